@@ -3,6 +3,7 @@
 daemon          the process
 options         its settings
 upstream        the client of requests to nsqd and nsqlookupd
+permissions     permissions of users and groups on topics                     pure
 address_blocks  blocks of addresses in CIDR notation                          pure
 clusterinfo     the questions and commands of Go's nsqadmin
 go_json         answers in the JSON of Go's nsqadmin                          pure

@@ -30,7 +30,7 @@ from nsqadmin_py.web.metrics import Metrics
 from nsqadmin_py.web.node_queries import NodeQueries
 from nsqadmin_py.web.server import HttpServer, server_tls
 from nsqadmin_py.web.shell import Shell
-from nsqadmin_py.web.views_api import Views, ViewsApi
+from nsqadmin_py.web.views_api import Views, ViewsApi, ViewsOfUsers
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.poller import Poller
@@ -69,7 +69,7 @@ class Daemon:
         )  # fmt: skip
         self._access = Access(options, admin_guard(options.http_auth_file, log))
         self._audit_log = AuditLog(options, log, self._access.user)
-        self._views = Views(self._cluster, self._findings)
+        self._views = ViewsOfUsers(Views(self._cluster, self._findings), self._access)
         self._events = Events(self._views)
         self._notifier = Notifier.from_environment()
         app = App(self._routes(), options.base_path, self._access, log)
@@ -173,7 +173,7 @@ class Daemon:
         routes: list[Route] = [(path, {"GET": shell.index}) for path in pages]
         routes += [("/static/<path:name>", {"GET": shell.asset}), ("/fonts/<path:name>", {"GET": shell.asset})]
         if self._options.proxy_graphite:
-            routes.append(("/render", {"GET": GraphiteProxy(self._options, self._log).render}))
+            routes.append(("/render", {"GET": GraphiteProxy(self._options, self._access, self._log).render}))
         return [*routes, *self._go_routes(), *self._own_routes()]
 
     def _go_routes(self) -> list[Route]:
@@ -195,8 +195,8 @@ class Daemon:
 
     def _own_routes(self) -> list[Route]:
         api = ViewsApi(self._options, self._views, self._history, self._access)
-        metrics = Metrics(self._cluster, self._findings, self._history, lambda: self._events.readers)
-        queries = NodeQueries(self._cluster, self._upstream, self._info)
+        metrics = Metrics(self._cluster, self._findings, self._history, self._access, lambda: self._events.readers)
+        queries = NodeQueries(self._cluster, self._upstream, self._info, self._access)
         dialling = ClientOptions.parse(self._options.client_opt)
         actions = Actions(
             self._cluster, self._findings.memory, self._info, self._upstream, dialling, self._access, self._audit_log,

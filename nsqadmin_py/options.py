@@ -7,6 +7,7 @@ import posixpath
 from collections.abc import Sequence
 
 from nsqadmin_py.address_blocks import UNIX
+from nsqadmin_py.permissions import read_rule
 from nsqd_py.net.tls_options import (
     HTTP_AUTH_FILE,
     KEY_FILE,
@@ -73,6 +74,13 @@ class _Safety(Options, title="Access"):
         "User who may change things, by the name in --acl-http-header or in --http-auth-file (may be given several "
         "times); if not given, every user may.",
         config_key="admin_users")
+    topic_permission: tuple[str, ...] = setting(STRINGS, (),
+        "Permission on topics, as PERMISSION TOPICS WHO (may be given several times): view, publish or administer, a "
+        "topic name or pattern (orders.*), and a user, group:NAME or * for everybody. Once there is one, users other "
+        "than --admin-user see and change only what these grant.",
+        config_key="topic_permissions")
+    acl_groups_http_header: str = setting(STRING, "X-Forwarded-Groups",
+        "Header in which the proxy of --acl-http-header sends the groups of the user, separated by commas.")
     http_auth_file: str = HTTP_AUTH_FILE
     read_only: bool = setting(BOOL, False, "Refuse all actions.")
     allow_config_from_cidr: str = setting(STRING, "127.0.0.1/8",
@@ -151,6 +159,7 @@ def check_options(options: NsqadminOptions) -> None:
     _check_client_options(options)
     _check_urls(options)
     _check_networks(options)
+    _check_permissions(options)
     if options.tls_cert or options.tls_key:
         check_certificate(options.tls_cert, options.tls_key, level=options.tls_security_level)
     check_auth_file(options.http_auth_file)
@@ -209,6 +218,19 @@ def _check_networks(options: NsqadminOptions) -> None:
                 ipaddress.ip_network(block, strict=False)
             except ValueError as error:
                 raise BadOptions(f"failed to parse --{flag} ({block}) - {error}") from error
+
+
+def _check_permissions(options: NsqadminOptions) -> None:
+    for text in options.topic_permission:
+        try:
+            read_rule(text)
+        except ValueError as error:
+            raise BadOptions(f"failed to parse --topic-permission ({text}) - {error}") from error
+    if options.topic_permission and not (options.acl_http_header_from or options.http_auth_file):
+        raise BadOptions(
+            "--topic-permission needs --acl-http-header-from or --http-auth-file: without them every client may "
+            "choose its user name"
+        )
 
 
 def _check_urls(options: NsqadminOptions) -> None:

@@ -9,5 +9,6 @@ findings    all that nsqadmin concludes from the rounds                       pu
 view        the form of all views, and the figures in them                    pure
 views       the JSON of the cluster, its topics and channels                  pure
 channel_views  the JSON of a list of all channels                             pure
+visible     the cluster of a user who may not view all topics         pure
 node_views  the JSON of nsqds                                                 pure
 """

@@ -56,16 +56,30 @@ class Attention:
 
     def note_round(self, found: Iterable[Problem], time_s: float, tick: int) -> None:
         """Take the problems of a round at a time in s since the epoch."""
-        self.listed = sorted((self._since(problem, time_s, tick) for problem in found), key=_rank)
-        self._of_topics = {}
-        for entry in self.listed:
-            if entry.problem.topic:
-                self._of_topics.setdefault(entry.problem.topic, []).append(entry.problem)
+        self._set([self._since(problem, time_s, tick) for problem in found])
         over = [key for key, entry in self._known.items() if entry.seen_s < time_s - _SAME_WITHIN_S]
         ended = [self._known.pop(key) for key in over]
         began = [entry for entry in self.listed if entry.rounds == _TOLD_AFTER_ROUNDS]
         self.news = News(began, [entry for entry in ended if entry.rounds >= _TOLD_AFTER_ROUNDS])
         self._has_looked = True
+
+    def _set(self, listed: Iterable[Listed]) -> None:
+        self.listed = sorted(listed, key=_rank)
+        self._of_topics = {}
+        for entry in self.listed:
+            if entry.problem.topic:
+                self._of_topics.setdefault(entry.problem.topic, []).append(entry.problem)
+
+    def like(self, found: Iterable[Problem], time_s: float, tick: int) -> Attention:
+        """Return a list of the problems of a part of the cluster, each since when this list has it."""
+        other = Attention()
+        listed = []
+        for problem in found:
+            known = self._known.get(problem.key)
+            since_s, is_exact = (known.since_s, known.is_exact) if known is not None else (time_s, False)
+            listed.append(Listed(problem, since_s, is_exact, time_s, changed=tick))
+        other._set(listed)
+        return other
 
     def _since(self, problem: Problem, time_s: float, tick: int) -> Listed:
         entry = self._known.get(problem.key)

@@ -6,8 +6,8 @@ remembered until somebody dismisses it, so that the page can say what is missing
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from heapq import nlargest
 from typing import Any, NamedTuple
 
@@ -60,6 +60,8 @@ class LastKnown:
         return self.figures.get("depth", 0)
 
 
+# Those that the sums of remembered topics have too.
+_FIGURES_OF_TOPICS = ("depth", "in_flight", "deferred", "messages", "channels")
 FIGURES = ("depth", "topic_depth", "in_flight", "deferred", "messages", "clients", "topics", "channels")
 
 
@@ -117,6 +119,19 @@ class NodeMemory:
     def missing_depth(self, topic: str) -> int:
         """Return the messages of a topic that waited on absent nsqds when these were last seen."""
         return self._missing.get(topic, 0)
+
+    def only(self, cluster: Cluster, sees: Callable[[str], bool]) -> NodeMemory:
+        """Return the same memory without the topics that a user does not see; `cluster` is without them too."""
+        found = NodeMemory()
+        for known in self.nodes.values():
+            topics = [topic for topic in known.topics if sees(topic.topic)]
+            figures = {name: sum(getattr(topic, name) for topic in topics) for name in _FIGURES_OF_TOPICS}
+            node = cluster.nodes.get(known.address)
+            if node is not None and node.is_whole:
+                figures["depth"] = node.of_topics.counts[0] + node.of_channels.counts[0]
+            found.nodes[known.address] = replace(known, topics=topics, figures=figures | {"topics": len(topics)})
+        found._missing = found._sum_up(cluster)
+        return found
 
     def dismiss(self, address: str) -> bool:
         """Forget an nsqd that is gone. Return False if there is none at that address."""

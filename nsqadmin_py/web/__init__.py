@@ -2,7 +2,7 @@
 
 app           the table of paths, and rules for all requests
 server        gevent's WSGI server, with the listener and TLS of the other daemons
-access        access rights: login, users of a proxy, requests from other sites
+access        access rights: login, users and groups of a proxy, permissions on topics, requests from other sites
 bodies        reads request bodies, with limits on time and size
 answers       answers and errors in the form of Go's nsqadmin
 go_api        the paths of Go's nsqadmin

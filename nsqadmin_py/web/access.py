@@ -14,7 +14,8 @@ from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.address_blocks import AddressBlocks
 from nsqadmin_py.options import NsqadminOptions
-from nsqadmin_py.web.answers import Refusal
+from nsqadmin_py.permissions import ADMINISTER, EVERYTHING, Scope, read_rule, scope_of
+from nsqadmin_py.web.answers import NotThere, Refusal
 from nsqd_py.net.addresses import join_address
 from nsqd_py.net.http.guard import Guard
 
@@ -42,6 +43,7 @@ class Access:
         self._options = options
         self._guard = guard
         self._proxies = AddressBlocks(options.acl_http_header_from)
+        self._rules = [read_rule(text) for text in options.topic_permission]
         self._key = secrets.token_bytes(32)  # tokens are valid until the next start
 
     # ---- who asks
@@ -65,18 +67,34 @@ class Access:
         return self._named(request) or basic_user(request)
 
     def is_admin(self, request: Request) -> bool:
-        """True if the user may act. With logins, users who log in count as well as users that a proxy names."""
+        """True if the user may do everything: an --admin-user, or anybody without such users and topic permissions."""
         users = self._options.admin_user
-        user = self._named(request) or (basic_user(request) if self._guard is not None else "")
-        return not users or user in users
+        return self._checked_user(request) in users if users else not self._rules
+
+    def scope(self, request: Request) -> Scope:
+        """Return the permissions on topics."""
+        if not self._rules or self.is_admin(request):
+            return EVERYTHING
+        return scope_of(self._rules, self._checked_user(request), self._groups(request))
+
+    def _checked_user(self, request: Request) -> str:
+        """Return the user that a trusted proxy names, or that has logged in here."""
+        return self._named(request) or (basic_user(request) if self._guard is not None else "")
 
     def _named(self, request: Request) -> str:
-        """Return the user that a proxy names.
+        return self._told(request, self._options.acl_http_header)
+
+    def _groups(self, request: Request) -> list[str]:
+        told = self._told(request, self._options.acl_groups_http_header)
+        return [group.strip() for group in told.split(",")]
+
+    def _told(self, request: Request, header: str) -> str:
+        """Return what a proxy tells about the user.
 
         Without logins and trusted proxies, every client may name the user, as with Go's nsqadmin.
         """
         is_believed = host_of(request.environ) in self._proxies if self._proxies else self._guard is None
-        return request.headers.get(self._options.acl_http_header, "") if is_believed else ""
+        return request.headers.get(header, "") if is_believed else ""
 
     # ---- what may be done
 
@@ -85,14 +103,33 @@ class Access:
         if request.method not in _SAFE_METHODS and is_of_another_site(request):
             raise Refusal(403, "CROSS_SITE_REQUEST")
 
-    def check_action(self, request: Request) -> None:
+    def check_action(self, request: Request, topic: str = "", permission: str = ADMINISTER) -> None:
+        """Refuse a change of a topic, or without one of something that all users share."""
+        self.check_may_act(request)
+        if not self.is_admin(request) and not (topic and self.scope(request).may(permission, topic)):
+            raise Refusal(403, "FORBIDDEN")
+
+    def check_may_act(self, request: Request) -> None:
+        """Refuse all changes of a user who may change nothing. Others need `check_action` for each."""
         if self._options.read_only:
             raise Refusal(403, "READ_ONLY")
-        if not self.is_admin(request):
+        if not self.may_act(request):
+            raise Refusal(403, "FORBIDDEN")
+
+    def check_view(self, request: Request, topic: str) -> None:
+        """Answer for a hidden topic as if it did not exist."""
+        if not self.scope(request).sees(topic):
+            raise NotThere("TOPIC_NOT_FOUND")
+
+    def check_sees_all(self, request: Request) -> None:
+        """Refuse figures of the whole cluster to a user who may not view all topics."""
+        if not self.scope(request).has_all:
             raise Refusal(403, "FORBIDDEN")
 
     def may_act(self, request: Request) -> bool:
-        return not self._options.read_only and self.is_admin(request)
+        """True if the user may change something: everything, or some topics."""
+        may_somewhere = self.is_admin(request) or self.scope(request).may_act_somewhere
+        return not self._options.read_only and may_somewhere
 
     def token(self, request: Request) -> str:
         """Return the token that the page must send with its actions."""

@@ -13,6 +13,7 @@ from nsqadmin_py.audit import AuditLog
 from nsqadmin_py.cluster.last_known import NodeMemory
 from nsqadmin_py.cluster.node_views import FAILED, OK, state_of
 from nsqadmin_py.clusterinfo import ClusterInfo, Errors, NobodyAnswered, joined
+from nsqadmin_py.permissions import ADMINISTER, PUBLISH
 from nsqadmin_py.web.access import Access
 from nsqadmin_py.web.answers import Refusal, as_json
 from nsqadmin_py.web.bodies import object_in, text_of
@@ -31,6 +32,8 @@ _REQUEUE_DEADLINE_S = 30.0
 _CHANNEL_OF_LETTERS = "nsqadmin"
 _MOST_AUDITED = 100  # characters of each
 _WITHOUT_TOPIC = ("dismiss",)
+# The permission on the topic that an action needs; all others need ADMINISTER.
+_PERMISSIONS = {"publish": PUBLISH}
 _AUDITED = ("to", "target", "limit", "defer_ms")
 
 
@@ -93,8 +96,9 @@ class Actions:
     def handle(self, request: Request) -> Response:
         """Raises Refusal."""
         self._access.check_token(request)
-        self._access.check_action(request)
+        self._access.check_may_act(request)
         order = _order(object_in(request))
+        self._check_permissions(request, order)
         handler = self._handlers.get(order.action)
         if handler is None:
             raise Refusal(400, "INVALID_ACTION")
@@ -110,6 +114,13 @@ class Actions:
         self._audit_log.notify(request, _notice_name(order), order.topic, order.channel, order.node)
         self._on_action()
         return as_json(result)
+
+    def _check_permissions(self, request: Request, order: ActionRequest) -> None:
+        """Refuse an action on a topic for which the user has no permission, and one that publishes to such a topic."""
+        self._access.check_action(request, order.topic, _PERMISSIONS.get(order.action, ADMINISTER))
+        target = text_of(order.more, "target")
+        if target:
+            self._access.check_action(request, target, PUBLISH)
 
     # ---- what Go's nsqadmin does too
 

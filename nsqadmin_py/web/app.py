@@ -38,6 +38,7 @@ class App:
             [self._rule(path, method, handler) for path, handlers in routes for method, handler in handlers.items()],
             strict_slashes=False, merge_slashes=False,
         )  # fmt: skip
+        self._api_path = f"{self._base}/api/"
         self._open_path = f"{self._base}/{_OPEN_PATH}"
 
     def _rule(self, path: str, method: str, handler: Handler) -> Rule:
@@ -70,6 +71,8 @@ class App:
         self._access.check_site(request)
         try:
             handler, names = self._match(request, request.path)
+            if "topic" in names and request.path.startswith(self._api_path):
+                self._access.check_view(request, names["topic"])
             return handler(request, **names)
         except NotFound:
             return self._elsewhere(request)

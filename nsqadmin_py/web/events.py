@@ -22,7 +22,7 @@ from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.cluster.view import View
 from nsqadmin_py.web.answers import NotThere, Refusal
-from nsqadmin_py.web.views_api import Query, Views
+from nsqadmin_py.web.views_api import Query, Views, ViewsOfUsers
 
 MOST_READERS = 500
 MOST_VIEWS = 50  # of a stream
@@ -72,7 +72,7 @@ class Reader:
 class Events:
     """Sends changes to readers after each round. `close` ends all streams."""
 
-    def __init__(self, views: Views, wall_clock: Callable[[], float] = time) -> None:
+    def __init__(self, views: ViewsOfUsers, wall_clock: Callable[[], float] = time) -> None:
         self._views = views
         self._wall_clock = wall_clock
         self._run = secrets.token_hex(4)
@@ -94,14 +94,16 @@ class Events:
     def handle(self, request: Request) -> Response:
         """Answer with a stream. The query is that of `Views`, or has several of them as `of`. Raises Refusal.
 
-        The stream waits for a view that does not exist yet. An invalid query is refused before the stream begins.
+        The stream waits for a view that does not exist yet, and keeps the permissions with which it began. An invalid
+        query is refused before the stream begins.
         """
         queries = {of: dict(parse_qsl(of)) for of in request.args.getlist("of")} or {"": request.args.to_dict()}
         if len(queries) > MOST_VIEWS:
             raise Refusal(400, "TOO_MANY_VIEWS")
+        views = self._views.of(request)
         for query in queries.values():
             with suppress(NotThere):
-                self._views.read(query)
+                views.read(query)
         if self.readers >= MOST_READERS:
             raise Refusal(503, "TOO_MANY_READERS")
         last_id = request.headers.get("Last-Event-ID") or request.args.get("last_event_id", "")
@@ -110,9 +112,9 @@ class Events:
             "Cache-Control": "no-store",
             "X-Accel-Buffering": "no",  # for proxies that would buffer answers
         }
-        return Response(self._stream(queries, last_id), 200, headers)
+        return Response(self._stream(views, queries, last_id), 200, headers)
 
-    def _stream(self, queries: Mapping[str, Query], last_id: str) -> Iterator[bytes]:
+    def _stream(self, views: Views, queries: Mapping[str, Query], last_id: str) -> Iterator[bytes]:
         self.readers += 1
         try:
             yield b"retry: %d\n\n" % _RETRY_MS
@@ -120,11 +122,11 @@ class Events:
             if last_id and last_id == self._id():
                 for of, reader in readers.items():
                     with suppress(NotThere):
-                        reader.news(self._views.read(queries[of]), self._tick)  # it has received all this before
+                        reader.news(views.read(queries[of]), self._tick)  # it has received all this before
             while not self._is_closed:
                 coming = self._round
                 for of, reader in readers.items():
-                    event = self._event(of, reader, queries[of])
+                    event = self._event(views, of, reader, queries[of])
                     if event:
                         yield event
                 if coming is self._round and not coming.wait(HEARTBEAT_S):
@@ -133,9 +135,9 @@ class Events:
         finally:
             self.readers -= 1
 
-    def _event(self, of: str, reader: Reader, query: Query) -> bytes:
+    def _event(self, views: Views, of: str, reader: Reader, query: Query) -> bytes:
         try:
-            news = reader.news(self._views.read(query), self._tick)
+            news = reader.news(views.read(query), self._tick)
         except NotThere as refusal:
             if not reader.forget(self._tick):
                 return b""

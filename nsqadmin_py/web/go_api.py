@@ -64,7 +64,8 @@ class GoApi:
 
     def topics(self, request: Request) -> Response:
         info = self._info()
-        topics, errors = self._ask("failed to get topics", info.topics)
+        known, errors = self._ask("failed to get topics", info.topics)
+        topics = list(filter(self._sees(request), known))
         if request.args.get("inactive") == "true":
             found = info.inactive_topics(topics) if info.lookupds else {}
             return as_go({"topics": found, "message": self._warning(errors)})
@@ -94,6 +95,9 @@ class GoApi:
 
     def nodes(self, request: Request) -> Response:
         producers, errors = self._ask("failed to get nodes", self._info().producers)
+        sees = self._sees(request)
+        for producer in producers:
+            producer["topics"] = [row for row in producer["topics"] if sees(row["topic"])]
         return as_go({"nodes": producers or None, "message": self._warning(errors)})
 
     def node(self, request: Request, node: str) -> Response:
@@ -102,7 +106,9 @@ class GoApi:
         found = [producer for producer in producers if http_address(producer) == node]
         if not found:
             raise Refusal(404, "NODE_NOT_FOUND")
-        rows, _ = self._ask("failed to get nsqd stats", lambda: info.stats(found[:1], clients=True))
+        all_rows, _ = self._ask("failed to get nsqd stats", lambda: info.stats(found[:1], clients=True))
+        sees = self._sees(request)
+        rows = [row for row in all_rows if sees(row["topic_name"])]
         figures = {
             "node": node,
             "topics": [without_empty_counts(row, is_channel=False) for row in rows] or None,
@@ -115,9 +121,10 @@ class GoApi:
         info = self._info()
         producers, errors = self._ask("failed to get counter producer list", info.producers)
         rows, more = self._ask("failed to get nsqd stats", lambda: info.stats(producers))
+        sees = self._sees(request)
         stats: dict[str, Figures] = {}
         for row in rows:
-            for part in row["channels"] or ():
+            for part in row["channels"] or () if sees(row["topic_name"]) else ():
                 names = {name: part[name] for name in ("node", "topic_name", "channel_name")}
                 key = f"{part['topic_name']}:{part['channel_name']}:{part['node']}"
                 known = stats.setdefault(key, names | {"message_count": 0})
@@ -127,9 +134,10 @@ class GoApi:
     # ---- actions
 
     def create(self, request: Request) -> Response:
-        self._access.check_action(request)
+        self._access.check_may_act(request)
         body = object_in(request)
         topic, channel = text_of(body, "topic"), text_of(body, "channel")
+        self._access.check_action(request, topic)
         _check_topic(topic)
         if channel and not is_valid_name(channel.encode()):
             raise Refusal(400, "INVALID_CHANNEL")
@@ -141,20 +149,21 @@ class GoApi:
         return answer
 
     def delete_topic(self, request: Request, topic: str) -> Response:
-        self._access.check_action(request)
+        self._access.check_action(request, topic)
         answer = self._do(request, "delete_topic", lambda: self._info().delete(topic), topic)
         self._audit_log.notify(request, "delete_topic", topic)
         return answer
 
     def delete_channel(self, request: Request, topic: str, channel: str) -> Response:
-        self._access.check_action(request)
+        self._access.check_action(request, topic)
         answer = self._do(request, "delete_channel", lambda: self._info().delete(topic, channel), topic, channel)
         self._audit_log.notify(request, "delete_channel", topic, channel)
         return answer
 
     def tombstone(self, request: Request, node: str) -> Response:
-        self._access.check_action(request)
+        self._access.check_may_act(request)
         topic = text_of(object_in(request, "INVALID_BODY"), "topic", "INVALID_BODY")
+        self._access.check_action(request, topic)
         _check_topic(topic)
         action = "tombstone_topic_producer"
         answer = self._do(request, action, lambda: self._info().tombstone(topic, node), topic, node=node)
@@ -163,7 +172,7 @@ class GoApi:
 
     def act(self, request: Request, topic: str, channel: str = "") -> Response:
         """Pause, unpause or empty a topic or channel."""
-        self._access.check_action(request)
+        self._access.check_action(request, topic)
         action = text_of(object_in(request), "action")
         if action not in _ACTIONS:
             raise Refusal(400, "INVALID_ACTION")
@@ -189,6 +198,7 @@ class GoApi:
     # ---- Graphite
 
     def graphite(self, request: Request) -> Response:
+        self._access.check_sees_all(request)
         if request.args.get("metric") != "rate":
             raise Refusal(400, "INVALID_ARG_METRIC")
         if "target" not in request.args:
@@ -208,6 +218,7 @@ class GoApi:
 
     def config(self, request: Request, opt: str) -> Response:
         self._check_config_address(request)
+        self._access.check_sees_all(request)
         if request.method == "PUT":
             self._access.check_action(request)
             self._set_option(opt, _config_value(request))
@@ -255,6 +266,9 @@ class GoApi:
         except NobodyAnswered as error:
             self._log.error("%s - %s", failure, one_line(str(error)))
             raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
+
+    def _sees(self, request: Request) -> Callable[[str], bool]:
+        return self._access.scope(request).sees
 
     def _warning(self, errors: Errors) -> str:
         for error in errors:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.options import NsqadminOptions
+from nsqadmin_py.web.access import Access
 from nsqadmin_py.web.answers import Refusal
 from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, limit_s, parse_url
 from nsqd_py.runtime.logs import Log
@@ -15,15 +16,17 @@ _TYPES = ((b"\x89PNG", "image/png"), (b"[", "application/json"), (b"{", "applica
 
 
 class GraphiteProxy:
-    def __init__(self, options: NsqadminOptions, log: Log) -> None:
+    def __init__(self, options: NsqadminOptions, access: Access, log: Log) -> None:
         url = parse_url(options.graphite_url)
         self._url = url
+        self._access = access
         self._log = log
         self._client = HttpClient(
             limit_s(options.http_client_connect_timeout_ns), limit_s(options.http_client_request_timeout_ns)
         )
 
     def render(self, request: Request) -> Response:
+        self._access.check_sees_all(request)
         query = request.query_string.decode("latin-1")
         url = parse_url(f"{self._url.place}/render" + (f"?{query}" if query else ""))
         try:

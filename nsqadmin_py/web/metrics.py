@@ -13,6 +13,7 @@ from nsqadmin_py.cluster.node_views import FAILED, GONE, NEW, OK, SLOW, state_of
 from nsqadmin_py.cluster.problems import KINDS
 from nsqadmin_py.cluster.views import overview
 from nsqadmin_py.history.series import History
+from nsqadmin_py.web.access import Access
 from nsqd_py.cluster.model import Cluster
 
 _STATES = (OK, SLOW, FAILED, NEW, GONE)
@@ -24,16 +25,19 @@ class Metrics:
     """Answers GET /metrics. Everything is in memory, so that no scrape waits for an nsqd."""
 
     def __init__(
-        self, cluster: Cluster, findings: Findings, history: History, count_readers: Callable[[], int]
+        self, cluster: Cluster, findings: Findings, history: History, access: Access, count_readers: Callable[[], int]
     ) -> None:
         self._cluster = cluster
         self._findings = findings
         self._history = history
+        self._access = access
         self._count_readers = count_readers
         self._rendered = b""
         self._rendered_until_s = 0.0
 
     def handle(self, request: Request) -> Response:
+        """Raises Refusal for a user who may not view all topics: the sums contain all of them."""
+        self._access.check_sees_all(request)
         # Imported late: nsqadmin starts without it.
         from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 

@@ -10,10 +10,11 @@ from typing import Any
 from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.clusterinfo import ClusterInfo, NobodyAnswered, joined
+from nsqadmin_py.web.access import Access
 from nsqadmin_py.web.answers import Refusal, as_json, number_of
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.upstream import Upstream, UpstreamError, ask_all
-from nsqd_py.cluster.values import Figures, list_in, number_in, rows_in
+from nsqd_py.cluster.values import Figures, number_in, rows_in, text_in
 
 CANNOT = "not supported by this nsqd"
 _MOST_CLIENTS = 1000
@@ -47,8 +48,11 @@ def ask_nodes(cluster: Cluster, topic: str, channel: str, node: str) -> list[str
 
 
 class NodeQueries:
-    def __init__(self, cluster: Cluster, upstream: Upstream, info: Callable[[], ClusterInfo]) -> None:
+    def __init__(
+        self, cluster: Cluster, upstream: Upstream, info: Callable[[], ClusterInfo], access: Access
+    ) -> None:
         self._cluster = cluster
+        self._access = access
         self._upstream = upstream
         self._info = info
 
@@ -108,12 +112,14 @@ class NodeQueries:
         return as_json({"nodes": self._ask_each(addresses, "/topic/log", {"topic": topic})})
 
     def dead_letters(self, request: Request, topic: str) -> Response:
-        """Return the latest messages of a dead-letter topic, and where they came from."""
+        """Return the latest messages of a dead-letter topic, and where they came from, if the user sees that topic."""
+        sees = self._access.scope(request).sees
         addresses = ask_nodes(self._cluster, topic, "", request.args.get("node", ""))
         nodes = self._ask_each(addresses, "/stats", {"format": "json", "topic": topic, "include_clients": "false"})
         for node in nodes:
             topics = rows_in(node.pop("answer", None), "topics")
-            node["dead_letters"] = [letter for row in topics for letter in list_in(row, "dead_letters")]
+            letters = [letter for row in topics for letter in rows_in(row, "dead_letters")]
+            node["dead_letters"] = [letter for letter in letters if sees(text_in(letter, "topic"))]
         return as_json({"nodes": nodes})
 
     def lookup(self, request: Request) -> Response:
@@ -125,7 +131,8 @@ class NodeQueries:
             names, errors = info.topics()
         except NobodyAnswered as error:
             raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
-        idle = [name for name in names if name not in self._cluster.topics]
+        sees = self._access.scope(request).sees
+        idle = [name for name in names if name not in self._cluster.topics and sees(name)]
         message = f"WARNING: {joined(errors)}" if errors else ""
         return as_json({"topics": info.inactive_topics(idle), "message": message})
 

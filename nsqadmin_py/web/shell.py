@@ -21,7 +21,7 @@ from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.web.access import Access
 from nsqadmin_py.web.answers import GZIP_FROM_BYTES, Refusal
 from nsqadmin_py.web.bundle import bundled
-from nsqadmin_py.web.views_api import Query, Views, session_of
+from nsqadmin_py.web.views_api import Query, ViewsOfUsers, session_of
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.version import NSQ_VERSION
 
@@ -52,7 +52,7 @@ class Asset:
 class Shell:
     """Serves the page and its files. With --dev-static-dir, files are read from there at each request."""
 
-    def __init__(self, options: NsqadminOptions, access: Access, views: Views) -> None:
+    def __init__(self, options: NsqadminOptions, access: Access, views: ViewsOfUsers) -> None:
         self._options = options
         self._access = access
         self._views = views
@@ -99,7 +99,8 @@ class Shell:
 
     def _first(self, request: Request, names: Mapping[str, str]) -> dict[str, Any]:
         """Return the answers that the page would ask for, by their queries; none before the first round."""
-        if not self._views.cluster.nodes:
+        views = self._views.of(request)
+        if not views.cluster.nodes:
             return {}
         queries: list[Query] = [{"view": "overview"}]
         view = next((name for name in ("channel", "topic", "node") if name in names), "")
@@ -111,7 +112,7 @@ class Shell:
         first = {}
         for query in queries:
             with suppress(Refusal):
-                first[f"?{urlencode(query)}"] = self._views.document(query)
+                first[f"?{urlencode(query)}"] = views.document(query)
         return first
 
     def _path(self, path: str) -> str:

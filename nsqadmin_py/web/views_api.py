@@ -17,8 +17,10 @@ from nsqadmin_py.cluster.channel_views import SORTS, channel_list
 from nsqadmin_py.cluster.findings import NO_FINDINGS, Findings
 from nsqadmin_py.cluster.view import BadQuery, NotKnown, View, hide_rates
 from nsqadmin_py.cluster.views import Page
+from nsqadmin_py.cluster.visible import VisibleCluster, visible_findings
 from nsqadmin_py.history.series import COARSE_RANGE_S, COARSE_STEP_S, LATENCIES, METRICS, History, Key
 from nsqadmin_py.options import NsqadminOptions
+from nsqadmin_py.permissions import Scope
 from nsqadmin_py.web.access import Access
 from nsqadmin_py.web.answers import NotThere, Refusal, as_json, number_of
 from nsqadmin_py.web.csv_rows import to_csv
@@ -32,13 +34,18 @@ _MOST_LINES = 200
 _MOST_POINTS = 200
 _DEFAULT_POINTS = 40
 _DECIMALS = 3
+# The most different permissions of users whose views are kept; those that were not used for longest are made again.
+_MOST_SCOPES = 100
+
+# No series has it.
+_NO_KEY = Key("/", "/", "/")
 
 Query = Mapping[str, str]
 _Reader = Callable[["Views", Query], View]
 
 
 class Views:
-    """Views by the words of a query: `view` is one of VIEWS, the rest are its arguments.
+    """All views of the cluster, by the words of a query: `view` is one of VIEWS, the rest are its arguments.
 
     A view is computed once in a round, and shared by all its readers.
     """
@@ -106,6 +113,46 @@ class Views:
         return node_views.node(self.cluster, query.get("node", ""), self._clock(), self._findings.memory)
 
 
+class VisibleViews(Views):
+    """The views of users who do not see all topics."""
+
+    def __init__(self, whole: Views, scope: Scope) -> None:
+        super().__init__(Cluster(), NO_FINDINGS, whole._clock, whole._wall_clock)
+        self._whole = whole
+        self._scope = scope
+        self._refresh()
+
+    def read(self, query: Query) -> View:
+        """Raises Refusal."""
+        if self.cluster.tick != self._whole.cluster.tick:
+            self._refresh()
+        return super().read(query)
+
+    def _refresh(self) -> None:
+        whole, sees = self._whole, self._scope.sees
+        self.cluster = VisibleCluster(whole.cluster, sees)
+        self._findings = visible_findings(whole._findings, self.cluster, sees, self._clock())
+
+
+class ViewsOfUsers:
+    """The views that the user of a request sees. Users with the same permissions share them."""
+
+    def __init__(self, whole: Views, access: Access) -> None:
+        self.whole = whole
+        self._access = access
+        self._visible: dict[Scope, VisibleViews] = {}
+
+    def of(self, request: Request) -> Views:
+        scope = self._access.scope(request)
+        if scope.has_all:
+            return self.whole
+        views = self._visible.pop(scope, None) or VisibleViews(self.whole, scope)
+        self._visible[scope] = views  # the one that was asked for last is at the end
+        if len(self._visible) > _MOST_SCOPES:
+            del self._visible[next(iter(self._visible))]
+        return views
+
+
 VIEWS: dict[str, _Reader] = {
     "overview": Views._overview,
     "topics": Views._topics,
@@ -123,7 +170,7 @@ class ViewsApi:
     """The read-only paths below /api/v2."""
 
     def __init__(
-        self, options: NsqadminOptions, views: Views, history: History, access: Access,
+        self, options: NsqadminOptions, views: ViewsOfUsers, history: History, access: Access,
         wall_clock: Callable[[], float] = time,
     ) -> None:
         self._options = options
@@ -136,7 +183,7 @@ class ViewsApi:
         return as_json(session_of(self._options, self._access, request))
 
     def overview(self, request: Request) -> Response:
-        return self._answer({"view": "overview"})
+        return self._answer(request, {"view": "overview"})
 
     def topics(self, request: Request) -> Response:
         return self._list(request, "topics")
@@ -145,29 +192,29 @@ class ViewsApi:
         return self._list(request, "channels")
 
     def topic(self, request: Request, topic: str) -> Response:
-        return self._answer({"view": "topic", "topic": topic})
+        return self._answer(request, {"view": "topic", "topic": topic})
 
     def channel(self, request: Request, topic: str, channel: str) -> Response:
-        return self._answer({"view": "channel", "topic": topic, "channel": channel})
+        return self._answer(request, {"view": "channel", "topic": topic, "channel": channel})
 
     def attention(self, request: Request) -> Response:
-        return self._answer({"view": "attention"})
+        return self._answer(request, {"view": "attention"})
 
     def nodes(self, request: Request) -> Response:
-        return self._answer({"view": "nodes"})
+        return self._answer(request, {"view": "nodes"})
 
     def node(self, request: Request, node: str) -> Response:
-        return self._answer({"view": "node", "node": node})
+        return self._answer(request, {"view": "node", "node": node})
 
-    def _answer(self, query: Query) -> Response:
-        return as_json(self._views.document(query))
+    def _answer(self, request: Request, query: Query) -> Response:
+        return as_json(self._views.of(request).document(query))
 
     def _list(self, request: Request, view: str) -> Response:
         """Return a page of a list, with `format=csv` as CSV. Raises Refusal."""
         query = {**request.args.to_dict(), "view": view}
         form = query.get("format", "json")
         if form == "json":
-            return self._answer(query)
+            return self._answer(request, query)
         if form != "csv":
             raise Refusal(400, "INVALID_ARG_FORMAT")
         headers = {
@@ -175,17 +222,18 @@ class ViewsApi:
             "Content-Disposition": f'attachment; filename="{view}.csv"',
             "Cache-Control": "no-store",
         }
-        return Response(to_csv(self._views.read(query).rows.values()), 200, headers)
+        return Response(to_csv(self._views.of(request).read(query).rows.values()), 200, headers)
 
     def history(self, request: Request) -> Response:
         """Return figures over time: `data` has times, then a list of values for each metric, as in uPlot."""
         query = request.args
-        key = Key(query.get("topic", ""), query.get("channel", ""), query.get("node", ""))
+        asked = Key(query.get("topic", ""), query.get("channel", ""), query.get("node", ""))
+        key = self._visible_key(request, asked)
         metrics = _metrics(query.get("metric") or ",".join(METRICS))
         range_s = _range_s(query.get("range") or "1h")
         step_s, times, lists = self._history.read(key, metrics, range_s, self._wall_clock())
         document: dict[str, Any] = {
-            "topic": key.topic, "channel": key.channel, "node": key.node, "metrics": metrics, "step_s": step_s,
+            "topic": asked.topic, "channel": asked.channel, "node": asked.node, "metrics": metrics, "step_s": step_s,
             "quantiles": self._history.quantiles(key),
             "data": [times, *([None if isnan(value) else value for value in values] for values in lists)],
         }  # fmt: skip
@@ -193,6 +241,11 @@ class ViewsApi:
             low, high = self._history.extremes(key, metrics, times)
             document |= {"low": low, "high": high}  # NaN is null in JSON
         return as_json(document)
+
+    def _visible_key(self, request: Request, key: Key) -> Key:
+        """Return the key, or one without figures: for a hidden topic, and for sums that hidden topics are in."""
+        scope = self._access.scope(request)
+        return key if scope.has_all or (key.topic and scope.sees(key.topic)) else _NO_KEY
 
     def sparklines(self, request: Request) -> Response:
         """Return a metric of several topics (`topic=…`), channels of a topic (`of=…&channel=…`) or nsqds (`node=…`)."""
@@ -203,16 +256,22 @@ class ViewsApi:
             raise Refusal(400, "INVALID_ARG_METRIC")
         points = number_of(query, "points", _DEFAULT_POINTS, _MOST_POINTS) or 1
         range_s = _range_s(query.get("range") or "1h")
-        step_s, lines = self._history.lines(keys.values(), metric, range_s, points, self._wall_clock())
+        visible = [self._visible_key(request, key) for key in keys.values()]
+        step_s, lines = self._history.lines(visible, metric, range_s, points, self._wall_clock())
         rounded = [[round(value, _DECIMALS) for value in line] for line in lines]  # NaN is null in JSON
         return as_json({"metric": metric, "step_s": step_s, "lines": dict(zip(keys, rounded, strict=True))})
 
 
 def session_of(options: NsqadminOptions, access: Access, request: Request) -> dict[str, Any]:
-    """Return the user, and what the page may do. The token must be sent with each action."""
+    """Return the user, and what the page may do. The token must be sent with each action.
+
+    `permissions` has pairs of a permission and a pattern of topics; null if no rule restricts the user.
+    """
+    grants = access.scope(request).grants
     return {
         "user": access.user(request),
         "may_act": access.may_act(request),
+        "permissions": None if grants is None else [list(grant) for grant in grants],
         "read_only": bool(options.read_only),
         "token": access.token(request),
         "version": NSQ_VERSION,

@@ -19,6 +19,8 @@ complete -c nsqadmin-py -l tls-key -d 'Private key of the certificate (PEM file)
 complete -c nsqadmin-py -l acl-http-header -d 'Header in which an authenticating proxy sends the name of the user.' -x
 complete -c nsqadmin-py -l acl-http-header-from -d 'Addresses of the proxies that may send --acl-http-header: a CIDR block, or unix for unix sockets (may be given several times). The header is ignored from other addresses. If not given, the header is accepted from everyone, unless there is an --http-auth-file.' -x
 complete -c nsqadmin-py -l admin-user -d 'User who may change things, by the name in --acl-http-header or in --http-auth-file (may be given several times); if not given, every user may.' -x
+complete -c nsqadmin-py -l topic-permission -d 'Permission on topics, as PERMISSION TOPICS WHO (may be given several times): view, publish or administer, a topic name or pattern (orders.*), and a user, group:NAME or * for everybody. Once there is one, users other than --admin-user see and change only what these grant.' -x
+complete -c nsqadmin-py -l acl-groups-http-header -d 'Header in which the proxy of --acl-http-header sends the groups of the user, separated by commas.' -x
 complete -c nsqadmin-py -l http-auth-file -d 'File with the accounts that may use administrative HTTP paths: lines of htpasswd -B or token:name:sha256. If empty, everyone may.' -r -F
 complete -c nsqadmin-py -l read-only -d 'Refuse all actions.'
 complete -c nsqadmin-py -l allow-config-from-cidr -d 'Addresses that may use /config, as a CIDR block; if empty, all addresses.' -x

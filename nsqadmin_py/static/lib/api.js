@@ -54,6 +54,7 @@ const SENTENCES = new Map(Object.entries({
   INVALID_TOKEN: "This page is out of date. Reload it.",
   READ_ONLY: "This nsqadmin is read-only.",
   FORBIDDEN: "You are not allowed to change anything here.",
+  FORBIDDEN_TOPIC: "You are not allowed to do this with this topic.",
   UNAUTHORIZED: "You have to log in.",
   TOO_MANY_LOGINS: "Too many failed logins. Wait a minute.",
   TOO_MANY_READERS: "Too many pages are open at this nsqadmin.",
@@ -191,15 +192,32 @@ export async function loadSession() {
 
 /**
  * Who looks at the page, and what they may do.
- * @returns {{user: string, may_act: boolean, read_only: boolean, token: string, version: string,
+ * @returns {{user: string, may_act: boolean, permissions: [permission: string, pattern: string][] | null,
+ *   read_only: boolean, token: string, version: string,
  *   poll_interval_s: number, lookupds: number, graphite_url: string}}
  */
 export function session() {
   return known;
 }
 
-/** Why the buttons do nothing; empty where they do. @returns {string} */
-export function whyNot() {
-  if (known.may_act) return "";
-  return SENTENCES.get(known.read_only ? "READ_ONLY" : "FORBIDDEN");
+const PERMISSIONS = ["view", "publish", "administer"];
+
+/**
+ * Why a button does nothing; empty if it works.
+ * @param {{action?: string, topic?: string}} [order] if it is known: a user may have permissions on some topics only
+ * @returns {string}
+ */
+export function whyNot({ action = "", topic = "" } = {}) {
+  if (!known.may_act) return SENTENCES.get(known.read_only ? "READ_ONLY" : "FORBIDDEN");
+  if (!known.permissions || !action) return "";
+  const least = PERMISSIONS.indexOf(action === "publish" ? "publish" : "administer");
+  const isGranted = known.permissions.some(([permission, pattern]) =>
+    PERMISSIONS.indexOf(permission) >= least && matches(pattern, topic));
+  return isGranted ? "" : SENTENCES.get("FORBIDDEN_TOPIC");
+}
+
+/** True if a topic matches a pattern with * and ?. @param {string} pattern @param {string} topic */
+export function matches(pattern, topic) {
+  const escaped = pattern.replace(/[.+^${}()|[\]\\]/g, "\\$&");
+  return new RegExp(`^${escaped.replaceAll("*", ".*").replaceAll("?", ".")}$`).test(topic);
 }

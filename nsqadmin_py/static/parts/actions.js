@@ -39,6 +39,7 @@ export async function perform(order, done) {
 /**
  * @param {object} props
  * @param {Record<string, any> | (() => any)} props.order or what gives it (null: nothing is done), also as a promise
+ * @param {{action: string, topic: string}} [props.of] what a function `order` does, for the permissions of the user
  * @param {any} props.label
  * @param {object | (() => any)} [props.confirm] the question of dialog.js, or what gives it, also as a promise
  * @param {(result: any) => void} [props.onDone]
@@ -47,9 +48,9 @@ export async function perform(order, done) {
  * @param {string} [props.unless] why it cannot be done now
  * @param {string} [props.title]
  */
-export function ActionButton({ order, label, confirm, onDone, done, kind = "plain", unless = "", title = "" }) {
+export function ActionButton({ order, of, label, confirm, onDone, done, kind = "plain", unless = "", title = "" }) {
   const [isBusy, setBusy] = useState(false);
-  const why = whyNot() || unless;
+  const why = whyNot(of ?? (typeof order === "function" ? {} : order)) || unless;
   const onClick = async () => {
     if (why || isBusy) return;
     setBusy(true);

@@ -116,7 +116,8 @@ function columnsOf(chosen, setChosen) {
 
 function Bulk({ rows, onDone }) {
   const [isBusy, setBusy] = useState(false);
-  const why = whyNot() || (rows.length ? "" : "Select channels first.");
+  const refusals = rows.map(({ topic }) => whyNot({ action: "administer", topic }));
+  const why = whyNot() || refusals.find(Boolean) || (rows.length ? "" : "Select channels first.");
   const run = async (bulk) => {
     if (why || isBusy || !(await confirm(questionOf(bulk, rows)))) return;
     setBusy(true);

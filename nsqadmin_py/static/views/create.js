@@ -25,7 +25,7 @@ export function CreateTopic() {
 /** @param {{topic: string}} props */
 export function CreateChannel({ topic }) {
   const onClick = () => create(`Create a channel of ${topic}`, [CHANNEL], topic);
-  return html`<${ActionButton} label="Create a channel" order=${onClick} />`;
+  return html`<${ActionButton} label="Create a channel" order=${onClick} of=${{ action: "create", topic }} />`;
 }
 
 /** Gives nothing: what there is to do is done while the dialog is open, which says what is wrong with a name. */

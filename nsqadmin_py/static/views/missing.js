@@ -16,7 +16,8 @@ export function MissingTopic({ topic, onPublish }) {
     ${channels ? html`<p>An nsqd gets ${name(topic)} with its first message or its first consumer. ${channelsText(channels)}</p>`
       : html`<p>${name(topic)} does not exist. It appears here when an nsqd gets it.</p>`}
     ${onPublish && html`<${ActionBar} label="What can be done">
-      <${ActionButton} label="Publish a message" kind="primary" order=${onPublish} />
+      <${ActionButton} label="Publish a message" kind="primary" order=${onPublish}
+        of=${{ action: "publish", topic }} />
       ${channels && html`<${CreateChannel} topic=${topic} />`}
     <//>`}
   </section>`;

@@ -21,7 +21,7 @@ export function SeekButton({ topic, channel, channels }) {
   const unless = reasonAgainst(topic, channel ?? channels?.[0]);
   return html`
     <${ActionButton} label="Seek" unless=${unless} title="Deliver earlier messages again, or skip waiting ones"
-      order=${() => setOpen(true)} />
+      order=${() => setOpen(true)} of=${{ action: "seek", topic }} />
     ${isOpen && html`<${SeekDialog} topic=${topic} channel=${channel} channels=${channels}
       onClose=${() => setOpen(false)} />`}
   `;

@@ -90,7 +90,7 @@ function Actions({ topic, head, channels, nodes, onPublish }) {
   const isPausedEverywhere = nodes.every((row) => row.paused || row.state === "gone");
   const leave = ({ errors }) => errors.length || navigate(paths.topics(), { replace: true });
   return html`<${ActionBar} label=${`Actions on ${topic}`}>
-    <${ActionButton} label="Publish a message" order=${onPublish} />
+    <${ActionButton} label="Publish a message" order=${onPublish} of=${order("publish")} />
     <${CreateChannel} topic=${topic} />
     ${!isPausedEverywhere && html`<${ActionButton} order=${order("pause")} label="Pause"
       confirm=${() => pauseTopic(topic)} />`}

@@ -14,6 +14,7 @@ from werkzeug.wrappers import Request
 from nsqadmin_py.address_blocks import AddressBlocks
 from nsqadmin_py.options import NSQADMIN
 from nsqadmin_py.web.access import Access, host_of, peer_of
+from nsqadmin_py.web.answers import Refusal
 from nsqadmin_py.web.server import HttpServer
 from nsqd_py.runtime.logs import Log
 
@@ -79,6 +80,57 @@ def test_a_proxy_that_logs_in_may_name_its_users() -> None:
 def test_without_admins_everybody_may_act() -> None:
     access = Access(NSQADMIN.defaults(acl_http_header_from=("unix",)), None)
     assert access.may_act(request_of())
+
+
+RULES = ("view orders.* group:shop", "publish orders.eu ada", "administer billing ada", "view public *")
+
+
+@pytest.mark.parametrize(
+    ("headers", "permissions"),
+    [
+        ({"X_Forwarded_User": "ada"}, "orders.eu:publish billing:administer public:view"),
+        ({"X_Forwarded_User": "eve", "X_Forwarded_Groups": "x, shop"}, "orders.eu:view orders.us:view public:view"),
+        ({"X_Forwarded_User": "shop", "X_Forwarded_Groups": "ada"}, "public:view"),  # a group is no user
+        ({"X_Forwarded_User": "group:shop"}, "public:view"),
+        ({}, "public:view"),
+    ],
+)
+def test_permissions_on_topics(headers: dict[str, str], permissions: str) -> None:
+    scope = access_of(acl_http_header_from=("10.0.0.0/8",), topic_permission=RULES).scope(request_of(**headers))
+    found = {
+        topic: [permission for permission in ("view", "publish", "administer") if scope.may(permission, topic)]
+        for topic in ("orders.eu", "orders.us", "billing", "public", "Public", "orders")
+    }
+    assert " ".join(f"{topic}:{given[-1]}" for topic, given in found.items() if given) == permissions
+    assert not scope.has_all
+
+
+def test_administrators_and_users_without_rules_see_all_topics() -> None:
+    access = access_of(acl_http_header_from=("10.0.0.0/8",), topic_permission=RULES)
+    boss = request_of(X_Forwarded_User="bob")
+    assert access.scope(boss).has_all
+    access.check_action(boss, "anything")
+    access.check_action(boss)
+    assert access_of().scope(request_of()).has_all
+
+
+def test_with_permissions_and_without_administrators_nobody_may_do_everything() -> None:
+    options = {"acl_http_header_from": ("10.0.0.0/8",), "topic_permission": ("administer * ada",)}
+    access = Access(NSQADMIN.defaults(**options), None)
+    ada, eve = request_of(X_Forwarded_User="ada"), request_of(X_Forwarded_User="eve")
+    access.check_action(ada, "orders")
+    for request, topic in ((ada, ""), (eve, "orders")):
+        with pytest.raises(Refusal, match="FORBIDDEN"):
+            access.check_action(request, topic)
+    assert access.scope(ada).has_all
+    assert access.may_act(ada)
+    assert not access.may_act(eve)
+
+
+def test_only_a_trusted_proxy_names_groups() -> None:
+    access = access_of(acl_http_header_from=("11.0.0.0/8",), topic_permission=RULES)
+    assert not access.scope(request_of(X_Forwarded_Groups="shop")).sees("orders.eu")
+    assert not access_of(LOGINS, topic_permission=RULES).scope(request_of(X_Forwarded_Groups="shop")).sees("orders.eu")
 
 
 def test_who_comes_by_a_unix_socket_has_no_address(tmp_path: Path) -> None:

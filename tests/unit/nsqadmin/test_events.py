@@ -31,6 +31,9 @@ class GrowingViews:
     def __init__(self) -> None:
         self.times_read = 0
 
+    def of(self, request: Request) -> GrowingViews:
+        return self
+
     def read(self, query: Mapping[str, str]) -> View:
         self.times_read += 1
         return View({"number": self.times_read, "text": TEXT})
@@ -93,6 +96,9 @@ def test_who_reads_nothing_is_closed_and_nothing_piles_up_for_it(stream: Stream)
 class NamedViews:
     def __init__(self) -> None:
         self.heads = {"a": 1, "b": 2}
+
+    def of(self, request: Request) -> NamedViews:
+        return self
 
     def read(self, query: Mapping[str, str]) -> View:
         if query["topic"] not in self.heads:

@@ -42,6 +42,7 @@ DEFAULTS = {
     "statsd_prefix": "nsq.%s",
 }
 OURS = {
+    "topic_permissions", "acl_groups_http_header",
     "acl_http_header_from", "attention_http_endpoint", "attention_max_age", "attention_max_depth", "client_opt",
     "history_file", "http_auth_file", "http_client_token_file", "http_client_token_host", "log_format",
     "max_connections", "poll_interval", "read_only", "tls_cert", "tls_key", "tls_security_level",
@@ -84,6 +85,10 @@ def test_base_paths(given: str, clean: str) -> None:
         ({"http_client_tls_root_ca_file": "/nowhere"}, "cannot use --http-client-tls-root-ca-file /nowhere"),
         ({"allow_config_from_cidr": "nonsense"}, "failed to parse --allow-config-from-cidr .nonsense."),
         ({"acl_http_header_from": ("unix", "10.0.0.0/33")}, "failed to parse --acl-http-header-from .10.0.0.0/33."),
+        ({"topic_permission": ("view orders.*",)}, "failed to parse --topic-permission .view orders.\\*. - expected"),
+        ({"topic_permission": ("see * ada",)}, "unknown permission see"),
+        ({"topic_permission": ("view * group:",)}, "the group has no name"),
+        ({"topic_permission": ("view * ada",)}, "--topic-permission needs --acl-http-header-from or --http-auth-file"),
         ({"client_opt": ("nonsense,1",)}, "--client-opt: there is no client option .nonsense."),
         ({"client_opt": ("tls_v1,true", "tls_root_ca_file,/nowhere")}, "--client-opt: cannot use /nowhere"),
         ({"proxy_graphite": True}, "failed to parse --graphite-url"),

@@ -1,0 +1,89 @@
+"""Permissions of users and groups on topics, as --topic-permission declares them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+VIEW, PUBLISH, ADMINISTER = "view", "publish", "administer"
+# Each permission includes those before it.
+_ORDER = (VIEW, PUBLISH, ADMINISTER)
+_ALL_TOPICS = "*"
+_EVERYBODY = "*"
+_GROUP = "group:"
+_WORDS = 3
+_EXPECTED = "expected PERMISSION TOPICS WHO, such as: view orders.* group:shop"
+
+
+class Grant(NamedTuple):
+    """A permission on all topics that match a pattern, in which `*` stands for any characters and `?` for one."""
+
+    permission: str
+    pattern: str
+
+
+class Rule(NamedTuple):
+    """A grant to a user, to a group, or to everybody (`*`)."""
+
+    grant: Grant
+    user: str = ""
+    group: str = ""
+
+    def is_for(self, user: str, groups: Iterable[str]) -> bool:
+        if self.group:
+            return self.group in groups
+        return self.user in (_EVERYBODY, user)
+
+
+def read_rule(text: str) -> Rule:
+    """Return the rule of one --topic-permission. Raises ValueError."""
+    words = text.split(maxsplit=_WORDS - 1)
+    if len(words) != _WORDS:
+        raise ValueError(_EXPECTED)
+    permission, pattern, who = words
+    if permission not in _ORDER:
+        raise ValueError(f"unknown permission {permission}; {_EXPECTED}")
+    grant, who = Grant(permission, pattern), who.strip()
+    if not who.startswith(_GROUP):
+        return Rule(grant, user=who)
+    if not who.removeprefix(_GROUP):
+        raise ValueError(f"the group has no name; {_EXPECTED}")
+    return Rule(grant, group=who.removeprefix(_GROUP))
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The permissions of a user. `grants` is None for a user who may view all topics and whom no rule restricts."""
+
+    grants: tuple[Grant, ...] | None = None
+
+    @property
+    def has_all(self) -> bool:
+        """True if the user may view every topic."""
+        return self.grants is None or any(grant.pattern == _ALL_TOPICS for grant in self.grants)
+
+    def sees(self, topic: str) -> bool:
+        return self.has_all or self.may(VIEW, topic)
+
+    def may(self, permission: str, topic: str) -> bool:
+        """True if a rule grants the permission, or one that includes it."""
+        least = _ORDER.index(permission)
+        return any(
+            _ORDER.index(grant.permission) >= least and fnmatchcase(topic, grant.pattern)
+            for grant in self.grants or ()
+        )
+
+    @property
+    def may_act_somewhere(self) -> bool:
+        return any(grant.permission != VIEW for grant in self.grants or ())
+
+
+EVERYTHING = Scope()
+
+
+def scope_of(rules: Sequence[Rule], user: str, groups: Iterable[str]) -> Scope:
+    """Return what the rules grant to a user (empty if unknown) who is a member of these groups."""
+    members = frozenset(groups)
+    return Scope(tuple(sorted({rule.grant for rule in rules if rule.is_for(user, members)})))
