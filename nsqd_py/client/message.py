@@ -31,17 +31,18 @@ class MessageBatch:
 
     topic, channel, nsqd                    their origin; `nsqd` is an address
     ids, bodies, timestamps_ns, attempts    lists with an item for each message
+    is_live                                 False if nsqd will deliver those not answered again: the connection is lost,
+                                            or their time-out is over
     """
 
-    __slots__ = ("_lane", "_messages", "_open_ids", "arrived_s", "due_s", "is_expired", "open_count")
+    __slots__ = ("_lane", "_messages", "_open_ids", "arrived_s", "due_s", "is_live")
 
     def __init__(self, lane: Lane, messages: Messages, arrived_s: float) -> None:
         self._lane = lane
         self._messages = messages
-        self._open_ids: set[bytes] | None = None  # None: all or none, by `open_count`; most batches never need a set
-        self.open_count = len(messages)
+        self._open_ids: set[bytes] | None = None  # None: all of them; a batch that is finished whole needs no set
         self.arrived_s = self.due_s = arrived_s
-        self.is_expired = False
+        self.is_live = True
 
     # ---- what it holds
 
@@ -82,9 +83,13 @@ class MessageBatch:
         return list(map(Message, columns.ids, columns.bodies, columns.timestamps_ns, columns.attempts, repeat(self)))
 
     @property
-    def is_live(self) -> bool:
-        """False if the connection is lost, or the time-out is over: nsqd will deliver these messages again."""
-        return self._lane.is_open and not self.is_expired
+    def open_count(self) -> int:
+        """Return how many are not answered.
+
+        An id that is here twice, because the message timed out and came again before the first was read, counts once as
+        soon as one message is answered.
+        """
+        return len(self._messages if self._open_ids is None else self._open_ids)
 
     @property
     def is_answered(self) -> bool:
@@ -93,7 +98,7 @@ class MessageBatch:
     def open_ids(self) -> Collection[bytes]:
         """Return the ids of messages that are not answered, in order."""
         if self._open_ids is None:
-            return self.ids if self.open_count else ()
+            return self.ids
         return [message_id for message_id in self.ids if message_id in self._open_ids]
 
     # ---- answers
@@ -138,22 +143,45 @@ class MessageBatch:
 
     def is_open(self, message_id: bytes) -> bool:
         """True if this message is not answered."""
-        return message_id in (self._open_ids or self._open_set())
+        return message_id in self._open_set()
 
     def finish_one(self, message_id: bytes) -> None:
         """Finish one message. Raises as `finish_some`."""
+        if not self.finish_if_open(message_id):
+            raise _answered_before(message_id)
+
+    def finish_if_open(self, message_id: bytes) -> bool:
+        """Finish one message. Return False if it is answered already.
+
+        Called for each message that a handler has taken, so without a lock, also with threads: each of its steps is one
+        call of the interpreter. The output is added before the batch ends, so that the connection stays open for it.
+        """
+        open_ids = self._open_ids
+        if open_ids is None:
+            open_ids = self._open_set()
+        try:
+            open_ids.remove(message_id)
+        except KeyError:
+            return False
         lane = self._lane
-        self._take_one(message_id)
         if lane.is_open:
             lane.finish_one(message_id)
+        if not open_ids or lane.flow.is_held_back:
+            self._finished_one()
+        return True
 
-    def finish_if_open(self, message_id: bytes) -> None:
-        """Finish one message, unless it is answered already."""
-        if message_id in (self._open_ids or self._open_set()):
-            self.finish_one(message_id)
+    def _finished_one(self) -> None:
+        """Note that the last message of the batch, or one during back-off, was finished."""
+        lane = self._lane
+        if self.is_answered:
+            lane.touching.discard(self)
+        if lane.is_open and lane.flow.is_held_back:
+            lane.flow.succeeded()
 
     def requeue_one(self, message_id: bytes, attempts: int, delay_s: float | None, *, backoff: bool) -> None:
-        self._take_one(message_id)
+        if not self.is_open(message_id):
+            raise _answered_before(message_id)
+        self._take((message_id,))
         if self._lane.is_open:
             self._requeue_taken(message_id, attempts, delay_s, backoff=backoff)
 
@@ -167,8 +195,8 @@ class MessageBatch:
         ids = self.open_ids()
         if not ids:
             raise AlreadyAnswered("all messages of this batch were answered before")
-        self._open_ids = None
-        self._count_answers(self.open_count)
+        self._open_ids = set()
+        self._lane.touching.discard(self)
         return ids
 
     def _take(self, ids: Collection[bytes]) -> None:
@@ -177,29 +205,13 @@ class MessageBatch:
         if len(wanted) < len(ids) or not wanted <= open_ids:
             raise AlreadyAnswered("a message was answered before, is here twice, or is of another batch")
         open_ids -= wanted
-        self._count_answers(len(wanted))
-
-    def _take_one(self, message_id: bytes) -> None:
-        try:
-            (self._open_ids or self._open_set()).remove(message_id)
-        except KeyError:
-            raise AlreadyAnswered(f"message {message_id.decode()} was answered before") from None
-        self._count_answers(1)
+        if not open_ids:
+            self._lane.touching.discard(self)
 
     def _open_set(self) -> set[bytes]:
         if self._open_ids is None:
-            self._open_ids = set(self.open_ids())
-            # An id occurs twice if it timed out and came again before the first was read: that counts once.
-            self._count_answers(self.open_count - len(self._open_ids))
+            self._open_ids = set(self.ids)
         return self._open_ids
-
-    def _count_answers(self, count: int) -> None:
-        self.open_count -= count
-        lane = self._lane
-        if not self.is_expired and lane.is_open:
-            lane.in_flight -= count
-        if not self.open_count:
-            lane.touching.discard(self)
 
 
 class Message:
@@ -270,5 +282,9 @@ class Message:
     def touch(self) -> None:
         """Restart its time-out. Needed only without `auto_touch`. Raises AlreadyAnswered."""
         if self.is_answered:
-            raise AlreadyAnswered(f"message {self.id.decode()} was answered before")
+            raise _answered_before(self.id)
         self._batch.touch_some((self.id,))
+
+
+def _answered_before(message_id: bytes) -> AlreadyAnswered:
+    return AlreadyAnswered(f"message {message_id.decode()} was answered before")

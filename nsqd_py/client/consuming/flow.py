@@ -202,6 +202,8 @@ class BackoffState(NamedTuple):
 class Flow:
     """Sets the RDY of each connection whenever something changes.
 
+    is_held_back  True if a success must be reported now: checked for each message, so that most need not be
+
     `now_s()` is the clock. `on_change(text)` is called when back-off begins, ends or continues, which changes `due_s`.
     """
 
@@ -216,6 +218,7 @@ class Flow:
     ) -> None:
         self.max_in_flight = max_in_flight
         self.is_paused = False
+        self.is_held_back = False
         self._spread = spread
         self._backoff = backoff
         self._redistribute_s = redistribute_s
@@ -243,11 +246,6 @@ class Flow:
         self._share()
 
     # ---- results
-
-    @property
-    def is_held_back(self) -> bool:
-        """True if a success matters now. Checked for each message, so that not every success must be reported."""
-        return self._backoff.level > 0
 
     def succeeded(self) -> None:
         self._tell(self._backoff.succeeded(self.now_s()))
@@ -282,6 +280,7 @@ class Flow:
 
     def _tell(self, has_changed: bool) -> None:
         if has_changed:
+            self.is_held_back = self._backoff.level > 0
             self._share()
             self._on_change(self._news())
 

@@ -124,9 +124,8 @@ class Lane:
     """
 
     __slots__ = (
-        "_commands", "_fins", "_on_output", "address", "channel", "delays", "finished", "flow", "has_output",
-        "in_flight", "is_open", "last_message_s", "max_rdy", "rdy", "rdy_since_s", "received", "requeued", "topic",
-        "touching",
+        "_commands", "_fins", "_on_output", "_taken_fins", "address", "channel", "delays", "flow", "has_output",
+        "is_open", "last_message_s", "max_rdy", "rdy", "rdy_since_s", "received", "requeued", "topic", "touching",
     )  # fmt: skip
 
     def __init__(
@@ -149,12 +148,23 @@ class Lane:
             limits.msg_timeout_s, limits.max_msg_timeout_s, is_automatic=touches
         )
         self.is_open = True
-        self.rdy = self.in_flight = self.received = self.finished = self.requeued = 0
+        self.rdy = self.received = self.requeued = 0
         self.rdy_since_s = self.last_message_s = now_s
         self._on_output = on_output
         self._fins: list[bytes] = []
+        self._taken_fins = 0
         self._commands: list[bytes] = []
         self.has_output = False
+
+    @property
+    def in_flight(self) -> int:
+        """Return how many messages are not answered, and not timed out."""
+        return sum(batch.open_count for batch in self.touching)
+
+    @property
+    def finished(self) -> int:
+        """Return how many messages were finished."""
+        return self._taken_fins + len(self._fins)
 
     # ---- what goes to nsqd
 
@@ -169,15 +179,12 @@ class Lane:
             self._announce()
 
     def finish_one(self, message_id: bytes) -> None:
-        self.finished += 1
+        """Add the FIN of one message. Does not report it to the flow."""
         self._fins.append(message_id)
         if not self.has_output:
             self._announce()
-        if self.flow.is_held_back:
-            self.flow.succeeded()
 
     def finish(self, ids: Collection[bytes]) -> None:
-        self.finished += len(ids)
         self._fins += ids
         if not self.has_output:
             self._announce()
@@ -202,9 +209,11 @@ class Lane:
 
     def take_output(self) -> bytes:
         """Return all output since the last call. FINs come first: they make room for what RDY requests."""
-        fins, self._fins = self._fins, []
+        self.has_output = False  # first: another thread may add a FIN meanwhile, and then announces it
+        fins = self._fins[:]
+        del self._fins[: len(fins)]
+        self._taken_fins += len(fins)
         commands, self._commands = self._commands, []
-        self.has_output = False
         return outgoing.fins(fins) + b"".join(commands)
 
     # ---- its end
@@ -212,7 +221,9 @@ class Lane:
     def close(self) -> None:
         """Note that the connection has ended. Messages in flight come again after their time-out at nsqd."""
         self.is_open = False
-        self.rdy = self.in_flight = 0
+        self.rdy = 0
+        for batch in self.touching:
+            batch.is_live = False
         self.touching.clear()
 
     def stats(self, now_s: float) -> LaneStats:

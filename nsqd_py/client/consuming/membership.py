@@ -119,7 +119,7 @@ class Membership:
     def is_drained(self) -> bool:
         """True if no message comes any more, none is in flight, and all answers were taken to be sent."""
         lane = self.lane
-        return lane is None or (self._nsqd_is_done and not lane.in_flight and not lane.has_output)
+        return lane is None or (self._nsqd_is_done and not lane.touching and not lane.has_output)
 
 
 def lane_limits(negotiated: Negotiated) -> LaneLimits:

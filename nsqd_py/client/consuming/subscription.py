@@ -106,7 +106,6 @@ class Subscription:
     def received(self, lane: Lane, messages: Messages) -> MessageBatch:
         count = len(messages)
         lane.received += count
-        lane.in_flight += count
         lane.last_message_s = now_s = self._now_s()
         batch = self.make_batch(lane, messages, now_s)
         lane.touching.add(batch)
@@ -145,8 +144,7 @@ class Subscription:
             batch.touch()
         for batch in expired:
             self._timed_out += batch.open_count
-            lane.in_flight -= batch.open_count
-            batch.is_expired = True
+            batch.is_live = False
 
     # ---- how it stands
 

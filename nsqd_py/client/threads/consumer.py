@@ -32,6 +32,10 @@ from nsqd_py.client.threads.work_queue import WorkQueue
 __all__ = ["Consumer", "ConsumerStats"]
 
 _EXIT_S = 1.0  # how long the end of the interpreter waits for running handlers
+# How long handlers may work before the I/O thread goes on. Without this pause it would read the next messages before
+# handlers begin with the first ones, and nsqd would get the answers to both later, together: it would have nothing to
+# do meanwhile.
+_HANDLING_S = 0.005
 _MS = 1000
 
 
@@ -170,8 +174,9 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
         return self._iterate_batches(idle_timeout_s)
 
     def _iterate(self, idle_timeout_s: float | None) -> Iterator[Message]:
+        self._begin_iteration()
         try:
-            while (message := self._take(idle_timeout_s)) is not None:
+            while self.running and (message := self._queue.take(idle_timeout_s)) is not None:
                 if not self._handling.is_wanted(message):
                     continue
                 try:
@@ -185,19 +190,18 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
             self._end_iteration()
 
     def _iterate_batches(self, idle_timeout_s: float | None) -> Iterator[MessageBatch]:
+        self._begin_iteration()
         try:
-            while (batch := self._take(idle_timeout_s)) is not None:
+            while self.running and (batch := self._queue.take(idle_timeout_s)) is not None:
                 if batch.is_live:
                     yield batch
         finally:
             self._end_iteration()
 
-    def _take(self, timeout_s: float | None) -> Any:
-        """Return the next message or batch; None after the time-out, or once the consumer is stopped."""
+    def _begin_iteration(self) -> None:
         refuse_in_event_loop("iterating")
         self._iterating = threading.current_thread()
         self.start()
-        return self._queue.take(timeout_s) if self.running else None
 
     def _end_iteration(self) -> None:
         self._leave()
@@ -319,6 +323,7 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
         for peer in self._peers.values():
             if peer in ready or peer.wants_look:
                 self._hear(peer)
+        self._queue.wait_until_empty(_HANDLING_S)
 
     def _hear(self, peer: Peer) -> None:
         for batch in peer.receive():

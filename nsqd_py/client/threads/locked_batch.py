@@ -11,7 +11,7 @@ from nsqd_py.protocol.incoming import Messages
 
 
 class LockedBatch(MessageBatch):
-    """Every answer takes the lock of the consumer, which the I/O thread shares."""
+    """Answers take the lock of the consumer, which the I/O thread shares, but to finish one message needs none."""
 
     __slots__ = ("_lock",)
 
@@ -20,10 +20,6 @@ class LockedBatch(MessageBatch):
     ) -> None:
         super().__init__(lane, messages, arrived_s)
         self._lock = lock
-
-    def open_ids(self) -> Collection[bytes]:
-        with self._lock:
-            return super().open_ids()
 
     def finish(self) -> None:
         with self._lock:
@@ -39,22 +35,18 @@ class LockedBatch(MessageBatch):
         with self._lock:
             super().requeue(delay_s, ids, backoff=backoff)
 
+    def requeue_one(self, message_id: bytes, attempts: int, delay_s: float | None, *, backoff: bool) -> None:
+        with self._lock:
+            super().requeue_one(message_id, attempts, delay_s, backoff=backoff)
+
     def touch_some(self, ids: Collection[bytes]) -> None:
         with self._lock:
             super().touch_some(ids)
 
-    def is_open(self, message_id: bytes) -> bool:
+    def _finished_one(self) -> None:
         with self._lock:
-            return super().is_open(message_id)
+            super()._finished_one()
 
-    def finish_one(self, message_id: bytes) -> None:
+    def _open_set(self) -> set[bytes]:
         with self._lock:
-            super().finish_one(message_id)
-
-    def finish_if_open(self, message_id: bytes) -> None:
-        with self._lock:
-            super().finish_if_open(message_id)
-
-    def requeue_one(self, message_id: bytes, attempts: int, delay_s: float | None, *, backoff: bool) -> None:
-        with self._lock:
-            super().requeue_one(message_id, attempts, delay_s, backoff=backoff)
+            return super()._open_set()

@@ -17,11 +17,13 @@ class WorkQueue(Generic[Item]):
     wait do all work in one thread, and handlers that wait use all threads.
     """
 
-    __slots__ = ("_has_items", "_idle_count", "_is_closed", "_items")
+    __slots__ = ("_has_items", "_idle_count", "_is_closed", "_is_empty", "_items")
 
     def __init__(self) -> None:
         self._items: deque[Item] = deque()
-        self._has_items = threading.Condition(threading.Lock())
+        lock = threading.Lock()
+        self._has_items = threading.Condition(lock)
+        self._is_empty = threading.Condition(lock)
         self._idle_count = 0
         self._is_closed = False
 
@@ -30,6 +32,12 @@ class WorkQueue(Generic[Item]):
             self._items.extend(items)
             if self._idle_count:
                 self._has_items.notify()
+
+    def wait_until_empty(self, timeout_s: float) -> None:
+        """Wait until a worker has found the queue empty, or for `timeout_s`."""
+        if self._items:
+            with self._is_empty:
+                self._is_empty.wait_for(lambda: not self._items, timeout_s)
 
     def clear(self) -> list[Item]:
         """Remove and return the items that no worker has taken."""
@@ -54,6 +62,7 @@ class WorkQueue(Generic[Item]):
     def _wait(self, timeout_s: float | None) -> Item | None:
         with self._has_items:
             self._idle_count += 1
+            self._is_empty.notify()
             try:
                 self._has_items.wait_for(lambda: self._items or self._is_closed, timeout_s)
             finally:

@@ -1,7 +1,8 @@
-"""The queue between a consumer's connections and the greenlets that handle messages."""
+"""The queues between a consumer's connections and the greenlets or threads that handle messages."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import gevent
@@ -9,6 +10,7 @@ import pytest
 from gevent.event import Event
 
 from nsqd_py.client.gevent.work_queue import WorkQueue
+from nsqd_py.client.threads.work_queue import WorkQueue as ThreadQueue
 
 
 class Interrupted(Exception):
@@ -58,3 +60,28 @@ def test_another_greenlet_takes_what_an_interrupted_one_was_woken_for() -> None:
     queue.put(7)  # wakes the one that began to wait last
     other.join(timeout=5)
     assert taken == [7]
+
+
+def test_a_queue_of_threads_is_waited_for_until_it_is_empty() -> None:
+    items: ThreadQueue[int] = ThreadQueue()
+    taken: list[int] = []
+
+    def work() -> None:
+        while (item := items.take()) is not None:
+            taken.append(item)
+
+    worker = threading.Thread(target=work)
+    items.put_all(range(1000))
+    worker.start()
+    items.wait_until_empty(20)
+    assert len(taken) >= 999
+    items.wait_until_empty(20)  # at once
+    items.close()
+    worker.join()
+
+
+def test_nobody_waits_longer_for_a_queue_than_allowed() -> None:
+    items: ThreadQueue[int] = ThreadQueue()
+    items.put_all([1])
+    items.wait_until_empty(0.001)
+    assert items.take() == 1
