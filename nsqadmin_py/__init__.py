@@ -12,6 +12,7 @@ audit           logs each action, and posts it to --notification-http-endpoint
 notifications   POSTs JSON to a URL: actions, and problems
 cluster         what the page and the history get of the observed cluster
 history         figures of the past hour and day
+messages        finds messages in the log of a topic
 web             the HTTP side: Go's API, the API under /api/v2, events, the page
 static          the page itself
 """

@@ -26,6 +26,7 @@ from nsqadmin_py.web.app import App, Route
 from nsqadmin_py.web.events import Events
 from nsqadmin_py.web.go_api import GoApi
 from nsqadmin_py.web.graphite import GraphiteProxy
+from nsqadmin_py.web.message_queries import MessageQueries
 from nsqadmin_py.web.metrics import Metrics
 from nsqadmin_py.web.node_queries import NodeQueries
 from nsqadmin_py.web.server import HttpServer, server_tls
@@ -197,6 +198,7 @@ class Daemon:
         api = ViewsApi(self._options, self._views, self._history, self._access)
         metrics = Metrics(self._cluster, self._findings, self._history, self._access, lambda: self._events.readers)
         queries = NodeQueries(self._cluster, self._upstream, self._info, self._access)
+        messages = MessageQueries(self._cluster, self._upstream)
         dialling = ClientOptions.parse(self._options.client_opt)
         actions = Actions(
             self._cluster, self._findings.memory, self._info, self._upstream, dialling, self._access, self._audit_log,
@@ -212,8 +214,10 @@ class Daemon:
             ("/api/v2/topics/<topic>/dead-letters", {"GET": queries.dead_letters}),
             ("/api/v2/topics/<topic>/channels/<channel>", {"GET": api.channel}),
             ("/api/v2/topics/<topic>/channels/<channel>/clients", {"GET": queries.clients}),
-            ("/api/v2/topics/<topic>/channels/<channel>/peek", {"GET": queries.peek}),
-            ("/api/v2/topics/<topic>/channels/<channel>/messages/<message>", {"GET": queries.body}),
+            ("/api/v2/topics/<topic>/channels/<channel>/peek", {"GET": messages.peek}),
+            ("/api/v2/topics/<topic>/channels/<channel>/messages/<message>", {"GET": messages.queued_body}),
+            ("/api/v2/topics/<topic>/messages", {"GET": messages.log}),
+            ("/api/v2/topics/<topic>/messages/<seq>", {"GET": messages.body}),
             ("/api/v2/attention", {"GET": api.attention}),
             ("/api/v2/channels", {"GET": api.channels}),
             ("/api/v2/nodes", {"GET": api.nodes}),

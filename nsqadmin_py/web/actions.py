@@ -14,6 +14,7 @@ from nsqadmin_py.cluster.last_known import NodeMemory
 from nsqadmin_py.cluster.node_views import FAILED, OK, state_of
 from nsqadmin_py.clusterinfo import ClusterInfo, Errors, NobodyAnswered, joined
 from nsqadmin_py.permissions import ADMINISTER, PUBLISH
+from nsqadmin_py.web import letter_actions
 from nsqadmin_py.web.access import Access
 from nsqadmin_py.web.answers import Refusal, as_json
 from nsqadmin_py.web.bodies import object_in, text_of
@@ -34,7 +35,7 @@ _MOST_AUDITED = 100  # characters of each
 _WITHOUT_TOPIC = ("dismiss",)
 # The permission on the topic that an action needs; all others need ADMINISTER.
 _PERMISSIONS = {"publish": PUBLISH}
-_AUDITED = ("to", "target", "limit", "defer_ms")
+_AUDITED = ("to", "target", "limit", "defer_ms", "message", "seq", "copy_of")
 
 
 class ActionRequest(NamedTuple):
@@ -90,6 +91,8 @@ class Actions:
             "seek": self._seek,
             "publish": self._publish,
             "requeue_dead_letters": self._requeue_dead_letters,
+            "requeue_message": self._requeue_message,
+            "discard_message": self._discard_message,
             "dismiss": self._dismiss,
         }
 
@@ -211,6 +214,20 @@ class Actions:
         if moved.error and not moved.count:
             raise Refusal(502, f"UPSTREAM_ERROR: {moved.error}")
         return {"errors": [moved.error] if moved.error else [], "requeued": moved.count, "failed": moved.failed}
+
+    def _requeue_message(self, order: ActionRequest) -> Result:
+        """Publish one waiting message to the topic `target`, and finish it."""
+        return letter_actions.requeue(self._upstream, self._letter(order), text_of(order.more, "target"))
+
+    def _discard_message(self, order: ActionRequest) -> Result:
+        """Finish one waiting message without delivering it."""
+        return letter_actions.discard(self._upstream, self._letter(order))
+
+    def _letter(self, order: ActionRequest) -> letter_actions.Letter:
+        _check_channel(order.channel)
+        letter = letter_actions.letter_of(order.more, order.node, order.topic, order.channel)
+        ask_nodes(self._cluster, order.topic, order.channel, order.node)
+        return letter
 
     def _channel_of_letters(self, topic: str) -> str:
         """Return the topic's only channel; without channels, a new one that gets all messages of the topic."""

@@ -1,11 +1,8 @@
-"""Questions of the page that nsqds answer: clients, queued messages, the log, dead letters, missing topics."""
+"""Questions of the page that nsqds answer: clients, files of the log, dead letters, missing topics."""
 
 from __future__ import annotations
 
-import re
-from base64 import b64decode
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from werkzeug.wrappers import Request, Response
 
@@ -14,18 +11,11 @@ from nsqadmin_py.web.access import Access
 from nsqadmin_py.web.answers import Refusal, as_json, number_of
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.upstream import Upstream, UpstreamError, ask_all
-from nsqd_py.cluster.values import Figures, number_in, rows_in, text_in
+from nsqd_py.cluster.values import Figures, rows_in, text_in
 
 CANNOT = "not supported by this nsqd"
 _MOST_CLIENTS = 1000
 _DEFAULT_CLIENTS = 100
-_MOST_MESSAGES = 1000
-_DEFAULT_MESSAGES = 10
-# The part of a body that the page shows.
-_SHOWN_CHARACTERS = 64 * 1024
-# base64 has groups of four characters.
-_GROUP = 4
-_UNSAFE = re.compile(r"\W")
 
 
 def is_missing_path(error: UpstreamError) -> bool:
@@ -45,6 +35,28 @@ def ask_nodes(cluster: Cluster, topic: str, channel: str, node: str) -> list[str
     if node and node not in having:
         raise Refusal(404, "NODE_NOT_FOUND")
     return [node] if node else having
+
+
+def answer_of_each(addresses: list[str], ask: Callable[[str], Figures]) -> list[Figures]:
+    """Return the answer of each nsqd, or its error."""
+
+    def asked(address: str) -> Figures:
+        try:
+            return {"node": address, "answer": ask(address), "can": True}
+        except UpstreamError as error:
+            return {"node": address, "error": reason_of(error), "can": not is_missing_path(error)}
+
+    return list(ask_all(addresses, asked).good.values())
+
+
+def ask_each(upstream: Upstream, addresses: list[str], path: str, names: Mapping[str, str]) -> list[Figures]:
+    """Return the JSON object with which each nsqd answers a GET, or its error."""
+
+    def ask(address: str) -> Figures:
+        answer = upstream.get(address, path, names)
+        return answer if isinstance(answer, dict) else {}
+
+    return answer_of_each(addresses, ask)
 
 
 class NodeQueries:
@@ -73,49 +85,17 @@ class NodeQueries:
         message = f"WARNING: {joined(errors)}" if errors else ""
         return as_json({"total": len(found), "rows": found[offset : offset + limit], "message": message})
 
-    def peek(self, request: Request, topic: str, channel: str) -> Response:
-        """Return queued messages of each nsqd in the order of their delivery. They stay in the queue."""
-        count = number_of(request.args, "n", _DEFAULT_MESSAGES, _MOST_MESSAGES)
-        addresses = ask_nodes(self._cluster, topic, channel, request.args.get("node", ""))
-        names = {"topic": topic, "channel": channel, "n": str(count)}
-        nodes = self._ask_each(addresses, "/channel/peek", names)
-        for node in nodes:
-            answer = node.get("answer")
-            if answer is not None:
-                answer["messages"] = [_shown(message) for message in rows_in(answer, "messages")[:count]]
-        return as_json({"nodes": nodes})
-
-    def body(self, request: Request, topic: str, channel: str, message: str) -> Response:
-        """Return the whole body of a queued message as a download; `node` and `n` are those of its peek."""
-        count = number_of(request.args, "n", _MOST_MESSAGES, _MOST_MESSAGES)
-        node = request.args.get("node", "")
-        if not node:
-            raise Refusal(400, "MISSING_ARG_NODE")
-        addresses = ask_nodes(self._cluster, topic, channel, node)
-        names = {"topic": topic, "channel": channel, "n": str(count)}
-        (found,) = self._ask_each(addresses, "/channel/peek", names)
-        if "error" in found:
-            raise Refusal(502, f"UPSTREAM_ERROR: {found['error']}")
-        for row in rows_in(found["answer"], "messages"):
-            if row.get("id") == message:
-                headers = {
-                    "Content-Type": "application/octet-stream",
-                    "Content-Disposition": f'attachment; filename="message-{_UNSAFE.sub("", message)}"',
-                    "Cache-Control": "no-store",
-                }
-                return Response(_body_of(row), 200, headers)
-        raise Refusal(404, "MESSAGE_NOT_FOUND")
-
     def log(self, request: Request, topic: str) -> Response:
         """Return what each nsqd keeps of a topic on disk."""
         addresses = ask_nodes(self._cluster, topic, "", request.args.get("node", ""))
-        return as_json({"nodes": self._ask_each(addresses, "/topic/log", {"topic": topic})})
+        return as_json({"nodes": ask_each(self._upstream, addresses, "/topic/log", {"topic": topic})})
 
     def dead_letters(self, request: Request, topic: str) -> Response:
         """Return the latest messages of a dead-letter topic, and where they came from, if the user sees that topic."""
         sees = self._access.scope(request).sees
         addresses = ask_nodes(self._cluster, topic, "", request.args.get("node", ""))
-        nodes = self._ask_each(addresses, "/stats", {"format": "json", "topic": topic, "include_clients": "false"})
+        names = {"format": "json", "topic": topic, "include_clients": "false"}
+        nodes = ask_each(self._upstream, addresses, "/stats", names)
         for node in nodes:
             topics = rows_in(node.pop("answer", None), "topics")
             letters = [letter for row in topics for letter in rows_in(row, "dead_letters")]
@@ -135,36 +115,3 @@ class NodeQueries:
         idle = [name for name in names if name not in self._cluster.topics and sees(name)]
         message = f"WARNING: {joined(errors)}" if errors else ""
         return as_json({"topics": info.inactive_topics(idle), "message": message})
-
-    def _ask_each(self, addresses: list[str], path: str, names: Mapping[str, str]) -> list[Figures]:
-        """Return the answer of each nsqd, or its error."""
-
-        def ask(address: str) -> Figures:
-            try:
-                answer = self._upstream.get(address, path, names)
-            except UpstreamError as error:
-                return {"node": address, "error": reason_of(error), "can": not is_missing_path(error)}
-            return {"node": address, "answer": answer if isinstance(answer, dict) else {}, "can": True}
-
-        return list(ask_all(addresses, ask).good.values())
-
-
-def _body_of(message: Mapping[str, Any]) -> bytes:
-    body = message.get("body")
-    if isinstance(body, str):
-        return body.encode("utf-8", "surrogatepass")
-    try:
-        return b64decode(str(message.get("body_base64", "")), validate=True)
-    except ValueError:
-        return b""
-
-
-def _shown(message: Mapping[str, Any]) -> Figures:
-    """Return a message with the size of its body, and at most the part of the body that the page shows."""
-    shown = {**message, "size": len(_body_of(message)), "attempts": number_in(message, "attempts")}
-    for key, limit in (("body", _SHOWN_CHARACTERS), ("body_base64", _SHOWN_CHARACTERS // _GROUP * _GROUP)):
-        body = shown.get(key)
-        if isinstance(body, str) and len(body) > limit:
-            shown[key] = body[:limit]
-            shown["is_cut"] = True
-    return shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,7 @@ from nsqd_py.api.handlers import named_channel, named_topic
 from nsqd_py.broker import seek
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.housekeeping import living_of
-from nsqd_py.broker.peek import STATES, Peek
+from nsqd_py.broker.peek import STATES, Peek, StateRun
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.kept import read_kept
 from nsqd_py.diskqueue.log import TopicLog
@@ -22,6 +23,7 @@ from nsqd_py.errors import Draining, HttpError
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.answers import Reply
 from nsqd_py.net.http.request import Request, parse_int64
+from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.pacing import ONE_ROUND_S, Pace
 from nsqd_py.runtime.threads import in_thread
@@ -176,14 +178,9 @@ def _number(request: Request[Broker], key: str, otherwise: int, *, lowest: int) 
 
 
 def peek(request: Request[Broker]) -> Reply:
-    """Return `n` messages of a channel in the `state` queued, in_flight or deferred; they stay as they are."""
+    """Return `n` messages of a channel in the `state` queued, in_flight or deferred, or the one numbered `seq`."""
     topic, channel = named_channel(request)
-    count = _count(request)
-    runs_of = STATES.get(request.params.get("state", "queued"))
-    if runs_of is None:
-        raise HttpError(400, "INVALID_ARG_STATE")
-    ahead_ns = request.app.wall_clock() - request.app.clock()
-    found = Peek(topic, runs_of(channel, count, ahead_ns.__add__))
+    found = Peek(topic, _runs_to_peek(request, channel))
     found.look(gevent.get_hub().threadpool)
     figures = {
         "topic": topic.name,
@@ -196,6 +193,22 @@ def peek(request: Request[Broker]) -> Reply:
     if found.unreadable_count:
         figures["unreadable_count"] = found.unreadable_count
     return answers.json(figures)
+
+
+def _runs_to_peek(request: Request[Broker], channel: Channel) -> Iterable[StateRun]:
+    """Raises HttpError."""
+    count = _count(request)
+    if "seq" in request.params:
+        return [_one(_seq(request))]
+    runs_of = STATES.get(request.params.get("state", "queued"))
+    if runs_of is None:
+        raise HttpError(400, "INVALID_ARG_STATE")
+    ahead_ns = request.app.wall_clock() - request.app.clock()
+    return runs_of(channel, count, ahead_ns.__add__)
+
+
+def _one(seq: int) -> StateRun:
+    return (seq, seq + 1, 0, None), {}
 
 
 def _count(request: Request[Broker]) -> int:
@@ -216,7 +229,7 @@ def finish_message(request: Request[Broker]) -> Reply:
     message_id = request.params.get("id")
     if message_id is None:
         raise HttpError(400, "MISSING_ARG_ID")
-    found = Peek(topic, [((seq, seq + 1, 0, None), {})])
+    found = Peek(topic, [_one(seq)])
     found.look(gevent.get_hub().threadpool)
     if found.ids != [message_id.encode("utf-8", "surrogateescape")] or not channel.discard(seq):
         raise HttpError(404, "MESSAGE_NOT_QUEUED")

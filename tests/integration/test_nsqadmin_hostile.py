@@ -96,6 +96,7 @@ def test_answers(admin: NsqadminProcess, liar: int) -> None:
         "/api/topics", f"/api/topics/{IN_URL}", f"/api/topics/{IN_URL}/{IN_URL}",
         "/api/nodes", f"/api/nodes/{node}", "/api/counter", "/api/v2/overview", "/api/v2/topics", topic,
         f"{topic}/log", f"{topic}/dead-letters", f"{topic}/channels/{IN_URL}", f"{topic}/channels/{IN_URL}/clients",
+        f"{topic}/messages",
         f"{topic}/channels/{IN_URL}/peek", "/api/v2/nodes", f"/api/v2/nodes/{node}", f"/api/v2/nodes/[{IN_URL}]:1",
         f"/api/v2/history?topic={IN_URL}", f"/api/v2/sparklines?topic={IN_URL}",
     ]  # fmt: skip

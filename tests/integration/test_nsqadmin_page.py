@@ -274,6 +274,89 @@ def test_looking_into_a_topic_and_seeking(cluster: AdminCluster, admin: Nsqadmin
     assert 'AUDIT: seek topic="orders" channel="archive" to="earliest" by=' in admin.log_text()
 
 
+def messages_of(admin: NsqadminProcess, path: str, node: str) -> dict[str, Any]:
+    (answer,) = [found["answer"] for found in admin.get(path)["nodes"] if found["node"] == node]
+    found: dict[str, Any] = answer
+    return found
+
+
+def bodies_of(answer: dict[str, Any]) -> list[str]:
+    return [message["body"] for message in answer["messages"]]
+
+
+@pytest.mark.ours
+def test_the_messages_of_a_log(cluster: AdminCluster, admin: NsqadminProcess) -> None:
+    cluster.create("orders", "archive")
+    nsqd, node = cluster.nsqds[0], address(cluster.nsqds[0])
+    with nsqd.connect() as client:
+        client.mpub("orders", [b'{"id":%d}' % i for i in range(30)])
+        client.mpub("orders", [b"\xff" * 100_000, b"<b>last</b>"])
+    admin.wait_for_topic("orders", depth=32)
+    path = "/api/v2/topics/orders/messages"
+    assert bodies_of(messages_of(admin, f"{path}?limit=3", node)) == ['{"id":0}', '{"id":1}', '{"id":2}']
+    found = messages_of(admin, f"{path}?path=id>%2020&limit=5&node={node}", node)
+    assert (bodies_of(found)[0], found["next_seq"], found["is_end"]) == ('{"id":21}', 26, False)
+    found = messages_of(admin, f"{path}?path=id>%2020&seq={found['next_seq']}&node={node}", node)
+    assert bodies_of(found) == [f'{{"id":{i}}}' for i in range(26, 30)]
+    assert (found["next_seq"], found["is_end"]) == (32, True)
+    large, last = messages_of(admin, f"{path}?from=latest&limit=2", node)["messages"]
+    assert (large["size"], large["is_cut"], last["body"]) == (100_000, True, "<b>last</b>")
+    assert bodies_of(messages_of(admin, f"{path}?from=-1h&regex=%3Ela.t&text=b", node)) == ["<b>last</b>"]
+    assert messages_of(admin, f"{path}?from=2100-01-01", node)["is_end"]
+    download = admin.http("GET", f"{path}/{large['seq']}?node={node}")
+    assert (download.status, download.body) == (200, b"\xff" * 100_000)
+    assert admin.http("GET", f"{path}/99?node={node}").json()["message"] == "MESSAGE_NOT_FOUND"
+    refused = admin.http("GET", f"{path}?regex=%28").json()
+    assert (refused["message"], refused["reason"]) == ("INVALID_ARG_REGEX", "missing ): (")
+
+
+@pytest.mark.ours
+def test_messages_in_flight_and_deferred(cluster: AdminCluster, admin: NsqadminProcess) -> None:
+    cluster.create("orders", "archive")
+    nsqd, node = cluster.nsqds[0], address(cluster.nsqds[0])
+    with nsqd.connect() as client:
+        client.mpub("orders", [b"a", b"b", b"c"])
+        client.dpub("orders", 600_000, b"later")
+        client.sub("orders", "archive", 2)
+        client.messages(2)
+        admin.wait_for_topic("orders", depth=1)
+        path = "/api/v2/topics/orders/channels/archive"
+        found = messages_of(admin, f"{path}/peek?state=in_flight&regex=b", node)
+        assert (bodies_of(found), found["searched_count"]) == (["b"], 2)
+        (later,) = messages_of(admin, f"{path}/peek?state=deferred", node)["messages"]
+        assert (later["body"], later["due"] > later["timestamp"]) == ("later", True)
+        download = admin.http("GET", f"{path}/messages/{later['id']}?node={node}&seq={later['seq']}")
+        assert download.body == b"later"
+
+
+@pytest.mark.ours
+def test_one_dead_letter_goes_back_and_one_is_discarded(cluster: AdminCluster, admin: NsqadminProcess) -> None:
+    cluster.create("orders", "archive")
+    nsqd, node = cluster.nsqds[0], address(cluster.nsqds[0])
+    nsqd.create("orders.dead", "letters")
+    with nsqd.connect() as client:
+        client.mpub("orders.dead", [b"0", b"\xff1", b"2"])
+    admin.wait_for_topic("orders.dead", depth=3)
+    letters = messages_of(admin, "/api/v2/topics/orders.dead/channels/letters/peek", node)["messages"]
+
+    def act(action: str, number: int, **more: Any) -> HTTPAnswer:
+        letter = letters[number]
+        names = {"channel": "letters", "node": node, "seq": letter["seq"], "message": letter["id"]}
+        return admin.act(action, "orders.dead", **{**names, **more})
+
+    done(act("requeue_message", 1, target="orders"))
+    done(act("discard_message", 0))
+    assert refusal(act("discard_message", 0)) == (404, "MESSAGE_NOT_QUEUED")
+    assert refusal(act("requeue_message", 0, target="orders.dead")) == (400, "INVALID_ARG_TARGET")
+    assert refusal(act("discard_message", 2, message=letters[0]["id"])) == (404, "MESSAGE_NOT_QUEUED")
+    assert refusal(act("discard_message", 2, node="")) == (400, "MISSING_ARG_NODE")
+    nsqd.wait_for_channel("orders.dead", "letters", depth=1)
+    (moved,) = nsqd.http("GET", "/channel/peek?topic=orders&channel=archive").json()["messages"]
+    assert moved["body_base64"] == "/zE="
+    line = f'AUDIT: requeue_message topic="orders.dead" channel="letters" node="{node}" target="orders" message="'
+    assert f'{line}{letters[1]["id"]}" seq="1" by=' in admin.log_text()
+
+
 @pytest.mark.ours
 def test_dead_letters_go_back(cluster: AdminCluster, admin: NsqadminProcess) -> None:
     cluster.create("orders", "archive")
@@ -307,6 +390,8 @@ def test_dead_letters_go_back(cluster: AdminCluster, admin: NsqadminProcess) -> 
         ("seek", "t", {"channel": "c"}, (400, "MISSING_ARG_TO")),
         ("seek", "t", {"channel": "c", "to": "latest"}, (404, "TOPIC_NOT_FOUND")),
         ("requeue_dead_letters", "t", {}, (400, "INVALID_TOPIC")),
+        ("discard_message", "t", {"channel": "c", "seq": "1"}, (400, "INVALID_ARG_SEQ")),
+        ("discard_message", "t", {"channel": "c", "seq": 1}, (400, "MISSING_ARG_MESSAGE")),
         ("requeue_dead_letters", "t", {"target": "u", "limit": 0}, (400, "INVALID_ARG_LIMIT")),
     ],
 )

@@ -137,6 +137,7 @@ ADMIN_ROUTES: dict[str, str] = {
         "/api/v2/attention", "/api/v2/session", "/api/v2/overview", "/api/v2/topics", _TOPICS, f"{_TOPICS}/log",
         f"{_TOPICS}/dead-letters", f"{_TOPICS}/channels/<channel>", f"{_TOPICS}/channels/<channel>/clients",
         f"{_TOPICS}/channels/<channel>/peek", f"{_TOPICS}/channels/<channel>/messages/<message>",
+        f"{_TOPICS}/messages", f"{_TOPICS}/messages/<seq>",
         "/api/v2/nodes", "/api/v2/nodes/<node>", "/api/v2/lookup",
     )), ""),
     "GET /api/v2/history": "?topic=hostile&points=1000", "GET /api/v2/sparklines": "?topic=hostile",

@@ -1,0 +1,169 @@
+"""Reads the log of a topic on one nsqd, and keeps the messages that a filter wants.
+
+nsqd sends whole records, as they are on its disk. Matching runs in a thread.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+from nsqadmin_py.messages.filters import MessageFilter
+from nsqadmin_py.messages.rows import shown
+from nsqd_py.batch import Batch
+from nsqd_py.cluster.values import Figures
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader, Incomplete, decode
+from nsqd_py.protocol.frames import hex_ids
+
+# Of bodies in one answer to the page. The first message is returned even if it is larger.
+_MOST_SHOWN_BYTES = 4 * 1024 * 1024
+# The deadline is looked at before each message of this size, and each time so many bytes were searched.
+_LOOK_EVERY_BYTES = 64 * 1024
+
+# What reading an answer raises that is no log; a record may have other messages than its header says.
+_NO_LOG = (Damaged, Incomplete, struct.error, IndexError)
+
+# read(query): the answer of /topic/read; `query` has `seq` or `time`.
+Read = Callable[[dict[str, str]], bytes]
+
+
+class BadLog(ValueError):
+    """The answer of an nsqd is no log."""
+
+
+@dataclass
+class LogPage:
+    """A part of the log.
+
+    rows             the wanted messages, see `rows.shown`, with `seq`, and `due` if they were deferred
+    next_seq         where the search goes on
+    searched_count   messages that were looked at
+    searched_bytes   bytes of the log that were read
+    last_ns          publish time of the last message that was looked at; 0 if none was
+    is_end           True if the log has nothing more
+    """
+
+    rows: list[Figures] = field(default_factory=list)
+    next_seq: int = 0
+    searched_count: int = 0
+    searched_bytes: int = 0
+    last_ns: int = 0
+    is_end: bool = False
+
+    def figures(self) -> Figures:
+        """Return the page as JSON has it."""
+        return {
+            "messages": self.rows, "next_seq": self.next_seq, "searched_count": self.searched_count,
+            "searched_bytes": self.searched_bytes, "last_timestamp": self.last_ns or None, "is_end": self.is_end,
+        }  # fmt: skip
+
+
+class LogSearch:
+    """A search from a place of the log on, until `limit` messages are found, `is_late()`, or the log ends."""
+
+    def __init__(self, wanted: MessageFilter, limit: int, is_late: Callable[[], bool]) -> None:
+        self.page = LogPage()
+        self._wanted = wanted
+        self._limit = limit
+        self._is_late = is_late
+        self._room_bytes = _MOST_SHOWN_BYTES
+        self._since_look_bytes = 0
+        self._is_full = False
+
+    def run(self, read: Read, start: dict[str, str], in_thread: Callable[[Callable[[], None]], None]) -> LogPage:
+        """Search from `start`, the words of the first read. Raises BadLog, and what `read` raises."""
+        page, query = self.page, start
+        page.next_seq = int(start.get("seq", "0"))
+        while not (self._is_full or page.is_end):
+            in_thread(partial(self._search, read(query)))
+            query = {"seq": str(page.next_seq)}
+            if self._is_late():
+                break
+        return page
+
+    # ---- in a thread
+
+    def _search(self, data: bytes) -> None:
+        page = self.page
+        page.searched_bytes += len(data)
+        try:
+            header = FileHeader.decode(data)
+            if len(data) == FILE_HEADER_BYTES:
+                page.is_end, page.next_seq = True, max(page.next_seq, header.first_seq)
+            for batch in _batches(data, header.salt):
+                if not self._take(batch):
+                    return
+        except _NO_LOG as error:
+            raise BadLog(f"the answer to /topic/read is not a log: {error}") from error
+
+    def _take(self, batch: Batch) -> bool:
+        """Look at the messages of a batch. Return False if the search is over."""
+        page = self.page
+        first = max(0, page.next_seq - batch.first_seq)
+        if not self._wanted.may_match(batch.body):
+            page.searched_count += batch.count - first
+            page.next_seq, page.last_ns = batch.end_seq, batch.timestamp_ns
+            return not self._looks_late(len(batch.body))
+        for index in range(first, batch.count):
+            body = batch.message(index)
+            if self._wanted.matches(body) and not self._keep(batch, index, body):
+                return False
+            page.searched_count += 1
+            page.next_seq, page.last_ns = batch.first_seq + index + 1, batch.timestamp_ns
+            if self._is_full or self._looks_late(len(body)):
+                return False
+        return True
+
+    def _looks_late(self, size_bytes: int) -> bool:
+        self._since_look_bytes += size_bytes
+        if self._since_look_bytes < _LOOK_EVERY_BYTES:
+            return False
+        self._since_look_bytes = 0
+        return self._is_late()
+
+    def _keep(self, batch: Batch, index: int, body: bytes) -> bool:
+        """Add a message; return False if there is no room for it, so that the next page begins with it."""
+        message = {
+            "id": hex_ids(batch.base_id + index, 1)[0].decode(),
+            "seq": batch.first_seq + index,
+            "timestamp": batch.timestamp_ns,
+        }
+        if batch.due_ns:
+            message["due"] = batch.due_ns
+        row = shown(message, body)
+        self._room_bytes -= len(row.get("body") or row.get("body_base64", ""))
+        if self._room_bytes < 0 and self.page.rows:
+            self._is_full = True
+            return False
+        self.page.rows.append(row)
+        self._is_full = len(self.page.rows) >= self._limit
+        return True
+
+
+def message_at(data: bytes, seq: int) -> bytes | None:
+    """Return the body of one message of an answer to /topic/read, or None. Raises BadLog."""
+    try:
+        for batch in _batches(data, FileHeader.decode(data).salt):
+            if batch.first_seq <= seq < batch.end_seq:
+                return batch.message(seq - batch.first_seq)
+    except _NO_LOG as error:
+        raise BadLog(f"the answer to /topic/read is not a log: {error}") from error
+    return None
+
+
+def first_seq_of(data: bytes) -> int:
+    """Return the number with which an answer to /topic/read begins. Raises BadLog."""
+    try:
+        return FileHeader.decode(data).first_seq
+    except _NO_LOG as error:
+        raise BadLog(f"the answer to /topic/read is not a log: {error}") from error
+
+
+def _batches(data: bytes, salt: int) -> Iterator[Batch]:
+    """Yield the batches of an answer. Raises one of `_NO_LOG`."""
+    position = FILE_HEADER_BYTES
+    while position < len(data):
+        batch, position = decode(data, position, salt)
+        yield batch

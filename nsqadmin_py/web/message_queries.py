@@ -1,0 +1,167 @@
+"""Messages: those of a channel that are queued, in flight or deferred, and all that the log of a topic has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import partial
+from time import monotonic
+from typing import Any
+
+import gevent
+from gevent.lock import BoundedSemaphore
+from werkzeug.wrappers import Request, Response
+
+from nsqadmin_py.messages.filters import BadFilter, MessageFilter
+from nsqadmin_py.messages.log_search import BadLog, LogSearch, first_seq_of, message_at
+from nsqadmin_py.messages.rows import body_of, shown
+from nsqadmin_py.web.answers import Refusal, as_json, number_of
+from nsqadmin_py.web.node_queries import answer_of_each, ask_each, ask_nodes
+from nsqd_py.cluster.model import Cluster
+from nsqd_py.cluster.upstream import Upstream, UpstreamError
+from nsqd_py.cluster.values import Figures, rows_in
+from nsqd_py.runtime.threads import in_thread
+
+_MOST_MESSAGES = 1000
+_DEFAULT_MESSAGES = 10
+_DEFAULT_LISTED = 50
+_HIGHEST_SEQ = 10**12 - 1
+# A search ends after this time, wherever it is; the page goes on from there.
+_SEARCH_S = 3.0
+# Of all requests together. Each search uses a thread and memory for one read.
+_SEARCHES = 4
+_READ_BYTES = 1024 * 1024
+# A message is read with its record, which has at least one message.
+_ONE_RECORD_BYTES = 1
+_LATEST = "latest"
+_UNSAFE = re.compile(r"\W")
+
+
+class MessageQueries:
+    def __init__(self, cluster: Cluster, upstream: Upstream) -> None:
+        self._cluster = cluster
+        self._upstream = upstream
+        self._searches = BoundedSemaphore(_SEARCHES)
+
+    # ---- of a channel
+
+    def peek(self, request: Request, topic: str, channel: str) -> Response:
+        """Return messages of each nsqd that are in one state; queued ones in the order of their delivery."""
+        wanted = _filter_of(request)
+        count = number_of(request.args, "n", _DEFAULT_MESSAGES, _MOST_MESSAGES)
+        nodes = self._peek(request, topic, channel, count)
+        for node in nodes:
+            answer = node.get("answer")
+            if answer is not None:
+                rows = rows_in(answer, "messages")[:count]
+                answer["searched_count"] = len(rows)
+                answer["messages"] = _matching(rows, wanted)
+        return as_json({"nodes": nodes})
+
+    def queued_body(self, request: Request, topic: str, channel: str, message: str) -> Response:
+        """Return the whole body of a message of a channel as a download: by `seq`, or by the query of its peek."""
+        count = number_of(request.args, "n", _MOST_MESSAGES, _MOST_MESSAGES)
+        _check_node(request)
+        (found,) = self._peek(request, topic, channel, count)
+        if "error" in found:
+            raise Refusal(502, f"UPSTREAM_ERROR: {found['error']}")
+        for row in rows_in(found["answer"], "messages"):
+            if row.get("id") == message:
+                return _download(body_of(row), message)
+        raise Refusal(404, "MESSAGE_NOT_FOUND")
+
+    def _peek(self, request: Request, topic: str, channel: str, count: int) -> list[Figures]:
+        addresses = ask_nodes(self._cluster, topic, channel, request.args.get("node", ""))
+        names = {"topic": topic, "channel": channel, "n": str(count)}
+        names |= {name: request.args[name] for name in ("state", "seq") if request.args.get(name)}
+        return ask_each(self._upstream, addresses, "/channel/peek", names)
+
+    # ---- of a topic's log
+
+    def log(self, request: Request, topic: str) -> Response:
+        """Return messages that the log of each nsqd has from a number (`seq`) or a place (`from`) on."""
+        wanted = _filter_of(request)
+        limit = number_of(request.args, "limit", _DEFAULT_LISTED, _MOST_MESSAGES)
+        seq = number_of(request.args, "seq", 0, _HIGHEST_SEQ)
+        start = {"seq": str(seq)} if "seq" in request.args else {"time": request.args.get("from") or "earliest"}
+        addresses = ask_nodes(self._cluster, topic, "", request.args.get("node", ""))
+        late_s = monotonic() + _SEARCH_S
+
+        def search(address: str) -> Figures:
+            with self._searches:
+                read = partial(self._read, address, topic, _READ_BYTES)
+                first = start
+                if start.get("time") == _LATEST:
+                    first = {"seq": str(max(0, first_seq_of(read(start)) - max(1, limit)))}
+                found = LogSearch(wanted, max(1, limit), lambda: monotonic() > late_s)
+                return found.run(read, first, partial(in_thread, gevent.get_hub().threadpool)).figures()
+
+        return as_json({"nodes": answer_of_each(addresses, _with_bad_logs(search))})
+
+    def body(self, request: Request, topic: str, seq: str) -> Response:
+        """Return the whole body of a message of the log as a download."""
+        if not seq.isdecimal() or len(seq) > len(str(_HIGHEST_SEQ)):
+            raise Refusal(400, "INVALID_ARG_SEQ")
+        _check_node(request)
+        (address,) = ask_nodes(self._cluster, topic, "", request.args["node"])
+        try:
+            body = message_at(self._read(address, topic, _ONE_RECORD_BYTES, {"seq": seq}), int(seq))
+        except (UpstreamError, BadLog) as error:
+            raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
+        if body is None:
+            raise Refusal(404, "MESSAGE_NOT_FOUND")
+        return _download(body, seq)
+
+    def _read(self, address: str, topic: str, most_bytes: int, place: dict[str, str]) -> bytes:
+        """Raises UpstreamError."""
+        query = {"topic": topic, "max_bytes": str(most_bytes), **place}
+        with self._upstream.answer() as answer:
+            return self._upstream.get_bytes(answer, address, "/topic/read", query)
+
+
+def _with_bad_logs(search: Any) -> Any:
+    """Return the function, with its error for an answer that is no log as an error of the nsqd."""
+
+    def searched(address: str) -> Figures:
+        try:
+            found: Figures = search(address)
+        except BadLog as error:
+            raise UpstreamError(str(error)) from error
+        return found
+
+    return searched
+
+
+def _filter_of(request: Request) -> MessageFilter:
+    try:
+        return MessageFilter(*(request.args.get(name, "") for name in ("text", "regex", "path")))
+    except BadFilter as error:
+        raise Refusal(400, f"INVALID_ARG_{error.name.upper()}", reason=str(error)) from error
+
+
+def _matching(rows: list[Mapping[str, Any]], wanted: MessageFilter) -> list[Figures]:
+    """Return the wanted messages of an answer to /channel/peek as the page gets them."""
+    found: list[Figures] = []
+
+    def match() -> None:
+        for row in rows:
+            body = body_of(row)
+            if wanted.matches(body):
+                found.append(shown(row, body))
+
+    in_thread(gevent.get_hub().threadpool, match)
+    return found
+
+
+def _check_node(request: Request) -> None:
+    if not request.args.get("node"):
+        raise Refusal(400, "MISSING_ARG_NODE")
+
+
+def _download(body: bytes, name: str) -> Response:
+    headers = {
+        "Content-Type": "application/octet-stream",
+        "Content-Disposition": f'attachment; filename="message-{_UNSAFE.sub("", name)}"',
+        "Cache-Control": "no-store",
+    }
+    return Response(body, 200, headers)

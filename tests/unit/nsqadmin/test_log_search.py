@@ -1,0 +1,134 @@
+"""A search through the log of a topic, piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import count
+
+import pytest
+
+from nsqadmin_py.messages.filters import BadFilter, MessageFilter
+from nsqadmin_py.messages.log_search import BadLog, LogSearch, message_at
+from nsqd_py.batch import Batch
+from nsqd_py.diskqueue.records import FileHeader, encode_record
+from tests.unit.fakes import START_NS, make_batch
+
+ALL = MessageFilter()
+
+
+def log_of(batches: Iterable[Batch], end: int = 0) -> bytes:
+    found = list(batches)
+    header = FileHeader(0, found[0].first_seq if found else end, 0)
+    return header.encode() + b"".join(encode_record(batch, 0) for batch in found)
+
+
+class Nsqd:
+    """Answers /topic/read with a record at a time."""
+
+    def __init__(self, *batches: Batch) -> None:
+        self.batches = batches
+        self.asked: list[dict[str, str]] = []
+
+    def read(self, query: dict[str, str]) -> bytes:
+        self.asked.append(query)
+        seq = int(query.get("seq", "0"))
+        return log_of([batch for batch in self.batches if batch.end_seq > seq][:1], self.batches[-1].end_seq)
+
+
+def numbered(total: int, size: int) -> Nsqd:
+    """Batches of `size` messages "0", "1" …"""
+    return Nsqd(*(make_batch(low, *(b"%d" % n for n in range(low, low + size))) for low in range(0, total, size)))
+
+
+def at_once(work: Callable[[], None]) -> None:
+    work()
+
+
+def search(
+    nsqd: Nsqd, wanted: MessageFilter = ALL, limit: int = 100, seq: int = 0, is_late: Callable[[], bool] = lambda: False
+) -> LogSearch:
+    found = LogSearch(wanted, limit, is_late)
+    found.run(nsqd.read, {"seq": str(seq)}, at_once)
+    return found
+
+
+def bodies(found: LogSearch) -> list[str]:
+    return [row["body"] for row in found.page.rows]
+
+
+def test_a_page_and_the_next_one() -> None:
+    nsqd = numbered(30, 5)
+    found = search(nsqd, limit=7, seq=3)
+    assert bodies(found) == [str(n) for n in range(3, 10)]
+    page = found.page
+    assert (page.next_seq, page.searched_count, page.is_end, page.last_ns) == (10, 7, False, START_NS)
+    assert page.rows[0] == {"id": "0000000000001003", "seq": 3, "timestamp": START_NS, "size": 1, "body": "3"}
+    found = search(nsqd, limit=100, seq=page.next_seq)
+    assert bodies(found) == [str(n) for n in range(10, 30)]
+    assert (found.page.next_seq, found.page.is_end) == (30, True)
+
+
+def test_all_fields_of_a_filter_have_to_fit() -> None:
+    nsqd = Nsqd(make_batch(0, b'{"id":1,"a":"x"}', b'{"id":2,"a":"xy"}', b"\xffxy", b'{"id":3,"a":"y"}'))
+    assert [row["seq"] for row in search(nsqd, MessageFilter("x")).page.rows] == [0, 1, 2]
+    assert [row["seq"] for row in search(nsqd, MessageFilter("", r"x?y")).page.rows] == [1, 2, 3]
+    assert [row["seq"] for row in search(nsqd, MessageFilter("x", "y", "$.id > 1")).page.rows] == [1]
+    assert search(nsqd, MessageFilter("none")).page.searched_count == 4
+
+
+def test_a_search_ends_when_it_is_late_and_goes_on() -> None:
+    nsqd = Nsqd(*(make_batch(low, b"x" * 100_000, b"y" * 100_000) for low in range(0, 20, 2)))
+    looks = count()
+    found = search(nsqd, MessageFilter("z"), is_late=lambda: next(looks) >= 3)
+    assert not found.page.is_end
+    assert 0 < found.page.next_seq < 20
+    assert search(nsqd, MessageFilter("z"), seq=found.page.next_seq).page.searched_count == 20 - found.page.next_seq
+
+
+def test_bodies_that_are_long_or_no_text() -> None:
+    nsqd = Nsqd(make_batch(0, b"\xff" * 100_000, b"x" * 70_000, b"ok\0"))
+    first, second, third = search(nsqd).page.rows
+    assert (first["size"], first["is_cut"], len(first["body_base64"])) == (100_000, True, 65536)
+    assert (second["size"], second["is_cut"], len(second["body"])) == (70_000, True, 65536)
+    assert (third["size"], "is_cut" in third, third["body"]) == (3, False, "ok\0")
+
+
+def test_a_page_takes_bounded_memory() -> None:
+    nsqd = Nsqd(*(make_batch(n, b"x" * 65536) for n in range(100)))
+    found = search(nsqd)
+    assert len(found.page.rows) == found.page.next_seq == 64
+    assert len(search(nsqd, seq=64).page.rows) == 36
+
+
+def test_one_message() -> None:
+    data = numbered(10, 5).read({"seq": "3"})
+    assert message_at(data, 3) == b"3"
+    assert message_at(data, 5) is None
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"<html>", log_of([make_batch(0, b"x")])[:-1], log_of([make_batch(0, b"x")]) + b"x" * 100]
+)
+def test_an_answer_that_is_no_log(data: bytes) -> None:
+    found = LogSearch(ALL, 10, lambda: False)
+    with pytest.raises(BadLog):
+        found.run(lambda query: data, {"seq": "0"}, at_once)
+    with pytest.raises(BadLog):
+        message_at(data, 7)
+
+
+def test_records_that_lie_about_their_messages() -> None:
+    for batch in (Batch(0, 1, 1, 0, 1 << 31, 0, b"\0\0\0\1x"), Batch(0, 1, 1, 0, 9, 5, b"\0\0\0\1x" * 2)):
+        with pytest.raises(BadLog):
+            search(Nsqd(batch), MessageFilter("", "z"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [(("x" * 1001,), "text"), (("", "("), "regex"), (("", "x{1000}{1000}"), "regex"), (("", "", "$."), "path")],
+)
+def test_what_is_no_filter(fields: tuple[str, ...], name: str) -> None:
+    with pytest.raises(BadFilter) as raised:
+        MessageFilter(*fields)
+    assert raised.value.name == name
+    assert str(raised.value)
