@@ -291,7 +291,27 @@ topic = 'anna'
 topic <> 'anna' OR attempts > 4
 attempts IN (1, 2, 8) AND json.n > 6
 attempts BETWEEN 2 AND 3
-(json.n > 6 OR json.name = 'anna') AND NOT (json.paid AND json.m < 3)"""
+(json.n > 6 OR json.name = 'anna') AND NOT (json.paid AND json.m < 3)
+json.n % 2 = 0
+json.n % 2.5 <> 1
+mod(json.n, 4) IN (2, 3)
+abs(json.n) > 6
+abs(json.n) BETWEEN json.m AND 7
+NOT abs(json.n - json.m) <= 3
+-json.n > 5
+json.n + 1 = 7
+json.n * 2 - 1 >= json.m / 3
+json.n / json.m > 1
+json.m / (json.m - 7.5) > 1
+json.m % (json.n - 6) = 3
+json.n * 1e300 > json.n
+json.n * 1e300 * 1e300 = json.n * 1e300 * 1e300
+json.n BETWEEN 5 AND json.m
+json.n NOT BETWEEN json.m AND 7
+json.n NOT IN (json.m, 6)
+json.n + json.m <> 6 AND json.name = 'anna'
+json.n * 0 = 0
+json.n * 1e308 - json.n * 1e308 > 5"""
 
 
 def test_python_evaluates_predicates_as_spark_does(rows: Any) -> None:

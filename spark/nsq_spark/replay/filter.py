@@ -3,10 +3,10 @@
     filter = filter_of("json.level = 'error' AND json.number < 250")
     filter.mask(chunk)
 
-Comparisons of a field, `topic`, `channel`, `nsqd`, `id` or `attempts` with constants, IN, BETWEEN, IS NULL, AND, OR,
-NOT: for these the result is that of Spark SQL, by the rule of `json_types`. Of other predicates, conditions that AND
-connects are evaluated, and Spark SQL evaluates the predicate for the messages that are left. Measured with bodies of
-200 bytes: 0.9 us a message; through Spark SQL 12 us.
+Comparisons of a field, `topic`, `channel`, `nsqd`, `id` or `attempts` with constants, arithmetic of fields and numbers,
+IN, BETWEEN, IS NULL, AND, OR, NOT: for these the result is that of Spark SQL, by the rule of `json_types`. Of other
+predicates, conditions that AND connects are evaluated, and Spark SQL evaluates the predicate for the messages that are
+left. Measured with bodies of 200 bytes: 0.9 us a message; through Spark SQL 12 us.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import json
 import math
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,8 @@ class _Unsupported(Exception):
 # Whether a condition is true, for each message (the logic of Kleene, 1938: AND is the least, OR the greatest).
 _FALSE, _NULL, _TRUE = 0, 1, 2
 Condition = Callable[["_Values"], Numbers]
+# A number for each message; None is null.
+Expression = Callable[["_Values"], Iterable[float | None]]
 FieldPath = tuple[str, ...]
 
 
@@ -153,6 +156,12 @@ def _number(value: Any) -> float | None:
         return math.inf if value > 0 else -math.inf
 
 
+def _operand(value: Any) -> float | None:
+    """Return the number that arithmetic uses, as `_number` but with NaN."""
+    is_nan = value == "NaN" or (isinstance(value, float) and math.isnan(value))
+    return math.nan if is_nan else _number(value)
+
+
 def _text(value: Any) -> Any:
     if isinstance(value, str) or value is None:
         return value
@@ -198,6 +207,56 @@ def _tested(
     return truth
 
 
+# ---- arithmetic, on DOUBLEs
+
+
+def _quotient(one: float, other: float) -> float | None:
+    return one / other if other else None
+
+
+def _remainder(one: float, other: float) -> float | None:
+    if not other:
+        return None
+    return math.nan if math.isinf(one) else math.fmod(one, other)
+
+
+# By the sign, or the name of the function, and the number of operands.
+_CALCULATIONS: dict[tuple[str, int], Callable[..., float | None]] = {
+    ("+", 1): operator.pos, ("-", 1): operator.neg, ("abs", 1): abs, ("+", 2): operator.add, ("-", 2): operator.sub,
+    ("*", 2): operator.mul, ("/", 2): _quotient, ("%", 2): _remainder, ("mod", 2): _remainder,
+}  # fmt: skip
+
+
+def _names_field(node: Node) -> bool:
+    return node.kind == "path" or any(map(_names_field, node.parts))
+
+
+def _calculated(calculate: Callable[..., float | None], operands: Sequence[Expression]) -> Expression:
+    """Return the calculation for each message; it is null where an operand is."""
+
+    def evaluate(values: _Values) -> list[float | None]:
+        rows = zip(*(operand(values) for operand in operands), strict=False)
+        return [None if None in row else calculate(*row) for row in rows]
+
+    return evaluate
+
+
+def _numbers_compared(compare: Callable[[Any, Any], bool], left: Expression, right: Expression) -> Condition:
+    """Return a comparison of numbers. NaN equals NaN, and is greater than all others."""
+
+    def truth(values: _Values) -> Numbers:
+        truths = bytearray()
+        for one, other in zip(left(values), right(values), strict=False):
+            if one is None or other is None:
+                truths.append(_NULL)
+            else:
+                is_true = compare(one, other) if one == one and other == other else compare(one != one, other != other)
+                truths.append(_TRUE if is_true else _FALSE)
+        return np.frombuffer(bytes(truths), np.uint8)
+
+    return truth
+
+
 class _Compiler:
     """Makes conditions of expressions. `paths` are the fields that these name."""
 
@@ -219,7 +278,12 @@ class _Compiler:
                 is_null = node.name == "NULL"
                 return _tested(self._read(node.parts[0]), lambda value: (value is None) is is_null, _itself)
             case "compare":
-                return self._compared(node.name, *node.parts)
+                compared = self._numbers if _is_calculated(node) else self._compared
+                return compared(node.name, *node.parts)
+            case "in" if _is_calculated(node):
+                return self._any_equal(node)
+            case "between" if _is_calculated(node):
+                return self._calculated_between(node)
             case "in":
                 listed = frozenset(value for _, value in map(_constant, node.parts[1:]))
                 return self._test(node.parts[0], node.parts[1:], listed.__contains__, node.name)
@@ -237,6 +301,34 @@ class _Compiler:
         if compare is None:
             raise _Unsupported
         return self._test(right, (left,), partial(compare, constant))
+
+    def _numbers(self, sign: str, left: Node, right: Node) -> Condition:
+        compare = {**_EQUAL, **_ORDERED}.get(sign)
+        if compare is None:
+            raise _Unsupported
+        return _numbers_compared(compare, self._expression(left), self._expression(right))
+
+    def _any_equal(self, node: Node) -> Condition:
+        operand, *others = node.parts
+        found = _any([self._numbers("=", operand, other) for other in others])
+        return _negated(found) if node.name else found
+
+    def _calculated_between(self, node: Node) -> Condition:
+        operand, low, high = node.parts
+        found = _all([self._numbers(">=", operand, low), self._numbers("<=", operand, high)])
+        return _negated(found) if node.name else found
+
+    def _expression(self, node: Node) -> Expression:
+        if node.kind == "path":
+            read = self._read(node)
+            return lambda values: map(_operand, read(values))
+        calculate = _CALCULATIONS.get((node.name, len(node.parts))) if node.kind in ("calculate", "call") else None
+        if calculate is not None and _names_field(node):
+            return _calculated(calculate, [self._expression(part) for part in node.parts])
+        kind, constant = _constant(node)
+        if kind != "number":
+            raise _Unsupported
+        return lambda _: repeat(constant)
 
     def _test(self, operand: Node, others: Sequence[Node], test: Callable[[Any], Any], negation: str = "") -> Condition:
         """Return a test of an operand, if the others are constants of one kind."""
@@ -261,6 +353,14 @@ class _Compiler:
             self.paths.append(path)
         number = self.paths.index(path)
         return lambda values: values.field(number)
+
+
+def _is_calculated(node: Node) -> bool:
+    """True if a test has operands that are arithmetic, or several fields beside a number: fields are numbers then."""
+    kinds = [part.kind for part in node.parts]
+    return bool({"calculate", "call"} & {part.kind for part in node.parts if _names_field(part)}) or (
+        kinds.count("path") > 1 and "number" in kinds
+    )
 
 
 def _constant(node: Node) -> tuple[str, Any]:
