@@ -10,6 +10,7 @@ from urllib.parse import quote as quote_url
 
 from werkzeug.wrappers import Request
 
+from nsqadmin_py.history.marks import Marks
 from nsqadmin_py.notifications import Notifications
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.web.access import basic_user, peer_of
@@ -20,10 +21,18 @@ from nsqd_py.runtime.logs import Log
 class AuditLog:
     """Writes actions to the log, and sends a notification of each."""
 
-    def __init__(self, options: NsqadminOptions, log: Log, user_of: Callable[[Request], str]) -> None:
+    def __init__(
+        self, options: NsqadminOptions, log: Log, user_of: Callable[[Request], str], marks: Marks
+    ) -> None:
         self._log = log
+        self._marks = marks
         self._user_of = user_of
         self._notifications = Notifications(options.notification_http_endpoint, options, log)
+
+    def record_done(self, request: Request, action: str, result: str, **names: str) -> None:
+        """Log an action that has been done, on some nsqds at least, and mark it in charts."""
+        self._marks.note_action(action, time(), names, self._user_of(request))
+        self.record(request, action, result, **names)
 
     def record(self, request: Request, action: str, result: str, **names: str) -> None:
         """Log one line: the action, the user, the address and the result. Values are quoted against line breaks."""

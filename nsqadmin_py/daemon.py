@@ -16,6 +16,7 @@ from nsqadmin_py.cluster.problems import Limits
 from nsqadmin_py.cluster.recording import records
 from nsqadmin_py.clusterinfo import ClusterInfo
 from nsqadmin_py.history.file import HistoryFile
+from nsqadmin_py.history.marks import Marks
 from nsqadmin_py.history.series import History
 from nsqadmin_py.notifications import Notifications
 from nsqadmin_py.options import NsqadminOptions
@@ -63,13 +64,14 @@ class Daemon:
         limits = Limits(options.attention_max_depth, options.attention_max_age_ns / 1e9)
         self._findings = Findings(limits=limits)
         self._alarms = Notifications(options.attention_http_endpoint, options, log)
+        self._marks = Marks()
         self._file = HistoryFile(options.history_file, log)
         self._poller = Poller(
             self._cluster, self._upstream, options.lookupd_http_address, options.nsqd_http_address, interval_s,
             self._on_round, self._report_bug, asks_info=True, keeps_unlisted=True,
         )  # fmt: skip
         self._access = Access(options, admin_guard(options.http_auth_file, log))
-        self._audit_log = AuditLog(options, log, self._access.user)
+        self._audit_log = AuditLog(options, log, self._access.user, self._marks)
         self._views = ViewsOfUsers(Views(self._cluster, self._findings), self._access)
         self._events = Events(self._views)
         self._notifier = Notifier.from_environment()
@@ -88,7 +90,9 @@ class Daemon:
         early_signals.release()
         with StopSignals() as signals:
             try:
-                self._findings.memory.load(self._file.open(self._history))
+                remembered = self._file.open(self._history)
+                self._findings.memory.load(remembered.nodes)
+                self._marks.load(remembered.marks)
                 calm_collector(*COLLECT_EVERY)
                 self._server.start()
                 self._poller.start()
@@ -129,7 +133,7 @@ class Daemon:
         self._server.close()
         self._audit_log.close()
         self._alarms.close()
-        self._file.write(self._history, self._findings.memory.dump())
+        self._write_file()
         self._file.close()
         self._log.info("NSQADMIN: bye")
         self._log.flush()
@@ -139,6 +143,7 @@ class Daemon:
     def _on_round(self) -> None:
         time_s = time()
         self._findings.note_round(self._cluster, monotonic(), time_s)
+        self._marks.note_starts(((node.address, node.start_time) for node in self._cluster.nodes.values()), time_s)
         self._tell_news(time_s)
         if self._cluster.is_settled:  # the sums of some nsqds would look like a dip
             self._history.record(time_s, records(self._cluster))
@@ -152,10 +157,13 @@ class Daemon:
                 place = {"timestamp": int(time_s), "via": socket.gethostname()}
                 self._alarms.send({"event": event, **listed_json(entry), **place})
 
+    def _write_file(self) -> None:
+        self._file.write(self._history, self._findings.memory.dump(), self._marks.dump())
+
     def _save_again_and_again(self) -> None:
         while True:
             gevent.sleep(_SAVE_EVERY_S)
-            self._file.write(self._history, self._findings.memory.dump())
+            self._write_file()
 
     # ---- what there is over HTTP
 
@@ -195,7 +203,7 @@ class Daemon:
         ]
 
     def _own_routes(self) -> list[Route]:
-        api = ViewsApi(self._options, self._views, self._history, self._access)
+        api = ViewsApi(self._options, self._views, self._history, self._marks, self._access)
         metrics = Metrics(self._cluster, self._findings, self._history, self._access, lambda: self._events.readers)
         queries = NodeQueries(self._cluster, self._upstream, self._info, self._access)
         messages = MessageQueries(self._cluster, self._upstream)
@@ -224,6 +232,7 @@ class Daemon:
             ("/api/v2/nodes/<node>", {"GET": api.node}),
             ("/api/v2/lookup", {"GET": queries.lookup}),
             ("/api/v2/history", {"GET": api.history}),
+            ("/api/v2/marks", {"GET": api.marks}),
             ("/api/v2/sparklines", {"GET": api.sparklines}),
             ("/api/v2/events", {"GET": self._events.handle}),
             ("/api/v2/actions", {"POST": actions.handle}),

@@ -2,5 +2,6 @@
 
 rings   the latest values of one figure                                       pure
 series  the rings of all topics, channels and nsqds                           pure
+marks   actions of users and starts of nsqds, as marks in charts             pure
 file    saves and loads them
 """

@@ -4,8 +4,8 @@
     zstd of: length of the head (4 bytes), head (JSON), values (4 bytes each)
 
 The head has for each ring its place, its first and last step, and the size of its values in bytes. It also has the last
-known states of nsqds, which another module writes and reads. Version 1, which is also read, had no lowest and highest
-values.
+known states of nsqds and the marks of charts, which other modules write and read. Version 1, which is also read, had no
+lowest and highest values.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import fcntl
 import os
 import struct
 import time
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import cramjam
 import google_crc32c
@@ -35,12 +36,22 @@ _LENGTH = struct.Struct(">I")
 _BAD = (ValueError, KeyError, TypeError, IndexError, struct.error)
 
 
+class Remembered(NamedTuple):
+    """What the file has beside the history: the last known states of nsqds, and the marks of charts."""
+
+    nodes: Any
+    marks: Any
+
+
+_NOTHING = Remembered([], [])
+
+
 class BadHistory(Exception):
     """The file is damaged; str(error) says how."""
 
 
-def encode(history: History, nodes: list[dict[str, Any]]) -> bytes:
-    """Return the document of a history and of last known states, not compressed."""
+def encode(history: History, nodes: list[dict[str, Any]], marks: Sequence[dict[str, Any]] = ()) -> bytes:
+    """Return the document of a history, of last known states and of marks, not compressed."""
     parts: list[bytes] = []
     rows: list[Any] = []
     for key, series in history.series.items():
@@ -50,13 +61,13 @@ def encode(history: History, nodes: list[dict[str, Any]]) -> bytes:
             parts += [data for _, _, data in dumps]
             rings[name] = [(first, last, len(data)) for first, last, data in dumps]
         rows.append([*key, series.quantiles, rings])
-    document = {"fine_step_s": history.fine_step_s, "series": rows, "nodes": nodes}
+    document = {"fine_step_s": history.fine_step_s, "series": rows, "nodes": nodes, "marks": marks}
     head = orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS)
     return b"".join([_LENGTH.pack(len(head)), head, *parts])
 
 
-def decode(document: bytes, history: History) -> Any:
-    """Fill an empty history, and return the last known states of nsqds. Raises BadHistory."""
+def decode(document: bytes, history: History) -> Remembered:
+    """Fill an empty history, and return what else the document has. Raises BadHistory."""
     try:
         (length,) = _LENGTH.unpack_from(document)
         head = orjson.loads(document[4 : 4 + length])
@@ -74,7 +85,7 @@ def decode(document: bytes, history: History) -> Any:
                     at += size
                 series.rings[name] = found
             history.series[Key(topic, channel, node)] = series
-        return head.get("nodes", [])
+        return Remembered(head.get("nodes", []), head.get("marks", []))
     except _BAD as error:
         history.series.clear()
         raise BadHistory(f"{type(error).__name__}: {error}") from error
@@ -112,23 +123,23 @@ class HistoryFile:
         self._has_failed = False
         self._pool = ThreadPool(1)
 
-    def open(self, history: History) -> Any:
-        """Read the file, and return the last known states of nsqds. If it is damaged, rename it and log why."""
+    def open(self, history: History) -> Remembered:
+        """Read the file into the history, and return the rest. If the file is damaged, rename it and log why."""
         if not self._path or not self._take_lock():
-            return []
+            return _NOTHING
         try:
             with open(self._path, "rb") as file:
                 data = file.read(_MOST_BYTES)
         except FileNotFoundError:
-            return []
+            return _NOTHING
         except OSError as error:
             self._log.warning("HISTORY: cannot read %s: %s; it begins anew", self._path, error.strerror)
-            return []
+            return _NOTHING
         try:
             return decode(unpack(data), history)
         except BadHistory as error:
             self._set_aside(error)
-            return []
+            return _NOTHING
 
     def _take_lock(self) -> bool:
         """Lock the file, since two nsqadmins would overwrite each other's."""
@@ -157,11 +168,13 @@ class HistoryFile:
             os.replace(self._path, aside)
         self._log.error("HISTORY: %s is damaged (%s): set aside as %s; it begins anew", self._path, error, aside)
 
-    def write(self, history: History, nodes: list[dict[str, Any]]) -> None:
+    def write(
+        self, history: History, nodes: list[dict[str, Any]], marks: Sequence[dict[str, Any]] = ()
+    ) -> None:
         """Replace the file. A thread compresses and writes; this greenlet waits for it."""
         if not self._path:
             return
-        document = encode(history, nodes)
+        document = encode(history, nodes, marks)
         try:
             self._pool.apply(_replace, (self._path, document))
             self._has_failed = False

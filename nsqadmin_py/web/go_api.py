@@ -191,7 +191,7 @@ class GoApi:
             self._log.error("failed to %s - %s", action, one_line(str(error)))
             self._audit_log.record(request, action, str(error), **names)
             raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
-        self._audit_log.record(request, action, joined(errors) or "ok", **names)
+        self._audit_log.record_done(request, action, joined(errors) or "ok", **names)
         self._on_action()
         return as_go({"message": self._warning(errors)})
 

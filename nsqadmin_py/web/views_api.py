@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import isnan
 from time import monotonic, time
 from typing import Any
@@ -18,6 +18,7 @@ from nsqadmin_py.cluster.findings import NO_FINDINGS, Findings
 from nsqadmin_py.cluster.view import BadQuery, NotKnown, View, hide_rates
 from nsqadmin_py.cluster.views import Page
 from nsqadmin_py.cluster.visible import VisibleCluster, visible_findings
+from nsqadmin_py.history.marks import Marks, marks_json
 from nsqadmin_py.history.series import COARSE_RANGE_S, COARSE_STEP_S, LATENCIES, METRICS, History, Key
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.permissions import Scope
@@ -170,12 +171,13 @@ class ViewsApi:
     """The read-only paths below /api/v2."""
 
     def __init__(
-        self, options: NsqadminOptions, views: ViewsOfUsers, history: History, access: Access,
+        self, options: NsqadminOptions, views: ViewsOfUsers, history: History, marks: Marks, access: Access,
         wall_clock: Callable[[], float] = time,
     ) -> None:
         self._options = options
         self._views = views
         self._history = history
+        self._marks = marks
         self._access = access
         self._wall_clock = wall_clock
 
@@ -212,26 +214,25 @@ class ViewsApi:
     def _list(self, request: Request, view: str) -> Response:
         """Return a page of a list, with `format=csv` as CSV. Raises Refusal."""
         query = {**request.args.to_dict(), "view": view}
-        form = query.get("format", "json")
-        if form == "json":
+        if _form_of(query) == "json":
             return self._answer(request, query)
-        if form != "csv":
-            raise Refusal(400, "INVALID_ARG_FORMAT")
-        headers = {
-            "Content-Type": "text/csv; charset=utf-8",
-            "Content-Disposition": f'attachment; filename="{view}.csv"',
-            "Cache-Control": "no-store",
-        }
-        return Response(to_csv(self._views.of(request).read(query).rows.values()), 200, headers)
+        return _as_csv(view, self._views.of(request).read(query).rows.values())
 
     def history(self, request: Request) -> Response:
-        """Return figures over time: `data` has times, then a list of values for each metric, as in uPlot."""
+        """Return figures over time: `data` has times, then a list of values for each metric, as in uPlot.
+
+        With `format=csv` they are rows. Raises Refusal.
+        """
         query = request.args
         asked = Key(query.get("topic", ""), query.get("channel", ""), query.get("node", ""))
         key = self._visible_key(request, asked)
         metrics = _metrics(query.get("metric") or ",".join(METRICS))
         range_s = _range_s(query.get("range") or "1h")
         step_s, times, lists = self._history.read(key, metrics, range_s, self._wall_clock())
+        if _form_of(query) == "csv":
+            rows = [dict(zip(("time", *metrics), row, strict=True)) for row in zip(times, *lists, strict=True)]
+            known = ({name: None if isnan(value) else value for name, value in row.items()} for row in rows)
+            return _as_csv("history", known)
         document: dict[str, Any] = {
             "topic": asked.topic, "channel": asked.channel, "node": asked.node, "metrics": metrics, "step_s": step_s,
             "quantiles": self._history.quantiles(key),
@@ -241,6 +242,14 @@ class ViewsApi:
             low, high = self._history.extremes(key, metrics, times)
             document |= {"low": low, "high": high}  # NaN is null in JSON
         return as_json(document)
+
+    def marks(self, request: Request) -> Response:
+        """Return what may have changed the course of the figures of a topic, channel or nsqd, or of all."""
+        topic, channel, node = (request.args.get(name, "") for name in ("topic", "channel", "node"))
+        cluster, sees = self._views.of(request).cluster, self._access.scope(request).sees
+        having = [found.address for found, _ in cluster.parts_of(topic, channel)] if topic else []
+        found = self._marks.of(topic, channel, node, having)
+        return as_json({"marks": marks_json(found, sees)})
 
     def _visible_key(self, request: Request, key: Key) -> Key:
         """Return the key, or one without figures: for a hidden topic, and for sums that hidden topics are in."""
@@ -279,6 +288,22 @@ def session_of(options: NsqadminOptions, access: Access, request: Request) -> di
         "lookupds": len(options.lookupd_http_address),
         "graphite_url": options.graphite_url,
     }
+
+
+def _form_of(query: Query) -> str:
+    form = query.get("format", "json")
+    if form not in ("json", "csv"):
+        raise Refusal(400, "INVALID_ARG_FORMAT")
+    return form
+
+
+def _as_csv(name: str, rows: Iterable[Mapping[str, Any]]) -> Response:
+    headers = {
+        "Content-Type": "text/csv; charset=utf-8",
+        "Content-Disposition": f'attachment; filename="{name}.csv"',
+        "Cache-Control": "no-store",
+    }
+    return Response(to_csv(rows), 200, headers)
 
 
 def _keys(query: MultiDict[str, str]) -> dict[str, Key]:

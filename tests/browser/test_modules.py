@@ -17,6 +17,8 @@ pytestmark = pytest.mark.xdist_group("browser")
 FORMAT, LOSSES, SEEK, BODY = "lib/format.js", "views/losses.js", "views/seek_effect.js", "views/message_body.js"
 COURSE, COLUMNS, LOG, LETTERS = "parts/course.js", "views/columns.js", "views/log_figures.js", "views/letters.js"
 
+WINDOW, MARKS = "parts/time_window.js", "views/marked_charts.js"
+
 HELD = "{depth: 2, in_flight: 1, deferred: 0, clients: 1}"
 FILE = "{first_timestamp: 100e9, last_timestamp: 200e9, message_count: 100, live_count: 40, first_seq: 0, bytes: 5}"
 COURSE_OF_3 = '{step_s: 2, metrics: ["depth"], quantiles: [], data: [[10, 12, 14], [1, 2, null]]}'
@@ -90,6 +92,17 @@ def page(browser: Browser, running_cluster: AdminCluster) -> Iterator[Page]:
          [{"time": 3, "cells": [{"mean": 4, "low": 4, "high": 4}]},
           {"time": 1, "cells": [{"mean": 2, "low": 1, "high": 9}]}]),
         (COURSE, "extremes([null, 3, 1, null])", {"low": 1, "high": 3, "last": 1}),
+        (COURSE, f"within({COURSE_OF_3}, 11, 14).data", [[12, 14], [2, None]]),
+        (COURSE, f"within({COURSE_OF_3}, 15, 20).data", [[], []]),
+        (WINDOW, "windowOf({range: '6h', from: '100', until: '90'})", {"range": "6h", "from": 0, "until": 0}),
+        (WINDOW, "windowOf({range: 'x', from: '100', until: '190'})", {"range": "10m", "from": 100, "until": 190}),
+        (WINDOW, "[0, 5000, 9000].map(from => m.historyRange({range: '6h', from}, 10000))", ["6h", "24h", "1h"]),
+        (WINDOW, "changed([1000, 2000], {factor: 0.5}, 90000)", [3600, 4100]),  # not before the last day
+        (WINDOW, "changed([89000, 89600], {factor: 4}, 90000)", [87600, 90000]),  # nor after now
+        (WINDOW, "changed([80000, 80010], {part: -0.5}, 90000)", [79990, 80010]),
+        (MARKS, "textOf({action: 'pause', topic: 't', channel: 'c', user: 'bob'})", "c of t paused by bob"),
+        (MARKS, "[{action: 'start', node: 'n'}, {action: 'tombstone', topic: 't', node: 'n'}].map(m.textOf)",
+         ["nsqd n started", "t tombstoned on n"]),
         (LOG, f"sumsOf([{{answer: {{bytes: 9, earliest_seq: 0, files: [{FILE}]}}}}, {{error: 'x'}}])",
          {"kept": 100, "needed": 40, "bytes": 9, "files": 1, "earliestNs": 100e9}),
         (

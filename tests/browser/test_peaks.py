@@ -1,7 +1,8 @@
-"""Charts of hours and days show the peaks of each minute, not only its mean."""
+"""Charts of hours and days: peaks, a part of them, and marks of what happened."""
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from playwright.sync_api import expect
 from nsqadmin_py.history.file import encode, pack
 from nsqadmin_py.history.series import History, Key
 from tests.support.browser import Visits, ready
-from tests.support.nsqadmin_cluster import AdminCluster
+from tests.support.nsqadmin_cluster import AdminCluster, address
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -35,3 +36,38 @@ def test_a_peak_of_a_moment_is_seen_in_a_day(visit: Visits, cluster: AdminCluste
     expect(figure.locator("canvas")).to_be_visible()
     figure.get_by_role("button", name="Show as table").click()
     expect(figure.get_by_role("table")).to_contain_text("to 4,350)")
+
+
+def test_a_part_of_a_chart_is_in_the_address_and_has_marks(
+    visit: Visits, cluster: AdminCluster, tmp_path: Path
+) -> None:
+    cluster.create("orders", "archive")
+    write_history(tmp_path / "history.db")
+    admin = cluster.admin(f"--history-file={tmp_path / 'history.db'}")
+    admin.wait_for_topic("orders", nodes=2)
+    assert admin.act("pause", "orders", channel="archive").status == 200
+    page = ready(visit(admin, "/topics/orders?range=1h"))
+    expect(page.get_by_role("button", name="1h")).to_have_attribute("aria-pressed", "true")
+    marks = page.get_by_role("list", name="Marks in the charts")
+    expect(marks).to_contain_text("archive of orders paused")
+    expect(marks).to_contain_text(f"nsqd {address(cluster.nsqds[0])} started")
+    area = page.locator(".u-over").first
+    area.hover()
+    box = area.bounding_box()
+    assert box is not None
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 9, steps=3)
+    page.mouse.up()
+    expect(page).to_have_url(re.compile(r"from=\d+&until=\d+"))
+    expect(marks).to_have_count(0)  # they are of now
+    shown = page.get_by_role("group", name="Zoom").get_by_role("status")
+    expect(shown).to_have_text(re.compile(r"\d\d:\d\d:\d\d to \d\d:\d\d:\d\d"))
+    text = shown.inner_text()
+    page.reload()
+    expect(shown).to_have_text(text)
+    page.get_by_role("button", name="Zoom out").click()
+    expect(shown).not_to_have_text(text)
+    page.go_back()
+    page.go_back()
+    expect(shown).to_have_text("")
+    expect(marks).to_contain_text("archive of orders paused")

@@ -27,7 +27,7 @@ FLAGS = ("--acl-http-header-from=127.0.0.0/8", "--admin-user=boss", "--proxy-gra
 QUERIES = {
     "/api/graphite": "metric=rate&target=stats.secret", "/render": "target=stats.secret",
     "/api/v2/sparklines": "topic=secret&topic=orders.eu",
-    "/api/v2/history": "range=10m",
+    "/api/v2/history": "range=10m", "/api/v2/marks": "topic=secret",
 }  # fmt: skip
 # These have no figures of topics, or nobody but an administrator gets them.
 REFUSED = {"/metrics", "/api/graphite", "/render", "/config/log_level"}

@@ -1,17 +1,17 @@
 // Charts of a topic, channel, nsqd or the whole cluster: what nsqadmin has kept of it, and then live.
 
-import { explain, get, session } from "../lib/api.js";
-import { clock, count, latency, rate, short, timeText } from "../lib/format.js";
+import { explain, get, href, session } from "../lib/api.js";
+import { clock, count, iso, latency, plain, rate, short, timeText } from "../lib/format.js";
 import { html, useEffect, useId, useMemo, useRef, useState } from "../lib/html.js";
-import { remember, remembered } from "../lib/theme.js";
-import { bandOf, courseOf, extended, extremes, grouped, valueAt } from "./course.js";
+import { bandOf, courseOf, extended, extremes, grouped, valueAt, within } from "./course.js";
 import { Plot } from "./plot.js";
 import { Failed, Loading } from "./state.js";
 import { Table } from "./table.js";
+import { RANGES, changed, historyRange, useWindow } from "./time_window.js";
 
-const RANGES = { "10m": 600, "1h": 3600, "6h": 6 * 3600, "24h": 24 * 3600 };
-const RANGE_KEPT_AS = "nsqadmin.range";
 const TABLE_ROWS = 30;
+// The latest marks that are named below the charts.
+const MOST_NAMED = 6;
 const WEB = /^https?:\/\//i;
 const LATENCIES = ["latency_0", "latency_1", "latency_2"];
 // History is read anew so often: it knows means of minutes, and what was missed.
@@ -108,11 +108,6 @@ function useNow(live, step_s = 2) {
   return Math.floor(now_s / step_s) * step_s;
 }
 
-function keptRange() {
-  const kept = remembered(RANGE_KEPT_AS);
-  return Object.hasOwn(RANGES, kept) ? kept : "10m";
-}
-
 /** For those who do not see it. */
 function summaryOf(chart, lines, columns) {
   const parts = lines.map(({ label }, i) => {
@@ -124,7 +119,8 @@ function summaryOf(chart, lines, columns) {
   return `${chart.title}. ${parts.join(". ")}.`;
 }
 
-function Chart({ chart, lines, course, span, syncKey, cursor, onCursor }) {
+function Chart({ chart, lines, course, span, ...shared }) {
+  const { cursor } = shared;
   const [hidden, setHidden] = useState([]);
   const [isTable, setTable] = useState(false);
   const columns = lines.map(({ metric }) => course.data[course.metrics.indexOf(metric) + 1] ?? []);
@@ -154,7 +150,7 @@ function Chart({ chart, lines, course, span, syncKey, cursor, onCursor }) {
     ${isTable ? html`<${Numbers} chart=${chart} lines=${lines} columns=${columns} bands=${bands} course=${course} />`
       : html`<${Plot} data=${data} span=${span} series=${series} hasBands=${Boolean(course.band)}
           form=${chart.form} isWhole=${chart.isWhole}
-          least=${chart.least} syncKey=${syncKey} onCursor=${onCursor} summary=${summaryOf(chart, lines, columns)} />`}
+          least=${chart.least} ...${shared} summary=${summaryOf(chart, lines, columns)} />`}
   </figure>`;
 }
 
@@ -186,41 +182,83 @@ function cellText(chart, cell) {
   return low === high ? chart.exact(mean) : `${chart.exact(mean)} (${chart.exact(low)} to ${chart.exact(high)})`;
 }
 
+/** @typedef {{time: number, text: string}} ChartMark `time` in s, `text` says what happened */
+
+/** @type {ChartMark[]} */
+const NO_MARKS = [];
+
 /**
  * @param {object} props
  * @param {{topic?: string, channel?: string, node?: string}} props.source whose figures; `{}` is the cluster
  * @param {import("../lib/live.js").Live} props.live of the same
  * @param {string[]} [props.metrics] of /history, or "depth", "rates", "latency" for all of a chart
  * @param {string} [props.title]
+ * @param {ChartMark[]} [props.marks]
  */
-export function Charts({ source, live, metrics: names, title = "Over time" }) {
-  const [range, setRange] = useState(keptRange);
+export function Charts({ source, live, metrics: names, title = "Over time", marks = NO_MARKS }) {
+  const { shown: { from, until, ...ranged }, chooseRange, zoom } = useWindow();
+  const isZoomed = from > 0;
+  const range = historyRange({ from, until, ...ranged }, live.time);
   const [cursor, setCursor] = useState(/** @type {number | null} */ (null));
   const syncKey = useId();
   const metrics = metricsOf(names);
-  const { course, wrong, again, now_s } = useCourse(source, live, metrics, range);
-  const choose = (key) => {
-    remember(RANGE_KEPT_AS, key);
-    setRange(key);
-  };
-  const last = course ? course.data[0].at(-1) ?? now_s : now_s;
-  const span = [Math.max(now_s, last) - RANGES[range], Math.max(now_s, last)];
+  const { course: whole, wrong, again, now_s } = useCourse(source, live, metrics, range);
+  const course = useMemo(() => (whole && isZoomed ? within(whole, from, until) : whole), [whole, from, until]);
+  const last = Math.max(now_s, whole?.data[0].at(-1) ?? now_s);
+  const span = isZoomed ? [from, until] : [last - RANGES[range], last];
+  const marked = useMemo(() => marks.filter(({ time }) => time >= span[0] && time <= span[1]), [marks, ...span]);
   const shown = course ? CHARTS.map((chart) => ({ chart, lines: linesOf(chart, metrics, course.quantiles) })) : [];
   return html`<section class="charts-section" aria-label=${title}>
     <header class="section-head">
       <h2>${title}</h2>
       ${WEB.test(session().graphite_url) && html`<a class="grow" href=${session().graphite_url} target="_blank"
         rel="noopener noreferrer">Graphite</a>`}
+      <span class="muted">Export <a href=${exportHref(source, metrics, range, "csv")} download="history.csv">CSV</a>${" "}
+        <a href=${exportHref(source, metrics, range, "json")} download="history.json">JSON</a></span>
+      <${Zoom} span=${span} isZoomed=${isZoomed} now_s=${last} zoom=${zoom} />
       <div class="segments" role="group" aria-label="Range">
         ${Object.keys(RANGES).map((key) => html`<button key=${key} type="button" class="segment"
-          aria-pressed=${key === range} onClick=${() => choose(key)}>${key}</button>`)}
+          aria-pressed=${!isZoomed && key === ranged.range} onClick=${() => chooseRange(key)}>${key}</button>`)}
       </div>
     </header>
     ${wrong ? html`<${Failed} message=${wrong} retry=${again} />` : !course && html`<${Loading} what="history" />`}
     <div class="charts">
       ${shown.filter(({ lines }) => lines.length).map(({ chart, lines }) => html`<${Chart} key=${chart.key}
         chart=${chart} lines=${lines} course=${course} span=${span} syncKey=${syncKey}
-        cursor=${cursor} onCursor=${setCursor} />`)}
+        cursor=${cursor} onCursor=${setCursor} marks=${marked} onZoom=${zoom}
+        onZoomOut=${() => chooseRange(ranged.range)} />`)}
     </div>
+    <${MarkList} marks=${marked} />
   </section>`;
+}
+
+function exportHref(source, metrics, range, format) {
+  return href("/history", { ...source, metric: metrics.join(","), range, format });
+}
+
+/** The same as a selection with the pointer, for the keyboard; and where it is. */
+function Zoom({ span, isZoomed, now_s, zoom }) {
+  const to = (change) => () => zoom(...changed(span, change, now_s));
+  const text = isZoomed ? `${timeText(span[0])} to ${clock(span[1])}` : "";
+  return html`<span class="zoom" role="group" aria-label="Zoom">
+    <span class="muted" role="status">${text}</span>
+    ${isZoomed && html`<button type="button" class="icon-button" aria-label="Earlier" title="Earlier"
+      onClick=${to({ part: -0.5 })}>←</button>
+    <button type="button" class="icon-button" aria-label="Later" title="Later" onClick=${to({ part: 0.5 })}>→</button>`}
+    <button type="button" class="icon-button" aria-label="Zoom out" title="Zoom out"
+      onClick=${to({ factor: 2 })}>−</button>
+    <button type="button" class="icon-button" aria-label="Zoom in" title="Zoom in; or drag in a chart"
+      onClick=${to({ factor: 0.5 })}>+</button>
+  </span>`;
+}
+
+/** What the lines in the charts are, the latest first. @param {{marks: ChartMark[]}} props */
+function MarkList({ marks }) {
+  if (!marks.length) return null;
+  const more = marks.length - MOST_NAMED;
+  return html`<ul class="chart-marks" aria-label="Marks in the charts">
+    ${marks.slice(-MOST_NAMED).reverse().map(({ time, text }) => html`<li key=${`${time} ${text}`}>
+      <time datetime=${iso(time)} title=${iso(time)}>${clock(time)}</time> <bdi>${plain(text)}</bdi></li>`)}
+    ${more > 0 && html`<li>${count(more)} earlier</li>`}
+  </ul>`;
 }

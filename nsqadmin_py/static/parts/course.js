@@ -66,6 +66,17 @@ export function extended(course, head, time_s, range_s, isUnbroken) {
   return { ...course, data: [[...kept(times), ...between, now], ...lists] };
 }
 
+/**
+ * The part of it between two times, in s.
+ * @param {Course} course @param {number} from @param {number} until @returns {Course}
+ */
+export function within(course, from, until) {
+  const times = /** @type {number[]} */ (course.data[0]);
+  const begin = times.findIndex((time) => time >= from);
+  const end = times.findLastIndex((time) => time <= until) + 1;
+  return { ...course, data: course.data.map((list) => (begin < 0 ? [] : list.slice(begin, end))) };
+}
+
 /** Lowest, highest and last of what is known. @param {(number | null)[]} values */
 export function extremes(values) {
   const known = /** @type {number[]} */ (values.filter((value) => value !== null && value !== undefined));

@@ -10,6 +10,9 @@ const AXIS_GAP_PX = 6;
 const AXIS_FONT = "11px";
 const FONT = `${AXIS_FONT} Inter`;
 const HEADROOM = 1.08;
+const MARK_PX = 4;
+// A shorter selection is a click.
+const LEAST_ZOOM_PX = 6;
 
 /** @param {string} name of a variable in style.css */
 function colour(name) {
@@ -51,6 +54,42 @@ function edgesOf(series, i) {
   return [first, first + 1];
 }
 
+/** Vertical lines where something happened. @param {any} u @param {{time: number}[]} marks */
+function drawMarks(u, marks) {
+  const { left, top, width, height } = u.bbox;
+  const places = marks.map(({ time }) => u.valToPos(time, "x", true)).filter((x) => x >= left && x <= left + width);
+  const flag = MARK_PX * devicePixelRatio;
+  u.ctx.save();
+  u.ctx.strokeStyle = u.ctx.fillStyle = colour("mark");
+  u.ctx.lineWidth = devicePixelRatio;
+  u.ctx.setLineDash([3 * devicePixelRatio, 3 * devicePixelRatio]);
+  for (const x of places) {
+    u.ctx.beginPath();
+    u.ctx.moveTo(x, top);
+    u.ctx.lineTo(x, top + height);
+    u.ctx.stroke();
+    u.ctx.beginPath();
+    u.ctx.moveTo(x - flag, top);
+    u.ctx.lineTo(x + flag, top);
+    u.ctx.lineTo(x, top + 1.5 * flag);
+    u.ctx.fill();
+  }
+  u.ctx.restore();
+}
+
+/** Tells which part has been selected with the pointer. @param {any} u @param {PlotProps} props */
+function tellZoom(u, { onZoom }) {
+  const { left, width } = u.select;
+  if (width < LEAST_ZOOM_PX) return;
+  u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+  onZoom(u.posToVal(left, "x"), u.posToVal(left + width, "x"));
+}
+
+/** The pointer's moves are shared with the other charts, and a selection is not: it would be told by each of them. */
+function isShared(type) {
+  return type === "mousemove" || type === "mouseleave";
+}
+
 /** @param {PlotProps} props @param {number} width @param {{current: PlotProps}} latest */
 function optionsOf({ series, hasBands, form, isWhole, least, syncKey }, width, latest) {
   const axis = {
@@ -58,9 +97,10 @@ function optionsOf({ series, hasBands, form, isWhole, least, syncKey }, width, l
     grid: { stroke: colour("grid"), width: 1 }, ticks: { show: false },
   };
   return {
-    width, height: HEIGHT_PX, legend: { show: false }, padding: [8, 8, 0, 0],
+    width, height: HEIGHT_PX, legend: { show: false }, padding: [8, 20, 0, 0],
     cursor: {
-      sync: { key: syncKey }, y: false, drag: { x: false, y: false },
+      sync: { key: syncKey, filters: { pub: isShared } }, y: false, drag: { x: true, y: false, setScale: false },
+      bind: { dblclick: () => () => latest.current.onZoomOut() },
       points: { size: 7, fill: (u, i) => u.series[i].stroke(u, i) },
     },
     scales: {
@@ -78,7 +118,11 @@ function optionsOf({ series, hasBands, form, isWhole, least, syncKey }, width, l
       fill: isFilled ? faint(paint) : undefined,
     })), ...(hasBands ? series.flatMap(() => [BAND_EDGE, BAND_EDGE]) : [])],
     bands: hasBands ? series.map(({ paint }, i) => ({ series: edgesOf(series, i).reverse(), fill: faint(paint) })) : [],
-    hooks: { setCursor: [(u) => latest.current.onCursor(u.cursor.idx ?? null)] },
+    hooks: {
+      setCursor: [(u) => latest.current.onCursor(u.cursor.idx ?? null)],
+      setSelect: [(u) => tellZoom(u, latest.current)],
+      draw: [(u) => drawMarks(u, latest.current.marks)],
+    },
   };
 }
 
@@ -116,12 +160,15 @@ function useLibrary() {
  * @property {number} least the top of the chart where all values are lower
  * @property {string} syncKey charts with the same one share their cursor
  * @property {(i: number | null) => void} onCursor
+ * @property {{time: number, text: string}[]} marks
+ * @property {(from: number, until: number) => void} onZoom gets the times of a selected part, in s
+ * @property {() => void} onZoomOut
  * @property {string} summary for those who do not see it
  */
 
 /** @param {PlotProps} props */
 export function Plot(props) {
-  const { data, span, series, hasBands, summary } = props;
+  const { data, span, series, hasBands, marks, summary } = props;
   const box = useRef(null);
   const plot = useRef(null);
   const latest = useRef(props);
@@ -158,7 +205,7 @@ export function Plot(props) {
       }
     });
     made.setData(data);
-  }, [data, span[0], span[1], theme, labels, hasFont, uPlot, series.map((one) => (one.hidden ? 1 : 0)).join("")]);
+  }, [data, marks, span[0], span[1], theme, labels, hasFont, uPlot, series.map((one) => (one.hidden ? 1 : 0)).join("")]);
 
   return html`<div class="plot" ref=${box} role="img" aria-label=${summary}></div>`;
 }

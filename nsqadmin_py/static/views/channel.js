@@ -5,7 +5,6 @@ import { html } from "../lib/html.js";
 import { useLive } from "../lib/live.js";
 import { navigate, paths, useTitle } from "../lib/route.js";
 import { ActionBar, ActionButton } from "../parts/actions.js";
-import { Charts } from "../parts/charts.js";
 import { Failed, Gone, Loading } from "../parts/state.js";
 import { Tiles } from "../parts/tiles.js";
 import { Clients } from "./clients.js";
@@ -14,6 +13,7 @@ import { useCourses } from "./courses.js";
 import { ageTile, drainTile, flowTiles } from "./flow_tiles.js";
 import { Holders } from "./holders.js";
 import { LatencyTable } from "./latency.js";
+import { MarkedCharts } from "./marked_charts.js";
 import { ChannelMarks, isKnown } from "./marks.js";
 import { Peek } from "./peek.js";
 import { deleteChannel, emptyChannel, pauseChannel } from "./questions.js";
@@ -51,7 +51,7 @@ function Contents({ topic, channel, live, courses }) {
   return html`
     <${Tiles} items=${tilesOf(head, courses)} />
     <${Actions} topic=${topic} channel=${channel} head=${head} rows=${rows} />
-    <${Charts} source=${{ topic, channel }} live=${live} />
+    <${MarkedCharts} source=${{ topic, channel }} live=${live} />
     <${Holders} caption="nsqds that have the channel" columns=${NODE_COLUMNS} rows=${rows}
       empty="No nsqd has the channel." />
     <${LatencyTable} head=${head} nodes=${rows} />

@@ -7,11 +7,11 @@ import { rate } from "../lib/format.js";
 import { html, useMemo } from "../lib/html.js";
 import { useLive } from "../lib/live.js";
 import { paths, setQuery, useTitle } from "../lib/route.js";
-import { Charts } from "../parts/charts.js";
 import { Failed, Loading, StateBadge } from "../parts/state.js";
 import { sorted, Table } from "../parts/table.js";
 import { CountUp } from "./count_up.js";
 import { figureColumns } from "./columns.js";
+import { MarkedCharts } from "./marked_charts.js";
 import { usePages } from "./pages.js";
 import { orderOf } from "./rows.js";
 
@@ -42,7 +42,7 @@ function Contents({ cluster, query }) {
         All messages that channels have got since their nsqds started. One message counts once for each channel.
       </p>
     </section>
-    <${Charts} source=${{}} live=${cluster} metrics=${METRICS} title="Over time" />
+    <${MarkedCharts} source=${{}} live=${cluster} metrics=${METRICS} title="Over time" />
     <${ByNode} query=${query} />
   `;
 }

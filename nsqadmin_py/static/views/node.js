@@ -6,7 +6,6 @@ import { html, useMemo } from "../lib/html.js";
 import { useLive } from "../lib/live.js";
 import { navigate, paths, setQuery, useTitle } from "../lib/route.js";
 import { ActionButton } from "../parts/actions.js";
-import { Charts } from "../parts/charts.js";
 import { Badge, Failed, Gone, Loading, Paused } from "../parts/state.js";
 import { sorted, Table } from "../parts/table.js";
 import { Tiles } from "../parts/tiles.js";
@@ -14,6 +13,7 @@ import { figureColumns } from "./columns.js";
 import { useCourses } from "./courses.js";
 import { Facts } from "./facts.js";
 import { flowTiles } from "./flow_tiles.js";
+import { MarkedCharts } from "./marked_charts.js";
 import { Dismiss, isSilent, isUnwell, NodeState, place, since, uptimeS, Version } from "./node_parts.js";
 import { usePages } from "./pages.js";
 import { tombstone } from "./questions.js";
@@ -50,7 +50,7 @@ function Contents({ node, live, query }) {
   return html`
     <${LastKnown} head=${head} />
     <${NodeTiles} node=${node} head=${head} />
-    <${Charts} source=${{ node }} live=${live} metrics=${METRICS} />
+    <${MarkedCharts} source=${{ node }} live=${live} metrics=${METRICS} />
     <${Topics} node=${node} head=${head} rows=${rows} query=${query} />
     <${Tombstones} topics=${head.tombstones} />
     <${About} node=${head} timeS=${time} />

@@ -6,7 +6,6 @@ import { html, useMemo, useState } from "../lib/html.js";
 import { useLive } from "../lib/live.js";
 import { navigate, paths, setQuery, useTitle } from "../lib/route.js";
 import { ActionBar, ActionButton } from "../parts/actions.js";
-import { Charts } from "../parts/charts.js";
 import { Sparkline } from "../parts/sparkline.js";
 import { Failed, Loading } from "../parts/state.js";
 import { Table, sorted } from "../parts/table.js";
@@ -18,6 +17,7 @@ import { ageTile, flowTiles } from "./flow_tiles.js";
 import { Holders } from "./holders.js";
 import { LatencyTable } from "./latency.js";
 import { useLines } from "./lines.js";
+import { MarkedCharts } from "./marked_charts.js";
 import { ChannelMarks, TopicMarks, isDead, isKnown } from "./marks.js";
 import { MissingTopic } from "./missing.js";
 import { usePages } from "./pages.js";
@@ -69,7 +69,7 @@ function Contents({ topic, live, courses, channels, nodes, query, onPublish }) {
     <${Tiles} items=${tilesOf(live.head, courses)} />
     <${Actions} topic=${topic} head=${live.head} channels=${channels} nodes=${nodes} onPublish=${onPublish} />
     <${DeadLetters} topic=${topic} />
-    <${Charts} source=${{ topic }} live=${live} />
+    <${MarkedCharts} source=${{ topic }} live=${live} />
     <${Channels} topic=${topic} channels=${channels} query=${query} />
     <${Nodes} topic=${topic} nodes=${nodes} />
     <${LatencyTable} head=${live.head} nodes=${nodes} />

@@ -112,7 +112,7 @@ def test_what_was_gone_is_gone_after_a_restart_too() -> None:
     console, again = Console(), Console()
     console.say(10.0, a=stats(ORDERS), b=stats(ORDERS), c=stats())
     console.vanish(12.0)
-    again.memory.load(decode(encode(History(), console.memory.dump()), History()))
+    again.memory.load(decode(encode(History(), console.memory.dump()), History()).nodes)
     again.cluster.unheard_lookups = 1
     again.say(100.0, c=stats())
     assert again.overview(100.0)["nodes_gone"] == 1
