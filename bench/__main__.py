@@ -6,7 +6,7 @@ import shlex
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -15,15 +15,19 @@ from typing import Never
 import click
 from rich.console import Console
 
-from bench import record, report
+from bench import page, record, report
 from bench.duel import PEER, SUBJECT, Contender, Result, compare
 from bench.machine import commit, this_machine
-from bench.redis import REDIS
-from bench.scenarios import SCENARIOS, Scenario, Work
+from bench.peers.setups import GO, OURS, find_command, find_program
+from bench.scenario import Scenario, Work
+from bench.scenarios import SCENARIOS
 from bench.server import NSQD, NSQLOOKUPD, Daemon
+from bench.sweeps import SWEEPS
 
 _FILES = 20_000
 _INTERRUPTED = 130
+_QUICK_SECONDS = 0.5
+_QUICK_MESSAGES = 100_000
 
 
 def _command(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
@@ -43,11 +47,22 @@ def _pattern(context: click.Context, parameter: click.Parameter, value: str) -> 
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--only", default="", callback=_pattern, metavar="RE", help="Scenarios whose label matches.")
-@click.option("--rounds", default=5, type=click.IntRange(1), show_default=True, help="Runs of each side.")
+@click.option(
+    "--only", default="", callback=_pattern, metavar="RE", help="Sections and rows whose name matches."
+)
+@click.option("--quick", is_flag=True, help="A part of the rows, one round, short runs: about five minutes.")
+@click.option("--rounds", type=click.IntRange(1), help="Runs of each side.  [default: 3, or 1 with --quick]")
+@click.option(
+    "--peers",
+    "folders",
+    multiple=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Where the peers' programs are, before PATH. May be repeated.",
+)
+@click.option("--no-peers", is_flag=True, help="Measure only our programs, and the limit.")
 @click.option("--nsqd", callback=_command, metavar="CMD", help="The subject.  [default: python -m nsq_apps.nsqd]")
 @click.option("--peer-nsqd", callback=_command, metavar="CMD", help="Another nsqd to run in turn with it.")
-@click.option("--peer-redis", callback=_command, metavar="CMD", help="redis-server, for the rows beside Redis Streams.")
 @click.option("--load", callback=_command, metavar="CMD", help="A neutral load generator, for the rows that need one.")
 @click.option("--nsqlookupd", callback=_command, metavar="CMD", help="The subject of the lookup scenarios.")
 @click.option("--peer-nsqlookupd", callback=_command, metavar="CMD", help="Another one to run in turn with it.")
@@ -63,13 +78,15 @@ def _pattern(context: click.Context, parameter: click.Parameter, value: str) -> 
     type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),
     help="Where data directories are made.  [default: the system's temporary directory]",
 )
-@click.option("--record/--no-record", "recorded", default=True, help="Keep the figures in bench/results.")
+@click.option("--record/--no-record", "recorded", default=True, help="Keep the figures, and write the page.")
 def main(
     only: re.Pattern[str],
-    rounds: int,
+    quick: bool,
+    rounds: int | None,
+    folders: tuple[Path, ...],
+    no_peers: bool,
     nsqd: tuple[str, ...] | None,
     peer_nsqd: tuple[str, ...] | None,
-    peer_redis: tuple[str, ...] | None,
     load: tuple[str, ...] | None,
     nsqlookupd: tuple[str, ...] | None,
     peer_nsqlookupd: tuple[str, ...] | None,
@@ -79,16 +96,25 @@ def main(
     scratch: Path | None,
     recorded: bool,
 ) -> None:
-    """Measure nsqd, nsqlookupd, the tools and the client library, alone or side by side with others."""
+    """Measure nsqd, nsqlookupd, the tools, the client library, the console and Spark, side by side with others.
+
+    The others are found in --peers and on PATH: Go's nsqd, nsqlookupd, nsq_to_file, nsq_tail and to_nsq; nats-server,
+    redis-server, beanstalkd and rabbitmq-server.
+    """
+    if not no_peers:
+        peer_nsqd = peer_nsqd or _found("nsqd", folders)
+        peer_nsqlookupd = peer_nsqlookupd or _found("nsqlookupd", folders)
+        tool = find_program("nsq_to_file", folders)
+        peer_tools = peer_tools or (Path(tool).parent if tool else None)
     contenders = {
         NSQD: _contenders(NSQD, nsqd, peer_nsqd),
         NSQLOOKUPD: _contenders(NSQLOOKUPD, nsqlookupd, peer_nsqlookupd),
     }
-    redis = [contenders[NSQD][0], Contender(PEER, peer_redis, REDIS)] if peer_redis else []
     with_peer = {daemon for daemon, sides in contenders.items() if len(sides) > 1}
-    if redis:
-        with_peer.add(REDIS)
-    scenarios = _chosen(only, with_peer, has_generator=load is not None)
+    scenarios = _chosen(only, with_peer, has_generator=load is not None, quick=quick)
+    rounds = rounds or (1 if quick else 3)
+    seconds = seconds or (_QUICK_SECONDS if quick else None)
+    messages = messages or (_QUICK_MESSAGES if quick else None)
     _allow_many_files()
     signal.signal(signal.SIGTERM, _interrupt)
 
@@ -101,8 +127,10 @@ def main(
                 results.append(
                     compare(
                         scenario,
-                        redis if scenario.peer_daemon is REDIS
-                        else _servers(scenario, contenders[scenario.daemon]) if work is None
+                        _setups(scenario, nsqd, peer_nsqd, folders, no_peers=no_peers)
+                        if scenario.setups
+                        else _servers(scenario, contenders[scenario.daemon])
+                        if work is None
                         else _workers(work, peer_tools),
                         rounds,
                         server_command=contenders[NSQD][0].command if work is not None else (),
@@ -120,8 +148,16 @@ def main(
     click.echo(f"{machine}; commit {revision}; median of {rounds} rounds")
     report.show(results, Console())
     if recorded and results:
-        click.echo(f"recorded in {record.write(results, machine, revision)}")
-    sys.exit(status or any(result.failure for result in results))
+        kind = ("quick" if quick else "full") + ("-part" if only.pattern else "")
+        path = record.write(results, machine, revision, kind, shlex.join(["python", "-m", "bench", *sys.argv[1:]]))
+        click.echo(f"recorded in {path}")
+        page.write()
+    sys.exit(status or any(SUBJECT in result.failures for result in results))
+
+
+def _found(name: str, folders: Iterable[Path]) -> tuple[str, ...] | None:
+    path = find_program(name, folders)
+    return (path,) if path else None
 
 
 def _contenders(
@@ -129,6 +165,25 @@ def _contenders(
 ) -> list[Contender]:
     subject = Contender(SUBJECT, command or (sys.executable, "-m", daemon.module))
     return [subject, Contender(PEER, peer_command)] if peer_command else [subject]
+
+
+def _setups(
+    scenario: Scenario,
+    nsqd: tuple[str, ...] | None,
+    peer_nsqd: tuple[str, ...] | None,
+    folders: Iterable[Path],
+    *,
+    no_peers: bool,
+) -> list[Contender]:
+    """The scenario's setups that are installed, the subject first."""
+    contenders = []
+    for setup in scenario.setups:
+        command = {OURS.program: nsqd, GO.program: peer_nsqd}.get(setup.program)
+        if command is None and (setup.is_ours or not no_peers):
+            command = find_command(setup, folders)
+        if command is not None:
+            contenders.append(Contender(setup.name if contenders else SUBJECT, command, setup))
+    return contenders
 
 
 def _servers(scenario: Scenario, contenders: list[Contender]) -> list[Contender]:
@@ -147,21 +202,20 @@ def _workers(work: Work, peer_tools: Path | None) -> list[Contender]:
     return workers
 
 
-def _chosen(only: re.Pattern[str], with_peer: Set[Daemon], *, has_generator: bool) -> list[Scenario]:
-    """Those whose label matches; where the daemon has no peer, each load once."""
-    possible = (s for s in SCENARIOS if has_generator or not s.generator)
-    chosen = [s for s in possible if only.search(s.label) and _can_run(s, with_peer)]
+def _chosen(only: re.Pattern[str], with_peer: Set[Daemon], *, has_generator: bool, quick: bool) -> list[Scenario]:
+    """Those whose section or label matches; where the daemon has no peer, each load once."""
+    possible = (s for s in (*SWEEPS, *SCENARIOS) if (has_generator or not s.generator) and (s.is_quick or not quick))
+    chosen = [
+        s for s in possible if (only.search(s.section) or only.search(s.label)) and _can_run(s, with_peer)
+    ]
     if not chosen:
-        raise click.BadParameter("no scenario matches", param_hint="--only")
+        raise click.BadParameter("no section or row matches", param_hint="--only")
     return chosen
 
 
 def _can_run(scenario: Scenario, with_peer: Set[Daemon]) -> bool:
-    if scenario.peer_daemon is not None:
-        return scenario.peer_daemon in with_peer
-    return scenario.work is not None or scenario.daemon in with_peer or bool(scenario.generator) or (
-        scenario.label == scenario.load
-    )
+    has_subject = scenario.work is not None or bool(scenario.setups) or bool(scenario.generator)
+    return has_subject or scenario.daemon in with_peer or scenario.label == scenario.load
 
 
 def _allow_many_files() -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from threading import Timer
 
 from bench.loads import LOADS
+from bench.loads.publish import PUBLISHING, Publishing
 from bench.loads.tools import TOOL_COMMAND
 from bench.run import Amount, Endpoint, LoadError, Run
 from bench.wire import ProtocolError
@@ -27,8 +28,10 @@ _LIMIT_S = 300.0
 _RESTART = "restart\n"
 
 
-def generate(load: str, endpoint: Endpoint, amount: Amount, tool: Sequence[str] = ()) -> Run:
-    """Run the load in a new process, with the command of a tool for those that measure one.
+def generate(
+    load: str, endpoint: Endpoint, amount: Amount, tool: Sequence[str] = (), publishing: Publishing | None = None
+) -> Run:
+    """Run the load in a new process, with the command of a tool or what is published for those that want it.
 
     Raises LoadError with what it said when it fails.
 
@@ -44,6 +47,7 @@ def generate(load: str, endpoint: Endpoint, amount: Amount, tool: Sequence[str] 
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")]),
             TOOL_COMMAND: shlex.join(tool),
+            PUBLISHING: publishing.to_json() if publishing else "",
         },
         start_new_session=True,  # Ctrl-C reaches this process only, which then ends its children.
     )

@@ -1,53 +1,81 @@
-"""Publishing one command over and over, with a window of commands in the pipe of each connection."""
+"""Publishing the same requests over and over, with a window of them in the pipe of each connection."""
 
+import itertools
 import select
 import socket
 import time
+from collections.abc import Iterable, Sequence
+from typing import Self
 
 from bench import wire
+from bench.peers.protocol import AnswerCounter
 from bench.run import LoadError
 
 _STALLED_S = 30.0
 _LOOK_EVERY_S = 0.25
-_UNLIMITED = 1 << 62
+UNLIMITED = 1 << 62
+_RECEIVE_BYTES = 65536
+_LONGEST_WINDOW = 1000  # A larger one is sent in several pieces.
 
 
 class Lane:
-    """One connection. What is sent repeats itself, so any stretch of the stream is one slice of a buffer."""
+    """One connection. What is sent repeats itself, so any stretch of the stream is one slice of a buffer.
+
+    requests  what is sent, in turn; all have the same size
+    window    the most requests that may be unanswered
+    patience  answers for which the kernel wakes this process; they must have the size of `wire.OK_FRAME` if it is not 1
+    """
 
     __slots__ = (
-        "_acks",
+        "_answered",
+        "_answers_per_request",
+        "_counter",
+        "_cycle_bytes",
         "_is_patient",
         "_size",
-        "_sock",
         "_stream",
-        "_window",
+        "window",
         "acked",
         "limit",
         "sent_bytes",
+        "sock",
     )
 
-    def __init__(self, sock: socket.socket, command: bytes, window: int, answers_per_wake: int) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        requests: Sequence[bytes],
+        window: int,
+        counter: AnswerCounter,
+        *,
+        answers_per_request: int = 1,
+        patience: int = 1,
+    ) -> None:
         sock.setblocking(False)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, answers_per_wake * wire.OK_BYTES)
-        self._is_patient = answers_per_wake > 1
-        self._sock = sock
-        self._size = len(command)
-        self._stream = memoryview(command * (window + 1))
-        self._window = window
-        self._acks = wire.OkCounter()
-        self.limit = _UNLIMITED
+        if patience > 1:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, patience * wire.OK_BYTES)
+        self._is_patient = patience > 1
+        self.sock = sock
+        self._size = len(requests[0])
+        self._cycle_bytes = self._size * len(requests)
+        more = itertools.islice(itertools.cycle(requests), min(window, _LONGEST_WINDOW))
+        self._stream = memoryview(b"".join((*requests, *more)))
+        self.window = window
+        self._counter = counter
+        self._answers_per_request = answers_per_request
+        self._answered = 0
+        self.limit = UNLIMITED
         self.sent_bytes = 0
         self.acked = 0
 
     def push(self) -> None:
         """Send what the window has room for, or what the socket takes."""
         size = self._size
-        room = min(self.acked + self._window, self.limit) * size - self.sent_bytes
+        room = min(self.acked + self.window, self.limit) * size - self.sent_bytes
         if room > 0:
-            start = self.sent_bytes % size
+            start = self.sent_bytes % self._cycle_bytes
             try:
-                self.sent_bytes += self._sock.send(self._stream[start : start + room])
+                self.sent_bytes += self.sock.send(self._stream[start : start + room])
             except BlockingIOError:
                 return
         if self._is_patient and self.sent_bytes == self.limit * size:
@@ -56,12 +84,15 @@ class Lane:
     def pull(self) -> None:
         """Count the answers that are there."""
         try:
-            data = self._sock.recv(65536)
+            data = self.sock.recv(_RECEIVE_BYTES)
         except BlockingIOError:
             return
         if not data:
-            raise ConnectionError("nsqd closed the connection")
-        self.acked += self._acks.feed(data)
+            raise ConnectionError("the server closed the connection")
+        self._answered += self._counter.feed(data)
+        self.acked = self._answered // self._answers_per_request
+        if len(data) == _RECEIVE_BYTES:
+            self.pull()  # What is left makes no new edge.
 
     def finish(self) -> None:
         """Begin no further command."""
@@ -70,7 +101,7 @@ class Lane:
 
     def _hurry(self) -> None:
         """The answers that are still to come may be fewer than a wake takes."""
-        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
         self._is_patient = False
 
     @property
@@ -78,34 +109,44 @@ class Lane:
         return self.acked >= self.limit
 
     def close(self) -> None:
-        self._sock.close()
+        self.sock.close()
 
 
 class Pipeline:
-    """`connections` lanes that send `command`, each with at most `window` of them unanswered.
+    """Lanes that send at the same time, in one thread."""
 
-    With `answers_per_wake`, the kernel wakes this process for that many answers at once: a peer that sends
-    each OK by itself then has the processor for its own work.
-    """
-
-    def __init__(self, port: int, command: bytes, *, connections: int, window: int, answers_per_wake: int = 1) -> None:
+    def __init__(self, lanes: Iterable[Lane]) -> None:
         self._poll = select.epoll()
-        self._lanes: dict[int, Lane] = {}
-        for _ in range(connections):
-            sock = wire.connect(port)
+        self._lanes = {lane.sock.fileno(): lane for lane in lanes}
+        for number in self._lanes:
             # Edge-triggered: asking for EPOLLOUT all the time then costs nothing.
-            self._poll.register(sock, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET)
-            self._lanes[sock.fileno()] = Lane(sock, command, window, answers_per_wake)
+            self._poll.register(number, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET)
 
-    def send(self, *, commands: int, seconds: float = _UNLIMITED) -> int:
+    @classmethod
+    def to_nsqd(cls, port: int, command: bytes, *, connections: int, window: int, answers_per_wake: int = 1) -> Self:
+        """Return `connections` lanes that send `command` to an nsqd, each with at most `window` of them unanswered.
+
+        With `answers_per_wake`, the kernel wakes this process for that many answers at once: a peer that sends
+        each OK by itself then has the processor for its own work.
+        """
+        return cls(
+            Lane(wire.connect(port), [command], window, wire.OkCounter(), patience=answers_per_wake)
+            for _ in range(connections)
+        )
+
+    def send(self, *, commands: int, seconds: float = UNLIMITED) -> int:
         """Send up to `commands` (rounded up to a multiple of the connections) for up to `seconds`.
 
         Returns the number of commands that were answered, which are all that were sent.
         """
-        for lane in self._lanes.values():
-            lane.limit = -(-commands // len(self._lanes))
+        lanes = self._lanes.values()
+        acked = sum(lane.acked for lane in lanes)
+        for lane in lanes:
+            lane.limit = lane.acked - (-commands // len(lanes))
         self._exchange(time.perf_counter() + seconds)
-        return sum(lane.acked for lane in self._lanes.values())
+        for lane in lanes:
+            lane.limit = lane.acked
+        return sum(lane.acked for lane in lanes) - acked
 
     def close(self) -> None:
         self._poll.close()

@@ -1,4 +1,4 @@
-"""Results as JSON files, `results/<date>-<commit>.json`: every raw figure, and where it was measured."""
+"""Results as JSON files, `results/<date>-<commit>-<kind>.json`: every raw figure, and where it was measured."""
 
 import json
 from collections.abc import Sequence
@@ -18,15 +18,19 @@ def write(
     results: Sequence[Result],
     machine: Machine,
     commit: str,
+    kind: str,
+    command: str,
     directory: Path = RESULTS,
 ) -> Path:
-    """Write a new file, never over an old one; returns its path."""
+    """Write a new file, never over an old one; returns its path. `command` measures the same again."""
     directory.mkdir(parents=True, exist_ok=True)
     today = date.today().isoformat()
-    path = _unused(directory, f"{today}-{commit}")
+    path = _unused(directory, f"{today}-{commit}-{kind}")
     content = {
         "date": today,
         "commit": commit,
+        "kind": kind,
+        "command": command,
         "machine": asdict(machine),
         "results": [_entry(result) for result in results],
     }
@@ -37,19 +41,22 @@ def write(
 def _entry(result: Result) -> dict[str, Any]:
     scenario = result.scenario
     return {
+        "section": scenario.section,
         "scenario": scenario.label,
+        "place": scenario.place,
         "unit": scenario.unit,
         "lower_is_better": scenario.lower_is_better,
         "at_least": scenario.at_least,
         "below": scenario.below,
         "above": scenario.above,
+        "setups": {setup.name: setup.promise for setup in scenario.setups},
         "commands": {role: _portable(command) for role, command in result.commands.items()},
         "flags": result.flags,
         "versions": result.versions,
         "verdict": result.verdict,
-        "failure": result.failure,
-        "median_ratio": result.median_ratio,
-        "ratios": result.ratios,
+        "failures": result.failures,
+        "median_ratios": {peer: result.median_ratio(peer) for peer in result.peers},
+        "ratios": {peer: result.ratios(peer) for peer in result.peers},
         "runs": {role: [asdict(run) for run in runs] for role, runs in result.runs.items()},
     }
 

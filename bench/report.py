@@ -8,13 +8,13 @@ from rich.table import Table
 from bench.duel import PEER, SUBJECT, Result
 from bench.run import Run
 
-COLUMNS = ("scenario", "subject", "peer", "ratio", "min–max", "us CPU/op", "target", "")
+COLUMNS = ("scenario", "subject", "", "peer", "ratio", "min–max", "us CPU/op", "target", "")
 _NOISY_CORES = 0.2
 _STYLES = {"met": "green", "missed": "red", "failed": "bold red"}
 
 
 def show(results: Sequence[Result], console: Console) -> None:
-    rows = [_row(result) for result in results]
+    rows = [row for result in results for row in _rows(result)]
     if console.is_terminal:
         console.print(_table(rows))
     else:
@@ -46,18 +46,26 @@ def target(result: Result) -> str:
     return " ".join(filter(None, (least, limit, floor)))
 
 
-def _row(result: Result) -> list[str]:
-    unit, ratios = result.scenario.unit, result.ratios
-    return [
-        result.scenario.label,
-        figure(result.median(SUBJECT), unit),
-        figure(result.median(PEER), unit),
-        f"{result.median_ratio:.2f}x" if result.median_ratio is not None else "–",
-        f"{min(ratios):.2f}–{max(ratios):.2f}" if ratios else "–",
-        _cpu_per_message(result),
-        target(result),
-        result.verdict,
-    ]
+def _rows(result: Result) -> list[list[str]]:
+    """A row for each peer; or one, without a peer."""
+    unit = result.scenario.unit
+    rows = []
+    for peer in result.peers or [PEER]:
+        ratios, ratio = result.ratios(peer), result.median_ratio(peer)
+        rows.append(
+            [
+                result.scenario.label,
+                figure(result.median(SUBJECT), unit),
+                "" if peer == PEER else peer,
+                figure(result.median(peer), unit),
+                f"{ratio:.2f}x" if ratio is not None else "–",
+                f"{min(ratios):.2f}–{max(ratios):.2f}" if ratios else "–",
+                _cpu_per_message(result),
+                target(result),
+                result.verdict,
+            ]
+        )
+    return rows
 
 
 def _cpu_per_message(result: Result) -> str:
@@ -70,7 +78,7 @@ def _cpu_per_message(result: Result) -> str:
 
 
 def _remarks(result: Result) -> list[str]:
-    remarks = [f"{result.scenario.label}: {result.failure}"] if result.failure else []
+    remarks = [f"{result.scenario.label}, {role}: {text}" for role, text in result.failures.items()]
     for role, runs in result.runs.items():
         for name in result.scenario.details:
             values = sorted(run.details[name] for run in runs)

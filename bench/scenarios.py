@@ -1,10 +1,8 @@
-"""What is measured, how much of it, and what it is held to. Everything else follows from this table."""
+"""What is measured of our programs, mostly beside Go's, how much of it, and what it is held to."""
 
-from dataclasses import dataclass
-
-from bench.redis import REDIS
-from bench.run import Amount, Run
-from bench.server import NSQD, NSQLOOKUPD, Daemon
+from bench.run import Amount
+from bench.scenario import Scenario, Side, Work
+from bench.server import NSQLOOKUPD
 
 MEMORY_QUEUE = "--mem-queue-size=10000000"
 DISK_QUEUE = "--mem-queue-size=0"
@@ -14,73 +12,6 @@ DEFAULT_QUEUE = "--mem-queue-size=10000"
 CONSUMER_RATE, PRODUCER_RATE = 150_000.0, 300_000.0
 ADMIN_LIST_P99_MS = 500.0
 LOOKUP_P99_MS, LOOKUP_MEMORY_MB, LOOKUP_RESTART_S = 10.0, 500.0, 20.0
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """How one server is started and loaded."""
-
-    amount: Amount
-    flags: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What is measured in place of a server: a tool or a client library, on a server that is the same for all.
-
-    subject  arguments for Python: a module, and what it takes
-    peer     the same; or the name of a program among the peer's tools
-    """
-
-    name: str
-    subject: tuple[str, ...]
-    peer: tuple[str, ...] | str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """One row of the result.
-
-    `at_least` is held against the median ratio subject / peer (peer / subject where lower is better);
-    `below` and `above` against the subject's median, in `unit`. `one_core` puts server and load on the same core:
-    where they only ever wait for each other, a second core adds the time that waking it takes (on a virtual machine
-    several times that of the exchange itself) and takes it away again whenever the kernel moves one of them.
-    `with_tls` gives the servers a certificate.
-    `beside_itself`: the peer is the same program, with the peer's flags. `work` is for those that measure no server.
-    `generator` has the arguments of the program that `--load` names, for the loads that it generates.
-    `peer_daemon`: the peer is a server of this kind.
-    """
-
-    load: str
-    unit: str
-    subject: Side
-    peer: Side
-    peer_setting: str = "in memory"
-    lower_is_better: bool = False
-    at_least: float | None = None
-    below: float | None = None
-    above: float | None = None
-    one_core: bool = False
-    details: tuple[str, ...] = ()
-    daemon: Daemon = NSQD
-    with_tls: bool = False
-    beside_itself: bool = False
-    work: Work | None = None
-    name: str = ""
-    generator: tuple[str, ...] = ()
-    peer_daemon: Daemon | None = None
-
-    @property
-    def label(self) -> str:
-        if self.work is not None:
-            return self.work.name
-        if self.name:
-            return self.name
-        return self.load if self.peer_setting == "in memory" else f"{self.load}, peer {self.peer_setting}"
-
-    def ratio(self, subject: Run, peer: Run) -> float:
-        """How many times better the subject is."""
-        return peer.value / subject.value if self.lower_is_better else subject.value / peer.value
 
 
 _MOST = 9_000_000  # Stays below MEMORY_QUEUE: a peer "in memory" must not overflow to its disk.
@@ -98,14 +29,17 @@ def _counted(messages: int) -> Amount:
 def _lookup(load: str, unit: str, *details: str, below: float | None = None) -> Scenario:
     """One of 200 nsqds with 500 topics of 3 channels each."""
     side = Side(_TIMED)
-    return Scenario(load, unit, side, side, lower_is_better=True, below=below, details=details, daemon=NSQLOOKUPD)
+    return Scenario(
+        load, unit, side, side, lower_is_better=True, below=below, details=details, daemon=NSQLOOKUPD,
+        section="nsqlookupd",
+    )  # fmt: skip
 
 
 def _tool(load: str, program: str, messages: int, at_least: float) -> Scenario:
     """One of ours beside the program of that name among the peer's tools."""
     side = Side(_counted(messages), (MEMORY_QUEUE,))
     work = Work(load, (f"nsq_apps.{program}",), program)
-    return Scenario(load, "msg/s", side, side, at_least=at_least, work=work)
+    return Scenario(load, "msg/s", side, side, at_least=at_least, work=work, section="tools")
 
 
 def _client(load: str, name: str, peer: str | None, *, at_least: float | None = None, above: float) -> Scenario:
@@ -114,7 +48,7 @@ def _client(load: str, name: str, peer: str | None, *, at_least: float | None = 
     label = f"{load}-{name}".removesuffix("-ours") + (f"-beside-{peer}" if peer else "")
     work = Work(label, (module, name), (module, peer) if peer else None)
     sides = Side(_counted(1_000_000), (MEMORY_QUEUE,)), Side(_counted(100_000), (MEMORY_QUEUE,))
-    return Scenario(load, "msg/s", *sides, at_least=at_least, above=above, work=work)
+    return Scenario(load, "msg/s", *sides, at_least=at_least, above=above, work=work, section="clients")
 
 
 def _spark(
@@ -133,7 +67,7 @@ def _spark(
     side = Side(_counted(messages), (DEFAULT_QUEUE,))
     return Scenario(
         load, unit, side, side, lower_is_better=not unit.endswith("/s"), at_least=at_least, below=below, above=above,
-        work=Work(f"spark-{name}", subject, peer),
+        work=Work(f"spark-{name}", subject, peer), section="spark", most_rounds=1 if messages == _FIVE_GB else None,
     )  # fmt: skip
 
 
@@ -154,16 +88,9 @@ def _generated(
         below=below,
         details=(*details, "peak_rss_mb") if "65536" in arguments else details,
         name=name,
+        section="neutral",
         generator=tuple(arguments.split()),
     )
-
-
-def _waiting(connections: int) -> Scenario:
-    """Publishers that wait for a synced answer, beside Redis Streams with `appendfsync always` on the same disk."""
-    return Scenario(
-        f"pub-{connections}-waiting", "msg/s", Side(_TIMED, (DEFAULT_QUEUE, SYNC_EVERY)), Side(_TIMED), at_least=1,
-        peer_daemon=REDIS, name=f"pub-{connections}-sync, peer Redis",
-    )  # fmt: skip
 
 
 # What most producers do: each waits for its answer, or batches a little.
@@ -197,7 +124,7 @@ _FIVE_GB = 21_500_000
 
 SCENARIOS = (
     *_GENERATED,
-    Scenario("mpub", "msg/s", *_sides(_TIMED), at_least=1.2),
+    Scenario("mpub", "msg/s", *_sides(_TIMED), at_least=1.2, is_quick=True),
     Scenario("mpub", "msg/s", *_sides(_TIMED, peer_flag=DISK_QUEUE), peer_setting="on disk", at_least=4),
     Scenario("mpub-tls", "msg/s", *_sides(_TIMED), at_least=0.9, with_tls=True),
     Scenario("mpub-snappy", "msg/s", *_sides(_TIMED), at_least=1),
@@ -218,9 +145,7 @@ SCENARIOS = (
         above=10,
         details=("fsyncs_per_s",),
     ),
-    _waiting(16),
-    _waiting(64),
-    Scenario("sub", "msg/s", *_sides(_counted(2_000_000)), at_least=1.4),
+    Scenario("sub", "msg/s", *_sides(_counted(2_000_000)), at_least=1.4, is_quick=True),
     Scenario(
         "sub",
         "msg/s",
@@ -228,9 +153,9 @@ SCENARIOS = (
         peer_setting="on disk",
         at_least=4,
     ),
-    Scenario("pub-pipelined", "msg/s", *_sides(_TIMED), at_least=2),
-    Scenario("pub-single", "msg/s", *_sides(_TIMED), at_least=0.9, one_core=True),
-    Scenario("http-pub", "req/s", *_sides(_TIMED), at_least=0.9),
+    Scenario("pub-pipelined", "msg/s", *_sides(_TIMED), at_least=2, is_quick=True),
+    Scenario("pub-single", "msg/s", *_sides(_TIMED), at_least=0.9, one_core=True, is_quick=True),
+    Scenario("http-pub", "req/s", *_sides(_TIMED), at_least=0.9, is_quick=True),
     Scenario("ten-channels", "msg/s", *_sides(_counted(1_000_000)), at_least=3),
     Scenario("latency", "us", *_sides(_TIMED), lower_is_better=True, below=1000, details=("p99_us",)),
     Scenario(
@@ -288,5 +213,6 @@ SCENARIOS = (
         below=ADMIN_LIST_P99_MS,
         details=("p50_ms", "max_ms", "cpu_s_per_round", "rss_mb", "gzip_kb"),
         work=Work("admin-list", ("nsq_apps.nsqadmin",), None),
+        section="nsqadmin",
     ),
 )

@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -15,7 +16,7 @@ from typing import Self
 from bench.admin import Admin
 from bench.run import Endpoint, LoadError
 
-_READY_WITHIN_S = 20.0
+_READY_WITHIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,29 +29,50 @@ class Daemon:
     name: str
     module: str
     keeps_data: bool
-    server: "type[Server] | None" = None
+    server: "type[ServerProcess] | None" = None
 
 
 NSQD = Daemon("nsqd", "nsq_apps.nsqd", keeps_data=True)
 NSQLOOKUPD = Daemon("nsqlookupd", "nsq_apps.nsqlookupd", keeps_data=False)
 
 
-class Server:
-    """A context manager: started and answering /ping inside, gone with its data after."""
+class ServerProcess:
+    """A context manager: started and ready inside, gone with its data after.
+
+    A kind of server says how it is configured, when it is ready, and which version it has.
+    """
 
     def __init__(
         self, daemon: Daemon, command: Sequence[str], flags: Sequence[str] = (), scratch: Path | None = None
     ) -> None:
         self._daemon = daemon
         self._command = [*command, *flags]
+        self._environment: dict[str, str] = {}
         self._scratch = scratch
         self._process: subprocess.Popen[bytes] | None = None
+        self._tcp_port = self._http_port = 0
+        self.version = "unknown"
+
+    def _configure(self, directory: Path) -> None:
+        """Choose ports, and add what makes the server listen there and keep its data in `directory`."""
+        raise NotImplementedError
+
+    def _is_ready(self) -> bool:
+        raise NotImplementedError
+
+    def _find_version(self) -> str:
+        """Return the version of the server, which is ready."""
+        raise NotImplementedError
 
     def __enter__(self) -> Self:
         self._directory = tempfile.TemporaryDirectory(prefix="nsqd-bench-", dir=self._scratch)
+        directory = Path(self._directory.name)
+        self._log = directory / "log"
         try:
-            self._start(Path(self._directory.name))
+            self._configure(directory)
+            self._launch()
             self._wait_until_ready()
+            self.version = self._find_version()
         except BaseException:
             self._stop()
             raise
@@ -66,20 +88,6 @@ class Server:
         self._kill()
         return self._launch()
 
-    def _start(self, directory: Path) -> None:
-        self._ports = tcp_port, http_port, https_port = free_ports(3)
-        self._log = directory / "log"
-        self._command += [
-            f"--tcp-address=127.0.0.1:{tcp_port}",
-            f"--http-address=127.0.0.1:{http_port}",
-            "--broadcast-address=127.0.0.1",
-        ]
-        if self._daemon.keeps_data:
-            data = directory / "data"
-            data.mkdir()
-            self._command += [f"--https-address=127.0.0.1:{https_port}", f"--data-path={data}"]
-        self._launch()
-
     def _launch(self) -> Endpoint:
         with self._log.open("ab") as log:
             started_s = time.perf_counter()
@@ -88,23 +96,22 @@ class Server:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                env={**os.environ, **self._environment},
                 start_new_session=True,  # Ctrl-C reaches the bench only; see `_stop`.
             )
-        tcp_port, http_port, _ = self._ports
-        self.endpoint = Endpoint(tcp_port, http_port, self._process.pid, started_s, self.restart)
+        self.endpoint = Endpoint(self._tcp_port, self._http_port, self._process.pid, started_s, self.restart)
         return self.endpoint
 
     def _wait_until_ready(self) -> None:
         assert self._process is not None
-        admin, name = Admin(self.endpoint.http_port), self._daemon.name
+        name = self._daemon.name
         deadline_s = time.monotonic() + _READY_WITHIN_S
-        while not admin.ping():
+        while not self._is_ready():
             if self._process.poll() is not None:
                 raise LoadError(f"{name} ended with status {self._process.returncode}: {self._last_words()}")
             if time.monotonic() > deadline_s:
-                raise LoadError(f"{name} does not answer /ping after {_READY_WITHIN_S:g} s: {self._last_words()}")
+                raise LoadError(f"{name} is not ready after {_READY_WITHIN_S:g} s: {self._last_words()}")
             time.sleep(0.02)
-        self.version = admin.version()
 
     def _last_words(self) -> str:
         return self._log.read_text(errors="replace").strip()[-500:]
@@ -113,13 +120,37 @@ class Server:
         """SIGKILL, to the session that was started: on SIGTERM an nsqd writes its memory queues to disk,
         which can take longer than the run."""
         self._kill()
-        self._directory.cleanup()
+        # A killed server of several processes may write for a moment more.
+        with suppress(OSError):
+            self._directory.cleanup()
 
     def _kill(self) -> None:
         if self._process is not None:
             if self._process.poll() is None:
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+
+
+class Server(ServerProcess):
+    """An nsqd or nsqlookupd, ready when it answers /ping."""
+
+    def _configure(self, directory: Path) -> None:
+        self._tcp_port, self._http_port, https_port = free_ports(3)
+        self._command += [
+            f"--tcp-address=127.0.0.1:{self._tcp_port}",
+            f"--http-address=127.0.0.1:{self._http_port}",
+            "--broadcast-address=127.0.0.1",
+        ]
+        if self._daemon.keeps_data:
+            data = directory / "data"
+            data.mkdir()
+            self._command += [f"--https-address=127.0.0.1:{https_port}", f"--data-path={data}"]
+
+    def _is_ready(self) -> bool:
+        return Admin(self._http_port).ping()
+
+    def _find_version(self) -> str:
+        return Admin(self._http_port).version()
 
 
 def free_ports(count: int) -> list[int]:

@@ -29,23 +29,23 @@ def connect(port: int) -> socket.socket:
     return sock
 
 
-def pub(body: bytes = BODY) -> bytes:
-    return b"PUB %s\n%s%s" % (TOPIC.encode(), struct.pack(">i", len(body)), body)
+def pub(body: bytes = BODY, topic: str = TOPIC) -> bytes:
+    return b"PUB %s\n%s%s" % (topic.encode(), struct.pack(">i", len(body)), body)
 
 
-def mpub(messages: int) -> bytes:
-    """One MPUB of `messages` bodies of `BODY_BYTES`."""
-    entries = (struct.pack(">i", BODY_BYTES) + BODY) * messages
+def mpub(messages: int, body: bytes = BODY, topic: str = TOPIC) -> bytes:
+    """One MPUB of `messages` copies of `body`."""
+    entries = (struct.pack(">i", len(body)) + body) * messages
     sizes = struct.pack(">ii", 4 + len(entries), messages)
-    return b"MPUB %s\n%s%s" % (TOPIC.encode(), sizes, entries)
+    return b"MPUB %s\n%s%s" % (topic.encode(), sizes, entries)
 
 
 def identify(settings: bytes = b"{}") -> bytes:
     return b"IDENTIFY\n" + struct.pack(">i", len(settings)) + settings
 
 
-def sub() -> bytes:
-    return f"SUB {TOPIC} {CHANNEL}\n".encode()
+def sub(channel: str = CHANNEL) -> bytes:
+    return f"SUB {TOPIC} {channel}\n".encode()
 
 
 def rdy(count: int) -> bytes:

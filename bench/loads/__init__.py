@@ -13,6 +13,7 @@ from bench.loads import (
     mpub,
     neutral,
     pub,
+    publish,
     spark,
     sub,
     synced,
@@ -21,6 +22,8 @@ from bench.loads import (
     transports,
 )
 from bench.run import Load
+
+CHANNEL_COUNTS = (1, 10, 100)
 
 LOADS: dict[str, Load] = {
     "mpub": mpub.load,
@@ -32,8 +35,6 @@ LOADS: dict[str, Load] = {
     "pub-pipelined": pub.pipelined,
     "pub-single": pub.single,
     "pub-sync": synced.pub,
-    "pub-16-waiting": partial(synced.waiting, 16),
-    "pub-64-waiting": partial(synced.waiting, 64),
     "http-pub": http_pub.load,
     "ten-channels": ten_channels.load,
     "latency": latency.load,
@@ -59,5 +60,10 @@ LOADS: dict[str, Load] = {
     "spark-memory": spark.memory,
     "neutral": neutral.publish,
     "neutral-wait": neutral.wait,
+    "publish": publish.throughput,
+    "publish-latency": publish.latency,
+    "publish-backlog": publish.backlog,
+    "publish-start-up": publish.start_up,
+    **{f"channels-{count}": partial(sub.channels, count) for count in CHANNEL_COUNTS},
     "admin-list": admin.list_page,
 }

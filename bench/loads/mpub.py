@@ -11,7 +11,7 @@ WINDOW = 8
 
 def mpub_pipeline(port: int) -> Pipeline:
     command = wire.mpub(MESSAGES_PER_MPUB)
-    return Pipeline(port, command, connections=CONNECTIONS, window=WINDOW, answers_per_wake=WINDOW // 2)
+    return Pipeline.to_nsqd(port, command, connections=CONNECTIONS, window=WINDOW, answers_per_wake=WINDOW // 2)
 
 
 def fill(endpoint: Endpoint, messages: int) -> int:

@@ -11,7 +11,7 @@ _LOOK_EVERY = 256
 
 
 def pipelined(endpoint: Endpoint, amount: Amount) -> Run:
-    pipeline = Pipeline(endpoint.tcp_port, wire.pub(), connections=1, window=WINDOW)
+    pipeline = Pipeline.to_nsqd(endpoint.tcp_port, wire.pub(), connections=1, window=WINDOW)
     watch = Stopwatch(endpoint.pid)
     messages = pipeline.send(commands=amount.messages, seconds=amount.seconds)
     watch.stop()

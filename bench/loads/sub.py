@@ -16,6 +16,7 @@ from bench.run import Amount, Endpoint, LoadError, Run, Stopwatch
 
 CONSUMERS = 2
 RDY = 2500
+_LEAST_RDY = 50
 _STALLED_S = 30.0
 
 FRAME_BYTES = 4 + 4 + 8 + 2 + 16 + wire.BODY_BYTES  # size, type, timestamp, attempts, id, body
@@ -51,9 +52,9 @@ class Consumer:
 
     __slots__ = ("_buffer", "_filled", "_view", "sock")
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, channel: str = wire.CHANNEL) -> None:
         self.sock = wire.connect(port)
-        self.sock.sendall(wire.sub())
+        self.sock.sendall(wire.sub(channel))
         wire.FrameReader(self.sock).expect_ok()
         self._buffer = bytearray(_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
@@ -94,15 +95,29 @@ class Consumer:
 
 
 def load(endpoint: Endpoint, amount: Amount) -> Run:
+    return _drain(endpoint, amount.messages, [wire.CHANNEL] * CONSUMERS)
+
+
+def channels(count: int, endpoint: Endpoint, amount: Amount) -> Run:
+    """A consumer on each of `count` channels of one topic, `amount.messages` deliveries in all of them together."""
+    return _drain(endpoint, amount.messages // count, [f"channel{number}" for number in range(count)])
+
+
+def _drain(endpoint: Endpoint, messages: int, channels: list[str]) -> Run:
+    """Fill the topic, then consume it with a consumer on each of `channels`, of which several may have one name."""
     admin = Admin(endpoint.http_port)
-    admin.create()
-    messages = fill(endpoint, amount.messages)
+    admin.create(*set(channels))
+    filling = Stopwatch(endpoint.pid)
+    messages = fill(endpoint, messages)
+    filling.stop()
     admin.wait_for(channels_hold(messages), within_s=60)
-    consumers = [Consumer(endpoint.tcp_port) for _ in range(CONSUMERS)]
-    run = _consume(consumers, messages, Stopwatch(endpoint.pid))
-    stats = admin.wait_for(is_drained, within_s=10)["channels"][0]
-    if stats["requeue_count"] or stats["timeout_count"]:
-        raise LoadError(f"requeued {stats['requeue_count']}, timed out {stats['timeout_count']}, expected none")
+    consumers = [Consumer(endpoint.tcp_port, channel) for channel in channels]
+    run = _consume(consumers, messages * len(set(channels)), Stopwatch(endpoint.pid))
+    run.details["published_per_s"] = messages / filling.elapsed_s
+    run.details["server_cpu_us"] = run.server_cpu_s / run.messages * 1e6
+    for stats in admin.wait_for(is_drained, within_s=10)["channels"]:
+        if stats["requeue_count"] or stats["timeout_count"]:
+            raise LoadError(f"requeued {stats['requeue_count']}, timed out {stats['timeout_count']}, expected none")
     return run
 
 
@@ -114,11 +129,12 @@ def _consume(consumers: list[Consumer], messages: int, watch: Stopwatch) -> Run:
     """
     poll = select.epoll()
     pulls = {}
+    ready = max(RDY * CONSUMERS // max(len(consumers), CONSUMERS), _LEAST_RDY)
     for consumer in consumers:
         poll.register(consumer.sock, select.EPOLLIN)
         pulls[consumer.sock.fileno()] = consumer.pull
-        consumer.sock.sendall(wire.rdy(RDY))
-    timed = max(messages - 2 * RDY * len(consumers), messages // 2)
+        consumer.sock.sendall(wire.rdy(ready))
+    timed = max(messages - 2 * ready * len(consumers), messages // 2)
     done = _pull_until(timed, 0, poll, pulls)
     watch.stop()
     run = watch.rate(done)

@@ -2,12 +2,9 @@
 
 `mpub` is MPUBs of 200 messages on 16 connections. `pub` is single PUBs on 64 connections, each after the answer to the
 last, as a multiple of the fsyncs that the same disk does in a second when each PUB's bytes get one of their own.
-`waiting` is such PUBs too, also of Redis: XADD to one stream.
 """
 
 import os
-import select
-import socket
 import tempfile
 import time
 from pathlib import Path
@@ -15,19 +12,17 @@ from pathlib import Path
 from bench import wire
 from bench.loads.mpub import MESSAGES_PER_MPUB, WINDOW
 from bench.pipeline import Pipeline
-from bench.redis import xadd
 from bench.run import Amount, Endpoint, LoadError, Run, Stopwatch
 
 MPUB_CONNECTIONS = 16
 PUB_CONNECTIONS = 64
 _FSYNCS_FOR_S = 1.0
-_ANSWER_WITHIN_S = 10.0
 _FLAG = b"--data-path="
 
 
 def mpub(endpoint: Endpoint, amount: Amount) -> Run:
     command = wire.mpub(MESSAGES_PER_MPUB)
-    pipeline = Pipeline(endpoint.tcp_port, command, connections=MPUB_CONNECTIONS, window=WINDOW)
+    pipeline = Pipeline.to_nsqd(endpoint.tcp_port, command, connections=MPUB_CONNECTIONS, window=WINDOW)
     watch = Stopwatch(endpoint.pid)
     commands = pipeline.send(commands=amount.messages // MESSAGES_PER_MPUB, seconds=amount.seconds)
     watch.stop()
@@ -38,42 +33,13 @@ def mpub(endpoint: Endpoint, amount: Amount) -> Run:
 def pub(endpoint: Endpoint, amount: Amount) -> Run:
     directory = _data_path(endpoint.pid)
     before = fsyncs_per_s(directory)
-    pipeline = Pipeline(endpoint.tcp_port, wire.pub(), connections=PUB_CONNECTIONS, window=1)
+    pipeline = Pipeline.to_nsqd(endpoint.tcp_port, wire.pub(), connections=PUB_CONNECTIONS, window=1)
     watch = Stopwatch(endpoint.pid)
     messages = pipeline.send(commands=amount.messages, seconds=amount.seconds)
     watch.stop()
     pipeline.close()
     fsyncs = (before + fsyncs_per_s(directory)) / 2  # the disk may be slower at one time than at another
     return watch.run(messages / watch.elapsed_s / fsyncs, messages, fsyncs_per_s=fsyncs)
-
-
-def waiting(connections: int, endpoint: Endpoint, amount: Amount) -> Run:
-    """Return messages a second of clients that each wait for their answer, from nsqd or, without HTTP port, Redis."""
-    is_redis = not endpoint.http_port
-    command = xadd(wire.TOPIC, wire.BODY) if is_redis else wire.pub()
-    poller = select.epoll()
-    socks = {}
-    for _ in range(connections):
-        sock = socket.create_connection(("127.0.0.1", endpoint.tcp_port))
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if not is_redis:
-            sock.sendall(b"  V2")
-        socks[sock.fileno()] = sock
-        poller.register(sock, select.EPOLLIN)
-        sock.sendall(command)
-    watch = Stopwatch(endpoint.pid)
-    until_s = watch.started_s + amount.seconds
-    messages = 0
-    while time.perf_counter() < until_s:
-        for number, _ in poller.poll(_ANSWER_WITHIN_S):
-            sock = socks[number]
-            answer = sock.recv(4096)
-            if answer != wire.OK_FRAME and not (answer.startswith(b"$") and answer.count(b"\r\n") == 2):
-                raise LoadError(f"expected one answer, got {answer[:80]!r}")
-            sock.sendall(command)
-            messages += 1
-    watch.stop()
-    return watch.rate(messages)
 
 
 def fsyncs_per_s(directory: Path) -> float:
