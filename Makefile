@@ -7,7 +7,8 @@
 # make screenshots takes the pictures of nsqadmin's page in docs/images anew
 # make docs    the site of docs/, in site/
 # make dist    sdist (with the site), wheel, checksums and the newest part of the changelog, in dist/
-# make bench   the measurements of the README; BENCH_ARGS="--help" lists what it takes
+# make bench   every measurement, beside the peers that are installed; writes docs/performance.md; BENCH_ARGS="--help"
+# make bench-compare   names each ratio that changed by more than 5 % between the newest two records
 
 PYTHON ?= python3
 VENV := .venv
@@ -20,7 +21,7 @@ FUZZ_ARGS ?=
 # The tests start a thousand processes: where nothing may be kept compiled, each of them would compile all modules anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test test-slow torture fuzz check screenshots bench docs dist
+.PHONY: run test test-slow torture fuzz check screenshots bench bench-compare docs dist
 
 run: $(INSTALLED)
 	@echo "The page of nsqadmin:      http://127.0.0.1:4171"
@@ -55,6 +56,9 @@ screenshots: $(INSTALLED_DEV)
 
 bench: $(INSTALLED_DEV)
 	$(BIN)/python -m bench $(BENCH_ARGS)
+
+bench-compare: $(INSTALLED_DEV)
+	$(BIN)/python -m bench.compare $(BENCH_ARGS)
 
 docs: $(INSTALLED_DEV)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

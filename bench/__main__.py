@@ -78,7 +78,13 @@ def _pattern(context: click.Context, parameter: click.Parameter, value: str) -> 
     type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),
     help="Where data directories are made.  [default: the system's temporary directory]",
 )
-@click.option("--record/--no-record", "recorded", default=True, help="Keep the figures, and write the page.")
+@click.option("--record/--no-record", "recorded", default=True, help="Keep the figures.")
+@click.option(
+    "--results",
+    default=record.RESULTS,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where figures are kept.  [default: bench/results, from which docs/performance.md is then written]",
+)
 def main(
     only: re.Pattern[str],
     quick: bool,
@@ -95,6 +101,7 @@ def main(
     messages: int | None,
     scratch: Path | None,
     recorded: bool,
+    results: Path,
 ) -> None:
     """Measure nsqd, nsqlookupd, the tools, the client library, the console and Spark, side by side with others.
 
@@ -118,13 +125,13 @@ def main(
     _allow_many_files()
     signal.signal(signal.SIGTERM, _interrupt)
 
-    results: list[Result] = []
+    measured: list[Result] = []
     status = 0
     try:
         with _progress() as announce:
             for scenario in scenarios:
                 work = scenario.work
-                results.append(
+                measured.append(
                     compare(
                         scenario,
                         _setups(scenario, nsqd, peer_nsqd, folders, no_peers=no_peers)
@@ -146,13 +153,14 @@ def main(
         status = _INTERRUPTED
     machine, revision = this_machine(), commit()
     click.echo(f"{machine}; commit {revision}; median of {rounds} rounds")
-    report.show(results, Console())
-    if recorded and results:
-        kind = ("quick" if quick else "full") + ("-part" if only.pattern else "")
-        path = record.write(results, machine, revision, kind, shlex.join(["python", "-m", "bench", *sys.argv[1:]]))
-        click.echo(f"recorded in {path}")
-        page.write()
-    sys.exit(status or any(SUBJECT in result.failures for result in results))
+    report.show(measured, Console())
+    if recorded and measured:
+        kind, command = "quick" if quick else "full", shlex.join(["python", "-m", "bench", *sys.argv[1:]])
+        click.echo(f"recorded in {record.write(measured, machine, revision, kind, command, results)}")
+        if results == record.RESULTS:
+            page.write()
+            click.echo(f"written: {page.PAGE}")
+    sys.exit(status or any(SUBJECT in result.failures for result in measured))
 
 
 def _found(name: str, folders: Iterable[Path]) -> tuple[str, ...] | None:
@@ -176,7 +184,7 @@ def _setups(
     no_peers: bool,
 ) -> list[Contender]:
     """The scenario's setups that are installed, the subject first."""
-    contenders = []
+    contenders: list[Contender] = []
     for setup in scenario.setups:
         command = {OURS.program: nsqd, GO.program: peer_nsqd}.get(setup.program)
         if command is None and (setup.is_ours or not no_peers):

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from bench import certificate
 from bench.generator import generate
+from bench.loads.publish import Publishing
 from bench.machine import cores
 from bench.peers.setups import Setup
 from bench.run import Amount, LoadError, Run
-from bench.loads.publish import Publishing
 from bench.scenario import Scenario
-from bench.server import Daemon, Server
+from bench.server import Server
 
 SUBJECT, PEER = "subject", "peer"
 

@@ -1,1 +1,299 @@
-def write(): pass
+"""The generated parts of docs/performance.md: tables from the newest records, between markers.
+
+`python -m bench.page` writes them again without a measurement. The text around the markers is written by hand. A row is
+taken from the newest full record that has it; from a quick one only if no full one has it.
+"""
+
+import re
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench import plot, record
+from bench.peers.setups import IN_MEMORY, SETUPS
+from bench.scenario import Scenario
+from bench.scenarios import SCENARIOS
+from bench.sweeps import SECTIONS, SWEEPS
+
+_ROOT = Path(__file__).resolve().parent.parent
+PAGE = _ROOT / "docs" / "performance.md"
+IMAGES = PAGE.parent / "images"
+
+SUBJECT, PEER = "subject", "peer"
+MARKED = re.compile(r"(<!-- bench: ([\w-]+) -->\n).*?(<!-- end of bench -->)", re.DOTALL)
+_BUSY_GENERATOR_CORES = 0.9
+_LIMITS = ("limit", "limit, synced")
+
+
+class PageError(Exception):
+    """The page has a marker that nothing is generated for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of a record, and the record."""
+
+    entry: dict[str, Any]
+    content: dict[str, Any]
+
+    @property
+    def roles(self) -> list[str]:
+        """The subject, then its peers in the order of the setups."""
+        order = [SUBJECT, *list(self.entry["setups"])[1:], PEER]
+        return [role for role in order if self.entry["runs"].get(role)]
+
+    @property
+    def ours(self) -> str:
+        return next(iter(self.entry["setups"]), "ours")
+
+    def median(self, role: str) -> float:
+        return float(statistics.median(run["value"] for run in self.entry["runs"][role]))
+
+    def detail(self, role: str, name: str) -> float | None:
+        """Return the median of a detail of the runs; None if they do not have it."""
+        values = [run["details"][name] for run in self.entry["runs"].get(role, ()) if name in run["details"]]
+        return statistics.median(values) if values else None
+
+    def ratio(self, role: str) -> float:
+        return float(self.entry["median_ratios"][role])
+
+    def spread(self, role: str) -> str:
+        ratios = self.entry["ratios"][role]
+        return f"{self.ratio(role):.2f} × ({min(ratios):.2f}–{max(ratios):.2f})"
+
+    @property
+    def name(self) -> str:
+        return str(self.entry["scenario"])
+
+    @property
+    def section(self) -> str:
+        return str(self.entry["section"])
+
+
+Rows = dict[tuple[str, str], Row]
+
+
+def newest_rows(records: Sequence[tuple[Path, dict[str, Any]]]) -> Rows:
+    """Return the newest row of each section and name, of records that are sorted with the newest first."""
+    found: Rows = {}
+    full_ones_first = sorted((content for _, content in records), key=lambda content: content["kind"] != "full")
+    for content in full_ones_first:
+        for entry in content["results"]:
+            if entry["runs"].get(SUBJECT):
+                found.setdefault((entry["section"], entry["scenario"]), Row(entry, content))
+    return found
+
+
+def in_section(rows: Rows, section: str, scenarios: Iterable[Scenario]) -> list[Row]:
+    """Return the section's rows in the order of the scenarios."""
+    names = [scenario.label for scenario in scenarios if scenario.section == section]
+    return [rows[section, name] for name in names if (section, name) in rows]
+
+
+def number(value: float) -> str:
+    """Return three digits: 1.52 M, 75.3 k, 412, 0.0362."""
+    for step, prefix in ((1e6, " M"), (1e3, " k")):
+        if value >= step:
+            return f"{value / step:.3g}{prefix}" if value < 1000 * step else f"{value / step:,.0f}{prefix}"
+    return f"{value:.3g}"
+
+
+def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |"
+    yield f"|{'---|' * len(head)}"
+    for line in lines:
+        yield f"| {' | '.join(line)} |"
+
+
+def _columns(rows: Sequence[Row]) -> list[str]:
+    """Return the roles of all rows, the subject first."""
+    return list(dict.fromkeys(role for row in rows for role in row.roles))
+
+
+def _sweep(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield the section of a sweep: figures with ratios, then the processor time."""
+    section = SECTIONS[rows[0].section]
+    columns = _columns(rows)
+    names = [rows[0].ours if role == SUBJECT else role for role in columns]
+    yield f"### {section.title}"
+    yield ""
+    yield f"{section.text} The figures are {section.value}; the ratio says how many times better {rows[0].ours} is."
+    yield ""
+    head = [section.axis or "load", *names]
+    yield from table(head, ([row.name, *(_cell(row, role) for role in columns)] for row in rows))
+    yield ""
+    if any(_is_held_back(row, role) for row in rows for role in columns):
+        yield "† The generator used its processor fully; the server alone could do more."
+        yield ""
+    if any(row.detail(SUBJECT, "server_cpu_us") for row in rows):
+        yield "Processor time of the server, user and system, in microseconds a message:"
+        yield ""
+        yield from table(head, ([row.name, *(_cpu(row, role) for role in columns)] for row in rows))
+        yield ""
+    if section.axis:
+        yield f"![{section.title}](images/performance-{section.name}.svg)"
+        yield ""
+    yield from _failures(rows)
+    yield _source(rows)
+
+
+def _cell(row: Row, role: str) -> str:
+    if role not in row.roles:
+        return "–"
+    figure = number(row.median(role)) if row.detail(role, "p50_ms") is None else _percentiles(row, role)
+    if _is_held_back(row, role):
+        figure += " †"
+    return figure if role == SUBJECT else f"{figure}; {row.spread(role)}"
+
+
+def _percentiles(row: Row, role: str) -> str:
+    values = (row.detail(role, f"{name}_ms") for name in ("p50", "p99", "p999"))
+    return " / ".join(number(value) for value in values if value is not None)
+
+
+def _cpu(row: Row, role: str) -> str:
+    value = row.detail(role, "server_cpu_us")
+    return "–" if value is None else number(value)
+
+
+def _is_held_back(row: Row, role: str) -> bool:
+    """True if the generator used its processor fully, and the server did not."""
+    generator, server = row.detail(role, "generator_cores"), row.detail(role, "server_cores")
+    return generator is not None and server is not None and generator > _BUSY_GENERATOR_CORES > server
+
+
+def _failures(rows: Sequence[Row]) -> Iterator[str]:
+    for row in rows:
+        for role, text in row.entry["failures"].items():
+            yield f"- {row.name}, {role}: {text}"
+    if any(row.entry["failures"] for row in rows):
+        yield ""
+
+
+def _source(rows: Sequence[Row]) -> str:
+    """Return where the figures come from, in a sentence for each record."""
+    records = {row.content["recorded_at"]: row for row in rows}
+    return " ".join(
+        f"*Commit {row.content['commit']}, {row.content['date']}, {row.content['machine']['cpu']}, "
+        f"{row.content['machine']['cores']} cores, medians of {len(row.entry['runs'][SUBJECT])} alternating runs: "
+        f"`{row.content['command']}`.*"
+        for row in records.values()
+    )
+
+
+def _own(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield the table of one of our programs beside another."""
+
+    def line(row: Row) -> list[str]:
+        unit = row.entry["unit"]
+        figures = [f"{number(row.median(role))} {unit}" if role in row.roles else "" for role in (SUBJECT, PEER)]
+        return [f"`{row.name}`", *figures, row.spread(PEER) if PEER in row.roles else "", _limits(row.entry)]
+
+    yield from table(["row", "ours", "the other", "ratio", "required"], (line(row) for row in rows))
+    yield ""
+    yield from _failures(rows)
+    yield _source(rows)
+
+
+def _limits(entry: dict[str, Any]) -> str:
+    words = (("at_least", "≥ {} ×"), ("below", "< {} {}"), ("above", "≥ {} {}"))
+    return ", ".join(text.format(number(entry[key]), entry["unit"]) for key, text in words if entry[key] is not None)
+
+
+def _losses(rows: Rows) -> Iterator[str]:
+    """Yield each row in which a peer is better than ours, the worst first."""
+    lost = [
+        (row.ratio(role), row, role)
+        for row in rows.values()
+        for role in row.roles
+        if role != SUBJECT and role not in _LIMITS and row.ratio(role) < 1
+    ]
+    if not lost:
+        yield "Nowhere."
+        return
+
+    def line(ratio: float, row: Row, role: str) -> list[str]:
+        title = SECTIONS[row.section].title if row.section in SECTIONS else row.section
+        unit = row.entry["unit"]
+        peer = "the other" if role == PEER else role
+        if role in SETUPS and SETUPS[role].durability == IN_MEMORY:
+            peer += " (in memory)"
+        return [
+            f"{title}: {row.name}", f"{number(row.median(SUBJECT))} {unit}", peer, f"{number(row.median(role))} {unit}",
+            f"**{ratio:.2f} ×**",
+        ]  # fmt: skip
+
+    lost.sort(key=lambda one: one[0])
+    yield from table(["row", "ours", "beside", "the other", "ratio"], (line(*one) for one in lost))
+
+
+def _setups(rows: Rows) -> Iterator[str]:
+    """Yield what an answer of each server means."""
+    versions: dict[str, str] = {}
+    for row in rows.values():
+        for role, version in row.entry["versions"].items():
+            versions.setdefault(row.ours if role == SUBJECT else role, version)
+
+    def line(name: str) -> list[str]:
+        setup = SETUPS[name]
+        flags = " ".join(setup.flags)
+        return [name, versions[name], setup.durability, setup.promise, f"`{flags}`" if flags else ""]
+
+    yield from table(
+        ["server", "version", "class", "an answer means: the message is", "flags"],
+        (line(name) for name in SETUPS if name in versions),
+    )
+
+
+def parts(records: Sequence[tuple[Path, dict[str, Any]]]) -> dict[str, str]:
+    """Return the generated text of each marker."""
+    rows = newest_rows(records)
+    texts = {"lose": "\n".join(_losses(rows)), "setups": "\n".join(_setups(rows))}
+    for section in SECTIONS:
+        found = in_section(rows, section, SWEEPS)
+        texts[section] = "\n".join(_sweep(found)) if found else "*Not measured yet.*"
+    for section in dict.fromkeys(scenario.section for scenario in SCENARIOS):
+        found = in_section(rows, section, SCENARIOS)
+        texts[section] = "\n".join(_own(found)) if found else "*Not measured yet.*"
+    return texts
+
+
+def fill(page: str, texts: dict[str, str]) -> str:
+    """Return the page with each marked part replaced. Raises PageError at a marker without a text."""
+
+    def replaced(match: re.Match[str]) -> str:
+        start, name, end = match.groups()
+        if name not in texts:
+            raise PageError(f"docs/performance.md has a marker {name!r}; known are {', '.join(sorted(texts))}")
+        return f"{start}\n{texts[name]}\n\n{end}"
+
+    return MARKED.sub(replaced, page)
+
+
+def _plots(records: Sequence[tuple[Path, dict[str, Any]]]) -> Iterator[tuple[Path, str]]:
+    """Yield a plot for each section with an axis."""
+    rows = newest_rows(records)
+    for section in SECTIONS.values():
+        found = [row for row in in_section(rows, section.name, SWEEPS) if row.entry["place"] is not None]
+        if found:
+            lines = {
+                (found[0].ours if role == SUBJECT else role): [
+                    (row.entry["place"], row.median(role)) for row in found if role in row.roles
+                ]
+                for role in _columns(found)
+            }
+            yield IMAGES / f"performance-{section.name}.svg", plot.lines(lines, section.axis, section.value)
+
+
+def write() -> None:
+    """Write the page and its plots from the records in bench/results."""
+    records = record.read_all()
+    PAGE.write_text(fill(PAGE.read_text(), parts(records)))
+    for path, svg in _plots(records):
+        path.write_text(svg)
+
+
+if __name__ == "__main__":
+    write()

@@ -1,9 +1,9 @@
 """Latencies of an open loop, and their percentiles.
 
 A closed loop waits for an answer before it sends again, so a server that stalls for a second delays one request where
-users would have sent a thousand: the measurement leaves out ("omits in coordination with the server") what was slow. Here
-each request has an instant at which it should leave, whatever was answered by then, and its latency counts from that
-instant. See G. Tene, "How NOT to Measure Latency".
+users would have sent a thousand: the measurement leaves out what was slow (coordinated omission). Here each request
+has an instant at which it should leave, whatever was answered by then, and its latency counts from that instant. See
+G. Tene, "How NOT to Measure Latency".
 """
 
 import math

@@ -1,70 +1,89 @@
-"""Draw a recorded file: `python -m bench.plot bench/results/<name>.json` writes <name>.svg beside it.
+"""Line plots as SVG, with logarithmic axes. One series for each server."""
 
-A bar is the median ratio of a scenario, its line the lowest and highest pair, a tick its target.
-"""
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
 
-import json
-import sys
-from pathlib import Path
-from typing import Any
+Points = Sequence[tuple[float, float]]
 
-_TICKS = (0.1, 0.2, 0.5, 1, 1.5, 2, 3, 5, 10, 20, 50, 100, 200, 500)
-
-
-def draw(record: Path) -> Path:
-    """Write the plot and return its path; raises SystemExit without matplotlib or without ratios."""
-    content = json.loads(record.read_text())
-    entries = [entry for entry in content["results"] if entry["median_ratio"]]
-    if not entries:
-        raise SystemExit(f"{record}: no ratios in it; was it recorded without --peer-nsqd?")
-    figure, axes = _subplots(len(entries))
-    _bars(axes, entries)
-    axes.set_title(f"{content['date']} {content['commit']}: {content['machine']['cpu']}", fontsize=9)
-    path = record.with_suffix(".svg")
-    figure.savefig(path, bbox_inches="tight")
-    return path
+_WIDTH, _HEIGHT = 720, 400
+_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 160, 20, 50
+_LINE_HEIGHT = 18
+_COLOURS = ("#4c78a8", "#e45756", "#54a24b", "#f58518", "#b279a2", "#79706e")
+_FIRST_WIDTH, _OTHER_WIDTH = 3, 1.5
 
 
-def _subplots(bars: int) -> tuple[Any, Any]:
-    try:
-        import matplotlib
-    except ImportError:
-        raise SystemExit("the plot needs matplotlib: pip install matplotlib") from None
-    matplotlib.use("svg")
-    from matplotlib import pyplot
+class Axis:
+    """A logarithmic axis that maps values to pixels, with a tick at each power of ten."""
 
-    return pyplot.subplots(figsize=(8, 0.45 * bars + 1))
+    def __init__(self, values: Sequence[float], start: float, end: float) -> None:
+        """`start` and `end` are the pixels of the lowest and the highest tick. Values must be above 0."""
+        self._low = math.floor(math.log10(min(values)))
+        self._high = max(math.ceil(math.log10(max(values))), self._low + 1)
+        self._start = start
+        self._pixels = (end - start) / (self._high - self._low)
+
+    def place(self, value: float) -> float:
+        return self._start + (math.log10(value) - self._low) * self._pixels
+
+    @property
+    def ticks(self) -> list[float]:
+        return [10.0**power for power in range(self._low, self._high + 1)]
 
 
-def _bars(axes: Any, entries: list[dict[str, Any]]) -> None:
-    places = range(len(entries))
-    medians = [entry["median_ratio"] for entry in entries]
-    below = [entry["median_ratio"] - min(entry["ratios"]) for entry in entries]
-    above = [max(entry["ratios"]) - entry["median_ratio"] for entry in entries]
-    axes.barh(
-        places,
-        [median - 1 for median in medians],
-        left=1,
-        xerr=[below, above],
-        color="#4c78a8",
-        ecolor="#333333",
-        height=0.6,
+def lines(series: Mapping[str, Points], across: str, up: str) -> str:
+    """Return an SVG: a line for each name, and the names of both axes. It leaves out points that are not above 0."""
+    drawn = {name: [point for point in points if min(point) > 0] for name, points in series.items()}
+    points = [point for some in drawn.values() for point in some]
+    if not points:
+        raise ValueError("nothing to draw")
+    x = Axis([point[0] for point in points], _LEFT, _WIDTH - _RIGHT)
+    y = Axis([point[1] for point in points], _HEIGHT - _BOTTOM, _TOP)
+    return "\n".join(
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
+            'font-family="sans-serif" font-size="12">',
+            f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>',
+            *_grid(x, y, across, up),
+            *_curves(drawn, x, y),
+            "</svg>\n",
+        )
     )
-    for place, entry in zip(places, entries, strict=True):
-        if entry["at_least"]:
-            axes.plot([entry["at_least"]] * 2, [place - 0.38, place + 0.38], color="#e45756", linewidth=2)
-        axes.annotate(f" {entry['median_ratio']:.2f}x", (max(entry["ratios"]), place), va="center", fontsize=8)
-    axes.axvline(1, color="black", linewidth=0.8)
-    axes.set_xscale("log")
-    axes.set_xticks(_TICKS, [f"{tick:g}x" for tick in _TICKS])
-    axes.minorticks_off()
-    axes.set_xlim(min(0.5, *medians) * 0.9, max(4, *(max(entry["ratios"]) for entry in entries)) * 1.4)
-    axes.set_yticks(places, [entry["scenario"] for entry in entries])
-    axes.invert_yaxis()
-    axes.set_xlabel("times better than the peer (log scale; red: target)")
 
 
-if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        raise SystemExit("usage: python -m bench.plot bench/results/NAME.json")
-    print(draw(Path(sys.argv[1])))
+def _grid(x: Axis, y: Axis, across: str, up: str) -> Iterator[str]:
+    bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
+    for tick in x.ticks:
+        place = x.place(tick)
+        yield f'<line x1="{place:.1f}" y1="{_TOP}" x2="{place:.1f}" y2="{bottom}" stroke="#ddd"/>'
+        yield f'<text x="{place:.1f}" y="{bottom + _LINE_HEIGHT}" text-anchor="middle">{_short(tick)}</text>'
+    for tick in y.ticks:
+        place = y.place(tick)
+        yield f'<line x1="{_LEFT}" y1="{place:.1f}" x2="{right}" y2="{place:.1f}" stroke="#ddd"/>'
+        yield f'<text x="{_LEFT - 6}" y="{place + 4:.1f}" text-anchor="end">{_short(tick)}</text>'
+    middle = (_LEFT + right) / 2
+    yield f'<text x="{middle:.1f}" y="{_HEIGHT - 10}" text-anchor="middle">{escape(across)}</text>'
+    height = (_TOP + bottom) / 2
+    yield f'<text transform="translate(16 {height:.1f}) rotate(-90)" text-anchor="middle">{escape(up)}</text>'
+
+
+def _curves(series: Mapping[str, Points], x: Axis, y: Axis) -> Iterator[str]:
+    for number, (name, points) in enumerate(series.items()):
+        colour, width = _COLOURS[number % len(_COLOURS)], _OTHER_WIDTH if number else _FIRST_WIDTH
+        places = [(x.place(across), y.place(up)) for across, up in points]
+        path = " ".join(f"{across:.1f},{up:.1f}" for across, up in places)
+        yield f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}"/>'
+        for across, up in places:
+            yield f'<circle cx="{across:.1f}" cy="{up:.1f}" r="3" fill="{colour}"/>'
+        legend = _TOP + (number + 1) * _LINE_HEIGHT
+        left = _WIDTH - _RIGHT + 14
+        yield f'<rect x="{left}" y="{legend - 6}" width="18" height="3" fill="{colour}"/>'
+        yield f'<text x="{left + 24}" y="{legend}">{escape(name)}</text>'
+
+
+def _short(value: float) -> str:
+    """Return a power of ten as a person writes it: 0.01, 100, 10 k, 1 M."""
+    for step, prefix in ((1e6, " M"), (1e3, " k")):
+        if value >= step:
+            return f"{value / step:g}{prefix}"
+    return f"{value:g}"

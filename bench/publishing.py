@@ -1,7 +1,7 @@
 """The load generator: processes that publish pre-encoded requests over raw sockets and count the answers.
 
-The same code drives every server of `bench/peers`. In a *closed loop*, each connection keeps `window` requests unanswered.
-In an *open loop*, requests leave at fixed instants, whether or not earlier ones were answered.
+The same code drives every server of `bench/peers`. In a *closed loop*, each connection keeps `window` requests
+unanswered. In an *open loop*, requests leave at fixed instants, whether or not earlier ones were answered.
 """
 
 import gc

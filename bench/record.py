@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import date
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -24,10 +24,12 @@ def write(
 ) -> Path:
     """Write a new file, never over an old one; returns its path. `command` measures the same again."""
     directory.mkdir(parents=True, exist_ok=True)
-    today = date.today().isoformat()
+    now = datetime.now(UTC)
+    today = now.date().isoformat()
     path = _unused(directory, f"{today}-{commit}-{kind}")
     content = {
         "date": today,
+        "recorded_at": now.isoformat(timespec="seconds"),
         "commit": commit,
         "kind": kind,
         "command": command,
@@ -36,6 +38,13 @@ def write(
     }
     path.write_text(json.dumps(content, indent=1) + "\n")
     return path
+
+
+def read_all(directory: Path = RESULTS) -> list[tuple[Path, dict[str, Any]]]:
+    """Return the records and their contents, the newest first. Files without a kind, from before, are left out."""
+    found = [(path, json.loads(path.read_text())) for path in directory.glob("*.json")]
+    with_kind = [(path, content) for path, content in found if "kind" in content]
+    return sorted(with_kind, key=lambda one: str(one[1]["recorded_at"]), reverse=True)
 
 
 def _entry(result: Result) -> dict[str, Any]:

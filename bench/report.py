@@ -54,7 +54,7 @@ def _rows(result: Result) -> list[list[str]]:
         ratios, ratio = result.ratios(peer), result.median_ratio(peer)
         rows.append(
             [
-                result.scenario.label,
+                _name(result),
                 figure(result.median(SUBJECT), unit),
                 "" if peer == PEER else peer,
                 figure(result.median(peer), unit),
@@ -68,6 +68,12 @@ def _rows(result: Result) -> list[list[str]]:
     return rows
 
 
+def _name(result: Result) -> str:
+    """Return the label; rows of a sweep have the same in several sections."""
+    scenario = result.scenario
+    return f"{scenario.section}: {scenario.label}" if scenario.setups else scenario.label
+
+
 def _cpu_per_message(result: Result) -> str:
     """Of the last subject run: client + server, in us. A client dearer than its server measures itself."""
     runs: list[Run] = result.runs.get(SUBJECT, [])
@@ -78,14 +84,14 @@ def _cpu_per_message(result: Result) -> str:
 
 
 def _remarks(result: Result) -> list[str]:
-    remarks = [f"{result.scenario.label}, {role}: {text}" for role, text in result.failures.items()]
+    remarks = [f"{_name(result)}, {role}: {text}" for role, text in result.failures.items()]
     for role, runs in result.runs.items():
         for name in result.scenario.details:
             values = sorted(run.details[name] for run in runs)
-            remarks.append(f"{result.scenario.label}, {role}: {name} {_digits(values[0])}–{_digits(values[-1])}")
+            remarks.append(f"{_name(result)}, {role}: {name} {_digits(values[0])}–{_digits(values[-1])}")
     noise = max((run.others_cpu_s / run.elapsed_s for runs in result.runs.values() for run in runs), default=0)
     if noise > _NOISY_CORES:
-        remarks.append(f"{result.scenario.label}: other processes used up to {noise:.1f} cores during a run")
+        remarks.append(f"{_name(result)}: other processes used up to {noise:.1f} cores during a run")
     return remarks
 
 

@@ -66,6 +66,7 @@ class Stopwatch:
     def turn_to(self, server: Endpoint) -> None:
         """The server was restarted: time runs from then on, and its CPU is that of the new process."""
         self._server_pid, self._server_cpu_s = server.pid, 0.0
+        self._client_cpu_s, self._busy_s = time.process_time(), procfs.busy_s()
         self.started_s = server.started_s
 
     def stop(self) -> None:

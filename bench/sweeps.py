@@ -59,7 +59,7 @@ SECTIONS: Mapping[str, Section] = {
     for section in (
         Section(
             "publish", "Publishing, written before the answer", "", "messages a second",
-            "Messages of 200 bytes to one topic. A client that waits sends its next publish after the answer to the last.",
+            "Messages of 200 bytes to one topic. A client that waits sends its next publish after the last answer.",
         ),
         Section(
             "synced", "Publishing, synced before the answer", "", "messages a second",
@@ -71,7 +71,7 @@ SECTIONS: Mapping[str, Section] = {
         ),
         Section(
             "batch", "Batch size", "messages in a batch", "messages a second",
-            "4 connections, each waits for the answers to its batch, of messages of 200 bytes. A batch is one MPUB; for "
+            "4 connections, each waits for the answers to its batch of messages of 200 bytes. A batch is one MPUB; for "
             "a server without batches, that many publishes in one write.",
         ),
         Section(
@@ -80,18 +80,19 @@ SECTIONS: Mapping[str, Section] = {
         ),
         Section(
             "topics", "Topics", "topics", "messages a second",
-            "16 connections publish to all topics in turn, and each waits for its answer. A topic is a stream of Redis and "
-            "a subject of JetStream. The topics exist when the measurement begins.",
+            "16 connections publish to all topics in turn, and each waits for its answer. A topic is a stream of Redis "
+            "and a subject of JetStream. The topics exist when the measurement begins.",
         ),
         Section(
             "channels", "Channels", "channels", "deliveries a second",
-            "A topic with a backlog; each channel has one consumer, which finishes every message. All channels together.",
+            "A topic with a backlog. Each channel has a consumer that finishes every message. All channels together.",
         ),
         Section(
             "latency", "Latency at a fixed rate", "messages offered a second", "99th percentile in ms",
-            "20 connections send at fixed instants, whether or not earlier publishes were answered. A latency counts from "
-            "the instant at which the publish should leave, so a stall of the server counts for all that would have been "
-            "sent meanwhile (no coordinated omission).",
+            "20 connections send at fixed instants, whether or not earlier publishes were answered. A latency counts "
+            "from the instant at which the publish should leave, so a stall of the server counts for all that would "
+            "have been sent meanwhile (no coordinated omission). The table has the 50th / 99th / 99.9th percentiles; "
+            "ratios are of the 99th.",
         ),
         Section(
             "memory", "Memory of a backlog", "messages that wait", "resident MB",
@@ -99,8 +100,8 @@ SECTIONS: Mapping[str, Section] = {
         ),
         Section(
             "start-up", "Start-up", "MB in the log", "seconds",
-            "From the start after SIGKILL to the first answered publish, with a backlog of messages of 1,000 bytes. The "
-            "limit reads its file once.",
+            "From the start after SIGKILL to the first answered publish, with a backlog of messages of 1,000 bytes. "
+            "The limit reads its file once.",
         ),
     )
 }  # fmt: skip

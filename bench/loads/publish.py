@@ -113,7 +113,7 @@ def _wait_for(succeeds: Callable[[], None]) -> None:
 def _publish_one(protocol: type[PublisherProtocol], port: int) -> None:
     counter, answers = protocol.counter(), protocol.answers(1)
     with protocol.connect(port) as sock:
-        sock.sendall(protocol.request(sock, *topic_names(1), b"x", 1))
+        sock.sendall(protocol.request(sock, topic_names(1)[0], b"x", 1))
         while answers > 0:
             data = sock.recv(65536)
             if not data:

@@ -1,0 +1,123 @@
+"""Name every row whose ratio to a peer changed by more than 5 %: `python -m bench.compare [OLD NEW]`.
+
+Without names, the newest record is compared with the newest one before it of the same kind (quick or full) that has a
+row in common. A ratio is the median of alternating runs, so a machine that became slower changes none. Ends with status
+1 if a row changed.
+"""
+
+import json
+import statistics
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bench import record
+
+TOLERANCE = 0.05
+_SPREAD = "{:.2f} ({:.2f}–{:.2f})"
+
+
+@dataclass(frozen=True, slots=True)
+class Ratios:
+    """How many times better ours was than a peer, in a row: a ratio for each pair of runs."""
+
+    section: str
+    row: str
+    peer: str
+    values: tuple[float, ...]
+
+    @property
+    def name(self) -> tuple[str, str, str]:
+        return self.section, self.row, self.peer
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+    def __str__(self) -> str:
+        return _SPREAD.format(self.median, min(self.values), max(self.values))
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A row before and after."""
+
+    old: Ratios
+    new: Ratios
+
+    @property
+    def share(self) -> float:
+        """How much better it became: -0.1 is 10 % worse."""
+        return self.new.median / self.old.median - 1
+
+    @property
+    def is_within_spread(self) -> bool:
+        """True if the new median lies between the old runs: it may be chance."""
+        return min(self.old.values) <= self.new.median <= max(self.old.values)
+
+    def __str__(self) -> str:
+        doubt = ", within the spread of the old runs" if self.is_within_spread else ""
+        section, row, peer = self.new.name
+        return f"{self.share:+.0%}  {section}, {row}, beside {peer}: {self.old} → {self.new}{doubt}"
+
+
+def rows(content: dict[str, Any]) -> dict[tuple[str, str, str], Ratios]:
+    """Return the ratios of a record by section, row and peer."""
+    found = (
+        Ratios(entry["section"], entry["scenario"], peer, tuple(values))
+        for entry in content["results"]
+        for peer, values in entry["ratios"].items()
+        if values
+    )
+    return {ratios.name: ratios for ratios in found}
+
+
+def changes(old: dict[str, Any], new: dict[str, Any]) -> list[Change]:
+    """Return the rows of both records that changed by more than `TOLERANCE`, the worst first."""
+    before, after = rows(old), rows(new)
+    both = (Change(before[name], after[name]) for name in after if name in before)
+    return sorted((change for change in both if abs(change.share) > TOLERANCE), key=lambda change: change.share)
+
+
+def newest_two(records: Sequence[tuple[Path, dict[str, Any]]]) -> tuple[Path, Path] | None:
+    """Return the paths of the older and the newer record, of records that are sorted with the newest first."""
+    for path, content in records[:1]:
+        for older_path, older in records[1:]:
+            if older["kind"] == content["kind"] and rows(older).keys() & rows(content).keys():
+                return older_path, path
+    return None
+
+
+def report(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
+    """Yield what a reader wants to know: what was compared, and each change."""
+    common = rows(old).keys() & rows(new).keys()
+    yield f"{old['date']} {old['commit']} → {new['date']} {new['commit']}: {len(common)} ratios in both"
+    if old["machine"] != new["machine"]:
+        yield "They were measured on different machines."
+    changed = changes(old, new)
+    yield from map(str, changed)
+    yield f"{len(changed)} changed by more than {TOLERANCE:.0%}"
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("old", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("new", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def main(old: Path | None, new: Path | None) -> None:
+    """Compare two records of bench/results. Default: the newest two of the same kind."""
+    if old is None or new is None:
+        pair = newest_two(record.read_all())
+        if pair is None:
+            raise click.UsageError("bench/results has no two records of one kind with a common row")
+        old, new = pair
+    before, after = (json.loads(path.read_text()) for path in (old, new))
+    for line in report(before, after):
+        click.echo(line)
+    sys.exit(bool(changes(before, after)))
+
+
+if __name__ == "__main__":
+    main()

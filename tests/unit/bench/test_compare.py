@@ -1,0 +1,62 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from bench import compare, record
+from tests.unit.bench.records import entry, recorded
+
+
+def test_a_row_that_changed_by_more_than_5_percent_is_named_with_its_peer() -> None:
+    old = recorded(entry("size", "16 B", {"Redis": [2.0, 2.0, 2.1], "Go nsqd": [1.0]}))
+    new = recorded(entry("size", "16 B", {"Redis": [1.8, 1.7, 1.9], "Go nsqd": [1.04]}))
+    assert [str(change) for change in compare.changes(old, new)] == [
+        "-10%  size, 16 B, beside Redis: 2.00 (2.00–2.10) → 1.80 (1.70–1.90)"
+    ]
+
+
+def test_a_row_that_became_better_is_named_too_after_the_worse() -> None:
+    old = recorded(entry("size", "16 B", {"Redis": [1.0]}), entry("size", "1 MB", {"Redis": [1.0]}))
+    new = recorded(entry("size", "16 B", {"Redis": [1.2]}), entry("size", "1 MB", {"Redis": [0.5]}))
+    assert [(change.new.row, round(change.share, 2)) for change in compare.changes(old, new)] == [
+        ("1 MB", -0.5), ("16 B", 0.2),
+    ]  # fmt: skip
+
+
+def test_a_change_that_may_be_chance_is_marked() -> None:
+    old = recorded(entry("size", "16 B", {"Redis": [0.8, 1.0, 1.3]}))
+    new = recorded(entry("size", "16 B", {"Redis": [1.2]}))
+    assert str(compare.changes(old, new)[0]).endswith("within the spread of the old runs")
+
+
+def test_rows_of_one_record_only_are_not_compared() -> None:
+    old, new = recorded(entry("size", "16 B", {"Redis": [1.0]})), recorded(entry("size", "1 KB", {"Redis": [3.0]}))
+    assert compare.changes(old, new) == []
+
+
+def test_the_newest_record_is_compared_with_the_last_one_of_its_kind_that_has_a_row_in_common() -> None:
+    row, other = entry("size", "16 B", {"Redis": [1.0]}), entry("batch", "10", {"Redis": [1.0]})
+    records = [
+        (Path("newest"), recorded(row)), (Path("quick"), recorded(row, kind="quick")),
+        (Path("other-rows"), recorded(other)), (Path("older"), recorded(row)), (Path("oldest"), recorded(row)),
+    ]  # fmt: skip
+    assert compare.newest_two(records) == (Path("older"), Path("newest"))
+    assert compare.newest_two(records[1:]) is None
+
+
+@pytest.mark.parametrize(("after", "status"), [(1.04, 0), (1.06, 1)])
+def test_the_command_ends_with_status_1_if_a_row_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: float, status: int
+) -> None:
+    def write(name: str, content: dict[str, Any]) -> None:
+        (tmp_path / name).write_text(json.dumps(content))
+
+    write("a.json", recorded(entry("size", "16 B", {"Redis": [1.0]}), at="2026-01-01T00:00:00+00:00"))
+    write("b.json", recorded(entry("size", "16 B", {"Redis": [after]}), at="2026-01-02T00:00:00+00:00"))
+    write("from-before.json", {"results": []})
+    monkeypatch.setattr(record.read_all, "__defaults__", (tmp_path,))
+    result = CliRunner().invoke(compare.main, [])
+    assert result.exit_code == status
+    assert "1 ratios in both" in result.output

@@ -1,0 +1,82 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import page
+from tests.unit.bench.records import entry, recorded
+
+
+def texts(*contents: dict[str, Any]) -> dict[str, str]:
+    return page.parts([(Path("record"), content) for content in contents])
+
+
+def test_generated_text_replaces_what_was_between_its_markers_and_nothing_else() -> None:
+    before = "By hand.\n<!-- bench: lose -->\nold\n<!-- end of bench -->\nBy hand too.\n"
+    after = page.fill(before, {"lose": "new"})
+    assert after == "By hand.\n<!-- bench: lose -->\n\nnew\n\n<!-- end of bench -->\nBy hand too.\n"
+    assert page.fill(after, {"lose": "new"}) == after
+
+
+def test_a_marker_that_nothing_is_generated_for_is_an_error() -> None:
+    with pytest.raises(page.PageError, match="'loose'"):
+        page.fill("<!-- bench: loose -->\n<!-- end of bench -->", {"lose": ""})
+
+
+def test_a_table_has_a_row_for_each_place_and_a_column_for_each_server() -> None:
+    content = recorded(
+        entry("size", "1 MB", {"Redis everysec": [2.0]}, ours=500, place=1e6, server_cpu_us=900),
+        entry("size", "16 B", {"Redis everysec": [0.5, 0.4, 0.6], "limit": [0.9]}, ours=20_000, place=16),
+    )
+    found = texts(content)["size"]
+    assert "| bytes in a message | nsqd-py | Redis everysec | limit |" in found
+    assert "| 16 B | 20 k | 40 k; 0.50 × (0.40–0.60) | 22.2 k; 0.90 × (0.90–0.90) |" in found
+    assert found.index("16 B") < found.index("1 MB")
+    assert "| 1 MB | 900 | 900 | – |" in found
+    assert "Commit abc1234" in found
+
+
+def test_latencies_are_shown_as_percentiles() -> None:
+    content = recorded(
+        entry("latency", "1,000", {"limit": [1.0]}, ours=3.0, unit="ms", place=1000, p50_ms=1, p99_ms=3, p999_ms=9)
+    )
+    assert "| 1,000 | 1 / 3 / 9 | 1 / 3 / 9; 1.00 ×" in texts(content)["latency"]
+
+
+def test_a_figure_that_the_generator_held_back_is_marked() -> None:
+    def cell(generator: float, server: float) -> str:
+        row = entry("batch", "1", {}, place=1, generator_cores=generator, server_cores=server)
+        return texts(recorded(row))["batch"]
+
+    assert "| 1 | 100 † |" in cell(generator=0.98, server=0.5)
+    assert "†" not in cell(generator=0.98, server=0.98)
+    assert "†" not in cell(generator=0.6, server=0.5)
+
+
+def test_where_we_lose_is_a_list_of_peers_without_the_limit_the_worst_first() -> None:
+    content = recorded(
+        entry("size", "16 B", {"Go nsqd": [0.8], "limit": [0.1], "JetStream": [1.2]}),
+        entry("batch", "10", {"Redis everysec": [0.5]}),
+    )
+    lines = texts(content)["lose"].splitlines()[2:]
+    assert [line.split(" | ")[0] for line in lines] == ["| Batch size: 10", "| Message size: 16 B"]
+    assert "| 100 msg/s | Go nsqd (in memory) | 125 msg/s | **0.80 ×** |" in lines[1]
+    assert texts(recorded(entry("size", "16 B", {"Go nsqd": [1.0]})))["lose"] == "Nowhere."
+
+
+def test_a_row_comes_from_the_newest_full_record_that_has_it() -> None:
+    newest = recorded(entry("size", "16 B", {}, ours=1, place=16), kind="quick")
+    newer = recorded(entry("size", "16 B", {}, ours=2, place=16), at="2026-01-03T00:00:00+00:00")
+    old = recorded(
+        entry("size", "16 B", {}, ours=3, place=16), entry("size", "1 MB", {}, ours=4, place=1e6), commit="old0000"
+    )
+    found = texts(newest, newer, old)["size"]
+    assert "| 16 B | 2 |" in found
+    assert "| 1 MB | 4 |" in found
+    assert "Commit abc1234, 2026-01-03" in found and "Commit old0000" in found
+
+
+def test_the_page_has_a_marker_for_every_generated_part() -> None:
+    generated = texts()
+    marked = {match[2] for match in page.MARKED.finditer(page.PAGE.read_text())}
+    assert marked == generated.keys() - {"neutral"}  # its generator is no part of the project
