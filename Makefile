@@ -4,6 +4,7 @@
 # make test-slow   what starts more Sparks than a change should have to wait for
 # make check   only what needs no running nsqd: lint, types, architecture
 # make fuzz    inputs that nobody thought of, ten minutes for each of what reads bytes of others; FUZZ_ARGS="--seconds 60"
+# make soak    30 minutes of mixed load, kills, bad disks and clocks; SOAK_ARGS="--minutes 240" for another length
 # make screenshots takes the pictures of nsqadmin's page in docs/images anew
 # make docs    the site of docs/, in site/
 # make dist    sdist (with the site), wheel, checksums and the newest part of the changelog, in dist/
@@ -17,11 +18,12 @@ INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
 BENCH_ARGS ?=
 FUZZ_ARGS ?=
+SOAK_ARGS ?=
 
 # The tests start a thousand processes: where nothing may be kept compiled, each of them would compile all modules anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test test-slow torture fuzz check screenshots bench bench-compare docs dist
+.PHONY: run test test-slow torture fuzz soak check screenshots bench bench-compare docs dist
 
 run: $(INSTALLED)
 	@echo "The page of nsqadmin:      http://127.0.0.1:4171"
@@ -44,6 +46,9 @@ torture: $(INSTALLED_DEV)
 fuzz: $(INSTALLED_DEV)
 	@$(BIN)/pip install --quiet --disable-pip-version-check atheris || echo "Without atheris, hypothesis draws the inputs."
 	$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)
+
+soak: $(INSTALLED_DEV)
+	@$(BIN)/python -m tests.soak $(SOAK_ARGS)
 
 check: $(INSTALLED_DEV)
 	$(BIN)/ruff check .

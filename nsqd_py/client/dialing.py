@@ -15,9 +15,17 @@ from nsqd_py.net.addresses import host_and_port
 from nsqd_py.net.layers import Layer
 
 READ_BYTES = 256 * 1024
+# The buffer of a read whose predecessor was small. What a read does not fill goes back to malloc in pieces: with the
+# large one for each read, a consumer of 2000 messages a second grew by 0.4 MB each second, all of it free memory.
+SMALL_READ_BYTES = 16 * 1024
 LINGER_S = 1.0  # how long nsqd may take after a close to read the rest and close its side
 _SHORTEST_WAIT_S = 0.001
 _UNIX_SERVER_NAME = "localhost"  # the name that a certificate must have if there is no host
+
+
+def next_read_bytes(received: int) -> int:
+    """Return the size of the buffer for the read that follows one of `received` bytes."""
+    return READ_BYTES if received >= SMALL_READ_BYTES else SMALL_READ_BYTES
 
 
 def connect(socket: Any, address: Address, options: ClientOptions) -> Any:

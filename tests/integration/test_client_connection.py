@@ -16,7 +16,7 @@ from typing import Any
 import gevent
 import pytest
 
-from nsqd_py.client import AuthFailed, ConnectionFailed, HandshakeFailed
+from nsqd_py.client import AuthFailed, ConnectionFailed, HandshakeFailed, dialing
 from nsqd_py.client.gevent.connection import Connection, Listener
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.protocol import frames, outgoing
@@ -109,6 +109,40 @@ def test_messages_go_both_ways(
     driver.wait(lambda heard: heard.responses[-1] == b"CLOSE_WAIT")
     driver.close()
     shared_nsqd.wait_for_channel(topic, "channel", depth=0, in_flight_count=0, requeue_count=0, client_count=0)
+
+
+class NotingSocket(socket.socket):
+    """A socket that notes how much each read asks for."""
+
+    sizes: list[int]
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        self.sizes.append(size)
+        return super().recv(size, flags)
+
+
+def test_a_consumer_of_few_messages_reads_with_a_small_buffer(
+    shared_nsqd: NsqdProcess, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large buffer for each small read fragments the heap, which grows to many times what is used."""
+    sizes: list[int] = []
+
+    def connect(*arguments: Any) -> NotingSocket:
+        noting = NotingSocket(fileno=dialing.connect(*arguments).detach())
+        noting.sizes = sizes
+        return noting
+
+    monkeypatch.setattr("nsqd_py.client.threads.connection.connect", connect)
+    driver = PlainDriver(address_of(shared_nsqd), ClientOptions())
+    driver.open()
+    sizes.clear()
+    driver.send(outgoing.sub(topic, "channel") + outgoing.rdy(5) + outgoing.pub(topic, b"small"))
+    driver.wait(lambda heard: heard.bodies == [b"small"])
+    assert set(sizes) == {dialing.SMALL_READ_BYTES}
+    driver.send(outgoing.pub(topic, bytes(500_000)))
+    driver.wait(lambda heard: len(heard.bodies) == 2)
+    assert dialing.READ_BYTES in sizes
+    driver.close()
 
 
 @pytest.mark.ours

@@ -9,17 +9,21 @@ import sys
 import time
 from pathlib import Path
 
-from nsq_apps.nsqd import main
-
 _RIGHT_NS = time.time_ns
 
 
-def _wrong_ns() -> int:
-    return _RIGHT_NS() + int(_FILE.read_text()) * 1_000_000_000
+def move_clock(file: Path) -> None:
+    """Make the wall clock of this process wrong, from now on, by the seconds in the file."""
+
+    def wrong_ns() -> int:
+        return _RIGHT_NS() + int(file.read_text()) * 1_000_000_000
+
+    time.time_ns = wrong_ns
+    time.time = lambda: wrong_ns() / 1e9
 
 
 if __name__ == "__main__":
-    _FILE = Path(sys.argv[1])
-    time.time_ns = _wrong_ns
-    time.time = lambda: _wrong_ns() / 1e9
+    from nsq_apps.nsqd import main
+
+    move_clock(Path(sys.argv[1]))
     sys.exit(main(sys.argv[2:]))

@@ -25,12 +25,16 @@ from tests.support.nsqd_process import NsqdProcess, nsqd_command
 class FaultyNsqd(NsqdProcess):
     """An nsqd whose disk obeys `rules`."""
 
-    def __init__(self, data_path: Path, *flags: str) -> None:
-        super().__init__(data_path, *flags)
+    def __init__(self, data_path: Path, *flags: str, ports: tuple[int, int] = (0, 0)) -> None:
+        super().__init__(data_path, *flags, ports=ports)
         self._rules = data_path.with_suffix(".rules")
         self.set_rules()
-        program = [sys.executable, "-m", "tests.support.faulty_nsqd", str(self._rules), str(data_path), "--"]
+        program = [sys.executable, "-m", *self._program(), str(data_path), "--"]
         self._command[: len(nsqd_command())] = program
+
+    def _program(self) -> list[str]:
+        """Return the module to run, and its arguments before the data path."""
+        return ["tests.support.faulty_nsqd", str(self._rules)]
 
     def set_rules(self, *rules: dict[str, Any]) -> None:
         """From now on."""

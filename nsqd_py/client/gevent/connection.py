@@ -17,7 +17,15 @@ from gevent import socket
 from gevent.event import Event as Signal
 
 from nsqd_py.client.addresses import parse_address
-from nsqd_py.client.dialing import LINGER_S, READ_BYTES, connect, count_bytes, new_session, shake_hands
+from nsqd_py.client.dialing import (
+    LINGER_S,
+    SMALL_READ_BYTES,
+    connect,
+    count_bytes,
+    new_session,
+    next_read_bytes,
+    shake_hands,
+)
 from nsqd_py.client.errors import ConnectionLost, NsqdSaid
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.client.session import Broken, Event, Negotiated
@@ -25,7 +33,6 @@ from nsqd_py.protocol.incoming import Messages, Responses
 
 _READ = 1
 _WRITE = 2
-_SMALL_READ = 16 * 1024
 _LOOKS_PER_LIMIT = 4
 
 
@@ -199,7 +206,7 @@ class Connection:
 
     def _read(self) -> None:
         hub = gevent.get_hub()
-        size = _SMALL_READ
+        size = SMALL_READ_BYTES
         while True:
             hub.wait(self._reader)
             try:
@@ -212,7 +219,7 @@ class Connection:
             if not data:
                 self._end(self._session.ended().reason)
                 return
-            size = READ_BYTES if len(data) == size else _SMALL_READ
+            size = next_read_bytes(len(data))
             self.last_received_s = monotonic()
             if not self._is_silent:
                 self._take(data)

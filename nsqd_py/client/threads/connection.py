@@ -14,7 +14,16 @@ from termios import TIOCOUTQ
 from time import monotonic
 
 from nsqd_py.client.addresses import parse_address
-from nsqd_py.client.dialing import LINGER_S, READ_BYTES, connect, count_bytes, new_session, shake_hands
+from nsqd_py.client.dialing import (
+    LINGER_S,
+    READ_BYTES,
+    SMALL_READ_BYTES,
+    connect,
+    count_bytes,
+    new_session,
+    next_read_bytes,
+    shake_hands,
+)
 from nsqd_py.client.errors import AtAddress, ConnectionLost
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.client.session import Broken, Event, Negotiated
@@ -40,6 +49,7 @@ class Connection:
         self._session = new_session(socket, self._target, options)
         self._sock = socket.socket()
         self._pid = 0
+        self._read_bytes = SMALL_READ_BYTES
         self._is_flushing = False
         self._events: list[Event] = []  # they came while the connection waited for something else
         self._failure: AtAddress | None = ConnectionLost(self.address, "not opened")
@@ -137,7 +147,7 @@ class Connection:
 
     def _read(self) -> None:
         try:
-            data = self._sock.recv(READ_BYTES)
+            data = self._sock.recv(self._read_bytes)
         except BlockingIOError:
             return
         except OSError as error:
@@ -146,6 +156,7 @@ class Connection:
         if not data:
             self._fail(self._session.ended().reason)
             return
+        self._read_bytes = next_read_bytes(len(data))
         self.last_received_s = monotonic()
         self._take(data)
 
