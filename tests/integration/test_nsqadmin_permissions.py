@@ -77,7 +77,7 @@ def get(admin: NsqadminProcess, path: str, user: dict[str, str]) -> HTTPAnswer:
 def test_no_path_tells_of_a_hidden_topic(admin: NsqadminProcess, admin_cluster: AdminCluster) -> None:
     names = {
         "channel": "archive", "node": address(admin_cluster.nsqds[0]), "opt": "log_level", "message": "0" * 16,
-        "name": "app.js",
+        "name": "app.js", "seq": "0",
     }  # fmt: skip
     looked = []
     for path in paths(topic="orders.eu", **names):

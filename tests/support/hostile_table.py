@@ -138,7 +138,7 @@ ADMIN_ROUTES: dict[str, str] = {
         f"{_TOPICS}/dead-letters", f"{_TOPICS}/channels/<channel>", f"{_TOPICS}/channels/<channel>/clients",
         f"{_TOPICS}/channels/<channel>/peek", f"{_TOPICS}/channels/<channel>/messages/<message>",
         f"{_TOPICS}/messages", f"{_TOPICS}/messages/<seq>",
-        "/api/v2/nodes", "/api/v2/nodes/<node>", "/api/v2/lookup",
+        "/api/v2/nodes", "/api/v2/nodes/<node>", "/api/v2/lookup", "/api/v2/marks",
     )), ""),
     "GET /api/v2/history": "?topic=hostile&points=1000", "GET /api/v2/sparklines": "?topic=hostile",
     "GET /api/v2/events": "?view=overview", "GET /api/graphite": "?metric=rate&target=x",
