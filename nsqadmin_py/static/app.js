@@ -18,6 +18,7 @@ const VIEWS = {
   topic: async () => (await import("./views/topic.js")).TopicView,
   channels: async () => (await import("./views/channels.js")).ChannelsView,
   channel: async () => (await import("./views/channel.js")).ChannelView,
+  messages: async () => (await import("./views/messages.js")).MessagesView,
   log: async () => (await import("./views/log.js")).LogView,
   dead_letters: async () => (await import("./views/dead_letters.js")).DeadLettersView,
   nodes: async () => (await import("./views/nodes.js")).NodesView,
@@ -29,7 +30,7 @@ const VIEWS = {
 
 // Of the header: where to, its name, its keys, and the views that belong to it.
 const PLACES = [
-  [paths.topics, "Topics", "g t", ["topics", "topic", "channel", "log", "dead_letters"]],
+  [paths.topics, "Topics", "g t", ["topics", "topic", "channel", "messages", "log", "dead_letters"]],
   [paths.channels, "Channels", "g h", ["channels"]],
   [paths.nodes, "Nodes", "g n", ["nodes", "node"]],
   [paths.lookup, "Lookup", "g l", ["lookup"]],

@@ -282,6 +282,7 @@ def session_of(options: NsqadminOptions, access: Access, request: Request) -> di
         "may_act": access.may_act(request),
         "permissions": None if grants is None else [list(grant) for grant in grants],
         "read_only": bool(options.read_only),
+        "login": bool(options.http_auth_file),
         "token": access.token(request),
         "version": NSQ_VERSION,
         "poll_interval_s": options.poll_interval_ns / 1e9,

@@ -58,6 +58,8 @@ def test_gos_page_works_on_our_api(visit: Visits, cluster: AdminCluster, gos_pag
     page.get_by_role("button", name="Empty Queue").click()
     page.locator(".modal").get_by_text("OK").click()
     wait_until(lambda: not any((n.channel_stats("orders", "archive") or {})["depth"] for n in cluster.nsqds))
+    page.goto("/topics/orders?tab=messages")
+    expect(page.get_by_text("cannot show messages")).to_have_count(2)
     page.get_by_role("link", name="Nodes").click()
     page.get_by_role("row").filter(has_text=str(cluster.nsqds[0].http_port)).get_by_role("link").first.click()
     expect(page.get_by_role("row", name="archive")).to_be_visible()

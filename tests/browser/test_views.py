@@ -28,6 +28,7 @@ pytestmark = pytest.mark.xdist_group("browser")
 
 VIEWS = {
     "topics": "/", "topic": "/topics/orders", "log": "/topics/orders?tab=log",
+    "messages": "/topics/orders?tab=messages",
     "channel": "/topics/orders/archive", "dead-letters": "/topics/payments.dead?tab=dead", "nodes": "/nodes",
     "node": "/nodes/{node}", "lookup": "/lookup", "counter": "/counter", "channels": "/channels",
 }  # fmt: skip

@@ -65,6 +65,11 @@ const SENTENCES = new Map(Object.entries({
   MISSING_ARG_CHANNEL: "The topic has several channels: choose one.",
   INVALID_ARG_BODY_BASE64: "That is not base64.",
   INVALID_ARG_TARGET: "Choose another topic than the one that has the messages.",
+  MESSAGE_NOT_QUEUED: "The message does not wait in this channel any more: a consumer has it, or it was finished.",
+  MESSAGE_NOT_FOUND: "The message is not there any more.",
+  INVALID_ARG_TEXT: "The text cannot be used",
+  INVALID_ARG_REGEX: "The regular expression cannot be used",
+  INVALID_ARG_PATH: "The JSON path cannot be used",
   INTERNAL_ERROR: "Something is wrong in nsqadmin; its log says what.",
 }));
 
@@ -73,6 +78,8 @@ export function explain(error) {
   if (!(error instanceof ApiError)) return String(error instanceof Error ? error.message : error);
   if (error.status === 0) return "nsqadmin cannot be reached.";
   const text = error.message.replace(/^UPSTREAM_ERROR: /, "");
+  const { reason } = error.more;
+  if (reason) return `${SENTENCES.get(text) ?? text}: ${reason}.`;
   return SENTENCES.get(text) ?? (text || `nsqadmin answered with status ${error.status}.`);
 }
 

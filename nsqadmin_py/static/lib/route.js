@@ -13,6 +13,7 @@ export const paths = {
   channels: () => `${basePath}/channels`,
   topic: (/** @type {string} */ t) => `${basePath}/topics/${enc(t)}`,
   channel: (/** @type {string} */ t, /** @type {string} */ c) => `${basePath}/topics/${enc(t)}/${enc(c)}`,
+  messages: (/** @type {string} */ t) => `${basePath}/topics/${enc(t)}?tab=messages`,
   log: (/** @type {string} */ t) => `${basePath}/topics/${enc(t)}?tab=log`,
   deadLetters: (/** @type {string} */ t) => `${basePath}/topics/${enc(t)}?tab=dead`,
   nodes: () => `${basePath}/nodes`,
@@ -25,7 +26,7 @@ export const paths = {
 const ROUTES = [
   [[], "topics"],
   [["topics"], "topics"],
-  [["topics", ":topic"], "topic", new Map([["log", "log"], ["dead", "dead_letters"]])],
+  [["topics", ":topic"], "topic", new Map([["messages", "messages"], ["log", "log"], ["dead", "dead_letters"]])],
   [["topics", ":topic", ":channel"], "channel"],
   [["channels"], "channels"],
   [["nodes"], "nodes"],

@@ -1,7 +1,9 @@
 // Buttons that do something: they ask where something is lost, do it, and tell what came of it.
 
 import { act, explain, whyNot } from "../lib/api.js";
+import { curlOf } from "../lib/curl.js";
 import { html, useState } from "../lib/html.js";
+import { CopyButton } from "./copy.js";
 import { confirm as askBefore } from "./dialog.js";
 import { notify } from "./notices.js";
 
@@ -27,7 +29,8 @@ export async function perform(order, done) {
     const result = await act(order);
     const usual = `${subject(order)} ${DONE.get(order.action) ?? "done"}.`;
     const words = typeof done === "function" ? done(result) : done || usual;
-    if (result.errors?.length) notify(`${words} But not on all nsqds:`, "warning", result.errors);
+    const but = order.node ? "But:" : "But not on all nsqds:";
+    if (result.errors?.length) notify(`${words} ${but}`, "warning", result.errors);
     else notify(words);
     return result;
   } catch (error) {
@@ -56,7 +59,8 @@ export function ActionButton({ order, of, label, confirm, onDone, done, kind = "
     setBusy(true);
     try {
       const question = typeof confirm === "function" ? await confirm() : confirm;
-      if (question && !(await askBefore(question))) return;
+      const isKnown = typeof order !== "function";
+      if (question && !(await askBefore(isKnown ? { curl: [order], ...question } : question))) return;
       const given = typeof order === "function" ? await order() : order;
       const result = given && (await perform(given, done));
       if (result) onDone?.(result);
@@ -71,7 +75,16 @@ export function ActionButton({ order, of, label, confirm, onDone, done, kind = "
     aria-busy=${isBusy ? "true" : undefined} title=${why || title} onClick=${onClick}>${label}</button>`;
 }
 
-/** Actions of what the view shows. @param {{label?: string, children: any}} props */
-export function ActionBar({ label = "Actions", children }) {
-  return html`<div class="action-bar" role="group" aria-label=${label}>${children}</div>`;
+/**
+ * Actions of what the view shows. `commands` are offered for a shell, as pairs of a label and an order.
+ * @param {{label?: string, commands?: [string, Record<string, any>][], children: any}} props
+ */
+export function ActionBar({ label = "Actions", commands = [], children }) {
+  return html`<div class="action-bar" role="group" aria-label=${label}>${children}
+    ${commands.length > 0 && html`<details class="menu">
+      <summary class="button">Copy as curl</summary>
+      <div class="menu-items">${commands.map(([words, order]) => html`<${CopyButton} key=${words} label=${`curl: ${words}`}
+        text=${() => curlOf(order)} />`)}</div>
+    </details>`}
+  </div>`;
 }

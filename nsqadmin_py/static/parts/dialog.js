@@ -1,9 +1,11 @@
 // Dialogs: the browser's own, so that nothing behind them can be reached, and the focus goes back to where it was.
 
 import { explain } from "../lib/api.js";
+import { curlOf } from "../lib/curl.js";
 import { name, plain } from "../lib/format.js";
 import { html, useEffect, useId, useRef, useState } from "../lib/html.js";
 import { Store, useStore } from "../lib/store.js";
+import { CopyButton } from "./copy.js";
 
 /**
  * A dialog while it is drawn.
@@ -38,8 +40,11 @@ export function Dialog({ title, onClose, wide = false, children }) {
 const open = new Store([]);
 let lastId = 0;
 
-/** @param {Function} part gets `props` and `done(answer)` @param {object} props @returns {Promise<any>} */
-function show(part, props) {
+/**
+ * Opens a dialog at the end of the page, so that no style of its button's place applies.
+ * @param {Function} part gets `props` and `done(answer)` @param {object} [props] @returns {Promise<any>}
+ */
+export function show(part, props = {}) {
   return new Promise((resolve) => {
     const id = (lastId += 1);
     const done = (answer) => {
@@ -64,13 +69,14 @@ export function Dialogs() {
  * @param {string} [question.button]
  * @param {string} [question.phrase] has to be typed first: the name of what is lost
  * @param {boolean} [question.danger] false where nothing is lost; then the button is not red
+ * @param {Record<string, any>[]} [question.curl] the actions, which can be copied as commands
  * @returns {Promise<boolean>}
  */
 export function confirm(question) {
   return show(Confirm, question);
 }
 
-function Confirm({ title, text, loses = [], button = "Do it", phrase = "", danger = true, done }) {
+function Confirm({ title, text, loses = [], button = "Do it", phrase = "", danger = true, curl = [], done }) {
   const [typed, setTyped] = useState("");
   const id = useId();
   const isReady = !phrase || [phrase, plain(phrase)].includes(typed.trim());
@@ -91,6 +97,7 @@ function Confirm({ title, text, loses = [], button = "Do it", phrase = "", dange
           onInput=${(event) => setTyped(event.target.value)} />
       </div>`}
       <div class="dialog-buttons">
+        ${curl.length > 0 && html`<${CopyButton} text=${() => curlOf(...curl)} label="Copy as curl" />`}
         <button type="button" class="button" data-focus onClick=${() => done(false)}>Cancel</button>
         <button type="submit" class="button ${danger ? "danger" : "primary"}" disabled=${!isReady}>${button}</button>
       </div>
@@ -115,14 +122,16 @@ function Confirm({ title, text, loses = [], button = "Do it", phrase = "", dange
 
 /**
  * Asks for some values. With `check`, which may throw or give a text, the dialog stays open and says what is wrong.
- * @param {{title: string, text?: any, fields: Field[], button?: string, check?: (values: any) => any}} question
+ * @param {{title: string, text?: any, fields: Field[], button?: string, check?: (values: any) => any,
+ *   curl?: (values: any) => object}} question `curl` gives the action, which can be copied as a command
  * @returns {Promise<Record<string, any> | null>} by the names of the fields: text, number or boolean
  */
 export function ask(question) {
   return show(Ask, question);
 }
 
-function Ask({ title, text, fields, button = "OK", check, done }) {
+function Ask({ title, text, fields, button = "OK", check, curl, done }) {
+  const form = useRef(null);
   const [wrong, setWrong] = useState("");
   const [isBusy, setBusy] = useState(false);
   const onSubmit = async (event) => {
@@ -140,11 +149,12 @@ function Ask({ title, text, fields, button = "OK", check, done }) {
     }
   };
   return html`<${Dialog} title=${plain(title)} onClose=${() => done(null)}>
-    <form class="dialog-body" onSubmit=${onSubmit}>
+    <form class="dialog-body" ref=${form} onSubmit=${onSubmit}>
       ${text && html`<p>${typeof text === "string" ? plain(text) : text}</p>`}
       ${fields.map((field, i) => html`<${FormField} key=${field.name} ...${field} first=${i === 0} />`)}
       <p class="wrong" role="alert">${plain(wrong)}</p>
       <div class="dialog-buttons">
+        ${curl && html`<${CopyButton} text=${() => curlOf(curl(valuesOf(fields, form.current)))} label="Copy as curl" />`}
         <button type="button" class="button" onClick=${() => done(null)}>Cancel</button>
         <button type="submit" class="button primary" disabled=${isBusy}>${button}</button>
       </div>

@@ -19,6 +19,7 @@ import { Peek } from "./peek.js";
 import { deleteChannel, emptyChannel, pauseChannel } from "./questions.js";
 import { SeekButton } from "./seek.js";
 
+const COMMANDS = [["Pause", "pause"], ["Resume", "unpause"], ["Empty", "empty"], ["Delete", "delete"]];
 const NODE_COLUMNS = figureColumns([
   "depth", "backend_depth", "in_flight", "deferred", "message_rate", "finish_rate", "requeued", "timed_out", "messages",
   "clients",
@@ -76,7 +77,7 @@ function Actions({ topic, channel, head, rows }) {
   const order = (action) => ({ action, topic, channel });
   const isPausedEverywhere = rows.every((row) => row.paused);
   const leave = ({ errors }) => errors.length || navigate(paths.topic(topic), { replace: true });
-  return html`<${ActionBar} label=${`Actions on ${channel}`}>
+  return html`<${ActionBar} label=${`Actions on ${channel}`} commands=${COMMANDS.map(([label, action]) => [label, order(action)])}>
     ${!isPausedEverywhere && html`<${ActionButton} order=${order("pause")} label="Pause"
       confirm=${() => pauseChannel(topic, channel)} />`}
     ${head.paused && html`<${ActionButton} order=${order("unpause")} label="Resume" />`}

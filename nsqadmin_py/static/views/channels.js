@@ -119,7 +119,7 @@ function Bulk({ rows, onDone }) {
   const refusals = rows.map(({ topic }) => whyNot({ action: "administer", topic }));
   const why = whyNot() || refusals.find(Boolean) || (rows.length ? "" : "Select channels first.");
   const run = async (bulk) => {
-    if (why || isBusy || !(await confirm(questionOf(bulk, rows)))) return;
+    if (why || isBusy || !(await confirm({ ...questionOf(bulk, rows), curl: ordersOf(bulk, rows) }))) return;
     setBusy(true);
     await performAll(bulk, rows);
     setBusy(false);
@@ -131,6 +131,10 @@ function Bulk({ rows, onDone }) {
       onClick=${() => run(bulk)}>${bulk.label}</button>`)}
     <span class="muted" role="status">${counted(rows.length, "channel")} selected on this page</span>
   <//>`;
+}
+
+function ordersOf({ action }, rows) {
+  return rows.map(({ topic, channel }) => ({ action, topic, channel }));
 }
 
 /** One question for all of them, with what each would lose. */
@@ -159,9 +163,10 @@ function namesOf(rows) {
 /** One after the other; says in one notice what failed. */
 async function performAll({ action, done }, rows) {
   const errors = [];
-  for (const { topic, channel } of rows) {
+  for (const order of ordersOf({ action }, rows)) {
+    const { topic, channel } = order;
     try {
-      const result = await act({ action, topic, channel });
+      const result = await act(order);
       errors.push(...result.errors.map((error) => `${channel} of ${topic}: ${error}`));
     } catch (error) {
       errors.push(`${channel} of ${topic}: ${explain(error)}`);

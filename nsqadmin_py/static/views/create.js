@@ -31,11 +31,12 @@ export function CreateChannel({ topic }) {
 /** Gives nothing: what there is to do is done while the dialog is open, which says what is wrong with a name. */
 async function create(title, fields, of = "") {
   let result = { errors: [] };
+  const orderOf = ({ topic = of, channel }) => ({ action: "create", topic, ...(channel ? { channel } : {}) });
   const check = async ({ topic = of, channel }) => {
-    result = await act({ action: "create", topic, ...(channel ? { channel } : {}) });
+    result = await act(orderOf({ topic, channel }));
     if (!session().lookupds) await isSeen(topic);
   };
-  const values = await ask({ title, fields, button: "Create", check });
+  const values = await ask({ title, fields, button: "Create", check, curl: orderOf });
   if (!values) return null;
   const { topic = of, channel } = values;
   const words = channel ? `Channel ${channel} of ${topic} has been created.` : topicText(topic);

@@ -54,7 +54,7 @@ function Contents({ topic, live, query }) {
     <${Requeue}
       topic=${topic} head=${live.head} channels=${channels} origins=${origins} isUsual=${isOne} onDone=${reload}
     />
-    ${isOne && html`<${Letters} topic=${topic} letters=${letters} channels=${channels} query=${query} />`}
+    ${isOne && html`<${Letters} topic=${topic} letters=${letters} channels=${channels} query=${query} onDone=${reload} />`}
   `;
 }
 
@@ -90,7 +90,7 @@ function Failures({ nodes }) {
 
 // ---- the letters
 
-function Letters({ topic, letters, channels, query }) {
+function Letters({ topic, letters, channels, query, onDone }) {
   const [opened, setOpened] = useState(null);
   const columns = useMemo(() => columnsOf(setOpened), []);
   const { sort, order } = query.sort ? orderOf(query, SORTABLE, "died") : { sort: "died", order: "desc" };
@@ -109,6 +109,7 @@ function Letters({ topic, letters, channels, query }) {
     </section>
     ${opened && html`<${LetterDialog}
       topic=${topic} letter=${opened} channels=${channels} onClose=${() => setOpened(null)}
+      onDone=${() => { setOpened(null); onDone(); }}
     />`}
   `;
 }

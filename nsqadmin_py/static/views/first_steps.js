@@ -3,7 +3,7 @@
 import { get } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { paths } from "../lib/route.js";
-import { CopyButton } from "./copy.js";
+import { CopyButton } from "../parts/copy.js";
 import { usePolled } from "./polling.js";
 
 const ASK_EVERY_MS = 5000;

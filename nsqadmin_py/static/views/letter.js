@@ -7,22 +7,27 @@ import { ActionButton } from "../parts/actions.js";
 import { Dialog } from "../parts/dialog.js";
 import { Failed, Loading } from "../parts/state.js";
 import { counted } from "./losses.js";
-import { Message } from "./peek.js";
+import { LetterActions } from "./letter_actions.js";
+import { Message } from "./message.js";
+import { sourceOf } from "./peek.js";
 
 // As many as nsqds show.
 const MOST_PEEKED = 1000;
 const NEW_CHANNEL = "nsqadmin";
 
-/** @param {{topic: string, letter: object, channels: {channel: string}[], onClose: () => void}} props */
-export function LetterDialog({ topic, letter, channels, onClose }) {
-  return html`<${Dialog} title=${`Letter ${plain(letter.id)}`} onClose=${onClose} wide>
+/**
+ * `onDone`: the letter was requeued or discarded.
+ * @param {{topic: string, letter: object, channels: {channel: string}[], onDone: () => void, onClose: () => void}} props
+ */
+export function LetterDialog({ topic, letter, channels, onDone, onClose }) {
+  return html`<${Dialog} title=${`Dead letter ${plain(letter.id)}`} onClose=${onClose} wide>
     <div class="dialog-body">
       <p>
         Failed at ${shownTime(letter.died)} in the channel ${name(letter.channel)} of ${name(letter.topic)}, after
         ${" "}${counted(letter.attempts, "attempt")}. It is on ${name(letter.node)}.
       </p>
       ${channels.length > 0 && html`
-        <${Body} topic=${topic} letter=${letter} channels=${channels.map((row) => row.channel)} />
+        <${Body} topic=${topic} letter=${letter} channels=${channels.map((row) => row.channel)} onDone=${onDone} />
       `}
       ${!channels.length && html`<${NoChannel} topic=${topic} />`}
       <div class="dialog-buttons">
@@ -42,7 +47,7 @@ function NoChannel({ topic }) {
   `;
 }
 
-function Body({ topic, letter, channels }) {
+function Body({ topic, letter, channels, onDone }) {
   const [seen, setSeen] = useState(null);
   useEffect(() => {
     let isOver = false;
@@ -52,8 +57,11 @@ function Body({ topic, letter, channels }) {
     };
   }, [letter.key, channels.join(" ")]);
   if (!seen) return html`<${Loading} what="its body" />`;
-  if (seen.message) return html`<ol class="card-list"><${Message}
-    message=${seen.message} attempts=${letter.attempts} source=${seen.source} /></ol>`;
+  if (seen.message) return html`<ol class="card-list"><${Message} message=${seen.message} topic=${topic}
+    attempts=${letter.attempts} source=${sourceOf(topic, seen.channel, letter.node, seen.message, { n: MOST_PEEKED })}>
+    <${LetterActions} topic=${topic} channel=${seen.channel} node=${letter.node} message=${seen.message}
+      origins=${[letter.topic]} onDone=${onDone} />
+  <//></ol>`;
   return html`<${Failed} message=${seen.error} />`;
 }
 
@@ -66,7 +74,7 @@ async function sought(topic, letter, channels) {
       const path = at("topics", topic, "channels", channel);
       const [seen] = (await get(`${path}/peek`, params)).nodes;
       const message = seen?.answer?.messages.find(({ id }) => id === letter.id);
-      if (message) return { message, source: { path: `${path}${at("messages", message.id)}`, ...params } };
+      if (message) return { message, channel };
       error = seen?.error ?? error;
     } catch (failure) {
       error = explain(failure);

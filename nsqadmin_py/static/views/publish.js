@@ -1,10 +1,13 @@
 // A message to try things out with, or several in a row: the dialog stays open.
 
 import { act, explain, get } from "../lib/api.js";
+import { curlOf } from "../lib/curl.js";
 import { clock, count, plain } from "../lib/format.js";
-import { html, useRef, useState } from "../lib/html.js";
+import { html, useMemo, useRef, useState } from "../lib/html.js";
+import { CopyButton } from "../parts/copy.js";
 import { Dialog, FormField } from "../parts/dialog.js";
-import { fromBase64 } from "./message_body.js";
+import { TOPIC } from "./create.js";
+import { fromBase64, toBase64 } from "./message_body.js";
 import { usePolled } from "./polling.js";
 
 const FORMS = [
@@ -12,10 +15,18 @@ const FORMS = [
   { value: "body_base64", label: "base64 (for binary data)" },
 ];
 const ANY = { value: "", label: "Any healthy one" };
+// Characters that would be changed, or could not be seen, in a field.
+const HIDDEN = /[\p{Cf}\u0000-\u0008\u000b-\u001f\u007f]/u;
 const LONGEST_DEFER_MS = 365 * 24 * 3600 * 1000;
 
-/** @param {{topic: string, nodes: string[], onClose: () => void}} props  `nodes`: addresses of those that have it */
-export function PublishDialog({ topic, nodes, onClose }) {
+/**
+ * @param {object} props
+ * @param {string} props.topic
+ * @param {string[]} props.nodes  addresses of those that have it
+ * @param {{id: string, body: Uint8Array}} [props.copy]  a message that is published again, perhaps edited
+ * @param {() => void} props.onClose
+ */
+export function PublishDialog({ topic, nodes, copy, onClose }) {
   const form = useRef(null);
   const [result, setResult] = useState({ count: 0, text: "", isWrong: false });
   const [isBusy, setBusy] = useState(false);
@@ -23,30 +34,49 @@ export function PublishDialog({ topic, nodes, onClose }) {
     event.preventDefault();
     if (isBusy) return;
     setBusy(true);
-    setResult(await published(orderOf(topic, new FormData(form.current)), result.count));
+    setResult(await published(orderOf(topic, new FormData(form.current), copy), result.count));
     setBusy(false);
   };
   const onKeyDown = (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.current.requestSubmit();
   };
   const places = usePlaces(nodes);
-  return html`<${Dialog} title=${`Publish to ${plain(topic)}`} onClose=${onClose} wide>
+  const given = useMemo(() => (copy ? editable(copy.body) : {}), [copy]);
+  const title = copy ? `Publish ${plain(copy.id)} again` : `Publish to ${plain(topic)}`;
+  return html`<${Dialog} title=${title} onClose=${onClose} wide>
     <form class="dialog-body" ref=${form} onSubmit=${publish} onKeyDown=${onKeyDown}>
+      ${copy && html`<p>A new message is published; the one that you see stays where it is.</p>
+        <${FormField} ...${TOPIC} name="topic" label="To topic" value=${topic} help="" />`}
       <${FormField} name="body" label="Body" type="textarea" required spellcheck=${false} first
-        help="Ctrl+Enter publishes." />
+        value=${given.text} help="Ctrl+Enter publishes." />
       <div class="form-row">
-        <${FormField} name="form" label="Format" type="select" options=${FORMS} />
+        <${FormField} name="form" label="Format" type="select" options=${FORMS} value=${given.form} />
         <${FormField} name="defer_ms" label="Defer (ms)" type="number" min="0" max=${LONGEST_DEFER_MS}
           placeholder="0" />
         <${FormField} name="node" label="nsqd" type="select" options=${places} />
       </div>
       <p class=${result.isWrong ? "wrong" : "muted"} role="status">${result.text}</p>
       <div class="dialog-buttons">
+        <${CopyButton} text=${() => curlOf(orderOf(topic, new FormData(form.current), copy))} label="Copy as curl" />
         <button type="button" class="button" onClick=${onClose}>Close</button>
         <button type="submit" class="button primary" disabled=${isBusy}>Publish</button>
       </div>
     </form>
   <//>`;
+}
+
+/**
+ * A body as the field takes it: a text field changes the ends of lines that are not \n.
+ * @param {Uint8Array} body @returns {{text: string, form: "body" | "body_base64"}}
+ */
+function editable(body) {
+  try {
+    const text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(body);
+    if (!HIDDEN.test(text)) return { text, form: "body" };
+  } catch {
+    // It is not UTF-8.
+  }
+  return { text: toBase64(body), form: "body_base64" };
 }
 
 /** Nsqds to choose from: those that have the topic come first. */
@@ -60,8 +90,9 @@ function usePlaces(having) {
   ];
 }
 
-function orderOf(topic, fields) {
-  const order = { action: "publish", topic };
+function orderOf(topic, fields, copy) {
+  const order = { action: "publish", topic: fields.get("topic")?.trim() ?? topic };
+  if (copy) order.copy_of = copy.id;
   const body = fields.get("body");
   if (fields.get("form") === "body") order.body = body;
   else order.body_base64 = body.replace(/\s+/g, "");

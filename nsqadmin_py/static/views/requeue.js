@@ -46,7 +46,7 @@ function Form({ topic, head, channels, origins, onDone }) {
     event.preventDefault();
     const fields = new FormData(event.target);
     const order = orderOf(topic, from, fields.get("target").trim(), limit);
-    if (!(await confirm(questionOf(order, waiting)))) return;
+    if (!(await confirm({ ...questionOf(order, waiting), curl: [order] }))) return;
     setBusy(true);
     if (await perform(order, doneText)) onDone();
     setBusy(false);

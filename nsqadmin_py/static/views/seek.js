@@ -50,7 +50,7 @@ export function SeekDialog({ topic, channel, channels = [], node = "", to, onClo
   const seek = async (event) => {
     event.preventDefault();
     const order = { action: "seek", topic, channel: chosen, ...(node ? { node } : {}), to: toText(target) };
-    if (!(await confirm(questionOf(order, target, effect)))) return;
+    if (!(await confirm({ ...questionOf(order, target, effect), curl: [order] }))) return;
     if (await perform(order, sought)) onClose();
   };
   return html`<${Dialog} title=${`Seek ${plain(chosen || topic)}`} onClose=${onClose}>

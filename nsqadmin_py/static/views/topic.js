@@ -35,6 +35,7 @@ const CHANNEL_FIGURES = [
   "depth", "backend_depth", "finish_rate", "in_flight", "deferred", "requeue_rate", "timeout_rate", "messages",
   "clients",
 ];
+const COMMANDS = [["Pause", "pause"], ["Resume", "unpause"], ["Empty", "empty"], ["Delete", "delete"]];
 const SORTABLE = ["channel", "oldest_age_s", "drain_s", ...CHANNEL_FIGURES];
 const NODE_FIGURES = ["depth", "topic_depth", "backend_depth", "message_rate", "messages", "in_flight", "channels"];
 
@@ -89,7 +90,7 @@ function Actions({ topic, head, channels, nodes, onPublish }) {
   const isPausedSomewhere = head.paused;
   const isPausedEverywhere = nodes.every((row) => row.paused || row.state === "gone");
   const leave = ({ errors }) => errors.length || navigate(paths.topics(), { replace: true });
-  return html`<${ActionBar} label=${`Actions on ${topic}`}>
+  return html`<${ActionBar} label=${`Actions on ${topic}`} commands=${COMMANDS.map(([label, action]) => [label, order(action)])}>
     <${ActionButton} label="Publish a message" order=${onPublish} of=${order("publish")} />
     <${CreateChannel} topic=${topic} />
     ${!isPausedEverywhere && html`<${ActionButton} order=${order("pause")} label="Pause"

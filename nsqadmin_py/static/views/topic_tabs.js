@@ -1,15 +1,16 @@
-// The three views of a topic.
+// The views of a topic.
 
 import { html } from "../lib/html.js";
 import { paths } from "../lib/route.js";
 
 const TABS = [
   ["overview", "Overview", paths.topic],
+  ["messages", "Messages", paths.messages],
   ["log", "Log", paths.log],
   ["dead", "Dead letters", paths.deadLetters],
 ];
 
-/** @param {{topic: string, current: "overview" | "log" | "dead"}} props */
+/** @param {{topic: string, current: "overview" | "messages" | "log" | "dead"}} props */
 export function TopicTabs({ topic, current }) {
   return html`<nav class="segments" aria-label="Views of the topic">
     ${TABS.map(([key, title, href]) => html`

@@ -1,0 +1,59 @@
+// One message that waits in a channel goes to another topic, or goes for good.
+
+import { plain } from "../lib/format.js";
+import { html } from "../lib/html.js";
+import { ActionButton } from "../parts/actions.js";
+import { ask } from "../parts/dialog.js";
+import { TOPIC } from "./create.js";
+import { usualTarget } from "./letters.js";
+
+const SHOWN_CHARACTERS = 80;
+const OLD_NSQD = "not supported by this nsqd";
+
+/**
+ * @param {object} props
+ * @param {string} props.topic
+ * @param {string} props.channel
+ * @param {string} props.node
+ * @param {{id: string, seq?: number, body?: string}} props.message  one of /channel/peek
+ * @param {string[]} [props.origins]  topics that it may come from
+ * @param {(words: string) => void} props.onDone
+ */
+export function LetterActions({ topic, channel, node, message, origins = [], onDone }) {
+  const place = { topic, channel, node, seq: message.seq, message: message.id };
+  const requeue = { action: "requeue_message", ...place };
+  const discard = { action: "discard_message", ...place };
+  const unless = message.seq === undefined ? OLD_NSQD : "";
+  return html`
+    <${ActionButton} kind="small" label="Requeue …" of=${requeue} unless=${unless} onDone=${onDone}
+      order=${() => targeted(requeue, usualTarget(topic, origins), origins)}
+      done="The message has been requeued." />
+    <${ActionButton} kind="small danger" label="Discard …" order=${discard} unless=${unless} onDone=${onDone}
+      confirm=${discardQuestion(discard, message)} done="The message has been discarded." />
+  `;
+}
+
+/** Asks for the topic. @returns {Promise<object | null>} the order */
+async function targeted(order, target, origins) {
+  const withTarget = (values) => ({ ...order, target: values.target });
+  const values = await ask({
+    title: `Requeue the message ${order.message}?`,
+    text: `The nsqd at ${order.node} publishes it to the topic below: all channels of that topic get it. Then it is finished ` +
+      `in the channel ${order.channel} of ${order.topic}. Nothing is lost; if it is interrupted, the message may come twice.`,
+    fields: [{ ...TOPIC, name: "target", label: "To topic", value: target, options: origins, help: "" }],
+    button: "Requeue message",
+    curl: withTarget,
+  });
+  return values && withTarget(values);
+}
+
+function discardQuestion({ topic, channel, node, message: id }, { body, size }) {
+  const text = typeof body === "string" ? plain(body, SHOWN_CHARACTERS) : `${size} bytes`;
+  return {
+    title: `Discard the message ${id}?`,
+    text: `It is finished in the channel ${channel} of ${topic} on ${node}, and no consumer of that channel gets it. Other ` +
+      "channels keep it.",
+    loses: [`1 message: ${text}`],
+    button: "Discard message",
+  };
+}

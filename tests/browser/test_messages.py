@@ -1,0 +1,188 @@
+"""Looking into messages: the log, what is in flight or deferred, and what is done with a single message."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.support.browser import Visits, confirm, overflow, press, ready, violations
+from tests.support.browser_hostile import IMAGE
+from tests.support.nsqadmin_cluster import AdminCluster, address
+from tests.support.nsqadmin_process import NsqadminProcess
+from tests.support.nsqd_process import NsqdProcess
+
+# One worker runs them all: they share their processes.
+pytestmark = pytest.mark.xdist_group("browser")
+
+ORDERS = [b'{"id": %d, "state": "%s"}' % (i, b"paid" if i % 3 else b"open") for i in range(60)]
+LARGE = b"<b>" + b"x" * 1_000_000
+HOSTILE = [IMAGE.encode(), b"\x00\x1b[2J\r\n\x7f", b"\xff\xfe" + IMAGE.encode(), LARGE]
+CLIPBOARD = {"permissions": ["clipboard-read", "clipboard-write"]}
+
+
+@pytest.fixture
+def nsqd(cluster: AdminCluster, admin: NsqadminProcess) -> NsqdProcess:
+    """The first of the cluster, with messages."""
+    cluster.create("orders", "archive")
+    nsqd = cluster.nsqds[0]
+    with nsqd.connect() as client:
+        client.mpub("orders", ORDERS)
+        for body in HOSTILE:
+            client.pub("orders", body)
+    admin.wait_for_topic("orders", depth=64, nodes=2)
+    return nsqd
+
+
+def found_on(page: Page, nsqd: NsqdProcess) -> Locator:
+    return page.get_by_role("region", name=f"Messages of {address(nsqd)}")
+
+
+def look_for(page: Page, **fields: str) -> None:
+    for name, value in fields.items():
+        page.get_by_label(name.replace("_", " ")).fill(value)
+    page.get_by_role("button", name="Show messages").click()
+
+
+def test_the_log_is_searched(visit: Visits, nsqd: NsqdProcess, admin: NsqadminProcess) -> None:
+    nsqd.post("/channel/empty?topic=orders&channel=archive")  # finished messages are found too
+    page = ready(visit(admin, "/topics/orders"))
+    page.get_by_role("link", name="Messages", exact=True).click()
+    page.get_by_label("nsqd", exact=True).select_option(address(nsqd))
+    page.get_by_label("Begin with").select_option("A number")
+    page.get_by_label("Messages per nsqd").select_option("10")
+    look_for(page, Number="20", JSON_path="$.state = open")
+    found = found_on(page, nsqd)
+    bodies = found.get_by_role("listitem")
+    expect(bodies).to_have_count(10)
+    expect(bodies.first).to_contain_text('"id": 21')
+    expect(found.get_by_role("status").first).to_contain_text("10 of 29 messages that were searched")
+    found.get_by_role("button", name="Search on").click()
+    expect(bodies).to_have_count(13)
+    expect(found.get_by_role("status").first).to_contain_text("the log ends here")
+    assert "path=%24.state+%3D+open" in page.url
+    look_for(page, Number="0", JSON_path="", Regular_expression="(?i)OPEN", Text_in_the_body="57")
+    expect(bodies).to_have_count(1)
+    expect(bodies).to_contain_text("number 57")
+    look_for(page, Number="40", Regular_expression="", Text_in_the_body="")
+    expect(bodies.first).to_contain_text('"id": 40')
+    found.get_by_role("button", name="Earlier messages").click()
+    expect(bodies.first).to_contain_text('"id": 30')
+    page.go_back()
+    expect(bodies.first).to_contain_text('"id": 40')
+    assert violations(page) == []
+
+
+def test_a_filter_that_cannot_be_used_says_why(visit: Visits, nsqd: NsqdProcess, admin: NsqadminProcess) -> None:
+    page = ready(visit(admin, "/topics/orders?tab=messages&regex=%28", faults=["400"]))
+    expect(page.get_by_role("alert")).to_contain_text("The regular expression cannot be used: missing ): (.")
+
+
+def test_hostile_bodies_are_text_and_come_whole(visit: Visits, nsqd: NsqdProcess, admin: NsqadminProcess) -> None:
+    page = ready(visit(admin, "/topics/orders?tab=messages&limit=10"))
+    found = found_on(page, nsqd)
+    bodies = found.get_by_role("listitem")
+    expect(bodies).to_have_count(10)
+    image, controls, binary, large = (bodies.nth(place) for place in range(6, 10))
+    expect(image.locator("pre")).to_contain_text(IMAGE)
+    expect(controls.locator("pre")).to_contain_text("␀␛[2J␍")
+    expect(binary.get_by_label("Body as hex")).to_contain_text("ff fe 3c 69 6d 67")
+    expect(large).to_contain_text("977 KiB")
+    expect(large).to_contain_text("truncated: the first 64 KiB")
+    with page.expect_download() as download:
+        large.get_by_role("link", name="Download").click()
+    assert Path(download.value.path()).read_bytes() == LARGE
+    assert page.locator("main img, main b").count() == 0
+    assert violations(page) + overflow(page) == []
+
+
+def test_messages_in_flight_and_deferred_are_seen(visit: Visits, nsqd: NsqdProcess, admin: NsqadminProcess) -> None:
+    with nsqd.connect(msg_timeout=600_000) as client:
+        client.dpub("orders", 3_600_000, b"much later")
+        client.sub("orders", "archive", 2)
+        client.messages(2)
+        page = ready(visit(admin, "/topics/orders/archive"))
+        for state, text in (("In flight", "with 127.0.0.1:"), ("Deferred", "deferred until")):
+            page.get_by_label("State", exact=True).select_option(state)
+            page.get_by_role("button", name="Peek").click()
+            expect(found_on(page, nsqd).get_by_role("listitem").first).to_contain_text(text)
+        expect(found_on(page, nsqd)).to_contain_text("much later")
+        assert violations(page) == []
+
+
+def test_a_message_is_published_again_edited(
+    visit: Visits, cluster: AdminCluster, nsqd: NsqdProcess, admin: NsqadminProcess
+) -> None:
+    page = ready(visit(admin, "/topics/orders?tab=messages&seq=0&limit=10"))
+    found_on(page, nsqd).get_by_role("button", name="Publish again …").first.click()
+    dialog = page.get_by_role("dialog")
+    body = dialog.get_by_label("Body", exact=True)
+    expect(body).to_have_value(ORDERS[0].decode())
+    body.fill('{"id": 0, "state": "paid"}')
+    dialog.get_by_label("To topic").fill("corrected")
+    dialog.get_by_role("button", name="Publish", exact=True).click()
+    expect(dialog.get_by_role("status").first).to_contain_text("1 published so far")
+    assert violations(page) == []
+    copies = [nsqd.topic_stats("corrected") for nsqd in cluster.nsqds]
+    assert sum(copy["message_count"] for copy in copies if copy) == 1
+    assert re.search(r'AUDIT: publish topic="corrected" copy_of="[0-9a-f]{16}" by=', admin.log_text())
+
+
+def test_one_dead_letter_is_requeued_and_one_discarded(
+    visit: Visits, cluster: AdminCluster, admin: NsqadminProcess
+) -> None:
+    cluster.create("orders", "archive")
+    nsqd = cluster.nsqds[0]
+    nsqd.create("orders.dead", "letters")
+    with nsqd.connect() as client:
+        client.mpub("orders.dead", [b"good", b"bad", b"rest"])
+    admin.wait_for_topic("orders.dead", depth=3)
+    page = ready(visit(admin, "/topics/orders.dead/letters"))
+    page.get_by_role("button", name="Peek").click()
+    letters = found_on(page, nsqd).get_by_role("listitem")
+    letters.filter(has_text="good").get_by_role("button", name="Requeue …").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_label("To topic")).to_have_value("orders")
+    expect(dialog).to_contain_text("finished in the channel letters of orders.dead")
+    confirm(dialog, "Requeue message")
+    nsqd.wait_for_channel("orders", "archive", depth=1)
+    expect(letters).to_have_count(2)
+    letters.filter(has_text="bad").get_by_role("button", name="Discard …").click()
+    expect(dialog).to_contain_text("1 message: bad")
+    assert violations(page) == []
+    confirm(dialog, "Discard message")
+    nsqd.wait_for_channel("orders.dead", "letters", depth=1)
+    expect(letters).to_have_count(1)
+    line = rf'discard_message topic="orders.dead" channel="letters" node="{address(nsqd)}" message="\w+" seq="1" by='
+    assert re.search(line, admin.log_text())
+
+
+def test_what_a_button_does_is_copied_as_a_command(
+    visit: Visits, cluster: AdminCluster, nsqd: NsqdProcess, admin: NsqadminProcess
+) -> None:
+    page = ready(visit(admin, "/topics/orders/archive", **CLIPBOARD))
+    page.get_by_text("Copy as curl").click()
+    assert run_copied(page, page.get_by_role("main"), "curl: Pause") == '{"errors":[],"message":""}'
+    nsqd.wait_for_channel("orders", "archive", paused=True)
+    dialog = press(page, "Empty")
+    run_copied(page, dialog, "Copy as curl")
+    nsqd.wait_for_channel("orders", "archive", depth=0)
+    confirm(dialog, "Cancel")
+    page.goto("/topics/orders")
+    dialog = press(ready(page), "Publish a message")
+    dialog.get_by_label("Body", exact=True).fill("it's $HOME & \"more\"\n")
+    run_copied(page, dialog, "Copy as curl")
+    waiting = [n.http("GET", "/channel/peek?topic=orders&channel=archive").json()["messages"] for n in cluster.nsqds]
+    assert [message["body"] for messages in waiting for message in messages] == ["it's $HOME & \"more\"\n"]
+
+
+def run_copied(page: Page, place: Locator, button: str) -> str:
+    """Run the command that a button of this place copies, and return what it prints."""
+    place.get_by_role("button", name=button).click()
+    expect(place.get_by_role("button", name="Copied")).to_be_visible()
+    command = page.evaluate("navigator.clipboard.readText()")
+    assert re.search("[0-9a-f]{64}", command) is None, "no token is in it"
+    return subprocess.run(["bash", "-euc", command], check=True, capture_output=True, text=True, timeout=20).stdout
