@@ -1,11 +1,13 @@
 """Reads the log of a topic on one nsqd, and keeps the messages that a filter wants.
 
-nsqd sends whole records, as they are on its disk. Matching runs in a thread.
+nsqd sends whole records, as they are on its disk, and only forwards. A search backwards reads windows of the log, each
+before the last one, and doubles them while it finds little. Matching runs in a thread.
 """
 
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,8 +27,12 @@ _LOOK_EVERY_BYTES = 64 * 1024
 # What reading an answer raises that is no log; a record may have other messages than its header says.
 _NO_LOG = (Damaged, Incomplete, struct.error, IndexError)
 
+# The messages in the first window of a search backwards.
+_FIRST_WINDOW = 64
+
 # read(query): the answer of /topic/read; `query` has `seq` or `time`.
 Read = Callable[[dict[str, str]], bytes]
+InThread = Callable[[Callable[[], None]], None]
 
 
 class BadLog(ValueError):
@@ -39,32 +45,44 @@ class LogPage:
 
     rows             the wanted messages, see `rows.shown`, with `seq`, and `due` if they were deferred
     next_seq         where the search goes on
+    prev_seq         where a search backwards goes on: it has looked at all messages from this number on
     searched_count   messages that were looked at
     searched_bytes   bytes of the log that were read
     last_ns          publish time of the last message that was looked at; 0 if none was
     is_end           True if the log has nothing more
+    is_start         True if a search backwards has come to the first message of the log
     """
 
     rows: list[Figures] = field(default_factory=list)
     next_seq: int = 0
+    prev_seq: int | None = None
     searched_count: int = 0
     searched_bytes: int = 0
     last_ns: int = 0
     is_end: bool = False
+    is_start: bool = False
 
     def figures(self) -> Figures:
         """Return the page as JSON has it."""
         return {
             "messages": self.rows, "next_seq": self.next_seq, "searched_count": self.searched_count,
             "searched_bytes": self.searched_bytes, "last_timestamp": self.last_ns or None, "is_end": self.is_end,
+            "prev_seq": self.prev_seq, "is_start": self.is_start,
         }  # fmt: skip
 
 
 class LogSearch:
-    """A search from a place of the log on, until `limit` messages are found, `is_late()`, or the log ends."""
+    """A search from a place of the log on, until `limit` messages are found, `is_late()`, or the log ends.
 
-    def __init__(self, wanted: MessageFilter, limit: int, is_late: Callable[[], bool]) -> None:
+    is_over  True if it has looked at all messages before the number `end`
+    """
+
+    def __init__(
+        self, wanted: MessageFilter, limit: int, is_late: Callable[[], bool], end: int = sys.maxsize
+    ) -> None:
         self.page = LogPage()
+        self.is_over = False
+        self._end = end
         self._wanted = wanted
         self._limit = limit
         self._is_late = is_late
@@ -72,11 +90,11 @@ class LogSearch:
         self._since_look_bytes = 0
         self._is_full = False
 
-    def run(self, read: Read, start: dict[str, str], in_thread: Callable[[Callable[[], None]], None]) -> LogPage:
+    def run(self, read: Read, start: dict[str, str], in_thread: InThread) -> LogPage:
         """Search from `start`, the words of the first read. Raises BadLog, and what `read` raises."""
         page, query = self.page, start
         page.next_seq = int(start.get("seq", "0"))
-        while not (self._is_full or page.is_end):
+        while not (self._is_full or self.is_over):
             in_thread(partial(self._search, read(query)))
             query = {"seq": str(page.next_seq)}
             if self._is_late():
@@ -91,7 +109,8 @@ class LogSearch:
         try:
             header = FileHeader.decode(data)
             if len(data) == FILE_HEADER_BYTES:
-                page.is_end, page.next_seq = True, max(page.next_seq, header.first_seq)
+                page.is_end = self.is_over = True
+                page.next_seq = max(page.next_seq, header.first_seq)
             for batch in _batches(data, header.salt):
                 if not self._take(batch):
                     return
@@ -101,20 +120,25 @@ class LogSearch:
     def _take(self, batch: Batch) -> bool:
         """Look at the messages of a batch. Return False if the search is over."""
         page = self.page
-        first = max(0, page.next_seq - batch.first_seq)
+        first, after = max(0, page.next_seq - batch.first_seq), min(batch.count, self._end - batch.first_seq)
+        self.is_over = batch.end_seq >= self._end
+        if first >= after:
+            return not self.is_over
         if not self._wanted.may_match(batch.body):
-            page.searched_count += batch.count - first
-            page.next_seq, page.last_ns = batch.end_seq, batch.timestamp_ns
-            return not self._looks_late(len(batch.body))
-        for index in range(first, batch.count):
+            page.searched_count += after - first
+            page.next_seq, page.last_ns = batch.first_seq + after, batch.timestamp_ns
+            return not (self._looks_late(len(batch.body)) or self.is_over)
+        for index in range(first, after):
             body = batch.message(index)
             if self._wanted.matches(body) and not self._keep(batch, index, body):
+                self.is_over = False
                 return False
             page.searched_count += 1
             page.next_seq, page.last_ns = batch.first_seq + index + 1, batch.timestamp_ns
             if self._is_full or self._looks_late(len(body)):
+                self.is_over = self.is_over and index + 1 == after
                 return False
-        return True
+        return not self.is_over
 
     def _looks_late(self, size_bytes: int) -> bool:
         self._since_look_bytes += size_bytes
@@ -133,13 +157,51 @@ class LogSearch:
         if batch.due_ns:
             message["due"] = batch.due_ns
         row = shown(message, body)
-        self._room_bytes -= len(row.get("body") or row.get("body_base64", ""))
+        self._room_bytes -= _shown_bytes(row)
         if self._room_bytes < 0 and self.page.rows:
             self._is_full = True
             return False
         self.page.rows.append(row)
         self._is_full = len(self.page.rows) >= self._limit
         return True
+
+
+def search_back(
+    wanted: MessageFilter, limit: int, is_late: Callable[[], bool], read: Read, end: int, in_thread: InThread
+) -> LogPage:
+    """Return the last `limit` wanted messages before the number `end`, or fewer if `is_late()`.
+
+    Raises BadLog, and what `read` raises.
+    """
+    found = LogPage(next_seq=end, prev_seq=end)
+    window = _FIRST_WINDOW
+    room_bytes = _MOST_SHOWN_BYTES
+    while len(found.rows) < limit and room_bytes > 0 and end > 0 and not is_late():
+        low = max(0, end - window)
+        search = LogSearch(wanted, sys.maxsize, is_late, end)
+        part = search.run(read, {"seq": str(low)}, in_thread)
+        found.searched_bytes += part.searched_bytes
+        if not search.is_over:  # there is too little time or room for the whole window
+            if window == 1:
+                break
+            window = max(1, window // 8)
+            continue
+        found.searched_count += part.searched_count
+        found.last_ns = found.last_ns or part.last_ns
+        rows = part.rows[-(limit - len(found.rows)) :]
+        room_bytes -= sum(map(_shown_bytes, rows))
+        found.rows = rows + found.rows
+        end = low
+        window *= 2
+        if not part.searched_count:
+            end = 0
+    found.prev_seq = int(found.rows[0]["seq"]) if len(found.rows) == limit else end
+    found.is_start = found.prev_seq == 0
+    return found
+
+
+def _shown_bytes(row: Figures) -> int:
+    return len(row.get("body") or row.get("body_base64", ""))
 
 
 def message_at(data: bytes, seq: int) -> bytes | None:

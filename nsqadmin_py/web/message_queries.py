@@ -13,7 +13,7 @@ from gevent.lock import BoundedSemaphore
 from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.messages.filters import BadFilter, MessageFilter
-from nsqadmin_py.messages.log_search import BadLog, LogSearch, first_seq_of, message_at
+from nsqadmin_py.messages.log_search import BadLog, LogSearch, first_seq_of, message_at, search_back
 from nsqadmin_py.messages.rows import body_of, shown
 from nsqadmin_py.web.answers import Refusal, as_json, number_of
 from nsqadmin_py.web.node_queries import answer_of_each, ask_each, ask_nodes
@@ -79,22 +79,27 @@ class MessageQueries:
     # ---- of a topic's log
 
     def log(self, request: Request, topic: str) -> Response:
-        """Return messages that the log of each nsqd has from a number (`seq`) or a place (`from`) on."""
+        """Return messages that the log of each nsqd has: from `seq` or from the place `from` on, or before `before`.
+
+        `from=latest` is the same as `before` the end of the log.
+        """
         wanted = _filter_of(request)
-        limit = number_of(request.args, "limit", _DEFAULT_LISTED, _MOST_MESSAGES)
-        seq = number_of(request.args, "seq", 0, _HIGHEST_SEQ)
-        start = {"seq": str(seq)} if "seq" in request.args else {"time": request.args.get("from") or "earliest"}
+        limit = max(1, number_of(request.args, "limit", _DEFAULT_LISTED, _MOST_MESSAGES))
+        start, end = _place_of(request)
         addresses = ask_nodes(self._cluster, topic, "", request.args.get("node", ""))
         late_s = monotonic() + _SEARCH_S
+        run_in_thread = partial(in_thread, gevent.get_hub().threadpool)
+
+        def is_late() -> bool:
+            return monotonic() > late_s
 
         def search(address: str) -> Figures:
+            read = partial(self._read, address, topic, _READ_BYTES)
             with self._searches:
-                read = partial(self._read, address, topic, _READ_BYTES)
-                first = start
-                if start.get("time") == _LATEST:
-                    first = {"seq": str(max(0, first_seq_of(read(start)) - max(1, limit)))}
-                found = LogSearch(wanted, max(1, limit), lambda: monotonic() > late_s)
-                return found.run(read, first, partial(in_thread, gevent.get_hub().threadpool)).figures()
+                if start is not None:
+                    return LogSearch(wanted, limit, is_late).run(read, start, run_in_thread).figures()
+                before = first_seq_of(read({"time": _LATEST})) if end is None else end
+                return search_back(wanted, limit, is_late, read, before, run_in_thread).figures()
 
         return as_json({"nodes": answer_of_each(addresses, _with_bad_logs(search))})
 
@@ -130,6 +135,20 @@ def _with_bad_logs(search: Any) -> Any:
         return found
 
     return searched
+
+
+def _place_of(request: Request) -> tuple[dict[str, str] | None, int | None]:
+    """Return where a search begins, in words of /topic/read; None for one backwards, and where that begins.
+
+    None as the second is the end of the log. Raises Refusal.
+    """
+    names = request.args
+    if names.get("before"):
+        return None, number_of(names, "before", 0, _HIGHEST_SEQ)
+    if names.get("seq"):
+        return {"seq": str(number_of(names, "seq", 0, _HIGHEST_SEQ))}, None
+    place = names.get("from") or "earliest"
+    return (None if place == _LATEST else {"time": place}), None
 
 
 def _filter_of(request: Request) -> MessageFilter:

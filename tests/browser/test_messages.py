@@ -71,9 +71,28 @@ def test_the_log_is_searched(visit: Visits, nsqd: NsqdProcess, admin: NsqadminPr
     expect(bodies.first).to_contain_text('"id": 40')
     found.get_by_role("button", name="Earlier messages").click()
     expect(bodies.first).to_contain_text('"id": 30')
-    page.go_back()
+    expect(bodies).to_have_count(10)
+    found.get_by_role("button", name="Earlier messages").click()
+    expect(bodies.first).to_contain_text('"id": 20')
+    expect(bodies).to_have_count(20)
+    found.get_by_role("button", name="Later messages").click()
     expect(bodies.first).to_contain_text('"id": 40')
+    page.go_back()
+    expect(bodies.first).to_contain_text('"id": 30')
     assert violations(page) == []
+
+
+def test_the_latest_messages_are_filtered_as_far_back_as_there_are_some(
+    visit: Visits, nsqd: NsqdProcess, admin: NsqadminProcess
+) -> None:
+    page = ready(visit(admin, "/topics/orders?tab=messages&limit=10&path=%24.state%20%3D%20open"))
+    found = found_on(page, nsqd)
+    bodies = found.get_by_role("listitem")
+    expect(bodies).to_have_count(10)
+    expect(bodies.last).to_contain_text('"id": 57')
+    found.get_by_role("button", name="Search further back").click()
+    expect(bodies).to_have_count(20)
+    expect(found.get_by_role("status").first).to_contain_text("the log begins here")
 
 
 def test_a_filter_that_cannot_be_used_says_why(visit: Visits, nsqd: NsqdProcess, admin: NsqadminProcess) -> None:

@@ -1,4 +1,4 @@
-// The messages that the log of a topic has, also those that are finished: from a time or a number on, filtered.
+// The messages that the log of a topic has, also those that are finished: the latest, or from a place on; filtered.
 
 import { at, explain, get } from "../lib/api.js";
 import { count, name, plain, timeText } from "../lib/format.js";
@@ -22,6 +22,8 @@ const STARTS = [
   { value: "time", label: "A time" },
   { value: "seq", label: "A number" },
 ];
+const FILTER_HELP = "A JSON path is compared with =, !=, <, <=, >, >= or ~ (contains), as in $.items[*].sku ~ A1; alone, it " +
+  "finds the messages that have it. Regular expressions are those of RE2.";
 const ALL = { value: "", label: "All" };
 
 /** @param {{params: {topic: string}, query: Record<string, string>}} props */
@@ -56,8 +58,14 @@ function Browser({ topic, live, query }) {
 
 /** What is asked, from the address. */
 function wordsOf(query) {
-  const place = query.seq ? { seq: query.seq } : { from: query.from || "latest" };
+  const places = [["before", query.before], ["seq", query.seq], ["from", query.from || "latest"]];
+  const place = Object.fromEntries([places.find(([, value]) => value)]);
   return { ...place, ...filtersIn(query), limit: query.limit || FIRST_COUNT, node: query.node ?? "" };
+}
+
+/** True for the latest messages, or the last ones before a number: then there is more before them. */
+function isBackwards({ before, from }) {
+  return Boolean(before) || from === "latest";
 }
 
 /** The answer to the address as it is now. */
@@ -84,7 +92,7 @@ function SearchForm({ query, nodes, isBusy }) {
   const submit = (event) => {
     event.preventDefault();
     const fields = new FormData(event.currentTarget);
-    const place = { from: "", seq: "" };
+    const place = { from: "", seq: "", before: "" };
     if (start === "seq") place.seq = fields.get("seq");
     else place.from = start === "time" ? new Date(fields.get("time")).toISOString() : start;
     setQuery({ ...place, ...filtersIn(fields), limit: fields.get("limit"), node: fields.get("node") }, { push: true });
@@ -96,20 +104,19 @@ function SearchForm({ query, nodes, isBusy }) {
       ${start === "time" && html`<${FormField} name="time" label="Local time" type="datetime-local" step="1" required
         value=${localTime(query.from)} />`}
       ${start === "seq" && html`<${FormField} name="seq" label="Number" type="number" min="0" required
-        value=${query.seq ?? "0"} />`}
+        value=${query.seq || query.before || "0"} />`}
       <${FormField} name="limit" label="Messages per nsqd" type="select" options=${COUNTS}
         value=${query.limit || FIRST_COUNT} />
       <${FormField} name="node" label="nsqd" type="select" options=${[ALL, ...nodes]} value=${query.node ?? ""} />
     </div>
     <div class="form-row"><${FilterFields} values=${query} />
       <button type="submit" class="button primary" disabled=${isBusy}>Show messages</button></div>
-    ${start === "latest" && html`<p class="help">The latest messages are filtered after they were chosen: begin with a
-      time to search more of the log.</p>`}
+    <p class="help">${FILTER_HELP}</p>
   </form>`;
 }
 
-function startOf({ seq, from }) {
-  if (seq) return "seq";
+function startOf({ before, seq, from }) {
+  if (seq || before) return "seq";
   return ["earliest", "latest", undefined, ""].includes(from) ? from || "latest" : "time";
 }
 
@@ -132,34 +139,53 @@ function OfNode({ topic, node, words }) {
         : html`<p class="note">The nsqd at ${name(node.node)} cannot show messages.</p>`}
     </section>`;
   }
-  const pages = [node.answer, ...more.pages];
-  const last = pages.at(-1);
+  const isBack = isBackwards(words);
+  const pages = isBack ? [...more.pages, node.answer] : [node.answer, ...more.pages];
   const messages = pages.flatMap((page) => page.messages);
-  const goOn = async () => {
+  const goOn = async (place) => {
     setMore((before) => ({ ...before, isBusy: true }));
-    setMore(await extended(topic, node.node, words, last.next_seq, more.pages));
+    setMore(await extended(topic, node.node, words, place, more.pages));
   };
+  const goTo = (place) => setQuery({ from: "", seq: "", before: "", node: node.node, ...place }, { push: true });
   return html`<section class="section" aria-label=${label}>
     <div class="section-head">
       <h2>${name(node.node)}</h2>
       <p class="note" role="status">${foundText(pages, messages.length, words)}</p>
-      <${Earlier} node=${node.node} first=${messages[0]} words=${words} />
     </div>
+    <${Before} page=${pages[0]} isBack=${isBack} words=${words} isBusy=${more.isBusy} goOn=${goOn} goTo=${goTo} />
     ${messages.length > 0 && html`<ol class="card-list">
       ${messages.map((message) => html`<${Message} key=${message.seq} message=${message} topic=${topic}
         source=${{ path: at("topics", topic, "messages", message.seq), node: node.node }} />`)}
     </ol>`}
     ${more.message && html`<${Failed} message=${more.message} />`}
-    ${!last.is_end && html`<p><button type="button" class="button" disabled=${more.isBusy} onClick=${goOn}>
-      ${isFiltered(words) ? "Search on" : "Show more"}</button></p>`}
+    <${After} page=${pages.at(-1)} isBack=${isBack} words=${words} isBusy=${more.isBusy} goOn=${goOn} goTo=${goTo} />
   </section>`;
 }
 
-async function extended(topic, node, { limit, ...words }, seq, pages) {
+/** What leads to messages before the first one: adds them, or goes to them. */
+function Before({ page, isBack, words, isBusy, goOn, goTo }) {
+  const first = page.messages[0]?.seq;
+  if (isBack ? page.is_start : !first) return null;
+  const onClick = () => (isBack ? goOn({ before: page.prev_seq }) : goTo({ before: first }));
+  return html`<p><button type="button" class="button" disabled=${isBusy} onClick=${onClick}>
+    ${isBack && isFiltered(words) ? "Search further back" : "Earlier messages"}</button></p>`;
+}
+
+/** The same behind the last one. */
+function After({ page, isBack, words, isBusy, goOn, goTo }) {
+  if (isBack ? !words.before : page.is_end) return null;
+  const onClick = () => (isBack ? goTo({ seq: words.before }) : goOn({ seq: page.next_seq }));
+  return html`<p><button type="button" class="button" disabled=${isBusy} onClick=${onClick}>
+    ${!isBack && isFiltered(words) ? "Search on" : "Later messages"}</button></p>`;
+}
+
+/** The pages that were added, with one more. */
+async function extended(topic, node, { limit, ...words }, place, pages) {
   try {
-    const { nodes: [found] } = await get(at("topics", topic, "messages"), { ...filtersIn(words), limit, node, seq });
+    const { nodes: [found] } = await get(at("topics", topic, "messages"), { ...filtersIn(words), limit, node, ...place });
     if (!found.answer) return { pages, message: found.error, isBusy: false };
-    return { pages: [...pages, found.answer], message: "", isBusy: false };
+    const more = place.before === undefined ? [...pages, found.answer] : [found.answer, ...pages];
+    return { pages: more, message: "", isBusy: false };
   } catch (error) {
     return { pages, message: explain(error), isBusy: false };
   }
@@ -167,16 +193,9 @@ async function extended(topic, node, { limit, ...words }, seq, pages) {
 
 function foundText(pages, found, words) {
   const searched = pages.reduce((sum, page) => sum + page.searched_count, 0);
-  const time = pages.map((page) => page.last_timestamp).filter(Boolean).at(-1);
   const what = isFiltered(words) ? `${count(found)} of ${counted(searched, "message")} that were searched`
     : counted(found, "message");
-  const until = time ? `, up to ${timeText(time)}` : "";
-  return `${what}${until}${pages.at(-1).is_end ? "; the log ends here" : ""}`;
-}
-
-/** Goes back by a page; with a filter nobody knows where the page before begins. */
-function Earlier({ node, first, words }) {
-  if (!first?.seq || isFiltered(words)) return null;
-  const back = () => setQuery({ seq: Math.max(0, first.seq - Number(words.limit)), from: "", node }, { push: true });
-  return html`<button type="button" class="button small" onClick=${back}>Earlier messages</button>`;
+  if (isBackwards(words)) return `${what}${pages[0].is_start ? "; the log begins here" : ""}`;
+  const time = pages.map((page) => page.last_timestamp).filter(Boolean).at(-1);
+  return `${what}${time ? `, up to ${timeText(time)}` : ""}${pages.at(-1).is_end ? "; the log ends here" : ""}`;
 }

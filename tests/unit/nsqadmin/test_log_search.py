@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from nsqadmin_py.messages.filters import BadFilter, MessageFilter
-from nsqadmin_py.messages.log_search import BadLog, LogSearch, message_at
+from nsqadmin_py.messages.log_search import BadLog, LogPage, LogSearch, message_at, search_back
 from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.records import FileHeader, encode_record
 from tests.unit.fakes import START_NS, make_batch
@@ -98,6 +98,47 @@ def test_a_page_takes_bounded_memory() -> None:
     found = search(nsqd)
     assert len(found.page.rows) == found.page.next_seq == 64
     assert len(search(nsqd, seq=64).page.rows) == 36
+
+
+def back(nsqd: Nsqd, wanted: MessageFilter = ALL, limit: int = 10, end: int = 1000, looks: int = 1 << 30) -> LogPage:
+    left = iter(range(looks))
+    return search_back(wanted, limit, lambda: next(left, None) is None, nsqd.read, end, at_once)
+
+
+@pytest.mark.parametrize("size", [1, 5, 250, 1000])
+def test_the_latest_messages(size: int) -> None:
+    nsqd = numbered(1000, size)
+    page = back(nsqd)
+    assert ([row["seq"] for row in page.rows], page.prev_seq, page.is_start) == ([*range(990, 1000)], 990, False)
+    page = back(nsqd, end=7)
+    assert ([row["seq"] for row in page.rows], page.prev_seq, page.is_start) == ([*range(7)], 0, True)
+    assert back(nsqd, end=0).is_start
+
+
+@pytest.mark.parametrize("size", [1, 5, 250])
+def test_a_filter_is_looked_for_further_and_further_back(size: int) -> None:
+    nsqd = numbered(1000, size)
+    page = back(nsqd, MessageFilter("11"), limit=3)
+    assert ([row["seq"] for row in page.rows], page.prev_seq) == ([711, 811, 911], 711)
+    page = back(nsqd, MessageFilter("11"), limit=100, end=page.prev_seq)
+    assert [row["seq"] for row in page.rows] == [n for n in range(711) if "11" in str(n)]
+    assert (page.is_start, page.searched_count) == (True, 711)
+
+
+def test_a_search_backwards_ends_where_the_log_begins() -> None:
+    nsqd = Nsqd(*(make_batch(seq, b"%d" % seq) for seq in range(500, 600)))
+    page = back(nsqd, limit=1000, end=600)
+    assert (len(page.rows), page.is_start, page.searched_count) == (100, True, 100)
+
+
+@pytest.mark.parametrize("looks", [0, 1, 2, 5, 9])
+def test_a_search_backwards_that_is_late_goes_on_without_a_gap(looks: int) -> None:
+    nsqd = Nsqd(*(make_batch(seq, b"%d" % seq + b"x" * 70_000) for seq in range(200)))
+    first = back(nsqd, limit=1000, end=200, looks=looks)
+    second = back(nsqd, limit=1000, end=first.prev_seq or 0)
+    both = [row["seq"] for row in (*second.rows, *first.rows)]
+    assert both == [*range(both[0], 200)]
+    assert not first.is_start
 
 
 def test_one_message() -> None:
