@@ -23,6 +23,7 @@ from gevent.event import Event
 
 from nsqd_py.diskqueue.epochs import Epochs, decode_epochs
 from nsqd_py.diskqueue.files import sync_directory
+from nsqd_py.diskqueue.records import NewerFormat
 from nsqd_py.errors import StartError
 from nsqd_py.pqueues import Alarms
 from nsqd_py.queue.channel import Channel
@@ -32,6 +33,7 @@ from nsqd_py.runtime.threads import in_thread
 from nsqd_py.version import NSQ_VERSION
 
 METADATA_FILE = "nsqd.dat"
+FORMAT = 1
 # After a write, the next one waits this many times as long as it took: many new topics share the writes. Without that,
 # nsqd creates 1000 topics half as fast.
 _PAUSE_FACTOR = 4
@@ -84,7 +86,7 @@ def _dumps(document: dict[str, Any], topics: int) -> bytes:
 def read_metadata(path: Path) -> list[TopicEntry]:
     """Return the topics of the file; an empty list if there is no file.
 
-    Raises BadMetadata if it cannot be parsed, StartError if it cannot be read.
+    Raises BadMetadata if it cannot be parsed, StartError if it cannot be read or a later version wrote it.
     """
     try:
         data = path.read_bytes()
@@ -93,7 +95,11 @@ def read_metadata(path: Path) -> list[TopicEntry]:
     except OSError as error:
         raise StartError(f"failed to read metadata from {path} - {error}") from error
     try:
-        return [_topic_entry(entry) for entry in json.loads(data)["topics"] or ()]
+        document = json.loads(data)
+        found = document.get("format", FORMAT)
+        if isinstance(found, int) and found > FORMAT:
+            raise NewerFormat(f"format {found}; this version reads format {FORMAT}").refusal(str(path))
+        return [_topic_entry(entry) for entry in document["topics"] or ()]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadMetadata(f"failed to parse metadata in {path} - {error}") from error
 

@@ -18,7 +18,7 @@ from nsqd_py.diskqueue.damage import missing_files, needed_of
 from nsqd_py.diskqueue.files import COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX, LogFile, parse_log_file_name
 from nsqd_py.diskqueue.journal import SavedPosition, group_waiting
 from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of, union
-from nsqd_py.diskqueue.records import Damaged
+from nsqd_py.diskqueue.records import Damaged, NewerFormat
 from nsqd_py.diskqueue.recovery import DeferredSpan, expect_end, mend_header, recover_file
 from nsqd_py.errors import StartError, is_full
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
@@ -131,12 +131,12 @@ class _TopicLoader:
         self._unreadable_seqs: list[int] = []  # the first numbers of files that were set aside
 
     def load(self) -> None:
-        self._read_files()
         saved = {name: self._read_journal(name) for name in self._valid_channels()}
+        held = self._broker.topic_journal(self._entry.name).load(self._on_damage)
+        self._read_files()
         for name in [name for name, position in saved.items() if position is not None and position.is_deleted]:
             del saved[name]
             self._broker.channel_journal(self._entry.name, name).remove()
-        held = self._broker.topic_journal(self._entry.name).load(self._on_damage)
         log_end = self._log.next_seq
         for position in [*saved.values(), held]:
             if position is not None:
@@ -203,9 +203,14 @@ class _TopicLoader:
         return files
 
     def _open_file(self, path: Path, first_seq: int) -> LogFile:
-        """Open a log file; rebuild its header if that is damaged. Raises Damaged if it cannot be rebuilt."""
+        """Open a log file; rebuild its header if that is damaged.
+
+        Raises Damaged if it cannot be rebuilt, StartError if a later version wrote it.
+        """
         try:
             return LogFile.open(path)
+        except NewerFormat as error:
+            raise error.refusal(str(path)) from error
         except Damaged:
             if not mend_header(path, first_seq):
                 raise

@@ -5,7 +5,8 @@ entry (u8: 1 snapshot, 2 change, 3 the channel is deleted), the floor (u64), the
 (two u32), and the lists: ranges of finished messages (low u64, high u64), and waiting runs (low u64, high u64, due ns
 i64, attempts u16). Due 0 means queued; a negative due time means queued behind all messages below the number -due - 1.
 A snapshot has the whole position; a change has what is new since the entry before. Reading ends at the first entry that
-is cut off or whose checksum is wrong. Messages that were finished later are then delivered again, and none is lost.
+is cut off or whose checksum is wrong. Messages that were finished later are then delivered again, and none is lost. An
+entry of another kind is of a later version: this one cannot know what it changes.
 """
 
 from __future__ import annotations
@@ -26,12 +27,14 @@ from google_crc32c import extend
 from nsqd_py.diskqueue.damage import write_aside
 from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.diskqueue.ranges import Range, SeqRanges
+from nsqd_py.diskqueue.records import NewerFormat
 
 JOURNAL_SUFFIX = ".cursor"
 _REPLACEMENT_SUFFIX = "~.cursor.tmp"  # `~` is in no name of a channel
 SNAPSHOT = 1
 CHANGE = 2
 DELETED = 3
+_KINDS = (SNAPSHOT, CHANGE, DELETED)
 
 Wait = tuple[int, int, int, int]  # low, high, due_ns, attempts
 
@@ -124,7 +127,10 @@ def next_entry(data: bytes, position: int) -> int:
 
 
 def decode_journal(data: bytes) -> tuple[SavedPosition, int]:
-    """Return the position that the entries add up to, and the number of bytes in complete entries."""
+    """Return the position that the entries add up to, and the number of bytes in complete entries.
+
+    Raises NewerFormat.
+    """
     floor = kind = 0
     ranges: list[Range] = []
     waiting: dict[int, tuple[int, int]] = {}
@@ -135,6 +141,8 @@ def decode_journal(data: bytes) -> tuple[SavedPosition, int]:
         waits_at = _HEAD.size + range_count * _RANGE.size
         if not _is_possible(payload, waits_at):
             break
+        if kind not in _KINDS:
+            raise NewerFormat(f"entries of kind {kind}; this version reads kinds {_KINDS[0]} to {_KINDS[-1]}")
         if kind == SNAPSHOT:
             ranges.clear()
             waiting.clear()
@@ -231,12 +239,16 @@ class Journal:
         """Return the position in the file; None if there is no file.
 
         A torn end is cut off. Entries behind a damaged one are copied to another file, which `on_damage` reports.
+        Raises StartError if a later version wrote it.
         """
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
             return None
-        saved, good = decode_journal(data)
+        try:
+            saved, good = decode_journal(data)
+        except NewerFormat as error:
+            raise error.refusal(str(self.path)) from error
         if good != len(data):
             if next_entry(data, good) < len(data):
                 on_damage(self._keep_aside(good, data[good:]))

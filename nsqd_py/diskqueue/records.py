@@ -17,10 +17,13 @@ All numbers are little-endian. A record is a header of 56 bytes and the batch's 
     stride      u32      see `Batch`
 
 A file begins with a header of 64 bytes: magic `NSQf`, version u16, flags u16, salt u32, checksum u32, first sequence
-number u64, highest id used before u64, zeros. The flags are 1: made from a used file; 2: sparse, without messages that
-nobody needs; 4: imported from Go's queues. Each file has another salt, so that old records in a reused file are never
-taken for its own. Kind 2 and compression are for archives (`messages` has their format); nsqd writes kind 1. Each
-record begins with its magic so that a reader finds the next one behind damage.
+number u64, highest id used before u64, zeros. The checksum covers the first 32 bytes, with zeros in its own place. The
+flags are 1: made from a used file; 2: sparse, without messages that nobody needs; 4: imported from Go's queues. Each
+file has another salt, so that old records in a reused file are never taken for its own. Later versions of the format
+must keep magic, version and checksum as they are: earlier programs tell them from damage by these.
+
+Kind 2 and compression are for archives (`messages` has their format); nsqd writes kind 1. Each record begins with its
+magic so that a reader finds the next one behind damage.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from typing import Any
 from google_crc32c import extend
 
 from nsqd_py.batch import Batch
-from nsqd_py.errors import NsqdError
+from nsqd_py.errors import NsqdError, StartError
 
 MAGIC = b"NSQr"
 FILE_MAGIC = b"NSQf"
@@ -70,6 +73,24 @@ class Damaged(NsqdError):
     """These bytes are not a record, or its checksum is wrong."""
 
 
+class NewerFormat(Damaged, StartError):
+    """The bytes are whole, and in a format of a later version of nsqd-py; `found` says in which.
+
+    To readers of archives they are damaged. nsqd and its check refuse the whole directory.
+    """
+
+    def __init__(self, found: str) -> None:
+        super().__init__(f"a newer version of nsqd-py wrote this: {found}")
+        self.found = found
+
+    def refusal(self, path: str) -> StartError:
+        """Return the error that names the file, and says what to do."""
+        return StartError(
+            f"{path} was written by a newer version of nsqd-py ({self.found}): start that version or a later one on "
+            "this directory, or use another --data-path"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class FileHeader:
     """The header of a log file."""
@@ -90,9 +111,11 @@ class FileHeader:
 
     @classmethod
     def decode(cls, data: bytes) -> FileHeader:
-        """Decode and verify a header. Raises Damaged."""
+        """Decode and verify a header. Raises Damaged, or NewerFormat."""
         header = cls.unchecked(data)
         magic, version, _, _, checksum, _, _ = _FILE_HEADER.unpack_from(data)
+        if magic == FILE_MAGIC and version > VERSION and _file_checksum(data) == checksum:
+            raise NewerFormat(f"format {version}; this version reads format {VERSION}")
         if magic != FILE_MAGIC or version != VERSION or header.encode()[12:16] != checksum.to_bytes(4, "little"):
             raise Damaged("the file header is not one of nsqd-py, or damaged")
         return header
@@ -105,6 +128,12 @@ class FileHeader:
         _, _, flags, salt, _, first_seq, used_id = _FILE_HEADER.unpack_from(data)
         flagged = (bool(flags & flag) for flag in (FLAG_REUSED, FLAG_SPARSE, FLAG_IMPORTED))
         return cls(salt, first_seq, used_id, *flagged)
+
+
+def _file_checksum(data: bytes) -> int:
+    """Return the checksum that a file header of any version must have."""
+    checksum: int = extend(0, data[:12] + bytes(4) + data[16 : _FILE_HEADER.size])
+    return checksum
 
 
 def encode_header(batch: Batch, salt: int) -> bytes:

@@ -24,7 +24,7 @@ from nsqd_py.diskqueue.journal import (
     next_entry,
 )
 from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, union
-from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader, NewerFormat
 from nsqd_py.diskqueue.recovery import RecoveredFile, expect_end, recover_file, salvage_from
 from nsqd_py.fsck.counting import LogNumbers, released_until, size_of
 from nsqd_py.fsck.reports import DirectoryReport, FileReport, Finding, Problem, TopicReport
@@ -158,7 +158,10 @@ class _Reader:
     def _read_journal(self, path: Path) -> SavedPosition | None:
         """Read a journal and note its damage; return None if it is empty or unreadable."""
         data = path.read_bytes()
-        journal = read_journal(data)
+        try:
+            journal = read_journal(data)
+        except NewerFormat as error:
+            raise error.refusal(str(path)) from error
         if data and journal.damaged == ((0, len(data)),):
             self._note(path, Problem.POSITION, 0, len(data))
             return None
@@ -198,6 +201,8 @@ class _Reader:
         with path.open("rb") as file:
             try:
                 header = FileHeader.decode(file.read(FILE_HEADER_BYTES))
+            except NewerFormat as error:
+                raise error.refusal(str(path)) from error
             except Damaged:
                 salvaged = salvage_from(file.fileno(), first_seq)
                 if salvaged is None:
@@ -257,7 +262,7 @@ class ReadJournal:
 
 
 def read_journal(data: bytes) -> ReadJournal:
-    """Read every readable entry of a journal."""
+    """Read every readable entry of a journal. Raises NewerFormat."""
     good: list[bytes] = []
     damaged = []
     position = 0

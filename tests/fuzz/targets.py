@@ -22,7 +22,7 @@ from nsqd_py.cluster.values import rows_in
 from nsqd_py.diskqueue import journal as journal_module
 from nsqd_py.diskqueue.journal import CHANGE, DELETED, SNAPSHOT, decode_journal, encode_entry
 from nsqd_py.diskqueue.messages import decode_messages, record_positions
-from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader, Incomplete, decode
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader, Incomplete, NewerFormat, decode
 from nsqd_py.errors import ClientError, LayerError, LineTooLong, StartError
 from nsqd_py.go_import.go_queue import find_go_queues
 from nsqd_py.net.compression import DeflateLayer, SnappyLayer
@@ -213,7 +213,8 @@ def records(data: bytes) -> None:
 def journal(data: bytes) -> None:
     """The bytes as they are, and as the numbers of an entry whose checksum is right."""
     journal_module.MOST_WAITING = 1 << 10  # larger entries take 20 ms each, and find nothing more
-    decode_journal(data)
+    with suppress(NewerFormat):
+        decode_journal(data)
     numbers = [int.from_bytes(data[low : low + 8], "little") for low in range(0, len(data) // 8 * 8, 8)]
     ranges = list(zip(numbers[::2], numbers[1::2], strict=False))
     waits = [(low, high, 0, 1) for low, high in ranges[1:]]
