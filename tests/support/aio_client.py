@@ -107,6 +107,9 @@ class AioConsumer:
     def wait(self, timeout_s: float | None = None) -> bool:
         return run(self.consumer.wait(timeout_s))
 
+    def run(self) -> None:
+        run(self.consumer.run())
+
     def messages(self, idle_timeout_s: float | None = None) -> Iterator[Any]:
         return self._iterate(self.consumer.messages(idle_timeout_s))
 

@@ -1,0 +1,333 @@
+"""What the test suites of pynsq 0.9.1, gnsq 1.0.2 and ansq 0.3.0 try, on our three clients.
+
+The scenarios of each suite, and the tests of ours that have them; those without a file are below. Left out is what our
+clients do not offer: commands by hand, and a client for nsqd's HTTP API.
+
+pynsq
+    backoff: easy, out of order, hard     unit/client/test_backoff.py
+    backoff: requeue and recovery         test_a_requeue_without_backoff_does_not_end_it
+    backoff: many connections             test_consumer.py::test_in_backoff_nothing_is_asked_for_then_one
+    backoff: connections disconnect       test_in_backoff_another_nsqd_is_tried_if_one_leaves
+    rdy: initial, throttle of others      test_consumer.py::test_nsqds_can_be_added_and_left
+    rdy: at most max_in_flight            test_consumer.py::test_max_in_flight_is_shared_by_all_connections
+    rdy: set, disable, enable             test_no_messages_with_a_max_in_flight_of_0
+    rdy: disable and enable in backoff    test_a_pause_outlasts_backoff
+    rdy: redistribution                   test_consumer.py::test_fewer_messages_than_connections
+    async: read, malformed data           test_after_garbage_a_new_connection_is_opened
+    async: data callback fails            test_consumer.py::test_a_failed_message_comes_again_and_slows_the_consumer
+    reader: bad arguments                 test_consumer.py::test_what_cannot_be_is_refused_at_once
+    reader: identify, options             test_nsqd_shows_what_a_client_says_of_itself
+    reader: socket upgrades, auth         test_consumer.py::test_everything_on_the_way
+    reader: messages                      test_consumer.py::test_a_handler_gets_every_message_once
+    reader: coroutine as handler          test_client_places.py, and every test here for asyncio
+    reader: heartbeat                     test_consumer.py::test_slow_handlers_do_not_cost_the_connection
+    reader: nsqlookupd                    test_consumer_discovery.py::test_a_new_nsqd_is_found
+    writer: constructor, bad arguments    unit/client/test_arguments.py
+    writer: mpub of one                   test_a_list_of_one_message
+    writer: await pub                     test_producer.py::test_publish_returns_when_it_is_stored
+gnsq
+    names, commands, lookupd              unit/client/test_options.py, unit/client/test_discovery.py
+    consumer: basic, messages, lookupd    test_consumer.py, test_consumer_discovery.py
+    consumer: no handlers                 test_consumer_without_a_handler_has_nothing_to_run
+    message: finish, requeue, touch       test_a_message_is_answered_once
+    nsqd: read                            test_bodies_arrive_as_they_were_published
+    nsqd: negotiation, refused            test_settings_that_nsqd_refuses
+    nsqd: errors                          unit/client/test_session.py, test_producer.py::test_a_refused_message_says_why
+    producer: publish, multi, async       test_producer.py
+    producer: not running, no connections test_producer.py::test_an_address_where_nobody_listens_is_told_at_once
+    reader: max concurrency               test_consumer.py::test_handlers_run_side_by_side
+ansq
+    connection: twice, reconnect          test_starting_twice_is_starting_once
+    connection: auto reconnect            test_consumer.py::test_an_nsqd_that_returns_is_found_again
+    connection: invalid feature           test_settings_that_nsqd_refuses
+    connection: errors without response   test_consumer.py::test_an_answer_that_comes_too_late_is_counted
+    messages: processed twice             test_a_message_is_answered_once
+    messages: one by one                  test_messages_are_waited_for_one_by_one
+    messages: bytes                       test_bodies_arrive_as_they_were_published
+    reader: several addresses             test_messages_of_several_nsqds
+    reader: nsqlookupd, closed, restored  test_consumer_discovery.py
+    writer: pub, mpub, dpub, several      test_producer.py
+    commands: after a reconnect, closed   test_producer.py::test_a_restart_is_waited_out
+"""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsqd_py import client
+from nsqd_py.client import gevent as on_gevent
+from nsqd_py.client.errors import BadClientOption, NoNsqd
+from nsqd_py.client.message import AlreadyAnswered, Message, Requeue
+from tests.support.aio_client import AioProducer
+from tests.support.consumer_drivers import SHELLS, Driver, Shell
+from tests.support.fake_nsqd import agree, agree_then, listening
+from tests.support.nsqd_process import NsqdProcess
+
+CHANNEL = "channel"
+NUMBERS = itertools.count()
+PRODUCERS: dict[str, Any] = {"aio": AioProducer, "gevent": on_gevent.Producer, "threads": client.Producer}
+
+Consume = Callable[..., Driver]
+
+
+@pytest.fixture(params=sorted(SHELLS))
+def shell(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def kit(shell: str) -> Shell:
+    return SHELLS[shell]
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"topic{next(NUMBERS)}"
+
+
+@pytest.fixture(scope="module")
+def other_nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
+    process = NsqdProcess(tmp_path_factory.mktemp("other") / "nsqd")
+    yield process.start()
+    process.destroy()
+
+
+@pytest.fixture
+def consume(shell: str, topic: str) -> Iterator[Consume]:
+    """`consume(handler, nsqd, ..., **settings)` starts a consumer; it is stopped at the end."""
+    drivers: list[Driver] = []
+
+    def make(handler: Any, *nsqds: NsqdProcess | str, **settings: Any) -> Driver:
+        addresses = [nsqd if isinstance(nsqd, str) else address_of(nsqd) for nsqd in nsqds]
+        settings.setdefault("default_requeue_delay", 0)
+        drivers.append(Driver(shell, topic, CHANNEL, handler, nsqd_tcp_addresses=addresses, **settings))
+        return drivers[-1]
+
+    yield make
+    for driver in drivers:
+        driver.close()
+
+
+def address_of(nsqd: NsqdProcess) -> str:
+    return f"127.0.0.1:{nsqd.tcp_port}"
+
+
+def publish(nsqd: NsqdProcess, topic: str, *bodies: bytes) -> None:
+    with nsqd.connect() as connection:
+        connection.mpub(topic, bodies)
+
+
+def clients_of(nsqd: NsqdProcess, topic: str) -> list[dict[str, Any]]:
+    return list((nsqd.channel_stats(topic, CHANNEL) or {}).get("clients") or ())
+
+
+def rdy_of(nsqd: NsqdProcess, topic: str) -> int:
+    return sum(one["ready_count"] for one in clients_of(nsqd, topic))
+
+
+# ---- connections
+
+
+def test_starting_twice_is_starting_once(shared_nsqd: NsqdProcess, consume: Consume, topic: str) -> None:
+    got: list[Message] = []
+    driver = consume(got.append, shared_nsqd)
+    driver.consumer.start()
+    publish(shared_nsqd, topic, b"message")
+    driver.wait(lambda: len(got) == 1)
+    assert len(clients_of(shared_nsqd, topic)) == 1
+
+
+def test_nsqd_shows_what_a_client_says_of_itself(shared_nsqd: NsqdProcess, consume: Consume, topic: str) -> None:
+    said = {"client_id": "worker-7", "hostname": "worker.example", "user_agent": "billing/2.1", "sample_rate": 42}
+    driver = consume(lambda message: None, shared_nsqd, **said)
+    (shown,) = driver.wait(lambda: clients_of(shared_nsqd, topic))
+    assert {name: shown[name] for name in said} == said
+
+
+def test_settings_that_nsqd_refuses(
+    shared_nsqd: NsqdProcess, consume: Consume, shell: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    refused = {"heartbeat_interval": "2m", "read_timeout": "4m"}  # nsqd allows a minute
+    with PRODUCERS[shell](address_of(shared_nsqd), **refused) as producer, pytest.raises(NoNsqd, match="E_BAD_BODY"):
+        producer.publish(topic, b"message")
+    caplog.clear()
+    driver = consume(lambda message: None, shared_nsqd, **refused)
+    driver.wait(lambda: "E_BAD_BODY" in caplog.text)
+    assert driver.consumer.running
+
+
+def test_after_garbage_a_new_connection_is_opened(consume: Consume, caplog: pytest.LogCaptureFixture) -> None:
+    is_opened_again = threading.Event()
+
+    def agree_again(sock: socket.socket) -> None:
+        agree(sock)
+        is_opened_again.set()
+
+    with listening(agree_then(b"\0\0\0\x0a\0\0\0\x09garbage"), agree_again) as address:
+        driver = consume(lambda message: None, address)
+        driver.wait(is_opened_again.is_set)
+    assert "a frame of unknown kind 9" in caplog.text
+
+
+def test_consumer_without_a_handler_has_nothing_to_run(kit: Shell, topic: str) -> None:
+    consumer = kit.consumer(topic, CHANNEL, nsqd_tcp_addresses="127.0.0.1:4150")
+    with pytest.raises(BadClientOption, match="handler"):
+        consumer.run()
+
+
+# ---- messages
+
+
+def test_bodies_arrive_as_they_were_published(
+    shared_nsqd: NsqdProcess, consume: Consume, shell: str, topic: str
+) -> None:
+    bodies = [b"\0", bytes(range(256)), b"\xff\xfe", "Grüße".encode(), b"PUB topic\n", b"one\ntwo", b"x" * 300_000]
+    with PRODUCERS[shell](address_of(shared_nsqd)) as producer:
+        for body in bodies:
+            producer.publish(topic, body)
+    got: list[bytes] = []
+    driver = consume(lambda message: got.append(message.body), shared_nsqd, max_in_flight=3)
+    driver.wait(lambda: len(got) == len(bodies))
+    assert sorted(got) == sorted(bodies)
+
+
+def test_a_list_of_one_message(shared_nsqd: NsqdProcess, consume: Consume, shell: str, topic: str) -> None:
+    with PRODUCERS[shell](address_of(shared_nsqd)) as producer:
+        producer.multi_publish(topic, [b"alone"])
+    got: list[bytes] = []
+    driver = consume(lambda message: got.append(message.body), shared_nsqd)
+    driver.wait(lambda: got)
+    assert got == [b"alone"]
+
+
+def test_messages_are_waited_for_one_by_one(shared_nsqd: NsqdProcess, consume: Consume, topic: str) -> None:
+    """The consumer is there before the topic, and idle between messages."""
+    got: list[bytes] = []
+    driver = consume(lambda message: got.append(message.body), shared_nsqd)
+    for count, body in enumerate((b"one", b"two", b"three"), 1):
+        publish(shared_nsqd, topic, body)
+        driver.wait(lambda: len(got) == count)  # noqa: B023 - called at once
+    assert got == [b"one", b"two", b"three"]
+
+
+def test_messages_of_several_nsqds(
+    shared_nsqd: NsqdProcess, other_nsqd: NsqdProcess, consume: Consume, topic: str
+) -> None:
+    got: set[tuple[str, bytes]] = set()
+    driver = consume(
+        lambda message: got.add((message.nsqd, message.body)), shared_nsqd, other_nsqd, max_in_flight=2
+    )  # fmt: skip
+    publish(shared_nsqd, topic, b"here")
+    publish(other_nsqd, topic, b"there")
+    driver.wait(lambda: got == {(address_of(shared_nsqd), b"here"), (address_of(other_nsqd), b"there")})
+
+
+@pytest.mark.parametrize("answer", ["finish", "requeue"])
+def test_a_message_is_answered_once(shared_nsqd: NsqdProcess, consume: Consume, topic: str, answer: str) -> None:
+    refused: list[str] = []
+
+    def handle(message: Message) -> None:
+        if message.attempts > 1:
+            return
+        message.touch()
+        getattr(message, answer)()
+        for again in ("finish", "requeue", "touch"):
+            try:
+                getattr(message, again)()
+            except AlreadyAnswered:
+                refused.append(again)
+
+    driver = consume(handle, shared_nsqd, max_backoff_duration=0)
+    publish(shared_nsqd, topic, b"message")
+    driver.wait(lambda: driver.stats().finished == 1 and driver.stats().in_flight == 0)
+    assert refused == ["finish", "requeue", "touch"]
+    assert driver.stats().requeued == (answer == "requeue")
+
+
+# ---- the flow
+
+
+def test_no_messages_with_a_max_in_flight_of_0(shared_nsqd: NsqdProcess, consume: Consume, topic: str) -> None:
+    got: list[Message] = []
+    driver = consume(got.append, shared_nsqd, max_in_flight=4)
+    driver.wait(lambda: rdy_of(shared_nsqd, topic) == 4)
+    driver.consumer.set_max_in_flight(0)
+    driver.wait(lambda: rdy_of(shared_nsqd, topic) == 0)
+    publish(shared_nsqd, topic, b"waits")
+    driver.consumer.set_max_in_flight(2)
+    driver.wait(lambda: len(got) == 1 and rdy_of(shared_nsqd, topic) == 2)
+
+
+def test_a_requeue_without_backoff_does_not_end_it(shared_nsqd: NsqdProcess, consume: Consume, topic: str) -> None:
+    levels: list[int] = []
+
+    def handle(message: Message) -> None:
+        levels.append(driver.stats().backoff.level)
+        if message.attempts == 1:
+            raise ValueError("starts back-off")
+        if message.attempts == 2:
+            raise Requeue(0, backoff=False)
+
+    driver = consume(handle, shared_nsqd, backoff_multiplier="10ms")
+    driver.wait(lambda: rdy_of(shared_nsqd, topic) == 1)
+    publish(shared_nsqd, topic, b"message")
+    driver.wait(lambda: driver.stats().finished == 1 and driver.stats().backoff.level == 0)
+    assert levels == [0, 1, 1]
+
+
+def test_a_pause_outlasts_backoff(shared_nsqd: NsqdProcess, consume: Consume, topic: str) -> None:
+    def fail_once(message: Message) -> None:
+        if message.attempts == 1:
+            raise ValueError("starts back-off")
+
+    driver = consume(fail_once, shared_nsqd, backoff_multiplier="50ms")
+    publish(shared_nsqd, topic, b"message")
+    driver.wait(lambda: driver.stats().backoff.level == 1)
+    driver.consumer.pause()
+    driver.wait(lambda: driver.stats().backoff.phase == "probing")
+    assert driver.wait(lambda: clients_of(shared_nsqd, topic))[0]["ready_count"] == 0
+    assert driver.stats().finished == 0
+    driver.consumer.resume()
+    driver.wait(lambda: driver.stats().finished == 1 and driver.stats().backoff.phase == "flowing")
+
+
+def test_in_backoff_another_nsqd_is_tried_if_one_leaves(
+    shared_nsqd: NsqdProcess, other_nsqd: NsqdProcess, consume: Consume, topic: str
+) -> None:
+    nsqds = [shared_nsqd, other_nsqd]
+
+    def fail_once(message: Message) -> None:
+        if message.body == b"bad":
+            raise ValueError("starts back-off")
+
+    driver = consume(fail_once, *nsqds, max_in_flight=2, backoff_multiplier="50ms", default_requeue_delay="1h")
+    driver.wait(lambda: [rdy_of(nsqd, topic) for nsqd in nsqds] == [1, 1])
+    publish(shared_nsqd, topic, b"bad")
+    driver.wait(lambda: sorted(rdy_of(nsqd, topic) for nsqd in nsqds) == [0, 1])
+    probed, waiting = sorted(nsqds, key=lambda nsqd: -rdy_of(nsqd, topic))
+    driver.consumer.disconnect_from_nsqd(address_of(probed))
+    driver.wait(lambda: rdy_of(waiting, topic) == 1)
+    assert driver.stats().backoff.phase == "probing"
+    publish(waiting, topic, b"good")
+    driver.wait(lambda: driver.stats().backoff.phase == "flowing")
+
+
+# ---- the table above
+
+
+def test_the_tests_of_the_table_exist() -> None:
+    here = Path(__file__)
+    named = [word.rstrip(",") for word in (__doc__ or "").split() if word.startswith(("test_", "unit/"))]
+    assert len(named) > 30
+    for name in named:
+        file, _, test = name.partition("::") if ".py" in name else (here.name, "", name)
+        path = here.parents[1] / file if file.startswith("unit/") else here.with_name(file)
+        assert path.is_file(), name
+        assert not test or f"def {test}(" in path.read_text(), name
