@@ -29,6 +29,7 @@ from nsqadmin_py.web.go_api import GoApi
 from nsqadmin_py.web.graphite import GraphiteProxy
 from nsqadmin_py.web.message_queries import MessageQueries
 from nsqadmin_py.web.metrics import Metrics
+from nsqadmin_py.web.node_details import NodeDetails
 from nsqadmin_py.web.node_queries import NodeQueries
 from nsqadmin_py.web.server import HttpServer, server_tls
 from nsqadmin_py.web.shell import Shell
@@ -207,6 +208,7 @@ class Daemon:
         metrics = Metrics(self._cluster, self._findings, self._history, self._access, lambda: self._events.readers)
         queries = NodeQueries(self._cluster, self._upstream, self._info, self._access)
         messages = MessageQueries(self._cluster, self._upstream)
+        node_details = NodeDetails(self._cluster, self._upstream, self._access)
         dialling = ClientOptions.parse(self._options.client_opt)
         actions = Actions(
             self._cluster, self._findings.memory, self._info, self._upstream, dialling, self._access, self._audit_log,
@@ -230,6 +232,8 @@ class Daemon:
             ("/api/v2/channels", {"GET": api.channels}),
             ("/api/v2/nodes", {"GET": api.nodes}),
             ("/api/v2/nodes/<node>", {"GET": api.node}),
+            ("/api/v2/nodes/<node>/clients", {"GET": node_details.clients}),
+            ("/api/v2/nodes/<node>/details", {"GET": node_details.details}),
             ("/api/v2/lookup", {"GET": queries.lookup}),
             ("/api/v2/history", {"GET": api.history}),
             ("/api/v2/marks", {"GET": api.marks}),

@@ -7,16 +7,16 @@ from math import inf
 from typing import Any, NamedTuple
 
 from nsqadmin_py.cluster.findings import NO_FINDINGS, Findings
-from nsqadmin_py.cluster.view import View
-from nsqadmin_py.cluster.views import Page, channel_changed, channel_json
-from nsqd_py.cluster.figures import ChannelCounts, ChannelRow, Rates
-from nsqd_py.cluster.model import Cluster
+from nsqadmin_py.cluster.view import Json, NotKnown, View, latency_json, oldest_json
+from nsqadmin_py.cluster.views import Page, channel_changed, channel_figures, channel_json
+from nsqd_py.cluster.figures import ChannelCounts, ChannelRow, Part, Rates
+from nsqd_py.cluster.model import Cluster, Node
 
 
 class _Found(NamedTuple):
     topic: str
     channel: str
-    row: ChannelRow
+    row: ChannelRow | Part
 
 
 Sort = Callable[[_Found, Findings], Any]
@@ -53,16 +53,42 @@ SORTS: dict[str, Sort] = {
 }  # fmt: skip
 
 
-def channel_list(cluster: Cluster, page: Page, findings: Findings = NO_FINDINGS) -> View:
-    """Return a page of the channels whose name, or whose topic's name, contains the searched text."""
-    found = sorted(_found(cluster, page, findings), key=lambda one: (one.topic, one.channel))
+def channel_list(cluster: Cluster, page: Page, findings: Findings = NO_FINDINGS, node: str = "") -> View:
+    """Return a page of the channels whose name, or whose topic's name, contains the searched text.
+
+    With `node` they are those of one nsqd, with its figures. Raises NotKnown if there is no such nsqd.
+    """
+    if node and node not in cluster.nodes:
+        raise NotKnown("NODE_NOT_FOUND")
+    matching = _of_node(cluster.nodes[node], page) if node else _found(cluster, page, findings)
+    found = sorted(matching, key=lambda one: (one.topic, one.channel))
     sort = SORTS[page.sort]
     found.sort(key=lambda one: sort(one, findings), reverse=page.downwards)
     view = View({"total": len(found), "offset": page.offset, "limit": page.limit})
     for topic, channel, row in found[page.offset : page.offset + page.limit]:
-        json = channel_json(cluster, topic, channel, findings)
-        view.add(f"{len(topic)}:{topic}/{channel}", json, channel_changed(cluster, row, json))
+        key = f"{len(topic)}:{topic}/{channel}"
+        if isinstance(row, Part):
+            view.add(key, *_part_row(cluster, topic, channel, row, findings))
+        else:
+            json = channel_json(cluster, topic, channel, findings)
+            view.add(key, json, channel_changed(cluster, row, json))
     return view
+
+
+def _part_row(cluster: Cluster, topic: str, channel: str, part: Part, findings: Findings) -> tuple[Json, int]:
+    """Return the row of a channel on one nsqd, and the tick of its last change: the age changes in every tick."""
+    oldest_s = oldest_json([part])
+    about = {"topic": topic, "channel": channel, "paused": part.is_paused, "oldest_s": oldest_s}
+    about |= {"oldest_age_s": findings.age_s(oldest_s), "latency": latency_json(part.latency)}
+    figures = channel_figures(ChannelCounts._make(part.counts), part.rates)
+    return about | figures, part.changed if oldest_s is None else cluster.tick
+
+
+def _of_node(node: Node, page: Page) -> Iterator[_Found]:
+    for topic, of_topic in node.topics.items():
+        for channel, part in of_topic.channels.items():
+            if not page.search or page.search in topic.lower() or page.search in channel.lower():
+                yield _Found(topic, channel, part)
 
 
 def _found(cluster: Cluster, page: Page, findings: Findings) -> Iterator[_Found]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from heapq import nsmallest
+
 from nsqadmin_py.cluster.last_known import FIGURES, NOTHING_KNOWN, LastKnown, LastTopic, NodeMemory
 from nsqadmin_py.cluster.view import RATES, Json, NotKnown, View, figures_json, latency_json
 from nsqd_py.cluster.figures import ChannelCounts, TopicCounts
@@ -9,6 +11,9 @@ from nsqd_py.cluster.model import Cluster, Node
 
 # An nsqd whose answer takes this long is slow. The poller marks it as late earlier.
 SLOW_AFTER_S = 5.0
+
+# The topics that the row of an nsqd names.
+MOST_NAMED = 3
 
 OK, SLOW, FAILED, NEW, GONE = "ok", "slow", "failed", "new", "gone"
 
@@ -72,6 +77,7 @@ def _node_figures(node: Node, known: LastKnown | None) -> Json:
     own = node.of_topics
     return {
         "topics": len(node.topics),
+        "topic_names": nsmallest(MOST_NAMED, node.topics),
         "channels": sum(len(part.channels) for part in node.topics.values()),
         "channel_messages": counts.messages,
         **figures_json(own.counts[0], counts, own.counts[2], own.rates, node.of_channels.rates),
@@ -80,8 +86,10 @@ def _node_figures(node: Node, known: LastKnown | None) -> Json:
 
 def _last_figures(known: LastKnown | None) -> Json:
     figures = known.figures if known is not None else {}
+    topics = known.topics if known is not None else []
+    named = {"topic_names": nsmallest(MOST_NAMED, (topic.topic for topic in topics))}
     names = [*FIGURES, "requeued", "timed_out", *RATES]
-    return {name: figures.get(name) for name in names}
+    return {name: figures.get(name) for name in names} | named
 
 
 def _gone_json(known: LastKnown) -> Json:

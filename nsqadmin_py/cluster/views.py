@@ -210,7 +210,7 @@ def _part_json(node: Node, part: Part, now_s: float) -> Json:
 def channel_json(cluster: Cluster, topic: str, name: str, findings: Findings) -> Json:
     """Return the row of a channel over all nsqds."""
     row = cluster.topics[topic].channels[name]
-    figures = _channel_figures(row.figures, row.rates)
+    figures = channel_figures(row.figures, row.rates)
     latency = latency_json(cluster.latency_of(row, topic, name))
     about = {"topic": topic, "channel": name, "paused": row.paused_parts > 0, "nodes": len(row.parts)}
     about |= _oldest_json([row], findings)
@@ -239,7 +239,8 @@ def channel_changed(cluster: Cluster, channel: ChannelRow, row: Json) -> int:
     return cluster.tick if row["problems"] or row["drain_s"] != 0 else channel.changed
 
 
-def _channel_figures(counts: ChannelCounts, rates: Numbers) -> Json:
+def channel_figures(counts: ChannelCounts, rates: Numbers) -> Json:
+    """Return the figures of a channel, over all nsqds or on one."""
     figures = figures_json(0, counts, counts.messages, rates, rates)
     del figures["topic_depth"]
     return figures | {"backend_depth": counts.backend_depth}
@@ -256,6 +257,6 @@ def channel(
         raise NotKnown("CHANNEL_NOT_FOUND")
     view = View(channel_json(cluster, topic_name, name, findings))
     for node, part in cluster.parts_of(topic_name, name):
-        figures = _channel_figures(ChannelCounts._make(part.counts), part.rates)
+        figures = channel_figures(ChannelCounts._make(part.counts), part.rates)
         view.add(node.address, _part_json(node, part, now_s) | figures, max(part.changed, node.changed))
     return view

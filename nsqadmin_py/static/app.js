@@ -37,6 +37,8 @@ const PLACES = [
   [paths.counter, "Counter", "g c", ["counter"]],
 ];
 
+const DOCS = "https://nsq.io/overview/design.html";
+
 function Nowhere() {
   return html`<div class="panel empty"><h1>Not found</h1>
     <p>There is no view of nsqadmin at this address. <a href=${paths.topics()}>All topics</a></p></div>`;
@@ -160,6 +162,8 @@ function Page() {
     <a class="skip-link" href="#main">Skip to the content</a>
     <${Header} name=${route.name} onHelp=${() => setHelp(true)} />
     <main id="main" tabindex="-1"><${Fence} key=${place}><${View} ...${route} /></${Fence}></main>
+    <footer class="footer"><p>nsqadmin-py for NSQ ${plain(session().version)} · <a href=${DOCS} rel="noopener noreferrer"
+      target="_blank">Documentation of NSQ</a></p></footer>
     <${Notices} />
     <${Dialogs} />
     ${isHelp && html`<${Help} onClose=${() => setHelp(false)} />`}`;

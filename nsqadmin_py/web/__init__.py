@@ -11,6 +11,7 @@ csv_rows         rows of a list as CSV
 events           server-sent events: changes of the data that a page shows
 node_queries     questions of the page that nsqds answer
 message_queries  messages of channels, and of the logs of topics
+node_details  the clients of an nsqd, and what is compared of several nsqds
 actions          the actions of the page: POST /api/v2/actions
 letter_actions   actions on one waiting message
 metrics          /metrics for Prometheus

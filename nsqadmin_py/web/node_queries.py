@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from time import time
 
 from werkzeug.wrappers import Request, Response
 
@@ -83,7 +84,8 @@ class NodeQueries:
         found = [client for part in parts for client in part["clients"] or ()]
         found.sort(key=lambda client: (client["hostname"], client["client_id"], client["remote_address"]))
         message = f"WARNING: {joined(errors)}" if errors else ""
-        return as_json({"total": len(found), "rows": found[offset : offset + limit], "message": message})
+        rows = found[offset : offset + limit]
+        return as_json({"time": time(), "total": len(found), "rows": rows, "message": message})
 
     def log(self, request: Request, topic: str) -> Response:
         """Return what each nsqd keeps of a topic on disk."""

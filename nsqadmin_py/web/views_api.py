@@ -95,7 +95,7 @@ class Views:
         return views.topic_list(self.cluster, Page.read(query), self._findings)
 
     def _channels(self, query: Query) -> View:
-        return channel_list(self.cluster, Page.read(query, SORTS), self._findings)
+        return channel_list(self.cluster, Page.read(query, SORTS), self._findings, query.get("node", ""))
 
     def _topic(self, query: Query) -> View:
         return views.topic(self.cluster, query.get("topic", ""), self._clock(), self._findings)

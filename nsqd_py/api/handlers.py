@@ -49,6 +49,13 @@ def get_option(request: Request[Broker]) -> Reply:
     return answers.text(value) if isinstance(value, str) else answers.json(value)
 
 
+def get_options(request: Request[Broker]) -> Reply:
+    """Return all options by their keys in the configuration file, each as that file would have it."""
+    options = request.app.options
+    known = (setting for setting in options.settings.values() if setting.key)
+    return answers.json({setting.key: setting.kind.show(getattr(options, setting.attribute)) for setting in known})
+
+
 def put_option(request: Request[Broker]) -> Reply:
     """Change one of the few options that can change while nsqd runs, and return its new value."""
     if not request.body:

@@ -54,6 +54,7 @@ ROUTES: tuple[Route[Broker], ...] = (
     Route("GET", "/channel/peek", log_handlers.peek, BODIES, is_long=True),
     Route("POST", "/channel/finish", log_handlers.finish_message, ADMINISTER),
     Route("POST", "/drain", handlers.drain, Access.SHUT_DOWN),
+    Route("GET", "/config", handlers.get_options, FIGURES),
     Route("GET", "/config/:opt", handlers.get_option, FIGURES),
     Route("PUT", "/config/:opt", handlers.put_option, ADMINISTER, OPTION),
     *debug_routes(),

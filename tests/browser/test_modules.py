@@ -100,6 +100,16 @@ def page(browser: Browser, running_cluster: AdminCluster) -> Iterator[Page]:
         (WINDOW, "changed([1000, 2000], {factor: 0.5}, 90000)", [3600, 4100]),  # not before the last day
         (WINDOW, "changed([89000, 89600], {factor: 4}, 90000)", [87600, 90000]),  # nor after now
         (WINDOW, "changed([80000, 80010], {part: -0.5}, 90000)", [79990, 80010]),
+        (
+            "views/client_rates.js", "withRates(new Map([['a', {at: 10, counts: [5]}], ['b', {at: 10, counts: [9]}]]),"
+            " [{id: 'a', n: 25}, {id: 'b', n: 1}, {id: 'c', n: 3}], 12, row => row.id, {rate: 'n'})"
+            ".rows.map(row => row.rate)", [10, None, None],
+        ),
+        (
+            "views/compare.js", "differences([{a: '1', b: '2'}, null, {a: '1', b: '3', c: ''}])",
+            [{"key": "b", "values": ["2", None, "3"]}, {"key": "c", "values": [None, None, ""]}],
+        ),
+        ("views/compare.js", "comparedIn('a,b,,a')", ["a", "b"]),
         (MARKS, "textOf({action: 'pause', topic: 't', channel: 'c', user: 'bob'})", "c of t paused by bob"),
         (MARKS, "[{action: 'start', node: 'n'}, {action: 'tombstone', topic: 't', node: 'n'}].map(m.textOf)",
          ["nsqd n started", "t tombstoned on n"]),

@@ -30,6 +30,7 @@ VIEWS = {
     "topics": "/", "topic": "/topics/orders", "log": "/topics/orders?tab=log",
     "messages": "/topics/orders?tab=messages",
     "channel": "/topics/orders/archive", "dead-letters": "/topics/payments.dead?tab=dead", "nodes": "/nodes",
+    "compare": "/nodes?compare={node},127.0.0.1:1",
     "node": "/nodes/{node}", "lookup": "/lookup", "counter": "/counter", "channels": "/channels",
 }  # fmt: skip
 # Buttons that open a dialog, by view.
@@ -108,13 +109,30 @@ def test_what_the_views_of_the_cluster_show(visit: Visits, filled: AdminCluster,
     follow(page, "Nodes")
     nodes = {row["nsqd"].split()[0]: row for row in rows_of(page, "nsqds")}
     assert sorted(nodes) == sorted((first, second))
-    assert [nodes[first][name] for name in ("Topics", "Depth", "Clients", "Version")] == ["3", "4", "1", "1.3.0"]
+    assert [nodes[first][name] for name in ("Depth", "Clients", "Version")] == ["4", "1", "1.3.0"]
+    assert nodes[first]["Topics"].split() == ["3", "orders", "payments", "payments.dead"]
     page.get_by_role("link", name=first).first.click()
     ready(page)
     assert (tiles_of(page)["Depth"], tiles_of(page)["Clients"]) == ("4", "1")
     assert [row["Topic"].split()[0] for row in rows_of(page, "Topics of this nsqd")] == [
         "orders", "payments", "payments.dead",
     ]  # fmt: skip
+    assert [row["Channel"].split()[0] for row in rows_of(page, "Channels of this nsqd")][:2] == ["billing", "archive"]
+    (reader,) = rows_of(page, "Consumers of this nsqd")
+    assert [reader[name] for name in ("Topic", "Channel", "In flight")] == ["orders", "archive", "1"]
+    expect(page.get_by_role("table", name="Consumers of this nsqd")).to_contain_text("0/s")  # after the second answer
+    assert rows_of(page, "Publishers of this nsqd")[0]["Client"] == "No connection has published."
+
+    follow(page, "Nodes")
+    for node in (first, second):
+        page.get_by_label(f"Compare {node}").check()
+    page.get_by_role("button", name="Compare").click()
+    differing = page.get_by_role("table", name="Settings that differ")
+    expect(differing).to_contain_text("data_path")
+    expect(differing).not_to_contain_text("msg_timeout")
+    figures = {row["Figure"]: (row[first], row[second]) for row in rows_of(page, "nsqds side by side")}
+    assert figures["Depth"] == ("4", "6")
+    assert all("MiB" in size for size in figures["Memory"])
 
     follow(page, "Lookup")
     (idle,) = rows_of(page, "Topics that no nsqd has")

@@ -350,6 +350,9 @@ def test_every_option_is_told_under_its_key(make_nsqd: MakeNsqd) -> None:
     assert {key: nsqd.http("GET", f"/config/{key}").json() for key in OPTIONS} == OPTIONS
     assert {key: nsqd.http("GET", f"/config/{key}").text for key in TEXTS} == TEXTS
     assert nsqd.http("GET", "/config/data_path").text == str(nsqd.data_path)
+    together = nsqd.http("GET", "/config").json()
+    assert together.keys() >= OPTIONS.keys() | TEXTS.keys()
+    assert (together["data_path"], together["msg_timeout"]) == (f'"{nsqd.data_path}"', "1m0s")
     prefix = f"nsq.127_0_0_1_{nsqd.http_port}."
     assert nsqd.http("GET", "/config/statsd_prefix").text == prefix
     for key in ("verbose", "worker_id", "config", "version"):

@@ -17,6 +17,7 @@ from tests.support.fake_cluster import running as fake_cluster_of
 from tests.support.nsqadmin_cluster import AdminCluster, address
 from tests.support.nsqadmin_process import MakeNsqadmin, NsqadminProcess
 from tests.support.nsqd_process import HTTPAnswer, wait_until
+from tests.support.wire import pub
 
 # One worker runs them all: they share their processes.
 pytestmark = pytest.mark.xdist_group("nsqadmin page")
@@ -55,6 +56,33 @@ def test_views_of_the_cluster(cluster: AdminCluster, admin: NsqadminProcess) -> 
     assert (of_node["topic"], of_node["depth"]) == ("orders", 2)
 
 
+def test_clients_and_details_of_an_nsqd(cluster: AdminCluster, admin: NsqadminProcess) -> None:
+    cluster.create("orders", "archive")
+    admin.wait_for_topic("orders", nodes=2, channels=1)
+    nsqd, other = cluster.nsqds
+    path = f"/api/v2/nodes/{address(nsqd)}"
+    with nsqd.connect(client_id="reader") as reader, nsqd.connect(client_id="writer") as writer:
+        reader.sub("orders", "archive", 5)
+        for _ in range(3):
+            writer.send(pub("orders", b"x"))
+        nsqd.wait_for_channel("orders", "archive", in_flight_count=3)
+        found = admin.get(f"{path}/clients")
+        (client,) = found["rows"]
+        assert (client["topic"], client["channel"], client["client_id"]) == ("orders", "archive", "reader")
+        (publisher,) = found["publishers"]
+        assert (publisher["client_id"], publisher["publish_count"]) == ("writer", 3)
+        assert publisher["topics"] == [{"topic": "orders", "count": 3}]
+        assert (found["total"], found["total_publishers"]) == (1, 1)
+        assert admin.get(f"{path}/clients?offset=1")["rows"] == []
+    assert admin.get(f"/api/v2/nodes/{address(other)}/clients")["rows"] == []
+    details = admin.get(f"{path}/details")
+    assert details["errors"] == []
+    assert details["settings"]["msg_timeout"] == "1m0s"
+    assert details["memory_bytes"] > 1e6
+    assert details["disk_bytes"] > 0
+    assert details["cpu_s"] > 0
+
+
 @pytest.mark.parametrize(
     ("path", "refused"),
     [
@@ -64,6 +92,11 @@ def test_views_of_the_cluster(cluster: AdminCluster, admin: NsqadminProcess) -> 
         ("topics/none/log", (404, "TOPIC_NOT_FOUND")),
         ("topics/none/channels/c", (404, "TOPIC_NOT_FOUND")),
         ("nodes/none", (404, "NODE_NOT_FOUND")),
+        ("nodes/none/clients", (404, "NODE_NOT_FOUND")),
+        ("nodes/none/details", (404, "NODE_NOT_FOUND")),
+        ("nodes/none/clients?limit=1001", (400, "INVALID_ARG_LIMIT")),
+        ("channels?node=none", (404, "NODE_NOT_FOUND")),
+        ("history?format=x", (400, "INVALID_ARG_FORMAT")),
         ("history?metric=x", (400, "INVALID_ARG_METRIC")),
         ("history?range=x", (400, "INVALID_ARG_RANGE")),
         ("history?range=25h", (400, "INVALID_ARG_RANGE")),

@@ -118,7 +118,7 @@ NSQD_ROUTES: dict[str, str] = {
     "POST /channel/delete": _CHANNEL, "POST /channel/empty": _CHANNEL, "POST /channel/seek": f"{_CHANNEL}&to=start",
     "POST /channel/pause": _CHANNEL, "POST /channel/unpause": _CHANNEL, "GET /channel/peek": f"{_CHANNEL}&n=1000",
     "POST /channel/finish": f"{_CHANNEL}&seq=0&id=0123456789abcdef",
-    "POST /drain": "", "GET /config/:opt": "", "PUT /config/:opt": "", **_DEBUG,
+    "POST /drain": "", "GET /config": "", "GET /config/:opt": "", "PUT /config/:opt": "", **_DEBUG,
 }  # fmt: skip
 LOOKUPD_ROUTES: dict[str, str] = {
     "GET /ping": "", "GET /info": "", "GET /lookup": _TOPIC, "GET /topics": "", "GET /channels": _TOPIC,
@@ -138,7 +138,8 @@ ADMIN_ROUTES: dict[str, str] = {
         f"{_TOPICS}/dead-letters", f"{_TOPICS}/channels/<channel>", f"{_TOPICS}/channels/<channel>/clients",
         f"{_TOPICS}/channels/<channel>/peek", f"{_TOPICS}/channels/<channel>/messages/<message>",
         f"{_TOPICS}/messages", f"{_TOPICS}/messages/<seq>",
-        "/api/v2/nodes", "/api/v2/nodes/<node>", "/api/v2/lookup", "/api/v2/marks",
+        "/api/v2/nodes", "/api/v2/nodes/<node>", "/api/v2/nodes/<node>/clients", "/api/v2/nodes/<node>/details",
+        "/api/v2/lookup", "/api/v2/marks",
     )), ""),
     "GET /api/v2/history": "?topic=hostile&points=1000", "GET /api/v2/sparklines": "?topic=hostile",
     "GET /api/v2/events": "?view=overview", "GET /api/graphite": "?metric=rate&target=x",

@@ -11,7 +11,7 @@ const FINE_S = RANGES["1h"];
 const DAY_S = RANGES["24h"];
 const NARROWEST_S = 20;
 
-/** @typedef {{range: string, from: number, until: number}} Window `from` and `until` in s, 0 for a range up to now */
+/** @typedef {{range: string, from: number, until: number}} Window  times in s, 0 for a range up to now */
 
 // Goes along from view to view; a page that is loaded shows what its address says.
 let carried = FIRST_RANGE;

@@ -1,11 +1,12 @@
 // Who consumes a channel: asked of the nsqds now, and again while somebody looks.
 
 import { at, get } from "../lib/api.js";
-import { count, duration, iso, name, plain } from "../lib/format.js";
+import { count, duration, iso, name, plain, rate } from "../lib/format.js";
 import { html, useState } from "../lib/html.js";
 import { paths } from "../lib/route.js";
 import { Failed, Loading } from "../parts/state.js";
 import { Pager, Table } from "../parts/table.js";
+import { useRates } from "./client_rates.js";
 import { usePolled } from "./polling.js";
 
 const PAGE_ROWS = 50;
@@ -17,6 +18,7 @@ export function Clients({ topic, channel }) {
   const [offset, setOffset] = useState(0);
   const load = () => get(at("topics", topic, "channels", channel, "clients"), { offset, limit: PAGE_ROWS });
   const { data, message } = usePolled(`${topic} ${channel} ${offset}`, load, EVERY_MS);
+  const rows = useRates(data?.rows, data?.time, keyOfClient, CONSUMER_RATES);
   return html`<section class="section" aria-labelledby="clients">
     <div class="section-head">
       <h2 id="clients">Clients</h2>
@@ -26,18 +28,22 @@ export function Clients({ topic, channel }) {
     ${data?.message && html`<p class="badge warning" role="status">${plain(data.message)}</p>`}
     ${!data && !message && html`<${Loading} what="clients" />`}
     ${data && html`
-      <${Table} caption="Clients" captionHidden columns=${COLUMNS} rows=${data.rows} rowKey=${keyOf}
+      <${Table} caption="Clients" captionHidden columns=${CLIENT_COLUMNS} rows=${rows} rowKey=${keyOfClient}
         empty="No consumer is connected." />
       <${Pager} total=${data.total} offset=${offset} limit=${PAGE_ROWS} onPage=${setOffset} what="clients" />
     `}
   </section>`;
 }
 
-function keyOf(client) {
+/** @param {Record<string, any>} client */
+export function keyOfClient(client) {
   return `${client.node} ${client.remote_address} ${client.connect_ts}`;
 }
 
-const COLUMNS = [
+// Rates of a consumer, and the counts that they are of.
+export const CONSUMER_RATES = { client_rate: "message_count", client_finish_rate: "finish_count" };
+
+export const CLIENT_COLUMNS = [
   {
     key: "client_id", title: "Client",
     cell: (client) => html`${name(client.client_id || client.remote_address)} <${Marks} client=${client} />`,
@@ -53,6 +59,10 @@ const COLUMNS = [
   },
   { key: "ready_count", title: "RDY", help: "How many messages it is ready to take at once", number: true },
   { key: "in_flight_count", title: "In flight", number: true },
+  { key: "client_rate", title: "In", help: "Messages that it gets, per second", number: true,
+    cell: (client) => rate(client.client_rate) },
+  { key: "client_finish_rate", title: "Finished", help: "By it (FIN), per second", number: true,
+    cell: (client) => rate(client.client_finish_rate) },
   { key: "finish_count", title: "Finished total", help: "Since it connected", number: true },
   { key: "requeue_count", title: "Requeued total", help: "Since it connected", number: true },
   { key: "message_count", title: "Messages total", help: "Sent to it since it connected", number: true },

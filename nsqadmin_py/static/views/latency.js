@@ -9,29 +9,37 @@ import { usePages } from "./pages.js";
 const PAGE_ROWS = 25;
 
 /**
- * Of the whole, and of each nsqd; nothing where nobody measures.
- * @param {{head: object, nodes: object[]}} props
+ * Of the whole, of each channel of a topic, and of each nsqd; nothing where nobody measures.
+ * @param {{head: object, nodes: object[], channels?: object[]}} props
  */
-export function LatencyTable({ head, nodes }) {
-  const { shown, pager } = usePages(nodes.filter((row) => row.latency?.length), { what: "nsqds", limit: PAGE_ROWS });
+export function LatencyTable({ head, nodes, channels = [] }) {
   const measured = (head.latency ?? []).map((item) => item.quantile);
   if (!measured.length) return null;
-  const rows = [{ node: "", latency: head.latency }, ...shown];
   return html`<section class="section" aria-labelledby="latency">
     <div class="section-head">
       <h2 id="latency">End-to-end latency</h2>
       <p class="note">From when a message is published until it is finished. In “All”, the worst of the nsqds.</p>
     </div>
-    <${Table} caption="End-to-end latency by nsqd" captionHidden columns=${columnsOf(measured)} rows=${rows}
-      rowKey=${(row) => row.node} />
-    ${pager}
+    ${channels.length > 0 && html`<${Part} rows=${channels} all=${head.latency} measured=${measured} title="Channel"
+      what="channels" keyOf=${(row) => row.channel} hrefOf=${(row) => paths.channel(row.topic, row.channel)} />`}
+    <${Part} rows=${nodes} all=${head.latency} measured=${measured} title="nsqd" what="nsqds"
+      keyOf=${(row) => row.node} hrefOf=${(row) => paths.node(row.node)} />
   </section>`;
 }
 
-function columnsOf(quantiles) {
-  const node = (row) => (row.node ? html`<a href=${paths.node(row.node)}>${name(row.node)}</a>` : "All");
+function Part({ rows, all, measured, title, what, keyOf, hrefOf }) {
+  const { shown, pager } = usePages(rows.filter((row) => row.latency?.length), { what, limit: PAGE_ROWS });
+  const columns = columnsOf(measured, title, keyOf, hrefOf);
+  return html`
+    <${Table} caption=${`End-to-end latency by ${title.replace("C", "c")}`} captionHidden columns=${columns}
+      rows=${[{ latency: all }, ...shown]} rowKey=${(row) => keyOf(row) ?? ""} />
+    ${pager}`;
+}
+
+function columnsOf(quantiles, title, keyOf, hrefOf) {
+  const cell = (row) => (keyOf(row) ? html`<a href=${hrefOf(row)}>${name(keyOf(row))}</a>` : "All");
   return [
-    { key: "node", title: "nsqd", cell: node },
+    { key: "of", title, cell },
     ...quantiles.map((quantile) => ({
       key: String(quantile), title: percentile(quantile), number: true, cell: (row) => latency(valueOf(row, quantile)),
     })),

@@ -14,6 +14,7 @@ import { useCourses } from "./courses.js";
 import { Facts } from "./facts.js";
 import { flowTiles } from "./flow_tiles.js";
 import { MarkedCharts } from "./marked_charts.js";
+import { NodeChannels, NodeClients } from "./node_clients.js";
 import { Dismiss, isSilent, isUnwell, NodeState, place, since, uptimeS, Version } from "./node_parts.js";
 import { usePages } from "./pages.js";
 import { tombstone } from "./questions.js";
@@ -52,6 +53,7 @@ function Contents({ node, live, query }) {
     <${NodeTiles} node=${node} head=${head} />
     <${MarkedCharts} source=${{ node }} live=${live} metrics=${METRICS} />
     <${Topics} node=${node} head=${head} rows=${rows} query=${query} />
+    ${head.state !== "gone" && html`<${NodeChannels} node=${node} /><${NodeClients} node=${node} />`}
     <${Tombstones} topics=${head.tombstones} />
     <${About} node=${head} timeS=${time} />
   `;

@@ -2,7 +2,7 @@
 
 import { session } from "../lib/api.js";
 import { count, duration, figure, name } from "../lib/format.js";
-import { html, useMemo } from "../lib/html.js";
+import { html, useMemo, useState } from "../lib/html.js";
 import { useLive } from "../lib/live.js";
 import { paths, setQuery, useTitle } from "../lib/route.js";
 import { Sparkline } from "../parts/sparkline.js";
@@ -10,6 +10,7 @@ import { Failed, Loading } from "../parts/state.js";
 import { sorted, Table } from "../parts/table.js";
 import { Tiles } from "../parts/tiles.js";
 import { figureColumns } from "./columns.js";
+import { Compare, MOST_COMPARED, comparedIn } from "./compare.js";
 import { useCourses } from "./courses.js";
 import { flowTiles } from "./flow_tiles.js";
 import { useLines } from "./lines.js";
@@ -59,11 +60,13 @@ export function NodesView({ query }) {
 
 function Contents({ live, query }) {
   const { head, rows, time, message } = live;
+  const compared = comparedIn(query.compare);
   if (!time) return message ? html`<${Failed} message=${message} />` : html`<${Loading} />`;
   return html`
     <${FailedLookups} lookups=${head.failed_lookups} />
     <${StateTiles} rows=${rows} />
-    <${List} rows=${rows} timeS=${time} query=${query} />
+    ${compared.length > 0 ? html`<${Compare} nodes=${compared} rows=${rows} timeS=${time} />`
+      : html`<${List} rows=${rows} timeS=${time} query=${query} />`}
   `;
 }
 
@@ -96,6 +99,7 @@ function tilesOf(rows) {
 // ---- the list
 
 function List({ rows, timeS, query }) {
+  const [chosen, setChosen] = useState(/** @type {string[]} */ ([]));
   const found = filtered(rows, query);
   const { sort, order } = orderOf(query, SORTABLE, "node");
   const valueOf = VALUES.get(sort);
@@ -104,10 +108,12 @@ function List({ rows, timeS, query }) {
   const lines = useLines("node", shown.map((row) => row.node));
   const minute = Math.floor(timeS / MINUTE_S);
   const hasPlaces = rows.some(place);
-  const columns = useMemo(() => columnsOf(lines, minute * MINUTE_S, hasPlaces), [lines, minute, hasPlaces]);
+  const columns = useMemo(() => [...columnsOf(lines, minute * MINUTE_S, hasPlaces), chosenColumn(chosen, setChosen)],
+    [lines, minute, hasPlaces, chosen]);
   return html`
     <${SearchField} label="Search nsqds" query=${query} found=${found.length} total=${rows.length}>
       <${StateFilter} chosen=${query.state} />
+      <${CompareButton} chosen=${chosen} />
     <//>
     <${Table}
       caption="nsqds" captionHidden columns=${columns} rowKey=${(row) => row.node}
@@ -117,6 +123,22 @@ function List({ rows, timeS, query }) {
     />
     ${pager}
   `;
+}
+
+function chosenColumn(chosen, setChosen) {
+  const toggle = (node) => setChosen(chosen.includes(node) ? chosen.filter((one) => one !== node) : [...chosen, node]);
+  return {
+    key: "chosen", title: "Compare", cell: ({ node }) => html`<input type="checkbox" checked=${chosen.includes(node)}
+      aria-label=${`Compare ${node}`} onChange=${() => toggle(node)} />`,
+  };
+}
+
+/** Puts the chosen nsqds side by side, at an address of their own. */
+function CompareButton({ chosen }) {
+  const why = chosen.length < 2 ? "Choose two or more nsqds first."
+    : chosen.length > MOST_COMPARED ? `At most ${MOST_COMPARED} fit side by side.` : "";
+  return html`<button type="button" class="button" aria-disabled=${why ? "true" : undefined} title=${why}
+    onClick=${() => why || setQuery({ compare: chosen.join(",") }, { push: true })}>Compare</button>`;
 }
 
 function StateFilter({ chosen = "" }) {
@@ -145,7 +167,7 @@ function columnsOf(lines, timeS, hasPlaces) {
     },
     { key: "state", title: "State", sortable: true, wide: true, cell: stateCell },
     { key: "version", title: "Version", sortable: true, cell: (row) => html`<${Version} node=${row} />` },
-    { key: "topics", title: "Topics", number: true, sortable: true },
+    { key: "topics", title: "Topics", number: true, sortable: true, cell: topicsCell },
     ...figureColumns(["depth"]),
     {
       key: "line", title: "10 min",
@@ -159,6 +181,14 @@ function columnsOf(lines, timeS, hasPlaces) {
     ...(hasPlaces ? [{ key: "place", title: "Zone, region", sortable: true, cell: (row) => name(place(row)) }] : []),
     ...(session().lookupds > 0 ? [LOOKUPS] : []),
   ];
+}
+
+/** How many, and the first of them. */
+function topicsCell({ node, topics, topic_names: names }) {
+  const more = (topics ?? 0) - names.length;
+  return html`${figure(topics)}${names.length > 0 && html`<span class="sub some-names">
+    ${names.map((topic) => html`<a key=${topic} href=${paths.topic(topic)}>${name(topic)}</a> `)}
+    ${more > 0 && html`<a href=${paths.node(node)}>${count(more)} more</a>`}</span>`}`;
 }
 
 function minutesText(upS) {

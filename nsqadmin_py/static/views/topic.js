@@ -73,7 +73,7 @@ function Contents({ topic, live, courses, channels, nodes, query, onPublish }) {
     <${MarkedCharts} source=${{ topic }} live=${live} />
     <${Channels} topic=${topic} channels=${channels} query=${query} />
     <${Nodes} topic=${topic} nodes=${nodes} />
-    <${LatencyTable} head=${live.head} nodes=${nodes} />
+    <${LatencyTable} head=${live.head} nodes=${nodes} channels=${channels} />
   `;
 }
 

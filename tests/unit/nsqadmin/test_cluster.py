@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from nsqadmin_py.cluster import node_views, views
 from nsqadmin_py.cluster.attention import attention_view
+from nsqadmin_py.cluster.channel_views import SORTS, channel_list
 from nsqadmin_py.cluster.findings import Findings
 from nsqadmin_py.cluster.recording import records
 from nsqadmin_py.cluster.view import BadQuery, NotKnown
@@ -53,6 +54,24 @@ class Cluster2(Cluster):
 
     def row(self, name: str) -> dict[str, Any]:
         return views.topic(self, name, 0.0).head
+
+
+def test_channels_of_one_nsqd_have_its_figures() -> None:
+    cluster = Cluster2()
+    cluster.say(
+        10.0,
+        a=stats(topic("orders", channel("x", depth=3), channel("y", depth=9)), topic("z", channel("x"))),
+        b=stats(topic("orders", channel("x", depth=4, paused=True))),
+    )
+    page = Page.read({"sort": "depth", "limit": "2"}, SORTS)
+    rows = channel_list(cluster, page, node="a").rows.values()
+    assert [(row["topic"], row["channel"], row["depth"], row["paused"]) for row in rows] == [
+        ("orders", "y", 9, False), ("orders", "x", 3, False),
+    ]  # fmt: skip
+    assert channel_list(cluster, Page(search="z"), node="a").head["total"] == 1
+    assert [row["paused"] for row in channel_list(cluster, page, node="b").rows.values()] == [True]
+    with pytest.raises(NotKnown, match="NODE_NOT_FOUND"):
+        channel_list(cluster, page, node="c")
 
 
 # ---- sums and rates
