@@ -24,6 +24,7 @@ IMAGES = PAGE.parent / "images"
 SUBJECT, PEER = "subject", "peer"
 MARKED = re.compile(r"(<!-- bench: ([\w-]+) -->\n).*?(<!-- end of bench -->)", re.DOTALL)
 _BUSY_GENERATOR_CORES = 0.9
+_BUSY_MACHINE_CORES = 0.2
 _LIMITS = ("limit", "limit, synced")
 
 
@@ -127,6 +128,10 @@ def _sweep(rows: Sequence[Row]) -> Iterator[str]:
     if any(_is_held_back(row, role) for row in rows for role in columns):
         yield "† The generator used its processor fully; the server alone could do more."
         yield ""
+    late_ms = [late for row in rows for role in columns if (late := row.detail(role, "generator_late_p99_ms"))]
+    if late_ms:
+        yield f"99 % of the requests left at most {number(max(late_ms))} ms late, which the latencies contain."
+        yield ""
     if any(row.detail(SUBJECT, "server_cpu_us") for row in rows):
         yield "Processor time of the server, user and system, in microseconds a message:"
         yield ""
@@ -173,14 +178,29 @@ def _failures(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _source(rows: Sequence[Row]) -> str:
-    """Return where the figures come from, in a sentence for each record."""
-    records = {row.content["recorded_at"]: row for row in rows}
-    return " ".join(
-        f"*Commit {row.content['commit']}, {row.content['date']}, {row.content['machine']['cpu']}, "
-        f"{row.content['machine']['cores']} cores, medians of {len(row.entry['runs'][SUBJECT])} alternating runs: "
-        f"`{row.content['command']}`.*"
-        for row in records.values()
+    """Return where the figures come from, in a paragraph for each record."""
+    records: dict[str, list[Row]] = {}
+    for row in rows:
+        records.setdefault(row.content["recorded_at"], []).append(row)
+    return "\n\n".join(map(_record_line, records.values()))
+
+
+def _record_line(rows: Sequence[Row]) -> str:
+    """Return where the rows of one record come from, and whether the machine had other work."""
+    content, machine = rows[0].content, rows[0].content["machine"]
+    rounds = max(len(row.entry["runs"][SUBJECT]) for row in rows)
+    others = statistics.median(_others_cores(row) for row in rows)
+    busy = f" Other processes used {others:.1f} of the cores meanwhile." if others > _BUSY_MACHINE_CORES else ""
+    return (
+        f"*Commit {content['commit']}, {content['date']}, {machine['cpu']}, {machine['cores']} cores, medians of "
+        f"{rounds} alternating run{'s' * (rounds > 1)}: `{content['command']}`.{busy}*"
     )
+
+
+def _others_cores(row: Row) -> float:
+    """Return how many processors other processes used during the runs, as a median."""
+    runs = [run for some in row.entry["runs"].values() for run in some]
+    return float(statistics.median(run["others_cpu_s"] / run["elapsed_s"] for run in runs))
 
 
 def _own(rows: Sequence[Row]) -> Iterator[str]:

@@ -33,14 +33,20 @@ def test_a_table_has_a_row_for_each_place_and_a_column_for_each_server() -> None
     assert "| 16 B | 20 k | 40 k; 0.50 × (0.40–0.60) | 22.2 k; 0.90 × (0.90–0.90) |" in found
     assert found.index("16 B") < found.index("1 MB")
     assert "| 1 MB | 900 | 900 | – |" in found
-    assert "Commit abc1234" in found
+    assert "Commit abc1234, 2026-01-01, EPYC, 2 cores, medians of 3 alternating runs: `python -m bench`." in found
+    assert "Other processes used 0.6 of the cores meanwhile." in found
 
 
 def test_latencies_are_shown_as_percentiles() -> None:
     content = recorded(
-        entry("latency", "1,000", {"limit": [1.0]}, ours=3.0, unit="ms", place=1000, p50_ms=1, p99_ms=3, p999_ms=9)
-    )
-    assert "| 1,000 | 1 / 3 / 9 | 1 / 3 / 9; 1.00 ×" in texts(content)["latency"]
+        entry(
+            "latency", "1,000", {"limit": [1.0]}, ours=3.0, unit="ms", place=1000, p50_ms=1, p99_ms=3, p999_ms=9,
+            generator_late_p99_ms=0.25,
+        )
+    )  # fmt: skip
+    found = texts(content)["latency"]
+    assert "| 1,000 | 1 / 3 / 9 | 1 / 3 / 9; 1.00 ×" in found
+    assert "99 % of the requests left at most 0.25 ms late" in found
 
 
 def test_a_figure_that_the_generator_held_back_is_marked() -> None:
