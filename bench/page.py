@@ -132,6 +132,11 @@ def _sweep(rows: Sequence[Row]) -> Iterator[str]:
     if late_ms:
         yield f"99 % of the requests left at most {number(max(late_ms))} ms late, which the latencies contain."
         yield ""
+    if any(row.detail(SUBJECT, "age_p99_ms") for row in rows):
+        yield "From nsqd's timestamp to the consumer, 50th / 99th percentile in ms, and publishes a second meanwhile:"
+        yield ""
+        yield from table(head, ([row.name, *(_ages(row, role) for role in columns)] for row in rows))
+        yield ""
     if any(row.detail(SUBJECT, "server_cpu_us") for row in rows):
         yield "Processor time of the server, user and system, in microseconds a message:"
         yield ""
@@ -156,6 +161,14 @@ def _cell(row: Row, role: str) -> str:
 def _percentiles(row: Row, role: str) -> str:
     values = (row.detail(role, f"{name}_ms") for name in ("p50", "p99", "p999"))
     return " / ".join(number(value) for value in values if value is not None)
+
+
+def _ages(row: Row, role: str) -> str:
+    values = [row.detail(role, name) for name in ("age_p50_ms", "age_p99_ms", "published_per_s")]
+    if None in values:
+        return "–"
+    middle, late, published = (number(value) for value in values if value is not None)
+    return f"{middle} / {late}; {published}"
 
 
 def _cpu(row: Row, role: str) -> str:

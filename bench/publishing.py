@@ -21,6 +21,7 @@ from bench.peers.setups import SETUPS, protocol_of
 from bench.percentiles import Schedule
 from bench.pipeline import UNLIMITED, Lane, Pipeline
 from bench.run import LoadError, Stopwatch
+from bench.wire import ProtocolError
 
 _WARM_UP_S = 0.2
 _READY_WITHIN_S = 120.0
@@ -36,6 +37,7 @@ class Workload:
     batch       messages in a request
     window      requests that each connection keeps unanswered
     rate_per_s  messages that leave each second in an open loop; 0 for a closed loop
+    consumers   that finish the messages meanwhile; of nsqds only, and with one topic
     """
 
     connections: int = 16
@@ -44,6 +46,7 @@ class Workload:
     size_bytes: int = 200
     topics: int = 1
     rate_per_s: float = 0
+    consumers: int = 0
 
     def divided(self, parts: int) -> "list[Workload]":
         """Return the workloads of `parts` processes, which make this one together."""
@@ -99,8 +102,9 @@ def publish(
     found = [results.get() for _ in children]
     for child in children:
         child.join()
-    if watch is None or any(isinstance(one, str) for one in found):
-        raise LoadError(next((one for one in found if isinstance(one, str)), "the generator was not ready in time"))
+    errors = [one for one in found if isinstance(one, str)]
+    if watch is None or errors:
+        raise LoadError("; ".join(dict.fromkeys(errors)))
     watch.stop()
     published = _together([one for one in found if not isinstance(one, str)])
     watch.elapsed_s = published.elapsed_s
@@ -132,9 +136,11 @@ def _child(
     gc.disable()
     try:
         results.put(_publish(port, protocol_of(SETUPS[setup]), workload, seconds, messages, barrier))
-    except (LoadError, OSError, BrokenBarrierError) as error:
+    except (LoadError, ProtocolError, OSError) as error:
         barrier.abort()
-        results.put(f"{setup}: {error}")
+        results.put(str(error) or type(error).__name__)
+    except BrokenBarrierError:
+        results.put("another process of the generator failed, or was not ready in time")
 
 
 def _publish(

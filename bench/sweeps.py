@@ -88,6 +88,10 @@ SECTIONS: Mapping[str, Section] = {
             "A topic with a backlog. Each channel has a consumer that finishes every message. All channels together.",
         ),
         Section(
+            "consumed", "Publishing and consuming at once", "", "deliveries a second",
+            "Consumers with RDY 100 finish every message while publishers are at work.",
+        ),
+        Section(
             "latency", "Latency at a fixed rate", "messages offered a second", "99th percentile in ms",
             "20 connections send at fixed instants, whether or not earlier publishes were answered. A latency counts "
             "from the instant at which the publish should leave, so a stall of the server counts for all that would "
@@ -162,6 +166,19 @@ def _channels() -> Iterable[Scenario]:
         )  # fmt: skip
 
 
+def _consumed() -> Iterable[Scenario]:
+    for name, workload, quick in (
+        ("16 connections, each waits; 4 consumers", Workload(connections=16, consumers=4), True),
+        ("4 connections, batches of 200; 2 consumers", Workload(connections=4, batch=200, consumers=2), False),
+        (
+            "2 connections, batches of 10 of 64 KB; 2 consumers",
+            Workload(connections=2, batch=10, size_bytes=64_000, consumers=2), False,
+        ),
+        ("20,000 offered a second; 2 consumers", Workload(connections=20, rate_per_s=20_000, consumers=2), False),
+    ):  # fmt: skip
+        yield _row("consumed", name, (OURS, GO), workload, load="publish-consumed", quick=quick)
+
+
 def _rates() -> Iterable[Scenario]:
     for rate in (1000, 5000, 10_000, 20_000, 40_000):
         yield _row(
@@ -196,6 +213,7 @@ SWEEPS = (
     *_connections(),
     *_topics(),
     *_channels(),
+    *_consumed(),
     *_rates(),
     *_backlogs(),
     *_starts(),

@@ -44,8 +44,8 @@ def identify(settings: bytes = b"{}") -> bytes:
     return b"IDENTIFY\n" + struct.pack(">i", len(settings)) + settings
 
 
-def sub(channel: str = CHANNEL) -> bytes:
-    return f"SUB {TOPIC} {channel}\n".encode()
+def sub(channel: str = CHANNEL, topic: str = TOPIC) -> bytes:
+    return f"SUB {topic} {channel}\n".encode()
 
 
 def rdy(count: int) -> bytes:

@@ -4,6 +4,7 @@ from functools import partial
 
 from bench.loads import (
     admin,
+    consumed,
     heartbeats,
     http_pub,
     idle,
@@ -61,6 +62,7 @@ LOADS: dict[str, Load] = {
     "neutral": neutral.publish,
     "neutral-wait": neutral.wait,
     "publish": publish.throughput,
+    "publish-consumed": consumed.load,
     "publish-latency": publish.latency,
     "publish-backlog": publish.backlog,
     "publish-start-up": publish.start_up,

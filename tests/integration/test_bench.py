@@ -6,6 +6,11 @@ import sys
 from pathlib import Path
 
 from bench import page, record
+from bench.duel import SUBJECT, Contender, compare
+from bench.peers.setups import LIMIT, REDIS, find_command
+from bench.publishing import Workload
+from bench.run import Amount
+from bench.scenario import Scenario, Side
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 WITHIN_S = 120
@@ -23,3 +28,14 @@ def test_a_row_is_measured_recorded_and_shown_beside_the_limit(tmp_path: Path) -
     details = row["runs"]["subject"][0]["details"]
     assert 0 < details["p50_ms"] <= details["p99_ms"] <= details["max_ms"]
     assert "| 10,000 |" in page.parts(record.read_all(tmp_path))["latency"]
+
+
+def test_a_peer_that_does_not_start_is_left_out_and_named() -> None:
+    side = Side(Amount(seconds=0.05, messages=1))
+    scenario = Scenario("publish", "msg/s", side, side, name="row", setups=(LIMIT, REDIS), workload=Workload(batch=10))
+    limit = find_command(LIMIT)
+    assert limit is not None
+    result = compare(scenario, [Contender(SUBJECT, limit, LIMIT), Contender(REDIS.name, ("false",), REDIS)], rounds=2)
+    assert len(result.runs[SUBJECT]) == 2
+    assert result.peers == []
+    assert "redis-server ended with status 1" in result.failures[REDIS.name]
