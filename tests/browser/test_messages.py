@@ -82,6 +82,7 @@ def test_the_log_is_searched(visit: Visits, nsqd: NsqdProcess, admin: NsqadminPr
     assert violations(page) == []
 
 
+@pytest.mark.slow
 def test_the_latest_messages_are_filtered_as_far_back_as_there_are_some(
     visit: Visits, nsqd: NsqdProcess, admin: NsqadminProcess
 ) -> None:
@@ -118,6 +119,7 @@ def test_hostile_bodies_are_text_and_come_whole(visit: Visits, nsqd: NsqdProcess
     assert violations(page) + overflow(page) == []
 
 
+@pytest.mark.slow
 def test_messages_in_flight_and_deferred_are_seen(visit: Visits, nsqd: NsqdProcess, admin: NsqadminProcess) -> None:
     with nsqd.connect(msg_timeout=600_000) as client:
         client.dpub("orders", 3_600_000, b"much later")

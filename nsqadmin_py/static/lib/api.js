@@ -41,13 +41,13 @@ export class ApiError extends Error {
   }
 }
 
-const NAME_RULE = "1 to 64 letters, digits, dots, _ and -, then #ephemeral where it is to be that.";
+const NAME_RULE = "1 to 64 letters, digits, dots, _ and -, and perhaps #ephemeral at the end.";
 
 // A map, since a message may be any word.
 const SENTENCES = new Map(Object.entries({
-  TOPIC_NOT_FOUND: "There is no such topic.",
-  CHANNEL_NOT_FOUND: "There is no such channel.",
-  NODE_NOT_FOUND: "There is no such nsqd.",
+  TOPIC_NOT_FOUND: "The topic does not exist.",
+  CHANNEL_NOT_FOUND: "The channel does not exist.",
+  NODE_NOT_FOUND: "The nsqd is not known.",
   NOT_FOUND: "Nothing was found at this address.",
   INVALID_TOPIC: `Not a valid topic name: ${NAME_RULE}`,
   INVALID_CHANNEL: `Not a valid channel name: ${NAME_RULE}`,
@@ -55,22 +55,22 @@ const SENTENCES = new Map(Object.entries({
   READ_ONLY: "This nsqadmin is read-only.",
   FORBIDDEN: "You are not allowed to change anything here.",
   FORBIDDEN_TOPIC: "You are not allowed to do this with this topic.",
-  UNAUTHORIZED: "You have to log in.",
+  UNAUTHORIZED: "Log in first.",
   TOO_MANY_LOGINS: "Too many failed logins. Wait a minute.",
   TOO_MANY_READERS: "Too many pages are open at this nsqadmin.",
-  CROSS_SITE_REQUEST: "Refused: the browser says that another site asked for this.",
-  BODY_TOO_BIG: "That is too much for one request.",
+  CROSS_SITE_REQUEST: "Refused: the browser reports that another site sent this request.",
+  BODY_TOO_BIG: "The request is too large.",
   BODY_TOO_SLOW: "The request took too long to arrive.",
   MISSING_ARG_BODY: "A message needs a body.",
   MISSING_ARG_CHANNEL: "The topic has several channels: choose one.",
-  INVALID_ARG_BODY_BASE64: "That is not base64.",
+  INVALID_ARG_BODY_BASE64: "The body is not base64.",
   INVALID_ARG_TARGET: "Choose another topic than the one that has the messages.",
   MESSAGE_NOT_QUEUED: "The message does not wait in this channel any more: a consumer has it, or it was finished.",
   MESSAGE_NOT_FOUND: "The message is not there any more.",
   INVALID_ARG_TEXT: "The text cannot be used",
   INVALID_ARG_REGEX: "The regular expression cannot be used",
   INVALID_ARG_PATH: "The JSON path cannot be used",
-  INTERNAL_ERROR: "Something is wrong in nsqadmin; its log says what.",
+  INTERNAL_ERROR: "Internal error of nsqadmin; see its log.",
 }));
 
 /** A sentence for people. @param {unknown} error @returns {string} */

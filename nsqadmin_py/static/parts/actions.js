@@ -10,7 +10,7 @@ import { notify } from "./notices.js";
 const DONE = new Map(Object.entries({
   create: "has been created", delete: "has been deleted", pause: "is paused", unpause: "is resumed",
   empty: "has been emptied", tombstone: "has been tombstoned", seek: "has been moved", publish: "has the message",
-  requeue_dead_letters: "has been requeued", dismiss: "is not remembered any more",
+  requeue_dead_letters: "has been requeued", dismiss: "has been dismissed",
 }));
 
 /** @param {Record<string, any>} order */

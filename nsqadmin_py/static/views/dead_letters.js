@@ -94,10 +94,10 @@ function Letters({ topic, letters, channels, query, onDone }) {
   const [opened, setOpened] = useState(null);
   const columns = useMemo(() => columnsOf(setOpened), []);
   const { sort, order } = query.sort ? orderOf(query, SORTABLE, "died") : { sort: "died", order: "desc" };
-  const { shown, pager } = usePages(sorted(letters, sort, order), { what: "letters", limit: PAGE_ROWS });
+  const { shown, pager } = usePages(sorted(letters, sort, order), { what: "dead letters", limit: PAGE_ROWS });
   return html`
     <section class="section" aria-labelledby="letters">
-      <h2 id="letters">The latest letters</h2>
+      <h2 id="letters">The latest dead letters</h2>
       <p class="muted">Each nsqd remembers the last 100 since it was started; more may wait.</p>
       <${Table}
         caption="The latest dead letters" captionHidden columns=${columns}

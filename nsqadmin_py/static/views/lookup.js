@@ -34,8 +34,8 @@ export function LookupView({ query }) {
 function NoLookupds() {
   return html`
     <${Empty} title="There are no nsqlookupds">
-      <p>This nsqadmin asks nsqds themselves what there is, so there is nothing that only nsqlookupds
-        know. Some can be named with <code>--lookupd-http-address</code>.</p>
+      <p>This nsqadmin finds topics by asking the nsqds only. To use nsqlookupds, start it with
+        <code>--lookupd-http-address</code>.</p>
     <//>
     <${Create} where="On all nsqds" />
   `;

@@ -167,7 +167,7 @@ function Before({ page, isBack, words, isBusy, goOn, goTo }) {
   const first = page.messages[0]?.seq;
   if (isBack ? page.is_start : !first) return null;
   const onClick = () => (isBack ? goOn({ before: page.prev_seq }) : goTo({ before: first }));
-  return html`<p><button type="button" class="button" disabled=${isBusy} onClick=${onClick}>
+  return html`<p class="pager"><button type="button" class="button" disabled=${isBusy} onClick=${onClick}>
     ${isBack && isFiltered(words) ? "Search further back" : "Earlier messages"}</button></p>`;
 }
 
@@ -175,7 +175,7 @@ function Before({ page, isBack, words, isBusy, goOn, goTo }) {
 function After({ page, isBack, words, isBusy, goOn, goTo }) {
   if (isBack ? !words.before : page.is_end) return null;
   const onClick = () => (isBack ? goTo({ seq: words.before }) : goOn({ seq: page.next_seq }));
-  return html`<p><button type="button" class="button" disabled=${isBusy} onClick=${onClick}>
+  return html`<p class="pager"><button type="button" class="button" disabled=${isBusy} onClick=${onClick}>
     ${!isBack && isFiltered(words) ? "Search on" : "Later messages"}</button></p>`;
 }
 

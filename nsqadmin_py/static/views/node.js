@@ -64,7 +64,7 @@ function LastKnown({ head }) {
   if (!isSilent(head)) return null;
   const leave = () => navigate(paths.nodes(), { replace: true });
   const figures = head.seen_s ? `The figures on this page are those of ${since(head.seen_s)}, its last answer.`
-    : "Nothing is known of its topics: it has never answered this nsqadmin.";
+    : "Its topics are not known: it has never answered this nsqadmin.";
   return html`<div class="banner ${head.state === "slow" ? "warning" : "error"}" role="status">
     <p>${head.state === "gone" ? "This nsqd is gone. " : "This nsqd does not answer. "}${figures}</p>
     ${head.state === "gone" && html`<${Dismiss} node=${head.node} onDone=${leave} />`}

@@ -31,7 +31,7 @@ export function Peek({ topic, channel, nodes }) {
   };
   return html`<section class="section" aria-labelledby="peek">
     <div class="section-head">
-      <h2 id="peek">Messages</h2>
+      <h2 id="peek">Messages of the channel</h2>
       <p class="note">Waiting messages in the order of delivery. Peeking takes nothing from the channel.</p>
     </div>
     <form class="form-row narrow" onSubmit=${submit}>
@@ -88,6 +88,6 @@ function foundText({ messages, depth, in_flight_count: inFlight, deferred_count:
   if (words.state !== QUEUED) return `${count(messages.length)} of ${count(words.state === "deferred" ? deferred : inFlight)}`;
   const others = [[inFlight, "in flight"], [deferred, "deferred"]]
     .filter(([number]) => number).map(([number, text]) => `${count(number)} ${text}`);
-  const more = others.length ? `; besides ${others.join(" and ")}` : "";
-  return depth || messages.length ? `${count(messages.length)} of ${count(depth)}${more}` : `nothing waits${more}`;
+  const more = others.length ? `; also ${others.join(" and ")}` : "";
+  return depth || messages.length ? `${count(messages.length)} of ${count(depth)}${more}` : `No message waits${more}`;
 }

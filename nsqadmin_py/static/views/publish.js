@@ -104,7 +104,7 @@ function orderOf(topic, fields, copy) {
 /** `before`: how many were published from this dialog. */
 async function published(order, before) {
   if (order.body_base64 !== undefined && !fromBase64(order.body_base64)) {
-    return { count: before, text: "That is not base64.", isWrong: true };
+    return { count: before, text: "The body is not base64.", isWrong: true };
   }
   try {
     const { node } = await act(order);

@@ -109,7 +109,7 @@ function DeadLetters({ topic }) {
   const { data } = usePolled(dead, () => get("/topics", { search: dead, limit: 100 }), DEAD_EVERY_MS);
   const row = data?.rows.find((found) => found.topic === dead);
   if (isDead(topic)) {
-    return html`<p><a href=${paths.deadLetters(topic)}>Where these letters come from, and how to requeue them</a></p>`;
+    return html`<p><a href=${paths.deadLetters(topic)}>Where these dead letters come from, and how to requeue them</a></p>`;
   }
   if (!row?.depth) return null;
   return html`<p><a href=${paths.deadLetters(dead)}>${count(row.depth)} dead letters</a> wait in ${name(dead)}.</p>`;
