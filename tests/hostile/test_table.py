@@ -63,13 +63,18 @@ def lookupd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqlookupdProc
 
 
 @pytest.fixture(scope="module")
-def admin(lookupd: NsqlookupdProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqadminProcess]:
-    log_path = tmp_path_factory.mktemp("hostile") / "nsqadmin.log"
+def admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqadminProcess]:
+    """An nsqadmin with an nsqlookupd that no other test fills with topics."""
+    folder = tmp_path_factory.mktemp("hostile")
+    lookupd = NsqlookupdProcess(folder / "nsqlookupd.log").start()
+    lookupd.create_channel("hostile", "c")
+    log_path = folder / "nsqadmin.log"
     flags = ("--poll-interval=250ms", "--history-file=", f"--lookupd-http-address={lookupd.http_address}")
     process = NsqadminProcess(log_path, *flags)
     process.start()
     yield process
     process.destroy()
+    lookupd.destroy()
 
 
 def check(process: ServerProcess, openers: list[Open], inputs: list[bytes], what: str) -> None:
