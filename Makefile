@@ -2,7 +2,7 @@
 # make test    everything that a change has to pass
 # make torture     kills, power cuts and failing disks by the hundred, with a summary of what was lost (nothing)
 # make test-slow   what starts more Sparks than a change should have to wait for
-# make check   only what needs no running nsqd: lint, types, architecture
+# make check   only what needs no running nsqd: lint and architecture (make rules), and types (make types)
 # make fuzz    inputs that nobody thought of, ten minutes for each of what reads bytes of others; FUZZ_ARGS="--seconds 60"
 # make soak    30 minutes of mixed load, kills, bad disks and clocks; SOAK_ARGS="--minutes 240" for another length
 # make screenshots takes the pictures of nsqadmin's page in docs/images anew
@@ -23,7 +23,7 @@ SOAK_ARGS ?=
 # The tests start a thousand processes: where nothing may be kept compiled, each of them would compile all modules anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test test-slow torture fuzz soak check screenshots bench bench-compare docs dist
+.PHONY: run test test-slow torture fuzz soak check rules types screenshots bench bench-compare docs dist packages browser
 
 run: $(INSTALLED)
 	@echo "The page of nsqadmin:      http://127.0.0.1:4171"
@@ -51,10 +51,15 @@ soak: $(INSTALLED_DEV)
 	@$(BIN)/python -m tests.soak $(SOAK_ARGS)
 
 check: $(INSTALLED_DEV)
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target rules types
+
+rules: $(INSTALLED_DEV)
 	$(BIN)/ruff check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m pytest -q tests/architecture
+
+types: $(INSTALLED_DEV)
+	$(BIN)/mypy
 
 screenshots: $(INSTALLED_DEV)
 	NSQADMIN_SCREENSHOTS=docs/images $(BIN)/python -m pytest -q tests/browser/test_screenshots.py
@@ -83,9 +88,15 @@ $(INSTALLED): setup.cfg setup.py pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(INSTALLED_DEV): setup.cfg setup.py pyproject.toml | $(BIN)/python
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[admin,dev,java,spark]'
+	@$(MAKE) --no-print-directory --jobs=2 packages browser
+	@touch $@ $(INSTALLED)
+
+# Modules are compiled when they are imported, which few of those installed are.
+packages:
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -e '.[admin,dev,java,spark]'
 	@if command -v npm >/dev/null; then \
 	    npm install --prefix tests/support/nsqjs --no-audit --no-fund --no-package-lock --silent; \
 	else echo "Without npm, the tests with nsqjs are skipped."; fi
+
+browser:
 	@contrib/install-browser || echo "Without a browser, the tests of nsqadmin's page cannot run."
-	@touch $@ $(INSTALLED)

@@ -27,10 +27,13 @@ ATTEMPTS = 3
 ATTACK_S = 60.0
 LOG_BYTES = 1024 * 1024
 
-MIXED = list(itertools.islice(itertools.cycle([b"a", b"bc"]), 800_000))
-MIXED_BODY = mpub_body(MIXED)
 # Go's nsqd gives an error for an id that is not in flight, and goes on.
 BAD_FINS = b"FIN 0123456789abcdef\nNOP\n" * 10_000
+
+
+def mixed_body() -> bytes:
+    """Return an MPUB body of 800,000 messages of two sizes."""
+    return mpub_body(list(itertools.islice(itertools.cycle([b"a", b"bc"]), 800_000)))
 
 
 def exchange(port: int, data: bytes, *, ends: bool = True) -> bytes:
@@ -75,14 +78,20 @@ def nested_lists(most_bytes: int) -> bytes:
     return MAGIC + b"IDENTIFY\n" + sized(body)
 
 
+# In `make test` there is one input for each way in, and each kind of work that is divided into slices; the table of
+# `test_table.py` has smaller ones for each command and route.
+QUICK = {
+    "HTTP mpub of lines", "HTTP pubs", "TCP MPUB of many", "deflated bad FINs", "snappy of nothing",
+    "IDENTIFYs of nested lists",
+}  # fmt: skip
 # By name: to which port, and what.
 INPUTS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "HTTP mpub of lines": ("http", lambda: http_post("/mpub?topic=t", b"a\nbc\n" * 1_040_000)),
     "HTTP mpub of empty lines": ("http", lambda: http_post("/mpub?topic=t", b"\n" * 5_200_000)),
-    "HTTP mpub binary": ("http", lambda: http_post("/mpub?topic=t&binary=true", MIXED_BODY)),
+    "HTTP mpub binary": ("http", lambda: http_post("/mpub?topic=t&binary=true", mixed_body())),
     "HTTP pings": ("http", lambda: b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n" * 20_000),
     "HTTP pubs": ("http", lambda: b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\na" * 20_000),
-    "TCP MPUB of many": ("tcp", lambda: MAGIC + b"MPUB t\n" + sized(MIXED_BODY)),
+    "TCP MPUB of many": ("tcp", lambda: MAGIC + b"MPUB t\n" + sized(mixed_body())),
     "TCP MPUBs of one size": ("tcp", lambda: MAGIC + (b"MPUB t\n" + sized(int32(900_000) + sized(b"a") * 900_000)) * 3),
     "TCP PUBs": ("tcp", lambda: MAGIC + pub("t", b"a") * 200_000),
     "TCP NOPs": ("tcp", lambda: MAGIC + b"NOP\n" * 100_000),
@@ -159,7 +168,9 @@ def attack(nsqd: NsqdProcess, port: int, data: bytes) -> float:
     return neighbour.worst_s
 
 
-@pytest.mark.parametrize("name", INPUTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in INPUTS]
+)
 def test_a_neighbour_hardly_waits(make_nsqd: MakeNsqd, name: str) -> None:
     port, make_input = INPUTS[name]
     nsqd = make_nsqd()
@@ -212,7 +223,7 @@ def test_a_client_that_is_served_slowly_is_served(make_nsqd: MakeNsqd) -> None:
         assert bodies(client.consume(2)) == [b"x", b"y"]
 
 
-@pytest.mark.parametrize("subscribers", [300, pytest.param(4_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("subscribers", [100, pytest.param(4_000, marks=pytest.mark.slow)])
 def test_bad_fins_beside_many_subscribers(make_nsqd: MakeNsqd, subscribers: int) -> None:
     nsqd = make_nsqd("--max-connections=10000", "--max-connections-per-address=0")
     nsqd.create("t", "c")

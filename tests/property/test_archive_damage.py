@@ -28,8 +28,9 @@ from tests.support.archives import (
     read_messages,
     splits_of,
 )
+from tests.support.examples import examples
 
-SOME = settings(max_examples=50, deadline=None)
+SOME = settings(max_examples=examples(50), deadline=None)
 PLACES = st.floats(0, 1, exclude_max=True)
 FLIPS = st.integers(1, 255)
 SPLIT_BYTES = st.sampled_from([1, 60, 150, 400, 1000, 1 << 30])
@@ -240,7 +241,7 @@ WITHOUT_CHECKSUMS: dict[str, Callable[[Sequence[Message]], bytes]] = {
 }
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.sampled_from(sorted(WITHOUT_CHECKSUMS)), st.lists(st.tuples(PLACES, FLIPS), max_size=3), PLACES, SPLIT_BYTES)
 def test_nothing_else_goes_wrong(
     name: str,
@@ -264,7 +265,7 @@ def test_nothing_else_goes_wrong(
             assert error.path == str(path) and damage.counts
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.sampled_from(["orders.log", "orders.jsonl", "orders.diskqueue.000001.dat"]), PLACES)
 def test_what_is_before_a_missing_end_is_read(
     name: str, kept: float

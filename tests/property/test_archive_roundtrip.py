@@ -29,6 +29,7 @@ from tests.support.archives import (
     read_messages,
     splits_of,
 )
+from tests.support.examples import examples
 
 # What tempts a reader: magic numbers, newlines, JSON, sizes.
 TEMPTING = [b"NSQr", b"NSQf", b"\n", b'{"timestamp":1,"id":"', b"\\u00e9\"", b"\0\0\0\1", b"\x1f\x8b\x08", b"\xff"]
@@ -36,7 +37,7 @@ BODIES = st.binary(min_size=1, max_size=60) | st.sampled_from(TEMPTING) | st.int
 NAMES = st.from_regex(r"[a-zA-Z0-9._-]{1,8}", fullmatch=True)
 TIMES = st.integers(0, 2**62) | st.integers(BASE_NS, BASE_NS + 50)
 SPLIT_BYTES = st.integers(1, 4000)
-SOME = settings(max_examples=35, deadline=None)
+SOME = settings(max_examples=examples(35), deadline=None)
 
 
 def message_of(topic: str, channel: str, nsqd: str) -> st.SearchStrategy[Message]:
@@ -199,7 +200,7 @@ def test_only_what_was_published_in_time(published: list[Published], one_ns: int
     assert found == [message for message in log.messages if start_ns <= message.known_ns < end_ns]
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(st.integers(1, 120_000), st.integers(1, 3))
 def test_chunks_are_bounded(count: int, size: int) -> None:
     log = TopicLogFile()

@@ -25,6 +25,7 @@ from nsqd_py.queue.topic import Topic
 from nsqd_py.settings.types import ByTopic
 from tests.property.model import DEFERRED, FINISHED, IN_FLIGHT, QUEUED, ModelChannel, ModelTopic, observe
 from tests.property.real import ModelConsumer, broken_reads, broken_writes
+from tests.support.examples import examples
 from tests.unit.fakes import MS, SECOND, FakePublisher, World, close_descriptors, sized, start_broker
 
 NAME = "orders"
@@ -437,7 +438,7 @@ class TopicMachine(RuleBasedStateMachine):
 
 TopicMachine.TestCase.settings = settings(
     deadline=None,
-    max_examples=60,
+    max_examples=examples(60),
     stateful_step_count=50,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from nsqd_py.client.consuming.flow import Backoff, Flow, RdySpread, exponential
 from nsqd_py.client.message import AlreadyAnswered
+from tests.support.examples import examples
 from tests.support.subscription import World, message_id
 
 IDLE_S, TURN_S, REDISTRIBUTE_S, LONGEST_S = 10.0, 30.0, 5.0, 20.0
@@ -97,7 +98,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.integers(0, 60), st.lists(STEPS, max_size=40))
 def test_rdy_keeps_within_what_is_allowed(max_in_flight: int, steps: list[tuple[Callable[..., None], object]]) -> None:
     cluster = Cluster(max_in_flight)
@@ -106,7 +107,7 @@ def test_rdy_keeps_within_what_is_allowed(max_in_flight: int, steps: list[tuple[
         cluster.check()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.integers(2, 12), st.data())
 def test_everybody_has_a_turn(count: int, data: st.DataObject) -> None:
     """Also when some are always busy: a turn ends after TURN_S."""
@@ -124,7 +125,7 @@ def test_everybody_has_a_turn(count: int, data: st.DataObject) -> None:
     assert min(nsqd.turns for nsqd in cluster.nsqds) >= 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.integers(1, 8), st.integers(1, 8))
 def test_backoff_ends_when_messages_succeed(count: int, failures: int) -> None:
     """Wherever the message is: the probe comes round."""
@@ -156,7 +157,7 @@ ANSWERS = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(ANSWERS, max_size=30))
 def test_a_message_is_answered_once_at_most(steps: list[tuple[str, int, object]]) -> None:
     world = World(max_backoff_duration=0)

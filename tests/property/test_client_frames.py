@@ -14,6 +14,7 @@ from nsqd_py.client.options import ClientOptions
 from nsqd_py.client.session import Broken, Event, Ready, Session
 from nsqd_py.protocol import frames
 from nsqd_py.protocol.incoming import Messages, Responses
+from tests.support.examples import examples
 from tests.support.nsqd_side import NsqdSide, identity, new_session
 from tests.unit.protocol.test_incoming import message
 
@@ -73,7 +74,7 @@ PLACES = st.lists(st.integers(0, 5000), max_size=30)
 
 @pytest.mark.parametrize("layer", ["", "snappy", "deflate"])
 @given(st.lists(FRAMES, max_size=20), st.binary(max_size=20), PLACES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_any_chunking_gives_the_same(layer: str, parts: list[bytes], rest: bytes, places: list[int]) -> None:
     side = NsqdSide()
     stream = identity(**({layer: True} if layer else {}))
@@ -99,7 +100,7 @@ def test_nothing_is_lost_or_made_up(parts: list[bytes]) -> None:
 
 @pytest.mark.parametrize("layer", ["", "snappy", "deflate", "tls_v1"])
 @given(st.lists(st.one_of(FRAMES, st.binary(max_size=40)), max_size=8), st.booleans(), PLACES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_any_bytes_are_events_or_the_end(layer: str, parts: list[bytes], is_agreed: bool, places: list[int]) -> None:
     session = session_with(layer)
     stream = (identity(**{layer: True}) if is_agreed and layer else b"") + b"".join(parts)

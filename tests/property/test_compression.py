@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from nsqd_py.errors import LayerError
 from nsqd_py.net.compression import STEP_BYTES, DeflateLayer, SnappyLayer, masked_crc32c
 from nsqd_py.net.layers import Layer, Stacked
+from tests.support.examples import examples
 
 IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
 LAYERS = {"snappy": SnappyLayer, "deflate": lambda: DeflateLayer(6)}
@@ -39,7 +40,7 @@ def decode_all(layer: Layer, data: bytes, cuts: list[int]) -> bytes:
 
 
 @layers
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(messages=MESSAGES, cuts=st.lists(st.integers(0, 1 << 20), max_size=8))
 def test_what_is_encoded_is_decoded(name: str, messages: list[bytes], cuts: list[int]) -> None:
     sender, receiver = LAYERS[name](), LAYERS[name]()
@@ -154,7 +155,7 @@ def test_deflate_that_ended_takes_no_more() -> None:
 
 
 @layers
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(garbage=st.binary(min_size=1, max_size=200), message=st.binary(max_size=200))
 def test_garbage_is_refused_or_waited_for(name: str, garbage: bytes, message: bytes) -> None:
     layer = LAYERS[name]()

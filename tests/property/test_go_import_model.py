@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqd_py.go_import.take_over import take_over
+from tests.support.examples import examples
 from tests.support.go_directory import GoDirectory, GoMessage, go_messages, kept_queue
 
 POOL = go_messages([b"%d" % number for number in range(24)])
@@ -36,7 +37,7 @@ def expected(queue: list[GoMessage], own: list[GoMessage], given_away: set[int])
                             if message.id not in given_away]  # fmt: skip
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.fixed_dictionaries(dict.fromkeys(CHANNELS, QUEUES)), st.lists(st.sampled_from(POOL), max_size=14),
        st.integers(min_value=0, max_value=5), st.integers(min_value=200, max_value=2000))  # fmt: skip
 def test_each_channel_gets_its_messages_once(

@@ -36,6 +36,7 @@ from nsqd_py.protocol.commands import (
 )
 from nsqd_py.protocol.parser import MAX_LINE_LENGTH, CommandParser
 from nsqd_py.protocol.session import STATE_CLOSING, STATE_SUBSCRIBED, Limits, Session
+from tests.support.examples import examples
 from tests.unit.fakes import sized
 
 LIMITS = Limits(max_msg_size=40, max_body_size=150, max_rdy_count=100, max_defer_timeout_ms=10_000)
@@ -256,7 +257,7 @@ places = st.lists(st.integers(0, 10_000), max_size=12)
 
 
 @given(conversations, places)
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 def test_valid_commands_in_any_chunking(conversation: list[Sent], where: list[int]) -> None:
     data = b"".join(sent.data for sent in conversation)
     expected = [event for sent in conversation for event in sent.events] + [("end", None)]
@@ -303,7 +304,7 @@ inputs = st.tuples(
 
 
 @given(inputs, places)
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=examples(400))
 @example(b"\n\0\0\0\5hello", [1])
 @example(b"SUB t ch\nFIN 0123456789abcde\r\nFIN 01234\nFIN 012345\n", [9, 30])
 @example(b"MPUB t\n" + pack(">ii", 30, 4) + sized(*[b"x" * 33] * 4), [60])
@@ -319,7 +320,7 @@ def test_any_bytes_in_any_chunking(data: bytes, where: list[int]) -> None:
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 def test_one_changed_byte_in_any_chunking(data: st.DataObject) -> None:
     sent = bytearray(b"".join(sent.data for sent in data.draw(conversations)))
     place = data.draw(st.integers(0, len(sent) - 1))

@@ -17,6 +17,7 @@ from nsqd_py.client.publishing.dispatcher import MAX_LOSSES, Dispatcher
 from nsqd_py.client.publishing.outlet import Outlet, WindowLimits
 from nsqd_py.client.publishing.publish import DONE, FAILED, SENT, WAITING, Publish
 from nsqd_py.runtime.outages import Backoff
+from tests.support.examples import examples
 
 ADDRESSES = ("a:1", "b:1", "c:1")
 LIMITS = WindowLimits(publishes=4, size_bytes=60)
@@ -238,5 +239,5 @@ class Publishing(RuleBasedStateMachine):
         return waiting
 
 
-Publishing.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+Publishing.TestCase.settings = settings(max_examples=examples(120), stateful_step_count=40, deadline=None)
 TestPublishing = Publishing.TestCase

@@ -11,6 +11,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from nsqlookupd_py.peer import Peer
 from nsqlookupd_py.registry import Registry
+from tests.support.examples import examples
 
 INACTIVE_AFTER = 300
 TOMBSTONED_FOR = 45
@@ -211,4 +212,4 @@ class RegistryMachine(RuleBasedStateMachine):
 
 
 TestRegistry = RegistryMachine.TestCase
-TestRegistry.settings = settings(max_examples=120, stateful_step_count=60, deadline=None)
+TestRegistry.settings = settings(max_examples=examples(120), stateful_step_count=60, deadline=None)

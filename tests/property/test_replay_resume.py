@@ -17,6 +17,7 @@ from nsq_spark.archive.wanted import Wanted
 from nsq_spark.replay.checkpoint import open_checkpoint
 from nsq_spark.replay.job import Destination, Job, Pacing, Safety, Selection
 from tests.support.archives import BASE_NS, Message, compressed
+from tests.support.examples import examples
 from tests.support.replay import Killed, PlayedNsqd, files_of, replayed, write_framed
 
 
@@ -42,7 +43,7 @@ def archive(directory: Path, chance: random.Random, *, is_shuffled: bool) -> lis
 
 
 @pytest.mark.parametrize("is_ordered", [False, True], ids=["by file", "by time"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.data())
 def test_it_goes_on_where_it_was_killed(is_ordered: bool, data: st.DataObject) -> None:
     chance = random.Random(data.draw(st.integers(0, 2**32)))

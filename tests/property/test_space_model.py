@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.space import holes
 from nsqd_py.settings.types import ByTopic
+from tests.support.examples import examples
 from tests.unit.fakes import SECOND, FakeConsumer, Received, World, close_descriptors, sized, start_broker
 
 CHANNELS = ("a", "b")
@@ -182,7 +183,7 @@ class Sides:
         assert self.world.log.errors == []
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(operations, st.sampled_from([0, 0, 4000]))
 def test_each_channel_gets_what_is_its_own(steps: list[tuple[str, object]], retention_bytes: int) -> None:
     with tempfile.TemporaryDirectory() as name:

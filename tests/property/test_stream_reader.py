@@ -24,6 +24,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from nsq_spark.source.options import read_options, stream_options
 from nsq_spark.source.stream_reader import NsqStreamReader
 from tests.support.archives import Published, TopicLogFile, framed, messages
+from tests.support.examples import examples
 
 pytestmark = pytest.mark.ours
 
@@ -150,7 +151,7 @@ LIMITS: st.SearchStrategy[dict[str, str]] = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(STEPS, LIMITS)
 def test_each_message_is_in_exactly_one_batch(steps: list[Any], limits: dict[str, str]) -> None:
     with TemporaryDirectory() as directory:

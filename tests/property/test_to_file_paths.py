@@ -20,6 +20,7 @@ from nsq_tools.to_file.compression import CODECS
 from nsq_tools.to_file.finishing import FinishedFile, check_writable, left_behind, repair
 from nsq_tools.to_file.formats import FORMATS
 from nsq_tools.to_file.portions import Portion
+from tests.support.examples import examples
 from tests.support.written_files import all_bodies, bodies, leftovers, manifest, message_files
 from tests.unit.fakes import FakeLog
 from tests.unit.to_file_fakes import FakeBatch
@@ -117,7 +118,7 @@ def check(output: Path, work: Path) -> None:
         assert {path.resolve() for path in message_files(work)} <= listed
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
 @given(
     output=st.sampled_from(SPELLINGS), work=st.sampled_from(WORK_SPELLINGS), kind=st.sampled_from(KINDS),
     is_killed=st.booleans(), has_a_copy=st.booleans(),

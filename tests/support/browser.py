@@ -36,7 +36,8 @@ from playwright.sync_api import (
 
 from tests.support.nsqd_process import ServerProcess
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
+# The headless shell takes half the processor time of the others.
+NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 IS_REQUIRED = os.environ.get("NSQADMIN_BROWSER") == "required"
 _FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",

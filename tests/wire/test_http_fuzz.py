@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from nsqd_py.api.routes import ROUTES as NSQD_ROUTES
 from nsqd_py.net.http.answers import REASONS
 from nsqlookupd_py.http import ROUTES as NSQLOOKUPD_ROUTES
+from tests.support.examples import examples
 from tests.support.nsqd_process import NsqdProcess, ServerProcess
 from tests.support.nsqlookupd_process import NsqlookupdProcess
 
@@ -24,8 +25,8 @@ pytestmark = pytest.mark.ours
 
 DEADLINE_S = 10.0
 TOKEN = b"d1a9"
-NSQD_EXAMPLES = 300
-NSQLOOKUPD_EXAMPLES = 150
+NSQD_EXAMPLES = examples(300)
+NSQLOOKUPD_EXAMPLES = examples(150)
 
 # /drain ends nsqd; the others take their time by design.
 LEFT_OUT = {"/drain", "/debug/pprof/profile", "/debug/pprof/heap"}
@@ -302,7 +303,7 @@ def test_what_was_found(fuzzed_nsqd: NsqdProcess, data: bytes, statuses: list[in
 
 def test_bytes_that_are_no_http(fuzzed_nsqd: NsqdProcess) -> None:
 
-    @settings(fuzz, max_examples=100)
+    @settings(fuzz, max_examples=examples(100))
     @given(st.lists(st.binary(min_size=1, max_size=200), min_size=1, max_size=3))
     def attack(pieces: list[bytes]) -> None:
         statuses = statuses_of(exchange(fuzzed_nsqd.http_port, pieces))

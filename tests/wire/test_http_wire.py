@@ -27,6 +27,7 @@ from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.options import read_options
 from nsqd_py.pqueues import Alarms
 from nsqd_py.runtime.logs import FATAL, Log
+from tests.support.examples import examples
 from tests.unit.fakes import messages_of
 
 DEADLINE_S = 10.0
@@ -488,7 +489,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
     return [part for low, high in zip(edges, edges[1:], strict=False) if (part := data[low:high])]
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.sampled_from(_FRAGMENTS) | st.binary(max_size=40), max_size=8).map(b"".join),
     st.lists(st.integers(0, 600), max_size=6),
@@ -502,7 +503,7 @@ def test_any_bytes_get_the_same_answers_however_they_arrive(fuzzed: Server, data
     assert fuzzed.log.exceptions == []
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=300))
 def test_no_bytes_cost_more_than_their_connection(fuzzed: Server, data: bytes) -> None:
     fuzzed.ask(data)

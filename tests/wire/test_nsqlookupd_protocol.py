@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.lookup_wire import LookupClient, identify
 from tests.support.nsqd_process import wait_until
 from tests.support.nsqlookupd_process import NsqlookupdProcess
@@ -204,7 +205,7 @@ FRAGMENTS = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(parts=st.lists(FRAGMENTS, max_size=12))
 def test_any_bytes_lead_to_answers_or_an_error(nsqlookupd: NsqlookupdProcess, parts: list[bytes]) -> None:
     with LookupClient(nsqlookupd.tcp_port) as client:

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support import wire
+from tests.support.examples import examples
 from tests.support.nsqd_process import NsqdProcess
 from tests.support.wire import CLOSE_WAIT, CLS, ERROR, OK, UNKNOWN_ID, Client, Closed, Frame, int32
 
@@ -647,7 +648,7 @@ INPUT = st.lists(st.one_of(LINES, SIZES, WELL_FORMED, st.binary(max_size=200)), 
 
 @settings(
     deadline=None,
-    max_examples=150,
+    max_examples=examples(150),
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

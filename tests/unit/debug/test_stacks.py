@@ -21,7 +21,8 @@ def wait_for(event: gevent.event.Event) -> None:
 def test_thousands_at_one_place_are_one_paragraph() -> None:
     event = gevent.event.Event()
     waiting = [gevent.spawn(wait_for, event) for _ in range(3000)]
-    gevent.sleep(0.001)
+    while any(one.gr_frame is None for one in waiting):  # not started
+        gevent.sleep(0.001)
     text = greenlets_text(Pace(), each=False)
     event.set()
     gevent.joinall(waiting)

@@ -20,6 +20,7 @@ from nsqd_py.diskqueue.journal import (
     encode_entry,
     queued_after,
 )
+from tests.support.examples import examples
 
 Entry = tuple[int, int, list[Range], list[Wait]]  # kind, floor, finished, waiting
 Plain = tuple[set[int], dict[int, tuple[int, int]]]  # finished, waiting
@@ -67,7 +68,7 @@ def test_a_row_of_entries_adds_up(entries: list[Entry]) -> None:
 
 
 @given(rows)
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_every_cut_gives_what_some_first_entries_give(entries: list[Entry]) -> None:
     pieces = [encode_entry(*entry) for entry in entries]
     ends = [sum(map(len, pieces[: i + 1])) for i in range(len(pieces))]

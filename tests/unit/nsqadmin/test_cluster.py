@@ -21,6 +21,7 @@ from nsqadmin_py.history.series import History, Key
 from nsqadmin_py.web.events import Reader
 from nsqadmin_py.web.views_api import Views
 from nsqd_py.cluster.model import FORGET_AFTER_S, BadStats, Cluster, Node
+from tests.support.examples import examples
 
 ROUND_S = 2.0
 
@@ -295,7 +296,7 @@ HOSTILE_TOPICS = hostile(topic("t"), topic_name=NAMES, channels=st.lists(HOSTILE
 HOSTILE_STATS = hostile(stats(), topics=st.lists(HOSTILE_TOPICS, max_size=2))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(st.tuples(st.sampled_from("ab"), HOSTILE_STATS | ANYTHING), max_size=6))
 def test_nothing_that_an_nsqd_answers_breaks_the_views(answers: list[tuple[str, Any]]) -> None:
     cluster, history, findings, now_s = Cluster2(), History(), Findings(), 10.0

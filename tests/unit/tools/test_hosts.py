@@ -27,6 +27,7 @@ from nsq_tools.hosts import (
     RoundRobin,
     make_hosts,
 )
+from tests.support.examples import examples
 
 MODES = (ROUND_ROBIN, HOSTPOOL, EPSILON_GREEDY)
 NAMES = ("a", "b", "c")
@@ -201,7 +202,7 @@ def test_the_share_of_a_dead_host_goes_to_the_living_and_not_to_one_that_hangs()
     assert [shares.take(3) for _ in range(5)] == ["good"] * 5
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.sampled_from(MODES), st.integers(1, 5), st.integers(1, 12), st.data())
 def test_there_is_always_a_place(mode: str, host_count: int, total: int, data: st.DataObject) -> None:
     """Whatever fails: while fewer than `total` are under way, a message gets a host, and a living one if any."""

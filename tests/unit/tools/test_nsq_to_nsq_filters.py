@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsq_tools.nsq_to_nsq.filters import JsonFilter, Verdict, parse_number, write_object
+from tests.support.examples import examples
 
 PASS, DROP, UNREADABLE, INCOMPLETE = Verdict.PASS, Verdict.DROP, Verdict.UNREADABLE, Verdict.INCOMPLETE
 
@@ -147,7 +148,7 @@ JSON_VALUES = st.recursive(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.dictionaries(st.sampled_from("abcd"), JSON_VALUES), st.sets(st.sampled_from("abcde")))
 def test_what_passes_has_its_value(document: dict[str, object], allowed: set[str]) -> None:
     body = json.dumps(document).encode("utf-8")

@@ -18,6 +18,7 @@ from nsq_tools.to_file.formats.jsonl import json_lines
 from nsq_tools.to_file.formats.lines import NEWLINE_WARNING
 from nsq_tools.to_file.formats.parquet import convert
 from nsq_tools.to_file.portions import Portion
+from tests.support.examples import examples
 from tests.support.written_files import bodies, json_rows, records
 from tests.unit.to_file_fakes import FakeBatch
 
@@ -63,7 +64,7 @@ def test_an_empty_file_is_whole(form: Format, codec: Codec, tmp_path: Path) -> N
 
 
 @EACH_KIND
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(BLOCKS, st.data())
 def test_torn_anywhere_it_is_whole_up_to_what_was_written_last(
     form: Format, codec: Codec, blocks: list[list[bytes]], data: st.DataObject
