@@ -10,18 +10,21 @@ written in threads, so that a stalled disk only stops those who need it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
+from operator import length_hint
 from typing import Any
 
-import gevent
+from gevent.event import Event
 
+from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.syncing import Unsynced, sync_and_close
+from nsqd_py.diskqueue.syncing import Unsynced, sync_and_close, sync_directories
 from nsqd_py.pqueues import Alarm, Alarms
 from nsqd_py.queue.publish_buffer import Tickets
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.disk_pace import DiskPace
+from nsqd_py.runtime.greenlets import ReusedGreenlets
 from nsqd_py.runtime.histogram import Histogram
 from nsqd_py.runtime.threads import in_thread
 
@@ -33,6 +36,9 @@ _LONGEST_RETRY_NS = 30_000_000_000
 # The time that a sync waits for expected publishers, and the number of syncs that do not wait after they did not come.
 _GATHER_NS = 1_000_000
 _SYNCS_WITHOUT_GATHERING = 16
+# Topics whose syncs are due within this part of --sync-timeout are synced together.
+_EARLY_PART = 4
+_MOST_TOGETHER = 32
 
 
 def _nothing_to_do() -> None:
@@ -46,28 +52,25 @@ def _nothing_to_put_back(topic: Topic, log: TopicLog) -> OSError | None:
 class _TopicSync:
     """The state of one topic's syncs.
 
-    held      waiting publishers, each with the number after its last message
-    waiting   number of waiting publishers
-    expected  number of publishers for which the next sync waits
-    hasty     number of coming syncs that wait for nobody
-    began_ns  start of the running sync; 0 if none runs
-    retry_ns  files whose sync failed are not synced again before this time
+    held        waiting publishers, each with the number after its last message
+    waiting     number of waiting publishers
+    expected    number of publishers for which the next sync waits
+    hasty       number of coming syncs that wait for nobody
+    is_running  True while a sync runs
+    retry_ns    files whose sync failed are not synced again before this time
     """
 
     __slots__ = (
-        "alarm", "began_ns", "expected", "gather_alarm", "greenlet", "hasty", "held", "retry_after_ns", "retry_ns",
-        "slow_alarm", "waiting",
+        "alarm", "expected", "gather_alarm", "hasty", "held", "is_running", "retry_after_ns", "retry_ns", "waiting",
     )  # fmt: skip
 
-    def __init__(self, alarm: Alarm, slow_alarm: Alarm, gather_alarm: Alarm) -> None:
+    def __init__(self, alarm: Alarm, gather_alarm: Alarm) -> None:
         self.alarm = alarm
-        self.slow_alarm = slow_alarm
         self.gather_alarm = gather_alarm
         self.waiting = self.hasty = 0
         self.expected = 1
         self.held: list[tuple[int, Tickets]] = []
-        self.greenlet: Any = None
-        self.began_ns = 0
+        self.is_running = False
         self.retry_ns = 0
         self.retry_after_ns = 0
 
@@ -98,6 +101,72 @@ class _TopicSync:
         self.retry_ns = self.retry_after_ns = 0
 
 
+class _Part:
+    """One topic of a sync: its files, and the publishers that wait for it."""
+
+    __slots__ = ("held", "in_memory", "is_retry", "state", "taken", "topic", "took_s")
+
+    def __init__(self, topic: Topic, state: _TopicSync, held: list[tuple[int, Tickets]], *, is_retry: bool) -> None:
+        self.topic = topic
+        self.state = state
+        self.held = held
+        self.is_retry = is_retry
+        self.taken: list[Unsynced] = []
+        self.in_memory: dict[int, Batch] = {}
+        self.took_s = 0.0
+
+    def take(self) -> None:
+        """Take the files that wait for a sync."""
+        log = self.topic.log
+        if log is not None:
+            self.taken = log.take_unsynced(with_failed=self.is_retry)
+            if any(map(_has_failed, self.taken)):
+                self.in_memory = self.topic.batches_in_memory()
+
+    def refuse(self, error: OSError) -> None:
+        """Report an error to all publishers, and release them."""
+        for _, publishers in self.held:
+            for publisher, ticket in publishers:
+                publisher.publish_failed(ticket, error)
+                publisher.release()
+
+
+class _Run:
+    """A sync of one or more topics, one after the other, in one thread.
+
+    place     the part that is being synced
+    began_ns  when that sync began; of later parts, when the event loop saw that
+    """
+
+    __slots__ = ("_seen_place", "began_ns", "parts", "place")
+
+    def __init__(self, parts: list[_Part], now_ns: int) -> None:
+        self.parts = parts
+        self.place = self._seen_place = 0
+        self.began_ns = now_ns
+
+    def sync(self) -> None:
+        """Sync all parts; runs in a thread."""
+        directories: list[Unsynced] = []
+        for place, part in enumerate(self.parts):
+            self.place = place
+            began_s = time.perf_counter()
+            directories += [unsynced for unsynced in part.taken if unsynced.file is None]
+            sync_and_close([unsynced for unsynced in part.taken if unsynced.file is not None], part.in_memory)
+            part.took_s = time.perf_counter() - began_s
+        sync_directories(directories)
+
+    def slow_topic(self, now_ns: int) -> Topic | None:
+        """Return the topic that is being synced, if that takes long already."""
+        if now_ns < self.began_ns + SLOW_NS:
+            return None
+        self.began_ns = now_ns
+        if self.place != self._seen_place:
+            self._seen_place = self.place
+            return None
+        return self.parts[self.place].topic
+
+
 class GroupSync:
     """Syncs the logs of all topics, at most `timeout_ns` after a write.
 
@@ -124,6 +193,10 @@ class GroupSync:
         self._pace = pace
         self._topics: dict[Topic, _TopicSync] = {}
         self._unsynced: dict[Topic, None] = {}  # in the order of their first unsynced write
+        self._runs: dict[_Run, None] = {}
+        self._slow_alarm = alarms.alarm(self._look_if_slow)
+        self._greenlets = ReusedGreenlets()
+        self._run_ended = Event()
 
     def written(self, topic: Topic, publishers: Tickets) -> None:
         """Schedule a sync for a topic that has written messages; hold its publishers if they wait for syncs."""
@@ -144,8 +217,7 @@ class GroupSync:
 
     def _new_state(self, topic: Topic) -> _TopicSync:
         return _TopicSync(
-            self._alarms.alarm(lambda _now_ns: self._start(topic)),
-            self._alarms.alarm(lambda now_ns: self._look_if_slow(topic, now_ns)),
+            self._alarms.alarm(lambda now_ns: self._start_due(topic, now_ns)),
             self._alarms.alarm(lambda _now_ns: self._stop_waiting(topic)),
         )
 
@@ -156,13 +228,14 @@ class GroupSync:
         self._pace.end_stall(topic)
         if state is not None:
             state.alarm.set(None)
-            state.slow_alarm.set(None)
             state.gather_alarm.set(None)
 
     def hurry(self, most: int) -> None:
         """Begin to sync up to `most` topics, the longest waiting first."""
         for topic in list(islice(self._unsynced, most)):
             self._start(topic)
+
+    # ---- when a sync begins
 
     def _start_when_all_came(self, topic: Topic, state: _TopicSync) -> None:
         if state.waiting < state.expected:
@@ -172,54 +245,114 @@ class GroupSync:
 
     def _stop_waiting(self, topic: Topic) -> None:
         state = self._topics.get(topic)
-        if state is not None and state.greenlet is None and state.held:
+        if state is not None and not state.is_running and state.held:
             state.give_up()
             self._start(topic)
 
     def _start(self, topic: Topic) -> None:
         state = self._topics.get(topic)
-        if state is not None and state.greenlet is None:
-            state.greenlet = gevent.spawn(self._run, topic, state)
+        if state is not None and not state.is_running:
+            self._spawn([topic])
 
-    def _run(self, topic: Topic, state: _TopicSync) -> None:
-        """Sync until too little waits for another sync; after a failure, retry later."""
+    def _start_due(self, topic: Topic, now_ns: int) -> None:
+        """Sync a topic whose time is over, together with others whose time is nearly over.
+
+        At 1,000 publishes a second to 1,000 topics, this takes 45 of 230 us of processor time off each publish.
+        """
+        if self._topics[topic].is_running:
+            return
+        topics = [topic]
+        until_ns = now_ns + self._timeout_ns // _EARLY_PART
+        for other in self._unsynced:
+            state = self._topics[other]
+            if state.is_running or state.alarm.due_ns is None:
+                continue
+            if state.alarm.due_ns > until_ns or len(topics) == _MOST_TOGETHER:
+                break
+            topics.append(other)
+        self._spawn(topics)
+
+    def _spawn(self, topics: list[Topic]) -> None:
+        group = [(topic, self._topics[topic]) for topic in topics]
+        for _, state in group:
+            state.is_running = True
+        self._greenlets.spawn(self._run, group)
+
+    # ---- one sync
+
+    def _run(self, group: list[tuple[Topic, _TopicSync]]) -> None:
+        now_ns = self._clock()
+        parts = [self._begin_part(topic, state, now_ns) for topic, state in group]
+        run = _Run(parts, now_ns)
+        self._runs[run] = None
+        self._slow_alarm.set_no_later(now_ns + SLOW_NS)
+        try:
+            for part in parts:
+                part.take()
+            in_thread(self._threadpool, run.sync)
+        except Exception as error:  # after a bug, publishers must not wait forever or be answered with OK
+            for part in parts:
+                part.refuse(OSError(f"internal error: {error!r}"))
+                part.state.is_running = False
+            raise
+        finally:
+            del self._runs[run]
+            for part in parts:
+                self._pace.end_stall(part.topic)
+        self._finish_all(iter(parts))
+
+    def _begin_part(self, topic: Topic, state: _TopicSync, now_ns: int) -> _Part:
+        topic.unsynced = 0
+        self._unsynced.pop(topic, None)
+        state.alarm.set(None)
+        state.gather_alarm.set(None)
+        return _Part(topic, state, state.take_held(), is_retry=now_ns >= state.retry_ns)
+
+    def _finish_all(self, parts: Iterator[_Part]) -> None:
+        try:
+            for part in parts:
+                self._finish(part)
+        finally:  # a bug with one topic must not stop the others
+            self._run_ended.set()
+            if length_hint(parts):
+                self._finish_all(parts)
+
+    def _finish(self, part: _Part) -> None:
+        """Answer the publishers of a topic that was synced, and begin or schedule its next sync."""
+        topic, state, held = part.topic, part.state, part.held
         error: OSError | None = None
         try:
-            while True:
-                held = state.take_held()
-                topic.unsynced = 0
-                self._unsynced.pop(topic, None)
-                state.alarm.set(None)
-                state.gather_alarm.set(None)
-                error = self._try_to_sync(topic, state, held)
-                self._on_sync(topic, error)
-                if held:
-                    self._settle_names()
+            error = self._result(part)
+            self._on_sync(topic, error)
+            if held:
+                self._settle_names()
                 self._answer(topic, held, error)
-                if held:
-                    state.expect(sum(len(publishers) for _, publishers in held))
-                if error is not None or topic.unsynced < self.every or (held and state.waiting < state.expected):
-                    break
+                state.expect(sum(len(publishers) for _, publishers in held))
         finally:
-            state.greenlet = None
+            state.is_running = False
         if topic in self._topics:
             self._set_next(topic, state, error)
 
-    def _try_to_sync(self, topic: Topic, state: _TopicSync, held: list[tuple[int, Tickets]]) -> OSError | None:
-        try:
-            return self._sync(topic, state)
-        except Exception as error:  # after a bug, publishers must not wait forever or be answered with OK
-            for _, publishers in held:
-                for publisher, ticket in publishers:
-                    publisher.publish_failed(ticket, OSError(f"internal error: {error!r}"))
-                    publisher.release()
-            raise
+    def _result(self, part: _Part) -> OSError | None:
+        """Note the result of a sync; return why some of the log is not on the disk, or None."""
+        topic, state, log = part.topic, part.state, part.topic.log
+        if log is None:
+            return None
+        self.durations_s.observe(part.took_s)
+        error = log.note_synced(part.taken) or self._put_back(topic, log)
+        if error is None:
+            state.succeeded()
+        elif part.is_retry:
+            state.failed(self._clock())
+        return error
 
     def _set_next(self, topic: Topic, state: _TopicSync, error: OSError | None) -> None:
         if error is not None:
             state.alarm.set_no_later(state.retry_ns)
         if state.held:
             self._start_when_all_came(topic, state)
+        elif error is None and topic.unsynced >= self.every:
+            self._start(topic)
         elif topic.unsynced:
             state.alarm.set_no_later(self._clock() + self._timeout_ns)
 
@@ -232,51 +365,22 @@ class GroupSync:
                     publisher.publish_failed(ticket, failure)
                 publisher.release()
 
-    # ---- one sync
-
-    def _sync(self, topic: Topic, state: _TopicSync) -> OSError | None:
-        log = topic.log
-        if log is None:
-            return None
-        began_s = time.perf_counter()
-        state.began_ns = now_ns = self._clock()
-        if state.slow_alarm.due_ns is None:
-            state.slow_alarm.set(now_ns + SLOW_NS)
-        try:
-            error = self._sync_log(topic, log, with_failed=now_ns >= state.retry_ns) or self._put_back(topic, log)
-        finally:
-            state.began_ns = 0
-            self._pace.end_stall(topic)
-            self.durations_s.observe(time.perf_counter() - began_s)
-        if error is None:
-            state.succeeded()
-        elif now_ns >= state.retry_ns:
-            state.failed(self._clock())
-        return error
-
-    def _sync_log(self, topic: Topic, log: TopicLog, *, with_failed: bool) -> OSError | None:
-        """Sync everything that waits; return the error if some of it failed."""
-        taken = log.take_unsynced(with_failed=with_failed)
-        in_memory = topic.batches_in_memory() if any(map(_has_failed, taken)) else {}
-        in_thread(self._threadpool, sync_and_close, taken, in_memory)
-        return log.note_synced(taken)
-
-    def _look_if_slow(self, topic: Topic, now_ns: int) -> None:
-        """Mark the disk as slow if the running sync began long ago. Another one may be running by now."""
-        state = self._topics.get(topic)
-        if state is None or not state.began_ns:
-            return
-        if now_ns < state.began_ns + SLOW_NS:
-            state.slow_alarm.set(state.began_ns + SLOW_NS)
-        else:
-            self._pace.stall(topic)
+    def _look_if_slow(self, now_ns: int) -> None:
+        """Mark the disk as slow if a sync began long ago."""
+        for run in self._runs:
+            topic = run.slow_topic(now_ns)
+            if topic in self._topics:
+                self._pace.stall(topic)
+            self._slow_alarm.set_no_later(run.began_ns + SLOW_NS)
 
     def join(self) -> None:
         """Wait for the running syncs, and those that publishers wait for."""
         for topic, state in list(self._topics.items()):
             if state.held:
                 self._start(topic)
-        gevent.joinall([state.greenlet for state in self._topics.values() if state.greenlet is not None])
+        while any(state.is_running for state in self._topics.values()):
+            self._run_ended.clear()
+            self._run_ended.wait()
 
 
 def _has_failed(unsynced: Unsynced) -> bool:

@@ -154,6 +154,16 @@ def sync_and_close(taken: Iterable[Unsynced], in_memory: Mapping[int, Batch]) ->
                     unsynced.file.release()
 
 
+def sync_directories(taken: Iterable[Unsynced]) -> None:
+    """Sync the directories of these, each once, and set their `error`. May run in a thread."""
+    errors: dict[Path | None, OSError | None] = {}
+    for unsynced in taken:
+        if unsynced.directory not in errors:
+            sync_and_close([unsynced], {})
+            errors[unsynced.directory] = unsynced.error
+        unsynced.error = errors[unsynced.directory]
+
+
 def write_again(unsynced: Unsynced, in_memory: Mapping[int, Batch]) -> None:
     """Write everything again that no sync has covered. May run in a thread.
 

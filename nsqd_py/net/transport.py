@@ -234,8 +234,12 @@ class Stream:
     def release(self) -> None:
         """End one `hold`."""
         self._holds -= 1
-        if not self._holds and not self.closed:
-            self.want_flush()
+        if self._holds or self.closed:
+            return
+        if not self._in_iteration:
+            self._in_iteration = True
+            self._iteration.add_flusher(self)
+        if not self._reading:  # if it reads, nothing has come meanwhile: 1 us less
             if self._is_behind:
                 self._iteration.backlog.add(self)
             self._decode_soon()

@@ -6,6 +6,7 @@ early_signals     signals held back until the program can handle them
 process           limits, memory, collector, stop signals
 systemd           notifications and inherited sockets
 threads           blocking work in threads
+greenlets         greenlets that are used again
 disk_pace         measures system calls; decides if the event loop may use the disk
 pacing            long work in slices; how late the event loop is
 histogram         counts of values between bounds

@@ -279,3 +279,121 @@ def test_a_stop_does_not_wait_for_publishers(bench: Bench) -> None:
     assert alone.holds == 1
     bench.sync.join()
     assert ended_well(alone)
+
+
+# --- many topics
+
+
+class CountingPool(FakeThreadPool):
+    """Counts the calls of threads."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def apply(self, function: Callable[..., Any], arguments: tuple[Any, ...] = ()) -> Any:
+        self.count += 1
+        return super().apply(function, arguments)
+
+
+class ManyTopics:
+    """Topics that are synced some time after a write, as with the default flags."""
+
+    def __init__(self, directory: Path, count: int) -> None:
+        self.pool = CountingPool()
+        self.bench = Bench(directory, every=2500, pool=self.pool)
+        self.topics = [self._topic(directory, f"t{number}") for number in range(count)]
+
+    def _topic(self, directory: Path, name: str) -> Topic:
+        world = self.bench.world
+        log = TopicLog(directory, name, 1 << 20, world.log.error)
+        return Topic(name, log, GuidFactory(1), 100, world.iteration, world.clock, self.bench.sync, world.log)
+
+    def put(self, *topics: Topic) -> None:
+        for topic in topics:
+            topic.publish(sized(b"x"), 1, 5, None, 0)
+        self.bench.world.run()
+
+    def unsynced(self) -> int:
+        return sum(bool(topic.unsynced) for topic in self.topics)
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Iterator[ManyTopics]:
+    yield ManyTopics(tmp_path, 40)
+    close_descriptors(tmp_path)
+
+
+def test_topics_that_are_due_at_nearly_one_time_are_synced_together(many: ManyTopics, disk: Disk) -> None:
+    for topic in many.topics:
+        many.put(topic)
+        many.bench.pass_time(10 * MS)
+    many.bench.pass_time(2 * SECOND - 400 * MS)
+    assert many.unsynced() == 40 - 32
+    assert many.pool.count == 1
+    many.bench.pass_time(400 * MS)
+    assert many.unsynced() == 0
+    assert many.pool.count == 2
+    names = [name for name in disk.syncs if name.endswith(".log")]
+    assert sorted(names) == sorted(topic.log.files[0].path.name for topic in many.topics if topic.log is not None)
+    assert len(disk.syncs) == 40 + 2, "the directory with the new names is synced once by each call"
+
+
+def test_a_topic_with_much_time_left_is_synced_later(many: ManyTopics) -> None:
+    early, late = many.topics[:2]
+    many.put(early)
+    many.bench.pass_time(SECOND)
+    many.put(late)
+    many.bench.pass_time(SECOND)
+    assert (early.unsynced, late.unsynced) == (0, 1)
+    many.bench.pass_time(SECOND)
+    assert late.unsynced == 0
+
+
+def test_a_file_that_fails_does_not_concern_other_topics(many: ManyTopics, disk: Disk) -> None:
+    many.put(*many.topics[:3])
+    logs = [topic.log for topic in many.topics[:3] if topic.log is not None]
+    disk.bad.add(logs[1].files[0].path.name)
+    many.bench.pass_time(2 * SECOND)
+    assert [log.syncs.error_of(0) is None for log in logs] == [True, False, True]
+    assert [type(error) for error in many.bench.synced] == [type(None), OSError, type(None)]
+    disk.bad.clear()
+    many.bench.pass_time(SECOND)
+    assert logs[1].syncs.error_of(0) is None
+
+
+def test_names_that_cannot_be_synced_concern_all_topics_that_are_new(many: ManyTopics, disk: Disk) -> None:
+    (directory,) = {topic.log.directory.name for topic in many.topics if topic.log is not None}
+    disk.bad.add(directory)
+    many.put(*many.topics[:3])
+    many.bench.pass_time(2 * SECOND)
+    assert [type(error) for error in many.bench.synced] == [OSError] * 3
+
+
+def test_a_bug_with_one_topic_does_not_stop_the_others(many: ManyTopics, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gevent.get_hub(), "handle_error", lambda *_: None)
+    first = many.topics[0].log
+    assert first is not None
+    many.put(*many.topics[:3])
+    with monkeypatch.context() as patch:
+        patch.setattr(many.bench.sync, "_put_back", lambda _, log: 1 // 0 if log is first else None)
+        many.bench.pass_time(2 * SECOND)
+    assert many.bench.synced == [None, None]
+    many.put(*many.topics[:3])
+    many.bench.pass_time(2 * SECOND)
+    assert many.bench.synced == [None] * 5
+
+
+def test_a_slow_file_among_several_slows_the_disk_down(tmp_path: Path) -> None:
+    many = ManyTopics(tmp_path, 3)
+    pool = GatedPool()
+    many.bench.sync._threadpool = pool
+    many.put(*many.topics)
+    many.bench.pass_time(2 * SECOND)
+    assert not many.bench.pace.is_slow
+    many.bench.pass_time(100 * MS)
+    assert many.bench.pace.is_slow
+    pool.gate.set()
+    for _ in range(3):
+        many.bench.settle()
+    assert not many.bench.pace.is_slow
+    close_descriptors(tmp_path)
