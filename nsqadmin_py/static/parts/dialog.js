@@ -91,13 +91,13 @@ function Confirm({ title, text, loses = [], button = "Do it", phrase = "", dange
         <p>This will be lost:</p>
         <ul>${loses.map((line) => html`<li key=${line}>${plain(line)}</li>`)}</ul>
       </div>`}
+      ${curl.length > 0 && html`<p><${CopyButton} text=${() => curlOf(...curl)} label="Copy as curl" /></p>`}
       ${phrase && html`<div class="field">
         <label for=${id}>Type ${name(phrase)} to confirm</label>
         <input id=${id} class="input" value=${typed} autocomplete="off" autocapitalize="off" spellcheck=${false}
           onInput=${(event) => setTyped(event.target.value)} />
       </div>`}
       <div class="dialog-buttons">
-        ${curl.length > 0 && html`<${CopyButton} text=${() => curlOf(...curl)} label="Copy as curl" />`}
         <button type="button" class="button" data-focus onClick=${() => done(false)}>Cancel</button>
         <button type="submit" class="button ${danger ? "danger" : "primary"}" disabled=${!isReady}>${button}</button>
       </div>
