@@ -51,7 +51,7 @@ def _pattern(context: click.Context, parameter: click.Parameter, value: str) -> 
     "--only", default="", callback=_pattern, metavar="RE", help="Sections and rows whose name matches."
 )
 @click.option("--quick", is_flag=True, help="A part of the rows, one round, short runs: about five minutes.")
-@click.option("--rounds", type=click.IntRange(1), help="Runs of each side.  [default: 3, or 1 with --quick]")
+@click.option("--rounds", type=click.IntRange(1), help="Runs of each side.  [default: 1 to 3, by row]")
 @click.option(
     "--peers",
     "folders",
@@ -119,7 +119,7 @@ def main(
     }
     with_peer = {daemon for daemon, sides in contenders.items() if len(sides) > 1}
     scenarios = _chosen(only, with_peer, has_generator=load is not None, quick=quick)
-    rounds = rounds or (1 if quick else 3)
+    rounds = rounds or (1 if quick else None)
     seconds = seconds or (_QUICK_SECONDS if quick else None)
     messages = messages or (_QUICK_MESSAGES if quick else None)
     _allow_many_files()
@@ -139,7 +139,7 @@ def main(
                         else _servers(scenario, contenders[scenario.daemon])
                         if work is None
                         else _workers(work, peer_tools),
-                        rounds,
+                        rounds or scenario.rounds,
                         server_command=contenders[NSQD][0].command if work is not None else (),
                         seconds=seconds,
                         messages=messages,
@@ -152,7 +152,7 @@ def main(
         click.echo("interrupted; scenarios that were finished:", err=True)
         status = _INTERRUPTED
     machine, revision = this_machine(), commit()
-    click.echo(f"{machine}; commit {revision}; median of {rounds} rounds")
+    click.echo(f"{machine}; commit {revision}")
     report.show(measured, Console())
     if recorded and measured:
         kind, command = "quick" if quick else "full", shlex.join(["python", "-m", "bench", *sys.argv[1:]])

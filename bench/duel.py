@@ -99,7 +99,6 @@ def compare(
     fails runs no more, and its text stands in `failures`; the subject's failure ends the scenario.
     """
     result = Result(scenario)
-    rounds = min(rounds, scenario.most_rounds or rounds)
     for number in range(rounds):
         for contender in contenders if number % 2 == 0 else reversed(contenders):
             if contender.role in result.failures:

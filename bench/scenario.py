@@ -42,7 +42,7 @@ class Scenario:
     `generator` has the arguments of the program that `--load` names, for the loads that it generates.
     `setups`: the servers, the subject first, of which those run that are installed; `workload` is what is published.
     `place` is where the row stands on the axis of its section. `is_quick`: it belongs to a quick run.
-    Of a load that takes long, `most_rounds` are enough.
+    `rounds` is how often each side runs, unless the command says otherwise.
     """
 
     load: str
@@ -67,7 +67,7 @@ class Scenario:
     section: str = "nsqd"
     place: float | None = None
     is_quick: bool = False
-    most_rounds: int | None = None
+    rounds: int = 3
 
     @property
     def label(self) -> str:

@@ -31,7 +31,7 @@ def _lookup(load: str, unit: str, *details: str, below: float | None = None) -> 
     side = Side(_TIMED)
     return Scenario(
         load, unit, side, side, lower_is_better=True, below=below, details=details, daemon=NSQLOOKUPD,
-        section="nsqlookupd",
+        section="nsqlookupd", rounds=1,
     )  # fmt: skip
 
 
@@ -67,7 +67,7 @@ def _spark(
     side = Side(_counted(messages), (DEFAULT_QUEUE,))
     return Scenario(
         load, unit, side, side, lower_is_better=not unit.endswith("/s"), at_least=at_least, below=below, above=above,
-        work=Work(f"spark-{name}", subject, peer), section="spark", most_rounds=1 if messages == _FIVE_GB else None,
+        work=Work(f"spark-{name}", subject, peer), section="spark", rounds=1,
     )  # fmt: skip
 
 
@@ -214,5 +214,6 @@ SCENARIOS = (
         details=("p50_ms", "max_ms", "cpu_s_per_round", "rss_mb", "gzip_kb"),
         work=Work("admin-list", ("nsq_apps.nsqadmin",), None),
         section="nsqadmin",
+        rounds=1,
     ),
 )
