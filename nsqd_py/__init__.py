@@ -29,6 +29,7 @@ stats       figures for /stats, statsd and Prometheus
 fsck        --check-data and --repair
 tcp         connections of NSQ clients
 lookup      nsqd's side of nsqlookupd
+standby     a second nsqd that follows this one, and takes its place
 go_import   takes over the data of Go's nsqd
 broker      the topics and channels that exist, start-up, upkeep of the disk
 queue       topics, channels, delivery

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from nsqd_py.lookup.peers import LookupPeers
     from nsqd_py.net.certificates import CertificateReloader
     from nsqd_py.net.http.guard import Guard as AdminGuard
+    from nsqd_py.standby.follower import Follower
+    from nsqd_py.standby.state import StandbyState
     from nsqd_py.stats.statsd import StatsdReporter
 
 _LOOK_FOR_SIGNALS_EVERY_S = 0.05
@@ -57,6 +59,7 @@ _LOOP_ITERATION_S = 0.001  # with 0 the loop does not reach signals
 CHECK_CERTIFICATE_NS = 2_000_000_000
 _MS = 1_000_000
 _DISK_THREADS = 16
+STANDBY_FILE = "nsqd.standby"  # as in `nsqd_py.standby.state`, which a start need not import
 
 # The answers to connections above the limit. With TLS there is none, since a handshake would have to come first.
 _REFUSALS: dict[str, Refusal] = {
@@ -101,6 +104,8 @@ class Daemon:
         self._drainer: gevent.Greenlet[..., None] | None = None
         self._lock: int | None = None
         self._is_loaded = False
+        self._follower: Follower | None = None
+        self.promoted_options: NsqdOptions | None = None  # those of the primary that takes its place
 
     def run(self) -> int:
         """Serve until SIGTERM, SIGINT or the end of a drain, and return the exit status. Raises StartError."""
@@ -125,13 +130,17 @@ class Daemon:
             self._broker.admin_guard = _admin_guard(self._options, self._log)
             self._broker.clients_authorize = self._make_guard is not None
             self._listen()
-            self._broker.persist_metadata()
+            if self._is_loaded:
+                self._broker.persist_metadata()
             self._disk_threads.serve()
             self._write_threads.serve()
             calm_collector()
             COLLECTIONS.watch()
-            self._broker.lookups = self._lookups
-            self._lookups.set_addresses(self._options.lookupd_tcp_address)
+            if self._follower is not None:
+                self._follower.start()
+            else:
+                self._broker.lookups = self._lookups
+                self._lookups.set_addresses(self._options.lookupd_tcp_address)
             self._connections.start()
             self._listeners.start()
             self._lookups.start()
@@ -175,6 +184,9 @@ class Daemon:
             next_look_s = time.monotonic() + _LOOK_FOR_SIGNALS_EVERY_S
 
         directory = Path(self._options.data_path or ".")
+        promoted = self._role_of(directory, signals)
+        if self._follower is not None:
+            return
         self._notifier.status("loading messages")
         self._broker.is_same_boot = self._clocks.restore()
         if _may_have_go_files(directory):
@@ -183,7 +195,49 @@ class Daemon:
             take_over(directory, self._options.max_bytes_per_file, self._log, time.time(), on_progress)
         load(self._broker, directory)
         self._is_loaded = True
+        if promoted is not None:
+            from nsqd_py.standby.promotion import promote
+
+            promote(self._broker, directory, promoted)
+        if self._options.accept_standbys or self._options.standby_acks:
+            from nsqd_py.standby.primary import Standbys
+
+            self._broker.replication = Standbys(self._broker, directory, self._disk_threads)
         self._clocks.start()
+
+    def _role_of(self, directory: Path, signals: StopSignals) -> StandbyState | None:
+        """Return the state of a standby that this start promotes, or None. `_follower` is set if it shall follow.
+
+        Raises StartError and OSError.
+        """
+        options = self._options
+        if not options.standby_of and not options.promote and not (directory / STANDBY_FILE).exists():
+            return None
+        from nsqd_py.standby.follower import Follower
+        from nsqd_py.standby.promotion import check_role, goes_on_as_primary
+        from nsqd_py.standby.role import StandbyRole
+
+        promoted = check_role(directory, options.standby_of, promote=options.promote)
+        if options.promote or not options.standby_of or goes_on_as_primary(directory, options, self._log):
+            return promoted
+        self._follower = Follower(options, directory, self._disk_threads, self._log, self._http_address)
+        role = StandbyRole(self._follower, options.standby_of, lambda: self._become_primary(signals))
+        self._broker.replication, self._broker.refusal = role, role.refusal
+        return None
+
+    def _http_address(self) -> str:
+        return f"{self._options.broadcast_address}:{self._options.broadcast_http_port}"
+
+    def _become_primary(self, signals: StopSignals) -> None:
+        """End this standby; `promoted_options` are those of the primary that takes its place, on the same ports."""
+        options, broker = self._options, self._broker
+        self.promoted_options = options.replace(
+            standby_of="", promote=True,
+            tcp_address=_with_port(options.tcp_address, broker.tcp_port),
+            http_address=_with_port(options.http_address, broker.http_port),
+            https_address=_with_port(options.https_address, broker.https_port),
+        )  # fmt: skip
+        signals.stop()
 
     def _drain(self, signals: StopSignals) -> None:
         self._broker.drain.wait_until_over(self._notifier.status)
@@ -293,6 +347,8 @@ class Daemon:
         self._broker.loop_lag.stop()
         self._listeners.close()
         self._iteration.end()
+        if self._follower is not None:
+            self._follower.stop()
         for client in [*self._broker.clients, *self._broker.http_clients]:
             client.close("nsqd is stopping")
         if self._is_loaded:  # a failed start must not change the disk
@@ -303,6 +359,11 @@ class Daemon:
         self._log.info("NSQ: bye")
         if self._lock is not None:
             os.close(self._lock)
+
+
+def _with_port(address: str, port: int) -> str:
+    """Return an address with the port that the system chose, if it has port 0."""
+    return f"{address[:-1]}{port}" if address.endswith(":0") and port > 0 else address
 
 
 def _limits(options: NsqdOptions) -> Limits:

@@ -145,6 +145,13 @@ class Draining(Refusal):
         super().__init__(503, "DRAINING", "nsqd is draining")
 
 
+class IsStandby(Refusal):
+    """nsqd is a standby: clients must use its primary."""
+
+    def __init__(self, primary: str) -> None:
+        super().__init__(503, "STANDBY", f"nsqd is a standby of {primary}")
+
+
 class TooManyTopics(Refusal):
     """--max-topics is reached. The status is not 503, since a retry does not help until a topic is deleted."""
 

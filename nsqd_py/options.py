@@ -74,6 +74,19 @@ def _check_auth_addresses(addresses: tuple[str, ...]) -> str | None:
     return None
 
 
+def _check_standby_of(value: str) -> str | None:
+    host, _, port = value.rpartition(":")
+    return None if not value or (host and port.isdigit()) else "must be host:port"
+
+
+def _check_on_timeout(value: str) -> str | None:
+    return None if value in ("refuse", "alone") else "must be refuse or alone"
+
+
+def _positive(value: int) -> str | None:
+    return None if value > 0 else "must be above 0"
+
+
 def _check_percentiles(values: tuple[float, ...]) -> str | None:
     return None if all(0 < value <= 1 for value in values) else "must be in (0,1]"
 
@@ -254,12 +267,40 @@ class _Security(ServerTlsOptions, title="TLS and compression"):
         "Maximum deflate level that a client may request, 1 to 9. Higher levels take more processor time.",
         check=_check_deflate_level)
     snappy: bool = setting(BOOL, True, "Allow snappy compression.")
+
+
+class _Standby(Options, title="Standby"):
+    standby_of: str = setting(STRING, "",
+        "TCP address (host:port) of a primary nsqd. This nsqd then keeps a copy of its messages, and serves no clients "
+        "until it is promoted.", check=_check_standby_of)
+    promote: bool = setting(BOOL, False,
+        "Promote the standby that --data-path belongs to: start as a primary with its messages.", config_key="")
+    accept_standbys: bool = setting(BOOL, False,
+        "Let other nsqds follow this one. They get all messages of all topics.")
+    standby_acks: int = setting(INT, 0,
+        "Number of standbys that must have a message before its publisher gets OK; 0 means that none must. Above 0, "
+        "standbys are accepted.", check=not_negative)
+    standby_timeout_ns: int = setting(DURATION, 5 * SECOND_NS,
+        "Maximum time that a publisher waits for --standby-acks standbys.", check=_positive)
+    standby_on_timeout: str = setting(STRING, "refuse",
+        "After --standby-timeout: `refuse` the publish, or go on `alone`, without standbys, until they are back.",
+        check=_check_on_timeout)
+    standby_tls: bool = setting(BOOL, False, "Use TLS to the primary.")
+    standby_tls_root_ca_file: str = setting(STRING, "",
+        "Certificate authorities that sign the certificate of the primary (PEM file); by default those of the system.")
+    standby_tls_cert: str = setting(STRING, "", "Client certificate for the primary (PEM file).")
+    standby_tls_key: str = setting(STRING, "",
+        "Private key of --standby-tls-cert (PEM file); not needed if that file contains the key.")
+    standby_tls_insecure_skip_verify: bool = setting(BOOL, False,
+        "Accept any certificate from the primary. The connection is encrypted, but the server is not verified.")
+    standby_auth_secret_file: str = setting(STRING, "",
+        "File with the secret that this standby sends to the primary, if the primary requires AUTH.")
 # fmt: on
 
 
 class NsqdOptions(
     ProgramOptions, _General, _Addresses, _Messages, _Disk, _Clients, LimitOptions, _Discovery, _Security, _Metrics,
-    CheckOptions,
+    _Standby, CheckOptions,
 ):  # fmt: skip
     """The options of nsqd."""
 

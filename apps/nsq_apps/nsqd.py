@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 def _serve(options: NsqdOptions, log: Log) -> int:
     from nsqd_py.daemon import Daemon
 
-    return Daemon(options, log).run()
+    daemon = Daemon(options, log)
+    status = daemon.run()
+    if daemon.promoted_options is not None:
+        return Daemon(daemon.promoted_options, log).run()
+    return status
 
 
 def _check_data(options: NsqdOptions) -> int | None:

@@ -176,7 +176,10 @@ def _is_binary(request: Request[Broker]) -> bool:
 def ping(request: Request[Broker]) -> Reply:
     """Liveness: OK, or 500 with the error of this node's disk. A drain or a full topic does not fail it."""
     problem = request.app.node_problem()
-    return answers.plain(200, "OK") if problem is None else answers.plain(500, f"NOK - {problem}")
+    if problem is not None:
+        return answers.plain(500, f"NOK - {problem}")
+    notice = request.app.replication.notice()
+    return answers.plain(200, "OK" if notice is None else f"OK - {notice}")
 
 
 def health(request: Request[Broker]) -> Reply:
@@ -224,7 +227,8 @@ def stats(request: Request[Broker]) -> Reply:
     )
     include_memory = _BOOLS.get(params.get("include_mem", ""), True)
     if params.get("format") == "json":
-        return answers.json(render_json(broker, figures, include_memory=include_memory) | broker.drain.figures())
+        document = render_json(broker, figures, include_memory=include_memory)
+        return answers.json(document | broker.drain.figures() | broker.replication.figures())
     return answers.text(render_text(broker, figures, include_memory=include_memory))
 
 
@@ -254,6 +258,16 @@ def drain(request: Request[Broker]) -> Reply:
         raise HttpError(400, "INVALID_TIMEOUT")
     request.app.drain.begin(timeout_ns)
     return answers.json(request.app.drain.figures())
+
+
+# ---- standby
+
+
+def promote(request: Request[Broker]) -> Reply:
+    """Make a primary of this standby. It starts anew, with the messages that it has."""
+    figures = request.app.replication.figures()
+    request.app.replication.promote()
+    return answers.json(figures)
 
 
 # ---- topics

@@ -55,6 +55,7 @@ ROUTES: tuple[Route[Broker], ...] = (
     Route("POST", "/channel/finish", log_handlers.finish_message, ADMINISTER),
     Route("POST", "/drain", handlers.drain, Access.SHUT_DOWN),
     Route("GET", "/config", handlers.get_options, FIGURES),
+    Route("POST", "/promote", handlers.promote, Access.SHUT_DOWN),
     Route("GET", "/config/:opt", handlers.get_option, FIGURES),
     Route("PUT", "/config/:opt", handlers.put_option, ADMINISTER, OPTION),
     *debug_routes(),

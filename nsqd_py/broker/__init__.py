@@ -13,6 +13,7 @@ closing           writes and closes each topic at the end
 Writing
 journal_writing   writes the positions of channels 20 times a second
 sync              fsync of logs: --sync-every and --sync-timeout
+replication       what the broker tells its standbys of each change
 slow_disk         writes and reads in threads while the disk is slow
 
 Space and health

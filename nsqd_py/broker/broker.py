@@ -12,9 +12,10 @@ from nsqd_py.broker.creation import ChannelMaker, LogMaker, Lookups, NoLookups
 from nsqd_py.broker.disk_limits import DescriptorRelief, DiskHealth, FreeSpace
 from nsqd_py.broker.drain import Drain
 from nsqd_py.broker.housekeeping import Compactor, Housekeeper
-from nsqd_py.broker.journal_writing import JournalWriter
+from nsqd_py.broker.journal_writing import JournalWriter, Saved
 from nsqd_py.broker.metadata import METADATA_FILE, MetadataWriter
 from nsqd_py.broker.removed_files import RemovedFiles
+from nsqd_py.broker.replication import NoReplication, Replication
 from nsqd_py.broker.slow_disk import SlowReader, SlowWriter
 from nsqd_py.broker.state_files import write_clean_stop
 from nsqd_py.broker.sync import GroupSync
@@ -22,7 +23,7 @@ from nsqd_py.clock import SteadyClock, wall_ns
 from nsqd_py.diskqueue.journal import Journal, journal_name
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.memory_budget import MemoryBudget
-from nsqd_py.errors import Draining, TooManyChannels, TooManyTopics
+from nsqd_py.errors import Draining, Refusal, TooManyChannels, TooManyTopics
 from nsqd_py.guid import GuidFactory
 from nsqd_py.net.http.response_limiter import ResponseLimiter
 from nsqd_py.net.loop_iteration import LoopIteration
@@ -74,6 +75,9 @@ class Broker:
         self.tcp_port = -1
         self.http_port = -1
         self.lookups: Lookups = NoLookups()
+        self.replication: Replication = NoReplication()
+        self.epoch = 0  # in which this nsqd was promoted; 0 if it never was a standby
+        self.refusal: Callable[[], Refusal] | None = None  # why no topic is created or used, if so
         self.tls: CertificateReloader | None = None
         self.admin_guard: Guard | None = None
         self.response_limiter = ResponseLimiter()
@@ -87,7 +91,7 @@ class Broker:
         self.channels = ChannelMaker(self, threadpool)
         self.metadata = MetadataWriter(
             self._directory / METADATA_FILE, self.topics, log, alarms, lambda: self.clock(), threadpool,
-            self.channels.is_making,
+            self.channels.is_making, lambda: self.replication.metadata_written(), lambda: self.epoch,
         )  # fmt: skip
         self.removed_files = RemovedFiles(lambda: self.clock(), threadpool, log)
         self.sync = GroupSync(
@@ -105,11 +109,11 @@ class Broker:
         self.loop_lag = LoopLag(alarms, self.clock, self.pace.sample)
         self.compactor = Compactor(
             alarms, lambda: self.clock(), lambda: self.wall_clock(), threadpool, log, lambda: not self.pace.is_slow,
-            lambda topic: self.journals.save_now(topic),
+            self._save_positions,
         )  # fmt: skip
         self._write_threads = write_threads or threadpool
         self.journals = JournalWriter(
-            alarms, lambda: self.clock(), threadpool, self.pace, lambda saved: self.housekeeper.saved(saved)
+            alarms, lambda: self.clock(), threadpool, self.pace, self._on_saved
         )
         self.housekeeper = Housekeeper(
             self.compactor, self.pace, self.disk, alarms, lambda: self.clock(), log, self.write_position
@@ -119,6 +123,18 @@ class Broker:
     def _on_sync(self, topic: Topic, error: OSError | None) -> None:
         self.disk.synced(topic, error)
         self.descriptors.synced()
+
+    def _save_positions(self, topic: Topic) -> bool:
+        """Write the changes of a topic's channels; return False while a thread writes. Raises OSError."""
+        changed = [channel for channel in topic.channels.values() if channel.is_dirty]
+        is_done = self.journals.save_now(topic)
+        for channel in changed:
+            self.replication.channel_changed(topic, channel)
+        return is_done
+
+    def _on_saved(self, saved: list[Saved]) -> None:
+        self.housekeeper.saved(saved)
+        self.replication.channels_saved(saved)
 
     # ---- health
 
@@ -147,6 +163,8 @@ class Broker:
         """Return the topic of this name, to publish to; create it if needed. Raises Draining and TooManyTopics."""
         topic = self.open_topics.get(name)
         if topic is None:
+            if self.refusal is not None:
+                raise self.refusal()
             if self.drain.is_active:
                 raise Draining
             most = self.options.max_topics
@@ -161,6 +179,7 @@ class Broker:
         if not topic.is_ephemeral:
             self.want_metadata()
         self.lookups.topic_made(topic)
+        self.replication.topic_made(topic)
         return topic
 
     def wait_until_started(self, topic: Topic, timeout_s: float | None = None) -> bool:
@@ -212,6 +231,7 @@ class Broker:
         for channel in topic.channels.values():
             self.lookups.notify(name, channel.name, was_deleted=True)
         self.lookups.notify(name, "", was_deleted=True)
+        self.replication.topic_deleted(name)
         if topic.log is not None:
             topic.log.remove()
             # After the log: a crash between the two must not bring finished messages back.
@@ -238,6 +258,7 @@ class Broker:
         self.save_held(topic)
         for channel in topic.channels.values():
             channel.save()
+            self.replication.channel_changed(topic, channel)
         self.housekeeper.clean_up(topic)
 
     # ---- channels
@@ -262,6 +283,7 @@ class Broker:
                 raise
             self.log.of_clients.info("TOPIC(%s): new channel(%s)", topic.name, name)
             self.lookups.notify(topic.name, name, was_deleted=False)
+            self.replication.channel_changed(topic, channel)
             if not channel.is_ephemeral and not topic.is_ephemeral:
                 self.want_metadata()
             topic.release()
@@ -348,6 +370,7 @@ class Broker:
         channel.close()
         if channel.journal is not None:
             channel.journal.mark_deleted()
+            self.replication.channel_changed(topic, channel)
             self.metadata.channel_deleted(topic, channel)
         if not topic.channels:
             if topic.is_ephemeral:
@@ -375,6 +398,7 @@ class Broker:
             return
         topic.commit()
         channel.empty()
+        self.replication.channel_changed(topic, channel)
         self.housekeeper.clean_up(topic)
 
     # ---- pausing
@@ -405,6 +429,7 @@ class Broker:
     def write_position(self, topic: Topic, floor: int) -> None:
         """Write the number up to which a topic's messages are finished or released. Raises OSError."""
         self.topic_journal(topic.name).snapshot(floor, [], [])
+        self.replication.position_written(topic)
 
     def topic_journal(self, topic_name: str) -> Journal:
         return Journal(self._directory / journal_name(topic_name))
@@ -430,6 +455,7 @@ class Broker:
         self.journals.stop()
         self.journals.settle()
         self.metadata.close()
+        self.replication.close()
         self.log.info("NSQ: closing topics")
         ends = {topic.name: close_topic(self, topic) for topic in list(self.topics.values())}
         self.housekeeper.close()

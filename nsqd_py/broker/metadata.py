@@ -55,8 +55,11 @@ class TopicEntry:
     epochs: Epochs = ()
 
 
-def encode_metadata(topics: Iterable[Topic]) -> bytes:
-    """Return the JSON of all topics and channels that are not ephemeral."""
+def encode_metadata(topics: Iterable[Topic], epoch: int = 0) -> bytes:
+    """Return the JSON of all topics and channels that are not ephemeral.
+
+    `epoch` is the number of the epoch in which this nsqd was promoted; 0 if it never was a standby.
+    """
     entries = [
         {
             "name": topic.name,
@@ -71,7 +74,8 @@ def encode_metadata(topics: Iterable[Topic]) -> bytes:
         for topic in topics
         if not topic.is_ephemeral
     ]
-    return _dumps({"topics": entries, "version": NSQ_VERSION}, len(entries))
+    promoted = {"epoch": epoch} if epoch else {}
+    return _dumps({"topics": entries, "version": NSQ_VERSION, **promoted}, len(entries))
 
 
 def _dumps(document: dict[str, Any], topics: int) -> bytes:
@@ -101,6 +105,16 @@ def read_metadata(path: Path) -> list[TopicEntry]:
             raise NewerFormat(f"format {found}; this version reads format {FORMAT}").refusal(str(path))
         return [_topic_entry(entry) for entry in document["topics"] or ()]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadMetadata(f"failed to parse metadata in {path} - {error}") from error
+
+
+def read_epoch(path: Path) -> int:
+    """Return the epoch of the file; 0 if there is none. Raises BadMetadata and OSError."""
+    try:
+        return int(json.loads(path.read_bytes()).get("epoch", 0))
+    except FileNotFoundError:
+        return 0
+    except (ValueError, TypeError, AttributeError) as error:
         raise BadMetadata(f"failed to parse metadata in {path} - {error}") from error
 
 
@@ -139,9 +153,12 @@ class MetadataWriter:
 
     def __init__(
         self, path: Path, topics: Mapping[str, Topic], log: Log, alarms: Alarms, clock: Callable[[], int],
-        threadpool: Any, is_making: Callable[[str, str], bool],
+        threadpool: Any, is_making: Callable[[str, str], bool], on_written: Callable[[], None] = lambda: None,
+        epoch: Callable[[], int] = lambda: 0,
     ) -> None:  # fmt: skip
         """`is_making(topic_name, channel_name)` is True while that channel is being created."""
+        self._on_written = on_written
+        self._epoch = epoch
         self._path = path
         self._is_making = is_making
         self._topics = topics
@@ -190,13 +207,14 @@ class MetadataWriter:
         """Replace the file durably. Raises OSError. Blocks this greenlet, not the loop."""
         with self._lock:
             self._log.of_clients.info("NSQ: persisting topic/channel metadata to %s", self._path)
-            data = encode_metadata(self._topics.values())
+            data = encode_metadata(self._topics.values(), self._epoch())
             deleted, self._deleted = self._deleted, []
             try:
                 in_thread(self._threadpool, self._replace, data, [channel for _, channel in deleted])
             except OSError:
                 self._deleted[:0] = deleted
                 raise
+            self._on_written()
             for topic, channel in deleted:
                 self._remove_journal(topic, channel)
 

@@ -56,6 +56,7 @@ def seek_channel(broker: Broker, topic: Topic, name: str, target: str | int) -> 
     seq = topic.released if target == LATEST else min(max(wanted, log.earliest_seq), topic.released)
     channel.seek(seq, not_due, holes(log.files, seq, topic.released))
     broker.log.of_clients.info("TOPIC(%s): channel(%s) goes on at message %d", topic.name, name, seq)
+    broker.replication.channel_changed(topic, channel)
     _bring_to_disk(channel, log)
     return SeekResult(seq, _timestamp_ns(topic, seq))
 

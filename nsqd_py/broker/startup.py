@@ -12,7 +12,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.broker.metadata import METADATA_FILE, BadMetadata, TopicEntry, read_metadata
+from nsqd_py.broker.metadata import METADATA_FILE, BadMetadata, TopicEntry, read_epoch, read_metadata
 from nsqd_py.broker.state_files import CLOCK_FILE, STOP_FILE, LogEnd, forget_clean_stop, read_clean_stop
 from nsqd_py.diskqueue.damage import missing_files, needed_of
 from nsqd_py.diskqueue.files import COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX, LogFile, parse_log_file_name
@@ -35,6 +35,8 @@ _LEFTOVERS = (
 def load(broker: Broker, directory: Path) -> None:
     """Create all topics and channels that the directory has. Raises StartError."""
     stopped = read_clean_stop(directory)
+    broker.epoch = _read_epoch(directory / METADATA_FILE)
+    broker.logs.epoch_numbers.skip_past(broker.epoch)
     entries = {entry.name: entry for entry in _read_metadata(broker, directory / METADATA_FILE)}
     files = _find_files(directory, entries)
     for entry in entries.values():
@@ -71,6 +73,14 @@ def _read_metadata(broker: Broker, path: Path) -> list[TopicEntry]:
             aside.name,
         )
         return []
+
+
+def _read_epoch(path: Path) -> int:
+    """Return the epoch of `nsqd.dat`; 0 if the file is damaged. Raises OSError."""
+    try:
+        return read_epoch(path)
+    except BadMetadata:
+        return 0
 
 
 def _set_aside(path: Path) -> Path:
@@ -122,6 +132,7 @@ class _TopicLoader:
         self._log = broker.logs.make(entry.name)
         if entry.epochs:
             self._log.epochs = entry.epochs
+            broker.logs.epoch_numbers.skip_past(entry.epochs[-1].number)
         self._deferred: list[DeferredSpan] = []
         self._holes: list[Range] = []
         self._damaged_holes: list[Range] = []

@@ -35,13 +35,13 @@ from nsqd_py.runtime.threads import in_thread
 STOP_FILE = "nsqd.stop"
 
 
-def _write_checked(path: Path, value: dict[str, Any]) -> None:
+def write_checked(path: Path, value: dict[str, Any]) -> None:
     """Write a JSON object with its checksum durably. Raises OSError."""
     content = json.dumps(value).encode()
     replace_file(path, b"%08x\n%b" % (extend(0, content), content))
 
 
-def _read_checked(path: Path) -> dict[str, Any] | None:
+def read_checked(path: Path) -> dict[str, Any] | None:
     """Return the object of such a file; None if there is no valid file. Raises OSError."""
     try:
         checksum, _, content = path.read_bytes().partition(b"\n")
@@ -74,12 +74,12 @@ def end_of(log: TopicLog) -> LogEnd:
 
 def write_clean_stop(directory: Path, ends: Mapping[str, LogEnd]) -> None:
     """Write the ends of these topics' logs durably. Raises OSError."""
-    _write_checked(directory / STOP_FILE, {"logs": {topic: tuple(end) for topic, end in ends.items()}})
+    write_checked(directory / STOP_FILE, {"logs": {topic: tuple(end) for topic, end in ends.items()}})
 
 
 def read_clean_stop(directory: Path) -> dict[str, LogEnd]:
     """Return the ends of the logs by topic; empty if nsqd did not stop cleanly. Raises OSError."""
-    record = _read_checked(directory / STOP_FILE)
+    record = read_checked(directory / STOP_FILE)
     return {topic: LogEnd(*end) for topic, end in record["logs"].items()} if record is not None else {}
 
 
@@ -138,7 +138,7 @@ def read_clocks(steady_ns: int, wall_clock: Callable[[], int] = time.time_ns) ->
 
 def read_clock_file(directory: Path) -> ClockReading | None:
     """Return what the last nsqd wrote; None if there is no valid file. Raises OSError."""
-    fields = _read_checked(directory / CLOCK_FILE)
+    fields = read_checked(directory / CLOCK_FILE)
     if fields is None:
         return None
     reading = ClockReading(**fields)
@@ -147,7 +147,7 @@ def read_clock_file(directory: Path) -> ClockReading | None:
 
 def write_clock_file(directory: Path, reading: ClockReading) -> None:
     """Write the file durably. Raises OSError."""
-    _write_checked(directory / CLOCK_FILE, asdict(reading))
+    write_checked(directory / CLOCK_FILE, asdict(reading))
 
 
 _LOOK_EVERY_NS = 1_000_000_000

@@ -167,6 +167,9 @@ class _Run:
         return self.parts[self.place].topic
 
 
+WriteListener = Callable[[Topic, Tickets], None]
+
+
 class GroupSync:
     """Syncs the logs of all topics, at most `timeout_ns` after a write.
 
@@ -181,7 +184,8 @@ class GroupSync:
         settle_names: Callable[[], None] = _nothing_to_do,
         put_back: Callable[[Topic, TopicLog], OSError | None] = _nothing_to_put_back,
     ) -> None:  # fmt: skip
-        self.every = max(1, every)
+        self._sync_every = self.every = max(1, every)
+        self._listener: WriteListener | None = None
         self.durations_s = Histogram(_DURATION_BOUNDS_S)
         self._settle_names = settle_names
         self._put_back = put_back
@@ -198,19 +202,26 @@ class GroupSync:
         self._greenlets = ReusedGreenlets()
         self._run_ended = Event()
 
+    def listen(self, listener: WriteListener | None) -> None:
+        """Pass each write to `listener`, before the sync; None ends that. The listener may hold the publishers too."""
+        self._listener = listener
+        self.every = self._sync_every if listener is None else 1
+
     def written(self, topic: Topic, publishers: Tickets) -> None:
         """Schedule a sync for a topic that has written messages; hold its publishers if they wait for syncs."""
+        if self._listener is not None:
+            self._listener(topic, publishers)
         state = self._topics.get(topic)
         if state is None:
             state = self._topics[topic] = self._new_state(topic)
         self._unsynced[topic] = None
-        if self.every == 1:
+        if self._sync_every == 1:
             for publisher, _ in publishers:
                 publisher.hold()
             state.held.append((topic.next_seq, publishers))
             state.waiting += len(publishers)
             self._start_when_all_came(topic, state)
-        elif topic.unsynced >= self.every:
+        elif topic.unsynced >= self._sync_every:
             self._start(topic)
         else:
             state.alarm.set_no_later(self._clock() + self._timeout_ns)
@@ -351,7 +362,7 @@ class GroupSync:
             state.alarm.set_no_later(state.retry_ns)
         if state.held:
             self._start_when_all_came(topic, state)
-        elif error is None and topic.unsynced >= self.every:
+        elif error is None and topic.unsynced >= self._sync_every:
             self._start(topic)
         elif topic.unsynced:
             state.alarm.set_no_later(self._clock() + self._timeout_ns)

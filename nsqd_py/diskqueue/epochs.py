@@ -8,7 +8,7 @@ in ns since 1970, so that no two are equal. A follower compares its epochs with 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 _MOST_EPOCHS = 32
@@ -74,8 +74,3 @@ def common_end(mine: Epochs, theirs: Epochs) -> int | None:
         if epoch.number == mine[-1].number:
             return later.first_seq if later is not None else None
     return 0
-
-
-def newest(logs: Iterable[Epochs]) -> int:
-    """Return the highest number of an epoch in these logs; 0 without any."""
-    return max((epochs[-1].number for epochs in logs if epochs), default=0)

@@ -224,16 +224,24 @@ def _write_whole(fd: int, data: bytes, offset: int, path: Path) -> None:
 class Journal:
     """The file of a journal. Every method may raise OSError; then the journal is unchanged.
 
+    version  changes whenever the file is replaced by another one
+
     The file is open only during writes, a few times a second, 5 us each: a process may have more channels than
     descriptors.
     """
 
-    __slots__ = ("_replacement", "_size", "path")
+    __slots__ = ("_replacement", "_size", "path", "version")
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.version = 0
         self._size = 0
         self._replacement: Replacement | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of all complete entries."""
+        return self._size
 
     def load(self, on_damage: Callable[[str], None] = lambda text: None) -> SavedPosition | None:
         """Return the position in the file; None if there is no file.
@@ -317,6 +325,7 @@ class Journal:
             os.rename(temporary, self.path)
         finally:
             os.close(fd)
+        self.version += 1
         self._size = len(entry)
 
     def begin_replacement(self, make: Callable[[], bytes]) -> Replacement:
@@ -338,6 +347,7 @@ class Journal:
             raise
         self._replacement = None
         replacement.close()
+        self.version += 1
         self._size = replacement.size + len(since)
 
     def forget(self, replacement: Replacement) -> None:
@@ -363,4 +373,5 @@ class Journal:
         """Delete the file."""
         self.close()
         self.path.unlink(missing_ok=True)
+        self.version += 1
         self._size = 0

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.damage import DamageReport
-from nsqd_py.diskqueue.epochs import Epochs
+from nsqd_py.diskqueue.epochs import Epochs, raised
 from nsqd_py.diskqueue.file_list import FileList
 from nsqd_py.diskqueue.files import GONE_SUFFIX, LARGEST_STEP, SPARE_SUFFIX, LogFile, log_file_name, run_to_end
 from nsqd_py.diskqueue.memory_budget import MemoryBudget
@@ -398,6 +398,16 @@ class TopicLog:
         else:
             self._in_background(file.discard())
         self._let_go(file)
+
+    def begin_epoch(self, number: int) -> None:
+        """Begin another epoch, in a new file: other copies of this log may have a longer last file. Raises OSError."""
+        self.epochs = raised(self.epochs, number, self.next_seq)
+        if self.files and self._is_unused(self.files[-1]):
+            unused = self.files[-1]
+            unused.discard()()
+            self._set_files(list(self.files[:-1]))
+            self._let_go(unused)
+        self._last = None
 
     # ---- the end
 

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nsqd_py.errors import BadBody, BadChannel, BadMessage, BadTopic, ClientError, Invalid
-from nsqd_py.protocol.commands import CLS, NOP, Command, Fin, Rdy, Req, Sub, Touch
+from nsqd_py.protocol.commands import CLS, NOP, Ack, Command, Fin, Rdy, Req, Sub, Touch
 from nsqd_py.protocol.frames import ID_LENGTH
 from nsqd_py.protocol.names import is_valid_name, quote
-from nsqd_py.protocol.session import STATE_CLOSING, STATE_INIT, STATE_SUBSCRIBED, Session
+from nsqd_py.protocol.session import STATE_CLOSING, STATE_INIT, STATE_STANDBY, STATE_SUBSCRIBED, Session
 
 Params = list[bytes]
 
@@ -168,6 +168,22 @@ def _read_nop(session: Session, params: Params) -> Command:
     return NOP
 
 
+def _check_standby(session: Session, params: Params) -> None:
+    if session.state != STATE_INIT:
+        raise Invalid("cannot STANDBY in current state")
+
+
+def _read_ack(session: Session, params: Params) -> Ack:
+    if session.state != STATE_STANDBY:
+        raise Invalid("cannot ACK in current state")
+    if len(params) < 2:
+        raise Invalid("ACK insufficient number of params")
+    try:
+        return Ack(parse_number(params[1]))
+    except ValueError:
+        raise Invalid(f"ACK could not parse round {words(params[1])}") from None
+
+
 def _check_pub(session: Session, params: Params) -> None:
     if len(params) < 2:
         raise Invalid("PUB insufficient number of parameters")
@@ -208,5 +224,7 @@ COMMANDS: dict[bytes, CommandSpec] = {
         CommandSpec("PUB", _check_pub, SIZED_BODY, BadMessage, "message body", AFTER_BODY),
         CommandSpec("MPUB", _check_mpub, MULTI_BODY, permission=BEFORE_BODY),
         CommandSpec("DPUB", _check_dpub, SIZED_BODY, BadMessage, "message body", AFTER_BODY),
+        CommandSpec("STANDBY", _check_standby, SIZED_BODY),
+        CommandSpec("ACK", _read_ack),
     )
 }

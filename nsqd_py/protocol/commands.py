@@ -117,11 +117,25 @@ class PermissionRequest:
     command: Command | None
 
 
+@dataclass(slots=True)
+class Standby:
+    """STANDBY with its JSON: the client is another nsqd that wants to follow this one."""
+
+    body: bytes
+
+
+@dataclass(slots=True)
+class Ack:
+    """The standby has written a round of what it was sent."""
+
+    round_number: int
+
+
 CLS = Cls()
 NOP = Nop()
 SLICE_READ = SliceRead()
 
 Command = (
     Identify | Auth | Sub | Rdy | Fin | Req | Touch | Cls | Nop | Pub | Dpub | Mpub | LargeMpub | SliceRead
-    | PermissionRequest
+    | PermissionRequest | Standby | Ack
 )  # fmt: skip

@@ -9,12 +9,13 @@ A line is checked against the session before its body is read, and sizes are che
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 
 from nsqd_py.batch import SIZE_BYTES, cut_out, uniform_stride
 from nsqd_py.errors import BadBody, BadMessage, ClientError, Invalid, LineTooLong
 from nsqd_py.protocol.command_table import COMMANDS, DPUB, MULTI_BODY, PUB, CommandSpec, Params, defer_ns_of, words
-from nsqd_py.protocol.commands import SLICE_READ, Auth, Command, Dpub, Fin, Identify, LargeMpub, Mpub, Pub
+from nsqd_py.protocol.commands import SLICE_READ, Auth, Command, Dpub, Fin, Identify, LargeMpub, Mpub, Pub, Standby
 from nsqd_py.protocol.fin_run import FIN_LENGTH, FIN_RUN, MATCHED_BYTES, is_fin_run
 from nsqd_py.protocol.multi_body import SLICE_MESSAGES, MessageWalk, check_message_count
 from nsqd_py.protocol.session import STATE_CLOSING, STATE_SUBSCRIBED, Session
@@ -24,6 +25,8 @@ MAX_JSON_BYTES = 64 * 1024
 MAX_LINE_LENGTH = 16384  # the size of Go's read buffer, which limits a line there
 
 _MPUB = COMMANDS[b"MPUB"]
+_LARGE_BODIES = ("MPUB", "STANDBY")
+_WITH_JSON: dict[str, Callable[[bytes], Command]] = {"IDENTIFY": Identify, "AUTH": Auth, "STANDBY": Standby}
 
 _read_int32 = Struct(">i").unpack_from
 # The most FINs, and the most PUBs, of one command, so that other clients get their turn. A FIN that fails takes 4 us.
@@ -367,7 +370,7 @@ class CommandParser:
             body = cut_out(whole, start, after)
             return Dpub(self._params[1], body, 1, self._needed, defer_ns_of(self._params)), after
         body = cut_out(whole, start + SIZE_BYTES, after)
-        return (Identify(body) if spec.name == "IDENTIFY" else Auth(body)), after
+        return _WITH_JSON[spec.name](body), after
 
     def _check_size(self, spec: CommandSpec, size: int) -> None:
         limits = self._session.limits
@@ -378,7 +381,7 @@ class CommandParser:
                 raise BadMessage(f"{spec.name} message too big {size} > {limits.max_msg_size}")
         else:
             largest = limits.max_body_size
-            if spec.name != "MPUB" and size <= largest:
+            if spec.name not in _LARGE_BODIES and size <= largest:
                 largest = min(largest, MAX_JSON_BYTES)
             if size > largest:
                 raise BadBody(f"{spec.name} body too big {size} > {largest}")

@@ -13,6 +13,7 @@ from nsqd_py.protocol.fields import INT32, INT64, Kind, decode_fields
 STATE_INIT = 0
 STATE_SUBSCRIBED = 3
 STATE_CLOSING = 4
+STATE_STANDBY = 5
 
 DEFAULT_OUTPUT_BUFFER_SIZE = 16384
 

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from nsqd_py.broker.broker import Broker
 
-OK, DEGRADED, DRAINING, FAILING = "ok", "degraded", "draining", "failing"
+OK, DEGRADED, DRAINING, STANDBY, FAILING = "ok", "degraded", "draining", "standby", "failing"
 
 
 class Health(NamedTuple):
     """The answer to `/health`.
 
-    status  OK; DEGRADED if some topics refuse publishes; DRAINING; FAILING if the disk of the whole node has an error
-    reason  the reason for DRAINING and FAILING
+    status  OK; DEGRADED if some topics refuse publishes; DRAINING; STANDBY; FAILING if the disk of the whole node has
+            an error
+    reason  the reason for DRAINING, STANDBY and FAILING
     topics  (name, reason) of each topic with an error
     """
 
@@ -55,6 +56,8 @@ def health_of(broker: Broker) -> Health:
     node_problem = broker.node_problem()
     if node_problem is not None:
         return Health(FAILING, _shown(node_problem), topics)
+    if broker.refusal is not None:
+        return Health(STANDBY, broker.refusal().reason, topics)
     if broker.drain.is_active:
         return Health(DRAINING, "nsqd refuses publishes and exits when its backlog is delivered", topics)
     return Health(DEGRADED if topics else OK, None, topics)

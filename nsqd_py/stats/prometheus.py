@@ -106,6 +106,14 @@ OWN_CHANNEL_FAMILIES = (
     Family("nsqd_channel_dead_letters", COUNTER, "Messages moved to the dead-letter topic.",
         lambda channel: channel.dead_letter_count),
 )
+# Labelled with the address of the standby, or on the standby with that of its primary.
+STANDBY_FAMILIES = (
+    Family("nsqd_standby_lag_messages", GAUGE, "Messages that the standby has not acknowledged.",
+           _figure("lag_messages")),
+    Family("nsqd_standby_lag_bytes", GAUGE, "Bytes that the standby has not acknowledged.", _figure("lag_bytes")),
+    Family("nsqd_standby_lag_seconds", GAUGE, "Age of the oldest change that the standby has not acknowledged.",
+           lambda lag: lag["lag_ms"] / 1000),
+)
 LOG_FAMILIES = (
     Family("nsqd_log_bytes", GAUGE, "Bytes of records in the topic's log.", lambda log: log.size_bytes),
     Family("nsqd_log_files", GAUGE, "Files of the topic's log.", lambda log: len(log.files)),
@@ -119,6 +127,8 @@ LOG_FAMILIES = (
 BROKER_FAMILIES = (
     Family("nsqd_healthy", GAUGE, "1 if the health in /stats is OK.", lambda broker: broker.health() is None),
     Family("nsqd_draining", GAUGE, "1 during a drain.", lambda broker: broker.drain.is_active),
+    Family("nsqd_answering_alone", GAUGE, "1 while publishers are answered without the standbys of --standby-acks.",
+           lambda broker: broker.replication.notice() is not None),
     Family("nsqd_start_time_seconds", GAUGE, "Start time, in seconds since the Unix epoch.",
         lambda broker: broker.start_time),
     Family("nsqd_topics", GAUGE, "Number of topics.", lambda broker: len(broker.topics)),
@@ -164,6 +174,7 @@ class _Metrics(Collector):
         yield from self._families(OWN_CHANNEL_FAMILIES, channels)
         yield from self._latencies(topics)
         yield from self._families(LOG_FAMILIES, logs)
+        yield from self._families(STANDBY_FAMILIES, [({"peer": peer}, lag) for peer, lag in broker.replication.lags()])
         yield _histogram("nsqd_log_sync_duration_seconds", "Duration of fsyncs of logs.", broker.sync.durations_s)
         yield _histogram("nsqd_event_loop_lag_seconds", "Delay of the event loop.", broker.loop_lag.lags_s)
         yield from _process_metrics()

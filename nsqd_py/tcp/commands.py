@@ -23,6 +23,7 @@ from nsqd_py.errors import (
 from nsqd_py.protocol import frames
 from nsqd_py.protocol.command_table import DPUB, MPUB, PUB, words
 from nsqd_py.protocol.commands import (
+    Ack,
     Auth,
     Cls,
     Command,
@@ -37,10 +38,11 @@ from nsqd_py.protocol.commands import (
     Rdy,
     Req,
     SliceRead,
+    Standby,
     Sub,
     Touch,
 )
-from nsqd_py.protocol.session import STATE_CLOSING, STATE_SUBSCRIBED, Upgrades
+from nsqd_py.protocol.session import STATE_CLOSING, STATE_STANDBY, STATE_SUBSCRIBED, Upgrades
 from nsqd_py.queue.position import TOPOLOGY_AWARE, nearness
 
 if TYPE_CHECKING:
@@ -76,6 +78,8 @@ def execute(client: ClientConnection, command: Command) -> None:
             dpub(client, command)
         case Nop() | SliceRead():
             pass
+        case Ack():
+            client.broker.replication.acknowledge(client, command.round_number)
         case LargeMpub():
             large_mpub(client, command)
         case PermissionRequest():
@@ -88,6 +92,9 @@ def execute(client: ClientConnection, command: Command) -> None:
             auth(client, command.secret)
         case Cls():
             cls(client)
+        case Standby():
+            client.broker.replication.attach(client, command.body)
+            client.session.state = STATE_STANDBY
         case _:
             assert_never(command)
 

@@ -22,7 +22,7 @@ from nsqd_py.protocol.command_table import words
 from nsqd_py.protocol.commands import Mpub
 from nsqd_py.protocol.guarded_parser import GuardedParser
 from nsqd_py.protocol.parser import CommandParser
-from nsqd_py.protocol.session import Limits
+from nsqd_py.protocol.session import STATE_STANDBY, Limits
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.in_flight import InFlightTable
 from nsqd_py.queue.position import GLOBAL
@@ -417,6 +417,8 @@ class ClientConnection(ClientStream):
         self._alarm.set(None)
         if self.guard is not None:
             self.guard.close()
+        if self.session.state == STATE_STANDBY:
+            self.broker.replication.detach(self)
         self.broker.clients.pop(self, None)
         self._budget.share_room(len(self.broker.clients))
         channel, topic = self.channel, self.topic

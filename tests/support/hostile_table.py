@@ -58,6 +58,14 @@ NSQD_COMMANDS: dict[str, list[Input]] = {
         ("messages of one byte", lambda: b"MPUB hostile\n" + sized(mpub_body([b"x"] * 100_000))),
         ("a huge count", lambda: b"MPUB hostile\n" + sized(b"\x7f\xff\xff\xff" + bytes(_MB))),
     ],
+    "STANDBY": [
+        ("nested lists", lambda: b"STANDBY\n" + sized(_NESTED)),
+        ("a negative size", lambda: b"STANDBY\n\xff\xff\xff\xff"),
+    ],
+    "ACK": [
+        ("of no standby", lambda: b"ACK 1\n" * 10_000),
+        ("too long a number", lambda: b"ACK " + b"9" * 100_000 + b"\n"),
+    ],
     "DPUB": [("many", lambda: dpub("hostile", 3_600_000, b"x") * 5_000)],
     "": [
         ("a line without an end", lambda: b"x" * 5 * _MB),
@@ -118,7 +126,7 @@ NSQD_ROUTES: dict[str, str] = {
     "POST /channel/delete": _CHANNEL, "POST /channel/empty": _CHANNEL, "POST /channel/seek": f"{_CHANNEL}&to=start",
     "POST /channel/pause": _CHANNEL, "POST /channel/unpause": _CHANNEL, "GET /channel/peek": f"{_CHANNEL}&n=1000",
     "POST /channel/finish": f"{_CHANNEL}&seq=0&id=0123456789abcdef",
-    "POST /drain": "", "GET /config": "", "GET /config/:opt": "", "PUT /config/:opt": "", **_DEBUG,
+    "POST /drain": "", "POST /promote": "", "GET /config": "", "GET /config/:opt": "", "PUT /config/:opt": "", **_DEBUG,
 }  # fmt: skip
 LOOKUPD_ROUTES: dict[str, str] = {
     "GET /ping": "", "GET /info": "", "GET /lookup": _TOPIC, "GET /topics": "", "GET /channels": _TOPIC,

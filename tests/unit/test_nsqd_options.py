@@ -83,6 +83,17 @@ NSQD_DEFAULTS = {
 
 # Those that Go's nsqd does not have.
 OURS = {
+    "accept_standbys",
+    "standby_acks",
+    "standby_auth_secret_file",
+    "standby_of",
+    "standby_on_timeout",
+    "standby_timeout",
+    "standby_tls",
+    "standby_tls_cert",
+    "standby_tls_insecure_skip_verify",
+    "standby_tls_key",
+    "standby_tls_root_ca_file",
     "drain_timeout",
     "tls_security_level",
     "handshake_timeout",

@@ -86,6 +86,18 @@ complete -c nsqd-py -l statsd-udp-packet-size -d 'Maximum size of statsd packets
 complete -c nsqd-py -l statsd-exclude-ephemeral -d 'Exclude ephemeral topics and channels from the reports to statsd.'
 complete -c nsqd-py -l e2e-processing-latency-percentile -d 'Percentiles, in (0,1], of the time from publish to finish (may be given several times).' -x
 complete -c nsqd-py -l e2e-processing-latency-window-time -d 'Time span that the percentiles cover.' -x
+complete -c nsqd-py -l standby-of -d 'TCP address (host:port) of a primary nsqd. This nsqd then keeps a copy of its messages, and serves no clients until it is promoted.' -x
+complete -c nsqd-py -l promote -d 'Promote the standby that --data-path belongs to: start as a primary with its messages.'
+complete -c nsqd-py -l accept-standbys -d 'Let other nsqds follow this one. They get all messages of all topics.'
+complete -c nsqd-py -l standby-acks -d 'Number of standbys that must have a message before its publisher gets OK; 0 means that none must. Above 0, standbys are accepted.' -x
+complete -c nsqd-py -l standby-timeout -d 'Maximum time that a publisher waits for --standby-acks standbys.' -x
+complete -c nsqd-py -l standby-on-timeout -d 'After --standby-timeout: `refuse` the publish, or go on `alone`, without standbys, until they are back.' -x
+complete -c nsqd-py -l standby-tls -d 'Use TLS to the primary.'
+complete -c nsqd-py -l standby-tls-root-ca-file -d 'Certificate authorities that sign the certificate of the primary (PEM file); by default those of the system.' -r -F
+complete -c nsqd-py -l standby-tls-cert -d 'Client certificate for the primary (PEM file).' -r -F
+complete -c nsqd-py -l standby-tls-key -d 'Private key of --standby-tls-cert (PEM file); not needed if that file contains the key.' -r -F
+complete -c nsqd-py -l standby-tls-insecure-skip-verify -d 'Accept any certificate from the primary. The connection is encrypted, but the server is not verified.'
+complete -c nsqd-py -l standby-auth-secret-file -d 'File with the secret that this standby sends to the primary, if the primary requires AUTH.' -r -F
 complete -c nsqd-py -l check-data -d 'Report the contents of this data directory and any damage, and exit with 0 if there is none, with 1 if there is. No nsqd may be using the directory.' -r -F
 complete -c nsqd-py -l repair -d 'With --check-data: copy damaged data to the subdirectory `damaged`, and repair the files.'
 complete -c nsqd-py -l check-format -d 'Format of the report of --check-data: text or json.' -x -a 'text json'

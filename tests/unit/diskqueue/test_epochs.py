@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nsqd_py.diskqueue.epochs import Epoch, EpochNumbers, Epochs, common_end, newest, raised
+from nsqd_py.diskqueue.epochs import Epoch, EpochNumbers, Epochs, common_end, raised
 
 CREATED = (Epoch(100, 0),)
 PROMOTED = (*CREATED, Epoch(200, 50))
@@ -51,8 +51,3 @@ def test_numbers_above_those_of_another_nsqd() -> None:
     numbers = EpochNumbers(lambda: 1000)
     numbers.skip_past(5000)
     assert numbers.next() == 5001
-
-
-def test_the_newest_of_several_logs() -> None:
-    assert newest([CREATED, TWICE, (), PROMOTED]) == 300
-    assert newest([]) == 0

@@ -1,0 +1,12 @@
+"""A warm standby: another nsqd that follows the logs of this one, and takes its place when it is promoted.
+
+messages   what a primary and its standby say to each other               pure
+primary    the standbys of a primary
+stream     what one standby gets: what is new in files, in rounds
+acks       publishers that wait for standbys                              pure
+follower   a standby's connection to its primary
+copy       a standby's copy of the primary's files
+state      `nsqd.standby`, which says that a data path is a copy
+role       what a standby answers to clients and operators
+promotion  makes a standby's data path that of a primary
+"""

@@ -1,0 +1,344 @@
+"""The standby's side: connects to the primary, writes what it sends, and acknowledges it.
+
+With `--sync-every=1` a round is acknowledged after everything in it is synced; rounds that arrive meanwhile share the
+next sync. Otherwise it is acknowledged when it is written, and synced after `--sync-timeout`.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+import gevent
+from gevent import socket as green_socket
+from gevent.event import Event
+
+from nsqd_py.errors import NsqdError
+from nsqd_py.protocol import MAGIC_V2, frames, outgoing
+from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.threads import in_thread
+from nsqd_py.standby import messages
+from nsqd_py.standby.copy import Copy, sync_paths
+from nsqd_py.standby.messages import FileMessage, Lag, Listed, Offer, Round, TopicFiles
+from nsqd_py.standby.state import StandbyState, read_state, write_state
+
+if TYPE_CHECKING:
+    from nsqd_py.options import NsqdOptions
+
+CONNECTING, COPYING, FOLLOWING = "connecting", "copying", "following"
+_READ_BYTES = 512 * 1024
+_MOST_FRAME_BYTES = 16 * 1024 * 1024
+_CONNECT_TIMEOUT_S = 5.0
+_SILENCE_S = 30.0  # the primary ends a round each second
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
+_MOST_OFFER_BYTES = 4 * 1024 * 1024
+_SLICE_S = 0.005
+
+_HEAD = Struct(">ii")
+
+
+class Refused(NsqdError):
+    """The primary does not let this nsqd follow; the text says why."""
+
+
+class Follower:
+    """A standby's connection to its primary, and the copy that it writes.
+
+    state  CONNECTING, COPYING until the copy is complete, or FOLLOWING
+    lag    as the primary saw it at the end of the last round
+    """
+
+    def __init__(
+        self, options: NsqdOptions, directory: Path, threadpool: Any, log: Log, http_address: Callable[[], str]
+    ) -> None:
+        before = read_state(directory)
+        self.state = CONNECTING
+        self.lag = Lag(0, 0, 0)
+        self.last_round_s = 0.0
+        self._options = options
+        self._directory = directory
+        self._threadpool = threadpool
+        self._log = log
+        self._http_address = http_address
+        is_new = not any(directory.iterdir())
+        self.is_complete = before is not None and before.is_complete and before.primary == options.standby_of
+        name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        self._copy = Copy(directory, name, was_primary=before is None and not is_new)
+        self._sock: Any = None
+        self._to_acknowledge = 0
+        self._acknowledged = 0
+        self._wake = Event()
+        self._sync_error: OSError | None = None
+        self._greenlets: list[Any] = []
+
+    def start(self) -> None:
+        """Begin to follow. Raises OSError."""
+        write_state(self._directory, StandbyState(self._options.standby_of, self.is_complete))
+        self._greenlets = [gevent.spawn(self._run), gevent.spawn(self._acknowledge_rounds)]
+
+    def stop(self) -> None:
+        """End, with everything that was received in the files. Blocks this greenlet."""
+        gevent.killall(self._greenlets)
+        if self._greenlets:
+            self._close_connection()
+            sync_paths(*self._unsynced())
+
+    def figures(self) -> dict[str, Any]:
+        """Return what /stats shows of this standby."""
+        return {
+            "standby": {
+                "primary": self._options.standby_of,
+                "state": self.state,
+                "is_complete": self.is_complete,
+                **self.lag.figures(),
+                "last_round_ms_ago": int((time.monotonic() - self.last_round_s) * 1000) if self.last_round_s else None,
+                "set_aside_messages": self._copy.alone_count,
+            }
+        }
+
+    # ---- the connection
+
+    def _run(self) -> None:
+        pause_s = _FIRST_PAUSE_S
+        is_reported = False
+        in_thread(self._threadpool, self._copy.read)
+        while True:
+            try:
+                self._follow()
+            except (OSError, NsqdError) as error:
+                if self.state != CONNECTING:
+                    pause_s, is_reported = _FIRST_PAUSE_S, False
+                if not is_reported:
+                    self._log.warning("STANDBY: cannot follow %s - %s; trying again", self._options.standby_of, error)
+                    is_reported = True
+            finally:
+                self._close_connection()
+            gevent.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _close_connection(self) -> None:
+        self.state = CONNECTING
+        if self._sock is not None:
+            self._sock.close()
+            self._sock = None
+        self._copy.close()
+
+    def _follow(self) -> None:
+        """Follow until the connection ends. Raises OSError and NsqdError."""
+        self._sock = _connect(self._options)
+        self._sync_error = None
+        self._to_acknowledge = self._acknowledged = 0
+        self._sock.sendall(_standby_command(self._copy.offer(self._http_address())))
+        self.state = COPYING
+        self._log.info("STANDBY: following %s", self._options.standby_of)
+        reader = _FrameReader(self._sock)
+        rested_s = time.monotonic()
+        for kind, data in reader.frames():
+            self._handle(kind, data)
+            if time.monotonic() - rested_s > _SLICE_S:
+                gevent.sleep(0)
+                rested_s = time.monotonic()
+            if self._sync_error is not None:
+                raise self._sync_error
+
+    # ---- what the primary says
+
+    def _handle(self, kind: int, data: bytes) -> None:
+        if kind == messages.STREAM_FRAME:
+            self._take(messages.decode(data))
+        elif kind == frames.ERROR:
+            raise Refused(data.decode("utf-8", "replace"))
+        else:  # a heartbeat
+            self._sock.sendall(outgoing.NOP)
+
+    def _take(self, message: messages.Message) -> None:
+        match message:
+            case FileMessage():
+                self._copy.apply(message)
+            case Round():
+                self._end_round(message)
+            case TopicFiles():
+                self._list(lambda: self._copy.list_topic(message))
+            case Listed():
+                self._list(self._copy.end_list)
+
+    def _list(self, handle: Callable[[], None]) -> None:
+        """Compare the files with those of the primary; say so if only this copy has some messages."""
+        before = self._copy.alone_count
+        handle()
+        alone = self._copy.alone_count - before
+        if alone:
+            self._log.warning(
+                "STANDBY: %d messages are here, but not in the logs of %s; their files are kept in %s*",
+                alone, self._options.standby_of, "standby-alone-",
+            )  # fmt: skip
+
+    def _end_round(self, message: Round) -> None:
+        self.lag = message.lag
+        self.last_round_s = time.monotonic()
+        if self.state != FOLLOWING:
+            self._end_first_round()
+        self._to_acknowledge = message.number
+        if self._options.sync_every == 1:
+            self._wake.set()
+        else:
+            self._acknowledge(message.number)
+
+    def _end_first_round(self) -> None:
+        """Everything that the primary had is here now."""
+        if not self.is_complete:
+            in_thread(self._threadpool, sync_paths, *self._unsynced())
+            write_state(self._directory, StandbyState(self._options.standby_of, True))
+            self.is_complete = True
+            self._copy.was_primary = False
+        self.state = FOLLOWING
+        self._log.info("STANDBY: has everything of %s", self._options.standby_of)
+
+    def _unsynced(self) -> tuple[list[Path], Path | None]:
+        paths, has_new_names = self._copy.take_unsynced()
+        return paths, self._directory if has_new_names else None
+
+    def _acknowledge(self, number: int) -> None:
+        self._acknowledged = number
+        self._sock.sendall(b"ACK %d\n" % number)
+
+    def _acknowledge_rounds(self) -> None:
+        """Sync what was written, and acknowledge it if that waits for the sync. Runs in a greenlet."""
+        is_strict = self._options.sync_every == 1
+        while True:
+            self._wake.wait(self._options.sync_timeout_ns / 1e9)
+            self._wake.clear()
+            number, sock = self._to_acknowledge, self._sock
+            try:
+                in_thread(self._threadpool, sync_paths, *self._unsynced())
+                if is_strict and sock is not None and sock is self._sock and number > self._acknowledged:
+                    self._acknowledge(number)
+            except OSError as error:
+                self._sync_error = error
+
+
+def is_followed_by(options: NsqdOptions, epoch: int) -> bool:
+    """True if the nsqd of --standby-of would let one of this epoch follow. Blocks this greenlet."""
+    try:
+        sock = _connect(options)
+        try:
+            sock.sendall(_standby_command(Offer(epoch)))
+            for kind, _ in _FrameReader(sock).frames():
+                if kind != frames.RESPONSE:
+                    return kind == messages.STREAM_FRAME
+        finally:
+            sock.close()
+    except (OSError, NsqdError):
+        pass
+    return False
+
+
+def _standby_command(offer: Offer) -> bytes:
+    body = messages.encode_offer(offer, _MOST_OFFER_BYTES)
+    return b"STANDBY\n" + len(body).to_bytes(4, "big") + body
+
+
+def _connect(options: NsqdOptions) -> Any:
+    """Return a connection to the primary, identified and authorized. Raises OSError and Refused."""
+    host, _, port = options.standby_of.rpartition(":")
+    sock: Any = green_socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT_S)
+    try:
+        sock.settimeout(_SILENCE_S)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.sendall(MAGIC_V2 + outgoing.identify(_identity(options)))
+        answer = json.loads(_response(sock))
+        if options.standby_tls:
+            if not answer.get("tls_v1"):
+                raise Refused("it has no TLS, and --standby-tls is set")
+            sock = _with_tls(sock, host, options)
+            _response(sock)
+        if answer.get("auth_required"):
+            sock.sendall(outgoing.auth(_secret(options)))
+            _response(sock)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _identity(options: NsqdOptions) -> bytes:
+    return json.dumps({
+        "client_id": socket.gethostname(), "hostname": socket.gethostname(), "user_agent": "nsqd-py standby",
+        "feature_negotiation": True, "tls_v1": options.standby_tls, "heartbeat_interval": 5000,
+    }).encode()  # fmt: skip
+
+
+class _FrameReader:
+    """Reads frames from a socket."""
+
+    def __init__(self, sock: Any) -> None:
+        self._sock = sock
+
+    def frames(self) -> Iterator[tuple[int, bytes]]:
+        """Yield kind and data of each frame. Raises OSError, also at the end of the stream."""
+        buffer = b""
+        while True:
+            position = 0
+            while len(buffer) - position >= _HEAD.size:
+                size, kind = _HEAD.unpack_from(buffer, position)
+                if not 4 <= size <= _MOST_FRAME_BYTES:
+                    raise Refused(f"it sent a frame of {size} bytes: it is no nsqd-py")
+                end = position + 4 + size
+                if end > len(buffer):
+                    break
+                yield kind, buffer[position + _HEAD.size : end]
+                position = end
+            received = self._sock.recv(_READ_BYTES)
+            if not received:
+                raise ConnectionError("it has closed the connection")
+            buffer = buffer[position:] + received
+
+
+def _response(sock: Any) -> bytes:
+    """Return the data of the next frame. Raises OSError and Refused."""
+    head = _exactly(sock, _HEAD.size)
+    size, kind = _HEAD.unpack(head)
+    if not 4 <= size <= _MOST_FRAME_BYTES:
+        raise Refused("it does not speak the NSQ protocol")
+    data = _exactly(sock, size - 4)
+    if kind == frames.ERROR:
+        raise Refused(data.decode("utf-8", "replace"))
+    return data
+
+
+def _exactly(sock: Any, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        received = sock.recv(size - len(data))
+        if not received:
+            raise ConnectionError("it has closed the connection")
+        data += received
+    return data
+
+
+def _with_tls(sock: Any, host: str, options: NsqdOptions) -> Any:
+    from gevent import ssl
+
+    from nsqd_py.net.tls_context import client_context
+
+    context = client_context(
+        ssl.SSLContext,
+        root_ca_file=options.standby_tls_root_ca_file,
+        cert_file=options.standby_tls_cert,
+        key_file=options.standby_tls_key,
+        level=options.tls_security_level,
+        lowest_version=options.tls_min_version,
+        verifies=not options.standby_tls_insecure_skip_verify,
+    )
+    return context.wrap_socket(sock, server_hostname=host.strip("[]"))
+
+
+def _secret(options: NsqdOptions) -> bytes:
+    if not options.standby_auth_secret_file:
+        raise Refused("it requires AUTH, and --standby-auth-secret-file is not set")
+    return Path(options.standby_auth_secret_file).read_bytes().strip()

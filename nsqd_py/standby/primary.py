@@ -1,0 +1,205 @@
+"""The standbys of a primary: their streams, and the answers that wait for them."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nsqd_py.broker.replication import NoReplication
+from nsqd_py.errors import Invalid
+from nsqd_py.queue.publish_buffer import Tickets
+from nsqd_py.standby.acks import HeldAnswers
+from nsqd_py.standby.messages import BadMessage, decode_offer
+from nsqd_py.standby.stream import Stream
+
+if TYPE_CHECKING:
+    from nsqd_py.broker.broker import Broker
+    from nsqd_py.broker.journal_writing import Saved
+    from nsqd_py.queue.channel import Channel
+    from nsqd_py.queue.topic import Topic
+    from nsqd_py.tcp.connection import ClientConnection
+
+REFUSE, ALONE = "refuse", "alone"
+_TICK_NS = 1_000_000_000
+_MOST_STANDBYS = 16
+
+
+class Standbys(NoReplication):
+    """All standbys of this nsqd.
+
+    Each write to a log has a number, beginning at 1. A standby that has acknowledged a round has all writes up to the
+    one that was the last when the round began.
+
+    is_alone  True while publishers are answered although too few standbys have their messages
+    """
+
+    def __init__(self, broker: Broker, directory: Path, threadpool: Any) -> None:
+        options = broker.options
+        self._broker = broker
+        self._directory = directory
+        self._threadpool = threadpool
+        self._goes_on_alone = options.standby_on_timeout == ALONE
+        self._streams: dict[Any, Stream] = {}
+        self._held = HeldAnswers(options.standby_acks, options.standby_timeout_ns, lambda: broker.clock())
+        self._writes = 0
+        self.is_alone = False
+        self._alarm = broker.alarms.alarm(self._tick)
+        self._listen()
+
+    def _listen(self) -> None:
+        """Get all writes while somebody needs them."""
+        if self._streams or self._held.wanted:
+            self._broker.sync.listen(self._written)
+        else:
+            self._broker.sync.listen(None)
+
+    # ---- connections
+
+    def attach(self, client: ClientConnection, body: bytes) -> None:
+        if len(self._streams) >= _MOST_STANDBYS:
+            raise Invalid(f"cannot STANDBY: {_MOST_STANDBYS} standbys follow already")
+        try:
+            offer = decode_offer(body)
+        except BadMessage as error:
+            raise Invalid(f"cannot STANDBY: {error}") from error
+        epoch = self._broker.epoch
+        if offer.epoch > epoch:
+            raise Invalid(
+                f"cannot STANDBY: your epoch {offer.epoch} is newer than mine, {epoch}: you were promoted after me"
+            )
+        self._broker.log.info("STANDBY(%s): begins to follow", client.peer)
+        stream = Stream(
+            client, self._broker, self._directory, offer, self._threadpool, lambda: self._writes, self._acknowledged
+        )
+        self._streams[client] = stream
+        self._listen()
+        stream.start()
+        if self._alarm.due_ns is None:
+            self._alarm.set(self._broker.clock() + _TICK_NS)
+
+    def acknowledge(self, client: ClientConnection, number: int) -> None:
+        stream = self._streams.get(client)
+        if stream is not None:
+            if not stream.is_following:
+                self._broker.log.info("STANDBY(%s): has a copy of everything", client.peer)
+            stream.acknowledge(number)
+
+    def detach(self, client: ClientConnection) -> None:
+        stream = self._streams.pop(client, None)
+        if stream is not None:
+            self._broker.log.warning("STANDBY(%s): left, behind by %d messages", client.peer, stream.lag.messages)
+            stream.stop()
+            self._listen()
+
+    def close(self) -> None:
+        self._alarm.set(None)
+        for publishers in self._held.take_all():  # they are stored here; the connections end now
+            _release(publishers)
+        for stream in self._streams.values():
+            stream.stop()
+
+    # ---- changes
+
+    def _written(self, topic: Topic, publishers: Tickets) -> None:
+        """A log was written: tell the standbys, and hold the publishers if they must wait for them."""
+        self._writes += 1
+        for stream in self._streams.values():
+            stream.topic_changed(topic)
+        if self._held.wanted and publishers and not self.is_alone:
+            self._held.hold(self._writes, publishers)
+            self._set_alarm()
+
+    def topic_made(self, topic: Topic) -> None:
+        if topic.log is not None:
+            for stream in self._streams.values():
+                stream.topic_changed(topic)
+
+    def topic_deleted(self, name: str) -> None:
+        for stream in self._streams.values():
+            stream.topic_deleted(name)
+
+    def channel_changed(self, topic: Topic, channel: Channel) -> None:
+        for stream in self._streams.values():
+            stream.channel_changed(topic, channel)
+
+    def channels_saved(self, saved: Sequence[Saved]) -> None:
+        for stream in self._streams.values():
+            for topic, channel, _ in saved:
+                stream.channel_changed(topic, channel)
+
+    def position_written(self, topic: Topic) -> None:
+        for stream in self._streams.values():
+            stream.position_written(topic)
+
+    def metadata_written(self) -> None:
+        for stream in self._streams.values():
+            stream.metadata_written()
+
+    # ---- answers
+
+    def _acknowledged(self) -> None:
+        if not self._held.wanted:
+            return
+        last = self._held.acknowledged(stream.acknowledged_write for stream in self._streams.values())
+        if self.is_alone and last == self._writes and last:
+            self.is_alone = False
+            self._broker.log.info("STANDBY: publishers wait for standbys again")
+
+    def _set_alarm(self) -> None:
+        deadline_ns = self._held.next_deadline_ns
+        if deadline_ns is not None:
+            self._alarm.set_no_later(deadline_ns)
+
+    def _tick(self, now_ns: int) -> None:
+        overdue = self._held.overdue(now_ns)
+        if overdue and self._goes_on_alone:
+            self.is_alone = True
+            self._broker.log.warning(
+                "STANDBY: %s; publishers are answered without them from now on", self._reason(len(self._streams))
+            )
+            overdue += self._held.take_all()
+        for publishers in overdue:
+            if not self._goes_on_alone:
+                _refuse(publishers, TimeoutError(errno.ETIMEDOUT, self._reason(len(self._streams))))
+            _release(publishers)
+        for stream in self._streams.values():
+            stream.tick()
+        if self._streams:
+            self._alarm.set(now_ns + _TICK_NS)
+        self._set_alarm()
+
+    def _reason(self, count: int) -> str:
+        return f"{count} standbys are connected, and {self._held.wanted} did not acknowledge a message in time"
+
+    # ---- figures
+
+    def notice(self) -> str | None:
+        return "answering publishers without a standby" if self.is_alone else None
+
+    def figures(self) -> dict[str, Any]:
+        """Return the role, and a list of standbys with their lag."""
+        standbys = [
+            {
+                "address": client.peer,
+                "http_address": stream.offer.http_address,
+                "is_following": stream.is_following,
+                **stream.lag.figures(),
+            }
+            for client, stream in list(self._streams.items())
+        ]
+        return {"standbys": {"acks": self._held.wanted, "is_alone": self.is_alone, "list": standbys}}
+
+    def lags(self) -> list[tuple[str, dict[str, int]]]:
+        return [(client.peer, stream.lag.figures()) for client, stream in self._streams.items()]
+
+
+def _release(publishers: Tickets) -> None:
+    for publisher, _ in publishers:
+        publisher.release()
+
+
+def _refuse(publishers: Tickets, error: OSError) -> None:
+    for publisher, ticket in publishers:
+        publisher.publish_failed(ticket, error)

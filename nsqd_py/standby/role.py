@@ -1,0 +1,37 @@
+"""What a standby is to its clients and operators: it refuses everything but figures and its promotion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from nsqd_py.broker.replication import NoReplication
+from nsqd_py.errors import HttpError, Invalid, IsStandby
+from nsqd_py.standby.follower import Follower
+
+
+class StandbyRole(NoReplication):
+    """The `Replication` of a standby. `on_promotion` is called once, when it shall become a primary."""
+
+    def __init__(self, follower: Follower, primary: str, on_promotion: Callable[[], None]) -> None:
+        self._follower = follower
+        self._primary = primary
+        self._on_promotion = on_promotion
+
+    def refusal(self) -> IsStandby:
+        """Return the error of whoever wants to publish, subscribe or create something."""
+        return IsStandby(self._primary)
+
+    def attach(self, client: Any, body: bytes) -> None:
+        raise Invalid(f"cannot STANDBY: this nsqd is a standby of {self._primary} itself")
+
+    def figures(self) -> dict[str, Any]:
+        return self._follower.figures()
+
+    def lags(self) -> list[tuple[str, dict[str, int]]]:
+        return [(self._primary, self._follower.lag.figures())]
+
+    def promote(self) -> None:
+        if not self._follower.is_complete:
+            raise HttpError(409, "STANDBY_INCOMPLETE")
+        self._on_promotion()

@@ -1,0 +1,44 @@
+"""`nsqd.standby`: says that a data path is the copy of another nsqd's, and whether the copy is complete.
+
+It is in a data path from the beginning of the first copy until the standby is promoted. nsqd does not serve such a
+directory: its messages are still those of the primary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from nsqd_py.broker.state_files import read_checked, write_checked
+from nsqd_py.diskqueue.files import sync_directory
+
+STATE_FILE = "nsqd.standby"
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyState:
+    """The state of a standby's data path.
+
+    primary      address of the nsqd that it follows
+    is_complete  False until the standby has had everything that the primary had; before that it cannot be promoted
+    """
+
+    primary: str
+    is_complete: bool
+
+
+def read_state(directory: Path) -> StandbyState | None:
+    """Return the state of a standby's data path; None if it is none. Raises OSError."""
+    fields = read_checked(directory / STATE_FILE)
+    return StandbyState(**fields) if fields is not None else None
+
+
+def write_state(directory: Path, state: StandbyState) -> None:
+    """Write the state durably. Raises OSError."""
+    write_checked(directory / STATE_FILE, asdict(state))
+
+
+def remove_state(directory: Path) -> None:
+    """Remove the state durably: the directory has its own messages from now on. Raises OSError."""
+    (directory / STATE_FILE).unlink(missing_ok=True)
+    sync_directory(directory)

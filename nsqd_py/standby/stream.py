@@ -1,0 +1,503 @@
+"""The primary's side of one standby: sends what is new in files, in rounds, each of which the standby acknowledges.
+
+Nothing is kept in memory for a standby: a round reads the files, from where the last one stopped. First come the new
+records of each changed log, then the entries of its journals, then `nsqd.dat`, then the names of files that are gone.
+So whenever the stream ends, the standby's directory is one that nsqd could have left when it was killed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import gevent
+from gevent.event import Event
+from google_crc32c import extend
+
+from nsqd_py.broker.metadata import METADATA_FILE
+from nsqd_py.broker.state_files import CLOCK_FILE
+from nsqd_py.diskqueue.files import LogFile, log_file_name
+from nsqd_py.diskqueue.journal import DELETED, Journal, encode_entry, journal_name
+from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.runtime.threads import in_thread
+from nsqd_py.standby import messages
+from nsqd_py.standby.messages import BEGIN, COMMIT, PART, REMOVE, WRITE, Lag, Offer, OfferedFile, TopicFiles
+
+if TYPE_CHECKING:
+    from nsqd_py.broker.broker import Broker
+    from nsqd_py.queue.channel import Channel
+    from nsqd_py.queue.topic import Topic
+
+_PIECE_BYTES = 256 * 1024
+# The end of a log was just written, so that reading it does not wait for the disk. A thread reads what is further back.
+_RECENT_BYTES = 1024 * 1024
+# The standby has not taken these bytes yet: wait.
+_MOST_QUEUED_BYTES = 1024 * 1024
+_LOOK_FOR_ROOM_S = 0.001
+_LOOK_FOR_DROPPED_EVERY_NS = 1_000_000_000
+
+
+class Subscriber(Protocol):
+    """The connection of a standby."""
+
+    peer: str
+    closed: bool
+    out: list[bytes | memoryview]
+
+    def send(self, data: bytes) -> None: ...
+
+    def close(self, reason: str) -> None: ...
+
+    @property
+    def unsent_bytes(self) -> int: ...
+
+
+@dataclass(slots=True)
+class _SentFile:
+    """A log file, as far as it is sent."""
+
+    salt: int
+    end_offset: int = 0
+
+
+@dataclass(slots=True)
+class _SentJournal:
+    """A journal, as far as it is sent; `version` changes when the file is replaced."""
+
+    journal: Journal
+    version: int
+    end_offset: int
+
+
+@dataclass(slots=True)
+class _SentTopic:
+    """What the standby was sent of a topic.
+
+    name        of the topic
+    log         its log; a topic that is created again has another one
+    files       by first sequence number
+    listed      the list of files at that time; another list means that files were dropped or replaced
+    whole_count  number of files at the beginning of `listed` that will not grow
+    next_seq    the number after the last message
+    replaced    files of which the standby has another version, by first sequence number
+    gone        names of files that were dropped; the standby must get the journals that allowed it first
+    """
+
+    name: str
+    log: TopicLog
+    files: dict[int, _SentFile] = field(default_factory=dict)
+    listed: Any = None
+    whole_count: int = 0
+    next_seq: int = 0
+    journals: dict[str, _SentJournal] = field(default_factory=dict)
+    replaced: set[int] = field(default_factory=set)
+    gone: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Unacknowledged:
+    """A round on its way: the write that it covers, when it began, and what was sent until its end."""
+
+    number: int
+    covers: int
+    began_ns: int
+    messages: int
+    size_bytes: int
+
+
+class _Gone(Exception):
+    """The connection of the standby has ended."""
+
+
+class Stream:
+    """Everything that one standby gets.
+
+    acknowledged_write  number of the last write that it has, see `Standbys`
+    is_following        True when it has acknowledged the first round: everything that there was when it connected
+    """
+
+    def __init__(
+        self, client: Subscriber, broker: Broker, directory: Path, offer: Offer, threadpool: Any,
+        last_write: Callable[[], int], on_acknowledged: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self.client = client
+        self.offer = offer
+        self.acknowledged_write = 0
+        self.is_following = False
+        self._broker = broker
+        self._directory = directory
+        self._threadpool = threadpool
+        self._last_write = last_write
+        self._on_acknowledged = on_acknowledged
+        self._topics: dict[str, _SentTopic] = {}
+        self._changed: dict[Topic, set[Channel]] = {}
+        self._positions: set[str] = set()  # topics whose own position was written
+        self._deleted: dict[str, None] = {}
+        self._removed: list[str] = []
+        self._is_metadata_new = True
+        self._wake = Event()
+        self._round = 0
+        self._unacknowledged: deque[_Unacknowledged] = deque()
+        self._sent_messages = self._sent_bytes = 0
+        self._acknowledged_messages = self._acknowledged_bytes = 0
+        self._since_ns = 0  # when the first of the changes that no round has yet was made
+        self._to_copy_bytes = 0
+        self._next_look_ns = 0
+        self._greenlet: Any = None
+
+    def start(self) -> None:
+        self._greenlet = gevent.spawn(self._run)
+
+    def stop(self) -> None:
+        """End; the connection is closed already, or its owner closes it."""
+        if self._greenlet is not None:
+            self._greenlet.kill(block=False)
+
+    # ---- what has changed
+
+    def topic_changed(self, topic: Topic) -> None:
+        """Send what is new in the log of this topic."""
+        if topic not in self._changed:
+            self._changed[topic] = set()
+        self._wake_up()
+
+    def channel_changed(self, topic: Topic, channel: Channel) -> None:
+        """Send what is new in the journal of this channel, or that it is deleted."""
+        self._changed.setdefault(topic, set()).add(channel)
+        self._wake_up()
+
+    def position_written(self, topic: Topic) -> None:
+        """Send the position of the topic itself."""
+        self._positions.add(topic.name)
+        self.topic_changed(topic)
+
+    def topic_deleted(self, name: str) -> None:
+        self._deleted[name] = None
+        self._wake_up()
+
+    def metadata_written(self) -> None:
+        self._is_metadata_new = True
+        self._wake_up()
+
+    def tick(self) -> None:
+        """Begin a round, if none is running, although nothing may have changed."""
+        self._wake.set()
+
+    def _wake_up(self) -> None:
+        if not self._since_ns:
+            self._since_ns = time.monotonic_ns()
+        self._wake.set()
+
+    # ---- what the standby says
+
+    def acknowledge(self, number: int) -> None:
+        """The standby has written this round and all before."""
+        while self._unacknowledged and self._unacknowledged[0].number <= number:
+            done = self._unacknowledged.popleft()
+            self.acknowledged_write = done.covers
+            self._acknowledged_messages, self._acknowledged_bytes = done.messages, done.size_bytes
+            self.is_following = True
+        self._on_acknowledged()
+
+    @property
+    def lag(self) -> Lag:
+        """How much the standby is behind; its first copy counts in bytes only."""
+        unsent = self._unsent()
+        began = [each.began_ns for each in list(self._unacknowledged)[:1]] + [self._since_ns] * bool(self._since_ns)
+        behind_ns = time.monotonic_ns() - min(began) if began else 0
+        return Lag(
+            unsent.messages + self._sent_messages - self._acknowledged_messages,
+            unsent.size_bytes + self._sent_bytes - self._acknowledged_bytes,
+            behind_ns // 1_000_000,
+        )
+
+    def _unsent(self) -> Lag:
+        """What no round has sent yet."""
+        messages_behind, bytes_behind = 0, self._to_copy_bytes
+        for topic in self._changed:
+            sent = self._topics.get(topic.name)
+            if sent is not None and sent.log is topic.log:
+                messages_behind += max(0, topic.next_seq - sent.next_seq)
+                bytes_behind += _unsent_bytes(sent)
+        behind_ns = time.monotonic_ns() - self._since_ns if self._since_ns else 0
+        return Lag(messages_behind, max(0, bytes_behind), behind_ns // 1_000_000)
+
+    # ---- rounds, in a greenlet
+
+    def _run(self) -> None:
+        try:
+            self._first_round()
+            while True:
+                self._wake.wait()
+                self._wake.clear()
+                self._next_round()
+        except _Gone:
+            return
+        except OSError as error:
+            self.client.close(f"failed to read what the standby needs - {error}")
+        except Exception as error:
+            self._broker.log.exception("STANDBY(%s): %r", self.client.peer, error)
+            self.client.close("internal error")
+
+    def _first_round(self) -> None:
+        """Send what the standby has not of all topics."""
+        covers = self._begin_round()
+        topics = [topic for topic in self._broker.topics.values() if topic.log is not None]
+        offered = {topic: self._matching(topic) for topic in topics}
+        for topic in topics:
+            log = topic.log
+            if topic.is_closed or log is None:
+                continue
+            self._list_topic(topic, log, offered[topic])
+        self._send(messages.listed_message())
+        self._send_file(CLOCK_FILE)
+        for topic in topics:
+            self._positions.add(topic.name)
+            self._send_topic(topic, set(topic.channels.values()))
+        self._to_copy_bytes = 0
+        self._end_round(covers)
+
+    def _next_round(self) -> None:
+        covers = self._begin_round()
+        deleted, self._deleted = self._deleted, {}
+        for name in deleted:
+            if name not in self._broker.topics:
+                self._topics.pop(name, None)
+                self._send(messages.topic_message(TopicFiles(name)))
+        changed, self._changed = self._changed, {}
+        for topic, channels in changed.items():
+            self._send_topic(topic, channels)
+        now_ns = self._broker.clock()
+        if now_ns >= self._next_look_ns:
+            self._next_look_ns = now_ns + _LOOK_FOR_DROPPED_EVERY_NS
+            self._look_for_dropped()
+        self._end_round(covers)
+
+    def _begin_round(self) -> int:
+        """Return the number of the last write that this round will cover."""
+        self._since_ns = 0
+        self._round += 1
+        return self._last_write()
+
+    def _end_round(self, covers: int) -> None:
+        if self._is_metadata_new:
+            self._is_metadata_new = False
+            self._send_file(METADATA_FILE)
+        removed, self._removed = self._removed, []
+        for name in removed:
+            self._send(messages.file_message(REMOVE, name))
+        done = _Unacknowledged(self._round, covers, time.monotonic_ns(), self._sent_messages, self._sent_bytes)
+        self._unacknowledged.append(done)
+        self._send(messages.round_message(self._round, self._unsent()))
+
+    def _look_for_dropped(self) -> None:
+        """Find logs of which files were dropped or replaced without a publish."""
+        for name, sent in list(self._topics.items()):
+            topic = self._broker.topics.get(name)
+            if topic is not None and topic.log is sent.log and sent.listed is not sent.log.files:
+                self._send_topic(topic, set())
+
+    # ---- one topic
+
+    def _matching(self, topic: Topic) -> dict[str, int]:
+        """Return the files of a topic that the standby has, and how many bytes of each."""
+        log, offered = topic.log, self.offer.logs.get(topic.name)
+        if log is None or offered is None or offered.epochs[-1:] != log.epochs[-1:]:
+            return {}
+        found = {}
+        for file in list(log.files):
+            mine = offered.files.get(file.path.name)
+            if mine is not None and self._is_part(mine, file):
+                found[file.path.name] = mine.end_offset
+        return found
+
+    def _is_part(self, offered: OfferedFile, file: LogFile) -> bool:
+        """True if the standby's file is a beginning of this one."""
+        if offered.salt != file.salt or not 0 < offered.end_offset <= file.end_offset:
+            return False
+        start = max(0, offered.end_offset - messages.CHECKED_BYTES)
+        found: int = extend(0, self._read(file, start, offered.end_offset - start))
+        return found == offered.checksum
+
+    def _list_topic(self, topic: Topic, log: TopicLog, matching: dict[str, int]) -> None:
+        """Tell the standby which files there are. It removes others, and sets aside what only it has."""
+        sent = self._topics[topic.name] = _SentTopic(topic.name, log)
+        offered = self.offer.logs.get(topic.name)
+        for file in log.files:
+            offset = matching.get(file.path.name, 0)
+            if offset:
+                sent.files[file.first_seq] = _SentFile(file.salt, offset)
+            elif offered is not None and file.path.name in offered.files:
+                sent.replaced.add(file.first_seq)
+            if not self.is_following:
+                self._to_copy_bytes += file.end_offset - offset
+        names = {file.path.name: matching.get(file.path.name, 0) for file in log.files}
+        journals = [journal_name(topic.name, name) for name in topic.channels]
+        self._send(messages.topic_message(TopicFiles(topic.name, log.epochs, log.next_seq, names, journals)))
+
+    def _send_topic(self, topic: Topic, channels: set[Channel]) -> None:
+        """Send what is new of a topic. What changes meanwhile comes in the next round."""
+        log = topic.log
+        if log is None or topic.is_closed:
+            return
+        sent = self._topics.get(topic.name)
+        if sent is None or sent.log is not log:
+            self._list_topic(topic, log, {})
+            sent = self._topics[topic.name]
+            channels = set(topic.channels.values())
+        self._send_log(sent)
+        if topic.name in self._positions:
+            self._positions.discard(topic.name)
+            self._send_file(journal_name(topic.name))
+        waiting = {channel for channel in channels if not self._send_journal(topic, sent, channel)}
+        if waiting:
+            self._changed.setdefault(topic, set()).update(waiting)
+        else:
+            self._removed += sent.gone
+            sent.gone = []
+
+    def _send_log(self, sent: _SentTopic) -> None:
+        """Send what is new in a log, and note the files that are gone."""
+        log = sent.log
+        files = log.files
+        if files is not sent.listed:
+            sent.listed, sent.whole_count = files, 0
+            present = {file.first_seq for file in files}
+            for first_seq in [first_seq for first_seq in sent.files if first_seq not in present]:
+                del sent.files[first_seq]
+                sent.gone.append(log_file_name(sent.name, first_seq))
+        next_seq, count = log.next_seq, len(files)
+        for index in range(sent.whole_count, count):
+            self._send_log_file(sent, files[index])
+        sent.whole_count = max(0, count - 1)
+        self._sent_messages += max(0, next_seq - max(sent.next_seq, log.first_seq)) if self.is_following else 0
+        sent.next_seq = max(sent.next_seq, next_seq)
+
+    def _send_log_file(self, sent: _SentTopic, file: LogFile) -> None:
+        before = sent.files.get(file.first_seq)
+        is_replacement = before.salt != file.salt if before is not None else file.first_seq in sent.replaced
+        if before is None or is_replacement:
+            before = _SentFile(file.salt)
+        try:
+            if is_replacement:
+                self._send_range(BEGIN, PART, file, before)
+                self._send(messages.file_message(COMMIT, file.path.name))
+            else:
+                self._send_range(0, WRITE, file, before)
+        except OSError:
+            if file in sent.log.files:
+                raise
+            return  # it was dropped meanwhile
+        sent.replaced.discard(file.first_seq)
+        sent.files[file.first_seq] = before
+
+    def _send_range(self, begin: int, kind: int, file: LogFile, sent: _SentFile) -> None:
+        """Send a file from where it was sent before up to its present end. Raises OSError."""
+        if begin:
+            self._send(messages.file_message(begin, file.path.name))
+        end_offset = file.end_offset
+        while sent.end_offset < end_offset:
+            size_bytes = min(_PIECE_BYTES, end_offset - sent.end_offset)
+            data = self._read(file, sent.end_offset, size_bytes)
+            if len(data) != size_bytes:
+                raise OSError(f"{file.path.name} ends at {sent.end_offset + len(data)}, not at {end_offset}")
+            self._send(messages.file_message(kind, file.path.name, sent.end_offset, data))
+            sent.end_offset += size_bytes
+            self._sent_bytes += size_bytes
+            self._to_copy_bytes = max(0, self._to_copy_bytes - size_bytes)
+
+    def _read(self, file: LogFile, offset: int, size_bytes: int) -> bytes:
+        """Return these bytes of a log file. Raises OSError."""
+        if file.end_offset - offset <= _RECENT_BYTES and not self._broker.pace.is_slow:
+            return file.read(offset, size_bytes)
+        found: list[bytes] = []
+        file.hold()
+        try:
+            descriptor = file.fileno()
+            in_thread(self._threadpool, lambda: found.append(os.pread(descriptor, size_bytes, offset)))
+        finally:
+            file.release()
+        return found[0]
+
+    def _send_journal(self, topic: Topic, sent: _SentTopic, channel: Channel) -> bool:
+        """Send what is new in a journal; return False if that must wait, since a thread may be replacing the file."""
+        name, journal = channel.name, channel.journal
+        if journal is None:
+            return True
+        file_name = journal.path.name
+        if topic.channels.get(name) is not channel:
+            if name not in topic.channels:  # the start of a promoted standby then removes the file
+                sent.journals.pop(name, None)
+                self._send_new_version(file_name, encode_entry(DELETED, 0, [], []))
+            return True
+        if self._broker.journals.is_writing:
+            return False
+        before = sent.journals.get(name)
+        version, end_offset = journal.version, journal.size_bytes
+        is_same = before is not None and before.journal is journal and before.version == version
+        start = before.end_offset if before is not None and is_same else 0
+        if is_same and start == end_offset:
+            return True
+        try:
+            data = _read_path(journal.path, start, end_offset - start)
+        except FileNotFoundError:  # another program has removed it: nsqd writes it again
+            return True
+        sent.journals[name] = _SentJournal(journal, version, end_offset)
+        if is_same:
+            self._send(messages.file_message(WRITE, file_name, start, data))
+        else:
+            self._send_new_version(file_name, data)
+        return True
+
+    # ---- small files
+
+    def _send_file(self, name: str) -> None:
+        """Send all of a small file, if it exists."""
+        path = self._directory / name
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return
+        self._send_new_version(name, data)
+
+    def _send_new_version(self, name: str, data: bytes) -> None:
+        self._send(messages.file_message(BEGIN, name))
+        for start in range(0, len(data), _PIECE_BYTES):
+            self._send(messages.file_message(PART, name, start, data[start : start + _PIECE_BYTES]))
+        self._send(messages.file_message(COMMIT, name))
+
+    def _send(self, message: bytes) -> None:
+        """Send a message. Wait while the standby takes nothing; other greenlets run meanwhile. Raises _Gone."""
+        client = self.client
+        if client.closed:
+            raise _Gone
+        client.send(messages.frame(message))
+        if len(message) < _PIECE_BYTES and client.unsent_bytes + sum(map(len, client.out)) < _MOST_QUEUED_BYTES:
+            return
+        gevent.sleep(0)
+        while client.unsent_bytes + sum(map(len, client.out)) > _MOST_QUEUED_BYTES:
+            gevent.sleep(_LOOK_FOR_ROOM_S)
+            if client.closed:
+                raise _Gone
+
+
+def _read_path(path: Path, offset: int, size_bytes: int) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return os.pread(descriptor, size_bytes, offset)
+    finally:
+        os.close(descriptor)
+
+
+def _unsent_bytes(sent: _SentTopic) -> int:
+    """Return the bytes at the end of a log that were not sent yet."""
+    unsent = 0
+    for file in sent.log.files[sent.whole_count :]:
+        before = sent.files.get(file.first_seq)
+        unsent += file.end_offset - (before.end_offset if before is not None else 0)
+    return unsent

@@ -1,0 +1,161 @@
+"""A standby's copy compared with what the primary promised, wherever the stream ends."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsqd_py.standby import messages
+from nsqd_py.standby.primary import Standbys
+from nsqd_py.standby.promotion import promote
+from nsqd_py.standby.state import StandbyState
+from tests.support.broker_life import CHANNELS, TOPIC, Life, work
+from tests.support.standby_link import StandbyLink, replay
+from tests.unit.fakes import SECOND, FakeThreadPool, close_descriptors
+
+Event = tuple[Any, ...]
+STANDBY_OPTIONS = {
+    "standby_acks": 1, "standby_timeout_ns": 10**6 * SECOND, "standby_on_timeout": "refuse", "max_bytes_per_file": 3000,
+}  # fmt: skip
+
+
+class Primary(Life):
+    """A life of a broker that a standby follows, with more that may happen: compaction, pauses, lost connections."""
+
+    def __init__(self, directory: Path, copy_directory: Path, chance: random.Random) -> None:
+        self.sent: list[bytes | None] = []
+        self.events: list[tuple[int, Event]] = []
+        super().__init__(directory, lambda *event: self.events.append((len(self.sent), event)), **STANDBY_OPTIONS)
+        self.broker.replication = Standbys(self.broker, directory, FakeThreadPool())
+        self._copy_directory = copy_directory
+        self._chance = chance
+        self._is_busy = False
+        self.link = self._connect()
+
+    def _connect(self) -> StandbyLink:
+        return StandbyLink(self.broker.replication, self._copy_directory, self.sent).connect()
+
+    def settle(self, rounds: int = 4) -> None:
+        super().settle(rounds)
+        if self._is_busy or not hasattr(self, "link"):
+            return
+        self._is_busy = True
+        choice = self._chance.random()
+        topic = self.broker.topics.get(TOPIC)
+        if topic is not None and choice < 0.15:
+            self.broker.compactor.run()
+        elif topic is not None and choice < 0.2:
+            self.broker.pause_topic(topic, not topic.is_paused)
+        elif choice < 0.25:
+            self.link.end()
+            super().settle(rounds)
+            self.link = self._connect()
+        super().settle(rounds)
+        self._is_busy = False
+
+    def come_to_rest(self) -> None:
+        """Let the standby get everything; nothing else happens any more."""
+        self._is_busy = True
+        self.pass_time(SECOND)
+        self.pass_time(2 * SECOND)
+
+    def first_copy(self) -> int:
+        """The number of messages that the first copy took."""
+        return next(place for place, data in enumerate(self.sent) if data and data[0] == messages.ROUND) + 1
+
+
+def promoted(directory: Path) -> Life:
+    """A life of the broker that a promotion makes of a copy."""
+    life = Life(directory, lambda *_: None)
+    promote(life.broker, directory, StandbyState("primary:4150", True))
+    return life
+
+
+def remaining(life: Life) -> dict[str, list[bytes]]:
+    """What the channels have, also what is paused or deferred."""
+    topic = life.broker.get_topic(TOPIC)
+    if topic.is_paused:
+        life.broker.pause_topic(topic, False)
+    found = {name: sorted(life.drain(name)) for name in CHANNELS}
+    life.end()
+    return found
+
+
+def check_copy(primary: Primary, copy_directory: Path) -> None:
+    """The log files of a standby that has everything are those of the primary, byte for byte."""
+    log = primary.broker.topics[TOPIC].log
+    assert log is not None
+    assert {path.name for path in copy_directory.glob("*.log")} == {file.path.name for file in log.files}
+    for file in log.files:
+        assert (copy_directory / file.path.name).read_bytes() == file.read(0, file.end_offset), file.path.name
+
+
+def check_cut(primary: Primary, cut: int, directory: Path) -> None:
+    """A standby that got only the first `cut` messages has what was acknowledged by then and not finished."""
+    directory.mkdir()
+    replay(primary.sent[:cut], directory)
+    found = remaining(promoted(directory))
+    for name in CHANNELS:
+        expected = set[bytes]()
+        finished = set[bytes]()
+        for at, event in primary.events:
+            if at > cut:
+                break
+            if event[0] == "acknowledged":
+                expected |= set(event[1:])
+            elif event[0] == "finished" and event[1] == name:
+                finished |= set(event[2:])
+            elif event[0] == "emptied" and event[1] == name:
+                expected.clear()
+        assert expected - finished <= set(found[name]), name
+
+
+def run(seed: int, steps: int, base: Path) -> None:
+    chance = random.Random(seed)
+    for name in ("primary", "copy"):
+        (base / name).mkdir()
+    life = Primary(base / "primary", base / "copy", chance)
+    life.create()
+    life.settle()
+    work(life, chance, steps)
+    life.come_to_rest()
+    check_copy(life, base / "copy")
+    life.link.end()
+    life.end()
+    close_descriptors(base)
+
+    moments = [at for at, event in life.events if event[0] == "acknowledged" and at >= life.first_copy()]
+    cuts = {*chance.sample(moments, min(4, len(moments))), chance.randint(life.first_copy(), len(life.sent))}
+    for cut in cuts:
+        check_cut(life, cut, base / f"cut{cut}")
+    # When everything has arrived, a standby continues where its primary would.
+    assert remaining(promoted(base / "copy")) == remaining(Life(base / "primary", lambda *_: None))
+
+
+def run_in_new_directory(seed: int, steps: int) -> None:
+    base = Path(tempfile.mkdtemp())
+    try:
+        run(seed, steps, base)
+    finally:
+        close_descriptors(base)
+        shutil.rmtree(base)
+
+
+@settings(max_examples=3, deadline=None)
+@given(seed=st.integers(0, 1 << 32), steps=st.integers(5, 40))
+def test_what_was_acknowledged_is_there_wherever_the_stream_ends(seed: int, steps: int) -> None:
+    run_in_new_directory(seed, steps)
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 1 << 32), steps=st.integers(20, 150))
+def test_the_same_at_length(seed: int, steps: int) -> None:
+    run_in_new_directory(seed, steps)

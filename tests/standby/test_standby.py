@@ -1,0 +1,260 @@
+"""A primary and its standby as processes: copying, following, promotion, and what the old primary does then."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.auth_server import BOTH, AuthServer
+from tests.support.certificates import make_certificates
+from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.standby_processes import (
+    DEADLINE_S,
+    LoadedPublisher,
+    consume_all,
+    figures_of,
+    promote,
+    standby_of,
+    wait_until_it_follows,
+    wait_until_it_has_all,
+)
+from tests.support.wire import pub, sub
+
+pytestmark = pytest.mark.ours
+
+Start = Callable[..., NsqdProcess]
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Iterator[list[NsqdProcess]]:
+    started: list[NsqdProcess] = []
+    yield started
+    for process in started:
+        process.destroy()
+
+
+@pytest.fixture
+def primary_with(tmp_path: Path, processes: list[NsqdProcess]) -> Start:
+    def start(*flags: str) -> NsqdProcess:
+        processes.append(NsqdProcess(tmp_path / "a", *flags).start())
+        return processes[-1]
+
+    return start
+
+
+@pytest.fixture
+def follow(tmp_path: Path, processes: list[NsqdProcess]) -> Start:
+    def start(primary: NsqdProcess, *flags: str, name: str = "b", wait: bool = True) -> NsqdProcess:
+        processes.append(standby_of(primary, tmp_path / name, *flags, wait=wait))
+        return processes[-1]
+
+    return start
+
+
+def test_a_standby_copies_follows_and_takes_over(primary_with: Start, follow: Start) -> None:
+    """The first copy has files that were compacted and rolled; all that follows is in the promoted one too."""
+    primary = primary_with("--accept-standbys", "--max-bytes-per-file=20000")
+    primary.create("orders", "fast", "slow")
+    primary.create("paused", "c")
+    with primary.connect() as client:
+        for start in range(0, 300, 10):
+            client.mpub("orders", [b"%04d" % number + b"x" * 500 for number in range(start, start + 10)])
+        client.mpub("paused", [b"waits"])
+    primary.post("/topic/pause?topic=paused")
+    with primary.connect() as consumer:
+        consumer.sub("orders", "slow", 2000)
+        received = consumer.messages(300)
+        consumer.fin(*[message for message in received if message.body[:4] not in (b"0003", b"0200")])
+        consumer.round_trip()
+    before = consume_all(primary, "orders", "fast")
+    assert len(before) == 300
+    wait_until(lambda: _is_sparse(primary), DEADLINE_S, "a sparse file")
+
+    standby = follow(primary)
+    with primary.connect() as client:
+        client.mpub("orders", [b"later %d" % number for number in range(50)])
+        client.pub("new", b"topic")
+        client.dpub("orders", 3_600_000, b"deferred")
+    primary.create("new", "made-while-following")
+    primary.post("/channel/delete?topic=orders&channel=fast")
+    wait_until_it_has_all(primary)
+    primary.kill()
+    promote(standby)
+
+    left = consume_all(standby, "orders", "slow")
+    assert sorted(body[:4] for body in left if b"x" in body) == [b"0003", b"0200"]
+    assert sorted(body for body in left if body.startswith(b"later")) == sorted(b"later %d" % n for n in range(50))
+    assert standby.channel_stats("orders", "slow")["deferred_count"] == 1  # type: ignore[index]
+    assert standby.channel_stats("orders", "fast") is None
+    assert standby.topic_stats("paused")["paused"]  # type: ignore[index]
+    assert consume_all(standby, "new", "made-while-following") == [b"topic"]
+
+
+def _is_sparse(primary: NsqdProcess) -> bool:
+    with contextlib.suppress(FileNotFoundError):  # it was dropped or replaced meanwhile
+        return any(path.read_bytes()[6] & 2 for path in primary.data_path.glob("orders.*.log"))
+    return False
+
+
+def test_a_standby_refuses_clients_and_shows_its_lag(primary_with: Start, follow: Start) -> None:
+    primary = primary_with("--accept-standbys")
+    primary.create("t", "c")
+    standby = follow(primary)
+    address = f"127.0.0.1:{primary.tcp_port}"
+    for command, code in ((pub("t", b"x"), b"E_PUB_FAILED PUB"), (sub("t", "c"), b"E_SUB_FAILED SUB")):
+        with standby.connect() as client:
+            assert client.ask(command).data == code + f" failed nsqd is a standby of {address}".encode()
+    assert standby.http("POST", "/pub?topic=t", b"x").status == 503
+    assert standby.http("POST", "/topic/create?topic=u").json() == {"message": "STANDBY"}
+    assert standby.http("GET", "/ping").text == "OK"
+    assert standby.http("GET", "/health").status == 503
+    figures = figures_of(standby)
+    assert (figures["primary"], figures["is_complete"], figures["lag_messages"]) == (address, True, 0)
+    listed = primary.stats()["standbys"]["list"]
+    assert [each["http_address"] for each in listed] == [f"127.0.0.1:{standby.http_port}"]
+    assert "nsqd_standby_lag_messages" in primary.http("GET", "/metrics").text
+    assert "nsqd_standby_lag_messages" in standby.http("GET", "/metrics").text
+
+
+def test_killed_under_load_and_promoted_nothing_acknowledged_is_lost(primary_with: Start, follow: Start) -> None:
+    primary = primary_with("--standby-acks=1", "--standby-timeout=30s")
+    standby = follow(primary)
+    primary.create("t", "c")
+    publishers = [LoadedPublisher(primary, "t", f"p{number}", batch=1 + 9 * (number % 2)) for number in range(6)]
+    for publisher in publishers:
+        publisher.start()
+    wait_until(lambda: all(len(publisher.acknowledged) > 50 for publisher in publishers), DEADLINE_S)
+    primary.kill()
+    for publisher in publishers:
+        publisher.join(DEADLINE_S)
+    promote(standby)
+    acknowledged = {body for publisher in publishers for body in publisher.acknowledged}
+    assert acknowledged <= set(consume_all(standby, "t", "c"))
+
+
+def test_the_old_primary_comes_back_as_standby_and_sets_aside_what_it_had_alone(
+    primary_with: Start, follow: Start, tmp_path: Path, processes: list[NsqdProcess]
+) -> None:
+    primary = primary_with("--accept-standbys")
+    primary.create("t", "c")
+    primary.post("/pub?topic=t", b"both")
+    standby = follow(primary, "--accept-standbys")
+    standby.kill()
+    for number in range(3):
+        primary.post("/pub?topic=t", b"alone %d" % number)
+    primary.kill()
+    processes.append(NsqdProcess(standby.data_path, "--promote", "--accept-standbys").start())
+    new_primary = processes[-1]
+    new_primary.post("/pub?topic=t", b"new")
+
+    old = follow(new_primary, name="a")
+    assert figures_of(old)["set_aside_messages"] == 3
+    assert "3 messages are here, but not in the logs of" in old.log_text()
+    kept = list(old.data_path.glob("standby-alone-*/t.*.log"))
+    assert len(kept) == 1
+    assert b"alone 2" in kept[0].read_bytes()
+    new_primary.kill()
+    promote(old)
+    assert consume_all(old, "t", "c") == [b"both", b"new"]
+
+
+def test_a_standby_that_was_away_gets_what_is_new(primary_with: Start, follow: Start) -> None:
+    primary = primary_with("--accept-standbys", "--max-bytes-per-file=100000")
+    primary.create("t", "c")
+    primary.create("gone", "c")
+    primary.post("/pub?topic=gone", b"of the old log")
+    standby = follow(primary)
+    standby.kill()
+    with primary.connect() as client:
+        for start in range(0, 1000, 100):
+            client.mpub("t", [b"%d " % number + b"x" * 500 for number in range(start, start + 100)])
+    primary.post("/topic/delete?topic=gone")
+    primary.create("gone", "c")
+    primary.post("/pub?topic=gone", b"of the new log")
+    standby.start()
+    wait_until_it_follows(standby)
+    wait_until_it_has_all(primary)
+    primary.kill()
+    promote(standby)
+    assert len(consume_all(standby, "t", "c")) == 1000
+    assert consume_all(standby, "gone", "c") == [b"of the new log"]
+    assert "damage" not in standby.log_text()
+
+
+def test_a_publish_is_refused_when_no_standby_acknowledges_it(primary_with: Start, follow: Start) -> None:
+    primary = primary_with("--standby-acks=1", "--standby-timeout=300ms")
+    primary.create("t", "c")
+    with primary.connect() as client:
+        assert client.ask(pub("t", b"x")).data.startswith(b"E_PUB_FAILED PUB failed")
+    assert primary.http("POST", "/pub?topic=t", b"y").status == 503
+    follow(primary)
+    assert primary.http("POST", "/pub?topic=t", b"z").status == 200
+
+
+def test_or_it_goes_on_alone_and_says_so(primary_with: Start, follow: Start) -> None:
+    primary = primary_with("--standby-acks=1", "--standby-timeout=300ms", "--standby-on-timeout=alone")
+    assert primary.http("POST", "/pub?topic=t", b"x").status == 200
+    assert primary.http("GET", "/ping").text == "OK - answering publishers without a standby"
+    assert primary.stats()["standbys"]["is_alone"]
+    assert "answered without them" in primary.log_text()
+    follow(primary)
+    wait_until(lambda: primary.http("GET", "/ping").text == "OK", DEADLINE_S, "the standby to be waited for again")
+
+
+def test_with_tls_and_authorization(
+    primary_with: Start, follow: Start, tmp_path: Path
+) -> None:
+    certificates = make_certificates(tmp_path / "certificates")
+    server = AuthServer()
+    with contextlib.closing(server):
+        primary = primary_with(
+            "--accept-standbys", "--tls-required", *certificates.nsqd_flags, f"--auth-http-address={server.address}"
+        )
+        secret = tmp_path / "secret"
+        secret.write_text("s3cret\n")
+        flags = (
+            "--standby-tls", f"--standby-tls-root-ca-file={certificates.authority}",
+            f"--standby-auth-secret-file={secret}",
+        )  # fmt: skip
+        server.grant(("orders", (".*",), BOTH))
+        standby = follow(primary, *flags, wait=False)
+        wait_until(lambda: "E_UNAUTHORIZED" in standby.log_text(), DEADLINE_S, "the standby to be refused")
+        server.grant((".*", (".*",), BOTH))
+        wait_until_it_follows(standby)
+        assert server.asked[-1].values["secret"] == ["s3cret"]
+
+
+def test_a_promoted_standby_starts_again_with_the_same_flags(primary_with: Start, follow: Start) -> None:
+    primary = primary_with("--accept-standbys")
+    primary.post("/pub?topic=t", b"x")
+    standby = follow(primary)
+    primary.kill()
+    promote(standby)
+    standby.restart(clean=False)
+    assert standby.topic_stats("t")["depth"] == 1  # type: ignore[index]
+    assert "--standby-of has no effect" in standby.log_text()
+
+
+def test_roles_that_a_start_refuses(primary_with: Start, follow: Start) -> None:
+    primary = primary_with()
+    standby = follow(primary, wait=False)
+    wait_until(lambda: "--accept-standbys is off" in standby.log_text(), DEADLINE_S, "the standby to be refused")
+    assert standby.http("POST", "/promote").json() == {"message": "STANDBY_INCOMPLETE"}
+    assert primary.http("POST", "/promote").json() == {"message": "NOT_A_STANDBY"}
+    standby.kill()
+    for flags, reason in (((), "is the copy of 127.0.0.1:"), (("--promote",), "is not complete, and cannot be")):
+        refused = NsqdProcess(standby.data_path, *flags)
+        refused.launch()
+        assert refused.wait() == 1
+        assert reason in refused.log_text()
+    assert subprocess.run([*_nsqd(), "--standby-of=nowhere"], capture_output=True, check=False).returncode != 0
+
+
+def _nsqd() -> list[str]:
+    from tests.support.nsqd_process import nsqd_command
+
+    return nsqd_command()

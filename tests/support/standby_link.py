@@ -1,0 +1,75 @@
+"""A primary's stream and a standby's copy in one process, with every message between them on record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from nsqd_py.standby import messages
+from nsqd_py.standby.copy import Copy
+from nsqd_py.standby.messages import FileMessage, Listed, Round, TopicFiles
+
+_MOST_OFFER_BYTES = 1 << 20
+_FRAME_HEAD_BYTES = 8
+
+
+def apply_to(copy: Copy, data: bytes) -> int | None:
+    """Does what a follower does with a message; returns the number of a round that ends."""
+    match messages.decode(data):
+        case FileMessage() as message:
+            copy.apply(message)
+        case TopicFiles() as message:
+            copy.list_topic(message)
+        case Listed():
+            copy.end_list()
+        case Round(number, _):
+            return number
+    return None
+
+
+class StandbyLink:
+    """The connection of a standby, as its primary sees it. `sent` is on record for all connections."""
+
+    def __init__(self, replication: Any, directory: Path, sent: list[bytes | None]) -> None:
+        self.peer = "standby"
+        self.closed = False
+        self.out: list[bytes] = []
+        self.unsent_bytes = 0
+        self.acknowledges = True
+        self.sent = sent
+        self.copy = Copy(directory, "aside", was_primary=False)
+        self._replication = replication
+
+    def connect(self) -> StandbyLink:
+        self.copy.read()
+        self.sent.append(None)
+        body = messages.encode_offer(self.copy.offer(""), _MOST_OFFER_BYTES)
+        self._replication.attach(self, body)
+        return self
+
+    def send(self, frame: bytes) -> None:
+        data = frame[_FRAME_HEAD_BYTES:]
+        self.sent.append(data)
+        number = apply_to(self.copy, data)
+        if number is not None and self.acknowledges:
+            self._replication.acknowledge(self, number)
+
+    def close(self, reason: str) -> None:
+        raise AssertionError(reason)
+
+    def end(self) -> None:
+        self.closed = True
+        self._replication.detach(self)
+        self.copy.close()
+
+
+def replay(sent: list[bytes | None], directory: Path) -> None:
+    """Makes the copy that these messages make; None is a new connection."""
+    copy = Copy(directory, "aside", was_primary=False)
+    for data in sent:
+        if data is None:
+            copy.close()
+            copy.read()
+        else:
+            apply_to(copy, data)
+    copy.close()

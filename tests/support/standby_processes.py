@@ -1,0 +1,87 @@
+"""A primary and its standbys as processes, and publishers that note what they were promised."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.wire import Client, bodies, mpub, pub
+
+DEADLINE_S = 30.0
+
+
+def standby_of(primary: NsqdProcess, data_path: Path, *flags: str, wait: bool = True) -> NsqdProcess:
+    """Starts a standby, and waits until it has everything that there was."""
+    standby = NsqdProcess(data_path, f"--standby-of=127.0.0.1:{primary.tcp_port}", *flags).start()
+    if wait:
+        wait_until_it_follows(standby)
+    return standby
+
+
+def figures_of(standby: NsqdProcess) -> dict[str, Any]:
+    figures: dict[str, Any] = standby.stats()["standby"]
+    return figures
+
+
+def wait_until_it_follows(standby: NsqdProcess) -> None:
+    wait_until(lambda: figures_of(standby)["state"] == "following", DEADLINE_S, "the standby to follow")
+
+
+def wait_until_it_has_all(primary: NsqdProcess) -> None:
+    def has_all() -> bool:
+        listed = primary.stats()["standbys"]["list"]
+        return bool(listed) and all(each["is_following"] and not each["lag_bytes"] for each in listed)
+
+    wait_until(has_all, DEADLINE_S, "the standbys to have everything")
+    time.sleep(0.3)  # the journals are written every 50 ms
+
+
+def promote(standby: NsqdProcess) -> None:
+    """Promotes it, and waits until it serves."""
+    standby.post("/promote")
+    wait_until(lambda: is_primary(standby), DEADLINE_S, "the promotion")
+
+
+def is_primary(nsqd: NsqdProcess) -> bool:
+    try:
+        return "standby" not in nsqd.stats()
+    except (OSError, AssertionError):  # it is between its two roles
+        return False
+
+
+def consume_all(nsqd: NsqdProcess, topic: str, channel: str) -> list[bytes]:
+    """Takes and finishes everything that a channel has."""
+    depth = nsqd.wait_for_channel(topic, channel)["depth"]
+    with nsqd.connect() as client:
+        client.sub(topic, channel, 2000)
+        return bodies(client.consume(depth, DEADLINE_S))
+
+
+class LoadedPublisher(threading.Thread):
+    """Publishes until the connection ends; `acknowledged` are the bodies that were answered with OK."""
+
+    def __init__(self, nsqd: NsqdProcess, topic: str, name: str, *, batch: int = 1) -> None:
+        super().__init__(daemon=True)
+        self.acknowledged: list[bytes] = []
+        self._client: Client = nsqd.connect()
+        self._topic = topic
+        self._prefix = name
+        self._batch = batch
+
+    def run(self) -> None:
+        number = 0
+        try:
+            while True:
+                messages = [f"{self._prefix}-{number + i}".encode() for i in range(self._batch)]
+                number += self._batch
+                command = mpub(self._topic, messages) if self._batch > 1 else pub(self._topic, messages[0])
+                if self._client.ask(command).data != b"OK":
+                    return
+                self.acknowledged += messages
+        except Exception:  # noqa: BLE001 - the connection ended: that is what it waits for
+            return
+        finally:
+            self._client.close()
