@@ -15,7 +15,7 @@ import gevent
 
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.startup import load
-from nsqd_py.broker.state_files import ClockKeeper
+from nsqd_py.broker.state_files import STANDBY_FILE, ClockKeeper
 from nsqd_py.debug.collector import COLLECTIONS
 from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.errors import StartError, is_full
@@ -59,7 +59,6 @@ _LOOP_ITERATION_S = 0.001  # with 0 the loop does not reach signals
 CHECK_CERTIFICATE_NS = 2_000_000_000
 _MS = 1_000_000
 _DISK_THREADS = 16
-STANDBY_FILE = "nsqd.standby"  # as in `nsqd_py.standby.state`, which a start need not import
 
 # The answers to connections above the limit. With TLS there is none, since a handshake would have to come first.
 _REFUSALS: dict[str, Refusal] = {

@@ -20,6 +20,7 @@ from nsqd_py.broker.slow_disk import SlowReader, SlowWriter
 from nsqd_py.broker.state_files import write_clean_stop
 from nsqd_py.broker.sync import GroupSync
 from nsqd_py.clock import SteadyClock, wall_ns
+from nsqd_py.diskqueue.epochs import encode_epoch_file
 from nsqd_py.diskqueue.journal import Journal, journal_name
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.memory_budget import MemoryBudget
@@ -77,6 +78,7 @@ class Broker:
         self.lookups: Lookups = NoLookups()
         self.replication: Replication = NoReplication()
         self.epoch = 0  # in which this nsqd was promoted; 0 if it never was a standby
+        self.keeps_epochs = False  # True if somebody compares the epochs of the logs after a restart
         self.refusal: Callable[[], Refusal] | None = None  # why no topic is created or used, if so
         self.tls: CertificateReloader | None = None
         self.admin_guard: Guard | None = None
@@ -91,7 +93,8 @@ class Broker:
         self.channels = ChannelMaker(self, threadpool)
         self.metadata = MetadataWriter(
             self._directory / METADATA_FILE, self.topics, log, alarms, lambda: self.clock(), threadpool,
-            self.channels.is_making, lambda: self.replication.metadata_written(), lambda: self.epoch,
+            self.channels.is_making, lambda: self.replication.metadata_written(),
+            lambda: self.encode_epochs() if self.keeps_epochs else None,
         )  # fmt: skip
         self.removed_files = RemovedFiles(lambda: self.clock(), threadpool, log)
         self.sync = GroupSync(
@@ -123,6 +126,11 @@ class Broker:
     def _on_sync(self, topic: Topic, error: OSError | None) -> None:
         self.disk.synced(topic, error)
         self.descriptors.synced()
+
+    def encode_epochs(self) -> bytes:
+        """Return the content of `nsqd.epochs`."""
+        logs = {topic.name: topic.log.epochs for topic in self.topics.values() if topic.log is not None}
+        return encode_epoch_file(self.epoch, logs)
 
     def _save_positions(self, topic: Topic) -> bool:
         """Write the changes of a topic's channels; return False while a thread writes. Raises OSError."""

@@ -14,7 +14,7 @@ import gevent
 import gevent.pool
 from gevent.event import Event
 
-from nsqd_py.diskqueue.epochs import Epoch, EpochNumbers
+from nsqd_py.diskqueue.epochs import Epoch, EpochNumbers, Epochs, SavedEpochs
 from nsqd_py.diskqueue.journal import Journal
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.reading import RecordOffsets
@@ -183,6 +183,7 @@ class LogMaker:
         clock: Callable[[], int],
     ) -> None:  # fmt: skip
         self.epoch_numbers = EpochNumbers(clock)
+        self._kept_epochs: dict[str, Epochs] = {}
         self._directory = directory
         self._options = options
         self._space = space
@@ -190,6 +191,17 @@ class LogMaker:
         self._log = log
         self._background = gevent.pool.Group()
         self._places = RecordOffsets()
+
+    def keep(self, saved: SavedEpochs) -> None:
+        """Give logs that are made with these names their earlier epochs, until `forget_kept`."""
+        self._kept_epochs = saved.logs
+        self.epoch_numbers.skip_past(saved.node)
+        for epochs in saved.logs.values():
+            self.epoch_numbers.skip_past(epochs[-1].number if epochs else 0)
+
+    def forget_kept(self) -> None:
+        """All logs that there were are made: others are new ones."""
+        self._kept_epochs = {}
 
     def make(self, topic_name: str) -> TopicLog:
         """Return a new log, without files."""
@@ -200,7 +212,7 @@ class LogMaker:
         log = TopicLog(
             self._directory, topic_name, file_bytes, self._report_damage, self._run_in_background, self._places
         )
-        log.epochs = (Epoch(self.epoch_numbers.next(), 0),)
+        log.epochs = self._kept_epochs.get(topic_name) or (Epoch(self.epoch_numbers.next(), 0),)
         log.allocate_ahead(wanted=self._space.allocates_ahead())
         return log
 

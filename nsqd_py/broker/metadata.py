@@ -1,8 +1,6 @@
-"""`nsqd.dat`: topics, channels and what is paused, in the JSON of Go's nsqd, and the epochs of the topics' logs.
+"""`nsqd.dat`: topics, channels and what is paused, in the JSON of Go's nsqd.
 
-Go's nsqd and earlier versions of this one ignore the epochs, and drop them when they write the file. Then the next
-start gives the logs new ones. The file is written soon after something that it names has changed, and again after a
-failure.
+It is written soon after something that it names has changed, and again after a failure.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ import gevent
 import gevent.lock
 from gevent.event import Event
 
-from nsqd_py.diskqueue.epochs import Epochs, decode_epochs
+from nsqd_py.diskqueue.epochs import EPOCHS_FILE
 from nsqd_py.diskqueue.files import sync_directory
 from nsqd_py.diskqueue.records import NewerFormat
 from nsqd_py.errors import StartError
@@ -47,19 +45,15 @@ class BadMetadata(StartError):
 
 @dataclass(slots=True)
 class TopicEntry:
-    """A topic in `nsqd.dat`; `channels` maps a name to whether the channel is paused. Old files have no epochs."""
+    """A topic in `nsqd.dat`; `channels` maps a name to whether the channel is paused."""
 
     name: str
     is_paused: bool = False
     channels: dict[str, bool] = field(default_factory=dict)
-    epochs: Epochs = ()
 
 
-def encode_metadata(topics: Iterable[Topic], epoch: int = 0) -> bytes:
-    """Return the JSON of all topics and channels that are not ephemeral.
-
-    `epoch` is the number of the epoch in which this nsqd was promoted; 0 if it never was a standby.
-    """
+def encode_metadata(topics: Iterable[Topic]) -> bytes:
+    """Return the JSON of all topics and channels that are not ephemeral."""
     entries = [
         {
             "name": topic.name,
@@ -69,13 +63,11 @@ def encode_metadata(topics: Iterable[Topic], epoch: int = 0) -> bytes:
                 for channel in topic.channels.values()
                 if not channel.is_ephemeral
             ],
-            "epochs": [list(epoch) for epoch in topic.log.epochs] if topic.log is not None else [],
         }
         for topic in topics
         if not topic.is_ephemeral
     ]
-    promoted = {"epoch": epoch} if epoch else {}
-    return _dumps({"topics": entries, "version": NSQ_VERSION, **promoted}, len(entries))
+    return _dumps({"topics": entries, "version": NSQ_VERSION}, len(entries))
 
 
 def _dumps(document: dict[str, Any], topics: int) -> bytes:
@@ -108,16 +100,6 @@ def read_metadata(path: Path) -> list[TopicEntry]:
         raise BadMetadata(f"failed to parse metadata in {path} - {error}") from error
 
 
-def read_epoch(path: Path) -> int:
-    """Return the epoch of the file; 0 if there is none. Raises BadMetadata and OSError."""
-    try:
-        return int(json.loads(path.read_bytes()).get("epoch", 0))
-    except FileNotFoundError:
-        return 0
-    except (ValueError, TypeError, AttributeError) as error:
-        raise BadMetadata(f"failed to parse metadata in {path} - {error}") from error
-
-
 def _topic_entry(entry: dict[str, object]) -> TopicEntry:
     channels = entry.get("channels") or []
     if not isinstance(channels, list):
@@ -126,7 +108,6 @@ def _topic_entry(entry: dict[str, object]) -> TopicEntry:
         str(entry["name"]),
         entry.get("paused") is True,
         {str(channel["name"]): channel.get("paused") is True for channel in channels},
-        decode_epochs(entry.get("epochs", [])),
     )
 
 
@@ -154,11 +135,14 @@ class MetadataWriter:
     def __init__(
         self, path: Path, topics: Mapping[str, Topic], log: Log, alarms: Alarms, clock: Callable[[], int],
         threadpool: Any, is_making: Callable[[str, str], bool], on_written: Callable[[], None] = lambda: None,
-        epoch: Callable[[], int] = lambda: 0,
+        epochs: Callable[[], bytes | None] = lambda: None,
     ) -> None:  # fmt: skip
-        """`is_making(topic_name, channel_name)` is True while that channel is being created."""
+        """`is_making(topic_name, channel_name)` is True while that channel is being created.
+
+        `epochs` returns the content of `nsqd.epochs`, which is written before; None if there shall be no such file.
+        """
         self._on_written = on_written
-        self._epoch = epoch
+        self._epochs = epochs
         self._path = path
         self._is_making = is_making
         self._topics = topics
@@ -207,10 +191,11 @@ class MetadataWriter:
         """Replace the file durably. Raises OSError. Blocks this greenlet, not the loop."""
         with self._lock:
             self._log.of_clients.info("NSQ: persisting topic/channel metadata to %s", self._path)
-            data = encode_metadata(self._topics.values(), self._epoch())
+            data = encode_metadata(self._topics.values())
+            epochs = self._epochs()
             deleted, self._deleted = self._deleted, []
             try:
-                in_thread(self._threadpool, self._replace, data, [channel for _, channel in deleted])
+                in_thread(self._threadpool, self._replace, data, epochs, [channel for _, channel in deleted])
             except OSError:
                 self._deleted[:0] = deleted
                 raise
@@ -218,7 +203,7 @@ class MetadataWriter:
             for topic, channel in deleted:
                 self._remove_journal(topic, channel)
 
-    def _replace(self, data: bytes, deleted: list[Channel]) -> None:
+    def _replace(self, data: bytes, epochs: bytes | None, deleted: list[Channel]) -> None:
         """Sync the journals of deleted channels, then write the file. Runs in a thread.
 
         In this order, since a start creates a channel for each journal that does not say that it is deleted.
@@ -227,6 +212,8 @@ class MetadataWriter:
             if channel.journal is not None:
                 with suppress(FileNotFoundError):  # another program has removed it
                     channel.journal.sync()
+        if epochs is not None:
+            replace_file(self._path.with_name(EPOCHS_FILE), epochs)
         replace_file(self._path, data)
 
     def _remove_journal(self, topic: Topic, channel: Channel) -> None:

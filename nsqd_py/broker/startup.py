@@ -12,9 +12,17 @@ from operator import itemgetter
 from pathlib import Path
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.broker.metadata import METADATA_FILE, BadMetadata, TopicEntry, read_epoch, read_metadata
-from nsqd_py.broker.state_files import CLOCK_FILE, STOP_FILE, LogEnd, forget_clean_stop, read_clean_stop
+from nsqd_py.broker.metadata import METADATA_FILE, BadMetadata, TopicEntry, read_metadata
+from nsqd_py.broker.state_files import (
+    CLOCK_FILE,
+    STOP_FILE,
+    LogEnd,
+    forget_clean_stop,
+    read_clean_stop,
+    read_epochs,
+)
 from nsqd_py.diskqueue.damage import missing_files, needed_of
+from nsqd_py.diskqueue.epochs import EPOCHS_FILE
 from nsqd_py.diskqueue.files import COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX, LogFile, parse_log_file_name
 from nsqd_py.diskqueue.journal import SavedPosition, group_waiting
 from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of, union
@@ -28,15 +36,14 @@ from nsqd_py.queue.topic import Topic
 _CURSOR_SUFFIX = ".cursor"
 _LEFTOVERS = (
     COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX, ".cursor.tmp", ".dat.tmp", ".damaged.tmp", f"{STOP_FILE}.tmp",
-    f"{CLOCK_FILE}.tmp",
+    f"{CLOCK_FILE}.tmp", f"{EPOCHS_FILE}.tmp",
 )  # fmt: skip
 
 
 def load(broker: Broker, directory: Path) -> None:
     """Create all topics and channels that the directory has. Raises StartError."""
     stopped = read_clean_stop(directory)
-    broker.epoch = _read_epoch(directory / METADATA_FILE)
-    broker.logs.epoch_numbers.skip_past(broker.epoch)
+    _read_epochs(broker, directory)
     entries = {entry.name: entry for entry in _read_metadata(broker, directory / METADATA_FILE)}
     files = _find_files(directory, entries)
     for entry in entries.values():
@@ -47,6 +54,7 @@ def load(broker: Broker, directory: Path) -> None:
                 _TopicLoader(broker, entry, sorted(files[entry.name]), stopped.get(entry.name)).load()
             except OSError as error:
                 raise StartError(_refusal(entry.name, directory, error)) from error
+    broker.logs.forget_kept()
     forget_clean_stop(directory)
 
 
@@ -75,12 +83,13 @@ def _read_metadata(broker: Broker, path: Path) -> list[TopicEntry]:
         return []
 
 
-def _read_epoch(path: Path) -> int:
-    """Return the epoch of `nsqd.dat`; 0 if the file is damaged. Raises OSError."""
-    try:
-        return read_epoch(path)
-    except BadMetadata:
-        return 0
+def _read_epochs(broker: Broker, directory: Path) -> None:
+    """Let logs that are in `nsqd.epochs` keep their epochs. Raises OSError."""
+    saved = read_epochs(directory)
+    if saved is not None:
+        broker.keeps_epochs = True
+        broker.epoch = saved.node
+        broker.logs.keep(saved)
 
 
 def _set_aside(path: Path) -> Path:
@@ -130,9 +139,6 @@ class _TopicLoader:
         self._stop = stop
         self._is_certain = stop is not None or broker.is_same_boot
         self._log = broker.logs.make(entry.name)
-        if entry.epochs:
-            self._log.epochs = entry.epochs
-            broker.logs.epoch_numbers.skip_past(entry.epochs[-1].number)
         self._deferred: list[DeferredSpan] = []
         self._holes: list[Range] = []
         self._damaged_holes: list[Range] = []

@@ -25,6 +25,7 @@ from google_crc32c import extend
 
 from nsqd_py.broker.metadata import replace_file
 from nsqd_py.clock import SteadyClock
+from nsqd_py.diskqueue.epochs import EPOCHS_FILE, SavedEpochs, decode_epoch_file
 from nsqd_py.diskqueue.files import sync_directory
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.guid import FIRST_ID_NS
@@ -33,6 +34,7 @@ from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.threads import in_thread
 
 STOP_FILE = "nsqd.stop"
+STANDBY_FILE = "nsqd.standby"  # see `nsqd_py.standby.state`
 
 
 def write_checked(path: Path, value: dict[str, Any]) -> None:
@@ -89,6 +91,14 @@ def forget_clean_stop(directory: Path) -> None:
     if path.exists():
         path.unlink()
         sync_directory(directory)
+
+
+def read_epochs(directory: Path) -> SavedEpochs | None:
+    """Return the content of `nsqd.epochs`; None if there is no valid file. Raises OSError."""
+    try:
+        return decode_epoch_file((directory / EPOCHS_FILE).read_bytes())
+    except (FileNotFoundError, ValueError):
+        return None
 
 
 CLOCK_FILE = "nsqd.clock"

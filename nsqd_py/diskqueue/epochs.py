@@ -4,12 +4,21 @@ Sequence numbers alone do not identify messages: a topic that was deleted and cr
 after a promotion two nsqds may have written different messages with the same numbers. So a log has epochs. The first
 begins when the log is created, another one with each promotion. The number of an epoch is the time at which it began,
 in ns since 1970, so that no two are equal. A follower compares its epochs with those of its primary.
+
+`nsqd.epochs` has them: the crc32c of the rest in hex, a newline, and JSON. It exists from the first time that a standby
+follows this nsqd, and in the data path of a standby. Elsewhere a log has another epoch after each start, which nobody
+sees.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
+
+from google_crc32c import extend
+
+EPOCHS_FILE = "nsqd.epochs"
 
 _MOST_EPOCHS = 32
 
@@ -40,6 +49,35 @@ class EpochNumbers:
     def skip_past(self, number: int) -> None:
         """Give out only higher numbers from now on."""
         self._last = max(self._last, number)
+
+
+class SavedEpochs(NamedTuple):
+    """The content of `nsqd.epochs`.
+
+    node  number of the epoch in which this nsqd was promoted; 0 if it never was a standby
+    logs  the epochs of each log, by topic
+    """
+
+    node: int
+    logs: dict[str, Epochs]
+
+
+def encode_epoch_file(node: int, logs: Mapping[str, Epochs]) -> bytes:
+    content = json.dumps({"node": node, "logs": logs}).encode()
+    return b"%08x\n%b" % (extend(0, content), content)
+
+
+def decode_epoch_file(data: bytes) -> SavedEpochs:
+    """Return the content of the file. Raises ValueError if it is damaged."""
+    checksum, _, content = data.partition(b"\n")
+    if checksum != b"%08x" % extend(0, content):
+        raise ValueError("the checksum does not match")
+    try:
+        fields = json.loads(content)
+        logs = {str(topic): decode_epochs(epochs) for topic, epochs in fields["logs"].items()}
+        return SavedEpochs(int(fields["node"]), logs)
+    except (TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"the content is not valid: {error!r}") from error
 
 
 def decode_epochs(fields: object) -> Epochs:

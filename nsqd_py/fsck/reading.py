@@ -11,8 +11,17 @@ from itertools import zip_longest
 from pathlib import Path
 
 from nsqd_py.broker.metadata import METADATA_FILE, BadMetadata, TopicEntry, read_metadata
-from nsqd_py.broker.state_files import CLOCK_FILE, STOP_FILE, LogEnd, read_clean_stop, read_clock_file, read_clocks
+from nsqd_py.broker.state_files import (
+    CLOCK_FILE,
+    STANDBY_FILE,
+    STOP_FILE,
+    LogEnd,
+    read_clean_stop,
+    read_clock_file,
+    read_clocks,
+)
 from nsqd_py.diskqueue.damage import MissingFile, missing_files
+from nsqd_py.diskqueue.epochs import EPOCHS_FILE
 from nsqd_py.diskqueue.files import LogFile, parse_log_file_name
 from nsqd_py.diskqueue.go_files import parse_go_name
 from nsqd_py.diskqueue.journal import (
@@ -32,7 +41,7 @@ from nsqd_py.go_import.signs import FOLDER
 
 ASIDE_DIRECTORY = "damaged"
 STAT_BLOCK_BYTES = 512
-_SET_ASIDE = re.compile(r"damaged|.*\.damaged~*|go-nsqd-.*")
+_SET_ASIDE = re.compile(r"damaged|.*\.damaged~*|go-nsqd-.*|standby-alone-.*")
 _LEFTOVER = re.compile(r".*\.(gone|spare|compact|tmp)")
 
 
@@ -84,7 +93,7 @@ class _Reader:
                 self._topics[topic].journals[channel] = path
             else:
                 self._topics[topic].held = path
-        elif name not in (METADATA_FILE, STOP_FILE, CLOCK_FILE):
+        elif name not in (METADATA_FILE, STOP_FILE, CLOCK_FILE, EPOCHS_FILE, STANDBY_FILE):
             self._list_of(path).append(name)
 
     def _list_of(self, path: Path) -> list[str]:

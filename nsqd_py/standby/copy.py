@@ -13,9 +13,9 @@ from pathlib import Path
 
 from google_crc32c import extend
 
-from nsqd_py.broker.metadata import METADATA_FILE, BadMetadata, read_epoch, read_metadata
-from nsqd_py.broker.state_files import CLOCK_FILE, STOP_FILE
-from nsqd_py.diskqueue.epochs import Epochs, common_end
+from nsqd_py.broker.metadata import METADATA_FILE
+from nsqd_py.broker.state_files import CLOCK_FILE, STOP_FILE, read_epochs
+from nsqd_py.diskqueue.epochs import EPOCHS_FILE, Epochs, common_end
 from nsqd_py.diskqueue.files import COMPACT_SUFFIX, LogFile, parse_log_file_name, sync_directory
 from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
@@ -59,8 +59,8 @@ def _is_durable_name(name: str) -> bool:
 
 
 def check_name(name: str) -> None:
-    """Raise BadName unless this is the name of a log, a journal, `nsqd.dat` or `nsqd.clock`."""
-    if name in (METADATA_FILE, CLOCK_FILE):
+    """Raise BadName unless this is the name of a log, a journal, `nsqd.dat`, `nsqd.clock` or `nsqd.epochs`."""
+    if name in (METADATA_FILE, CLOCK_FILE, EPOCHS_FILE):
         return
     topic = topic_of(name)
     channel = name.removesuffix(JOURNAL_SUFFIX).partition(":")[2] if name.endswith(JOURNAL_SUFFIX) else ""
@@ -71,7 +71,7 @@ def check_name(name: str) -> None:
 class Copy:
     """The files of a standby. Methods may raise OSError.
 
-    epoch        when the nsqd that wrote them was promoted, see `nsqd_py.broker.metadata`
+    epoch        when the nsqd that wrote them was promoted, see `nsqd_py.diskqueue.epochs`
     epochs       of the logs, by topic
     was_primary  True if these are the files of an nsqd that was a primary itself, until it began to follow
     alone_count  messages that this copy had and its primary has not; they are kept in a directory beside the logs
@@ -97,12 +97,8 @@ class Copy:
     def read(self) -> None:
         """Find out what there is. This reads the headers of all records, and checks those written last."""
         (self._directory / STOP_FILE).unlink(missing_ok=True)
-        path = self._directory / METADATA_FILE
-        try:
-            self.epoch = read_epoch(path)
-            self.epochs = {entry.name: entry.epochs for entry in read_metadata(path)}
-        except BadMetadata:  # everything is copied anew
-            self.epochs = {}
+        saved = read_epochs(self._directory)
+        self.epoch, self.epochs = (saved.node, dict(saved.logs)) if saved is not None else (0, {})
         self._logs = {}
         names = sorted(os.listdir(self._directory))
         for name in names:
@@ -209,8 +205,9 @@ class Copy:
         self._unsynced.add(name)
         self._has_new_names = True
         self._note_journal(name)
-        if name == METADATA_FILE:
-            self.epoch = read_epoch(self._directory / name)
+        if name == EPOCHS_FILE:
+            saved = read_epochs(self._directory)
+            self.epoch = saved.node if saved is not None else 0
 
     def _remove(self, name: str) -> None:
         self._close(name)

@@ -74,6 +74,7 @@ class Standbys(NoReplication):
             client, self._broker, self._directory, offer, self._threadpool, lambda: self._writes, self._acknowledged
         )
         self._streams[client] = stream
+        self._broker.keeps_epochs = True
         self._listen()
         stream.start()
         if self._alarm.due_ns is None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.broker.metadata import METADATA_FILE, read_epoch
+from nsqd_py.broker.state_files import read_epochs
 from nsqd_py.errors import StartError
 from nsqd_py.runtime.logs import Log
 from nsqd_py.standby.follower import is_followed_by
@@ -49,9 +49,8 @@ def goes_on_as_primary(directory: Path, options: NsqdOptions, log: Log) -> bool:
 
     So a promoted standby may start again with the same flags. Blocks this greenlet. Raises OSError.
     """
-    if read_state(directory) is not None or not read_epoch(directory / METADATA_FILE):
-        return False
-    if is_followed_by(options, read_epoch(directory / METADATA_FILE)):
+    saved = read_epochs(directory)
+    if read_state(directory) is not None or saved is None or not saved.node or is_followed_by(options, saved.node):
         return False
     log.warning(
         "STANDBY: this data path was promoted, and %s is no newer primary: --standby-of has no effect",
@@ -63,6 +62,7 @@ def goes_on_as_primary(directory: Path, options: NsqdOptions, log: Log) -> bool:
 def promote(broker: Broker, directory: Path, state: StandbyState) -> None:
     """Begin a new epoch in all logs of a loaded broker, and make that durable. Raises OSError. Blocks this greenlet."""
     broker.epoch = broker.logs.epoch_numbers.next()
+    broker.keeps_epochs = True
     for topic in broker.topics.values():
         if topic.log is not None:
             topic.log.begin_epoch(broker.epoch)

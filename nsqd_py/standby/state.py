@@ -9,10 +9,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from nsqd_py.broker.state_files import read_checked, write_checked
+from nsqd_py.broker.state_files import STANDBY_FILE, read_checked, write_checked
 from nsqd_py.diskqueue.files import sync_directory
-
-STATE_FILE = "nsqd.standby"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +27,16 @@ class StandbyState:
 
 def read_state(directory: Path) -> StandbyState | None:
     """Return the state of a standby's data path; None if it is none. Raises OSError."""
-    fields = read_checked(directory / STATE_FILE)
+    fields = read_checked(directory / STANDBY_FILE)
     return StandbyState(**fields) if fields is not None else None
 
 
 def write_state(directory: Path, state: StandbyState) -> None:
     """Write the state durably. Raises OSError."""
-    write_checked(directory / STATE_FILE, asdict(state))
+    write_checked(directory / STANDBY_FILE, asdict(state))
 
 
 def remove_state(directory: Path) -> None:
     """Remove the state durably: the directory has its own messages from now on. Raises OSError."""
-    (directory / STATE_FILE).unlink(missing_ok=True)
+    (directory / STANDBY_FILE).unlink(missing_ok=True)
     sync_directory(directory)

@@ -21,6 +21,7 @@ from google_crc32c import extend
 
 from nsqd_py.broker.metadata import METADATA_FILE
 from nsqd_py.broker.state_files import CLOCK_FILE
+from nsqd_py.diskqueue.epochs import EPOCHS_FILE
 from nsqd_py.diskqueue.files import LogFile, log_file_name
 from nsqd_py.diskqueue.journal import DELETED, Journal, encode_entry, journal_name
 from nsqd_py.diskqueue.log import TopicLog
@@ -139,7 +140,7 @@ class Stream:
         self._positions: set[str] = set()  # topics whose own position was written
         self._deleted: dict[str, None] = {}
         self._removed: list[str] = []
-        self._is_metadata_new = True
+        self._is_metadata_new = self._are_epochs_new = True
         self._wake = Event()
         self._round = 0
         self._unacknowledged: deque[_Unacknowledged] = deque()
@@ -231,6 +232,7 @@ class Stream:
 
     def _run(self) -> None:
         try:
+            self._broker.persist_metadata()  # a restart must keep the epochs that the standby gets
             self._first_round()
             while True:
                 self._wake.wait()
@@ -285,6 +287,10 @@ class Stream:
         return self._last_write()
 
     def _end_round(self, covers: int) -> None:
+        if self._are_epochs_new:
+            self._are_epochs_new = False
+            # Not from the disk: the copy needs them as soon as it has a log.
+            self._send_new_version(EPOCHS_FILE, self._broker.encode_epochs())
         if self._is_metadata_new:
             self._is_metadata_new = False
             self._send_file(METADATA_FILE)
@@ -326,6 +332,7 @@ class Stream:
 
     def _list_topic(self, topic: Topic, log: TopicLog, matching: dict[str, int]) -> None:
         """Tell the standby which files there are. It removes others, and sets aside what only it has."""
+        self._are_epochs_new = True
         sent = self._topics[topic.name] = _SentTopic(topic.name, log)
         offered = self.offer.logs.get(topic.name)
         for file in log.files:

@@ -299,7 +299,7 @@ def test_metadata_file_is_as_in_go(nsqd: NsqdProcess) -> None:
         {"name": "a", "paused": False},
         {"name": "b", "paused": True},
     ]
-    assert (t1["paused"], t2["paused"], set(t1)) == (True, False, {"name", "paused", "channels", "epochs"})
+    assert (t1["paused"], t2["paused"], set(t1)) == (True, False, {"name", "paused", "channels"})
     assert stat.S_IMODE((nsqd.data_path / "nsqd.dat").stat().st_mode) == 0o600
     assert not list(nsqd.data_path.glob("*.tmp"))
 

@@ -15,7 +15,6 @@ import pytest
 from gevent.event import Event
 
 from nsqd_py.broker import creation, metadata
-from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.metadata import (
     METADATA_FILE,
     BadMetadata,
@@ -25,7 +24,6 @@ from nsqd_py.broker.metadata import (
     read_metadata,
     replace_file,
 )
-from nsqd_py.diskqueue.epochs import Epochs
 from nsqd_py.errors import StartError
 from nsqd_py.version import NSQ_VERSION
 from tests.unit.fakes import SECOND, FakeConsumer, FakeThreadPool, World, close_descriptors, sized, start_broker
@@ -57,15 +55,9 @@ def test_what_was_written_is_read(directory: Path, path: Path) -> None:
     assert json.loads(data)["version"] == NSQ_VERSION
     path.write_bytes(data)
     assert read_metadata(path) == [
-        TopicEntry("plain", False, {"a": False, "b": True}, _epochs(broker, "plain")),
-        TopicEntry("paused", True, {}, _epochs(broker, "paused")),
+        TopicEntry("plain", False, {"a": False, "b": True}),
+        TopicEntry("paused", True, {}),
     ]
-
-
-def _epochs(broker: Broker, topic_name: str) -> Epochs:
-    log = broker.topics[topic_name].log
-    assert log is not None
-    return log.epochs
 
 
 def test_as_go_writes_it(path: Path) -> None:
@@ -111,10 +103,6 @@ def test_no_file_names_nothing(path: Path) -> None:
         b'{"topics":[{"name":"t","channels":"ch"}]}',
         b'{"topics":[{"name":"t","channels":["ch"]}]}',
         b'{"topics":[{"name":"t","channels":[{}]}]}',
-        b'{"topics":[{"name":"t","epochs":{}}]}',
-        b'{"topics":[{"name":"t","epochs":[[1]]}]}',
-        b'{"topics":[{"name":"t","epochs":[[1,"0"]]}]}',
-        b'{"topics":[{"name":"t","epochs":[[2,0],[1,5]]}]}',
         b"\xff\xfe",
     ],
 )
@@ -193,7 +181,7 @@ def writer_of(path: Path, topics: dict[str, Any], monkeypatch: pytest.MonkeyPatc
 
 
 def add(topics: dict[str, Any], name: str) -> None:
-    topics[name] = SimpleNamespace(name=name, is_paused=False, is_ephemeral=False, channels={}, log=None)
+    topics[name] = SimpleNamespace(name=name, is_paused=False, is_ephemeral=False, channels={})
 
 
 def test_topics_that_are_new_after_a_write_share_the_next_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

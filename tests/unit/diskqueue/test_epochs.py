@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from google_crc32c import extend
 
-from nsqd_py.diskqueue.epochs import Epoch, EpochNumbers, Epochs, common_end, raised
+from nsqd_py.diskqueue.epochs import (
+    Epoch,
+    EpochNumbers,
+    Epochs,
+    common_end,
+    decode_epoch_file,
+    encode_epoch_file,
+    raised,
+)
 
 CREATED = (Epoch(100, 0),)
 PROMOTED = (*CREATED, Epoch(200, 50))
@@ -51,3 +60,21 @@ def test_numbers_above_those_of_another_nsqd() -> None:
     numbers = EpochNumbers(lambda: 1000)
     numbers.skip_past(5000)
     assert numbers.next() == 5001
+
+
+def test_the_file_says_what_was_written() -> None:
+    assert decode_epoch_file(encode_epoch_file(200, {"t": PROMOTED, "u": CREATED})) == (
+        200, {"t": PROMOTED, "u": CREATED},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"{}", b"[]", b'{"node":0}', b'{"node":0,"logs":[]}', b'{"node":"x","logs":{}}', b'{"node":0,"logs":{"t":[[1]]}}',
+     b'{"node":0,"logs":{"t":[[2,0],[1,5]]}}', b'{"node":0,"logs":{"t":{}}}', b"\xff"],
+)  # fmt: skip
+def test_what_is_no_such_file(content: bytes) -> None:
+    with pytest.raises(ValueError):
+        decode_epoch_file(b"%08x\n%b" % (extend(0, content), content))
+    with pytest.raises(ValueError, match="checksum"):
+        decode_epoch_file(content)
