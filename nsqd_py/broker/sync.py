@@ -173,6 +173,7 @@ WriteListener = Callable[[Topic, Tickets], None]
 class GroupSync:
     """Syncs the logs of all topics, at most `timeout_ns` after a write.
 
+    every         number of unsynced messages from which on topics report each write
     durations_s   durations of all syncs, including failed ones
     put_back      restores files that another program removed; returns the error if that failed
     settle_names  waits until `nsqd.dat` is on the disk; may block its greenlet
