@@ -28,8 +28,11 @@ from nsqd_py.client import (
     connect,
 )
 from nsqd_py.client import gevent as on_gevent
+from nsqd_py.protocol import outgoing
 from tests.support.aio_client import run_in_new_loop
+from tests.support.fake_nsqd import listening, read_late
 from tests.support.nsqd_process import REPOSITORY, NsqdProcess
+from tests.support.wire import mpub_body
 
 pytestmark = pytest.mark.ours
 
@@ -224,6 +227,42 @@ def test_an_event_loop_that_is_busy_keeps_its_messages(shared_nsqd: NsqdProcess,
         return received
 
     assert run_in_new_loop(consume()) == [(b"slow", 1), (b"next", 1)]
+
+
+def test_an_nsqd_that_does_not_read_holds_no_event_loop_up(topic: str) -> None:
+    """The body is larger than the sockets hold."""
+    body = mpub_body([b"x" * (24 << 20)])
+    may_read = threading.Event()
+
+    async def publish(address: str) -> bool:
+        async with aio.Producer(address) as producer:
+            stored = await producer.send_mpub_body(topic, body, 1)
+            await asyncio.sleep(0.05)
+            was_stored = stored.done()
+            may_read.set()
+            await stored
+        return was_stored
+
+    with listening(read_late(len(outgoing.mpub_of(topic, body)), may_read=may_read)) as address:
+        assert run_in_new_loop(publish(address)) is False
+
+
+def test_what_an_event_loop_left_leaves_with_the_interpreter(
+    shared_nsqd: NsqdProcess, address: str, topic: str
+) -> None:
+    ended = run(
+        "import asyncio\n"
+        "from nsqd_py.client import aio\n"
+        "async def publish():\n"
+        "    producer = aio.Producer(address)\n"
+        "    for number in range(100):\n"
+        "        await producer.publish_soon(topic, b'%d' % number)\n"
+        "asyncio.run(publish())\n",
+        address=address,
+        topic=topic,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert depth(shared_nsqd, topic) == 100
 
 
 # ---- processes

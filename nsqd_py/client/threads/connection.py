@@ -37,6 +37,7 @@ class Connection:
     address          as `host:port`
     negotiated       the result of the handshake
     last_received_s  when data last came from nsqd, by the monotonic clock
+    waits            False in an event loop: `send` keeps what the socket does not take, and `close` waits for nothing
     """
 
     def __init__(self, address: str, options: ClientOptions) -> None:
@@ -50,6 +51,8 @@ class Connection:
         self._sock = socket.socket()
         self._pid = 0
         self._read_bytes = SMALL_READ_BYTES
+        self.waits = True
+        self._unsent = memoryview(b"")
         self._is_flushing = False
         self._events: list[Event] = []  # they came while the connection waited for something else
         self._failure: AtAddress | None = ConnectionLost(self.address, "not opened")
@@ -88,7 +91,7 @@ class Connection:
 
     def close(self) -> None:
         """Close the connection. Idempotent. Returns when nsqd has closed its side too, or after LINGER_S."""
-        if self.is_open and not self.is_foreign:
+        if self.is_open and self.waits and not self.is_foreign:
             with suppress(OSError):  # TimeoutError is an OSError
                 self._say_goodbye(monotonic() + LINGER_S)
         self._failure = self._failure or ConnectionLost(self.address, "closed")
@@ -97,7 +100,7 @@ class Connection:
     def _say_goodbye(self, deadline_s: float) -> None:
         sock = self._sock
         sock.settimeout(LINGER_S)
-        sock.sendall(self._session.end())
+        sock.sendall(bytes(self._unsent) + self._session.end())
         sock.shutdown(socket.SHUT_WR)
         while sock.recv(READ_BYTES):
             sock.settimeout(max(deadline_s - monotonic(), 0.0))
@@ -179,7 +182,7 @@ class Connection:
     # ---- writing
 
     def send(self, data: bytes) -> None:
-        """Return when the socket has taken all of it. Events that arrive meanwhile are kept for `receive`.
+        """Return when the socket has taken all of it, if this connection waits. Events are kept for `receive`.
 
         Raises ConnectionLost. Even then, `receive` may return what nsqd sent before it closed the connection.
         """
@@ -190,20 +193,34 @@ class Connection:
         if self._failure is not None:
             raise self._failure
 
+    @property
+    def has_unsent(self) -> bool:
+        """True if `send_unsent` must be called once the socket has room."""
+        return bool(self._unsent) and self._failure is None
+
+    def send_unsent(self) -> None:
+        """Send what the socket did not take before, as far as it takes it now."""
+        self._flush()
+
     def _flush(self) -> None:
         self._is_flushing = True  # reading may add to the output, which must be sent after `data`
-        while self._session.has_output and self._failure is None:
-            self._send_all(memoryview(self._session.take_output()))
+        while (self._unsent or self._session.has_output) and self._failure is None:
+            self._unsent = self._unsent or memoryview(self._session.take_output())
+            if self._unsent and not self._send_some():
+                if not self.waits:
+                    break
+                self._wait_for_room()
         self._is_flushing = False
 
-    def _send_all(self, unsent: memoryview) -> None:
-        while unsent and self._failure is None:
-            try:
-                unsent = unsent[self._sock.send(unsent) :]
-            except BlockingIOError:
-                self._wait_for_room()
-            except OSError as error:
-                self._fail_after_reading(f"failed to write - {error.strerror}")
+    def _send_some(self) -> bool:
+        """Return False if the socket has no room."""
+        try:
+            self._unsent = self._unsent[self._sock.send(self._unsent) :]
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            self._fail_after_reading(f"failed to write - {error.strerror}")
+        return True
 
     def _wait_for_room(self) -> None:
         """Wait until the socket takes more.
@@ -228,7 +245,7 @@ class Connection:
         self._fail(reason)
 
 
-def opened(address: str, options: ClientOptions, first: bytes = b"") -> Connection:
+def opened(address: str, options: ClientOptions, first: bytes = b"", *, waits: bool = True) -> Connection:
     """Return an open connection over which `first` was sent. Raises as `Connection.open` and `send`."""
     connection = Connection(address, options)
     try:
@@ -238,4 +255,5 @@ def opened(address: str, options: ClientOptions, first: bytes = b"") -> Connecti
     except BaseException:
         connection.close()
         raise
+    connection.waits = waits
     return connection

@@ -34,7 +34,7 @@ from nsqd_py.client.publishing.base import BaseProducer, pinged
 from nsqd_py.client.publishing.publish import Done, Publish
 from nsqd_py.client.threads.stepping import SteppingProducer
 
-_EXIT_S = 5.0  # how long the end of the interpreter waits for messages of `publish_soon`
+EXIT_S = 5.0  # how long the end of the interpreter waits for messages of `publish_soon`
 # How long publishes are collected at most while answers are due. A thread that is woken for each publish takes 0.3 us
 # more a publish.
 _GATHERING_S = 0.001
@@ -353,7 +353,7 @@ class Producer(BaseProducer, AfterFork, AtExit):
 
     def at_exit(self) -> None:
         try:
-            self.close(_EXIT_S)
+            self.close(EXIT_S)
         except NsqClientError as error:
             self.log.warning("producer: at the end of the interpreter: %s", error)
 

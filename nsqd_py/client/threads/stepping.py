@@ -45,6 +45,8 @@ _Answers = dict[str, "tuple[str, ...] | NsqClientError"]
 class SteppingProducer(BaseProducer, AfterFork):
     __doc__ = BaseProducer.__doc__
 
+    _waits = True  # for room in a socket
+
     def _set_up(self) -> None:
         self._begin()
         tell_after_fork(self)
@@ -269,7 +271,7 @@ class SteppingProducer(BaseProducer, AfterFork):
                 del self._opening[outlet.address]
                 self._opened(outlet, opening)
             elif opening is None and outlet.connection is None and not outlet.pause.wait_s(now_s):
-                call = partial(opened, outlet.address, self.settings.options)
+                call = partial(opened, outlet.address, self.settings.options, waits=self._waits)
                 self._opening[outlet.address] = Aside(call, self._waker)
 
     def _opened(self, outlet: Outlet, opening: Aside[Connection]) -> None:
