@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.support.browser import Visits, ready
+from tests.support.network import LoopbackNetwork
 from tests.support.nsqadmin_cluster import AdminCluster, address
 from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import wait_until
@@ -113,6 +115,25 @@ def test_a_killed_and_a_hanging_nsqd_are_on_the_first_screen(broken: AdminCluste
     expect(item(page, "^slow")).to_have_count(0)
     gone.get_by_role("button", name="Dismiss").click()
     expect(gone).to_have_count(0)
+
+
+def test_an_nsqd_behind_a_cut_network_is_on_the_first_screen(broken: AdminCluster, visit: Visits) -> None:
+    """Its process runs and its connections stay open, but nothing comes through."""
+    with closing(LoopbackNetwork()) as network:
+        far, here = network.add_host(), broken.nsqds[0].host
+        way = network.way(far, here, broken.nsqds[0].http_port)
+        near = address(broken.nsqds[1])
+        admin = broken.admin("--poll-interval=500ms", f"--nsqd-http-address={way}", f"--nsqd-http-address={near}")
+        admin.wait_for_topic("orders", nodes=2, channels=1)
+        page = ready(visit(admin))
+        expect(page.get_by_role("banner")).to_contain_text("2 ok")
+        network.cut(far, here)
+        rounds(admin, 2)
+        texts = ("does not answer in time; 2 messages waited there when it was last seen", CLOCK)
+        expect(item(page, "^slow", re.escape(way), *texts)).to_be_visible()
+        expect(page.get_by_role("banner")).to_contain_text("1 ok")
+        network.heal(far, here)
+        expect(item(page, "^slow")).to_have_count(0)
 
 
 def test_poisoned_messages_are_on_the_first_screen_after_two_rounds(broken: AdminCluster, visit: Visits) -> None:

@@ -6,9 +6,10 @@ import os
 from statistics import median
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, expect
+from playwright.sync_api import Browser, Route, expect
 
 from tests.support.browser import DESK, Visits
+from tests.support.first_paint import WATCH, painted_s
 from tests.support.nsqadmin_cluster import AdminCluster
 from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.slow_link import SlowLink
@@ -20,12 +21,6 @@ MOST_FILES = 5  # the script, what it shares with the worker, the style, the fon
 TOPICS = 60
 ROUNDS = 5
 SLOW_S, LOCAL_S = 1.5, 0.6
-# Notes when the first row of the list has been drawn.
-WATCH = """new MutationObserver(() => {
-  if (window.painted_ms !== undefined || !document.querySelector("main [data-row]")) return;
-  window.painted_ms = null;
-  requestAnimationFrame(() => setTimeout(() => { window.painted_ms = performance.now(); }));
-}).observe(document, {subtree: true, childList: true});"""
 
 
 def test_the_first_figures_come_with_the_page(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess) -> None:
@@ -56,7 +51,7 @@ def test_the_first_screen_is_quick(browser: Browser, cluster: AdminCluster, admi
     admin.wait_for_topic(f"topic-{TOPICS - 1}")
     with SlowLink(admin.http_port, round_trip_s=0.15, bytes_a_second=200_000) as link:
         local_s, slow_s = [
-            median(painted_s(browser, port) for _ in range(ROUNDS)) for port in (admin.http_port, link.port)
+            median(first_rows_s(browser, port) for _ in range(ROUNDS)) for port in (admin.http_port, link.port)
         ]
     load = os.getloadavg()[0]
     print(f"first rows: {local_s:.2f} s, at 150 ms and 200 kB/s {slow_s:.2f} s; load {load:.1f}")
@@ -64,13 +59,10 @@ def test_the_first_screen_is_quick(browser: Browser, cluster: AdminCluster, admi
     assert slow_s < SLOW_S
 
 
-def painted_s(browser: Browser, port: int) -> float:
+def first_rows_s(browser: Browser, port: int) -> float:
     """With an empty cache."""
     with browser.new_context(base_url=f"http://127.0.0.1:{port}", viewport=DESK) as context:
         context.add_init_script(WATCH)
-        page: Page = context.new_page()
+        page = context.new_page()
         page.goto("/")
-        expect(page.locator("main [data-row]").first).to_be_visible()
-        while not (painted_ms := page.evaluate("window.painted_ms")):
-            page.evaluate("new Promise(requestAnimationFrame)")
-        return float(painted_ms) / 1000
+        return painted_s(page)

@@ -110,6 +110,9 @@ def page(browser: Browser, running_cluster: AdminCluster) -> Iterator[Page]:
             [{"key": "b", "values": ["2", None, "3"]}, {"key": "c", "values": [None, None, ""]}],
         ),
         ("views/compare.js", "comparedIn('a,b,,a')", ["a", "b"]),
+        # 3 differs from none, and 4,350 from 3, in lines that share a scale.
+        ("parts/sparkline.js", "[0, 3, 4350].map(n => m.heightOf(n, 4350, true).toFixed(2))", ["0.00", "0.17", "1.00"]),
+        ("parts/sparkline.js", "[0, 3, 4].map(n => m.heightOf(n, 4, false))", [0, 0.75, 1]),
         (MARKS, "textOf({action: 'pause', topic: 't', channel: 'c', user: 'bob'})", "c of t paused by bob"),
         (MARKS, "[{action: 'start', node: 'n'}, {action: 'tombstone', topic: 't', node: 'n'}].map(m.textOf)",
          ["nsqd n started", "t tombstoned on n"]),

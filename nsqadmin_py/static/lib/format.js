@@ -135,6 +135,12 @@ export function figure(n, form = count) {
   return html`<span class=${n ? "figure" : "figure zero"}>${form(n)}</span>`;
 }
 
+/** A rate in a column, with its decimal point below those of the others. @param {number | null | undefined} n */
+export function rateFigure(n) {
+  const [, before, after] = /^([^./]*)(.*)$/.exec(rate(n));
+  return html`<span class=${n ? "figure" : "figure zero"}>${before}<span class="fraction">${after}</span></span>`;
+}
+
 const PICTURES_OF_CONTROLS = 0x2400;
 // Of a longer one, the beginning: laying out lists of 10 kB names takes browsers minutes.
 const MOST_OF_A_TEXT = 1000;

@@ -1,10 +1,10 @@
-// What has been done, and what went wrong. Errors stay until somebody closes them.
+// What has been done, and what went wrong. What went wrong, also in part, stays until somebody closes it.
 
 import { plain } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { Store, useStore } from "../lib/store.js";
 
-const SHOWN_FOR_MS = { ok: 5000, warning: 12_000 };
+const SHOWN_FOR_MS = { ok: 5000 };
 const MOST = 5;
 const SIGNS = { ok: "✓", warning: "!", error: "✕" };
 

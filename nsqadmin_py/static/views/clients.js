@@ -1,7 +1,7 @@
 // Who consumes a channel: asked of the nsqds now, and again while somebody looks.
 
 import { at, get } from "../lib/api.js";
-import { count, duration, iso, name, plain, rate } from "../lib/format.js";
+import { count, duration, iso, name, plain, rateFigure } from "../lib/format.js";
 import { html, useState } from "../lib/html.js";
 import { paths } from "../lib/route.js";
 import { Failed, Loading } from "../parts/state.js";
@@ -60,9 +60,9 @@ export const CLIENT_COLUMNS = [
   { key: "ready_count", title: "RDY", help: "How many messages it is ready to take at once", number: true },
   { key: "in_flight_count", title: "In flight", number: true },
   { key: "client_rate", title: "In", help: "Messages that it gets, per second", number: true,
-    cell: (client) => rate(client.client_rate) },
+    cell: (client) => rateFigure(client.client_rate) },
   { key: "client_finish_rate", title: "Finished", help: "By it (FIN), per second", number: true,
-    cell: (client) => rate(client.client_finish_rate) },
+    cell: (client) => rateFigure(client.client_finish_rate) },
   { key: "finish_count", title: "Finished total", help: "Since it connected", number: true },
   { key: "requeue_count", title: "Requeued total", help: "Since it connected", number: true },
   { key: "message_count", title: "Messages total", help: "Sent to it since it connected", number: true },

@@ -1,6 +1,6 @@
 // Columns that several tables have: one place for their titles and what they mean.
 
-import { count, duration, figure, rate } from "../lib/format.js";
+import { count, duration, figure, rate, rateFigure } from "../lib/format.js";
 
 const FIGURES = {
   depth: ["Depth", count, "Messages that wait in memory or on disk; of a topic, the copies of all its channels"],
@@ -50,6 +50,6 @@ export const AGE_COLUMNS = [
 export function figureColumns(keys, { sortable = true } = {}) {
   return keys.map((key) => {
     const [title, form, help] = FIGURES[key];
-    return { key, title, help, sortable, number: true, cell: (row) => figure(row[key], form) };
+    return { key, title, help, sortable, number: true, cell: (row) => (form === rate ? rateFigure(row[key]) : figure(row[key], form)) };
   });
 }

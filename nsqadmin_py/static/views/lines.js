@@ -27,3 +27,10 @@ export function useLines(kind, names, words = {}) {
   const { data } = usePolled(asked.join(" "), load, EVERY_MS);
   return useMemo(() => new Map(Object.entries(data?.lines ?? {})), [data]);
 }
+
+/** The top of a scale for all lines of a list. @param {Map<string, (number | null)[]>} lines */
+export function highestOf(lines) {
+  let highest = 0;
+  for (const line of lines.values()) for (const value of line) highest = Math.max(highest, value ?? 0);
+  return highest;
+}

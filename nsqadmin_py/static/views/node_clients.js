@@ -1,7 +1,7 @@
 // What an nsqd has: its channels, the consumers of them, and the clients that publish to it.
 
 import { at, get } from "../lib/api.js";
-import { count, duration, iso, name, rate } from "../lib/format.js";
+import { count, duration, iso, name, rateFigure } from "../lib/format.js";
 import { html, useMemo, useState } from "../lib/html.js";
 import { useLive } from "../lib/live.js";
 import { paths } from "../lib/route.js";
@@ -66,7 +66,7 @@ function publisherColumns(timeS) {
       ${topics.map(({ topic, count: number }) => html`<span key=${topic}>
         <a href=${paths.topic(topic)}>${name(topic)}</a> <span class="muted">${count(number)}</span></span>`)}</span>` },
     { key: "publish_rate", title: "Published", help: "Messages per second", number: true,
-      cell: (row) => rate(row.publish_rate) },
+      cell: (row) => rateFigure(row.publish_rate) },
     { key: "publish_count", title: "Published total", help: "Since it connected", number: true },
     { key: "connect_ts", title: "Connected", number: true, cell: ({ connect_ts: since }) =>
       html`<time datetime=${iso(since)} title=${iso(since)}>${duration(Math.max(0, timeS - since) * 1e9)}</time>` },

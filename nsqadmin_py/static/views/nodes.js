@@ -13,7 +13,7 @@ import { figureColumns } from "./columns.js";
 import { Compare, MOST_COMPARED, comparedIn } from "./compare.js";
 import { useCourses } from "./courses.js";
 import { flowTiles } from "./flow_tiles.js";
-import { useLines } from "./lines.js";
+import { highestOf, useLines } from "./lines.js";
 import { counted } from "./losses.js";
 import { Dismiss, FailedLookups, isSilent, isUnwell, NodeState, place, uptimeS, Version } from "./node_parts.js";
 import { usePages } from "./pages.js";
@@ -160,6 +160,7 @@ function filtered(rows, query) {
 }
 
 function columnsOf(lines, timeS, hasPlaces) {
+  const max = highestOf(lines);
   return [
     {
       key: "node", title: "nsqd", sortable: true,
@@ -171,7 +172,7 @@ function columnsOf(lines, timeS, hasPlaces) {
     ...figureColumns(["depth"]),
     {
       key: "line", title: "10 min",
-      cell: ({ node }) => html`<${Sparkline} values=${lines.get(node)} label=${`Depth of ${node}, 10 minutes`} />`,
+      cell: ({ node }) => html`<${Sparkline} values=${lines.get(node)} max=${max} label=${`Depth of ${node}, 10 minutes`} />`,
     },
     ...figureColumns(FIGURES),
     {

@@ -16,7 +16,7 @@ import { CreateChannel } from "./create.js";
 import { ageTile, flowTiles } from "./flow_tiles.js";
 import { Holders } from "./holders.js";
 import { LatencyTable } from "./latency.js";
-import { useLines } from "./lines.js";
+import { highestOf, useLines } from "./lines.js";
 import { MarkedCharts } from "./marked_charts.js";
 import { ChannelMarks, TopicMarks, isDead, isKnown } from "./marks.js";
 import { MissingTopic } from "./missing.js";
@@ -135,6 +135,7 @@ function Channels({ topic, channels, query }) {
 
 function channelColumns(topic, lines) {
   const line = (row) => lines.get(row.channel) ?? [];
+  const max = highestOf(lines);
   return [
     {
       key: "channel", title: "Channel", sortable: true, href: (row) => paths.channel(topic, row.channel),
@@ -143,7 +144,7 @@ function channelColumns(topic, lines) {
     ...figureColumns(["depth"]),
     {
       key: "line", title: "10 min",
-      cell: (row) => html`<${Sparkline} values=${line(row)} label=${`Depth of ${row.channel} in 10 minutes`} />`,
+      cell: (row) => html`<${Sparkline} values=${line(row)} max=${max} label=${`Depth of ${row.channel} in 10 minutes`} />`,
     },
     ...AGE_COLUMNS,
     ...figureColumns(CHANNEL_FIGURES.slice(1)),

@@ -14,7 +14,7 @@ import { figureColumns } from "./columns.js";
 import { CreateTopic } from "./create.js";
 import { FirstSteps } from "./first_steps.js";
 import { IdleTopics } from "./idle.js";
-import { useLines } from "./lines.js";
+import { highestOf, useLines } from "./lines.js";
 import { TopicMarks } from "./marks.js";
 import { Export, SearchField } from "./rows.js";
 
@@ -83,6 +83,7 @@ function foundText(total, search) {
 
 function columnsOf(lines) {
   const line = (row) => lines.get(row.topic) ?? [];
+  const max = highestOf(lines);
   return [
     {
       key: "topic", title: "Topic", sortable: true, href: (row) => paths.topic(row.topic),
@@ -91,7 +92,7 @@ function columnsOf(lines) {
     ...figureColumns(["depth"]),
     {
       key: "line", title: "10 min",
-      cell: (row) => html`<${Sparkline} values=${line(row)} label=${`Depth of ${row.topic} in 10 minutes`} />`,
+      cell: (row) => html`<${Sparkline} values=${line(row)} max=${max} label=${`Depth of ${row.topic} in 10 minutes`} />`,
     },
     ...figureColumns(FIGURES.slice(1)),
     ...figureColumns(["channels", "clients"]),
