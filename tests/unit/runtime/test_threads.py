@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import threading
 from collections.abc import Callable
 
@@ -50,18 +48,6 @@ def test_calls_run_side_by_side_in_no_more_threads_than_allowed() -> None:
 
     assert apply_all(threads, meet, 9) == list(range(9))
     assert apply_all(threads, lambda number: -number, 50) == [-number for number in range(50)]
-
-
-def test_without_descriptors_calls_wait_for_the_threads_that_exist(monkeypatch: pytest.MonkeyPatch) -> None:
-    threads = DiskThreads(8)
-    threads.serve()
-
-    def refuse(*_: int) -> int:
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-
-    monkeypatch.setattr(os, "eventfd", refuse)
-    found = apply_all(threads, lambda _: threading.get_ident(), 20)
-    assert len(set(found)) == 1
 
 
 def test_the_loop_goes_on_while_a_thread_works() -> None:
