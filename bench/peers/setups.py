@@ -70,11 +70,11 @@ REDIS_SYNCED = Setup(
     ("--appendfsync", "always"),
 )  # fmt: skip
 BEANSTALKD = Setup(
-    "beanstalkd", _BEANSTALKD, "beanstalkd", WRITE_AHEAD, "written to the write-ahead log, synced every second",
+    "beanstalkd", _BEANSTALKD, "beanstalkd", WRITE_AHEAD, "written to the write-ahead log (`-b`), synced every second",
     ("-f", "1000"),
 )  # fmt: skip
 BEANSTALKD_SYNCED = Setup(
-    "beanstalkd -f0", _BEANSTALKD, "beanstalkd", SYNCED, "written to the write-ahead log and synced", ("-f0",)
+    "beanstalkd -f0", _BEANSTALKD, "beanstalkd", SYNCED, "written to the write-ahead log (`-b`) and synced", ("-f0",)
 )
 RABBITMQ = Setup(
     "RabbitMQ", _RABBITMQ, "rabbitmq-server", SYNCED, "persistent, in a durable queue, and confirmed after its sync"

@@ -1,19 +1,25 @@
 """`python -m bench` in small: one row without peers, from the servers to the tables of the page."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 from bench import page, record
 from bench.duel import SUBJECT, Contender, compare
 from bench.peers.setups import LIMIT, REDIS, find_command
-from bench.publishing import Workload
+from bench.percentiles import summary_ms
+from bench.publishing import Workload, publish
 from bench.run import Amount
 from bench.scenario import Scenario, Side
+from bench.server import ServerProcess
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 WITHIN_S = 120
+STALL_S, PAUSE_S = 0.2, 0.05
 
 
 def test_a_row_is_measured_recorded_and_shown_beside_the_limit(tmp_path: Path) -> None:
@@ -30,12 +36,40 @@ def test_a_row_is_measured_recorded_and_shown_beside_the_limit(tmp_path: Path) -
     assert "| 10,000 |" in page.parts(record.read_all(tmp_path))["latency"]
 
 
+def limit_server() -> ServerProcess:
+    command = find_command(LIMIT)
+    assert command is not None and LIMIT.daemon.server is not None
+    return LIMIT.daemon.server(LIMIT.daemon, command)
+
+
+def test_a_server_that_stalls_is_slow_for_all_that_should_have_been_sent_meanwhile() -> None:
+    """It stands still most of the time. A loop that waits for answers would send, and see, few requests then."""
+    is_over = threading.Event()
+
+    def stall(pid: int) -> None:
+        while not is_over.wait(PAUSE_S):
+            os.kill(pid, signal.SIGSTOP)
+            is_over.wait(STALL_S)
+            os.kill(pid, signal.SIGCONT)
+
+    with limit_server() as server:
+        stalling = threading.Thread(target=stall, args=(server.endpoint.pid,))
+        stalling.start()
+        try:
+            workload = Workload(connections=4, rate_per_s=1000)
+            _, published = publish(server.endpoint.tcp_port, server.endpoint.pid, LIMIT.name, workload, seconds=1)
+        finally:
+            is_over.set()
+            stalling.join()
+    assert summary_ms(published.latencies_ns)["p90_ms"] > STALL_S * 1000 / 4
+
+
 def test_a_peer_that_does_not_start_is_left_out_and_named() -> None:
     side = Side(Amount(seconds=0.05, messages=1))
     scenario = Scenario("publish", "msg/s", side, side, name="row", setups=(LIMIT, REDIS), workload=Workload(batch=10))
     limit = find_command(LIMIT)
     assert limit is not None
-    result = compare(scenario, [Contender(SUBJECT, limit, LIMIT), Contender(REDIS.name, ("false",), REDIS)], rounds=2)
-    assert len(result.runs[SUBJECT]) == 2
+    result = compare(scenario, [Contender(SUBJECT, limit, LIMIT), Contender(REDIS.name, ("false",), REDIS)], rounds=1)
+    assert len(result.runs[SUBJECT]) == 1
     assert result.peers == []
     assert "redis-server ended with status 1" in result.failures[REDIS.name]
