@@ -142,6 +142,11 @@ def _sweep(rows: Sequence[Row]) -> Iterator[str]:
         yield ""
         yield from table(head, ([row.name, *(_cpu(row, role) for role in columns)] for row in rows))
         yield ""
+    if rows[0].entry["unit"] == "s":
+        yield "Processor time of the server until then, user and system, in seconds:"
+        yield ""
+        yield from table(head, ([row.name, *(_cpu_s(row, role) for role in columns)] for row in rows))
+        yield ""
     if section.axis:
         yield f"![{section.title}](images/performance-{section.name}.svg)"
         yield ""
@@ -174,6 +179,11 @@ def _ages(row: Row, role: str) -> str:
 def _cpu(row: Row, role: str) -> str:
     value = row.detail(role, "server_cpu_us")
     return "–" if value is None else number(value)
+
+
+def _cpu_s(row: Row, role: str) -> str:
+    runs = row.entry["runs"].get(role)
+    return f"{statistics.median(run['server_cpu_s'] for run in runs):.2f}" if runs else "–"
 
 
 def _is_held_back(row: Row, role: str) -> bool:

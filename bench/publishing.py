@@ -100,12 +100,13 @@ def publish(
     except BrokenBarrierError:
         watch = None
     found = [results.get() for _ in children]
+    if watch is not None:
+        watch.stop()
     for child in children:
         child.join()
     errors = [one for one in found if isinstance(one, str)]
     if watch is None or errors:
         raise LoadError("; ".join(dict.fromkeys(errors)))
-    watch.stop()
     published = _together([one for one in found if not isinstance(one, str)])
     watch.elapsed_s = published.elapsed_s
     watch.others_cpu_s = max(watch.others_cpu_s + watch.client_cpu_s - published.cpu_s, 0.0)
@@ -119,6 +120,7 @@ def topic_names(count: int) -> list[str]:
 
 
 def _together(parts: list[Published]) -> Published:
+    """Return the sums, the longest times, and all latencies."""
     whole = Published(
         sum(part.messages for part in parts), max(part.elapsed_s for part in parts),
         sum(part.cpu_s for part in parts), max(part.warm_up_s for part in parts),

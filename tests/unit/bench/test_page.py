@@ -49,6 +49,13 @@ def test_latencies_are_shown_as_percentiles() -> None:
     assert "99 % of the requests left at most 0.25 ms late" in found
 
 
+def test_a_start_is_shown_with_its_processor_time() -> None:
+    content = recorded(entry("start-up", "10 MB", {"limit": [0.5]}, ours=0.8, unit="s", place=10))
+    found = texts(content)["start-up"]
+    assert "| 10 MB | 0.8 | 0.4; 0.50 × (0.50–0.50) |" in found
+    assert "| 10 MB | 0.50 | 0.50 |" in found
+
+
 def test_a_figure_that_the_generator_held_back_is_marked() -> None:
     def cell(generator: float, server: float) -> str:
         row = entry("batch", "1", {}, place=1, generator_cores=generator, server_cores=server)
