@@ -53,7 +53,8 @@ function Contents({ node, live, query }) {
     <${NodeTiles} node=${node} head=${head} />
     <${MarkedCharts} source=${{ node }} live=${live} metrics=${METRICS} />
     <${Topics} node=${node} head=${head} rows=${rows} query=${query} />
-    ${head.state !== "gone" && html`<${NodeChannels} node=${node} /><${NodeClients} node=${node} />`}
+    ${head.state !== "gone" && html`<${NodeChannels} node=${node} />`}
+    ${!isSilent(head) && html`<${NodeClients} node=${node} />`}
     <${Tombstones} topics=${head.tombstones} />
     <${About} node=${head} timeS=${time} />
   `;

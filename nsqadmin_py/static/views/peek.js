@@ -34,12 +34,14 @@ export function Peek({ topic, channel, nodes }) {
       <h2 id="peek">Messages of the channel</h2>
       <p class="note">Waiting messages in the order of delivery. Peeking takes nothing from the channel.</p>
     </div>
-    <form class="form-row narrow" onSubmit=${submit}>
-      <${FormField} name="state" label="State" type="select" options=${STATES} />
-      <${FormField} name="n" label="Messages per nsqd" type="select" options=${COUNTS} value=${FIRST_COUNT} />
-      <${FormField} name="node" label="nsqd" type="select" options=${[ALL, ...nodes]} />
-      <${FilterFields} />
-      <button type="submit" class="button" disabled=${seen.isBusy}>Peek</button>
+    <form onSubmit=${submit}>
+      <div class="form-row narrow">
+        <${FormField} name="state" label="State" type="select" options=${STATES} />
+        <${FormField} name="n" label="Messages per nsqd" type="select" options=${COUNTS} value=${FIRST_COUNT} />
+        <${FormField} name="node" label="nsqd" type="select" options=${[ALL, ...nodes]} />
+        <button type="submit" class="button" disabled=${seen.isBusy}>Peek</button>
+      </div>
+      <div class="form-row"><${FilterFields} /></div>
     </form>
     <div role="status">${seen.message && html`<${Failed} message=${seen.message} />`}</div>
     ${seen.nodes?.map((node) => html`<${OfNode} key=${node.node} node=${node} topic=${topic} channel=${channel}
