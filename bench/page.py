@@ -246,30 +246,36 @@ def _limits(entry: dict[str, Any]) -> str:
 
 
 def _losses(rows: Rows) -> Iterator[str]:
-    """Yield each row in which a peer is better than ours, the worst first."""
-    lost = [
-        (row.ratio(role), row, role)
-        for row in rows.values()
-        for role in row.roles
-        if role != SUBJECT and role not in _LIMITS and row.ratio(role) < 1
-    ]
+    """Yield each row in which peers are better than ours, the worst first."""
+    lost = [(row, peers) for row in rows.values() if (peers := _better_peers(row))]
     if not lost:
         yield "Nowhere."
         return
 
-    def line(ratio: float, row: Row, role: str) -> list[str]:
+    def line(row: Row, peers: list[str]) -> list[str]:
         title = SECTIONS[row.section].title if row.section in SECTIONS else row.section
-        unit = row.entry["unit"]
-        peer = "the other" if role == PEER else role
-        if role in SETUPS and SETUPS[role].durability == IN_MEMORY:
-            peer += " (in memory)"
-        return [
-            f"{title}: {row.name}", f"{number(row.median(SUBJECT))} {unit}", peer, f"{number(row.median(role))} {unit}",
-            f"**{ratio:.2f} ×**",
-        ]  # fmt: skip
+        ours = f"{number(row.median(SUBJECT))} {row.entry['unit']}"
+        return [f"{title}: {row.name}", ours, "; ".join(_loss(row, role) for role in peers)]
 
-    lost.sort(key=lambda one: one[0])
-    yield from table(["row", "ours", "beside", "the other", "ratio"], (line(*one) for one in lost))
+    lost.sort(key=lambda one: one[0].ratio(one[1][0]))
+    yield "In bold: in every round."
+    yield ""
+    yield from table(["row", "ours", "who is better"], (line(*one) for one in lost))
+
+
+def _better_peers(row: Row) -> list[str]:
+    """Return the peers that are better than ours, the best first."""
+    peers = [role for role in row.roles if role != SUBJECT and role not in _LIMITS and row.ratio(role) < 1]
+    return sorted(peers, key=row.ratio)
+
+
+def _loss(row: Row, role: str) -> str:
+    name = "the other" if role == PEER else role
+    if role in SETUPS and SETUPS[role].durability == IN_MEMORY:
+        name += " (in memory)"
+    is_certain = max(row.entry["ratios"][role]) < 1
+    ratio = f"**{row.ratio(role):.2f} ×**" if is_certain else f"{row.ratio(role):.2f} ×"
+    return f"{name} {number(row.median(role))}, {ratio}"
 
 
 def _setups(rows: Rows) -> Iterator[str]:

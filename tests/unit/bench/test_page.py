@@ -66,14 +66,17 @@ def test_a_figure_that_the_generator_held_back_is_marked() -> None:
     assert "†" not in cell(generator=0.6, server=0.5)
 
 
-def test_where_we_lose_is_a_list_of_peers_without_the_limit_the_worst_first() -> None:
+def test_where_we_lose_is_a_list_of_rows_with_the_peers_that_are_better_the_worst_first() -> None:
+    ratios = {"Go nsqd": [0.8], "limit": [0.1], "JetStream": [1.2], "Redis everysec": [0.5, 0.7, 1.1]}
     content = recorded(
-        entry("size", "16 B", {"Go nsqd": [0.8], "limit": [0.1], "JetStream": [1.2]}),
+        entry("size", "16 B", ratios),
         entry("batch", "10", {"Redis everysec": [0.5]}),
+        entry("batch", "100", {"Redis everysec": [1.5]}),
     )
-    lines = texts(content)["lose"].splitlines()[2:]
-    assert [line.split(" | ")[0] for line in lines] == ["| Batch size: 10", "| Message size: 16 B"]
-    assert "| 100 msg/s | Go nsqd (in memory) | 125 msg/s | **0.80 ×** |" in lines[1]
+    assert texts(content)["lose"].splitlines()[-2:] == [
+        "| Batch size: 10 | 100 msg/s | Redis everysec 200, **0.50 ×** |",
+        "| Message size: 16 B | 100 msg/s | Redis everysec 143, 0.70 ×; Go nsqd (in memory) 125, **0.80 ×** |",
+    ]
     assert texts(recorded(entry("size", "16 B", {"Go nsqd": [1.0]})))["lose"] == "Nowhere."
 
 
