@@ -5,6 +5,7 @@
     python -m bench --only lookup --peer-nsqlookupd ./nsqlookupd
     python -m bench.compare                             what changed between the newest two records
     python -m bench.page                                docs/performance.md from the records
+    python -m bench.filmstrip                           nsqadmin's first screen while it loads, as pictures
     python -m bench.two_nsqds --load ./load             two nsqds behind one name beside one
 
 A *scenario* (`scenario.py`) is a row of the result: a *load* (`loads/`, one module each) and what it is held to.
