@@ -102,6 +102,7 @@ class FileIndex:
 
 _WINDOW_BYTES = 128 * 1024
 _place_of = Struct("<4sI8xQ24xI4x").unpack_from  # of a record's header: magic, length, first number, count
+_time_of = Struct("<4sI8xQ8xQ8xI4x").unpack_from  # the same with the timestamp before the count
 
 
 class RecordWindow:
@@ -143,6 +144,29 @@ class RecordWindow:
                 position += RECORD_HEADER_BYTES + length
             offset = self._start + position
         return offset
+
+    def skip_older(self, offset: int, timestamp_ns: int, seq: int) -> tuple[int, int]:
+        """Return (offset, number) of the first record from `offset` on with that timestamp or a later one.
+
+        It has messages from `seq` on. At damage or at the end, the number is the one after the last record. Raises
+        OSError.
+        """
+        reached = seq
+        while offset < self._end:
+            position = self._hold(offset, RECORD_HEADER_BYTES)
+            data = self._data
+            last = len(data) - RECORD_HEADER_BYTES
+            if position > last:
+                break
+            while position <= last:
+                magic, length, first_seq, found_ns, count = _time_of(data, position)
+                after = first_seq + count
+                if magic != MAGIC or (found_ns >= timestamp_ns and after > seq):
+                    return self._start + position, reached if magic != MAGIC else max(first_seq, seq)
+                reached = max(reached, after)
+                position += RECORD_HEADER_BYTES + length
+            offset = self._start + position
+        return offset, reached
 
     def headers(self, offset: int) -> Iterator[tuple[int, RecordHeader]]:
         """Yield (offset, header) of the record at `offset` and all behind it. Raises Damaged, Incomplete, OSError."""
