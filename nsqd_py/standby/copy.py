@@ -315,7 +315,8 @@ def _offered(path: Path, *, verify: bool) -> OfferedFile | None:
         return None
     try:
         recovered = recover_file(file, is_last=verify)
-        if recovered.damaged or (recovered.gaps and file.is_whole):
+        is_damaged = any(start < file.end_offset for start, _ in recovered.damaged)  # behind it, it is a torn end
+        if is_damaged or (recovered.gaps and file.is_whole):
             return None
         return OfferedFile(file.salt, file.end_offset, 0)
     finally:

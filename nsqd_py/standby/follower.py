@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from nsqd_py.options import NsqdOptions
 
 CONNECTING, COPYING, FOLLOWING = "connecting", "copying", "following"
-_READ_BYTES = 512 * 1024
+# A read allocates as much, so that reads are small while little arrives.
+_SMALLEST_READ, _LARGEST_READ = 16 * 1024, 512 * 1024
 _MOST_FRAME_BYTES = 16 * 1024 * 1024
 _CONNECT_TIMEOUT_S = 5.0
 _SILENCE_S = 30.0  # the primary ends a round each second
@@ -282,6 +283,7 @@ class _FrameReader:
     def frames(self) -> Iterator[tuple[int, bytes]]:
         """Yield kind and data of each frame. Raises OSError, also at the end of the stream."""
         buffer = b""
+        read_bytes = _SMALLEST_READ
         while True:
             position = 0
             while len(buffer) - position >= _HEAD.size:
@@ -293,10 +295,14 @@ class _FrameReader:
                     break
                 yield kind, buffer[position + _HEAD.size : end]
                 position = end
-            received = self._sock.recv(_READ_BYTES)
+            received = self._sock.recv(read_bytes)
             if not received:
                 raise ConnectionError("it has closed the connection")
-            buffer = buffer[position:] + received
+            if len(received) == read_bytes:
+                read_bytes = min(2 * read_bytes, _LARGEST_READ)
+            elif len(received) < read_bytes // 4:
+                read_bytes = max(read_bytes // 2, _SMALLEST_READ)
+            buffer = buffer[position:] + received if position < len(buffer) else received
 
 
 def _response(sock: Any) -> bytes:

@@ -91,26 +91,29 @@ class Listed(NamedTuple):
 Message = FileMessage | TopicFiles | Listed | Round
 
 
-def file_message(kind: int, name: str, offset: int = 0, data: bytes = b"") -> bytes:
+def file_frame(kind: int, name: str, offset: int = 0, data: bytes = b"") -> bytes:
+    """Return the frame of a WRITE, BEGIN, PART, COMMIT or REMOVE."""
     encoded = name.encode()
-    return _FILE_HEAD.pack(kind, len(encoded), offset) + encoded + data
+    return _frame(_FILE_HEAD.pack(kind, len(encoded), offset), encoded, data)
 
 
-def topic_message(files: TopicFiles) -> bytes:
-    return bytes([TOPIC]) + json.dumps(asdict(files)).encode()
+def topic_frame(files: TopicFiles) -> bytes:
+    """Return the frame of a TOPIC."""
+    return _frame(bytes([TOPIC]), json.dumps(asdict(files)).encode())
 
 
-def listed_message() -> bytes:
-    return bytes([LISTED])
+def listed_frame() -> bytes:
+    """Return the frame of a LISTED."""
+    return _frame(bytes([LISTED]))
 
 
-def round_message(number: int, lag: Lag) -> bytes:
-    return _ROUND.pack(ROUND, number, *lag)
+def round_frame(number: int, lag: Lag) -> bytes:
+    """Return the frame of a ROUND."""
+    return _frame(_ROUND.pack(ROUND, number, *lag))
 
 
-def frame(message: bytes) -> bytes:
-    """Return a frame with this message."""
-    return _FRAME_HEAD.pack(len(message) + 4, STREAM_FRAME) + message
+def _frame(*parts: bytes) -> bytes:
+    return b"".join((_FRAME_HEAD.pack(sum(map(len, parts)) + 4, STREAM_FRAME), *parts))
 
 
 def decode(data: bytes) -> Message:

@@ -25,6 +25,7 @@ from nsqd_py.diskqueue.epochs import EPOCHS_FILE
 from nsqd_py.diskqueue.files import LogFile, log_file_name
 from nsqd_py.diskqueue.journal import DELETED, Journal, encode_entry, journal_name
 from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.runtime.pacing import Pace
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.standby import messages
 from nsqd_py.standby.messages import BEGIN, COMMIT, PART, REMOVE, WRITE, Lag, Offer, OfferedFile, TopicFiles
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
     from nsqd_py.queue.topic import Topic
 
 _PIECE_BYTES = 256 * 1024
-# The end of a log was just written, so that reading it does not wait for the disk. A thread reads what is further back.
+# What a standby that follows has not got yet was just written, so that reading it does not wait for the disk. A thread
+# reads what is further back, and the first copy.
 _RECENT_BYTES = 1024 * 1024
 # The standby has not taken these bytes yet: wait.
 _MOST_QUEUED_BYTES = 1024 * 1024
@@ -149,6 +151,7 @@ class Stream:
         self._since_ns = 0  # when the first of the changes that no round has yet was made
         self._to_copy_bytes = 0
         self._next_look_ns = 0
+        self._pace = Pace()
         self._greenlet: Any = None
 
     def start(self) -> None:
@@ -256,7 +259,7 @@ class Stream:
             if topic.is_closed or log is None:
                 continue
             self._list_topic(topic, log, offered[topic])
-        self._send(messages.listed_message())
+        self._send(messages.listed_frame())
         self._send_file(CLOCK_FILE)
         for topic in topics:
             self._positions.add(topic.name)
@@ -270,7 +273,7 @@ class Stream:
         for name in deleted:
             if name not in self._broker.topics:
                 self._topics.pop(name, None)
-                self._send(messages.topic_message(TopicFiles(name)))
+                self._send(messages.topic_frame(TopicFiles(name)))
         changed, self._changed = self._changed, {}
         for topic, channels in changed.items():
             self._send_topic(topic, channels)
@@ -283,6 +286,7 @@ class Stream:
     def _begin_round(self) -> int:
         """Return the number of the last write that this round will cover."""
         self._since_ns = 0
+        self._pace = Pace()
         self._round += 1
         return self._last_write()
 
@@ -296,10 +300,10 @@ class Stream:
             self._send_file(METADATA_FILE)
         removed, self._removed = self._removed, []
         for name in removed:
-            self._send(messages.file_message(REMOVE, name))
+            self._send(messages.file_frame(REMOVE, name))
         done = _Unacknowledged(self._round, covers, time.monotonic_ns(), self._sent_messages, self._sent_bytes)
         self._unacknowledged.append(done)
-        self._send(messages.round_message(self._round, self._unsent()))
+        self._send(messages.round_frame(self._round, self._unsent()))
 
     def _look_for_dropped(self) -> None:
         """Find logs of which files were dropped or replaced without a publish."""
@@ -317,6 +321,7 @@ class Stream:
             return {}
         found = {}
         for file in list(log.files):
+            self._pace.rest_if_due()
             mine = offered.files.get(file.path.name)
             if mine is not None and self._is_part(mine, file):
                 found[file.path.name] = mine.end_offset
@@ -345,7 +350,7 @@ class Stream:
                 self._to_copy_bytes += file.end_offset - offset
         names = {file.path.name: matching.get(file.path.name, 0) for file in log.files}
         journals = [journal_name(topic.name, name) for name in topic.channels]
-        self._send(messages.topic_message(TopicFiles(topic.name, log.epochs, log.next_seq, names, journals)))
+        self._send(messages.topic_frame(TopicFiles(topic.name, log.epochs, log.next_seq, names, journals)))
 
     def _send_topic(self, topic: Topic, channels: set[Channel]) -> None:
         """Send what is new of a topic. What changes meanwhile comes in the next round."""
@@ -393,7 +398,7 @@ class Stream:
         try:
             if is_replacement:
                 self._send_range(BEGIN, PART, file, before)
-                self._send(messages.file_message(COMMIT, file.path.name))
+                self._send(messages.file_frame(COMMIT, file.path.name))
             else:
                 self._send_range(0, WRITE, file, before)
         except OSError:
@@ -406,21 +411,22 @@ class Stream:
     def _send_range(self, begin: int, kind: int, file: LogFile, sent: _SentFile) -> None:
         """Send a file from where it was sent before up to its present end. Raises OSError."""
         if begin:
-            self._send(messages.file_message(begin, file.path.name))
+            self._send(messages.file_frame(begin, file.path.name))
         end_offset = file.end_offset
         while sent.end_offset < end_offset:
             size_bytes = min(_PIECE_BYTES, end_offset - sent.end_offset)
             data = self._read(file, sent.end_offset, size_bytes)
             if len(data) != size_bytes:
                 raise OSError(f"{file.path.name} ends at {sent.end_offset + len(data)}, not at {end_offset}")
-            self._send(messages.file_message(kind, file.path.name, sent.end_offset, data))
+            self._send(messages.file_frame(kind, file.path.name, sent.end_offset, data))
             sent.end_offset += size_bytes
             self._sent_bytes += size_bytes
             self._to_copy_bytes = max(0, self._to_copy_bytes - size_bytes)
 
     def _read(self, file: LogFile, offset: int, size_bytes: int) -> bytes:
         """Return these bytes of a log file. Raises OSError."""
-        if file.end_offset - offset <= _RECENT_BYTES and not self._broker.pace.is_slow:
+        is_recent = file.end_offset - offset <= _RECENT_BYTES and self.is_following
+        if is_recent and not self._broker.pace.is_slow:
             return file.read(offset, size_bytes)
         found: list[bytes] = []
         file.hold()
@@ -456,7 +462,7 @@ class Stream:
             return True
         sent.journals[name] = _SentJournal(journal, version, end_offset)
         if is_same:
-            self._send(messages.file_message(WRITE, file_name, start, data))
+            self._send(messages.file_frame(WRITE, file_name, start, data))
         else:
             self._send_new_version(file_name, data)
         return True
@@ -473,18 +479,19 @@ class Stream:
         self._send_new_version(name, data)
 
     def _send_new_version(self, name: str, data: bytes) -> None:
-        self._send(messages.file_message(BEGIN, name))
+        self._send(messages.file_frame(BEGIN, name))
         for start in range(0, len(data), _PIECE_BYTES):
-            self._send(messages.file_message(PART, name, start, data[start : start + _PIECE_BYTES]))
-        self._send(messages.file_message(COMMIT, name))
+            self._send(messages.file_frame(PART, name, start, data[start : start + _PIECE_BYTES]))
+        self._send(messages.file_frame(COMMIT, name))
 
-    def _send(self, message: bytes) -> None:
-        """Send a message. Wait while the standby takes nothing; other greenlets run meanwhile. Raises _Gone."""
+    def _send(self, frame: bytes) -> None:
+        """Send a frame. Wait while the standby takes nothing; other greenlets run meanwhile. Raises _Gone."""
         client = self.client
         if client.closed:
             raise _Gone
-        client.send(messages.frame(message))
-        if len(message) < _PIECE_BYTES and client.unsent_bytes + sum(map(len, client.out)) < _MOST_QUEUED_BYTES:
+        client.send(frame)
+        self._pace.rest_if_due()
+        if len(frame) < _PIECE_BYTES and client.unsent_bytes + sum(map(len, client.out)) < _MOST_QUEUED_BYTES:
             return
         gevent.sleep(0)
         while client.unsent_bytes + sum(map(len, client.out)) > _MOST_QUEUED_BYTES:

@@ -1,0 +1,106 @@
+"""A standby's copy: only files of a data path are written, and messages that only it has are set aside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nsqd_py.diskqueue.epochs import EPOCHS_FILE, Epoch, encode_epoch_file
+from nsqd_py.diskqueue.files import log_file_name
+from nsqd_py.diskqueue.records import FileHeader, encode_record
+from nsqd_py.standby.copy import BadName, Copy, check_name
+from nsqd_py.standby.messages import BEGIN, COMMIT, PART, REMOVE, WRITE, FileMessage, TopicFiles
+from tests.unit.fakes import make_batch
+
+CREATED = (Epoch(100, 0),)
+PROMOTED = (*CREATED, Epoch(200, 2))
+LOG = log_file_name("t", 0)
+
+
+@pytest.mark.parametrize("name", ["nsqd.dat", "nsqd.clock", "nsqd.epochs", LOG, "t.cursor", "t:c.cursor"])
+def test_files_of_a_data_path(name: str) -> None:
+    check_name(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", "/etc/passwd", "../t.cursor", "a/t.cursor", f"../{LOG}", f"a/{LOG}", "nsqd.standby", "nsqd.stop",
+     "t.log", "t.spare", "t:../../c.cursor", "t:c#ephemeral.cursor", "t#ephemeral.cursor", ":c.cursor", "t\0.cursor"],
+)  # fmt: skip
+def test_no_other_file_is_written(name: str, tmp_path: Path) -> None:
+    copy = Copy(tmp_path, "now", was_primary=False)
+    for kind in (WRITE, BEGIN, REMOVE):
+        with pytest.raises(BadName):
+            copy.apply(FileMessage(kind, name, 0, memoryview(b"x")))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_other_topic_is_listed(tmp_path: Path) -> None:
+    with pytest.raises(BadName):
+        Copy(tmp_path, "now", was_primary=False).list_topic(TopicFiles("../t", CREATED))
+
+
+def log_bytes(*bodies: bytes, salt: int = 7) -> bytes:
+    records = [encode_record(make_batch(seq, body), salt) for seq, body in enumerate(bodies)]
+    return FileHeader(salt, 0, 0).encode() + b"".join(records)
+
+
+def copy_of(directory: Path, content: bytes, *, was_primary: bool) -> Copy:
+    """The copy in a directory with one log file, of the epoch in which it was created."""
+    (directory / LOG).write_bytes(content)
+    (directory / EPOCHS_FILE).write_bytes(encode_epoch_file(0, {"t": CREATED}))
+    copy = Copy(directory, "now", was_primary=was_primary)
+    copy.read()
+    return copy
+
+
+def test_a_torn_end_is_not_offered(tmp_path: Path) -> None:
+    whole = log_bytes(b"one", b"two")
+    copy = copy_of(tmp_path, whole + b"NSQr torn", was_primary=False)
+    assert copy.offer("").logs["t"].files[LOG].end_offset == len(whole)
+
+
+def test_a_new_version_takes_the_place_of_the_file_at_its_commit(tmp_path: Path) -> None:
+    before, after = log_bytes(b"one", b"two"), log_bytes(b"one", salt=8)
+    copy = copy_of(tmp_path, before, was_primary=False)
+    copy.apply(FileMessage(BEGIN, LOG, 0, memoryview(b"")))
+    copy.apply(FileMessage(PART, LOG, 0, memoryview(after)))
+    assert (tmp_path / LOG).read_bytes() == before
+    copy.apply(FileMessage(COMMIT, LOG, 0, memoryview(b"")))
+    assert (tmp_path / LOG).read_bytes() == after
+    assert copy.offer("").logs["t"].files[LOG].salt == 8
+    copy.close()
+
+
+@pytest.mark.parametrize("was_primary", [False, True])
+def test_what_came_after_the_promotion_of_another_is_set_aside(tmp_path: Path, was_primary: bool) -> None:
+    content = log_bytes(b"both", b"both too", b"alone", b"alone too")
+    copy = copy_of(tmp_path, content, was_primary=was_primary)
+    copy.list_topic(TopicFiles("t", PROMOTED, 5, {LOG: 0}))
+    assert copy.alone_count == 2
+    assert (tmp_path / "standby-alone-now" / LOG).read_bytes() == content
+
+
+def test_what_the_primary_lost_in_a_power_cut_is_set_aside(tmp_path: Path) -> None:
+    copy = copy_of(tmp_path, log_bytes(b"both", b"only here"), was_primary=False)
+    copy.list_topic(TopicFiles("t", CREATED, 1, {LOG: 0}))
+    assert copy.alone_count == 1
+
+
+def test_files_that_the_primary_has_dropped_are_dropped(tmp_path: Path) -> None:
+    copy = copy_of(tmp_path, log_bytes(b"one", b"two"), was_primary=False)
+    copy.list_topic(TopicFiles("t", CREATED, 2, {log_file_name("t", 2): 0}))
+    assert copy.alone_count == 0
+    assert not (tmp_path / LOG).exists()
+
+
+@pytest.mark.parametrize(("was_primary", "count"), [(False, 0), (True, 2)])
+def test_of_a_topic_that_the_primary_has_not_an_old_primary_keeps_all(
+    tmp_path: Path, was_primary: bool, count: int
+) -> None:
+    copy = copy_of(tmp_path, log_bytes(b"one", b"two"), was_primary=was_primary)
+    copy.end_list()
+    assert copy.alone_count == count
+    assert not (tmp_path / LOG).exists()
+    assert (tmp_path / "standby-alone-now" / LOG).exists() is bool(count)

@@ -1,0 +1,78 @@
+"""What a primary and its standby say to each other: what was encoded is decoded, and nothing else is accepted."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from nsqd_py.diskqueue.epochs import Epoch
+from nsqd_py.standby.messages import (
+    BEGIN,
+    COMMIT,
+    PART,
+    REMOVE,
+    STREAM_FRAME,
+    WRITE,
+    BadMessage,
+    Lag,
+    Listed,
+    Offer,
+    OfferedFile,
+    OfferedLog,
+    Round,
+    TopicFiles,
+    decode,
+    decode_offer,
+    encode_offer,
+    file_frame,
+    listed_frame,
+    round_frame,
+    topic_frame,
+)
+
+FILES = TopicFiles("t", (Epoch(100, 0), Epoch(200, 50)), 60, {"t.00000000000000000000.log": 0}, ["t:c.cursor"])
+OFFER = Offer(200, "b:4151", {"t": OfferedLog(FILES.epochs, {"t.00000000000000000000.log": OfferedFile(7, 99, 3)})})
+
+
+def data_of(frame: bytes) -> bytes:
+    """The data of a frame of the stream."""
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    assert int.from_bytes(frame[4:8], "big") == STREAM_FRAME
+    return frame[8:]
+
+
+@pytest.mark.parametrize("kind", [WRITE, BEGIN, PART, COMMIT, REMOVE])
+def test_messages_about_files(kind: int) -> None:
+    found = decode(data_of(file_frame(kind, "t:c.cursor", 1 << 40, b"some bytes")))
+    assert found == (kind, "t:c.cursor", 1 << 40, b"some bytes")
+
+
+def test_other_messages() -> None:
+    assert decode(data_of(topic_frame(FILES))) == FILES
+    assert decode(data_of(listed_frame())) == Listed()
+    assert decode(data_of(round_frame(5, Lag(1, 2, 3)))) == Round(5, Lag(1, 2, 3))
+
+
+@pytest.mark.parametrize("data", [b"", b"\0", b"\x09", b"\x01", b"\x08\0", b"\x06{}", b"\x06["])
+def test_what_is_no_message(data: bytes) -> None:
+    with pytest.raises(BadMessage):
+        decode(data)
+
+
+def test_an_offer() -> None:
+    assert decode_offer(encode_offer(OFFER, 1 << 20)) == OFFER
+
+
+def test_logs_that_do_not_fit_are_left_out() -> None:
+    assert decode_offer(encode_offer(OFFER, 150)) == Offer(200, "b:4151", {})
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{}, [], {"format": 2, "epoch": 0, "http_address": "", "logs": {}}, {"format": 1, "epoch": 0, "http_address": ""},
+     {"format": 1, "epoch": 0, "http_address": "", "logs": {"t": {"epochs": [[1, 0]], "files": {"f": [1]}}}}],
+)  # fmt: skip
+def test_what_is_no_offer(fields: object) -> None:
+    with pytest.raises(BadMessage):
+        decode_offer(json.dumps(fields).encode())
