@@ -71,6 +71,10 @@ class Machine(Protocol):
         """End everything that runs there."""
 
 
+# Of the environment of the tests, because they cost or save processor time.
+_KEPT = ("JAVA_HOME", "PYTHONDONTWRITEBYTECODE", "SPARK_SUBMIT_OPTS")
+
+
 def environment(home: Path) -> dict[str, str]:
     """Return the environment of a user who has just logged in, with the installed commands first on the PATH."""
     missing = [command for command in COMMANDS if not (BIN / command).exists()]
@@ -83,7 +87,7 @@ def environment(home: Path) -> dict[str, str]:
         "TERM": "xterm-256color",
         "TZ": "UTC",
         "XDG_CACHE_HOME": os.devnull,  # spark-replay would keep Spark's classes there, after it has ended
-        **{name: os.environ[name] for name in ("JAVA_HOME", "PYTHONDONTWRITEBYTECODE") if name in os.environ},
+        **{name: os.environ[name] for name in _KEPT if name in os.environ},
     }
 
 

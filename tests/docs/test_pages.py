@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
 
-from tests.docs.blocks import page_names, read_page
+from tests.docs.blocks import Block, page_names, read_page
 from tests.docs.effects import EFFECTS
 from tests.docs.machine import Machine, NamespaceMachine, SharedMachine, Unavailable, network_of, open_machine
 from tests.docs.presumed import PRESUMED, STARTS_ITS_OWN
@@ -35,9 +36,10 @@ NOT_RUN = {
     "docs/tools/spark-replay.md": 1,  # a cluster
     "docs/tutorial.md": 1,  # the installation
 }
-# Each block there starts a Spark, which takes ten seconds. README.md, which has three of them, stays in `make test`.
-SLOW = {"docs/spark.md", "docs/tools/spark-replay.md"}
-SPARK = SLOW | {"README.md", "docs/tutorial.md"}
+# They start a Spark for each block, which takes ten seconds, or end with Sparks as README.md has them. README.md, and
+# the tutorial up to its first Spark, stay in `make test`.
+SLOW = {"docs/spark.md", "docs/tools/spark-replay.md", "docs/tutorial.md"}
+SPARK = SLOW | {"README.md"}
 SPARK_DEADLINE_S = 240.0
 
 NAMES = page_names(REPOSITORY)
@@ -73,13 +75,26 @@ def test_its_blocks_do_what_it_says(name: str, machine: Machine, cwd: Path) -> N
         pytest.importorskip("pyspark")
     if name in STARTS_ITS_OWN and not machine.has_default_ports:
         pytest.skip("the page starts servers on their default ports, which need a network namespace")
-    run(name, machine, cwd)
+    run(name, machine, cwd, read_page(REPOSITORY, name))
 
 
-def run(name: str, machine: Machine, cwd: Path) -> None:
+def starts_spark(block: Block) -> bool:
+    return block.kind == "run" and "spark" in block.code
+
+
+def test_the_tutorial_up_to_its_first_spark(machine: Machine, cwd: Path) -> None:
+    name = "docs/tutorial.md"
+    if not machine.has_default_ports:
+        pytest.skip("the page starts servers on their default ports, which need a network namespace")
+    blocks = list(takewhile(lambda block: not starts_spark(block), read_page(REPOSITORY, name)))
+    assert "nsq-to-file" in blocks[-1].code
+    run(name, machine, cwd, blocks)
+
+
+def run(name: str, machine: Machine, cwd: Path, blocks: Sequence[Block]) -> None:
     PRESUMED[name](machine, cwd)
     deadline_s = SPARK_DEADLINE_S if name in SPARK else DEADLINE_S
-    with Page(machine, read_page(REPOSITORY, name), cwd, deadline_s) as page:
+    with Page(machine, blocks, cwd, deadline_s) as page:
         page.run()
         if name in EFFECTS:
             EFFECTS[name](page, machine, cwd)
@@ -88,7 +103,7 @@ def run(name: str, machine: Machine, cwd: Path) -> None:
 def test_where_there_are_no_namespaces_free_ports_and_directories_take_the_place(tmp_path: Path, cwd: Path) -> None:
     machine = SharedMachine(tmp_path / "machine")
     try:
-        run("docs/tools/nsq-to-file.md", machine, cwd)
+        run("docs/tools/nsq-to-file.md", machine, cwd, read_page(REPOSITORY, "docs/tools/nsq-to-file.md"))
     finally:
         machine.close()
 
