@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -153,15 +152,12 @@ def test_what_the_views_of_the_cluster_show(visit: Visits, filled: AdminCluster,
 # ---- everybody
 
 
-def test_everybody_can_read_it(
-    visit: Visits, filled: AdminCluster, admin: NsqadminProcess, screenshots: Path
-) -> None:
+def test_everybody_can_read_it(visit: Visits, filled: AdminCluster, admin: NsqadminProcess) -> None:
     page = visit(admin)
     faults = {}
     for name, path in VIEWS.items():
         page.goto(path.format(node=address(filled.nsqds[0])))
         expect(ready(page)).to_have_title(re.compile("^\\w.* · nsqadmin$"))
-        page.screenshot(path=screenshots / f"{name}.png")
         faults[name] = faults_of(page)
         page.set_viewport_size(PHONE)
         faults[name] += overflow(page)

@@ -30,7 +30,7 @@ HEADER = (
 )
 FAST = "--interval=100ms"
 # Below it, a process has not waited for a time-out of 5 s.
-PROMPT_S = 4.0
+PROMPT_S = 20.0
 
 
 def of(*nsqds: NsqdProcess) -> list[str]:
@@ -281,13 +281,16 @@ def test_who_comes_and_goes_is_told_once(make_nsqd: MakeNsqd) -> None:
         assert process.stderr.read() == ""
 
 
+WAITS = "--http-client-request-timeout=1h"
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_it_at_once(nsqd: NsqdProcess, number: signal.Signals) -> None:
     """Also while it waits for an nsqd that does not answer."""
     nsqd.create("orders")
     silent = socket.create_server(("127.0.0.1", 0))
     address = f"127.0.0.1:{silent.getsockname()[1]}"
-    with silent, running(*of(nsqd), f"--nsqd-http-address={address}", "--once") as process:
+    with silent, running(*of(nsqd), f"--nsqd-http-address={address}", "--once", WAITS) as process:
         silent.settimeout(15)
         asked, _ = silent.accept()  # it listens to signals by now
         began_s = time.monotonic()

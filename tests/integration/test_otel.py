@@ -97,8 +97,9 @@ def consume(nsqd: Nsqd, topic: str, count: int, handler: Callable[[Any], Any], *
             consumer.stop()
         return handler(message)
 
-    with Consumer(topic, "billing", counted, nsqd_tcp_addresses=nsqd.tcp_address, **settings) as consumer:
-        assert consumer.wait(10), f"the handler was called {calls} times, not {count}"
+    consumer = Consumer(topic, "billing", counted, nsqd_tcp_addresses=nsqd.tcp_address, **settings)
+    with consumer:  # the handler may be called before `with Consumer(...) as consumer` has set the name
+        assert consumer.wait(40), f"the handler was called {calls} times, not {count}"
 
 
 def test_a_handled_message_is_a_child_of_its_publish(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> None:
@@ -296,11 +297,12 @@ def test_a_batch_is_linked_to_its_publishes(nsqd: Nsqd, nsq_topic: str, telemetr
         if len(bodies) == 3:
             consumer.stop()
 
-    with Consumer(
+    consumer = Consumer(
         nsq_topic, "billing", batch_handler=instrumentation.batch_handler(handle),
         nsqd_tcp_addresses=nsqd.tcp_address, max_in_flight=10,
-    ) as consumer:  # fmt: skip
-        assert consumer.wait(10)
+    )  # fmt: skip
+    with consumer:
+        assert consumer.wait(40)
     assert sorted(bodies) == [b"of a stranger", b"order 1", b"order 2"]
     published = telemetry.spans(SpanKind.PRODUCER, 2)
     handled = [span for span in telemetry.exporter.get_finished_spans() if span.kind is SpanKind.CONSUMER]
@@ -379,7 +381,7 @@ def test_asyncio(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> None:
             nsq_topic, "billing", instrumentation.handler(handle), nsqd_tcp_addresses=nsqd.tcp_address
         )
         async with consumer:
-            return await consumer.wait(10)
+            return await consumer.wait(40)
 
     consumer: aio.Consumer
     assert run_in_new_loop(publish_and_consume())
@@ -410,8 +412,9 @@ def handle(message):
     if len(parents) == 2:
         consumer.stop()
 
-with Consumer({nsq_topic!r}, "billing", telemetry.handler(handle), nsqd_tcp_addresses={nsqd.tcp_address!r}) as consumer:
-    consumer.wait(10)
+consumer = Consumer({nsq_topic!r}, "billing", telemetry.handler(handle), nsqd_tcp_addresses={nsqd.tcp_address!r})
+with consumer:
+    consumer.wait(40)
 print(len(set(parents)), all(parents))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

@@ -317,7 +317,7 @@ def test_an_address_where_nobody_listens_is_told_at_once(make_producer: MakeProd
         producer.publish(topic, b"x")
     with pytest.raises(NoNsqd):
         producer.ping()
-    assert time.monotonic() - began_s < 5
+    assert time.monotonic() - began_s < 20
 
 
 def test_one_that_comes_later_is_found(

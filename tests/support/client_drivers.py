@@ -18,7 +18,7 @@ from nsqd_py.protocol.incoming import Messages, Responses
 from nsqd_py.runtime.logs import Log
 from tests.support.wire import Message
 
-DEADLINE_S = 15.0
+DEADLINE_S = 40.0
 
 
 class Heard:

@@ -17,7 +17,7 @@ from nsqd_py.client.gevent.consumer import Consumer as GeventConsumer
 from nsqd_py.client.threads.consumer import Consumer as ThreadedConsumer
 from tests.support.aio_client import AioConsumer
 
-DEADLINE_S = 15.0
+DEADLINE_S = 40.0
 _POLL_S = 0.005
 
 T = TypeVar("T")

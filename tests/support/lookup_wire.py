@@ -11,7 +11,7 @@ from typing import Any
 from tests.support.wire import Closed, sized
 
 MAGIC = b"  V1"
-DEADLINE_S = 15.0
+DEADLINE_S = 40.0
 PRODUCER = {"broadcast_address": "host", "hostname": "host", "tcp_port": 4150, "http_port": 4151, "version": "1.3.0"}
 
 

@@ -77,7 +77,7 @@ class NsqadminProcess(ServerProcess):
         self, query: str, last_id: str = "", headers: dict[str, str] | None = None
     ) -> Iterator[Iterator[dict[str, Any]]]:
         """The events of a view: `event`, `id` and what is in them."""
-        connection = http.client.HTTPConnection(self.host.address, self.http_port, timeout=20)
+        connection = http.client.HTTPConnection(self.host.address, self.http_port, timeout=40)
         named = {**(headers or {}), **({"Last-Event-ID": last_id} if last_id else {})}
         try:
             connection.request("GET", f"/api/v2/events?{query}", headers=named)

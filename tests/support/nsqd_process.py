@@ -24,8 +24,8 @@ from tests.support.wire import Client
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LISTENING = re.compile(r"\b(TCP|HTTP): listening on \S*:(\d+)\s")
-START_DEADLINE_S = 20.0
-STOP_DEADLINE_S = 20.0
+START_DEADLINE_S = 40.0
+STOP_DEADLINE_S = 40.0
 POLL_INTERVAL_S = 0.01
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ def nsqd_command() -> list[str]:
     return shlex.split(command) if command else [sys.executable, "-m", "nsq_apps.nsqd"]
 
 
-def wait_until(condition: Callable[[], T], deadline_s: float = 10.0, what: str = "the condition") -> T:
+def wait_until(condition: Callable[[], T], deadline_s: float = 40.0, what: str = "the condition") -> T:
     """Asks until the answer is true, and returns it. Fails at the deadline with the last answer."""
     deadline = time.monotonic() + deadline_s
     while not (answer := condition()):
@@ -257,7 +257,7 @@ class NsqdProcess(ServerProcess):
         found = [c for c in of_topic["channels"] if c["channel_name"] == channel]
         return found[0] if found else None
 
-    def wait_for_channel(self, topic: str, channel: str, deadline_s: float = 10.0, **counts: Any) -> dict[str, Any]:
+    def wait_for_channel(self, topic: str, channel: str, deadline_s: float = 40.0, **counts: Any) -> dict[str, Any]:
         """The channel's stats, when all `counts` (as depth=3) are as given."""
 
         seen: dict[str, Any] = {}

@@ -70,7 +70,7 @@ class Terminal:
         cell = self._screen.buffer[row][column]
         return cell.data, cell.fg
 
-    def wait_for(self, condition: Callable[[], object], what: str, deadline_s: float = 15.0) -> None:
+    def wait_for(self, condition: Callable[[], object], what: str, deadline_s: float = 40.0) -> None:
         """Shows what the program writes, until the condition is true."""
         deadline = time.monotonic() + deadline_s
         while not condition():
@@ -111,7 +111,7 @@ class Terminal:
     def _tell_size(self, columns: int, lines: int) -> None:
         fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
-    def wait(self, deadline_s: float = 15.0) -> int:
+    def wait(self, deadline_s: float = 40.0) -> int:
         """The exit status, when the program has ended; what it wrote until then is on the screen."""
         deadline = time.monotonic() + deadline_s
         while self._process.poll() is None or self._take():

@@ -12,7 +12,7 @@ from typing import IO, Self
 
 from tests.support.nsqd_process import REPOSITORY, wait_until
 
-STOP_DEADLINE_S = 20.0
+STOP_DEADLINE_S = 40.0
 # `python -m` finds the modules from any directory.
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(REPOSITORY), os.getenv("PYTHONPATH"))))}
 
@@ -98,5 +98,5 @@ class ToolProcess:
 def run_tool(module: str, *flags: str) -> subprocess.CompletedProcess[str]:
     """One that ends by itself."""
     return subprocess.run(
-        [sys.executable, "-m", module, *flags], cwd=REPOSITORY, capture_output=True, text=True, timeout=30
+        [sys.executable, "-m", module, *flags], cwd=REPOSITORY, capture_output=True, text=True, timeout=60
     )

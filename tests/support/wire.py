@@ -23,7 +23,7 @@ RESPONSE, ERROR, MESSAGE = 0, 1, 2
 # No clock is at this time: such an id is never in flight.
 UNKNOWN_ID = b"0123456789abcdef"
 MESSAGE_HEADER = struct.Struct(">qH16s")
-DEADLINE_S = 15.0
+DEADLINE_S = 40.0
 
 
 class Closed(Exception):

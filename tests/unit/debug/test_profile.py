@@ -47,7 +47,7 @@ def test_one_at_a_time() -> None:
     with pytest.raises(ProfileUnderWay):
         profiler.profile(0.1)
     first.join()
-    assert profiler.profile(0.01).wall_s < 0.1
+    assert profiler.profile(0.01).wall_s < 5
 
 
 def test_a_signal_after_the_end_does_no_harm() -> None:
