@@ -68,11 +68,18 @@ def test_login(visit: Visits, filled: AdminCluster, tmp_path: Path) -> None:
     (tmp_path / "users").write_text(f"bob:{hashed}\n")
     admin = filled.admin(f"--http-auth-file={tmp_path / 'users'}")
     assert admin.http("GET", "/").status == 401
-    page = ready(visit(admin, http_credentials={"username": "bob", "password": "secret"}, faults=["401"]))
+    login = {"username": "bob", "password": "secret"}
+    clipboard = ["clipboard-read", "clipboard-write"]
+    page = ready(visit(admin, http_credentials=login, permissions=clipboard, faults=["401"]))
     expect(page.get_by_role("banner")).to_contain_text("bob")
     expect(page.get_by_role("table", name="Topics").get_by_role("link", name="orders")).to_be_visible()
     dialog = press(page, "Create a topic")
     dialog.get_by_label("Topic").fill("orders")
+    dialog.get_by_role("button", name="Copy as curl").click()
+    expect(dialog.get_by_role("button", name="Copied")).to_be_visible()
+    command = page.evaluate("navigator.clipboard.readText()")
+    assert command.count("curl -fsS -u 'bob' ") == 2  # curl asks for the password
+    assert "secret" not in command
     confirm(dialog, "Create")
     wait_until(lambda: 'AUDIT: create topic="orders" by="bob"' in admin.log_text(), what="the line of the action")
 

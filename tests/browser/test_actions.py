@@ -242,6 +242,7 @@ def test_dead_letters_go_back(visit: Visits, cluster: AdminCluster, admin: Nsqad
     dialog = press(page, re.compile("^View"))
     expect(dialog).to_contain_text('"id": 1')
     expect(dialog).to_contain_text("2 attempts before")
+    expect(dialog.get_by_role("button", name="Discard …")).to_be_visible()
     dialog.get_by_role("button", name="Close").last.click()
     for _ in range(2):
         first.post("/pub?topic=orders.dead", b"more")
