@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from itertools import chain, islice
 
 from nsqadmin_py.cluster.findings import MOST_FOUND, Findings
@@ -22,6 +23,7 @@ class VisibleCluster(Cluster):
 
     def __init__(self, whole: Cluster, sees: Sees) -> None:
         super().__init__()
+        sees = cache(sees)  # each name is on many nsqds
         self.tick = whole.tick
         self.topics = {name: row for name, row in whole.topics.items() if sees(name)}
         self.nodes = {address: _visible_node(node, sees) for address, node in whole.nodes.items()}
