@@ -25,7 +25,8 @@ TEXTS = [path for path in FILES if path.suffix in (".js", ".css", ".html", ".svg
 SCRIPTS = [path for path in TEXTS if path.suffix == ".js"]
 
 # What a module imports, in `import … from "x"`, `export … from "x"`, `import "x"` and `import("x")`.
-_IMPORT = re.compile(r"""(?:\bfrom|\bimport)\s*\(?\s*["'`]([^"'`\n]+)["'`]""")
+# A word "from" elsewhere, as in a query, begins no import: what is imported stands before it: a name, `}` or `*`.
+_IMPORT = re.compile(r"""(?:[\w$}*]\s*\bfrom|\bimport)\s*\(?\s*["'`]([^"'`\n]+)["'`]""")
 # What a browser fetches for a style or a page.
 _FETCHED = re.compile(r"""url\(\s*["']?([^"')\s]+)|@import\s+["']([^"']+)|\b(?:src|href)\s*=\s*["']([^"']+)""")
 _HOST = re.compile(r"^(?:[a-z][a-z0-9+.-]*:)?//|^(?:https?|wss?):", re.IGNORECASE)
