@@ -5,7 +5,6 @@ row in common. A ratio is the median of alternating runs, so a machine that beca
 1 if a row changed.
 """
 
-import json
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
@@ -113,7 +112,7 @@ def main(old: Path | None, new: Path | None) -> None:
         if pair is None:
             raise click.UsageError("bench/results has no two records of one kind with a common row")
         old, new = pair
-    before, after = (json.loads(path.read_text()) for path in (old, new))
+    before, after = map(record.read, (old, new))
     for line in report(before, after):
         click.echo(line)
     sys.exit(bool(changes(before, after)))

@@ -26,6 +26,7 @@ MARKED = re.compile(r"(<!-- bench: ([\w-]+) -->\n).*?(<!-- end of bench -->)", r
 _BUSY_GENERATOR_CORES = 0.9
 _BUSY_MACHINE_CORES = 0.2
 _LIMITS = ("limit", "limit, synced")
+_OTHER_LIBRARIES = ("ansq", "gnsq", "pynsq")
 
 
 class PageError(Exception):
@@ -77,13 +78,15 @@ Rows = dict[tuple[str, str], Row]
 
 
 def newest_rows(records: Sequence[tuple[Path, dict[str, Any]]]) -> Rows:
-    """Return the newest row of each section and name, of records that are sorted with the newest first."""
+    """Return the newest row of each scenario, of records that are sorted with the newest first."""
     found: Rows = {}
+    known = {(scenario.section, scenario.label) for scenario in (*SWEEPS, *SCENARIOS)}
     full_ones_first = sorted((content for _, content in records), key=lambda content: content["kind"] != "full")
     for content in full_ones_first:
         for entry in content["results"]:
-            if entry["runs"].get(SUBJECT):
-                found.setdefault((entry["section"], entry["scenario"]), Row(entry, content))
+            name = (entry["section"], entry["scenario"])
+            if name in known and entry["runs"].get(SUBJECT):
+                found.setdefault(name, Row(entry, content))
     return found
 
 
@@ -266,11 +269,22 @@ def _losses(rows: Rows) -> Iterator[str]:
 def _better_peers(row: Row) -> list[str]:
     """Return the peers that are better than ours, the best first."""
     peers = [role for role in row.roles if role != SUBJECT and role not in _LIMITS and row.ratio(role) < 1]
-    return sorted(peers, key=row.ratio)
+    return sorted((role for role in peers if not _is_ours(row, role)), key=row.ratio)
+
+
+def _is_ours(row: Row, role: str) -> bool:
+    """True if the peer is our own program in another setting."""
+    return role == PEER and _program(row) not in _OTHER_LIBRARIES and not _program(row).startswith("Go")
+
+
+def _program(row: Row) -> str:
+    """Return the name of the peer in a row of one subject and one peer: a library, or one of Go's programs."""
+    words = row.entry["commands"][PEER].split()
+    return str(words[-1]) if words[0].startswith("python") else f"Go's {words[0]}"
 
 
 def _loss(row: Row, role: str) -> str:
-    name = "the other" if role == PEER else role
+    name = _program(row) if role == PEER else role
     if role in SETUPS and SETUPS[role].durability == IN_MEMORY:
         name += " (in memory)"
     is_certain = max(row.entry["ratios"][role]) < 1

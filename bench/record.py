@@ -8,9 +8,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from bench.duel import Result
+from bench.duel import PEER, Result
 from bench.machine import Machine
+from bench.scenarios import SCENARIOS
 
+_SECTIONS = {scenario.label: scenario.section for scenario in SCENARIOS}
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
@@ -41,10 +43,33 @@ def write(
 
 
 def read_all(directory: Path = RESULTS) -> list[tuple[Path, dict[str, Any]]]:
-    """Return the records and their contents, the newest first. Files without a kind, from before, are left out."""
-    found = [(path, json.loads(path.read_text())) for path in directory.glob("*.json")]
-    with_kind = [(path, content) for path, content in found if "kind" in content]
-    return sorted(with_kind, key=lambda one: str(one[1]["recorded_at"]), reverse=True)
+    """Return the records and their contents, the newest first. Files of other measurements are left out."""
+    found = [(path, read(path)) for path in directory.glob("*.json")]
+    records = [(path, content) for path, content in found if "results" in content]
+    return sorted(records, key=lambda one: (one[1]["recorded_at"], one[0].name), reverse=True)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return the content of a record; of one that was written before there were kinds, as it would be written now."""
+    content: dict[str, Any] = json.loads(path.read_text())
+    if "kind" in content or "results" not in content:
+        return content
+    known = {"kind": "full", "command": "make bench", "recorded_at": f"{content['date']}T00:00:00+00:00"}
+    return content | known | {"results": [_with_section(entry) for entry in content["results"]]}
+
+
+def _with_section(entry: dict[str, Any]) -> dict[str, Any]:
+    """Add what an entry of one subject and one peer did not have."""
+    ratios = {PEER: entry["ratios"]} if entry["ratios"] else {}
+    limits = dict.fromkeys(("at_least", "below", "above"))
+    return limits | entry | {
+        "section": _SECTIONS.get(entry["scenario"], ""),
+        "place": None,
+        "setups": {},
+        "ratios": ratios,
+        "median_ratios": {PEER: entry["median_ratio"]} if ratios else {},
+        "failures": {PEER: entry["failure"]} if entry["failure"] else {},
+    }
 
 
 def _entry(result: Result) -> dict[str, Any]:

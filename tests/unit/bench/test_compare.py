@@ -55,7 +55,7 @@ def test_the_command_ends_with_status_1_if_a_row_changed(
 
     write("a.json", recorded(entry("size", "16 B", {"Redis": [1.0]}), at="2026-01-01T00:00:00+00:00"))
     write("b.json", recorded(entry("size", "16 B", {"Redis": [after]}), at="2026-01-02T00:00:00+00:00"))
-    write("from-before.json", {"results": []})
+    write("another-measurement.json", {"queries": []})
     monkeypatch.setattr(record.read_all, "__defaults__", (tmp_path,))
     result = CliRunner().invoke(compare.main, [])
     assert result.exit_code == status
