@@ -20,19 +20,12 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.support.network import free_ports
 from tests.support.nsqd_process import REPOSITORY, wait_until
 
 pytestmark = pytest.mark.ours
 
 PROGRAMS = ("nsqlookupd", "nsqd", "nsqadmin")
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [sock.getsockname()[1] for sock in sockets]
-    for sock in sockets:
-        sock.close()
-    return ports
 
 
 def flags_of(tcp: int, http: int) -> str:

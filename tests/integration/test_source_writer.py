@@ -18,9 +18,9 @@ from nsq_spark.source.data_source import NsqDataSource
 from nsq_spark.source.writer import BadRow, Published, PublishGaveUp, total
 from tests.support.auth_server import AuthServer
 from tests.support.certificates import make_certificates
+from tests.support.network import free_ports
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
-from tests.support.spark_replay import free_ports
 from tests.support.wire import bodies
 
 Rows = dict[str, list[Any]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from tests.soak.ledger import TopicLedger
 from tests.support.cluster import start_all
 from tests.support.faulty_nsqd import FaultyNsqd
+from tests.support.network import free_ports
 from tests.support.nsqd_process import ServerProcess
 from tests.support.nsqlookupd_process import NsqlookupdProcess
 
@@ -49,7 +49,7 @@ class Cluster:
     """The processes. They are gone when it is left."""
 
     def __init__(self, directory: Path) -> None:
-        ports = list(_free_ports(2 * (NSQDS + LOOKUPDS)))
+        ports = free_ports(2 * (NSQDS + LOOKUPDS))
         pairs = list(zip(ports[::2], ports[1::2], strict=True))
         self.lookupds = [
             NsqlookupdProcess(directory / f"nsqlookupd{number}.log", ports=pair)
@@ -119,11 +119,3 @@ def _left(nsqd: str, topic: dict[str, object]) -> Iterator[str]:
         counts = {name: channel[name] for name in ("depth", "in_flight_count", "deferred_count") if channel[name]}
         if counts:
             yield f"{nsqd} {topic['topic_name']}/{channel['channel_name']}: {counts}"
-
-
-def _free_ports(count: int) -> Iterator[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for listener in sockets:
-            listener.bind(("127.0.0.1", 0))
-        yield from [listener.getsockname()[1] for listener in sockets]

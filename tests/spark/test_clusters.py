@@ -15,6 +15,7 @@ pytest.importorskip("pyspark")
 
 from bench.spark.standalone import Standalone, standalone
 from tests.support.archives import read_messages, splits_of
+from tests.support.network import free_ports
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.spark_replay import (
     CHANNEL,
@@ -27,7 +28,6 @@ from tests.support.spark_replay import (
     damage_record,
     executors,
     extra_copies,
-    free_ports,
     numbered,
     publishing,
     wait_for_messages,

@@ -21,9 +21,9 @@ from nsq_spark.replay.errors import BadPredicate
 from nsq_spark.replay.job import Destination, Job, Pacing, Safety, Selection
 from nsq_spark.replay.planning import plan
 from tests.support.archives import BASE_NS, Message
+from tests.support.network import free_ports
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.replay import files_of, write_framed
-from tests.support.spark_replay import free_ports
 
 # One Spark for all of them.
 pytestmark = pytest.mark.xdist_group("spark")

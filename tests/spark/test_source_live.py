@@ -23,9 +23,9 @@ from nsq_spark.source.live.nsqds import LiveTopic, LostMessages
 from nsq_spark.source.live.options import live_options, stream_of
 from nsq_spark.source.live.reader import LiveReader
 from nsq_spark.source.options import BadOption
+from tests.support.network import free_ports
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
-from tests.support.spark_replay import free_ports
 from tests.support.wire import mpub_body
 
 pytestmark = [pytest.mark.ours, pytest.mark.xdist_group("spark")]

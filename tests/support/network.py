@@ -38,6 +38,15 @@ class Host(NamedTuple):
 LOOPBACK = Host("127.0.0.1")
 
 
+def free_ports(count: int) -> list[int]:
+    """Return ports of this machine that nobody uses, for servers that come back where they were."""
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in held]
+    for one in held:
+        one.close()
+    return ports
+
+
 class Network(Protocol):
     """Hosts that can all reach each other, and are reached from the tests, until they are cut apart."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -137,12 +136,3 @@ def _of_living(ask: Callable[[], bool]) -> bool:
         return ask()
     except psutil.NoSuchProcess:
         return False
-
-
-def free_ports(count: int) -> list[int]:
-    """For a server that comes back where it was."""
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports

@@ -1,0 +1,197 @@
+"""A cluster is upgraded process by process under load: no publish fails, nothing is lost, consumers go on."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from nsqd_py.client import Consumer, Message, Producer
+from tests.support.network import free_ports
+from tests.support.nsqd_process import REPOSITORY, NsqdProcess, nsqd_command, wait_until
+from tests.support.nsqlookupd_process import NsqlookupdProcess, nsqlookupd_command
+from tests.upgrade.write_directory import command_in, work_tree
+
+pytestmark = pytest.mark.ours
+
+TOPIC, CHANNELS = "orders", ("billing", "archive")
+NSQDS = 2
+PUBLISHERS = 3
+PAUSE_S = 0.002
+BETWEEN = 100  # messages between two steps
+DEADLINE_S = 60.0  # of what takes a second on an idle machine
+OLD = "4ad857e"  # of the day before the first release
+
+Stop = Callable[[NsqdProcess], object]
+
+
+def drain(nsqd: NsqdProcess) -> None:
+    """The stop that docs/operations.md advises: nothing is left in the data directory."""
+    nsqd.post("/drain")
+    assert nsqd.wait(DEADLINE_S) == 0
+
+
+def stop(nsqd: NsqdProcess) -> None:
+    assert nsqd.stop() == 0
+
+
+class Publishers:
+    """Threads that share a producer with the addresses of all nsqds. Any error of a publish ends the test."""
+
+    def __init__(self, addresses: list[str]) -> None:
+        self.acknowledged: list[bytes] = []
+        self._producer = Producer(*addresses)
+        self._errors: list[BaseException] = []
+        self._over = threading.Event()
+        self._threads = [threading.Thread(target=self._publish, args=(number,)) for number in range(PUBLISHERS)]
+
+    def __enter__(self) -> Publishers:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join(DEADLINE_S)
+        self._producer.close()
+        assert self._errors == []
+
+    def go_on(self) -> None:
+        """Return when some more messages are stored."""
+        goal = len(self.acknowledged) + BETWEEN
+        wait_until(lambda: len(self.acknowledged) >= goal or self._errors, DEADLINE_S, "more messages to be stored")
+
+    def _publish(self, number: int) -> None:
+        count = 0
+        try:
+            while not self._over.wait(PAUSE_S):
+                body = b"%d.%d" % (number, count)
+                self._producer.publish(TOPIC, body)
+                self.acknowledged.append(body)
+                count += 1
+        except BaseException as error:
+            self._errors.append(error)
+            raise
+
+
+class Cluster:
+    """An nsqlookupd and nsqds on ports of their own, which they keep when their program changes."""
+
+    def __init__(self, directory: Path, nsqd: list[str], nsqlookupd: list[str]) -> None:
+        self._directory = directory
+        self._lookupd_ports, *self._nsqd_ports = zip(*[iter(free_ports(2 + 2 * NSQDS))] * 2, strict=True)
+        self.lookupd = self._lookupd(nsqlookupd).start()
+        self.nsqds = [self._nsqd(number, nsqd).start() for number in range(NSQDS)]
+
+    def _lookupd(self, command: list[str]) -> NsqlookupdProcess:
+        return NsqlookupdProcess(self._directory / "nsqlookupd.log", ports=self._lookupd_ports, command=command)
+
+    def _nsqd(self, number: int, command: list[str]) -> NsqdProcess:
+        lookupd = f"--lookupd-tcp-address=127.0.0.1:{self._lookupd_ports[0]}"
+        directory = self._directory / f"nsqd{number}"
+        return NsqdProcess(directory, lookupd, ports=self._nsqd_ports[number], command=command)
+
+    def upgrade_lookupd(self) -> None:
+        self.lookupd.stop()
+        self.lookupd = self._lookupd(nsqlookupd_command()).start()
+
+    def upgrade_nsqd(self, number: int, end: Stop) -> None:
+        end(self.nsqds[number])
+        self.nsqds[number] = self._nsqd(number, nsqd_command()).start()
+
+    def has_consumers(self) -> bool:
+        """True if each channel has a consumer on each nsqd. A drain of one that they do not know never ends."""
+        return [channel["client_count"] for channel in self._channels()] == [1] * len(CHANNELS) * NSQDS
+
+    def left(self) -> int:
+        """Return how many messages are not finished yet, over all channels."""
+        return sum(channel["depth"] + channel["in_flight_count"] for channel in self._channels())
+
+    def _channels(self) -> list[dict[str, int]]:
+        topics = [nsqd.topic_stats(TOPIC) for nsqd in self.nsqds]
+        return [channel for topic in topics if topic is not None for channel in topic["channels"]]
+
+    def close(self) -> None:
+        for process in (*self.nsqds, self.lookupd):
+            process.destroy()
+
+
+@contextmanager
+def old_commands() -> Iterator[tuple[list[str], list[str]]]:
+    """Yield the commands of nsqd and nsqlookupd as they once were; skip without the history."""
+    known = subprocess.run(["git", "cat-file", "-e", OLD], cwd=REPOSITORY, capture_output=True, check=False)
+    if known.returncode:
+        pytest.skip(f"the history has no commit {OLD}")
+    with tempfile.TemporaryDirectory() as name, work_tree(OLD, Path(name, "tree")) as tree:
+        yield command_in(tree, "nsqd"), command_in(tree, "nsqlookupd")
+
+
+def go_on_consuming(received: dict[str, set[bytes]]) -> None:
+    """Return when each channel has received some more messages."""
+    goals = {channel: len(bodies) + BETWEEN for channel, bodies in received.items()}
+    wait_until(
+        lambda: all(len(received[channel]) >= goal for channel, goal in goals.items()), DEADLINE_S, "more messages"
+    )
+
+
+def roll(cluster: Cluster, end: Stop) -> None:
+    """Upgrade one process after the other, under load, and count."""
+    received: dict[str, set[bytes]] = {channel: set() for channel in CHANNELS}
+
+    def consumer(channel: str) -> Consumer:
+        def handle(message: Message) -> None:
+            received[channel].add(bytes(message.body))
+
+        return Consumer(
+            TOPIC, channel, handle, lookupd_http_addresses=cluster.lookupd.http_address, max_in_flight=50,
+            lookupd_poll_interval=0.2, max_attempts=0,
+        )  # fmt: skip
+
+    for nsqd in cluster.nsqds:
+        nsqd.create(TOPIC, *CHANNELS)
+    consumers = [consumer(channel) for channel in CHANNELS]
+    for one in consumers:
+        one.start()
+    try:
+        with Publishers([f"127.0.0.1:{nsqd.tcp_port}" for nsqd in cluster.nsqds]) as publishers:
+            wait_until(cluster.has_consumers, DEADLINE_S, "consumers")
+            cluster.upgrade_lookupd()
+            for number in range(NSQDS):
+                publishers.go_on()
+                cluster.upgrade_nsqd(number, end)
+                wait_until(cluster.has_consumers, DEADLINE_S, "consumers")
+                go_on_consuming(received)
+            publishers.go_on()
+        wait_until(lambda: not cluster.left(), DEADLINE_S, "the channels to be empty")
+    finally:
+        for one in consumers:
+            one.stop()
+    for channel in CHANNELS:
+        assert set(publishers.acknowledged) - received[channel] == set()
+    assert len(publishers.acknowledged) >= BETWEEN * (NSQDS + 2)
+
+
+@pytest.mark.parametrize("end", [drain, pytest.param(stop, marks=pytest.mark.slow)], ids=["drained", "stopped"])
+def test_a_rolling_restart(tmp_path: Path, end: Stop) -> None:
+    cluster = Cluster(tmp_path, nsqd_command(), nsqlookupd_command())
+    try:
+        roll(cluster, end)
+    finally:
+        cluster.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", [drain, stop], ids=["drained", "stopped"])
+def test_a_rolling_upgrade_from_an_earlier_version(tmp_path: Path, end: Stop) -> None:
+    with old_commands() as (nsqd, nsqlookupd):
+        cluster = Cluster(tmp_path, nsqd, nsqlookupd)
+        try:
+            roll(cluster, end)
+        finally:
+            cluster.close()
