@@ -7,6 +7,7 @@ Answers and messages are collected in `out` and sent in one call at the end of t
 from __future__ import annotations
 
 import socket
+import sys
 import time
 from collections import Counter
 from time import perf_counter
@@ -52,7 +53,7 @@ class ClientConnection(ClientStream):
     """A producer or consumer. Its channel uses it as a `Consumer`."""
 
     __slots__ = (
-        "_alarm", "_alone_after_reads", "_budget", "_has_failed", "_last_topic", "_last_topic_name", "_magic_so_far",
+        "_alarm", "_alone_after_reads", "_budget", "_failed_ticket", "_last_topic", "_last_topic_name", "_magic_so_far",
         "_parser", "_pieces", "_reads_alone", "_wait_credit", "channel", "connect_time", "early", "finish_count",
         "guard", "in_flight", "is_waiting", "message_count", "msg_timeout_ns", "nearness", "pub_counts", "rdy",
         "requeue_count", "sample_rate", "topic",
@@ -69,7 +70,7 @@ class ClientConnection(ClientStream):
         self._alarm = broker.alarms.alarm(self._on_deadline)
         self.topic: Topic | None = None
         self.guard: Guard | None = None
-        self._has_failed = False
+        self._failed_ticket = sys.maxsize
         self._last_topic: Topic | None = None
         self._last_topic_name = b""
         self._reads_alone = 0
@@ -348,10 +349,13 @@ class ClientConnection(ClientStream):
         self._parser.forget_pub()
 
     def publish_failed(self, ticket: int, error: OSError) -> None:
-        """Withdraw the answer to a publish that was not written, and all answers after it; send an error and close."""
-        if self.closed or self._has_failed:
+        """Withdraw the answer to a publish that was not written, and all answers after it; send an error and close.
+
+        Publishes may fail in another order than they came, if their topics differ: the error is that of the first one.
+        """
+        if self.closed or ticket >= self._failed_ticket:
             return
-        self._has_failed = True
+        self._failed_ticket = ticket
         self.early.withdraw(ticket)
         self.answer_error(publish_error(self.early.kind_of(ticket), error))
 

@@ -11,7 +11,11 @@ import pytest
 
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from nsqd_py.errors import StartError
+from tests.faults.conftest import MakeFaulty
+from tests.support import wire
 from tests.support.broker_life import TOPIC, Life
+from tests.support.cluster import hung
+from tests.support.disk_calls import WRITES
 from tests.unit.fakes import SECOND
 
 pytestmark = pytest.mark.ours
@@ -68,3 +72,21 @@ def test_damage_that_cannot_be_kept_aside_names_the_full_disk(left: Path) -> Non
     (aside,) = left.glob("*.damaged")
     assert aside.stat().st_size == RECORD_HEADER_BYTES + 4 + len(b"first")
     life.end()
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_no_publish_of_a_pipeline_is_answered_ok(make_faulty: MakeFaulty, is_first: bool) -> None:
+    """Another client published to the second topic before, in the same event-loop iteration: that topic fails first."""
+    nsqd = make_faulty()
+    for topic in ("a", "b"):
+        nsqd.create(topic, "channel")
+    nsqd.set_rules(*({"call": call, "error": "ENOSPC"} for call in (*WRITES, "posix_fallocate")))
+    with nsqd.connect(heartbeat_interval=-1) as one, nsqd.connect(heartbeat_interval=-1) as other:
+        pipeline, another = (one, other) if is_first else (other, one)
+        with hung(nsqd):
+            another.send(wire.pub("b", b"x"))
+            pipeline.send(wire.pub("a", b"x"), wire.pub("a", b"x"), wire.pub("b", b"x"))
+        assert [frame.data[:13] for frame in pipeline.rest()] == [b"E_PUB_FAILED "]
+        assert [frame.data[:13] for frame in another.rest()] == [b"E_PUB_FAILED "]
+    for topic in ("a", "b"):
+        assert nsqd.wait_for_channel(topic, "channel", depth=0)["message_count"] == 0

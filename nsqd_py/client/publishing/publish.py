@@ -50,8 +50,8 @@ class Publish:
         return self.state is DONE or self.state is FAILED
 
     def fail(self, error: NsqClientError) -> None:
+        self.error = error  # before the state: a thread that sees it failed looks for the error, without a lock
         self.state = FAILED
-        self.error = error
 
 
 def commands(publishes: Iterable[Publish]) -> list[bytes]:

@@ -15,6 +15,22 @@ from nsqd_py.runtime.outages import Backoff
 A, B = "a:4150", "b:4150"
 
 
+def test_the_error_is_there_before_the_publish_is_over() -> None:
+    """A thread that waits for the result looks at both without a lock; without the error, it would report success."""
+    seen: list[NsqClientError | None] = []
+
+    class Watched(Publish):
+        def __setattr__(self, name: str, value: Any) -> None:
+            super().__setattr__(name, value)
+            if name == "state" and self.is_over:
+                seen.append(self.error)
+
+    publish = Watched(b"x", b"", 1.0)
+    error = NoNsqd("none")
+    publish.fail(error)
+    assert seen == [error]
+
+
 class Desk:
     """A dispatcher with the time, which is 0 until it is set, and open outlets."""
 
