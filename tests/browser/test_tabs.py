@@ -13,7 +13,7 @@ from tests.support.nsqadmin_process import NsqadminProcess
 # One worker runs them all: they share their processes.
 pytestmark = pytest.mark.xdist_group("browser")
 
-TABS = 9
+TABS = 7
 # The browser tells pages whether they are seen; headless, all are.
 HIDDEN = """() => {
   let hidden = true;

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.certificates import make_certificates
-from tests.support.consumer_drivers import SHELLS, Driver
+from tests.support.consumer_drivers import Driver
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd, NsqlookupdProcess
 
@@ -49,7 +49,8 @@ class Found:
 MakeFound = Callable[..., Found]
 
 
-@pytest.fixture(params=sorted(SHELLS))
+# aio hands discovery on to the consumer for threads; its own behaviour is in test_consumer.py.
+@pytest.fixture(params=["gevent", "threads", pytest.param("aio", marks=pytest.mark.slow)])
 def find(request: pytest.FixtureRequest) -> Iterator[MakeFound]:
     """`find(nsqlookupd, ..., **settings)` starts a consumer; it is stopped at the end."""
     started: list[Found] = []

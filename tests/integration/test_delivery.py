@@ -23,6 +23,12 @@ KIB = 1024
 MIB = 1024 * KIB
 
 
+@pytest.fixture
+def nsqd(nsqd_without_topics: NsqdProcess) -> NsqdProcess:
+    """One for all tests that leave it as it is, as starting it takes longer than most of them."""
+    return nsqd_without_topics
+
+
 def numbered(count: int, prefix: str = "m") -> list[bytes]:
     return [f"{prefix}{number}".encode() for number in range(count)]
 
@@ -559,7 +565,8 @@ def depths(nsqd: NsqdProcess, topic: str) -> tuple[int, ...]:
     return (stats["depth"], *(channel["depth"] for channel in stats["channels"]))
 
 
-def test_restart_forgets_what_is_ephemeral(nsqd: NsqdProcess) -> None:
+def test_restart_forgets_what_is_ephemeral(make_nsqd: MakeNsqd) -> None:
+    nsqd = make_nsqd()
     nsqd.create("t", "c#ephemeral", "lasting")
     nsqd.create("t#ephemeral", "lasting")
     nsqd.restart()
@@ -634,7 +641,8 @@ def test_ids_carry_the_node_and_the_time_and_increase(make_nsqd: MakeNsqd) -> No
     assert all(before_ns <= message.timestamp_ns <= after_ns for message in messages)
 
 
-def test_ids_increase_over_a_restart(nsqd: NsqdProcess) -> None:
+def test_ids_increase_over_a_restart(make_nsqd: MakeNsqd) -> None:
+    nsqd = make_nsqd()
     ids = []
     for _ in range(3):
         with nsqd.connect() as client:
@@ -721,7 +729,8 @@ def open_files_limit(count: int) -> Iterator[None]:
 
 
 @pytest.mark.ours  # Go looks through its channels ten times a second
-def test_idle_nsqd_with_1000_channels_uses_no_cpu(nsqd: NsqdProcess) -> None:
+def test_idle_nsqd_with_1000_channels_uses_no_cpu(make_nsqd: MakeNsqd) -> None:
+    nsqd = make_nsqd()
     for topic in range(50):
         nsqd.create(f"t{topic}", *(f"c{channel}" for channel in range(20)))
     with nsqd.connect() as client:
