@@ -269,7 +269,7 @@ class GroupSync:
     def _start_due(self, topic: Topic, now_ns: int) -> None:
         """Sync a topic whose time is over, together with others whose time is nearly over.
 
-        At 1,000 publishes a second to 1,000 topics, this takes 45 of 230 us of processor time off each publish.
+        PUBs to 1,000 new topics on 4 connections: 83 us of processor time each in place of 109.
         """
         if self._topics[topic].is_running:
             return
