@@ -32,7 +32,8 @@ class Standbys(NoReplication):
     Each write to a log has a number, beginning at 1. A standby that has acknowledged a round has all writes up to the
     one that was the last when the round began.
 
-    is_alone  True while publishers are answered although too few standbys have their messages
+    is_alone  True while publishers are answered although too few standbys have their messages; it ends when enough
+              standbys have what was written a second ago
     """
 
     def __init__(self, broker: Broker, directory: Path, threadpool: Any) -> None:
@@ -43,8 +44,9 @@ class Standbys(NoReplication):
         self._goes_on_alone = options.standby_on_timeout == ALONE
         self._streams: dict[Any, Stream] = {}
         self._held = HeldAnswers(options.standby_acks, options.standby_timeout_ns, lambda: broker.clock())
-        self._writes = 0
+        self._writes = self._writes_at_tick = 0
         self.is_alone = False
+        self._next_tick_ns = 0
         self._alarm = broker.alarms.alarm(self._tick)
         self._listen()
 
@@ -77,8 +79,7 @@ class Standbys(NoReplication):
         self._broker.keeps_epochs = True
         self._listen()
         stream.start()
-        if self._alarm.due_ns is None:
-            self._alarm.set(self._broker.clock() + _TICK_NS)
+        self._alarm.set_no_later(self._broker.clock() + _TICK_NS)
 
     def acknowledge(self, client: ClientConnection, number: int) -> None:
         stream = self._streams.get(client)
@@ -144,7 +145,7 @@ class Standbys(NoReplication):
         if not self._held.wanted:
             return
         last = self._held.acknowledged(stream.acknowledged_write for stream in self._streams.values())
-        if self.is_alone and last == self._writes and last:
+        if self.is_alone and last >= self._writes_at_tick and last:
             self.is_alone = False
             self._broker.log.info("STANDBY: publishers wait for standbys again")
 
@@ -165,10 +166,13 @@ class Standbys(NoReplication):
             if not self._goes_on_alone:
                 _refuse(publishers, TimeoutError(errno.ETIMEDOUT, self._reason(len(self._streams))))
             _release(publishers)
-        for stream in self._streams.values():
-            stream.tick()
+        if self._streams and now_ns >= self._next_tick_ns:
+            self._next_tick_ns = now_ns + _TICK_NS
+            self._writes_at_tick = self._writes
+            for stream in self._streams.values():
+                stream.tick()
         if self._streams:
-            self._alarm.set(now_ns + _TICK_NS)
+            self._alarm.set(self._next_tick_ns)
         self._set_alarm()
 
     def _reason(self, count: int) -> str:

@@ -128,6 +128,13 @@ def run(seed: int, steps: int, base: Path) -> None:
     work(life, chance, steps)
     life.come_to_rest()
     check_copy(life, base / "copy")
+    # A first copy that ended anywhere goes on from there.
+    (base / "begun").mkdir()
+    replay(life.sent[: chance.randint(1, life.first_copy())], base / "begun")
+    begun = StandbyLink(life.broker.replication, base / "begun", []).connect()
+    life.come_to_rest()
+    check_copy(life, base / "begun")
+    begun.end()
     life.link.end()
     life.end()
     close_descriptors(base)

@@ -14,6 +14,7 @@ from tests.support.standby_processes import (
     DEADLINE_S,
     LoadedPublisher,
     consume_all,
+    is_primary,
     promote,
     standby_of,
     wait_until_it_follows,
@@ -82,3 +83,28 @@ def test_nothing_acknowledged_is_lost(pair: Pair, seed: int) -> None:
     found = consume_all(pair.primary, "t", "c")
     assert acknowledged <= set(found)
     assert len(acknowledged) > 50
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_kill_during_the_promotion(tmp_path: Path, seed: int) -> None:
+    """The standby is killed at a random moment of its promotion, again and again: then it is a standby or a primary."""
+    chance = random.Random(seed)
+    primary = NsqdProcess(tmp_path / "a", "--accept-standbys").start()
+    primary.create("t", "c")
+    with primary.connect() as client:
+        client.mpub("t", [b"%d" % number for number in range(100)])
+    standby = standby_of(primary, tmp_path / "b")
+    primary.kill()
+    try:
+        for _ in range(8):
+            standby.post("/promote")
+            time.sleep(chance.random() * 0.06)  # the moment of the kill is random
+            standby.kill()
+            standby.start()
+            if is_primary(standby):
+                break
+        else:
+            promote(standby)
+        assert sorted(consume_all(standby, "t", "c")) == sorted(b"%d" % number for number in range(100))
+    finally:
+        standby.destroy()
