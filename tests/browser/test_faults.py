@@ -125,6 +125,7 @@ def test_a_killed_and_a_hanging_nsqd_are_on_the_first_screen(broken: AdminCluste
     expect(gone).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_an_nsqd_behind_a_cut_network_is_on_the_first_screen(broken: AdminCluster, visit: Visits) -> None:
     """Its process runs and its connections stay open, but nothing comes through."""
     with closing(LoopbackNetwork()) as network:
