@@ -152,6 +152,8 @@ class LogFile(LazyFile):
             return cls(path, fd, header, FILE_HEADER_BYTES)
         except OSError:
             os.close(fd)
+            with contextlib.suppress(OSError):
+                path.unlink()
             raise
 
     @classmethod
