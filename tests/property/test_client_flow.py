@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from nsqd_py.client.consuming.flow import Backoff, Flow, RdySpread, exponential
 from nsqd_py.client.message import AlreadyAnswered
@@ -85,26 +85,70 @@ class Cluster:
             assert max(rdys) <= 1
 
 
-STEPS = st.one_of(
-    st.tuples(st.just(Cluster.open), st.integers(1, 20)),
-    st.tuples(st.just(Cluster.close), st.integers(0, 9)),
-    st.tuples(st.just(Cluster.get_message), st.integers(0, 9)),
-    st.tuples(st.just(Cluster.set_max_in_flight), st.integers(0, 60)),
-    st.tuples(st.just(Cluster.pass_time), st.floats(0, 40)),
-    st.tuples(st.just(lambda cluster, paused: cluster.flow.pause(is_paused=paused)), st.booleans()),
-    st.tuples(st.just(lambda cluster, _: cluster.flow.failed()), st.none()),
-    st.tuples(st.just(lambda cluster, _: cluster.flow.succeeded()), st.none()),
-    st.tuples(st.just(lambda cluster, _: cluster.flow.continued()), st.none()),
-)
+class FlowMachine(RuleBasedStateMachine):
+    """Connections come and go, messages succeed and fail, in any order."""
+
+    @initialize(max_in_flight=st.integers(0, 60))
+    def begin(self, max_in_flight: int) -> None:
+        self.cluster = Cluster(max_in_flight)
+
+    @rule(max_rdy=st.integers(1, 20))
+    def open(self, max_rdy: int) -> None:
+        self.cluster.open(max_rdy)
+
+    @rule(which=st.integers(0, 9))
+    def close(self, which: int) -> None:
+        self.cluster.close(which)
+
+    @rule(which=st.integers(0, 9))
+    def get_message(self, which: int) -> None:
+        self.cluster.get_message(which)
+
+    @rule(count=st.integers(0, 60))
+    def set_max_in_flight(self, count: int) -> None:
+        self.cluster.set_max_in_flight(count)
+
+    @rule(seconds=st.floats(0, 40))
+    def pass_time(self, seconds: float) -> None:
+        self.cluster.pass_time(seconds)
+
+    @rule(is_paused=st.booleans())
+    def pause(self, is_paused: bool) -> None:
+        self.cluster.flow.pause(is_paused=is_paused)
+
+    @rule(times=st.integers(1, 3))
+    def fail(self, times: int) -> None:
+        for _ in range(times):
+            self.cluster.flow.failed()
+
+    @rule()
+    def succeed(self) -> None:
+        self.cluster.flow.succeeded()
+
+    @rule()
+    def go_on(self) -> None:
+        self.cluster.flow.continued()
+
+    @rule()
+    def recover(self) -> None:
+        """Whatever happened before: when each message that comes succeeds, back-off ends."""
+        cluster = self.cluster
+        if not cluster.nsqds or not cluster.allowed:
+            return
+        cluster.flow.pause(is_paused=False)
+        for _ in range(40):
+            cluster.pass_time(LONGEST_S)
+            if cluster.total_rdy:
+                cluster.flow.succeeded()
+        assert cluster.flow.state(cluster.now_s).phase == "flowing"
+
+    @invariant()
+    def rdy_is_what_is_allowed(self) -> None:
+        self.cluster.check()
 
 
-@settings(max_examples=examples(300), deadline=None)
-@given(st.integers(0, 60), st.lists(STEPS, max_size=40))
-def test_rdy_keeps_within_what_is_allowed(max_in_flight: int, steps: list[tuple[Callable[..., None], object]]) -> None:
-    cluster = Cluster(max_in_flight)
-    for step, argument in steps:
-        step(cluster, argument)
-        cluster.check()
+TestFlow = FlowMachine.TestCase
+TestFlow.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -186,5 +230,5 @@ def test_a_message_is_answered_once_at_most(steps: list[tuple[str, int, object]]
     assert set(answered.values()) <= {1}
     assert still_open | answered.keys() == {message_id(number) for number in range(18)}
     assert not still_open & answered.keys()
-    expected = sum(batch.open_count for batch in batches if not batch.is_expired)
+    expected = sum(batch.open_count for batch in batches if batch.is_live)
     assert world.subscription.in_flight == expected

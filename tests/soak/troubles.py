@@ -1,7 +1,7 @@
 """What happens to the processes, one thing after the other: kills, restarts, hangs, bad disks, clocks that step.
 
-The first nsqd and the first nsqlookupd are never ended, so that what they use can be watched. The disk of the first is never
-slow either: after several slow spells, nsqd trusts a disk only after eleven minutes, and removes no files until then.
+The first nsqd and the first nsqlookupd are never ended, so that what they use can be watched. The disk of that nsqd is
+never slow either: after several slow spells, nsqd trusts a disk only after eleven minutes, and removes no files before.
 """
 
 from __future__ import annotations
