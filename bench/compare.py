@@ -1,8 +1,7 @@
 """Name every row whose ratio to a peer changed by more than 5 %: `python -m bench.compare [OLD NEW]`.
 
-Without names, the newest record is compared with the newest one before it of the same kind (quick or full) that has a
-row in common. A ratio is the median of alternating runs, so a machine that became slower changes none. Ends with status
-1 if a row changed.
+Without names, it compares the newest two records of one kind (quick or full) that have a row in common. A ratio is the
+median of alternating runs, so a machine that became slower changes none. Ends with status 1 if a row changed.
 """
 
 import statistics
@@ -84,8 +83,8 @@ def changes(old: dict[str, Any], new: dict[str, Any]) -> list[Change]:
 
 def newest_two(records: Sequence[tuple[Path, dict[str, Any]]]) -> tuple[Path, Path] | None:
     """Return the paths of the older and the newer record, of records that are sorted with the newest first."""
-    for path, content in records[:1]:
-        for older_path, older in records[1:]:
+    for number, (path, content) in enumerate(records, 1):
+        for older_path, older in records[number:]:
             if older["kind"] == content["kind"] and rows(older).keys() & rows(content).keys():
                 return older_path, path
     return None

@@ -26,6 +26,7 @@ MARKED = re.compile(r"(<!-- bench: ([\w-]+) -->\n).*?(<!-- end of bench -->)", r
 _BUSY_GENERATOR_CORES = 0.9
 _BUSY_MACHINE_CORES = 0.2
 _LIMITS = ("limit", "limit, synced")
+_TITLES = {"neutral": "By another generator"}
 _OTHER_LIBRARIES = ("ansq", "gnsq", "pynsq")
 
 
@@ -256,7 +257,7 @@ def _losses(rows: Rows) -> Iterator[str]:
         return
 
     def line(row: Row, peers: list[str]) -> list[str]:
-        title = SECTIONS[row.section].title if row.section in SECTIONS else row.section
+        title = SECTIONS[row.section].title if row.section in SECTIONS else _TITLES.get(row.section, row.section)
         ours = f"{number(row.median(SUBJECT))} {row.entry['unit']}"
         return [f"{title}: {row.name}", ours, "; ".join(_loss(row, role) for role in peers)]
 

@@ -43,7 +43,8 @@ def test_the_newest_record_is_compared_with_the_last_one_of_its_kind_that_has_a_
         (Path("other-rows"), recorded(other)), (Path("older"), recorded(row)), (Path("oldest"), recorded(row)),
     ]  # fmt: skip
     assert compare.newest_two(records) == (Path("older"), Path("newest"))
-    assert compare.newest_two(records[1:]) is None
+    assert compare.newest_two(records[1:]) == (Path("oldest"), Path("older"))
+    assert compare.newest_two(records[1:4]) is None
 
 
 @pytest.mark.parametrize(("after", "status"), [(1.04, 0), (1.06, 1)])
