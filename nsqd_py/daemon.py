@@ -73,7 +73,9 @@ class _Stopped(Exception):
 class Daemon:
     """Everything that runs in one nsqd."""
 
-    def __init__(self, options: NsqdOptions, log: Log) -> None:
+    def __init__(self, options: NsqdOptions, log: Log, notifier: Notifier | None = None) -> None:
+        """`notifier` is that of the standby whose place this nsqd takes; without one, it is read from the environment.
+        """
         self._options = options
         self._log = log
         self._hub = gevent.get_hub()
@@ -97,7 +99,7 @@ class Daemon:
         self._connections = self._broker.connections = connections(options, log, self._loop)
         self._connections.on_sweep = self._broker.count_buffers
         self._connections.share_with_files(OPEN_FILES.make_room)
-        self._notifier = Notifier.from_environment()
+        self.notifier = notifier or Notifier.from_environment()
         self._listeners = Listeners(self._connections, _REFUSALS, self._loop, log)
         self._handlers: list[Any] = []
         self._drainer: gevent.Greenlet[..., None] | None = None
@@ -146,8 +148,8 @@ class Daemon:
             self._start_statsd()
             self._broker.loop_lag.start()
             self._drainer = gevent.spawn(self._drain, signals)
-            self._notifier.ready(f"serving on {self._listeners.address}")
-            self._notifier.start_watchdog(self._loop)
+            self.notifier.ready(f"serving on {self._listeners.address}")
+            self.notifier.start_watchdog(self._loop)
             self._listen_to_signals()
             signals.wait()
             self._broker.drain.report_interruption()
@@ -176,7 +178,7 @@ class Daemon:
             nonlocal next_look_s
             if time.monotonic() < next_look_s:
                 return
-            self._notifier.starting_takes_longer()
+            self.notifier.starting_takes_longer()
             gevent.sleep(_LOOP_ITERATION_S)
             if signals.is_asked:
                 raise _Stopped
@@ -186,7 +188,7 @@ class Daemon:
         promoted = self._role_of(directory, signals)
         if self._follower is not None:
             return
-        self._notifier.status("loading messages")
+        self.notifier.status("loading messages")
         self._broker.is_same_boot = self._clocks.restore()
         if _may_have_go_files(directory):
             from nsqd_py.go_import.take_over import take_over  # slow to import
@@ -239,7 +241,7 @@ class Daemon:
         signals.stop()
 
     def _drain(self, signals: StopSignals) -> None:
-        self._broker.drain.wait_until_over(self._notifier.status)
+        self._broker.drain.wait_until_over(self.notifier.status)
         signals.stop()
 
     def _start_statsd(self) -> None:
@@ -311,7 +313,7 @@ class Daemon:
     def _reload(self) -> None:
         """Handle SIGHUP: reload the certificate."""
         self._log.info("NSQ: reloading")
-        with self._notifier.reloading():
+        with self.notifier.reloading():
             if self._broker.tls is not None:
                 self._broker.tls.reload()
 
@@ -337,7 +339,8 @@ class Daemon:
     # ---- the end
 
     def _shut_down(self) -> None:
-        self._notifier.stopping()
+        if self.promoted_options is None:  # else the process goes on
+            self.notifier.stopping()
         if self._drainer is not None:
             self._drainer.kill()
         self._lookups.close()  # first, so that consumers stop finding this nsqd

@@ -19,7 +19,7 @@ def _serve(options: NsqdOptions, log: Log) -> int:
     daemon = Daemon(options, log)
     status = daemon.run()
     if daemon.promoted_options is not None:
-        return Daemon(daemon.promoted_options, log).run()
+        return Daemon(daemon.promoted_options, log, daemon.notifier).run()
     return status
 
 

@@ -80,7 +80,7 @@ class Notifier:
 
     def start_watchdog(self, loop: Any) -> None:
         """Send a sign of life twice per watchdog interval from the event loop, until `stopping`."""
-        if self._address and self.watchdog_s:
+        if self._address and self.watchdog_s and self._watchdog is None:
             half_s = self.watchdog_s / 2
             self._watchdog = loop.timer(half_s, half_s)
             self._watchdog.start(self.tell, "WATCHDOG=1")

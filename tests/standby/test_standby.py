@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from tests.support.auth_server import BOTH, AuthServer
 from tests.support.certificates import make_certificates
+from tests.support.go_directory import GoDirectory, numbered
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.standby_processes import (
     DEADLINE_S,
@@ -258,3 +260,36 @@ def _nsqd() -> list[str]:
     from tests.support.nsqd_process import nsqd_command
 
     return nsqd_command()
+
+
+def test_messages_that_were_imported_from_go_are_copied(primary_with: Start, follow: Start, tmp_path: Path) -> None:
+    go = GoDirectory(tmp_path / "a")
+    go.name_topics({"t": ["a", "b"]})
+    go.queue("t:a", numbered("a", 30))
+    go.queue("t:b", numbered("b", 10, 30))
+    primary = primary_with("--accept-standbys")
+    primary.post("/pub?topic=t", b"new")
+    standby = follow(primary)
+    primary.kill()
+    promote(standby)
+    expected = [message.body for message in numbered("a", 30)]
+    assert sorted(consume_all(standby, "t", "a")) == sorted([*expected, b"new"])
+    assert len(consume_all(standby, "t", "b")) == 11
+
+
+def test_systemd_sees_one_process_that_goes_on(
+    primary_with: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: list[NsqdProcess]
+) -> None:
+    """STOPPING would make systemd end the process that was just promoted."""
+    primary = primary_with("--accept-standbys")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+        notify.bind(str(tmp_path / "notify"))
+        notify.settimeout(DEADLINE_S)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        standby = standby_of(primary, tmp_path / "b")
+        processes.append(standby)
+        promote(standby)
+        told = ""
+        while told.count("READY=1") < 2:
+            told += notify.recv(4096).decode() + "\n"
+    assert "STOPPING" not in told
