@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -62,10 +63,10 @@ class _Process:
         return status
 
 
-def _clean_up(process: _Process, folder: tempfile.TemporaryDirectory[str]) -> None:
+def _clean_up(process: _Process, folder: Path) -> None:
     process.end(signal.SIGTERM)
     if os.getpid() == process.owner:
-        folder.cleanup()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class Daemon:
@@ -79,12 +80,13 @@ class Daemon:
     _name: str
 
     def __init__(self, *flags: str) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix=f"{self._name}-", ignore_cleanup_errors=True)
+        # No TemporaryDirectory: that of a forked child would remove the parent's folder when the child ends.
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{self._name}-"))
         self._process = _Process()
         self._flags = flags
         self._addresses: dict[str, str] = {}
         self._finalizer = weakref.finalize(self, _clean_up, self._process, self._folder)
-        self._log_path = Path(self._folder.name, f"{self._name}.log")
+        self._log_path = self._folder / f"{self._name}.log"
         self._log_path.touch()
         self._launch()
 
@@ -223,7 +225,7 @@ class Nsqd(Daemon):
     @property
     def data_path(self) -> Path:
         """The folder with its data."""
-        return Path(self._given_path if self._given_path is not None else self._folder.name)
+        return Path(self._given_path if self._given_path is not None else self._folder)
 
     def publish(self, topic: str, *bodies: bytes | str, defer_ms: int = 0) -> None:
         """Publish messages: all or none, or one by one if they are deferred.

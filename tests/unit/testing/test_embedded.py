@@ -141,6 +141,21 @@ def test_it_ends_with_its_owner(then: str) -> None:
     wait_until(lambda: _removed(folder), what="the removal of its directory")
 
 
+def test_a_child_that_ends_leaves_the_folder_to_its_parent() -> None:
+    script = (
+        "import os, sys, nsqd_py\n"
+        "nsqd = nsqd_py.embedded()\n"
+        "if not os.fork():\n"
+        "    sys.exit()\n"
+        "os.wait()\n"
+        "assert nsqd.data_path.is_dir()\n"
+        "nsqd.publish('topic', 'message')\n"
+        "nsqd.wait_for_depth('topic', 1)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def test_a_fork_does_not_stop_the_daemon_of_its_parent(daemon: Nsqd) -> None:
     child = os.fork()
     if child == 0:
