@@ -69,4 +69,4 @@ def test_pictures_for_the_docs(visit: Visits, tmp_path: Path, screenshots: Path)
 
 
 def has_charts(path: str) -> bool:
-    return "tab=" not in path and path not in ("/", "/channels", "/nodes", "/lookup")
+    return "tab=" not in path and path.partition("?")[0] not in ("/", "/channels", "/nodes", "/lookup")
