@@ -59,9 +59,12 @@ def test_a_signal_after_the_end_does_no_harm() -> None:
 
 def test_stacks_without_number_become_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nsqd_py.debug.profile._MOST_STACKS", 0)
-    worker = gevent.spawn(work_in_slices, 10)
-    profile = Profiler().profile(0.1)
-    worker.join()
+    for _ in range(50):
+        worker = gevent.spawn(work_in_slices, 10)
+        profile = Profiler().profile(0.1)
+        worker.join()
+        if profile.stacks:
+            break  # on a busy machine, nothing may have run for 0.1 s
     assert set(profile.stacks) == {("(other stacks)",)}
 
 

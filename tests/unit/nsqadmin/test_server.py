@@ -69,7 +69,8 @@ def test_a_body_that_is_there_ends_nothing(port: int) -> None:
         gevent.sleep(2 * BODY_S)
 
 
-def test_chunks_of_one_byte_stop_nobody(port: int) -> None:
+def test_chunks_of_one_byte_stop_nobody(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "BODY_S", 30.0)
     turns = 0
 
     def count() -> None:
