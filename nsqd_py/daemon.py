@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from nsqd_py.lookup.peers import LookupPeers
     from nsqd_py.net.certificates import CertificateReloader
     from nsqd_py.net.http.guard import Guard as AdminGuard
+    from nsqd_py.standby.election import Election
     from nsqd_py.standby.follower import Follower
     from nsqd_py.standby.state import StandbyState
     from nsqd_py.stats.statsd import StatsdReporter
@@ -73,11 +74,19 @@ class _Stopped(Exception):
 class Daemon:
     """Everything that runs in one nsqd."""
 
-    def __init__(self, options: NsqdOptions, log: Log, notifier: Notifier | None = None) -> None:
-        """`notifier` is that of the standby whose place this nsqd takes; without one, it is read from the environment.
+    def __init__(
+        self, options: NsqdOptions, log: Log, notifier: Notifier | None = None, election: Election | None = None
+    ) -> None:
+        """Make an nsqd that does not run yet.
+
+        notifier  that of the nsqd whose place this one takes; without one, it is read from the environment
+        election  has made this nsqd the primary
         """
         self._options = options
         self._log = log
+        self._election = election
+        self._signals = StopSignals()
+        self._gives_way = False
         self._hub = gevent.get_hub()
         self._loop = self._hub.loop
         self._iteration = LoopIteration(self._hub, log)
@@ -118,11 +127,16 @@ class Daemon:
         self._log.info("%s", version_string("nsqd"))
         self._log.info("ID: %d", self._options.node_id)
         self._alarms.on_earlier = self._set_timer
-        with StopSignals() as signals:
+        with self._signals as signals:
             self._serve(signals)
         for handler in self._handlers:
             handler.cancel()
         return self._broker.drain.exit_status
+
+    def give_way(self) -> None:
+        """End it, so that this nsqd can take another role."""
+        self._gives_way = True
+        self._signals.stop()
 
     def _serve(self, signals: StopSignals) -> None:
         try:
@@ -196,10 +210,12 @@ class Daemon:
             take_over(directory, self._options.max_bytes_per_file, self._log, time.time(), on_progress)
         load(self._broker, directory)
         self._is_loaded = True
-        if promoted is not None:
+        if promoted is not None or self._election is not None:
             from nsqd_py.standby.promotion import promote
 
-            promote(self._broker, directory, promoted)
+            promote(self._broker, directory, promoted, self._election)
+            if signals.is_asked:
+                raise _Stopped
         if self._options.accept_standbys or self._options.standby_acks:
             from nsqd_py.standby.primary import Standbys
 
@@ -219,10 +235,13 @@ class Daemon:
         from nsqd_py.standby.role import StandbyRole
 
         promoted = check_role(directory, options.standby_of, promote=options.promote)
-        if options.promote or not options.standby_of or goes_on_as_primary(directory, options, self._log):
+        if options.promote or not options.standby_of:
             return promoted
+        if not options.lease and goes_on_as_primary(directory, options, self._log):
+            return None
         self._follower = Follower(options, directory, self._disk_threads, self._log, self._http_address)
-        role = StandbyRole(self._follower, options.standby_of, lambda: self._become_primary(signals))
+        promotes = None if options.lease else lambda: self._become_primary(signals)
+        role = StandbyRole(self._follower, options.standby_of, promotes)
         self._broker.replication, self._broker.refusal = role, role.refusal
         return None
 
@@ -339,7 +358,7 @@ class Daemon:
     # ---- the end
 
     def _shut_down(self) -> None:
-        if self.promoted_options is None:  # else the process goes on
+        if self.promoted_options is None and not self._gives_way:  # else the process goes on
             self.notifier.stopping()
         if self._drainer is not None:
             self._drainer.kill()
@@ -351,8 +370,8 @@ class Daemon:
         self._iteration.end()
         if self._follower is not None:
             self._follower.stop()
-        for client in [*self._broker.clients, *self._broker.http_clients]:
-            client.close("nsqd is stopping")
+        # Also those that have not said anything yet: they must not publish to a broker that is closed.
+        self._connections.close_all("nsqd is stopping")
         if self._is_loaded:  # a failed start must not change the disk
             self._broker.close()
             self._clocks.close()

@@ -83,6 +83,18 @@ def _check_on_timeout(value: str) -> str | None:
     return None if value in ("refuse", "alone") else "must be refuse or alone"
 
 
+def _check_lease(value: str) -> str | None:
+    if not value:
+        return None
+    from nsqd_py.lease.store import parse_lease_url
+
+    try:
+        parse_lease_url(value)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 def _positive(value: int) -> str | None:
     return None if value > 0 else "must be above 0"
 
@@ -285,6 +297,12 @@ class _Standby(Options, title="Standby"):
     standby_on_timeout: str = setting(STRING, "refuse",
         "After --standby-timeout: `refuse` the publish, or go on `alone`, without standbys, until they are back.",
         check=_check_on_timeout)
+    lease: str = setting(STRING, "",
+        "Lease that decides which nsqd is the primary, such as etcd://127.0.0.1:2379/orders, consul://... or "
+        "kubernetes:///namespace/name; its holder serves, all others are its standbys.", check=_check_lease)
+    lease_ttl_ns: int = setting(DURATION, 5 * SECOND_NS,
+        "Time to live of --lease: after the primary is gone, a standby takes its place within about this time.",
+        check=_positive)
     standby_tls: bool = setting(BOOL, False, "Use TLS to the primary.")
     standby_tls_root_ca_file: str = setting(STRING, "",
         "Certificate authorities that sign the certificate of the primary (PEM file); by default those of the system.")
@@ -337,6 +355,15 @@ def check_options(options: NsqdOptions) -> None:
     _check_lookupd_tls(options)
     if options.statsd_address and options.statsd_interval_ns <= 0:
         raise BadOptions("--statsd-interval must be above 0s")
+    if options.lease:
+        _check_with_lease(options)
+
+
+def _check_with_lease(options: NsqdOptions) -> None:
+    if options.standby_of or options.promote:
+        raise BadOptions("--lease decides who is the primary: leave out --standby-of and --promote")
+    if options.tcp_address.endswith(":0") and not options.broadcast_tcp_port:
+        raise BadOptions("--lease needs a fixed port in --tcp-address, at which standbys reach this nsqd")
 
 
 def _check_lookupd_tls(options: NsqdOptions) -> None:

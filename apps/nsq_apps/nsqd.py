@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 def _serve(options: NsqdOptions, log: Log) -> int:
     from nsqd_py.daemon import Daemon
 
+    if options.lease:
+        from nsqd_py.runtime.systemd import Notifier
+        from nsqd_py.standby.election import elect
+
+        notifier = Notifier.from_environment()
+        return elect(options, log, lambda role_options, election: Daemon(role_options, log, notifier, election))
     daemon = Daemon(options, log)
     status = daemon.run()
     if daemon.promoted_options is not None:

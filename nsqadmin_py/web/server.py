@@ -70,6 +70,9 @@ class ServedConnection:
     def time_out(self, reason: str) -> None:
         self.end()
 
+    def close(self, reason: str) -> None:
+        self.end()
+
     def end(self) -> None:
         if self.greenlet is not None:
             self.greenlet.kill(block=False)

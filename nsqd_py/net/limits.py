@@ -74,7 +74,10 @@ class LimitedConnection(Protocol):
         """Return the reason to close a connection that keeps the daemon waiting too long; else ""."""
 
     def time_out(self, reason: str) -> None:
-        """Close the connection for that reason."""
+        """Close the connection for that reason, and count it."""
+
+    def close(self, reason: str) -> None:
+        """Close the connection immediately."""
 
 
 class Owner(Protocol):
@@ -164,6 +167,11 @@ class Connections:
             # Close files early: they may have to be synced first.
             self._files_yield_above = self._highest_descriptor * 3 // 4
         self._timer.start(self._on_timer)
+
+    def close_all(self, reason: str) -> None:
+        """Close all connections, also those that have not said anything yet."""
+        for connection in list(self._hosts):
+            connection.close(reason)
 
     def close(self) -> None:
         self._timer.close()

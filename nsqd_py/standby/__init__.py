@@ -9,4 +9,5 @@ copy       a standby's copy of the primary's files
 state      `nsqd.standby`, which says that a data path is a copy
 role       what a standby answers to clients and operators
 promotion  makes a standby's data path that of a primary
+election   a lease decides who is the primary
 """

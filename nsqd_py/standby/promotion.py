@@ -14,6 +14,7 @@ from nsqd_py.standby.state import StandbyState, read_state, remove_state
 
 if TYPE_CHECKING:
     from nsqd_py.options import NsqdOptions
+    from nsqd_py.standby.election import Election
 
 
 def check_role(directory: Path, standby_of: str, *, promote: bool) -> StandbyState | None:
@@ -59,13 +60,25 @@ def goes_on_as_primary(directory: Path, options: NsqdOptions, log: Log) -> bool:
     return True
 
 
-def promote(broker: Broker, directory: Path, state: StandbyState) -> None:
-    """Begin a new epoch in all logs of a loaded broker, and make that durable. Raises OSError. Blocks this greenlet."""
-    broker.epoch = broker.logs.epoch_numbers.next()
+def promote(broker: Broker, directory: Path, state: StandbyState | None, election: Election | None = None) -> None:
+    """Begin a new epoch in all logs of a loaded broker, and make that durable. Raises OSError. Blocks this greenlet.
+
+    state     that of a standby's data path; None if it is a primary's
+    election  must be told of the epoch before and after. If it has lost its lease, it ends the daemon.
+    """
+    if election is not None:
+        broker.logs.epoch_numbers.skip_past(election.highest_epoch)
+    epoch = broker.logs.epoch_numbers.next()
+    if election is not None and not election.announce(epoch):
+        return
+    broker.epoch = epoch
     broker.keeps_epochs = True
     for topic in broker.topics.values():
         if topic.log is not None:
-            topic.log.begin_epoch(broker.epoch)
+            topic.log.begin_epoch(epoch)
     broker.persist_metadata()
-    remove_state(directory)
-    broker.log.warning("STANDBY: promoted; %s was its primary", state.primary)
+    if state is not None:
+        remove_state(directory)
+        broker.log.warning("STANDBY: promoted; %s was its primary", state.primary)
+    if election is not None:
+        election.begin(epoch)

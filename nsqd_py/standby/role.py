@@ -11,9 +11,11 @@ from nsqd_py.standby.follower import Follower
 
 
 class StandbyRole(NoReplication):
-    """The `Replication` of a standby. `on_promotion` is called once, when it shall become a primary."""
+    """The `Replication` of a standby. `on_promotion` is called once, when it shall become a primary; None if a lease
+    decides about that.
+    """
 
-    def __init__(self, follower: Follower, primary: str, on_promotion: Callable[[], None]) -> None:
+    def __init__(self, follower: Follower, primary: str, on_promotion: Callable[[], None] | None) -> None:
         self._follower = follower
         self._primary = primary
         self._on_promotion = on_promotion
@@ -32,6 +34,8 @@ class StandbyRole(NoReplication):
         return [(self._primary, self._follower.lag.figures())]
 
     def promote(self) -> None:
+        if self._on_promotion is None:
+            raise HttpError(409, "LEASE_DECIDES")
         if not self._follower.is_complete:
             raise HttpError(409, "STANDBY_INCOMPLETE")
         self._on_promotion()

@@ -25,6 +25,7 @@ BIN = Path(sys.executable).parent
 MANIFESTS = REPOSITORY / "contrib/kubernetes"
 DOCKERFILE = REPOSITORY / "Dockerfile"
 COMPOSE = REPOSITORY / "compose.yaml"
+COMPOSE_STANDBY = REPOSITORY / "contrib/standby/compose.yaml"
 
 
 def instructions() -> list[tuple[str, str]]:
@@ -85,10 +86,10 @@ def test_selectors_find_their_pods() -> None:
 
 
 def commands() -> list[list[str]]:
-    services = yaml.safe_load(COMPOSE.read_text())["services"]
+    files = [yaml.safe_load(path.read_text())["services"] for path in (COMPOSE, COMPOSE_STANDBY)]
     return [
         json.loads(last("CMD")),
-        *(service["command"] for service in services.values()),
+        *(service["command"] for services in files for name, service in services.items() if name != "etcd"),
         *(container["command"] for container in containers().values()),
     ]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from time import monotonic
 from typing import Any, Protocol
 
 import gevent
@@ -14,6 +13,7 @@ from nsqd_py.client.errors import ConnectionLost, NsqClientError, NsqdSaid
 from nsqd_py.client.gevent.connection import Connection, Listener
 from nsqd_py.client.message import MessageBatch
 from nsqd_py.client.options import ClientLog, ClientOptions
+from nsqd_py.client.publishing.dispatcher import MOST_LONELY_PAUSE_S
 from nsqd_py.client.publishing.outlet import Outlet
 from nsqd_py.protocol.incoming import Messages
 
@@ -135,6 +135,8 @@ class Desk(Protocol):
 
     def not_opened(self, outlet: Outlet, error: NsqClientError) -> None: ...
 
+    def pause_s(self, outlet: Outlet) -> float: ...
+
     def answered_ok(self, outlet: Outlet, count: int) -> None: ...
 
     def answered_error(self, outlet: Outlet, error: NsqdSaid) -> None: ...
@@ -171,7 +173,7 @@ class OutletLink(Listener):
 
     def _run(self) -> None:
         while self.outlet.is_wanted:
-            gevent.sleep(self.outlet.pause.wait_s(monotonic()))
+            self._wait()
             connection = Connection(self.outlet.address, self._options, self, self._log)
             try:
                 connection.open()
@@ -183,6 +185,11 @@ class OutletLink(Listener):
             self.outlet.connection = connection
             self._desk.opened(self.outlet)
             self._has_ended.wait()
+
+    def _wait(self) -> None:
+        """Wait until the nsqd may be tried. The pause becomes shorter when the last other connection is lost."""
+        while pause_s := self._desk.pause_s(self.outlet):
+            gevent.sleep(min(pause_s, MOST_LONELY_PAUSE_S))
 
     # ---- as the listener of the connection
 

@@ -173,6 +173,9 @@ class Producer(BaseProducer, AfterFork):
         self._over(self._dispatcher.not_opened(outlet, error, monotonic()))
         self._wake_all()
 
+    def pause_s(self, outlet: Outlet) -> float:
+        return self._dispatcher.pause_s(outlet, monotonic())
+
     def answered_ok(self, outlet: Outlet, count: int) -> None:
         self._over(self._dispatcher.answered_ok(outlet, count, monotonic()))
         if self._dispatcher.waiting:

@@ -19,6 +19,10 @@ MAX_LOSSES = 5
 RUN = 64
 
 
+# The longest pause before an nsqd is tried again, while no other one is connected.
+MOST_LONELY_PAUSE_S = 1.0
+
+
 class Order(NamedTuple):
     """Publishes to send over one connection, in this order."""
 
@@ -89,7 +93,7 @@ class Dispatcher:
     def not_opened(self, outlet: Outlet, error: NsqClientError, now_s: float) -> list[Publish]:
         """Note that connecting failed. Return the publishes that fail because there is no nsqd at all."""
         outlet.failure = error
-        outlet.pause.failed(now_s)
+        self._leave_alone(outlet, now_s)
         no_nsqd = self.no_nsqd()
         return self._fail_all(self.waiting.take_all(), no_nsqd) if no_nsqd else []
 
@@ -101,6 +105,15 @@ class Dispatcher:
         if self._was_connected or any(outlet.failure is None for outlet in self.outlets.values()):
             return None
         return self._no_nsqd_error()
+
+    def pause_s(self, outlet: Outlet, now_s: float) -> float:
+        """Return the time until an outlet may be tried again.
+
+        While no nsqd is connected, that is at most `MOST_LONELY_PAUSE_S` after the last failure: a standby refuses
+        publishes for as long as its primary lives, and must be tried soon after that.
+        """
+        pause_s = outlet.pause.wait_s(now_s)
+        return pause_s if self._open else min(pause_s, max(0.0, outlet.failed_s + MOST_LONELY_PAUSE_S - now_s))
 
     # ---- what is to be sent
 
@@ -155,7 +168,7 @@ class Dispatcher:
         outlet.has_refused = True
         outlet.is_rest_unread = verdict.is_rest_unread
         if verdict.is_for_another:
-            outlet.pause.failed(now_s)
+            self._leave_alone(outlet, now_s)
         publish = outlet.window.take_refused(now_s)
         if publish is None:
             return []
@@ -171,7 +184,7 @@ class Dispatcher:
         lost = ConnectionLost(outlet.address, reason)
         if not outlet.has_refused:
             outlet.failure = lost
-            outlet.pause.failed(now_s)
+            self._leave_alone(outlet, now_s)
         failed, again = [], []
         for publish in outlet.window.take_unanswered():
             if self._may_go_again(publish, outlet):
@@ -214,6 +227,10 @@ class Dispatcher:
             outlet.is_open = False
             self._open.remove(outlet)
             self.is_connected = bool(self._open)
+
+    def _leave_alone(self, outlet: Outlet, now_s: float) -> None:
+        outlet.pause.failed(now_s)
+        outlet.failed_s = now_s
 
     def _may_go_again(self, publish: Publish, outlet: Outlet) -> bool:
         if outlet.is_rest_unread:

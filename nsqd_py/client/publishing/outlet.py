@@ -208,7 +208,8 @@ class Pause(Protocol):
 class Outlet:
     """An nsqd, its connection if it has one, and its unanswered publishes.
 
-    pause           when it may be tried again after a failure
+    pause           when it may be tried again after a failure; `Dispatcher.pause_s` may shorten it
+    failed_s        time of the last failure
     is_open         True if publishes may be sent
     failure         why it could not be connected, or was lost; None while it is open
     is_rest_unread  True if nsqd refused a command in a way that shows that it read nothing behind it
@@ -217,13 +218,15 @@ class Outlet:
     """
 
     __slots__ = (
-        "address", "connection", "failure", "has_refused", "is_open", "is_rest_unread", "is_wanted", "pause", "window",
+        "address", "connection", "failed_s", "failure", "has_refused", "is_open", "is_rest_unread", "is_wanted",
+        "pause", "window",
     )  # fmt: skip
 
     def __init__(self, address: str, limits: WindowLimits, pause: Pause) -> None:
         self.address = address
         self.window = Window(limits)
         self.pause = pause
+        self.failed_s = 0.0
         self.connection: Any = None  # belongs to the shell
         self.is_open = False
         self.is_wanted = True

@@ -270,7 +270,7 @@ class SteppingProducer(BaseProducer, AfterFork):
             if opening is not None and opening.is_done:
                 del self._opening[outlet.address]
                 self._opened(outlet, opening)
-            elif opening is None and outlet.connection is None and not outlet.pause.wait_s(now_s):
+            elif opening is None and outlet.connection is None and not self._dispatcher.pause_s(outlet, now_s):
                 call = partial(opened, outlet.address, self.settings.options, waits=self._waits)
                 self._opening[outlet.address] = Aside(call, self._waker)
 

@@ -284,6 +284,21 @@ def test_an_nsqd_that_fails_is_left_alone_for_longer_each_time() -> None:
     assert desk.outlet(A).pause.wait_s(0.0) == 1.0
 
 
+def test_while_no_nsqd_is_connected_each_is_tried_soon() -> None:
+    desk = Desk(A, B)
+    for _ in range(4):
+        desk.lose(A)
+        desk.reopen(A)
+    desk.lose(A)
+    assert desk.dispatcher.pause_s(desk.outlet(A), 0.0) == 16.0
+    desk.lose(B)
+    assert desk.dispatcher.pause_s(desk.outlet(A), 0.0) == 1.0
+    assert desk.dispatcher.pause_s(desk.outlet(A), 0.75) == 0.25
+    assert desk.dispatcher.pause_s(desk.outlet(A), 2.0) == 0.0
+    desk.reopen(B)
+    assert desk.dispatcher.pause_s(desk.outlet(A), 2.0) == 14.0
+
+
 # ---- none at all
 
 

@@ -59,6 +59,9 @@ class Visitor:
         return self._reason if now_s >= self._due_s else ""
 
     def time_out(self, reason: str) -> None:
+        self.close(reason)
+
+    def close(self, reason: str) -> None:
         self.ended = reason
         self.owner.remove(self)
 
@@ -98,6 +101,14 @@ def test_who_is_above_the_limit_stays_outside_until_somebody_leaves() -> None:
     connections.remove(first)
     assert enter(connections, "10.0.0.3:2")
     assert len(connections) == 2
+
+
+def test_at_the_end_all_are_closed() -> None:
+    connections, _ = crowd()
+    visitors = [enter(connections, f"10.0.0.1:{port}") for port in range(1, 4)]
+    connections.close_all("stopping")
+    assert [visitor.ended for visitor in visitors if visitor] == ["stopping"] * 3
+    assert len(connections) == 0
 
 
 def test_an_address_has_its_own_limit() -> None:

@@ -1,0 +1,156 @@
+"""Takes a lease, renews it, and says when it is lost.
+
+A lease is counted from before the request that took or renewed it was sent, on the steady clock. So it ends here before
+it ends in the store, and by `MARGIN` of its time to live earlier still: within the margin, its holder stops.
+
+    taken or renewed                               ends here        ends in the store
+    |--- renewed every third --|---|---|---------------|---- margin ----|
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+
+import gevent
+from gevent.event import Event
+
+from nsqd_py.lease.store import Lease, LeaseError, LeaseLost, LeaseStore
+from nsqd_py.runtime.outages import LineWriter, OutageLog
+
+# The part of the time to live in which the holder of a lease that cannot be renewed stops.
+MARGIN = 0.2
+_RENEWALS = 3
+# A store whose lease somebody else has is asked so often in a time to live.
+_ATTEMPTS = 6
+# A store that does not answer is asked again after this part of the time to live.
+_RETRY = 0.1
+
+
+class LeaseKeeper:
+    """Competes for a lease until it is closed.
+
+    may_take   called before each attempt to take the lease; False leaves it to others. It may raise LeaseError.
+    on_change  called when the lease was taken, when it has ended here, and when it has another holder
+    """
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        holder: str,
+        ttl_s: float,
+        log: LineWriter,
+        may_take: Callable[[], bool],
+        on_change: Callable[[], object],
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._store = store
+        self._holder = holder
+        self._ttl_s = ttl_s
+        self._log = log
+        self._may_take = may_take
+        self._on_change = on_change
+        self._clock = clock
+        self._outage = OutageLog(log, clock)
+        self._lease: Lease | None = None
+        self._ends_s = 0.0
+        self._closed = Event()
+        self._greenlet: gevent.Greenlet[[], None] | None = None
+        self.other_holder: str | None = None
+
+    @property
+    def is_held(self) -> bool:
+        """True while the lease is held, judged by the steady clock: also right when this process was stopped."""
+        return self._lease is not None and self._clock() < self._ends_s
+
+    @property
+    def remaining_s(self) -> float:
+        """The time until the lease ends here; 0.0 if it is not held."""
+        return max(0.0, self._ends_s - self._clock()) if self._lease is not None else 0.0
+
+    def start(self) -> None:
+        self._greenlet = gevent.spawn(self._run)
+
+    def close(self) -> None:
+        """Stop, and end the lease in the store, so that another holder need not wait until it ends by itself."""
+        self._closed.set()
+        if self._greenlet is not None:
+            self._greenlet.join()
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            try:
+                self._store.release(lease)
+            except LeaseError as error:
+                self._log.error("LEASE: cannot release it, it ends by itself: %s", error)
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            if self._take():
+                self._hold()
+            else:
+                self._closed.wait(self._ttl_s / _ATTEMPTS)
+
+    def _take(self) -> bool:
+        """Try to take the lease. Return True if that succeeded."""
+        began_s = self._clock()
+        try:
+            holder = self._store.holder()
+            lease = None
+            if holder is None and self._may_take():
+                began_s = self._clock()
+                lease = self._store.acquire(self._holder)
+        except LeaseError as error:
+            self._outage.report("LEASE: %s", error)
+            return False
+        self._outage.end("LEASE: the store answers again")
+        other = holder if holder != self._holder else None  # a lease of this nsqd's last life ends by itself
+        has_changed = other != self.other_holder
+        self.other_holder = other
+        if lease is not None:
+            self._lease = lease
+            self._count_from(began_s)
+            self._log.info("LEASE: taken by %s", self._holder)
+        if has_changed or lease is not None:
+            self._on_change()
+        return lease is not None
+
+    def _hold(self) -> None:
+        """Renew the lease until it is lost or the keeper is closed."""
+        assert self._lease is not None
+        while not self._closed.wait(self._pause_s()) and self.is_held and self._renew(self._lease):
+            pass
+        if not self._closed.is_set():
+            self._lease = None
+            self._log.error("LEASE: lost by %s", self._holder)
+            self._on_change()
+
+    def write_note(self, text: str) -> None:
+        """Replace the note in the store, as the holder. Raises LeaseLost, LeaseError."""
+        if self._lease is None:
+            raise LeaseLost("the lease has ended")
+        self._store.write_note(self._lease, text)
+
+    def _renew(self, lease: Lease) -> bool:
+        """Renew the lease. Return False if the store says that it has ended."""
+        began_s = self._clock()
+        try:
+            # A request that outlives the lease must not keep this greenlet from stopping its holder.
+            with gevent.Timeout(self.remaining_s, LeaseError("the lease ends before the store has answered")):
+                self._store.renew(lease)
+        except LeaseLost as error:
+            self._log.error("LEASE: %s", error)
+            return False
+        except LeaseError as error:
+            self._outage.report("LEASE: %s", error)
+            return True
+        self._outage.end("LEASE: the store answers again")
+        self._count_from(began_s)
+        return True
+
+    def _pause_s(self) -> float:
+        """Return the time until the next renewal: soon, if the last one failed; never later than the lease ends."""
+        pause_s = self._ttl_s * (_RETRY if self._outage.is_on else 1 / _RENEWALS)
+        return min(pause_s, self.remaining_s)
+
+    def _count_from(self, began_s: float) -> None:
+        self._ends_s = began_s + self._ttl_s * (1 - MARGIN)

@@ -1,0 +1,222 @@
+"""Lets a lease decide which of several nsqds is the primary: the holder of the lease is, the others are its standbys.
+
+The note of the lease says which copy of the messages may serve. It has two epochs: `epoch` is that of the last primary
+which served; `announced` is at least as high, and one that a new primary was about to begin. An nsqd whose epoch is
+lower than `epoch` lacks messages that were acknowledged, and does not compete. A new primary begins an epoch above
+both, so that what another one had begun, and could not serve, is older in any case.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import gevent
+
+from nsqd_py.broker.metadata import METADATA_FILE
+from nsqd_py.broker.state_files import read_epochs
+from nsqd_py.errors import StartError
+from nsqd_py.lease.keeper import LeaseKeeper
+from nsqd_py.lease.store import LeaseError, LeaseLost, LeaseStore, parse_lease_url
+from nsqd_py.lease.stores import open_store
+from nsqd_py.net.http.client import HttpClient
+from nsqd_py.net.tls_context import client_context
+from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.process import StopSignals
+from nsqd_py.standby.state import read_state
+
+if TYPE_CHECKING:
+    from nsqd_py.options import NsqdOptions
+
+_SECOND_NS = 1_000_000_000
+_LOOK_EVERY_S = 0.1
+# A request to the store must fail early enough to be repeated before the lease ends.
+_REQUEST_PART_OF_TTL = 0.25
+# An nsqd without messages lets one with messages take the lease first, where both start at the same time.
+_EMPTY_WAITS_TTLS = 2
+# The role of the holder; that of a standby is the address of its primary.
+_PRIMARY = ""
+
+
+class Server(Protocol):
+    """A daemon in one role."""
+
+    def run(self) -> int:
+        """Serve until a signal, a drain or `give_way` ends it, and return the exit status. Raises StartError."""
+
+    def give_way(self) -> None:
+        """End it, so that this nsqd can take another role."""
+
+
+class Note(NamedTuple):
+    """The note of the lease; see the module's text."""
+
+    epoch: int = 0
+    announced: int = 0
+
+    @classmethod
+    def of(cls, text: str) -> Note:
+        """Raises LeaseError."""
+        if not text:
+            return cls()
+        try:
+            fields = json.loads(text)
+            return cls(int(fields["epoch"]), int(fields["announced"]))
+        except (ValueError, TypeError, KeyError) as error:
+            raise LeaseError(f"the note of the lease is not one of nsqd: {text[:100]!r}") from error
+
+    def encode(self) -> str:
+        return json.dumps(self._asdict())
+
+
+class Election:
+    """Runs this nsqd in the role that the lease gives it.
+
+    `make_server(options, election)` returns the daemon of a role; `election` is None for a standby.
+    """
+
+    def __init__(
+        self,
+        options: NsqdOptions,
+        log: Log,
+        store: LeaseStore,
+        make_server: Callable[[NsqdOptions, Election | None], Server],
+    ) -> None:
+        self._options = options
+        self._log = log
+        self._store = store
+        self._make_server = make_server
+        self._directory = Path(options.data_path or ".")
+        self._note = Note()
+        self._server: Server | None = None
+        self._role: str | None = None
+        self._gave_way = False
+        ttl_s = options.lease_ttl_ns / _SECOND_NS
+        is_new = not (self._directory / METADATA_FILE).exists()
+        self._competes_after_s = time.monotonic() + (_EMPTY_WAITS_TTLS * ttl_s if is_new else 0.0)
+        self._keeper = LeaseKeeper(store, _own_address(options), ttl_s, log, self._may_take, self._decide)
+
+    def run(self) -> int:
+        """Serve in one role after the other until a signal or a drain ends it. Return the exit status.
+
+        Raises StartError.
+        """
+        status = 0
+        self._log.info("LEASE: waiting for %s", self._options.lease)
+        self._keeper.start()
+        try:
+            with StopSignals() as signals:
+                while not signals.is_asked:
+                    role = self._wanted_role()
+                    if role is None:
+                        signals.wait(_LOOK_EVERY_S)
+                        continue
+                    status = self._serve(role)
+                    if not self._gave_way:
+                        break
+            return status
+        finally:
+            self._keeper.close()
+
+    def _serve(self, role: str) -> int:
+        self._role, self._gave_way = role, False
+        is_primary = role == _PRIMARY
+        options = self._options.replace(
+            standby_of=role, accept_standbys=True, promote=is_primary and read_state(self._directory) is not None
+        )
+        self._server = self._make_server(options, self if is_primary else None)
+        try:
+            return self._server.run()
+        finally:
+            self._server = None
+
+    # ---- the lease
+
+    def _may_take(self) -> bool:
+        """True if this data path has all that was acknowledged, as far as the note tells. Raises LeaseError."""
+        self._note = Note.of(self._store.note())
+        try:
+            state, saved = read_state(self._directory), read_epochs(self._directory)
+        except OSError as error:
+            raise LeaseError(f"failed to read the state of {self._directory} - {error}") from error
+        if state is not None and not state.is_complete:
+            return False
+        if not self._note.epoch and time.monotonic() < self._competes_after_s:
+            return False
+        return (saved.node if saved is not None else 0) >= self._note.epoch
+
+    def _wanted_role(self) -> str | None:
+        """Return the role that the lease gives this nsqd; None while nobody else has it either."""
+        return _PRIMARY if self._keeper.is_held else self._keeper.other_holder
+
+    def _decide(self) -> None:
+        """End the daemon if its role is over. A standby stays one while nobody has the lease."""
+        wanted = self._wanted_role()
+        if self._server is None or wanted == self._role or (wanted is None and self._role != _PRIMARY):
+            return
+        self._give_way()
+
+    def _give_way(self) -> None:
+        self._gave_way = True
+        if self._server is not None:
+            self._server.give_way()
+
+    # ---- a promotion, before the daemon serves
+
+    @property
+    def highest_epoch(self) -> int:
+        """The highest epoch that the note has; a new one must be above it."""
+        return max(self._note)
+
+    def announce(self, epoch: int) -> bool:
+        """Write that this nsqd is about to begin an epoch. Return False if the lease has ended."""
+        return self._write(Note(self._note.epoch, epoch))
+
+    def begin(self, epoch: int) -> bool:
+        """Write that this nsqd serves in an epoch, which is durable here. Return False if the lease has ended."""
+        return self._write(Note(epoch, epoch))
+
+    def _write(self, note: Note) -> bool:
+        while self._keeper.is_held:
+            try:
+                self._keeper.write_note(note.encode())
+            except LeaseLost as error:
+                self._log.error("LEASE: %s", error)
+                break
+            except LeaseError as error:
+                self._log.error("LEASE: %s", error)
+                gevent.sleep(_LOOK_EVERY_S)
+            else:
+                self._note = note
+                return True
+        self._give_way()
+        return False
+
+
+def elect(options: NsqdOptions, log: Log, make_server: Callable[[NsqdOptions, Election | None], Server]) -> int:
+    """Run nsqd with `--lease`. Return the exit status. Raises StartError."""
+    ttl_s = options.lease_ttl_ns // _SECOND_NS
+    timeout_s = ttl_s * _REQUEST_PART_OF_TTL
+    try:
+        url = parse_lease_url(options.lease)
+        store = open_store(url, ttl_s, HttpClient(timeout_s, timeout_s, tls=_tls() if url.is_secure else None))
+    except ValueError as error:
+        raise StartError(f"--lease={options.lease}: {error}") from error
+    return Election(options, log, store, make_server).run()
+
+
+def _tls() -> Any:
+    """Return the TLS context for the store, whose certificate the system's authorities must have signed."""
+    from gevent import ssl  # slow to import; only TLS needs it
+
+    return client_context(ssl.SSLContext)
+
+
+def _own_address(options: NsqdOptions) -> str:
+    """Return the TCP address at which standbys reach this nsqd."""
+    port = options.broadcast_tcp_port or int(options.tcp_address.rpartition(":")[2])
+    return f"{options.broadcast_address}:{port}"
+

@@ -1,0 +1,103 @@
+"""Leases of a real etcd, which is stopped and continued. Skipped where there is no etcd (Debian: etcd-server)."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import gevent
+import pytest
+
+from nsqd_py.lease.keeper import LeaseKeeper
+from nsqd_py.lease.store import Lease, LeaseLost
+from tests.support.etcd import ETCD, Etcd
+from tests.support.nsqd_process import wait_until
+
+TTL_S = 2
+
+pytestmark = [pytest.mark.skipif(ETCD is None, reason="no etcd here"), pytest.mark.xdist_group("etcd")]
+
+
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
+    running = Etcd(tmp_path_factory.mktemp("etcd"))
+    try:
+        running.wait_until_it_answers()
+        yield running
+    finally:
+        running.end()
+
+
+class Log:
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def info(self, text: str, /, *args: object) -> None:
+        self.lines.append(text % args)
+
+    error = info
+
+
+def test_a_lease_is_given_to_one_renewed_and_released(etcd: Etcd) -> None:
+    first, second = etcd.store("one"), etcd.store("one")
+    lease = first.acquire("first")
+    assert lease is not None
+    assert second.acquire("second") is None
+    assert second.holder() == "first"
+    for _ in range(3):
+        gevent.sleep(TTL_S / 2)
+        first.renew(lease)
+    assert second.holder() == "first"
+    assert second.note() == ""
+    first.write_note(lease, "5")
+    first.release(lease)
+    assert second.note() == "5"
+    later = second.acquire("second")
+    assert later is not None
+    assert later.number > lease.number
+    with pytest.raises(LeaseLost):
+        first.renew(lease)
+    with pytest.raises(LeaseLost):
+        first.write_note(lease, "6")
+    second.release(later)
+
+
+def test_a_lease_that_nobody_renews_ends(etcd: Etcd) -> None:
+    store = etcd.store("two")
+    assert store.acquire("first") is not None
+    later: list[Lease] = []
+
+    def take() -> bool:
+        gevent.sleep(0.2)
+        lease = store.acquire("second")
+        later.extend([lease] if lease else [])
+        return bool(later)
+
+    wait_until(take, 20, "the end of the lease")
+    store.release(later[0])
+
+
+def test_a_keeper_stops_its_holder_while_etcd_is_stopped_and_competes_again_afterwards(etcd: Etcd) -> None:
+    said: list[str] = []
+    log = Log()
+    keeper = LeaseKeeper(
+        etcd.store("three"), "first", TTL_S, log, lambda: True,
+        lambda: said.append("taken" if keeper.is_held else "lost"),
+    )  # fmt: skip
+    keeper.start()
+
+    def until_said(*expected: str) -> None:
+        def ask() -> bool:
+            gevent.sleep(0.02)
+            return said == list(expected)
+
+        wait_until(ask, 30, f"{expected}, log {log.lines}")
+
+    until_said("taken")
+    etcd.process.send_signal(signal.SIGSTOP)
+    until_said("taken", "lost")
+    assert not keeper.is_held
+    etcd.process.send_signal(signal.SIGCONT)
+    until_said("taken", "lost", "taken")
+    keeper.close()
+    assert etcd.store("three").holder() is None

@@ -1,0 +1,183 @@
+"""A keeper beside a store in memory."""
+
+from __future__ import annotations
+
+from time import monotonic
+
+import gevent
+import pytest
+
+from nsqd_py.lease.keeper import MARGIN, LeaseKeeper
+from nsqd_py.lease.store import Lease, LeaseError, LeaseLost
+from tests.support.nsqd_process import wait_until
+
+TTL_S = 0.6
+
+
+class Store:
+    """One lease. `is_away`: the store refuses all requests; `hangs`: it answers none."""
+
+    def __init__(self) -> None:
+        self.owner = ""
+        self.number = 0
+        self.is_away = False
+        self.hangs = False
+        self.renewed = 0
+        self.refused = 0
+
+    def acquire(self, holder: str) -> Lease | None:
+        self._answer()
+        if self.owner:
+            return None
+        self.owner = holder
+        self.number += 1
+        return Lease(self.number, None)
+
+    def renew(self, lease: Lease) -> None:
+        self._answer()
+        if not self.owner or lease.number != self.number:
+            raise LeaseLost("another holder has the lease")
+        self.renewed += 1
+
+    def release(self, lease: Lease) -> None:
+        self._answer()
+        self.owner = ""
+
+    def holder(self) -> str | None:
+        self._answer()
+        return self.owner or None
+
+    def note(self) -> str:
+        return ""
+
+    def write_note(self, lease: Lease, text: str) -> None:
+        pass
+
+    def _answer(self) -> None:
+        while self.hangs:
+            gevent.sleep(0.01)
+        if self.is_away:
+            self.refused += 1
+            raise LeaseError("no answer")
+
+
+class Log:
+    def info(self, text: str, /, *args: object) -> None:
+        pass
+
+    error = info
+
+
+class Side:
+    """A keeper, and what it has said."""
+
+    def __init__(self, store: Store, name: str, ttl_s: float = TTL_S) -> None:
+        self.said: list[str] = []
+        self.offset_s = 0.0
+        self.may_take = True
+        self.keeper = LeaseKeeper(
+            store, name, ttl_s, Log(), lambda: self.may_take, self._changed, lambda: monotonic() + self.offset_s
+        )
+        self.keeper.start()
+
+    def _changed(self) -> None:
+        other = self.keeper.other_holder
+        self.said.append("taken" if self.keeper.is_held else f"of {other}" if other else "free")
+
+    def wait_for(self, *said: str) -> None:
+        until(lambda: self.said == list(said), f"{said}, is {self.said}")
+
+
+def until(condition: object, what: str) -> None:
+    def ask() -> bool:
+        gevent.sleep(0.01)
+        return bool(condition())  # type: ignore[operator]
+
+    wait_until(ask, 20, what)
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+def test_one_of_two_takes_the_lease_and_renews_it_and_the_other_follows_when_it_closes(store: Store) -> None:
+    first = Side(store, "first")
+    first.wait_for("taken")
+    second = Side(store, "second")
+    until(lambda: store.renewed > 5, "renewals")
+    assert first.keeper.is_held
+    assert not second.keeper.is_held
+    first.keeper.close()
+    second.wait_for("of first", "taken")
+    second.keeper.close()
+    assert first.said == ["taken"]
+    assert store.owner == ""
+
+
+@pytest.mark.parametrize("how", ["is_away", "hangs"])
+def test_a_lease_that_cannot_be_renewed_ends_here_before_it_ends_in_the_store(store: Store, how: str) -> None:
+    side = Side(store, "first")
+    side.wait_for("taken")
+    setattr(store, how, True)
+    assert side.keeper.remaining_s <= TTL_S * (1 - MARGIN)
+    side.wait_for("taken", "free")
+    assert not side.keeper.is_held
+    store.is_away = store.hangs = False
+    store.owner = ""  # it has ended there too
+    side.wait_for("taken", "free", "taken")
+    side.keeper.close()
+
+
+def test_a_short_absence_of_the_store_costs_nothing(store: Store) -> None:
+    side = Side(store, "first", 3.0)
+    side.wait_for("taken")
+    store.is_away = True
+    refused = store.refused
+    until(lambda: store.refused > refused, "a failed renewal")
+    store.is_away = False
+    until(lambda: store.renewed > 1, "renewals")
+    side.keeper.close()
+    assert side.said == ["taken"]
+
+
+def test_the_store_says_that_the_lease_is_lost(store: Store) -> None:
+    side = Side(store, "first")
+    side.wait_for("taken")
+    store.number += 1
+    side.wait_for("taken", "free")
+    side.keeper.close()
+    assert store.owner == "first"  # the other holder's: it was not released
+
+
+def test_a_process_that_was_stopped_does_not_hold_its_lease_when_it_goes_on(store: Store) -> None:
+    side = Side(store, "first")
+    side.wait_for("taken")
+    side.offset_s = TTL_S
+    assert not side.keeper.is_held
+    assert side.keeper.remaining_s == 0
+    side.wait_for("taken", "free")
+    side.keeper.close()
+
+
+def test_who_may_not_take_the_lease_leaves_it_to_others(store: Store) -> None:
+    side = Side(store, "first")
+    side.may_take = False
+    other = Side(store, "second")
+    other.wait_for("taken")
+    side.wait_for("of second")
+    other.keeper.close()
+    side.wait_for("of second", "free")
+    side.may_take = True
+    side.wait_for("of second", "free", "taken")
+    side.keeper.close()
+
+
+def test_a_lease_of_the_last_life_is_nobody_elses(store: Store) -> None:
+    store.owner = "first"
+    side = Side(store, "first")
+    gevent.sleep(TTL_S)
+    assert side.said == []
+    store.owner = ""
+    side.wait_for("taken")
+    side.keeper.close()
