@@ -464,6 +464,7 @@ class Broker:
         self.journals.settle()
         self.metadata.close()
         self.replication.close()
+        self.sync.close()
         self.log.info("NSQ: closing topics")
         ends = {topic.name: close_topic(self, topic) for topic in list(self.topics.values())}
         self.housekeeper.close()

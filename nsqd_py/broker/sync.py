@@ -202,6 +202,7 @@ class GroupSync:
         self._slow_alarm = alarms.alarm(self._look_if_slow)
         self._greenlets = ReusedGreenlets()
         self._run_ended = Event()
+        self._is_closed = False
 
     def listen(self, listener: WriteListener | None) -> None:
         """Pass each write to `listener`, before the sync; None ends that. The listener may hold the publishers too."""
@@ -285,6 +286,8 @@ class GroupSync:
         self._spawn(topics)
 
     def _spawn(self, topics: list[Topic]) -> None:
+        if self._is_closed:
+            return
         group = [(topic, self._topics[topic]) for topic in topics]
         for _, state in group:
             state.is_running = True
@@ -393,6 +396,11 @@ class GroupSync:
         while any(state.is_running for state in self._topics.values()):
             self._run_ended.clear()
             self._run_ended.wait()
+
+    def close(self) -> None:
+        """Wait for the running syncs, and begin no others: logs are synced and restored when they are closed."""
+        self.join()
+        self._is_closed = True
 
 
 def _has_failed(unsynced: Unsynced) -> bool:

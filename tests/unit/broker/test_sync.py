@@ -281,6 +281,15 @@ def test_a_stop_does_not_wait_for_publishers(bench: Bench) -> None:
     assert ended_well(alone)
 
 
+def test_after_the_end_no_sync_begins(many: ManyTopics) -> None:
+    """It would restore removed files at the same time as the closing log."""
+    many.put(*many.topics)
+    many.bench.sync.close()
+    many.bench.pass_time(2 * SECOND)
+    assert many.pool.count == 0
+    assert not many.bench.synced
+
+
 # --- many topics
 
 
