@@ -174,6 +174,7 @@ class GroupSync:
     """Syncs the logs of all topics, at most `timeout_ns` after a write.
 
     every         number of unsynced messages from which on topics report each write
+    sync_every    number of unsynced messages from which on a topic is synced; with 1, publishers wait for that
     durations_s   durations of all syncs, including failed ones
     put_back      restores files that another program removed; returns the error if that failed
     settle_names  waits until `nsqd.dat` is on the disk; may block its greenlet
@@ -185,7 +186,7 @@ class GroupSync:
         settle_names: Callable[[], None] = _nothing_to_do,
         put_back: Callable[[Topic, TopicLog], OSError | None] = _nothing_to_put_back,
     ) -> None:  # fmt: skip
-        self._sync_every = self.every = max(1, every)
+        self.sync_every = self.every = max(1, every)
         self._listener: WriteListener | None = None
         self.durations_s = Histogram(_DURATION_BOUNDS_S)
         self._settle_names = settle_names
@@ -207,7 +208,7 @@ class GroupSync:
     def listen(self, listener: WriteListener | None) -> None:
         """Pass each write to `listener`, before the sync; None ends that. The listener may hold the publishers too."""
         self._listener = listener
-        self.every = self._sync_every if listener is None else 1
+        self.every = self.sync_every if listener is None else 1
 
     def written(self, topic: Topic, publishers: Tickets) -> None:
         """Schedule a sync for a topic that has written messages; hold its publishers if they wait for syncs."""
@@ -217,13 +218,13 @@ class GroupSync:
         if state is None:
             state = self._topics[topic] = self._new_state(topic)
         self._unsynced[topic] = None
-        if self._sync_every == 1:
+        if self.sync_every == 1:
             for publisher, _ in publishers:
                 publisher.hold()
             state.held.append((topic.next_seq, publishers))
             state.waiting += len(publishers)
             self._start_when_all_came(topic, state)
-        elif topic.unsynced >= self._sync_every:
+        elif topic.unsynced >= self.sync_every:
             self._start(topic)
         else:
             state.alarm.set_no_later(self._clock() + self._timeout_ns)
@@ -366,7 +367,7 @@ class GroupSync:
             state.alarm.set_no_later(state.retry_ns)
         if state.held:
             self._start_when_all_came(topic, state)
-        elif error is None and topic.unsynced >= self._sync_every:
+        elif error is None and topic.unsynced >= self.sync_every:
             self._start(topic)
         elif topic.unsynced:
             state.alarm.set_no_later(self._clock() + self._timeout_ns)

@@ -110,6 +110,7 @@ def test_an_nsqadmin_that_is_lost_and_comes_back(visit: Visits, cluster: AdminCl
     refused = "403.*/api/v2/actions"
     page = ready(visit(admin, "/topics/orders", faults=[NOBODY_THERE, refused]))
     expect(page.get_by_role("banner")).to_contain_text("live")
+    expect(page.locator(".uplot").first).to_be_visible()  # its module is loaded late, and must not be cut off
     admin.kill()
     expect(page.get_by_role("banner")).to_contain_text("no connection")
     expect(page.get_by_role("table", name="Channels")).to_contain_text("archive")  # what is known stays

@@ -274,6 +274,7 @@ PRESUMED: dict[str, Presumed] = {
     "docs/operations.md": operations,
     "docs/security.md": nothing,
     "docs/spark.md": spark,
+    "docs/standby.md": nothing,
     "docs/take-over.md": take_over,
     "docs/testing.md": nothing,
     "docs/tools/README.md": nothing,

@@ -126,7 +126,7 @@ def test_what_is_collected_is_written_at_the_end(nsqd: Nsqd, start: Start, tmp_p
     wait_until(lambda: in_flight(nsqd) == 1000, 10, "all messages to be collected")
     example.end()
     nsqd.wait_for_depth("orders", 0, "parquet")
-    assert in_flight(nsqd) == 0
+    wait_until(lambda: in_flight(nsqd) == 0, 20, "all messages to be finished")
     assert polars.read_parquet(tmp_path / "parquet/*.parquet")["amount"].sum() == 499_500
 
 

@@ -112,6 +112,8 @@ OURS = {
     "max_connections",
     "max_connections_per_address",
     "max_disk_bytes",
+    "lease",
+    "lease_ttl",
     "max_topic_bytes",
     "mem_queue_bytes",
     "message_ttl",

@@ -428,7 +428,7 @@ def test_a_client_that_is_late_now_and_then_is_waited_for_as_often(
 @pytest.mark.usefixtures("no_wait")
 def test_nothing_is_read_while_a_publish_waits_for_its_sync(nsqd: Nsqd) -> None:
     peer = alone(nsqd)
-    nsqd.broker.sync.every = 1
+    nsqd.broker.sync.every = nsqd.broker.sync.sync_every = 1
     low = nsqd.log.next_seq
     peer.say(pub("t", b"waits"), pub("t", b"behind it"))
     peer.read()
@@ -462,7 +462,7 @@ def test_nothing_is_read_behind_a_publish_that_failed(nsqd: Nsqd, disk: Disk) ->
 
 def test_an_upgrade_behind_a_publish_that_waits_for_its_sync_gets_no_ok(nsqd: Nsqd) -> None:
     nsqd.tcp()
-    nsqd.broker.sync.every = 1
+    nsqd.broker.sync.every = nsqd.broker.sync.sync_every = 1
     eager = Peer(nsqd._make_tcp).say(MAGIC + pub("t", b"early") + identify(feature_negotiation=True, snappy=True))
     eager.read()
     assert eager.answers() == b"(end)"
