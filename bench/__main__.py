@@ -30,6 +30,11 @@ _QUICK_SECONDS = 0.5
 _QUICK_MESSAGES = 100_000
 
 
+def _portable(word: str) -> str:
+    """Return a word of the command line without the directories of this machine."""
+    return re.sub(r"(?<![\w.])/(?:[^/\s=]+/)+", "/path/to/", word)
+
+
 def _command(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
     if value is None:
         return None
@@ -155,7 +160,8 @@ def main(
     click.echo(f"{machine}; commit {revision}")
     report.show(measured, Console())
     if recorded and measured:
-        kind, command = "quick" if quick else "full", shlex.join(["python", "-m", "bench", *sys.argv[1:]])
+        kind = "quick" if quick else "full"
+        command = shlex.join(["python", "-m", "bench", *map(_portable, sys.argv[1:])])
         click.echo(f"recorded in {record.write(measured, machine, revision, kind, command, results)}")
         if results == record.RESULTS:
             page.write()

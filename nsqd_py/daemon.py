@@ -199,7 +199,7 @@ class Daemon:
             next_look_s = time.monotonic() + _LOOK_FOR_SIGNALS_EVERY_S
 
         directory = Path(self._options.data_path or ".")
-        promoted = self._role_of(directory, signals)
+        promoted = self._role_of(directory)
         if self._follower is not None:
             return
         self.notifier.status("loading messages")
@@ -222,7 +222,7 @@ class Daemon:
             self._broker.replication = Standbys(self._broker, directory, self._disk_threads)
         self._clocks.start()
 
-    def _role_of(self, directory: Path, signals: StopSignals) -> StandbyState | None:
+    def _role_of(self, directory: Path) -> StandbyState | None:
         """Return the state of a standby that this start promotes, or None. `_follower` is set if it shall follow.
 
         Raises StartError and OSError.
@@ -240,15 +240,16 @@ class Daemon:
         if not options.lease and goes_on_as_primary(directory, options, self._log):
             return None
         self._follower = Follower(options, directory, self._disk_threads, self._log, self._http_address)
-        promotes = None if options.lease else lambda: self._become_primary(signals)
-        role = StandbyRole(self._follower, options.standby_of, promotes)
+        role = StandbyRole(
+            self._follower, options.standby_of, None if options.lease else self._become_primary
+        )
         self._broker.replication, self._broker.refusal = role, role.refusal
         return None
 
     def _http_address(self) -> str:
         return f"{self._options.broadcast_address}:{self._options.broadcast_http_port}"
 
-    def _become_primary(self, signals: StopSignals) -> None:
+    def _become_primary(self) -> None:
         """End this standby; `promoted_options` are those of the primary that takes its place, on the same ports."""
         options, broker = self._options, self._broker
         self.promoted_options = options.replace(
@@ -257,7 +258,7 @@ class Daemon:
             http_address=_with_port(options.http_address, broker.http_port),
             https_address=_with_port(options.https_address, broker.https_port),
         )  # fmt: skip
-        signals.stop()
+        self.give_way()
 
     def _drain(self, signals: StopSignals) -> None:
         self._broker.drain.wait_until_over(self.notifier.status)
@@ -358,7 +359,7 @@ class Daemon:
     # ---- the end
 
     def _shut_down(self) -> None:
-        if self.promoted_options is None and not self._gives_way:  # else the process goes on
+        if not self._gives_way:  # else the process goes on
             self.notifier.stopping()
         if self._drainer is not None:
             self._drainer.kill()

@@ -13,19 +13,19 @@ from typing import Any
 
 import orjson
 
+from nsqd_py.lease.members import Members
 from nsqd_py.lease.store import Lease, LeaseError, LeaseLost, LeaseUrl
-from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, Unreachable, parse_url
+from nsqd_py.net.http.client import BadStatus, HttpClient, Url
 
 _PREFIX = "nsqd-py/"
 _NOT_FOUND, _CONFLICT = 404, 409
 
 
 class ConsulStore:
-    """One lease in Consul. A request goes to the agent that answered last, then to the others in turn."""
+    """One lease in Consul."""
 
     def __init__(self, url: LeaseUrl, ttl_s: int, client: HttpClient) -> None:
-        scheme = "https" if url.is_secure else "http"
-        self._agents = [parse_url(f"{scheme}://{address}/") for address in url.addresses]
+        self._agents = Members("Consul", url)
         self._name = _PREFIX + url.name
         self._ttl_s = ttl_s
         # Consul takes an access token in the place of a user's password.
@@ -97,15 +97,8 @@ class ConsulStore:
     def _ask(self, method: str, path: str, document: Any = None, body: bytes | None = None) -> Any:
         if document is not None:
             body = orjson.dumps(document)
-        failures = []
-        for _ in range(len(self._agents)):
-            try:
-                return orjson.loads(self._client.exchange(method, replace(self._agents[0], path=path), body))
-            except BadStatus as refusal:
-                raise LeaseError(f"Consul refused {method} {path}: {refusal}") from refusal
-            except (HttpClientError, ValueError) as error:
-                failures.append(f"{self._agents[0].place} - {error}")
-                self._agents.append(self._agents.pop(0))
-                if not isinstance(error, Unreachable) and "acquire=" in path:
-                    break  # it may have been carried out
-        raise LeaseError(f"no answer from Consul: {'; '.join(failures)}")
+
+        def send(agent: Url) -> Any:
+            return orjson.loads(self._client.exchange(method, replace(agent, path=path), body))
+
+        return self._agents.ask(send, f"{method} {path}", may_repeat="acquire=" not in path)

@@ -11,18 +11,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from nsqd_py.lease.store import Lease, LeaseError, LeaseLost, LeaseUrl
-from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, Unreachable, parse_url
+from nsqd_py.lease.members import Members
+from nsqd_py.lease.store import Lease, LeaseLost, LeaseUrl
+from nsqd_py.net.http.client import BadStatus, HttpClient, Url
 
 _PREFIX = "nsqd-py/"
+_UNAUTHORIZED = 401
 
 
 class EtcdStore:
-    """One lease in an etcd cluster. A request goes to the member that answered last, then to the others in turn."""
+    """One lease in an etcd cluster."""
 
     def __init__(self, url: LeaseUrl, ttl_s: int, client: HttpClient) -> None:
-        scheme = "https" if url.is_secure else "http"
-        self._members = [parse_url(f"{scheme}://{address}/") for address in url.addresses]
+        self._members = Members("etcd", url)
         self._key = _encoded(_PREFIX + url.name)
         self._note_key = _encoded(f"{_PREFIX}{url.name}/note")
         self._login = url.login
@@ -78,36 +79,26 @@ class EtcdStore:
         return b64decode(found[0].get("value", "")).decode() if found else None
 
     def _ask(self, path: str, document: dict[str, Any]) -> Any:
-        failures = []
-        for _ in range(len(self._members)):
-            try:
-                return self._ask_member(path, document)
-            except BadStatus as refusal:
-                raise LeaseError(f"etcd refused {path}: {refusal}") from refusal
-            except HttpClientError as error:
-                failures.append(f"{self._members[0].place} - {error}")
-                self._members.append(self._members.pop(0))
-                if not isinstance(error, Unreachable) and path == "kv/txn":
-                    break  # it may have been carried out
-        raise LeaseError(f"no answer from etcd: {'; '.join(failures)}")
+        return self._members.ask(
+            lambda member: self._ask_member(member, path, document), path, may_repeat=path != "kv/txn"
+        )
 
-    def _ask_member(self, path: str, document: dict[str, Any]) -> Any:
+    def _ask_member(self, member: Url, path: str, document: dict[str, Any]) -> Any:
         if self._login and not self._token:
             name, _, password = self._login.partition(":")
-            self._token = self._send("auth/authenticate", {"name": name, "password": password})["token"]
+            self._token = self._send(member, "auth/authenticate", {"name": name, "password": password})["token"]
         try:
-            return self._send(path, document)
+            return self._send(member, path, document)
         except BadStatus as refusal:
-            if refusal.status != 401 or not self._login:
-                raise
-            self._token = ""  # it has expired
+            if refusal.status == _UNAUTHORIZED:
+                self._token = ""  # it has expired
             raise
 
-    def _send(self, path: str, document: dict[str, Any]) -> Any:
+    def _send(self, member: Url, path: str, document: dict[str, Any]) -> Any:
         client = self._client
         if self._token:
             client = replace(client, headers={**client.headers, "Authorization": self._token})
-        return client.ask(replace(self._members[0], path=f"/v3/{path}"), document)
+        return client.ask(replace(member, path=f"/v3/{path}"), document)
 
 
 def _encoded(text: str) -> str:

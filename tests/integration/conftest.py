@@ -6,9 +6,21 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.consumer_drivers import SHELLS, Shell
 from tests.support.nsqadmin_cluster import AdminCluster
 from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import NsqdProcess
+
+
+@pytest.fixture(params=sorted(SHELLS))
+def shell(request: pytest.FixtureRequest) -> str:
+    """The name of each of the client's shells in turn."""
+    return str(request.param)
+
+
+@pytest.fixture
+def kit(shell: str) -> Shell:
+    return SHELLS[shell]
 
 
 @pytest.fixture(scope="module")

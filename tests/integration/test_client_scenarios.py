@@ -66,7 +66,7 @@ from nsqd_py.client import gevent as on_gevent
 from nsqd_py.client.errors import BadClientOption, NoNsqd
 from nsqd_py.client.message import AlreadyAnswered, Message, Requeue
 from tests.support.aio_client import AioProducer
-from tests.support.consumer_drivers import SHELLS, Driver, Shell
+from tests.support.consumer_drivers import Driver, Shell
 from tests.support.fake_nsqd import agree, agree_then, listening
 from tests.support.nsqd_process import NsqdProcess
 
@@ -75,16 +75,6 @@ NUMBERS = itertools.count()
 PRODUCERS: dict[str, Any] = {"aio": AioProducer, "gevent": on_gevent.Producer, "threads": client.Producer}
 
 Consume = Callable[..., Driver]
-
-
-@pytest.fixture(params=sorted(SHELLS))
-def shell(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def kit(shell: str) -> Shell:
-    return SHELLS[shell]
 
 
 @pytest.fixture

@@ -30,16 +30,6 @@ TOPIC, CHANNEL = "topic", "channel"
 MakeConsumer = Callable[..., Driver]
 
 
-@pytest.fixture(params=sorted(SHELLS))
-def shell(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def kit(shell: str) -> Shell:
-    return SHELLS[shell]
-
-
 @pytest.fixture
 def nsqd(shared_nsqd: NsqdProcess) -> NsqdProcess:
     """One for all tests, as starting it takes longer than most of them; what the last one left is deleted."""
