@@ -83,6 +83,9 @@ def _check_on_timeout(value: str) -> str | None:
     return None if value in ("refuse", "alone") else "must be refuse or alone"
 
 
+_LEASES_WITH_TLS = ("etcds://", "consuls://")
+
+
 def _check_lease(value: str) -> str | None:
     if not value:
         return None
@@ -303,6 +306,12 @@ class _Standby(Options, title="Standby"):
     lease_ttl_ns: int = setting(DURATION, 5 * SECOND_NS,
         "Time to live of --lease: after the primary is gone, a standby takes its place within about this time.",
         check=_positive)
+    lease_tls_root_ca_file: str = setting(STRING, "",
+        "Certificate authorities that sign the certificate of the lease's store (PEM file); by default those of the "
+        "system.")
+    lease_tls_cert: str = setting(STRING, "", "Client certificate for the lease's store (PEM file).")
+    lease_tls_key: str = setting(STRING, "",
+        "Private key of --lease-tls-cert (PEM file); not needed if that file contains the key.")
     standby_tls: bool = setting(BOOL, False, "Use TLS to the primary.")
     standby_tls_root_ca_file: str = setting(STRING, "",
         "Certificate authorities that sign the certificate of the primary (PEM file); by default those of the system.")
@@ -352,7 +361,8 @@ def check_options(options: NsqdOptions) -> None:
     """Raise BadOptions if nsqd cannot start with `options`. It reads the TLS files and changes nothing."""
     options.check()
     check_tls(options)
-    _check_lookupd_tls(options)
+    for peer in ("lookupd", "standby", "lease"):
+        _check_client_tls(options, peer)
     if options.statsd_address and options.statsd_interval_ns <= 0:
         raise BadOptions("--statsd-interval must be above 0s")
     if options.lease:
@@ -360,20 +370,23 @@ def check_options(options: NsqdOptions) -> None:
 
 
 def _check_with_lease(options: NsqdOptions) -> None:
+    if (options.lease_tls_root_ca_file or options.lease_tls_cert) and not options.lease.startswith(_LEASES_WITH_TLS):
+        raise BadOptions("--lease-tls-... needs a lease of etcds:// or consuls://")
     if options.standby_of or options.promote:
         raise BadOptions("--lease decides who is the primary: leave out --standby-of and --promote")
     if options.tcp_address.endswith(":0") and not options.broadcast_tcp_port:
         raise BadOptions("--lease needs a fixed port in --tcp-address, at which standbys reach this nsqd")
 
 
-def _check_lookupd_tls(options: NsqdOptions) -> None:
+def _check_client_tls(options: NsqdOptions, peer: str) -> None:
+    """Check the files of --lookupd-tls-..., --standby-tls-... or --lease-tls-..., as `peer` says."""
     authorities, certificate, key = (
-        options.lookupd_tls_root_ca_file, options.lookupd_tls_cert, options.lookupd_tls_key,
+        getattr(options, f"{peer}_tls_{name}") for name in ("root_ca_file", "cert", "key")
     )  # fmt: skip
     if key and not certificate:
-        raise BadOptions("--lookupd-tls-key needs --lookupd-tls-cert")
+        raise BadOptions(f"--{peer}-tls-key needs --{peer}-tls-cert")
     if authorities:
-        check_authorities(authorities, "--lookupd-tls-root-ca-file")
+        check_authorities(authorities, f"--{peer}-tls-root-ca-file")
     if certificate:
         import ssl
 
@@ -383,4 +396,4 @@ def _check_lookupd_tls(options: NsqdOptions) -> None:
                 cert_file=certificate, key_file=key, level=options.tls_security_level, verifies=False,
             )  # fmt: skip
         except OSError as error:
-            raise BadOptions(f"--lookupd-tls-cert: {error}") from error
+            raise BadOptions(f"--{peer}-tls-cert: {error}") from error

@@ -202,17 +202,24 @@ def elect(options: NsqdOptions, log: Log, make_server: Callable[[NsqdOptions, El
     timeout_s = ttl_s * _REQUEST_PART_OF_TTL
     try:
         url = parse_lease_url(options.lease)
-        store = open_store(url, ttl_s, HttpClient(timeout_s, timeout_s, tls=_tls() if url.is_secure else None))
+        store = open_store(url, ttl_s, HttpClient(timeout_s, timeout_s, tls=_tls(options) if url.is_secure else None))
     except ValueError as error:
         raise StartError(f"--lease={options.lease}: {error}") from error
     return Election(options, log, store, make_server).run()
 
 
-def _tls() -> Any:
-    """Return the TLS context for the store, whose certificate the system's authorities must have signed."""
+def _tls(options: NsqdOptions) -> Any:
+    """Return the TLS context for the store."""
     from gevent import ssl  # slow to import; only TLS needs it
 
-    return client_context(ssl.SSLContext)
+    return client_context(
+        ssl.SSLContext,
+        root_ca_file=options.lease_tls_root_ca_file,
+        cert_file=options.lease_tls_cert,
+        key_file=options.lease_tls_key,
+        level=options.tls_security_level,
+        lowest_version=options.tls_min_version,
+    )
 
 
 def _own_address(options: NsqdOptions) -> str:

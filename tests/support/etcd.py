@@ -10,6 +10,7 @@ from pathlib import Path
 from nsqd_py.lease.store import LeaseError, LeaseStore, parse_lease_url
 from nsqd_py.lease.stores import open_store
 from nsqd_py.net.http.client import HttpClient
+from tests.support.certificates import Certificates
 from tests.support.network import free_ports
 from tests.support.nsqd_process import wait_until
 
@@ -17,11 +18,13 @@ ETCD = shutil.which("etcd")
 
 
 class Etcd:
-    """One member, with its data in `directory`."""
+    """One member, with its data in `directory`. With certificates, its clients have to show one."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, certificates: Certificates | None = None) -> None:
         client_port, peer_port = free_ports(2)
-        client, peer = f"http://127.0.0.1:{client_port}", f"http://127.0.0.1:{peer_port}"
+        self._is_secure = certificates is not None
+        scheme = "https" if self._is_secure else "http"
+        client, peer = f"{scheme}://127.0.0.1:{client_port}", f"http://127.0.0.1:{peer_port}"
         self.address = f"127.0.0.1:{client_port}"
         flags = (
             f"--data-dir={directory / 'etcd'}",
@@ -31,6 +34,12 @@ class Etcd:
             f"--initial-advertise-peer-urls={peer}",
             f"--initial-cluster=default={peer}",
         )
+        if certificates is not None:
+            flags += (
+                f"--cert-file={certificates.server_certificate}", f"--key-file={certificates.server_key}",
+                f"--trusted-ca-file={certificates.authority}", "--client-cert-auth",
+            )  # fmt: skip
+        self._tls = certificates.client_context(with_certificate=True) if certificates is not None else None
         with (directory / "etcd.log").open("w") as log:
             self.process = subprocess.Popen([str(ETCD), *flags], stdout=log, stderr=log)
 
@@ -38,10 +47,10 @@ class Etcd:
         wait_until(self.answers, 30, "etcd")
 
     def url(self, name: str) -> str:
-        return f"etcd://{self.address}/{name}"
+        return f"etcd{'s' * self._is_secure}://{self.address}/{name}"
 
     def store(self, name: str, ttl_s: int = 2) -> LeaseStore:
-        return open_store(parse_lease_url(self.url(name)), ttl_s, HttpClient(1, 1))
+        return open_store(parse_lease_url(self.url(name)), ttl_s, HttpClient(1, 1, tls=self._tls))
 
     def answers(self) -> bool:
         try:

@@ -94,6 +94,9 @@ complete -c nsqd-py -l standby-timeout -d 'Maximum time that a publisher waits f
 complete -c nsqd-py -l standby-on-timeout -d 'After --standby-timeout: `refuse` the publish, or go on `alone`, without standbys, until they are back.' -x
 complete -c nsqd-py -l lease -d 'Lease that decides which nsqd is the primary, such as etcd://127.0.0.1:2379/orders, consul://... or kubernetes:///namespace/name; its holder serves, all others are its standbys.' -x
 complete -c nsqd-py -l lease-ttl -d 'Time to live of --lease: after the primary is gone, a standby takes its place within about this time.' -x
+complete -c nsqd-py -l lease-tls-root-ca-file -d 'Certificate authorities that sign the certificate of the lease\'s store (PEM file); by default those of the system.' -r -F
+complete -c nsqd-py -l lease-tls-cert -d 'Client certificate for the lease\'s store (PEM file).' -r -F
+complete -c nsqd-py -l lease-tls-key -d 'Private key of --lease-tls-cert (PEM file); not needed if that file contains the key.' -r -F
 complete -c nsqd-py -l standby-tls -d 'Use TLS to the primary.'
 complete -c nsqd-py -l standby-tls-root-ca-file -d 'Certificate authorities that sign the certificate of the primary (PEM file); by default those of the system.' -r -F
 complete -c nsqd-py -l standby-tls-cert -d 'Client certificate for the primary (PEM file).' -r -F

@@ -1,4 +1,4 @@
-"""What nsqd says of its settings for nsqlookupds before it starts."""
+"""What nsqd says, before it starts, of its settings for nsqlookupds and of the TLS files for whom it connects to."""
 
 from __future__ import annotations
 
@@ -39,11 +39,20 @@ def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["--lookupd-tls-root-ca-file={}/key.pem"], "^cannot use --lookupd-tls-root-ca-file .*/key.pem: "),
     ],
 )
-def test_files_that_cannot_be_used(pem: Path, flags: list[str], complaint: str) -> None:
-    options = read_options([flag.format(pem) for flag in flags])
-    with pytest.raises(BadOptions, match=complaint) as refusal:
+@pytest.mark.parametrize("peer", ["lookupd", "standby", "lease"])
+def test_files_that_cannot_be_used(pem: Path, peer: str, flags: list[str], complaint: str) -> None:
+    flags = [flag.format(pem).replace("lookupd", peer) for flag in flags]
+    options = read_options(["--lease=etcds://a:1/b", "--tcp-address=127.0.0.1:4150", *flags])
+    with pytest.raises(BadOptions, match=complaint.replace("lookupd", peer)) as refusal:
         check_options(options)
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("lease", ["etcd://a:1/b", "kubernetes:///a/b"])
+def test_certificates_for_a_lease_without_tls(pem: Path, lease: str) -> None:
+    flags = [f"--lease={lease}", "--tcp-address=127.0.0.1:4150", f"--lease-tls-cert={pem}/both.pem"]
+    with pytest.raises(BadOptions, match="^--lease-tls-.* needs a lease of etcds:// or consuls://$"):
+        check_options(read_options(flags))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,74 @@
+"""A lease of an etcd that wants TLS with certificates of its own authority."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.certificates import Certificates, make_certificates
+from tests.support.etcd import ETCD, Etcd
+from tests.support.network import free_ports
+from tests.support.nsqd_process import NsqdProcess, wait_until
+
+DEADLINE_S = 30.0
+
+pytestmark = pytest.mark.skipif(ETCD is None, reason="no etcd here")
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> Certificates:
+    return make_certificates(tmp_path / "pem")
+
+
+@pytest.fixture
+def etcd(tmp_path: Path, certificates: Certificates) -> Iterator[Etcd]:
+    etcd = Etcd(tmp_path, certificates)
+    try:
+        etcd.wait_until_it_answers()
+        yield etcd
+    finally:
+        etcd.end()
+
+
+def test_nsqd_shows_its_certificate_and_serves(etcd: Etcd, certificates: Certificates, tmp_path: Path) -> None:
+    flags = (
+        f"--lease={etcd.url('orders')}",
+        f"--lease-tls-root-ca-file={certificates.authority}",
+        f"--lease-tls-cert={certificates.client_certificate}",
+        f"--lease-tls-key={certificates.client_key}",
+    )
+    nsqd = NsqdProcess(tmp_path / "a", *flags, ports=_two_ports())
+    try:
+        nsqd.start()
+        with nsqd.connect() as client:
+            client.pub("t", b"1")
+        assert etcd.store("orders").holder() == f"127.0.0.1:{nsqd.tcp_port}"
+    finally:
+        nsqd.destroy()
+
+
+@pytest.mark.parametrize("has_authority", [False, True])
+def test_it_says_what_is_missing_and_does_not_serve(
+    etcd: Etcd, certificates: Certificates, tmp_path: Path, has_authority: bool
+) -> None:
+    flags = [f"--lease={etcd.url('orders')}"]
+    if has_authority:
+        flags.append(f"--lease-tls-root-ca-file={certificates.authority}")
+    # Go's TLS answers a client that shows no certificate with one of these two alerts, by its version.
+    reason = "alert bad certificate|certificate required" if has_authority else "unable to get local issuer certificate"
+    nsqd = NsqdProcess(tmp_path / "a", *flags, ports=_two_ports())
+    try:
+        nsqd.launch()
+        wait_until(lambda: "no answer from etcd" in nsqd.log_text(), DEADLINE_S, "nsqd to say that it has no lease")
+        assert re.search(reason, nsqd.log_text())
+        assert "listening on" not in nsqd.log_text()
+    finally:
+        nsqd.destroy()
+
+
+def _two_ports() -> tuple[int, int]:
+    tcp_port, http_port = free_ports(2)
+    return tcp_port, http_port
