@@ -25,6 +25,9 @@ class Admin:
     def version(self) -> str:
         return str(json.loads(self._request("GET", "/info"))["version"])
 
+    def stats(self) -> Stats:
+        return dict(json.loads(self._request("GET", "/stats?format=json")))
+
     def create(self, *channels: str) -> None:
         """The topic, and these channels of it."""
         self._request("POST", f"/topic/create?topic={TOPIC}")

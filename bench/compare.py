@@ -1,11 +1,14 @@
 """Name every row whose ratio to a peer changed by more than 5 %: `python -m bench.compare [OLD NEW]`.
 
 Without names, it compares the newest two records of one kind (quick or full) that have a row in common. A ratio is the
-median of alternating runs, so a machine that became slower changes none. Ends with status 1 if a row changed.
+median of alternating runs, so a machine that became slower changes none. A change is uncertain if the ratios of the old
+runs and those of the new ones overlap, or if there was only one of either. Ends with status 1 if a row is certainly
+worse.
 """
 
 import statistics
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,14 +56,18 @@ class Change:
         return self.new.median / self.old.median - 1
 
     @property
-    def is_within_spread(self) -> bool:
-        """True if the new median lies between the old runs: it may be chance."""
-        return min(self.old.values) <= self.new.median <= max(self.old.values)
+    def is_certain(self) -> bool:
+        """True if all new runs were better, or all worse, than all old ones."""
+        old, new = self.old.values, self.new.values
+        return min(len(old), len(new)) > 1 and (min(new) > max(old) or max(new) < min(old))
+
+    @property
+    def kind(self) -> str:
+        return ("worse" if self.share < 0 else "better") if self.is_certain else "uncertain"
 
     def __str__(self) -> str:
-        doubt = ", within the spread of the old runs" if self.is_within_spread else ""
         section, row, peer = self.new.name
-        return f"{self.share:+.0%}  {section}, {row}, beside {peer}: {self.old} → {self.new}{doubt}"
+        return f"{self.kind}: {self.share:+.0%}  {section}, {row}, beside {peer}: {self.old} → {self.new}"
 
 
 def rows(content: dict[str, Any]) -> dict[tuple[str, str, str], Ratios]:
@@ -75,10 +82,11 @@ def rows(content: dict[str, Any]) -> dict[tuple[str, str, str], Ratios]:
 
 
 def changes(old: dict[str, Any], new: dict[str, Any]) -> list[Change]:
-    """Return the rows of both records that changed by more than `TOLERANCE`, the worst first."""
+    """Return the rows of both records that changed by more than `TOLERANCE`: the certain ones first, by how much."""
     before, after = rows(old), rows(new)
     both = (Change(before[name], after[name]) for name in after if name in before)
-    return sorted((change for change in both if abs(change.share) > TOLERANCE), key=lambda change: change.share)
+    found = (change for change in both if abs(change.share) > TOLERANCE)
+    return sorted(found, key=lambda change: (not change.is_certain, change.share))
 
 
 def newest_two(records: Sequence[tuple[Path, dict[str, Any]]]) -> tuple[Path, Path] | None:
@@ -98,7 +106,9 @@ def report(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
         yield "They were measured on different machines."
     changed = changes(old, new)
     yield from map(str, changed)
-    yield f"{len(changed)} changed by more than {TOLERANCE:.0%}"
+    counts = Counter(change.kind for change in changed)
+    kinds = ", ".join(f"{counts[kind]} {kind}" for kind in ("worse", "better", "uncertain"))
+    yield f"{len(changed)} changed by more than {TOLERANCE:.0%}: {kinds}"
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -114,7 +124,7 @@ def main(old: Path | None, new: Path | None) -> None:
     before, after = map(record.read, (old, new))
     for line in report(before, after):
         click.echo(line)
-    sys.exit(bool(changes(before, after)))
+    sys.exit(any(change.kind == "worse" for change in changes(before, after)))
 
 
 if __name__ == "__main__":

@@ -2,18 +2,19 @@
 
 import os
 import statistics
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench import certificate
 from bench.generator import generate
-from bench.loads.publish import Publishing
-from bench.machine import cores
-from bench.peers.setups import Setup
+from bench.machine import cores, program_version
+from bench.peers.setups import OURS, Setup
 from bench.run import Amount, LoadError, Run
 from bench.scenario import Scenario
 from bench.server import Server
+from bench.workload import Publishing
 
 SUBJECT, PEER = "subject", "peer"
 
@@ -79,59 +80,90 @@ class Result:
         return (below is None or value < below) and (above is None or value >= above)
 
 
-def compare(
-    scenario: Scenario,
-    contenders: Sequence[Contender],
-    rounds: int,
-    *,
-    seconds: float | None = None,
-    messages: int | None = None,
-    scratch: Path | None = None,
-    announce: Callable[[str], None] = lambda text: None,
-    server_command: Sequence[str] = (),
-    generator: Sequence[str] = (),
-) -> Result:
-    """Run every contender once a round, in an order that turns around each round.
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What is the same for all runs.
 
-    `generator` is the command of the neutral load generator.
-
-    The contenders are servers; with `server_command` they are tools, and that is the server for all. A contender that
-    fails runs no more, and its text stands in `failures`; the subject's failure ends the scenario.
+    seconds, messages  the amount, in place of the row's
+    generator          the command of the neutral load generator
+    server             the command of the server on which tools and client libraries work
     """
-    result = Result(scenario)
-    for number in range(rounds):
-        for contender in contenders if number % 2 == 0 else reversed(contenders):
-            if contender.role in result.failures:
+
+    seconds: float | None = None
+    messages: int | None = None
+    scratch: Path | None = None
+    generator: tuple[str, ...] = ()
+    server: tuple[str, ...] = ()
+    announce: Callable[[str], None] = lambda text: None
+
+
+class Duel:
+    """A scenario and its contenders, which run once each round, in an order that turns around each round.
+
+    The contenders are servers; in a scenario with `work` they are tools. A contender that fails runs no more, and its
+    text stands in `failures`; the subject's failure ends the scenario.
+    """
+
+    def __init__(
+        self, scenario: Scenario, contenders: Sequence[Contender], rounds: int, conditions: Conditions | None = None
+    ) -> None:
+        self.result = Result(scenario)
+        self.last_round_s = 0.0
+        self._contenders = contenders
+        self._rounds = rounds
+        self._conditions = conditions or Conditions()
+        self._done = 0
+
+    @property
+    def is_over(self) -> bool:
+        return self._done >= self._rounds or SUBJECT in self.result.failures
+
+    @property
+    def progress(self) -> str:
+        return f"round {self._done} of {self._rounds}, {self.last_round_s:.0f} s"
+
+    def run_round(self) -> None:
+        started_s = time.monotonic()
+        result, scenario = self.result, self.result.scenario
+        for contender in self._contenders if self._done % 2 == 0 else reversed(self._contenders):
+            if contender.role in result.failures or SUBJECT in result.failures:
                 continue
-            announce(f"{scenario.section}, {scenario.label}: round {number + 1} of {rounds}, {contender.role}")
-            side = scenario.subject if contender.role == SUBJECT else scenario.peer
-            amount = Amount(seconds or side.amount.seconds, messages or side.amount.messages)
-            if scenario.place is not None:  # The amount is the row's.
-                amount = replace(amount, messages=side.amount.messages)
-            setup = contender.setup
-            flags = list(setup.flags) if setup else [] if contender.sets_queue_size else list(side.flags)
-            if scenario.with_tls:
-                flags += certificate.flags()
-            daemon = setup.daemon if setup else scenario.daemon
-            start = daemon.server or Server
-            os.sync()  # Each run starts without the write-back of the one before.
+            self._conditions.announce(f"{scenario.section}, {scenario.label}: {contender.role}")
             try:
-                with (
-                    cores(1 if scenario.one_core else None),
-                    start(daemon, server_command or contender.command, flags, scratch) as server,
-                ):
-                    tool = contender.command if server_command else ()
-                    if scenario.generator:
-                        tool = (*generator, *scenario.generator)
-                    publishing = Publishing(setup.name, scenario.workload) if setup and scenario.workload else None
-                    run, version = generate(scenario.load, server.endpoint, amount, tool, publishing), server.version
+                self._run(contender)
             except LoadError as error:
                 result.failures[contender.role] = str(error)
-                if contender.role == SUBJECT:
-                    return result
-                continue
-            result.runs.setdefault(contender.role, []).append(run)
-            result.versions[contender.role] = version
-            result.flags[contender.role] = flags
-            result.commands[contender.role] = contender.command
-    return result
+        self._done += 1
+        self.last_round_s = time.monotonic() - started_s
+
+    def _run(self, contender: Contender) -> None:
+        scenario, setup, given = self.result.scenario, contender.setup, self._conditions
+        side = scenario.subject if contender.role == SUBJECT else scenario.peer
+        flags = list(setup.flags) if setup else [] if contender.sets_queue_size else list(side.flags)
+        if scenario.with_tls:
+            flags += certificate.flags()
+        daemon = setup.daemon if setup else scenario.daemon
+        command = given.server if scenario.work else contender.command
+        tool = contender.command if scenario.work else ()
+        if scenario.generator:
+            tool = (*given.generator, *scenario.generator)
+        publishing = Publishing((setup or OURS).name, scenario.workload) if scenario.workload else None
+        os.sync()  # Each run starts without the write-back of the one before.
+        with (
+            cores(1 if scenario.one_core else None),
+            (daemon.server or Server)(daemon, command, flags, given.scratch) as server,
+        ):
+            run = generate(scenario.load, server.endpoint, self._amount(side.amount), tool, publishing)
+            version = program_version(contender.command) if scenario.work else server.version
+        self.result.runs.setdefault(contender.role, []).append(run)
+        self.result.versions[contender.role] = version
+        self.result.flags[contender.role] = flags
+        self.result.commands[contender.role] = contender.command
+
+    def _amount(self, amount: Amount) -> Amount:
+        scenario, given = self.result.scenario, self._conditions
+        seconds = max(given.seconds or amount.seconds, scenario.least_s)
+        # On an axis, the amount is the row's.
+        most = None if scenario.place is not None else given.messages
+        messages = min(most or amount.messages, amount.messages)
+        return Amount(seconds, messages)

@@ -17,11 +17,10 @@ from dataclasses import asdict
 from pathlib import Path
 from threading import Timer
 
-from bench.loads import LOADS
-from bench.loads.publish import PUBLISHING, Publishing
-from bench.loads.tools import TOOL_COMMAND
-from bench.run import Amount, Endpoint, LoadError, Run
+from bench.loads import find
+from bench.run import TOOL_COMMAND, Amount, Endpoint, LoadError, Run
 from bench.wire import ProtocolError
+from bench.workload import PUBLISHING, Publishing
 
 _ROOT = Path(__file__).resolve().parent.parent
 _LIMIT_S = 300.0
@@ -94,7 +93,7 @@ def main(arguments: list[str]) -> int:
     endpoint = Endpoint(int(tcp_port), int(http_port), int(pid), time.perf_counter(), restart)
     gc.disable()
     try:
-        run = LOADS[load](endpoint, Amount(float(seconds), int(messages)))
+        run = find(load)(endpoint, Amount(float(seconds), int(messages)))
     except (LoadError, ProtocolError, OSError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1

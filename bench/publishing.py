@@ -11,7 +11,7 @@ import select
 import time
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Barrier
 from threading import BrokenBarrierError
@@ -22,43 +22,13 @@ from bench.percentiles import Schedule
 from bench.pipeline import UNLIMITED, Lane, Pipeline
 from bench.run import LoadError, Stopwatch
 from bench.wire import ProtocolError
+from bench.workload import Workload
 
 _WARM_UP_S = 0.2
 _READY_WITHIN_S = 120.0
 _ANSWERED_WITHIN_S = 20.0
 # A generator that shares the processors with the server needs no more than half of them.
 _PROCESSES = max((os.cpu_count() or 1) // 2, 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Workload:
-    """What is published, and how.
-
-    batch       messages in a request
-    window      requests that each connection keeps unanswered
-    rate_per_s  messages that leave each second in an open loop; 0 for a closed loop
-    consumers   that finish the messages meanwhile; of nsqds only, and with one topic
-    """
-
-    connections: int = 16
-    batch: int = 1
-    window: int = 1
-    size_bytes: int = 200
-    topics: int = 1
-    rate_per_s: float = 0
-    consumers: int = 0
-
-    def divided(self, parts: int) -> "list[Workload]":
-        """Return the workloads of `parts` processes, which make this one together."""
-        parts = min(parts, self.connections)
-        return [
-            replace(
-                self,
-                connections=self.connections // parts + (number < self.connections % parts),
-                rate_per_s=self.rate_per_s / parts,
-            )
-            for number in range(parts)
-        ]
 
 
 @dataclass(slots=True)

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from bench import procfs
 
+TOOL_COMMAND = "BENCH_TOOL"  # an environment variable
+
 
 class LoadError(Exception):
     """The load ran, and the server did not do what it should have done."""

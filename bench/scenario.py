@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from bench.peers.setups import Setup
-from bench.publishing import Workload
 from bench.run import Amount, Run
 from bench.server import NSQD, Daemon
+from bench.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,10 @@ class Scenario:
     `with_tls` gives the servers a certificate.
     `beside_itself`: the peer is the same program, with the peer's flags. `work` is for those that measure no server.
     `generator` has the arguments of the program that `--load` names, for the loads that it generates.
-    `setups`: the servers, the subject first, of which those run that are installed; `workload` is what is published.
+    `setups`: the servers, the subject first, of which those run that are installed; `workload`: what is published.
     `place` is where the row stands on the axis of its section. `is_quick`: it belongs to a quick run.
-    `rounds` is how often each side runs, unless the command says otherwise.
+    `rounds` is how often each side runs at most, unless the command says otherwise; `least_s` is how long each run
+    takes at least. `text` says what is measured.
     """
 
     load: str
@@ -55,7 +56,6 @@ class Scenario:
     below: float | None = None
     above: float | None = None
     one_core: bool = False
-    details: tuple[str, ...] = ()
     daemon: Daemon = NSQD
     with_tls: bool = False
     beside_itself: bool = False
@@ -68,6 +68,8 @@ class Scenario:
     place: float | None = None
     is_quick: bool = False
     rounds: int = 3
+    least_s: float = 0
+    text: str = ""
 
     @property
     def label(self) -> str:

@@ -5,56 +5,91 @@ The nsqds are made up (`tests/support/fake_cluster.py`); the nsqd of the bench d
 
 import http.client
 import json
-import socket
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from bench import procfs
 from bench.loads.tools import Child, running
+from bench.percentiles import percentile
 from bench.run import Amount, Endpoint, LoadError, Run, Stopwatch
+from bench.server import free_ports
 from tests.support import fake_cluster
 
 _NODES, _TOPICS, _CHANNELS, _MOVING = 120, 300, 3, 0.1
 _LIST = f"/api/v2/topics?limit={_TOPICS}&sort=depth"
+_TOPIC, _COUNTER = "/api/topics/orders.region-007", "/api/counter"
 _PAUSE_S = 0.05
+_ASKED_FOR_MEMORY = 20
 _ALL_KNOWN_WITHIN_S = 60.0
 # What was new at the start, and is so once only, is over after so many rounds.
 _ROUNDS_BEFORE = 3
 
 
 def list_page(endpoint: Endpoint, amount: Amount) -> Run:
-    """The 99th percentile of the whole list of topics in ms, with gzip; asked all the time, while rounds go on."""
-    with fake_cluster.running(_NODES, _TOPICS, _CHANNELS, _MOVING) as lookupd, _nsqadmin(lookupd) as (child, page):
-        _wait_until_known(child, page)
-        watch = Stopwatch(child.process.pid)
-        tick, took_ms, size = page.tick(), list[float](), 0
-        while time.perf_counter() - watch.started_s < amount.seconds:
-            began_s = time.perf_counter()
-            size = len(page.get(_LIST))
-            took_ms.append((time.perf_counter() - began_s) * 1000)
-            time.sleep(_PAUSE_S)
-        watch.stop()
+    """Return the 99th percentile of the whole list of topics in ms, with gzip; asked while polls go on."""
+    with _cluster() as page:
+        tick = page.tick()
+        watch, took_ms = _ask(page, _LIST, amount.seconds)
         rounds = page.tick() - tick
         if not rounds:
             raise LoadError("no round ended meanwhile")
-        took_ms.sort()
-        return watch.run(
-            took_ms[len(took_ms) * 99 // 100], len(took_ms), p50_ms=took_ms[len(took_ms) // 2], max_ms=took_ms[-1],
-            gzip_kb=size / 1000, cpu_s_per_round=watch.server_cpu_s / rounds,
-            rss_mb=procfs.rss_bytes(child.process.pid) / 1e6,
-        )  # fmt: skip
+        gzip_kb = len(page.get(_LIST)) / 1000
+        return _run(page, watch, took_ms, gzip_kb=gzip_kb, cpu_s_per_round=watch.server_cpu_s / rounds)
+
+
+def topic(endpoint: Endpoint, amount: Amount) -> Run:
+    """Return the 99th percentile of the counts of one topic in ms."""
+    with _cluster() as page:
+        return _run(page, *_ask(page, _TOPIC, amount.seconds))
+
+
+def counter(endpoint: Endpoint, amount: Amount) -> Run:
+    """Return the 99th percentile of the sum of all messages in ms."""
+    with _cluster() as page:
+        return _run(page, *_ask(page, _COUNTER, amount.seconds))
+
+
+def memory(endpoint: Endpoint, amount: Amount) -> Run:
+    """Return resident memory in MB after some requests."""
+    with _cluster() as page:
+        watch = Stopwatch(page.child.process.pid)
+        for _ in range(_ASKED_FOR_MEMORY):
+            page.get(_TOPIC)
+            page.get(_COUNTER)
+        watch.stop()
+        return watch.run(procfs.rss_bytes(page.child.process.pid) / 1e6, _ASKED_FOR_MEMORY)
+
+
+def _ask(page: "_Page", path: str, seconds: float) -> tuple[Stopwatch, list[float]]:
+    """Return how long each answer took in ms, sorted."""
+    watch, took_ms = Stopwatch(page.child.process.pid), list[float]()
+    while time.perf_counter() - watch.started_s < seconds:
+        began_s = time.perf_counter()
+        page.get(path)
+        took_ms.append((time.perf_counter() - began_s) * 1000)
+        time.sleep(_PAUSE_S)
+    watch.stop()
+    return watch, sorted(took_ms)
+
+
+def _run(page: "_Page", watch: Stopwatch, took_ms: list[float], **details: float) -> Run:
+    return watch.run(
+        percentile(took_ms, 0.99), len(took_ms), p50_ms=percentile(took_ms, 0.5), max_ms=took_ms[-1],
+        rss_mb=procfs.rss_bytes(page.child.process.pid) / 1e6, **details,
+    )  # fmt: skip
 
 
 class _Page:
-    def __init__(self, port: int) -> None:
+    def __init__(self, child: Child, port: int) -> None:
+        self.child = child
         self._port = port
 
     def get(self, path: str) -> bytes:
-        """With gzip where that is. Raises OSError."""
+        """Return the answer, of lists with gzip. Raises OSError if there is none, and LoadError if it is not 200."""
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
         try:
             connection.request("GET", path, headers={"Accept-Encoding": "gzip"} if path == _LIST else {})
@@ -66,36 +101,41 @@ class _Page:
             raise LoadError(f"GET {path}: {response.status} {body[:200]!r}")
         return body
 
-    def overview(self) -> dict[str, Any]:
-        return dict(json.loads(self.get("/api/v2/overview")))
-
     def tick(self) -> int:
         return int(self.overview()["tick"])
 
+    def overview(self) -> dict[str, Any]:
+        return dict(json.loads(self.get("/api/v2/overview")))
+
+    def wait_until_ready(self) -> None:
+        """Wait until it answers; ours also until it knows the cluster: Go's asks for each request."""
+        deadline_s, whole_tick = time.monotonic() + _ALL_KNOWN_WITHIN_S, 0
+        is_ours = "-m" in self.child.process.args  # type: ignore[operator]
+        while time.monotonic() < deadline_s:
+            self.child.check()
+            with suppress(OSError):
+                if not is_ours:
+                    self.get("/ping")
+                    return
+                seen = self.overview()
+                if seen["channels"] == _TOPICS * _CHANNELS:
+                    whole_tick = whole_tick or seen["tick"]
+                    if seen["tick"] >= whole_tick + _ROUNDS_BEFORE:
+                        return
+            time.sleep(0.2)
+        raise LoadError(f"the cluster is not known within {_ALL_KNOWN_WITHIN_S:g} s")
+
 
 @contextmanager
-def _nsqadmin(lookupd: str) -> Iterator[tuple[Child, _Page]]:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    flags = [f"--http-address=127.0.0.1:{port}", f"--lookupd-http-address={lookupd}"]
+def _cluster() -> Iterator[_Page]:
+    """Start the nsqds, and an nsqadmin that is ready."""
     with (
+        fake_cluster.running(_NODES, _TOPICS, _CHANNELS, _MOVING) as lookupd,
         tempfile.TemporaryDirectory(prefix="bench-nsqadmin-") as name,
-        running([*flags, "--history-file=", "--log-level=warn"], Path(name)) as child,
     ):
-        yield child, _Page(port)
-
-
-def _wait_until_known(child: Child, page: _Page) -> None:
-    deadline_s, whole_tick = time.monotonic() + _ALL_KNOWN_WITHIN_S, 0
-    while time.monotonic() < deadline_s:
-        child.check()
-        try:
-            seen = page.overview()
-        except OSError:
-            seen = {"channels": 0, "tick": 0}
-        if seen["channels"] == _TOPICS * _CHANNELS:
-            whole_tick = whole_tick or seen["tick"]
-            if seen["tick"] >= whole_tick + _ROUNDS_BEFORE:
-                return
-        time.sleep(0.2)
-    raise LoadError(f"the cluster is not known within {_ALL_KNOWN_WITHIN_S:g} s")
+        (port,) = free_ports(1)  # not before the others have theirs
+        flags = [f"--http-address=127.0.0.1:{port}", f"--lookupd-http-address={lookupd}", "--log-level=warn"]
+        with running(flags, Path(name)) as child:
+            page = _Page(child, port)
+            page.wait_until_ready()
+            yield page

@@ -9,10 +9,10 @@ from multiprocessing.synchronize import Event
 
 from bench import wire
 from bench.consumer import Consumer
-from bench.loads.publish import Publishing
 from bench.percentiles import percentile
 from bench.publishing import publish, topic_names
 from bench.run import Amount, Endpoint, LoadError, Run
+from bench.workload import Publishing
 
 _CHANNEL = "consumed"
 _RDY = 100
@@ -30,7 +30,7 @@ def load(endpoint: Endpoint, amount: Amount) -> Run:
     workload = publishing.workload
     context = multiprocessing.get_context("fork")
     is_ready, is_over = context.Event(), context.Event()
-    results: SimpleQueue[list[Sample] | str] = context.SimpleQueue()
+    results: SimpleQueue[tuple[list[Sample], float] | str] = context.SimpleQueue()
     arguments = (endpoint.tcp_port, workload.consumers, workload.size_bytes, is_ready, is_over, results)
     consumers = context.Process(target=_consume, args=arguments)
     consumers.start()
@@ -42,10 +42,11 @@ def load(endpoint: Endpoint, amount: Amount) -> Run:
         )
     finally:
         is_over.set()
-    samples = results.get()
+    found = results.get()
     consumers.join()
-    if isinstance(samples, str):
-        raise LoadError(samples)
+    if isinstance(found, str):
+        raise LoadError(found)
+    samples, consumer_cores = found
     until_s = watch.started_s + published.elapsed_s
     delivered = finished_at(samples, until_s) - finished_at(samples, watch.started_s)
     ages_ns = sorted(age_ns for at_s, _, age_ns in samples if watch.started_s <= at_s <= until_s)
@@ -58,6 +59,7 @@ def load(endpoint: Endpoint, amount: Amount) -> Run:
         age_p50_ms=percentile(ages_ns, 0.5) / 1e6,
         age_p99_ms=percentile(ages_ns, 0.99) / 1e6,
         server_cpu_us=watch.server_cpu_s / delivered * 1e6,
+        consumer_cores=consumer_cores,
     )
 
 
@@ -74,7 +76,7 @@ def finished_at(samples: list[Sample], at_s: float) -> float:
 
 def _consume(
     port: int, count: int, body_bytes: int, is_ready: Event, is_over: Event,
-    results: "SimpleQueue[list[Sample] | str]",
+    results: "SimpleQueue[tuple[list[Sample], float] | str]",
 ) -> None:  # fmt: skip
     gc.disable()
     try:
@@ -82,7 +84,9 @@ def _consume(
         for consumer in consumers:
             consumer.sock.sendall(wire.rdy(_RDY))
         is_ready.set()
-        results.put(_sample(consumers, is_over))
+        started_s, cpu_s = time.perf_counter(), time.process_time()
+        samples = _sample(consumers, is_over)
+        results.put((samples, (time.process_time() - cpu_s) / (time.perf_counter() - started_s)))
     except (LoadError, wire.ProtocolError, OSError) as error:
         results.put(str(error))
 

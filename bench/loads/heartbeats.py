@@ -1,4 +1,7 @@
-"""CPU time of nsqd, in percent of a core, while 10,000 connections do nothing but answer heartbeats."""
+"""Processor time of nsqd in microseconds for each heartbeat, while 10,000 connections do nothing but answer them.
+
+Each connection asks for a heartbeat every 10 s, in place of the default of 30 s.
+"""
 
 import resource
 import select
@@ -12,10 +15,10 @@ CONNECTIONS = 10_000
 _SPARE_FILES = 100
 _SETTLE_S = 2.0
 _HEARTBEAT_FRAME_BYTES = 19
+_IDENTIFY = wire.identify(b'{"heartbeat_interval":10000}')
 
 
 def load(endpoint: Endpoint, amount: Amount) -> Run:
-    """The default interval is 30 s: a run of that length has one heartbeat of each connection."""
     _raise_file_limit()
     socks = {sock.fileno(): sock for sock in (_idle(endpoint.tcp_port) for _ in range(CONNECTIONS))}
     poll = select.epoll()
@@ -27,7 +30,7 @@ def load(endpoint: Endpoint, amount: Amount) -> Run:
     watch.stop()
     for sock in socks.values():
         sock.close()
-    return watch.run(watch.server_cpu_s / watch.elapsed_s * 100, heartbeats, heartbeats=heartbeats)
+    return watch.run(watch.server_cpu_s / heartbeats * 1e6, heartbeats)
 
 
 def _raise_file_limit() -> None:
@@ -39,7 +42,7 @@ def _raise_file_limit() -> None:
 
 def _idle(port: int) -> socket.socket:
     sock = wire.connect(port)
-    sock.sendall(wire.identify())
+    sock.sendall(_IDENTIFY)
     wire.FrameReader(sock).expect_ok()
     return sock
 

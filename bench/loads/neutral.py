@@ -11,8 +11,7 @@ import subprocess
 from typing import Any
 
 from bench import procfs
-from bench.loads.tools import TOOL_COMMAND
-from bench.run import Amount, Endpoint, LoadError, Run, Stopwatch
+from bench.run import TOOL_COMMAND, Amount, Endpoint, LoadError, Run, Stopwatch
 
 _WARM_UP_S = 0.5
 _MORE_S = 30.0  # that the generator may take to start and to end

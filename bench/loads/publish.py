@@ -1,39 +1,20 @@
 """Publishing to any server of `bench/peers`: throughput, latency at a fixed rate, memory of a backlog, and start-up."""
 
-import json
-import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 
 from bench import procfs
 from bench.peers.protocol import PublisherProtocol
 from bench.peers.setups import SETUPS, protocol_of
 from bench.percentiles import percentile, summary_ms
-from bench.publishing import Workload, publish, topic_names
+from bench.publishing import publish, topic_names
 from bench.run import Amount, Endpoint, LoadError, Run
+from bench.workload import Publishing
 
-PUBLISHING = "BENCH_PUBLISHING"  # an environment variable
 _SETTLE_S = 1.0
 _STARTS_WITHIN_S = 120.0
 _TRY_AGAIN_AFTER_S = 0.005
-
-
-@dataclass(frozen=True, slots=True)
-class Publishing:
-    """The name of a setup, and what is published to it."""
-
-    setup: str
-    workload: Workload
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_environment(cls) -> "Publishing":
-        content = json.loads(os.environ[PUBLISHING])
-        return cls(content["setup"], Workload(**content["workload"]))
 
 
 def throughput(endpoint: Endpoint, amount: Amount) -> Run:

@@ -8,6 +8,7 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -17,11 +18,12 @@ from typing import IO, Any
 
 from bench import procfs
 from bench.admin import Admin, channels_hold
+from bench.loads.http_sink import http_sink
 from bench.loads.mpub import fill
-from bench.run import Amount, Endpoint, LoadError, Run, Stopwatch
+from bench.run import TOOL_COMMAND, Amount, Endpoint, LoadError, Run, Stopwatch
+from bench.server import NSQD, Server
 from bench.wire import BODY, CHANNEL, TOPIC
 
-TOOL_COMMAND = "BENCH_TOOL"
 IN_FLIGHT = 2500
 _STALLED_S = 30.0
 _LOOK_EVERY_S = 0.02
@@ -138,6 +140,22 @@ def consume(endpoint: Endpoint, amount: Amount) -> Run:
     return _drain(endpoint, amount, [f"127.0.0.1:{endpoint.tcp_port}", TOPIC, CHANNEL])
 
 
+def to_http(endpoint: Endpoint, amount: Amount) -> Run:
+    with http_sink() as port:
+        words = [f"--post=http://127.0.0.1:{port}/", "--n=100", "--status-every=0"]
+        return _drain(endpoint, amount, [*_source(endpoint), f"--max-in-flight={IN_FLIGHT}", *words])
+
+
+def to_nsqd(endpoint: Endpoint, amount: Amount) -> Run:
+    with Server(NSQD, [sys.executable, "-m", NSQD.module]) as destination:
+        words = [f"--destination-nsqd-tcp-address=127.0.0.1:{destination.endpoint.tcp_port}", "--status-every=0"]
+        run = _drain(endpoint, amount, [*_source(endpoint), f"--max-in-flight={IN_FLIGHT}", *words])
+        arrived = Admin(destination.endpoint.http_port).topic()["message_count"]
+        if arrived < run.messages:
+            raise LoadError(f"the other nsqd has {arrived} messages, expected {run.messages}")
+        return run
+
+
 # ---- those that publish
 
 
@@ -150,6 +168,18 @@ def to_nsq(endpoint: Endpoint, amount: Amount) -> Run:
         with lines.open("rb") as stdin:
             child = Child(arguments, Path(name), stdin=stdin, stdout=subprocess.DEVNULL)
             return _time_publishing(endpoint, child, amount.messages)
+
+
+def stat(endpoint: Endpoint, amount: Amount) -> Run:
+    """Return the processor time in seconds of ten reports."""
+    Admin(endpoint.http_port).create()
+    arguments = [f"--nsqd-http-address=127.0.0.1:{endpoint.http_port}", f"--topic={TOPIC}", f"--channel={CHANNEL}"]
+    with tempfile.TemporaryDirectory(prefix="bench-tool-") as name:
+        words = [*arguments, "--interval=100ms", "--count=10"]
+        child = Child(words, Path(name), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        watch = Stopwatch(endpoint.pid)
+        _wait_for_end(child, watch)
+        return watch.run(watch.client_cpu_s, 10)
 
 
 def produce(endpoint: Endpoint, amount: Amount) -> Run:
@@ -165,13 +195,18 @@ def produce(endpoint: Endpoint, amount: Amount) -> Run:
 
 def _time_publishing(endpoint: Endpoint, child: Child, messages: int) -> Run:
     watch = Stopwatch(endpoint.pid)
+    _wait_for_end(child, watch)
+    count = Admin(endpoint.http_port).topic()["message_count"]
+    if count != messages:
+        raise LoadError(f"the server has {count} messages, {messages} were to be published")
+    return watch.rate(messages)
+
+
+def _wait_for_end(child: Child, watch: Stopwatch) -> None:
+    """Stop the watch, whose client is the child. Raises LoadError if that failed."""
     _, status, used = os.wait4(child.process.pid, 0)
     watch.stop()
     child.process.returncode = os.waitstatus_to_exitcode(status)
     child.check()
     cpu_s = used.ru_utime + used.ru_stime
     watch.others_cpu_s, watch.client_cpu_s = max(watch.others_cpu_s - cpu_s, 0), cpu_s
-    count = Admin(endpoint.http_port).topic()["message_count"]
-    if count != messages:
-        raise LoadError(f"the server has {count} messages, {messages} were to be published")
-    return watch.rate(messages)

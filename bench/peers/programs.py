@@ -1,14 +1,11 @@
 """A peer that is not of the NSQ family: one port, one program that prints its version with `-v`."""
 
-import re
-import subprocess
 from pathlib import Path
 
+from bench.machine import printed_version
 from bench.peers.protocol import PublisherProtocol
 from bench.run import LoadError
 from bench.server import ServerProcess, free_ports
-
-_VERSION = re.compile(r"\d+\.\d+[\w.]*")
 
 
 class Program(ServerProcess, PublisherProtocol):
@@ -32,6 +29,4 @@ class Program(ServerProcess, PublisherProtocol):
         return True
 
     def _find_version(self) -> str:
-        printed = subprocess.run([self._command[0], "-v"], capture_output=True, text=True, check=False).stdout
-        found = _VERSION.search(printed)
-        return found[0] if found else "unknown"
+        return printed_version([self._command[0], "-v"])

@@ -1,6 +1,5 @@
 """`python -m bench` in small: one row without peers, from the servers to the tables of the page."""
 
-import json
 import os
 import signal
 import subprocess
@@ -9,13 +8,14 @@ import threading
 from pathlib import Path
 
 from bench import page, record
-from bench.duel import SUBJECT, Contender, compare
+from bench.duel import SUBJECT, Contender, Duel
 from bench.peers.setups import LIMIT, REDIS, find_command
 from bench.percentiles import summary_ms
-from bench.publishing import Workload, publish
+from bench.publishing import publish
 from bench.run import Amount
 from bench.scenario import Scenario, Side
 from bench.server import ServerProcess
+from bench.workload import Workload
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 WITHIN_S = 120
@@ -29,7 +29,7 @@ def test_a_row_is_measured_recorded_and_shown_beside_the_limit(tmp_path: Path) -
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
     (path,) = tmp_path.glob("*-quick.json")
-    (row,) = json.loads(path.read_text())["results"]
+    (row,) = record.read(path)["results"]
     assert row["runs"].keys() == {"subject", "limit"}
     details = row["runs"]["subject"][0]["details"]
     assert 0 < details["p50_ms"] <= details["p99_ms"] <= details["max_ms"]
@@ -69,7 +69,10 @@ def test_a_peer_that_does_not_start_is_left_out_and_named() -> None:
     scenario = Scenario("publish", "msg/s", side, side, name="row", setups=(LIMIT, REDIS), workload=Workload(batch=10))
     limit = find_command(LIMIT)
     assert limit is not None
-    result = compare(scenario, [Contender(SUBJECT, limit, LIMIT), Contender(REDIS.name, ("false",), REDIS)], rounds=1)
+    duel = Duel(scenario, [Contender(SUBJECT, limit, LIMIT), Contender(REDIS.name, ("false",), REDIS)], rounds=1)
+    duel.run_round()
+    result = duel.result
+    assert duel.is_over
     assert len(result.runs[SUBJECT]) == 1
     assert result.peers == []
     assert "redis-server ended with status 1" in result.failures[REDIS.name]

@@ -7,6 +7,7 @@ prints the address of the nsqlookupd. MOVING is the part of the channels whose c
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from gevent.server import StreamServer
 
 LOCALHOST = "127.0.0.1"
 _DIFFERENT_ANSWERS = 60
+_TOPIC = re.compile(rb"[?&]topic=orders.region-(\d+)")
 
 
 @contextmanager
@@ -51,20 +53,22 @@ def topic(number: int, channels: int, asked: int, moving: float) -> dict[str, An
     }  # fmt: skip
 
 
+def stats(topics: list[dict[str, Any]]) -> bytes:
+    return orjson.dumps({"version": "1.3.0", "health": "OK", "start_time": 1, "topics": topics})
+
+
 def answers(topics: int, channels: int, moving: float) -> list[bytes]:
     """What each nsqd says, one time after the other; made before anybody asks."""
     return [
-        orjson.dumps({
-            "version": "1.3.0", "health": "OK", "start_time": 1,
-            "topics": [topic(number, channels, asked, moving) for number in range(topics)],
-        })
+        stats([topic(number, channels, asked, moving) for number in range(topics)])
         for asked in range(_DIFFERENT_ANSWERS)
-    ]  # fmt: skip
+    ]
 
 
 class FakeNsqd:
-    def __init__(self, bodies: list[bytes]) -> None:
+    def __init__(self, bodies: list[bytes], channels: int) -> None:
         self.bodies = bodies
+        self.channels = channels
         self.asked = 0
         self.server = StreamServer((LOCALHOST, 0), self.serve)
         self.server.start()
@@ -72,7 +76,10 @@ class FakeNsqd:
 
     def serve(self, sock: Any, peer: Any) -> None:
         with sock:
-            sock.recv(65536)
+            head = sock.recv(65536).partition(b"\r\n")[0]
+            if one := _TOPIC.search(head):
+                answer(sock, stats([topic(int(one[1]), self.channels, 0, 0)]))
+                return
             answer(sock, self.bodies[min(self.asked, len(self.bodies) - 1)])
             self.asked += 1
 
@@ -91,7 +98,7 @@ def producer(port: int, topics: int) -> dict[str, Any]:
 
 def main(nodes: int, topics: int, channels: int, moving: float) -> None:
     bodies = answers(topics, channels, moving)
-    fakes = [FakeNsqd(bodies) for _ in range(nodes)]
+    fakes = [FakeNsqd(bodies, channels) for _ in range(nodes)]
     named = orjson.dumps({"producers": [producer(fake.port, topics) for fake in fakes]})
 
     def serve(sock: Any, peer: Any) -> None:
