@@ -184,7 +184,7 @@ class Standbys(NoReplication):
         return "answering publishers without a standby" if self.is_alone else None
 
     def figures(self) -> dict[str, Any]:
-        """Return the role, and a list of standbys with their lag."""
+        """Return the epoch in which this nsqd serves, and a list of its standbys with their lag."""
         standbys = [
             {
                 "address": client.peer,
@@ -194,7 +194,7 @@ class Standbys(NoReplication):
             }
             for client, stream in list(self._streams.items())
         ]
-        return {"standbys": {"acks": self._held.wanted, "is_alone": self.is_alone, "list": standbys}}
+        return {"standbys": {"epoch": self._broker.epoch, "acks": self._held.wanted, "is_alone": self.is_alone, "list": standbys}}
 
     def lags(self) -> list[tuple[str, dict[str, int]]]:
         return [(client.peer, stream.lag.figures()) for client, stream in self._streams.items()]

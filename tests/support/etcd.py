@@ -11,37 +11,46 @@ from nsqd_py.lease.store import LeaseError, LeaseStore, parse_lease_url
 from nsqd_py.lease.stores import open_store
 from nsqd_py.net.http.client import HttpClient
 from tests.support.certificates import Certificates
-from tests.support.network import free_ports
+from tests.support.network import LOOPBACK, Host, free_ports
 from tests.support.nsqd_process import wait_until
 
 ETCD = shutil.which("etcd")
 
 
 class Etcd:
-    """One member, with its data in `directory`. With certificates, its clients have to show one."""
+    """One member, with its data in `directory`. It may be killed and started again.
 
-    def __init__(self, directory: Path, certificates: Certificates | None = None) -> None:
+    With certificates, its clients have to show one.
+    """
+
+    def __init__(self, directory: Path, certificates: Certificates | None = None, host: Host = LOOPBACK) -> None:
         client_port, peer_port = free_ports(2)
         self._is_secure = certificates is not None
         scheme = "https" if self._is_secure else "http"
-        client, peer = f"{scheme}://127.0.0.1:{client_port}", f"http://127.0.0.1:{peer_port}"
-        self.address = f"127.0.0.1:{client_port}"
-        flags = (
+        self.address = f"{host.address}:{client_port}"
+        client, peer = f"{scheme}://{self.address}", f"http://{host.address}:{peer_port}"
+        self._log_path = directory / "etcd.log"
+        self._command = [
+            *host.command_prefix,
+            str(ETCD),
             f"--data-dir={directory / 'etcd'}",
             f"--listen-client-urls={client}",
             f"--advertise-client-urls={client}",
             f"--listen-peer-urls={peer}",
             f"--initial-advertise-peer-urls={peer}",
             f"--initial-cluster=default={peer}",
-        )
+        ]
         if certificates is not None:
-            flags += (
+            self._command += (
                 f"--cert-file={certificates.server_certificate}", f"--key-file={certificates.server_key}",
                 f"--trusted-ca-file={certificates.authority}", "--client-cert-auth",
             )  # fmt: skip
         self._tls = certificates.client_context(with_certificate=True) if certificates is not None else None
-        with (directory / "etcd.log").open("w") as log:
-            self.process = subprocess.Popen([str(ETCD), *flags], stdout=log, stderr=log)
+        self.start()
+
+    def start(self) -> None:
+        with self._log_path.open("a") as log:
+            self.process = subprocess.Popen(self._command, stdout=log, stderr=log)
 
     def wait_until_it_answers(self) -> None:
         wait_until(self.answers, 30, "etcd")

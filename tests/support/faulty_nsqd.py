@@ -19,18 +19,20 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.disk_calls import watched
+from tests.support.network import LOOPBACK, Host
 from tests.support.nsqd_process import NsqdProcess, nsqd_command
 
 
 class FaultyNsqd(NsqdProcess):
     """An nsqd whose disk obeys `rules`."""
 
-    def __init__(self, data_path: Path, *flags: str, ports: tuple[int, int] = (0, 0)) -> None:
-        super().__init__(data_path, *flags, ports=ports)
+    def __init__(self, data_path: Path, *flags: str, host: Host = LOOPBACK, ports: tuple[int, int] = (0, 0)) -> None:
+        super().__init__(data_path, *flags, host=host, ports=ports)
         self._rules = data_path.with_suffix(".rules")
         self.set_rules()
         program = [sys.executable, "-m", *self._program(), str(data_path), "--"]
-        self._command[: len(nsqd_command())] = program
+        start = len(host.command_prefix)
+        self._command[start : start + len(nsqd_command())] = program
 
     def _program(self) -> list[str]:
         """Return the module to run, and its arguments before the data path."""

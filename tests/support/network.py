@@ -10,6 +10,7 @@ A partition is silence, the hard case: what is sent into it is lost, and neither
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import itertools
 import json
 import os
@@ -26,6 +27,7 @@ NOBODY = "02:00:00:00:00:01"
 NETWORK_VARIABLE = "CLUSTER_NETWORK"
 ATTEMPTS = 20
 CHUNK_BYTES = 1 << 16
+_NETWORK_NAMESPACE = 0x40000000  # CLONE_NEWNET
 
 
 class Host(NamedTuple):
@@ -33,6 +35,14 @@ class Host(NamedTuple):
 
     address: str
     command_prefix: tuple[str, ...] = ()
+
+    def enter(self) -> None:
+        """Move this thread, and the threads that it starts, to the host: their new sockets are in its namespace."""
+        if self.command_prefix:
+            libc = ctypes.CDLL(None, use_errno=True)
+            with open(f"/run/netns/{self.command_prefix[-1]}") as namespace:
+                if libc.setns(namespace.fileno(), _NETWORK_NAMESPACE):
+                    raise OSError(ctypes.get_errno(), "setns")
 
 
 LOOPBACK = Host("127.0.0.1")
@@ -99,7 +109,8 @@ class NamespaceNetwork:
         self._subnet, self._bridge = self._open_bridge()
         self._numbers = itertools.count(1)
         self._namespaces: dict[Host, str] = {}
-        self._cut: set[frozenset[Host]] = set()
+        self._cut: set[tuple[Host, Host]] = set()
+        self._slow: set[Host] = set()
         try:
             ip("addr", "add", f"{self._subnet}.254/24", "dev", self._bridge)
             ip("link", "set", self._bridge, "up")
@@ -140,17 +151,35 @@ class NamespaceNetwork:
         return f"{target.address}:{port}"
 
     def cut(self, one: Host, other: Host) -> None:
-        self._cut.add(frozenset((one, other)))
-        for here, there in ((one, other), (other, one)):
-            # Not a blackhole route: that one gives the sender an error.
-            self._neighbour("replace", here, there, "lladdr", NOBODY, "nud", "permanent")
+        self.silence(one, other)
+        self.silence(other, one)
+
+    def silence(self, source: Host, target: Host) -> None:
+        """Lose what `source` sends to `target`, and nothing of what comes back."""
+        self._cut.add((source, target))
+        # Not a blackhole route: that one gives the sender an error.
+        self._neighbour("replace", source, target, "lladdr", NOBODY, "nud", "permanent")
 
     def heal(self, one: Host, other: Host) -> None:
-        if frozenset((one, other)) not in self._cut:
-            return
-        self._cut.remove(frozenset((one, other)))
-        for here, there in ((one, other), (other, one)):
-            self._neighbour("del", here, there)
+        for way in ((one, other), (other, one)):
+            if way in self._cut:
+                self._cut.remove(way)
+                self._neighbour("del", *way)
+
+    def slow_down(self, source: Host, rate: str) -> None:
+        """Let everything that `source` sends share this rate, as "200kbit"."""
+        self._slow.add(source)
+        self._traffic("add", source, "tbf", "rate", rate, "burst", "4kb", "latency", "2s")
+
+    def heal_all(self) -> None:
+        """Undo all of `cut`, `silence` and `slow_down`."""
+        for one, other in list(self._cut):
+            self.heal(one, other)
+        while self._slow:
+            self._traffic("del", self._slow.pop())
+
+    def _traffic(self, verb: str, host: Host, *settings: str) -> None:
+        ip("netns", "exec", self._namespaces[host], "tc", "qdisc", verb, "dev", "eth0", "root", *settings)
 
     def _neighbour(self, verb: str, here: Host, there: Host, *settings: str) -> None:
         ip("-n", self._namespaces[here], "neigh", verb, there.address, "dev", "eth0", *settings)

@@ -74,7 +74,7 @@ class Tape:
             self._note_bytes(name, self._files[arguments[0]], arguments, result, before)
 
     def _note_open(self, path: str, flags: int, fd: int, existed: bool) -> None:
-        if path == str(self.root):
+        if path == str(self.root) or os.path.isdir(path):
             return
         if not existed:
             self._next_file += 1
@@ -101,8 +101,23 @@ class Tape:
 
 @dataclass
 class _File:
+    """Changes are counted: `done` of them are in `synced`, and `since` has the others."""
+
     synced: bytearray = field(default_factory=bytearray)
     since: list[Op] = field(default_factory=list)
+    done: int = 0
+
+    @property
+    def end(self) -> int:
+        return self.done + len(self.since)
+
+    def sync(self, end: int) -> None:
+        """Bring what was changed before the change number `end` to the disk."""
+        count = max(0, end - self.done)
+        for change in self.since[:count]:
+            _change(self.synced, change)
+        del self.since[:count]
+        self.done += count
 
 
 class Platter:
@@ -117,6 +132,7 @@ class Platter:
         self._files: dict[int, _File] = {}
         self._names: dict[str, int] = {}
         self._names_since: list[Op] = []
+        self._syncs: dict[int, tuple[_File, int]] = {}  # those under way, by number
 
     def do(self, op: Op) -> None:
         kind = op[0]
@@ -132,12 +148,16 @@ class Platter:
             self._names_since.clear()
         elif kind == "sync":
             file = self._files[op[1]]
-            for change in file.since:
-                _change(file.synced, change)
-            file.since.clear()
+            file.sync(file.end)
+        elif kind == "sync began":
+            self._syncs[op[1]] = (self._files[op[2]], self._files[op[2]].end)
+        elif kind == "sync ended":
+            file, end = self._syncs.pop(op[1])
+            file.sync(end)
         elif kind == "sync failed":
             file = self._files[op[1]]
             file.synced[:] = self._content(file, 0.5)
+            file.done = file.end
             file.since.clear()
         else:
             self._files[op[1]].since.append(op)

@@ -108,12 +108,18 @@ class Client:
     """One connection to nsqd."""
 
     def __init__(
-        self, port: int, *, address: str = "127.0.0.1", magic: bytes = MAGIC, receive_buffer_bytes: int = 0
+        self,
+        port: int,
+        *,
+        address: str = "127.0.0.1",
+        magic: bytes = MAGIC,
+        receive_buffer_bytes: int = 0,
+        connect_deadline_s: float = DEADLINE_S,
     ) -> None:
         self._socket = socket.socket()
         if receive_buffer_bytes:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
-        self._socket.settimeout(DEADLINE_S)
+        self._socket.settimeout(connect_deadline_s)
         self._socket.connect((address, port))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._input = bytearray()

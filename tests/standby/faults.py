@@ -1,0 +1,229 @@
+"""What happens to the two nsqds of `Hosts`, their store, their disks and their networks. Each fault ends a primary's
+service, but for those that say otherwise; afterwards, `Hosts.mend` repairs what is broken.
+
+A fault returns the time from which the gap in the service counts: when it began, or when its cause was over.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tests.standby.hosts import DEADLINE_S, Hosts
+from tests.support.disk_calls import SYNCS, WRITES
+from tests.support.network import Host
+from tests.support.nsqd_process import wait_until
+from tests.support.taped_nsqd import TapedNsqd
+
+_REFUSED_AFTER_S = 2.5  # a little more than --standby-timeout
+_SLOW_RATE = "256kbit"
+
+
+class Scene(NamedTuple):
+    """Who takes part in a fault."""
+
+    hosts: Hosts
+    primary: TapedNsqd
+    standby: TapedNsqd
+    chance: random.Random
+
+    def silence(self, source: Host, target: Host) -> None:
+        self.hosts.network.silence(source, target)
+
+    def wait_for_the_other(self) -> None:
+        self.hosts.wait_until_it_serves(self.standby)
+
+    def rest(self, longest_s: float) -> None:
+        """The moment of the next step is random."""
+        time.sleep(self.chance.uniform(0.0, longest_s))
+
+
+# ---- processes
+
+
+def kill(scene: Scene) -> float:
+    began_s = time.monotonic()
+    scene.primary.kill()
+    scene.wait_for_the_other()
+    return began_s
+
+
+def stop(scene: Scene) -> float:
+    """SIGTERM."""
+    began_s = time.monotonic()
+    scene.primary.stop()
+    scene.wait_for_the_other()
+    return began_s
+
+
+def freeze(scene: Scene) -> float:
+    """SIGSTOP, until the other one serves."""
+    began_s = time.monotonic()
+    scene.primary.signal(signal.SIGSTOP)
+    scene.wait_for_the_other()
+    return began_s
+
+
+def kill_both(scene: Scene) -> float:
+    """The standby dies too, at a random moment of its promotion."""
+    scene.primary.kill()
+    scene.rest(5.0)
+    scene.standby.kill()
+    return time.monotonic()
+
+
+def power_cut(scene: Scene) -> float:
+    """Of the primary: it keeps what it has synced, and perhaps more."""
+    began_s = time.monotonic()
+    scene.primary.cut_power(scene.chance)
+    scene.wait_for_the_other()
+    return began_s
+
+
+def power_cut_both(scene: Scene) -> float:
+    scene.primary.signal(signal.SIGSTOP)  # nearly at the same time
+    scene.standby.cut_power(scene.chance)
+    scene.primary.cut_power(scene.chance)
+    return time.monotonic()
+
+
+# ---- the store
+
+
+def store_frozen(scene: Scene) -> float:
+    """etcd answers nobody until the primary has given up."""
+    scene.hosts.etcd.process.send_signal(signal.SIGSTOP)
+    _wait_until_nobody_serves(scene)
+    return time.monotonic()
+
+
+def store_killed(scene: Scene) -> float:
+    """etcd is away until the primary has given up."""
+    scene.hosts.etcd.process.kill()
+    scene.hosts.etcd.process.wait()
+    _wait_until_nobody_serves(scene)
+    return time.monotonic()
+
+
+def _wait_until_nobody_serves(scene: Scene) -> None:
+    wait_until(lambda: scene.hosts.primary() is None, DEADLINE_S, "the primary to stop serving")
+
+
+# ---- networks
+
+
+def isolated(scene: Scene) -> float:
+    """The primary is cut off from everybody."""
+    began_s = time.monotonic()
+    for host in scene.hosts.everybody_but(scene.primary):
+        scene.hosts.network.cut(scene.primary.host, host)
+    scene.wait_for_the_other()
+    return began_s
+
+
+def unheard(scene: Scene) -> float:
+    """Nothing that the primary sends arrives anywhere."""
+    began_s = time.monotonic()
+    for host in scene.hosts.everybody_but(scene.primary):
+        scene.silence(scene.primary.host, host)
+    scene.wait_for_the_other()
+    return began_s
+
+
+def deaf(scene: Scene) -> float:
+    """Nothing arrives at the primary."""
+    began_s = time.monotonic()
+    for host in scene.hosts.everybody_but(scene.primary):
+        scene.silence(host, scene.primary.host)
+    scene.wait_for_the_other()
+    return began_s
+
+
+def no_store(scene: Scene) -> float:
+    """The primary is cut off from the store only: clients and its standby still reach it."""
+    began_s = time.monotonic()
+    scene.hosts.network.cut(scene.primary.host, scene.hosts.store)
+    scene.wait_for_the_other()
+    return began_s
+
+
+def half_store(scene: Scene) -> float:
+    """Between the primary and the store, one direction is lost."""
+    began_s = time.monotonic()
+    ways = [(scene.primary.host, scene.hosts.store), (scene.hosts.store, scene.primary.host)]
+    scene.silence(*scene.chance.choice(ways))
+    scene.wait_for_the_other()
+    return began_s
+
+
+def no_standby(scene: Scene) -> float:
+    """The primary is cut off from its standby only, in one direction or in both; then it dies."""
+    hosts = [scene.primary.host, scene.standby.host]
+    scene.chance.shuffle(hosts)
+    scene.silence(hosts[0], hosts[1])
+    if scene.chance.random() < 0.5:
+        scene.silence(hosts[1], hosts[0])
+    scene.rest(2 * _REFUSED_AFTER_S)
+    return kill(scene)
+
+
+def no_clients(scene: Scene) -> float:
+    """Clients do not reach the primary for a while. It stays the primary."""
+    scene.hosts.network.cut(scene.primary.host, scene.hosts.client_host)
+    scene.rest(5.0)
+    return time.monotonic()
+
+
+def slow_link(scene: Scene) -> float:
+    """What the primary sends goes at a few messages a second; then it dies."""
+    scene.hosts.network.slow_down(scene.primary.host, _SLOW_RATE)
+    scene.rest(3.0)
+    return kill(scene)
+
+
+# ---- the standby
+
+
+def slow_standby(scene: Scene) -> float:
+    """The standby is frozen for a while; the primary dies soon after."""
+    scene.standby.signal(signal.SIGSTOP)
+    scene.rest(2 * _REFUSED_AFTER_S)
+    scene.standby.signal(signal.SIGCONT)
+    scene.rest(0.3)
+    return kill(scene)
+
+
+def slow_disk(scene: Scene) -> float:
+    """Each call on the standby's disk takes long; the primary dies meanwhile."""
+    delay_s = scene.chance.uniform(0.02, 0.15)
+    scene.standby.set_rules(*({"call": call, "delay_s": delay_s} for call in (*WRITES, *SYNCS)))
+    scene.rest(3.0)
+    return kill(scene)
+
+
+def full_disk(scene: Scene) -> float:
+    """The standby's disk is full for a while. The primary dies before or after there is space again."""
+    scene.standby.fill_disk()
+    scene.rest(2 * _REFUSED_AFTER_S)
+    if scene.chance.random() < 0.5:
+        scene.primary.kill()
+        scene.rest(4.0)
+        scene.standby.free_disk()
+        return time.monotonic()
+    scene.standby.free_disk()
+    scene.rest(1.0)
+    return kill(scene)
+
+
+FAULTS: dict[str, Callable[[Scene], float]] = {
+    fault.__name__.replace("_", "-"): fault
+    for fault in (
+        kill, stop, freeze, kill_both, power_cut, power_cut_both, store_frozen, store_killed, isolated, unheard, deaf,
+        no_store, half_store, no_standby, no_clients, slow_link, slow_standby, slow_disk, full_disk,
+    )
+}  # fmt: skip
+STAYS = {"no-clients"}  # the primary stays the same
+FREEZES = {"freeze"}

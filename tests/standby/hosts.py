@@ -1,0 +1,183 @@
+"""etcd, nsqlookupd, clients and two nsqds that share a lease, each on a host that can be cut off from the others."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from tests.support.epoch_ledger import EpochLedger
+from tests.support.etcd import Etcd
+from tests.support.ledger_clients import (
+    Address,
+    LedgerClient,
+    LedgerConsumer,
+    LedgerHttpPublisher,
+    LedgerPublisher,
+    LibraryConsumer,
+    LibraryPublisher,
+)
+from tests.support.network import Host, NamespaceNetwork
+from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.nsqlookupd_process import NsqlookupdProcess
+from tests.support.standby_processes import figures_of
+from tests.support.taped_nsqd import TapedNsqd
+
+TOPIC, CHANNELS = "failovers", ("ledger", "library")
+DEADLINE_S = 90.0
+_DISK_SIZE = "96m"
+_PORTS = (4150, 4151)
+_LOOK_EVERY_S = 0.05
+
+
+class Hosts:
+    """The hosts `store`, `lookup` and `clients`, and those of the two nsqds. Raises Unavailable."""
+
+    def __init__(self, directory: Path, ttl_s: int, *flags: str) -> None:
+        self.network = NamespaceNetwork()
+        self.ledger = EpochLedger()
+        self.clients: list[LedgerClient] = []
+        self.nsqds: list[TapedNsqd] = []
+        self._mounted: list[Path] = []
+        add = self.network.add_host
+        self.store, self.lookup, self.client_host = add(), add(), add()
+        self.etcd = Etcd(directory, host=self.store)
+        self.lookupd = NsqlookupdProcess(directory / "nsqlookupd.log", host=self.lookup)
+        try:
+            self._start(directory, ttl_s, flags)
+        except BaseException:
+            self.end()
+            raise
+
+    def _start(self, directory: Path, ttl_s: int, flags: tuple[str, ...]) -> None:
+        self.etcd.wait_until_it_answers()
+        self.lookupd.start()
+        for number, name in enumerate("ab"):
+            path = directory / name
+            path.mkdir()
+            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_DISK_SIZE}", "nsqd", str(path)], check=True)
+            self._mounted.append(path)
+            nsqd = TapedNsqd(
+                path, f"--lease={self.etcd.url('orders')}", f"--lease-ttl={ttl_s}s", "--standby-acks=1",
+                "--standby-timeout=2s", "--msg-timeout=5s", "--max-bytes-per-file=1048576", f"--node-id={number}",
+                f"--lookupd-tcp-address={self.lookup.address}:{self.lookupd.tcp_port}", *flags,
+                host=self.network.add_host(), ports=_PORTS,
+            )  # fmt: skip
+            self.nsqds.append(nsqd)
+            nsqd.start()
+
+    def other(self, nsqd: NsqdProcess) -> TapedNsqd:
+        return next(one for one in self.nsqds if one is not nsqd)
+
+    def primary(self) -> TapedNsqd | None:
+        """Return the nsqd that says it is the primary, or None."""
+        return next((nsqd for nsqd in self.nsqds if role(nsqd) == "primary"), None)
+
+    def wait_until_whole(self) -> tuple[TapedNsqd, TapedNsqd]:
+        """Wait for a primary and a standby that follows it, and return them."""
+
+        def whole() -> tuple[TapedNsqd, TapedNsqd] | None:
+            primary = self.primary()
+            if primary is None:
+                return None
+            other = self.other(primary)
+            is_following = role(other) == "standby" and figures_of(other)["state"] == "following"
+            return (primary, other) if is_following else None
+
+        found = wait_until(whole, DEADLINE_S, "a primary and its standby")
+        assert found is not None
+        return found
+
+    def wait_until_it_serves(self, nsqd: NsqdProcess) -> None:
+        wait_until(lambda: role(nsqd) == "primary", DEADLINE_S, "the other nsqd to serve")
+
+    # ---- clients
+
+    def start_clients(self) -> None:
+        """Create the topic, and let publishers and consumers begin."""
+        primary, _ = self.wait_until_whole()
+        primary.create(TOPIC, *CHANNELS)
+        host, ledger = self.client_host, self.ledger
+        addresses: list[Address] = [(nsqd.host.address, *_PORTS) for nsqd in self.nsqds]
+
+        def lookupd() -> str:
+            return self.lookupd.http_address
+
+        first, second = CHANNELS
+        self.clients = [
+            *(LedgerConsumer(host, ledger, f"c{number}", TOPIC, first, lookupd) for number in range(2)),
+            LibraryConsumer(host, ledger, "consumer", TOPIC, second, lookupd),
+            *(LedgerPublisher(host, ledger, f"p{number}", TOPIC, addresses) for number in range(3)),
+            LedgerHttpPublisher(host, ledger, "http", TOPIC, addresses),
+            LibraryPublisher(host, ledger, "producer", TOPIC, addresses),
+        ]
+        for client in self.clients:
+            client.start()
+
+    def stop_publishers(self) -> None:
+        publishers = [one for one in self.clients if isinstance(one, LedgerPublisher | LibraryPublisher)]
+        for publisher in publishers:
+            publisher.is_over.set()
+        for publisher in publishers:
+            publisher.join(DEADLINE_S)
+
+    def wait_until_received(self) -> None:
+        """Return when everything that was acknowledged has been received, or at the deadline."""
+        end_s = time.monotonic() + DEADLINE_S
+        while self.ledger.lost() and time.monotonic() < end_s:
+            time.sleep(0.5)
+
+    # ---- what is broken, and mended
+
+    def everybody_but(self, nsqd: NsqdProcess) -> list[Host]:
+        return [self.store, self.lookup, self.client_host, self.other(nsqd).host]
+
+    def mend(self) -> None:
+        """Mend networks, disks and processes, and start what has ended."""
+        self.network.heal_all()
+        if self.etcd.process.poll() is not None:
+            self.etcd.start()
+        self.etcd.process.send_signal(signal.SIGCONT)
+        for nsqd in self.nsqds:
+            nsqd.free_disk()
+            nsqd.set_rules()
+            if nsqd.is_running:
+                nsqd.signal(signal.SIGCONT)
+            else:
+                nsqd.launch()
+        for nsqd in self.nsqds:
+            nsqd.wait_until_it_listens()
+
+    # ---- the end
+
+    def end(self) -> None:
+        for client in self.clients:
+            client.is_over.set()
+        for client in self.clients:
+            client.join(DEADLINE_S)
+        for process in (*self.nsqds, self.lookupd):
+            if process.is_running:
+                process.signal(signal.SIGCONT)
+            process.destroy()
+        self.etcd.end()
+        for path in self._mounted:
+            subprocess.run(["umount", "--lazy", str(path)], check=False)
+        self.network.close()
+
+
+def role(nsqd: NsqdProcess) -> str:
+    """Return "primary" or "standby"; empty while it is between two roles, frozen, or ended."""
+    time.sleep(_LOOK_EVERY_S)
+    if not nsqd.is_running:
+        return ""
+    connection = http.client.HTTPConnection(nsqd.host.address, _PORTS[1], timeout=2)
+    try:
+        connection.request("GET", "/stats?format=json&topic=none")
+        return "standby" if "standby" in json.loads(connection.getresponse().read()) else "primary"
+    except (OSError, ValueError, http.client.HTTPException):
+        return ""
+    finally:
+        connection.close()

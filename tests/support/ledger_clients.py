@@ -1,0 +1,246 @@
+"""Clients that publish and consume until they are told to stop, whatever happens to the nsqds; see epoch_ledger.py.
+
+They go from one nsqd to the next, and give up a connection on which nothing has come for SILENCE_S.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from nsqd_py.client import Consumer, Message, NsqClientError, Producer
+from tests.support.epoch_ledger import EpochLedger, Source
+from tests.support.network import Host
+from tests.support.wire import Message as WireMessage
+from tests.support.wire import HEARTBEAT, MESSAGE, NOP, OK, Client, Closed, dpub, fin, identify, mpub, parse_message, pub, req
+
+SILENCE_S = 3.0
+_PAUSE_S = 0.1
+_PACE_S = 0.03
+_MOST_DEFER_MS = 500
+_MOST_BATCH = 20
+_FINISHED, _REQUEUED = 0.96, 0.03
+_TROUBLE = (OSError, Closed, AssertionError, ValueError, http.client.HTTPException)
+
+# The library's clients, too, give up a connection after SILENCE_S.
+_QUICK: Any = {"heartbeat_interval": "1s", "read_timeout": f"{SILENCE_S:.0f}s"}
+
+Address = tuple[str, int, int]  # an nsqd's host, TCP port and HTTP port
+
+
+class LedgerClient(threading.Thread):
+    """One client on a host, from which all of its connections go."""
+
+    def __init__(self, host: Host, ledger: EpochLedger, name: str) -> None:
+        super().__init__(daemon=True, name=name)
+        self.is_over = threading.Event()
+        self._host = host
+        self._ledger = ledger
+        self._chance = random.Random(name)
+
+    def run(self) -> None:
+        self._host.enter()
+        self._work()
+
+    def _work(self) -> None:
+        while not self.is_over.is_set():
+            for address in self._addresses():
+                if self.is_over.is_set():
+                    return
+                try:
+                    self._use(address)
+                except _TROUBLE as error:
+                    self._on_trouble(error)
+            self.is_over.wait(_PAUSE_S)
+
+    def _addresses(self) -> Sequence[Address]:
+        raise NotImplementedError
+
+    def _use(self, address: Address) -> None:
+        raise NotImplementedError
+
+    def _on_trouble(self, error: BaseException) -> None:
+        pass
+
+    @contextlib.contextmanager
+    def _connected(self, address: Address) -> Iterator[tuple[Client, Source]]:
+        host, tcp_port, http_port = address
+        with Client(tcp_port, address=host, connect_deadline_s=SILENCE_S) as client:
+            client.send(identify(heartbeat_interval=1000))
+            client.next_frame(SILENCE_S)
+            asking = http.client.HTTPConnection(host, http_port, timeout=SILENCE_S)
+            try:
+                yield client, _source(asking, address)
+            finally:
+                asking.close()
+
+
+class LedgerPublisher(LedgerClient):
+    """Publishes to the nsqd that takes it: PUB, MPUB, DPUB, and /pub on a connection that is kept."""
+
+    def __init__(self, host: Host, ledger: EpochLedger, name: str, topic: str, nsqds: Sequence[Address]) -> None:
+        super().__init__(host, ledger, name)
+        self._topic = topic
+        self._nsqds = nsqds
+        self._number = 0
+        self._pending = False
+
+    def _addresses(self) -> Sequence[Address]:
+        return self._nsqds
+
+    def _on_trouble(self, error: BaseException) -> None:
+        if self._pending:
+            self._pending = False
+            self._ledger.failed(error)
+
+    def _bodies(self, count: int) -> list[bytes]:
+        self._number += count
+        return [f"{self.name}-{number}".encode() for number in range(self._number - count, self._number)]
+
+    def _use(self, address: Address) -> None:
+        with self._connected(address) as (client, source):
+            while not self.is_over.is_set():
+                bodies, command = self._command()
+                self._pending = True
+                answer = client.ask(command, deadline_s=SILENCE_S)
+                if answer != OK:
+                    raise ValueError(answer.data.decode())
+                self._ledger.ok(bodies, source, time.monotonic())
+                self._pending = False
+                self.is_over.wait(_PACE_S)
+
+    def _command(self) -> tuple[list[bytes], bytes]:
+        kind = self._chance.choice(("PUB", "PUB", "MPUB", "DPUB"))
+        bodies = self._bodies(self._chance.randint(2, _MOST_BATCH) if kind == "MPUB" else 1)
+        if kind == "MPUB":
+            return bodies, mpub(self._topic, bodies)
+        if kind == "DPUB":
+            return bodies, dpub(self._topic, self._chance.randint(1, _MOST_DEFER_MS), bodies[0])
+        return bodies, pub(self._topic, bodies[0])
+
+
+class LedgerHttpPublisher(LedgerPublisher):
+    """Publishes with /pub. The epoch was read on the same connection."""
+
+    def _use(self, address: Address) -> None:
+        host, _, port = address
+        connection = http.client.HTTPConnection(host, port, timeout=SILENCE_S)
+        try:
+            source = _source(connection, address)
+            connection.auto_open = 0  # type: ignore[attr-defined]
+            while not self.is_over.is_set():
+                (body,) = self._bodies(1)
+                self._pending = True
+                connection.request("POST", f"/pub?topic={self._topic}", body)
+                response = connection.getresponse()
+                text = response.read()
+                if response.status != 200:  # noqa: PLR2004
+                    raise ValueError(text.decode())
+                self._ledger.ok([body], source, time.monotonic())
+                self._pending = False
+                self.is_over.wait(_PACE_S)
+        finally:
+            connection.close()
+
+
+class LedgerConsumer(LedgerClient):
+    """Consumes from the nsqds that nsqlookupd names. It finishes most, requeues some, and leaves some to time out."""
+
+    def __init__(
+        self, host: Host, ledger: EpochLedger, name: str, topic: str, channel: str, lookupd: Callable[[], str]
+    ) -> None:
+        super().__init__(host, ledger, name)
+        self._topic = topic
+        self._channel = channel
+        self._lookupd = lookupd
+
+    def _addresses(self) -> Sequence[Address]:
+        try:
+            connection = http.client.HTTPConnection(self._lookupd(), timeout=SILENCE_S)
+            connection.request("GET", f"/lookup?topic={self._topic}")
+            producers = json.loads(connection.getresponse().read()).get("producers", ())
+        except _TROUBLE:
+            return ()
+        return [(each["broadcast_address"], each["tcp_port"], each["http_port"]) for each in producers]
+
+    def _use(self, address: Address) -> None:
+        with self._connected(address) as (client, source):
+            client.sub(self._topic, self._channel, 50)
+            while not self.is_over.is_set():
+                frame = client.frame(SILENCE_S)
+                if frame == HEARTBEAT:
+                    client.send(NOP)
+                elif frame.kind == MESSAGE:
+                    self._handle(client, parse_message(frame.data), source)
+
+    def _handle(self, client: Client, message: WireMessage, source: Source) -> None:
+        self._ledger.delivered(self._channel, message.body, source, time.monotonic())
+        fate = self._chance.random()
+        if fate < _FINISHED:
+            client.send(fin(message.id))
+        elif fate < _FINISHED + _REQUEUED:
+            client.send(req(message.id, self._chance.choice((0, 100, 1000))))
+
+
+class LibraryPublisher(LedgerClient):
+    """The library's `Producer`: it knows both nsqds, and chooses by itself."""
+
+    def __init__(self, host: Host, ledger: EpochLedger, name: str, topic: str, nsqds: Sequence[Address]) -> None:
+        super().__init__(host, ledger, name)
+        self._topic = topic
+        self._nsqds = [f"{address}:{port}" for address, port, _ in nsqds]
+
+    def _work(self) -> None:
+        number = 0
+        with Producer(*self._nsqds, **_QUICK) as producer:
+            while not self.is_over.is_set():
+                body = f"{self.name}-{number}".encode()
+                number += 1
+                try:
+                    producer.publish(self._topic, body)
+                except NsqClientError as error:
+                    self._ledger.failed(error)
+                    self.is_over.wait(_PAUSE_S)
+                else:
+                    self._ledger.ok([body], None, time.monotonic())
+                    self.is_over.wait(_PACE_S)
+
+
+class LibraryConsumer(LedgerClient):
+    """The library's `Consumer`, in a channel that no other consumer has."""
+
+    def __init__(
+        self, host: Host, ledger: EpochLedger, name: str, topic: str, channel: str, lookupd: Callable[[], str]
+    ) -> None:
+        super().__init__(host, ledger, name)
+        self._topic = topic
+        self._channel = channel
+        self._lookupd = lookupd
+
+    def _work(self) -> None:
+        consumer = Consumer(
+            self._topic, self._channel, self._handle, max_in_flight=200,
+            lookupd_http_addresses=[self._lookupd()], lookupd_poll_interval="1s", max_attempts=0,
+            **_QUICK,
+        )  # fmt: skip
+        consumer.start()
+        self.is_over.wait()
+        consumer.stop()
+
+    def _handle(self, message: Message) -> None:
+        self._ledger.delivered(self._channel, message.body, None, time.monotonic())
+
+
+def _source(connection: http.client.HTTPConnection, address: Address) -> Source:
+    """Return the primary that this nsqd is. Raises ValueError if it is a standby."""
+    connection.request("GET", "/stats?format=json&topic=none")
+    stats = json.loads(connection.getresponse().read())
+    if "standbys" not in stats:
+        raise ValueError("it is no primary")
+    return Source(address[0], stats["standbys"]["epoch"])
