@@ -361,6 +361,11 @@ class Daemon:
     def _shut_down(self) -> None:
         if not self._gives_way:  # else the process goes on
             self.notifier.stopping()
+        elif self._election is not None:
+            # The lease is lost: nothing may arrive from here when the next primary serves. So this is first, as what
+            # follows may wait for others, and the system must not send later what a peer does not take now.
+            self._listeners.close()
+            self._connections.abort_all("the lease is lost")
         if self._drainer is not None:
             self._drainer.kill()
         self._lookups.close()  # first, so that consumers stop finding this nsqd

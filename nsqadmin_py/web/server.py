@@ -73,6 +73,9 @@ class ServedConnection:
     def close(self, reason: str) -> None:
         self.end()
 
+    def abort(self, reason: str) -> None:
+        self.end()
+
     def end(self) -> None:
         if self.greenlet is not None:
             self.greenlet.kill(block=False)

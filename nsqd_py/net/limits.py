@@ -79,6 +79,9 @@ class LimitedConnection(Protocol):
     def close(self, reason: str) -> None:
         """Close the connection immediately."""
 
+    def abort(self, reason: str) -> None:
+        """Close it, and drop what the peer has not taken yet."""
+
 
 class Owner(Protocol):
     """The registry that counts a connection, such as `Connections`."""
@@ -172,6 +175,11 @@ class Connections:
         """Close all connections, also those that have not said anything yet."""
         for connection in list(self._hosts):
             connection.close(reason)
+
+    def abort_all(self, reason: str) -> None:
+        """Close all connections, and drop what their peers have not taken yet: none of it arrives later."""
+        for connection in list(self._hosts):
+            connection.abort(reason)
 
     def close(self) -> None:
         self._timer.close()

@@ -329,9 +329,8 @@ class Stream:
 
     def time_out(self, reason: str) -> None:
         """Close the connection for a reason that `overdue` returned."""
-        if reason == WRITE:
-            socket_buffers.drop_output_at_close(self._sock)
-        self.close(REASON_TEXTS[reason])
+        end = self.abort if reason == WRITE else self.close
+        end(REASON_TEXTS[reason])
 
     def _untaken_bytes(self) -> int:
         """Return the number of bytes that the peer has not taken, here and in the socket; 0 if none wait here."""
@@ -421,6 +420,12 @@ class Stream:
         self._closing = True
         self._set_reading(False)
         self.want_flush()
+
+    def abort(self, reason: str) -> None:
+        """Close immediately, and drop what the peer has not taken yet, also what the system would still send."""
+        if not self.closed:
+            socket_buffers.drop_output_at_close(self._sock)
+        self.close(reason)
 
     def close(self, reason: str) -> None:
         """Close immediately. Idempotent."""

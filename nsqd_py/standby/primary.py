@@ -194,7 +194,8 @@ class Standbys(NoReplication):
             }
             for client, stream in list(self._streams.items())
         ]
-        return {"standbys": {"epoch": self._broker.epoch, "acks": self._held.wanted, "is_alone": self.is_alone, "list": standbys}}
+        figures = {"epoch": self._broker.epoch, "acks": self._held.wanted, "is_alone": self.is_alone, "list": standbys}
+        return {"standbys": figures}
 
     def lags(self) -> list[tuple[str, dict[str, int]]]:
         return [(client.peer, stream.lag.figures()) for client, stream in self._streams.items()]

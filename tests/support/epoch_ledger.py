@@ -89,8 +89,8 @@ class EpochLedger:
     def first_s(self, what: str, after_epoch: int) -> float:
         """Return when a primary of a higher epoch first did this; 0.0 if none has."""
         with self._lock:
-            found = [at_s for (source, did), at_s in self._first_s.items() if did == what and source.epoch > after_epoch]
-        return min(found, default=0.0)
+            firsts = list(self._first_s.items())
+        return min((at_s for (source, did), at_s in firsts if did == what and source.epoch > after_epoch), default=0.0)
 
     def serves_now(self, nsqd: str) -> bool:
         """True if the newest primary is this nsqd, and it has answered and delivered."""

@@ -17,8 +17,22 @@ from typing import Any
 from nsqd_py.client import Consumer, Message, NsqClientError, Producer
 from tests.support.epoch_ledger import EpochLedger, Source
 from tests.support.network import Host
+from tests.support.wire import (
+    HEARTBEAT,
+    MESSAGE,
+    NOP,
+    OK,
+    Client,
+    Closed,
+    dpub,
+    fin,
+    identify,
+    mpub,
+    parse_message,
+    pub,
+    req,
+)
 from tests.support.wire import Message as WireMessage
-from tests.support.wire import HEARTBEAT, MESSAGE, NOP, OK, Client, Closed, dpub, fin, identify, mpub, parse_message, pub, req
 
 SILENCE_S = 3.0
 _PAUSE_S = 0.1
@@ -133,14 +147,14 @@ class LedgerHttpPublisher(LedgerPublisher):
         connection = http.client.HTTPConnection(host, port, timeout=SILENCE_S)
         try:
             source = _source(connection, address)
-            connection.auto_open = 0  # type: ignore[attr-defined]
+            connection.auto_open = 0
             while not self.is_over.is_set():
                 (body,) = self._bodies(1)
                 self._pending = True
                 connection.request("POST", f"/pub?topic={self._topic}", body)
                 response = connection.getresponse()
                 text = response.read()
-                if response.status != 200:  # noqa: PLR2004
+                if response.status != 200:
                     raise ValueError(text.decode())
                 self._ledger.ok([body], source, time.monotonic())
                 self._pending = False

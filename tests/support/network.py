@@ -19,8 +19,11 @@ import selectors
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, Protocol, TypeVar
+
+T = TypeVar("T")
 
 # No card has this address: the bridge floods what is sent to it, and nobody takes it.
 NOBODY = "02:00:00:00:00:01"
@@ -43,6 +46,11 @@ class Host(NamedTuple):
             with open(f"/run/netns/{self.command_prefix[-1]}") as namespace:
                 if libc.setns(namespace.fileno(), _NETWORK_NAMESPACE):
                     raise OSError(ctypes.get_errno(), "setns")
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Return what the function returns on this host; a socket that it makes stays there."""
+        with ThreadPoolExecutor(1, initializer=self.enter) as pool:
+            return pool.submit(function).result()
 
 
 LOOPBACK = Host("127.0.0.1")
