@@ -53,10 +53,10 @@ class Report:
             yield next(each.fault for each in reversed(self.happened) if each.began_s <= late.at_s), late
 
     def violations(self, lost: set[bytes]) -> list[str]:
-        """Return what must not be. What a frozen primary had under way may arrive when it goes on."""
+        """Return what must not be. What a frozen primary was about to deliver may arrive when it goes on."""
         found = [f"lost: {body.decode()}" for body in sorted(lost)]
         found += [f"epoch {epoch}: {sorted(nsqds)} served" for epoch, nsqds in self.ledger.shared_epochs().items()]
-        return found + [f"{fault}: {late}" for fault, late in self.late() if fault not in FREEZES]
+        return found + [f"{fault}: {late}" for fault, late in self.late() if _is_wrong(fault, late)]
 
     def table(self) -> Iterator[str]:
         """Yield the lines of a summary."""
@@ -73,6 +73,10 @@ class Report:
         yield f"{ledger.refused:,} publishes were refused, or their answer did not come"
         yield f"{len(ledger.shared_epochs())} epochs with two primaries"
         yield f"{len(ledger.late)} answers and deliveries of an old primary after a newer one had begun"
+
+
+def _is_wrong(fault: str, late: Late) -> bool:
+    return fault not in FREEZES or late.what != DELIVERY
 
 
 def _row(name: str, happened: Sequence[Happened]) -> str:
@@ -121,6 +125,8 @@ def _let_happen(fault: str, hosts: Hosts, chance: random.Random, report: Report)
     happened = Happened(fault, time.monotonic())
     report.happened.append(happened)
     gap_from_s = FAULTS[fault](Scene(hosts, primary, standby, chance))
+    if not any(nsqd.is_running for nsqd in hosts.nsqds):
+        epoch = ledger.newest_epoch  # the standby may have served before it died too
     hosts.mend()
     if fault not in STAYS:
         first_ok_s, first_delivery_s = (

@@ -6,14 +6,32 @@ from pathlib import Path
 
 import pytest
 
-from tests.standby.lease_failovers import FAULTS, run
-from tests.support.etcd import ETCD
+from tests.standby.faults import FAULTS, STAYS
+from tests.standby.lease_failovers import run
+from tests.support.tally import Tally
+
+pytestmark = [pytest.mark.ours, pytest.mark.usefixtures("needs_namespaces")]
+
+EACH = 3
+SHORT = ("unheard", "power-cut")
+
+
+def fail_over(directory: Path, tally: Tally, count: int, *faults: str) -> None:
+    report = run(directory, count, 2, faults, 0, print, "--sync-every=1")
+    ledger = report.ledger
+    lost = ledger.lost()
+    tally(faults=len(report.happened), acknowledged=len(ledger.acknowledged), lost=len(lost), doubled=ledger.doubled)
+    print(*report.table(), sep="\n")
+    assert report.violations(lost) == []
+    assert report.failovers == count
+    assert len(ledger.acknowledged) > 50 * count, "there was no load"
+
+
+def test_two_failovers(tmp_path: Path, tally: Tally) -> None:
+    fail_over(tmp_path, tally, len(SHORT), *SHORT)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(ETCD is None, reason="no etcd here")
-@pytest.mark.parametrize("fault", sorted(FAULTS))
-def test_nothing_that_was_acknowledged_is_lost(fault: str, tmp_path: Path) -> None:
-    report = run(tmp_path, 3, 2, [fault], 0, print)
-    assert not report.lost, report
-    assert report.acknowledged
+@pytest.mark.parametrize("fault", sorted(FAULTS.keys() - STAYS))
+def test_failovers_of_each_kind(tmp_path: Path, tally: Tally, fault: str) -> None:
+    fail_over(tmp_path, tally, EACH, fault, *STAYS)
