@@ -19,6 +19,7 @@ from tests.support.ledger_clients import (
     LedgerPublisher,
     LibraryConsumer,
     LibraryPublisher,
+    StayingConsumer,
 )
 from tests.support.network import Host, NamespaceNetwork
 from tests.support.nsqd_process import NsqdProcess, wait_until
@@ -108,9 +109,12 @@ class Hosts:
 
         first, second = CHANNELS
         self.clients = [
-            *(LedgerConsumer(host, ledger, f"c{number}", TOPIC, first, lookupd) for number in range(2)),
+            LedgerConsumer(host, ledger, "finds", TOPIC, first, lookupd),
             LibraryConsumer(host, ledger, "consumer", TOPIC, second, lookupd),
-            *(LedgerPublisher(host, ledger, f"p{number}", TOPIC, addresses) for number in range(3)),
+            LedgerPublisher(host, ledger, "either", TOPIC, addresses),
+            # These stay with one nsqd: they see at once when it serves, whoever else does.
+            *(StayingConsumer(host, ledger, f"c{number}", TOPIC, first, one) for number, one in enumerate(addresses)),
+            *(LedgerPublisher(host, ledger, f"p{number}", TOPIC, [one]) for number, one in enumerate(addresses)),
             LedgerHttpPublisher(host, ledger, "http", TOPIC, addresses),
             LibraryPublisher(host, ledger, "producer", TOPIC, addresses),
         ]

@@ -25,6 +25,8 @@ from tests.standby.hosts import DEADLINE_S, Hosts
 from tests.support.epoch_ledger import DELIVERY, OK, EpochLedger, Late
 from tests.support.nsqd_process import wait_until
 
+_STAYS_BROKEN_S = 2.0
+
 
 @dataclass
 class Happened:
@@ -127,6 +129,7 @@ def _let_happen(fault: str, hosts: Hosts, chance: random.Random, report: Report)
     gap_from_s = FAULTS[fault](Scene(hosts, primary, standby, chance))
     if not any(nsqd.is_running for nsqd in hosts.nsqds):
         epoch = ledger.newest_epoch  # the standby may have served before it died too
+    time.sleep(chance.uniform(0.0, _STAYS_BROKEN_S))  # the old primary could go on meanwhile
     hosts.mend()
     if fault not in STAYS:
         first_ok_s, first_delivery_s = (
