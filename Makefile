@@ -5,6 +5,7 @@
 # make check   only what needs no running nsqd: lint and architecture (make rules), and types (make types)
 # make fuzz    inputs that nobody thought of, ten minutes for each of what reads bytes of others; FUZZ_ARGS="--seconds 60"
 # make soak    30 minutes of mixed load, kills, bad disks and clocks; SOAK_ARGS="--minutes 240" for another length
+# make failovers   200 failovers by a lease, with kills, power cuts and partitions (root); FAILOVERS_ARGS="--count 20"
 # make screenshots takes the pictures of nsqadmin's page in docs/images anew
 # make docs    the site of docs/, in site/
 # make dist    sdist (with the site), wheel, checksums and the newest part of the changelog, in dist/
@@ -19,11 +20,12 @@ INSTALLED_DEV := $(VENV)/.installed-dev
 BENCH_ARGS ?=
 FUZZ_ARGS ?=
 SOAK_ARGS ?=
+FAILOVERS_ARGS ?=
 
 # The tests start a thousand processes: where nothing may be kept compiled, each of them would compile all modules anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test test-slow torture fuzz soak check rules types screenshots bench bench-compare docs dist packages browser
+.PHONY: run test test-slow torture fuzz soak failovers check rules types screenshots bench bench-compare docs dist packages browser
 
 run: $(INSTALLED)
 	@echo "The page of nsqadmin:      http://127.0.0.1:4171"
@@ -49,6 +51,9 @@ fuzz: $(INSTALLED_DEV)
 
 soak: $(INSTALLED_DEV)
 	@$(BIN)/python -m tests.soak $(SOAK_ARGS)
+
+failovers: $(INSTALLED_DEV)
+	@$(BIN)/python -m tests.standby.lease_failovers $(FAILOVERS_ARGS)
 
 check: $(INSTALLED_DEV)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target rules types

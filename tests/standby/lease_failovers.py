@@ -10,10 +10,12 @@ from __future__ import annotations
 import itertools
 import logging
 import random
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -26,6 +28,8 @@ from tests.support.epoch_ledger import DELIVERY, OK, EpochLedger, Late
 from tests.support.nsqd_process import wait_until
 
 _STAYS_BROKEN_S = 2.0
+_TIME = re.compile(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d+")
+_LATEST_ANSWER_S = 0.2  # from the log line until the client has read the answer
 
 
 @dataclass
@@ -44,6 +48,7 @@ class Report:
 
     ledger: EpochLedger
     happened: list[Happened] = field(default_factory=list)
+    alone: set[bytes] = field(default_factory=set)  # what was acknowledged without a standby, and may be lost
 
     @property
     def failovers(self) -> int:
@@ -56,7 +61,7 @@ class Report:
 
     def violations(self, lost: set[bytes]) -> list[str]:
         """Return what must not be. What a frozen primary was about to deliver may arrive when it goes on."""
-        found = [f"lost: {body.decode()}" for body in sorted(lost)]
+        found = [f"lost: {body.decode()}" for body in sorted(lost - self.alone)]
         found += [f"epoch {epoch}: {sorted(nsqds)} served" for epoch, nsqds in self.ledger.shared_epochs().items()]
         return found + [f"{fault}: {late}" for fault, late in self.late() if _is_wrong(fault, late)]
 
@@ -70,11 +75,40 @@ class Report:
         yield _row("all failovers", [each for each in self.happened if each.fault not in STAYS])
         ledger = self.ledger
         deliveries = sum(received.total() for received in ledger.received.values())
-        yield f"{len(ledger.acknowledged):,} messages acknowledged, {len(ledger.lost())} lost"
+        lost = ledger.lost()
+        yield f"{len(ledger.acknowledged):,} messages acknowledged, {len(lost)} lost"
+        if self.alone:
+            yield f"{len(self.alone):,} of them were acknowledged alone, {len(lost & self.alone)} of those lost"
         yield f"{ledger.doubled:,} of {deliveries:,} deliveries were repeated"
         yield f"{ledger.refused:,} publishes were refused, or their answer did not come"
         yield f"{len(ledger.shared_epochs())} epochs with two primaries"
         yield f"{len(ledger.late)} answers and deliveries of an old primary after a newer one had begun"
+
+
+def answered_alone(logs: Sequence[Path], ledger: EpochLedger) -> set[bytes]:
+    """Return what clients were told to be acknowledged while an nsqd said in its log that it goes on alone."""
+    spans = [span for log in logs for span in _spans_alone(log)]
+    wall_s = time.time() - time.monotonic()
+    return {
+        body for body, at_s in ledger.acknowledged.items() if any(start <= at_s + wall_s <= end for start, end in spans)
+    }
+
+
+def _spans_alone(log: Path) -> Iterator[tuple[float, float]]:
+    """Yield when an nsqd went on alone, and when it began to wait for standbys again, or ended."""
+    start_s = 0.0
+    for line in log.read_text(errors="replace").splitlines():
+        at = _TIME.search(line)
+        if at is None:
+            continue
+        at_s = datetime.strptime(at.group(), "%Y/%m/%d %H:%M:%S.%f").astimezone().timestamp()
+        if "publishers are answered without them" in line:
+            start_s = at_s
+        elif start_s and any(text in line for text in ("wait for standbys again", "NSQ: bye", "LEASE: waiting for")):
+            yield start_s, at_s + _LATEST_ANSWER_S
+            start_s = 0.0
+    if start_s:
+        yield start_s, float("inf")
 
 
 def _is_wrong(fault: str, late: Late) -> bool:
@@ -113,6 +147,7 @@ def run(
         hosts.wait_until_whole()
         hosts.stop_publishers()
         hosts.wait_until_received()
+        report.alone = answered_alone([nsqd.log_path for nsqd in hosts.nsqds], report.ledger)
         return report
     finally:
         hosts.end()
@@ -148,9 +183,10 @@ def _let_happen(fault: str, hosts: Hosts, chance: random.Random, report: Report)
 @click.option("--seed", type=int, help="Seed of the order of faults.  [default: a new one]")
 @click.option("--directory", type=click.Path(path_type=Path), help="Keep data and logs here.  [default: removed]")
 @click.option("--sync-every", default=1, show_default=True, help="--sync-every of both nsqds.")
+@click.option("--on-timeout", default="refuse", help="--standby-on-timeout of both nsqds: refuse or alone.")
 def main(
     count: int, minutes: float, ttl: int, fault: tuple[str, ...], seed: int | None, directory: Path | None,
-    sync_every: int,
+    sync_every: int, on_timeout: str,
 ) -> None:  # fmt: skip
     """Let two nsqds take over from each other under load, and report what clients saw."""
     seed = random.randrange(10**6) if seed is None else seed
@@ -164,7 +200,7 @@ def main(
     with tempfile.TemporaryDirectory(prefix="failovers-", ignore_cleanup_errors=True) as temporary:
         report = run(
             directory or Path(temporary), count, ttl, list(fault or FAULTS), seed, say, f"--sync-every={sync_every}",
-            minutes=minutes,
+            f"--standby-on-timeout={on_timeout}", minutes=minutes,
         )  # fmt: skip
     click.echo("\n".join(report.table()))
     violations = report.violations(report.ledger.lost())

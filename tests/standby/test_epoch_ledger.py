@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
+from datetime import datetime
+from pathlib import Path
+
 import pytest
 
-from tests.standby.lease_failovers import Happened, Report
+from tests.standby.lease_failovers import Happened, Report, answered_alone
 from tests.support.epoch_ledger import DELIVERY, EpochLedger, Source
 
 A1, B2 = Source("a", 1), Source("b", 2)
@@ -61,3 +66,21 @@ def test_deliveries_beyond_the_first_are_counted(ledger: EpochLedger) -> None:
     ledger.delivered("c", b"x", B2, 13.0)
     ledger.delivered("other", b"x", B2, 13.0)
     assert ledger.doubled == 1
+
+
+def test_what_was_answered_alone_may_be_lost(tmp_path: Path) -> None:
+    """The log has wall time, and the ledger the steady clock."""
+    now_s, wall_s = time.monotonic(), time.time()
+    ledger = EpochLedger(received={"c": Counter()})
+    for body, at_s in ((b"before", -9.0), (b"alone", -6.0), (b"after", -3.0)):
+        ledger.ok([body], A1, now_s + at_s)
+    lines = (
+        (-8.0, "WARNING: STANDBY: 0 standbys are connected; publishers are answered without them from now on"),
+        (-5.0, "INFO: STANDBY: publishers wait for standbys again"),
+    )
+    log = tmp_path / "nsqd.log"
+    stamps = [(datetime.fromtimestamp(wall_s + at_s).strftime("%Y/%m/%d %H:%M:%S.%f"), text) for at_s, text in lines]
+    log.write_text("".join(f"[nsqd] {stamp} {text}\n" for stamp, text in stamps))
+    report = Report(ledger, alone=answered_alone([log], ledger))
+    assert report.alone == {b"alone"}
+    assert report.violations(ledger.lost()) == ["lost: after", "lost: before"]
