@@ -93,6 +93,7 @@ class Daemon:
             try:
                 remembered = self._file.open(self._history)
                 self._findings.memory.load(remembered.nodes)
+                self._poller.add_standbys(self._findings.memory.standbys())
                 self._marks.load(remembered.marks)
                 calm_collector(*COLLECT_EVERY)
                 self._server.start()

@@ -11,4 +11,5 @@ views       the JSON of the cluster, its topics and channels                  pu
 channel_views  the JSON of a list of all channels                             pure
 visible     the cluster of a user who may not view all topics         pure
 node_views  the JSON of nsqds                                                 pure
+standby_views  the JSON of primaries and standbys                             pure
 """

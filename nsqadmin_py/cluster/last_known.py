@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from nsqd_py.cluster.figures import ChannelCounts, TopicPart
 from nsqd_py.cluster.model import Cluster, Node
+from nsqd_py.cluster.roles import Standby
 from nsqd_py.cluster.values import flag_in, number_in, rows_in, text_in
 
 # The most nsqds that are remembered after they are gone; the one that was seen least recently is forgotten first.
@@ -42,6 +43,7 @@ class LastKnown:
     seen_s     the time of its last answer
     is_silent  it did not answer the last request in time
     is_gone    it does not answer, and no nsqlookupd lists it
+    primary    TCP address of its primary if it is a standby
     topics     taken once it is silent
     """
 
@@ -52,6 +54,7 @@ class LastKnown:
     start_time: int = 0
     is_silent: bool = False
     is_gone: bool = False
+    primary: str = ""
     figures: dict[str, int] = field(default_factory=dict)
     topics: list[LastTopic] = field(default_factory=list)
 
@@ -80,6 +83,7 @@ class NodeMemory:
             seen_s = time_s - (now_s - node.answered_s)
             known = self.nodes.setdefault(address, LastKnown(address, seen_s))
             known.is_gone, known.is_silent = False, bool(node.failure or node.is_late)
+            known.primary = node.role.primary if isinstance(node.role, Standby) else ""
             if node.is_whole:
                 _take(known, node, seen_s)
         if not cluster.unheard_lookups:  # one of them may list what the others do not
@@ -141,6 +145,10 @@ class NodeMemory:
         del self.nodes[address]
         return True
 
+    def standbys(self) -> list[str]:
+        """Return the addresses of the standbys: no nsqlookupd lists them."""
+        return [known.address for known in self.nodes.values() if known.primary]
+
     # ---- in the history file
 
     def dump(self) -> list[dict[str, Any]]:
@@ -149,7 +157,8 @@ class NodeMemory:
             {
                 "address": known.address, "seen_s": known.seen_s, "hostname": known.hostname,
                 "version": known.version, "start_time": known.start_time, "is_gone": known.is_gone,
-                "figures": known.figures, "topics": [topic._asdict() for topic in known.topics],
+                "primary": known.primary, "figures": known.figures,
+                "topics": [topic._asdict() for topic in known.topics],
             }
             for known in self.nodes.values()
         ]  # fmt: skip
@@ -162,7 +171,7 @@ class NodeMemory:
                 continue
             self.nodes[address] = LastKnown(
                 address, float(seen_s), text_in(row, "hostname"), text_in(row, "version"),
-                number_in(row, "start_time"), True, flag_in(row, "is_gone"),
+                number_in(row, "start_time"), True, flag_in(row, "is_gone"), text_in(row, "primary"),
                 {name: number_in(row.get("figures"), name) for name in FIGURES},
                 [_topic(topic) for topic in rows_in(row, "topics")],
             )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from heapq import nsmallest
 
 from nsqadmin_py.cluster.last_known import FIGURES, NOTHING_KNOWN, LastKnown, LastTopic, NodeMemory
+from nsqadmin_py.cluster.standby_views import NO_ROLE, Roles
 from nsqadmin_py.cluster.view import RATES, Json, NotKnown, View, figures_json, latency_json
 from nsqd_py.cluster.figures import ChannelCounts, TopicCounts
 from nsqd_py.cluster.model import Cluster, Node
@@ -43,7 +44,7 @@ def tombstones_of(node: Node) -> list[str]:
     return [row["topic"] for row in node.told.get("topics") or () if row["tombstoned"]]
 
 
-def _node_json(node: Node, now_s: float, known: LastKnown | None) -> Json:
+def _node_json(node: Node, now_s: float, known: LastKnown | None, roles: Roles) -> Json:
     age_s = node.age_s(now_s)
     return {
         "node": node.address,
@@ -65,6 +66,7 @@ def _node_json(node: Node, now_s: float, known: LastKnown | None) -> Json:
         "age_s": None if age_s is None else round(age_s, 1),
         "seen_s": known.seen_s if known is not None else None,
         "took_ms": round(node.took_s * 1000),
+        **roles.json_of(node),
         **_node_figures(node, known),
     }
 
@@ -99,6 +101,7 @@ def _gone_json(known: LastKnown) -> Json:
         "version": known.version or "unknown", "out_of_date": False, "lookups": [], "is_listed": False,
         "topology_zone": "", "topology_region": "", "tombstones": [], "state": GONE, "failure": "", "health": "",
         "start_time": known.start_time, "age_s": None, "seen_s": known.seen_s, "took_ms": 0,
+        **NO_ROLE, "role": "standby" if known.primary else "",
         **_last_figures(known),
     }  # fmt: skip
 
@@ -107,19 +110,20 @@ def nodes(cluster: Cluster, now_s: float, memory: NodeMemory = NOTHING_KNOWN) ->
     """Return all nsqds, also those that are gone and not dismissed yet."""
     view = View({"total": len(cluster.nodes), "failed_lookups": dict(sorted(cluster.failed_lookups.items()))})
     gone = {known.address: known for known in memory.gone()}
+    roles = Roles(cluster)
     for address in sorted(cluster.nodes.keys() | gone.keys()):
         if address in gone:
             view.add(address, _gone_json(gone[address]), cluster.tick)
             continue
         node = cluster.nodes[address]
-        row = _node_json(node, now_s, memory.nodes.get(address))
+        row = _node_json(node, now_s, memory.nodes.get(address), roles)
         view.add(address, row, _node_changed(node, now_s, cluster.tick))
     return view
 
 
 def _node_changed(node: Node, now_s: float, tick: int) -> int:
-    """Return the tick of the last change. The age of a node that does not answer changes in every tick."""
-    if state_of(node, now_s) != OK:
+    """Return the tick of the last change. Ages and lags change in every tick."""
+    if state_of(node, now_s) != OK or node.role is not None:
         return tick
     return max(node.changed, node.of_topics.changed, node.of_channels.changed)
 
@@ -131,7 +135,7 @@ def node(cluster: Cluster, address: str, now_s: float, memory: NodeMemory = NOTH
         raise NotKnown("NODE_NOT_FOUND")
     if found is None or is_forgotten(found):
         return _last_node(cluster, address, now_s, known)
-    view = View(_node_json(found, now_s, known) | {"latency": latency_json(found.latency)})
+    view = View(_node_json(found, now_s, known, Roles(cluster)) | {"latency": latency_json(found.latency)})
     tombstones = tombstones_of(found)
     for name in sorted(found.topics):
         part = found.topics[name]
@@ -147,7 +151,7 @@ def node(cluster: Cluster, address: str, now_s: float, memory: NodeMemory = NOTH
 def _last_node(cluster: Cluster, address: str, now_s: float, known: LastKnown | None) -> View:
     found = cluster.nodes.get(address)
     if found is not None:
-        head = _node_json(found, now_s, known)
+        head = _node_json(found, now_s, known, Roles(cluster))
     else:
         assert known is not None
         head = _gone_json(known)

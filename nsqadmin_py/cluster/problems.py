@@ -14,6 +14,7 @@ from nsqadmin_py.cluster.node_views import FAILED, OK, SLOW, state_of
 from nsqadmin_py.cluster.trends import Trend, Trends
 from nsqd_py.cluster.figures import ChannelCounts, ChannelRow, TopicRow
 from nsqd_py.cluster.model import Cluster
+from nsqd_py.cluster.roles import troubles
 
 ERROR, WARNING = "error", "warning"
 
@@ -50,6 +51,16 @@ KINDS = {
     "no_consumer": Kind(
         ERROR, "no consumer", "Start its consumers; delete the channel if nobody needs its messages any more."
     ),
+    "standby_alone": Kind(
+        ERROR, "alone", "Start its standby again, or another one: a machine that is lost now takes messages with it."
+    ),
+    "standby_acks": Kind(ERROR, "no standby", "Start its standby again: publishes are refused until it follows."),
+    "standby_incomplete": Kind(WARNING, "incomplete", "Wait until it has copied everything, or see its log."),
+    "standby_away": Kind(
+        WARNING, "disconnected", "If its primary is lost, promote it; else look at the network between them."
+    ),
+    "standby_lags": Kind(WARNING, "lags", "Look at the load of its machine and its disk, and at the network."),
+    "standby_missing": Kind(WARNING, "no standby", "Start its standby; without --accept-standbys nobody misses one."),
     "growing": Kind(
         WARNING, "growing", "Add consumers, raise their max-in-flight, or find out why they are slow."
     ),
@@ -106,6 +117,8 @@ NO_LIMITS = Limits()
 def problems(cluster: Cluster, memory: NodeMemory, trends: Trends, now_s: float) -> Iterator[Problem]:
     """Yield all problems, those of nsqds first."""
     yield from _of_nodes(cluster, memory, now_s)
+    for trouble in troubles(cluster.pairs()):
+        yield Problem(trouble.kind, trouble.text, node=trouble.node)
     for address, reason in cluster.failed_lookups.items():
         yield Problem("lookup_failed", f"nsqlookupd {address} does not answer: {reason}", node=address)
     for name, topic in cluster.topics.items():
@@ -120,6 +133,8 @@ def problems(cluster: Cluster, memory: NodeMemory, trends: Trends, now_s: float)
 def _of_nodes(cluster: Cluster, memory: NodeMemory, now_s: float) -> Iterator[Problem]:
     for known in memory.gone():
         text = f"does not answer, and no nsqlookupd lists it; {_held(known.depth)}"
+        if known.primary:
+            text = f"does not answer, and its primary {known.primary} has no connection to it"
         yield Problem("node_gone", text, node=known.address, weight=known.depth, since_s=known.seen_s)
     for address, node in cluster.nodes.items():
         seen = memory.nodes.get(address)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nsqadmin_py.history.series import LATENCIES, MOST_QUANTILES, Key, Values
+from nsqadmin_py.cluster.standby_views import Roles
+from nsqadmin_py.history.series import LAGS, LATENCIES, MOST_QUANTILES, Key, Values
 from nsqd_py.cluster.figures import (
     MILLI,
     ChannelCounts,
@@ -32,12 +33,18 @@ def records(cluster: Cluster) -> Iterator[Record]:
             latency = cluster.latency_of(channel, name, channel_name)
             key = Key(name, channel_name)
             yield _record(key, of_channel.depth, of_channel, channel.rates, Rates._make(channel.rates), latency)
+    roles = Roles(cluster)
     for address, node in cluster.nodes.items():
         if node.is_whole:
             counts = ChannelCounts._make(node.of_channels.counts)
             depth = node.of_topics.counts[0] + counts.depth
             rates = Rates._make(node.of_channels.rates)
-            yield _record(Key(node=address), depth, counts, node.of_topics.rates, rates, node.latency)
+            key, values, quantiles = _record(
+                Key(node=address), depth, counts, node.of_topics.rates, rates, node.latency
+            )
+            about = roles.json_of(node)
+            lags = {name: about[name] for name in LAGS if about[name] is not None}
+            yield key, {**values, **lags}, quantiles
 
 
 def _cluster(cluster: Cluster) -> Record:

@@ -18,6 +18,7 @@ from nsqadmin_py.cluster.trends import Trend
 from nsqadmin_py.cluster.view import BadQuery, Json, NotKnown, View, figures_json, latency_json, oldest_json
 from nsqd_py.cluster.figures import ChannelCounts, ChannelRow, Numbers, Part, Sum, TopicCounts, TopicRow
 from nsqd_py.cluster.model import Cluster, Node, totals
+from nsqd_py.cluster.roles import Standby
 
 DEFAULT_LIMIT = 100
 MOST_LIMIT = 1000
@@ -84,6 +85,7 @@ def overview(cluster: Cluster, now_s: float, findings: Findings = NO_FINDINGS) -
         "nodes_slow": states.count(SLOW),
         "nodes_failed": states.count(FAILED),
         "problems": len(findings.attention.listed),
+        "standbys": sum(isinstance(node.role, Standby) for node in cluster.nodes.values()),
         "nodes_gone": len(findings.memory.gone()),
         "missing_depth": sum(known.depth for known in findings.memory.absent(cluster)),
         "versions": dict(sorted(versions.items())),

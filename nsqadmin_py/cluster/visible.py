@@ -14,6 +14,7 @@ from nsqadmin_py.cluster.findings import MOST_FOUND, Findings
 from nsqadmin_py.cluster.problems import over_limits, problems
 from nsqd_py.cluster.figures import NO_CHANNEL, NO_TOPIC, Part, Sum
 from nsqd_py.cluster.model import Cluster, Node
+from nsqd_py.cluster.roles import without_counts
 
 Sees = Callable[[str], bool]
 
@@ -52,6 +53,7 @@ def _visible_node(node: Node, sees: Sees) -> Node:
         of_topics=Sum(NO_TOPIC, changed=node.of_topics.changed),
         of_channels=Sum(NO_CHANNEL, changed=node.of_channels.changed),
         latency=(),
+        role=without_counts(node.role),
         health=node.health.partition(" ")[0],  # what follows may name a topic
     )
     for _ in found.adding_up():

@@ -13,7 +13,7 @@ MOST_MARKS = 5000
 _KEPT_S = 24 * 3600.0
 START = "start"
 # What changes the course of figures. Go's names of actions have a suffix, as in `pause_channel`.
-_MARKED = ("pause", "unpause", "empty", "delete", "seek", "requeue_dead_letters", "tombstone")
+_MARKED = ("pause", "unpause", "empty", "delete", "seek", "requeue_dead_letters", "tombstone", "promote")
 _SUFFIXES = ("_topic_producer", "_topic", "_channel")
 
 

@@ -24,6 +24,8 @@ MOST_FILLED = 5
 METRICS = ("depth", "in_flight", "deferred", "message_rate", "finish_rate", "requeue_rate", "timeout_rate")
 # Latencies by rank: the highest quantile that nsqd measures, and the next ones; in ns.
 LATENCIES = tuple(f"latency_{rank}" for rank in range(MOST_QUANTILES))
+# How far a standby is behind; of a primary, that of the standby that is behind most.
+LAGS = ("lag_messages", "lag_bytes", "lag_s")
 
 
 class Key(NamedTuple):

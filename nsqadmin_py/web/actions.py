@@ -23,6 +23,7 @@ from nsqd_py.client.errors import NsqClientError
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.producers import tcp_address
+from nsqd_py.cluster.roles import Standby
 from nsqd_py.cluster.upstream import Upstream, UpstreamError, ask_all, parsed
 from nsqd_py.cluster.values import Figures
 from nsqd_py.protocol.names import is_valid_name
@@ -31,8 +32,10 @@ from nsqd_py.runtime.logs import Log
 _MOST_REQUEUED = 100_000
 _REQUEUE_DEADLINE_S = 30.0
 _CHANNEL_OF_LETTERS = "nsqadmin"
+_CONFLICT = 409
 _MOST_AUDITED = 100  # characters of each
-_WITHOUT_TOPIC = ("dismiss",)
+# They concern all users, and so need an administrator of everything.
+_WITHOUT_TOPIC = ("dismiss", "promote")
 # The permission on the topic that an action needs; all others need ADMINISTER.
 _PERMISSIONS = {"publish": PUBLISH}
 _AUDITED = ("to", "target", "limit", "defer_ms", "message", "seq", "copy_of")
@@ -94,6 +97,7 @@ class Actions:
             "requeue_message": self._requeue_message,
             "discard_message": self._discard_message,
             "dismiss": self._dismiss,
+            "promote": self._promote,
         }
 
     def handle(self, request: Request) -> Response:
@@ -183,7 +187,7 @@ class Actions:
         now_s = self._clock()
         ranks = {OK: 0, FAILED: 2}
         nodes = sorted(
-            self._cluster.nodes.values(),
+            (node for node in self._cluster.nodes.values() if not isinstance(node.role, Standby)),
             key=lambda node: (ranks.get(state_of(node, now_s), 1), order.topic not in node.topics, node.address),
         )
         if not nodes:
@@ -245,6 +249,20 @@ class Actions:
             raise Refusal(404, "NODE_NOT_FOUND")
         return {"errors": []}
 
+    def _promote(self, order: ActionRequest) -> Result:
+        """Make a standby the primary. It decides itself whether it can."""
+        if not order.node:
+            raise Refusal(400, "MISSING_ARG_NODE")
+        if order.node not in self._cluster.nodes:
+            raise Refusal(404, "NODE_NOT_FOUND")
+        try:
+            answer = parsed(order.node, self._upstream.post(order.node, "/promote", {}))
+        except UpstreamError as error:
+            if error.status == _CONFLICT:
+                raise Refusal(409, error.message) from error
+            raise Refusal(502, f"UPSTREAM_ERROR: {reason_of(error)}") from error
+        return {"errors": [], "node": order.node, "answer": answer}
+
     def _waiting(self, topic: str, channel: str, node: str) -> dict[str, int]:
         """Return how many messages wait, by TCP address, as the nsqds report now."""
         addresses = ask_nodes(self._cluster, topic, "", node)
@@ -278,8 +296,10 @@ def _depth(topic: Figures, channel: str) -> int:
 
 def _order(document: dict[str, Any]) -> ActionRequest:
     action, topic, channel, node = (text_of(document, name) for name in ("action", "topic", "channel", "node"))
+    if action in _WITHOUT_TOPIC:  # a topic would stand for the permissions of the user
+        return ActionRequest(action, "", "", node, document)
     order = ActionRequest(action, topic, channel, node, document)
-    if not order.topic and order.action not in _WITHOUT_TOPIC:
+    if not order.topic:
         raise Refusal(400, "MISSING_ARG_TOPIC")
     return order
 

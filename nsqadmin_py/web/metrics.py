@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from werkzeug.wrappers import Request, Response
 
@@ -15,6 +16,10 @@ from nsqadmin_py.cluster.views import overview
 from nsqadmin_py.history.series import History
 from nsqadmin_py.web.access import Access
 from nsqd_py.cluster.model import Cluster
+from nsqd_py.cluster.roles import FOLLOWING
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
 
 _STATES = (OK, SLOW, FAILED, NEW, GONE)
 # Rendering takes 1 to 2 ms; whoever asks more often than this gets the same text again.
@@ -64,7 +69,26 @@ class Metrics:
         found = Counter(entry.problem.kind for entry in self._findings.attention.listed)
         for kind, info in KINDS.items():
             problems.labels(kind, info.severity).set(found[kind])
+        self._add_lags(registry)
         return exposition(registry)
+
+    def _add_lags(self, registry: CollectorRegistry) -> None:
+        """Add the lag of each standby; nothing without standbys."""
+        from prometheus_client import Gauge
+
+        standbys = [pair for pair in self._cluster.pairs() if pair.standby]
+        if not standbys:
+            return
+        names = ["primary", "standby"]
+        messages = Gauge("nsqadmin_standby_lag_messages", "Messages that a standby lacks.", names, registry=registry)
+        size = Gauge("nsqadmin_standby_lag_bytes", "Bytes that a standby lacks.", names, registry=registry)
+        age = Gauge("nsqadmin_standby_lag_seconds", "Age of the oldest change that it lacks.", names, registry=registry)
+        follows = Gauge("nsqadmin_standby_following", "1 if a standby follows its primary.", names, registry=registry)
+        for pair in standbys:
+            messages.labels(pair.primary, pair.standby).set(pair.lag.messages or 0)
+            size.labels(pair.primary, pair.standby).set(pair.lag.size_bytes or 0)
+            age.labels(pair.primary, pair.standby).set(pair.lag.ms / 1000)
+            follows.labels(pair.primary, pair.standby).set(pair.state == FOLLOWING)
 
     def _figures(self) -> list[tuple[str, str, float]]:
         head = overview(self._cluster, monotonic(), self._findings).head
@@ -73,6 +97,7 @@ class Metrics:
             ("nsqadmin_channels", "Channels of the cluster.", head["channels"]),
             ("nsqadmin_depth", "Messages that wait in the cluster.", head["depth"]),
             ("nsqadmin_missing_depth", "Messages on nsqds that do not answer, when last seen.", head["missing_depth"]),
+            ("nsqadmin_standbys", "nsqds that are standbys.", head["standbys"]),
             ("nsqadmin_failed_lookups", "nsqlookupds that do not answer.", len(self._cluster.failed_lookups)),
             ("nsqadmin_event_readers", "Open event streams of pages.", self._count_readers()),
             ("nsqadmin_history_bytes", "Memory of the history's values.", self._history.size_bytes),

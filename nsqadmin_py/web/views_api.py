@@ -19,7 +19,7 @@ from nsqadmin_py.cluster.view import BadQuery, NotKnown, View, hide_rates
 from nsqadmin_py.cluster.views import Page
 from nsqadmin_py.cluster.visible import VisibleCluster, visible_findings
 from nsqadmin_py.history.marks import Marks, marks_json
-from nsqadmin_py.history.series import COARSE_RANGE_S, COARSE_STEP_S, LATENCIES, METRICS, History, Key
+from nsqadmin_py.history.series import COARSE_RANGE_S, COARSE_STEP_S, LAGS, LATENCIES, METRICS, History, Key
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.permissions import Scope
 from nsqadmin_py.web.access import Access
@@ -29,7 +29,7 @@ from nsqd_py.cluster.model import Cluster
 from nsqd_py.settings.durations import parse_duration
 from nsqd_py.version import NSQ_VERSION
 
-_KNOWN_METRICS = (*METRICS, *LATENCIES)
+_KNOWN_METRICS = (*METRICS, *LATENCIES, *LAGS)
 _METRIC_LIST = re.compile(r"[\w,]+")
 _MOST_LINES = 200
 _MOST_POINTS = 200

@@ -5,6 +5,7 @@ upstream       HTTP requests to nsqd and nsqlookupd
 answer_budget  limits the memory that received answers take
 stats_reader   finds the topics that changed in an answer                     pure
 model          nodes, topics and channels over all nsqds                      pure
+roles          primaries and standbys, and how far these are behind    pure
 figures        figures of a topic or channel, and their sums                  pure
 producers      what nsqlookupds and nsqds report about nsqds                  pure
 values         values of any JSON that another program sent                   pure

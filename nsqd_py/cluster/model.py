@@ -38,6 +38,8 @@ from nsqd_py.cluster.figures import (
     topic_rates,
     worst,
 )
+from nsqd_py.cluster.producers import tcp_address
+from nsqd_py.cluster.roles import Member, Pair, Role, pairs, read_role
 from nsqd_py.cluster.stats_reader import Channels, Rows, Slice, StatsAnswer
 from nsqd_py.cluster.values import MOST_COUNT, Figures, list_in, number_in, text_in
 
@@ -77,6 +79,7 @@ class Node:
     version: str = ""
     health: str = ""
     disk_left_percent: int = 100  # of its disk, or of its limit; our nsqd reports it when it is less than 20
+    role: Role = None
     failure: str = ""
     answered_s: float | None = None
     answers: int = 0
@@ -203,6 +206,9 @@ class Cluster:
         if (text_in(document, "version"), text_in(document, "health")) != (node.version, node.health):
             node.version, node.health = text_in(document, "version"), text_in(document, "health")
             node.changed = self.tick
+        role = read_role(document)
+        if role != node.role:
+            node.role, node.changed = role, self.tick
         node.disk_left_percent = number_in(document, "disk_left_percent") if "disk_left_percent" in document else 100
         self._answered(node, now_s)
 
@@ -451,9 +457,21 @@ class Cluster:
             for address, part in found.parts.items():
                 yield self.nodes[address], part
 
+    def pairs(self) -> list[Pair]:
+        """Return all primaries and their standbys."""
+        return pairs(
+            Member(node.address, tcp_address(node.told) if node.told else "", node.role, _answers(node))
+            for node in self.nodes.values()
+            if node.role is not None
+        )
+
     def latency_of(self, row: Sum, topic: str, channel: str = "") -> Latency:
         """Return the highest latencies over all nsqds."""
         return worst(part.latency for _, part in self.parts_of(topic, channel)) if row.timed_parts else ()
+
+
+def _answers(node: Node) -> bool:
+    return not node.failure and not node.is_late
 
 
 def _increase(before: int, now: Any) -> int | None:

@@ -17,6 +17,7 @@ import gevent.lock
 from nsqd_py.cluster.answer_budget import Answer
 from nsqd_py.cluster.model import BadStats, Cluster, Node
 from nsqd_py.cluster.producers import http_address, merged_producers, producer, producer_of_info
+from nsqd_py.cluster.roles import Primary, Standby
 from nsqd_py.cluster.stats_reader import StatsAnswer
 from nsqd_py.cluster.upstream import Upstream, UpstreamError, named_producers, parsed, place_of
 from nsqd_py.cluster.values import Figures
@@ -108,6 +109,7 @@ class Poller:
         self._nsqds = {place_of(nsqd): nsqd for nsqd in nsqds}
         self._lookups: dict[str, Question] = {}
         self._told: dict[str, list[Figures]] = {}  # keyed by nsqlookupd, or by nsqd if there is no nsqlookupd
+        self._standbys: dict[str, Figures] = {}  # found through their primaries, with what they report
         self._digests: dict[str, int] = {}
         self._questions: dict[str, Question] = {}
         self._greenlet: gevent.Greenlet[[], None] | None = None
@@ -169,9 +171,11 @@ class Poller:
         if self._lookups:
             self._ask(self._lookups.values(), limit_s)
             self.cluster.unheard_lookups = len(self._lookups.keys() - self._told.keys())
-            self._keep_nodes({http_address(node): node for node in merged_producers(self._copies())})
+            told = {http_address(node): node for node in merged_producers(self._copies())}
         else:
-            self._keep_nodes({address: self._told.get(address, [{}])[0] for address in self._nsqds})
+            told = {address: self._told.get(address, [{}])[0] for address in self._nsqds}
+        self._find_standbys(told)
+        self._keep_nodes(self._standbys | told)
         self._ask(self._questions.values(), limit_s)
         for address, question in self._questions.items():
             self._note_lateness(self.cluster.nodes[address], question)
@@ -199,6 +203,28 @@ class Poller:
         for question in asked:
             question.is_late = question.is_busy and not question.is_heard
 
+    def add_standbys(self, addresses: Iterable[str]) -> None:
+        """Ask these standbys too. A primary that is gone cannot tell where they are."""
+        self._standbys |= {address: producer_of_info({}, (), address) for address in addresses}
+
+    def _find_standbys(self, told: dict[str, Figures]) -> None:
+        """Find the standbys that primaries name: no nsqlookupd lists them. Each stays for as long as it answers."""
+        nodes = self.cluster.nodes
+        named = {
+            standby.http_address
+            for node in nodes.values()
+            if isinstance(node.role, Primary) and not node.failure
+            for standby in node.role.standbys
+        }
+        for address in named - self._standbys.keys():
+            figures = producer_of_info({}, (), address)
+            if http_address(figures) == address:
+                self._standbys[address] = figures
+        for address in list(self._standbys):
+            is_over = address not in named and address in nodes and nodes[address].failure
+            if address in told or is_over:
+                del self._standbys[address]
+
     def _keep_nodes(self, told: dict[str, Figures]) -> None:
         for gone in self._unlisted(told):
             self._questions.pop(gone).close()
@@ -207,7 +233,7 @@ class Poller:
                     gevent.sleep(0)
         for address, figures in told.items():
             node = self.cluster.add_node(address, figures)
-            node.is_listed = True
+            node.is_listed = address not in self._standbys or not node.answers or isinstance(node.role, Standby)
             if address not in self._questions:
                 self._questions[address] = Question(lambda node=node: self._ask_nsqd(node), self._clock)  # type: ignore[misc]
 
@@ -216,7 +242,7 @@ class Poller:
         removed = []
         for address in self.cluster.nodes.keys() - told.keys():
             node = self.cluster.nodes[address]
-            node.is_listed = False
+            node.is_listed = isinstance(node.role, Standby)
             if self._drops_unlisted or node.failure or node.answered_s is None:
                 removed.append(address)
         self._drops_unlisted = not self._keeps_unlisted
@@ -278,7 +304,14 @@ class Poller:
         node.took_s = self._clock() - began_s
 
     def _introduce(self, node: Node) -> None:
-        """Without nsqlookupds, ask the nsqd for its /info: at first, and after each failure."""
+        """Ask an nsqd for its /info if no nsqlookupd says where it is: at first, and after each failure."""
+        if node.role is not None and not node.told.get("tcp_port"):
+            own: Any = self._upstream.get(self._nsqds.get(node.address, node.address), "/info")
+            told = producer_of_info(own, (), node.address)
+            if node.address in self._standbys:
+                self._standbys[node.address] = told
+            elif not self._lookups:
+                self._told[node.address] = [told]
         if not self._asks_info or self._lookups or (self._told.get(node.address) and not node.failure):
             return
         info: Any = self._upstream.get(self._nsqds[node.address], "/info")

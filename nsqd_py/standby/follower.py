@@ -94,11 +94,13 @@ class Follower:
         return {
             "standby": {
                 "primary": self._options.standby_of,
+                "epoch": self._copy.epoch,
                 "state": self.state,
                 "is_complete": self.is_complete,
                 **self.lag.figures(),
                 "last_round_ms_ago": int((time.monotonic() - self.last_round_s) * 1000) if self.last_round_s else None,
                 "set_aside_messages": self._copy.alone_count,
+                "lease_decides": bool(self._options.lease),
             }
         }
 

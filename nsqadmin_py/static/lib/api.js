@@ -65,6 +65,9 @@ const SENTENCES = new Map(Object.entries({
   MISSING_ARG_CHANNEL: "The topic has several channels: choose one.",
   INVALID_ARG_BODY_BASE64: "The body is not base64.",
   INVALID_ARG_TARGET: "Choose another topic than the one that has the messages.",
+  STANDBY_INCOMPLETE: "Its copy is not complete: it cannot be promoted yet.",
+  LEASE_DECIDES: "A lease decides which nsqd is the primary. To move it, stop the primary.",
+  NOT_A_STANDBY: "It is not a standby.",
   MESSAGE_NOT_QUEUED: "The message does not wait in this channel any more: a consumer has it, or it was finished.",
   MESSAGE_NOT_FOUND: "The message is not there any more.",
   INVALID_ARG_TEXT: "The text cannot be used",
@@ -207,6 +210,8 @@ export function session() {
   return known;
 }
 
+// What concerns all users: it needs an administrator of everything.
+const WITHOUT_TOPIC = ["dismiss", "promote"];
 const PERMISSIONS = ["view", "publish", "administer"];
 
 /**
@@ -217,6 +222,7 @@ const PERMISSIONS = ["view", "publish", "administer"];
 export function whyNot({ action = "", topic = "" } = {}) {
   if (!known.may_act) return SENTENCES.get(known.read_only ? "READ_ONLY" : "FORBIDDEN");
   if (!known.permissions || !action) return "";
+  if (WITHOUT_TOPIC.includes(action)) return SENTENCES.get("FORBIDDEN");
   const least = PERMISSIONS.indexOf(action === "publish" ? "publish" : "administer");
   const isGranted = known.permissions.some(([permission, pattern]) =>
     PERMISSIONS.indexOf(permission) >= least && matches(pattern, topic));

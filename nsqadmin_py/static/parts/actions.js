@@ -11,6 +11,7 @@ const DONE = new Map(Object.entries({
   create: "has been created", delete: "has been deleted", pause: "is paused", unpause: "is resumed",
   empty: "has been emptied", tombstone: "has been tombstoned", seek: "has been moved", publish: "has the message",
   requeue_dead_letters: "has been requeued", dismiss: "has been dismissed",
+  promote: "is being promoted",
 }));
 
 /** @param {Record<string, any>} order */

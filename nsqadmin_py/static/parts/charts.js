@@ -1,7 +1,7 @@
 // Charts of a topic, channel, nsqd or the whole cluster: what nsqadmin has kept of it, and then live.
 
 import { explain, get, href, session } from "../lib/api.js";
-import { clock, count, iso, latency, plain, rate, short, timeText } from "../lib/format.js";
+import { clock, count, duration, iso, latency, plain, rate, short, timeText } from "../lib/format.js";
 import { html, useEffect, useId, useMemo, useRef, useState } from "../lib/html.js";
 import { bandOf, courseOf, extended, extremes, grouped, valueAt, within } from "./course.js";
 import { Plot } from "./plot.js";
@@ -17,7 +17,8 @@ const LATENCIES = ["latency_0", "latency_1", "latency_2"];
 // History is read anew so often: it knows means of minutes, and what was missed.
 const READ_ANEW_EVERY_MS = 60_000;
 
-// The charts there are: metrics of /history with the words and colours of their lines.
+// The charts there are: metrics of /history with the words and colours of their lines. Some are drawn only if they are
+// asked for by name.
 const CHARTS = [
   { key: "depth", title: "Messages", form: short, exact: count, isFilled: true, isWhole: true, least: 4, lines: {
     depth: ["depth", "chart-1"], in_flight: ["in flight", "chart-2"], deferred: ["deferred", "chart-3"] } },
@@ -26,7 +27,15 @@ const CHARTS = [
     requeue_rate: ["requeued", "chart-4"], timeout_rate: ["timed out", "chart-5"] } },
   { key: "latency", title: "End-to-end latency", form: latency, exact: latency, least: 1e6, lines: {
     latency_0: ["", "chart-5"], latency_1: ["", "chart-3"], latency_2: ["", "chart-1"] } },
+  { key: "lag", title: "Standby behind, messages", form: short, exact: count, isFilled: true, isWhole: true, least: 4,
+    isAsked: true, lines: { lag_messages: ["messages", "chart-4"] } },
+  { key: "lag_time", title: "Standby behind, time", form: secondsOf, exact: secondsOf, isFilled: true, least: 1,
+    isAsked: true, lines: { lag_s: ["oldest change", "chart-4"] } },
 ];
+
+function secondsOf(value) {
+  return value === null || value === undefined ? latency(value) : value ? duration(value * 1e9) : "0 s";
+}
 
 /** "99 %" @param {number} quantile */
 function percent(quantile) {
@@ -45,8 +54,8 @@ function linesOf(chart, metrics, quantiles) {
 
 /** All metrics that the names mean: of a metric, of a chart ("latency"), or all. @param {string[]} [names] */
 function metricsOf(names) {
-  return CHARTS.flatMap(({ key, lines }) =>
-    Object.keys(lines).filter((metric) => !names || names.includes(metric) || names.includes(key)));
+  return CHARTS.flatMap(({ key, lines, isAsked }) =>
+    Object.keys(lines).filter((metric) => (!names && !isAsked) || names?.includes(metric) || names?.includes(key)));
 }
 
 /** What was, and from now on what is. */

@@ -65,6 +65,7 @@ export function Dialogs() {
  * @param {object} question
  * @param {string} question.title
  * @param {any} [question.text] text or vnode
+ * @param {string} [question.warning] a danger that is no loss
  * @param {string[]} [question.loses] what will be lost: "12,345 messages waiting", "2 channels: a, b"
  * @param {string} [question.button]
  * @param {string} [question.phrase] has to be typed first: the name of what is lost
@@ -76,7 +77,7 @@ export function confirm(question) {
   return show(Confirm, question);
 }
 
-function Confirm({ title, text, loses = [], button = "Do it", phrase = "", danger = true, curl = [], done }) {
+function Confirm({ title, text, warning = "", loses = [], button = "Do it", phrase = "", danger = true, curl = [], done }) {
   const [typed, setTyped] = useState("");
   const id = useId();
   const isReady = !phrase || [phrase, plain(phrase)].includes(typed.trim());
@@ -87,6 +88,7 @@ function Confirm({ title, text, loses = [], button = "Do it", phrase = "", dange
   return html`<${Dialog} title=${plain(title)} onClose=${() => done(false)}>
     <form class="dialog-body" onSubmit=${onSubmit} novalidate>
       ${text && html`<p>${typeof text === "string" ? plain(text) : text}</p>`}
+      ${warning && html`<p class="banner warning">${plain(warning)}</p>`}
       ${loses.length > 0 && html`<div class="loses">
         <p>This will be lost:</p>
         <ul>${loses.map((line) => html`<li key=${line}>${plain(line)}</li>`)}</ul>

@@ -78,6 +78,7 @@ function settingText(value) {
 // Of an nsqd: from its row, its details and the time of the figures.
 const FIGURES = [
   ["State", (row) => html`<${StateBadge} state=${row.state} />`],
+  ["Role", (row) => plain(row.role || "no standbys")],
   ["Version", (row) => plain(row.version)],
   ["Health", (row) => plain(isSilent(row) ? "unknown" : row.health)],
   ["Uptime", (row, _, timeS) => duration(isSilent(row) ? null : uptimeS(row, timeS) * 1e9)],

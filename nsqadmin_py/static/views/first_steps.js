@@ -30,7 +30,7 @@ export function FirstSteps() {
 }
 
 function placeOf(nodes) {
-  const node = nodes.find((found) => found.state === "ok" && HOST.test(found.broadcast_address));
+  const node = nodes.find((found) => found.state === "ok" && !found.standby && HOST.test(found.broadcast_address));
   if (!node) return USUAL;
   const host = node.broadcast_address;
   return { host: host.includes(":") ? `[${host}]` : host, tcp_port: node.tcp_port, http_port: node.http_port };

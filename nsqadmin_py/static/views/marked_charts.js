@@ -30,6 +30,7 @@ function useMarks(source) {
 /** "archive of orders paused by bob" @param {Record<string, string>} mark */
 export function textOf({ action, topic, channel, node, user }) {
   if (action === "start") return `nsqd ${node} started`;
+  if (action === "promote") return `nsqd ${node} promoted${user ? ` by ${user}` : ""}`;
   const subject = channel ? `${channel} of ${topic}` : topic;
   const place = action === "tombstone" ? ` on ${node}` : "";
   return `${subject} ${DONE.get(action) ?? action}${place}${user ? ` by ${user}` : ""}`;

@@ -19,10 +19,12 @@ import { Dismiss, isSilent, isUnwell, NodeState, place, since, uptimeS, Version 
 import { usePages } from "./pages.js";
 import { tombstone } from "./questions.js";
 import { orderOf, searchedFor, SearchField } from "./rows.js";
+import { Role, RoleBadge } from "./standbys.js";
 
 const METRICS = [
   "depth", "in_flight", "deferred", "message_rate", "finish_rate", "requeue_rate", "timeout_rate", "latency",
 ];
+const LAGS = ["lag_messages", "lag_time"];
 const FIGURES = [
   "depth", "backend_depth", "message_rate", "finish_rate", "in_flight", "requeue_rate", "timeout_rate", "messages",
   "clients", "channels",
@@ -38,7 +40,7 @@ export function NodeView({ params, query }) {
     <nav class="crumbs" aria-label="Where this is"><a href=${paths.nodes()}>Nodes</a></nav>
     <header class="title-row">
       <h1 tabindex="-1">${name(node)}</h1>
-      ${live.time > 0 && live.state !== "gone" && html`<${NodeState} node=${live.head} />`}
+      ${live.time > 0 && live.state !== "gone" && html`<${NodeState} node=${live.head} /> <${RoleBadge} node=${live.head} />`}
     </header>
     <${Contents} node=${node} live=${live} query=${query} />
   `;
@@ -50,8 +52,9 @@ function Contents({ node, live, query }) {
   if (!time) return message ? html`<${Failed} message=${message} />` : html`<${Loading} />`;
   return html`
     <${LastKnown} head=${head} />
+    <${Role} head=${head} />
     <${NodeTiles} node=${node} head=${head} />
-    <${MarkedCharts} source=${{ node }} live=${live} metrics=${METRICS} />
+    <${MarkedCharts} source=${{ node }} live=${live} metrics=${head.role ? [...METRICS, ...LAGS] : METRICS} />
     <${Topics} node=${node} head=${head} rows=${rows} query=${query} />
     ${head.state !== "gone" && html`<${NodeChannels} node=${node} />`}
     ${!isSilent(head) && html`<${NodeClients} node=${node} />`}

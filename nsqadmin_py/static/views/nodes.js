@@ -17,10 +17,11 @@ import { highestOf, useLines } from "./lines.js";
 import { counted } from "./losses.js";
 import { Dismiss, FailedLookups, isSilent, isUnwell, NodeState, place, uptimeS, Version } from "./node_parts.js";
 import { usePages } from "./pages.js";
+import { hasRoles, lagCell, roleCell } from "./standbys.js";
 import { orderOf, searchedFor, SearchField, sortedBy } from "./rows.js";
 
 const FIGURES = ["in_flight", "message_rate", "finish_rate", "clients"];
-const SORTABLE = ["node", "state", "version", "topics", "depth", ...FIGURES, "uptime", "place", "lookups"];
+const SORTABLE = ["node", "state", "version", "topics", "depth", ...FIGURES, "uptime", "place", "lookups", "role", "lag"];
 const FLOWS = 3; // depth, in and finished
 const MINUTE_S = 60;
 const MOST_IN_A_LINE = 30;
@@ -30,13 +31,23 @@ const LOOKUPS = {
   cell: lookupsCell,
 };
 
+const ROLE_COLUMNS = [
+  { key: "role", title: "Role", sortable: true, cell: roleCell },
+  { key: "lag", title: "Lag", number: true, sortable: true, cell: lagCell,
+    help: "Messages, bytes and time that a standby is behind; of a primary, that of its last standby" },
+];
+
 const FILTERS = new Map([
   ["", ["Any state", () => true]],
-  ["attention", ["Need attention", (row) => row.state !== "ok" || isUnwell(row) || row.out_of_date]],
+  ["attention", ["Need attention", (row) => row.state !== "ok" || isUnwell(row) || row.out_of_date || row.troubles.length > 0]],
   ["ok", ["Ok", (row) => row.state === "ok"]],
   ["slow", ["Slow", (row) => row.state === "slow"]],
   ["failed", ["Failed", (row) => row.state === "failed"]],
   ["gone", ["Gone", (row) => row.state === "gone"]],
+]);
+const ROLE_FILTERS = new Map([
+  ["primary", ["Primaries", (row) => row.role === "primary"]],
+  ["standby", ["Standbys", (row) => row.role === "standby"]],
 ]);
 
 // What a column sorts by, where that is not its figure; of states the worst comes first.
@@ -46,6 +57,7 @@ const VALUES = new Map([
   ["place", place],
   ["lookups", (row) => row.lookups.length],
   ["uptime", (row) => -row.start_time],
+  ["lag", (row) => row.lag_s ?? -1],
 ]);
 
 /** @param {{query: Record<string, string>}} props */
@@ -79,6 +91,7 @@ function StateTiles({ rows }) {
 
 function tilesOf(rows) {
   const inState = (state) => rows.filter((row) => row.state === state).length;
+  const standbys = rows.filter((row) => row.role === "standby");
   const versions = [...new Set(rows.filter((row) => row.state !== "gone").map((row) => row.version))];
   return [
     { label: "nsqds", value: count(rows.length - inState("gone")) },
@@ -91,6 +104,10 @@ function tilesOf(rows) {
       label: "Gone", value: count(inState("gone")), alert: inState("gone") > 0 && "error",
       title: "They do not answer, and no nsqlookupd lists them any more",
     },
+    ...(hasRoles(rows) ? [{
+      label: "Standbys", value: count(standbys.length), alert: rows.some((row) => row.role && row.troubles.length > 0),
+      title: "nsqds that keep a copy of another one, and serve no clients",
+    }] : []),
     versions.length === 1 ? { label: "Version", value: versions[0] }
       : { label: "Versions", value: count(versions.length), title: versions.join(", ") },
   ];
@@ -107,12 +124,14 @@ function List({ rows, timeS, query }) {
   const { shown, pager } = usePages(inOrder, { what: "nsqds" });
   const lines = useLines("node", shown.map((row) => row.node));
   const minute = Math.floor(timeS / MINUTE_S);
-  const hasPlaces = rows.some(place);
-  const columns = useMemo(() => [...columnsOf(lines, minute * MINUTE_S, hasPlaces), chosenColumn(chosen, setChosen)],
-    [lines, minute, hasPlaces, chosen]);
+  const [hasPlaces, areRoles] = [rows.some(place), hasRoles(rows)];
+  const columns = useMemo(
+    () => [...columnsOf(lines, minute * MINUTE_S, hasPlaces, areRoles), chosenColumn(chosen, setChosen)],
+    [lines, minute, hasPlaces, areRoles, chosen],
+  );
   return html`
     <${SearchField} label="Search nsqds" query=${query} found=${found.length} total=${rows.length}>
-      <${StateFilter} chosen=${query.state} />
+      <${StateFilter} chosen=${query.state} hasRoles=${areRoles} />
       <${CompareButton} chosen=${chosen} />
     <//>
     <${Table}
@@ -141,25 +160,26 @@ function CompareButton({ chosen }) {
     onClick=${() => why || setQuery({ compare: chosen.join(",") }, { push: true })}>Compare</button>`;
 }
 
-function StateFilter({ chosen = "" }) {
+function StateFilter({ chosen = "", hasRoles: areRoles }) {
+  const filters = [...FILTERS, ...(areRoles ? ROLE_FILTERS : [])];
   return html`
     <select
       class="input" aria-label="State" value=${chosen} onChange=${(event) => setQuery({ state: event.target.value })}
     >
-      ${[...FILTERS].map(([key, [title]]) => html`<option key=${key} value=${key}>${title}</option>`)}
+      ${filters.map(([key, [title]]) => html`<option key=${key} value=${key}>${title}</option>`)}
     </select>
   `;
 }
 
 function filtered(rows, query) {
-  const [, isWanted] = FILTERS.get(query.state) ?? FILTERS.get("");
+  const [, isWanted] = FILTERS.get(query.state) ?? ROLE_FILTERS.get(query.state) ?? FILTERS.get("");
   return rows.filter((row) => {
     const texts = [row.node, row.hostname, row.broadcast_address, row.version, place(row), row.failure];
     return isWanted(row) && searchedFor(query.search, ...texts);
   });
 }
 
-function columnsOf(lines, timeS, hasPlaces) {
+function columnsOf(lines, timeS, hasPlaces, areRoles) {
   const max = highestOf(lines);
   return [
     {
@@ -167,6 +187,7 @@ function columnsOf(lines, timeS, hasPlaces) {
       href: (row) => paths.node(row.node), cell: nameCell, after: besideName,
     },
     { key: "state", title: "State", sortable: true, wide: true, cell: stateCell },
+    ...(areRoles ? ROLE_COLUMNS : []),
     { key: "version", title: "Version", sortable: true, cell: (row) => html`<${Version} node=${row} />` },
     { key: "topics", title: "Topics", number: true, sortable: true, cell: topicsCell },
     ...figureColumns(["depth"]),
@@ -214,8 +235,8 @@ function besideName({ hostname, tcp_port: port, tombstones }) {
 }
 
 /** One that some nsqlookupd does not know is missing for the consumers that ask there. */
-function lookupsCell({ lookups, state }) {
-  if (state === "gone") return duration(null);
+function lookupsCell({ lookups, state, role }) {
+  if (state === "gone" || role === "standby") return duration(null);
   const all = session().lookupds;
   if (lookups.length >= all) return html`<span title=${lookups.join("\n")}>${figure(lookups.length)}</span>`;
   return html`<span class="badge warning" title=${lookups.join("\n")}>${lookups.length} of ${all}</span>`;

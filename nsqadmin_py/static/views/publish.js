@@ -82,7 +82,7 @@ function editable(body) {
 /** Nsqds to choose from: those that have the topic come first. */
 function usePlaces(having) {
   const { data } = usePolled("nodes", () => get("/nodes"), 0);
-  const others = (data?.rows ?? []).map((row) => row.node).filter((node) => !having.includes(node));
+  const others = (data?.rows ?? []).filter((row) => !row.standby).map((row) => row.node).filter((node) => !having.includes(node));
   return [
     ANY,
     ...having.map((node) => ({ value: node, label: node })),

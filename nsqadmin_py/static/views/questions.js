@@ -3,7 +3,7 @@
 // Each gives the options of confirm(). Nothing that holds messages or channels goes without its name being typed.
 
 import { at, explain, get, session } from "../lib/api.js";
-import { clock } from "../lib/format.js";
+import { bytes, clock } from "../lib/format.js";
 import { counted, ofChannel, ofEmptied, ofPart, ofTopic, ofTopicItself, unknown } from "./losses.js";
 
 /** @returns {Promise<object>} options of confirm() */
@@ -103,6 +103,44 @@ export async function tombstone(topic, node) {
     button: "Tombstone",
     name: topic,
   });
+}
+
+/**
+ * Makes a standby the primary: what it lacks is lost.
+ * @returns {Promise<object>} options of confirm()
+ */
+export async function promote(node) {
+  const { rows: _, ...head } = await get(at("nodes", node));
+  const { standby } = head;
+  if (!standby) throw new Error(`${node} is not a standby any more.`);
+  const loses = ofPromotion(standby, head.time);
+  const asOf = loses.length ? `These are the figures of ${clock(head.time)}; they may have grown since.`
+    : `Nothing is lost, by the figures of ${clock(head.time)}.`;
+  return {
+    title: `Promote ${node}?`,
+    text: "It becomes the primary with what it has, begins a new epoch, and registers with nsqlookupd; that takes as " +
+      `long as a start. ${asOf}`,
+    warning: standby.primary_answers
+      ? `Its primary ${standby.primary} still answers. Both would take publishes and deliver: each then has its own ` +
+        "messages, and nothing merges them. Stop it first."
+      : `nsqadmin gets no answer from its primary ${standby.primary}. Make sure that no client reaches it: nothing ` +
+        "merges the messages of two primaries.",
+    loses,
+    button: "Promote",
+    phrase: node,
+  };
+}
+
+/** What a standby lacks, as it was when it last heard from its primary. */
+function ofPromotion({ lag_messages: lag, lag_bytes: size, as_of_s: asOfS, primary, state }, timeS) {
+  const lacks = `${counted(lag, "message")} (${bytes(size)}) of ${primary} that it has not got`;
+  if (state === "following" || asOfS === null) return lag || size ? [lacks] : [];
+  const last = clock(timeS - asOfS);
+  return [
+    ...(lag || size ? [`${lacks}, as of ${last}`] : []),
+    `an unknown number: what ${primary} acknowledged after ${last}, when it last heard from it, unless publishers ` +
+      "wait for a standby (--standby-acks)",
+  ];
 }
 
 /** An answer, or why there is none. */

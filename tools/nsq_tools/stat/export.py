@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from nsq_tools.stat import standbys
 from nsq_tools.stat.model import Row
 from nsqd_py.cluster.figures import MILLI, ChannelCounts, Rates
 
@@ -72,12 +73,19 @@ _RATE_DIGITS = 3
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The rows of all nsqds at about `time_s` (seconds since 1970). `failed` has pairs of address and reason."""
+    """The rows of all nsqds at about `time_s` (seconds since 1970). `failed` has pairs of address and reason.
+
+    standbys       primaries with their standbys, and what is wrong with them
+    only_standbys  True if topics and channels are left out
+    """
 
     time_s: float
     rows: Sequence[Row]
     nodes: Sequence[str]
     failed: Sequence[tuple[str, str]] = ()
+    standbys: standbys.Standbys = ()
+    only_standbys: bool = False
+    with_colour: bool = False
 
 
 def _rate(read: Callable[[Rates], int]) -> Callable[[Row], Any]:
@@ -118,22 +126,26 @@ _TEXTS = frozenset(("topic", "channel", "node"))
 
 def to_json(report: Report, *, is_first: bool) -> str:
     """Return a JSON object and a line feed."""
-    document = {
+    document: dict[str, Any] = {
         "time": round(report.time_s, _RATE_DIGITS),
         "nodes": report.nodes,
         "failed": [{"address": address, "reason": reason} for address, reason in report.failed],
         "rows": [{name: read(row) for name, read in FIELDS.items()} for row in report.rows],
     }
+    if report.standbys:
+        document["standbys"] = standbys.rows_of(report.standbys)
     return orjson.dumps(document).decode() + "\n"
 
 
 def to_csv(report: Report, *, is_first: bool) -> str:
     """Return a line for each row, beginning with the time. The first report begins with a header."""
+    time = f"{report.time_s:.{_RATE_DIGITS}f}"
+    if report.only_standbys:
+        return standbys.to_csv(report.standbys, time, is_first=is_first)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     if is_first:
         writer.writerow(["time", *FIELDS])
-    time = f"{report.time_s:.{_RATE_DIGITS}f}"
     for row in report.rows:
         writer.writerow([time, *(_plain(read(row)) for read in FIELDS.values())])
     return text.getvalue()
@@ -144,12 +156,16 @@ def _plain(value: Any) -> Any:
 
 
 def to_table(report: Report, *, is_first: bool) -> str:
-    """Return a header and a line for each row, in aligned columns."""
+    """Return a header and a line for each row, in aligned columns; then the same for standbys."""
+    standby_table = standbys.to_table(report.standbys, with_colour=report.with_colour) if report.standbys else ""
+    gap = "" if is_first else "\n"
+    if report.only_standbys:
+        return gap + (standby_table or "no standbys\n")
     rows = [[_shown(read(row)) for read in FIELDS.values()] for row in report.rows]
     table = [list(FIELDS), *rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = ["  ".join(map(_aligned, FIELDS, line, widths)).rstrip() + "\n" for line in table]
-    return ("" if is_first else "\n") + "".join(lines)
+    return gap + "".join(lines) + (f"\n{standby_table}" if standby_table else "")
 
 
 def _shown(value: Any) -> str:

@@ -29,6 +29,7 @@ from nsq_tools.stat.model import Failure, Model, failures_of
 from nsq_tools.stat.options import StatOptions
 from nsq_tools.stat.screen import View, draw, window
 from nsq_tools.stat.selection import Filter, Order, select
+from nsq_tools.stat.standbys import with_troubles
 from nsqd_py.cluster.poller import Poller
 from nsqd_py.settings.durations import format_duration
 
@@ -187,6 +188,7 @@ class LiveTable:
             all_rows=self._model.rows,
             node_count=len(self._poller.cluster.nodes),
             failures=self._failures,
+            standbys=with_troubles(self._poller.cluster.pairs(), self._options.max_standby_lag_ns / _SECOND_NS),
             order=controls.order,
             interval=format_duration(self._options.interval_ns),
             clock=time.strftime("%H:%M:%S"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from nsq_tools.cli import BadUsage
 from nsq_tools.options import http_client, http_url
 from nsq_tools.stat.selection import SORT_KEYS, Filter, Order
+from nsqd_py.cluster.roles import LAGGING_AFTER_S
 from nsqd_py.net.tls_options import HttpClientOptions
 from nsqd_py.settings.declaration import Options, at_least, positive, setting
 from nsqd_py.settings.durations import SECOND_NS
@@ -55,6 +56,15 @@ class _Selection(Options, title="Selection"):
     per_node: bool = setting(BOOL, False, "Show a row for each nsqd instead of the sum.")
 
 
+class _Standbys(Options, title="Standbys"):
+    standbys: bool = setting(BOOL, False,
+        "Report primaries and their standbys instead of topics and channels.")
+    max_standby_lag_ns: int = setting(DURATION, int(LAGGING_AFTER_S * SECOND_NS),
+        "Lag from which a standby counts as a failure: it is red, and --once ends with exit status 1. A standby that "
+        "is disconnected or incomplete, and a primary that lacks standbys, always count.",
+        check=positive)
+
+
 class _Reports(Options, title="Reports"):
     interval_ns: int = setting(DURATION, 2 * SECOND_NS, "Time between two reports.", check=positive)
     count: int | None = setting(INT, None, "Number of reports, after which nsq-stat exits.", default_text="no limit",
@@ -67,7 +77,7 @@ class _Reports(Options, title="Reports"):
 # fmt: on
 
 
-class StatOptions(ProgramOptions, _Sources, _Selection, _Reports):
+class StatOptions(ProgramOptions, _Sources, _Selection, _Standbys, _Reports):
     """The options of nsq-stat."""
 
 
@@ -91,6 +101,8 @@ PROGRAM = Program(
         ("Rates over two seconds, nsqd by nsqd, of some topics",
          "nsq-stat --lookupd-http-address=127.0.0.1:4161 --filter='orders*' --per-node --interval=2s --count=1 "
          "--format=csv"),
+        ("Is a standby missing, or behind by more than five seconds? Exit status 1 if so",
+         "nsq-stat --lookupd-http-address=127.0.0.1:4161 --standbys --max-standby-lag=5s --once"),
     ),
 )  # fmt: skip
 
@@ -99,6 +111,8 @@ def check_options(options: StatOptions) -> None:
     _check_addresses(options)
     if options.once and options.count is not None:
         raise BadUsage("use --once or --count not both")
+    if options.standbys and options.format == GO:
+        raise BadUsage("--standbys needs --format=table, csv or json")
     http_client(options)  # its files have to be there
 
 
@@ -119,6 +133,6 @@ def form_of(options: StatOptions, *, on_terminal: bool) -> str:
     """Return the format of reports: that of --format, or the default for this output."""
     if options.format != AUTO:
         return str(options.format)
-    if options.once:
+    if options.once or options.standbys:
         return TABLE
     return LIVE if on_terminal else GO

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 import gevent
 
-from nsq_tools.cli import DONE, FAILED, ToolError
+from nsq_tools.cli import DONE, FAILED, ToolError, wants_colour
 from nsq_tools.stat.export import FORMS, GoLines, Report, named_report
 from nsq_tools.stat.model import Failure, Model, Name, Row, failures_of
 from nsq_tools.stat.options import GO, StatOptions
 from nsq_tools.stat.selection import Filter, Order, select
+from nsq_tools.stat.standbys import Standbys, all_troubles, with_troubles
 from nsqd_py.cluster.poller import Poller
 from nsqd_py.runtime.logs import Log
 
@@ -50,32 +51,43 @@ class Reports:
     def _once(self, form: str) -> int:
         failures = self._round()
         self._require_answer(failures)
+        if self.poller.cluster.pairs():
+            rows = self.model.rows  # those of the next round would have rates, over a few milliseconds
+            failures = self._round()  # asks the standbys that the first one found
+            self.model.rows = rows
         if not self.model.rows and not failures and (self.options.topic or self.options.channel):
             raise ToolError("no nsqd has that topic and channel")
         _write(self._text(form, failures, is_first=True))
         for failure in failures:
             self.log.error("%s", failure)
-        return FAILED if failures else DONE
+        troubles = all_troubles(self._standbys())
+        for trouble in troubles:
+            self.log.error("%s", trouble)
+        return FAILED if failures or troubles else DONE
 
     def _go(self) -> None:
         """Write lines as Go's nsq_stat. Any failure ends it, because the sum would lack an nsqd."""
         name = Name(self.options.topic, self.options.channel)
         lines = GoLines(self.options.interval_ns / _SECOND_NS)
+        troubles: dict[tuple[str, str], str] = {}
         for failures in self._rounds():
             if failures:
                 raise ToolError(_joined("failed to get stats", failures))
             counts = {row.name: row.counts for row in self.model.rows}
             if name not in counts:
                 raise ToolError(f"failed to find channel({name.channel}) in stats for topic({name.topic})")
+            troubles = self._tell_troubles(troubles)
             _write(lines.next_report(counts[name]))
 
     def _stream(self, form: str) -> None:
         """Write reports with rates. They need two rounds, so the first round has no report."""
         known_failures: dict[str, Failure] = {}
+        known_troubles: dict[tuple[str, str], str] = {}
         for number, failures in enumerate(self._rounds()):
             if number == 0:
                 self._require_answer(failures)
             known_failures = self._tell_failures(known_failures, failures)
+            known_troubles = self._tell_troubles(known_troubles)
             if number > 0:
                 _write(self._text(form, failures, is_first=number == 1))
 
@@ -106,7 +118,11 @@ class Reports:
         if form == GO:
             return named_report(self._selected())
         failed = [(failure.address, failure.reason) for failure in failures]
-        report = Report(self.wall_clock(), self._selected(), list(self.poller.cluster.nodes), failed)
+        only_standbys = self.options.standbys
+        report = Report(
+            self.wall_clock(), [] if only_standbys else self._selected(), list(self.poller.cluster.nodes), failed,
+            self._standbys(), only_standbys, wants_colour(),
+        )  # fmt: skip
         return FORMS[form](report, is_first=is_first)
 
     def _tell_failures(self, known: dict[str, Failure], failures: Sequence[Failure]) -> dict[str, Failure]:
@@ -116,6 +132,19 @@ class Reports:
             self.log.warning("%s", now[who])
         for who in known.keys() - now.keys():
             self.log.info("%s: answers again", who)
+        return now
+
+    def _standbys(self) -> Standbys:
+        return with_troubles(self.poller.cluster.pairs(), self.options.max_standby_lag_ns / _SECOND_NS)
+
+    def _tell_troubles(self, known: dict[tuple[str, str], str]) -> dict[tuple[str, str], str]:
+        """Log each trouble of standbys, and its end, once."""
+        found = [trouble for _, troubles in self._standbys() for trouble in troubles]
+        now = {(trouble.node, trouble.kind): trouble.text for trouble in found}
+        for node, kind in now.keys() - known.keys():
+            self.log.warning("nsqd %s: %s", node, now[node, kind])
+        for node, kind in known.keys() - now.keys():
+            self.log.info("nsqd %s: over: %s", node, known[node, kind])
         return now
 
     def _require_answer(self, failures: Sequence[Failure]) -> None:

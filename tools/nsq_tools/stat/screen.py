@@ -22,11 +22,13 @@ from nsq_tools.stat.columns import (
 from nsq_tools.stat.controls import Window
 from nsq_tools.stat.model import Failure, Row
 from nsq_tools.stat.selection import Order
+from nsq_tools.stat.standbys import Standbys, summary
 from nsqd_py.cluster.figures import MILLI
 
 KEYS = ("q quit", "/ filter", "s next column", "r turn order", "arrows Page Home End scroll")
 _TYPING_KEYS = ("Enter keeps it", "Esc drops it")
 _MOST_FAILURES = 3
+_MOST_STANDBYS = 4
 _SHORT_HEIGHT = 10  # below it, rows take the lines of keys and totals
 
 
@@ -49,6 +51,7 @@ class View:
     order: Order
     interval: str
     clock: str
+    standbys: Standbys = ()
     ascii_only: bool = False
     top: int = 0
     text: str = ""
@@ -74,7 +77,8 @@ def window(view: View, width: int, height: int) -> Window:
 def _frame(view: View, width: int, height: int) -> tuple[list[Text], list[Text], int]:
     """Return the lines above and below the table, and the number of lines left under its heading."""
     is_short = height < _SHORT_HEIGHT
-    head = [_title(view, width), *([] if is_short else [_totals(view, width)]), *_failures(view, width)]
+    head = [_title(view, width), *([] if is_short else [_totals(view, width)])]
+    head += [*_standbys(view, width, is_short=is_short), *_failures(view, width)]
     foot = [] if is_short and not view.is_typing else [_foot(view, width)]
     return head, foot, max(height - len(head) - 1 - len(foot), 0)
 
@@ -130,6 +134,17 @@ def _totals(view: View, width: int) -> Text:
         f"in flight {short_number(in_flight)}",
     )
     return Text(fitted(parts, width))
+
+
+def _standbys(view: View, width: int, *, is_short: bool) -> list[Text]:
+    """Return a line for each pair of a primary and a standby, the troubled first; on a short screen only those."""
+    shown = [entry for entry in view.standbys if entry[1] or not is_short][:_MOST_STANDBYS]
+    lines = []
+    for pair, troubles in shown:
+        lines.append(Text(fitted(summary(pair), width, "  "), style=ALARMING if troubles else QUIET))
+        lines += [Text(f"  {trouble.text}", style=ALARMING) for trouble in troubles]
+    more = len(view.standbys) - len(shown)
+    return [*lines, *([Text(fitted([f"… {more} more standbys"], width), style=QUIET)] if more and not is_short else [])]
 
 
 def _failures(view: View, width: int) -> list[Text]:
