@@ -1,0 +1,251 @@
+"""The roles of nsqds: primaries, their standbys, and how far these are behind. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from nsqd_py.cluster.values import flag_in, number_in, rows_in, text_in
+
+FOLLOWING, COPYING, CONNECTING = "following", "copying", "connecting"
+# States that only the observer knows: no answer from the standby; none that could answer.
+FAILED, MISSING = "failed", "missing"
+# A standby that lacks changes of this age lags behind.
+LAGGING_AFTER_S = 10.0
+_MOST_STANDBYS = 16  # of one primary, as nsqd has it
+
+
+class Lag(NamedTuple):
+    """What a standby has not acknowledged: `ms` is the age of the oldest change. None: this user may not know."""
+
+    messages: int | None
+    size_bytes: int | None
+    ms: int
+
+
+class ListedStandby(NamedTuple):
+    """A standby as its primary sees it; `address` is that of its connection."""
+
+    address: str
+    http_address: str
+    is_following: bool
+    lag: Lag
+
+
+class Primary(NamedTuple):
+    """An nsqd that standbys may follow.
+
+    acks      standbys that must have a message before its publisher gets OK
+    is_alone  publishers get their OK although these standbys are missing
+    """
+
+    epoch: int
+    acks: int
+    is_alone: bool
+    standbys: tuple[ListedStandby, ...]
+
+
+class Standby(NamedTuple):
+    """An nsqd that follows another one.
+
+    primary            TCP address of its primary
+    last_round_ms_ago  time since it had everything that the primary sent; None if it never had
+    set_aside          messages that it had alone when it was a primary
+    lease_decides      True if a lease promotes it, and not an operator
+    """
+
+    epoch: int
+    primary: str
+    state: str
+    is_complete: bool
+    lag: Lag
+    last_round_ms_ago: int | None
+    set_aside: int
+    lease_decides: bool
+
+
+Role = Primary | Standby | None
+
+
+def read_role(document: Any) -> Role:
+    """Return the role in an answer of /stats; None for an nsqd without standbys, also for Go's."""
+    if not isinstance(document, Mapping):
+        return None
+    standby, standbys = document.get("standby"), document.get("standbys")
+    if isinstance(standby, Mapping):
+        is_known = isinstance(standby.get("last_round_ms_ago"), int)
+        return Standby(
+            number_in(standby, "epoch"), text_in(standby, "primary"), text_in(standby, "state"),
+            flag_in(standby, "is_complete"), _lag(standby),
+            number_in(standby, "last_round_ms_ago") if is_known else None,
+            number_in(standby, "set_aside_messages"), flag_in(standby, "lease_decides"),
+        )  # fmt: skip
+    if isinstance(standbys, Mapping):
+        listed = tuple(
+            ListedStandby(
+                text_in(row, "address"), text_in(row, "http_address"), flag_in(row, "is_following"), _lag(row)
+            )
+            for row in rows_in(standbys, "list")[:_MOST_STANDBYS]
+        )
+        return Primary(number_in(standbys, "epoch"), number_in(standbys, "acks"), flag_in(standbys, "is_alone"), listed)
+    return None
+
+
+def _lag(row: Any) -> Lag:
+    return Lag(number_in(row, "lag_messages"), number_in(row, "lag_bytes"), number_in(row, "lag_ms"))
+
+
+def without_counts(role: Role) -> Role:
+    """Return a role without the figures that count messages of all topics."""
+    if isinstance(role, Standby):
+        return role._replace(lag=_uncounted(role.lag), set_aside=0)
+    if isinstance(role, Primary):
+        return role._replace(standbys=tuple(each._replace(lag=_uncounted(each.lag)) for each in role.standbys))
+    return None
+
+
+def _uncounted(lag: Lag) -> Lag:
+    return lag._replace(messages=None, size_bytes=None)
+
+
+# ---- over all nsqds
+
+
+class Member(NamedTuple):
+    """An nsqd of the cluster, as this module needs it. `address` is for HTTP, `tcp_address` for clients."""
+
+    address: str
+    tcp_address: str
+    role: Role
+    is_answering: bool
+
+
+class Pair(NamedTuple):
+    """A primary and one of its standbys.
+
+    primary          HTTP address of the primary; its TCP address, as the standby has it, if it is not known
+    standby          HTTP address of the standby; empty if the primary has none
+    primary_answers  True if the primary answers and is still one
+    state            that of the standby, FAILED if it does not answer, or MISSING
+    lag              what the primary says; if they are not connected, what the standby heard last
+    as_of_ms         age of `lag`; None if there was none yet
+    """
+
+    primary: str
+    standby: str
+    primary_answers: bool
+    state: str
+    is_complete: bool
+    lag: Lag
+    as_of_ms: int | None
+    epoch: int
+    acks: int
+    is_alone: bool
+    set_aside: int = 0
+    lease_decides: bool = False
+
+
+_NO_LAG = Lag(0, 0, 0)
+
+
+def pairs(members: Iterable[Member]) -> list[Pair]:
+    """Return all primaries with their standbys, in the order of addresses. Most clusters have none."""
+    known = {member.address: member for member in members if member.role is not None}
+    found: list[Pair] = []
+    listing: dict[str, tuple[Member, ListedStandby]] = {}
+    primaries = [member for member in known.values() if isinstance(member.role, Primary)]
+    by_tcp = {member.tcp_address: member for member in primaries if member.tcp_address}
+    for primary in primaries:
+        if isinstance(primary.role, Primary) and primary.is_answering:
+            listing |= {each.http_address: (primary, each) for each in primary.role.standbys}
+    for address, member in known.items():
+        if isinstance(member.role, Standby):
+            primary_and_listed = listing.pop(address, (by_tcp.get(member.role.primary), None))
+            found.append(_of_standby(member, member.role, *primary_and_listed))
+    for address, (primary, listed) in listing.items():
+        if isinstance(primary.role, Primary):
+            found.append(_pair(primary, primary.role, address or listed.address, listed))
+    served = {pair.primary for pair in found}
+    for primary in primaries:
+        if primary.address not in served and isinstance(primary.role, Primary):
+            found.append(_pair(primary, primary.role, "", None))
+    return sorted(found, key=lambda pair: (pair.primary, pair.standby))
+
+
+def _pair(primary: Member, role: Primary, standby: str, listed: ListedStandby | None) -> Pair:
+    """Return a pair whose standby is not known itself."""
+    state = MISSING if listed is None else FOLLOWING if listed.is_following else COPYING
+    lag = _NO_LAG if listed is None else listed.lag
+    return Pair(
+        primary.address, standby, primary.is_answering, state, state == FOLLOWING, lag, 0 if listed else None,
+        role.epoch, role.acks, role.is_alone,
+    )  # fmt: skip
+
+
+def _of_standby(member: Member, role: Standby, primary: Member | None, listed: ListedStandby | None) -> Pair:
+    of_primary = primary.role if primary is not None and isinstance(primary.role, Primary) else None
+    is_connected = listed is not None and role.state != CONNECTING
+    lag, as_of_ms = (listed.lag, 0) if listed is not None and is_connected else (role.lag, role.last_round_ms_ago)
+    return Pair(
+        primary.address if primary is not None else role.primary,
+        member.address,
+        primary is not None and primary.is_answering,
+        role.state if member.is_answering else FAILED,
+        role.is_complete, lag, as_of_ms, role.epoch,
+        of_primary.acks if of_primary is not None else 0,
+        of_primary is not None and of_primary.is_alone,
+        role.set_aside, role.lease_decides,
+    )  # fmt: skip
+
+
+class Trouble(NamedTuple):
+    """What is wrong with a primary or standby. `kind` is one of those below; `node` is its HTTP address."""
+
+    kind: str
+    node: str
+    text: str
+
+
+ALONE, ACKS_MISSING, NO_STANDBY = "standby_alone", "standby_acks", "standby_missing"
+AWAY, INCOMPLETE, LAGGING = "standby_away", "standby_incomplete", "standby_lags"
+
+
+def troubles(found: Iterable[Pair], lagging_after_s: float = LAGGING_AFTER_S) -> Iterator[Trouble]:
+    """Yield what an operator must know of these pairs. An nsqd that does not answer is reported elsewhere."""
+    by_primary: dict[str, list[Pair]] = {}
+    for pair in found:
+        by_primary.setdefault(pair.primary, []).append(pair)
+        if pair.standby and pair.state != FAILED:
+            yield from _of_one(pair, lagging_after_s)
+    for primary, group in by_primary.items():
+        if group[0].primary_answers:
+            yield from _of_primary(primary, group)
+
+
+def _of_primary(address: str, group: list[Pair]) -> Iterator[Trouble]:
+    acks = group[0].acks
+    following = sum(pair.state == FOLLOWING for pair in group)
+    if group[0].is_alone:
+        text = "answers publishers without a standby: what it acknowledges is on this machine only"
+        yield Trouble(ALONE, address, f"{text} ({_of(following, acks)})")
+    elif following < acks:
+        yield Trouble(ACKS_MISSING, address, f"publishers get no OK: {_of(following, acks)}")
+    elif not acks and group[0].state == MISSING:
+        yield Trouble(NO_STANDBY, address, "accepts standbys, and none follows it")
+
+
+def _of(following: int, acks: int) -> str:
+    verb = "follows" if following == 1 else "follow"
+    return f"{following} of {acks} {'standby' if acks == 1 else 'standbys'} {verb}"
+
+
+def _of_one(pair: Pair, lagging_after_s: float) -> Iterator[Trouble]:
+    if pair.state == CONNECTING:
+        when = "it never was" if pair.as_of_ms is None else f"it last heard from it {pair.as_of_ms / 1000:.0f} s ago"
+        yield Trouble(AWAY, pair.standby, f"is not connected to its primary {pair.primary}; {when}")
+    if not pair.is_complete:
+        text = f"its first copy of {pair.primary} is not complete: it cannot be promoted"
+        yield Trouble(INCOMPLETE, pair.standby, text)
+    elif pair.state != CONNECTING and pair.lag.ms > 1000 * lagging_after_s:
+        text = f"lacks what its primary {pair.primary} has had for {pair.lag.ms / 1000:.0f} s"
+        yield Trouble(LAGGING, pair.standby, text)
