@@ -460,7 +460,7 @@ class Cluster:
     def pairs(self) -> list[Pair]:
         """Return all primaries and their standbys."""
         return pairs(
-            Member(node.address, tcp_address(node.told) if node.told else "", node.role, _answers(node))
+            Member(node.address, tcp_address(node.told) if node.told.get("tcp_port") else "", node.role, _answers(node))
             for node in self.nodes.values()
             if node.role is not None
         )

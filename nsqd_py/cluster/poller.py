@@ -305,18 +305,19 @@ class Poller:
 
     def _introduce(self, node: Node) -> None:
         """Ask an nsqd for its /info if no nsqlookupd says where it is: at first, and after each failure."""
-        if node.role is not None and not node.told.get("tcp_port"):
-            own: Any = self._upstream.get(self._nsqds.get(node.address, node.address), "/info")
-            told = producer_of_info(own, (), node.address)
-            if node.address in self._standbys:
-                self._standbys[node.address] = told
-            elif not self._lookups:
-                self._told[node.address] = [told]
-        if not self._asks_info or self._lookups or (self._told.get(node.address) and not node.failure):
-            return
-        info: Any = self._upstream.get(self._nsqds[node.address], "/info")
-        self._told[node.address] = [producer_of_info(info, [], node.address)]
-        self.cluster.add_node(node.address, self._told[node.address][0])
+        address, is_placed = node.address, bool(node.told.get("tcp_port"))
+        if address in self._standbys:
+            if not is_placed:
+                self._standbys[address] = self._info_of(address, address)
+        elif not self._lookups:
+            is_unknown = not self._told.get(address) or node.failure
+            if (self._asks_info and is_unknown) or (node.role is not None and not is_placed):
+                self._told[address] = [self._info_of(self._nsqds[address], address)]
+                self.cluster.add_node(address, self._told[address][0])
+
+    def _info_of(self, asked: str, address: str) -> Figures:
+        info: Any = self._upstream.get(asked, "/info")
+        return producer_of_info(info, (), address)
 
     def _read(self, node: Node, body: bytes, heard_s: float) -> None:
         """Process an answer of /stats, unless it is equal to the one before."""

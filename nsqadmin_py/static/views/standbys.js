@@ -30,8 +30,10 @@ export function RoleBadge({ node }) {
 
 /** The role, and whose standby it is. @param {object} node */
 export function roleCell(node) {
-  return html`<${RoleBadge} node=${node} />${node.standby && html`<span class="sub">of ${name(node.standby.primary)},
-    ${node.standby.state}</span>`}${node.standbys && html`<span class="sub">${followingText(node.standbys.list)}</span>`}`;
+  const { standby, standbys } = node;
+  return html`<${RoleBadge} node=${node} />
+    ${standby && html`<span class="sub">of ${name(standby.primary)}, ${plain(standby.state)}</span>`}
+    ${standbys && html`<span class="sub">${followingText(standbys.list)}</span>`}`;
 }
 
 function followingText(list) {

@@ -312,3 +312,72 @@ def test_a_bug_in_reading_one_answer_costs_that_answer(monkeypatch: pytest.Monke
     assert [type(bug) for bug in bugs] == [OverflowError]
     assert asker.cluster.nodes["a:2"].failure == "the answer could not be read"
     assert depth(asker) == 2
+
+
+def stats_of_primary(*standbys: str) -> dict[str, Any]:
+    listed = [{"http_address": standby, "is_following": True} for standby in standbys]
+    return stats(t=3) | {"standbys": {"acks": 0, "list": listed}}
+
+
+def stats_of_standby() -> dict[str, Any]:
+    return stats() | {"standby": {"primary": "a:1", "state": "following", "is_complete": True}}
+
+
+def test_standbys_are_found_through_their_primaries_and_stay_while_they_answer() -> None:
+    servers = Servers()
+    info = {"broadcast_address": "b", "tcp_port": 1, "http_port": 2, "hostname": "host-b"}
+    servers.answers = {
+        "l/nodes": named("a"), "a:2/stats": stats_of_primary("b:2", "no address", "http://c:2"),
+        "b:2/stats": stats_of_standby(), "b:2/info": info,
+    }  # fmt: skip
+    asker = poller(servers, lookupds=("l",), keeps_unlisted=True)
+    for _ in range(4):
+        asker.round()
+    assert asker.cluster.nodes.keys() == {"a:2", "b:2"}
+    assert asker.cluster.nodes["b:2"].told["hostname"] == "host-b"
+    assert asker.cluster.nodes["b:2"].is_listed
+    assert depth(asker) == 3
+    # Its primary is gone.
+    servers.answers |= {"l/nodes": named(), "a:2/stats": UpstreamError("refused")}
+    for _ in range(3):
+        asker.round()
+    assert asker.cluster.nodes.keys() == {"b:2"}
+    # It is promoted, and no nsqlookupd lists it yet; then one does.
+    servers.answers["b:2/stats"] = stats(t=3)
+    for _ in range(3):
+        asker.round()
+    assert (asker.cluster.nodes["b:2"].is_listed, depth(asker)) == (False, 3)
+    servers.answers["l/nodes"] = named("b")
+    asker.round()
+    assert asker.cluster.nodes["b:2"].is_listed
+    asker.close()
+
+
+def test_a_standby_that_is_gone_is_forgotten_once_its_primary_does_not_name_it() -> None:
+    servers = Servers()
+    servers.answers = {"a:2/stats": stats_of_primary("b:2"), "a:2/info": {"tcp_port": 1}, "b:2/info": {"tcp_port": 1}}
+    servers.answers |= {"b:2/stats": stats_of_standby()}
+    asker = poller(servers, nsqds=("a:2",))
+    for _ in range(2):
+        asker.round()
+    servers.answers["b:2/stats"] = UpstreamError("refused")
+    asker.round()
+    asker.round()
+    assert asker.cluster.nodes["b:2"].failure == "refused"
+    servers.answers["a:2/stats"] = stats_of_primary()
+    asker.round()
+    asker.round()
+    assert asker.cluster.nodes.keys() == {"a:2"}
+    asker.close()
+
+
+def test_a_standby_of_a_primary_that_is_gone_can_be_named() -> None:
+    servers = Servers()
+    servers.answers = {"l/nodes": named(), "b:2/stats": stats_of_standby(), "b:2/info": {"tcp_port": 1}}
+    servers.answers["c:2/stats"] = UpstreamError("refused")
+    asker = poller(servers, lookupds=("l",), keeps_unlisted=True)
+    asker.add_standbys(["b:2", "c:2"])
+    for _ in range(2):
+        asker.round()
+    assert asker.cluster.nodes.keys() == {"b:2"}
+    asker.close()

@@ -1,0 +1,165 @@
+"""What nsq-stat and nsqadmin show of a primary and its standby, as processes; and a promotion through nsqadmin."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.nsqadmin_cluster import address
+from tests.support.nsqadmin_process import NsqadminProcess
+from tests.support.nsqd_process import REPOSITORY, HTTPAnswer, wait_until
+from tests.support.standby_cluster import StandbyCluster
+from tests.support.standby_processes import DEADLINE_S, consume_all, is_primary, wait_until_it_has_all
+
+pytestmark = pytest.mark.ours
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[StandbyCluster]:
+    with StandbyCluster(tmp_path, with_relay=True) as cluster:
+        cluster.primary.create("orders", "archive")
+        cluster.primary.post("/mpub?topic=orders", b"one\ntwo\nthree")
+        wait_until_it_has_all(cluster.primary)
+        yield cluster
+
+
+def nsq_stat(pair: StandbyCluster, *flags: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "nsq_apps.nsq_stat", f"--lookupd-http-address={pair.lookupd.http_address}", *flags]
+    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
+
+
+def act(admin: NsqadminProcess, action: str, node: str) -> HTTPAnswer:
+    token = admin.get("/api/v2/session")["token"]
+    body = json.dumps({"action": action, "node": node}).encode()
+    return admin.http("POST", "/api/v2/actions", body, {"X-Nsqadmin-Token": token})
+
+
+def metrics(admin: NsqadminProcess) -> str:
+    return admin.http("GET", "/metrics").text
+
+
+def kinds(admin: NsqadminProcess) -> dict[str, str]:
+    """Return the problems of nsqds by kind."""
+    return {row["kind"]: row["text"] for row in admin.get("/api/v2/attention")["rows"] if row["node"]}
+
+
+def hold_back(pair: StandbyCluster, count: int) -> None:
+    """The standby gets no more, and the primary gets this many messages."""
+    assert pair.relay is not None
+    pair.relay.hold()
+    for number in range(count):
+        pair.primary.post("/pub?topic=orders", b"%d" % number)
+
+    def lags() -> bool:
+        (listed,) = pair.primary.stats()["standbys"]["list"]
+        return bool(listed["lag_messages"] == count and listed["lag_ms"] > 200)
+
+    wait_until(lags, DEADLINE_S, "the lag")
+
+
+def test_nsq_stat_shows_the_lag_and_fails_beyond_a_limit(pair: StandbyCluster) -> None:
+    primary, standby = address(pair.primary), address(pair.standby)
+    result = nsq_stat(pair, "--once", "--format=json")
+    assert (result.returncode, result.stderr) == (0, ""), result
+    document = json.loads(result.stdout)
+    assert sorted(document["nodes"]) == sorted([primary, standby])
+    depths = {(row["topic"], row["channel"]): (row["depth"], row["in_per_s"]) for row in document["rows"]}
+    assert depths["orders", "archive"] == (3, None)  # once, and no rate between two answers of one moment
+    (row,) = document["standbys"]
+    assert row | {"as_of_s": 0} == {
+        "primary": primary, "standby": standby, "state": "following", "is_complete": True, "lag_messages": 0,
+        "lag_bytes": 0, "lag_s": 0.0, "as_of_s": 0, "acks": 0, "is_alone": False, "primary_answers": True, "epoch": 0,
+        "set_aside_messages": 0, "trouble": "",
+    }  # fmt: skip
+
+    hold_back(pair, 5)
+    assert nsq_stat(pair, "--once").returncode == 0  # ten seconds are allowed
+    result = nsq_stat(pair, "--once", "--standbys", "--max-standby-lag=100ms", "--format=csv")
+    assert result.returncode == 1
+    (late,) = csv.DictReader(io.StringIO(result.stdout))
+    assert (late["standby"], late["lag_messages"], late["is_complete"]) == (standby, "5", "true")
+    assert float(late["lag_s"]) > 0.2
+    assert late["trouble"].startswith(f"lacks what its primary {primary} has had for")
+    assert f"ERROR: nsqd {standby}: {late['trouble']}" in result.stderr
+    result = nsq_stat(pair, "--max-standby-lag=100ms", "--count=1", "--interval=200ms")
+    assert (result.returncode, result.stdout.count("orders")) == (0, 2)  # the lines are those of Go's nsq_stat
+    assert f"WARNING: nsqd {standby}: lacks" in result.stderr
+
+    pair.standby.kill()
+    result = nsq_stat(pair, "--once")
+    assert "missing" in result.stdout or "failed" in result.stdout, result
+    assert pair.relay is not None
+    pair.relay.go_on()
+    wait_until(lambda: not pair.primary.stats()["standbys"]["list"], DEADLINE_S, "the end of the connection")
+    result = nsq_stat(pair, "--once", "--standbys")
+    assert result.returncode == 1
+    assert f"nsqd {primary}: accepts standbys, and none follows it" in result.stderr
+    assert "\x1b" not in result.stdout
+
+
+def test_nsqadmin_shows_roles_and_lag(pair: StandbyCluster) -> None:
+    admin = pair.admin()
+    standby = pair.wait_for_row(admin, pair.standby, standby_state="following", state="ok", is_listed=True, depth=0)
+    primary = pair.wait_for_row(admin, pair.primary, role="primary", lag_messages=0, depth=3)
+    assert standby["tcp_port"] == pair.standby.tcp_port
+    assert (standby["role"], standby["standby_primary"]) == ("standby", address(pair.primary))
+    (listed,) = primary["standbys"]["list"]
+    assert (listed["node"], primary["standbys"]["acks"]) == (address(pair.standby), 0)
+    head = admin.get("/api/v2/overview")
+    assert (head["nodes"], head["standbys"], head["topics"], head["depth"]) == (2, 1, 1, 3)
+    assert [node["broadcast_address"] for node in admin.get("/api/nodes")["nodes"]] == ["127.0.0.1"]  # as Go's
+    assert kinds(admin) == {}
+
+    hold_back(pair, 5)
+    pair.wait_for_row(admin, pair.standby, lag_messages=5, standby_as_of_s=0)
+    pair.wait_for_row(admin, pair.primary, lag_messages=5)
+    labels = f'{{primary="{address(pair.primary)}",standby="{address(pair.standby)}"}}'
+    wait_until(lambda: f"nsqadmin_standby_lag_messages{labels} 5.0" in metrics(admin), DEADLINE_S, "the metric")
+    assert f"nsqadmin_standby_following{labels} 1.0" in metrics(admin)
+    query = f"/api/v2/history?node={address(pair.standby)}&metric=lag_messages,lag_s&range=5m"
+    wait_until(lambda: 5 in admin.get(query)["data"][1], DEADLINE_S, "the lag in the history")
+
+
+def test_a_standby_that_is_killed_is_gone_and_can_be_dismissed(pair: StandbyCluster) -> None:
+    admin = pair.admin()
+    pair.wait_for_row(admin, pair.standby, standby_state="following")
+    pair.standby.kill()
+    pair.wait_for_row(admin, pair.standby, state="gone", role="standby")
+    wait_until(lambda: len(kinds(admin)) == 2, DEADLINE_S, "two problems")
+    found = kinds(admin)
+    assert found["standby_missing"] == "accepts standbys, and none follows it"
+    assert "has no connection to it" in found["node_gone"]
+    assert act(admin, "dismiss", address(pair.standby)).status == 200
+
+
+def test_a_standby_is_promoted_when_its_primary_is_gone(pair: StandbyCluster, tmp_path: Path) -> None:
+    history = f"--history-file={tmp_path / 'history'}"
+    admin = pair.admin(history)
+    pair.wait_for_row(admin, pair.standby, standby_state="following")
+    refused = act(admin, "promote", address(pair.primary))
+    assert (refused.status, refused.json()["message"]) == (409, "NOT_A_STANDBY")
+    assert act(admin, "promote", "127.0.0.1:1").status == 404
+    assert act(admin, "promote", "").status == 400
+    pair.primary.kill()
+    pair.wait_for_row(admin, pair.standby, standby_state="connecting", standby_primary_answers=False)
+    # Nobody can tell a new nsqadmin where the standby is; it has remembered that.
+    admin.stop()
+    admin.start()
+    row = pair.wait_for_row(admin, pair.standby, standby_state="connecting", is_listed=True)
+    assert row["troubles"][0].startswith("is not connected to its primary")
+    answer = act(admin, "promote", address(pair.standby))
+    assert (answer.status, answer.json()["errors"]) == (200, [])
+    wait_until(lambda: is_primary(pair.standby), DEADLINE_S, "the promotion")
+    pair.wait_for_row(admin, pair.standby, role="primary", is_listed=True, depth=3)
+    assert f'AUDIT: promote node="{address(pair.standby)}"' in admin.log_path.read_text()
+    marks: list[Any] = admin.get(f"/api/v2/marks?node={address(pair.standby)}")["marks"]
+    assert "promote" in [mark["action"] for mark in marks]
+    assert sorted(consume_all(pair.standby, "orders", "archive")) == [b"one", b"three", b"two"]

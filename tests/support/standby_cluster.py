@@ -1,0 +1,71 @@
+"""A primary, its standby behind a relay, an nsqlookupd and nsqadmins over them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tests.support.network import Relay, free_ports
+from tests.support.nsqadmin_cluster import address
+from tests.support.nsqadmin_process import NsqadminProcess
+from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.nsqlookupd_process import NsqlookupdProcess
+from tests.support.standby_processes import DEADLINE_S, wait_until_it_follows
+
+
+class StandbyCluster:
+    """Runs from `with` to its end. `relay.hold()` keeps messages from the standby, which still answers."""
+
+    def __init__(self, folder: Path, *primary_flags: str, with_relay: bool = False) -> None:
+        self._folder = folder
+        self._admins: list[NsqadminProcess] = []
+        self._with_relay = with_relay
+        self._flags = primary_flags
+        self.relay: Relay | None = None
+        self.lookupd = NsqlookupdProcess(folder / "nsqlookupd.log")
+        self.primary = NsqdProcess(folder / "primary")
+        self.standby = NsqdProcess(folder / "standby")
+
+    def __enter__(self) -> Self:
+        self.lookupd.start()
+        flags = (f"--lookupd-tcp-address=127.0.0.1:{self.lookupd.tcp_port}", "--accept-standbys")
+        self.primary = NsqdProcess(self._folder / "primary", *flags, *self._flags).start()
+        port = self.primary.tcp_port
+        if self._with_relay:
+            target, port = port, free_ports(1)[0]
+            self.relay = Relay(("127.0.0.1", port), ("127.0.0.1", target))
+        self.standby = NsqdProcess(self._folder / "standby", f"--standby-of=127.0.0.1:{port}", *flags).start()
+        wait_until_it_follows(self.standby)
+        wait_until(lambda: len(self.lookupd.nodes()) == 1, what="the primary at nsqlookupd")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in [*self._admins, self.standby, self.primary, self.lookupd]:
+            process.destroy()
+        if self.relay is not None:
+            self.relay.close()
+
+    def admin(self, *flags: str) -> NsqadminProcess:
+        """An nsqadmin that asks twice a second, and has found the standby."""
+        own = ("--poll-interval=500ms", f"--lookupd-http-address={self.lookupd.http_address}")
+        if not any(flag.startswith("--history-file") for flag in flags):
+            own += ("--history-file=",)
+        admin = NsqadminProcess(self._folder / f"nsqadmin{len(self._admins)}.log", *own, *flags)
+        self._admins.append(admin)
+        admin.start()
+        return admin
+
+    def wait_for_row(self, admin: NsqadminProcess, nsqd: NsqdProcess, **wanted: Any) -> dict[str, Any]:
+        """Return the row of an nsqd in nsqadmin once it has these values; those of `standby` count too."""
+
+        def row() -> dict[str, Any] | None:
+            for found in admin.get("/api/v2/nodes")["rows"]:
+                about = found | {f"standby_{key}": value for key, value in (found["standby"] or {}).items()}
+                if found["node"] == address(nsqd) and all(about[key] == value for key, value in wanted.items()):
+                    return about
+            return None
+
+        return wait_until(row, DEADLINE_S, f"{address(nsqd)} with {wanted}") or {}

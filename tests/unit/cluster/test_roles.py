@@ -1,0 +1,109 @@
+"""Roles of nsqds as their answers say them, and what is wrong with pairs of a primary and a standby."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nsqd_py.cluster import roles
+from nsqd_py.cluster.roles import Lag, Member, Pair, Primary, Standby, pairs, read_role, troubles, without_counts
+
+LAG = {"lag_messages": 3, "lag_bytes": 400, "lag_ms": 1500}
+
+
+def listed(http_address: str = "b:4151", *, is_following: bool = True, lag_ms: int = 1500) -> dict[str, Any]:
+    about = {"address": "10.0.0.2:40000", "http_address": http_address, "is_following": is_following}
+    return about | LAG | {"lag_ms": lag_ms}
+
+
+def primary(*standbys: dict[str, Any], acks: int = 0, is_alone: bool = False) -> Member:
+    role = read_role({"standbys": {"epoch": 2, "acks": acks, "is_alone": is_alone, "list": list(standbys)}})
+    return Member("a:4151", "a:4150", role, is_answering=True)
+
+
+def standby(state: str = "following", **more: Any) -> Member:
+    about = {"primary": "a:4150", "epoch": 1, "state": state, "is_complete": True, "last_round_ms_ago": 7000}
+    role = read_role({"standby": about | LAG | {"lag_messages": 9} | more})
+    return Member("b:4151", "b:4150", role, is_answering=True)
+
+
+def kinds(*members: Member, lagging_after_s: float = 10.0) -> list[tuple[str, str]]:
+    return [(found.kind, found.node) for found in troubles(pairs(members), lagging_after_s)]
+
+
+def test_roles_are_read_from_answers() -> None:
+    lag = Lag(3, 400, 1500)
+    assert primary(listed()).role == Primary(2, 0, False, (roles.ListedStandby("10.0.0.2:40000", "b:4151", True, lag),))
+    found = standby(lease_decides=True, set_aside_messages=4).role
+    assert found == Standby(1, "a:4150", "following", True, lag._replace(messages=9), 7000, 4, True)
+    assert read_role({"topics": []}) is None  # Go's, or one without standbys
+
+
+@pytest.mark.parametrize("document", [
+    None, [], {"standby": 1}, {"standbys": []}, {"standby": {}, "standbys": None},
+    {"standby": {"last_round_ms_ago": "x", "lag_ms": 10**30, "epoch": None, "primary": 5}},
+    {"standbys": {"list": [None, 5, {}, {"lag_bytes": "many"}], "acks": -1.5}}, {"standbys": {"list": {"a": 1}}},
+])  # fmt: skip
+def test_an_answer_of_any_form_is_read(document: Any) -> None:
+    role = read_role(document)
+    list(troubles(pairs([Member("x", "", role, is_answering=True)])))
+    without_counts(role)
+
+
+def test_a_primary_names_at_most_as_many_standbys_as_nsqd_accepts() -> None:
+    role = primary(*(listed(f"b{number}:4151") for number in range(100))).role
+    assert isinstance(role, Primary)
+    assert len(role.standbys) == 16
+
+
+def test_a_connected_standby_has_the_lag_that_its_primary_says() -> None:
+    (pair,) = pairs([standby(), primary(listed())])
+    assert (pair.primary, pair.standby, pair.state) == ("a:4151", "b:4151", "following")
+    assert (pair.lag.messages, pair.as_of_ms, pair.primary_answers) == (3, 0, True)
+    assert kinds(standby(), primary(listed())) == []
+
+
+def test_a_disconnected_standby_has_the_lag_that_it_heard_last() -> None:
+    away = standby("connecting")
+    for members in ([away], [away, primary()], [away, primary()._replace(is_answering=False)]):
+        (pair,) = pairs(members)
+        assert (pair.standby, pair.lag.messages, pair.as_of_ms) == ("b:4151", 9, 7000)
+        assert pair.primary == ("a:4150" if len(members) == 1 else "a:4151")
+        assert pair.primary_answers == (len(members) == 2 and members[1].is_answering)
+    assert kinds(away) == [(roles.AWAY, "b:4151")]
+    (text,) = [found.text for found in troubles(pairs([away]))]
+    assert text == "is not connected to its primary a:4150; it last heard from it 7 s ago"
+
+
+def test_a_standby_that_nobody_could_ask_is_known_from_its_primary() -> None:
+    (following, copying) = pairs([primary(listed("b:4151"), listed("c:4151", is_following=False))])
+    assert (following.standby, following.state, copying.standby, copying.state) == (
+        "b:4151", "following", "c:4151", "copying",
+    )  # fmt: skip
+    assert kinds(primary(listed("c:4151", is_following=False))) == [(roles.INCOMPLETE, "c:4151")]
+
+
+def test_a_standby_lags_from_a_limit_on() -> None:
+    late = [standby(), primary(listed(lag_ms=9000))]
+    assert kinds(*late) == []
+    assert kinds(*late, lagging_after_s=8.0) == [(roles.LAGGING, "b:4151")]
+
+
+@pytest.mark.parametrize(("member", "kind"), [
+    (primary(acks=1), roles.ACKS_MISSING), (primary(acks=1, is_alone=True), roles.ALONE), (primary(), roles.NO_STANDBY),
+    (primary(listed(), acks=2), roles.ACKS_MISSING),
+])  # fmt: skip
+def test_a_primary_misses_its_standbys(member: Member, kind: str) -> None:
+    assert kinds(member) == [(kind, "a:4151")]
+
+
+def test_two_primaries_whose_tcp_addresses_are_not_known_are_not_one() -> None:
+    found = pairs([primary()._replace(tcp_address=""), primary()._replace(address="c:4151", tcp_address="")])
+    assert [(pair.primary, pair.state) for pair in found] == [("a:4151", "missing"), ("c:4151", "missing")]
+
+
+def test_counts_can_be_hidden() -> None:
+    for member in (standby(), primary(listed())):
+        (pair,) = pairs([member._replace(role=without_counts(member.role))])
+        assert (pair.lag, isinstance(pair, Pair)) == (Lag(None, None, 1500), True)
