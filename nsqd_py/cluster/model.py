@@ -462,7 +462,7 @@ class Cluster:
         return pairs(
             Member(node.address, tcp_address(node.told) if node.told.get("tcp_port") else "", node.role, _answers(node))
             for node in self.nodes.values()
-            if node.role is not None
+            if node.role is not None or node.failure
         )
 
     def latency_of(self, row: Sum, topic: str, channel: str = "") -> Latency:

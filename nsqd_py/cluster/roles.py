@@ -150,7 +150,9 @@ _NO_LAG = Lag(0, 0, 0)
 
 def pairs(members: Iterable[Member]) -> list[Pair]:
     """Return all primaries with their standbys, in the order of addresses. Most clusters have none."""
-    known = {member.address: member for member in members if member.role is not None}
+    all_members = list(members)
+    known = {member.address: member for member in all_members if member.role is not None}
+    silent = {member.address for member in all_members if not member.is_answering}
     found: list[Pair] = []
     listing: dict[str, tuple[Member, ListedStandby]] = {}
     primaries = [member for member in known.values() if isinstance(member.role, Primary)]
@@ -164,7 +166,8 @@ def pairs(members: Iterable[Member]) -> list[Pair]:
             found.append(_of_standby(member, member.role, *primary_and_listed))
     for address, (primary, listed) in listing.items():
         if isinstance(primary.role, Primary):
-            found.append(_pair(primary, primary.role, address or listed.address, listed))
+            pair = _pair(primary, primary.role, address or listed.address, listed)
+            found.append(pair._replace(state=FAILED) if address in silent else pair)
     served = {pair.primary for pair in found}
     for primary in primaries:
         if primary.address not in served and isinstance(primary.role, Primary):

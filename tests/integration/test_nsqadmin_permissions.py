@@ -155,7 +155,9 @@ def test_actions_need_a_permission_on_their_topic(admin: NsqadminProcess, admin_
         for action in ("publish", "pause", "delete", "empty", "create", "seek", "tombstone"):
             assert act(admin, user, action, "secret", body="x", node=node) == 403
         assert act(admin, user, "requeue_dead_letters", "orders.eu", target="secret") == 403
-        assert act(admin, user, "dismiss", "", node=node) == 403
+        for action in ("dismiss", "promote"):
+            for topic in ("", "orders.eu"):  # what concerns all is nobody's because of a topic
+                assert act(admin, user, action, topic, node=node) == 403
         assert admin.http("POST", "/api/topics", b'{"topic":"secret"}', user).status == 403
         assert admin.http("DELETE", f"/api/nodes/{node}", b'{"topic":"secret"}', user).status == 403
         for method, path in (("POST", "/api/topics/secret"), ("DELETE", "/api/topics/secret/hidden")):

@@ -15,6 +15,8 @@ complete -c nsq-stat -l channel -d 'NSQ channel; by default all.' -x
 complete -c nsq-stat -l filter -d 'Show only topics and channels that match (may be given several times). A filter is a glob for the topic or the channel (orders*), a glob for both (*/archive), or /a regular expression/.' -x
 complete -c nsq-stat -l sort -d 'Column to sort by, largest first; with a - before it, smallest first: topic, channel, in, out, depth, growth, in-flight, deferred, requeued, timed-out, clients, disk, messages, age, drain.' -x
 complete -c nsq-stat -l per-node -d 'Show a row for each nsqd instead of the sum.'
+complete -c nsq-stat -l standbys -d 'Report primaries and their standbys instead of topics and channels.'
+complete -c nsq-stat -l max-standby-lag -d 'Lag from which a standby counts as a failure: it is red, and --once ends with exit status 1. A standby that is disconnected or incomplete, and a primary that lacks standbys, always count.' -x
 complete -c nsq-stat -l interval -d 'Time between two reports.' -x
 complete -c nsq-stat -l count -d 'Number of reports, after which nsq-stat exits.' -x
 complete -c nsq-stat -l once -d 'Report the current state and exit. There are no rates then; --count=1 shows rates.'
