@@ -32,7 +32,8 @@ from nsqd_py.runtime.logs import Log
 _MOST_REQUEUED = 100_000
 _REQUEUE_DEADLINE_S = 30.0
 _CHANNEL_OF_LETTERS = "nsqadmin"
-_CONFLICT = 409
+_UNAUTHORIZED, _FORBIDDEN, _CONFLICT = 401, 403, 409
+_WHO_PROMOTES = "; only its own machine may promote an nsqd, or nsqadmin with a token (--http-client-token-file)"
 _MOST_AUDITED = 100  # characters of each
 # They concern all users, and so need an administrator of everything.
 _WITHOUT_TOPIC = ("dismiss", "promote")
@@ -260,7 +261,8 @@ class Actions:
         except UpstreamError as error:
             if error.status == _CONFLICT:
                 raise Refusal(409, error.message) from error
-            raise Refusal(502, f"UPSTREAM_ERROR: {reason_of(error)}") from error
+            hint = _WHO_PROMOTES if error.status in (_UNAUTHORIZED, _FORBIDDEN) else ""
+            raise Refusal(502, f"UPSTREAM_ERROR: {reason_of(error)}{hint}") from error
         return {"errors": [], "node": order.node, "answer": answer}
 
     def _waiting(self, topic: str, channel: str, node: str) -> dict[str, int]:
