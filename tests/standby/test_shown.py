@@ -108,7 +108,7 @@ def test_nsq_stat_shows_the_lag_and_fails_beyond_a_limit(pair: StandbyCluster) -
 def test_nsqadmin_shows_roles_and_lag(pair: StandbyCluster) -> None:
     admin = pair.admin()
     port = pair.standby.tcp_port
-    standby = pair.wait_for_row(admin, pair.standby, standby_state="following", state="ok", is_listed=True, tcp_port=port)
+    standby = pair.wait_for_row(admin, pair.standby, standby_state="following", is_listed=True, tcp_port=port)
     assert standby["depth"] == 0
     primary = pair.wait_for_row(admin, pair.primary, role="primary", lag_messages=0, depth=3)
     assert (standby["role"], standby["standby_primary"]) == ("standby", address(pair.primary))
