@@ -85,7 +85,8 @@ SECTIONS: Mapping[str, Section] = {
         ),
         Section(
             "channels", "Channels", "channels", "deliveries a second",
-            "A topic with a backlog. Each channel has a consumer that finishes every message. All channels together.",
+            "A topic with a backlog. Each channel has a consumer that finishes every message. All channels together. "
+            "The limit sends the same messages for each RDY and FIN.",
         ),
         Section(
             "consumed", "Publishing and consuming at once", "", "deliveries a second",
@@ -164,7 +165,7 @@ def _topics() -> Iterable[Scenario]:
 def _channels() -> Iterable[Scenario]:
     for count in CHANNEL_COUNTS:
         yield _row(
-            "channels", f"{count:,}", (OURS, GO), Workload(), load=f"channels-{count}",
+            "channels", f"{count:,}", (OURS, GO, LIMIT), Workload(), load=f"channels-{count}",
             amount=Amount(60, messages=1_000_000), place=count, quick=count == 10,
         )  # fmt: skip
 

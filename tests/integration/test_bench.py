@@ -7,9 +7,12 @@ import sys
 import threading
 from pathlib import Path
 
-from bench import page, record
+from bench import page, record, wire
+from bench.admin import Admin
+from bench.consumer import Consumer
 from bench.duel import SUBJECT, Contender, Duel
-from bench.peers.setups import LIMIT, REDIS, find_command
+from bench.peers.setups import LIMIT, OURS, REDIS, find_command
+from bench.peers.standby import REPLICATED, Replicated
 from bench.percentiles import summary_ms
 from bench.publishing import publish
 from bench.run import Amount
@@ -62,6 +65,32 @@ def test_a_server_that_stalls_is_slow_for_all_that_should_have_been_sent_meanwhi
             is_over.set()
             stalling.join()
     assert summary_ms(published.latencies_ns)["p90_ms"] > STALL_S * 1000 / 4
+
+
+def test_the_limit_sends_a_consumer_as_many_messages_as_it_asks_for() -> None:
+    with limit_server() as server:
+        consumer = Consumer(server.endpoint.tcp_port)
+        consumer.sock.settimeout(WITHIN_S)
+        consumer.sock.sendall(wire.rdy(3))
+        finished = 0
+        while finished < 10_000:
+            count = consumer.pull()
+            assert count <= 3
+            finished += count
+        consumer.sock.close()
+
+
+def test_each_setup_of_a_standby_has_one(tmp_path: Path) -> None:
+    """With the flag, an OK needs a standby: a publish is answered because there is one."""
+    command = [sys.executable, "-m", REPLICATED.module]
+    with Replicated(REPLICATED, command, ["--standby-acks=1"], tmp_path) as server:
+        assert len(Admin(server.endpoint.http_port).stats()["standbys"]["list"]) == 1
+        _, published = publish(
+            server.endpoint.tcp_port, server.endpoint.pid, OURS.name, Workload(connections=1), messages=10
+        )
+    assert published.messages == 10
+    with Replicated(REPLICATED, command, [], tmp_path) as server:
+        assert not Admin(server.endpoint.http_port).stats().get("standbys", {}).get("list")
 
 
 def test_a_peer_that_does_not_start_is_left_out_and_named() -> None:
