@@ -1,4 +1,4 @@
-"""Client libraries of others find the new primary: publishers by their list of addresses, consumers through nsqlookupd."""
+"""Clients of others find the new primary: publishers by their list of addresses, consumers through nsqlookupd."""
 
 from __future__ import annotations
 
