@@ -19,6 +19,7 @@ import click
 from bench import record
 
 TOLERANCE = 0.05
+_NOISY_CORES = 0.2
 _SPREAD = "{:.2f} ({:.2f}–{:.2f})"
 
 
@@ -104,11 +105,20 @@ def report(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
     yield f"{old['date']} {old['commit']} → {new['date']} {new['commit']}: {len(common)} ratios in both"
     if old["machine"] != new["machine"]:
         yield "They were measured on different machines."
+    for age, content in (("old", old), ("new", new)):
+        if (others := _others_cores(content)) > _NOISY_CORES:
+            yield f"Other processes used {others:.1f} cores during the {age} runs: its ratios vary more than they show."
     changed = changes(old, new)
     yield from map(str, changed)
     counts = Counter(change.kind for change in changed)
     kinds = ", ".join(f"{counts[kind]} {kind}" for kind in ("worse", "better", "uncertain"))
     yield f"{len(changed)} changed by more than {TOLERANCE:.0%}: {kinds}"
+
+
+def _others_cores(content: dict[str, Any]) -> float:
+    """Return how many processors other processes used during the runs of a record, as a median."""
+    runs = (run for entry in content["results"] for some in entry["runs"].values() for run in some)
+    return statistics.median(run["others_cpu_s"] / run["elapsed_s"] for run in runs)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

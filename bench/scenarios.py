@@ -214,7 +214,7 @@ _ADMIN = (
           least_s=5),
     _tool("admin-counter", "nsqadmin", "99th percentile of GET /api/counter, for which both ask all nsqds: 35 MB", 1, 1,
           unit="ms", section="nsqadmin", least_s=5),
-    _tool("admin-memory", "nsqadmin", "resident memory after 20 of both; ours has a history too", 1, 1, unit="MB",
+    _tool("admin-memory", "nsqadmin", "resident memory after 5 of both; ours has a history too", 1, 1, unit="MB",
           section="nsqadmin"),
     Scenario(
         "admin-list", "ms", Side(Amount(30, 1)), Side(Amount(30, 1)), lower_is_better=True, below=ADMIN_LIST_P99_MS,

@@ -23,7 +23,7 @@ _NODES, _TOPICS, _CHANNELS, _MOVING = 120, 300, 3, 0.1
 _LIST = f"/api/v2/topics?limit={_TOPICS}&sort=depth"
 _TOPIC, _COUNTER = "/api/topics/orders.region-007", "/api/counter"
 _PAUSE_S = 0.05
-_ASKED_FOR_MEMORY = 20
+_ASKED_FOR_MEMORY = 5
 _ALL_KNOWN_WITHIN_S = 60.0
 # What was new at the start, and is so once only, is over after so many rounds.
 _ROUNDS_BEFORE = 3

@@ -39,6 +39,27 @@ def test_a_row_is_measured_recorded_and_shown_beside_the_limit(tmp_path: Path) -
     assert "| 10,000 |" in page.parts(record.read_all(tmp_path))["latency"]
 
 
+def test_an_interrupted_run_keeps_what_was_finished(tmp_path: Path) -> None:
+    options = ["--only=^(size|batch)$", "--seconds=0.1", "--no-peers", f"--results={tmp_path}"]
+    command = [sys.executable, "-m", "bench", *options]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if "round 1 of" in line:  # The line of a row; its record follows.
+                    break
+            next(process.stdout)
+            process.send_signal(signal.SIGTERM)
+            rest, _ = process.communicate(timeout=WITHIN_S)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    (path,) = tmp_path.iterdir()
+    assert f"recorded in {path}" in rest
+    names = [row["scenario"] for row in record.read(path)["results"]]
+    assert names[0] == "16 B" and "1,000" not in names
+
+
 def limit_server() -> ServerProcess:
     command = find_command(LIMIT)
     assert command is not None and LIMIT.daemon.server is not None

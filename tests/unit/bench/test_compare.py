@@ -50,6 +50,17 @@ def test_uncertain_changes_come_last_and_are_counted() -> None:
     assert last == "3 changed by more than 5%: 1 worse, 1 better, 1 uncertain"
 
 
+def test_a_record_of_a_busy_machine_is_named() -> None:
+    busy, quiet = (recorded(entry("size", "16 B", {"Redis": [1.0, 1.1]})) for _ in range(2))
+    for runs in quiet["results"][0]["runs"].values():
+        for run in runs:
+            run["others_cpu_s"] = 0.01
+    assert [line for line in compare.report(busy, quiet) if "Other processes" in line] == [
+        "Other processes used 0.6 cores during the old runs: its ratios vary more than they show."
+    ]
+    assert not any("Other processes" in line for line in compare.report(quiet, quiet))
+
+
 def test_rows_of_one_record_only_are_not_compared() -> None:
     old, new = recorded(entry("size", "16 B", {"Redis": [1.0]})), recorded(entry("size", "1 KB", {"Redis": [3.0]}))
     assert compare.changes(old, new) == []
