@@ -23,6 +23,11 @@ def number(value: float) -> str:
     return f"{value:.3g}"
 
 
+def with_unit(value: float, unit: str) -> str:
+    """Return a figure with its unit; only rates get a prefix: 1.52 M msg/s, 8,590 ms."""
+    return f"{value:,.0f} {unit}" if value >= 1000 and not unit.endswith("/s") else f"{number(value)} {unit}"
+
+
 def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> Iterator[str]:
     """Yield a table, and an empty line."""
     yield f"| {' | '.join(head)} |"
@@ -73,11 +78,11 @@ def own(rows: Sequence[Row]) -> Iterator[str]:
 
     def line(row: Row) -> list[str]:
         unit = row.entry["unit"]
-        figures = [f"{_marked(row, role, number(row.median(role)))} {unit}" if role in row.roles else ""
+        figures = [_marked(row, role, with_unit(row.median(role), unit)) if role in row.roles else ""
                    for role in (SUBJECT, PEER)]  # fmt: skip
-        cpu = " / ".join(_cpu(row, role) for role in (SUBJECT, PEER) if role in row.roles)
+        cpu = " / ".join(_cpu(row, role) for role in (SUBJECT, PEER) if role in row.roles and row.cpu_us(role))
         ratio = _spread(row, PEER) if PEER in row.roles else ""
-        return [f"`{row.name}`", row.text, *figures, ratio, cpu.replace("–", ""), _required(row.entry)]
+        return [f"`{row.name}`", row.text, *figures, ratio, cpu, _required(row.entry)]
 
     head = ["row", "what is measured", "ours", "the other", "ratio", "processor time, µs a message", "required"]
     yield from table(head, (line(row) for row in rows))
@@ -99,11 +104,11 @@ def losses(rows: Rows) -> Iterator[str]:
 
     def line(row: Row, peers: list[str]) -> list[str]:
         title = SECTIONS[row.section].title if row.section in SECTIONS else TITLES[row.section]
-        ours = f"{number(row.median(SUBJECT))} {row.entry['unit']}"
+        ours = with_unit(row.median(SUBJECT), row.entry["unit"])
         return [f"{title}: {row.name}", ours, "; ".join(_loss(row, role) for role in peers)]
 
     lost.sort(key=lambda one: one[0].ratio(one[1][0]))
-    yield f"{len(lost)} of {len(rows)} rows, the worst first. In bold: in every round."
+    yield f"{len(lost)} of {len(rows)} rows, the worst first. In bold: in every one of several rounds."
     yield ""
     yield from table(["row", "ours", "who is better"], (line(*one) for one in lost))
 
@@ -183,8 +188,10 @@ def _cpu(row: Row, role: str) -> str:
 
 
 def _required(entry: dict[str, Any]) -> str:
-    words = (("at_least", "≥ {} ×"), ("below", "< {} {}"), ("above", "≥ {} {}"))
-    return ", ".join(text.format(number(entry[key]), entry["unit"]) for key, text in words if entry[key] is not None)
+    words = (("at_least", "≥", "×"), ("below", "<", entry["unit"]), ("above", "≥", entry["unit"]))
+    return ", ".join(
+        f"{sign} {with_unit(entry[key], unit)}" for key, sign, unit in words if entry[key] is not None
+    )
 
 
 def _better_peers(row: Row) -> list[str]:
@@ -197,7 +204,7 @@ def _loss(row: Row, role: str) -> str:
     name = row.program if role == PEER else role
     if role in SETUPS and SETUPS[role].durability == IN_MEMORY:
         name += " (in memory)"
-    is_certain = max(row.ratios(role)) < 1
+    is_certain = len(row.ratios(role)) > 1 and max(row.ratios(role)) < 1
     ratio = f"**{row.ratio(role):.2f} ×**" if is_certain else f"{row.ratio(role):.2f} ×"
     return f"{name} {number(row.median(role))}, {ratio}"
 

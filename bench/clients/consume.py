@@ -48,11 +48,14 @@ def ours_aio(address: str, topic: str, channel: str) -> None:
 
 
 def ansq(address: str, topic: str, channel: str) -> None:
+    """Its reader has one message in flight and no setting for that; a connection takes a number."""
     import ansq as library
 
     async def consume() -> None:
-        reader = await library.create_reader(topic, channel, nsqd_tcp_addresses=[address])
-        async for message in reader.messages():
+        host, _, port = address.rpartition(":")
+        connection = await library.open_connection(host, int(port))
+        await connection.subscribe(topic, channel, _IN_FLIGHT)
+        async for message in connection.messages():
             await message.fin()
 
     asyncio.run(consume())
