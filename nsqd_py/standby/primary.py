@@ -72,6 +72,7 @@ class Standbys(NoReplication):
                 f"cannot STANDBY: your epoch {offer.epoch} is newer than mine, {epoch}: you were promoted after me"
             )
         self._broker.log.info("STANDBY(%s): begins to follow", client.peer)
+        self._warn_of_a_free_choice(len(self._streams) + 1)
         stream = Stream(
             client, self._broker, self._directory, offer, self._threadpool, lambda: self._writes, self._acknowledged
         )
@@ -80,6 +81,14 @@ class Standbys(NoReplication):
         self._listen()
         stream.start()
         self._alarm.set_no_later(self._broker.clock() + _TICK_NS)
+
+    def _warn_of_a_free_choice(self, count: int) -> None:
+        acks = self._held.wanted
+        if 0 < acks < count and self._broker.options.lease:
+            self._broker.log.warning(
+                "STANDBY: %d standbys follow, and --standby-acks=%d: the lease may choose one that lacks messages that "
+                "another one has acknowledged", count, acks,
+            )  # fmt: skip
 
     def acknowledge(self, client: ClientConnection, number: int) -> None:
         stream = self._streams.get(client)

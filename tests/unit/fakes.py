@@ -295,6 +295,7 @@ def limits(**changed: Any) -> SimpleNamespace:
             "max_topic_bytes": ByTopic(0),
             "max_disk_bytes": 0,
             "min_free_disk_bytes": 0,
+            "lease": "",
         }
         | changed
     )
