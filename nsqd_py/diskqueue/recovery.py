@@ -239,8 +239,14 @@ class _Walk:
         end = self._written_end(position, header if is_record else None)
         if is_record and end <= record_end:
             self._recovered.torn = (position, record_end)
+        elif self._is_part_of_header(position, end):
+            self._recovered.torn = (position, end)
         elif end > position:
             self._recovered.damaged.append((position, end))
+
+    def _is_part_of_header(self, position: int, end: int) -> bool:
+        written = self._data[position : min(end, position + len(MAGIC))]
+        return 0 < end - position < RECORD_HEADER_BYTES and MAGIC.startswith(written)
 
     def _written_end(self, position: int, header: RecordHeader | None) -> int:
         """Return the end of the bytes that were written from `position` on.

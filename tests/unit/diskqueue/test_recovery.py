@@ -110,6 +110,7 @@ def test_torn_at_every_offset(directory: Path, ending: str) -> None:
             assert len(damage) == 1
             (aside,) = directory.glob("*.damaged")
             assert aside.read_bytes().startswith(whole[place_of(2) : cut])
+        assert not [text for text in damage if "torn" not in text]
         for aside in directory.glob("*.damaged"):
             aside.unlink()
         close_descriptors(directory)
