@@ -61,6 +61,23 @@ class Row:
         return [float(ratio) for ratio in self.entry["ratios"][role]]
 
     @property
+    def is_missed(self) -> bool:
+        """True if ours is not as good as it is required to be."""
+        least, below, above = (self.entry[name] for name in ("at_least", "below", "above"))
+        value = self.median(SUBJECT)
+        return (
+            (least is not None and PEER in self.roles and self.ratio(PEER) < least)
+            or (below is not None and value >= below)
+            or (above is not None and value < above)
+        )
+
+    @property
+    def peer_version(self) -> str:
+        """The version of the peer; "" in old records of tools, which have that of the server."""
+        is_known = not self.measures_program or "minutes" in self.content
+        return str(self.entry["versions"][PEER]) if is_known else ""
+
+    @property
     def measures_program(self) -> bool:
         """True if a tool or a client library is measured: the server is then a part of the load."""
         return KNOWN[self.section, self.name].work is not None

@@ -236,7 +236,7 @@ _SPARK = (
     _spark("replay-where", "spark-to-sink", "msg/s", "messages read with `--where` on a field of JSON",
            (*_REPLAY, _TWO, _WHERE), messages=2_000_000, above=0.5e6),
     _spark("read", "spark-to-sink", "rows/s", "counting the rows of the data source",
-           ("bench.clients.spark", "count", _TWO), above=2e6),
+           ("bench.clients.spark", "count", _TWO), messages=2_000_000, above=2e6),
     _spark("cold-start", "spark-cold-start", "s", "from the start of `spark-replay` to the first message", _COMMAND,
            messages=100_000, below=10),
     _spark("second-worker", "spark-to-sink", "msg/s", "a standalone cluster with two workers; the other: with one",

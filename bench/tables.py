@@ -82,13 +82,17 @@ def own(rows: Sequence[Row]) -> Iterator[str]:
                    for role in (SUBJECT, PEER)]  # fmt: skip
         cpu = " / ".join(_cpu(row, role) for role in (SUBJECT, PEER) if role in row.roles and row.cpu_us(role))
         ratio = _spread(row, PEER) if PEER in row.roles else ""
-        return [f"`{row.name}`", row.text, *figures, ratio, cpu, _required(row.entry)]
+        required = f"**{_required(row.entry)}**" if row.is_missed else _required(row.entry)
+        return [f"`{row.name}`", row.text, *figures, ratio, cpu, required]
 
     head = ["row", "what is measured", "ours", "the other", "ratio", "processor time, µs a message", "required"]
     yield from table(head, (line(row) for row in rows))
-    others = {row.program: row.entry["versions"][PEER] for row in rows if PEER in row.roles and not row.is_ours(PEER)}
+    others = {row.program: row.peer_version for row in rows if PEER in row.roles and not row.is_ours(PEER)}
     if others:
         yield f"The others: {', '.join(f'{name} {version}'.strip() for name, version in others.items())}."
+        yield ""
+    if any(row.is_missed for row in rows):
+        yield "In bold: required, and not reached."
         yield ""
     yield from _marks(rows)
     yield from _failures(rows)
@@ -97,6 +101,11 @@ def own(rows: Sequence[Row]) -> Iterator[str]:
 
 def losses(rows: Rows) -> Iterator[str]:
     """Yield each row in which peers are better than ours, the worst first."""
+    missed = [row for row in rows.values() if row.is_missed]
+    if missed:
+        names = ", ".join(f"`{row.name}` ({with_unit(row.median(SUBJECT), row.entry['unit'])})" for row in missed)
+        yield f"Required below, and not reached: {names}."
+        yield ""
     lost = [(row, peers) for row in rows.values() if (peers := _better_peers(row))]
     if not lost:
         yield "Nowhere."

@@ -92,12 +92,28 @@ def test_a_row_of_our_programs_says_what_it_measures_beside_what_and_what_is_req
     row = entry("clients", "consume-beside-gnsq", {"peer": [2.0, 3.0]}, ours=160_000)
     row |= {"at_least": 5, "above": 150_000, "setups": [], "versions": {"subject": "", "peer": "1.0.2"}}
     row |= {"commands": {"peer": "python -m bench.clients.consume gnsq"}}
-    found = texts(recorded(row))["clients"]
+    found = texts(recorded(row) | {"minutes": 1})["clients"]
     assert (
         "| `consume-beside-gnsq` | a handler that does nothing | 160 k msg/s | 66.7 k msg/s | 2.50 × (2.00–3.00) "
-        "| 400 / 400 | ≥ 5 ×, ≥ 150 k msg/s |"
+        "| 400 / 400 | **≥ 5 ×, ≥ 150 k msg/s** |"
     ) in found
     assert "The others: gnsq 1.0.2." in found
+
+
+def test_what_is_required_and_not_reached_is_bold_and_named_first() -> None:
+    commands = {"commands": {"peer": "nsqd"}, "setups": []}
+
+    def required(**limits: float) -> dict[str, str]:
+        row = entry("nsqd", "mpub", {"peer": [1.5, 1.7]}, ours=300)
+        return texts(recorded(row | commands | limits))
+
+    assert "| ≥ 1.6 × |" in required(at_least=1.6)["nsqd"]
+    missed = required(at_least=1.7)
+    assert "| **≥ 1.7 ×** |" in missed["nsqd"]
+    assert missed["lose"].startswith("Required below, and not reached: `mpub` (300 msg/s).")
+    assert "**≥ 301 msg/s**" in required(above=301)["nsqd"]
+    assert "**< 300 msg/s**" in required(below=300)["nsqd"]
+    assert "**" not in required(above=300, below=301)["nsqd"]
 
 
 def test_every_row_of_our_programs_says_what_it_measures() -> None:
