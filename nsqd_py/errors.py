@@ -145,11 +145,15 @@ class Draining(Refusal):
         super().__init__(503, "DRAINING", "nsqd is draining")
 
 
+# Followed by the address of its primary; clients recognize it in errors over TCP.
+IS_STANDBY = "nsqd is a standby of "
+
+
 class IsStandby(Refusal):
     """nsqd is a standby: clients must use its primary."""
 
     def __init__(self, primary: str) -> None:
-        super().__init__(503, "STANDBY", f"nsqd is a standby of {primary}")
+        super().__init__(503, "STANDBY", IS_STANDBY + primary)
 
 
 class TooManyTopics(Refusal):

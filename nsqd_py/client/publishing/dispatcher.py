@@ -163,7 +163,8 @@ class Dispatcher:
 
     def answered_error(self, outlet: Outlet, code: str, text: str, now_s: float) -> list[Publish]:
         """Note a refusal. Return the publish if that is final. Nothing more is sent over this connection."""
-        verdict = verdict_on(code)
+        verdict = verdict_on(code, text)
+        refusal = PublishFailed(outlet.address, code, text)
         self._take_out(outlet)
         outlet.has_refused = True
         outlet.is_rest_unread = verdict.is_rest_unread
@@ -172,11 +173,14 @@ class Dispatcher:
         publish = outlet.window.take_refused(now_s)
         if publish is None:
             return []
-        publish.refusals += 1
+        if verdict.is_standby and len(self.outlets) > 1:
+            outlet.failure = refusal
+        else:
+            publish.refusals += 1
         if verdict.is_for_another and publish.refusals < len(self.outlets):
             self.waiting.put_back([publish])
             return []
-        return [self._fail(publish, PublishFailed(outlet.address, code, text))]
+        return [self._fail(publish, refusal)]
 
     def closed(self, outlet: Outlet, reason: str, now_s: float) -> list[Publish]:
         """Note a lost connection. Return the publishes that fail; the others wait for another one."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from nsqd_py.client.errors import NsqClientError, PublishFailed
+from nsqd_py.errors import IS_STANDBY
 
 # Called with None if it is stored, else with the reason why it is not, or may not be.
 Done = Callable[["NsqClientError | None"], object]
@@ -119,15 +120,18 @@ class Verdict(NamedTuple):
 
     is_for_another  another nsqd may store it: this one could not, or could not check the permission
     is_rest_unread  what was sent behind it is certainly not stored
+    is_standby      the nsqd is a standby: its primary may store it, also later, when the standby is the primary
     """
 
     is_for_another: bool
     is_rest_unread: bool
+    is_standby: bool = False
 
 
 _AT_FAULT = Verdict(is_for_another=False, is_rest_unread=True)
 _NOT_STORED = Verdict(is_for_another=True, is_rest_unread=False)
 _UNKNOWN_CODE = Verdict(is_for_another=False, is_rest_unread=False)
+_STANDBY = Verdict(is_for_another=True, is_rest_unread=True, is_standby=True)
 
 _VERDICTS = {
     "E_INVALID": _AT_FAULT,
@@ -143,5 +147,6 @@ _VERDICTS = {
 }
 
 
-def verdict_on(code: str) -> Verdict:
-    return _VERDICTS.get(code, _UNKNOWN_CODE)
+def verdict_on(code: str, text: str) -> Verdict:
+    verdict = _VERDICTS.get(code, _UNKNOWN_CODE)
+    return _STANDBY if verdict is _NOT_STORED and IS_STANDBY in text else verdict

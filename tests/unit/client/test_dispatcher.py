@@ -71,8 +71,8 @@ class Desk:
     def ok(self, address: str, count: int = 1) -> list[Publish]:
         return self.dispatcher.answered_ok(self.outlet(address), count, self.now_s)
 
-    def refuse(self, address: str, code: str) -> list[Publish]:
-        return self.dispatcher.answered_error(self.outlet(address), code, "because", self.now_s)
+    def refuse(self, address: str, code: str, text: str = "because") -> list[Publish]:
+        return self.dispatcher.answered_error(self.outlet(address), code, text, self.now_s)
 
     def lose(self, address: str) -> list[Publish]:
         return self.dispatcher.closed(self.outlet(address), "gone", self.now_s)
@@ -213,6 +213,37 @@ def test_what_none_can_store_fails() -> None:
     assert desk.refuse(second, "E_PUB_FAILED") == [publish]
     assert isinstance(publish.error, PublishFailed)
     assert desk.dispatcher.unfinished == 0
+
+
+STANDBY = "PUB failed nsqd is a standby of a:4150"
+
+
+def test_what_standbys_refuse_waits_until_one_is_the_primary() -> None:
+    desk = Desk(B, retry_unknown=False)
+    desk.dispatcher.not_opened(desk.add(A), ConnectionFailed(A, "refused"), 0.0)
+    publishes = desk.send(3, deadline_s=9.0)
+    for _ in range(2 * MAX_LOSSES):
+        assert desk.refuse(B, "E_PUB_FAILED", STANDBY) == []
+        assert desk.lose(B) == []
+        assert {publish for _, publish in desk.reopen(B)} == set(publishes)
+    assert set(desk.ok(B, 3)) == set(publishes)
+
+
+def test_what_standbys_refuse_until_its_time_is_over_says_so() -> None:
+    desk = Desk(B)
+    desk.dispatcher.not_opened(desk.add(A), ConnectionFailed(A, "refused"), 0.0)
+    (publish,) = desk.send(1, deadline_s=9.0)
+    desk.refuse(B, "E_PUB_FAILED", STANDBY)
+    desk.lose(B)
+    assert desk.dispatcher.expire(9.0).publishes == [publish]
+    assert str(error_of(publish)) == f"b:4150: E_PUB_FAILED {STANDBY}; a:4150: refused"
+
+
+def test_the_only_nsqd_is_a_standby() -> None:
+    desk = Desk(B)
+    (publish,) = desk.send(1)
+    assert desk.refuse(B, "E_PUB_FAILED", STANDBY) == [publish]
+    assert isinstance(publish.error, PublishFailed)
 
 
 def test_an_unknown_error_is_final() -> None:
