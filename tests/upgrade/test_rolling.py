@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from nsqd_py.client import Consumer, Message, Producer
+from nsqd_py.client import Consumer, Message
 from tests.support.network import free_ports
 from tests.support.nsqd_process import REPOSITORY, NsqdProcess, nsqd_command, wait_until
 from tests.support.nsqlookupd_process import NsqlookupdProcess, nsqlookupd_command
+from tests.upgrade.publishers import BETWEEN, DEADLINE_S, TOPIC, Publishers
 from tests.upgrade.write_directory import command_in, work_tree
 
 pytestmark = pytest.mark.ours
 
-TOPIC, CHANNELS = "orders", ("billing", "archive")
+CHANNELS = ("billing", "archive")
 NSQDS = 2
-PUBLISHERS = 3
-PAUSE_S = 0.002
-BETWEEN = 100  # messages between two steps
-DEADLINE_S = 60.0  # of what takes a second on an idle machine
 OLD = "4ad857e"  # of the day before the first release
 
 Stop = Callable[[NsqdProcess], object]
@@ -38,46 +34,6 @@ def drain(nsqd: NsqdProcess) -> None:
 
 def stop(nsqd: NsqdProcess) -> None:
     assert nsqd.stop() == 0
-
-
-class Publishers:
-    """Threads that share a producer with the addresses of all nsqds. Any error of a publish ends the test."""
-
-    def __init__(self, addresses: list[str]) -> None:
-        self.acknowledged: list[bytes] = []
-        self._producer = Producer(*addresses)
-        self._errors: list[BaseException] = []
-        self._over = threading.Event()
-        self._threads = [threading.Thread(target=self._publish, args=(number,)) for number in range(PUBLISHERS)]
-
-    def __enter__(self) -> Publishers:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        for thread in self._threads:
-            thread.join(DEADLINE_S)
-        self._producer.close()
-        assert self._errors == []
-
-    def go_on(self) -> None:
-        """Return when some more messages are stored."""
-        goal = len(self.acknowledged) + BETWEEN
-        wait_until(lambda: len(self.acknowledged) >= goal or self._errors, DEADLINE_S, "more messages to be stored")
-
-    def _publish(self, number: int) -> None:
-        count = 0
-        try:
-            while not self._over.wait(PAUSE_S):
-                body = b"%d.%d" % (number, count)
-                self._producer.publish(TOPIC, body)
-                self.acknowledged.append(body)
-                count += 1
-        except BaseException as error:
-            self._errors.append(error)
-            raise
 
 
 class Cluster:
