@@ -272,8 +272,9 @@ class Relay:
 
     def close(self) -> None:
         self._is_closing = True
+        with contextlib.suppress(OSError):  # the thread may have ended, and closed it
+            self._wake_writer.send(b"x")
         self._flowing.set()
-        self._wake_writer.send(b"x")
         self._thread.join()
 
     def _run(self) -> None:

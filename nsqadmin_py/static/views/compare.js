@@ -75,10 +75,10 @@ function settingText(value) {
   return value === "" ? html`<span class="zero">empty</span>` : name(value);
 }
 
+const ROLE = ["Role", (row) => plain(row.role || "no standbys")];
 // Of an nsqd: from its row, its details and the time of the figures.
 const FIGURES = [
   ["State", (row) => html`<${StateBadge} state=${row.state} />`],
-  ["Role", (row) => plain(row.role || "no standbys")],
   ["Version", (row) => plain(row.version)],
   ["Health", (row) => plain(isSilent(row) ? "unknown" : row.health)],
   ["Uptime", (row, _, timeS) => duration(isSilent(row) ? null : uptimeS(row, timeS) * 1e9)],
@@ -101,5 +101,6 @@ const FIGURES = [
 
 function figuresOf(rows, details, timeS) {
   const cellOf = (figure, i) => (rows[i] ? figure(rows[i], details[i], timeS) : "not known");
-  return FIGURES.map(([title, figure]) => ({ title, cells: rows.map((_, i) => cellOf(figure, i)) }));
+  const known = rows.some((row) => row?.role) ? [ROLE, ...FIGURES] : FIGURES;
+  return known.map(([title, figure]) => ({ title, cells: rows.map((_, i) => cellOf(figure, i)) }));
 }

@@ -24,7 +24,7 @@ import { Role, RoleBadge } from "./standbys.js";
 const METRICS = [
   "depth", "in_flight", "deferred", "message_rate", "finish_rate", "requeue_rate", "timeout_rate", "latency",
 ];
-const LAGS = ["lag_messages", "lag_time"];
+const LAGS = ["lag", "lag_time"];
 const FIGURES = [
   "depth", "backend_depth", "message_rate", "finish_rate", "in_flight", "requeue_rate", "timeout_rate", "messages",
   "clients", "channels",
@@ -53,14 +53,22 @@ function Contents({ node, live, query }) {
   return html`
     <${LastKnown} head=${head} />
     <${Role} head=${head} />
-    <${NodeTiles} node=${node} head=${head} />
-    <${MarkedCharts} source=${{ node }} live=${live} metrics=${head.role ? [...METRICS, ...LAGS] : METRICS} />
-    <${Topics} node=${node} head=${head} rows=${rows} query=${query} />
-    ${head.state !== "gone" && html`<${NodeChannels} node=${node} />`}
-    ${!isSilent(head) && html`<${NodeClients} node=${node} />`}
+    ${!head.standby && html`<${NodeTiles} node=${node} head=${head} />`}
+    <${MarkedCharts} source=${{ node }} live=${live} metrics=${metricsOf(head)} />
+    ${!head.standby && html`
+      <${Topics} node=${node} head=${head} rows=${rows} query=${query} />
+      ${head.state !== "gone" && html`<${NodeChannels} node=${node} />`}
+      ${!isSilent(head) && html`<${NodeClients} node=${node} />`}
+    `}
     <${Tombstones} topics=${head.tombstones} />
     <${About} node=${head} timeS=${time} />
   `;
+}
+
+/** A standby has nothing but its lag. */
+function metricsOf({ role, standby }) {
+  if (standby) return LAGS;
+  return role ? [...METRICS, ...LAGS] : METRICS;
 }
 
 /** Says of an nsqd that does not answer which time its figures are of. */

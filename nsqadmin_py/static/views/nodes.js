@@ -17,11 +17,11 @@ import { highestOf, useLines } from "./lines.js";
 import { counted } from "./losses.js";
 import { Dismiss, FailedLookups, isSilent, isUnwell, NodeState, place, uptimeS, Version } from "./node_parts.js";
 import { usePages } from "./pages.js";
-import { hasRoles, lagCell, roleCell } from "./standbys.js";
+import { hasRoles, lagCell, RoleBeside } from "./standbys.js";
 import { orderOf, searchedFor, SearchField, sortedBy } from "./rows.js";
 
 const FIGURES = ["in_flight", "message_rate", "finish_rate", "clients"];
-const SORTABLE = ["node", "state", "version", "topics", "depth", ...FIGURES, "uptime", "place", "lookups", "role", "lag"];
+const SORTABLE = ["node", "state", "version", "topics", "depth", ...FIGURES, "uptime", "place", "lookups", "lag"];
 const FLOWS = 3; // depth, in and finished
 const MINUTE_S = 60;
 const MOST_IN_A_LINE = 30;
@@ -31,11 +31,10 @@ const LOOKUPS = {
   cell: lookupsCell,
 };
 
-const ROLE_COLUMNS = [
-  { key: "role", title: "Role", sortable: true, cell: roleCell },
-  { key: "lag", title: "Lag", number: true, sortable: true, cell: lagCell,
-    help: "Messages, bytes and time that a standby is behind; of a primary, that of its last standby" },
-];
+const LAG = {
+  key: "lag", title: "Lag", number: true, sortable: true, cell: lagCell,
+  help: "Messages, bytes and time that a standby is behind; of a primary, those of the standby that is behind most",
+};
 
 const FILTERS = new Map([
   ["", ["Any state", () => true]],
@@ -187,7 +186,7 @@ function columnsOf(lines, timeS, hasPlaces, areRoles) {
       href: (row) => paths.node(row.node), cell: nameCell, after: besideName,
     },
     { key: "state", title: "State", sortable: true, wide: true, cell: stateCell },
-    ...(areRoles ? ROLE_COLUMNS : []),
+    ...(areRoles ? [LAG] : []),
     { key: "version", title: "Version", sortable: true, cell: (row) => html`<${Version} node=${row} />` },
     { key: "topics", title: "Topics", number: true, sortable: true, cell: topicsCell },
     ...figureColumns(["depth"]),
@@ -226,11 +225,13 @@ function nameCell({ node }) {
   return html`<span class=${node.length > MOST_IN_A_LINE ? "" : "nowrap"}>${name(node)}</span>`;
 }
 
-function besideName({ hostname, tcp_port: port, tombstones }) {
+function besideName(row) {
+  const { hostname, tcp_port: port, tombstones } = row;
   const more = [hostname, port && `TCP ${port}`].filter(Boolean);
   return html`
     ${tombstones.length > 0 && html`<span class="badge muted">${counted(tombstones.length, "tombstone")}</span>`}
     ${more.length > 0 && html`<span class="sub">${name(more.join(", "))}</span>`}
+    <${RoleBeside} node=${row} />
   `;
 }
 

@@ -19,27 +19,30 @@ export function hasRoles(rows) {
   return rows.some(({ role }) => role !== "");
 }
 
-/** Its role; what is wrong with it is in the title, and said by the sign. @param {{node: object}} props */
-export function RoleBadge({ node }) {
+/**
+ * Its role; what is wrong with it is in the title, and said by the sign.
+ * @param {{node: object, state?: string}} props
+ */
+export function RoleBadge({ node, state = "" }) {
   if (!node.role) return null;
   const isUnwell = node.troubles.length > 0;
   const epoch = node.epoch === null ? "" : `Epoch ${count(node.epoch)}`;
   return html`<${Badge} kind=${isUnwell ? "warning" : "accent"} title=${[...node.troubles, epoch].join("\n")}>
-    ${isUnwell && html`<span aria-label="needs a look">▲</span>`} ${node.role}<//>`;
+    ${isUnwell && html`<span aria-label="needs a look">▲</span>`} ${node.role}${state && `, ${plain(state)}`}<//>`;
 }
 
-/** The role, and whose standby it is. @param {object} node */
-export function roleCell(node) {
+/** The role beside a name, and whose standby it is. @param {{node: object}} props */
+export function RoleBeside({ node }) {
   const { standby, standbys } = node;
-  return html`<${RoleBadge} node=${node} />
-    ${standby && html`<span class="sub">of ${name(standby.primary)}, ${plain(standby.state)}</span>`}
+  return html`<${RoleBadge} node=${node} state=${standby?.state} />
+    ${standby && html`<span class="sub">of ${name(standby.primary)}</span>`}
     ${standbys && html`<span class="sub">${followingText(standbys.list)}</span>`}`;
 }
 
 function followingText(list) {
   if (!list.length) return "no standby";
   const following = list.filter(({ state }) => state === "following").length;
-  return `${count(following)} of ${counted(list.length, "standby", "standbys")} ${following === 1 ? "follows" : "follow"}`;
+  return `${count(following)} of ${counted(list.length, "standby", "standbys")}`;
 }
 
 /** How far behind, in messages, bytes and time. @param {object} row */
@@ -73,7 +76,7 @@ function AsStandby({ head, standby }) {
     ["Primary", html`${name(standby.primary)}, ${standby.primary_answers ? "which answers" : "which does not answer nsqadmin"}`],
     ["State", html`<${Badge} kind=${STATES.get(standby.state) ?? "muted"}>${plain(standby.state)}<//>`],
     ["Copy", standby.is_complete ? "complete" : "not complete: it cannot be promoted"],
-    ["Behind", html`${lagText(standby)} <span class="muted">${asOf(standby)}</span>`],
+    ["Behind", html`${lagText(standby)}${isOld(standby) && html` <span class="muted">${asOf(standby)}</span>`}`],
     ["Epoch", count(head.epoch)],
     ...(standby.set_aside_messages ? [["Set aside", `${counted(standby.set_aside_messages, "message")} that it had alone`]] : []),
   ];
@@ -85,6 +88,7 @@ function AsStandby({ head, standby }) {
     <${Troubles} texts=${head.troubles} />
     ${whyNotPromoted(standby) && html`<p class="muted">${whyNotPromoted(standby)}</p>`}
     <${Facts} facts=${facts} />
+    <p class="muted">It serves no topics and no clients until it is promoted.</p>
   </section>`;
 }
 
@@ -92,6 +96,10 @@ function AsStandby({ head, standby }) {
 function whyNotPromoted({ is_complete: isComplete, lease_decides: isLeased }) {
   if (isLeased) return "A lease decides which nsqd is the primary (--lease). To move it, stop the primary.";
   return isComplete ? "" : "Its copy is not complete: messages and channels would be missing.";
+}
+
+function isOld({ as_of_s: asOfS }) {
+  return asOfS === null || asOfS >= 1;
 }
 
 function asOf({ as_of_s: asOfS }) {
