@@ -1,4 +1,5 @@
-"""Files for administrators that are installed with nsqd-py: systemd units, example configurations, a Grafana dashboard.
+"""Files for administrators that are installed with nsqd-py: systemd units, example configurations, a Grafana
+dashboard, alerts for Prometheus.
 
 `python -m nsq_apps.contrib` lists them, and `python -m nsq_apps.contrib systemd/nsqd.service` prints one.
 """
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import nsqd_py
 
-_FOLDERS = ("config", "grafana", "systemd")
+_FOLDERS = ("config", "grafana", "prometheus", "systemd")
 
 
 def directory() -> Path:

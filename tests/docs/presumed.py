@@ -259,7 +259,8 @@ def nothing(machine: Machine, cwd: Path) -> None:
 
 
 # Their blocks start daemons on the default ports.
-STARTS_ITS_OWN = {"docs/nsqadmin.md", "docs/operations.md", "docs/take-over.md", "docs/tutorial.md"}
+STARTS_ITS_OWN = {"docs/nsqadmin.md", "docs/operations.md", "docs/standby.md", "docs/take-over.md",
+                  "docs/tutorial.md"}
 
 PRESUMED: dict[str, Presumed] = {
     "CONTRIBUTING.md": nothing,

@@ -9,13 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from nsqadmin_py.cluster.problems import KINDS
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 
 pytestmark = pytest.mark.ours
 
-DASHBOARD = Path(__file__).parents[2] / "contrib" / "grafana" / "nsqd.json"
+CONTRIB = Path(__file__).parents[2] / "contrib"
+DASHBOARD = CONTRIB / "grafana" / "nsqd.json"
+ALERTS = CONTRIB / "prometheus" / "standby.yml"
 # What expressions consist of beside metrics and labels.
 PROMQL = {
     "and", "by", "histogram_quantile", "increase", "label_values", "max", "min", "on", "rate", "sum",
@@ -175,11 +179,26 @@ def test_metrics_are_found_in_expressions() -> None:
     assert metrics_of('label_values(c{instance=~"$i"}, topic)') == {"c"}
 
 
+def declared(scrape: Scrape) -> set[str]:
+    """Return all metrics: some have samples only where something was refused, or where there is a standby."""
+    counters = {f"{f.name}_total" for f in scrape.families.values() if f.type == "counter"}
+    return {*scrape.samples, *scrape.families, *counters}
+
+
+def test_every_metric_of_the_alerts_is_exported(nsqd: NsqdProcess) -> None:
+    rules = yaml.safe_load(ALERTS.read_text("utf-8"))["groups"][0]["rules"]
+    assert len(rules) == 4
+    wanted = set().union(*(metrics_of(rule["expr"]) for rule in rules))
+    assert wanted - declared(Scrape(nsqd)) == {"nsqadmin_problems"}
+    kinds = re.findall("standby_[a-z]+", "".join(rule["expr"] for rule in rules if "kind" in rule["expr"]))
+    assert len(kinds) == 4
+    assert set(kinds) <= KINDS.keys()
+
+
 def test_every_metric_of_the_dashboard_is_exported(nsqd: NsqdProcess, dashboard: Any) -> None:
     nsqd.create("of-the-dashboard", "c")
     scrape = Scrape(nsqd)
-    # These have samples only where something was refused; they are declared all the same.
-    exported = scrape.samples.keys() | {f"{f.name}_total" for f in scrape.families.values() if f.type == "counter"}
+    exported = declared(scrape)
     wanted = set().union(*map(metrics_of, expressions(dashboard)))
     assert len(wanted) > 20
     assert wanted - exported == set()
