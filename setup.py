@@ -15,8 +15,8 @@ FOLDERS = {
     "spark": ["nsq_spark*", "pyspark_nsq*"],
 }
 # Data files that administrators need: `python -m nsq_apps.contrib` shows them.
-FOLDERS = ("config", "grafana", "prometheus", "systemd")
-CONTRIB = {f"nsqd_py.contrib.{folder}": f"contrib/{folder}" for folder in FOLDERS}
+CONTRIB_FOLDERS = ("config", "grafana", "prometheus", "systemd")
+CONTRIB = {f"nsqd_py.contrib.{folder}": f"contrib/{folder}" for folder in CONTRIB_FOLDERS}
 # What shells and man(1) find below the prefix of an installation.
 SHARED = {
     "share/man/man1": "contrib/man",
