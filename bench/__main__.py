@@ -123,7 +123,7 @@ def main(
     """
     programs = Programs(nsqd, nsqlookupd, None if no_peers else folders)
     load = load or _command_in(folders, "load")
-    scenarios = _chosen(only, programs, has_generator=load is not None, quick=quick)
+    scenarios = chosen_rows(only, programs, has_generator=load is not None, quick=quick)
     minutes = minutes or (_QUICK_MINUTES if quick else _MINUTES)
     seconds = seconds or (_QUICK_SECONDS if quick else None)
     messages = messages or (_QUICK_MESSAGES if quick else None)
@@ -162,13 +162,14 @@ def _measured(duels: Iterable[Duel]) -> list[Result]:
     return [duel.result for duel in duels if duel.result.runs or duel.result.failures]
 
 
-def _chosen(only: re.Pattern[str], programs: Programs, *, has_generator: bool, quick: bool) -> list[Scenario]:
-    """Return the rows whose section or label matches, and whose servers are there."""
+def chosen_rows(only: re.Pattern[str], programs: Programs, *, has_generator: bool, quick: bool) -> list[Scenario]:
+    """Return the rows whose section or label matches, and whose servers are there; those of one round, which are long,
+    last."""
     possible = (s for s in (*SWEEPS, *SCENARIOS) if (has_generator or not s.generator) and (s.is_quick or not quick))
     chosen = [s for s in possible if (only.search(s.section) or only.search(s.label)) and programs.can_run(s)]
     if not chosen:
         raise click.BadParameter("no section or row matches", param_hint="--only")
-    return chosen
+    return sorted(chosen, key=lambda scenario: scenario.rounds == 1)
 
 
 def _allow_many_files() -> None:

@@ -49,11 +49,13 @@ def _standby(acks: int, publishers: str, workload: Workload, at_least: float) ->
     )  # fmt: skip
 
 
-def _lookup(load: str, unit: str, text: str, below: float | None = None, *, quick: bool = False) -> Scenario:
+def _lookup(
+    load: str, unit: str, text: str, below: float | None = None, *, quick: bool = False, rounds: int = 2
+) -> Scenario:
     """A row of 200 nsqds with 500 topics of 3 channels each."""
     side = Side(Amount(3, _MOST))
     return Scenario(
-        load, unit, side, side, lower_is_better=True, below=below, daemon=NSQLOOKUPD, section="nsqlookupd", rounds=2,
+        load, unit, side, side, lower_is_better=True, below=below, daemon=NSQLOOKUPD, section="nsqlookupd", rounds=rounds,
         text=text, is_quick=quick,
     )  # fmt: skip
 
@@ -177,9 +179,10 @@ _LOOKUPD = (
     _lookup("lookup", "ms", "99th percentile of /lookup, 50 clients without a pause", LOOKUP_P99_MS),
     _lookup("lookup-paced", "ms", "the same, each client asks ten times a second", LOOKUP_P99_MS),
     _lookup("lookup-memory", "MB", "resident memory when all is registered", LOOKUP_MEMORY_MB),
-    _lookup("lookup-restart", "s", "from a restart until a client sees all, clients without a pause", LOOKUP_RESTART_S),
+    _lookup("lookup-restart", "s", "from a restart until a client sees all, clients without a pause", LOOKUP_RESTART_S,
+            rounds=1),
     _lookup("lookup-restart-paced", "s", "the same, each client asks ten times a second", LOOKUP_RESTART_S),
-)
+)  # fmt: skip
 
 _TOOLS = (
     _tool("to-file", "nsq_to_file", "a backlog into a file, 2500 in flight", 1_000_000, 100_000, 1, quick=True),

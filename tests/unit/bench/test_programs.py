@@ -1,14 +1,17 @@
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
+from bench.__main__ import chosen_rows
 from bench.duel import PEER, SUBJECT
 from bench.peers.setups import GO, LIMIT, OURS
 from bench.programs import Programs
 from bench.run import Amount
 from bench.scenario import Scenario, Side, Work
 from bench.server import NSQLOOKUPD
+from bench.sweeps import SECTIONS
 
 SIDE = Side(Amount(1, 1))
 PYTHON = (sys.executable, "-m")
@@ -55,3 +58,13 @@ def test_a_load_without_its_peer_is_one_row(folder: Path) -> None:
     assert beside.can_run(on_disk) and not alone.can_run(on_disk)
     assert alone.can_run(Scenario("mpub", "msg/s", SIDE, SIDE))
     assert found(alone, Scenario("mpub-sync", "msg/s", SIDE, SIDE, beside_itself=True)).keys() == {SUBJECT, PEER}
+
+
+def test_long_rows_come_last_so_that_an_interruption_loses_little(folder: Path) -> None:
+    chosen = chosen_rows(re.compile(""), Programs(None, None, [folder]), has_generator=True, quick=False)
+    rounds = [scenario.rounds for scenario in chosen]
+    first_long = rounds.index(1)
+    assert set(rounds[first_long:]) == {1}
+    assert {scenario.section for scenario in chosen} == {
+        *SECTIONS, "nsqd", "neutral", "standby", "nsqlookupd", "tools", "clients", "nsqadmin", "spark",
+    }  # fmt: skip
