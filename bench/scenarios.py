@@ -55,8 +55,8 @@ def _lookup(
     """A row of 200 nsqds with 500 topics of 3 channels each."""
     side = Side(Amount(3, _MOST))
     return Scenario(
-        load, unit, side, side, lower_is_better=True, below=below, daemon=NSQLOOKUPD, section="nsqlookupd", rounds=rounds,
-        text=text, is_quick=quick,
+        load, unit, side, side, lower_is_better=True, below=below, daemon=NSQLOOKUPD, section="nsqlookupd",
+        rounds=rounds, text=text, is_quick=quick,
     )  # fmt: skip
 
 
