@@ -140,6 +140,7 @@ class LoopIteration:
     scheduled. Callbacks of `run_callback` run at that point too, but in the hub: code that registers work here must
     use a timer instead of `run_callback`.
 
+    now_s        the time of the loop, if there is work for the end of this iteration
     is_coming    True if there is work for the end of this iteration
     backlog      work that continues in later iterations
     last_reader  the connection that was read last, if it published a single message
@@ -148,12 +149,14 @@ class LoopIteration:
     __slots__ = (
         "_committers", "_deliverers", "_delivers_since_ns", "_flushers", "_hub", "_log", "_poll_loop", "_postponed",
         "_postponed_until_ns", "_waker", "_watcher", "backlog", "is_coming", "last_reader",
+        "now_s",
     )  # fmt: skip
 
     def __init__(self, hub: Any, log: Log) -> None:
         self._hub = hub
         self._log = log
         self.is_coming = False
+        self.now_s = 0.0
         self.last_reader: object = None
         self.backlog = Backlog(hub.loop)
         self._committers: list[Committer] = []
@@ -208,6 +211,7 @@ class LoopIteration:
 
     def _schedule_end(self) -> None:
         self.is_coming = True
+        self.now_s = self._hub.loop.now()
         if getcurrent() is self._hub:
             self._watcher.start(self.end)
         else:

@@ -33,6 +33,7 @@ STOP_READING_ABOVE = 1024 * 1024  # with more unsent bytes, nothing more is read
 class Stream:
     """The socket of one connection. Subclasses implement `on_data` and may extend `on_end` and `on_close`.
 
+    usual_bytes   the length of input that `on_usual_data` may handle, -1 if there is none; any other input ends that
     queued_bytes  output that a subclass counts until the socket has taken it; then `on_drained` sets it to 0
     """
 
@@ -40,6 +41,7 @@ class Stream:
         "_closing", "_decoding", "_exact_bytes", "_fd_reader", "_fd_writer", "_holds", "_in_iteration", "_is_behind",
         "_layer", "_read_size", "_reading", "_sock", "_stuck_since_s", "_iteration", "_unsent", "_untaken_before",
         "_untaken_swept", "closed", "log", "out", "owner", "peer", "queued_bytes",
+        "usual_bytes",
     )  # fmt: skip
 
     def __init__(self, sock: socket.socket, peer: str, loop: Any, iteration: LoopIteration, log: Log) -> None:
@@ -53,6 +55,7 @@ class Stream:
         self._layer: Layer | None = None
         self._decoding: Layer | None = None  # has received bytes that are not decoded yet
         self._read_size = SMALL_READ
+        self.usual_bytes = -1
         self._exact_bytes = 0  # size of the next read, if it is for `on_exact_data`
         self._reading = False
         self._unsent: memoryview | None = None
@@ -98,6 +101,9 @@ class Stream:
             self.close(f"failed to read - {error}")
             return
         try:
+            if len(data) == self.usual_bytes and self.on_usual_data(data):
+                return
+            self.usual_bytes = -1
             if self._exact_bytes and data:
                 self.on_exact_data(data)
             elif data:
@@ -216,6 +222,10 @@ class Stream:
         """Handle received bytes; `data` is never empty."""
         raise NotImplementedError
 
+    def on_usual_data(self, data: bytes) -> bool:
+        """Handle `usual_bytes` received bytes and return True, or return False."""
+        raise NotImplementedError
+
     def on_exact_data(self, data: bytes) -> None:
         """Handle at most `_exact_bytes` received bytes."""
         raise NotImplementedError
@@ -276,7 +286,7 @@ class Stream:
         else:
             self._hand_to_socket(data)
 
-    def _hand_to_socket(self, data: bytes) -> None:
+    def _hand_to_socket(self, data: Part) -> None:
         try:
             sent = self._sock.send(data)
         except (BlockingIOError, InterruptedError):
@@ -356,6 +366,9 @@ class Stream:
                 self._set_reading(False)
             return
         if self.closed or self._holds:
+            return
+        if len(out) == 1 and not (self.queued_bytes or self._closing) and self._layer is None:  # one answer, most often
+            self._hand_to_socket(out.pop())
             return
         if out:
             if self.queued_bytes > _JOINED_BYTES * len(out) and self._layer is None and len(out) <= _MOST_PARTS:

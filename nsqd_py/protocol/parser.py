@@ -100,6 +100,11 @@ class CommandParser:
             return None
         return data[start:]
 
+    @property
+    def pub_head_bytes(self) -> int:
+        """Return the length of another PUB's line and size, if its line is that of the last one."""
+        return len(self._pub_line) + SIZE_BYTES
+
     def _recall_line(self, data: bytes, position: int) -> bool:
         """Make the line at `position` that of the last publish, and return True, if it is known.
 

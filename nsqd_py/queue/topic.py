@@ -72,7 +72,8 @@ class Topic:
         "_account", "_commits", "_dead_letter_summaries", "_is_in_thread", "_mem_queue_size",
         "_recent", "_report", "_syncer", "_write_failed", "buffer", "channels", "dead_letters",
         "expired_count", "is_closed", "is_ephemeral", "is_paused", "is_started", "log", "message_bytes",
-        "message_count", "messages", "name", "next_seq", "on_write", "pace", "policy", "publish", "publish_parts",
+        "message_count", "messages", "name", "next_seq", "on_write", "pace", "policy", "publish",
+        "publish_like_last", "publish_parts",
         "released", "room_bytes", "slow_writer", "space", "unreleased_deferred", "unsynced", "__weakref__",
     )  # fmt: skip
 
@@ -93,6 +94,7 @@ class Topic:
             self.next_seq, guids, wall_clock, id_clock or wall_clock, partial(iteration.add_committer, self)
         )
         self.publish = self.buffer.publish  # saves a call for each single PUB
+        self.publish_like_last = self.buffer.publish_like_last
         self.publish_parts = self.buffer.publish_parts
         self.name = name
         self.is_ephemeral = is_ephemeral(name)

@@ -13,13 +13,14 @@ from collections import Counter
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.broker.broker import Broker
 from nsqd_py.errors import BadBody, BadMessage, ClientError, LineTooLong
 from nsqd_py.net.early_answers import EarlyAnswers
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.socket_buffers import SMALL_READ
 from nsqd_py.protocol import MAGIC_V2, frames
-from nsqd_py.protocol.command_table import words
+from nsqd_py.protocol.command_table import PUB, words
 from nsqd_py.protocol.commands import Mpub
 from nsqd_py.protocol.guarded_parser import GuardedParser
 from nsqd_py.protocol.parser import CommandParser
@@ -53,10 +54,12 @@ class ClientConnection(ClientStream):
     """A producer or consumer. Its channel uses it as a `Consumer`."""
 
     __slots__ = (
-        "_alarm", "_alone_after_reads", "_budget", "_failed_ticket", "_last_topic", "_last_topic_name", "_magic_so_far",
+        "_alarm", "_alone_after_reads", "_budget", "_failed_ticket", "_last_topic", "_last_topic_name", "_lone_bytes",
+        "_magic_so_far",
         "_parser", "_pieces", "_reads_alone", "_wait_credit", "channel", "connect_time", "early", "finish_count",
-        "guard", "in_flight", "is_waiting", "message_count", "msg_timeout_ns", "nearness", "pub_counts", "rdy",
-        "requeue_count", "sample_rate", "topic",
+        "guard", "in_flight", "is_waiting", "message_count", "msg_timeout_ns", "nearness", "_pub_counts", "rdy",
+        "requeue_count", "sample_rate", "topic", "_usual_count", "_usual_head", "_usual_size", "_usual_stride",
+        "_usual_topic",
     )  # fmt: skip
 
     def __init__(
@@ -73,6 +76,10 @@ class ClientConnection(ClientStream):
         self._failed_ticket = sys.maxsize
         self._last_topic: Topic | None = None
         self._last_topic_name = b""
+        self._usual_head = self._usual_size = b""
+        self._usual_topic: Topic | None = None
+        self._usual_count = self._usual_stride = 0
+        self._lone_bytes = 0
         self._reads_alone = 0
         self._alone_after_reads = ALONE_AFTER_READS
         self._wait_credit = 0
@@ -88,7 +95,7 @@ class ClientConnection(ClientStream):
         self.message_count = 0
         self.finish_count = 0
         self.requeue_count = 0
-        self.pub_counts: Counter[str] = Counter()
+        self._pub_counts: Counter[str] = Counter()
         self.connect_time = time.time()
 
     # ---- bytes in
@@ -100,13 +107,15 @@ class ClientConnection(ClientStream):
             return
         iteration = self._iteration
         if self._publish_lone(parser, data):
+            if len(data) != self._lone_bytes:
+                self._lone_bytes = len(data)
+            elif parser.pub_kind == PUB and self._layer is None:
+                self._expect_more_like(parser, data)
             if iteration.last_reader is not self:
                 iteration.last_reader = self
                 self._reads_alone = 0
             else:
-                self._reads_alone += 1
-                if self._reads_alone > self._alone_after_reads and self._layer is None:
-                    self._linger(parser)
+                self._note_read_alone(parser)
             return
         iteration.last_reader = None
         if self.channel is not None and not self._is_slow and (ids := parser.lone_fins(data)) is not None:
@@ -115,6 +124,52 @@ class ClientConnection(ClientStream):
             return
         parser.feed(data)
         self._run_commands(parser)
+
+    def _expect_more_like(self, parser: CommandParser, data: bytes) -> None:
+        """Let `on_usual_data` handle further PUBs with the topic and the size of this one."""
+        self._count_usual()
+        head_bytes = parser.pub_head_bytes
+        self._usual_head = data[:head_bytes]
+        self._usual_size = data[head_bytes - SIZE_BYTES : head_bytes]
+        self._usual_stride = len(data) - head_bytes + SIZE_BYTES
+        self._usual_topic = self._last_topic
+        self.usual_bytes = len(data)
+
+    def on_usual_data(self, data: bytes) -> bool:
+        """Publish one more PUB with the topic and the size of the last one: x us less than `_publish_lone`."""
+        message = data.removeprefix(self._usual_head)
+        topic = self._usual_topic
+        if message is data or topic is None or topic.is_closed:
+            return False
+        out = self.out
+        ticket = self.early.ticket() if out else 0
+        topic.publish_like_last(self._usual_size, message, self._usual_stride, self, ticket)
+        out.append(frames.OK)
+        iteration = self._iteration
+        if not self._in_iteration:
+            self._in_iteration = True
+            iteration.add_flusher(self)
+        self._heard_s = iteration.now_s
+        self._usual_count += 1
+        if iteration.last_reader is not self:
+            iteration.last_reader = self
+            self._reads_alone = 0
+        else:
+            assert self._parser is not None
+            self._note_read_alone(self._parser)
+        return True
+
+    def _count_usual(self) -> None:
+        if self._usual_count:
+            assert self._usual_topic is not None
+            self._pub_counts[self._usual_topic.name] += self._usual_count
+            self._usual_count = 0
+
+    @property
+    def pub_counts(self) -> Counter[str]:
+        """The number of published messages by topic."""
+        self._count_usual()
+        return self._pub_counts
 
     def _publish_lone(self, parser: CommandParser, data: bytes) -> bool:
         """Publish `data` if it is one PUB or DPUB with a known line. Otherwise return False.
@@ -130,7 +185,7 @@ class ClientConnection(ClientStream):
             if topic is None:
                 return False
         self._heard_s = self._loop.now()
-        self.pub_counts[topic.name] += 1
+        self._pub_counts[topic.name] += 1
         topic.publish(body, 1, len(body), self, self.early.ticket(parser.pub_kind), parser.pub_defer_ns)
         self.out.append(frames.OK)
         if not self._in_iteration:
@@ -146,7 +201,7 @@ class ClientConnection(ClientStream):
             if batch is not None:
                 self._hand_to_socket(frames.OK)
                 topic.accept_written([batch], [])
-                self.pub_counts[topic.name] += 1
+                self._pub_counts[topic.name] += 1
                 if iteration.is_coming:  # a channel has a consumer for it
                     iteration.end()
                 return True
@@ -206,6 +261,11 @@ class ClientConnection(ClientStream):
             parser.feed(b"".join(pieces))
             self._run_commands(parser)
 
+    def _note_read_alone(self, parser: CommandParser) -> None:
+        self._reads_alone += 1
+        if self._reads_alone > self._alone_after_reads and self._layer is None:
+            self._linger(parser)
+
     def _linger(self, parser: CommandParser) -> None:
         """Wait briefly for the next PUB of a client that publishes one message at a time, while no other is active.
 
@@ -233,6 +293,7 @@ class ClientConnection(ClientStream):
                 return
             if not self._publish_at_once(parser, data):
                 iteration.last_reader = None
+                self.usual_bytes = -1
                 parser.feed(data)
                 self._run_commands(parser)
                 return
@@ -346,6 +407,7 @@ class ClientConnection(ClientStream):
     def forget_pub(self) -> None:
         """Parse the next PUB as a command, because the client's permissions may have changed."""
         assert self._parser is not None
+        self.usual_bytes = -1
         self._parser.forget_pub()
 
     def publish_failed(self, ticket: int, error: OSError) -> None:
@@ -361,6 +423,7 @@ class ClientConnection(ClientStream):
 
     def forget_topic(self) -> None:
         """Look the topic up again at the next publish, because it may be closed."""
+        self.usual_bytes = -1
         self._last_topic = None
 
     # ---- the channel's view
