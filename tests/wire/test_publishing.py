@@ -166,6 +166,129 @@ def test_lone_publishes_of_all_clients_share_one_record_and_one_write(nsqd: Nsqd
     assert web.answers().startswith(b"HTTP/1.1 200 OK\r\n")
 
 
+@pytest.fixture
+def not_usual(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The lengths of all input that is not handled as a PUB like the client's last one."""
+    lengths: list[int] = []
+    on_data = ClientConnection.on_data
+
+    def note(connection: ClientConnection, data: bytes) -> None:
+        lengths.append(len(data))
+        on_data(connection, data)
+
+    monkeypatch.setattr(ClientConnection, "on_data", note)
+    return lengths
+
+
+def alike(nsqd: Nsqd, not_usual: list[int]) -> Peer:
+    """A client whose last PUBs, to the topic t, had one size."""
+    peer = nsqd.tcp()
+    not_usual.clear()
+    for _ in range(3):
+        nsqd.hear(peer.say(pub("t", b"abc")))
+    assert peer.answers() == OK * 3
+    assert not_usual == [len(pub("t", b"abc"))] * 2
+    not_usual.clear()
+    return peer
+
+
+def test_publishes_like_the_last_ones_share_a_record_with_others(
+    nsqd: Nsqd, disk: Disk, not_usual: list[int]
+) -> None:
+    peers = [alike(nsqd, not_usual) for _ in range(3)]
+    not_usual.clear()
+    low, before = nsqd.log.next_seq, disk.writes
+    for number, peer in enumerate(peers):
+        peer.stream._heard_s = 0.0  # type: ignore[attr-defined]
+        peer.say(pub("t", b"%03d" % number), pub("t", b"%03d" % (10 + number)))
+        peer.read()
+        peer.read()
+    assert not not_usual
+    assert all(peer.stream._heard_s for peer in peers)  # type: ignore[attr-defined]
+    peers[0].say(mpub("t", [b"xyz", b"larger"]), pub("t", b"end")).read()
+    peers[0].read()
+    nsqd.iteration.end()
+    bodies = [b"000", b"010", b"001", b"011", b"002", b"012", b"xyz", b"larger", b"end"]
+    assert nsqd.written(low) == [(0, bodies)]
+    assert disk.writes == before + 1
+    assert [peer.answers() for peer in peers] == [OK * 4, OK * 2, OK * 2]
+    assert [peer.stream.pub_counts for peer in peers] == [{"t": 9}, {"t": 6}, {"t": 6}]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("size_bytes", [1, 100, 40_000, 200_000])
+def test_publishes_like_the_last_one_are_divided_into_records_as_others(
+    nsqd: Nsqd, size_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 5000 if size_bytes <= 100 else 7
+    bodies = [bytes([number % 251]) * size_bytes for number in range(count)]
+    nsqd.tcp()
+    topic, low = nsqd.topic, nsqd.log.next_seq
+    publisher: Any = None
+    size = int32(size_bytes)
+    topic.publish(sized(bodies[0]), 1, 4 + size_bytes, publisher, 0, 60_000_000_000)  # deferred: another record
+    for body in bodies[1:]:
+        topic.publish_like_last(size, body, 4 + size_bytes, publisher, 0)
+    topic.publish(sized(b"x"), 1, 5, None, 0)
+    monkeypatch.setattr(topic.buffer, "_publishers", [])
+    nsqd.iteration.end()
+    written = nsqd.written(low)
+    assert written[0][0] and written[0][1] == bodies[:1]
+    assert [body for due_ns, record in written[1:] for body in record if not due_ns] == [*bodies[1:], b"x"]
+    for _, record in written[1:]:
+        assert len(record) == 1 or len(b"".join(sized(body) for body in record)) <= 128 * 1024
+    assert max(len(record) for _, record in written) <= 4096
+
+
+def test_after_publishes_of_one_size_others_are_parsed(nsqd: Nsqd, not_usual: list[int]) -> None:
+    peer = alike(nsqd, not_usual)
+    low = nsqd.log.next_seq
+    peer.say(pub("t", b"abcd"), pub("u", b"abc"), dpub("t", 0, b"a"), pub("t", b"a") + pub("t", b"b"), pub("t", b"0"))
+    for _ in range(5):
+        peer.read()
+    nsqd.iteration.end()
+    assert len(not_usual) == 5
+    assert [body for _, record in nsqd.written(low) for body in record] == [b"abcd", b"a", b"a", b"b", b"0"]
+    assert nsqd.broker.topics["u"].message_count == 1
+    assert peer.answers() == OK * 6
+    assert peer.stream.pub_counts == {"t": 9, "u": 1}  # type: ignore[attr-defined]
+
+
+def test_a_publish_like_the_last_one_creates_its_topic_again(nsqd: Nsqd, not_usual: list[int]) -> None:
+    peer = alike(nsqd, not_usual)
+    nsqd.broker.delete_topic("t")
+    nsqd.hear(peer.say(pub("t", b"new")))
+    assert peer.answers() == OK
+    assert nsqd.written(0) == [(0, [b"new"])]
+
+
+def test_a_publish_like_the_last_one_is_refused_while_nsqd_drains(nsqd: Nsqd, not_usual: list[int]) -> None:
+    peer = alike(nsqd, not_usual)
+    low = nsqd.log.next_seq
+    nsqd.broker.drain.begin(0)
+    nsqd.hear(peer.say(pub("t", b"new")))
+    assert b"E_PUB_FAILED" in peer.answers()
+    assert nsqd.log.next_seq == low
+
+
+def test_a_publish_like_the_last_one_that_fails_gets_an_error(
+    nsqd: Nsqd, disk: Disk, not_usual: list[int]
+) -> None:
+    peers = [alike(nsqd, not_usual) for _ in range(3)]
+    not_usual.clear()
+    low = nsqd.log.next_seq
+    disk.fails = 1
+    for peer in peers:
+        peer.say(pub("t", b"bad"), pub("t", b"too"))
+        peer.read()
+        peer.read()
+    nsqd.iteration.end()
+    assert not not_usual
+    assert nsqd.log.next_seq == low
+    for peer in peers:
+        answer = peer.answers()
+        assert b"E_PUB_FAILED PUB failed No space left on device" in answer and OK not in answer
+
+
 def test_commands_that_are_larger_than_a_small_read_are_soon_read_at_once(
     nsqd: Nsqd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
