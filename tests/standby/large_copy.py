@@ -29,7 +29,7 @@ _PIECE = 1 << 20
 
 
 class Catching(NamedTuple):
-    """How a standby caught up. Memory is the most that was seen; latencies are of the client that published meanwhile."""
+    """How a standby caught up. Memory is the most that was seen, latencies those of the publisher meanwhile."""
 
     what: str
     seconds: float
@@ -159,7 +159,7 @@ def _resident_mb(pid: int) -> float:
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--gigabytes", default=5.0, show_default=True, type=click.FloatRange(0.01), help="Size of the first copy.")
+@click.option("--gigabytes", default=5.0, show_default=True, type=click.FloatRange(0.01), help="Size of the copy.")
 @click.option("--missed", default=1_000_000, show_default=True, type=click.IntRange(1), help="Messages that it misses.")
 @click.option("--scratch", type=click.Path(exists=True, file_okay=False), help="Where the data directories are made.")
 def main(gigabytes: float, missed: int, scratch: str | None) -> None:
