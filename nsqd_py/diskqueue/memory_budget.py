@@ -84,9 +84,10 @@ class MemoryBudget:
         most = max(0, self.limit_bytes - self.limit_bytes // _SLACK - self.ephemeral_bytes - self.buffer_bytes)
         while self.cached_bytes > most and self._holders:
             holder = max(self._holders, key=_held_bytes)
-            before = self.cached_bytes
-            holder.shrink(max(0, holder.held_bytes - (before - most)))
-            if self.cached_bytes >= before:
+            before = holder.held_bytes
+            holder.shrink(max(0, before - (self.cached_bytes - most)))
+            # The total may have risen: a holder that drops copies also tells of those that it had not told of.
+            if holder.held_bytes >= before:
                 break
         self._is_making_room = False
 
