@@ -69,11 +69,10 @@ class Housekeeper:
 
     def _save_without_channels(self, topic: Topic) -> None:
         """Write the topic's own position if all its channels are ephemeral, and so have no journals."""
-        if topic.log is None or any(channel.journal is not None for channel in topic.channels.values()):
+        if topic.log is None or topic.has_journals:
             return
-        floor = min((channel.position.finished.floor for channel in topic.channels.values()), default=topic.released)
         try:
-            self._write_position(topic, floor)
+            self._write_position(topic, topic.kept_floor)
         except OSError as error:
             self._disk.position_failed(topic, error)
 

@@ -30,7 +30,8 @@ _RETRY = 0.1
 class LeaseKeeper:
     """Competes for a lease until it is closed.
 
-    may_take   called before each attempt to take the lease; False leaves it to others. It may raise LeaseError.
+    may_take   called before each attempt to take the lease, and as its holder; False leaves it to others. It may raise
+               LeaseError.
     on_change  called when the lease was taken, when it has ended here, and when it has another holder
     """
 
@@ -98,7 +99,7 @@ class LeaseKeeper:
             lease = None
             if holder is None and self._may_take():
                 began_s = self._clock()
-                lease = self._store.acquire(self._holder)
+                lease = self._acquire()
         except LeaseError as error:
             self._outage.report("LEASE: %s", error)
             return False
@@ -113,6 +114,17 @@ class LeaseKeeper:
         if has_changed or lease is not None:
             self._on_change()
         return lease is not None
+
+    def _acquire(self) -> Lease | None:
+        """Take the lease, unless another holder came and went while this process was suspended. Raises LeaseError."""
+        lease = self._store.acquire(self._holder)
+        may_keep = False
+        try:
+            may_keep = lease is not None and self._may_take()
+        finally:
+            if lease is not None and not may_keep:
+                self._store.release(lease)
+        return lease if may_keep else None
 
     def _hold(self) -> None:
         """Renew the lease until it is lost or the keeper is closed."""

@@ -159,6 +159,21 @@ class Topic:
         """True while messages are not released: it is paused, has no channels, or has not started."""
         return self.is_paused or not self.channels or not self.is_started
 
+    @property
+    def has_journals(self) -> bool:
+        """True if a channel keeps its position on disk: then that, not the position of the topic, tells what it has."""
+        return any(channel.journal is not None for channel in self.channels.values())
+
+    @property
+    def kept_floor(self) -> int:
+        """The number from which on a restart must find messages by the position of the topic.
+
+        Without journals, messages that a channel has not finished come back to the topic.
+        """
+        if self.has_journals:
+            return self.released
+        return min((channel.position.finished.floor for channel in self.channels.values()), default=self.released)
+
     # ---- memory
 
     def use_budget(self, budget: MemoryBudget) -> None:

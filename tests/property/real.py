@@ -1,47 +1,92 @@
-"""The real side of the test against the model: consumers that report, and disks that fail."""
+"""The real side of the test against the model: consumers that report, disks that fail, and kills."""
 
 from __future__ import annotations
 
 import errno
 import os
-from typing import Any, Protocol
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from nsqd_py.protocol.frames import Part
-from tests.property.model import ModelTopic
-from tests.unit.fakes import FakeConsumer, World, parse_messages
+from nsqd_py.queue.channel import Channel
+from tests.property.model import DEFERRED, FINISHED, IN_FLIGHT, QUEUED, ModelTopic, Seen
+from tests.unit.fakes import FakeConsumer, FakePublisher, World, parse_messages
 
 
-class Machine(Protocol):
-    """What a consumer needs of the test that it takes part in. `ids` are those seen by sequence number."""
+class ModelPublisher(FakePublisher):
+    """A publisher that withdraws from the model what was refused."""
 
-    world: World
-    model: ModelTopic
-    ids: dict[int, bytes]
+    def __init__(self, topic: ModelTopic, count: int) -> None:
+        super().__init__()
+        self._topic = topic
+        self._count = count
 
-    def seq_of(self, body: bytes) -> int: ...
+    def publish_failed(self, ticket: int, error: OSError) -> None:
+        super().publish_failed(ticket, error)
+        self._topic.withdraw(self._count)
 
 
 class ModelConsumer(FakeConsumer):
-    """A consumer that tells the model what it is sent."""
+    """A consumer that tells the model what it is sent.
 
-    def __init__(self, machine: Machine, name: str, rdy: int, timeout_ns: int, room: int) -> None:
-        super().__init__(machine.world, rdy, timeout_ns, room)
+    topic, name  the model of its topic, and the name of its channel
+    on_close     called when its channel ends its connection
+    """
+
+    def __init__(
+        self, world: World, topic: ModelTopic, name: str, rdy: int, timeout_ns: int, room: int,
+        on_close: Callable[[ModelConsumer], None],
+    ) -> None:  # fmt: skip
+        super().__init__(world, rdy, timeout_ns, room)
+        self.topic = topic
         self.name = name
-        self._machine = machine
+        self._on_close = on_close
+
+    def close(self, reason: str) -> None:
+        self._on_close(self)
 
     def send_frames(self, parts: list[Part], size_bytes: int) -> None:
         assert self.capacity() > 0 or self.in_flight, "sent to one who is not ready"
         super().send_frames(parts, size_bytes)
-        now_ns = self._machine.world.clock()
-        model = self._machine.model.channels[self.name]
+        now_ns = self.topic.clock()
+        model = self.topic.channels[self.name]
         for message in parse_messages(b"".join(parts)):
-            seq = self._machine.seq_of(message.body)
-            self._machine.ids.setdefault(seq, message.id)
-            assert self._machine.ids[seq] == message.id
+            seq = self.topic.seq_of(message.body)
+            assert self.topic.ids.setdefault(seq, message.id) == message.id
             model.send(seq, message.attempts, self, now_ns, now_ns + self.msg_timeout_ns)
         self.received.clear()
         assert len(self.in_flight) <= self.rdy
+
+
+def observe(channel: Channel) -> dict[int, Seen]:
+    """What a real channel says of every message below `released`; that it says one thing of each is checked."""
+    position = channel.position
+    seen: dict[int, list[Seen]] = {seq: [] for seq in range(position.released)}
+    for seq in range(position.finished.floor):
+        seen[seq].append((FINISHED, 0, 0))
+    for low, high in position.finished.islands():
+        for seq in range(low, high):
+            seen[seq].append((FINISHED, 0, 0))
+    skipped = {seq for low, high in position.skips for seq in range(low, high)}
+    for seq in range(position.next_fresh, position.released):
+        if seq not in skipped:
+            seen[seq].append((QUEUED, 0, 0))
+    for low, high, attempts, _ in position.again:
+        for seq in range(low, high):
+            seen[seq].append((QUEUED, attempts, 0))
+    for due_ns, (low, high, attempts, _) in position.deferred:
+        for seq in range(low, high):
+            seen[seq].append((DEFERRED, attempts, due_ns))
+    for table in channel._tables:
+        for seq, delivery in table.entries():
+            seen[seq].append((IN_FLIGHT, delivery.attempts, 0))
+    for seq, states in seen.items():
+        assert len(states) == 1, f"message {seq} is {states or 'nowhere'}"
+    return {seq: states[0] for seq, states in seen.items()}
 
 
 def broken_writes(keep: int | None) -> Any:
@@ -63,3 +108,33 @@ def broken_reads() -> Any:
 
 def _refuse(*_: object) -> Any:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+# What changes files.
+_CALLS = ("pwrite", "pwritev", "write", "ftruncate", "posix_fallocate", "rename", "replace", "link", "unlink")
+
+
+@contextmanager
+def copied_at(number: int, directory: Path, copy: Path, keep: int) -> Iterator[None]:
+    """Copy the files of a directory as a process leaves them that is killed in its `number`th change of a file.
+
+    A write that is cut off has written `keep` bytes. There is no copy if there are fewer changes.
+    """
+    calls = 0
+
+    def cutting(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == number:
+                if name == "pwrite" and keep < len(arguments[1]):
+                    real(arguments[0], bytes(arguments[1])[:keep], *arguments[2:])
+                shutil.copytree(directory, copy)
+            return real(*arguments, **named)
+
+        return call
+
+    with ExitStack() as stack:
+        for name in _CALLS:
+            stack.enter_context(mock.patch.object(os, name, cutting(name, getattr(os, name))))
+        yield

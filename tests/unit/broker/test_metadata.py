@@ -234,6 +234,21 @@ def test_what_an_ephemeral_channel_finished_does_not_come_again(directory: Path)
     assert start_broker(World(), directory).topics["t"].depth == 0
 
 
+def test_a_pause_keeps_what_an_ephemeral_channel_has_not_finished(directory: Path) -> None:
+    """The pause writes the position of the topic, which must not be past what only that channel had."""
+    world = World()
+    broker = start_broker(world, directory)
+    topic = broker.get_topic("t")
+    channel = broker.get_channel(topic, "tail#ephemeral")
+    consumer = FakeConsumer(world, rdy=2).subscribe(channel)
+    topic.publish(sized(b"1", b"2", b"3"), 3, 5, None, 0)
+    world.run()
+    consumer.finish(consumer.take()[0])
+    broker.pause_topic(topic, True)
+    close_descriptors(directory)
+    assert start_broker(World(), directory).topics["t"].depth == 2
+
+
 def test_files_that_were_dropped_are_neither_backlog_nor_lost(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A journal may know less than the one who dropped them: it could not be written, or not yet."""
     world = World()

@@ -160,6 +160,30 @@ def test_a_process_that_was_stopped_does_not_hold_its_lease_when_it_goes_on(stor
     side.keeper.close()
 
 
+@pytest.mark.parametrize("answer", [False, LeaseError("no answer")])
+def test_who_was_suspended_before_it_took_the_lease_asks_once_more_as_its_holder(
+    store: Store, answer: bool | LeaseError
+) -> None:
+    """Another holder may have come and gone between the question and the lease."""
+    asked: list[str] = []
+
+    def may_take() -> bool:
+        asked.append(store.owner)
+        if asked.count("first") > 1 or not store.owner:
+            return True
+        if isinstance(answer, LeaseError):
+            raise answer
+        return answer
+
+    held: list[bool] = []
+    keeper = LeaseKeeper(store, "first", TTL_S, Log(), may_take, lambda: held.append(keeper.is_held))
+    keeper.start()
+    until(lambda: held, "the lease")
+    keeper.close()
+    assert asked == ["", "first", "", "first"], "the first lease was given back"
+    assert held == [True]
+
+
 def test_who_may_not_take_the_lease_leaves_it_to_others(store: Store) -> None:
     side = Side(store, "first")
     side.may_take = False

@@ -1,0 +1,196 @@
+"""Processes in simulated time: their clocks, waits, timeouts and pauses, in one thread and without waiting.
+
+A process has greenlets that wait by `Process.sleep`; the simulation continues the one that is due next. `gevent` and
+`Event` take the places of gevent's in the modules under test.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from itertools import count
+from types import TracebackType
+from typing import Any
+
+from greenlet import GreenletExit, getcurrent, greenlet
+
+_EPOCH_S = 1_600_000_000.0
+
+
+class Simulation:
+    """The time, what is due, and the process that runs now. `check` is called after each step."""
+
+    def __init__(self, check: Callable[[], None]) -> None:
+        self.now_s = 0.0
+        self.current: Process | None = None
+        self._check = check
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = count()
+        self._hub = getcurrent()
+
+    def after(self, seconds: float, call: Callable[[], None]) -> None:
+        heapq.heappush(self._due, (self.now_s + seconds, next(self._numbers), call))
+
+    def run(self, seconds: float) -> None:
+        until_s = self.now_s + seconds
+        while self._due and self._due[0][0] <= until_s:
+            self.now_s, _, call = heapq.heappop(self._due)
+            call()
+            self._check()
+        self.now_s = until_s
+
+    def switch_to_hub(self) -> Any:
+        return self._hub.switch()
+
+    @property
+    def gevent(self) -> _Gevent:
+        return _Gevent(self)
+
+    def event(self) -> _Event:
+        return _Event(self)
+
+
+class Process:
+    """One life of a process. Its steady clock runs at its own `rate`, also while the process is paused."""
+
+    def __init__(self, simulation: Simulation, rate: float) -> None:
+        self.simulation = simulation
+        self.is_dead = False
+        self.paused_until_s = 0.0
+        self._rate = rate
+        self._greenlets: list[greenlet] = []
+
+    def clock(self) -> float:
+        return _EPOCH_S + self.simulation.now_s * self._rate
+
+    @property
+    def is_running(self) -> bool:
+        return not self.is_dead and self.simulation.now_s > self.paused_until_s
+
+    def spawn(self, work: Callable[[], object]) -> _Spawned:
+        spawned = _Spawned(self, work)
+        self._greenlets.append(spawned.greenlet)
+        _Wakeup(self, spawned.greenlet).after(0.0)
+        return spawned
+
+    def sleep(self, seconds: float) -> None:
+        self.park(_Wakeup(self, getcurrent()).after(seconds / self._rate))
+
+    def park(self, wakeup: _Wakeup) -> None:
+        """Wait until something fires the wakeup, or a timeout of this greenlet ends."""
+        for timeout in getattr(getcurrent(), "timeouts", ()):
+            wakeup.after(max(0.0, (timeout.ends_s - self.clock()) / self._rate), timeout.error)
+        error = self.simulation.switch_to_hub()
+        if error is not None:
+            raise error
+
+    def kill(self) -> None:
+        self.is_dead = True
+        for each in self._greenlets:
+            if not each.dead and each is not getcurrent():
+                each.parent = getcurrent()
+                each.throw(GreenletExit)
+
+
+class _Wakeup:
+    """Continues a greenlet once, not before its process does."""
+
+    def __init__(self, process: Process, waiting: greenlet) -> None:
+        self.process = process
+        self.is_done = False
+        self._waiting = waiting
+
+    def after(self, seconds: float, error: Exception | None = None) -> _Wakeup:
+        self.process.simulation.after(seconds, lambda: self.fire(error))
+        return self
+
+    def fire(self, error: Exception | None = None) -> None:
+        process = self.process
+        simulation = process.simulation
+        if self.is_done or process.is_dead:
+            return
+        if process.paused_until_s > simulation.now_s:
+            self.after(process.paused_until_s - simulation.now_s, error)
+            return
+        self.is_done = True
+        simulation.current = process
+        self._waiting.switch(error)
+
+
+class _Spawned:
+    def __init__(self, process: Process, work: Callable[[], object]) -> None:
+        self.greenlet = greenlet(lambda _error: work(), parent=getcurrent_hub(process))
+        self._process = process
+
+    def join(self) -> None:
+        while not self.greenlet.dead and not self._process.is_dead:
+            self._process.sleep(0.01)
+
+
+def getcurrent_hub(process: Process) -> greenlet:
+    """The greenlet of the simulation, to which a greenlet returns that ends."""
+    return process.simulation._hub
+
+
+class _Gevent:
+    """In place of the module."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+
+    def _process(self) -> Process:
+        process = self._simulation.current
+        assert process is not None
+        return process
+
+    def spawn(self, work: Callable[[], object]) -> _Spawned:
+        return self._process().spawn(work)
+
+    def sleep(self, seconds: float) -> None:
+        self._process().sleep(seconds)
+
+    def Timeout(self, seconds: float, error: Exception) -> _Timeout:
+        return _Timeout(self._process().clock() + seconds, error)
+
+
+class _Timeout:
+    def __init__(self, ends_s: float, error: Exception) -> None:
+        self.ends_s = ends_s
+        self.error = error
+
+    def __enter__(self) -> None:
+        here: Any = getcurrent()
+        here.timeouts = [*getattr(here, "timeouts", ()), self]
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        here: Any = getcurrent()
+        here.timeouts = [timeout for timeout in here.timeouts if timeout is not self]
+
+
+class _Event:
+    """In place of `gevent.event.Event`."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._is_set = False
+        self._waiting: list[_Wakeup] = []
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def set(self) -> None:
+        self._is_set = True
+        for wakeup in self._waiting:
+            wakeup.after(0.0)
+        self._waiting.clear()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        process = self._simulation.current
+        assert process is not None
+        if not self._is_set:
+            wakeup = _Wakeup(process, getcurrent())
+            self._waiting.append(wakeup)
+            if timeout_s is not None:
+                wakeup.after(timeout_s / process._rate)
+            process.park(wakeup)
+        return self._is_set

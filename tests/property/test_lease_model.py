@@ -1,0 +1,390 @@
+"""Nsqds that share a lease, in simulated time: at most one serves at any moment, and each epoch has one primary.
+
+The store, the network and the processes are random: answers are late or lost, processes are paused and killed, and
+their clocks run at other rates. `Election`, `LeaseKeeper` and `promote` are the real ones. The primary and its standby
+are a plain model of what docs/standby.md says of `--standby-acks=1`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsqd_py.broker.metadata import METADATA_FILE
+from nsqd_py.broker.state_files import read_epochs
+from nsqd_py.diskqueue.epochs import EPOCHS_FILE, EpochNumbers, encode_epoch_file
+from nsqd_py.lease import keeper
+from nsqd_py.lease.store import Lease, LeaseError, LeaseLost
+from nsqd_py.standby import election
+from nsqd_py.standby.election import Election
+from nsqd_py.standby.promotion import promote
+from nsqd_py.standby.state import StandbyState, read_state, write_state
+from tests.property.simulated_time import Process, Simulation
+from tests.support.examples import examples
+from tests.unit.fakes import FakeLog
+
+TTL_S = 5.0
+REQUEST_TIMEOUT_S = TTL_S * election._REQUEST_PART_OF_TTL
+# Stopping may take most of the margin; the rest is for clocks that do not run at the same rate.
+LONGEST_STOP_S = 0.5 * keeper.MARGIN * TTL_S
+LARGEST_DRIFT = 0.03
+SHORT_DELAY_S = 0.3
+HANGS_S = 100 * TTL_S
+
+
+class Store:
+    """One lease and its note. Each call takes effect at one moment."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.owner = ""
+        self.number = 0
+        self.ends_s = 0.0
+        self.text = ""
+
+    @property
+    def is_free(self) -> bool:
+        return self.cluster.simulation.now_s >= self.ends_s
+
+    def acquire(self, holder: str) -> Lease | None:
+        if not self.is_free:
+            return None
+        self.cluster.check()  # before anybody else may serve
+        self.owner, self.number = holder, self.number + 1
+        self.ends_s = self.cluster.simulation.now_s + TTL_S
+        return Lease(self.number, None)
+
+    def renew(self, lease: Lease) -> None:
+        self._check(lease)
+        self.ends_s = self.cluster.simulation.now_s + TTL_S
+
+    def release(self, lease: Lease) -> None:
+        if lease.number == self.number:
+            self.ends_s = 0.0
+
+    def holder(self) -> str | None:
+        return None if self.is_free else self.owner
+
+    def note(self) -> str:
+        return self.text
+
+    def write_note(self, lease: Lease, text: str) -> None:
+        self._check(lease)
+        self.text = text
+
+    def _check(self, lease: Lease) -> None:
+        if self.is_free or lease.number != self.number:
+            raise LeaseLost("another holder has the lease")
+
+
+class RemoteStore:
+    """The store over a network that delays and loses: a request may take effect after its sender has given up."""
+
+    def __init__(self, store: Store, nsqd: Nsqd) -> None:
+        self._store = store
+        self._nsqd = nsqd
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return partial(self._ask, getattr(self._store, name))
+
+    def _ask(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        cluster, answer = self._store.cluster, []
+        event = cluster.simulation.event()
+
+        def take_effect() -> None:
+            try:
+                answer.append(call(*arguments))
+            except LeaseError as error:
+                answer.append(error)
+            cluster.simulation.after(self._nsqd.delay_s(), event.set)
+
+        cluster.simulation.after(self._nsqd.delay_s(), take_effect)
+        if not event.wait(REQUEST_TIMEOUT_S):
+            raise LeaseError("no answer")
+        if isinstance(answer[0], LeaseError):
+            raise answer[0]
+        return answer[0]
+
+
+class Nsqd:
+    """A machine: its disk, its way to the others, and the process that runs on it.
+
+    messages  those in its log
+    lost      the part of its requests and answers that is lost; the others take up to `longest_delay_s`
+    """
+
+    def __init__(self, cluster: Cluster, directory: Path, number: int) -> None:
+        self.cluster = cluster
+        self.directory = directory
+        self.address = f"nsqd{number}:4150"
+        self.messages: list[int] = []
+        self.lost = 0.0
+        self.longest_delay_s = SHORT_DELAY_S
+        self.server: Server | None = None
+        directory.mkdir()
+        (directory / METADATA_FILE).write_text("{}")
+        self.start()
+
+    def start(self) -> None:
+        self.server = None
+        self.process = Process(self.cluster.simulation, 1 + self.cluster.chance.uniform(-LARGEST_DRIFT, LARGEST_DRIFT))
+        self.process.spawn(self._run)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.server = None
+
+    def delay_s(self) -> float:
+        chance = self.cluster.chance
+        return (
+            HANGS_S if chance.random() < self.lost else chance.choice((0.001, chance.uniform(0, self.longest_delay_s)))
+        )
+
+    def _run(self) -> None:
+        options: Any = SimpleNamespace(
+            data_path=str(self.directory), lease="etcd://store/lease", lease_ttl_ns=int(TTL_S * 1e9),
+            broadcast_tcp_port=0, tcp_address=self.address, broadcast_address=self.address.partition(":")[0],
+        )  # fmt: skip
+        options.replace = lambda **changed: SimpleNamespace(**vars(options) | changed)
+        store: Any = RemoteStore(self.cluster.store, self)
+        make = partial(keeper.LeaseKeeper, clock=self.process.clock)
+        with mock.patch.object(election, "LeaseKeeper", make):
+            mine = Election(options, FakeLog(), store, lambda options, mine: Server(self, options, mine))  # type: ignore[arg-type]
+        mine.run()
+
+    @property
+    def epoch(self) -> int:
+        saved = read_epochs(self.directory)
+        return saved.node if saved is not None else 0
+
+    def write_epoch(self, epoch: int) -> None:
+        (self.directory / EPOCHS_FILE).write_bytes(encode_epoch_file(epoch, {}))
+
+    @property
+    def is_serving(self) -> bool:
+        return self.process.is_running and self.server is not None and self.server.epoch != 0
+
+
+class Server:
+    """A daemon in one role. `epoch` is not 0 while it serves; `followers` have all that it has."""
+
+    def __init__(self, nsqd: Nsqd, options: Any, mine: Election | None) -> None:
+        self.nsqd = nsqd
+        self.options = options
+        self.election = mine
+        self.epoch = 0
+        self.followers: list[Server] = []
+        self.over_since_s: float | None = None
+        self._end = nsqd.cluster.simulation.event()
+
+    def run(self) -> int:
+        self.nsqd.server = self
+        if self.election is not None:
+            self._promote()
+        else:
+            self.nsqd.process.spawn(self._follow)
+        self._end.wait()
+        if self.epoch:  # it serves on while it stops
+            self.nsqd.process.sleep(self.nsqd.cluster.chance.choice((0.0, LONGEST_STOP_S)))
+        self.epoch = 0
+        self.nsqd.server = None
+        return 0
+
+    def give_way(self) -> None:
+        if self.over_since_s is None:
+            self.over_since_s = self.nsqd.cluster.simulation.now_s
+        self._end.set()
+
+    @property
+    def is_over(self) -> bool:
+        return self.over_since_s is not None
+
+    @property
+    def was_resumed_to_end(self) -> bool:
+        """Whether it was suspended, and only ends now what it could not end before: connections that are closed."""
+        return self.over_since_s is not None and self.nsqd.process.paused_until_s >= self.over_since_s
+
+    def _promote(self) -> None:
+        nsqd, process = self.nsqd, self.nsqd.process
+        before = nsqd.epoch
+        broker: Any = SimpleNamespace(topics={}, epoch=before, keeps_epochs=True, log=FakeLog())
+        broker.logs = SimpleNamespace(epoch_numbers=EpochNumbers(lambda: int(process.clock() * 1e9)))
+
+        def persist_metadata() -> None:
+            process.sleep(nsqd.cluster.chance.choice((0, 0, 1)))
+            nsqd.write_epoch(broker.epoch)
+
+        broker.persist_metadata = persist_metadata
+        promote(broker, nsqd.directory, read_state(nsqd.directory), self.election)
+        if not self.is_over:
+            nsqd.cluster.begin(nsqd, broker.epoch, before)
+            self.epoch = broker.epoch
+            process.spawn(self._publish)
+
+    def _publish(self) -> None:
+        """A message is acknowledged when a follower has it."""
+        cluster = self.nsqd.cluster
+        while self.epoch:
+            message = next(cluster.numbers)
+            self.nsqd.messages.append(message)
+            for follower in self.followers:
+                cluster.simulation.after(self.nsqd.delay_s(), partial(self._deliver, follower, message))
+            self.nsqd.process.sleep(0.3)
+
+    def _deliver(self, follower: Server, message: int) -> None:
+        """The connection is in order: one that lost a message has ended."""
+        nsqd = follower.nsqd
+        if follower not in self.followers or nsqd.server is not follower or not nsqd.process.is_running:
+            return
+        if nsqd.messages + [message] != self.nsqd.messages[: len(nsqd.messages) + 1]:
+            self.followers.remove(follower)
+            return
+        nsqd.messages.append(message)
+        self.nsqd.cluster.simulation.after(self.nsqd.delay_s(), partial(self._acknowledge, message))
+
+    def _acknowledge(self, message: int) -> None:
+        if self.nsqd.server is self and self.nsqd.is_serving:
+            self.nsqd.cluster.acknowledged.add(message)
+
+    def _follow(self) -> None:
+        """Copy all that the primary has, and get from then on what it gets."""
+        nsqd, cluster = self.nsqd, self.nsqd.cluster
+        primary = next(other for other in cluster.nsqds if other.address == self.options.standby_of)
+        state = read_state(nsqd.directory)
+        is_complete = state is not None and state.is_complete and state.primary == primary.address
+        write_state(nsqd.directory, StandbyState(primary.address, is_complete))
+        while not self.is_over:
+            nsqd.process.sleep(nsqd.delay_s())
+            server = primary.server
+            if server is None or not primary.is_serving or nsqd.epoch > server.epoch or self in server.followers:
+                continue
+            nsqd.process.sleep(nsqd.delay_s())
+            if server.epoch and primary.is_serving and primary.server is server and not self.is_over:
+                nsqd.messages = primary.messages[:]
+                nsqd.write_epoch(server.epoch)
+                write_state(nsqd.directory, StandbyState(primary.address, True))
+                server.followers.append(self)
+
+
+class Signals:
+    """In place of the signals that end an nsqd."""
+
+    is_asked = False
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+
+    def __enter__(self) -> Signals:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def wait(self, timeout_s: float) -> None:
+        self._simulation.gevent.sleep(timeout_s)
+
+
+class Cluster:
+    """All machines, the store, and what was promised."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+        self.simulation = Simulation(self.check)
+        self.store = Store(self)
+        self.numbers = iter(range(1 << 30))
+        self.acknowledged: set[int] = set()
+        self.epochs: dict[int, str] = {}
+        self.nsqds: list[Nsqd] = []
+
+    def begin(self, nsqd: Nsqd, epoch: int, before: int) -> None:
+        """It begins an epoch, and had got as far as `before`."""
+        assert before >= max(self.epochs, default=0), "an old copy serves"
+        assert epoch > max(self.epochs, default=0), "an epoch that is not newer"
+        self.epochs[epoch] = nsqd.address
+
+    def check(self) -> None:
+        servers = [nsqd.server for nsqd in self.nsqds if nsqd.server is not None and nsqd.is_serving]
+        serving = [server.nsqd.address for server in servers if not server.was_resumed_to_end]
+        assert len(serving) <= 1, f"{serving} serve at {self.simulation.now_s}"
+
+    def check_nothing_is_lost(self) -> None:
+        (primary,) = [nsqd for nsqd in self.nsqds if nsqd.is_serving]
+        assert self.acknowledged <= set(primary.messages)
+
+    def do(self, what: str, which: int, seconds: float) -> None:
+        nsqd = self.nsqds[which % len(self.nsqds)]
+        if what == "kill":
+            nsqd.kill()
+            self.simulation.run(seconds)
+            nsqd.start()
+        elif what == "pause":
+            nsqd.process.paused_until_s = self.simulation.now_s + seconds
+        elif what == "bad network":
+            nsqd.lost, nsqd.longest_delay_s = 0.3, 2 * REQUEST_TIMEOUT_S
+        elif what == "no network":
+            nsqd.lost = 1.0
+        elif what == "good network":
+            self.heal()
+        self.simulation.run(seconds)
+
+    def heal(self) -> None:
+        for nsqd in self.nsqds:
+            nsqd.lost, nsqd.longest_delay_s = 0.0, SHORT_DELAY_S
+
+    def end(self) -> None:
+        for nsqd in self.nsqds:
+            nsqd.kill()
+
+
+events = st.lists(
+    st.tuples(
+        st.sampled_from(["kill", "pause", "bad network", "no network", "good network"]),
+        st.integers(0, 2),
+        st.floats(0.01, 4 * TTL_S),
+    ),
+    max_size=12,
+)
+
+
+@contextmanager
+def simulated(simulation: Simulation) -> Iterator[None]:
+    """Let the modules under test wait in simulated time."""
+    time = SimpleNamespace(monotonic=lambda: simulation.current.clock() if simulation.current else 0.0)
+    with (
+        mock.patch.multiple(keeper, gevent=simulation.gevent, Event=simulation.event),
+        mock.patch.multiple(election, gevent=simulation.gevent, StopSignals=lambda: Signals(simulation), time=time),
+        mock.patch.object(os, "fsync", lambda fd: None),
+    ):
+        yield
+
+
+@settings(max_examples=examples(100))
+@given(seed=st.integers(0, 1 << 32), what=events, machines=st.sampled_from([2, 2, 3]))
+def test_at_most_one_serves_and_nothing_acknowledged_is_lost(
+    seed: int, what: list[tuple[str, int, float]], machines: int
+) -> None:
+    cluster = Cluster(random.Random(seed))
+    simulation = cluster.simulation
+    with tempfile.TemporaryDirectory() as name, simulated(simulation):
+        try:
+            cluster.nsqds += [Nsqd(cluster, Path(name) / str(number), number) for number in range(machines)]
+            simulation.run(3 * TTL_S)
+            for event in what:
+                cluster.do(*event)
+            cluster.heal()
+            simulation.run(12 * TTL_S)
+            assert any(nsqd.is_serving for nsqd in cluster.nsqds), "nobody serves"
+            if machines == 2:  # of two standbys, the one that takes over may be the one that lags
+                cluster.check_nothing_is_lost()
+        finally:
+            cluster.end()
