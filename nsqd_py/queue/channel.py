@@ -390,6 +390,7 @@ class Channel:
         for client in self.clients:
             if client.capacity() > 0:
                 self.client_ready(client)
+        self.distributor.wake()  # else a client that waits with RDY 0 would not be served when it raises its RDY
         self.save()
 
     def close(self) -> None:

@@ -287,6 +287,7 @@ class ModelTopic:
         end = len(self.bodies) - count
         del self.bodies[end:], self.births[end:]
         self.released = min(self.released, end)
+        self.ids = {seq: message_id for seq, message_id in self.ids.items() if seq < end}
         for channel in self.channels.values():
             for seq in range(end, end + count):
                 channel.messages.pop(seq, None)

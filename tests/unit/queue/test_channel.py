@@ -335,3 +335,17 @@ def test_empty_forgets_what_gone_consumers_had(bench: Bench) -> None:
     bench.pass_time(1_000 * SECOND)
     assert bench.figures() == (0, 0, 0)
     assert bench.channel.timeout_count == 0
+
+
+def test_after_a_seek_a_consumer_that_was_not_ready_gets_messages_when_it_is(bench: Bench) -> None:
+    """It waited for more messages when it set RDY to 0; no message came since, to see that it takes none."""
+    consumer = bench.consumer(rdy=5)
+    bench.release(*numbered(2))
+    bench.run()
+    assert len(consumer.take()) == 2
+    consumer.set_rdy(0)
+    bench.channel.seek(0, [], [])
+    bench.run()
+    consumer.set_rdy(5)
+    bench.run()
+    assert len(consumer.take()) == 2
