@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -22,9 +24,11 @@ from tests.support.browser import (
     violations,
 )
 from tests.support.nsqadmin_cluster import address
+from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import wait_until
 from tests.support.standby_cluster import StandbyCluster
 from tests.support.standby_processes import consume_all, is_primary, wait_until_it_has_all
+from tests.support.web_server import Asked, Reply, WebServer
 
 # One worker runs them all: they share their browser.
 pytestmark = pytest.mark.xdist_group("browser")
@@ -92,3 +96,48 @@ def test_roles_and_lag_are_shown_and_the_standby_is_promoted(pair: StandbyCluste
     expect(page.get_by_role("region", name="Standbys")).to_contain_text("It accepts standbys, and none follows it.")
     expect(page.get_by_role("list", name="Marks in the charts")).to_contain_text(f"nsqd {standby} promoted")
     assert sorted(consume_all(pair.standby, "orders", "archive")) == [b"one", b"three", b"two"]
+
+
+def fake_stats(**standby: Any) -> bytes:
+    """What the standby of a primary that is away says."""
+    about = {
+        "primary": "a:4150", "epoch": 3, "state": "connecting", "is_complete": True, "lag_messages": 7,
+        "lag_bytes": 900, "lag_ms": 40, "last_round_ms_ago": 90_000, "set_aside_messages": 2, "lease_decides": False,
+    }  # fmt: skip
+    document = {"version": "1.3.0", "health": "OK", "start_time": 1, "topics": [], "standby": about | standby}
+    return json.dumps(document).encode()
+
+
+def test_a_promotion_that_nsqd_would_refuse_is_not_offered(visit: Visits, tmp_path: Path) -> None:
+    said = {"/stats": fake_stats(), "/info": b'{"tcp_port": 1}', "/promote": b'{"message": "STANDBY_INCOMPLETE"}'}
+
+    def reply(asked: Asked) -> Reply:
+        path = asked.target.partition("?")[0]
+        return Reply(409 if path == "/promote" else 200 if path in said else 404, body=said.get(path, b""))
+
+    with WebServer(reply) as standby:
+        node = f"127.0.0.1:{standby.port}"
+        admin = NsqadminProcess(
+            tmp_path / "nsqadmin.log", "--history-file=", "--poll-interval=500ms", f"--nsqd-http-address={node}"
+        )
+        try:
+            admin.start()
+            page = ready(visit(admin, f"/nodes/{node}", faults=["409", "ERR_CONNECTION", "ERR_INCOMPLETE_CHUNKED"]))
+            role = page.get_by_role("region", name="Standby", exact=True)
+            expect(role).to_contain_text("2 messages that it had alone")
+            dialog = press(page, "Promote")
+            expect(dialog).to_contain_text(re.compile(r"7 messages \(900 B\) of a:4150 .*, as of \d\d:\d\d:\d\d"))
+            confirm(dialog, "Promote", phrase=node)  # meanwhile it is incomplete: nsqd decides
+            expect(page.get_by_text("Its copy is not complete: it cannot be promoted yet.")).to_be_visible()
+            for about, why in (
+                ({"is_complete": False}, "Its copy is not complete"), ({"lease_decides": True}, "A lease decides"),
+            ):  # fmt: skip
+                said["/stats"] = fake_stats(**about)
+                expect(role).to_contain_text(why)
+                button = role.get_by_role("button", name="Promote")
+                expect(button).to_have_attribute("aria-disabled", "true")
+                expect(button).to_have_attribute("title", re.compile(why))
+                button.press("Enter")
+                expect(page.get_by_role("dialog")).to_have_count(0)
+        finally:
+            admin.destroy()

@@ -32,6 +32,7 @@ class Reply(NamedTuple):
     hang: bool = False
     cut: bool = False
     close: bool = False
+    body: bytes = b""
 
 
 OK = Reply()
@@ -112,10 +113,11 @@ class WebServer:
 
             def _send(self, reply: Reply) -> None:
                 self.send_response(reply.status)
-                self.send_header("Content-Length", "0")
+                self.send_header("Content-Length", str(len(reply.body)))
                 for name, value in reply.headers.items():
                     self.send_header(name, value)
                 self.end_headers()
+                self.wfile.write(reply.body)
 
             def log_message(self, format: str, *arguments: Any) -> None:
                 pass
