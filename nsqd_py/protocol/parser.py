@@ -32,7 +32,8 @@ _read_int32 = Struct(">i").unpack_from
 # The most FINs, and the most PUBs, of one command, so that other clients get their turn. A FIN that fails takes 4 us.
 _MOST_FINS = 512
 _MOST_PUBS = SLICE_MESSAGES
-_MOST_KNOWN_LINES = 4096
+# 10 MB at the most. A client that goes round more topics than this has each line parsed.
+_MOST_KNOWN_LINES = 32 * 1024
 _LONGEST_KNOWN_LINE = 128
 
 # The valid lines of PUBs and DPUBs that some client has sent: topic, PUB or DPUB, and delay in ns.

@@ -80,6 +80,7 @@ class _Collector:
         self._pace = Pace(ONE_ROUND_S)
 
     def topic(self, topic: Topic, channels: list[Channel]) -> Figures:
+        self._pace.rest_if_due()
         figures: Figures = {
             "topic_name": topic.name,
             "channels": [self._channel(topic, channel) for channel in channels],
@@ -88,7 +89,7 @@ class _Collector:
             "message_count": topic.message_count,
             "message_bytes": topic.message_bytes,
             "paused": topic.is_paused,
-            "e2e_processing_latency": _latency(topic.channels.values()),
+            "e2e_processing_latency": latency_figures(topic.channels.values()),
         }
         if topic.oldest_ns:
             figures["oldest_timestamp"] = topic.oldest_ns
@@ -121,7 +122,7 @@ class _Collector:
             "client_count": len(clients),
             "clients": self.clients(clients) if self._include_clients else None,
             "paused": channel.is_paused,
-            "e2e_processing_latency": _latency((channel,)),
+            "e2e_processing_latency": latency_figures((channel,)),
             "finish_count": channel.finish_count,
             **_own_counts(channel),
         }
@@ -134,7 +135,7 @@ class _Collector:
         return rows
 
 
-def _latency(channels: Iterable[Channel]) -> Figures:
+def latency_figures(channels: Iterable[Channel]) -> Figures:
     """Return the percentiles of all these channels together."""
     meters = [channel.latency for channel in channels if channel.latency is not None]
     return meters[0].figures(meters[1:]) if meters else {"count": 0, "percentiles": None}

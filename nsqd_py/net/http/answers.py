@@ -84,7 +84,12 @@ def encoded_json(body: bytes, status: int = 200) -> Reply:
 
 
 def json_in_pieces(pieces: Iterator[bytes]) -> Reply:
-    """Return a response with the JSON that the pieces make up.
+    """Return a response with the JSON that the pieces make up, as `in_pieces`."""
+    return in_pieces(pieces, _JSON, _NSQ)
+
+
+def in_pieces(pieces: Iterator[bytes], content_type: str, headers: str = "") -> Reply:
+    """Return a response with the body that the pieces make up.
 
     Pieces beyond the first MiB are generated as the client takes them; then the caller must run in a greenlet.
     """
@@ -94,8 +99,8 @@ def json_in_pieces(pieces: Iterator[bytes]) -> Reply:
         begun.append(piece)
         size_bytes += len(piece)
         if size_bytes > MOST_WHOLE_BYTES:
-            return Reply(200, _NSQ, b"".join(begun), _JSON, _gathered(pieces))
-    return encoded_json(b"".join(begun))
+            return Reply(200, headers, b"".join(begun), content_type, _gathered(pieces))
+    return Reply(200, headers, b"".join(begun), content_type)
 
 
 def _gathered(pieces: Iterator[bytes]) -> Iterator[bytes]:

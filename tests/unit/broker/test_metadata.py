@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +25,7 @@ from nsqd_py.broker.metadata import (
     replace_file,
 )
 from nsqd_py.errors import StartError
+from nsqd_py.runtime import pacing
 from nsqd_py.version import NSQ_VERSION
 from tests.unit.fakes import SECOND, FakeConsumer, FakeThreadPool, World, close_descriptors, sized, start_broker
 
@@ -212,6 +213,62 @@ def test_who_needs_the_file_does_not_wait_for_the_pause(path: Path, monkeypatch:
         with gevent.Timeout(10):
             writer.settle()
     assert written == [1, 2, 3, 4]
+
+
+class PauseOnce:
+    """In place of a `Pace`: calls `work` in its second pause, after the first topic is encoded."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._work = work
+        self._pauses = 0
+
+    def __call__(self, pause_s: float) -> PauseOnce:
+        return self
+
+    def rest_if_due(self) -> None:
+        self._pauses += 1
+        if self._pauses == 2:
+            self._work()
+
+
+def test_a_channel_that_is_deleted_while_the_file_is_encoded_keeps_its_journal_until_the_next_file(
+    directory: Path, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file still names it: without its journal, the next start would deliver everything to it again."""
+    broker = start_broker(World(), directory)
+    first = broker.get_topic("first")
+    broker.get_topic("second")
+    broker.get_channel(first, "ch")
+    journal = directory / "first:ch.cursor"
+    with monkeypatch.context() as patch:
+        patch.setattr(broker, "want_metadata", lambda: None)  # it would wait for this very file
+        patch.setattr(metadata, "Pace", PauseOnce(lambda: broker.delete_channel(first, "ch")))
+        broker.persist_metadata()
+    assert [entry.channels for entry in read_metadata(path)] == [{"ch": False}, {}]
+    assert journal.exists()
+    broker.persist_metadata()
+    assert [entry.channels for entry in read_metadata(path)] == [{}, {}]
+    assert not journal.exists()
+
+
+def test_the_loop_goes_on_while_many_topics_are_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pacing, "SLICE_S", 0)  # the slices end at once
+    topics: dict[str, Any] = {}
+    for number in range(50):
+        add(topics, f"t{number}")
+    iterations = 0
+
+    def count() -> None:
+        nonlocal iterations
+        iterations += 1
+
+    watcher = gevent.get_hub().loop.check()
+    watcher.start(count)
+    try:
+        assert len(json.loads(encode_metadata(topics.values()))["topics"]) == 50
+    finally:
+        watcher.close()
+    assert iterations >= 49
 
 
 # --- a topic whose channels are all ephemeral

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,9 +19,10 @@ from nsqd_py.queue.in_flight import Delivery
 from nsqd_py.queue.latency import LatencyMeter
 from nsqd_py.runtime.pacing import Pace
 from nsqd_py.stats.collect import Stats, collect, health_text, render_json
+from nsqd_py.stats.prometheus import exposition
 from nsqd_py.stats.text import render_text
 from nsqd_py.version import version_string
-from tests.unit.fakes import MS, SECOND, FakeClock, make_batch
+from tests.unit.fakes import MS, SECOND, FakeClock, World, make_batch, start_broker
 
 START_S = 1_700_000_000.5
 
@@ -278,6 +280,26 @@ def test_sockets_are_served_while_many_topics_are_gone_through() -> None:
     assert stats.topics is not None
     assert len(stats.topics) == 1500
     assert echoes >= 5
+
+
+def test_metrics_of_many_topics_come_in_pieces_with_pauses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One answer of 16 MB held the loop for 250 ms."""
+    broker = start_broker(World(), tmp_path)
+    for number in range(2000):
+        broker.get_channel(broker.get_topic(f"t{number}#ephemeral"), "c")
+    pauses = 0
+
+    def rest(_: Pace) -> None:
+        nonlocal pauses
+        pauses += 1
+
+    monkeypatch.setattr(Pace, "rest_if_due", rest)
+    pieces = list(exposition(broker))
+    assert max(map(len, pieces)) < 200_000
+    lines = b"".join(pieces).decode().splitlines()
+    of_topics = [line for line in lines if not line.startswith("#") and 'topic="' in line]
+    assert pauses >= len(of_topics) > 2000 * 20
+    assert 'nsqd_channel_depth{channel="c",topic="t1999#ephemeral"} 0.0' in lines
 
 
 def test_a_topic_that_goes_while_others_are_looked_at_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
