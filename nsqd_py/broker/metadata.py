@@ -37,7 +37,7 @@ FORMAT = 1
 # nsqd creates 1000 topics half as fast.
 _PAUSE_FACTOR = 4
 _LONGEST_PAUSE_S = 0.1
-_BOOLS = ("false", "true")
+_FEW = 100  # topics, whose names and channels json writes in a millisecond
 
 
 class BadMetadata(StartError):
@@ -59,25 +59,33 @@ def encode_metadata(topics: Iterable[Topic]) -> bytes:
     At once, 10,000 topics would hold the event loop for 25 ms. A topic may change after it was encoded; it is then
     written again.
     """
+    kept = [topic for topic in topics if not topic.is_ephemeral]
+    if len(kept) <= _FEW:
+        return json.dumps(_document(list(map(_entry, kept))), separators=(",", ":")).encode()
+    import orjson  # takes 12 ms of a start
+
     pace = Pace(ONE_ROUND_S)
     entries = []
-    for topic in list(topics):
-        if not topic.is_ephemeral:
-            pace.rest_if_due()
-            entries.append(_encode_topic(topic))
-    return f'{{"topics":[{",".join(entries)}],"version":"{NSQ_VERSION}"}}'.encode()
+    for topic in kept:
+        pace.rest_if_due()
+        entries.append(orjson.Fragment(orjson.dumps(_entry(topic))))
+    return orjson.dumps(_document(entries))
 
 
-def _encode_topic(topic: Topic) -> str:
-    """Return the JSON of a topic. Names need no quoting: no valid one contains a quote or a backslash."""
-    channels = ",".join(
-        [
-            f'{{"name":"{channel.name}","paused":{_BOOLS[channel.is_paused]}}}'
+def _document(entries: list[Any]) -> dict[str, Any]:
+    return {"topics": entries, "version": NSQ_VERSION}
+
+
+def _entry(topic: Topic) -> dict[str, Any]:
+    return {
+        "name": topic.name,
+        "paused": topic.is_paused,
+        "channels": [
+            {"name": channel.name, "paused": channel.is_paused}
             for channel in topic.channels.values()
             if not channel.is_ephemeral
-        ]
-    )
-    return f'{{"name":"{topic.name}","paused":{_BOOLS[topic.is_paused]},"channels":[{channels}]}}'
+        ],
+    }
 
 
 def read_metadata(path: Path) -> list[TopicEntry]:

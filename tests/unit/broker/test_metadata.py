@@ -242,6 +242,7 @@ def test_a_channel_that_is_deleted_while_the_file_is_encoded_keeps_its_journal_u
     journal = directory / "first:ch.cursor"
     with monkeypatch.context() as patch:
         patch.setattr(broker, "want_metadata", lambda: None)  # it would wait for this very file
+        patch.setattr(metadata, "_FEW", 0)
         patch.setattr(metadata, "Pace", PauseOnce(lambda: broker.delete_channel(first, "ch")))
         broker.persist_metadata()
     assert [entry.channels for entry in read_metadata(path)] == [{"ch": False}, {}]
@@ -253,6 +254,7 @@ def test_a_channel_that_is_deleted_while_the_file_is_encoded_keeps_its_journal_u
 
 def test_the_loop_goes_on_while_many_topics_are_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pacing, "SLICE_S", 0)  # the slices end at once
+    monkeypatch.setattr(metadata, "_FEW", 0)
     topics: dict[str, Any] = {}
     for number in range(50):
         add(topics, f"t{number}")
