@@ -135,7 +135,8 @@ def _cluster() -> Iterator[_Page]:
     ):
         (port,) = free_ports(1)  # not before the others have theirs
         flags = [f"--http-address=127.0.0.1:{port}", f"--lookupd-http-address={lookupd}", "--log-level=warn"]
-        with running(flags, Path(name)) as child:
+        # Ours keeps its history in the current directory.
+        with running(flags, Path(name), cwd=name) as child:
             page = _Page(child, port)
             page.wait_until_ready()
             yield page
