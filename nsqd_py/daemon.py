@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from nsqd_py.net.certificates import CertificateReloader
     from nsqd_py.net.http.guard import Guard as AdminGuard
     from nsqd_py.standby.election import Election
+    from nsqd_py.standby.fencing import Fencer
     from nsqd_py.standby.follower import Follower
     from nsqd_py.standby.state import StandbyState
     from nsqd_py.stats.statsd import StatsdReporter
@@ -115,7 +116,8 @@ class Daemon:
         self._lock: int | None = None
         self._is_loaded = False
         self._follower: Follower | None = None
-        self.promoted_options: NsqdOptions | None = None  # those of the primary that takes its place
+        self._fencer: Fencer | None = None
+        self.next_options: NsqdOptions | None = None  # those of the nsqd in another role that takes its place
 
     def run(self) -> int:
         """Serve until SIGTERM, SIGINT or the end of a drain, and return the exit status. Raises StartError."""
@@ -161,6 +163,8 @@ class Daemon:
             self._lookups.start()
             self._start_statsd()
             self._broker.loop_lag.start()
+            if self._fencer is not None:
+                self._fencer.start()
             self._drainer = gevent.spawn(self._drain, signals)
             self.notifier.ready(f"serving on {self._listeners.address}")
             self.notifier.start_watchdog(self._loop)
@@ -219,7 +223,9 @@ class Daemon:
         if self._options.accept_standbys or self._options.standby_acks:
             from nsqd_py.standby.primary import Standbys
 
-            self._broker.replication = Standbys(self._broker, directory, self._disk_threads)
+            self._broker.replication = Standbys(
+                self._broker, directory, self._disk_threads, None if self._options.lease else self._follow
+            )
         self._clocks.start()
 
     def _role_of(self, directory: Path) -> StandbyState | None:
@@ -234,10 +240,15 @@ class Daemon:
         from nsqd_py.standby.promotion import check_role, goes_on_as_primary
         from nsqd_py.standby.role import StandbyRole
 
-        promoted = check_role(directory, options.standby_of, promote=options.promote)
+        state = check_role(directory, options.standby_of, promote=options.promote)
+        if state is not None and not options.promote:
+            options = options.replace(standby_of=state.primary)
         if options.promote or not options.standby_of:
-            return promoted
+            if state is not None and not options.lease:
+                self._fence(state.primary)
+            return state
         if not options.lease and goes_on_as_primary(directory, options, self._log):
+            self._fence(options.standby_of)
             return None
         self._follower = Follower(options, directory, self._disk_threads, self._log, self._http_address)
         role = StandbyRole(
@@ -246,14 +257,28 @@ class Daemon:
         self._broker.replication, self._broker.refusal = role, role.refusal
         return None
 
+    def _fence(self, old_primary: str) -> None:
+        from nsqd_py.standby.fencing import Fencer
+
+        self._fencer = Fencer(
+            self._broker, self._options.replace(standby_of=old_primary),
+            lambda: f"{self._options.broadcast_address}:{self._options.broadcast_tcp_port}",
+        )  # fmt: skip
+
     def _http_address(self) -> str:
         return f"{self._options.broadcast_address}:{self._options.broadcast_http_port}"
 
     def _become_primary(self) -> None:
-        """End this standby; `promoted_options` are those of the primary that takes its place, on the same ports."""
+        self._change_role(standby_of="", promote=True)
+
+    def _follow(self, primary: str) -> None:
+        self._change_role(standby_of=primary, promote=False)
+
+    def _change_role(self, *, standby_of: str, promote: bool) -> None:
+        """End this nsqd; `next_options` are those of the one that takes its place, on the same ports."""
         options, broker = self._options, self._broker
-        self.promoted_options = options.replace(
-            standby_of="", promote=True,
+        self.next_options = options.replace(
+            standby_of=standby_of, promote=promote,
             tcp_address=_with_port(options.tcp_address, broker.tcp_port),
             http_address=_with_port(options.http_address, broker.http_port),
             https_address=_with_port(options.https_address, broker.https_port),
@@ -368,6 +393,8 @@ class Daemon:
             self._connections.abort_all("the lease is lost")
         if self._drainer is not None:
             self._drainer.kill()
+        if self._fencer is not None:
+            self._fencer.stop()
         self._lookups.close()  # first, so that consumers stop finding this nsqd
         if self._statsd is not None:
             self._statsd.stop()

@@ -24,8 +24,9 @@ def _serve(options: NsqdOptions, log: Log) -> int:
         return elect(options, log, lambda role_options, election: Daemon(role_options, log, notifier, election))
     daemon = Daemon(options, log)
     status = daemon.run()
-    if daemon.promoted_options is not None:
-        return Daemon(daemon.promoted_options, log, daemon.notifier).run()
+    while daemon.next_options is not None:  # it was promoted or fenced
+        daemon = Daemon(daemon.next_options, log, daemon.notifier)
+        status = daemon.run()
     return status
 
 

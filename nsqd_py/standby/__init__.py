@@ -9,5 +9,6 @@ copy       a standby's copy of the primary's files
 state      `nsqd.standby`, which says that a data path is a copy
 role       what a standby answers to clients and operators
 promotion  makes a standby's data path that of a primary
+fencing    keeps an old primary from serving
 election   a lease decides who is the primary
 """

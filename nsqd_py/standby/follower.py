@@ -68,8 +68,9 @@ class Follower:
         self._http_address = http_address
         is_new = not any(directory.iterdir())
         self.is_complete = before is not None and before.is_complete and before.primary == options.standby_of
+        self.is_fenced = before is not None and before.is_fenced
         name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        self._copy = Copy(directory, name, was_primary=before is None and not is_new)
+        self._copy = Copy(directory, name, was_primary=before.was_primary if before is not None else not is_new)
         self._sock: Any = None
         self._to_acknowledge = 0
         self._acknowledged = 0
@@ -79,7 +80,7 @@ class Follower:
 
     def start(self) -> None:
         """Begin to follow. Raises OSError."""
-        write_state(self._directory, StandbyState(self._options.standby_of, self.is_complete))
+        self._write_state()
         self._greenlets = [gevent.spawn(self._run), gevent.spawn(self._acknowledge_rounds)]
 
     def stop(self) -> None:
@@ -97,12 +98,17 @@ class Follower:
                 "epoch": self._copy.epoch,
                 "state": self.state,
                 "is_complete": self.is_complete,
+                "is_fenced": self.is_fenced,
                 **self.lag.figures(),
                 "last_round_ms_ago": int((time.monotonic() - self.last_round_s) * 1000) if self.last_round_s else None,
                 "set_aside_messages": self._copy.alone_count,
                 "lease_decides": bool(self._options.lease),
             }
         }
+
+    def _write_state(self) -> None:
+        state = StandbyState(self._options.standby_of, self.is_complete, self._copy.was_primary, self.is_fenced)
+        write_state(self._directory, state)
 
     # ---- the connection
 
@@ -172,6 +178,9 @@ class Follower:
 
     def _list(self, handle: Callable[[], None]) -> None:
         """Compare the files with those of the primary; say so if only this copy has some messages."""
+        if self._copy.was_primary and self.is_complete:  # until now, its own messages could have been served
+            self.is_complete = False
+            self._write_state()
         before = self._copy.alone_count
         handle()
         alone = self._copy.alone_count - before
@@ -196,9 +205,9 @@ class Follower:
         """Everything that the primary had is here now."""
         if not self.is_complete:
             in_thread(self._threadpool, sync_paths, *self._unsynced())
-            write_state(self._directory, StandbyState(self._options.standby_of, True))
             self.is_complete = True
             self._copy.was_primary = False
+            self._write_state()
         self.state = FOLLOWING
         self._log.info("STANDBY: has everything of %s", self._options.standby_of)
 
@@ -228,17 +237,27 @@ class Follower:
 def is_followed_by(options: NsqdOptions, epoch: int) -> bool:
     """True if the nsqd of --standby-of would let one of this epoch follow. Blocks this greenlet."""
     try:
-        sock = _connect(options)
-        try:
-            sock.sendall(_standby_command(Offer(epoch)))
-            for kind, _ in _FrameReader(sock).frames():
-                if kind != frames.RESPONSE:
-                    return kind == messages.STREAM_FRAME
-        finally:
-            sock.close()
+        return ask(options, Offer(epoch)) == messages.STREAM_FRAME
     except (OSError, NsqdError):
-        pass
-    return False
+        return False
+
+
+def ask(options: NsqdOptions, offer: Offer) -> int:
+    """Return the kind of the frame with which the nsqd of --standby-of answers an offer. Blocks this greenlet.
+
+    Raises OSError, and Refused with its error.
+    """
+    sock = _connect(options)
+    try:
+        sock.sendall(_standby_command(offer))
+        for kind, data in _FrameReader(sock).frames():
+            if kind == frames.ERROR:
+                raise Refused(data.decode("utf-8", "replace"))
+            if data != frames.HEARTBEAT[_HEAD.size :]:
+                return kind
+        raise ConnectionError("no answer")
+    finally:
+        sock.close()
 
 
 def _standby_command(offer: Offer) -> bytes:

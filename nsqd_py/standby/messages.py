@@ -164,11 +164,15 @@ class OfferedLog:
 
 @dataclass
 class Offer:
-    """What a standby has. `epoch` is the newest epoch of its logs, `http_address` where others can ask it."""
+    """What a standby has. `epoch` is the newest epoch of its logs, `http_address` where others can ask it.
+
+    fenced_by  TCP address of the nsqd that sends this, if it does not want to follow, but is a newer primary
+    """
 
     epoch: int = 0
     http_address: str = ""
     logs: dict[str, OfferedLog] = field(default_factory=dict)
+    fenced_by: str = ""
 
 
 # The checksum of an offered file covers so many bytes before its end.
@@ -178,6 +182,8 @@ CHECKED_BYTES = 4096
 def encode_offer(offer: Offer, most_bytes: int) -> bytes:
     """Return the document of STANDBY. Logs that do not fit into `most_bytes` are left out: they are copied anew."""
     document: dict[str, Any] = {"format": FORMAT, "epoch": offer.epoch, "http_address": offer.http_address}
+    if offer.fenced_by:
+        document["fenced_by"] = offer.fenced_by
     logs: dict[str, Any] = {}
     size_bytes = len(json.dumps(document)) + 100
     for topic, log in offer.logs.items():
@@ -202,6 +208,7 @@ def decode_offer(body: bytes) -> Offer:
             )
             for topic, fields in document["logs"].items()
         }
-        return Offer(int(document["epoch"]), str(document["http_address"])[:256], logs)
+        fenced_by = str(document.get("fenced_by", ""))[:256]
+        return Offer(int(document["epoch"]), str(document["http_address"])[:256], logs, fenced_by)
     except Exception as error:
         raise BadMessage(f"the document of STANDBY is not valid: {error}") from error

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nsqd_py.broker.replication import NoReplication
 from nsqd_py.errors import Invalid
+from nsqd_py.protocol.frames import OK
 from nsqd_py.queue.publish_buffer import Tickets
 from nsqd_py.standby.acks import HeldAnswers
-from nsqd_py.standby.messages import BadMessage, decode_offer
+from nsqd_py.standby.fencing import check_fence
+from nsqd_py.standby.messages import BadMessage, Offer, decode_offer
+from nsqd_py.standby.state import StandbyState, write_state
 from nsqd_py.standby.stream import Stream
 
 if TYPE_CHECKING:
@@ -36,11 +39,17 @@ class Standbys(NoReplication):
               standbys have what was written a second ago
     """
 
-    def __init__(self, broker: Broker, directory: Path, threadpool: Any) -> None:
+    def __init__(
+        self, broker: Broker, directory: Path, threadpool: Any, on_fenced: Callable[[str], None] | None
+    ) -> None:
+        """`on_fenced` is called with the address of the new primary if this nsqd must not serve any longer; None if
+        a lease decides about that.
+        """
         options = broker.options
         self._broker = broker
         self._directory = directory
         self._threadpool = threadpool
+        self._on_fenced = on_fenced
         self._goes_on_alone = options.standby_on_timeout == ALONE
         self._streams: dict[Any, Stream] = {}
         self._held = HeldAnswers(options.standby_acks, options.standby_timeout_ns, lambda: broker.clock())
@@ -60,12 +69,15 @@ class Standbys(NoReplication):
     # ---- connections
 
     def attach(self, client: ClientConnection, body: bytes) -> None:
-        if len(self._streams) >= _MOST_STANDBYS:
-            raise Invalid(f"cannot STANDBY: {_MOST_STANDBYS} standbys follow already")
         try:
             offer = decode_offer(body)
         except BadMessage as error:
             raise Invalid(f"cannot STANDBY: {error}") from error
+        if offer.fenced_by:
+            self._fence(client, offer)
+            return
+        if len(self._streams) >= _MOST_STANDBYS:
+            raise Invalid(f"cannot STANDBY: {_MOST_STANDBYS} standbys follow already")
         epoch = self._broker.epoch
         if offer.epoch > epoch:
             raise Invalid(
@@ -89,6 +101,18 @@ class Standbys(NoReplication):
                 "STANDBY: %d standbys follow, and --standby-acks=%d: the lease may choose one that lacks messages that "
                 "another one has acknowledged", count, acks,
             )  # fmt: skip
+
+    def _fence(self, client: ClientConnection, offer: Offer) -> None:
+        """Stop serving for good, since a standby of this nsqd was promoted."""
+        check_fence(self._broker, offer)
+        if self._on_fenced is None:
+            raise Invalid("cannot STANDBY: a lease decides who is the primary")
+        new_primary = offer.fenced_by
+        # Before the answer: it must not serve after a restart either.
+        write_state(self._directory, StandbyState(new_primary, is_complete=True, was_primary=True, is_fenced=True))
+        self._broker.log.error("FENCED: %s was promoted in the place of this nsqd, which follows it now", new_primary)
+        client.send(OK)
+        self._on_fenced(new_primary)
 
     def acknowledge(self, client: ClientConnection, number: int) -> None:
         stream = self._streams.get(client)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def check_role(directory: Path, standby_of: str, *, promote: bool) -> StandbyState | None:
-    """Return the state if this data path must be promoted at this start, else None.
+    """Return the state if this data path must be promoted at this start, or if it was fenced; else None.
 
     Raises StartError if it is a standby's, and it must not, or cannot, be promoted.
     """
@@ -36,6 +36,8 @@ def check_role(directory: Path, standby_of: str, *, promote: bool) -> StandbySta
                 f"the copy of {state.primary} in {directory.absolute()} is not complete, and cannot be promoted; start "
                 f"nsqd with --standby-of={state.primary}, and wait for its state `following`"
             )
+        return state
+    if not standby_of and state.is_fenced:
         return state
     if not standby_of:
         raise StartError(

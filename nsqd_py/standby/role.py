@@ -7,7 +7,9 @@ from typing import Any
 
 from nsqd_py.broker.replication import NoReplication
 from nsqd_py.errors import HttpError, Invalid, IsStandby
+from nsqd_py.protocol.frames import OK
 from nsqd_py.standby.follower import Follower
+from nsqd_py.standby.messages import BadMessage, decode_offer
 
 
 class StandbyRole(NoReplication):
@@ -25,7 +27,13 @@ class StandbyRole(NoReplication):
         return IsStandby(self._primary)
 
     def attach(self, client: Any, body: bytes) -> None:
-        raise Invalid(f"cannot STANDBY: this nsqd is a standby of {self._primary} itself")
+        if _is_fence(body):
+            client.send(OK)  # it does not serve
+        else:
+            raise Invalid(f"cannot STANDBY: this nsqd is a standby of {self._primary} itself")
+
+    def notice(self) -> str | None:
+        return f"fenced: {self._primary} was promoted" if self._follower.is_fenced else None
 
     def figures(self) -> dict[str, Any]:
         return self._follower.figures()
@@ -39,3 +47,11 @@ class StandbyRole(NoReplication):
         if not self._follower.is_complete:
             raise HttpError(409, "STANDBY_INCOMPLETE")
         self._on_promotion()
+
+
+def _is_fence(body: bytes) -> bool:
+    """True if this document of STANDBY is that of a newer primary. Raises Invalid."""
+    try:
+        return bool(decode_offer(body).fenced_by)
+    except BadMessage as error:
+        raise Invalid(f"cannot STANDBY: {error}") from error

@@ -19,10 +19,14 @@ class StandbyState:
 
     primary      address of the nsqd that it follows
     is_complete  False until the standby has had everything that the primary had; before that it cannot be promoted
+    was_primary  True until then, if the files are also those of an nsqd that was a primary itself
+    is_fenced    True if it follows because it was fenced, also without --standby-of
     """
 
     primary: str
     is_complete: bool
+    was_primary: bool = False
+    is_fenced: bool = False
 
 
 def read_state(directory: Path) -> StandbyState | None:

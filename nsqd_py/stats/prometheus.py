@@ -142,7 +142,7 @@ BROKER_FAMILIES = (
     Family("nsqd_healthy", GAUGE, "1 if the health in /stats is OK.", lambda broker: broker.health() is None),
     Family("nsqd_draining", GAUGE, "1 during a drain.", lambda broker: broker.drain.is_active),
     Family("nsqd_answering_alone", GAUGE, "1 while publishers are answered without the standbys of --standby-acks.",
-           lambda broker: broker.replication.notice() is not None),
+           lambda broker: bool(broker.replication.figures().get("standbys", {}).get("is_alone"))),
     Family("nsqd_start_time_seconds", GAUGE, "Start time, in seconds since the Unix epoch.",
         lambda broker: broker.start_time),
     Family("nsqd_topics", GAUGE, "Number of topics.", lambda broker: len(broker.topics)),

@@ -27,7 +27,10 @@ def figures_of(standby: NsqdProcess) -> dict[str, Any]:
 
 
 def wait_until_it_follows(standby: NsqdProcess) -> None:
-    wait_until(lambda: figures_of(standby)["state"] == "following", DEADLINE_S, "the standby to follow")
+    def follows() -> bool:
+        return is_standby(standby) and figures_of(standby)["state"] == "following"
+
+    wait_until(follows, DEADLINE_S, "the standby to follow")
 
 
 def wait_until_it_has_all(primary: NsqdProcess) -> None:
@@ -48,6 +51,13 @@ def promote(standby: NsqdProcess) -> None:
 def is_primary(nsqd: NsqdProcess) -> bool:
     try:
         return "standby" not in nsqd.stats()
+    except (OSError, AssertionError):  # it is between its two roles
+        return False
+
+
+def is_standby(nsqd: NsqdProcess) -> bool:
+    try:
+        return "standby" in nsqd.stats()
     except (OSError, AssertionError):  # it is between its two roles
         return False
 
