@@ -40,7 +40,7 @@ class Standbys(NoReplication):
     """
 
     def __init__(
-        self, broker: Broker, directory: Path, threadpool: Any, on_fenced: Callable[[str], None] | None
+        self, broker: Broker, directory: Path, threadpool: Any, on_fenced: Callable[[str], None] | None = None
     ) -> None:
         """`on_fenced` is called with the address of the new primary if this nsqd must not serve any longer; None if
         a lease decides about that.
