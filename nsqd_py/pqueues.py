@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import chain
 from typing import Any
 
@@ -19,6 +19,7 @@ from nsqd_py.batch import Batch
 Run = tuple[int, int, int, Batch | None]
 
 _HEAP_SPAN_BITS = 24  # of ns
+_MOST_OUTDATED = 1000
 
 
 class DeferredQueue:
@@ -125,18 +126,34 @@ class Alarm:
     def set(self, due_ns: int | None) -> None:
         self.due_ns = due_ns
         if due_ns is not None and (self._queued_ns is None or due_ns < self._queued_ns):
-            self._queued_ns = due_ns
+            was_queued, self._queued_ns = self._queued_ns is not None, due_ns
             self._alarms.push(due_ns, self)
+            if was_queued:
+                self._alarms.count_outdated()
+
+    def close(self) -> None:
+        """Stop the alarm for ever, and drop `ring`, which refers to the alarm's owner.
+
+        The owner is then freed at once. Otherwise the heap would keep it until the alarm's time, and then it would be a
+        reference cycle, which takes memory until the collector runs.
+        """
+        self.due_ns = None
+        self._ring = _ignore
+        if self._queued_ns is not None:
+            self._queued_ns = None
+            self._alarms.count_outdated()
 
     def set_no_later(self, due_ns: int) -> None:
         """Ring at `due_ns`, or earlier if it is already set earlier."""
         if self.due_ns is None or due_ns < self.due_ns:
             self.set(due_ns)
 
-    def come_up(self, queued_ns: int, now_ns: int) -> None:
-        """Ring, or queue again if the alarm was moved; called when an entry of this alarm comes up in the heap."""
-        if queued_ns != self._queued_ns:
-            return  # an outdated entry: a newer one came up before it
+    def is_queued_at(self, queued_ns: int) -> bool:
+        """True for the entry of the heap that counts; False for an outdated one, which an earlier one has replaced."""
+        return queued_ns == self._queued_ns
+
+    def come_up(self, now_ns: int) -> None:
+        """Ring, or queue again if the alarm was moved; called when the entry of this alarm comes up in the heap."""
         self._queued_ns = None
         due_ns = self.due_ns
         if due_ns is None:
@@ -151,11 +168,12 @@ class Alarm:
 class Alarms:
     """All alarms of a process. One timer, set to the earliest, serves them all."""
 
-    __slots__ = ("_heap", "_order", "on_earlier")
+    __slots__ = ("_heap", "_order", "_outdated", "on_earlier")
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Alarm]] = []
         self._order = 0
+        self._outdated = 0
         self.on_earlier: Callable[[int], None] | None = None
 
     def alarm(self, ring: Callable[[int], None]) -> Alarm:
@@ -168,6 +186,14 @@ class Alarms:
         if self._heap[0][2] is alarm and self.on_earlier is not None:
             self.on_earlier(due_ns)
 
+    def count_outdated(self) -> None:
+        """Count one more entry that rings nothing. When most are such, remove them: their times may be far away."""
+        self._outdated += 1
+        if self._outdated > _MOST_OUTDATED and self._outdated > len(self._heap) // 2:
+            self._heap[:] = [entry for entry in self._heap if entry[2].is_queued_at(entry[0])]
+            heapify(self._heap)
+            self._outdated = 0
+
     @property
     def next_due_ns(self) -> int | None:
         return self._heap[0][0] if self._heap else None
@@ -177,4 +203,11 @@ class Alarms:
         heap = self._heap
         while heap and heap[0][0] <= now_ns:
             queued_ns, _, alarm = heappop(heap)
-            alarm.come_up(queued_ns, now_ns)
+            if alarm.is_queued_at(queued_ns):
+                alarm.come_up(now_ns)
+            else:
+                self._outdated -= 1
+
+
+def _ignore(_now_ns: int) -> None:
+    pass

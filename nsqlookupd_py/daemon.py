@@ -22,7 +22,13 @@ from nsqd_py.net.tls_options import TLS_NOT_REQUIRED, TLS_REQUIRED
 from nsqd_py.net.transport import Stream
 from nsqd_py.runtime import early_signals
 from nsqd_py.runtime.logs import Log
-from nsqd_py.runtime.process import StopSignals, calm_collector, log_uncaught_errors, raise_descriptor_limit
+from nsqd_py.runtime.process import (
+    StopSignals,
+    calm_collector,
+    log_uncaught_errors,
+    raise_descriptor_limit,
+    return_freed_blocks,
+)
 from nsqd_py.runtime.systemd import Notifier
 from nsqd_py.version import NSQ_VERSION, version_string
 from nsqlookupd_py.connection import TOO_MANY_CONNECTIONS, PeerConnection, frame
@@ -73,6 +79,7 @@ class Daemon:
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT. Raises StartError."""
         raise_descriptor_limit()
+        return_freed_blocks()
         log_uncaught_errors(gevent.get_hub(), self._log)
         self._log.gather(self._iteration)
         self._log.info("%s", version_string("nsqlookupd"))

@@ -176,7 +176,7 @@ class Guard:
 
     def close(self) -> None:
         """Release the alarm and the greenlet: the client has disconnected."""
-        self._alarm.set(None)
+        self._alarm.close()
         if self._greenlet is not None:
             self._greenlet.kill(block=False)
 

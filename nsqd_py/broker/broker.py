@@ -111,8 +111,8 @@ class Broker:
         self.expiry = Expiry(alarms, lambda: self.clock(), self._on_expired)
         self.loop_lag = LoopLag(alarms, self.clock, self.pace.sample)
         self.compactor = Compactor(
-            alarms, lambda: self.clock(), lambda: self.wall_clock(), threadpool, log, lambda: not self.pace.is_slow,
-            self._save_positions,
+            alarms, lambda: self.clock(), lambda: self.wall_clock(), threadpool, log,
+            lambda: not self.pace.was_slow_lately, self._save_positions,
         )  # fmt: skip
         self._write_threads = write_threads or threadpool
         self.journals = JournalWriter(
@@ -248,7 +248,7 @@ class Broker:
                     channel.journal.remove()
             self.topic_journal(name).remove()
             self.want_metadata()
-        topic.channels.clear()
+        topic.free()
 
     def _settle(self, topic: Topic) -> None:
         """Wait until no thread writes to the log of a topic or to a journal. May block this greenlet."""
@@ -380,6 +380,7 @@ class Broker:
             channel.journal.mark_deleted()
             self.replication.channel_changed(topic, channel)
             self.metadata.channel_deleted(topic, channel)
+        channel.free()
         if not topic.channels:
             if topic.is_ephemeral:
                 if self.topics.get(topic.name) is topic:

@@ -53,7 +53,7 @@ class DiskHealth:
     def synced(self, topic: Topic, error: OSError | None) -> None:
         """Record the result of a sync of the topic's log."""
         if error is not None and error is not self._errors.get((_SYNC, topic)):  # the same error is logged once
-            self._log.error("TOPIC(%s): failed to sync - %s", topic.name, error)
+            self._log.of_clients.error("TOPIC(%s): failed to sync - %s", topic.name, error)
         self._note((_SYNC, topic), error)
 
     def position_saved(self, topic: Topic, error: OSError | None) -> None:
@@ -63,7 +63,7 @@ class DiskHealth:
     def position_failed(self, topic: Topic, error: OSError) -> None:
         """Record that the topic's own position could not be written."""
         self._note((_POSITION, topic), error)
-        self._log.error("TOPIC(%s): failed to write its position - %s", topic.name, error)
+        self._log.of_clients.error("TOPIC(%s): failed to write its position - %s", topic.name, error)
 
     def forget(self, topic: Topic) -> None:
         for cause in _CAUSES:
@@ -72,7 +72,7 @@ class DiskHealth:
     def _note(self, place: tuple[str, Topic], error: OSError | None) -> None:
         """Set or clear an error. A success also clears the write errors of topics that nobody publishes to any more."""
         if error is not None:
-            self._errors[place] = error
+            self._errors[place] = error.with_traceback(None)  # not the frames: they hold the messages of the write
         elif self._errors:
             self._errors.pop(place, None)
             for failed in [failed for failed in self._errors if failed[0] == _WRITE]:

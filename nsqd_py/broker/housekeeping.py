@@ -52,13 +52,13 @@ class Housekeeper:
         for topic, channel, error in saved:
             self._disk.position_saved(topic, error)
             if error is not None:
-                self._log.error("CHANNEL(%s): failed to write its position - %s", channel.name, error)
+                self._log.of_clients.error("CHANNEL(%s): failed to write its position - %s", channel.name, error)
             self._waiting[topic] = None
         self._clean_up_all(self._clock())
 
     def _clean_up_all(self, now_ns: int) -> None:
         while self._waiting:
-            if self._pace.is_slow:  # it can wait
+            if self._pace.was_slow_lately:  # it can wait
                 self._alarm.set(now_ns + JOURNAL_DELAY_NS)
                 return
             topic = next(iter(self._waiting))
@@ -80,14 +80,14 @@ class Housekeeper:
         """Trim the topic's memory, and drop or compact its files; while the disk is slow, the files wait."""
         topic.trim_memory()
         if topic.log is not None:
-            if self._pace.is_slow:
+            if self._pace.was_slow_lately:
                 self._waiting[topic] = None
                 self._alarm.set_no_later(self._clock() + JOURNAL_DELAY_NS)
                 return
             try:
                 self._compactor.drop_unneeded(topic)
             except OSError as error:
-                self._log.error("TOPIC(%s): failed to remove a file - %s", topic.name, error)
+                self._log.of_clients.error("TOPIC(%s): failed to remove a file - %s", topic.name, error)
             self._compactor.look_at(topic)
 
     def make_room(self, topic: Topic) -> None:
@@ -213,7 +213,7 @@ class Compactor:
         """Drop files that neither a channel nor retention needs, while the disk is fast. Raises OSError."""
         if topic.log is not None:
             kept = kept_from(topic, self._wall_clock(), self._clock())
-            topic.log.drop_unneeded(partial(self._is_needed, topic), kept, topic.pace.attempt)
+            topic.log.drop_unneeded(partial(self._is_needed, topic), kept, partial(topic.pace.attempt, can_wait=True))
 
     def _is_needed(self, topic: Topic, low: int, high: int) -> bool:
         """True if a file must stay: it is needed, or the positions of its channels could not be written first.

@@ -110,7 +110,7 @@ class JournalWriter:
             replacement.finish()
         except OSError as error:
             replacement.abandon()
-            self._on_saved([(topic, channel, error)])
+            self._on_saved([(topic, channel, error.with_traceback(None))])
         finally:
             self._replacing = None
 
@@ -120,7 +120,7 @@ class JournalWriter:
         try:
             save()
         except OSError as failure:
-            error = failure
+            error = failure.with_traceback(None)  # it is kept, and its frames hold it
             self.channel_changed(topic, channel)
         saved.append((topic, channel, error))
 

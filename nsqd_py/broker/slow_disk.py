@@ -156,7 +156,10 @@ class SlowReader:
             raise StillReading
         if isinstance(piece, OSError):
             del pieces[place]
-            raise piece
+            try:
+                raise piece
+            finally:
+                del piece  # its traceback holds this frame: together they would be a reference cycle
         pieces.move_to_end(place)
         return piece
 
@@ -200,6 +203,6 @@ class _Piece:
             with self.timer:
                 self.result = os.pread(self._descriptor, self._size, self._offset)
         except OSError as error:
-            self.result = error
+            self.result = error.with_traceback(None)
         finally:
             os.close(self._descriptor)

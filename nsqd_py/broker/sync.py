@@ -241,8 +241,8 @@ class GroupSync:
         self._unsynced.pop(topic, None)
         self._pace.end_stall(topic)
         if state is not None:
-            state.alarm.set(None)
-            state.gather_alarm.set(None)
+            state.alarm.close()
+            state.gather_alarm.close()
 
     def hurry(self, most: int) -> None:
         """Begin to sync up to `most` topics, the longest waiting first."""

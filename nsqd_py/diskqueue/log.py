@@ -436,6 +436,7 @@ class TopicLog:
             self._in_background(file.discard())
         self._remove_spare()
         self._forget()
+        self.read_files_by(LogFile.read)
 
     def _remove_spare(self) -> None:
         if self._spare is not None:

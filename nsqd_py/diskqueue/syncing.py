@@ -145,7 +145,7 @@ def sync_and_close(taken: Iterable[Unsynced], in_memory: Mapping[int, Batch]) ->
                 write_again(unsynced, in_memory)
             os.fdatasync(unsynced.descriptor)
         except OSError as error:
-            unsynced.error = error
+            unsynced.error = error.with_traceback(None)  # it is kept, and its frames hold `unsynced`
         finally:
             with contextlib.suppress(OSError):
                 if is_own:

@@ -37,7 +37,10 @@ class Resolver:
             self._pool = ThreadPool(_THREADS)
         found: list[Endpoint] | OSError = self._pool.apply(self._attempt, (host, port))
         if isinstance(found, OSError):
-            raise found
+            try:
+                raise found
+            finally:
+                del found  # its traceback holds this frame: together they would be a reference cycle
         return found
 
     def _attempt(self, host: str, port: int) -> list[Endpoint] | OSError:

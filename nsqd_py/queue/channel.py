@@ -396,11 +396,15 @@ class Channel:
     def close(self) -> None:
         """Disconnect all consumers and cancel the alarms."""
         self.distributor.is_closed = True
-        self._deferred_alarm.set(None)
-        self._orphan_alarm.set(None)
+        self._deferred_alarm.close()
+        self._orphan_alarm.close()
         for client in list(self.clients):
             client.close("the channel is closing")
         self.distributor.close()
+
+    def free(self) -> None:
+        """Drop the references to the closed channel, after it was deleted. Dead letters still move."""
+        self.dead_letters = None
 
     def restore(self) -> None:
         """Set the alarm for the deferred messages of a position that was read from disk."""

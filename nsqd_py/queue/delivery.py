@@ -69,9 +69,9 @@ class Distributor:
         self._source = source
         self._iteration = iteration
         self._clock = clock
-        self._finish = listener.mark_finished
-        self._defer = listener.defer
-        self._queue_strays = listener.queue_strays
+        self._finish: Callable[[int, int], None] = listener.mark_finished
+        self._defer: Callable[[int, Run], None] = listener.defer
+        self._queue_strays: Callable[[], None] = listener.queue_strays
         self._has_strays = False
         self._oldest_ns = 0
         self._failed_reads = 0
@@ -109,9 +109,11 @@ class Distributor:
                 self._iteration.add_patient_deliverer(self)
 
     def close(self) -> None:
+        """End all delivery, and drop the references to the listener, which refers to this object."""
         self.is_closed = True
-        self._retry_alarm.set(None)
+        self._retry_alarm.close()
         self.waiting.clear()
+        self._finish = self._defer = self._queue_strays = _ignore
 
     def _want_turn(self) -> None:
         self._in_iteration = True
@@ -388,6 +390,10 @@ class Distributor:
                 yield index, index + 1
             else:
                 self._finish(batch.first_seq + index, batch.first_seq + index + 1)
+
+
+def _ignore(*_: object) -> None:
+    pass
 
 
 def _wire_bytes(batch: Batch) -> int:

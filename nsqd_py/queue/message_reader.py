@@ -85,7 +85,7 @@ class MessageReader:
         if abs(now_ns - self._failed_ns) >= _REPORT_EVERY_NS:
             self._failed_ns = now_ns
             text = "the disk is full, message %d waits" if is_full(error) else "failed to read message %d from disk"
-            self._report.error("TOPIC(%s): " + text + " - %s", self._name, seq, error)
+            self._report.of_clients.error("TOPIC(%s): " + text + " - %s", self._name, seq, error)
 
     def readable_from(self, seq: int) -> int:
         """Return the next number after `seq` from which messages may be readable, if `seq` is not."""

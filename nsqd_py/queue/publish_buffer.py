@@ -104,6 +104,10 @@ class PublishBuffer:
             self._run_stride = stride
             self._longest_run = min(_SEAL_ABOVE // stride, IDS_PER_TICK)
 
+    def close(self) -> None:
+        """Drop `on_first`, which refers to the topic. Call it when nobody publishes to the topic any more."""
+        self._on_first = _ignore
+
     def lone_batch(self, body: bytes, defer_ns: int) -> Batch | None:
         """Return a batch of one message that does not go through the buffer; None if the buffer is not empty.
 
@@ -172,3 +176,7 @@ class PublishBuffer:
             part_stride = stride or uniform_stride(part, part_count)
             self._sealed.append(Batch(self.end_seq, base_id, now_ns, due_ns, part_count, part_stride, part))
             self.end_seq += part_count
+
+
+def _ignore() -> None:
+    pass

@@ -318,7 +318,7 @@ class Topic:
         self.buffer.end_seq = batches[0].first_seq
         if not isinstance(error, NoRoom):  # DiskSpace has logged that
             self._write_failed = True
-            self._report.error("TOPIC(%s): failed to write message to disk - %s", self.name, error)
+            self._report.of_clients.error("TOPIC(%s): failed to write message to disk - %s", self.name, error)
             if self.log is not None and error.errno in _LEAVES_FILE:
                 self.log.leave_last_file()
             self.on_write(error)
@@ -441,6 +441,19 @@ class Topic:
         for channel in list(self.channels.values()):
             channel.close()
 
+    def free(self) -> None:
+        """Drop all references to the closed topic and its channels, after it was deleted.
 
-def _ignore(error: OSError | None) -> None:
+        Otherwise each deleted topic would be a reference cycle, which takes memory until the collector runs.
+        """
+        for channel in self.channels.values():
+            channel.free()
+        self.channels.clear()
+        self.buffer.close()
+        self.on_write = _ignore
+        self.slow_writer = None
+        self._recent.tell_of_changes(_ignore)
+
+
+def _ignore(_: object) -> None:
     pass

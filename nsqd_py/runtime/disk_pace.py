@@ -39,12 +39,12 @@ _LOOK_AGAIN_NS = 1_000_000_000
 class DiskPace:
     """The speed of the disk that holds the data path.
 
-    is_slow  True if the event loop must not use the disk now
+    is_slow  True if the event loop must not use the disk now, except for work that can wait, see `was_slow_lately`
     """
 
     __slots__ = (
         "_alarm", "_clock", "_debt_at_ns", "_debt_ns", "_ended_ns", "_hold_ns", "_is_held", "_report", "_running",
-        "_stalled", "_waits", "is_measured", "is_slow",
+        "_slow_at_ns", "_stalled", "_waits", "is_measured", "is_slow",
     )  # fmt: skip
 
     def __init__(
@@ -59,7 +59,7 @@ class DiskPace:
         self._alarm = alarms.alarm(self._look)
         self._hold_ns = FIRST_HOLD_NS
         self._is_held = False
-        self._ended_ns = -(1 << 62)
+        self._ended_ns = self._slow_at_ns = -(1 << 62)
         self._debt_ns = 0
         self._debt_at_ns = 0
         self._stalled: set[Hashable] = set()
@@ -96,9 +96,12 @@ class DiskPace:
             if took_ns >= NOTED_NS:
                 self.note(took_ns)
 
-    def attempt(self, work: Callable[[], object]) -> bool:
-        """Do `work` as `timed` does and return True; if the disk is slow, do nothing and return False."""
-        if self.is_slow:
+    def attempt(self, work: Callable[[], object], *, can_wait: bool = False) -> bool:
+        """Do `work` as `timed` does and return True; if the disk is slow, do nothing and return False.
+
+        Work that can wait needs only a disk that was not slow lately, see `was_slow_lately`.
+        """
+        if self.was_slow_lately if can_wait else self.is_slow:
             return False
         self.timed(work)
         return True
@@ -124,6 +127,21 @@ class DiskPace:
 
     # ---- slow, and quick again
 
+    @property
+    def was_slow_lately(self) -> bool:
+        """True if a call was slow less than FIRST_HOLD_NS ago. Then work that can wait, such as removing files, waits.
+
+        It must not wait as long as writes do after many relapses, because the disk would fill up. It makes few calls.
+        """
+        if not self.is_slow:
+            return False
+        now_ns = self._clock()
+        return bool(self._stalled) or self._has_overdue(now_ns) or now_ns < self._slow_at_ns + FIRST_HOLD_NS
+
+    def _has_overdue(self, now_ns: int) -> bool:
+        """True if a call in a thread is slow that has not returned yet."""
+        return any(began_ns < now_ns - SLOW_IN_THREAD_NS for began_ns in self._running.values())
+
     def _hold(self, took_ns: int, now_ns: int) -> None:
         if not self._is_held:
             is_relapse = now_ns < self._ended_ns + _RELAPSE_FACTOR * self._hold_ns
@@ -136,11 +154,12 @@ class DiskPace:
                     took_ns / 1e9, self._hold_ns // 1_000_000_000,
                 )  # fmt: skip
         self._debt_ns = 0
+        self._slow_at_ns = now_ns
         self._alarm.set(now_ns + self._hold_ns)
 
     def _look(self, now_ns: int) -> None:
         """Count the disk as fast again, unless a call has not returned yet."""
-        if any(began_ns < now_ns - SLOW_IN_THREAD_NS for began_ns in self._running.values()):
+        if self._has_overdue(now_ns):
             self._alarm.set(now_ns + _LOOK_AGAIN_NS)
             return
         self._is_held = False

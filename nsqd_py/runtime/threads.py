@@ -20,7 +20,10 @@ def in_thread(threadpool: Any, work: Callable[..., None], *arguments: Any) -> No
     """
     error = threadpool.apply(_attempt, (work, arguments))
     if error is not None:
-        raise error
+        try:
+            raise error
+        finally:
+            del error  # its traceback holds this frame: together they would be a reference cycle
 
 
 def _attempt(work: Callable[..., None], arguments: tuple[Any, ...]) -> Exception | None:
@@ -90,9 +93,14 @@ class DiskThreads:
             start_new_thread(self._work, ())
         self._jobs.put(job)
         waiter.get()
-        if job.error is not None:
-            raise job.error
-        return job.result
+        result, error = job.result, job.error
+        job.result = job.error = None  # the traceback of an error holds the job
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error
+        return result
 
     def _work(self) -> None:
         """Run in each thread, until the process ends."""

@@ -208,7 +208,10 @@ class StatsdReporter:
                 return _udp_socket(endpoint)
             except OSError as error:
                 failed = error
-        raise failed
+        try:
+            raise failed
+        finally:
+            del failed  # its traceback holds this frame: together they would be a reference cycle
 
     def _lines(self, reports: Reports) -> Iterator[str]:
         broker = self._broker

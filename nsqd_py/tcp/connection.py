@@ -480,10 +480,11 @@ class ClientConnection(ClientStream):
 
     def on_close(self, reason: str) -> None:
         self.log.of_clients.info("PROTOCOL(V2): [%s] exiting ioloop - %s", self.peer, reason)
-        self._heartbeat.set(None)
-        self._alarm.set(None)
+        self._heartbeat.close()
+        self._alarm.close()
         if self.guard is not None:
             self.guard.close()
+            self.guard = None  # they refer to each other
         if self.session.state == STATE_STANDBY:
             self.broker.replication.detach(self)
         self.broker.clients.pop(self, None)

@@ -1,7 +1,6 @@
 """What happens to the processes, one thing after the other: kills, restarts, hangs, bad disks, clocks that step.
 
-The first nsqd and the first nsqlookupd are never ended, so that what they use can be watched. The disk of that nsqd is
-never slow either: after several slow spells, nsqd trusts a disk only after eleven minutes, and removes no files before.
+The first nsqd and the first nsqlookupd are never ended, so that what they use can be watched.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ class Troubles:
 
     def _slow_disk(self) -> None:
         delay_s = random.uniform(*SLOW_S)
-        self._spoil_disk(self._mortal_nsqd(), WRITES + SYNCS, delay_s=delay_s)
+        self._spoil_disk(self._nsqd(), WRITES + SYNCS, delay_s=delay_s)
 
     def _full_disk(self) -> None:
         self._spoil_disk(self._nsqd(), (*WRITES, "posix_fallocate"), error="ENOSPC")

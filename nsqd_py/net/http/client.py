@@ -271,8 +271,11 @@ def connect_any(targets: Sequence[Target], tls: Any, tls_name: str) -> Any:
         try:
             return connect(target, tls, tls_name)
         except OSError as error:
-            failed = error
-    raise failed
+            failed = error.with_traceback(None)
+    try:
+        raise failed
+    finally:
+        del failed  # its traceback holds this frame: together they would be a reference cycle
 
 
 def connect(target: Target, tls: Any = None, tls_name: str = "") -> Any:

@@ -83,6 +83,26 @@ def test_it_takes_longer_after_a_relapse(bench: Bench) -> None:
     assert not bench.pace.is_slow
 
 
+def test_work_that_can_wait_waits_no_longer_after_a_relapse(bench: Bench) -> None:
+    """Otherwise a disk that is slow now and then would fill up with files that nobody needs."""
+    for _ in range(10):
+        bench.pace.note(SLOW_NS)
+        assert bench.pace.was_slow_lately
+        bench.world.pass_time(FIRST_HOLD_NS)
+        assert not bench.pace.was_slow_lately
+        assert bench.pace.attempt(lambda: None, can_wait=True)
+    assert bench.pace.is_slow
+    assert not bench.pace.attempt(lambda: None)
+    call = object()
+    bench.pace.begin(call)
+    bench.world.pass_time(SLOW_IN_THREAD_NS + 1)
+    assert bench.pace.was_slow_lately, "a call in a thread has not returned"
+    bench.pace.end(call, SLOW_IN_THREAD_NS)
+    bench.world.pass_time(FIRST_HOLD_NS)
+    bench.pace.stall("orders")
+    assert bench.pace.was_slow_lately
+
+
 def test_a_call_that_does_not_come_back_keeps_it_slow(bench: Bench) -> None:
     bench.pace.note(SLOW_NS)
     call = object()
