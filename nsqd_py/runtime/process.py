@@ -54,8 +54,8 @@ def keep_freed_memory() -> None:
 def return_freed_blocks() -> None:
     """Make the C library return freed blocks of 128 KiB or more to the system: for a daemon that rarely needs any.
 
-    By default it does so only until the first such block is freed. After that, the heap keeps a hole for each large block
-    that small objects lie behind, and grows by several MB with each burst of long answers.
+    By default it does so only until the first such block is freed. After that, the heap keeps a hole for each large one
+    that small objects lie behind, and grows by megabytes with each burst of large inputs.
     """
     _set_malloc({_M_MMAP_THRESHOLD: _RETURNED_BLOCK_BYTES})
 

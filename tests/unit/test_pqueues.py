@@ -1,5 +1,6 @@
 """Deferred runs and alarms."""
 
+import weakref
 from collections.abc import Callable
 
 from nsqd_py.pqueues import Alarm, Alarms, DeferredQueue, Run
@@ -192,3 +193,40 @@ def test_many_moves_leave_few_entries() -> None:
     assert len(alarms._heap) == 1
     alarms.ring_due(999)
     assert bell.rang == [999]
+
+
+def test_a_closed_alarm_is_silent_and_keeps_nothing() -> None:
+    alarms = Alarms()
+    bell = Bell(alarms)
+    bell.alarm.set(10)
+    bell.alarm.close()
+    bell.alarm.set(20)  # its owner may not know yet
+    owner, rang = weakref.ref(bell), bell.rang
+    del bell
+    assert owner() is None, "the heap, or a cycle, still refers to it"
+    alarms.ring_due(30)
+    assert rang == []
+
+
+def test_many_closed_alarms_leave_few_entries() -> None:
+    alarms = Alarms()
+    bells = [Bell(alarms) for _ in range(5000)]
+    for due_ns, bell in enumerate(bells, 10):
+        bell.alarm.set(due_ns)
+    for bell in bells[:4000]:
+        bell.alarm.close()
+    assert len(alarms._heap) <= 2000
+    alarms.ring_due(10_000)
+    assert [bell.rang for bell in bells] == [[]] * 4000 + [[10_000]] * 1000
+    assert alarms.next_due_ns is None
+
+
+def test_alarms_that_are_set_earlier_again_and_again_leave_few_entries() -> None:
+    alarms = Alarms()
+    bell = Bell(alarms)
+    for due_ns in range(10_000, 10, -1):
+        bell.alarm.set(due_ns)
+    assert len(alarms._heap) <= 2000
+    alarms.ring_due(10_000)
+    assert bell.rang == [10_000]
+    assert alarms.next_due_ns is None
