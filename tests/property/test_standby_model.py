@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -13,11 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.standby import messages, stream
 from nsqd_py.standby.primary import Standbys
 from nsqd_py.standby.promotion import promote
 from nsqd_py.standby.state import StandbyState
 from tests.support.broker_life import CHANNELS, TOPIC, Life, work
+from tests.support.examples import examples
 from tests.support.standby_link import StandbyLink, replay
 from tests.unit.fakes import SECOND, FakeThreadPool, close_descriptors
 
@@ -89,10 +92,15 @@ def remaining(life: Life) -> dict[str, list[bytes]]:
     return found
 
 
-def check_copy(primary: Primary, copy_directory: Path) -> None:
-    """The log files of a standby that has everything are those of the primary, byte for byte."""
-    log = primary.broker.topics[TOPIC].log
+def log_of(life: Life) -> TopicLog:
+    log = life.broker.topics[TOPIC].log
     assert log is not None
+    return log
+
+
+def check_copy(primary: Life, copy_directory: Path) -> None:
+    """The log files of a standby that has everything are those of the primary, byte for byte."""
+    log = log_of(primary)
     assert {path.name for path in copy_directory.glob("*.log")} == {file.path.name for file in log.files}
     for file in log.files:
         assert (copy_directory / file.path.name).read_bytes() == file.read(0, file.end_offset), file.path.name
@@ -147,6 +155,51 @@ def run(seed: int, steps: int, base: Path) -> None:
     assert remaining(promoted(base / "copy")) == remaining(Life(base / "primary", lambda *_: None))
 
 
+def numbers_of(life: Life) -> set[int]:
+    """The numbers of the messages that are in the log."""
+    log = log_of(life)
+    numbers: set[int] = set()
+    seq = log.files[0].first_seq if log.files else log.next_seq
+    while chunk := log.read(seq):
+        numbers |= {number for batch in chunk for number in range(batch.first_seq, batch.end_seq)}
+        seq = chunk[-1].end_seq
+    return numbers
+
+
+def come_back(seed: int, steps: int, base: Path) -> None:
+    """A standby is promoted at any moment. Its primary was killed, follows it, and sets aside what it had alone."""
+    chance = random.Random(seed)
+    for name in ("primary", "copy", "new"):
+        (base / name).mkdir()
+    old = Primary(base / "primary", base / "copy", chance)
+    old.create()
+    old.settle()
+    work(old, chance, steps)
+    while len(old.sent) < old.first_copy() + 1:
+        old.pass_time(SECOND)
+    cut = chance.randint(old.first_copy(), len(old.sent))
+    old_numbers = numbers_of(old)
+    close_descriptors(base)
+
+    replay(old.sent[:cut], base / "new")
+    new = Life(base / "new", lambda *_: None, **STANDBY_OPTIONS)
+    promote(new.broker, base / "new", StandbyState("primary:4150", True))
+    new_end = new.broker.topics[TOPIC].next_seq
+    new.broker.replication = Standbys(new.broker, base / "new", FakeThreadPool())
+    new.publish(*[b"new %d" % number for number in range(chance.randint(0, 30))] or [b"new"])
+    new.settle()
+    link = StandbyLink(new.broker.replication, base / "primary", [])
+    link.copy.was_primary = True
+    link.connect()
+    for _ in range(3):
+        new.pass_time(2 * SECOND)
+    assert link.copy.alone_count == sum(number >= new_end for number in old_numbers)
+    check_copy(new, base / "primary")
+    link.end()
+    new.end()
+    assert remaining(promoted(base / "primary")) == remaining(Life(base / "new", lambda *_: None))
+
+
 class Restless:
     """A pace without pauses, so that a busy machine changes nothing in the order of events."""
 
@@ -154,7 +207,7 @@ class Restless:
         pass
 
 
-def run_in_new_directory(seed: int, steps: int) -> None:
+def run_in_new_directory(run: Callable[[int, int, Path], None], seed: int, steps: int) -> None:
     base = Path(tempfile.mkdtemp())
     try:
         with patch.object(stream, "Pace", Restless):
@@ -167,11 +220,17 @@ def run_in_new_directory(seed: int, steps: int) -> None:
 @settings(max_examples=3, deadline=None)
 @given(seed=st.integers(0, 1 << 32), steps=st.integers(5, 40))
 def test_what_was_acknowledged_is_there_wherever_the_stream_ends(seed: int, steps: int) -> None:
-    run_in_new_directory(seed, steps)
+    run_in_new_directory(run, seed, steps)
+
+
+@settings(max_examples=examples(10), deadline=None)
+@given(seed=st.integers(0, 1 << 32), steps=st.integers(5, 40))
+def test_a_killed_primary_follows_the_standby_that_was_promoted(seed: int, steps: int) -> None:
+    run_in_new_directory(come_back, seed, steps)
 
 
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 1 << 32), steps=st.integers(20, 150))
 def test_the_same_at_length(seed: int, steps: int) -> None:
-    run_in_new_directory(seed, steps)
+    run_in_new_directory(run, seed, steps)
