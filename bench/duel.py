@@ -132,7 +132,7 @@ class Duel:
             try:
                 self._run(contender)
             except LoadError as error:
-                result.failures[contender.role] = str(error)
+                result.failures[contender.role] = " ".join(str(error).split())  # a line of the page
         self._done += 1
         self.last_round_s = time.monotonic() - started_s
 

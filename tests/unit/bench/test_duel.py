@@ -33,7 +33,7 @@ class Runs:
         self.amounts.append(amount)
         values = self.values[self.commands[-1]]
         if not values:
-            raise LoadError("no more")
+            raise LoadError("no\n  more")
         return Run(values.pop(0), 1, 1.0, 0.0, 0.0, 0.0)
 
 
