@@ -29,9 +29,6 @@ _FIRST_STEP = 16 * 1024  # small: on tmpfs each topic takes this much memory
 LARGEST_STEP = 16 * 1024 * 1024
 _MOST_BUFFERS = 1000  # IOV_MAX is 1024
 _JOIN_BELOW = 64 * 1024
-# The most that one call writes. A larger call lets the kernel take blocks of 2 MiB for the page cache, which a virtual
-# machine may have returned to its host: 1 MB then takes 1,200 us in one call, 300 us in calls of this size.
-_MOST_AT_ONCE = 256 * 1024
 
 T = TypeVar("T")
 
@@ -63,31 +60,6 @@ def run_to_end(steps: Generator[None, None, T]) -> T:
             next(steps)
         except StopIteration as end:
             return cast(T, end.value)
-
-
-def _write_pieces(fd: int, buffers: list[bytes], offset: int) -> int:
-    """Write the buffers one after the other; return the number of bytes that were written. Raises OSError."""
-    written = 0
-    for piece in _pieces(buffers):
-        count = os.pwritev(fd, piece, offset + written)
-        written += count
-        if count != sum(map(len, piece)):
-            break
-    return written
-
-
-def _pieces(buffers: list[bytes]) -> Iterator[list[memoryview]]:
-    """Divide the buffers into parts for one call each."""
-    piece: list[memoryview] = []
-    room = _MOST_AT_ONCE
-    for buffer in buffers:
-        rest = memoryview(buffer)
-        while len(rest) > room or len(piece) == _MOST_BUFFERS:
-            yield [*piece, rest[:room]]
-            piece, rest, room = [], rest[room:], _MOST_AT_ONCE
-        piece.append(rest)
-        room -= len(rest)
-    yield piece
 
 
 def _salt() -> int:
@@ -216,10 +188,10 @@ class LogFile(LazyFile):
         self.allocate(size)
         offset = self.end_offset
         try:
-            if size < _JOIN_BELOW:
+            if size < _JOIN_BELOW or len(buffers) > _MOST_BUFFERS:
                 written = os.pwrite(self._fd, b"".join(buffers), offset)
             else:
-                written = _write_pieces(self._fd, buffers, offset)
+                written = os.pwritev(self._fd, buffers, offset)
             if written != size:
                 raise OSError(errno.ENOSPC, f"only {written} of {size} bytes could be written")
         except OSError:
