@@ -35,6 +35,7 @@ from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import (
     StopSignals,
     calm_collector,
+    collector_paused,
     keep_freed_memory,
     log_uncaught_errors,
     raise_descriptor_limit,
@@ -142,7 +143,8 @@ class Daemon:
 
     def _serve(self, signals: StopSignals) -> None:
         try:
-            self._load(signals)
+            with collector_paused():
+                self._load(signals)
             self._broker.tls = keep_certificate(self._options, self._log)
             self._broker.admin_guard = _admin_guard(self._options, self._log)
             self._broker.clients_authorize = self._make_guard is not None

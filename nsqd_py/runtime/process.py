@@ -6,8 +6,8 @@ import gc
 import os
 import resource
 import signal
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any
 
@@ -30,6 +30,16 @@ def raise_descriptor_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Run no cycle collector while much is made that stays: it would look at all of it again and again."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def calm_collector(first: int = _FIRST_GENERATION, older: int = _OLDER_GENERATIONS) -> None:
