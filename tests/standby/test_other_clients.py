@@ -76,7 +76,9 @@ def cluster(tmp_path: Path) -> Iterator[tuple[NsqlookupdProcess, NsqdProcess, Ns
             process.destroy()
 
 
-@pytest.mark.parametrize("library", ["pynsq", "gnsq", "ansq", "nsqjs"])
+@pytest.mark.parametrize(
+    "library", ["pynsq", *(pytest.param(library, marks=pytest.mark.slow) for library in ("gnsq", "ansq", "nsqjs"))]
+)
 def test_clients_go_on_at_the_promoted_standby(
     cluster: tuple[NsqlookupdProcess, NsqdProcess, NsqdProcess], library: str, tmp_path: Path
 ) -> None:

@@ -66,16 +66,16 @@ def upgrade_by_hand(pair: Pair, publishers: Publishers) -> None:
     publishers.go_on()
 
 
-def upgrade_with_a_lease(lease: str) -> Callable[[Pair, Publishers], None]:
+def upgrade_with_a_lease(lease: tuple[str, ...]) -> Callable[[Pair, Publishers], None]:
     def upgrade(pair: Pair, publishers: Publishers) -> None:
         first, second = pair.nsqds[0], pair.nsqds[1]
         second.stop()
-        second = pair.start(1, lease)
+        second = pair.start(1, *lease)
         wait_until_it_follows(second)
         publishers.go_on()
         first.stop()
         wait_until(lambda: is_primary(second), DEADLINE_S, "the standby to serve")
-        wait_until_it_follows(pair.start(0, lease))
+        wait_until_it_follows(pair.start(0, *lease))
         publishers.go_on()
 
     return upgrade
@@ -103,6 +103,7 @@ def under_load(pair: Pair, upgrade: Callable[[Pair, Publishers], None]) -> None:
         consumer.stop()
 
 
+@pytest.mark.slow
 def test_by_hand(pair: Pair) -> None:
     pair.start(0)
     wait_until_it_follows(pair.start(1, f"--standby-of={pair.address(0)}"))
@@ -114,9 +115,9 @@ def test_with_a_lease(pair: Pair, tmp_path: Path) -> None:
     etcd = Etcd(tmp_path)
     try:
         etcd.wait_until_it_answers()
-        lease = f"--lease={etcd.url('orders')}"
-        pair.start(0, lease)  # it listens when it has the lease
-        wait_until_it_follows(pair.start(1, lease))
+        lease = (f"--lease={etcd.url('orders')}", "--lease-ttl=2s")
+        pair.start(0, *lease)  # it listens when it has the lease
+        wait_until_it_follows(pair.start(1, *lease))
         under_load(pair, upgrade_with_a_lease(lease))
     finally:
         etcd.end()
