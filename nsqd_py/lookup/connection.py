@@ -18,8 +18,8 @@ from gevent.event import Event
 
 from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.errors import NsqdError
-from nsqd_py.net import tls_context
 from nsqd_py.net.http.client import Target, connect
+from nsqd_py.net.tls_options import peer_context
 from nsqd_py.protocol import MAGIC_V1
 from nsqd_py.protocol.wrong_port import not_lookupd_tcp
 from nsqd_py.version import NSQ_VERSION
@@ -189,13 +189,5 @@ def client_context(
     """Return the context of all connections to nsqlookupd; None without --lookupd-tls. Raises OSError."""
     if not options.lookupd_tls:
         return None
-    context: ssl.SSLContext = tls_context.client_context(
-        context_class,
-        root_ca_file=options.lookupd_tls_root_ca_file,
-        cert_file=options.lookupd_tls_cert,
-        key_file=options.lookupd_tls_key,
-        level=options.tls_security_level,
-        lowest_version=options.tls_min_version,
-        verifies=not options.lookupd_tls_insecure_skip_verify,
-    )
+    context: ssl.SSLContext = peer_context(options, "lookupd", context_class)
     return context

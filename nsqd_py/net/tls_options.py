@@ -1,4 +1,4 @@
-"""The TLS settings of servers and of HTTP clients, and their checks."""
+"""The TLS settings of servers, of HTTP clients and of nsqd's own connections, and their checks."""
 
 from __future__ import annotations
 
@@ -114,6 +114,19 @@ def http_client_context(options: HttpClientOptions, context_class: Any, *, verif
         )
     except OSError as error:
         raise BadOptions(f"--http-client-tls-…: {error}") from error
+
+
+def peer_context(options: Any, peer: str, context_class: Any) -> Any:
+    """Return the TLS context of nsqd's connections to a peer, from its --<peer>-tls-... options. Raises OSError."""
+    return client_context(
+        context_class,
+        root_ca_file=getattr(options, f"{peer}_tls_root_ca_file"),
+        cert_file=getattr(options, f"{peer}_tls_cert"),
+        key_file=getattr(options, f"{peer}_tls_key"),
+        level=options.tls_security_level,
+        lowest_version=options.tls_min_version,
+        verifies=not getattr(options, f"{peer}_tls_insecure_skip_verify", False),
+    )
 
 
 def implied_tls_required(options: ServerTlsOptions) -> int:

@@ -23,7 +23,7 @@ from nsqd_py.lease.keeper import LeaseKeeper
 from nsqd_py.lease.store import LeaseError, LeaseLost, LeaseStore, parse_lease_url
 from nsqd_py.lease.stores import open_store
 from nsqd_py.net.http.client import HttpClient
-from nsqd_py.net.tls_context import client_context
+from nsqd_py.net.tls_options import peer_context
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals
 from nsqd_py.standby.state import read_state
@@ -212,14 +212,7 @@ def _tls(options: NsqdOptions) -> Any:
     """Return the TLS context for the store."""
     from gevent import ssl  # slow to import; only TLS needs it
 
-    return client_context(
-        ssl.SSLContext,
-        root_ca_file=options.lease_tls_root_ca_file,
-        cert_file=options.lease_tls_cert,
-        key_file=options.lease_tls_key,
-        level=options.tls_security_level,
-        lowest_version=options.tls_min_version,
-    )
+    return peer_context(options, "lease", ssl.SSLContext)
 
 
 def _own_address(options: NsqdOptions) -> str:

@@ -19,6 +19,7 @@ from gevent import socket as green_socket
 from gevent.event import Event
 
 from nsqd_py.errors import NsqdError
+from nsqd_py.net.tls_options import peer_context
 from nsqd_py.protocol import MAGIC_V2, frames, outgoing
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.threads import in_thread
@@ -349,19 +350,9 @@ def _exactly(sock: Any, size: int) -> bytes:
 
 
 def _with_tls(sock: Any, host: str, options: NsqdOptions) -> Any:
-    from gevent import ssl
+    from gevent import ssl  # slow to import; only TLS needs it
 
-    from nsqd_py.net.tls_context import client_context
-
-    context = client_context(
-        ssl.SSLContext,
-        root_ca_file=options.standby_tls_root_ca_file,
-        cert_file=options.standby_tls_cert,
-        key_file=options.standby_tls_key,
-        level=options.tls_security_level,
-        lowest_version=options.tls_min_version,
-        verifies=not options.standby_tls_insecure_skip_verify,
-    )
+    context = peer_context(options, "standby", ssl.SSLContext)
     return context.wrap_socket(sock, server_hostname=host.strip("[]"))
 
 

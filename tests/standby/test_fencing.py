@@ -135,17 +135,12 @@ def test_an_nsqd_whose_logs_are_others_is_not_fenced(
     assert is_primary(new)
 
 
-def test_a_fenced_nsqd_leaves_nsqlookupd(tmp_path: Path, processes: list[NsqdProcess]) -> None:
+def test_a_fenced_nsqd_leaves_nsqlookupd(
+    tmp_path: Path, pair: Callable[..., tuple[NsqdProcess, NsqdProcess]]
+) -> None:
     lookupd = NsqlookupdProcess(tmp_path / "nsqlookupd.log").start()
     try:
-        flags = ("--accept-standbys", f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}")
-        tcp_port, http_port = free_ports(2)
-        old = NsqdProcess(tmp_path / "a", *flags, ports=(tcp_port, http_port)).start()
-        processes.append(old)
-        old.create("t", "c")
-        new = standby_of(old, tmp_path / "b", *flags)
-        processes.append(new)
-        wait_until_it_has_all(old)
+        old, new = pair("--accept-standbys", f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}")
         old.kill()
         promote(new)
         old.start()
