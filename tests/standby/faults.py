@@ -10,6 +10,7 @@ import random
 import signal
 import time
 from collections.abc import Callable
+from functools import wraps
 from typing import NamedTuple
 
 from tests.standby.hosts import DEADLINE_S, Hosts
@@ -41,30 +42,37 @@ class Scene(NamedTuple):
         time.sleep(self.chance.uniform(0.0, longest_s))
 
 
+def the_other_takes_over(happen: Callable[[Scene], None]) -> Callable[[Scene], float]:
+    """Make a fault of what happens to the primary: wait until the standby serves in its place."""
+
+    @wraps(happen)
+    def fault(scene: Scene) -> float:
+        began_s = time.monotonic()
+        happen(scene)
+        scene.wait_for_the_other()
+        return began_s
+
+    return fault
+
+
 # ---- processes
 
 
-def kill(scene: Scene) -> float:
-    began_s = time.monotonic()
+@the_other_takes_over
+def kill(scene: Scene) -> None:
     scene.primary.kill()
-    scene.wait_for_the_other()
-    return began_s
 
 
-def stop(scene: Scene) -> float:
+@the_other_takes_over
+def stop(scene: Scene) -> None:
     """SIGTERM."""
-    began_s = time.monotonic()
     scene.primary.stop()
-    scene.wait_for_the_other()
-    return began_s
 
 
-def freeze(scene: Scene) -> float:
+@the_other_takes_over
+def freeze(scene: Scene) -> None:
     """SIGSTOP, until the other one serves."""
-    began_s = time.monotonic()
     scene.primary.signal(signal.SIGSTOP)
-    scene.wait_for_the_other()
-    return began_s
 
 
 def kill_both(scene: Scene) -> float:
@@ -75,12 +83,10 @@ def kill_both(scene: Scene) -> float:
     return time.monotonic()
 
 
-def power_cut(scene: Scene) -> float:
+@the_other_takes_over
+def power_cut(scene: Scene) -> None:
     """Of the primary: it keeps what it has synced, and perhaps more."""
-    began_s = time.monotonic()
     scene.primary.cut_power(scene.chance)
-    scene.wait_for_the_other()
-    return began_s
 
 
 def power_cut_both(scene: Scene) -> float:
@@ -115,48 +121,38 @@ def _wait_until_nobody_serves(scene: Scene) -> None:
 # ---- networks
 
 
-def isolated(scene: Scene) -> float:
+@the_other_takes_over
+def isolated(scene: Scene) -> None:
     """The primary is cut off from everybody."""
-    began_s = time.monotonic()
     for host in scene.hosts.everybody_but(scene.primary):
         scene.hosts.network.cut(scene.primary.host, host)
-    scene.wait_for_the_other()
-    return began_s
 
 
-def unheard(scene: Scene) -> float:
+@the_other_takes_over
+def unheard(scene: Scene) -> None:
     """Nothing that the primary sends arrives anywhere."""
-    began_s = time.monotonic()
     for host in scene.hosts.everybody_but(scene.primary):
         scene.silence(scene.primary.host, host)
-    scene.wait_for_the_other()
-    return began_s
 
 
-def deaf(scene: Scene) -> float:
+@the_other_takes_over
+def deaf(scene: Scene) -> None:
     """Nothing arrives at the primary."""
-    began_s = time.monotonic()
     for host in scene.hosts.everybody_but(scene.primary):
         scene.silence(host, scene.primary.host)
-    scene.wait_for_the_other()
-    return began_s
 
 
-def no_store(scene: Scene) -> float:
+@the_other_takes_over
+def no_store(scene: Scene) -> None:
     """The primary is cut off from the store only: clients and its standby still reach it."""
-    began_s = time.monotonic()
     scene.hosts.network.cut(scene.primary.host, scene.hosts.store)
-    scene.wait_for_the_other()
-    return began_s
 
 
-def half_store(scene: Scene) -> float:
+@the_other_takes_over
+def half_store(scene: Scene) -> None:
     """Between the primary and the store, one direction is lost."""
-    began_s = time.monotonic()
     ways = [(scene.primary.host, scene.hosts.store), (scene.hosts.store, scene.primary.host)]
     scene.silence(*scene.chance.choice(ways))
-    scene.wait_for_the_other()
-    return began_s
 
 
 def no_standby(scene: Scene) -> float:
