@@ -24,17 +24,22 @@ class BadValue(UsageError):
     """The value of a flag is wrong; the text says what was expected."""
 
 
-def normalise(argv: Sequence[str], settings: Iterable[Setting], argument: Setting | None = None) -> list[str]:
+def normalise(
+    argv: Sequence[str], settings: Iterable[Setting], argument: Setting | None = None, removed: Mapping[str, str] = {}
+) -> list[str]:
     """Return the flags in the form `--name=value`. A value may begin with a dash. Raises UsageError.
 
-    A word without a dash is a value of `argument`, if the program has one.
+    argument  the setting whose values are the words without a dash, if the program has one
+    removed   what to use instead of flags that former versions had, by name
     """
     by_name = {setting.name: setting for setting in settings}
     words = iter(argv)
-    return [_one_flag(word, words, by_name, argument) for word in words]
+    return [_one_flag(word, words, by_name, argument, removed) for word in words]
 
 
-def _one_flag(word: str, rest: Iterator[str], by_name: Mapping[str, Setting], argument: Setting | None) -> str:
+def _one_flag(
+    word: str, rest: Iterator[str], by_name: Mapping[str, Setting], argument: Setting | None, removed: Mapping[str, str]
+) -> str:
     if argument is not None and not word.startswith("-"):
         return f"--{argument.name}={word}"
     if not word.startswith("-") or word in ("-", "--"):
@@ -44,6 +49,8 @@ def _one_flag(word: str, rest: Iterator[str], by_name: Mapping[str, Setting], ar
         raise UsageError(f"bad flag syntax: {word}")
     if name in HELP_FLAGS:
         return HELP
+    if name in removed:
+        raise UsageError(f"--{name} was removed: {removed[name]}")
     if name not in by_name:
         raise UsageError(f"flag provided but not defined: -{name}{suggestion(name, by_name, '-')}")
     if not equals:
@@ -76,12 +83,14 @@ def parsed(arguments: Iterable[str], settings: Iterable[Setting]) -> dict[str, A
     return {by_name[name].attribute: by_name[name].kind.join(values) for name, values in given.items()}
 
 
-def read_config(path: str, settings: Iterable[Setting]) -> dict[str, Any]:
+def read_config(path: str, settings: Iterable[Setting], removed: Mapping[str, str] = {}) -> dict[str, Any]:
     """Return the values in a config file, by attribute. Raises BadOptions, which names the file and the key."""
     by_key = {setting.key: setting for setting in settings if setting.key}
     values = {}
     for key, value in _load(path).items():
         setting = by_key.get(key)
+        if (name := str(key).replace("_", "-")) in removed:
+            raise BadOptions(f'{path}: "{key}" was removed: {removed[name]}')
         if setting is None:
             raise BadOptions(f'{path}: unknown key "{key}"{_key_suggestion(key, by_key)}')
         try:

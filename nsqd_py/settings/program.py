@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
@@ -55,12 +55,13 @@ class Program(Generic[OptionsT]):
     examples: the fields of `Example`s.
     argument: the setting whose values are the words without a dash on the command line.
     exit_statuses: numbers and meanings, where they differ from those of all tools.
+    removed: flags of former versions, and what to use instead: "use --standby-secret-file".
     """
 
     def __init__(
         self, name: str, command: str, summary: str, options: type[OptionsT],
         examples: Sequence[tuple[str, str] | tuple[str, str, str]] = (),
-        argument: str = "", exit_statuses: Sequence[tuple[int, str]] = (),
+        argument: str = "", exit_statuses: Sequence[tuple[int, str]] = (), removed: Mapping[str, str] = {},
     ) -> None:  # fmt: skip
         self.name = name
         self.command = command
@@ -69,6 +70,7 @@ class Program(Generic[OptionsT]):
         self.exit_statuses = tuple(exit_statuses)
         self.groups = options.groups
         self.settings = tuple(setting for group in self.groups.values() for setting in group)
+        self.removed = removed
         self.argument = options.settings[argument] if argument else None
         self._options = options
 
@@ -83,7 +85,7 @@ class Program(Generic[OptionsT]):
         wrong command line (status 2, with one or two lines on stderr). Raises BadOptions for a bad config file.
         """
         try:
-            arguments = normalise(argv, self.settings, self.argument)
+            arguments = normalise(argv, self.settings, self.argument, self.removed)
             flags = {} if HELP in arguments else parsed(arguments, self.settings)
         except UsageError as error:
             self._fail(error)
@@ -92,7 +94,7 @@ class Program(Generic[OptionsT]):
             print(told, end="")
             sys.exit(0)
         path = flags.get("config")
-        from_file = read_config(path, self.settings) if path else {}
+        from_file = read_config(path, self.settings, self.removed) if path else {}
         return self._options(**self._with_addresses(from_file | flags))
 
     def _with_addresses(self, given: dict[str, Any]) -> dict[str, Any]:

@@ -45,7 +45,7 @@ class PumpOptions(ProgramOptions, Flow, Names):
     pass
 
 
-PUMP = Program("pump", "pump-py", "Pumps.", PumpOptions)
+PUMP = Program("pump", "pump-py", "Pumps.", PumpOptions, removed={"old-mode": "use --mode"})
 
 
 def read(*argv: str) -> PumpOptions:
@@ -114,6 +114,7 @@ WRONG_FLAGS = [
     (["-no-such-flag"], "flag provided but not defined: -no-such-flag"),
     (["--no-such-flag=1"], "flag provided but not defined: -no-such-flag"),
     (["--topics=x"], "did you mean -topic?"),
+    (["-old-mode=1"], "--old-mode was removed: use --mode"),
     (["---topic=x"], "bad flag syntax: ---topic=x"),
     (["--=x"], "bad flag syntax: --=x"),
     (["--topic"], "flag needs an argument: -topic"),
@@ -256,6 +257,7 @@ def test_a_flag_that_repeats_the_default_goes_before_the_file(config: WriteConfi
 WRONG_FILES = [
     ("mem_queue_sise = 5", 'unknown key "mem_queue_sise" (did you mean mem_queue_size?)'),
     ("lookupd_tcp_address = []", "(the key of --lookupd-tcp-address is lookups)"),
+    ("old_mode = 1", '"old_mode" was removed: use --mode'),
     ("verbose = true", 'unknown key "verbose"'),
     ('config = "x"', 'unknown key "config"'),
     ('mem_queue_size = "many"', "invalid value 'many' for \"mem_queue_size\": expected a whole number"),
