@@ -103,7 +103,7 @@ class Daemon:
             self._disk_threads, log,
         )  # fmt: skip
         self._lookups = LookupsOnDemand(lambda: _lookup_peers(self._broker, options, log))
-        self._make_guard = _guard_maker(options, self._broker)
+        self._make_guard = _guard_maker(options, self._broker, log)
         self._statsd: StatsdReporter | None = None
         self._certificate_alarm = self._alarms.alarm(self._check_certificate)
         self._limits = _limits(options)
@@ -478,16 +478,18 @@ def _may_have_go_files(directory: Path) -> bool:
         raise StartError(f"failed to look for files of Go's nsqd in {directory} - {error}") from error
 
 
-def _guard_maker(options: NsqdOptions, broker: Broker) -> Callable[[Guarded], Guard] | None:
+def _guard_maker(options: NsqdOptions, broker: Broker, log: Log) -> Callable[[Guarded], Guard] | None:
     """Return a function that makes the guard of a client; None if clients need no AUTH."""
     if not options.auth_http_address:
         return None
     from nsqd_py.auth.guard import Guard  # slow to import: it needs RE2
+    from nsqd_py.auth.renewals import Renewals
     from nsqd_py.auth.servers import configured_servers
     from nsqd_py.lookup.host import Resolver
 
     servers = configured_servers(options, Resolver().resolve)
-    return lambda client: Guard(client, servers, broker.alarms, broker.clock)
+    renewals = Renewals(servers, log)
+    return lambda client: Guard(client, servers, renewals, broker.alarms, broker.clock)
 
 
 def _lookup_peers(broker: Broker, options: NsqdOptions, log: Log) -> LookupPeers:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import gevent
 
 from nsqd_py.auth.permissions import Authorization
+from nsqd_py.auth.renewals import Renewals
 from nsqd_py.auth.servers import AuthServers, NoAuthorization, Question
 from nsqd_py.errors import AuthError, AuthFailed, AuthFirst, ClientError, Invalid, Unauthorized
 from nsqd_py.net.addresses import host_of
@@ -25,6 +26,9 @@ _MOST_REMEMBERED = 1024
 # An authorization may be valid for days. An alarm keeps its client in memory until it rings, even after a disconnect,
 # so it rings at least this often.
 LOOK_EVERY_NS = 60 * SECOND_NS
+# While no auth server answers, a subscription lasts as much longer as its authorization was valid, within these limits.
+SHORTEST_GRACE_S = 10
+LONGEST_GRACE_S = 60
 
 Step = Callable[[], None]
 
@@ -44,6 +48,9 @@ class Guarded(Protocol):
     def forget_pub(self) -> None:
         """Check the permission of the next PUB again."""
 
+    def revoke(self, error: ClientError) -> None:
+        """Send no more messages to this consumer, and close the connection with the error."""
+
     @property
     def tls_info(self) -> TlsInfo | None: ...
 
@@ -53,23 +60,28 @@ class Guarded(Protocol):
 class Guard:
     """The authorization of one client, from AUTH on, and its renewal.
 
-    Permitted topics and channels are remembered until the authorization expires. At the client's next command after
-    that, the guard asks the auth servers again. Meanwhile this client waits, and no other.
+    Permitted topics and channels are remembered until the authorization expires. Then the guard asks the auth servers
+    again: for a publisher at its next command, which waits for the answer; for a consumer at once, in the background.
     """
 
-    __slots__ = ("_alarm", "_authorization", "_client", "_clock", "_expires_ns", "_greenlet", "_is_fresh", "_permitted",
-                 "_secret", "_servers")  # fmt: skip
+    __slots__ = ("_alarm", "_authorization", "_client", "_clock", "_expires_ns", "_greenlet", "_is_fresh",
+                 "_is_renewing", "_permitted", "_renewals", "_secret", "_servers", "_subscription")  # fmt: skip
 
-    def __init__(self, client: Guarded, servers: AuthServers, alarms: Alarms, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, client: Guarded, servers: AuthServers, renewals: Renewals, alarms: Alarms, clock: Callable[[], int]
+    ) -> None:
         self._client = client
         self._servers = servers
+        self._renewals = renewals
         self._clock = clock
         self._alarm = alarms.alarm(self._look)
         self._expires_ns = 0
         self._secret = b""
         self._authorization: Authorization | None = None
         self._is_fresh = False
+        self._is_renewing = False
         self._permitted: set[tuple[bytes, bytes]] = set()
+        self._subscription: tuple[bytes, bytes] | None = None
         self._greenlet: Any = None
 
     @property
@@ -117,10 +129,12 @@ class Guard:
     def _decide(self, command: str, topic_name: bytes, channel_name: bytes, act: Step) -> None:
         found = self._authorization
         if found is None or not found.permits(topic_name, channel_name):
-            raise Unauthorized(f"AUTH failed for {command} on {quote(topic_name)} {quote(channel_name)}")
+            raise _unauthorized(command, topic_name, channel_name)
         if len(self._permitted) >= _MOST_REMEMBERED:
             self._permitted.clear()
         self._permitted.add((topic_name, channel_name))
+        if channel_name:
+            self._subscription = topic_name, channel_name
         act()
 
     # ---- asking
@@ -147,6 +161,8 @@ class Guard:
         except NoAuthorization as error:
             client.log.of_clients.warning("PROTOCOL(V2): [%s] AUTH failed %s", client.peer, error)
             return partial(_fail, AuthFailed("AUTH failed"))  # clients must not learn the reason
+        except Unauthorized as error:
+            return partial(_fail, error)
         except Exception as error:  # a bug here must not leave the client waiting
             client.log.exception("PROTOCOL(V2): [%s] AUTH error %r", client.peer, error)
             return partial(_fail, AuthError("AUTH error"))
@@ -158,27 +174,67 @@ class Guard:
         return Question(self._secret, host_of(self._client.peer), tls is not None, common_name)
 
     def _accept(self, found: Authorization) -> None:
+        """Use this authorization from now on. Raises Unauthorized if it does not permit the client's subscription."""
         self._authorization = found
         self._is_fresh = True
         self._permitted.clear()
         now_ns = self._clock()
         self._expires_ns = now_ns + found.ttl_s * SECOND_NS
         self._look(now_ns)
+        if self._subscription is not None and not found.permits(*self._subscription):
+            raise _unauthorized("SUB", *self._subscription)
 
     def _look(self, now_ns: int) -> None:
-        """Forget all permissions if the authorization has expired; else set the next alarm."""
+        """Forget all permissions if the authorization has expired, and renew that of a consumer; set the next alarm."""
         if now_ns < self._expires_ns:
             self._alarm.set(min(self._expires_ns, now_ns + LOOK_EVERY_NS))
-        else:
-            self._is_fresh = False
-            self._permitted.clear()
-            self._client.forget_pub()
+            return
+        self._is_fresh = False
+        self._permitted.clear()
+        self._client.forget_pub()
+        if self._subscription is not None:
+            self._renew(now_ns)
+
+    # ---- the subscription of a consumer
+
+    def _renew(self, now_ns: int) -> None:
+        """Ask the auth servers in the background, again every second; end the subscription if none answers in time."""
+        assert self._authorization is not None
+        grace_s = min(max(self._authorization.ttl_s, SHORTEST_GRACE_S), LONGEST_GRACE_S)
+        if now_ns >= self._expires_ns + grace_s * SECOND_NS:
+            self._client.revoke(AuthFailed("AUTH failed"))
+            return
+        if not self._is_renewing:
+            self._is_renewing = True
+            self._renewals.add(self, self._question())
+        self._alarm.set(now_ns + SECOND_NS)
+
+    def renewed(self, answer: Authorization | NoAuthorization) -> None:
+        """Handle the answer of the auth servers; an answer that refuses the subscription ends it."""
+        self._is_renewing = False
+        if self._subscription is None or self._is_fresh:  # the client has gone, or a command has asked in between
+            return
+        client = self._client
+        if not isinstance(answer, NoAuthorization):
+            try:
+                self._accept(answer)
+            except Unauthorized as error:
+                client.revoke(error)
+            return
+        client.log.of_clients.warning("PROTOCOL(V2): [%s] AUTH failed %s", client.peer, answer)
+        if answer.is_refusal:
+            client.revoke(AuthFailed("AUTH failed"))
 
     def close(self) -> None:
         """Release the alarm and the greenlet: the client has disconnected."""
         self._alarm.close()
+        self._subscription = None
         if self._greenlet is not None:
             self._greenlet.kill(block=False)
+
+
+def _unauthorized(command: str, topic_name: bytes, channel_name: bytes) -> Unauthorized:
+    return Unauthorized(f"AUTH failed for {command} on {quote(topic_name)} {quote(channel_name)}")
 
 
 def _fail(error: ClientError) -> None:

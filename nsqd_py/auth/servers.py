@@ -24,8 +24,19 @@ _HIGHEST_PORT = 65535
 _RULES_AT_A_TIME = 16
 
 
+# Statuses from 400 on that say nothing about the client: the request took too long, or there were too many.
+_TRY_LATER = frozenset((408, 425, 429))
+
+
 class NoAuthorization(Exception):
-    """No auth server gave a valid answer; str(error) has the reason of each. Clients must not see it."""
+    """No auth server gave a valid answer; str(error) has the reason of each. Clients must not see it.
+
+    is_refusal  True if one of them refused the client: its status was 4xx
+    """
+
+    def __init__(self, reasons: str, *, is_refusal: bool = False) -> None:
+        super().__init__(reasons)
+        self.is_refusal = is_refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +92,15 @@ class AuthServers:
         """Return the permissions of a client. Blocks this greenlet. Raises NoAuthorization."""
         addresses = list(self._urls)
         start = self._choose(len(addresses))
-        failures = []
+        failures: list[str] = []
+        is_refusal = False
         for address in addresses[start:] + addresses[:start]:
             try:
                 return self._ask_one(self._urls[address], question)
             except (HttpClientError, BadAnswer) as error:
+                is_refusal = is_refusal or isinstance(error, BadStatus) and _is_refusal(error.status)
                 failures.append(f"failed to auth against {self._urls[address].place} - {error}")
-        raise NoAuthorization("; ".join(failures))
+        raise NoAuthorization("; ".join(failures), is_refusal=is_refusal)
 
     def _ask_one(self, url: Url, question: Question) -> Authorization:
         document = question.document if self._is_post else None
@@ -109,6 +122,10 @@ class AuthServers:
             except OSError as error:
                 raise HttpClientError(f"cannot set up TLS - {error.strerror or error}") from error
         return self._client.ask(url, document)
+
+
+def _is_refusal(status: int) -> bool:
+    return 400 <= status < 500 and status not in _TRY_LATER
 
 
 def auth_url(address: str) -> Url:

@@ -410,6 +410,14 @@ class ClientConnection(ClientStream):
         self.usual_bytes = -1
         self._parser.forget_pub()
 
+    def revoke(self, error: ClientError) -> None:
+        """Send no more messages, and close with the error; at once if the client does not read what was sent."""
+        self.rdy = 0
+        if self._unsent is not None:
+            self.abort(str(error))
+        else:
+            self.answer_error(error)
+
     def publish_failed(self, ticket: int, error: OSError) -> None:
         """Withdraw the answer to a publish that was not written, and all answers after it; send an error and close.
 

@@ -380,6 +380,52 @@ def test_servers_that_are_away_at_the_renewal(guarded: NsqdProcess, server: Auth
         assert client.rest() == []
 
 
+@pytest.mark.parametrize("reads", [True, False])
+@pytest.mark.parametrize("is_refused", [True, False])
+def test_a_withdrawn_permission_ends_a_consumer(
+    guarded: NsqdProcess, server: AuthServer, topic: str, is_refused: bool, reads: bool
+) -> None:
+    """It sends no command. Its message in flight goes to another consumer, after the message's time-out."""
+    server.grant(EVERYTHING, ttl=1)
+    with authorized(guarded) as client:
+        client.identify(msg_timeout=2000)
+        client.sub(topic, "archive", 1)
+        client.pub(f"{topic}-other", b"x")
+        if is_refused:
+            server.refuse()
+        else:
+            server.grant((f"^{topic}$", (".*",), ("publish",)))
+        guarded.post(f"/pub?topic={topic}", b"first")
+        if reads:
+            frames = client.rest()
+            error = b'E_UNAUTHORIZED AUTH failed for SUB on "%s" "archive"' % topic.encode()
+            assert frames[-1] == (AUTH_FAILED if is_refused else Frame(ERROR, error))
+        wait_until(lambda: not guarded.channel_stats(topic, "archive")["clients"], what="the consumer to be gone")  # type: ignore[index]
+    server.grant(EVERYTHING)
+    with authorized(guarded) as other:
+        other.sub(topic, "archive", 1)
+        message = other.message()
+        assert message.body == b"first"
+        assert message.attempts >= 2
+
+
+def test_a_consumer_with_a_permission_stays_and_survives_a_restart_of_the_auth_server(
+    guarded: NsqdProcess, server: AuthServer, topic: str
+) -> None:
+    server.grant(EVERYTHING, ttl=1)
+    with authorized(guarded) as client:
+        client.sub(topic, "archive", 10)
+        server.wait_until_asked(3)
+        server.refuse(503)
+        asked = len(server.asked)
+        server.wait_until_asked(asked + 2)
+        server.grant(EVERYTHING, ttl=1)
+        asked = len(server.asked)
+        server.wait_until_asked(asked + 2)
+        guarded.post(f"/pub?topic={topic}", b"x")
+        assert client.message().body == b"x"
+
+
 def test_publishes_that_wait_for_the_disk_and_for_the_auth_server(make_nsqd: MakeNsqd, server: AuthServer) -> None:
     nsqd = make_nsqd(f"--auth-http-address={server.address}", "--sync-every=1")
     server.grant(EVERYTHING, ttl=1)

@@ -9,8 +9,9 @@ import gevent
 import pytest
 from gevent.event import Event
 
-from nsqd_py.auth.guard import Guard, Step
+from nsqd_py.auth.guard import LONGEST_GRACE_S, SHORTEST_GRACE_S, Guard, Step
 from nsqd_py.auth.permissions import Authorization, compile_rules, read_answer
+from nsqd_py.auth.renewals import MOST_AT_A_TIME, Renewals
 from nsqd_py.auth.servers import NoAuthorization, Question
 from nsqd_py.errors import AuthFirst, ClientError, Invalid, Unauthorized
 from nsqd_py.net.tls import TlsInfo
@@ -26,13 +27,17 @@ class FakeServers:
 
     def __init__(self) -> None:
         self.questions: list[Question] = []
+        self.asking = self.most_asking = 0
         self.answer: Authorization | Exception = granted(EVERYTHING)
         self.may_answer = Event()
         self.may_answer.set()
 
     def ask(self, question: Question) -> Authorization:
         self.questions.append(question)
+        self.asking += 1
+        self.most_asking = max(self.most_asking, self.asking)
         self.may_answer.wait()
+        self.asking -= 1
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
@@ -66,6 +71,9 @@ class FakeClient:
     def forget_pub(self) -> None:
         self.forgotten_pubs += 1
 
+    def revoke(self, error: ClientError) -> None:
+        self.errors.append(error.wire.decode())
+
     def close(self, reason: str) -> None:
         self.closed = reason
 
@@ -84,8 +92,18 @@ class Scene:
         self.servers = FakeServers()
         self.alarms = Alarms()
         servers: Any = self.servers
-        self.guard = Guard(self.client, servers, self.alarms, lambda: self.now_ns)
+        self.renewals = Renewals(servers, self.client.log)
+        self.guard = self.new_guard(self.client)
         self.done: list[str] = []
+
+    def new_guard(self, client: FakeClient) -> Guard:
+        servers: Any = self.servers
+        return Guard(client, servers, self.renewals, self.alarms, lambda: self.now_ns)
+
+    def consume(self, ttl: int = 10) -> None:
+        self.servers.answer = granted(EVERYTHING, ttl=ttl)
+        self.authenticate()
+        self.check("SUB", b"orders", b"archive")
 
     def authenticate(self, secret: bytes = b"sesame") -> None:
         self.guard.authenticate(secret, lambda answer: self.done.append(answer.decode()))
@@ -242,6 +260,106 @@ def test_what_is_revoked_is_refused_after_the_renewal(scene: Scene, answer: Any,
     scene.settle()
     assert scene.client.errors == [error]
     assert scene.done[1:] == ["PUB"]
+
+
+# --- the renewal of a consumer, which sends no command that would be checked
+
+REFUSED = NoAuthorization("403", is_refusal=True)
+AWAY = NoAuthorization("away")
+ONLY_PUBLISH = granted(("^orders$", (".*",), ("publish",)))
+NO_LONGER = 'E_UNAUTHORIZED AUTH failed for SUB on "orders" "archive"'
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [(REFUSED, "E_AUTH_FAILED AUTH failed"), (ONLY_PUBLISH, NO_LONGER), (granted(), NO_LONGER)],
+)
+def test_a_consumer_whose_permission_is_withdrawn_is_ended(scene: Scene, answer: Any, error: str) -> None:
+    scene.consume(ttl=2)
+    scene.servers.answer = answer
+    scene.advance(1)
+    scene.settle()
+    assert (len(scene.servers.questions), scene.client.errors) == (1, [])
+    scene.advance(1)
+    assert not scene.client.is_paused
+    scene.settle()
+    assert scene.client.errors == [error]
+
+
+def test_a_publish_does_not_save_the_subscription(scene: Scene) -> None:
+    scene.consume(ttl=10)
+    scene.servers.may_answer.clear()
+    scene.servers.answer = ONLY_PUBLISH
+    scene.advance(10)
+    scene.check("PUB", b"orders")
+    scene.servers.may_answer.set()
+    scene.settle()
+    assert set(scene.client.errors) == {NO_LONGER}
+
+
+def test_a_consumer_with_a_permission_goes_on(scene: Scene) -> None:
+    scene.consume(ttl=10)
+    for number in range(5):
+        assert len(scene.servers.questions) == 1 + number
+        scene.advance(10)
+        scene.settle()
+    assert (scene.client.errors, scene.client.is_paused) == ([], False)
+
+
+@pytest.mark.parametrize(("ttl_s", "grace_s"), [(2, SHORTEST_GRACE_S), (30, 30), (3600, LONGEST_GRACE_S)])
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_subscription_outlives_silent_auth_servers_for_a_limited_time(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, ttl_s: int, grace_s: int, hangs: bool
+) -> None:
+    monkeypatch.setattr("nsqd_py.auth.renewals.PAUSE_AFTER_FAILURE_S", 0)
+    scene.consume(ttl=ttl_s)
+    scene.servers.answer = AWAY
+    if hangs:
+        scene.servers.may_answer.clear()
+    scene.advance(ttl_s - 1)
+    for _ in range(grace_s):
+        scene.advance(1)
+        scene.settle()
+    assert len(scene.servers.questions) == (2 if hangs else 1 + grace_s)
+    assert scene.client.errors == []
+    scene.advance(1)
+    assert scene.client.errors == ["E_AUTH_FAILED AUTH failed"]
+
+
+def test_auth_servers_that_answer_again_save_the_subscription(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nsqd_py.auth.renewals.PAUSE_AFTER_FAILURE_S", 0)
+    scene.consume(ttl=10)
+    scene.servers.answer = AWAY
+    scene.advance(10)
+    scene.settle()
+    scene.servers.answer = granted(EVERYTHING, ttl=100)
+    scene.advance(1)
+    scene.settle()
+    scene.advance(90)
+    assert (len(scene.servers.questions), scene.client.errors) == (3, [])
+
+
+def test_consumers_that_expire_together(scene: Scene) -> None:
+    """Those with one secret share a question; few questions are asked at a time."""
+    scene.servers.answer = granted(EVERYTHING, ttl=10)
+    clients = [FakeClient() for _ in range(60)]
+    for number, client in enumerate(clients):
+        guard = scene.new_guard(client)
+        guard.authenticate(b"%d" % (number // 2), lambda _: None)
+        scene.settle()
+        guard.check("SUB", b"orders", b"archive", lambda: None)
+    scene.servers.questions.clear()
+    scene.servers.most_asking = 0
+    scene.servers.may_answer.clear()
+    scene.servers.answer = REFUSED
+    scene.advance(10)
+    scene.settle()
+    scene.servers.may_answer.set()
+    while scene.servers.asking or not all(client.errors for client in clients):
+        gevent.sleep(0)
+    assert len(scene.servers.questions) == 30
+    assert scene.servers.most_asking == MOST_AT_A_TIME
+    assert all(client.errors == ["E_AUTH_FAILED AUTH failed"] for client in clients)
 
 
 # --- the end
