@@ -58,6 +58,6 @@ class Renewals:
             return self._servers.ask(question)
         except NoAuthorization as error:
             return error
-        except Exception as error:  # a bug here must not keep a subscription alive: the guards end it after a while
+        except Exception as error:  # noqa: BLE001 - the guards end their subscriptions if the bug stays
             self._log.exception("AUTH error %r", error)
             return NoAuthorization("internal error")
