@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from nsqadmin_py.address_blocks import UNIX
 from nsqadmin_py.permissions import read_rule
 from nsqd_py.net.tls_options import (
+    HTTP_ALLOWED_HOSTS,
     HTTP_AUTH_FILE,
     KEY_FILE,
     HttpClientOptions,
@@ -82,6 +83,7 @@ class _Safety(Options, title="Access"):
     acl_groups_http_header: str = setting(STRING, "X-Forwarded-Groups",
         "Header in which the proxy of --acl-http-header sends the groups of the user, separated by commas.")
     http_auth_file: str = HTTP_AUTH_FILE
+    http_allowed_hosts: tuple[str, ...] = HTTP_ALLOWED_HOSTS
     read_only: bool = setting(BOOL, False, "Refuse all actions.")
     allow_config_from_cidr: str = setting(STRING, "127.0.0.1/8",
         "Addresses that may use /config, as a CIDR block; if empty, all addresses.")

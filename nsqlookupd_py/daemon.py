@@ -13,6 +13,7 @@ from nsqd_py.debug.collector import COLLECTIONS
 from nsqd_py.errors import StartError
 from nsqd_py.net.certificates import CHECK_EVERY_S, CertificateReloader, keep_certificate
 from nsqd_py.net.http import answers
+from nsqd_py.net.http.browsers import KnownHosts
 from nsqd_py.net.http.guard import admin_guard
 from nsqd_py.net.limits import connections
 from nsqd_py.net.listeners import Listeners, Refusal
@@ -67,7 +68,9 @@ class Daemon:
         self._registry = Registry(
             options.inactive_producer_timeout_ns, options.tombstone_lifetime_ns, registry_limits(options)
         )
-        self._api = LookupApi(self._registry, self._clock, log, requires_tls=options.tls_required == TLS_REQUIRED)
+        self._api = LookupApi(
+            self._registry, self._clock, log, KnownHosts.of(options), requires_tls=options.tls_required == TLS_REQUIRED
+        )
         self._peers: dict[PeerConnection, None] = {}
         self._connections = connections(options, log, self._loop)
         self._notifier = Notifier.from_environment()

@@ -13,6 +13,7 @@ from nsqd_py.errors import HttpError
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.access import Access
 from nsqd_py.net.http.answers import Reply
+from nsqd_py.net.http.browsers import KnownHosts
 from nsqd_py.net.http.connection import HttpConnection
 from nsqd_py.net.http.debug import debug_routes
 from nsqd_py.net.http.guard import Guard
@@ -36,13 +37,16 @@ _NEVER_TOMBSTONED = -6795364578871345152
 class LookupApi:
     """The application of the handlers. `clock` returns ns."""
 
-    def __init__(self, registry: Registry, clock: Callable[[], int], log: Log, requires_tls: bool) -> None:
+    def __init__(
+        self, registry: Registry, clock: Callable[[], int], log: Log, known_hosts: KnownHosts, *, requires_tls: bool
+    ) -> None:
         self.registry = registry
         self.clock = clock
         self.log = log
         self.requires_tls = requires_tls
         self.admin_guard: Guard | None = None
         self.clients_authorize = False
+        self.known_hosts = known_hosts
         self.response_limiter = ResponseLimiter()
         self.http_clients: dict[Any, None] = {}
         self._topics: list[str] = []

@@ -8,7 +8,6 @@ import hmac
 import secrets
 from base64 import b64decode
 from typing import Any
-from urllib.parse import urlsplit
 
 from werkzeug.wrappers import Request, Response
 
@@ -17,6 +16,7 @@ from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.permissions import ADMINISTER, EVERYTHING, Scope, read_rule, scope_of
 from nsqadmin_py.web.answers import NotThere, Refusal
 from nsqd_py.net.addresses import join_address
+from nsqd_py.net.http import browsers
 from nsqd_py.net.http.guard import Guard
 
 TOKEN_HEADER = "X-Nsqadmin-Token"
@@ -32,8 +32,8 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-_OWN_SITES = ("same-origin", "none")
-_SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+# The headers by which `nsqd_py.net.http.browsers` decides, and their names in WSGI's environment.
+_OF_BROWSERS = [(name, f"HTTP_{name.decode().upper().replace('-', '_')}") for name in (b"host", *browsers.HEADERS)]
 
 
 class Access:
@@ -42,6 +42,7 @@ class Access:
     def __init__(self, options: NsqadminOptions, guard: Guard | None) -> None:
         self._options = options
         self._guard = guard
+        self._known_hosts = browsers.KnownHosts.of(options)
         self._proxies = AddressBlocks(options.acl_http_header_from)
         self._rules = [read_rule(text) for text in options.topic_permission]
         self._key = secrets.token_bytes(32)  # tokens are valid until the next start
@@ -99,9 +100,12 @@ class Access:
     # ---- what may be done
 
     def check_site(self, request: Request) -> None:
-        """Refuse a change that a page of another site makes a browser request."""
-        if request.method not in _SAFE_METHODS and is_of_another_site(request):
-            raise Refusal(403, "CROSS_SITE_REQUEST")
+        """Refuse a request that a foreign web page may have caused."""
+        environ = request.environ
+        fields = {name: environ[key].encode("latin-1") for name, key in _OF_BROWSERS if key in environ}
+        message = browsers.refusal(request.method, b"", fields, self._known_hosts)
+        if message is not None:
+            raise Refusal(403, message)
 
     def check_action(self, request: Request, topic: str = "", permission: str = ADMINISTER) -> None:
         """Refuse a change of a topic, or without one of something that all users share."""
@@ -147,18 +151,6 @@ class Access:
             response.headers["Content-Security-Policy"] = _POLICY
         if response.status_code == 401:
             response.headers["WWW-Authenticate"] = 'Basic realm="nsqadmin", charset="UTF-8"'
-
-
-def is_of_another_site(request: Request) -> bool:
-    """True if a browser says that another site caused the request. Scripts and tools do not send these headers."""
-    site = request.headers.get("Sec-Fetch-Site")
-    if site is not None:
-        return site not in _OWN_SITES
-    origin = request.headers.get("Origin")
-    if origin is None:
-        return False
-    own = {request.headers.get("Host", ""), request.headers.get("X-Forwarded-Host", "")} - {""}
-    return urlsplit(origin).netloc not in own
 
 
 def basic_user(request: Request) -> str:

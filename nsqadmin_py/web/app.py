@@ -66,9 +66,9 @@ class App:
         return response(environ, start_response)
 
     def _respond(self, request: Request) -> Response:
+        self._access.check_site(request)
         if request.path != self._open_path:
             self._access.check_login(request)
-        self._access.check_site(request)
         try:
             handler, names = self._match(request, request.path)
             if "topic" in names and request.path.startswith(self._api_path):

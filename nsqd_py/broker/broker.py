@@ -26,6 +26,7 @@ from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.memory_budget import MemoryBudget
 from nsqd_py.errors import Draining, Refusal, TooManyChannels, TooManyTopics
 from nsqd_py.guid import GuidFactory
+from nsqd_py.net.http.browsers import KnownHosts
 from nsqd_py.net.http.response_limiter import ResponseLimiter
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.pqueues import Alarms
@@ -84,6 +85,7 @@ class Broker:
         self.admin_guard: Guard | None = None
         self.response_limiter = ResponseLimiter()
         self.clients_authorize = False
+        self.known_hosts = KnownHosts.of(options)
         self.https_port = -1
         self.guids = GuidFactory(options.node_id)
         self.memory = MemoryBudget(options.mem_queue_bytes)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from nsqd_py.net.http.browsers import check_hosts
 from nsqd_py.net.tls_context import LEVELS, OPENSSL_DEFAULT, advised, client_context, set_level
 from nsqd_py.settings.declaration import BadOptions, Options, setting
 from nsqd_py.settings.durations import SECOND_NS
-from nsqd_py.settings.types import DURATION, FALSE_WORDS, STRING, TRUE_WORDS, Kind, choice
+from nsqd_py.settings.types import DURATION, FALSE_WORDS, STRING, STRINGS, TRUE_WORDS, Kind, choice
 
 # The values of --tls-required, as /config/tls_required shows them.
 TLS_NOT_REQUIRED = 0
@@ -68,6 +69,10 @@ SECURITY_LEVEL = setting(_LEVEL_CHOICE, OPENSSL_DEFAULT,
 HTTP_AUTH_FILE = setting(STRING, "",
     "File with the accounts that may use administrative HTTP paths: lines of htpasswd -B or token:name:sha256. "
     "If empty, everyone may.")
+HTTP_ALLOWED_HOSTS = setting(STRINGS, (),
+    "Host name by which browsers may reach the HTTP port, or a domain with all names in it, such as .example.com (may "
+    "be given several times). IP addresses, localhost, the host name and the names in other addresses of this server "
+    "are always allowed. Other programs may use any name.", check=check_hosts)
 
 
 class ServerTlsOptions(Options):
@@ -85,6 +90,7 @@ class ServerTlsOptions(Options):
         "Minimum TLS version: tls1.0, tls1.1, tls1.2 or tls1.3.")
     tls_security_level: int = SECURITY_LEVEL
     http_auth_file: str = HTTP_AUTH_FILE
+    http_allowed_hosts: tuple[str, ...] = HTTP_ALLOWED_HOSTS
 
 
 class HttpClientOptions(Options):

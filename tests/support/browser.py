@@ -39,11 +39,13 @@ from tests.support.nsqd_process import ServerProcess
 # The headless shell takes half the processor time of the others.
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 IS_REQUIRED = os.environ.get("NSQADMIN_BROWSER") == "required"
+EVIL_HOST = "evil.example"
 _FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
     # Nobody but this machine is asked, whatever a page wants; that it wants it is a fault, see Watch.
-    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+    # The owner of EVIL_HOST lets it resolve to this machine.
+    f"--host-resolver-rules=MAP {EVIL_HOST} 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )  # fmt: skip
 # The machine may be busy with other tests.
 DEADLINE_MS = 40_000

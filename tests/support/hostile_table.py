@@ -158,12 +158,20 @@ ADMIN_ROUTES: dict[str, str] = {
 }  # fmt: skip
 
 
+def path_of(route: str) -> tuple[str, str]:
+    """The method of a route, and a path that it matches."""
+    method, _, path = route.partition(" ")
+    for part, word in (
+        ("/:opt", "/log_level"), ("<topic>", "hostile"), ("<channel>", "c"), ("<node>", "127.0.0.1:1"),
+        ("<opt>", "log_level"), ("<path:name>", "x"), ("<message>", "1"), ("<seq>", "1"),
+    ):  # fmt: skip
+        path = path.replace(part, word)
+    return method, path
+
+
 def http_inputs(route: str, query: str) -> list[bytes]:
     """Many requests at once, a query of thousands of parts, bytes that belong in none, and a body of tiny chunks."""
-    method, _, path = route.partition(" ")
-    path = path.replace("/:opt", "/log_level").replace("<topic>", "hostile").replace("<channel>", "c")
-    path = path.replace("<node>", "127.0.0.1:1").replace("<opt>", "log_level").replace("<path:name>", "x")
-    path = path.replace("<message>", "1")
+    method, path = path_of(route)
     # From here, everybody else may end the process.
     site = "Sec-Fetch-Site: cross-site\r\n" if path == "/drain" else ""
     head = f"{method} {path}%s HTTP/1.1\r\nHost: x\r\n{site}"

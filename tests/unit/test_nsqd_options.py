@@ -97,6 +97,7 @@ OURS = {
     "drain_timeout",
     "tls_security_level",
     "handshake_timeout",
+    "http_allowed_hosts",
     "http_auth_file",
     "http_head_timeout",
     "http_idle_timeout",

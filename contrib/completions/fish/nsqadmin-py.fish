@@ -22,6 +22,7 @@ complete -c nsqadmin-py -l admin-user -d 'User who may change things, by the nam
 complete -c nsqadmin-py -l topic-permission -d 'Permission on topics, as PERMISSION TOPICS WHO (may be given several times): view, publish or administer, a topic name or pattern (orders.*), and a user, group:NAME or * for everybody. Once there is one, users other than --admin-user see and change only what these grant.' -x
 complete -c nsqadmin-py -l acl-groups-http-header -d 'Header in which the proxy of --acl-http-header sends the groups of the user, separated by commas.' -x
 complete -c nsqadmin-py -l http-auth-file -d 'File with the accounts that may use administrative HTTP paths: lines of htpasswd -B or token:name:sha256. If empty, everyone may.' -r -F
+complete -c nsqadmin-py -l http-allowed-hosts -d 'Host name by which browsers may reach the HTTP port, or a domain with all names in it, such as .example.com (may be given several times). IP addresses, localhost, the host name and the names in other addresses of this server are always allowed. Other programs may use any name.' -x
 complete -c nsqadmin-py -l read-only -d 'Refuse all actions.'
 complete -c nsqadmin-py -l allow-config-from-cidr -d 'Addresses that may use /config, as a CIDR block; if empty, all addresses.' -x
 complete -c nsqadmin-py -l notification-http-endpoint -d 'URL that receives a POST with JSON for every action.' -x

@@ -75,6 +75,7 @@ complete -c nsqd-py -l tls-required -d 'Refuse clients without TLS: true, false,
 complete -c nsqd-py -l tls-min-version -d 'Minimum TLS version: tls1.0, tls1.1, tls1.2 or tls1.3.' -x -a 'tls1.0 tls1.1 tls1.2 tls1.3'
 complete -c nsqd-py -l tls-security-level -d 'OpenSSL security level of server and client connections: 0 to 5, or default. Level 0 accepts keys below 2048 bits, SHA-1 signatures, and TLS 1.0 and 1.1.' -x -a 'default 0 1 2 3 4 5'
 complete -c nsqd-py -l http-auth-file -d 'File with the accounts that may use administrative HTTP paths: lines of htpasswd -B or token:name:sha256. If empty, everyone may.' -r -F
+complete -c nsqd-py -l http-allowed-hosts -d 'Host name by which browsers may reach the HTTP port, or a domain with all names in it, such as .example.com (may be given several times). IP addresses, localhost, the host name and the names in other addresses of this server are always allowed. Other programs may use any name.' -x
 complete -c nsqd-py -l deflate -d 'Allow deflate compression.'
 complete -c nsqd-py -l max-deflate-level -d 'Maximum deflate level that a client may request, 1 to 9. Higher levels take more processor time.' -x
 complete -c nsqd-py -l snappy -d 'Allow snappy compression.'

@@ -8,6 +8,7 @@ router            the table of routes; finds the route of a request
 answers           encodes responses
 response_limiter  bounds the memory for long answers
 
+browsers          refuses what a foreign web page makes a browser send
 access            the access rules of routes
 guard             checks passwords and tokens for admin paths
 credentials       the file of --http-auth-file, and the Authorization header

@@ -4,8 +4,10 @@
 |---|---|---|
 | FIGURES, PUBLISH | open | open |
 | BODIES | open; refused if TCP clients must authorize (`--auth-http-address`) | credentials |
-| ADMINISTER | open, except for changes that a page of another web site requests | credentials, same exception |
-| SHUT_DOWN | as ADMINISTER, and only from this machine | as ADMINISTER |
+| ADMINISTER | open | credentials |
+| SHUT_DOWN | only from this machine | as ADMINISTER |
+
+Requests that a foreign web page may have caused are refused before (`nsqd_py.net.http.browsers`).
 """
 
 from __future__ import annotations
@@ -30,46 +32,23 @@ class Access(Enum):
 
 # Go's NSQ leaves these open, and its clients need them.
 OPEN = frozenset({Access.FIGURES, Access.PUBLISH})
-CROSS_SITE = answers.failure(HttpError(403, "CROSS_SITE_REQUEST"))
 NEEDS_AUTH_FILE = answers.failure(HttpError(403, "HTTP_AUTH_FILE_REQUIRED"))
 
-_OWN_SITES = (b"same-origin", b"none")
-_READING = ("GET", "HEAD", "OPTIONS")
 
-
-def refusal(
-    access: Access, method: str, fields: dict[bytes, bytes], peer: str, *, has_guard: bool, clients_authorize: bool
-) -> Reply | None:
+def refusal(access: Access, peer: str, *, has_guard: bool, clients_authorize: bool) -> Reply | None:
     """Return the answer to a request that is refused with any credentials; None if it may run or they decide.
 
-    fields             headers by name in lower case
     peer               `host:port` of the client, `@` or empty for a unix socket
     has_guard          True if credentials are required (`--http-auth-file`)
     clients_authorize  True if TCP clients have to AUTH
     """
-    if access in OPEN:
-        return None
-    if method not in _READING and is_cross_site(fields):
-        return CROSS_SITE
-    if has_guard:
+    if access in OPEN or has_guard:
         return None
     if access is Access.BODIES and clients_authorize:
         return NEEDS_AUTH_FILE
     if access is Access.SHUT_DOWN and not is_local(peer):
         return NEEDS_AUTH_FILE
     return None
-
-
-def is_cross_site(fields: dict[bytes, bytes]) -> bool:
-    """True if a browser's headers show that a page of another site sent the request.
-
-    The headers are `Sec-Fetch-Site` (Fetch Metadata), and `Origin` in browsers without it. Other clients send neither.
-    """
-    site = fields.get(b"sec-fetch-site")
-    if site is not None:
-        return site.lower() not in _OWN_SITES
-    origin = fields.get(b"origin")
-    return origin is not None and origin.partition(b"://")[2].lower() != fields.get(b"host", b"").lower()
 
 
 def is_local(peer: str) -> bool:

@@ -18,7 +18,7 @@ from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrad
 
 from nsqd_py.errors import HttpError
 from nsqd_py.net.early_answers import EarlyAnswers
-from nsqd_py.net.http import answers, heads
+from nsqd_py.net.http import answers, browsers, heads
 from nsqd_py.net.http.answers import Reply
 from nsqd_py.net.http.handling import check_route, is_quick, log_answer, perform
 from nsqd_py.net.http.heads import Head, Refused
@@ -227,7 +227,12 @@ class HttpConnection(Stream, Generic[App]):
         url = head.url.decode("latin-1")
         target = self._router.resolve(head.method, url)
         request = Request(self._app, self, head.method, url, target, head.version == "1.0", head.keep_alive)
-        reply = self.check_client() or request.target.reply or check_route(request, head, self.peer)
+        reply = (
+            self.check_client()
+            or self._check_browser(head)
+            or request.target.reply
+            or check_route(request, head, self.peer)
+        )
         if reply is not None:
             self._refuse(request, reply)
             return
@@ -238,6 +243,11 @@ class HttpConnection(Stream, Generic[App]):
     def check_client(self) -> Reply | None:
         """Return the answer to all requests of a client that may not use the API; None for others."""
         return None
+
+    def _check_browser(self, head: Head) -> Reply | None:
+        """Return the refusal of a request that may be the work of a foreign web page; None for others."""
+        message = browsers.refusal(head.method, head.url, head.fields, self._app.known_hosts)
+        return answers.failure(HttpError(403, message)) if message is not None else None
 
     def _refuse(self, request: Request[App], reply: Reply) -> None:
         """Answer a request without its body. The body is skipped; if it is too long, the connection ends."""

@@ -41,9 +41,8 @@ def _check_access(request: Request[App], head: Head, peer: str) -> Reply | None:
     app = request.app
     guard = app.admin_guard
     refusal = access.refusal(
-        request.route.access, head.method, head.fields, peer,
-        has_guard=guard is not None, clients_authorize=app.clients_authorize,
-    )  # fmt: skip
+        request.route.access, peer, has_guard=guard is not None, clients_authorize=app.clients_authorize
+    )
     if refusal is not None or guard is None:
         return refusal
     authorization = head.fields.get(b"authorization", b"")

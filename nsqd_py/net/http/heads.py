@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 
+from nsqd_py.net.http import browsers
 from nsqd_py.net.http.answers import Reply, plain, refused_by_http
 
 MAX_HEAD_BYTES = (1 << 20) + 4096  # Go's default, with its slack
 
 _RELEVANT = {
-    b"authorization", b"content-length", b"expect", b"host", b"origin", b"sec-fetch-site", b"transfer-encoding",
+    b"authorization", b"content-length", b"expect", b"host", b"transfer-encoding", *browsers.HEADERS,
 }  # fmt: skip
+# The first one counts, as in Go.
+_MAY_BE_DOUBLED = {b"accept-language", b"authorization", b"referer", b"sec-fetch-mode", b"user-agent"}
 _HOST = re.compile(rb"[A-Za-z0-9!$%&()*+,\-.:;='\[\]_~]*")
 _VERSIONS = {"1.0", "1.1"}
 
@@ -48,7 +51,7 @@ class Head:
         name = name.lower()
         if name in _RELEVANT:
             if name in self.fields:
-                if name == b"authorization":  # the first one counts, as in Go
+                if name in _MAY_BE_DOUBLED:
                     return
                 self._doubled = True
             self.fields[name] = value

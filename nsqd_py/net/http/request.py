@@ -10,6 +10,7 @@ from nsqd_py.runtime.logs import Log
 
 if TYPE_CHECKING:
     from nsqd_py.net.http.answers import Reply
+    from nsqd_py.net.http.browsers import KnownHosts
     from nsqd_py.net.http.guard import Guard
     from nsqd_py.net.http.response_limiter import ResponseLimiter
     from nsqd_py.net.http.router import Route, Target
@@ -23,6 +24,7 @@ class Application(Protocol):
 
     admin_guard        checks credentials for admin paths; None without `--http-auth-file`
     clients_authorize  True if TCP clients have to AUTH
+    known_hosts        the host names that browsers may use
     response_limiter   bounds the memory of long answers
     """
 
@@ -30,6 +32,7 @@ class Application(Protocol):
     http_clients: dict[Any, None]
     admin_guard: Guard | None
     clients_authorize: bool
+    known_hosts: KnownHosts
     response_limiter: ResponseLimiter
 
 

@@ -44,8 +44,8 @@ DEFAULTS = {
 OURS = {
     "topic_permissions", "acl_groups_http_header",
     "acl_http_header_from", "attention_http_endpoint", "attention_max_age", "attention_max_depth", "client_opt",
-    "history_file", "http_auth_file", "http_client_token_file", "http_client_token_host", "log_format",
-    "max_connections", "poll_interval", "read_only", "tls_cert", "tls_key", "tls_security_level",
+    "history_file", "http_allowed_hosts", "http_auth_file", "http_client_token_file", "http_client_token_host",
+    "log_format", "max_connections", "poll_interval", "read_only", "tls_cert", "tls_key", "tls_security_level",
 }  # fmt: skip
 
 

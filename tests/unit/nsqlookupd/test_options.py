@@ -38,7 +38,8 @@ def test_defaults() -> None:
     options = NSQLOOKUPD.defaults()
     assert {key: options.by_config_key(key) for key in DEFAULTS} == DEFAULTS
     others = {setting.key for setting in NSQLOOKUPD.settings} - DEFAULTS.keys()
-    assert others == {"", "broadcast_address", "http_auth_file", "log_format"} | OF_TLS | OF_LIMITS
+    ours = {"", "broadcast_address", "http_allowed_hosts", "http_auth_file", "log_format"}
+    assert others == ours | OF_TLS | OF_LIMITS
     check_options(options)
 
 
