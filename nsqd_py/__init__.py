@@ -35,7 +35,7 @@ broker      the topics and channels that exist, start-up, upkeep of the disk
 queue       topics, channels, delivery
 diskqueue   the log on disk
 auth        access rules from an auth server
-lease       leases of etcd, Consul and Kubernetes, which decide who is the primary
+lease       leases of etcd, which decide who is the primary
 client      Producer and Consumer
 cluster     asks all nsqlookupds and nsqds of a cluster; their figures
 net         sockets, TLS, compression, HTTP

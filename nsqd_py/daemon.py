@@ -48,6 +48,7 @@ from nsqd_py.version import NSQ_VERSION, version_string
 
 if TYPE_CHECKING:
     from nsqd_py.auth.guard import Guard, Guarded
+    from nsqd_py.lease.keeper import LeaseWatch
     from nsqd_py.lookup.peers import LookupPeers
     from nsqd_py.net.certificates import CertificateReloader
     from nsqd_py.net.http.guard import Guard as AdminGuard
@@ -118,6 +119,7 @@ class Daemon:
         self._is_loaded = False
         self._follower: Follower | None = None
         self._fencer: Fencer | None = None
+        self._lease_watch: LeaseWatch | None = None
         self.next_options: NsqdOptions | None = None  # those of the nsqd in another role that takes its place
 
     def run(self) -> int:
@@ -162,6 +164,8 @@ class Daemon:
                 self._lookups.set_addresses(self._options.lookupd_tcp_address)
             self._connections.start()
             self._listeners.start()
+            if self._election is not None:
+                self._lease_watch = self._election.watch(self._loop, self._lose_lease)
             self._lookups.start()
             self._start_statsd()
             self._broker.loop_lag.start()
@@ -385,14 +389,21 @@ class Daemon:
 
     # ---- the end
 
+    def _lose_lease(self) -> None:
+        """End serving at once: nothing may arrive from here when the next primary serves.
+
+        The system must not send later what a peer does not take now.
+        """
+        self._listeners.close()
+        self._connections.abort_all("the lease is lost")
+
     def _shut_down(self) -> None:
+        if self._lease_watch is not None:
+            self._lease_watch.close()
         if not self._gives_way:  # else the process goes on
             self.notifier.stopping()
         elif self._election is not None:
-            # The lease is lost: nothing may arrive from here when the next primary serves. So this is first, as what
-            # follows may wait for others, and the system must not send later what a peer does not take now.
-            self._listeners.close()
-            self._connections.abort_all("the lease is lost")
+            self._lose_lease()  # first, as what follows may wait for others
         if self._drainer is not None:
             self._drainer.kill()
         if self._fencer is not None:

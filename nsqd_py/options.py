@@ -83,9 +83,6 @@ def _check_on_timeout(value: str) -> str | None:
     return None if value in ("refuse", "alone") else "must be refuse or alone"
 
 
-_LEASES_WITH_TLS = ("etcds://", "consuls://")
-
-
 def _check_lease(value: str) -> str | None:
     if not value:
         return None
@@ -96,6 +93,11 @@ def _check_lease(value: str) -> str | None:
     except ValueError as error:
         return str(error)
     return None
+
+
+def _check_ttl(value: int) -> str | None:
+    # It must be renewed before it ends, also when one request fails. etcd counts in seconds.
+    return None if value >= 2 * SECOND_NS and value % SECOND_NS == 0 else "must be 2s, 3s or more whole seconds"
 
 
 def _positive(value: int) -> str | None:
@@ -301,11 +303,11 @@ class _Standby(Options, title="Standby"):
         "After --standby-timeout: `refuse` the publish, or go on `alone`, without standbys, until they are back.",
         check=_check_on_timeout)
     lease: str = setting(STRING, "",
-        "Lease that decides which nsqd is the primary, such as etcd://127.0.0.1:2379/orders, consul://... or "
-        "kubernetes:///namespace/name; its holder serves, all others are its standbys.", check=_check_lease)
+        "Lease of etcd that decides which nsqd is the primary, such as etcd://127.0.0.1:2379/orders; its holder "
+        "serves, all others are its standbys.", check=_check_lease)
     lease_ttl_ns: int = setting(DURATION, 5 * SECOND_NS,
-        "Time to live of --lease: after the primary is gone, a standby takes its place within about this time.",
-        check=_positive)
+        "Time to live of --lease, at least 2s: after the primary is gone, a standby takes its place within about this "
+        "time.", check=_check_ttl)
     lease_tls_root_ca_file: str = setting(STRING, "",
         "Certificate authorities that sign the certificate of the lease's store (PEM file); by default those of the "
         "system.")
@@ -370,8 +372,8 @@ def check_options(options: NsqdOptions) -> None:
 
 
 def _check_with_lease(options: NsqdOptions) -> None:
-    if (options.lease_tls_root_ca_file or options.lease_tls_cert) and not options.lease.startswith(_LEASES_WITH_TLS):
-        raise BadOptions("--lease-tls-... needs a lease of etcds:// or consuls://")
+    if (options.lease_tls_root_ca_file or options.lease_tls_cert) and not options.lease.startswith("etcds://"):
+        raise BadOptions("--lease-tls-... needs a lease of etcds://")
     if options.standby_of or options.promote:
         raise BadOptions("--lease decides who is the primary: leave out --standby-of and --promote")
     if options.tcp_address.endswith(":0") and not options.broadcast_tcp_port:

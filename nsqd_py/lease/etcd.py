@@ -1,92 +1,114 @@
-"""Leases of etcd, through the JSON gateway of its version 3 API (https://etcd.io/docs/v3.4/dev-guide/api_grpc_gateway).
+"""Leases of etcd, through the JSON gateway of its version 3 API.
 
-The holder's name is the value of a key that a lease of etcd keeps alive. The revision at which the key was created
+The holder's address is the value of a key that a lease of etcd keeps alive. The revision at which the key was created
 numbers the holders.
 """
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
-from nsqd_py.lease.members import Members
-from nsqd_py.lease.store import Lease, LeaseLost, LeaseUrl
-from nsqd_py.net.http.client import BadStatus, HttpClient, Url
+from nsqd_py.lease import answers
+from nsqd_py.lease.answers import encoded
+from nsqd_py.lease.store import NO_NOTE, Lease, LeaseError, LeaseLost, LeaseUrl, Note, check_holder
+from nsqd_py.net.http.client import BadStatus, HttpClient, Unreachable, Url, parse_url
+
+T = TypeVar("T")
 
 _PREFIX = "nsqd-py/"
 _UNAUTHORIZED = 401
+_MOST_ANSWER_BYTES = 64 * 1024
 
 
 class EtcdStore:
-    """One lease in an etcd cluster."""
+    """One lease in an etcd cluster, for `ttl_s` seconds. Each request goes first to the member that answered last."""
 
     def __init__(self, url: LeaseUrl, ttl_s: int, client: HttpClient) -> None:
-        self._members = Members("etcd", url)
-        self._key = _encoded(_PREFIX + url.name)
-        self._note_key = _encoded(f"{_PREFIX}{url.name}/note")
+        scheme = "https" if url.is_secure else "http"
+        self._members = [parse_url(f"{scheme}://{address}/") for address in url.addresses]
+        self._key = _PREFIX + url.name
+        self._note_key = f"{_PREFIX}{url.name}/note"
         self._login = url.login
         self._token = ""
         self._ttl_s = ttl_s
-        self._client = client
+        self._client = replace(client, max_answer_bytes=_MOST_ANSWER_BYTES)
 
     def acquire(self, holder: str) -> Lease | None:
         if self.holder() is not None:
             return None
-        lease_id = self._ask("lease/grant", {"TTL": self._ttl_s})["ID"]
-        lease = None
+        handle = self._ask("lease/grant", {"TTL": self._ttl_s}, lambda answer: answers.lease_id(answer, self._ttl_s))
+        number = None
         try:
-            lease = self._put_if_absent(holder, lease_id)
+            number = self._put(self._key, holder, [_created(self._key, 0)], lease=handle)
         finally:
-            if lease is None:
-                self._ask("lease/revoke", {"ID": lease_id})
-        return lease
-
-    def _put_if_absent(self, holder: str, lease_id: str) -> Lease | None:
-        answer = self._ask(
-            "kv/txn",
-            {
-                "compare": [{"key": self._key, "target": "CREATE", "result": "EQUAL", "create_revision": 0}],
-                "success": [{"request_put": {"key": self._key, "value": _encoded(holder), "lease": lease_id}}],
-            },
-        )
-        return Lease(int(answer["header"]["revision"]), lease_id) if answer.get("succeeded") else None
+            if number is None:
+                self._revoke(handle)
+        return Lease(number, handle) if number is not None else None
 
     def renew(self, lease: Lease) -> None:
-        answer = self._ask("lease/keepalive", {"ID": lease.handle})
-        if int(answer.get("result", {}).get("TTL", 0)) <= 0:
+        def read(answer: Any) -> bool:
+            return answers.is_renewed(answer, lease.handle, self._ttl_s)
+
+        if not self._ask("lease/keepalive", {"ID": lease.handle}, read):
             raise LeaseLost("etcd says that the lease has ended")
 
     def release(self, lease: Lease) -> None:
-        self._ask("lease/revoke", {"ID": lease.handle})
+        self._revoke(lease.handle)
 
     def holder(self) -> str | None:
         # A read of etcd is linearizable by default: a member that is cut off from the others does not answer it.
-        return self._value(self._key)
+        def read(answer: Any) -> str | None:
+            found = answers.entry(answer, self._key)
+            return check_holder(found.value) if found is not None else None
 
-    def note(self) -> str:
-        return self._value(self._note_key) or ""
+        return self._ask("kv/range", {"key": encoded(self._key)}, read)
 
-    def write_note(self, lease: Lease, text: str) -> None:
-        is_ours = {"key": self._key, "target": "CREATE", "result": "EQUAL", "create_revision": lease.number}
-        put = {"request_put": {"key": self._note_key, "value": _encoded(text)}}
-        if not self._ask("kv/txn", {"compare": [is_ours], "success": [put]}).get("succeeded"):
+    def note(self) -> Note:
+        def read(answer: Any) -> Note:
+            found = answers.entry(answer, self._note_key)
+            return Note(*found) if found is not None else NO_NOTE
+
+        return self._ask("kv/range", {"key": encoded(self._note_key)}, read)
+
+    def write_note(self, lease: Lease, text: str, revision: int) -> int:
+        is_ours = _created(self._key, lease.number)
+        is_same = {"key": encoded(self._note_key), "target": "MOD", "result": "EQUAL", "mod_revision": revision}
+        new_revision = self._put(self._note_key, text, [is_ours, is_same])
+        if new_revision is None and self.note().revision == revision:
             raise LeaseLost("another holder has the lease")
+        if new_revision is None:
+            raise LeaseError("the note of the lease was changed, probably by a request without an answer")
+        return new_revision
 
-    def _value(self, key: str) -> str | None:
-        found: Sequence[dict[str, str]] = self._ask("kv/range", {"key": key}).get("kvs", ())
-        return b64decode(found[0].get("value", "")).decode() if found else None
+    def _put(self, key: str, value: str, compare: list[dict[str, Any]], **fields: str) -> int | None:
+        """Write a key if all comparisons hold; return the revision, or None if they do not."""
+        put = {"request_put": {"key": encoded(key), "value": encoded(value), **fields}}
+        return self._ask("kv/txn", {"compare": compare, "success": [put]}, answers.written)
 
-    def _ask(self, path: str, document: dict[str, Any]) -> Any:
-        return self._members.ask(
-            lambda member: self._ask_member(member, path, document), path, may_repeat=path != "kv/txn"
-        )
+    def _revoke(self, handle: str) -> None:
+        self._ask("lease/revoke", {"ID": handle}, lambda _: None)
+
+    def _ask(self, path: str, document: dict[str, Any], read: Callable[[Any], T]) -> T:
+        """Return what `read` makes of the first answer that it understands. Raises LeaseError."""
+        failures = []
+        for member in list(self._members):
+            try:
+                return read(self._ask_member(member, path, document))
+            except Exception as error:  # noqa: BLE001 - whatever an answer of another program causes, it is no answer
+                failures.append(f"{member.place} - {error or repr(error)}")
+                self._members.remove(member)
+                self._members.append(member)
+                # A transaction that may have been carried out must not be sent to another member.
+                if path == "kv/txn" and not isinstance(error, Unreachable):
+                    break
+        raise LeaseError(f"no answer from etcd to {path}: {'; '.join(failures)}")
 
     def _ask_member(self, member: Url, path: str, document: dict[str, Any]) -> Any:
         if self._login and not self._token:
             name, _, password = self._login.partition(":")
-            self._token = self._send(member, "auth/authenticate", {"name": name, "password": password})["token"]
+            self._token = answers.token(self._send(member, "auth/authenticate", {"name": name, "password": password}))
         try:
             return self._send(member, path, document)
         except BadStatus as refusal:
@@ -101,5 +123,6 @@ class EtcdStore:
         return client.ask(replace(member, path=f"/v3/{path}"), document)
 
 
-def _encoded(text: str) -> str:
-    return b64encode(text.encode()).decode()
+def _created(key: str, revision: int) -> dict[str, Any]:
+    """Return the comparison that a key was created at a revision; 0 if it does not exist."""
+    return {"key": encoded(key), "target": "CREATE", "result": "EQUAL", "create_revision": revision}

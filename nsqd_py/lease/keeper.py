@@ -1,7 +1,8 @@
-"""Takes a lease, renews it, and says when it is lost.
+"""Takes a lease, renews it, and ends serving when it is lost.
 
-A lease is counted from before the request that took or renewed it was sent, on the steady clock. So it ends here before
-it ends in the store, and by `MARGIN` of its time to live earlier still: within the margin, its holder stops.
+A lease is counted from before the request that took or renewed it was sent, on the clock of the boot, which also runs
+while the machine sleeps. So it ends here before it ends in the store, and by `MARGIN` of its time to live earlier
+still: within the margin, its holder stops.
 
     taken or renewed                               ends here        ends in the store
     |--- renewed every third --|---|---|---------------|---- margin ----|
@@ -9,8 +10,10 @@ it ends in the store, and by `MARGIN` of its time to live earlier still: within 
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
-from time import monotonic
+from typing import Any
 
 import gevent
 from gevent.event import Event
@@ -18,10 +21,16 @@ from gevent.event import Event
 from nsqd_py.lease.store import Lease, LeaseError, LeaseLost, LeaseStore
 from nsqd_py.runtime.outages import LineWriter, OutageLog
 
+
+def boot_clock() -> float:
+    """Return a steady time in seconds that counts a suspension of the machine too."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
 # The part of the time to live in which the holder of a lease that cannot be renewed stops.
 MARGIN = 0.2
 _RENEWALS = 3
-# A store whose lease somebody else has is asked so often in a time to live.
+# Number of attempts in a time to live while another holder has the lease.
 _ATTEMPTS = 6
 # A store that does not answer is asked again after this part of the time to live.
 _RETRY = 0.1
@@ -32,7 +41,8 @@ class LeaseKeeper:
 
     may_take   called before each attempt to take the lease, and as its holder; False leaves it to others. It may raise
                LeaseError.
-    on_change  called when the lease was taken, when it has ended here, and when it has another holder
+    on_change  called when the lease was taken, when it has ended here, when it has another holder, and when the keeper
+               has failed
     """
 
     def __init__(
@@ -43,7 +53,7 @@ class LeaseKeeper:
         log: LineWriter,
         may_take: Callable[[], bool],
         on_change: Callable[[], object],
-        clock: Callable[[], float] = monotonic,
+        clock: Callable[[], float] = boot_clock,
     ) -> None:
         self._store = store
         self._holder = holder
@@ -58,6 +68,7 @@ class LeaseKeeper:
         self._closed = Event()
         self._greenlet: gevent.Greenlet[[], None] | None = None
         self.other_holder: str | None = None
+        self.has_failed = False  # True if it ended without `close`, by a defect; then it holds no lease
 
     @property
     def is_held(self) -> bool:
@@ -71,6 +82,14 @@ class LeaseKeeper:
 
     def start(self) -> None:
         self._greenlet = gevent.spawn(self._run)
+        self._greenlet.link(self._ended)
+
+    def _ended(self, greenlet: gevent.Greenlet[[], None]) -> None:
+        if not self._closed.is_set():
+            self.has_failed = True
+            self._lease = self.other_holder = None
+            self._log.error("LEASE: the greenlet that renews it has ended - %r", greenlet.exception)
+            self._on_change()
 
     def close(self) -> None:
         """Stop, and end the lease in the store, so that another holder need not wait until it ends by itself."""
@@ -136,19 +155,25 @@ class LeaseKeeper:
             self._log.error("LEASE: lost by %s", self._holder)
             self._on_change()
 
-    def write_note(self, text: str) -> None:
-        """Replace the note in the store, as the holder. Raises LeaseLost, LeaseError."""
+    def write_note(self, text: str, revision: int) -> int:
+        """Replace the note that has this revision, as the holder; return the new one. Raises LeaseLost, LeaseError."""
         if self._lease is None:
             raise LeaseLost("the lease has ended")
-        self._store.write_note(self._lease, text)
+        return self._store.write_note(self._lease, text, revision)
 
     def _renew(self, lease: Lease) -> bool:
         """Renew the lease. Return False if the store says that it has ended."""
         began_s = self._clock()
+        # A request that outlives the lease must not keep this greenlet from stopping its holder.
+        timeout = gevent.Timeout(self.remaining_s)
         try:
-            # A request that outlives the lease must not keep this greenlet from stopping its holder.
-            with gevent.Timeout(self.remaining_s, LeaseError("the lease ends before the store has answered")):
+            with timeout:
                 self._store.renew(lease)
+        except gevent.Timeout as error:
+            if error is not timeout:
+                raise
+            self._outage.report("LEASE: the lease ends before the store has answered")
+            return True
         except LeaseLost as error:
             self._log.error("LEASE: %s", error)
             return False
@@ -166,3 +191,41 @@ class LeaseKeeper:
 
     def _count_from(self, began_s: float) -> None:
         self._ends_s = began_s + self._ttl_s * (1 - MARGIN)
+
+
+class LeaseWatch:
+    """Calls `on_end` once when the lease has ended, whatever becomes of the keeper.
+
+    It asks before and after each poll of the event loop, ahead of all other watchers: a process that was suspended or
+    busy past the end of its lease handles no input and sends no output before. A timer wakes an idle loop.
+    """
+
+    def __init__(self, keeper: LeaseKeeper, loop: Any, log: LineWriter, on_end: Callable[[], object]) -> None:
+        self._keeper = keeper
+        self._log = log
+        self._on_end = on_end
+        self._timer = loop.timer(0.0, ref=False)
+        self._watchers = [watch(ref=False, priority=loop.MAXPRI) for watch in (loop.check, loop.prepare)]
+        for watcher in self._watchers:
+            watcher.start(self._check)
+        self._wait()
+
+    def _wait(self) -> None:
+        self._timer.close()
+        self._timer = self._timer.loop.timer(self._keeper.remaining_s, ref=False)
+        self._timer.start(self._wait if self._keeper.is_held else self._check)
+
+    def _check(self) -> None:
+        if self._keeper.is_held:
+            return
+        self.close()
+        try:
+            self._on_end()
+        except BaseException as error:  # noqa: BLE001 - whatever it is, serving must end
+            # What was acknowledged is written. The end of the process closes the connections that may be left.
+            self._log.error("LEASE: failed to end serving, exiting - %r", error)
+            os._exit(1)
+
+    def close(self) -> None:
+        for watcher in (self._timer, *self._watchers):
+            watcher.close()

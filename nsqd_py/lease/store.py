@@ -1,24 +1,22 @@
-"""The interface of a lease store, its errors, and the URLs of leases.
+"""The interface of a lease store, its errors, and the URL of a lease: `etcd://127.0.0.1:2379,127.0.0.1:22379/orders`.
 
-    etcd://127.0.0.1:2379,127.0.0.1:22379/orders         (etcds:// for TLS)
-    consul://127.0.0.1:8500/orders                       (consuls:// for TLS)
-    kubernetes:///queues/orders                          namespace and name, from inside a pod
-
-Each store is asked over HTTP. All of them give a lease to one holder at a time, end it after its time to live when the
-holder does not renew it, and number the holders in ascending order.
+`etcds://` is TLS. A store gives a lease to one holder at a time, ends it after its time to live when the holder does
+not renew it, and numbers the holders in ascending order.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
-_KINDS = ("etcd", "etcds", "consul", "consuls", "kubernetes")
+_REMOVED = ("consul", "consuls", "kubernetes")
+_HIGHEST_PORT = 65535
+_MOST_HOLDER_CHARACTERS = 300
 
 
 class LeaseError(Exception):
-    """The store did not answer, or refused the request; str(error) says why."""
+    """The store did not answer, or its answer was not understood; str(error) says why."""
 
 
 class LeaseLost(LeaseError):
@@ -37,11 +35,21 @@ class Lease:
     handle: Any
 
 
+class Note(NamedTuple):
+    """The note of the last holder, which outlives its lease. `revision` is a number that each change raises."""
+
+    text: str
+    revision: int
+
+
+NO_NOTE = Note("", 0)
+
+
 class LeaseStore(Protocol):
     """Gives one lease. Every call sends one or two requests and blocks its greenlet."""
 
     def acquire(self, holder: str) -> Lease | None:
-        """Take the lease; None if another holder has it. Raises LeaseError."""
+        """Take the lease; None if another holder has it. `holder` is an address. Raises LeaseError."""
 
     def renew(self, lease: Lease) -> None:
         """Let the lease live for its whole time again. Raises LeaseLost, LeaseError."""
@@ -50,20 +58,33 @@ class LeaseStore(Protocol):
         """End the lease now. Raises LeaseError."""
 
     def holder(self) -> str | None:
-        """Return who has the lease; None if nobody has. Raises LeaseError."""
+        """Return the address of the holder, host:port; None if there is no holder. Raises LeaseError."""
 
-    def note(self) -> str:
-        """Return the note of the last holder, which outlives its lease; empty if there is none. Raises LeaseError."""
+    def note(self) -> Note:
+        """Return the note; NO_NOTE if there is none. Raises LeaseError."""
 
-    def write_note(self, lease: Lease, text: str) -> None:
-        """Replace the note, as the holder of this lease. Raises LeaseLost, LeaseError."""
+    def write_note(self, lease: Lease, text: str, revision: int) -> int:
+        """Replace the note that has this revision, as the holder of this lease; return the new revision.
+
+        Raises LeaseLost, and LeaseError also if the note has another revision.
+        """
+
+
+def check_holder(text: str) -> str:
+    """Return the address of a holder, host:port, if it is one. Raises ValueError."""
+    host, _, port = text.rpartition(":")
+    if not (
+        host and host.isprintable() and " " not in host and len(text) <= _MOST_HOLDER_CHARACTERS
+        and port.isascii() and port.isdigit() and 0 < int(port) <= _HIGHEST_PORT
+    ):  # fmt: skip
+        raise ValueError(f"the holder of the lease is not an address: {text[:80]!r}")
+    return text
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseUrl:
     """The parts of a lease's URL. `name` has no slash at its ends; `login` is `user:password`, or empty."""
 
-    kind: str
     is_secure: bool
     addresses: tuple[str, ...]
     name: str
@@ -73,17 +94,15 @@ class LeaseUrl:
 def parse_lease_url(text: str) -> LeaseUrl:
     """Parse the URL of a lease. Raises ValueError."""
     parts = urlsplit(text)
-    if parts.scheme not in _KINDS:
-        raise ValueError("the URL of a lease begins with etcd://, consul:// or kubernetes://")
+    if parts.scheme in _REMOVED:
+        raise ValueError(f"{parts.scheme}:// is not supported any more: use a lease of etcd, etcd://host:2379/name")
+    if parts.scheme not in ("etcd", "etcds"):
+        raise ValueError("the URL of a lease begins with etcd:// or etcds://")
     name = parts.path.strip("/")
     if not name:
-        raise ValueError(f"the URL of a lease ends with its name, as in {parts.scheme}://host:port/orders")
+        raise ValueError(f"the URL of a lease ends with its name, as in {parts.scheme}://host:2379/orders")
     login, _, places = parts.netloc.rpartition("@")
     addresses = tuple(place for place in places.split(",") if place)
-    if parts.scheme == "kubernetes":
-        if addresses or name.count("/") != 1:
-            raise ValueError("the URL of a Kubernetes lease is kubernetes:///namespace/name")
-    elif not addresses:
-        raise ValueError(f"the URL of a lease has the address of its store, as in {parts.scheme}://host:port/orders")
-    kind = parts.scheme.removesuffix("s") if parts.scheme in ("etcds", "consuls") else parts.scheme
-    return LeaseUrl(kind, parts.scheme != kind or kind == "kubernetes", addresses, name, login)
+    if not addresses:
+        raise ValueError(f"the URL of a lease has the address of its store, as in {parts.scheme}://host:2379/orders")
+    return LeaseUrl(parts.scheme == "etcds", addresses, name, login)

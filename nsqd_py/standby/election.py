@@ -1,4 +1,4 @@
-"""Lets a lease decide which of several nsqds is the primary: the holder of the lease is, the others are its standbys.
+"""A lease decides which of several nsqds is the primary: the holder of the lease is, the others are its standbys.
 
 The note of the lease says which copy of the messages may serve. It has two epochs: `epoch` is that of the last primary
 which served; `announced` is at least as high, and one that a new primary was about to begin. An nsqd whose epoch is
@@ -19,10 +19,11 @@ import gevent
 from nsqd_py.broker.metadata import METADATA_FILE
 from nsqd_py.broker.state_files import read_epochs
 from nsqd_py.errors import StartError
-from nsqd_py.lease.keeper import LeaseKeeper
+from nsqd_py.lease.etcd import EtcdStore
+from nsqd_py.lease.keeper import LeaseKeeper, LeaseWatch
 from nsqd_py.lease.store import LeaseError, LeaseLost, LeaseStore, parse_lease_url
-from nsqd_py.lease.stores import open_store
 from nsqd_py.net.http.client import HttpClient
+from nsqd_py.net.http.foreign_json import load_foreign_json
 from nsqd_py.net.tls_options import peer_context
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals
@@ -37,6 +38,7 @@ _LOOK_EVERY_S = 0.1
 _REQUEST_PART_OF_TTL = 0.25
 # An nsqd without messages lets one with messages take the lease first, where both start at the same time.
 _EMPTY_WAITS_TTLS = 2
+_EPOCH_LIMIT = 1 << 63
 # The role of the holder; that of a standby is the address of its primary.
 _PRIMARY = ""
 
@@ -59,17 +61,23 @@ class Note(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> Note:
-        """Raises LeaseError."""
+        """Return the note that this text is. Raises LeaseError."""
         if not text:
             return cls()
         try:
-            fields = json.loads(text)
-            return cls(int(fields["epoch"]), int(fields["announced"]))
+            fields = load_foreign_json(text.encode())
+            return cls(_epoch(fields["epoch"]), _epoch(fields["announced"]))
         except (ValueError, TypeError, KeyError) as error:
             raise LeaseError(f"the note of the lease is not one of nsqd: {text[:100]!r}") from error
 
     def encode(self) -> str:
         return json.dumps(self._asdict())
+
+
+def _epoch(value: object) -> int:
+    if type(value) is not int or not 0 <= value < _EPOCH_LIMIT:
+        raise ValueError(f"{value!r} is not an epoch")
+    return value
 
 
 class Election:
@@ -91,6 +99,7 @@ class Election:
         self._make_server = make_server
         self._directory = Path(options.data_path or ".")
         self._note = Note()
+        self._note_revision = 0
         self._server: Server | None = None
         self._role: str | None = None
         self._gave_way = False
@@ -110,6 +119,8 @@ class Election:
         try:
             with StopSignals() as signals:
                 while not signals.is_asked:
+                    if self._keeper.has_failed:
+                        return 1
                     role = self._wanted_role()
                     if role is None:
                         signals.wait(_LOOK_EVERY_S)
@@ -137,7 +148,7 @@ class Election:
 
     def _may_take(self) -> bool:
         """True if this data path has all that was acknowledged, as far as the note tells. Raises LeaseError."""
-        self._note = Note.of(self._store.note())
+        self._read_note()
         try:
             state, saved = read_state(self._directory), read_epochs(self._directory)
         except OSError as error:
@@ -148,16 +159,19 @@ class Election:
             return False
         return (saved.node if saved is not None else 0) >= self._note.epoch
 
+    def _read_note(self) -> None:
+        text, self._note_revision = self._store.note()
+        self._note = Note.of(text)
+
     def _wanted_role(self) -> str | None:
         """Return the role that the lease gives this nsqd; None while nobody else has it either."""
         return _PRIMARY if self._keeper.is_held else self._keeper.other_holder
 
     def _decide(self) -> None:
-        """End the daemon if its role is over. A standby stays one while nobody has the lease."""
+        """End the daemon if its role is over. A standby stays one while there is no holder."""
         wanted = self._wanted_role()
-        if self._server is None or wanted == self._role or (wanted is None and self._role != _PRIMARY):
-            return
-        self._give_way()
+        if self._keeper.has_failed or (wanted != self._role and (wanted is not None or self._role == _PRIMARY)):
+            self._give_way()
 
     def _give_way(self) -> None:
         self._gave_way = True
@@ -180,20 +194,33 @@ class Election:
         return self._write(Note(epoch, epoch))
 
     def _write(self, note: Note) -> bool:
+        has_failed = False
         while self._keeper.is_held:
             try:
-                self._keeper.write_note(note.encode())
+                if has_failed:
+                    self._read_note()  # a request without an answer may have been carried out
+                self._note_revision = self._keeper.write_note(note.encode(), self._note_revision)
             except LeaseLost as error:
                 self._log.error("LEASE: %s", error)
                 break
             except LeaseError as error:
                 self._log.error("LEASE: %s", error)
+                has_failed = True
                 gevent.sleep(_LOOK_EVERY_S)
             else:
                 self._note = note
                 return True
         self._give_way()
         return False
+
+    def watch(self, loop: Any, on_end: Callable[[], object]) -> LeaseWatch:
+        """Call `on_end` from the event loop as soon as the lease has ended, and end the daemon."""
+
+        def end() -> None:
+            on_end()
+            self._give_way()
+
+        return LeaseWatch(self._keeper, loop, self._log, end)
 
 
 def elect(options: NsqdOptions, log: Log, make_server: Callable[[NsqdOptions, Election | None], Server]) -> int:
@@ -202,9 +229,11 @@ def elect(options: NsqdOptions, log: Log, make_server: Callable[[NsqdOptions, El
     timeout_s = ttl_s * _REQUEST_PART_OF_TTL
     try:
         url = parse_lease_url(options.lease)
-        store = open_store(url, ttl_s, HttpClient(timeout_s, timeout_s, tls=_tls(options) if url.is_secure else None))
+        store = EtcdStore(
+            url, ttl_s, HttpClient(timeout_s, timeout_s, tls=_tls(options) if url.is_secure else None)
+        )
     except ValueError as error:
-        raise StartError(f"--lease={options.lease}: {error}") from error
+        raise StartError(f"--lease: {error}") from error
     return Election(options, log, store, make_server).run()
 
 

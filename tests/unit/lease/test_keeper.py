@@ -8,7 +8,7 @@ import gevent
 import pytest
 
 from nsqd_py.lease.keeper import MARGIN, LeaseKeeper
-from nsqd_py.lease.store import Lease, LeaseError, LeaseLost
+from nsqd_py.lease.store import Lease, LeaseError, LeaseLost, Note
 from tests.support.nsqd_process import wait_until
 
 TTL_S = 0.6
@@ -47,11 +47,11 @@ class Store:
         self._answer()
         return self.owner or None
 
-    def note(self) -> str:
-        return ""
+    def note(self) -> Note:
+        return Note("", 0)
 
-    def write_note(self, lease: Lease, text: str) -> None:
-        pass
+    def write_note(self, lease: Lease, text: str, revision: int) -> int:
+        return revision + 1
 
     def _answer(self) -> None:
         while self.hangs:

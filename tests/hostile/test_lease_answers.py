@@ -1,0 +1,248 @@
+"""Answers that etcd does not give count as no answer: a primary ends with its lease, a waiting nsqd asks on."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import gevent
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqd_py.lease import answers
+from nsqd_py.lease.etcd import EtcdStore
+from nsqd_py.lease.keeper import LeaseKeeper, LeaseWatch
+from nsqd_py.lease.store import Lease, LeaseError, Note, check_holder, parse_lease_url
+from nsqd_py.net.http.client import HttpClient
+from tests.support.fake_etcd import GRANT, KEEPALIVE, ODD, RANGE, TXN, FakeEtcd
+from tests.support.network import free_ports
+from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.wire import Closed
+from tests.unit.fakes import FakeLog
+
+pytestmark = pytest.mark.ours
+
+TTL_S = 2
+TIMEOUT_S = 0.5
+FIELDS = ("ID", "TTL", "result", "header", "revision", "kvs", "count", "key", "value", "mod_revision", "succeeded")
+
+
+@pytest.fixture
+def etcd() -> Iterator[FakeEtcd]:
+    with FakeEtcd() as etcd:
+        yield etcd
+
+
+def store_of(etcd: FakeEtcd) -> EtcdStore:
+    return EtcdStore(parse_lease_url(f"etcd://{etcd.address}/orders"), TTL_S, HttpClient(TIMEOUT_S, TIMEOUT_S))
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_an_odd_answer_is_no_answer(etcd: FakeEtcd, odd: str) -> None:
+    store = store_of(etcd)
+    lease = store.acquire("a:1")
+    assert lease is not None
+    revision = store.write_note(lease, "{}", 0)
+    asking: list[tuple[str, Callable[[], object]]] = [
+        (KEEPALIVE, lambda: store.renew(lease)), (RANGE, store.holder), (RANGE, store.note),
+        (RANGE, lambda: store.acquire("b:1")), (TXN, lambda: store.write_note(lease, "1", revision)),
+    ]  # fmt: skip
+    for path, ask in asking:
+        etcd.odd = {path: ODD[odd]}
+        with pytest.raises(LeaseError):
+            ask()
+    etcd.odd = {}
+    store.release(lease)
+    for path in (GRANT, TXN):
+        etcd.odd = {path: ODD[odd]}
+        with suppress(LeaseError):
+            assert store.acquire("a:1") is None
+    etcd.odd = {}
+    assert store.acquire("a:1") is not None
+
+
+@given(st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(["7", "5", "YQ==", "-1"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inner),
+    max_leaves=20,
+))  # fmt: skip
+def test_the_reader_of_answers_raises_nothing_else(answer: Any) -> None:
+    for read in (
+        lambda: int(answers.lease_id(answer, TTL_S)),
+        lambda: answers.is_renewed(answer, "7", TTL_S) in (True, False),
+        lambda: (answers.written(answer) or 1) > 0,
+        lambda: (answers.entry(answer, "a") or answers.Entry("", 1)).revision > 0,
+        lambda: answers.token(answer).isascii(),
+    ):
+        with suppress(ValueError):
+            assert read()
+
+
+@pytest.mark.parametrize("holder", ["", "a:", ":1", "a:0", "a:65536", "a b:1", "a\n:1", "a:\u0665", "a" * 999 + ":1"])
+def test_holders_that_are_not_addresses(etcd: FakeEtcd, holder: str) -> None:
+    with pytest.raises(ValueError, match="is not an address"):
+        check_holder(holder)
+    store = store_of(etcd)
+    assert store.acquire(holder) is not None
+    with pytest.raises(LeaseError, match="is not an address"):
+        store.holder()
+
+
+def test_a_member_that_does_not_understand_leaves_it_to_the_next_one(etcd: FakeEtcd) -> None:
+    with FakeEtcd() as other:
+        other.odd = {RANGE: ODD["503"]}
+        store = EtcdStore(parse_lease_url(f"etcd://{other.address},{etcd.address}/orders"), TTL_S, HttpClient(5, 5))
+        assert store.holder() is None
+        assert store.holder() is None
+        assert other.asked == [RANGE]
+
+
+# ---- the keeper, and what does not depend on it
+
+
+class Store:
+    """A store in memory that raises what no store should."""
+
+    def __init__(self) -> None:
+        self.defects: set[str] = set()
+        self.renewed = 0
+
+    def _call(self, name: str) -> None:
+        if name in self.defects:
+            raise AttributeError(name)
+
+    def acquire(self, holder: str) -> Lease | None:
+        self._call("acquire")
+        return Lease(1, "")
+
+    def renew(self, lease: Lease) -> None:
+        self._call("renew")
+        self.renewed += 1
+
+    def release(self, lease: Lease) -> None:
+        pass
+
+    def holder(self) -> str | None:
+        self._call("holder")
+        return None
+
+    def note(self) -> Note:
+        return Note("", 0)
+
+    def write_note(self, lease: Lease, text: str, revision: int) -> int:
+        return 1
+
+
+def test_the_end_of_the_keeper_is_the_end_of_the_lease() -> None:
+    for defect in ("holder", "acquire", "renew"):
+        store, changes, log = Store(), [], FakeLog()
+        keeper = LeaseKeeper(store, "a:1", 0.3, log, lambda: True, lambda: changes.append(keeper.is_held))  # noqa: B023
+        keeper.start()
+        if defect == "renew":
+            wait_for(lambda: store.renewed)  # noqa: B023
+        store.defects = {defect}
+        if defect != "renew":
+            wait_for(lambda: keeper.is_held or keeper.has_failed)  # noqa: B023
+        wait_for(lambda: keeper.has_failed or keeper.is_held and defect != "renew")  # noqa: B023
+        if keeper.has_failed:
+            assert changes[-1] is False
+            assert not keeper.is_held
+            assert any(defect in line for line in log.errors)
+        keeper.close()
+
+
+def test_serving_ends_with_the_lease_though_nothing_else_runs() -> None:
+    """The process was suspended: the first thing that runs is the end, before any input is read."""
+    now_s = [100.0]
+    keeper = LeaseKeeper(Store(), "a:1", 1000, FakeLog(), lambda: True, lambda: None, lambda: now_s[0])
+    keeper.start()
+    wait_for(lambda: keeper.is_held)
+    happened: list[str] = []
+    loop = gevent.get_hub().loop
+    watch = LeaseWatch(keeper, loop, FakeLog(), lambda: happened.append("end"))
+    try:
+        now_s[0] += 799
+        gevent.sleep(0.01)
+        assert happened == []
+        now_s[0] += 2
+        loop.run_callback(lambda: happened.append("something else"))
+        wait_for(lambda: len(happened) == 2)
+        assert happened == ["end", "something else"]
+    finally:
+        watch.close()
+        keeper.close()
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    wait_until(lambda: gevent.sleep(0.005) or condition(), what="the greenlet")  # type: ignore[func-returns-value]
+
+
+# ---- nsqd
+
+
+@pytest.fixture
+def nsqd(etcd: FakeEtcd, tmp_path: Path) -> Iterator[NsqdProcess]:
+    tcp_port, http_port = free_ports(2)
+    flags = (f"--lease=etcd://{etcd.address}/orders", f"--lease-ttl={TTL_S}s")
+    NsqdProcess(tmp_path / "nsqd").start().stop()  # else it lets one with messages take the lease first
+    nsqd = NsqdProcess(tmp_path / "nsqd", *flags, ports=(tcp_port, http_port))
+    try:
+        yield nsqd
+    finally:
+        nsqd.destroy()
+
+
+def publishes(nsqd: NsqdProcess) -> bool:
+    try:
+        with nsqd.connect() as client:
+            client.pub("t", b"1")
+    except (OSError, Closed, AssertionError):
+        return False
+    return True
+
+
+@pytest.mark.parametrize("odd", ['{"result":null}', "[1]", '{"result":{"ID":"7587","TTL":"x"}}', "drip"])
+def test_a_primary_serves_no_longer_than_its_lease(etcd: FakeEtcd, nsqd: NsqdProcess, odd: str) -> None:
+    nsqd.start()
+    wait_until(lambda: publishes(nsqd), what="a publish")
+    etcd.odd = {KEEPALIVE: ODD[odd]}
+    wait_until(lambda: "kvs" not in etcd.answer(RANGE, _ORDERS), what="the end of the lease")
+    assert not publishes(nsqd)
+    assert nsqd.is_running
+    etcd.odd = {}
+    wait_until(lambda: publishes(nsqd), what="a publish under the next lease")
+
+
+@pytest.mark.parametrize("path", [RANGE, GRANT, TXN])
+def test_a_waiting_nsqd_serves_when_the_answers_are_sound_again(etcd: FakeEtcd, nsqd: NsqdProcess, path: str) -> None:
+    for odd in ("[]", '{"kvs":[5]}', "null", "[" * 50):
+        etcd.odd = {path: ODD[odd]}
+        if not nsqd.is_running:
+            nsqd.launch()
+        asked = etcd.asked.count(path)
+        wait_until(lambda: etcd.asked.count(path) > asked + 1, what="two questions")  # noqa: B023
+    etcd.odd = {}
+    nsqd.wait_until_it_listens()
+    wait_until(lambda: publishes(nsqd), what="a publish")
+
+
+def test_a_primary_that_was_suspended_past_its_lease_answers_nothing(etcd: FakeEtcd, nsqd: NsqdProcess) -> None:
+    nsqd.start()
+    wait_until(lambda: publishes(nsqd), what="a publish")
+    with nsqd.connect() as client:
+        client.pub("t", b"1")
+        nsqd.signal(signal.SIGSTOP)
+        client.send(b"PUB t\n" + (1).to_bytes(4, "big") + b"2")
+        time.sleep(TTL_S)
+        nsqd.signal(signal.SIGCONT)
+        with pytest.raises((Closed, OSError)):
+            client.frame()
+    wait_until(lambda: publishes(nsqd), what="a publish under the next lease")
+
+
+_ORDERS = {"key": answers.encoded("nsqd-py/orders")}
