@@ -81,6 +81,10 @@ def shake_hands(sock: Any, session: Session, limit_s: float) -> tuple[Negotiated
             if not data:
                 raise session.ended()
             events = session.received(data)
+            while not events and session.has_more and monotonic() < deadline_s:
+                events = session.received(b"")
+            if not events and monotonic() >= deadline_s:  # nsqd sends heartbeats, or something compressed, without end
+                raise TimeoutError
             if events:
                 return _first(sock, session, events), events[1:]
     except TimeoutError as error:
@@ -96,6 +100,10 @@ def _first(sock: Any, session: Session, events: list[Event]) -> Negotiated:
     assert isinstance(first, Broken)  # no other event comes before
     sock.sendall(session.take_output())  # TLS tells the peer the reason
     raise first.error
+
+
+# Reads of a connection that is over: what nsqd sent before may hold its reason, but it may also send without end.
+LAST_READS = 64
 
 
 def count_bytes(sock: Any, request: int) -> int:

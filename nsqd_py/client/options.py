@@ -119,7 +119,7 @@ class ClientOptions:
     heartbeat_interval_s   `OFF_S` disables heartbeats and the limit on silence
     output_buffer_timeout_s, output_buffer_size   `OFF_S` (-1) disables nsqd's output buffer
     msg_timeout_s          0 leaves it to nsqd
-    max_msg_size           of a frame from nsqd, in bytes; 0 is only the protocol's limit
+    max_msg_size           largest message from nsqd, in bytes; a larger one ends the connection. 0 means 1 GiB
     max_attempts           a Consumer gives up on a message after this many; 0 is never
     tls_security_level     of OpenSSL, 0 to 5; 0 allows keys below 2048 bits and, with tls_min_version, TLS 1.0
     tls_config             an ssl.SSLContext in place of the files
@@ -159,7 +159,7 @@ class ClientOptions:
     output_buffer_size: int = _option(_read_count, 16384, -1)
     output_buffer_timeout_s: float = _option(_read_seconds_or_off, 0.25)
     msg_timeout_s: float = _option(_read_seconds, 0.0, 0)
-    max_msg_size: int = _option(_read_count, 0, 0, 2**31 - 1)
+    max_msg_size: int = _option(_read_count, 64 * 1024 * 1024, 0, 2**31 - 1)
     auth_secret: str = _option(_read_text, "", is_secret=True)
 
     tls_v1: bool = _option(_read_flag, False)

@@ -305,6 +305,7 @@ class Session:
 
     def _events(self, found: list[Found]) -> list[Event]:
         events: list[Event] = []
+        has_heartbeat = False  # one NOP answers any number: a few bytes may decompress to a million heartbeats
         for item in found:
             if isinstance(item, Messages):
                 events.append(item)
@@ -312,9 +313,11 @@ class Session:
                 code, _, text = item.data.decode("utf-8", "replace").partition(" ")
                 events.append(NsqdSaid(self._address, code, text))
             elif item.data == HEARTBEAT:
-                self.send(outgoing.NOP)
+                has_heartbeat = True
             else:
                 events.append(item)
+        if has_heartbeat:
+            self.send(outgoing.NOP)
         return events
 
     # ---- handshake

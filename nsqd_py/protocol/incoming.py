@@ -16,7 +16,10 @@ from nsqd_py.protocol import frames
 from nsqd_py.protocol.frames import ERROR, ID_LENGTH, MESSAGE, MESSAGE_OVERHEAD, RESPONSE
 from nsqd_py.protocol.wrong_port import not_nsqd_tcp
 
-MAX_FRAME_BYTES = 1 << 30
+# The largest message without a limit of the client.
+MAX_MESSAGE_BYTES = 1 << 30
+# The largest response or error: an answer to IDENTIFY or AUTH. Others are shorter than 100 bytes.
+MAX_ANSWER_BYTES = 64 * 1024
 
 _HEAD_BYTES = 8  # size, type
 _STAMP_START = _HEAD_BYTES
@@ -118,11 +121,13 @@ class FrameParser:
     failure  why parsing stopped; None unless the input was not a frame
     """
 
-    __slots__ = ("_gathered", "_gathered_bytes", "_max_frame_bytes", "_wanted_bytes", "failure")
+    __slots__ = ("_gathered", "_gathered_bytes", "_largest", "_wanted_bytes", "failure")
 
-    def __init__(self, max_frame_bytes: int = 0) -> None:
-        """A frame that declares a larger size is a failure; 0 means 1 GiB."""
-        self._max_frame_bytes = max_frame_bytes or MAX_FRAME_BYTES
+    def __init__(self, max_msg_size: int = 0) -> None:
+        """A message that declares a larger body is a failure, before it is received; 0 means 1 GiB."""
+        largest_message = (max_msg_size or MAX_MESSAGE_BYTES) + MESSAGE_OVERHEAD
+        # The highest value of the size field, by type.
+        self._largest = {RESPONSE: MAX_ANSWER_BYTES, ERROR: MAX_ANSWER_BYTES, MESSAGE: largest_message}
         self._gathered: list[bytes] = []  # chunks of an incomplete frame, joined when it is complete
         self._gathered_bytes = 0
         self._wanted_bytes = 0  # the number of bytes that complete it
@@ -196,8 +201,10 @@ class FrameParser:
         if kind not in _SMALLEST:
             stranger = not_nsqd_tcp(size, kind)
             self.failure = WrongPort(stranger) if stranger else BadFrame(f"a frame of unknown kind {kind}")
-        elif not _SMALLEST[kind] <= size <= self._max_frame_bytes:
-            self.failure = BadFrame(f"a frame that says to be {size} bytes long (limit {self._max_frame_bytes})")
+        elif size > self._largest[kind]:
+            self.failure = BadFrame(_too_large(kind, size, self._largest[kind]))
+        elif size < _SMALLEST[kind]:
+            self.failure = BadFrame(f"a frame that says to be {size} bytes long")
         else:
             return size, kind
         return 0, 0
@@ -223,7 +230,7 @@ class FrameParser:
     def _take_messages(self, data: bytes, position: int, found: list[Found]) -> int:
         starts: list[int] = []
         add, read_head = starts.append, _read_head  # saves 10 ns each
-        available, largest = len(data), self._max_frame_bytes
+        available, largest = len(data), self._largest[MESSAGE]
         last = available - _HEAD_BYTES
         while position <= last:
             size, kind = read_head(data, position)
@@ -234,3 +241,10 @@ class FrameParser:
             position = end
         found.append(Messages(data, starts, position))
         return position
+
+
+def _too_large(kind: int, size: int, largest: int) -> str:
+    if kind != MESSAGE:
+        return f"an answer of {size} bytes (limit {largest})"
+    body, most = size - MESSAGE_OVERHEAD, largest - MESSAGE_OVERHEAD
+    return f"a message of {body} bytes, but max_msg_size of this client is {most}: raise it if nsqd allows more"

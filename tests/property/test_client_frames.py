@@ -38,15 +38,15 @@ def facts(event: Event) -> Iterator[Fact]:
         yield "ready", event.negotiated
 
 
-def read(session: Session, chunks: Sequence[bytes]) -> tuple[list[Fact], bytes]:
-    """All that is told, and all that is answered."""
+def read(session: Session, chunks: Sequence[bytes]) -> tuple[list[Fact], bool]:
+    """The facts, and True if a heartbeat is answered; one answer is enough for all of a chunk."""
     told: list[Event] = []
     for chunk in chunks:
         told += session.received(chunk)
         while session.has_more:
             told += session.received(b"")
     assert all(not isinstance(event, Broken) for event in told[:-1])
-    return [fact for event in told for fact in facts(event)], session.take_output()
+    return [fact for event in told for fact in facts(event)], bool(session.take_output())
 
 
 def cut(data: bytes, places: Sequence[int]) -> list[bytes]:

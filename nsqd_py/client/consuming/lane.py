@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 _TOUCH_AT = 0.6  # part of the time-out, early enough for a late tick and a slow network
 
+# The number of messages that nsqd may have in flight on a connection, as this side counts them.
+_TIMES_RDY = 4
+_MORE_THAN_RDY = 100
+
 
 class Timed(Protocol):
     """A batch of messages that arrived together."""
@@ -124,8 +128,9 @@ class Lane:
     """
 
     __slots__ = (
-        "_commands", "_fins", "_on_output", "_taken_fins", "address", "channel", "delays", "flow", "has_output",
-        "is_open", "last_message_s", "max_rdy", "rdy", "rdy_since_s", "received", "requeued", "topic", "touching",
+        "_commands", "_fins", "_forgotten", "_on_output", "_taken_fins", "address", "channel", "delays", "flow",
+        "has_output", "is_open", "last_message_s", "max_rdy", "most_rdy", "rdy", "rdy_since_s", "received", "requeued",
+        "topic", "touching",
     )  # fmt: skip
 
     def __init__(
@@ -148,7 +153,8 @@ class Lane:
             limits.msg_timeout_s, limits.max_msg_timeout_s, is_automatic=touches
         )
         self.is_open = True
-        self.rdy = self.received = self.requeued = 0
+        self.rdy = self.most_rdy = self.received = self.requeued = 0
+        self._forgotten = 0  # messages that were received and not answered, because they have timed out
         self.rdy_since_s = self.last_message_s = now_s
         self._on_output = on_output
         self._fins: list[bytes] = []
@@ -166,10 +172,25 @@ class Lane:
         """Return how many messages were finished."""
         return self._taken_fins + len(self._fins)
 
+    def expects(self, count: int) -> bool:
+        """True if nsqd may have sent `count` more messages.
+
+        nsqd may count fewer in flight than this side: it sends messages again whose time-out this side, which may have
+        been suspended, does not know of yet.
+        """
+        most = _TIMES_RDY * self.most_rdy + _MORE_THAN_RDY
+        unanswered = self.received - self.finished - self.requeued
+        if unanswered - self._forgotten + count <= most:
+            return True
+        in_flight = self.in_flight  # takes long with many batches
+        self._forgotten = unanswered - in_flight
+        return in_flight + count <= most
+
     # ---- what goes to nsqd
 
     def ask_for(self, rdy: int, now_s: float) -> None:
         self.rdy = rdy
+        self.most_rdy = max(rdy, self.most_rdy)
         self.rdy_since_s = now_s
         self.say(outgoing.rdy(rdy))
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from nsqd_py.client.consuming.flow import Clock
 from nsqd_py.client.consuming.lane import Lane, LaneLimits
 from nsqd_py.client.consuming.subscription import Subscription
-from nsqd_py.client.errors import NsqdSaid
+from nsqd_py.client.errors import ConnectionLost, NsqdSaid
 from nsqd_py.client.message import MessageBatch
 from nsqd_py.client.options import ClientLog, ClientOptions
 from nsqd_py.client.session import Negotiated
@@ -70,8 +70,16 @@ class Membership:
         return self._subscription.subscribe
 
     def came(self, messages: Messages) -> MessageBatch | None:
-        """Return the batch of these messages; None if nsqd sent them without a subscription."""
-        return None if self.lane is None else self._subscription.received(self.lane, messages)
+        """Return the batch of these messages; None if nsqd sent them without a subscription.
+
+        Raises ConnectionLost if nsqd has sent more messages than the client asked for: they would fill its memory.
+        """
+        lane = self.lane
+        if lane is None:
+            return None
+        if not lane.expects(len(messages)):
+            raise ConnectionLost(self.address, f"nsqd sent more messages than RDY {lane.most_rdy} allows")
+        return self._subscription.received(lane, messages)
 
     def answered(self, data: bytes, negotiated: Negotiated) -> None:
         """Handle a response: OK confirms the subscription, CLOSE_WAIT means that no more messages come."""

@@ -18,6 +18,7 @@ from gevent.event import Event as Signal
 
 from nsqd_py.client.addresses import parse_address
 from nsqd_py.client.dialing import (
+    LAST_READS,
     LINGER_S,
     SMALL_READ_BYTES,
     connect,
@@ -49,7 +50,7 @@ class Listener:
     """
 
     def on_messages(self, connection: Connection, messages: Messages) -> None:
-        """Messages have arrived."""
+        """Messages have arrived. Raises ConnectionLost to end the connection."""
 
     def on_response(self, connection: Connection, data: bytes) -> None:
         """The response `OK` or `CLOSE_WAIT` has arrived."""
@@ -92,6 +93,7 @@ class Connection:
         self._writer: Any = None
         self._timer: Any = None
         self._end_reason = "not opened"  # empty while it is open
+        self._is_hung_up = False
         self._is_silent = False  # the owner has closed it: no more calls but `on_closed`
         self._queued_bytes = 0
         self._flush_is_due = False
@@ -165,6 +167,7 @@ class Connection:
         self._hang_up()
 
     def _hang_up(self) -> None:
+        self._is_hung_up = True
         self._unsent = None
         self._writer.stop()
         with suppress(OSError):  # nsqd has closed it already
@@ -196,6 +199,8 @@ class Connection:
         try:
             self._tell(events)
             self._read()
+        except ConnectionLost as error:
+            self._end(error.reason)
         except Exception as error:  # noqa: BLE001 - a bug in a listener ends only its own connection
             self._log.exception("%s: %r", self.address, error)
             self._end("internal error")
@@ -207,7 +212,8 @@ class Connection:
     def _read(self) -> None:
         hub = gevent.get_hub()
         size = SMALL_READ_BYTES
-        while True:
+        left_reads = LAST_READS
+        while left_reads:
             hub.wait(self._reader)
             try:
                 data = self._sock.recv(size)
@@ -223,6 +229,8 @@ class Connection:
             self.last_received_s = monotonic()
             if not self._is_silent:
                 self._take(data)
+            if self._is_hung_up:
+                left_reads -= 1
 
     def _take(self, data: bytes) -> None:
         session = self._session

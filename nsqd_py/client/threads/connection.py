@@ -15,6 +15,7 @@ from time import monotonic
 
 from nsqd_py.client.addresses import parse_address
 from nsqd_py.client.dialing import (
+    LAST_READS,
     LINGER_S,
     READ_BYTES,
     SMALL_READ_BYTES,
@@ -27,8 +28,6 @@ from nsqd_py.client.dialing import (
 from nsqd_py.client.errors import AtAddress, ConnectionLost
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.client.session import Broken, Event, Negotiated
-
-_LAST_READS = 64  # of READ_BYTES, after a send has failed
 
 
 class Connection:
@@ -54,6 +53,8 @@ class Connection:
         self.waits = True
         self._unsent = memoryview(b"")
         self._is_flushing = False
+        self._untaken_bytes = -1
+        self._taken_s = 0.0
         self._events: list[Event] = []  # they came while the connection waited for something else
         self._failure: AtAddress | None = ConnectionLost(self.address, "not opened")
 
@@ -102,8 +103,10 @@ class Connection:
         sock.settimeout(LINGER_S)
         sock.sendall(bytes(self._unsent) + self._session.end())
         sock.shutdown(socket.SHUT_WR)
-        while sock.recv(READ_BYTES):
-            sock.settimeout(max(deadline_s - monotonic(), 0.0))
+        while (left_s := deadline_s - monotonic()) > 0:
+            sock.settimeout(left_s)
+            if not sock.recv(READ_BYTES):
+                break
 
     # ---- reading
 
@@ -139,7 +142,7 @@ class Connection:
         if self._poll(select.POLLIN, max(min(ends_s) - now_s, 0.0) if ends_s else None):
             return True
         if silence_ends_s is not None and monotonic() >= silence_ends_s:
-            self._fail(f"nothing came for {limit_s:g}s, not even a heartbeat")
+            self.fail(f"nothing came for {limit_s:g}s, not even a heartbeat")
         return False
 
     def _poll(self, mask: int, timeout_s: float | None) -> int:
@@ -154,10 +157,10 @@ class Connection:
         except BlockingIOError:
             return
         except OSError as error:
-            self._fail(f"failed to read - {error.strerror}")
+            self.fail(f"failed to read - {error.strerror}")
             return
         if not data:
-            self._fail(self._session.ended().reason)
+            self.fail(self._session.ended().reason)
             return
         self._read_bytes = next_read_bytes(len(data))
         self.last_received_s = monotonic()
@@ -175,7 +178,8 @@ class Connection:
             else:
                 self._events.append(event)
 
-    def _fail(self, reason: str) -> None:
+    def fail(self, reason: str) -> None:
+        """End the connection. `receive` raises the reason after the last events."""
         if self._failure is None:
             self._failure = ConnectionLost(self.address, reason)
 
@@ -203,6 +207,7 @@ class Connection:
         self._flush()
 
     def _flush(self) -> None:
+        self._untaken_bytes = -1
         self._is_flushing = True  # reading may add to the output, which must be sent after `data`
         while (self._unsent or self._session.has_output) and self._failure is None:
             self._unsent = self._unsent or memoryview(self._session.take_output())
@@ -229,20 +234,22 @@ class Connection:
         """
         limit_s = self._options.write_timeout_s
         untaken_bytes = count_bytes(self._sock, TIOCOUTQ)
-        ready = self._poll(select.POLLIN | select.POLLOUT, limit_s)
-        if ready & select.POLLIN:
+        if untaken_bytes != self._untaken_bytes:
+            self._untaken_bytes, self._taken_s = untaken_bytes, monotonic()
+        left_s = self._taken_s + limit_s - monotonic()
+        if left_s <= 0:  # also if nsqd sends in the meantime: the events of that wait in memory
+            self.fail(f"nsqd took nothing for {limit_s:g}s")
+        elif self._poll(select.POLLIN | select.POLLOUT, left_s) & select.POLLIN:
             self._read()
-        elif not ready and count_bytes(self._sock, TIOCOUTQ) == untaken_bytes:
-            self._fail(f"nsqd took nothing for {limit_s:g}s")
 
     def _fail_after_reading(self, reason: str) -> None:
         """Read the last data, which may hold nsqd's reason, then fail."""
         with suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
-        for _ in range(_LAST_READS):
+        for _ in range(LAST_READS):
             if self._failure is None:
                 self._read()
-        self._fail(reason)
+        self.fail(reason)
 
 
 def opened(address: str, options: ClientOptions, first: bytes = b"", *, waits: bool = True) -> Connection:

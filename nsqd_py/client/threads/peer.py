@@ -79,11 +79,12 @@ class Peer:
             return []
         try:
             events = connection.receive(0)
+            with self._lock:
+                batches = [self._take(connection, event) for event in events]
         except AtAddress as error:
+            connection.fail(error.reason)  # no goodbye to an nsqd that floods this client
             self.close(error.reason)
             return []
-        with self._lock:
-            batches = [self._take(connection, event) for event in events]
         return [batch for batch in batches if batch is not None]
 
     def _take(self, connection: Connection, event: Event) -> MessageBatch | None:

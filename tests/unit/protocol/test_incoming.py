@@ -69,7 +69,9 @@ def test_parts_of_a_large_frame_are_not_joined_before_it_is_whole() -> None:
         (pack(">ii", -1, 0), "says to be -1 bytes long"),
         (pack(">ii", 3, 0), "says to be 3 bytes long"),
         (pack(">ii", 29, frames.MESSAGE), "says to be 29 bytes long"),
-        (pack(">ii", 1001, frames.MESSAGE), "says to be 1001 bytes long .limit 1000"),
+        (pack(">ii", 1031, frames.MESSAGE), "a message of 1001 bytes, but max_msg_size of this client is 1000"),
+        (pack(">ii", 65537, frames.RESPONSE), "an answer of 65537 bytes .limit 65536"),
+        (pack(">ii", 65537, frames.ERROR), "an answer of 65537 bytes .limit 65536"),
         (pack(">ii", 10, 3), "unknown kind 3"),
         (b"HTTP/1.1 400 Bad Request\r\n", "this is an HTTP port"),
     ],
@@ -86,7 +88,7 @@ def test_what_is_no_frame_is_a_failure_behind_what_was_good(bad: bytes, text: st
 
 
 def test_whole_messages_that_are_too_large_fail_too() -> None:
-    parser = FrameParser(100)
+    parser = FrameParser(70)
     (messages,) = parser.feed(message(1, b"x" * 70) + message(2, b"x" * 71))
     assert isinstance(messages, Messages)
     assert len(messages) == 1
