@@ -21,7 +21,7 @@ from nsqd_py.settings.declaration import BadOptions, Options, not_negative, sett
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.groups import VERBOSE, LogOptions, log_prefix_setting
 from nsqd_py.settings.program import Program, ProgramOptions
-from nsqd_py.settings.types import BOOL, DURATION, INT, STRING, STRINGS
+from nsqd_py.settings.types import BOOL, DURATION, INT, NAMED_SECRETS, STRING, STRINGS, URL, URLS, WEBHOOK
 
 LOG_PREFIX = "[nsqadmin] "
 _SHORTEST_POLL_NS = SECOND_NS // 4
@@ -39,10 +39,10 @@ class _General(LogOptions, title="General"):
 
 
 class _Cluster(Options, title="Cluster"):
-    lookupd_http_address: tuple[str, ...] = setting(STRINGS, (),
+    lookupd_http_address: tuple[str, ...] = setting(URLS, (),
         "HTTP address (host:port) of an nsqlookupd (may be given several times).",
         config_key="nsqlookupd_http_addresses")
-    nsqd_http_address: tuple[str, ...] = setting(STRINGS, (),
+    nsqd_http_address: tuple[str, ...] = setting(URLS, (),
         "HTTP address (host:port) of an nsqd, for clusters without nsqlookupd (may be given several times).",
         config_key="nsqd_http_addresses")
     poll_interval_ns: int = setting(DURATION, 2 * SECOND_NS,
@@ -87,7 +87,7 @@ class _Safety(Options, title="Access"):
     read_only: bool = setting(BOOL, False, "Refuse all actions.")
     allow_config_from_cidr: str = setting(STRING, "127.0.0.1/8",
         "Addresses that may use /config, as a CIDR block; if empty, all addresses.")
-    notification_http_endpoint: str = setting(STRING, "", "URL that receives a POST with JSON for every action.")
+    notification_http_endpoint: str = setting(WEBHOOK, "", "URL that receives a POST with JSON for every action.")
 
 
 class _Attention(Options, title="Attention"):
@@ -96,7 +96,7 @@ class _Attention(Options, title="Attention"):
     attention_max_age_ns: int = setting(DURATION, 0,
         "Age of the oldest waiting message of a channel from which on it is listed under Attention; 0: no limit.",
         check=not_negative)
-    attention_http_endpoint: str = setting(STRING, "",
+    attention_http_endpoint: str = setting(WEBHOOK, "",
         "URL that receives a POST with JSON when a problem has lasted for two polls, and when it is over.")
 
 
@@ -109,13 +109,13 @@ class _Requests(HttpClientOptions, title="Requests to nsqd and nsqlookupd"):
     http_client_token_host: tuple[str, ...] = setting(STRINGS, (),
         "Host, IP address or CIDR block of nsqds, found by nsqlookupds, that receive the token over plain HTTP (may be "
         "given several times).")
-    client_opt: tuple[str, ...] = setting(STRINGS, (),
+    client_opt: tuple[str, ...] = setting(NAMED_SECRETS, (),
         "Option of the TCP connections that move dead letters, as name,value with the names of go-nsq's Config, such "
         "as tls_v1,true or auth_secret,... (may be given several times).")
 
 
 class _Graphite(Options, title="Graphite"):
-    graphite_url: str = setting(STRING, "", "URL of a Graphite server with the metrics that nsqd sends to statsd.")
+    graphite_url: str = setting(URL, "", "URL of a Graphite server with the metrics that nsqd sends to statsd.")
     proxy_graphite: bool = setting(BOOL, False, "Forward requests for /render to Graphite.")
     statsd_counter_format: str = setting(STRING, "stats.counters.%s.count",
         "Format of the names that statsd gives to counters; empty if it does not change them.")
@@ -179,7 +179,7 @@ def _check_addresses(options: NsqadminOptions) -> None:
     for flag, addresses in (("lookupd", lookupds), ("nsqd", nsqds)):
         for address in addresses:
             try:
-                parse_url(f"http://{address}/")
+                parse_url(f"{address if '://' in address else f'http://{address}'}/")
             except ValueError as error:
                 raise BadOptions(f"failed to resolve --{flag}-http-address ({address}) - {error}") from error
 

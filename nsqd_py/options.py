@@ -21,7 +21,7 @@ from nsqd_py.settings.declaration import BadOptions, Options, not_negative, sett
 from nsqd_py.settings.durations import HOUR_NS, MILLISECOND_NS, MINUTE_NS, SECOND_NS
 from nsqd_py.settings.groups import VERBOSE, LimitOptions, LogOptions, log_prefix_setting
 from nsqd_py.settings.program import Program, ProgramOptions
-from nsqd_py.settings.types import BOOL, DURATION, FLOATS, INT, STRING, STRINGS, ByTopic, by_topic
+from nsqd_py.settings.types import BOOL, DURATION, FLOATS, INT, STRING, STRINGS, URL, URLS, ByTopic, by_topic
 
 LOG_PREFIX = "[nsqd] "
 
@@ -81,18 +81,6 @@ def _check_standby_of(value: str) -> str | None:
 
 def _check_on_timeout(value: str) -> str | None:
     return None if value in ("refuse", "alone") else "must be refuse or alone"
-
-
-def _check_lease(value: str) -> str | None:
-    if not value:
-        return None
-    from nsqd_py.lease.store import parse_lease_url
-
-    try:
-        parse_lease_url(value)
-    except ValueError as error:
-        return str(error)
-    return None
 
 
 def _check_ttl(value: int) -> str | None:
@@ -159,7 +147,7 @@ class _Discovery(Options, title="Discovery, authorization and topology"):
         "Private key of --lookupd-tls-cert (PEM file); not needed if that file contains the key.")
     lookupd_tls_insecure_skip_verify: bool = setting(BOOL, False,
         "Accept any certificate from nsqlookupds. The connection is encrypted, but the server is not verified.")
-    auth_http_address: tuple[str, ...] = setting(STRINGS, (),
+    auth_http_address: tuple[str, ...] = setting(URLS, (),
         "Auth server that decides about the permissions of clients: host:port (with the path /auth) or a URL (may be "
         "given several times).",
         config_key="auth_http_addresses", check=_check_auth_addresses)
@@ -302,9 +290,11 @@ class _Standby(Options, title="Standby"):
     standby_on_timeout: str = setting(STRING, "refuse",
         "After --standby-timeout: `refuse` the publish, or go on `alone`, without standbys, until they are back.",
         check=_check_on_timeout)
-    lease: str = setting(STRING, "",
+    lease: str = setting(URL, "",
         "Lease of etcd that decides which nsqd is the primary, such as etcd://127.0.0.1:2379/orders; its holder "
-        "serves, all others are its standbys.", check=_check_lease)
+        "serves, all others are its standbys.")
+    lease_password_file: str = setting(STRING, "",
+        "File with the password of the user in --lease (etcd://user@...).")
     lease_ttl_ns: int = setting(DURATION, 5 * SECOND_NS,
         "Time to live of --lease, at least 2s: after the primary is gone, a standby takes its place within about this "
         "time.", check=_check_ttl)
@@ -369,9 +359,17 @@ def check_options(options: NsqdOptions) -> None:
         raise BadOptions("--statsd-interval must be above 0s")
     if options.lease:
         _check_with_lease(options)
+    elif options.lease_password_file:
+        raise BadOptions("--lease-password-file needs --lease=etcd://user@...")
 
 
 def _check_with_lease(options: NsqdOptions) -> None:
+    from nsqd_py.lease.store import parse_lease_url
+
+    try:
+        parse_lease_url(options.lease, options.lease_password_file)
+    except ValueError as error:
+        raise BadOptions(f"--lease={options.lease}: {error}") from error
     if (options.lease_tls_root_ca_file or options.lease_tls_cert) and not options.lease.startswith("etcds://"):
         raise BadOptions("--lease-tls-... needs a lease of etcds://")
     if options.standby_of or options.promote:

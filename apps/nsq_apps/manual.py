@@ -14,7 +14,7 @@ from typing import Any
 
 from nsq_apps.reference import http_page, metrics_page
 from nsqd_py.settings.completion import completion_script
-from nsqd_py.settings.docs import FORMATS, example, man_page, reference_page, settings_tables
+from nsqd_py.settings.docs import FORMATS, example, man_page, reference_page, secrets_note, settings_tables
 from nsqd_py.settings.program import Program
 
 PRINTED_BY = "python -m nsq_apps.manual"
@@ -80,7 +80,7 @@ def _introduction(program: Program[Any]) -> str:
 Flags are written with one dash or two, and their value follows after a space or `=`; a boolean flag alone means
 `true`. Durations have units: `250ms`, `60s`, `1h30m`. All that stands in the column "config key" may also come from
 a TOML or YAML file, given with `--config`; a flag goes before the file.
-"""
+{secrets_note(program)}"""
 
 
 def _examples(program: Program[Any]) -> str:

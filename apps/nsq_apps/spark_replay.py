@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from nsq_spark.replay.options import PROGRAM, ReplayOptions, check
 from nsq_tools.cli import Tool
 from nsqd_py.runtime.logs import Log
+from nsqd_py.settings.flags import shown_words
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -18,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     def run(options: ReplayOptions, log: Log) -> int:
         from nsq_spark.replay.command import run
 
-        return run(options, shlex.join([PROGRAM.command, *words]))
+        return run(options, shlex.join([PROGRAM.command, *shown_words(words, PROGRAM.settings)]))
 
     return Tool(PROGRAM, check, run).main(words)
 

@@ -29,7 +29,6 @@ _MOST_CONFIG_BYTES = 1024 * 1024
 # Names of actions in notifications and in the log.
 _ACTIONS = ("pause", "unpause", "empty")
 # These may contain passwords.
-_SECRET_OPTIONS = ("client_opt",)
 
 OnLookupds = Callable[[Sequence[str]], None]
 
@@ -222,8 +221,6 @@ class GoApi:
         if request.method == "PUT":
             self._access.check_action(request)
             self._set_option(opt, _config_value(request))
-        if opt in _SECRET_OPTIONS:
-            raise Refusal(400, "INVALID_OPTION")
         try:
             value = self._options.by_config_key(opt)
         except KeyError as error:

@@ -16,6 +16,7 @@ from nsqadmin_py.web.node_queries import is_missing_path, reason_of
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.upstream import Upstream, UpstreamError, ask_all
 from nsqd_py.cluster.values import Figures, flag_in, number_in, rows_in, text_in
+from nsqd_py.runtime.hidden import without_logins
 
 _MOST_CLIENTS = 1000
 _DEFAULT_CLIENTS = 50
@@ -95,7 +96,7 @@ class NodeDetails:
     def _settings(self, node: str) -> Figures:
         settings = self._upstream.get(node, "/config")
         known = settings.items() if isinstance(settings, dict) else ()
-        return {"settings": {str(key): str(value) for key, value in known}}
+        return {"settings": {str(key): without_logins(str(value)) for key, value in known}}
 
     def _check_node(self, node: str) -> None:
         if node not in self._cluster.nodes:

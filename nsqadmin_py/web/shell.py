@@ -21,7 +21,8 @@ from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.web.access import Access
 from nsqadmin_py.web.answers import GZIP_FROM_BYTES, Refusal
 from nsqadmin_py.web.bundle import bundled
-from nsqadmin_py.web.views_api import Query, ViewsOfUsers, session_of
+from nsqadmin_py.web.views_api import Query, ViewsOfUsers, browser_url, session_of
+from nsqd_py.cluster.upstream import place_of
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.version import NSQ_VERSION
 
@@ -89,12 +90,12 @@ class Shell:
             "is_admin": self._access.is_admin(request),
             "read_only": bool(options.read_only),
             "proxy_graphite": bool(options.proxy_graphite),
-            "graphite_url": options.graphite_url,
+            "graphite_url": browser_url(options.graphite_url),
             "statsd_interval_s": options.statsd_interval_ns // SECOND_NS,
             "statsd_counter_format": options.statsd_counter_format,
             "statsd_gauge_format": options.statsd_gauge_format,
             "statsd_prefix": options.statsd_prefix,
-            "lookupds": list(options.lookupd_http_address),
+            "lookupds": [place_of(address) for address in options.lookupd_http_address],
         }
 
     def _first(self, request: Request, names: Mapping[str, str]) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from nsqadmin_py.web.access import Access
 from nsqadmin_py.web.answers import NotThere, Refusal, as_json, number_of
 from nsqadmin_py.web.csv_rows import to_csv
 from nsqd_py.cluster.model import Cluster
+from nsqd_py.runtime.hidden import HIDDEN, hidden_url
 from nsqd_py.settings.durations import parse_duration
 from nsqd_py.version import NSQ_VERSION
 
@@ -287,8 +288,13 @@ def session_of(options: NsqadminOptions, access: Access, request: Request) -> di
         "version": NSQ_VERSION,
         "poll_interval_s": options.poll_interval_ns / 1e9,
         "lookupds": len(options.lookupd_http_address),
-        "graphite_url": options.graphite_url,
+        "graphite_url": browser_url(options.graphite_url),
     }
+
+
+def browser_url(url: str) -> str:
+    """Return a URL without its login and query: a browser gets the address, and asks its user for a login."""
+    return hidden_url(url).partition("?")[0].replace(f"{HIDDEN}@", "")
 
 
 def _form_of(query: Query) -> str:

@@ -10,6 +10,7 @@ from nsqd_py.net.http import answers
 from nsqd_py.net.http.access import Access
 from nsqd_py.net.http.debug import debug_routes
 from nsqd_py.net.http.router import BodyRule, Route, Router
+from nsqd_py.options import NsqdOptions
 
 MESSAGE: BodyRule[Broker] = BodyRule(
     lambda broker: broker.options.max_msg_size, "MSG_TOO_BIG", answers.INTERNAL_ERROR
@@ -58,6 +59,6 @@ ROUTES: tuple[Route[Broker], ...] = (
     Route("POST", "/promote", handlers.promote, Access.SHUT_DOWN),
     Route("GET", "/config/:opt", handlers.get_option, FIGURES),
     Route("PUT", "/config/:opt", handlers.put_option, ADMINISTER, OPTION),
-    *debug_routes(),
+    *debug_routes(NsqdOptions.secrets),
 )
 ROUTER = Router(ROUTES)

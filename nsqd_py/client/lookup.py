@@ -7,6 +7,7 @@ from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
 from nsqd_py.client.errors import BadClientOption, NsqClientError
 from nsqd_py.client.options import ClientOptions
+from nsqd_py.runtime.hidden import hidden_url
 
 _SCHEMES = ("http", "https")
 
@@ -41,7 +42,7 @@ def _parts(address: object) -> SplitResult:
     except ValueError:
         is_good = False
     if not is_good:
-        raise BadClientOption(f"{address}: the address of an nsqlookupd is host:port, as in 127.0.0.1:4161")
+        raise BadClientOption(f"{hidden_url(address)}: the address of an nsqlookupd is host:port, as in 127.0.0.1:4161")
     return parts
 
 

@@ -239,11 +239,13 @@ def _read(settings: Mapping[str, Any]) -> dict[str, Any]:
         name = given.replace("-", "_")
         option = _BY_NAME.get(name)
         if option is None:
-            raise BadClientOption(f'there is no client option "{given}" (there are {", ".join(option_names())})')
+            shown = given.partition("=")[0]  # what follows may be a secret
+            raise BadClientOption(f'there is no client option "{shown}" (there are {", ".join(option_names())})')
         try:
             values[option.name] = option.metadata["read"](value)
         except ValueError as error:
-            raise BadClientOption(f"client option {name} ({value!r}): {error}") from error
+            shown = f" ({value!r})" if option.repr else ""
+            raise BadClientOption(f"client option {name}{shown}: {error}") from error
     return values
 
 

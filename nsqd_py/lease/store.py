@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
+from nsqd_py.settings.types import read_secret
+
 _REMOVED = ("consul", "consuls", "kubernetes")
 _HIGHEST_PORT = 65535
 _MOST_HOLDER_CHARACTERS = 300
@@ -91,8 +93,8 @@ class LeaseUrl:
     login: str = ""
 
 
-def parse_lease_url(text: str) -> LeaseUrl:
-    """Parse the URL of a lease. Raises ValueError."""
+def parse_lease_url(text: str, password_file: str = "") -> LeaseUrl:
+    """Parse the URL of a lease, and add the password in a file to its login. Raises ValueError."""
     parts = urlsplit(text)
     if parts.scheme in _REMOVED:
         raise ValueError(f"{parts.scheme}:// is not supported any more: use a lease of etcd, etcd://host:2379/name")
@@ -102,6 +104,10 @@ def parse_lease_url(text: str) -> LeaseUrl:
     if not name:
         raise ValueError(f"the URL of a lease ends with its name, as in {parts.scheme}://host:2379/orders")
     login, _, places = parts.netloc.rpartition("@")
+    if password_file:
+        if not login or ":" in login:
+            raise ValueError("with --lease-password-file, the URL has a user and no password: etcd://user@host/name")
+        login = f"{login}:{read_secret(f'@{password_file}')}"
     addresses = tuple(place for place in places.split(",") if place)
     if not addresses:
         raise ValueError(f"the URL of a lease has the address of its store, as in {parts.scheme}://host:2379/orders")

@@ -13,6 +13,7 @@ from datetime import datetime
 from time import monotonic
 from typing import Protocol
 
+from nsqd_py.runtime.hidden import without_logins
 from nsqd_py.runtime.log_sink import LineSink
 
 DEBUG = 1
@@ -225,9 +226,10 @@ class Log:
     The text of a line is `text % args`; below the level nothing is formatted. `level` can change at any time.
 
     of_clients: the log for lines that clients can cause; it has `info`, `warning` and `error`.
+    hide: returns a line without the secrets in it; by default, it hides the logins of URLs.
     """
 
-    __slots__ = ("level", "of_clients", "_clock", "_form", "_gathered", "_gatherer", "_sink")
+    __slots__ = ("hide", "level", "of_clients", "_clock", "_form", "_gathered", "_gatherer", "_sink")
 
     def __init__(
         self,
@@ -240,6 +242,7 @@ class Log:
     ) -> None:
         """`form` is a word of --log-format; `clock` returns seconds since the epoch."""
         self.level = level
+        self.hide: Callable[[str], str] = without_logins
         self._form = FORMS[form](prefix)
         self._sink = LineSink(descriptor)
         self._clock = clock
@@ -281,10 +284,10 @@ class Log:
         self._write(FATAL, text, args)
 
     def _write(self, level: int, text: str, args: tuple[object, ...], trace: str = "") -> None:
-        message = text % args if args else text
+        message = self.hide(text % args if args else text)
         if len(message) > MAX_MESSAGE_CHARACTERS:
             message = f"{message[:MAX_MESSAGE_CHARACTERS]}… ({len(message)} characters)"
-        line = self._form.line(self._clock(), level, message, trace)
+        line = self._form.line(self._clock(), level, message, trace and self.hide(trace))
         if self._gatherer is None:
             self._put(line)
             return

@@ -18,10 +18,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
+from nsqd_py.runtime.hidden import without_logins
 from nsqd_py.settings.types import Kind
 
 T = TypeVar("T")
 D = TypeVar("D")
+
+_SHORTEST_SECRET = 8
 
 
 class BadOptions(Exception):
@@ -107,6 +110,7 @@ class Options:
     title: ClassVar[str] = ""
     settings: ClassVar[Mapping[str, Setting]] = {}  # by attribute
     groups: ClassVar[Mapping[str, tuple[Setting, ...]]] = {}  # by title
+    secrets: ClassVar[tuple[Setting, ...]] = ()  # those whose values must not be shown as they are
 
     def __init_subclass__(cls, title: str = "") -> None:
         own = {name: value for name, value in vars(cls).items() if isinstance(value, Setting)}
@@ -115,6 +119,7 @@ class Options:
         bases = [base for base in cls.__bases__ if issubclass(base, Options)]
         cls.title = title
         cls.settings = {name: value for base in bases for name, value in base.settings.items()} | own
+        cls.secrets = tuple(setting for setting in cls.settings.values() if setting.kind.hide)
         cls.groups = {name: group for base in bases for name, group in base.groups.items()}
         if title:
             cls.groups = {title: tuple(cls.settings.values())}
@@ -131,11 +136,21 @@ class Options:
         return type(self)(**(vars(self) | changes))
 
     def by_config_key(self, key: str) -> Any:
-        """Return the value of a key of the config file. Raises KeyError."""
+        """Return the value of a key of the config file, without its secrets. Raises KeyError."""
         for setting in self.settings.values():
             if key and setting.key == key:
-                return getattr(self, setting.attribute)
+                return setting.kind.shown(getattr(self, setting.attribute))
         raise KeyError(key)
+
+    def without_secrets(self, text: str) -> str:
+        """Return a text in which the values of these options are shown without their secrets."""
+        for setting in self.secrets:
+            value = getattr(self, setting.attribute)
+            for secret in (value,) if isinstance(value, str) else value:
+                # A shorter one may be a word of the text.
+                if len(secret) >= _SHORTEST_SECRET and secret in text:
+                    text = text.replace(secret, setting.kind.shown(secret))
+        return without_logins(text)
 
     def without_effect(self) -> list[Setting]:
         """Return the settings that were changed although they have no effect."""
@@ -150,7 +165,7 @@ class Options:
             try:
                 requirement = setting.check(value)
             except ValueError as error:
-                raise BadOptions(f"--{setting.name}: {error}") from error
+                raise BadOptions(self.without_secrets(f"--{setting.name}: {error}")) from error
             if requirement:
                 raise BadOptions(f"--{setting.name} {requirement}, got {setting.kind.show(value)}")
 

@@ -73,7 +73,24 @@ two, and their value follows after a space or `=`; a boolean flag alone means `t
 
 The file given with `--config` is TOML, or YAML where its name ends in `.yaml` or `.yml`. Its keys stand in
 the table; in it, a duration may also be a number of milliseconds. An unknown key is an error.
-"""
+{secrets_note(program)}"""
+
+
+def secrets_note(program: Program[Any]) -> str:
+    """Return the paragraph on the settings that may contain passwords or tokens; "" if there are none."""
+    secrets = [setting for setting in program.settings if setting.kind.hide]
+    if not secrets:
+        return ""
+    import textwrap
+
+    variable = f"{program.name}_{secrets[0].name}".upper().replace("-", "_")
+    names = ", ".join(f"`--{setting.name}`" for setting in secrets)
+    text = (
+        f"These may contain passwords or tokens, which are hidden wherever a value is shown: {names}. To keep them out "
+        "of the list of processes, write `@path` in place of the value, and it is read from that file; or set a variable "
+        f"such as `{variable}` (a value a line), or `{variable}_FILE` with the name of a file."
+    )
+    return f"\n{textwrap.fill(text, 120, break_on_hyphens=False)}\n"
 
 
 def _table(settings: Iterable[Setting]) -> str:

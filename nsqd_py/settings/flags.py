@@ -6,11 +6,15 @@ or YAML if its name ends in .yaml or .yml; an unknown key is an error.
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from nsqd_py.runtime.hidden import without_logins
 from nsqd_py.settings.declaration import BadOptions, Setting
+from nsqd_py.settings.types import read_secret
 
 HELP_FLAGS = ("help", "h")
 HELP = "--help"
@@ -62,6 +66,24 @@ def _one_flag(
     return f"--{name}={value}"
 
 
+def shown_words(words: Sequence[str], settings: Iterable[Setting]) -> list[str]:
+    """Return the words of a command line without the secrets in the values of its flags."""
+    secret = {setting.name: setting.kind for setting in settings if setting.kind.hide}
+    shown = []
+    kind_of_next = None
+    for word in words:
+        name, equals, value = word.partition("=")
+        kind = secret.get(name.lstrip("-")) if word.startswith("-") else None
+        if kind_of_next is not None:
+            shown.append(kind_of_next.shown(word))
+        elif kind is not None and equals:
+            shown.append(f"{name}={kind.shown(value)}")
+        else:
+            shown.append(without_logins(word))
+        kind_of_next = kind if kind is not None and kind_of_next is None and not equals else None
+    return shown
+
+
 def suggestion(word: str, known: Iterable[str], prefix: str = "") -> str:
     """Return a question with the known word that is closest to a misspelt one, or ""."""
     import difflib  # slow to import; only errors need it
@@ -79,7 +101,8 @@ def parsed(arguments: Iterable[str], settings: Iterable[Setting]) -> dict[str, A
         try:
             given.setdefault(name, []).append(by_name[name].kind.parse(text))
         except ValueError as error:
-            raise BadValue(f'invalid value "{text}" for flag -{name}: {error}') from error
+            shown = by_name[name].kind.shown(text)
+            raise BadValue(f'invalid value "{shown}" for flag -{name}: {error}') from error
     return {by_name[name].attribute: by_name[name].kind.join(values) for name, values in given.items()}
 
 
@@ -96,7 +119,41 @@ def read_config(path: str, settings: Iterable[Setting], removed: Mapping[str, st
         try:
             values[setting.attribute] = setting.kind.from_config(value)
         except ValueError as error:
-            raise BadOptions(f'{path}: invalid value {value!r} for "{key}": {error}') from error
+            shown = f"{value!r} " if setting.kind.hide is None else ""
+            raise BadOptions(f'{path}: invalid value {shown}for "{key}": {error}') from error
+    return values
+
+
+def exposed(path: str, settings: Iterable[Setting]) -> list[str]:
+    """Return the keys of a config file whose values contain secrets, if other users can read the file."""
+    if not os.stat(path).st_mode & stat.S_IROTH:
+        return []
+    values = _load(path)
+    given = [(setting, values[setting.key]) for setting in settings if setting.kind.hide and setting.key in values]
+    texts = [(setting, text) for setting, value in given for text in ([value] if isinstance(value, str) else value)]
+    return [setting.key for setting, text in texts if text[:1] != "@" and setting.kind.shown(text) != text]
+
+
+def from_environment(
+    program: str, settings: Iterable[Setting], environment: Mapping[str, str] = os.environ
+) -> dict[str, Any]:
+    """Return the values of settings with secrets that the environment has, by attribute. Raises BadOptions.
+
+    NSQD_LEASE is the value of nsqd's --lease, and NSQD_LEASE_FILE names a file with it. Each line is one value.
+    """
+    values = {}
+    for setting in settings:
+        variable = f"{program}_{setting.name}".upper().replace("-", "_")
+        text, path = (environment.get(name, "") for name in (variable, f"{variable}_FILE"))
+        if setting.kind.hide is None or not (text or path):
+            continue
+        if text and path:
+            raise BadOptions(f"{variable} and {variable}_FILE are both set; use one of them")
+        try:
+            lines = (text or read_secret(f"@{path}")).splitlines()
+            values[setting.attribute] = setting.kind.join([setting.kind.parse(line) for line in lines])
+        except ValueError as error:
+            raise BadOptions(f"{variable}{'' if text else '_FILE'}: {error}") from error
     return values
 
 
@@ -135,4 +192,7 @@ def _load_yaml(path: str, text: str) -> Any:
     try:
         return yaml.safe_load(text) or {}
     except yaml.YAMLError as error:
-        raise BadOptions(f"failed to load config file {path} - {' '.join(str(error).split())}") from error
+        # str(error) would show the line, which may contain a secret.
+        problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
+        where = f" (at line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+        raise BadOptions(f"failed to load config file {path} - {problem or 'it is not YAML'}{where}") from error

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
 from nsqd_py.errors import StartError
+from nsqd_py.runtime.hidden import without_logins
 from nsqd_py.runtime.logs import Log
 from nsqd_py.settings.declaration import BadOptions, Options, setting
 from nsqd_py.settings.environment import addresses_from_environment
-from nsqd_py.settings.flags import HELP, BadValue, UsageError, normalise, parsed, read_config
+from nsqd_py.settings.flags import HELP, BadValue, UsageError, exposed, from_environment, normalise, parsed, read_config
 from nsqd_py.settings.groups import LogOptions
 from nsqd_py.settings.types import BOOL, STRING, choice
 from nsqd_py.version import version_string
@@ -81,8 +82,9 @@ class Program(Generic[OptionsT]):
     def read(self, argv: Sequence[str]) -> OptionsT:
         """Return the options of a command line (without the program's name) and of its config file.
 
-        A flag overrides the config file. Exits after `--help`, `--version` and `--completion` (status 0) and after a
-        wrong command line (status 2, with one or two lines on stderr). Raises BadOptions for a bad config file.
+        A flag overrides the environment, which overrides the config file. Exits after `--help`, `--version` and
+        `--completion` (status 0) and after a wrong command line (status 2, with one or two lines on stderr). Raises
+        BadOptions for a bad config file or variable.
         """
         try:
             arguments = normalise(argv, self.settings, self.argument, self.removed)
@@ -95,7 +97,8 @@ class Program(Generic[OptionsT]):
             sys.exit(0)
         path = flags.get("config")
         from_file = read_config(path, self.settings, self.removed) if path else {}
-        return self._options(**self._with_addresses(from_file | flags))
+        from_variables = from_environment(self.name, self.settings)
+        return self._options(**self._with_addresses(from_file | from_variables | flags))
 
     def _with_addresses(self, given: dict[str, Any]) -> dict[str, Any]:
         """Add the addresses of the environment, if the program takes some and none is given."""
@@ -120,13 +123,38 @@ class Program(Generic[OptionsT]):
         return ""
 
     def _fail(self, error: UsageError) -> NoReturn:
-        print(error, file=sys.stderr)
+        print(without_logins(str(error)), file=sys.stderr)
         if not isinstance(error, BadValue):
             print(f"To list all flags: {self.command} --help", file=sys.stderr)
         sys.exit(2)
 
 
 DaemonT = TypeVar("DaemonT", bound=LogOptions)
+# With one of them, not everyone who reaches a port may use it.
+_LOCKS = ("auth_http_address", "http_auth_file", "tls_cert", "acl_http_header_from")
+_PORTS = ("tcp_address", "http_address")
+
+
+def _warn_of_open_doors(options: LogOptions, log: Log) -> None:
+    """Log a warning if everyone may use the ports, and one if everyone may read the secrets of the config file."""
+    if not any(getattr(options, name, None) for name in _LOCKS):
+        addresses = [getattr(options, name) for name in _PORTS if hasattr(options, name)]
+        reachable = ", ".join(address for address in addresses if _is_beyond_loopback(address))
+        if reachable:
+            log.warning(
+                "everyone who can reach %s may use it, because there is no AUTH, TLS or password: docs/security.md",
+                reachable,
+            )
+    path = getattr(options, "config", "")
+    for key in exposed(path, options.settings.values()) if path else ():
+        log.warning("%s: every user of this machine can read it, and %s has a secret: chmod 600", path, key)
+
+
+def _is_beyond_loopback(address: str) -> bool:
+    """True unless the address is on this machine only: a loopback address, or the path of a unix socket."""
+    host, colon, _ = address.rpartition(":")
+    host = host.strip("[]")
+    return bool(colon) and "/" not in address and host not in ("localhost", "::1") and not host.startswith("127.")
 
 
 def _serves(options: LogOptions) -> int | None:
@@ -162,10 +190,12 @@ class DaemonCommand(Generic[DaemonT]):
         if status is not None:
             return status
         log = Log(options.log_prefix, options.log_level, form=options.log_format)
+        log.hide = options.without_secrets
         try:
             self.check_options(options)
             for setting in options.without_effect():
                 log.warning("--%s has no effect now: %s", setting.name, setting.step_note)
+            _warn_of_open_doors(options, log)
             return self.serve(options, log)
         except (BadOptions, StartError) as error:
             log.fatal("failed to instantiate %s - %s", self.name, error)

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from nsqd_py.runtime.hidden import hidden_path, hidden_url, hidden_value
 from nsqd_py.runtime.logs import JSON, LEVELS, TEXT, level_word, parse_level
 from nsqd_py.settings.durations import MAX_NS, MILLISECOND_NS, MIN_NS, format_duration, parse_duration
 
@@ -39,6 +41,7 @@ class Kind(Generic[T]):
     bare_value: the text that the flag means without a value; None if it needs one.
     attribute_suffix: the unit at the end of the attribute's name, such as `_ns`.
     choices: all valid words, if there are few; used by completion.
+    hide: for a text, or several, that must not be shown as it is: return it without its secrets.
     """
 
     word: str
@@ -49,6 +52,13 @@ class Kind(Generic[T]):
     bare_value: str | None = None
     attribute_suffix: str = ""
     choices: tuple[str, ...] = ()
+    hide: Callable[[str], str] | None = None
+
+    def shown(self, value: Any) -> Any:
+        """Return a value without its secrets, of the same type."""
+        if self.hide is None:
+            return value
+        return self.hide(value) if isinstance(value, str) else tuple(map(self.hide, value))
 
     def from_config(self, value: object) -> T:
         """Return the value that a config file gives: a string, or a native value."""
@@ -147,7 +157,7 @@ class _Strings(Kind[tuple[str, ...]]):
     """A list of strings. A string in a config file is split at commas; the value of a flag is not."""
 
     def from_config(self, value: object) -> tuple[str, ...]:
-        return _split(value) if isinstance(value, str) else self.from_native(value)
+        return tuple(map(self.parse, _split(value) if isinstance(value, str) else self.from_native(value)))
 
 
 def _parse_floats(text: str) -> tuple[float, ...]:
@@ -222,11 +232,37 @@ def by_topic(kind: Kind[T], otherwise: T) -> Kind[ByTopic[T]]:
     return Kind(word, parse, from_native, show, join=join, attribute_suffix=kind.attribute_suffix)
 
 
+def read_secret(text: str) -> str:
+    """Return the text, or, for `@path`, the content of that file without white space at its ends. Raises ValueError."""
+    if not text.startswith("@"):
+        return text
+    try:
+        return Path(text[1:]).read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"cannot read {text[1:]}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _secret(hide: Callable[[str], str]) -> Kind[str]:
+    return Kind("string", read_secret, _refuse("a string"), lambda value: _quoted(hide(value)), hide=hide)
+
+
+def _secrets(hide: Callable[[str], str]) -> Kind[tuple[str, ...]]:
+    return _Strings(
+        "string ...", read_secret, _strings_from_native, lambda values: _listed(list(map(hide, values))),
+        join=_all_strings, hide=hide,
+    )  # fmt: skip
+
+
 STRING: Kind[str] = Kind("string", str, _refuse("a string"), _quoted)
 INT: Kind[int] = Kind("int", parse_int, _int_from_native, str)
 BOOL: Kind[bool] = Kind("[=bool]", parse_bool, _bool_from_native, lambda value: str(value).lower(), bare_value="true")
 DURATION: Kind[int] = Kind("duration", parse_duration, _duration_from_native, format_duration, attribute_suffix="_ns")
 STRINGS = _Strings("string ...", str, _strings_from_native, _listed, join=_all_strings)
+# Values that may contain secrets. They are hidden wherever they are shown, and may be read from a file: `@path`.
+URL = _secret(hidden_url)
+WEBHOOK = _secret(hidden_path)
+URLS = _secrets(hidden_url)
+NAMED_SECRETS = _secrets(hidden_value)
 FLOATS: Kind[tuple[float, ...]] = Kind("float,...", _parse_floats, _floats_from_native, _listed, join=_all_floats)
 LOG_LEVEL: Kind[int] = Kind(
     "level", parse_level, _refuse(f"one of {', '.join(LEVELS)}"), level_word, choices=tuple(LEVELS)

@@ -228,7 +228,7 @@ def elect(options: NsqdOptions, log: Log, make_server: Callable[[NsqdOptions, El
     ttl_s = options.lease_ttl_ns // _SECOND_NS
     timeout_s = ttl_s * _REQUEST_PART_OF_TTL
     try:
-        url = parse_lease_url(options.lease)
+        url = parse_lease_url(options.lease, options.lease_password_file)
         store = EtcdStore(
             url, ttl_s, HttpClient(timeout_s, timeout_s, tls=_tls(options) if url.is_secure else None)
         )

@@ -114,6 +114,7 @@ OURS = {
     "max_connections_per_address",
     "max_disk_bytes",
     "lease",
+    "lease_password_file",
     "lease_tls_cert",
     "lease_tls_key",
     "lease_tls_root_ca_file",

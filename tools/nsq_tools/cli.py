@@ -47,18 +47,19 @@ class Tool(Generic[OptionsT]):
 
     def main(self, argv: Sequence[str] | None = None) -> int:
         """Run the tool until it ends. Return the exit status."""
+        options = self.program.defaults()
         try:
             options = self.program.read(sys.argv[1:] if argv is None else argv)
             options.check()
             self.check(options)
         except (BadUsage, BadOptions) as error:
-            return self._complain(error, BAD_USAGE)
+            return self._complain(options, error, BAD_USAGE)
         except ToolError as error:
-            return self._complain(error, FAILED)
+            return self._complain(options, error, FAILED)
         try:
             return self._run(options)
         except ToolError as error:
-            return self._complain(error, FAILED)
+            return self._complain(options, error, FAILED)
 
     def _run(self, options: OptionsT) -> int:
         try:
@@ -71,16 +72,19 @@ class Tool(Generic[OptionsT]):
             return FAILED
         return status
 
-    def _complain(self, error: Exception, status: int) -> int:
-        print(f"{self.program.command}: {error}", file=sys.stderr)
+    def _complain(self, options: OptionsT, error: Exception, status: int) -> int:
+        print(f"{self.program.command}: {options.without_secrets(str(error))}", file=sys.stderr)
         return status
 
 
 def open_log(options: ProgramOptions, program_name: str) -> Log:
     """Return a log on standard error. It uses the log settings of the tool, if the tool has some."""
     if isinstance(options, LogOptions):
-        return Log(options.log_prefix, options.log_level, form=options.log_format)
-    return Log(f"[{program_name}] ", INFO, form=TEXT)
+        log = Log(options.log_prefix, options.log_level, form=options.log_format)
+    else:
+        log = Log(f"[{program_name}] ", INFO, form=TEXT)
+    log.hide = options.without_secrets
+    return log
 
 
 def _forget_output() -> None:

@@ -9,7 +9,7 @@ from nsq_tools.cli import BadUsage
 from nsqd_py.net.tls_options import HttpClientOptions, http_client_context
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.settings.declaration import BadOptions, Options, at_least, setting
-from nsqd_py.settings.types import INT, STRING, STRINGS
+from nsqd_py.settings.types import INT, NAMED_SECRETS, STRING, STRINGS, URLS
 
 if TYPE_CHECKING:
     from nsqd_py.client.options import ClientOptions
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 # fmt: off
 NSQD_TCP = setting(STRINGS, (),
     "TCP address (host:port) of an nsqd to consume from (may be given several times).")
-LOOKUPD_HTTP = setting(STRINGS, (),
+LOOKUPD_HTTP = setting(URLS, (),
     "HTTP address (host:port) of an nsqlookupd that lists the nsqds of the topic (may be given several times).")
 TOPIC = setting(STRING, "", "NSQ topic.")
 TOPICS = setting(STRINGS, (), "NSQ topic (may be given several times).")
 MAX_IN_FLIGHT = setting(INT, 200, "Maximum number of messages in flight.", check=at_least(1))
-CONSUMER_OPT = setting(STRINGS, (),
+CONSUMER_OPT = setting(NAMED_SECRETS, (),
     "Option of the consumer as name,value with the names of go-nsq's Config, such as tls_v1,true or "
     "msg_timeout,30s (may be given several times).")
-PRODUCER_OPT = setting(STRINGS, (),
+PRODUCER_OPT = setting(NAMED_SECRETS, (),
     "Option of the producer as name,value with the names of go-nsq's Config, such as snappy,true or "
     "dial_timeout,5s (may be given several times).")
 

@@ -94,6 +94,7 @@ complete -c nsqd-py -l standby-acks -d 'Number of standbys that must have a mess
 complete -c nsqd-py -l standby-timeout -d 'Maximum time that a publisher waits for --standby-acks standbys.' -x
 complete -c nsqd-py -l standby-on-timeout -d 'After --standby-timeout: `refuse` the publish, or go on `alone`, without standbys, until they are back.' -x
 complete -c nsqd-py -l lease -d 'Lease of etcd that decides which nsqd is the primary, such as etcd://127.0.0.1:2379/orders; its holder serves, all others are its standbys.' -x
+complete -c nsqd-py -l lease-password-file -d 'File with the password of the user in --lease (etcd://user@...).' -r -F
 complete -c nsqd-py -l lease-ttl -d 'Time to live of --lease, at least 2s: after the primary is gone, a standby takes its place within about this time.' -x
 complete -c nsqd-py -l lease-tls-root-ca-file -d 'Certificate authorities that sign the certificate of the lease\'s store (PEM file); by default those of the system.' -r -F
 complete -c nsqd-py -l lease-tls-cert -d 'Client certificate for the lease\'s store (PEM file).' -r -F

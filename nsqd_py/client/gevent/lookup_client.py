@@ -14,6 +14,7 @@ from nsqd_py.client.lookup import BadLookupAnswer, LookupFailed, lookup_headers,
 from nsqd_py.client.options import ClientLog, ClientOptions
 from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, parse_url
 from nsqd_py.protocol.wrong_port import not_lookupd_http
+from nsqd_py.runtime.hidden import hidden_url
 from nsqd_py.runtime.outages import OutageLog
 
 _NOT_FOUND = 404
@@ -43,11 +44,11 @@ class LookupClient:
             if error.status == _NOT_FOUND:
                 wrong_port = not_lookupd_http(error.body)
                 if wrong_port:
-                    raise LookupFailed(f"{address}: {wrong_port}") from error
+                    raise LookupFailed(f"{hidden_url(address)}: {wrong_port}") from error
                 return ()
-            raise LookupFailed(f"{address}: {error}") from error
+            raise LookupFailed(f"{hidden_url(address)}: {error}") from error
         except (HttpClientError, BadLookupAnswer, OSError) as error:
-            raise LookupFailed(f"{address}: {error}") from error
+            raise LookupFailed(f"{hidden_url(address)}: {error}") from error
 
     def _ask(self, url: str) -> Any:
         parsed = parse_url(url)
@@ -114,5 +115,5 @@ class Finder:
         except LookupFailed as error:
             self._outage.report("nsqlookupd %s", error)
             return
-        self._outage.end("nsqlookupd %s: answers again", self.address)
+        self._outage.end("nsqlookupd %s: answers again", hidden_url(self.address))
         self._on_answer(self.address, nsqds)

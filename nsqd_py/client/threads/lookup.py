@@ -21,6 +21,7 @@ from nsqd_py.client.options import ClientLog, ClientOptions
 from nsqd_py.client.tls import client_context
 from nsqd_py.net.http.foreign_json import load_foreign_json
 from nsqd_py.protocol.wrong_port import not_http, not_lookupd_http
+from nsqd_py.runtime.hidden import hidden_url
 from nsqd_py.runtime.outages import OutageLog
 
 _READ_BYTES = 64 * 1024
@@ -72,7 +73,8 @@ class Question:
     def step(self, now_s: float) -> None:
         """Do what needs no waiting. Raises LookupFailed. After an error or an answer, call `close`."""
         if now_s >= self.deadline_s:
-            raise LookupFailed(f"{self.lookupd}: no answer within {self._options.lookupd_poll_timeout_s:g}s")
+            limit_s = self._options.lookupd_poll_timeout_s
+            raise LookupFailed(f"{hidden_url(self.lookupd)}: no answer within {limit_s:g}s")
         try:
             while self.answer is None:
                 self._phase()
@@ -81,12 +83,12 @@ class Question:
         except (BlockingIOError, ssl.SSLWantWriteError):
             pass  # `mask` says what the phase waits for
         except http.client.BadStatusLine as error:  # checked above for bytes of another protocol
-            raise LookupFailed(f"{self.lookupd}: {not_http(str(error))}") from error
+            raise LookupFailed(f"{hidden_url(self.lookupd)}: {not_http(str(error))}") from error
         except (OSError, http.client.HTTPException, ValueError, BadLookupAnswer) as error:
             raise self._failure(error) from error
 
     def _failure(self, error: Exception) -> LookupFailed:
-        return LookupFailed(f"{self.lookupd}: {getattr(error, 'strerror', None) or error}")
+        return LookupFailed(f"{hidden_url(self.lookupd)}: {getattr(error, 'strerror', None) or error}")
 
     # ---- the phases, one after the other; each raises when it has to wait
 
@@ -248,5 +250,5 @@ class Finder:
     def _take_answer(self, question: Question) -> None:
         if question.answer is not None:
             self.stop()
-            self._outage.end("nsqlookupd %s: answers again", self.address)
+            self._outage.end("nsqlookupd %s: answers again", hidden_url(self.address))
             self._on_answer(self.address, question.answer)

@@ -8,8 +8,10 @@ from __future__ import annotations
 import re
 import sys
 import tracemalloc
+from collections.abc import Iterable
+from functools import partial
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gevent
 import gevent.lock
@@ -27,6 +29,10 @@ from nsqd_py.net.http.answers import Reply
 from nsqd_py.net.http.request import Request, parse_int64
 from nsqd_py.net.http.router import Route
 from nsqd_py.runtime.pacing import Pace
+from nsqd_py.settings.flags import shown_words
+
+if TYPE_CHECKING:
+    from nsqd_py.settings.declaration import Setting
 
 DEFAULT_PROFILE_S = 10
 PROFILE_S = range(1, 121)
@@ -182,9 +188,9 @@ def free_memory(request: _Request) -> Reply:
 # ---- paths of Go for which Python has no data
 
 
-def command_line(request: _Request) -> Reply:
-    """Return the command line of the process."""
-    return _text("\0".join(sys.orig_argv))
+def command_line(request: _Request, secrets: Iterable[Setting] = ()) -> Reply:
+    """Return the command line of the process; passwords and tokens in it are hidden."""
+    return _text("\0".join(shown_words(sys.orig_argv, secrets)))
 
 
 def symbol(request: _Request) -> Reply:
@@ -211,8 +217,8 @@ def _parse_error(text: str) -> str:
     return "value out of range" if re.fullmatch("[+-]?[0-9]+", text) else "invalid syntax"
 
 
-def debug_routes() -> tuple[Route[Any], ...]:
-    """Return the routes under /debug, which are the same for each daemon."""
+def debug_routes(secrets: Iterable[Setting] = ()) -> tuple[Route[Any], ...]:
+    """Return the routes under /debug, which are the same for each daemon. `secrets`: its settings with secrets."""
     paths = (
         ("GET", "/debug/pprof/", index),
         ("GET", "/debug/greenlets", greenlets),
@@ -221,7 +227,7 @@ def debug_routes() -> tuple[Route[Any], ...]:
         ("GET", "/debug/pprof/profile", profile),
         ("GET", "/debug/pprof/heap", heap),
         ("GET", "/debug/gc", collector),
-        ("GET", "/debug/pprof/cmdline", command_line),
+        ("GET", "/debug/pprof/cmdline", partial(command_line, secrets=tuple(secrets))),
         ("GET", "/debug/pprof/symbol", symbol),
         ("POST", "/debug/pprof/symbol", symbol),
         ("GET", "/debug/pprof/block", block),

@@ -18,6 +18,7 @@ from nsq_spark.session import COMPUTING, LIGHT, is_master
 from nsq_tools.cli import BadUsage
 from nsq_tools.options import client_options, user_agent
 from nsqd_py.protocol.names import is_valid_name
+from nsqd_py.runtime.hidden import hidden_value
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.regex import BadExpression, compiled
 from nsqd_py.settings.timestamps import parse_time
@@ -172,7 +173,7 @@ def parse_conf(given: Sequence[str]) -> dict[str, str]:
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or not name.startswith("spark."):
-            raise BadUsage(f"--conf must be spark.name=value, got {text!r}")
+            raise BadUsage(f"--conf must be spark.name=value, got {hidden_value(text)!r}")
         conf[name] = value
     if "spark.master" in conf:
         raise BadUsage("use --master in place of --conf spark.master")

@@ -43,16 +43,16 @@ def run(options: ReplayOptions, command_line: str) -> int:
         try:
             return command.run()
         except _EXPECTED as error:
-            command.report(command.job, _failed(error))
+            command.report(command.job, _failed(options.without_secrets(str(error))))
             raise ToolError(shown(str(error))) from error
         except KeyboardInterrupt:
             say("stopped; nothing was sent")
             return FAILED
 
 
-def _failed(error: Exception) -> Outcome:
+def _failed(reason: str) -> Outcome:
     outcome = Outcome()
-    outcome.failed(str(error))
+    outcome.failed(reason)
     return outcome
 
 

@@ -15,6 +15,7 @@ from nsq_spark.replay.errors import BadJob
 from nsq_spark.replay.json_types import typed
 from nsq_spark.replay.predicate import check_is_steady
 from nsqd_py.client.options import ClientOptions
+from nsqd_py.runtime.hidden import hidden_url
 
 Dedupe: TypeAlias = Literal["", "id", "body"]
 
@@ -144,7 +145,7 @@ class Job:
             "order": "time" if self.pacing.is_ordered else "",
             "format": asdict(self.hints),
             "nsqd addresses": sorted(destination.nsqd_tcp_addresses),
-            "nsqlookupd addresses": sorted(destination.lookupd_http_addresses),
+            "nsqlookupd addresses": sorted(map(hidden_url, destination.lookupd_http_addresses)),
             "topic map": sorted(list(pair) for pair in destination.topic_map),
             "topic to send to": destination.to_topic,
             "defer": destination.defer_s,

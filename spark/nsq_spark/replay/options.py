@@ -13,7 +13,7 @@ from nsq_tools.options import check_lookupd_addresses, check_name, check_nsqd_ad
 from nsqd_py.settings.declaration import Options, at_least, setting
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
 from nsqd_py.settings.program import Program, ProgramOptions
-from nsqd_py.settings.types import BOOL, DURATION, INT, STRING, STRINGS, choice
+from nsqd_py.settings.types import BOOL, DURATION, INT, NAMED_SECRETS, STRING, STRINGS, URLS, choice
 
 if TYPE_CHECKING:
     from nsq_spark.replay.job import Dedupe
@@ -78,7 +78,7 @@ class _Destination(Options, title="Destination"):
     nsqd_tcp_address: tuple[str, ...] = setting(STRINGS, (),
         "TCP address (host:port) of an nsqd to publish to (may be given several times: "
         "messages are spread over them, and go to another one when one fails).")
-    lookupd_http_address: tuple[str, ...] = setting(STRINGS, (),
+    lookupd_http_address: tuple[str, ...] = setting(URLS, (),
         "HTTP address (host:port) of an nsqlookupd whose nsqds are published to (may be given "
         "several times).")
     topic_map: tuple[str, ...] = setting(STRINGS, (),
@@ -88,7 +88,7 @@ class _Destination(Options, title="Destination"):
     defer_ns: int = setting(DURATION, 0, "Delay after which nsqd delivers a message.")
     batch_bytes: int = setting(INT, BATCH_BYTES, "Largest number of bytes of messages in one command.",
         check=at_least(1))
-    producer_opt: tuple[str, ...] = setting(STRINGS, (),
+    producer_opt: tuple[str, ...] = setting(NAMED_SECRETS, (),
         "Option of the producer as name,value with the names of go-nsq's Config, such as tls_v1,true or "
         "auth_secret,... (may be given several times).")
 
@@ -123,7 +123,7 @@ class _Safety(Options, title="Safety"):
 class _Spark(Options, title="Spark"):
     master: str = setting(STRING, "local[*]",
         "URL of the Spark master: local[4], local-cluster[2,1,1024], spark://host:7077, yarn, k8s://...")
-    conf: tuple[str, ...] = setting(STRINGS, (), "Setting of Spark as name=value (may be given several times).")
+    conf: tuple[str, ...] = setting(NAMED_SECRETS, (), "Setting of Spark as name=value (may be given several times).")
     parallelism: int | None = setting(INT, None, "Number of tasks that run at the same time.",
         default_text="as many as Spark has cores", check=at_least(1))
 

@@ -19,6 +19,7 @@ from nsq_spark.replay.figures import count_text, duration_text, rows_text, shown
 from nsq_spark.replay.job import Job
 from nsq_spark.replay.planning import Plan
 from nsq_tools.cli import BadUsage, ToolError
+from nsqd_py.runtime.hidden import hidden_url
 
 STANDARD_OUTPUT = "-"
 _TOPICS_SHOWN = 6
@@ -71,7 +72,7 @@ def _selected(plan: Plan) -> Iterator[tuple[str, str]]:
 
 def _sent(job: Job) -> Iterator[tuple[str, str]]:
     destination, pacing = job.destination, job.pacing
-    lookupds = [f"those that nsqlookupd {address} knows" for address in destination.lookupd_http_addresses]
+    lookupds = [f"those that nsqlookupd {hidden_url(address)} knows" for address in destination.lookupd_http_addresses]
     yield "to nsqd", ", ".join([*destination.nsqd_tcp_addresses, *lookupds])
     names = [f"{old} as {new}" for old, new in destination.topic_map]
     if destination.to_topic:

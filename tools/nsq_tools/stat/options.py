@@ -10,7 +10,7 @@ from nsqd_py.net.tls_options import HttpClientOptions
 from nsqd_py.settings.declaration import Options, at_least, positive, setting
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.program import Program, ProgramOptions
-from nsqd_py.settings.types import BOOL, DURATION, INT, STRING, STRINGS, choice
+from nsqd_py.settings.types import BOOL, DURATION, INT, STRING, STRINGS, URLS, choice
 
 GO, TABLE, CSV, JSON, LIVE = "go", "table", "csv", "json", "live"
 AUTO = ""
@@ -29,9 +29,9 @@ def _check_filters(value: tuple[str, ...]) -> str | None:
 
 # fmt: off
 class _Addresses(Options):
-    nsqd_http_address: tuple[str, ...] = setting(STRINGS, (),
+    nsqd_http_address: tuple[str, ...] = setting(URLS, (),
         "HTTP address (host:port) of an nsqd (may be given several times); https://host:port for TLS.")
-    lookupd_http_address: tuple[str, ...] = setting(STRINGS, (),
+    lookupd_http_address: tuple[str, ...] = setting(URLS, (),
         "HTTP address (host:port) of an nsqlookupd that lists the nsqds (may be given several times); "
         "https://host:port for TLS.")
 

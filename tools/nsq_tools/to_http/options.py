@@ -21,7 +21,7 @@ from nsqd_py.settings.declaration import Options, at_least, setting
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.groups import LogOptions, log_prefix_setting
 from nsqd_py.settings.program import Program, ProgramOptions
-from nsqd_py.settings.types import DURATION, INT, STRING, STRINGS, Kind, choice
+from nsqd_py.settings.types import DURATION, INT, NAMED_SECRETS, STRING, URLS, Kind, choice
 
 if TYPE_CHECKING:
     from nsq_tools.to_http.requests import Headers, Request
@@ -56,9 +56,9 @@ class _Messages(_What, SourceOptions, title="Messages"):
 
 
 class _Targets(Options):
-    post: tuple[str, ...] = setting(STRINGS, (),
+    post: tuple[str, ...] = setting(URLS, (),
         "URL that receives each message as the body of a POST (may be given several times).")
-    get: tuple[str, ...] = setting(STRINGS, (),
+    get: tuple[str, ...] = setting(URLS, (),
         "URL that receives each message in a GET: %s is replaced with the escaped message, %% with a percent sign "
         "(may be given several times).")
     mode: str = setting(choice({mode: mode for mode in MODES}, word="mode"), HOSTPOOL,
@@ -66,7 +66,7 @@ class _Targets(Options):
         "(faster ones more often), all (every address).")
     n: int = setting(INT, 100, "Maximum number of concurrent requests.",
         check=at_least(1))
-    header: tuple[str, ...] = setting(STRINGS, (),
+    header: tuple[str, ...] = setting(NAMED_SECRETS, (),
         "Header of requests, as 'name: value' (may be given several times).")
     content_type: str = setting(STRING, DEFAULT_CONTENT_TYPE, "The Content-Type of POST requests.")
 

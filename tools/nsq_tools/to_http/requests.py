@@ -24,7 +24,7 @@ def parse_header(text: str) -> tuple[str, str]:
     if not name or not value:
         raise ValueError("--header value format should be 'name: value'")
     if not _TOKEN.fullmatch(name) or _CONTROL.search(value):
-        raise ValueError(f"--header {text!r} has characters that are not allowed in a header")
+        raise ValueError(f"--header {name!r} has characters that are not allowed in a header")
     if name.lower() in _OWN:
         raise ValueError(f"--header {name}: nsq-to-http sets it itself")
     return name, value

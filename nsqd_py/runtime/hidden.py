@@ -1,0 +1,43 @@
+"""Hides passwords and tokens in texts that are shown: log lines, errors, /config, pages."""
+
+from __future__ import annotations
+
+import re
+
+HIDDEN = "***"
+_LOGIN = re.compile(r"(?<=://)[^/?#\s]*@")
+_NAME = re.compile(r"[\w.-]+\s*[,:=]\s*")
+
+
+def without_logins(text: str) -> str:
+    """Return a text in which the logins of its URLs are hidden: `http://***@host/path`."""
+    return _LOGIN.sub(HIDDEN + "@", text) if "@" in text and "://" in text else text
+
+
+def hidden_secret(text: str) -> str:
+    """Return `***` for a secret; "" if it is empty."""
+    return HIDDEN if text else ""
+
+
+def hidden_value(text: str) -> str:
+    """Return `name: value`, `name,value` or `name=value` with its value hidden; without a name, the whole text."""
+    name = _NAME.match(text)
+    return (name[0] if name else "") + hidden_secret(text)
+
+
+def hidden_url(text: str) -> str:
+    """Return a URL, or an address without a scheme, with its login and its query hidden.
+
+    All before the last `@` counts as the login: a password may contain characters that a URL has to escape.
+    """
+    scheme, separator, rest = text.partition("://") if "://" in text else ("", "", text)
+    _, at, place = rest.rpartition("@")
+    place, question, _ = place.partition("#")[0].partition("?")
+    return f"{scheme}{separator}{HIDDEN + at if at else ''}{place}{question and question + HIDDEN}"
+
+
+def hidden_path(text: str) -> str:
+    """Return a URL with its login, path and query hidden: in the URL of a webhook, the path is the secret."""
+    scheme, separator, rest = hidden_url(text).partition("://")
+    place, slash, path = rest.partition("/")
+    return f"{scheme}{separator}{place}{slash}{hidden_secret(path)}" if separator else hidden_secret(text)

@@ -1,0 +1,265 @@
+"""Passwords and tokens in options: no program shows them, and they may come from files and the environment."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsq_apps.manual import _DAEMONS, programs
+from nsqadmin_py.options import NSQADMIN
+from nsqd_py.lease.store import parse_lease_url
+from nsqd_py.options import NSQD
+from nsqd_py.runtime.hidden import hidden_path, hidden_url, hidden_value, without_logins
+from nsqd_py.settings.declaration import BadOptions, Setting
+from nsqd_py.settings.flags import exposed, shown_words
+from nsqd_py.settings.program import Program
+from tests.support.network import free_ports
+from tests.support.nsqadmin_process import MakeNsqadmin
+from tests.support.nsqd_process import REPOSITORY, MakeNsqd, wait_until
+from tests.support.tool_process import ToolProcess
+from tests.support.wire import auth
+
+pytestmark = pytest.mark.ours
+
+CANARY = "Canary7Canary7"
+DAEMONS = [getattr(import_module(f"{package}.options"), name) for package, name, _ in _DAEMONS]
+PROGRAMS: list[Program[Any]] = [*DAEMONS, *programs()]
+LOGGING_TOOLS = [program for program in PROGRAMS if program.groups.get("Log")]
+SECRETS = [(program, setting) for program in PROGRAMS for setting in program.settings if setting.kind.hide]
+VALUES = (
+    f"http://user:{CANARY}@127.0.0.1:1/path", f"http://{CANARY}@127.0.0.1:1", f"user:{CANARY}@127.0.0.1:1",
+    f"http://127.0.0.1:1/path?token={CANARY}", f"etcd://user:{CANARY}@127.0.0.1:1,127.0.0.1:2/orders",
+    f"http://user:a/b?{CANARY}@127.0.0.1:1/", f"http://user:{CANARY}@:port/",
+)  # fmt: skip
+NAMED = (f"auth_secret,{CANARY}", f"Authorization: Bearer {CANARY}", f"spark.secret.key={CANARY}", CANARY)
+
+# Options whose names sound like secrets or addresses with logins, but that have none.
+WITHOUT_SECRETS = re.compile(
+    r".*-(file|cert|dir|format|method|policy|prefix|header|port)"
+    r"|(http-client-|lookupd-|lease-|standby-|)tls-key"  # names of files
+    r"|(|.*-)(tcp|http|https|broadcast|statsd)-address|max-connections-per-address"  # host:port
+    r"|content-type|conf(ig)?-?|acl-.*|http-client-token-host"
+)
+SUSPICIOUS = re.compile(
+    r"pass|secret|token|key|auth|credential|login|ur[il]|endpoint|header|address|opt$|conf$|post|get$"
+)
+LISTS_OF_DAEMONS = {"lookupd-http-address", "nsqd-http-address"}
+
+
+def _id(case: tuple[Program[Any], Setting]) -> str:
+    return f"{case[0].command}--{case[1].name}"
+
+
+def values_for(setting: Setting) -> tuple[str, ...]:
+    return NAMED if setting.kind.hide is hidden_value else VALUES
+
+
+# ---- the declarations
+
+
+def test_an_option_that_sounds_like_a_secret_is_declared_as_one() -> None:
+    open_ones = {
+        f"{program.command} --{setting.name}"
+        for program in PROGRAMS
+        for setting in program.settings
+        if "string" in setting.kind.word
+        and setting.kind.hide is None
+        and SUSPICIOUS.search(setting.name)
+        and (setting.name in LISTS_OF_DAEMONS or not WITHOUT_SECRETS.fullmatch(setting.name))
+    }
+    assert not open_ones, "declare these as URL, WEBHOOK, URLS or NAMED_SECRETS, or list them here"
+
+
+@pytest.mark.parametrize("case", SECRETS, ids=_id)
+def test_no_text_shows_a_secret(case: tuple[Program[Any], Setting]) -> None:
+    program, setting = case
+    for value in values_for(setting):
+        kept = (value,) if setting.kind.word.endswith("...") else value
+        options = program.defaults(**{setting.attribute: kept})
+        texts = [setting.kind.show(kept), options.without_secrets(f"cannot use {value}: {kept!r}")]
+        if setting.key:
+            texts.append(repr(options.by_config_key(setting.key)))
+        for words in ([f"--{setting.name}={value}"], [f"-{setting.name}", value, "--version"]):
+            texts.append(" ".join(shown_words(["python", *words], program.settings)))
+        assert not [text for text in texts if CANARY in text]
+
+
+@pytest.mark.parametrize(
+    ("hide", "text", "shown"),
+    [
+        (hidden_url, "etcd://u:p@h:1,h:2/orders", "etcd://***@h:1,h:2/orders"),
+        (hidden_url, "http://h/path?token=1#f", "http://h/path?***"),
+        (hidden_url, "u:p@h:4161", "***@h:4161"),
+        (hidden_url, "127.0.0.1:4161", "127.0.0.1:4161"),
+        (hidden_path, "https://hooks.example.com/T0/B0/xyz", "https://hooks.example.com/***"),
+        (hidden_path, "", ""),
+        (hidden_value, "tls_v1,true", "tls_v1,***"),
+        (hidden_value, "Authorization: Bearer x", "Authorization: ***"),
+        (hidden_value, "x", "***"),
+        (without_logins, "GET http://u:p@h/a@b and nsq://t@h", "GET http://***@h/a@b and nsq://***@h"),
+    ],
+)
+def test_what_is_shown(hide: Any, text: str, shown: str) -> None:
+    assert hide(text) == shown
+
+
+# ---- errors of a start
+
+
+COMPLETE = {
+    "nsqd": ("--data-path=/nowhere",), "nsqlookupd": (), "nsqadmin": ("--nsqd-http-address=127.0.0.1:1",),
+    "nsq_tail": ("--topic=t",), "nsq_stat": ("--lookupd-http-address=127.0.0.1:1",),
+    "nsq_to_file": ("--topic=t", "--output-dir=/nowhere"), "to_nsq": ("--topic=t", "--nsqd-tcp-address=127.0.0.1:1"),
+    "nsq_to_http": ("--topic=t",), "nsq_to_nsq": ("--topic=t", "--destination-nsqd-tcp-address=127.0.0.1:1"),
+    "spark_replay": ("/nowhere", "--dry-run"),
+}  # fmt: skip
+
+
+def run(program: Program[Any], *flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", f"nsq_apps.{program.name}", *COMPLETE[program.name], *flags], cwd=REPOSITORY,
+        capture_output=True, text=True, timeout=40, stdin=subprocess.DEVNULL, env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SECRETS, ids=_id)
+def test_no_error_of_a_start_shows_a_secret(case: tuple[Program[Any], Setting], tmp_path: Path) -> None:
+    program, setting = case
+    is_named = setting.kind.hide is hidden_value
+    bad = f"auth_secret={CANARY}" if is_named else f"http://user:{CANARY}@[bad:port/?token={CANARY}"
+    config = tmp_path / "bad.yaml"
+    config.write_text(f'{setting.key}: "{bad}\n  : [', "utf-8")
+    for flags in ([f"--{setting.name}={bad}"], [f"--{setting.name}", bad], [f"--config={config}"]):
+        ended = run(program, *flags)
+        assert ended.returncode != 0
+        assert ended.stderr
+        assert CANARY not in ended.stdout + ended.stderr
+
+
+# ---- running daemons
+
+
+def test_a_running_nsqd_shows_no_secret(make_nsqd: MakeNsqd) -> None:
+    address = f"http://user:{CANARY}@127.0.0.1:1/auth?key={CANARY}"
+    without_scheme = f"--auth-http-address=user:{CANARY}@127.0.0.1:1"
+    nsqd = make_nsqd("--auth-http-address", address, without_scheme, "--log-level=debug")
+    with nsqd.connect() as client:
+        client.ask(auth(f"secret-{CANARY}".encode()))
+    assert nsqd.http("GET", "/config/auth_http_addresses").json() == [
+        "http://***@127.0.0.1:1/auth?***", "***@127.0.0.1:1",
+    ]  # fmt: skip
+    paths = ["/config", "/info", "/stats", "/stats?format=json", "/metrics", "/debug/pprof/cmdline", "/debug/greenlets"]
+    shown = {path: nsqd.http("GET", path).text for path in paths} | {"log": nsqd.log_text()}
+    assert "AUTH failed" in shown["log"]
+    assert not [where for where, text in shown.items() if CANARY in text]
+
+
+def test_a_waiting_nsqd_does_not_log_the_password_of_its_lease(tmp_path: Path) -> None:
+    lease = f"etcd://user:{CANARY}@127.0.0.1:1/orders"
+    ports = (f"--tcp-address=127.0.0.1:{free_ports(1)[0]}", "--http-address=127.0.0.1:0")
+    flags = (f"--data-path={tmp_path}", *ports, f"--lease={lease}")
+    with ToolProcess("nsq_apps.nsqd", *flags, log_path=tmp_path / "log") as nsqd:
+        nsqd.wait_for_log("no answer from etcd")
+        assert "etcd://***@127.0.0.1:1/orders" in nsqd.log_text()
+        assert CANARY not in nsqd.log_text()
+
+
+def test_nsqadmin_shows_no_secret(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin) -> None:
+    nsqd = make_nsqd(f"--auth-http-address=http://user:{CANARY}@127.0.0.1:1/")
+    address = f"127.0.0.1:{nsqd.http_port}"
+    url = f"http://user:{CANARY}@127.0.0.1:1/{{}}?token={CANARY}"
+    nsqadmin = make_nsqadmin(
+        f"--nsqd-http-address=user:{CANARY}@{address}", f"--graphite-url={url.format('graphite')}", "--proxy-graphite",
+        f"--notification-http-endpoint={url.format(CANARY)}", f"--attention-http-endpoint={url.format(CANARY)}",
+        f"--client-opt=auth_secret,{CANARY}", "--log-level=debug", "--history-file=",
+    )  # fmt: skip
+    nsqd.create("orders", "archive")
+    wait_until(lambda: nsqadmin.http("GET", f"/api/v2/nodes/{address}/details").status == 200, what="the nsqd")
+    nsqadmin.http("POST", "/api/topics/orders", b'{"action":"pause"}')
+    nsqadmin.http("GET", "/api/graphite?metric=rate&target=x")
+    wait_until(lambda: "failed to POST notification" in nsqadmin.log_text(), what="the notification")
+    wait_until(lambda: "auth_http" in nsqadmin.http("GET", f"/api/v2/nodes/{address}/details").text)
+    keys = [setting.key for setting in NSQADMIN.settings if setting.key]
+    views = ("session", "overview", "topics", "topics/orders", "attention", "nodes", "lookup", "marks")
+    paths = [
+        "/", f"/nodes/{address}", f"/api/v2/nodes/{address}", f"/api/nodes/{address}",
+        "/metrics", "/api/topics", "/api/nodes", "/api/counter", "/render?target=x",
+        f"/api/v2/nodes/{address}/details", *(f"/config/{key}" for key in keys), *(f"/api/v2/{view}" for view in views),
+    ]  # fmt: skip
+    shown = {path: nsqadmin.http("GET", path).text for path in paths} | {"log": nsqadmin.log_text()}
+    assert "http://127.0.0.1:1/graphite" in shown["/api/v2/session"]
+    assert not [where for where, text in shown.items() if CANARY in text]
+
+
+@pytest.mark.parametrize("program", LOGGING_TOOLS, ids=lambda program: program.command)
+def test_a_running_tool_logs_no_secret(program: Program[Any], tmp_path: Path) -> None:
+    known = {setting.name for setting in program.settings}
+    lookupds = f"--lookupd-http-address=http://user:{CANARY}@127.0.0.1:1"
+    flags = [lookupds] if "lookupd-http-address" in known else []
+    flags += [f"--post=http://user:{CANARY}@127.0.0.1:1/?{CANARY}", f"--header=A: {CANARY}"] if "post" in known else []
+    flags += [f"--{name}=auth_secret,{CANARY}" for name in ("consumer-opt", "producer-opt") if name in known]
+    flags += ["--retry-timeout=1s"] if "retry-timeout" in known else []
+    flags += [flag.replace("/nowhere", str(tmp_path)) for flag in COMPLETE[program.name]]
+    module, log_path = f"nsq_apps.{program.name}", tmp_path / "log"
+    with ToolProcess(module, *flags, "--log-level=debug", log_path=log_path, stdin=subprocess.PIPE) as tool:
+        if tool.stdin is not None and "delimiter" in known:
+            tool.stdin.write(b"message\n")
+            tool.end_input()
+        tool.wait_for_log("127.0.0.1:1")
+        tool.signal()
+        tool.wait()
+        assert CANARY not in tool.log_text()
+
+
+# ---- files and the environment
+
+
+def test_an_option_may_come_from_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret, config = tmp_path / "secret", tmp_path / "nsqd.toml"
+    secret.write_text("etcd://user:file@h/orders\n", "utf-8")
+    assert NSQD.read([f"--lease=@{secret}"]).lease == "etcd://user:file@h/orders"
+    config.write_text(f'lease = "@{secret}"\nauth_http_addresses = ["@{secret}"]\n', "utf-8")
+    assert NSQD.read([f"--config={config}"]).lease == "etcd://user:file@h/orders"
+    assert NSQD.read([f"--config={config}"]).auth_http_address == ("etcd://user:file@h/orders",)
+    monkeypatch.setenv("NSQD_LEASE", "etcd://user:variable@h/orders")
+    assert NSQD.read([f"--config={config}"]).lease == "etcd://user:variable@h/orders"
+    assert NSQD.read(["--lease=etcd://h/flag"]).lease == "etcd://h/flag"
+    monkeypatch.setenv("NSQD_LEASE_FILE", str(secret))
+    with pytest.raises(BadOptions, match="NSQD_LEASE and NSQD_LEASE_FILE are both set"):
+        NSQD.read([])
+    monkeypatch.delenv("NSQD_LEASE")
+    assert NSQD.read([]).lease == "etcd://user:file@h/orders"
+    monkeypatch.setenv("NSQD_LEASE_FILE", "/no/such/file")
+    with pytest.raises(BadOptions, match=r"NSQD_LEASE_FILE: cannot read /no/such/file: No such file"):
+        NSQD.read([])
+
+
+def test_a_list_in_the_environment_has_a_value_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NSQADMIN_CLIENT_OPT", "auth_secret,a,b\ntls_v1,true")
+    assert NSQADMIN.read([]).client_opt == ("auth_secret,a,b", "tls_v1,true")
+
+
+def test_the_password_of_a_lease_may_come_from_a_file(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("p:w/@\n", "utf-8")
+    assert parse_lease_url("etcd://user@h:1/orders", str(secret)).login == "user:p:w/@"
+    for url in ("etcd://h:1/orders", "etcd://user:x@h:1/orders"):
+        with pytest.raises(ValueError, match="a user and no password"):
+            parse_lease_url(url, str(secret))
+
+
+def test_a_config_file_with_a_secret_that_others_can_read_is_a_warning(tmp_path: Path) -> None:
+    config = tmp_path / "nsqd.toml"
+    (tmp_path / "address").write_text("http://token@h/auth", "utf-8")
+    lines = ['lease = "etcd://user:secret@127.0.0.1/orders"', f'auth_http_addresses = ["@{tmp_path}/address", "h:1"]']
+    config.write_text("\n".join(lines), "utf-8")
+    for mode, keys in ((0o644, ["lease"]), (0o600, [])):
+        config.chmod(mode)
+        assert exposed(str(config), NSQD.settings) == keys
