@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# nsqlookupd, nsqd and nsqadmin together on this machine, on the default ports, until Ctrl-C. `make run` calls it.
+# nsqlookupd, nsqd and nsqadmin together on this machine, on the default ports of 127.0.0.1, until Ctrl-C. `make run`
+# calls it.
 #
 #   contrib/run-local.sh BIN DATA     BIN has the three programs; DATA keeps the messages, and nsqadmin's history
 #
@@ -32,9 +33,11 @@ start() {
     # nsqadmin asks the other two every two seconds: a line for each question would bury everything else.
     case ${names[$1]} in
         nsqlookupd)
-            "$bin/nsqlookupd-py" --broadcast-address=127.0.0.1 --log-level=warn ${NSQLOOKUPD_FLAGS:-} & ;;
+            "$bin/nsqlookupd-py" --tcp-address=127.0.0.1:4160 --http-address=127.0.0.1:4161 \
+                --broadcast-address=127.0.0.1 --log-level=warn ${NSQLOOKUPD_FLAGS:-} & ;;
         nsqd)
-            "$bin/nsqd-py" --broadcast-address=127.0.0.1 --log-level=warn --data-path="$data" \
+            "$bin/nsqd-py" --tcp-address=127.0.0.1:4150 --http-address=127.0.0.1:4151 \
+                --broadcast-address=127.0.0.1 --log-level=warn --data-path="$data" \
                 --lookupd-tcp-address="${NSQLOOKUPD_TCP_ADDRESS:-127.0.0.1:4160}" ${NSQD_FLAGS:-} & ;;
         nsqadmin)
             "$bin/nsqadmin-py" --http-address=127.0.0.1:4171 --history-file="$data/nsqadmin-history.db" \

@@ -138,7 +138,10 @@ NSQADMIN = Program(
     "A web console for the nsqds and nsqlookupds of a cluster. "
     "Flags have one dash or two; their values follow after a space or =.",
     NsqadminOptions,
-    [("To look at a cluster:", "nsqadmin-py --lookupd-http-address=127.0.0.1:4161")],
+    [(
+        "To look at a cluster from this machine:",
+        "nsqadmin-py --lookupd-http-address=127.0.0.1:4161 --http-address=127.0.0.1:4171",
+    )],
 )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """The process of a daemon or tool.
 
 logs, log_sink    log lines: levels, forms, limits on lines that clients cause; writing without blocking
+hidden            passwords and tokens, hidden in texts
 outages           back-off between attempts, and the log lines of an outage
 early_signals     signals held back until the program can handle them
 process           limits, memory, collector, stop signals

@@ -87,8 +87,8 @@ def secrets_note(program: Program[Any]) -> str:
     names = ", ".join(f"`--{setting.name}`" for setting in secrets)
     text = (
         f"These may contain passwords or tokens, which are hidden wherever a value is shown: {names}. To keep them out "
-        "of the list of processes, write `@path` in place of the value, and it is read from that file; or set a variable "
-        f"such as `{variable}` (a value a line), or `{variable}_FILE` with the name of a file."
+        "of the list of processes, write `@path` in place of the value, and it is read from that file; or set a "
+        f"variable such as `{variable}` (a value a line), or `{variable}_FILE` with the name of a file."
     )
     return f"\n{textwrap.fill(text, 120, break_on_hyphens=False)}\n"
 

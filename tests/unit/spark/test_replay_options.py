@@ -186,7 +186,7 @@ def test_which_spark(words: tuple[str, ...], master: str, conf: dict[str, str]) 
         (("/archive", "--yes", TO, "--rate=0"), "--rate must be at least 1"),
         (("/archive", "--yes", TO, "--give-up-after=1ms"), "--give-up-after must be at least 1s"),
         (("/archive", "--yes", TO, "--master=here"), "--master: 'here' is no Spark master"),
-        (("/archive", "--yes", TO, "--conf=x=1"), "--conf must be spark.name=value, got 'x=1'"),
+        (("/archive", "--yes", TO, "--conf=x=1"), "--conf must be spark.name=value, got 'x=***'"),
         (("/archive", "--yes", TO, "--conf=spark.master=local"), "use --master in place of --conf spark.master"),
         (("/archive", "--yes", TO, "--report=/no/such/place"), "--report /no/such/place: cannot be written there"),
     ],
