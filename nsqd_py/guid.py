@@ -13,6 +13,7 @@ IDS_PER_TICK = 1 << SEQUENCE_BITS
 _TICK_SHIFT = SEQUENCE_BITS + NODE_BITS
 _TICK_BITS = 20
 FIRST_ID_NS = TWEPOCH << _TICK_BITS
+END_OF_IDS_NS = FIRST_ID_NS + (1 << 63 - _TICK_SHIFT + _TICK_BITS)  # in the year 2083
 
 
 def id_time_ns(message_id: int) -> int:

@@ -26,6 +26,7 @@ from gevent.threadpool import ThreadPool
 from nsqadmin_py.history.rings import Ring
 from nsqadmin_py.history.series import History, Key, Rings, Series
 from nsqd_py.runtime import private_files
+from nsqd_py.runtime.documents import BAD_CONTENT
 from nsqd_py.runtime.logs import Log
 
 _MAGIC = b"nsqadmin-history 2 "
@@ -33,7 +34,7 @@ _OLD_MAGIC = b"nsqadmin-history 1 "
 _LEVEL = 1
 _MOST_BYTES = 2 << 30
 _LENGTH = struct.Struct(">I")
-_BAD = (ValueError, KeyError, TypeError, IndexError, struct.error)
+_BAD = (*BAD_CONTENT, struct.error)
 
 
 class Remembered(NamedTuple):
@@ -148,7 +149,7 @@ class HistoryFile:
             self._path = ""
             return False
         try:
-            self._lock = open(self._path + ".lock", "ab")  # noqa: SIM115  held until the end
+            self._lock = open(self._path + ".lock", "ab", opener=private_files.open_file)  # noqa: SIM115  held until the end
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             reason = "another nsqadmin uses it" if isinstance(error, BlockingIOError) else error.strerror

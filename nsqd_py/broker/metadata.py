@@ -26,8 +26,10 @@ from nsqd_py.errors import StartError
 from nsqd_py.pqueues import Alarms
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.topic import Topic
+from nsqd_py.runtime.documents import BAD_CONTENT
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.pacing import ONE_ROUND_S, Pace
+from nsqd_py.runtime.private_files import open_file, read_bytes
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.version import NSQ_VERSION
 
@@ -94,7 +96,7 @@ def read_metadata(path: Path) -> list[TopicEntry]:
     Raises BadMetadata if it cannot be parsed, StartError if it cannot be read or a later version wrote it.
     """
     try:
-        data = path.read_bytes()
+        data = read_bytes(path)
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -105,7 +107,7 @@ def read_metadata(path: Path) -> list[TopicEntry]:
         if isinstance(found, int) and found > FORMAT:
             raise NewerFormat(f"format {found}; this version reads format {FORMAT}").refusal(str(path))
         return [_topic_entry(entry) for entry in document["topics"] or ()]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except BAD_CONTENT as error:
         raise BadMetadata(f"failed to parse metadata in {path} - {error}") from error
 
 
@@ -114,16 +116,24 @@ def _topic_entry(entry: dict[str, object]) -> TopicEntry:
     if not isinstance(channels, list):
         raise TypeError("channels is no list")
     return TopicEntry(
-        str(entry["name"]),
+        _name(entry),
         entry.get("paused") is True,
-        {str(channel["name"]): channel.get("paused") is True for channel in channels},
+        {_name(channel): channel.get("paused") is True for channel in channels},
     )
+
+
+def _name(entry: dict[str, object]) -> str:
+    """Return the name; a lone surrogate becomes `?`, which no valid name has."""
+    name = entry["name"]
+    if not isinstance(name, str):
+        raise TypeError(f"{name!a:.50} is no name")
+    return name.encode(errors="replace").decode()
 
 
 def replace_file(path: Path, data: bytes) -> None:
     """Replace a file atomically and durably. Raises OSError."""
     temporary = path.with_name(f"{path.name}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    descriptor = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         written = os.write(descriptor, data)
         if written != len(data):

@@ -16,6 +16,7 @@ from nsqd_py.diskqueue.files import COMPACT_SUFFIX, LogFile, sync_directory
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.private_files import open_file
 from nsqd_py.runtime.threads import in_thread
 
 _LOOK_AT_ALL_EVERY_NS = 1_000_000_000
@@ -109,7 +110,7 @@ class _Copy:
 
     def write(self) -> None:
         """Write the copy; runs in a thread. Raises OSError."""
-        self._target = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        self._target = open_file(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         offset = 0
         while offset < self.end_offset:
             data = os.pread(self._source, min(_PIECE_BYTES, self.end_offset - offset), offset)

@@ -8,7 +8,8 @@ since the file was written. After a reboot the wall clock must do that.
 After a clean stop nothing may be missing: whatever is, was removed or damaged since. The file is written as the last
 step of a clean stop, and the next start removes it before anything is written to a log.
 
-The first line of each file is the crc32c of the rest, which is JSON. A damaged file is ignored.
+The first line of each file is the crc32c of the rest, which is JSON. A damaged file is ignored; one with a right
+checksum that nsqd cannot have written ends the start.
 """
 
 from __future__ import annotations
@@ -18,23 +19,28 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import gevent
 from google_crc32c import extend
 
 from nsqd_py.broker.metadata import replace_file
 from nsqd_py.clock import SteadyClock
-from nsqd_py.diskqueue.epochs import EPOCHS_FILE, SavedEpochs, decode_epoch_file
+from nsqd_py.diskqueue.epochs import EPOCHS_FILE, SavedEpochs, decode_epochs_of_logs
 from nsqd_py.diskqueue.files import sync_directory
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.guid import FIRST_ID_NS
+from nsqd_py.errors import StartError
+from nsqd_py.guid import END_OF_IDS_NS, FIRST_ID_NS
 from nsqd_py.pqueues import Alarms
+from nsqd_py.runtime.documents import BAD_CONTENT, checked_number, decode_fields, describe
 from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.private_files import read_bytes
 from nsqd_py.runtime.threads import in_thread
 
 STOP_FILE = "nsqd.stop"
 STANDBY_FILE = "nsqd.standby"  # see `nsqd_py.standby.state`
+
+T = TypeVar("T")
 
 
 def write_checked(path: Path, value: dict[str, Any]) -> None:
@@ -43,16 +49,24 @@ def write_checked(path: Path, value: dict[str, Any]) -> None:
     replace_file(path, b"%08x\n%b" % (extend(0, content), content))
 
 
-def read_checked(path: Path) -> dict[str, Any] | None:
-    """Return the object of such a file; None if there is no valid file. Raises OSError."""
+def read_checked(path: Path, decode: Callable[[Any], T]) -> T | None:
+    """Return what `decode` makes of the JSON in such a file; None if there is no valid file.
+
+    Raises OSError, and StartError if the checksum is right but the content is not what nsqd writes.
+    """
     try:
-        checksum, _, content = path.read_bytes().partition(b"\n")
+        checksum, _, content = read_bytes(path).partition(b"\n")
     except FileNotFoundError:
         return None
     if checksum != b"%08x" % extend(0, content):
         return None
-    value: dict[str, Any] = json.loads(content)
-    return value
+    try:
+        return decode(json.loads(content))
+    except BAD_CONTENT as error:
+        raise StartError(
+            f"the content of {path.absolute()} is not what nsqd writes, although its checksum is right: "
+            f"{describe(error)}; move the file out of the data path to start without it"
+        ) from error
 
 
 class LogEnd(NamedTuple):
@@ -81,8 +95,14 @@ def write_clean_stop(directory: Path, ends: Mapping[str, LogEnd]) -> None:
 
 def read_clean_stop(directory: Path) -> dict[str, LogEnd]:
     """Return the ends of the logs by topic; empty if nsqd did not stop cleanly. Raises OSError."""
-    record = read_checked(directory / STOP_FILE)
-    return {topic: LogEnd(*end) for topic, end in record["logs"].items()} if record is not None else {}
+    return read_checked(directory / STOP_FILE, _decode_ends) or {}
+
+
+def _decode_ends(record: dict[str, Any]) -> dict[str, LogEnd]:
+    return {
+        topic: LogEnd(checked_number(next_seq), [*map(checked_number, file_seqs)], checked_number(end_offset))
+        for topic, (next_seq, file_seqs, end_offset) in record["logs"].items()
+    }
 
 
 def forget_clean_stop(directory: Path) -> None:
@@ -95,10 +115,7 @@ def forget_clean_stop(directory: Path) -> None:
 
 def read_epochs(directory: Path) -> SavedEpochs | None:
     """Return the content of `nsqd.epochs`; None if there is no valid file. Raises OSError."""
-    try:
-        return decode_epoch_file((directory / EPOCHS_FILE).read_bytes())
-    except (FileNotFoundError, ValueError):
-        return None
+    return read_checked(directory / EPOCHS_FILE, decode_epochs_of_logs)
 
 
 CLOCK_FILE = "nsqd.clock"
@@ -148,11 +165,16 @@ def read_clocks(steady_ns: int, wall_clock: Callable[[], int] = time.time_ns) ->
 
 def read_clock_file(directory: Path) -> ClockReading | None:
     """Return what the last nsqd wrote; None if there is no valid file. Raises OSError."""
-    fields = read_checked(directory / CLOCK_FILE)
-    if fields is None:
-        return None
-    reading = ClockReading(**fields)
-    return reading if reading.steady_ns > FIRST_ID_NS else None  # the machine's clock was not set yet
+    reading = read_checked(directory / CLOCK_FILE, _decode_reading)
+    # Before the first id, the machine's clock was not set yet.
+    return reading if reading is not None and reading.steady_ns > FIRST_ID_NS else None
+
+
+def _decode_reading(fields: dict[str, Any]) -> ClockReading:
+    reading = decode_fields(ClockReading, fields)
+    if reading.steady_ns >= END_OF_IDS_NS:
+        raise ValueError(f"steady_ns is {reading.steady_ns}, after the last message id")
+    return reading
 
 
 def write_clock_file(directory: Path, reading: ClockReading) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from nsqd_py.diskqueue.files import LogFile, log_file_name
 from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of, union
+from nsqd_py.runtime.private_files import open_file
 
 
 class DamageReport:
@@ -63,7 +64,7 @@ def write_aside(aside: Path, data: bytes) -> None:
     """Write a file that exists with all of `data`, or not at all. Raises OSError."""
     temporary = aside.with_name(aside.name + ".tmp")
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        descriptor = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             if os.write(descriptor, data) != len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from google_crc32c import extend
+
+from nsqd_py.runtime.documents import BAD_CONTENT, checked_number
 
 EPOCHS_FILE = "nsqd.epochs"
 
@@ -73,27 +75,25 @@ def decode_epoch_file(data: bytes) -> SavedEpochs:
     if checksum != b"%08x" % extend(0, content):
         raise ValueError("the checksum does not match")
     try:
-        fields = json.loads(content)
-        logs = {str(topic): decode_epochs(epochs) for topic, epochs in fields["logs"].items()}
-        return SavedEpochs(int(fields["node"]), logs)
-    except (TypeError, KeyError, AttributeError) as error:
+        return decode_epochs_of_logs(json.loads(content))
+    except BAD_CONTENT as error:
         raise ValueError(f"the content is not valid: {error!r}") from error
+
+
+def decode_epochs_of_logs(fields: dict[str, Any]) -> SavedEpochs:
+    """Return the JSON of the file as objects. Raises BAD_CONTENT."""
+    logs = {topic: decode_epochs(epochs) for topic, epochs in fields["logs"].items()}
+    return SavedEpochs(checked_number(fields["node"]), logs)
 
 
 def decode_epochs(fields: object) -> Epochs:
     """Return the epochs from a JSON list of pairs. Raises ValueError and TypeError."""
     if not isinstance(fields, list):
         raise TypeError("the epochs are no list")
-    epochs = tuple(Epoch(*map(_checked, pair)) for pair in fields)
+    epochs = tuple(Epoch(*map(checked_number, pair)) for pair in fields)
     if list(epochs) != sorted(set(epochs)):
         raise ValueError("the epochs are not in order")
     return epochs
-
-
-def _checked(value: object) -> int:
-    if not isinstance(value, int) or value < 0:
-        raise ValueError(f"{value!r} is no number of an epoch")
-    return value
 
 
 def raised(epochs: Epochs, number: int, next_seq: int) -> Epochs:

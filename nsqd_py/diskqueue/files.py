@@ -20,6 +20,7 @@ from typing import TypeVar, cast
 from nsqd_py.diskqueue.file_index import INDEX_EVERY, FileIndex, Place, Segment
 from nsqd_py.diskqueue.open_files import OPEN_FILES, LazyFile
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader, RecordHeader
+from nsqd_py.runtime.private_files import open_file
 
 _NAME = re.compile(r"(?P<topic>.+)\.(?P<seq>\d{20})\.log")
 GONE_SUFFIX = ".gone"
@@ -125,7 +126,7 @@ class LogFile(LazyFile):
         if spare is not None and os.path.lexists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
         flags = os.O_RDWR | os.O_CREAT | (os.O_EXCL if spare is None else 0)
-        fd = OPEN_FILES.with_room(lambda: os.open(spare or path, flags, 0o600))
+        fd = OPEN_FILES.with_room(lambda: open_file(spare or path, flags))
         try:
             yield
             if os.pwrite(fd, header.encode(), 0) != FILE_HEADER_BYTES:
@@ -145,7 +146,7 @@ class LogFile(LazyFile):
     def create_sparse(cls, path: Path, old: LogFile) -> LogFile:
         """Return an empty file for the needed messages of an old one. Raises OSError."""
         header = replace(old.header, salt=_salt(), is_reused=False, is_sparse=True)
-        fd = OPEN_FILES.with_room(lambda: os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600))
+        fd = OPEN_FILES.with_room(lambda: open_file(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC))
         try:
             if os.pwrite(fd, header.encode(), 0) != FILE_HEADER_BYTES:
                 raise OSError(errno.ENOSPC, "short write of a log file's header")
@@ -159,7 +160,7 @@ class LogFile(LazyFile):
     @classmethod
     def open(cls, path: Path) -> LogFile:
         """Open an existing file and read its header. Raises OSError and Damaged."""
-        fd = OPEN_FILES.with_room(lambda: os.open(path, os.O_RDWR))
+        fd = OPEN_FILES.with_room(lambda: open_file(path, os.O_RDWR))
         try:
             header = FileHeader.decode(os.pread(fd, FILE_HEADER_BYTES, 0))
             file = cls(path, fd, header, os.fstat(fd).st_size)

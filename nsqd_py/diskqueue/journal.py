@@ -28,6 +28,7 @@ from nsqd_py.diskqueue.damage import write_aside
 from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.diskqueue.ranges import Range, SeqRanges
 from nsqd_py.diskqueue.records import NewerFormat
+from nsqd_py.runtime.private_files import open_file, read_bytes
 
 JOURNAL_SUFFIX = ".cursor"
 _REPLACEMENT_SUFFIX = "~.cursor.tmp"  # `~` is in no name of a channel
@@ -44,6 +45,7 @@ _RANGE = Struct("<QQ")
 _WAIT = Struct("<QQqH")
 # In one entry. A waiting message takes 100 bytes of memory.
 MOST_WAITING = 1 << 26
+_END_OF_NUMBERS = 1 << 62
 _COMPACT_ABOVE = 64 * 1024
 _GROWTH = 4
 
@@ -139,7 +141,9 @@ def decode_journal(data: bytes) -> tuple[SavedPosition, int]:
         payload = data[position + _FRAME.size : position + size]
         kind, entry_floor, range_count, _ = _HEAD.unpack_from(payload)
         waits_at = _HEAD.size + range_count * _RANGE.size
-        if not _is_possible(payload, waits_at):
+        finished = list(_RANGE.iter_unpack(payload[_HEAD.size : waits_at]))
+        waits = list(_WAIT.iter_unpack(payload[waits_at:]))
+        if not _is_possible(entry_floor, finished, waits):
             break
         if kind not in _KINDS:
             raise NewerFormat(f"entries of kind {kind}; this version reads kinds {_KINDS[0]} to {_KINDS[-1]}")
@@ -147,8 +151,8 @@ def decode_journal(data: bytes) -> tuple[SavedPosition, int]:
             ranges.clear()
             waiting.clear()
         floor = entry_floor
-        ranges.extend(_RANGE.iter_unpack(payload[_HEAD.size : waits_at]))
-        for low, high, due_ns, attempts in _WAIT.iter_unpack(payload[waits_at:]):
+        ranges.extend(finished)
+        for low, high, due_ns, attempts in waits:
             for seq in range(low, high):
                 waiting.pop(seq, None)  # keeps the order in which they were requeued
                 waiting[seq] = due_ns, attempts
@@ -158,10 +162,13 @@ def decode_journal(data: bytes) -> tuple[SavedPosition, int]:
     return saved, position
 
 
-def _is_possible(payload: bytes, waits_at: int) -> bool:
-    """False if an entry has more waiting messages than memory can hold: nsqd did not write it."""
-    waiting: int = sum(max(0, high - low) for low, high, _, _ in _WAIT.iter_unpack(payload[waits_at:]))
-    return waiting <= MOST_WAITING
+def _is_possible(floor: int, finished: list[Range], waits: list[Wait]) -> bool:
+    """False if an entry has more waiting messages than memory can hold, or higher numbers than a log can reach.
+
+    nsqd did not write it.
+    """
+    highest = max([floor, *(high for _, high in finished), *(high for _, high, _, _ in waits)])
+    return highest < _END_OF_NUMBERS and sum(max(0, high - low) for low, high, _, _ in waits) <= MOST_WAITING
 
 
 def _settle(floor: int, ranges: list[Range], waiting: dict[int, tuple[int, int]]) -> SavedPosition:
@@ -194,7 +201,7 @@ class Replacement:
     def write(self) -> None:
         """Make and write the snapshot; runs in a thread. Raises OSError."""
         entry = self._make()
-        self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        self.fd = open_file(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         self.size = len(entry)
         _write_whole(self.fd, entry, 0, self.path)
 
@@ -250,7 +257,7 @@ class Journal:
         Raises StartError if a later version wrote it.
         """
         try:
-            data = self.path.read_bytes()
+            data = read_bytes(self.path)
         except FileNotFoundError:
             return None
         try:
@@ -260,9 +267,16 @@ class Journal:
         if good != len(data):
             if next_entry(data, good) < len(data):
                 on_damage(self._keep_aside(good, data[good:]))
-            os.truncate(self.path, good)
+            self._cut(good)
         self._size = good
         return saved if good else None
+
+    def _cut(self, end: int) -> None:
+        fd = open_file(self.path, os.O_RDWR)
+        try:
+            os.ftruncate(fd, end)
+        finally:
+            os.close(fd)
 
     def _keep_aside(self, position: int, data: bytes) -> str:
         aside = self.path.with_name(f"{self.path.name}.{position}.damaged")
@@ -289,7 +303,7 @@ class Journal:
         """Append an encoded entry."""
         # A removed file is not created again here: it needs a snapshot first, see `wants_snapshot`.
         flags = os.O_RDWR | (0 if self._size else os.O_CREAT)
-        fd = OPEN_FILES.with_room(lambda: os.open(self.path, flags, 0o600))
+        fd = OPEN_FILES.with_room(lambda: open_file(self.path, flags))
         try:
             _write_whole(fd, entry, self._size, self.path)
         finally:
@@ -318,7 +332,7 @@ class Journal:
         self._replacement = None
         temporary = self.path.with_name(self.path.name + ".tmp")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        fd = OPEN_FILES.with_room(lambda: os.open(temporary, flags, 0o600))
+        fd = OPEN_FILES.with_room(lambda: open_file(temporary, flags))
         try:
             if os.write(fd, entry) != len(entry):
                 raise OSError(errno.ENOSPC, f"short write to {temporary.name}")
@@ -363,7 +377,7 @@ class Journal:
         """Sync the file. May run in a thread."""
         if not self._size:
             return
-        fd = os.open(self.path, os.O_RDWR)
+        fd = open_file(self.path, os.O_RDWR)
         try:
             os.fsync(fd)
         finally:

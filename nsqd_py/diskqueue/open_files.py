@@ -16,6 +16,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 
+from nsqd_py.runtime.private_files import open_file
+
 # Files may use a half of the descriptors of the process; a sixteenth is always left free.
 _PART_FOR_FILES = 2
 _PART_LEFT_FREE = 16
@@ -157,7 +159,7 @@ class OpenFiles:
         """Open a file that was closed for lack of use, and return its descriptor. Raises OSError."""
         with self.lock:
             if not file.is_open:
-                fd = self.with_room(lambda: os.open(file.path, os.O_RDWR | os.O_CLOEXEC))
+                fd = self.with_room(lambda: open_file(file.path, os.O_RDWR))
                 try:
                     file.wake(fd)
                 except OSError:

@@ -37,6 +37,7 @@ from nsqd_py.diskqueue.records import (
     decode_header,
     unpack_header,
 )
+from nsqd_py.runtime.private_files import open_file
 
 
 @dataclass(slots=True)
@@ -304,7 +305,7 @@ def salvage_from(descriptor: int, first_seq: int) -> FileHeader | None:
 
 def mend_header(path: Path, first_seq: int) -> bool:
     """Rewrite a damaged file header if it can be known, and copy the old one aside; True if done. Raises OSError."""
-    descriptor = os.open(path, os.O_RDWR)
+    descriptor = open_file(path, os.O_RDWR)
     try:
         header = salvage_from(descriptor, first_seq)
         if header is None:

@@ -28,6 +28,7 @@ from nsqd_py.diskqueue.records import (
 )
 from nsqd_py.diskqueue.recovery import find_record
 from nsqd_py.runtime.disk_pace import CallTimer
+from nsqd_py.runtime.private_files import open_file
 
 
 class Appending:
@@ -128,7 +129,7 @@ class Unsynced:
             self.descriptor = self.file.fileno()
             return False
         # This process has not written to it since it was open last; the sync covers what another process wrote.
-        self.descriptor = os.open(self.file.path, os.O_RDWR)
+        self.descriptor = open_file(self.file.path, os.O_RDWR)
         return True
 
 

@@ -24,6 +24,7 @@ _PAUSE_WITHOUT_DESCRIPTORS_S = 0.1
 _OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 _READ = 1
+_SOCKET_MODE = 0o660  # whoever may write to a socket can connect
 
 # Called with the socket and the name of its peer.
 OnConnection = Callable[[socket.socket, str], None]
@@ -86,6 +87,7 @@ class Listener:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             _remove_dead_socket(Path(path))
+            os.fchmod(sock.fileno(), _SOCKET_MODE)  # `bind` takes this mode, without the bits of the umask
             sock.bind(path)
             sock.listen(BACKLOG)
         except OSError:

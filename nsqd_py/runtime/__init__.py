@@ -11,5 +11,6 @@ greenlets         greenlets that are used again
 disk_pace         measures system calls; decides if the event loop may use the disk
 pacing            long work in slices; how late the event loop is
 histogram         counts of values between bounds
-private_files     files that only their owner can read
+private_files     files that only their owner can read, and that are no links
+documents         checks of documents that somebody else may have written
 """

@@ -1,18 +1,39 @@
-"""Files that contain messages: only their owner can read them, whatever the umask is."""
+"""Files that contain messages: only their owner can read them, whatever the umask is.
+
+A program writes only to regular files that have the given name themselves. Through a symbolic link, somebody who may
+write to the directory could make it overwrite any other file of its user.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from pathlib import Path
 from typing import BinaryIO
 
 MODE = 0o600
 DIRECTORY_MODE = 0o700
+_NO_LINKS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe without a reader must not block
+
+
+def open_file(path: str | Path, flags: int, mode: int = MODE) -> int:
+    """Open a file and return its descriptor. Raises OSError, also if it is a symbolic link or no regular file."""
+    try:
+        descriptor = os.open(path, flags | _NO_LINKS, mode)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "is a symbolic link, which is not followed", str(path)) from None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "is not a regular file", str(path))
+    return descriptor
 
 
 def create(path: str | Path, buffer_bytes: int = -1) -> BinaryIO:
     """Open an empty file for writing. Raises OSError."""
-    return open(path, "wb", buffer_bytes, opener=_opener)
+    return open(path, "wb", buffer_bytes, opener=open_file)
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -21,5 +42,7 @@ def write_bytes(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-def _opener(path: str, flags: int) -> int:
-    return os.open(path, flags, MODE)
+def read_bytes(path: Path) -> bytes:
+    """Return the content of a file. Raises OSError as `open_file` does."""
+    with open(path, "rb", opener=open_file) as file:
+        return file.read()

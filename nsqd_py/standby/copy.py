@@ -22,6 +22,7 @@ from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
 from nsqd_py.diskqueue.recovery import recover_file
 from nsqd_py.errors import NsqdError
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
+from nsqd_py.runtime.private_files import open_file
 from nsqd_py.standby.messages import (
     BEGIN,
     CHECKED_BYTES,
@@ -172,7 +173,7 @@ class Copy:
         if descriptor is None:
             path = self._directory / name
             self._has_new_names |= not path.exists()
-            descriptor = self._open[name] = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            descriptor = self._open[name] = open_file(path, os.O_RDWR | os.O_CREAT)
             if len(self._open) > _MOST_OPEN:
                 os.close(self._open.popitem(last=False)[1])
         else:
@@ -182,7 +183,7 @@ class Copy:
     def _begin(self, name: str) -> None:
         if name in self._new:
             os.close(self._new.pop(name))
-        self._new[name] = os.open(self._new_path(name), os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        self._new[name] = open_file(self._new_path(name), os.O_RDWR | os.O_CREAT | os.O_TRUNC)
 
     def _new_path(self, name: str) -> Path:
         """Return the path of a new version; a start removes what is left of one."""
@@ -290,7 +291,7 @@ def sync_paths(paths: Iterable[Path], directory: Path | None) -> None:
     """Sync these files, and the names in the directory if given. Raises OSError. May run in a thread."""
     for path in paths:
         try:
-            descriptor = os.open(path, os.O_RDWR)
+            descriptor = open_file(path, os.O_RDWR)
         except FileNotFoundError:
             continue  # it was removed meanwhile
         try:

@@ -7,10 +7,12 @@ directory: its messages are still those of the primary.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from nsqd_py.broker.state_files import STANDBY_FILE, read_checked, write_checked
 from nsqd_py.diskqueue.files import sync_directory
+from nsqd_py.runtime.documents import decode_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +33,7 @@ class StandbyState:
 
 def read_state(directory: Path) -> StandbyState | None:
     """Return the state of a standby's data path; None if it is none. Raises OSError."""
-    fields = read_checked(directory / STANDBY_FILE)
-    return StandbyState(**fields) if fields is not None else None
+    return read_checked(directory / STANDBY_FILE, partial(decode_fields, StandbyState))
 
 
 def write_state(directory: Path, state: StandbyState) -> None:

@@ -38,6 +38,8 @@ from nsq_spark.replay.errors import CheckpointError
 from nsq_spark.replay.job import Job
 from nsq_spark.replay.positions import Mark, Range, merged
 from nsqd_py.diskqueue.files import sync_directory
+from nsqd_py.runtime.documents import BAD_CONTENT, describe
+from nsqd_py.runtime.private_files import open_file
 
 SYNC_INTERVAL_S = 0.5
 _VERSION = 1
@@ -71,7 +73,7 @@ class Ledger:
 
     def __init__(self, path: Path | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._file = None if path is None else path.open("ab", buffering=0)
+        self._file = None if path is None else open(path, "ab", buffering=0, opener=_open_shared)  # noqa: SIM115  held until `abandon`
         if self._file is not None:
             fcntl.flock(self._file, fcntl.LOCK_EX)
         self._unwritten: list[Entry] = []
@@ -284,11 +286,16 @@ def open_checkpoint(job: Job, files: Sequence[FileInfo], *, is_dry: bool = False
         return _open(directory, job, files)
     except OSError as error:
         raise CheckpointError(f"the checkpoint {directory} cannot be used: {error.strerror}") from error
+    except BAD_CONTENT as error:
+        raise CheckpointError(
+            f"the checkpoint {directory} cannot be used: it has content that spark-replay does not write: "
+            f"{describe(error)}"
+        ) from error
 
 
 def _open(directory: Path, job: Job, files: Sequence[FileInfo]) -> Checkpoint:
     directory.mkdir(parents=True, exist_ok=True)
-    lock = os.open(directory / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+    lock = open_file(directory / "lock", os.O_CREAT | os.O_RDWR, 0o644)
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -317,8 +324,6 @@ def _document(directory: Path) -> dict[str, Any] | None:
         document: dict[str, Any] = orjson.loads((directory / "job.json").read_bytes())
     except FileNotFoundError:
         return None
-    except orjson.JSONDecodeError as error:
-        raise CheckpointError(f"the checkpoint {directory} cannot be read: job.json is not JSON: {error}") from error
     if document.get("version") != _VERSION:
         raise CheckpointError(f"the checkpoint {directory} was written by another version of spark-replay")
     return document
@@ -370,10 +375,15 @@ def _check_files(files: Iterable[dict[str, Any]], storage: Storage) -> None:
             raise CheckpointError(f"{fields['path']} is another file than when the job began; use a new checkpoint")
 
 
+def _open_shared(path: str, flags: int) -> int:
+    """Open a file that executors of other users may read."""
+    return open_file(path, flags, 0o666)
+
+
 def _replace(path: Path, document: dict[str, Any]) -> None:
     """Write the whole document, or leave the file as it was."""
     new = path.with_name(path.name + ".new")
-    with new.open("wb") as file:
+    with open(new, "wb", opener=_open_shared) as file:
         file.write(orjson.dumps(document))
         file.flush()
         os.fsync(file.fileno())

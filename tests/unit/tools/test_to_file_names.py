@@ -92,7 +92,7 @@ def test_suffixes(flags: list[str], expected: str) -> None:
         (["--rotate-size=1"], True, True),
         (["--rotate-interval=1s"], True, False),
         (["--work-dir=/x"], True, False),
-        (["--work-dir=/tmp"], False, True),
+        (["--output-dir=/y", "--work-dir=/y"], False, True),
     ],
 )
 def test_which_files_are_appended_to(flags: list[str], revisions: bool, shared: bool) -> None:

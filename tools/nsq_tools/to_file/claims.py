@@ -12,14 +12,19 @@ import contextlib
 import fcntl
 import os
 import secrets
-from collections.abc import Iterator
+import stat
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from nsq_tools.to_file.formats import FORMATS
+from nsq_tools.to_file.manifest import Entry
 from nsqd_py.diskqueue.files import sync_directory
+from nsqd_py.runtime.documents import BAD_CONTENT, decode_fields, describe
+from nsqd_py.runtime.private_files import open_file
 
 PREFIX = ".nsq_to_file."
 _SUFFIX = ".json"
@@ -66,7 +71,7 @@ class Claim:
         """Create a claim. It gets its name only when it is locked and complete. Raises OSError."""
         path = claim_path(directory, token)
         unnamed = path.with_suffix(".new")
-        descriptor = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o660)
+        descriptor = open_file(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o660)
         claim = cls(path, descriptor, details)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -128,33 +133,52 @@ def side_path(directory: Path, token: str, suffix: str) -> Path:
     return directory / f"{PREFIX}{token}{suffix}"
 
 
-def abandoned(directory: Path) -> Iterator[Claim]:
-    """Yield and lock the claims in a directory whose processes have ended. Raises OSError."""
+def abandoned(directory: Path, report: Callable[[str], None]) -> Iterator[Claim]:
+    """Yield and lock the claims in a directory whose processes have ended. Raises OSError.
+
+    `report` gets a line about each claim that nsq-to-file did not write.
+    """
     with os.scandir(directory) as entries:
         paths = sorted(Path(entry.path) for entry in entries if entry.name.startswith(PREFIX))
     for path in paths:
-        claim = _take_over(path) if path.suffix == _SUFFIX else None
+        claim = _take_over(path, report) if path.suffix == _SUFFIX else None
         if claim is not None:
             yield claim
 
 
-def _take_over(path: Path) -> Claim | None:
+def _take_over(path: Path, report: Callable[[str], None]) -> Claim | None:
     """Lock and read a claim. Return None if its process runs or has just released it, or if it cannot be read."""
     try:
-        descriptor = os.open(path, os.O_RDWR)
+        descriptor = open_file(path, os.O_RDWR)
     except OSError:
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not os.path.samestat(os.fstat(descriptor), path.stat()):
             raise FileNotFoundError(path)
+        if is_open_to_all(path.parent) and os.fstat(descriptor).st_uid != os.geteuid():
+            raise ValueError("another user wrote it, and everyone can write to its directory")
         return Claim(path, descriptor, _parsed(os.pread(descriptor, os.fstat(descriptor).st_size, 0)))
-    except (OSError, ValueError, TypeError):
-        os.close(descriptor)
-        return None
+    except BAD_CONTENT as error:
+        report(f"{path} is left alone: {describe(error)}")
+    except OSError:
+        pass
+    os.close(descriptor)
+    return None
+
+
+def is_open_to_all(directory: Path) -> bool:
+    """True if everyone can write to the directory. Raises OSError."""
+    return bool(directory.stat().st_mode & stat.S_IWOTH)
 
 
 def _parsed(data: bytes) -> ClaimDetails:
-    """Raises ValueError and TypeError."""
-    values: dict[str, Any] = orjson.loads(data)
-    return ClaimDetails(**values)
+    """Raises BAD_CONTENT."""
+    details = decode_fields(ClaimDetails, orjson.loads(data))
+    entry = decode_fields(Entry, details.entry) if details.entry is not None else None
+    for name in (details.name, details.work_name, entry.path if entry is not None else ""):
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise ValueError(f"{name} is not in its directory")
+    if details.compress not in FORMATS[details.format].codecs:
+        raise ValueError(f"{details.format} files have no compression {details.compress}")
+    return details

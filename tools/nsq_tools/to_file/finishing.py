@@ -14,7 +14,7 @@ import fcntl
 import mmap
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from nsq_tools.to_file.formats.format import FileScan, Format
 from nsq_tools.to_file.manifest import Entry, Manifest
 from nsq_tools.to_file.placing import Make, make_directories, place, remove_other_names
 from nsq_tools.to_file.portions import Tally
+from nsqd_py.runtime.private_files import open_file
 
 _READ_BYTES = 1024 * 1024
 
@@ -160,10 +161,10 @@ def _convert(form: Format, codec_name: str, source: Path, target: Path) -> None:
     form.convert(source, target, codec_name)
 
 
-def left_behind(*directories: Path) -> Iterator[Claim]:
-    """Yield the claims that earlier runs left in these directories. Raises OSError."""
+def left_behind(*directories: Path, report: Callable[[str], None] = lambda text: None) -> Iterator[Claim]:
+    """Yield the claims that earlier runs left in these directories. Raises OSError. `report`: see `abandoned`."""
     for directory in dict.fromkeys(directory.resolve() for directory in directories):
-        yield from abandoned(directory)
+        yield from abandoned(directory, report)
 
 
 def repair(claim: Claim) -> FinishedFile | None:
@@ -175,7 +176,7 @@ def repair(claim: Claim) -> FinishedFile | None:
         return FinishedFile(claim, None)
     path = claim.work_path
     try:
-        with path.open("r+b") as file:
+        with open(path, "r+b", opener=open_file) as file:
             contents = _mended(claim, file)
             if contents.tally.messages or claim.details.is_shared:
                 return FinishedFile(claim, contents)

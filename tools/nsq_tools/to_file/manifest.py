@@ -24,6 +24,9 @@ from pathlib import Path
 
 import orjson
 
+from nsq_tools.to_file.output import MODE
+from nsqd_py.runtime.private_files import open_file
+
 MANIFEST = "_manifest.jsonl"
 _TAIL_BYTES = 256 * 1024
 
@@ -56,7 +59,7 @@ class Manifest:
 
     def add(self, entry: Entry) -> None:
         """Append a line. Raises OSError; then nothing was added."""
-        descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+        descriptor = open_file(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, MODE)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             self._append(descriptor, orjson.dumps(asdict(entry)) + b"\n")
@@ -78,7 +81,7 @@ class Manifest:
     def has(self, entry: Entry) -> bool:
         """True if one of the last lines has the same path and offset. Raises OSError."""
         try:
-            with self._path.open("rb") as file:
+            with open(self._path, "rb", opener=open_file) as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
                 lines = file.read().splitlines()
         except FileNotFoundError:
@@ -91,4 +94,4 @@ def _is_about(line: bytes, entry: Entry) -> bool:
         values = orjson.loads(line)
     except orjson.JSONDecodeError:
         return False
-    return (values.get("path"), values.get("offset")) == (entry.path, entry.offset)
+    return isinstance(values, dict) and (values.get("path"), values.get("offset")) == (entry.path, entry.offset)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from nsq_tools.cli import BadUsage
@@ -46,7 +47,8 @@ class _Source(SourceOptions, title="Source"):
 
 
 class _Files(Options, title="Files"):
-    output_dir: str = setting(STRING, "/tmp", "Directory for finished files and the manifest.")
+    output_dir: str = setting(STRING, "", "Directory for finished files and the manifest.",
+        default_text="nsq-to-file in $XDG_DATA_HOME or ~/.local/share")
     work_dir: str = setting(STRING, "",
         "Directory for files that are being written; it may be on another file system.",
         default_text="the output-dir")
@@ -184,8 +186,17 @@ def codec_level(options: ToFileOptions) -> int:
     return int(options.gzip_level if codec_name(options) == GZIP else options.zstd_level)
 
 
+def output_dir(options: ToFileOptions) -> str:
+    """Return the directory for finished files.
+
+    By default, it belongs to the user: in /tmp, the default of Go's nsq_to_file, everyone can write, and it is emptied.
+    """
+    data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+    return str(options.output_dir or os.path.join(data, "nsq-to-file"))
+
+
 def work_dir(options: ToFileOptions) -> str:
-    return str(options.work_dir or options.output_dir)
+    return str(options.work_dir or output_dir(options))
 
 
 def has_revisions(options: ToFileOptions) -> bool:
@@ -195,7 +206,7 @@ def has_revisions(options: ToFileOptions) -> bool:
         or codec_name(options) != NONE
         or options.rotate_size > 0
         or options.rotate_interval_ns > 0
-        or work_dir(options) != options.output_dir
+        or work_dir(options) != output_dir(options)
     )
 
 
@@ -205,7 +216,7 @@ def is_shared(options: ToFileOptions) -> bool:
         FORMATS[options.format].is_appendable
         and codec_name(options) == NONE
         and options.rotate_interval_ns <= 0
-        and work_dir(options) == options.output_dir
+        and work_dir(options) == output_dir(options)
     )
 
 

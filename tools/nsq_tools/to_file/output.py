@@ -12,6 +12,9 @@ from pathlib import Path
 from google_crc32c import extend
 
 from nsqd_py.diskqueue.files import sync_directory
+from nsqd_py.runtime.private_files import open_file
+
+MODE = 0o666  # for other programs to read, unless the umask says otherwise
 
 
 class OutputFile:
@@ -30,7 +33,8 @@ class OutputFile:
         """Create the file, or open an existing shared one. Raises FileExistsError if an unshared file exists."""
         self.path = path
         self.is_shared = is_shared
-        self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | (0 if is_shared else os.O_EXCL), 0o666)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | (0 if is_shared else os.O_EXCL)
+        self._fd = open_file(path, flags, MODE)
         self._written_bytes = self._written_checksum = 0
         self.synced_bytes = 0
         self.checksum: int | None = 0

@@ -15,7 +15,7 @@ import gevent
 from nsq_tools.cli import DONE, FAILED, ToolError
 from nsq_tools.options import client_options, http_client, http_url, user_agent
 from nsq_tools.to_file.archive import Archive, Plan, Rotation
-from nsq_tools.to_file.claims import Claim
+from nsq_tools.to_file.claims import Claim, is_open_to_all
 from nsq_tools.to_file.compression import CODECS
 from nsq_tools.to_file.finishing import check_writable, left_behind, repair
 from nsq_tools.to_file.formats import FORMATS
@@ -28,6 +28,7 @@ from nsq_tools.to_file.options import (
     filename_format,
     has_revisions,
     is_shared,
+    output_dir,
     work_dir,
 )
 from nsq_tools.to_file.portions import SourceBatch
@@ -78,7 +79,7 @@ class Service:
     def __init__(self, options: ToFileOptions, log: Log) -> None:
         self._options = options
         self._log = log
-        self._output_dir = Path(options.output_dir)
+        self._output_dir = Path(output_dir(options))
         self._work_dir = Path(work_dir(options))
         self._writers: dict[str, TopicWriter] = {}
         self._refused: set[str] = set()
@@ -107,15 +108,22 @@ class Service:
     # --- start
 
     def _check_directories(self) -> None:
-        for directory in (self._output_dir, self._work_dir):
+        if not self._options.output_dir:
+            self._log.info("writing to %s, since there is no --output-dir", self._output_dir)
+        for directory in dict.fromkeys((self._output_dir, self._work_dir)):
             try:
                 check_writable(directory)
             except OSError as error:
                 raise ToolError(f"cannot write to {directory}: {error.strerror}") from error
+            if is_open_to_all(directory):
+                self._log.warning(
+                    "everyone can write to %s, and so can replace or remove what is archived there; give a directory "
+                    "that only this user and its group can write to", directory,
+                )  # fmt: skip
 
     def _repair(self) -> None:
         """Finish the files that earlier runs left unfinished. Those that fail are left for the next start."""
-        for claim in left_behind(self._work_dir, self._output_dir):
+        for claim in left_behind(self._work_dir, self._output_dir, report=self._log.warning):
             try:
                 in_thread(self._threadpool, self._repair_one, claim)
             except OSError as error:

@@ -39,7 +39,7 @@ def convert(source: Path, target: Path, codec_name: str) -> None:
     import pyarrow.parquet as parquet
 
     schema = _schema()
-    with source.open("rb") as file, target.open("wb") as out:
+    with source.open("rb") as file, target.open("xb") as out:
         with parquet.ParquetWriter(out, schema, compression=codec_name, write_page_checksum=True) as writer:
             for group in _row_groups(_messages_in(file)):
                 writer.write_table(_table(group, schema))
