@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
 from time import time
 from typing import Any
 from urllib.parse import quote as quote_url
@@ -13,7 +12,7 @@ from werkzeug.wrappers import Request
 from nsqadmin_py.history.marks import Marks
 from nsqadmin_py.notifications import Notifications
 from nsqadmin_py.options import NsqadminOptions
-from nsqadmin_py.web.access import basic_user, peer_of
+from nsqadmin_py.web.access import Access, basic_user, peer_of
 from nsqd_py.protocol.names import quote
 from nsqd_py.runtime.logs import Log
 
@@ -21,25 +20,28 @@ from nsqd_py.runtime.logs import Log
 class AuditLog:
     """Writes actions to the log, and sends a notification of each."""
 
-    def __init__(
-        self, options: NsqadminOptions, log: Log, user_of: Callable[[Request], str], marks: Marks
-    ) -> None:
+    def __init__(self, options: NsqadminOptions, log: Log, access: Access, marks: Marks) -> None:
         self._log = log
         self._marks = marks
-        self._user_of = user_of
+        self._access = access
         self._notifications = Notifications(options.notification_http_endpoint, options, log)
 
     def record_done(self, request: Request, action: str, result: str, **names: str) -> None:
         """Log an action that has been done, on some nsqds at least, and mark it in charts."""
-        self._marks.note_action(action, time(), names, self._user_of(request))
+        self._marks.note_action(action, time(), names, self._access.user(request))
         self.record(request, action, result, **names)
 
     def record(self, request: Request, action: str, result: str, **names: str) -> None:
-        """Log one line: the action, the user, the address and the result. Values are quoted against line breaks."""
+        """Log one line: the action, the user, the address and the result. Values are quoted against line breaks.
+
+        No action of an identified user is left out.
+        """
+        log = self._log if self._access.is_identified(request) else self._log.of_clients
         what = " ".join(f"{name}={_quoted(value)}" for name, value in names.items() if value)
-        self._log.info(
-            "AUDIT: %s %s by=%s from=%s result=%s",
-            action, what, _quoted(self._user_of(request)), peer_of(request.environ), _quoted(result),
+        # A text for each action, because lines are limited by text: many of one action hide no other.
+        log.info(
+            f"AUDIT: {action} %s by=%s from=%s result=%s",
+            what, _quoted(self._access.user(request)), peer_of(request.environ), _quoted(result),
         )  # fmt: skip
 
     def notify(self, request: Request, action: str, topic: str, channel: str = "", node: str = "") -> None:

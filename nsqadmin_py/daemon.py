@@ -72,7 +72,7 @@ class Daemon:
             self._on_round, self._report_bug, asks_info=True, keeps_unlisted=True,
         )  # fmt: skip
         self._access = Access(options, admin_guard(options.http_auth_file, log))
-        self._audit_log = AuditLog(options, log, self._access.user, self._marks)
+        self._audit_log = AuditLog(options, log, self._access, self._marks)
         self._views = ViewsOfUsers(Views(self._cluster, self._findings), self._access)
         self._events = Events(self._views)
         self._notifier = Notifier.from_environment()
@@ -111,10 +111,10 @@ class Daemon:
     def _report_bug(self, error: Exception) -> None:
         """Log a bug with its stack, and a repeated one in one line."""
         if repr(error) == self._last_bug:
-            self._log.error("NSQADMIN: again: %r", error)
+            self._log.of_clients.error("NSQADMIN: again: %r", error)
             return
         self._last_bug = repr(error)
-        self._log.exception("NSQADMIN: a round ended early: %r", error)
+        self._log.of_clients.exception("NSQADMIN: a round ended early: %r", error)
 
     def _reload(self) -> None:
         """Load the certificate again after SIGHUP."""

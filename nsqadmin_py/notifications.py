@@ -34,7 +34,7 @@ class Notifications:
         try:
             self._waiting.put_nowait(document)
         except Full:
-            self._log.error("failed to POST notification - %d of them wait already", _MOST_WAITING)
+            self._log.of_clients.error("failed to POST notification - %d of them wait already", _MOST_WAITING)
             return
         if self._greenlet is None:
             self._greenlet = gevent.spawn(self._send_all)
@@ -42,14 +42,14 @@ class Notifications:
     def _send_all(self) -> None:
         while True:
             document = self._waiting.get()
-            self._log.info("POSTing notification to %s", parse_url(self.endpoint).place)
+            self._log.of_clients.info("POSTing notification to %s", parse_url(self.endpoint).place)
             body = orjson.dumps(document)
             try:
                 self._client.exchange("POST", parse_url(self.endpoint), body, {"Content-Type": "application/json"})
             except BadStatus:
                 pass  # The endpoint has received it.
             except HttpClientError as error:
-                self._log.error("failed to POST notification - %s", error)
+                self._log.of_clients.error("failed to POST notification - %s", error)
 
     def close(self) -> None:
         if self._greenlet is not None:

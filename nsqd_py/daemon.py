@@ -21,6 +21,7 @@ from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.errors import StartError, is_full
 from nsqd_py.go_import.signs import may_have_go_files
 from nsqd_py.lookup.on_demand import LookupsOnDemand
+from nsqd_py.net.http.browsers import KnownHosts
 from nsqd_py.net.limits import connections
 from nsqd_py.net.listeners import Listeners, Refusal
 from nsqd_py.net.loop_iteration import LoopIteration
@@ -149,6 +150,7 @@ class Daemon:
                 self._load(signals)
             self._broker.tls = keep_certificate(self._options, self._log)
             self._broker.admin_guard = _admin_guard(self._options, self._log)
+            self._broker.known_hosts = KnownHosts.of(self._options)
             self._broker.clients_authorize = self._make_guard is not None
             self._listen()
             if self._is_loaded:

@@ -70,7 +70,7 @@ def ping(client: Client, words: Sequence[str]) -> bytes:
     peer = client.identified
     if peer is not None:
         now_ns = client.now_ns()
-        client.log.debug("CLIENT(%s): pinged (last ping %.3fs ago)", client.peer, (now_ns - peer.updated_ns) / 1e9)
+        client.log.of_clients.debug("CLIENT(%s): pinged (last ping %.3fs ago)", client.peer, (now_ns - peer.updated_ns) / 1e9)
         client.registry.ping(peer, now_ns)
     return OK
 

@@ -67,6 +67,10 @@ class Access:
         """Return the user that a proxy or the browser's login names; empty if unknown."""
         return self._named(request) or basic_user(request)
 
+    def is_identified(self, request: Request) -> bool:
+        """True if a login or a trusted proxy proves the name of the user."""
+        return self._guard is not None or bool(self._proxies and self._named(request))
+
     def is_admin(self, request: Request) -> bool:
         """True if the user may do everything: an --admin-user, or anybody without such users and topic permissions."""
         users = self._options.admin_user

@@ -15,7 +15,8 @@ from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.web.access import Access, peer_of
 from nsqadmin_py.web.answers import Handler, Refusal, compress, refused
-from nsqd_py.runtime.logs import Log, one_line
+from nsqd_py.net.http.handling import ASKED, CHANGED
+from nsqd_py.runtime.logs import Log
 
 # A path, and the handler of each method.
 Route = tuple[str, dict[str, Handler]]
@@ -58,7 +59,7 @@ class App:
         except Refusal as refusal:
             response = refused(refusal)
         except Exception as error:  # noqa: BLE001  a bug must not end the connection without an answer
-            self._log.exception("%s %s - %r", one_line(request.method), quote(request.path), error)
+            self._log.of_clients.exception("%s %s - %r", request.method, quote(request.path), error)
             response = refused(Refusal(500, "INTERNAL_ERROR"))
         self._access.add_headers(response)
         response.status = f"{response.status_code} {HTTPStatus(response.status_code).phrase}"  # not in capitals
@@ -126,7 +127,9 @@ class App:
 
     def _note(self, request: Request, status: int, took_s: float) -> None:
         """Log a request. Requests that an open page sends every few seconds are logged at level debug only."""
-        write = self._log.debug if any(part in request.path for part in _QUIET_PARTS) else self._log.info
-        query = f"?{one_line(request.query_string.decode('latin-1'))}" if request.query_string else ""
-        target, peer = quote(request.path) + query, peer_of(request.environ)
-        write("%d %s %s (%s) %.1fms", status, one_line(request.method), target, peer, took_s * 1000)
+        log = self._log.of_clients
+        write = log.debug if any(part in request.path for part in _QUIET_PARTS) else log.info
+        query = f"?{request.query_string.decode('latin-1')}" if request.query_string else ""
+        text = ASKED if request.method in ("GET", "HEAD") else CHANGED
+        target, took = quote(request.path) + query, f"{took_s * 1000:.1f}ms"
+        write(text, status, request.method, target, peer_of(request.environ), took)

@@ -22,7 +22,7 @@ from nsqd_py.cluster.upstream import Upstream, UpstreamError
 from nsqd_py.cluster.values import Figures, list_in
 from nsqd_py.net.addresses import host_and_port
 from nsqd_py.protocol.names import is_valid_name
-from nsqd_py.runtime.logs import Log, one_line, parse_level
+from nsqd_py.runtime.logs import Log, parse_level
 from nsqd_py.settings.durations import SECOND_NS
 
 _MOST_CONFIG_BYTES = 1024 * 1024
@@ -187,7 +187,7 @@ class GoApi:
         try:
             errors = order()
         except NobodyAnswered as error:
-            self._log.error("failed to %s - %s", action, one_line(str(error)))
+            self._log.of_clients.error("failed to %s - %s", action, error)
             self._audit_log.record(request, action, str(error), **names)
             raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
         self._audit_log.record_done(request, action, joined(errors) or "ok", **names)
@@ -209,7 +209,7 @@ class GoApi:
             series = self._upstream.ask_url(f"{self._options.graphite_url}/render?{urlencode(asked)}")
             rate = float(series[0]["datapoints"][0][0])
         except (UpstreamError, ValueError, TypeError, LookupError) as error:
-            self._log.error("graphite request failed - %s", error)
+            self._log.of_clients.error("graphite request failed - %s", error)
             raise Refusal(500, "INTERNAL_ERROR") from error
         return as_go({"rate": "N/A" if rate < 0 else f"{rate / max(interval_s, 1):.2f}"})
 
@@ -261,7 +261,7 @@ class GoApi:
         try:
             return question()
         except NobodyAnswered as error:
-            self._log.error("%s - %s", failure, one_line(str(error)))
+            self._log.of_clients.error("%s - %s", failure, error)
             raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
 
     def _sees(self, request: Request) -> Callable[[str], bool]:
@@ -269,7 +269,7 @@ class GoApi:
 
     def _warning(self, errors: Errors) -> str:
         for error in errors:
-            self._log.warning("%s", error)
+            self._log.of_clients.warning("%s", error)
         return f"WARNING: {'; '.join(map(str, errors))}" if errors else ""
 
 

@@ -35,7 +35,7 @@ class GraphiteProxy:
         except BadStatus as error:
             return Response(error.body, error.status, {"Content-Type": "text/plain; charset=utf-8"})
         except HttpClientError as error:
-            self._log.error("graphite request failed - %s", error)
+            self._log.of_clients.error("graphite request failed - %s", error)
             raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
         return Response(body, 200, {"Content-Type": _type_of(body), "Cache-Control": "no-store"})
 

@@ -118,7 +118,7 @@ class _ErrorLog:
 
     def write(self, text: str) -> None:
         if text.strip():
-            self._log.info("HTTP: %s", ascii(text.strip()))
+            self._log.of_clients.info("HTTP: %s", ascii(text.strip()))
 
     def writelines(self, lines: list[str]) -> None:
         for line in lines:
@@ -190,7 +190,7 @@ class HttpServer:
             handler.connection = connection
             handler.handle()
         except OSError as error:  # before or between requests: the client has gone, or does not speak TLS
-            self._log.debug("HTTP: client(%s) - %s", connection.peer, error)
+            self._log.of_clients.debug("HTTP: client(%s) - %s", connection.peer, error)
         finally:
             with suppress(OSError):
                 sock.close()

@@ -85,7 +85,7 @@ class Broker:
         self.admin_guard: Guard | None = None
         self.response_limiter = ResponseLimiter()
         self.clients_authorize = False
-        self.known_hosts = KnownHosts.of(options)
+        self.known_hosts = KnownHosts(())
         self.https_port = -1
         self.guids = GuidFactory(options.node_id)
         self.memory = MemoryBudget(options.mem_queue_bytes)

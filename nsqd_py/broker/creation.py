@@ -116,8 +116,8 @@ class ChannelMaker:
                 found = error
             if not client.closed:
                 client.go_on(lambda: then(found))
-        except Exception as error:  # a bug here must not leave the client waiting
-            client.log.exception("client(%s) - %r", client.peer, error)
+        except Exception as error:  # noqa: BLE001  a bug here must not leave the client waiting
+            client.log.of_clients.exception("client(%s) - %r", client.peer, error)
             client.close("internal error")
 
     def make(self, topic: Topic, name: str) -> Channel:

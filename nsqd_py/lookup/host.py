@@ -76,7 +76,7 @@ class LookupHost:
         self._clock = clock
         self._is_connected = is_connected
         self._on_resolved = on_resolved
-        self._outage = OutageLog(log, clock)
+        self._outage = OutageLog(log.of_clients, clock)  # addresses may come from PUT /config
         self._backoff = Backoff(_FIRST_RETRY_S, RESOLVE_AT_MOST_EVERY_S)
         self._is_wanted = Event()
         self._greenlet: gevent.Greenlet[..., None] | None = None

@@ -126,8 +126,8 @@ class LookupPeer:
         self._log = context.log
         self._clock = context.clock
         self._backoff = Backoff(FIRST_RETRY_S, MOST_RETRY_S)
-        self._outage = OutageLog(self._log, self._clock)
-        self._refusals = OutageLog(self._log, self._clock)
+        self._outage = OutageLog(self._log.of_clients, self._clock)
+        self._refusals = OutageLog(self._log.of_clients, self._clock)
         self._changes = Changes()
         self._wake = Event()
         self._greenlet: gevent.Greenlet[..., None] | None = None
@@ -187,7 +187,7 @@ class LookupPeer:
         self.was_tried = self.is_failing = True
         reason = getattr(error, "strerror", None) or error
         if self._context.on_failed(self):  # as ::1 for a localhost that listens on 127.0.0.1
-            self._log.info("LOOKUPD(%s): %s", self.name, reason)
+            self._log.of_clients.info("LOOKUPD(%s): %s", self.name, reason)
         else:
             self._outage.report("LOOKUPD(%s): %s", self.name, reason)
 
@@ -212,7 +212,7 @@ class LookupPeer:
         info = parse_peer_info(connection.ask(self._context.identify()))
         self._log.of_clients.info("LOOKUPD(%s): peer info %s", self.name, info)
         if not info.broadcast_address:
-            self._log.error("LOOKUPD(%s): no broadcast address", self.name)
+            self._log.of_clients.error("LOOKUPD(%s): no broadcast address", self.name)
         self._know(info)
         self.was_tried = self.is_connected = True
         self.is_failing = False

@@ -128,7 +128,7 @@ class Stream:
         if isinstance(error, LayerError):
             self.close(str(error))
         else:
-            self.log.exception("client(%s) - %r", self.peer, error)
+            self.log.of_clients.exception("client(%s) - %r", self.peer, error)
             self.close("internal error")
 
     # ---- input that takes longer than one time slice

@@ -34,7 +34,7 @@ STDERR = 2
 MAX_MESSAGE_CHARACTERS = 4096
 
 # Lines that clients can cause, by text.
-CLIENT_BURST = 100
+CLIENT_BURST = 20
 CLIENT_LINES_PER_S = 1.0
 MAX_CLIENT_CHARACTERS = 500
 _LINE_BREAKS = str.maketrans({"\n": "\\n", "\r": "\\r"})
@@ -124,13 +124,22 @@ class JsonForm:
         if trace:
             fields["traceback"] = trace
         try:
-            return self._dumps(fields) + b"\n"
+            line = self._dumps(fields).decode()
         except TypeError:  # a surrogate, for a byte that is not UTF-8
-            return self._dumps({key: _escaped(value) for key, value in fields.items()}) + b"\n"
+            line = self._dumps({key: _escaped(value) for key, value in fields.items()}).decode()
+        if not line.isprintable():  # as C1 control characters and those that change the direction of text
+            line = "".join(one if one.isprintable() else json_escape(one) for one in line)
+        return line.encode() + b"\n"
 
 
 def _escaped(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def json_escape(character: str) -> str:
+    """Return a character as JSON's `\\uXXXX`, or as two of them."""
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))
 
 
 FORMS: dict[str, Callable[[str], TextForm | JsonForm]] = {TEXT: TextForm, JSON: JsonForm}
@@ -155,28 +164,36 @@ class _Kind:
     def may_write(self, now_s: float) -> bool:
         self.allowance = min(CLIENT_BURST, self.allowance + (now_s - self.updated_s) * CLIENT_LINES_PER_S)
         self.updated_s = now_s
-        return self.allowance >= 1
+        return self.allowance >= 1 and not self.left_out
 
 
 class ClientLines:
-    """Log lines that clients can cause: of each text a burst, then one a second, so that no client fills the disk.
+    """Log lines that clients can cause: a burst of each text; of texts that exceed it, one line a second in all.
 
-    Lines that are left out are counted, and the next line of that text contains the number.
+    Lines that are left out are counted. The texts that wait take turns, so that a flood of one hides no other: the last
+    line of each is written, with the number of those before it.
     """
 
-    __slots__ = ("_clock", "_kinds", "_level_of", "_write")
+    __slots__ = ("_clock", "_kinds", "_level_of", "_told_s", "_waiting", "_write")
 
     def __init__(
         self,
         level_of: Callable[[], int],
-        write: Callable[[int, str], None],
+        write: Callable[[int, str, str], None],
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        """`level_of` returns the lowest level that is written; `clock` returns seconds."""
+        """`level_of` returns the lowest level that is written; `write` takes level, message and traceback; `clock`
+        returns seconds.
+        """
         self._level_of = level_of
         self._write = write
         self._clock = clock
         self._kinds: dict[str, _Kind] = {}
+        self._waiting: dict[str, _Kind] = {}  # those with lines that were left out, the longest waiting first
+        self._told_s = clock()
+
+    def debug(self, text: str, *args: object) -> None:
+        self._line(DEBUG, text, args)
 
     def info(self, text: str, *args: object) -> None:
         self._line(INFO, text, args)
@@ -187,7 +204,11 @@ class ClientLines:
     def error(self, text: str, *args: object) -> None:
         self._line(ERROR, text, args)
 
-    def _line(self, level: int, text: str, args: tuple[object, ...]) -> None:
+    def exception(self, text: str, *args: object) -> None:
+        """As `error`, with the traceback of the exception that is being handled unless the line is left out."""
+        self._line(ERROR, text, args, with_trace=True)
+
+    def _line(self, level: int, text: str, args: tuple[object, ...], *, with_trace: bool = False) -> None:
         """Write `text % args`, or count it. There are few texts: all of them are in the program."""
         if level < self._level_of():
             return
@@ -196,28 +217,33 @@ class ClientLines:
         if kind is None:
             kind = self._kinds[text] = _Kind(level, now_s)
         if kind.may_write(now_s):
-            self._put(kind, text, args)
+            kind.allowance -= 1
+            self._put(kind, text, args, traceback.format_exc().rstrip() if with_trace else "")
         else:
+            self._waiting[text] = kind
+            kind.allowance = 0.0  # it recovers when its lines come more slowly
             kind.left_out += 1
             kind.args = args
 
     def tell(self) -> None:
-        """Write the last line of each text that was left out and may be written now. Call this about once a second."""
-        for text, kind in self._kinds.items():
-            if kind.left_out and kind.may_write(self._clock()):
-                kind.left_out -= 1
-                self._put(kind, text, kind.args)
+        """Write the last line of the text that has waited longest, at most once a second. Call this about as often."""
+        now_s = self._clock()
+        if not self._waiting or now_s - self._told_s < 1 / CLIENT_LINES_PER_S:
+            return
+        self._told_s = now_s
+        text = next(iter(self._waiting))
+        kind = self._waiting.pop(text)
+        others, kind.left_out = kind.left_out - 1, 0
+        self._put(kind, text, kind.args, others=others)
+        kind.args = ()
 
-    def _put(self, kind: _Kind, text: str, args: tuple[object, ...]) -> None:
-        kind.allowance -= 1
+    def _put(self, kind: _Kind, text: str, args: tuple[object, ...], trace: str = "", *, others: int = 0) -> None:
         message = (text % args).translate(_LINE_BREAKS)
         if len(message) > MAX_CLIENT_CHARACTERS:
             message = message[:MAX_CLIENT_CHARACTERS] + "..."
-        if kind.left_out:
-            message += f" ({kind.left_out} more like this were left out)"
-            kind.left_out = 0
-        kind.args = ()
-        self._write(kind.level, message)
+        if others:
+            message += f" ({others} more like this were left out)"
+        self._write(kind.level, message, trace)
 
 
 class Log:
@@ -225,7 +251,7 @@ class Log:
 
     The text of a line is `text % args`; below the level nothing is formatted. `level` can change at any time.
 
-    of_clients: the log for lines that clients can cause; it has `info`, `warning` and `error`.
+    of_clients: the log for lines that clients can cause.
     hide: returns a line without the secrets in it; by default, it hides the logins of URLs.
     """
 
@@ -248,7 +274,9 @@ class Log:
         self._clock = clock
         self._gatherer: FlushScheduler | None = None
         self._gathered: list[bytes] = []
-        self.of_clients = ClientLines(lambda: self.level, lambda level, text: self._write(level, text, ()))
+        self.of_clients = ClientLines(
+            lambda: self.level, lambda level, text, trace: self._write(level, text, (), trace)
+        )
 
     def gather(self, gatherer: FlushScheduler) -> None:
         """From now on, write the lines of one event-loop iteration together. An error is written at once.

@@ -338,8 +338,8 @@ class HttpConnection(Stream, Generic[App]):
                 if self.closed:
                     return
                 self.send(answers.chunk(piece, is_http_1_0=request.is_http_1_0))
-        except Exception as error:
-            self.log.exception("panic in HTTP handler - %r", error)
+        except Exception as error:  # noqa: BLE001  a bug costs that connection only
+            self.log.of_clients.exception("panic in HTTP handler - %r", error)
             self.close("internal error")
             return
         if not request.is_http_1_0:

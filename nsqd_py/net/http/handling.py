@@ -13,8 +13,8 @@ from nsqd_py.runtime.logs import INFO, Log
 from nsqd_py.settings.durations import format_duration
 
 # Two texts, because `nsqd_py.runtime.logs` limits lines by text: many GETs must not hide changes.
-_CHANGED = "%d %s %s (%s) %s"
-_ASKED = "%d %s %s (%s) %.32s"
+CHANGED = "%d %s %s (%s) %s"
+ASKED = "%d %s %s (%s) %.32s"
 
 
 def check_route(request: Request[App], head: Head, peer: str) -> Reply | None:
@@ -78,13 +78,13 @@ def perform(request: Request[App], peer: str, log: Log) -> Reply:
         return answers.failure(error)
     except OSError as error:
         log.of_clients.error("failure in %s - %s", request.url, error)
-    except Exception as error:  # a bug in one handler costs that request only
-        log.exception("panic in HTTP handler - %r", error)
+    except Exception as error:  # noqa: BLE001  a bug in one handler costs that request only
+        log.of_clients.exception("panic in HTTP handler - %r", error)
     return answers.INTERNAL_ERROR
 
 
 def log_answer(log: Log, request: Request[App], reply: Reply, peer: str, elapsed_ns: int) -> None:
     """Write the request and its status to the log, if its route is logged."""
     if request.target.is_logged and log.level <= INFO:
-        text = _ASKED if request.method in ("GET", "HEAD") else _CHANGED
+        text = ASKED if request.method in ("GET", "HEAD") else CHANGED
         log.of_clients.info(text, reply.status, request.method, request.url, peer, format_duration(elapsed_ns))

@@ -1,4 +1,4 @@
-"""Log lines that clients can cause: a burst of each kind, then one a second, and a count of the others."""
+"""Log lines that clients can cause: a burst of each kind, then one a second of all, and a count of the others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ class Written:
         self.now_s = 100.0
         self.level = INFO
         self.texts: list[str] = []
-        self.lines = ClientLines(lambda: self.level, lambda _, text: self.texts.append(text), lambda: self.now_s)
+        self.lines = ClientLines(lambda: self.level, self._write, lambda: self.now_s)
+
+    def _write(self, level: int, text: str, trace: str) -> None:
+        self.texts.append(text + trace)
 
 
 def test_a_burst_is_written_as_it_comes() -> None:
@@ -26,14 +29,30 @@ def test_a_burst_is_written_as_it_comes() -> None:
 
 def test_after_a_burst_one_line_a_second_says_how_many_were_left_out() -> None:
     written = Written()
-    for second in range(10):
+    for second in range(5):
         written.now_s = 100.0 + second
         for number in range(1_000):
             written.lines.error("client(%d) is wrong", number)
-    del written.texts[:CLIENT_BURST]
-    assert written.texts == ["client(0) is wrong (900 more like this were left out)"] + [
-        "client(0) is wrong (999 more like this were left out)"
-    ] * 8
+            written.lines.tell()
+    assert written.texts[CLIENT_BURST:] == [
+        f"client(0) is wrong ({1_000 - CLIENT_BURST} more like this were left out)"
+    ] + ["client(0) is wrong (999 more like this were left out)"] * 3
+
+
+def test_floods_take_turns_and_are_one_line_a_second_together() -> None:
+    written = Written()
+    for tenth in range(600):
+        written.now_s = 100.0 + tenth / 10
+        for _ in range(100):
+            for kind in "abc":
+                written.lines.info(f"{kind} %d", tenth)
+        if tenth == 300:
+            written.lines.info("quiet")
+        written.lines.tell()
+    del written.texts[: 3 * CLIENT_BURST]
+    assert 50 <= len(written.texts) <= 60
+    assert [text[0] for text in written.texts[:6]] == ["a", "b", "c", "a", "b", "c"]
+    assert "quiet" in written.texts
 
 
 def test_the_last_of_a_flood_is_told_when_it_is_over() -> None:
@@ -48,6 +67,19 @@ def test_the_last_of_a_flood_is_told_when_it_is_over() -> None:
     written.now_s += 60
     written.lines.tell()
     assert len(written.texts) == CLIENT_BURST + 1
+    for _ in range(2 * CLIENT_BURST):
+        written.lines.warning("client(%d)", 0)
+    assert len(written.texts) == 2 * CLIENT_BURST + 1, "a burst again"
+
+
+def test_only_the_burst_has_tracebacks() -> None:
+    written = Written()
+    for _ in range(2 * CLIENT_BURST):
+        try:
+            raise ValueError("bug")
+        except ValueError as error:
+            written.lines.exception("panic - %r", error)
+    assert [text.count("Traceback") for text in written.texts] == [1] * CLIENT_BURST
 
 
 def test_a_flood_of_one_kind_hides_no_other() -> None:
