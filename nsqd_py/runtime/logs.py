@@ -146,16 +146,17 @@ FORMS: dict[str, Callable[[str], TextForm | JsonForm]] = {TEXT: TextForm, JSON: 
 
 
 class _Kind:
-    """The lines of one text.
+    """The lines of one level and text.
 
     allowance: the number of lines that may be written now.
     left_out: the number of lines that were left out since the last one.
     """
 
-    __slots__ = ("allowance", "args", "left_out", "level", "updated_s")
+    __slots__ = ("allowance", "args", "left_out", "level", "text", "updated_s")
 
-    def __init__(self, level: int, now_s: float) -> None:
+    def __init__(self, level: int, text: str, now_s: float) -> None:
         self.level = level
+        self.text = text
         self.allowance = float(CLIENT_BURST)
         self.updated_s = now_s
         self.left_out = 0
@@ -188,8 +189,8 @@ class ClientLines:
         self._level_of = level_of
         self._write = write
         self._clock = clock
-        self._kinds: dict[str, _Kind] = {}
-        self._waiting: dict[str, _Kind] = {}  # those with lines that were left out, the longest waiting first
+        self._kinds: dict[tuple[int, str], _Kind] = {}
+        self._waiting: dict[_Kind, None] = {}  # those with lines that were left out, the longest waiting first
         self._told_s = clock()
 
     def debug(self, text: str, *args: object) -> None:
@@ -213,14 +214,14 @@ class ClientLines:
         if level < self._level_of():
             return
         now_s = self._clock()
-        kind = self._kinds.get(text)
+        kind = self._kinds.get((level, text))
         if kind is None:
-            kind = self._kinds[text] = _Kind(level, now_s)
+            kind = self._kinds[level, text] = _Kind(level, text, now_s)
         if kind.may_write(now_s):
             kind.allowance -= 1
-            self._put(kind, text, args, traceback.format_exc().rstrip() if with_trace else "")
+            self._put(kind, args, traceback.format_exc().rstrip() if with_trace else "")
         else:
-            self._waiting[text] = kind
+            self._waiting[kind] = None
             kind.allowance = 0.0  # it recovers when its lines come more slowly
             kind.left_out += 1
             kind.args = args
@@ -231,14 +232,14 @@ class ClientLines:
         if not self._waiting or now_s - self._told_s < 1 / CLIENT_LINES_PER_S:
             return
         self._told_s = now_s
-        text = next(iter(self._waiting))
-        kind = self._waiting.pop(text)
+        kind = next(iter(self._waiting))
+        del self._waiting[kind]
         others, kind.left_out = kind.left_out - 1, 0
-        self._put(kind, text, kind.args, others=others)
+        self._put(kind, kind.args, others=others)
         kind.args = ()
 
-    def _put(self, kind: _Kind, text: str, args: tuple[object, ...], trace: str = "", *, others: int = 0) -> None:
-        message = (text % args).translate(_LINE_BREAKS)
+    def _put(self, kind: _Kind, args: tuple[object, ...], trace: str = "", *, others: int = 0) -> None:
+        message = (kind.text % args).translate(_LINE_BREAKS)
         if len(message) > MAX_CLIENT_CHARACTERS:
             message = message[:MAX_CLIENT_CHARACTERS] + "..."
         if others:

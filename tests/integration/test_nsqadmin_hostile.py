@@ -173,7 +173,7 @@ def test_actions_and_their_lines(admin: NsqadminProcess) -> None:
     assert admin.http("POST", f"/api/topics/{IN_URL}", b'{"action":"pause"}', user).status == 200
     assert admin.http("DELETE", f"/api/nodes/{IN_URL}", b'{"topic":"t"}', user).status == 502
     with socket.create_connection(("127.0.0.1", admin.http_port), timeout=20) as sock:
-        sock.sendall(b"GET /api/topics?\x1b[2J\x85 HTTP/1.0\r\nReferer: \x1b\r\n\r\n")
+        sock.sendall(b"GET /api/topics?\x1b[2J\x85 HTTP/1.0\r\nHost: localhost\r\nReferer: \x1b\r\n\r\n")
         assert b" 200 OK" in sock.makefile("rb").readline()
     audits = check_log(admin)
     assert len(audits) == len(ACTIONS) + 4
