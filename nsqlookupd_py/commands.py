@@ -70,7 +70,8 @@ def ping(client: Client, words: Sequence[str]) -> bytes:
     peer = client.identified
     if peer is not None:
         now_ns = client.now_ns()
-        client.log.of_clients.debug("CLIENT(%s): pinged (last ping %.3fs ago)", client.peer, (now_ns - peer.updated_ns) / 1e9)
+        ago_s = (now_ns - peer.updated_ns) / 1e9
+        client.log.of_clients.debug("CLIENT(%s): pinged (last ping %.3fs ago)", client.peer, ago_s)
         client.registry.ping(peer, now_ns)
     return OK
 
