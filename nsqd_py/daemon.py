@@ -360,8 +360,8 @@ class Daemon:
 
     def _check_certificate(self, now_ns: int) -> None:
         assert self._broker.tls is not None
+        self._certificate_alarm.set(now_ns + CHECK_CERTIFICATE_NS)  # first: also if the check fails
         self._broker.tls.check()
-        self._certificate_alarm.set(now_ns + CHECK_CERTIFICATE_NS)
 
     def _reload(self) -> None:
         """Handle SIGHUP: reload the certificate."""

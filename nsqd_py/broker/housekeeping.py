@@ -276,6 +276,9 @@ class Compactor:
         except OSError as error:
             self._report.error("TOPIC(%s): failed to make room on the disk - %s", topic.name, error)
             return _PAUSE_AFTER_FAILURE_NS
+        except Exception as error:  # noqa: BLE001 - a bug with one topic must not keep the others from making room
+            self._report.exception("TOPIC(%s): failed to make room on the disk - %r", topic.name, error)
+            return _PAUSE_AFTER_FAILURE_NS
         return 0
 
     def _may_go_on(self, topic: Topic) -> bool:

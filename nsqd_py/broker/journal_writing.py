@@ -85,6 +85,9 @@ class JournalWriter:
         self._pace.begin(writing)
         try:
             in_thread(self._threadpool, writing.run)
+        except Exception as error:  # noqa: BLE001 - after a bug, the changes must be written again, not dropped
+            for _, _, unsaved in taken:
+                unsaved.error = unsaved.error or OSError(f"internal error: {error!r}")
         finally:
             self._greenlet = None
             self._pace.end(writing, writing.timer.slowest_ns)
@@ -121,6 +124,9 @@ class JournalWriter:
             save()
         except OSError as failure:
             error = failure.with_traceback(None)  # it is kept, and its frames hold it
+            self.channel_changed(topic, channel)
+        except Exception as failure:  # noqa: BLE001 - a bug with one channel must not drop the changes of the others
+            error = OSError(f"internal error: {failure!r}")
             self.channel_changed(topic, channel)
         saved.append((topic, channel, error))
 

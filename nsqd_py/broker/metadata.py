@@ -204,6 +204,9 @@ class MetadataWriter:
         except OSError as error:
             self._log.error("failed to persist metadata - %s", error)
             return False
+        except Exception as error:  # noqa: BLE001 - after a bug, the next attempt must follow as after a full disk
+            self._log.exception("failed to persist metadata - %r", error)
+            return False
         return True
 
     def persist(self) -> None:
@@ -216,7 +219,7 @@ class MetadataWriter:
             epochs = self._epochs()
             try:
                 in_thread(self._threadpool, self._replace, data, epochs, [channel for _, channel in deleted])
-            except OSError:
+            except Exception:
                 self._deleted[:0] = deleted
                 raise
             self._on_written()

@@ -151,8 +151,9 @@ class SlowReader:
         piece = pieces.get(place) if pieces is not None else None
         if pieces is None or piece is None:
             if place not in self._asked:
+                asked = _Piece(file, offset, size)  # before it counts as asked: this may fail
                 self._asked |= {place}
-                gevent.spawn(self._read_in_thread, _Piece(file, offset, size), place)
+                gevent.spawn(self._read_in_thread, asked, place)
             raise StillReading
         if isinstance(piece, OSError):
             del pieces[place]

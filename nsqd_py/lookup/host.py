@@ -110,9 +110,10 @@ class LookupHost:
         address = self.address
         try:
             endpoints = self._resolver.resolve(address.host, address.port)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: not a name that can be resolved
             self._backoff.failed(self._clock())
-            self._outage.report("LOOKUP(%s): failed to resolve - %s", address.text, error.strerror or error)
+            reason = getattr(error, "strerror", None) or error
+            self._outage.report("LOOKUP(%s): failed to resolve - %s", address.text, reason)
             self._take(None)
             return False
         self._backoff.reset()

@@ -170,6 +170,9 @@ class LookupPeer:
             self._connect_and_serve()
         except (OSError, BadResponse) as error:
             self._failed(error, lasted_s=self._clock() - began_s)
+        except Exception as error:  # noqa: BLE001 - after a bug, consumers must find this nsqd again
+            self._log.exception("LOOKUPD(%s): %r", self.name, error)
+            self._failed(error, lasted_s=self._clock() - began_s)
 
     def _connect_and_serve(self) -> None:
         around = self._context

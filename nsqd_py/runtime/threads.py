@@ -85,12 +85,16 @@ class DiskThreads:
         job = _Job(work, arguments, waiter)
         if self._watcher is None:
             self._watcher = gevent.get_hub().loop.async_()
+        if self._running >= self._thread_count < self._most:
+            try:
+                start_new_thread(self._work, ())
+                self._thread_count += 1
+            except RuntimeError:  # the system has no room for one; a job without any thread would wait forever
+                if not self._thread_count:
+                    raise
         if not self._running:
             self._watcher.start(self._on_done)
         self._running += 1
-        if self._running > self._thread_count < self._most:
-            self._thread_count += 1
-            start_new_thread(self._work, ())
         self._jobs.put(job)
         waiter.get()
         result, error = job.result, job.error

@@ -296,6 +296,8 @@ def limits(**changed: Any) -> SimpleNamespace:
             "max_disk_bytes": 0,
             "min_free_disk_bytes": 0,
             "lease": "",
+            "http_address": "127.0.0.1:4151",
+            "http_allowed_hosts": (),
         }
         | changed
     )

@@ -84,6 +84,28 @@ def test_what_could_not_be_written_is_not_forgotten(life: SlowLife, monkeypatch:
     assert life.broker.health() is None
 
 
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_a_defect_loses_no_changes(life: SlowLife, monkeypatch: pytest.MonkeyPatch, is_slow: bool) -> None:
+    if not is_slow:
+        life.broker.pace.end_stall(life)
+    defects = [KeyError("a bug")]
+    append = Journal.append
+
+    def fail_once(journal: Journal, entry: bytes) -> None:
+        if defects:
+            raise defects.pop()
+        append(journal, entry)
+
+    monkeypatch.setattr(Journal, "append", fail_once)
+    life.finish_next()
+    life.open_gate()
+    life.pass_time(SECOND)
+    assert life.on_disk() == 1
+    life.finish_next()
+    life.pass_time(SECOND)
+    assert life.on_disk() == 2
+
+
 def test_who_writes_a_journal_anew_waits_for_the_thread(life: SlowLife) -> None:
     life.finish_next()
     topic = life.broker.get_topic(TOPIC)

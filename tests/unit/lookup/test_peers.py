@@ -21,7 +21,7 @@ from nsqd_py.lookup.endpoints import parse_address
 from nsqd_py.lookup.host import LookupHost, Resolver
 from nsqd_py.lookup.peers import LookupPeers
 from nsqd_py.options import NSQD
-from tests.unit.fakes import World, start_broker
+from tests.unit.fakes import FakeLog, World, start_broker
 
 HOST = "127.0.0.1"
 
@@ -168,6 +168,24 @@ def test_a_name_that_is_known_later_is_found(make_peers: MakePeers, lookupd: Sma
     wait_here(lambda: names.count > 0)
     names.ips["lookup"] = [HOST]
     wait_here(lambda: lookupd.lines == [b"REGISTER orders\n"])
+
+
+def test_after_a_defect_it_registers_again(
+    make_peers: MakePeers, lookupd: SmallLookupd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    defects = [KeyError("a bug"), KeyError("another one")]
+
+    def parse(response: bytes) -> PeerInfo:
+        if defects:
+            raise defects.pop()
+        return parse_peer_info(response)
+
+    monkeypatch.setattr("nsqd_py.lookup.peer.parse_peer_info", parse)
+    logged: list[str] = []
+    monkeypatch.setattr(FakeLog, "exception", lambda _, text, *arguments: logged.append(text % arguments))
+    make_peers(Names(lookup=[HOST]), f"lookup:{lookupd.port}")
+    wait_here(lambda: lookupd.lines == [b"REGISTER orders\n"])
+    assert len(logged) == 2
 
 
 def test_a_name_that_moved_is_looked_up_again_when_its_peer_fails(

@@ -85,3 +85,21 @@ def test_an_error_of_a_thread_is_raised_and_not_printed(error: Exception, capfd:
             call()
         assert raised.value is error
     assert capfd.readouterr() == ("", "")
+
+
+def test_without_room_for_a_thread_work_fails_and_is_done_when_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = DiskThreads(2)
+    threads.serve()
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("nsqd_py.runtime.threads.start_new_thread", refuse)
+        for _ in range(3):
+            with pytest.raises(RuntimeError, match="start new thread"):
+                threads.apply(threading.get_ident)
+    with gevent.Timeout(10):
+        assert apply_all(threads, lambda number: number, 5) == list(range(5))
+        monkeypatch.setattr("nsqd_py.runtime.threads.start_new_thread", refuse)
+        assert apply_all(threads, lambda number: number, 5) == list(range(5))
