@@ -50,7 +50,7 @@ class Standby(NamedTuple):
 
     primary            TCP address of its primary
     last_round_ms_ago  time since it had everything that the primary sent; None if it never had
-    set_aside          messages that it had alone when it was a primary
+    set_aside          messages that it had and its primary does not have, which it keeps in a directory
     lease_decides      True if a lease promotes it, and not an operator
     """
 

@@ -253,6 +253,14 @@ class LogFile(LazyFile):
         """The time of the last write. Raises OSError."""
         return (os.fstat(self._fd) if self.is_open else os.stat(self.path)).st_mtime
 
+    @property
+    def has_one_name(self) -> bool:
+        """False if the file has another hard link, as those that a standby sets aside, or no name any more."""
+        try:
+            return os.stat(self.path).st_nlink == 1
+        except OSError:
+            return False
+
     def mark_clean(self) -> None:
         """Note that nothing written through this descriptor waits for a sync."""
         self._clean_offset = self.end_offset

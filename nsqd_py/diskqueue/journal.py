@@ -128,10 +128,10 @@ def next_entry(data: bytes, position: int) -> int:
     return position
 
 
-def decode_journal(data: bytes) -> tuple[SavedPosition, int]:
+def decode_journal(data: bytes, *, with_waiting: bool = True) -> tuple[SavedPosition, int]:
     """Return the position that the entries add up to, and the number of bytes in complete entries.
 
-    Raises NewerFormat.
+    `with_waiting` is False if only the finished messages are needed. Raises NewerFormat.
     """
     floor = kind = 0
     ranges: list[Range] = []
@@ -152,7 +152,7 @@ def decode_journal(data: bytes) -> tuple[SavedPosition, int]:
             waiting.clear()
         floor = entry_floor
         ranges.extend(finished)
-        for low, high, due_ns, attempts in waits:
+        for low, high, due_ns, attempts in waits if with_waiting else ():
             for seq in range(low, high):
                 waiting.pop(seq, None)  # keeps the order in which they were requeued
                 waiting[seq] = due_ns, attempts

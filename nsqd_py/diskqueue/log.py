@@ -367,14 +367,15 @@ class TopicLog:
 
         Call this only after its removal is durable: the file is overwritten, and must not return after a power cut.
         """
+        file.path = file.path.with_name(file.path.name + GONE_SUFFIX)
         if not self.files or not self._wants_space_of(file):
             return False
-        file.path = file.path.with_name(file.path.name + GONE_SUFFIX)
         self._keep_as_spare(file)
         return True
 
     def _wants_space_of(self, file: LogFile) -> bool:
-        return bool(self._most_ahead) and self._spare is None and file.end_offset >= self.max_file_bytes // 2
+        is_wanted = bool(self._most_ahead) and self._spare is None and file.end_offset >= self.max_file_bytes // 2
+        return is_wanted and file.has_one_name
 
     def _keep_as_spare(self, file: LogFile) -> None:
         spare = self.directory / f"{self._topic}{SPARE_SUFFIX}"

@@ -41,7 +41,7 @@ from nsqd_py.go_import.signs import FOLDER
 
 ASIDE_DIRECTORY = "damaged"
 STAT_BLOCK_BYTES = 512
-_SET_ASIDE = re.compile(r"damaged|.*\.damaged~*|go-nsqd-.*|standby-alone-.*")
+_SET_ASIDE = re.compile(r"damaged|.*\.damaged~*|go-nsqd-.*|standby-(alone|removed)-.*")
 _LEFTOVER = re.compile(r".*\.(gone|spare|compact|tmp)")
 
 

@@ -6,6 +6,8 @@ stream     what one standby gets: what is new in files, in rounds
 acks       publishers that wait for standbys                              pure
 follower   a standby's connection to its primary
 copy       a standby's copy of the primary's files
+aside      what leaves the copy in the name of the primary is kept
+unfinished  messages of the copy that some channel has not finished
 state      `nsqd.standby`, which says that a data path is a copy
 role       what a standby answers to clients and operators
 promotion  makes a standby's data path that of a primary

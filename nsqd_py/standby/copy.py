@@ -18,11 +18,13 @@ from nsqd_py.broker.state_files import CLOCK_FILE, STOP_FILE, read_epochs
 from nsqd_py.diskqueue.epochs import EPOCHS_FILE, Epochs, common_end
 from nsqd_py.diskqueue.files import COMPACT_SUFFIX, LogFile, parse_log_file_name, sync_directory
 from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX
+from nsqd_py.diskqueue.ranges import count_of, union
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
 from nsqd_py.diskqueue.recovery import recover_file
 from nsqd_py.errors import NsqdError
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
 from nsqd_py.runtime.private_files import open_file
+from nsqd_py.standby.aside import Aside
 from nsqd_py.standby.messages import (
     BEGIN,
     CHECKED_BYTES,
@@ -30,15 +32,18 @@ from nsqd_py.standby.messages import (
     PART,
     REMOVE,
     WRITE,
+    BadMessage,
     FileMessage,
     Offer,
     OfferedFile,
     OfferedLog,
     TopicFiles,
 )
+from nsqd_py.standby.unfinished import Unfinished, count_in, finished_in
 
-ASIDE_PREFIX = "standby-alone-"
+_STATE_FILES = (METADATA_FILE, CLOCK_FILE, EPOCHS_FILE)
 _MOST_OPEN = 64
+_SURE_AFTER_S = 2.0
 
 
 class BadName(NsqdError):
@@ -61,7 +66,7 @@ def _is_durable_name(name: str) -> bool:
 
 def check_name(name: str) -> None:
     """Raise BadName unless this is the name of a log, a journal, `nsqd.dat`, `nsqd.clock` or `nsqd.epochs`."""
-    if name in (METADATA_FILE, CLOCK_FILE, EPOCHS_FILE):
+    if name in _STATE_FILES:
         return
     topic = topic_of(name)
     channel = name.removesuffix(JOURNAL_SUFFIX).partition(":")[2] if name.endswith(JOURNAL_SUFFIX) else ""
@@ -72,10 +77,14 @@ def check_name(name: str) -> None:
 class Copy:
     """The files of a standby. Methods may raise OSError.
 
+    Files grow at their end, or are replaced by a new version. Whatever else would happen to messages that were not
+    finished, they are set aside first, see `Aside`.
+
     epoch        when the nsqd that wrote them was promoted, see `nsqd_py.diskqueue.epochs`
     epochs       of the logs, by topic
     was_primary  True if these are the files of an nsqd that was a primary itself, until it began to follow
-    alone_count  messages that this copy had and its primary has not; they are kept in a directory beside the logs
+    alone_count  messages that were set aside and counted, since the primary has them no more and did not finish them
+    kept_before  name of the directory with what an old primary had not finished when it began to follow
     """
 
     def __init__(self, directory: Path, aside_name: str, *, was_primary: bool) -> None:
@@ -83,15 +92,19 @@ class Copy:
         self.epochs: dict[str, Epochs] = {}
         self.was_primary = was_primary
         self.alone_count = 0
+        self.kept_before = ""
         self._directory = directory
-        self._aside = directory / f"{ASIDE_PREFIX}{aside_name}"
+        self._aside = Aside(directory, aside_name)
+        self._compared: set[str] = set()  # topics of which what this nsqd had as a primary is set aside
         self._logs: dict[str, dict[str, OfferedFile]] = {}
         self._journals: dict[str, set[str]] = {}
+        self._unfinished = Unfinished(directory, self._logs, self._journals)
         self._open: OrderedDict[str, int] = OrderedDict()
         self._new: dict[str, int] = {}  # descriptors of new versions, by the name that they will get
         self._unsynced: set[str] = set()
         self._has_new_names = False
         self._listed: set[str] = set()
+        self._is_kept = False
 
     # ---- what there is
 
@@ -100,7 +113,9 @@ class Copy:
         (self._directory / STOP_FILE).unlink(missing_ok=True)
         saved = read_epochs(self._directory)
         self.epoch, self.epochs = (saved.node, dict(saved.logs)) if saved is not None else (0, {})
-        self._logs = {}
+        self._logs.clear()
+        self._journals.clear()
+        self._unfinished.changed()
         names = sorted(os.listdir(self._directory))
         for name in names:
             self._note_journal(name)
@@ -135,28 +150,39 @@ class Copy:
     # ---- messages
 
     def apply(self, message: FileMessage) -> None:
-        """Do what the message says. Raises BadName."""
+        """Do what the message says. Raises BadName, BadMessage and Damaged."""
         kind, name, offset, data = message
         check_name(name)
+        if name.endswith(JOURNAL_SUFFIX):
+            self._unfinished.changed(topic_of(name) or "")
         if kind == WRITE:
             self._write(name, offset, data)
         elif kind == BEGIN:
             self._begin(name)
         elif kind == PART:
-            _write_all(self._new[name], data, offset)
+            self._add_part(name, offset, data)
         elif kind == COMMIT:
             self._commit(name)
         elif kind == REMOVE:
             self._remove(name)
 
     def _write(self, name: str, offset: int, data: memoryview) -> None:
-        descriptor = self._descriptor(name)
         if offset == 0:
-            os.ftruncate(descriptor, 0)
-        _write_all(descriptor, data, offset)
+            self._remove(name)
+        elif offset != self._end_of(name):
+            raise BadMessage(f"a piece of {name} that begins at {offset} does not continue the file")
+        _write_all(self._descriptor(name), data, offset)
         self._unsynced.add(name)
         if parse_log_file_name(name) is not None:
             self._note(name, offset, data)
+
+    def _end_of(self, name: str) -> int:
+        """Return the end of the records or entries of a file; preallocated space or a torn record may follow."""
+        known = self._logs.get(topic_of(name) or "", {}).get(name)
+        if known is not None:
+            return known.end_offset
+        path = self._directory / name
+        return path.stat().st_size if path.exists() else 0
 
     def _note(self, name: str, offset: int, data: memoryview) -> None:
         """Remember how much of a log file there is."""
@@ -185,24 +211,34 @@ class Copy:
             os.close(self._new.pop(name))
         self._new[name] = open_file(self._new_path(name), os.O_RDWR | os.O_CREAT | os.O_TRUNC)
 
+    def _add_part(self, name: str, offset: int, data: memoryview) -> None:
+        if name not in self._new:
+            raise BadMessage(f"a part of a new version of {name} that was not begun")
+        if offset != os.fstat(self._new[name]).st_size:
+            raise BadMessage(f"a part of {name} that begins at {offset} does not continue the new version")
+        _write_all(self._new[name], data, offset)
+
     def _new_path(self, name: str) -> Path:
         """Return the path of a new version; a start removes what is left of one."""
         suffix = COMPACT_SUFFIX if parse_log_file_name(name) is not None else ".tmp"
         return self._directory / f"{name}{suffix}"
 
     def _commit(self, name: str) -> None:
+        if name not in self._new:
+            raise BadMessage(f"the end of a new version of {name} that was not begun")
         self._close(name)
+        self._leaves(name, self._new_path(name))
         descriptor = self._new.pop(name)
-        is_log = parse_log_file_name(name) is not None
+        topic = topic_of(name)
         try:
-            head = os.pread(descriptor, FILE_HEADER_BYTES, 0)
+            is_log = topic is not None and parse_log_file_name(name) is not None
+            salt = FileHeader.unchecked(os.pread(descriptor, FILE_HEADER_BYTES, 0)).salt if is_log else 0
             size_bytes = os.fstat(descriptor).st_size
             os.rename(self._new_path(name), self._directory / name)
         finally:
             os.close(descriptor)
-        topic = topic_of(name)
-        if is_log and topic is not None:
-            self._logs.setdefault(topic, {})[name] = OfferedFile(FileHeader.unchecked(head).salt, size_bytes, 0)
+        if topic is not None and is_log:
+            self._logs.setdefault(topic, {})[name] = OfferedFile(salt, size_bytes, 0)
         self._unsynced.add(name)
         self._has_new_names = True
         self._note_journal(name)
@@ -212,11 +248,18 @@ class Copy:
 
     def _remove(self, name: str) -> None:
         self._close(name)
+        self._leaves(name)
+        self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        """Remove a file that is not needed, or is set aside."""
+        self._close(name)
         self._unsynced.discard(name)
         topic = topic_of(name)
         if topic is not None:
             self._logs.get(topic, {}).pop(name, None)
             self._journals.get(topic, set()).discard(name)
+            self._unfinished.changed(topic)
         (self._directory / name).unlink(missing_ok=True)
 
     def _close(self, name: str) -> None:
@@ -250,18 +293,21 @@ class Copy:
         topic = files.topic
         if not _is_durable_name(topic):
             raise BadName(f"{topic!r} is no topic of a data path")
+        self._keep_what_is_not_finished()
         self._listed.add(topic)
         mine = self._logs.get(topic, {})
         limit = common_end(self.epochs.get(topic, ()), files.epochs)
-        if limit is None:
-            limit = files.next_seq
         unmatched = [name for name in mine if not files.files.get(name)]
         is_other_log = limit == 0
-        if self.was_primary or not is_other_log:
-            self._keep_alone(unmatched, limit)
+        if self._is_own(topic):
+            self._keep_own(topic, unmatched, limit)
+        elif not is_other_log:
+            self._keep_alone(unmatched, files.next_seq if limit is None else limit)
         for name in unmatched:
             if is_other_log or name not in files.files:
-                self._remove(name)
+                self._close(name)
+                self._leaves(name, is_other_log=is_other_log)
+                self._forget(name)
         for name in list(self._journals.get(topic, ())):
             if is_other_log or (name not in files.journals and ":" in name):
                 self._remove(name)
@@ -272,19 +318,110 @@ class Copy:
 
     def end_list(self) -> None:
         """Remove the topics that the primary did not list, after their messages are set aside."""
+        self._keep_what_is_not_finished()
         for topic in (self._logs.keys() | self._journals.keys()) - self._listed:
             self.list_topic(TopicFiles(topic))
 
+    def end_round(self, now_s: float) -> int:
+        """Keep what has left and is neither here nor finished now; return the number of messages, if it was counted.
+
+        The round has the cursors of that time. Later ones may finish it: they are written every 0.1 s.
+        """
+        aside, before = self._aside, self.alone_count
+        looked_at = [(now_s, each) for each in aside.leaving]
+        aside.leaving = []
+        while aside.unsure and aside.unsure[0][0] <= now_s - _SURE_AFTER_S:
+            looked_at.append((0.0, aside.unsure.popleft()[1]))
+        for since_s, each in looked_at:
+            ranges = self._unfinished.left(each)
+            if ranges and since_s:
+                aside.unsure.append((since_s, each))
+            elif ranges:
+                counted = aside.counted.get(each.kept, [])
+                aside.counted[each.kept] = union([*counted, *ranges])
+                self.alone_count += count_of(aside.counted[each.kept]) - count_of(counted)
+        needed = aside.counted.keys() | {each.kept for _, each in aside.unsure}
+        for kept in {each.kept for _, each in looked_at} - needed:
+            aside.drop(kept)
+        return self.alone_count - before
+
+    # ---- what is set aside
+
+    def _is_own(self, topic: str) -> bool:
+        """True if this nsqd has written the log of a topic, and it was not compared with that of the primary yet."""
+        return self.was_primary and topic not in self._compared
+
+    def _keep_own(self, topic: str, unmatched: list[str], limit: int | None) -> None:
+        """Set aside what this nsqd has written and the primary may not have.
+
+        If its epochs do not continue those of this nsqd, that is everything, also what it says it has. A promotion
+        continues them, at a message that this nsqd has, unless that was lost in a power cut.
+        """
+        self._compared.add(topic)
+        names = sorted(path.name for path in self._directory.glob(f"{topic}.*.log") if topic_of(path.name) == topic)
+        end = self._unfinished.bounds(topic, names[-1])[1] if names else 0
+        if limit is None or limit > end:
+            unmatched, limit = names, 0
+        self._keep_alone(unmatched, limit)
+
     def _keep_alone(self, names: Iterable[str], limit: int) -> None:
         """Keep the files among these that have messages from the number `limit` on, and count these messages."""
+        is_any = False
         for name in names:
-            count = _count_from(self._directory / name, limit)
+            count = count_in(self._directory / name, limit)
             if count:
                 self.alone_count += count
-                self._aside.mkdir(exist_ok=True)
-                os.link(self._directory / name, self._aside / name)
-                sync_directory(self._aside)
-                sync_directory(self._directory)
+                self._aside.keep_alone(self._directory / name)
+                is_any = True
+        if is_any:
+            self._aside.keep_cursors_alone(self._state_paths())
+
+    @property
+    def set_aside_count(self) -> int:
+        """`alone_count`, and the messages that have just left, which may turn out to be finished."""
+        left = dict(self._aside.counted)
+        for each in (*self._aside.leaving, *(each for _, each in self._aside.unsure)):
+            left[each.kept] = [*left.get(each.kept, []), *each.ranges]
+        counted = sum(map(count_of, self._aside.counted.values()))
+        return self.alone_count - counted + sum(count_of(union(ranges)) for ranges in left.values())
+
+    def _keep_what_is_not_finished(self) -> None:
+        """Before anything changes in what this nsqd had as a primary, keep what it had not finished, for a week."""
+        if not self.was_primary or self._is_kept:
+            return
+        self._is_kept = True
+        names = [name for topic, files in self._logs.items() for name in files if self._unfinished.in_file(topic, name)]
+        if names:
+            kept = self._aside.keep_all([*(self._directory / name for name in names), *self._state_paths()])
+            self.kept_before = kept.name
+
+    def _state_paths(self) -> list[Path]:
+        journals = [name for names in self._journals.values() for name in names]
+        return [self._directory / name for name in (*journals, *_STATE_FILES)]
+
+    def _leaves(self, name: str, replacement: Path | None = None, *, is_other_log: bool = False) -> None:
+        """Set a file aside that is about to be removed or replaced, if it has something that was not finished."""
+        path, topic = self._directory / name, topic_of(name)
+        if topic is None or not path.exists():
+            return
+        if name.endswith(JOURNAL_SUFFIX):
+            self._channel_leaves(topic, name, replacement)
+        elif not self._aside.has_alone(path):
+            unfinished = self._unfinished.in_file(topic, name)
+            if unfinished:
+                journals = [self._directory / journal for journal in self._journals.get(topic, ())]
+                fields = [(topic, "" if is_other_log else channel, ranges) for channel, ranges in unfinished.items()]
+                self._aside.keep_removed([path, *journals], fields)
+
+    def _channel_leaves(self, topic: str, name: str, replacement: Path | None) -> None:
+        """Set aside the journal of a channel that is deleted, with the log files of which it had not finished all."""
+        if replacement is not None and finished_in(replacement) is not None:
+            return
+        path = self._directory / name
+        for log_name in list(self._logs.get(topic, ())):
+            unfinished = self._unfinished.in_file(topic, log_name).get(name)
+            if unfinished and not self._aside.has_alone(self._directory / log_name):
+                self._aside.keep_removed([self._directory / log_name, path], [(topic, "", unfinished)])
 
 
 def sync_paths(paths: Iterable[Path], directory: Path | None) -> None:
@@ -320,19 +457,5 @@ def _offered(path: Path, *, verify: bool) -> OfferedFile | None:
         if is_damaged or (recovered.gaps and file.is_whole):
             return None
         return OfferedFile(file.salt, file.end_offset, 0)
-    finally:
-        file.close()
-
-
-def _count_from(path: Path, limit: int) -> int:
-    """Return the number of messages of a log file with numbers from `limit` on."""
-    try:
-        file = LogFile.open(path)
-    except Damaged:
-        return 0
-    try:
-        recovered = recover_file(file, is_last=True)
-        missing = sum(max(0, high - max(low, limit)) for low, high in recovered.gaps)
-        return max(0, file.end_seq - max(limit, file.first_seq) - missing)
     finally:
         file.close()

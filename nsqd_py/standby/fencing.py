@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import gevent
 
-from nsqd_py.errors import Invalid, NsqdError
-from nsqd_py.standby.follower import ask
+from nsqd_py.errors import Invalid
+from nsqd_py.standby.follower import ask, sentence
 from nsqd_py.standby.messages import Offer, OfferedLog
 
 if TYPE_CHECKING:
@@ -47,10 +47,10 @@ class Fencer:
         while True:
             try:
                 ask(self._options, self._offer())
-            except (OSError, NsqdError) as error:
-                if str(error) != reported:
-                    log.warning("STANDBY: cannot fence the old primary %s - %s; trying again", place, error)
-                    reported = str(error)
+            except Exception as error:  # noqa: BLE001 - whatever it answers, this must go on
+                if repr(error) != reported:
+                    log.warning("STANDBY: cannot fence the old primary %s - %s; trying again", place, sentence(error))
+                    reported = repr(error)
             else:
                 log.warning("STANDBY: the old primary %s is fenced: it does not serve", place)
                 return

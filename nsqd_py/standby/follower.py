@@ -24,8 +24,9 @@ from nsqd_py.protocol import MAGIC_V2, frames, outgoing
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.standby import messages
+from nsqd_py.standby.aside import ALONE_PREFIX, REMOVED_PREFIX
 from nsqd_py.standby.copy import Copy, sync_paths
-from nsqd_py.standby.messages import FileMessage, Lag, Listed, Offer, Round, TopicFiles
+from nsqd_py.standby.messages import BadMessage, FileMessage, Lag, Listed, Offer, Round, TopicFiles
 from nsqd_py.standby.state import StandbyState, read_state, write_state
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ _SMALLEST_READ, _LARGEST_READ = 16 * 1024, 512 * 1024
 _MOST_FRAME_BYTES = 16 * 1024 * 1024
 _CONNECT_TIMEOUT_S = 5.0
 _SILENCE_S = 30.0  # the primary ends a round each second
+_NOTICE_AFTER_S = 10.0  # /ping says that it cannot follow
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 _MOST_OFFER_BYTES = 4 * 1024 * 1024
 _SLICE_S = 0.005
@@ -52,6 +54,7 @@ class Follower:
     """A standby's connection to its primary, and the copy that it writes.
 
     state  CONNECTING, COPYING until the copy is complete, or FOLLOWING
+    error  why the last connection ended; empty while it follows
     lag    as the primary saw it at the end of the last round
     """
 
@@ -60,8 +63,10 @@ class Follower:
     ) -> None:
         before = read_state(directory)
         self.state = CONNECTING
+        self.error = ""
         self.lag = Lag(0, 0, 0)
         self.last_round_s = 0.0
+        self._since_s = time.monotonic()
         self._options = options
         self._directory = directory
         self._threadpool = threadpool
@@ -75,8 +80,9 @@ class Follower:
         self._sock: Any = None
         self._to_acknowledge = 0
         self._acknowledged = 0
+        self._is_listed = False
         self._wake = Event()
-        self._sync_error: OSError | None = None
+        self._sync_error: Exception | None = None
         self._greenlets: list[Any] = []
 
     def start(self) -> None:
@@ -102,10 +108,18 @@ class Follower:
                 "is_fenced": self.is_fenced,
                 **self.lag.figures(),
                 "last_round_ms_ago": int((time.monotonic() - self.last_round_s) * 1000) if self.last_round_s else None,
-                "set_aside_messages": self._copy.alone_count,
+                "set_aside_messages": self._copy.set_aside_count,
                 "lease_decides": bool(self._options.lease),
+                "error": self.error,
             }
         }
+
+    def notice(self) -> str | None:
+        """Return why it cannot follow, if it has not for some seconds."""
+        since_s = max(self._since_s, self.last_round_s)
+        if not self.error or time.monotonic() - since_s < _NOTICE_AFTER_S:
+            return None
+        return f"cannot follow {self._options.standby_of}: {self.error}"
 
     def _write_state(self) -> None:
         state = StandbyState(self._options.standby_of, self.is_complete, self._copy.was_primary, self.is_fenced)
@@ -115,17 +129,22 @@ class Follower:
 
     def _run(self) -> None:
         pause_s = _FIRST_PAUSE_S
-        is_reported = False
-        in_thread(self._threadpool, self._copy.read)
+        reported = ""
+        is_read = False
         while True:
             try:
+                if not is_read:
+                    in_thread(self._threadpool, self._copy.read)
+                    is_read = True
                 self._follow()
-            except (OSError, NsqdError) as error:
-                if self.state != CONNECTING:
-                    pause_s, is_reported = _FIRST_PAUSE_S, False
-                if not is_reported:
-                    self._log.warning("STANDBY: cannot follow %s - %s; trying again", self._options.standby_of, error)
-                    is_reported = True
+            except Exception as error:  # noqa: BLE001 - whatever the primary sends, this must go on
+                if self.state == FOLLOWING:
+                    pause_s, reported = _FIRST_PAUSE_S, ""
+                self.error = sentence(error)
+                if self.error != reported:
+                    place = self._options.standby_of
+                    self._log.warning("STANDBY: cannot follow %s - %s; trying again", place, self.error)
+                    reported = self.error
             finally:
                 self._close_connection()
             gevent.sleep(pause_s)
@@ -143,6 +162,7 @@ class Follower:
         self._sock = _connect(self._options)
         self._sync_error = None
         self._to_acknowledge = self._acknowledged = 0
+        self._is_listed = False
         self._sock.sendall(_standby_command(self._copy.offer(self._http_address())))
         self.state = COPYING
         self._log.info("STANDBY: following %s", self._options.standby_of)
@@ -167,6 +187,8 @@ class Follower:
             self._sock.sendall(outgoing.NOP)
 
     def _take(self, message: messages.Message) -> None:
+        if not self._is_listed and not isinstance(message, TopicFiles | Listed):
+            raise BadMessage("it sent files before the list of its topics")
         match message:
             case FileMessage():
                 self._copy.apply(message)
@@ -176,22 +198,36 @@ class Follower:
                 self._list(lambda: self._copy.list_topic(message))
             case Listed():
                 self._list(self._copy.end_list)
+                self._is_listed = True
 
     def _list(self, handle: Callable[[], None]) -> None:
         """Compare the files with those of the primary; say so if only this copy has some messages."""
         if self._copy.was_primary and self.is_complete:  # until now, its own messages could have been served
             self.is_complete = False
             self._write_state()
-        before = self._copy.alone_count
+        before, kept_before = self._copy.alone_count, self._copy.kept_before
         handle()
+        if self._copy.kept_before != kept_before:
+            self._log.info(
+                "STANDBY: what was not finished here until now is kept in %s for a week", self._copy.kept_before
+            )
         alone = self._copy.alone_count - before
         if alone:
             self._log.warning(
                 "STANDBY: %d messages are here, but not in the logs of %s; their files are kept in %s*",
-                alone, self._options.standby_of, "standby-alone-",
+                alone, self._options.standby_of, ALONE_PREFIX,
             )  # fmt: skip
 
     def _end_round(self, message: Round) -> None:
+        if message.number <= self._to_acknowledge:
+            raise BadMessage(f"it sent the round {message.number} after {self._to_acknowledge}")
+        removed = self._copy.end_round(time.monotonic())
+        if removed:
+            self._log.warning(
+                "STANDBY: %s removed %d messages that a channel had not finished; their files stay in %s* for a week",
+                self._options.standby_of, removed, REMOVED_PREFIX,
+            )  # fmt: skip
+        self.error = ""
         self.lag = message.lag
         self.last_round_s = time.monotonic()
         if self.state != FOLLOWING:
@@ -231,15 +267,22 @@ class Follower:
                 in_thread(self._threadpool, sync_paths, *self._unsynced())
                 if is_strict and sock is not None and sock is self._sock and number > self._acknowledged:
                     self._acknowledge(number)
-            except OSError as error:
+            except Exception as error:  # noqa: BLE001 - `_follow` raises it; without this greenlet nothing is synced
                 self._sync_error = error
+
+
+def sentence(error: Exception) -> str:
+    """Return what an operator reads about an error."""
+    if isinstance(error, OSError | NsqdError):
+        return str(error)
+    return f"it sent something that is not valid ({error!r})"
 
 
 def is_followed_by(options: NsqdOptions, epoch: int) -> bool:
     """True if the nsqd of --standby-of would let one of this epoch follow. Blocks this greenlet."""
     try:
         return ask(options, Offer(epoch)) == messages.STREAM_FRAME
-    except (OSError, NsqdError):
+    except Exception:  # noqa: BLE001 - whatever it answers, it does not let one follow
         return False
 
 

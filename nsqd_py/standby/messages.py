@@ -129,7 +129,7 @@ def decode(data: bytes) -> Message:
             _, number, *lag = _ROUND.unpack(data)
             return Round(number, Lag(*lag))
         if kind == TOPIC:
-            return _topic_files(json.loads(data[1:]))
+            return _topic_files(orjson.loads(data[1:]))
         if kind == LISTED:
             return Listed()
     except Exception as error:
@@ -138,9 +138,16 @@ def decode(data: bytes) -> Message:
 
 
 def _topic_files(fields: dict[str, Any]) -> TopicFiles:
-    files = {str(name): int(offset) for name, offset in fields["files"].items()}
+    files = {name: _number(offset) for name, offset in fields["files"].items()}
     journals = [str(name) for name in fields["journals"]]
-    return TopicFiles(str(fields["topic"]), decode_epochs(fields["epochs"]), int(fields["next_seq"]), files, journals)
+    epochs = decode_epochs(fields["epochs"])
+    return TopicFiles(str(fields["topic"]), epochs, _number(fields["next_seq"]), files, journals)
+
+
+def _number(value: Any) -> int:
+    if not isinstance(value, int) or value < 0:
+        raise ValueError(f"{value!r} is no offset and no number of a message")
+    return value
 
 
 # ---- the offer

@@ -33,7 +33,8 @@ class StandbyRole(NoReplication):
             raise Invalid(f"cannot STANDBY: this nsqd is a standby of {self._primary} itself")
 
     def notice(self) -> str | None:
-        return f"fenced: {self._primary} was promoted" if self._follower.is_fenced else None
+        fenced = f"fenced: {self._primary} was promoted" if self._follower.is_fenced else None
+        return self._follower.notice() or fenced
 
     def figures(self) -> dict[str, Any]:
         return self._follower.figures()

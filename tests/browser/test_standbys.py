@@ -124,7 +124,7 @@ def test_a_promotion_that_nsqd_would_refuse_is_not_offered(visit: Visits, tmp_pa
             admin.start()
             page = ready(visit(admin, f"/nodes/{node}", faults=["409", "ERR_CONNECTION", "ERR_INCOMPLETE_CHUNKED"]))
             role = page.get_by_role("region", name="Standby", exact=True)
-            expect(role).to_contain_text("2 messages that it had alone")
+            expect(role).to_contain_text("2 messages that its primary does not have")
             dialog = press(page, "Promote")
             expect(dialog).to_contain_text(re.compile(r"7 messages \(900 B\) of a:4150 .*, as of \d\d:\d\d:\d\d"))
             confirm(dialog, "Promote", phrase=node)  # meanwhile it is incomplete: nsqd decides

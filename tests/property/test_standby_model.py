@@ -104,6 +104,13 @@ def check_copy(primary: Life, copy_directory: Path) -> None:
     assert {path.name for path in copy_directory.glob("*.log")} == {file.path.name for file in log.files}
     for file in log.files:
         assert (copy_directory / file.path.name).read_bytes() == file.read(0, file.end_offset), file.path.name
+    # Whatever the primary dropped, replaced or moved was finished, or is in another file.
+    assert not was_removed(copy_directory)
+
+
+def was_removed(directory: Path) -> list[Path]:
+    """What a standby set aside since it left in the name of its primary; not what it kept when it began to follow."""
+    return list(directory.glob("standby-removed-????????*/*.log"))
 
 
 def check_cut(primary: Primary, cut: int, directory: Path) -> None:

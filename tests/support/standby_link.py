@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ def apply_to(copy: Copy, data: bytes) -> int | None:
         case Listed():
             copy.end_list()
         case Round(number, _):
+            copy.end_round(time.monotonic())
             return number
     return None
 

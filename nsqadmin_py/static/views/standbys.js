@@ -78,7 +78,7 @@ function AsStandby({ head, standby }) {
     ["Copy", standby.is_complete ? "complete" : "not complete: it cannot be promoted"],
     ["Behind", html`${lagText(standby)}${isOld(standby) && html` <span class="muted">${asOf(standby)}</span>`}`],
     ["Epoch", count(head.epoch)],
-    ...(standby.set_aside_messages ? [["Set aside", `${counted(standby.set_aside_messages, "message")} that it had alone`]] : []),
+    ...(standby.set_aside_messages ? [["Set aside", `${counted(standby.set_aside_messages, "message")} that its primary does not have`]] : []),
   ];
   return html`<section class="section" aria-labelledby="role">
     <div class="section-head"><h2 id="role">Standby</h2>

@@ -8,9 +8,10 @@ import pytest
 
 from nsqd_py.diskqueue.epochs import EPOCHS_FILE, Epoch, encode_epoch_file
 from nsqd_py.diskqueue.files import log_file_name
+from nsqd_py.diskqueue.journal import CHANGE, SNAPSHOT, encode_entry
 from nsqd_py.diskqueue.records import FileHeader, encode_record
 from nsqd_py.standby.copy import BadName, Copy, check_name
-from nsqd_py.standby.messages import BEGIN, COMMIT, PART, REMOVE, WRITE, FileMessage, TopicFiles
+from nsqd_py.standby.messages import BEGIN, COMMIT, PART, REMOVE, WRITE, BadMessage, FileMessage, TopicFiles
 from tests.unit.fakes import make_batch
 
 CREATED = (Epoch(100, 0),)
@@ -104,3 +105,54 @@ def test_of_a_topic_that_the_primary_has_not_an_old_primary_keeps_all(
     assert copy.alone_count == count
     assert not (tmp_path / LOG).exists()
     assert (tmp_path / "standby-alone-now" / LOG).exists() is bool(count)
+
+
+def test_what_was_removed_is_kept_for_a_week(tmp_path: Path) -> None:
+    """Directories that are older go when the next one is made; what this nsqd had alone stays."""
+    for name in ("standby-removed-20010101", "standby-removed-20010101T000000Z", "standby-alone-20010101T000000Z"):
+        (tmp_path / name).mkdir()
+    copy = copy_of(tmp_path, log_bytes(b"one", b"two"), was_primary=False)
+    copy.apply(FileMessage(REMOVE, LOG, 0, memoryview(b"")))
+    assert copy.end_round(1.0) == copy.alone_count == 0
+    assert copy.set_aside_count == 2
+    assert copy.end_round(4.0) == copy.alone_count == copy.set_aside_count == 2
+    (kept,) = tmp_path.glob(f"standby-removed-*/{LOG}")
+    assert {path.name for path in tmp_path.glob("standby-*")} == {"standby-alone-20010101T000000Z", kept.parent.name}
+
+
+@pytest.mark.parametrize("finished", [0, 1, 2])
+@pytest.mark.parametrize("at", ["in the round", "a moment later"])
+def test_what_is_finished_is_not_set_aside(tmp_path: Path, finished: int, at: str) -> None:
+    """The cursor that says so may come a little after the removal."""
+    copy = copy_of(tmp_path, log_bytes(b"one", b"two"), was_primary=False)
+    (tmp_path / "t:c.cursor").write_bytes(encode_entry(SNAPSHOT, 0, [], []))
+    copy.read()
+    copy.apply(FileMessage(REMOVE, LOG, 0, memoryview(b"")))
+    if at == "a moment later":
+        assert copy.end_round(1.0) == 0
+    entry = encode_entry(CHANGE, finished, [], [])
+    copy.apply(FileMessage(WRITE, "t:c.cursor", (tmp_path / "t:c.cursor").stat().st_size, memoryview(entry)))
+    assert copy.set_aside_count == 2
+    assert [copy.end_round(2.0), copy.end_round(5.0)] == [0, 2 - finished]
+    assert copy.set_aside_count == 2 - finished
+    assert bool(list(tmp_path.glob(f"standby-removed-*/{LOG}"))) is (finished < 2)
+
+
+@pytest.mark.parametrize("offset", [1, 1 << 20, 1 << 60])
+@pytest.mark.parametrize("name", [LOG, "t:c.cursor", "nsqd.dat"])
+def test_a_file_only_grows_at_its_end(tmp_path: Path, name: str, offset: int) -> None:
+    copy = copy_of(tmp_path, log_bytes(b"one"), was_primary=False)
+    before = (tmp_path / LOG).read_bytes()
+    with pytest.raises(BadMessage):
+        copy.apply(FileMessage(WRITE, name, offset, memoryview(b"x")))
+    copy.apply(FileMessage(BEGIN, name, 0, memoryview(b"")))
+    with pytest.raises(BadMessage):
+        copy.apply(FileMessage(PART, name, offset, memoryview(b"x")))
+    copy.close()
+    assert (tmp_path / LOG).read_bytes() == before
+
+
+@pytest.mark.parametrize("kind", [PART, COMMIT])
+def test_a_new_version_must_begin(tmp_path: Path, kind: int) -> None:
+    with pytest.raises(BadMessage):
+        Copy(tmp_path, "now", was_primary=False).apply(FileMessage(kind, LOG, 0, memoryview(b"x")))

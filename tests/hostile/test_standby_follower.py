@@ -1,0 +1,164 @@
+"""A standby whose primary lies: nothing that a channel had not finished is lost, and no answer ends the attempts."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsqd_py.broker.state_files import CLOCK_FILE
+from nsqd_py.diskqueue.epochs import EPOCHS_FILE, Epoch, encode_epoch_file
+from nsqd_py.diskqueue.files import log_file_name
+from nsqd_py.diskqueue.journal import DELETED, SNAPSHOT, encode_entry
+from nsqd_py.diskqueue.records import FileHeader
+from nsqd_py.standby.messages import (
+    BEGIN,
+    COMMIT,
+    PART,
+    REMOVE,
+    WRITE,
+    Lag,
+    TopicFiles,
+    file_frame,
+    listed_frame,
+    round_frame,
+    topic_frame,
+)
+from nsqd_py.standby.state import StandbyState, write_state
+from tests.support.hostile_primary import hostile_primary
+from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.standby_processes import DEADLINE_S, consume_all, figures_of
+
+pytestmark = pytest.mark.ours
+
+BODIES = [b"precious %d" % number for number in range(3)]
+END = len(BODIES)
+CREATED = Epoch(100, 0)
+LOG, JOURNAL = log_file_name("t", 0), "t:c.cursor"
+ALL_FINISHED = encode_entry(SNAPSHOT, 1 << 40, [], [])
+EMPTY_LOG = FileHeader(9, 0, 0).encode()
+
+# Frames, for the offset up to which the standby has the log file.
+Frames = Callable[[int], list[bytes]]
+
+
+@pytest.fixture(scope="module")
+def primary_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data path of a primary with three messages that its channel has not finished."""
+    path = tmp_path_factory.mktemp("primary") / "data"
+    nsqd = NsqdProcess(path).start()
+    try:
+        nsqd.create("t", "c")
+        for body in BODIES:
+            nsqd.post("/pub?topic=t", body)
+        nsqd.stop()
+    finally:
+        nsqd.destroy()
+    (path / EPOCHS_FILE).write_bytes(encode_epoch_file(0, {"t": (CREATED,)}))
+    return path
+
+
+def new_version(name: str, data: bytes) -> list[bytes]:
+    return [file_frame(BEGIN, name), file_frame(PART, name, 0, data), file_frame(COMMIT, name)]
+
+
+def listed(files: dict[str, int], *epochs: Epoch, journals: tuple[str, ...] = (JOURNAL,)) -> list[bytes]:
+    epochs = epochs or (CREATED,)
+    return [topic_frame(TopicFiles("t", epochs, 1 << 40, files, list(journals))), listed_frame()]
+
+
+def end(number: int = 1) -> bytes:
+    return round_frame(number, Lag(0, 0, 0))
+
+
+ATTACKS: dict[str, Frames] = {
+    "no-files": lambda _: [*listed({}), end()],
+    "no-files-and-a-later-epoch": lambda _: [*listed({}, CREATED, Epoch(200, 1 << 40)), end()],
+    "no-files-and-an-epoch-after-all-messages": lambda _: [*listed({}, CREATED, Epoch(200, END)), end()],
+    "another-log": lambda _: [*listed({}, Epoch(300, 0)), end()],
+    "no-epochs": lambda _: [topic_frame(TopicFiles("t")), listed_frame(), end()],
+    "not-listed": lambda _: [listed_frame(), end()],
+    "listed-twice": lambda size: [*listed({LOG: size}), *listed({}), end()],
+    "removed": lambda size: [*listed({LOG: size}), file_frame(REMOVE, LOG), end()],
+    "removed-after-a-promotion": lambda size: [
+        *listed({LOG: size}, CREATED, Epoch(200, END)), file_frame(REMOVE, LOG), end(),
+    ],
+    "the-channel-first": lambda size: [
+        *listed({LOG: size}, journals=()), end(), file_frame(REMOVE, LOG), end(2),
+    ],
+    "the-channel-is-deleted": lambda size: [
+        *listed({LOG: size}), *new_version(JOURNAL, encode_entry(DELETED, 0, [], [])), end(),
+        file_frame(REMOVE, LOG), end(2),
+    ],
+    "written-over": lambda size: [*listed({LOG: size}), file_frame(WRITE, LOG, 0, EMPTY_LOG), end()],
+    "replaced": lambda size: [*listed({LOG: size}), *new_version(LOG, EMPTY_LOG), end()],
+    "replaced-and-removed": lambda size: [
+        *listed({LOG: size}), *new_version(LOG, EMPTY_LOG), file_frame(REMOVE, LOG), end(),
+    ],
+    "without-the-end-of-the-round": lambda size: [*listed({LOG: size}), file_frame(REMOVE, LOG)],
+}  # fmt: skip
+# These are what any primary may say of messages that its standby never had for itself.
+ATTACKS_ON_WHAT_IT_HAD_AS_A_PRIMARY: dict[str, Frames] = {
+    "finished": lambda size: [*listed({LOG: size}), *new_version(JOURNAL, ALL_FINISHED), end()],
+    "finished-and-removed": lambda size: [
+        *listed({LOG: size}), *new_version(JOURNAL, ALL_FINISHED), file_frame(REMOVE, LOG), end(),
+    ],
+    "other-state": lambda size: [
+        *listed({LOG: size}), *new_version("nsqd.dat", b'{"topics":[],"version":"1.3.0"}'),
+        *new_version(EPOCHS_FILE, encode_epoch_file(1 << 60, {})), *new_version(CLOCK_FILE, b"x"), end(),
+    ],
+}  # fmt: skip
+# A later epoch proves that the primary has the messages, so that it may finish them; they are kept, and not counted.
+NOT_COUNTED: dict[str, Frames] = {
+    "finished-after-a-promotion": lambda size: [
+        *listed({LOG: size}, CREATED, Epoch(200, END)), *new_version(JOURNAL, ALL_FINISHED), file_frame(REMOVE, LOG),
+        end(),
+    ],
+}
+
+
+def attack(path: Path, frames: Frames, tmp_path: Path, count: int = len(BODIES)) -> None:
+    """Let the nsqd of a data path follow the primary; the messages are then in a directory, and are counted."""
+    size = (path / LOG).stat().st_size
+
+    def script(offer: dict[str, Any]) -> Iterator[bytes]:
+        yield from frames(size)
+
+    with hostile_primary(script) as primary:
+        nsqd = NsqdProcess(path, f"--standby-of=127.0.0.1:{primary.port}").start()
+        try:
+            wait_until(lambda: primary.handled, DEADLINE_S, "the standby to read everything")
+            assert figures_of(nsqd)["set_aside_messages"] == count
+        finally:
+            nsqd.destroy()
+    found = []
+    for number, kept in enumerate(sorted(path.glob("standby-*/"))):
+        copy = NsqdProcess(Path(shutil.copytree(kept, tmp_path / f"kept{number}"))).start()
+        try:
+            found.append(consume_all(copy, "t", "c"))
+        finally:
+            copy.destroy()
+    assert BODIES in found
+
+
+@pytest.mark.parametrize("name", [*ATTACKS, *ATTACKS_ON_WHAT_IT_HAD_AS_A_PRIMARY])
+def test_what_a_primary_had_is_set_aside(name: str, primary_path: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copytree(primary_path, tmp_path / "data"))
+    attack(path, (ATTACKS | ATTACKS_ON_WHAT_IT_HAD_AS_A_PRIMARY)[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", NOT_COUNTED)
+def test_what_a_primary_had_not_finished_is_kept_for_a_week(name: str, primary_path: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copytree(primary_path, tmp_path / "data"))
+    attack(path, NOT_COUNTED[name], tmp_path, count=0)
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_what_a_standby_copied_is_set_aside(name: str, primary_path: Path, tmp_path: Path) -> None:
+    """It was never a primary, and the messages are not finished."""
+    path = Path(shutil.copytree(primary_path, tmp_path / "data"))
+    write_state(path, StandbyState("127.0.0.1:1", is_complete=True))
+    attack(path, ATTACKS[name], tmp_path)
