@@ -102,7 +102,7 @@ def seek_channel(request: Request[Broker]) -> Reply:
     if target is None:
         raise HttpError(400, "MISSING_ARG_TO")
     result = seek.seek_channel(request.app, topic, channel.name, target)
-    return answers.json({"seq": result.seq, "timestamp": result.timestamp_ns})
+    return answers.json({"seq": result.seq, "timestamp": result.timestamp_ns, "skipped": result.skipped})
 
 
 def create_channel(request: Request[Broker]) -> Reply:

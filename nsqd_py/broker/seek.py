@@ -28,10 +28,14 @@ _Deferred = tuple[int, int, int]  # low, high (not included), due_ns
 
 @dataclass(frozen=True, slots=True)
 class SeekResult:
-    """The new position of a channel: the next number, and the time of that message (ns since the epoch), if any."""
+    """The new position of a channel: the next number, and the time of that message (ns since the epoch), if any.
+
+    skipped  messages that were queued, and are finished without having been sent
+    """
 
     seq: int
     timestamp_ns: int | None
+    skipped: int
 
 
 def parse_target(text: str, now_ns: int) -> str | int:
@@ -40,10 +44,11 @@ def parse_target(text: str, now_ns: int) -> str | int:
 
 
 def seek_channel(broker: Broker, topic: Topic, name: str, target: str | int) -> SeekResult:
-    """Queue everything from `target` on in the channel, and finish all before; create the channel if there is none.
+    """Queue everything from `target` on in the channel; create the channel if there is none.
 
-    Only messages that the log still has can be queued. Return when the position is on the disk. Raises OSError. Blocks
-    this greenlet.
+    Queued messages from before a time, or before the end of the log, are skipped if they were never sent. All others
+    from before `target` keep their state. Only messages that the log still has can be queued. Return when the position
+    is on the disk. Raises OSError. Blocks this greenlet.
     """
     log = topic.log
     assert log is not None
@@ -54,11 +59,16 @@ def seek_channel(broker: Broker, topic: Topic, name: str, target: str | int) -> 
     channel = broker.channels.make(topic, name)
     # During the search, files may have been dropped or compacted.
     seq = topic.released if target == LATEST else min(max(wanted, log.earliest_seq), topic.released)
-    channel.seek(seq, not_due, holes(log.files, seq, topic.released))
-    broker.log.of_clients.info("TOPIC(%s): channel(%s) goes on at message %d", topic.name, name, seq)
+    skip_below = seq if target == LATEST else 0
+    if isinstance(target, int):
+        skip_below = log.seq_at(target)  # in compacted files, which are before `seq`
+    skipped = channel.seek(seq, not_due, holes(log.files, seq, topic.released), skip_below)
+    broker.log.of_clients.info(
+        "TOPIC(%s): channel(%s) goes on at message %d; %d queued messages are skipped", topic.name, name, seq, skipped
+    )
     broker.replication.channel_changed(topic, channel)
     _bring_to_disk(channel, log)
-    return SeekResult(seq, _timestamp_ns(topic, seq))
+    return SeekResult(seq, _timestamp_ns(topic, seq), skipped)
 
 
 def _seq_of(topic: Topic, log: TopicLog, target: str | int) -> int:

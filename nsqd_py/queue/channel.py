@@ -356,7 +356,7 @@ class Channel:
     def empty(self) -> None:
         """Drop all queued, in-flight and deferred messages. Raises OSError if the journal cannot be written."""
         self.position.empty()
-        self._begin_anew()
+        self._move(0)
 
     def discard(self, seq: int) -> bool:
         """Finish one queued message without delivering it. Return False if it is not queued.
@@ -369,24 +369,29 @@ class Channel:
         self.mark_finished(seq, seq + 1)
         return True
 
-    def seek(self, seq: int, not_due: Iterable[tuple[int, int, int]], holes: Iterable[tuple[int, int]]) -> None:
-        """Move to `seq`, as `Position.seek` does; in-flight messages are dropped from the tables.
+    def seek(
+        self, seq: int, not_due: Iterable[tuple[int, int, int]], holes: Iterable[tuple[int, int]], skip_below: int
+    ) -> int:
+        """Move to `seq`, and return the number of skipped messages, as `Position.seek` does.
 
-        Raises OSError if the journal cannot be written.
+        In-flight messages from `seq` on are queued. Raises OSError if the journal cannot be written.
         """
-        self.position.seek(seq, not_due, holes)
-        self._begin_anew()
+        in_flight = [
+            (low, high, delivery.attempts, delivery.batch)
+            for table in self._tables
+            for low, high, delivery in runs_of_entries([entry for entry in table.entries() if entry[0] >= seq])
+        ]
+        skipped = self.position.seek(seq, not_due, holes, skip_below, in_flight)
+        self._move(seq)
+        return skipped
 
-    def _begin_anew(self) -> None:
-        """Reset the in-flight tables, alarms and deliveries after a change of the position, and save it."""
+    def _move(self, seq: int) -> None:
+        """Forget what is in flight from `seq` on, after a change of the position, and save it."""
         for table in self._tables:
-            table.clear()
+            table.forget_from(seq)
         self.distributor.forget_read()
-        for table in self._orphans:
-            self._tables.pop(table, None)
-        self._orphans.clear()
         self._deferred_alarm.set(self.position.deferred.next_due_ns)
-        self._orphan_alarm.set(None)
+        self._on_orphans_due(self._clock())
         for client in self.clients:
             if client.capacity() > 0:
                 self.client_ready(client)

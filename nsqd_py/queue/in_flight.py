@@ -167,10 +167,11 @@ class InFlightTable:
         yield from self.table.values()
         yield from self._touched.values()
 
-    def clear(self) -> None:
-        self.table.clear()
-        self._touched.clear()
-        self._touch_heap.clear()
+    def forget_from(self, seq: int) -> None:
+        """Remove the messages with numbers from `seq` on."""
+        for table in (self.table, self._touched):
+            for message_id in [message_id for message_id, (number, _) in table.items() if number >= seq]:
+                del table[message_id]
 
 
 def strays(position: Position, tables: Iterable[InFlightTable]) -> list[tuple[int, int]]:

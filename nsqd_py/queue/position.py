@@ -9,11 +9,12 @@ from __future__ import annotations
 import sys
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, islice, repeat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice, pairwise, repeat
+from operator import itemgetter
 from typing import Protocol, TypeVar
 
-from nsqd_py.diskqueue.ranges import SeqRanges
+from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of
 from nsqd_py.pqueues import DeferredQueue, Run
 
 # A requeued message waits behind the messages that are queued at that time, but behind at most this number: otherwise a
@@ -230,26 +231,61 @@ class Position:
         self.next_fresh = self.released
         self.finished = SeqRanges(self.released)
 
-    def seek(self, seq: int, not_due: Iterable[tuple[int, int, int]], holes: Iterable[tuple[int, int]]) -> None:
-        """Finish all messages before `seq`, and queue all messages from `seq` on.
+    def seek(
+        self, seq: int, not_due: Iterable[tuple[int, int, int]], holes: Iterable[tuple[int, int]], skip_below: int,
+        in_flight: Iterable[Run],
+    ) -> int:  # fmt: skip
+        """Queue all messages from `seq` on, and finish those queued ones before `skip_below` that were never sent.
 
-        Deferred messages from `seq` on stay deferred. `not_due` are other messages that were published with a delay,
-        as (low, high, due_ns). `holes` are ranges without messages.
+        Return how many these were. No other unfinished message is lost: deferred ones stay deferred, requeued ones and
+        those of `in_flight`, which are from `seq` on, keep their attempts. `not_due` are other messages that were
+        published with a delay, as (low, high, due_ns). `holes` are ranges without messages.
         """
-        kept = [(due_ns, run) for due_ns, run in self.deferred if run[1] > seq]
+        unsent = [run[:2] for run in self.again if not run[2]]
+        skipped = _clipped([*self._fresh_runs(), *unsent], min(skip_below, seq))
+        for low, high in skipped:
+            self.finished.add(low, high)
+        unfinished = list(self.finished.gaps(0, seq))
+        fresh = common(self._fresh_runs(), unfinished)
+        requeued = list(zip(self.again, self.again_after, strict=True))
+        deferred = list(self.deferred)
         self.empty()
-        self.next_fresh = seq
-        self.finished = SeqRanges(seq, holes)
-        settled = SeqRanges(seq, holes)
-        for due_ns, (low, high, attempts, batch) in kept:
-            self.defer(due_ns, (max(low, seq), high, attempts, batch))
-            settled.add_missing(max(low, seq), high)
+        self.finished = _all_below_but(unfinished, seq, holes)
+        settled = _all_below_but(fresh, seq, holes)
+        self.next_fresh = settled.floor
+        for (low, high, attempts, batch), after in requeued:
+            for gap_low, gap_high in self.finished.gaps(low, min(high, seq)):
+                self.queue_again((gap_low, gap_high, attempts, batch), min(after, seq))
+        again = [(max(low, seq), high, attempts, batch) for (low, high, attempts, batch), _ in requeued if attempts]
+        for run in sorted([*again, *in_flight], key=itemgetter(0)):
+            if run[1] > seq:
+                self.queue_again(run, run[0])  # in the order of the log
+                settled.add_missing(run[0], run[1])
+        for due_ns, run in deferred:
+            self.defer(due_ns, run)
+            settled.add_missing(max(run[0], seq), run[1])
         for low, high, due_ns in not_due:
             for gap_low, gap_high in list(settled.gaps(max(low, seq), min(high, self.released))):
                 self.defer(due_ns, (gap_low, gap_high, 0, None))
                 settled.add(gap_low, gap_high)
-        for low, high in [(seq, settled.floor), *settled.islands()]:
+        for low, high in [(self.next_fresh, settled.floor), *settled.islands()]:
             self.skip(low, high)
+        return count_of(skipped)
+
+
+def _clipped(runs: Iterable[Range], end: int) -> list[Range]:
+    """Return the parts of the runs before `end`."""
+    return [(low, min(high, end)) for low, high in runs if low < end]
+
+
+def _all_below_but(runs: Sequence[Range], seq: int, others: Iterable[Range]) -> SeqRanges:
+    """Return the numbers below `seq` that are not in these rising runs, and those in `others`, which are from it on."""
+    found = SeqRanges(runs[0][0] if runs else seq)
+    for (_, low), (high, _) in pairwise([*runs, (seq, seq)]):
+        found.add_missing(low, high)
+    for low, high in others:
+        found.add(low, high)
+    return found
 
 
 # The nearness of a consumer to this nsqd. Without --enable-experiment=topology-aware-consumption all are GLOBAL.

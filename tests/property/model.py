@@ -178,14 +178,25 @@ class ModelChannel:
         for message in self.messages.values():
             message.finish()
 
-    def seek(self, seq: int, stored: Container[int]) -> None:
-        """All that the log has from `seq` on is queued; what waits for its time goes on waiting."""
+    def seek(self, seq: int, stored: Container[int], skip_below: int) -> int:
+        """All that the log has from `seq` on is queued; what waits for its time goes on waiting.
+
+        Of what is before, only messages below `skip_below` that were queued and never sent are finished. Returns their
+        number.
+        """
         now_ns = self.topic.clock()
+        skipped = 0
         for low in range(min(seq, self.first), self.topic.released):
             message = self.messages.get(low)
-            if low < seq or low not in stored:
+            if low < seq:
+                if message is not None and low < skip_below and (message.state, message.attempts) == (QUEUED, 0):
+                    message.finish()
+                    skipped += 1
+            elif low not in stored:
                 if message is not None:
                     message.finish()
+            elif message is not None and message.state in (QUEUED, IN_FLIGHT) and message.attempts:
+                message.time_out()
             elif message is None or message.state != DEFERRED:
                 self.release(low)
                 if self.messages[low].due_ns <= now_ns:
@@ -194,6 +205,7 @@ class ModelChannel:
         for missing in [n for n in range(self.first, self.topic.released) if n not in self.messages]:
             self.messages[missing] = Message(FINISHED)
         self.keep()
+        return skipped
 
     def keep(self) -> None:
         """All that happened is on disk."""

@@ -28,6 +28,7 @@ sizes = st.lists(st.sampled_from([1, 1, 1, 20, 60]), min_size=1, max_size=6)
 delays = st.sampled_from([0, 0, SECOND, 3 * SECOND, 20 * SECOND])
 publishes = st.lists(st.tuples(sizes, delays), min_size=1, max_size=4)
 all_answers = st.lists(st.tuples(st.sampled_from("FRT"), index, index, delays), min_size=1, max_size=8)
+goals = st.sampled_from([EARLIEST, LATEST, 0, SECOND, 5 * SECOND, 40 * SECOND])  # or so many ns ago
 administrations = st.sampled_from(
     ["pause", "unpause", "pause topic", "unpause topic", "empty", "empty topic", "delete", "discard", "leave", "tidy"]
 )
@@ -151,13 +152,13 @@ class TopicMachine(BrokerMachine):
         self.create_channel(name)
 
     @has_channels
-    @rule(number=index, goal=st.sampled_from([EARLIEST, LATEST, 0, SECOND, 5 * SECOND, 40 * SECOND]))
+    @rule(number=index, goal=goals)
     def seek(self, number: int, goal: str | int) -> None:
         """To an end, or to a moment so many ns ago."""
         name = self.pick_channel(number)
         since_ns = self.world.clock() - goal if isinstance(goal, int) else 0
-        seq = seek_channel(self.broker, self.topic, name, since_ns if isinstance(goal, int) else goal).seq
-        stored = self.stored()
+        result = seek_channel(self.broker, self.topic, name, since_ns if isinstance(goal, int) else goal)
+        seq, stored = result.seq, self.stored()
         if goal == LATEST:
             assert seq == self.model.released
         else:
@@ -166,7 +167,11 @@ class TopicMachine(BrokerMachine):
             published = [(n, self.model.births[n][1]) for n in stored if earliest_seq <= n < self.model.released]
             assert all(time_ns < since_ns for n, time_ns in published if n < seq), "it passed some"
             assert all(time_ns >= since_ns for n, time_ns in published if n >= seq), "it is too early"
-        self.model.channels[name].seek(seq, stored)
+        skip_below = seq if goal == LATEST else 0
+        if isinstance(goal, int):
+            younger = (n for n in sorted(stored) if self.model.births[n][1] >= since_ns)
+            skip_below = next(younger, self.model.released)
+        assert result.skipped == self.model.channels[name].seek(seq, stored, skip_below)
         self.settle()
 
     def stored(self) -> set[int]:
@@ -358,18 +363,18 @@ class TopicMachine(BrokerMachine):
     @rule(
         what=st.sampled_from(["publish", "answer", "administer", "seek", "time", "compact", "delete"]),
         number=st.integers(1, 12), keep=st.integers(0, 80), parts=publishes, answers=all_answers,
-        administration=administrations, which=index,
+        administration=administrations, which=index, goal=goals,
     )  # fmt: skip
     def kill(
         self, what: str, number: int, keep: int, parts: list[tuple[list[int], int]],
-        answers: list[tuple[str, int, int, int]], administration: str, which: int,
+        answers: list[tuple[str, int, int, int]], administration: str, which: int, goal: str | int,
     ) -> None:  # fmt: skip
         """The process ends with the `number`th change of a file that this causes, if there are so many."""
         does: dict[str, Callable[[], None]] = {
             "publish": lambda: self.publish_several(parts),
             "answer": lambda: self.answer(answers) if self.consumers else None,
             "administer": lambda: self.administer(administration, which),
-            "seek": lambda: self.seek(which, EARLIEST) if self.model.channels else None,
+            "seek": lambda: self.seek(which, goal) if self.model.channels else None,
             "time": lambda: self.pass_time(2 * SECOND),
             "compact": self.compact,
             "delete": self.end_topic,

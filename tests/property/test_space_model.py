@@ -137,9 +137,11 @@ class Sides:
         seq = min(max(target, self.log.earliest_seq), self.topic.released)
         unkept = holes(self.log.files, seq, self.topic.released)
         not_due = [(n, n + 1, due_ns) for n, due_ns in self.due_ns.items() if due_ns > self.world.clock.now_ns]
-        self.channels[name].seek(seq, not_due, unkept)
-        self.in_hand[name].clear()
-        self.open[name] = set(range(seq, self.published)) - {n for low, high in unkept for n in range(low, high)}
+        self.channels[name].seek(seq, not_due, unkept, 0)
+        in_hand, before = self.in_hand[name], {n for n in self.open[name] if n < seq}
+        self.in_hand[name] = {i: message for i, message in in_hand.items() if int(message.body[:6]) < seq}
+        kept = set(range(seq, self.published)) - {n for low, high in unkept for n in range(low, high)}
+        self.open[name] = before | kept
 
     def compact(self) -> None:
         self.world.pass_time(SECOND)

@@ -319,7 +319,7 @@ def test_a_file_that_is_needed_again_stays_whole(directory: Path) -> None:
     orders.publish_singly(15)
     orders.finish_but(3)
     compaction, file = begun(orders)
-    orders.channel.seek(2, [], [])
+    orders.channel.seek(2, [], [], 2)
     assert compaction.settle(living(orders.topic, file.first_seq, file.end_seq)) is None
     compaction.abandon()
     assert orders.shapes() == [(0, 10), (10, 5)]

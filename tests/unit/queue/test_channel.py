@@ -344,7 +344,7 @@ def test_after_a_seek_a_consumer_that_was_not_ready_gets_messages_when_it_is(ben
     bench.run()
     assert len(consumer.take()) == 2
     consumer.set_rdy(0)
-    bench.channel.seek(0, [], [])
+    bench.channel.seek(0, [], [], 0)
     bench.run()
     consumer.set_rdy(5)
     bench.run()
