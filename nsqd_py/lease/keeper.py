@@ -36,6 +36,10 @@ _ATTEMPTS = 6
 _RETRY = 0.1
 
 
+class _EndsFirst(BaseException):
+    """The lease ends before the store has answered. No store takes it for a failure of a member."""
+
+
 class LeaseKeeper:
     """Competes for a lease until it is closed.
 
@@ -164,14 +168,11 @@ class LeaseKeeper:
     def _renew(self, lease: Lease) -> bool:
         """Renew the lease. Return False if the store says that it has ended."""
         began_s = self._clock()
-        # A request that outlives the lease must not keep this greenlet from stopping its holder.
-        timeout = gevent.Timeout(self.remaining_s)
         try:
-            with timeout:
+            # A request that outlives the lease must not keep this greenlet from stopping its holder.
+            with gevent.Timeout(self.remaining_s, _EndsFirst()):
                 self._store.renew(lease)
-        except gevent.Timeout as error:
-            if error is not timeout:
-                raise
+        except _EndsFirst:
             self._outage.report("LEASE: the lease ends before the store has answered")
             return True
         except LeaseLost as error:

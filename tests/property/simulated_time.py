@@ -100,11 +100,11 @@ class _Wakeup:
         self.is_done = False
         self._waiting = waiting
 
-    def after(self, seconds: float, error: Exception | None = None) -> _Wakeup:
+    def after(self, seconds: float, error: BaseException | None = None) -> _Wakeup:
         self.process.simulation.after(seconds, lambda: self.fire(error))
         return self
 
-    def fire(self, error: Exception | None = None) -> None:
+    def fire(self, error: BaseException | None = None) -> None:
         process = self.process
         simulation = process.simulation
         if self.is_done or process.is_dead:
@@ -119,8 +119,18 @@ class _Wakeup:
 
 class _Spawned:
     def __init__(self, process: Process, work: Callable[[], object]) -> None:
-        self.greenlet = greenlet(lambda _error: work(), parent=getcurrent_hub(process))
+        self.greenlet = greenlet(lambda _error: self._run(work), parent=getcurrent_hub(process))
+        self.exception = None
         self._process = process
+        self._links: list[Callable[[_Spawned], object]] = []
+
+    def _run(self, work: Callable[[], object]) -> None:
+        work()
+        for link in self._links:
+            link(self)
+
+    def link(self, call: Callable[[_Spawned], object]) -> None:
+        self._links.append(call)
 
     def join(self) -> None:
         while not self.greenlet.dead and not self._process.is_dead:
@@ -149,12 +159,12 @@ class _Gevent:
     def sleep(self, seconds: float) -> None:
         self._process().sleep(seconds)
 
-    def Timeout(self, seconds: float, error: Exception) -> _Timeout:
+    def Timeout(self, seconds: float, error: BaseException) -> _Timeout:
         return _Timeout(self._process().clock() + seconds, error)
 
 
 class _Timeout:
-    def __init__(self, ends_s: float, error: Exception) -> None:
+    def __init__(self, ends_s: float, error: BaseException) -> None:
         self.ends_s = ends_s
         self.error = error
 

@@ -25,7 +25,7 @@ from nsqd_py.broker.metadata import METADATA_FILE
 from nsqd_py.broker.state_files import read_epochs
 from nsqd_py.diskqueue.epochs import EPOCHS_FILE, EpochNumbers, encode_epoch_file
 from nsqd_py.lease import keeper
-from nsqd_py.lease.store import Lease, LeaseError, LeaseLost
+from nsqd_py.lease.store import Lease, LeaseError, LeaseLost, Note
 from nsqd_py.standby import election
 from nsqd_py.standby.election import Election
 from nsqd_py.standby.promotion import promote
@@ -51,7 +51,7 @@ class Store:
         self.owner = ""
         self.number = 0
         self.ends_s = 0.0
-        self.text = ""
+        self.text, self.revision = "", 0
 
     @property
     def is_free(self) -> bool:
@@ -76,12 +76,15 @@ class Store:
     def holder(self) -> str | None:
         return None if self.is_free else self.owner
 
-    def note(self) -> str:
-        return self.text
+    def note(self) -> Note:
+        return Note(self.text, self.revision)
 
-    def write_note(self, lease: Lease, text: str) -> None:
+    def write_note(self, lease: Lease, text: str, revision: int) -> int:
         self._check(lease)
-        self.text = text
+        if revision != self.revision:
+            raise LeaseError("the note was changed")
+        self.text, self.revision = text, revision + 1
+        return self.revision
 
     def _check(self, lease: Lease) -> None:
         if self.is_free or lease.number != self.number:
