@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import gevent
@@ -14,6 +15,7 @@ from nsqadmin_py.web.answers import Refusal
 MOST_BYTES = 16 << 20
 _DEADLINE_S = 30.0
 _decoder = json.JSONDecoder()
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # perhaps half of a pair
 
 
 def body_of(request: Request, most_bytes: int = MOST_BYTES) -> bytes:
@@ -41,6 +43,10 @@ def object_in(request: Request, message: str = "") -> dict[str, Any]:
         if not text:
             raise Refusal(400, message or "EOF")
         document, _ = _decoder.raw_decode(text)
+        if _SURROGATE.search(text):
+            json.dumps(document, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise Refusal(400, message or "invalid JSON: half of a surrogate pair") from error
     except (ValueError, RecursionError) as error:
         raise Refusal(400, message or f"invalid JSON: {error}") from error
     if document is None:
@@ -57,15 +63,6 @@ def text_of(document: dict[str, Any], name: str, message: str = "") -> str:
         value = next((other for key, other in document.items() if key.lower() == name), None)
     if value is None:
         return ""
-    if not isinstance(value, str) or not _is_unicode(value):
+    if not isinstance(value, str):
         raise Refusal(400, message or f"json: {name} has to be a string")
     return value
-
-
-def _is_unicode(text: str) -> bool:
-    """False if the text has half of a surrogate pair."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -96,7 +96,8 @@ class GoApi:
         producers, errors = self._ask("failed to get nodes", self._info().producers)
         sees = self._sees(request)
         for producer in producers:
-            producer["topics"] = [row for row in producer["topics"] if sees(row["topic"])]
+            if producer["topics"]:
+                producer["topics"] = [row for row in producer["topics"] if sees(row["topic"])]
         return as_go({"nodes": producers or None, "message": self._warning(errors)})
 
     def node(self, request: Request, node: str) -> Response:

@@ -17,6 +17,7 @@ from nsqadmin_py.history.series import History
 from nsqadmin_py.web.access import Access
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.roles import FOLLOWING
+from nsqd_py.runtime.logs import one_line
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -85,10 +86,11 @@ class Metrics:
         age = Gauge("nsqadmin_standby_lag_seconds", "Age of the oldest change that it lacks.", names, registry=registry)
         follows = Gauge("nsqadmin_standby_following", "1 if a standby follows its primary.", names, registry=registry)
         for pair in standbys:
-            messages.labels(pair.primary, pair.standby).set(pair.lag.messages or 0)
-            size.labels(pair.primary, pair.standby).set(pair.lag.size_bytes or 0)
-            age.labels(pair.primary, pair.standby).set(pair.lag.ms / 1000)
-            follows.labels(pair.primary, pair.standby).set(pair.state == FOLLOWING)
+            labels = one_line(pair.primary), one_line(pair.standby)
+            messages.labels(*labels).set(pair.lag.messages or 0)
+            size.labels(*labels).set(pair.lag.size_bytes or 0)
+            age.labels(*labels).set(pair.lag.ms / 1000)
+            follows.labels(*labels).set(pair.state == FOLLOWING)
 
     def _figures(self) -> list[tuple[str, str, float]]:
         head = overview(self._cluster, monotonic(), self._findings).head

@@ -9,6 +9,7 @@ from datetime import datetime
 from nsqd_py.broker.broker import Broker
 from nsqd_py.debug.memory import memory_figures
 from nsqd_py.net.addresses import host_and_port
+from nsqd_py.runtime.logs import one_line
 from nsqd_py.runtime.pacing import ONE_ROUND_S, Pace
 from nsqd_py.settings.durations import SECOND_NS, format_duration
 from nsqd_py.stats.collect import Figures, Stats, health_text
@@ -80,7 +81,7 @@ def _nanoseconds_text(value_ns: float) -> str:
 
 def _client_line(client: Figures, now_s: float) -> str:
     _, port = host_and_port(client["remote_address"])
-    name = f"{client['hostname']}:{port} {client['user_agent']}"
+    name = one_line(f"{client['hostname']}:{port} {client['user_agent']}")
     connected = format_duration(int(now_s - client["connect_ts"]) * SECOND_NS)
     head = f"[{client['version']} {name:<21}]"
     counts = client.get("pub_counts")

@@ -93,7 +93,7 @@ def test_without_nsqlookupd(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin) ->
         ("GET", f"/api/nodes/{NOBODY}", None, 404, "NODE_NOT_FOUND"),
         ("POST", "/api/topics", b"", 400, "EOF"),
         ("POST", "/api/topics", {"topic": "bad topic"}, 400, "INVALID_TOPIC"),
-        ("POST", "/api/topics", {"topic": "\ud800"}, 400, "json: topic has to be a string"),
+        ("POST", "/api/topics", {"topic": "\ud800"}, 400, "invalid JSON: half of a surrogate pair"),
         ("POST", "/api/topics", {"topic": "t", "channel": "<b>"}, 400, "INVALID_CHANNEL"),
         ("POST", "/api/topics/orders", {"action": "burn"}, 400, "INVALID_ACTION"),
         ("DELETE", f"/api/nodes/{NOBODY}", b"{", 400, "INVALID_BODY"),

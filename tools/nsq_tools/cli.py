@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, Generic, TypeVar
 
-from nsqd_py.runtime.logs import INFO, TEXT, Log
+from nsqd_py.runtime.logs import INFO, TEXT, Log, one_line
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.groups import LogOptions
 from nsqd_py.settings.program import Program, ProgramOptions
@@ -73,7 +73,8 @@ class Tool(Generic[OptionsT]):
         return status
 
     def _complain(self, options: OptionsT, error: Exception, status: int) -> int:
-        print(f"{self.program.command}: {options.without_secrets(str(error))}", file=sys.stderr)
+        lines = f"{self.program.command}: {options.without_secrets(str(error))}".split("\n")
+        print(*map(one_line, lines), sep="\n", file=sys.stderr)
         return status
 
 

@@ -284,6 +284,14 @@ def test_bodies_that_are_no_json_are_counted() -> None:
     assert renderer.not_json_count == 1
 
 
+def test_an_id_of_a_hostile_nsqd_does_not_control_the_terminal() -> None:
+    messages = Messages([b"x"])
+    messages.ids = [b"\x1b[2J\x07\xc2\x9b\n"]
+    template = Template("{id} {body}")
+    assert Renderer(template=template, is_terminal=True).render(messages, [0]) == b"\\x1b[2J\\x07\\u009b\\n x\n"
+    assert Renderer(template=template).render(messages, [0]) == b"\x1b[2J\x07\xc2\x9b\n x\n"
+
+
 def test_json_is_one_line_in_a_pipe_and_many_on_a_terminal() -> None:
     body = b'{"a":\n 1}'
     assert shown(body, b"no json", as_json=True) == b'{"a":1}\nno json\n'

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from nsqd_py.clock import wall_ns
 from nsqd_py.cluster.figures import MILLI, NO_CHANNEL, QUIET, UNKNOWN, ChannelCounts, Numbers, Part, Rates, plus
 from nsqd_py.cluster.model import Cluster, Node
+from nsqd_py.runtime.logs import one_line
 
 HISTORY_LENGTH = 120
 _TREND_LENGTH = 4  # rounds; a single message that waits for its consumer does not count as growth
@@ -19,7 +20,7 @@ _NS_PER_S = 1e9
 
 
 class Name(NamedTuple):
-    """A topic, or one of its channels; `channel` is empty for the topic itself."""
+    """A topic, or one of its channels; `channel` is empty for the topic itself. Without control characters."""
 
     topic: str
     channel: str = ""
@@ -98,7 +99,7 @@ class Model:
         """Compute `rows`, sorted by name, and add their depths to the history."""
         answering = [node for node in self._cluster.nodes.values() if node.answered_s is not None and not node.failure]
         if self._per_node:
-            rows = [row for node in answering for row in self._sums([node], node.address)]
+            rows = [row for node in answering for row in self._sums([node], one_line(node.address))]
         else:
             rows = list(self._sums(answering, ""))
         rows.sort(key=lambda row: (row.name, row.node))
@@ -127,10 +128,10 @@ class Model:
     def _parts(self, node: Node) -> Iterator[tuple[Name, Part]]:
         for topic, part in node.topics.items():
             if not self._channel:
-                yield Name(topic), part
+                yield Name(one_line(topic)), part
             for channel, channel_part in part.channels.items():
                 if self._channel in ("", channel):
-                    yield Name(topic, channel), channel_part
+                    yield Name(one_line(topic), one_line(channel)), channel_part
 
     def _with_history(self, row: Row) -> Row:
         history = self._histories.setdefault((row.name, row.node), _History())
@@ -146,7 +147,7 @@ class Model:
         if len(self._histories) == len(self.rows):
             return
         known = {
-            (name, node.address if self._per_node else "")
+            (name, one_line(node.address) if self._per_node else "")
             for node in self._cluster.nodes.values()
             for name, _ in self._parts(node)
         }
@@ -181,4 +182,4 @@ def failures_of(cluster: Cluster, now_s: float) -> list[Failure]:
         waited_s = now_s - node.asked_s
         if node.is_late and not node.failure and waited_s > _LONG_S:
             failures.append(Failure("nsqd", node.address, f"no answer for {waited_s:.0f}s"))
-    return failures
+    return [Failure(kind, one_line(address), one_line(reason)) for kind, address, reason in failures]

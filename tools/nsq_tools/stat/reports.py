@@ -16,7 +16,7 @@ from nsq_tools.stat.options import GO, StatOptions
 from nsq_tools.stat.selection import Filter, Order, select
 from nsq_tools.stat.standbys import Standbys, all_troubles, with_troubles
 from nsqd_py.cluster.poller import Poller
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs import Log, one_line
 
 _SECOND_NS = 1e9
 
@@ -119,8 +119,9 @@ class Reports:
             return named_report(self._selected())
         failed = [(failure.address, failure.reason) for failure in failures]
         only_standbys = self.options.standbys
+        nodes = list(map(one_line, self.poller.cluster.nodes))
         report = Report(
-            self.wall_clock(), [] if only_standbys else self._selected(), list(self.poller.cluster.nodes), failed,
+            self.wall_clock(), [] if only_standbys else self._selected(), nodes, failed,
             self._standbys(), only_standbys, wants_colour(),
         )  # fmt: skip
         return FORMS[form](report, is_first=is_first)

@@ -9,6 +9,7 @@ from typing import Any
 
 from nsq_tools.stat.columns import short_number
 from nsqd_py.cluster.roles import Pair, Trouble, troubles
+from nsqd_py.runtime.logs import one_line
 
 _MILLI = 1000
 _RED, _PLAIN = "\x1b[1;31m", "\x1b[0m"
@@ -18,9 +19,10 @@ Standbys = Sequence[tuple[Pair, tuple[Trouble, ...]]]
 
 def with_troubles(pairs: Sequence[Pair], lagging_after_s: float) -> list[tuple[Pair, tuple[Trouble, ...]]]:
     """Return each pair with its troubles; those of a primary are with its first pair. Those in trouble come first."""
-    left = list(troubles(pairs, lagging_after_s))
+    left = [Trouble(kind, one_line(node), one_line(text)) for kind, node, text in troubles(pairs, lagging_after_s)]
     found: list[tuple[Pair, tuple[Trouble, ...]]] = []
-    for pair in pairs:
+    for raw in pairs:
+        pair = raw._replace(primary=one_line(raw.primary), standby=one_line(raw.standby), state=one_line(raw.state))
         own = tuple(trouble for trouble in left if trouble.node in (pair.primary, pair.standby))
         left = [trouble for trouble in left if trouble not in own]
         found.append((pair, own))

@@ -166,7 +166,8 @@ class Renderer:
             return bodies
         if field in _OF_ALL:
             return [for_terminal_line(_OF_ALL[field](messages).encode())] * len(indexes)
-        return _chosen(_OF_EACH[field](messages), indexes)
+        values = _chosen(_OF_EACH[field](messages), indexes)
+        return [for_terminal_line(value) for value in values] if self._is_terminal and field == "id" else values
 
 
 _OF_ALL: dict[str, Callable[[Columns], str]] = {

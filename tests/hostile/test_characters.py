@@ -1,0 +1,135 @@
+"""Control characters, characters that change the direction of text, and lone surrogates, from clients and servers."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support import browser_hostile as hostile
+from tests.support.hostile_table import ADMIN_ROUTES, LOOKUPD_ROUTES, NSQD_ROUTES, identify_nsqd, path_of
+from tests.support.nsqadmin_process import NsqadminProcess
+from tests.support.nsqd_process import REPOSITORY, NsqdProcess, ServerProcess, wait_until
+from tests.support.nsqlookupd_process import NsqlookupdProcess
+from tests.support.wire import Client
+
+# One worker runs them all: they share their processes.
+pytestmark = [pytest.mark.ours, pytest.mark.xdist_group("characters")]
+
+EVIL = "\x1b]0;title\x07\x1b[2J\x00\x7f\x85\x9b31m\u202e\u2066\u2028\r\nlast"
+SURROGATE = "a\ud800b"
+
+
+def harm(text: str) -> list[str]:
+    """The characters that are more than text in lines."""
+    return sorted({character for character in text if not character.isprintable() and character not in "\n\t"})
+
+
+@pytest.fixture(scope="module")
+def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerProcess, ...]]:
+    folder = tmp_path_factory.mktemp("characters")
+    lookupd = NsqlookupdProcess(folder / "nsqlookupd.log").start()
+    nsqd = NsqdProcess(folder / "nsqd", f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}").start()
+    flags = ("--history-file=", "--poll-interval=250ms", f"--lookupd-http-address={lookupd.http_address}")
+    admin = NsqadminProcess(folder / "nsqadmin.log", *flags).start()
+    yield nsqd, lookupd, admin
+    for process in (admin, nsqd, lookupd):
+        process.destroy()
+
+
+# ---- lone surrogates
+
+BODIES = [
+    json.dumps(document).encode()
+    for document in (
+        SURROGATE, [SURROGATE], {SURROGATE: 1}, {"topic": SURROGATE}, {"topic": "t", "channel": SURROGATE},
+        {"action": SURROGATE}, {"action": "pause", SURROGATE: {"x": SURROGATE}},
+        *({"action": action, "topic": "t", "channel": "c", word: SURROGATE} for action, word in (
+            ("create", "topic"), ("delete", "channel"), ("pause", "channel"), ("seek", "to"), ("publish", "body"),
+            ("tombstone", "node"), ("requeue_dead_letters", "target"), ("requeue_message", "message"),
+            ("discard_message", "message"), ("dismiss", "node"), ("promote", "node"),
+        )),
+    )
+]  # fmt: skip
+IN_URLS = ["%ed%a0%80", "%ff", "%c3", "%00", "%5cud800", "%f4%90%80%80"]
+IN_HEADERS = "\xff\xed\xa0\x80"
+SLOW = ("/debug/", "/drain", "/events", "/render", "/graphite")
+
+
+def test_surrogates_cost_no_500(daemons: tuple[ServerProcess, ...]) -> None:
+    """In URLs, headers and bodies of all routes."""
+    names = ("Cookie", "User-Agent", "X-Forwarded-User", "X-Forwarded-Groups", "Authorization", "If-None-Match")
+    headers = dict.fromkeys(names, IN_HEADERS)
+    token = {"X-Nsqadmin-Token": daemons[2].token()}  # type: ignore[attr-defined]
+    for daemon, table in zip(daemons, (NSQD_ROUTES, LOOKUPD_ROUTES, ADMIN_ROUTES), strict=True):
+        for route, query in table.items():
+            method, path = path_of(route)
+            if any(part in path for part in SLOW):
+                continue
+            asked = [(path + query, None, headers)]
+            for text in IN_URLS:
+                others = query.replace("hostile", text) or f"?topic={text}&node={text}&{text}={text}"
+                asked.append((re.sub(r"hostile|log_level|127.0.0.1:1", text, path) + others, None, {}))
+            if method != "GET":
+                asked += [(path + query, body, token) for body in BODIES]
+            for target, body, sent in asked:
+                assert daemon.http(method, target, body, sent).status not in (500, 501), (route, target, body, sent)
+    for daemon in daemons:
+        assert "Traceback" not in daemon.log_text()
+        assert harm(daemon.log_text()) == []
+
+
+# ---- what clients call themselves
+
+
+@pytest.mark.parametrize("text", [EVIL, SURROGATE])
+def test_names_of_clients(daemons: tuple[ServerProcess, ...], text: str) -> None:
+    nsqd, lookupd, admin = daemons
+    fields = dict.fromkeys(("client_id", "hostname", "user_agent"), text)
+    with nsqd.connect(**fields) as client, Client(lookupd.tcp_port, magic=b"  V1") as peer:  # type: ignore[attr-defined]
+        client.sub("t", "c")
+        client.pub("t", b"x")
+        peer.send(identify_nsqd(broadcast_address=text, hostname=text, version=text) + b"REGISTER t c\n")
+        shown = nsqd.http("GET", "/stats").text
+        assert "last" in shown if text is EVIL else "a" in shown
+        assert harm(shown) == []
+        wait_until(lambda: len(lookupd.http("GET", "/nodes").json()["producers"]) == 2)
+        for daemon, path in (
+            (nsqd, "/stats?format=json"), (nsqd, "/metrics"), (lookupd, "/debug"), (lookupd, "/lookup?topic=t"),
+            (admin, "/api/nodes"), (admin, "/api/topics/t"), (admin, "/api/v2/nodes"), (admin, "/metrics"),
+        ):  # fmt: skip
+            answer = daemon.http("GET", path)
+            assert answer.status == 200, (path, answer.body)
+            assert not set(answer.body) & {0x1B, 0x07, 0x00}, path
+    for daemon in daemons:
+        assert "Traceback" not in daemon.log_text()
+        assert harm(daemon.log_text()) == []
+
+
+# ---- what servers say to the tools
+
+
+@pytest.fixture(scope="module")
+def hostile_lookupd() -> Iterator[str]:
+    with hostile.nsqd() as nsqd, hostile.nsqlookupd(nsqd) as lookupd:
+        yield lookupd.address
+
+
+@pytest.mark.parametrize(("form", "flags"), [
+    (form, flags) for form in ("go", "table", "csv", "json") for flags in ((), ("--per-node",), ("--standbys",))
+    if form != "go" or not flags
+])  # fmt: skip
+def test_nsq_stat(hostile_lookupd: str, form: str, flags: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "nsq_apps.nsq_stat", "--once", f"--format={form}", *flags]
+    done = subprocess.run(
+        [*command, f"--lookupd-http-address={hostile_lookupd}"],
+        cwd=REPOSITORY, capture_output=True, text=True, timeout=40, check=False,
+    )  # fmt: skip
+    assert harm(done.stdout) == []
+    assert harm(done.stderr) == []
+    assert flags or "before" in done.stdout
+
