@@ -76,7 +76,8 @@ class Cut:
                 return fate
             return Fate.MUST_COME if was_there else Fate.MAY_COME
         if was_there and answered_ns is not None and answered_ns < self.before_ns:
-            return Fate.GONE if message.sent_ns >= self.takes_from_ns else Fate.MAY_COME
+            # A seek keeps what was deferred, requeued or in flight.
+            return Fate.GONE if message.sent_ns >= self.takes_from_ns and not self.revives else Fate.MAY_COME
         return fate if fate is Fate.GONE and not self.revives else Fate.MAY_COME
 
 

@@ -187,7 +187,7 @@ CUTS: dict[str, tuple[Callable[[Story], None], Fate]] = {
     "emptied, but it was in the channel": (lambda story: story.cut(spares_until_ns=2**62), Fate.MUST_COME),
     "emptied, and perhaps it was in the channel": (lambda story: story.cut(takes_from_ns=2**62), Fate.MAY_COME),
     "gone back to the earliest": (lambda story: story.cut(before_ns=0, revives=True), Fate.MUST_COME),
-    "gone on to the latest": (lambda story: story.cut(revives=True), Fate.GONE),
+    "gone on to the latest": (lambda story: story.cut(revives=True), Fate.MAY_COME),
     "emptied and gone back": (
         lambda story: [story.cut(), story.cut(before_ns=0, revives=True)][0], Fate.MUST_COME,
     ),
