@@ -272,8 +272,6 @@ class FakePublisher:
 def limits(**changed: Any) -> SimpleNamespace:
     """Options that topics, channels and brokers ask for."""
     return SimpleNamespace(
-        http_address="127.0.0.1:4151",
-        http_allowed_hosts=(),
         **{
             "mem_queue_size": 10_000,
             "mem_queue_bytes": 1 << 28,
