@@ -13,10 +13,10 @@ import pytest
 
 from tests.docs.blocks import Block, page_names, read_page
 from tests.docs.effects import EFFECTS
-from tests.docs.machine import Machine, NamespaceMachine, SharedMachine, Unavailable, network_of, open_machine
+from tests.docs.machine import Machine, open_machine
 from tests.docs.presumed import PRESUMED, STARTS_ITS_OWN
 from tests.docs.running import DEADLINE_S, Page
-from tests.support.nsqd_process import REPOSITORY, wait_until
+from tests.support.nsqd_process import REPOSITORY
 
 pytestmark = pytest.mark.ours
 
@@ -99,25 +99,6 @@ def run(name: str, machine: Machine, cwd: Path, blocks: Sequence[Block]) -> None
         page.run()
         if name in EFFECTS:
             EFFECTS[name](page, machine, cwd)
-
-
-def test_where_there_are_no_namespaces_free_ports_and_directories_take_the_place(tmp_path: Path, cwd: Path) -> None:
-    machine = SharedMachine(tmp_path / "machine")
-    try:
-        run("docs/tools/nsq-to-file.md", machine, cwd, read_page(REPOSITORY, "docs/tools/nsq-to-file.md"))
-    finally:
-        machine.close()
-
-
-def test_a_machine_in_namespaces_ends_all_that_runs_in_it(tmp_path: Path) -> None:
-    try:
-        machine = NamespaceMachine(tmp_path / "machine")
-    except Unavailable as reason:
-        pytest.skip(str(reason))
-    left = machine.popen(["sleep", "1000"], tmp_path)
-    wait_until(lambda: network_of(left.pid) == machine.network, what="the program to enter the namespace")
-    machine.close()
-    assert left.wait(10) != 0
 
 
 def test_every_page_with_blocks_is_run() -> None:

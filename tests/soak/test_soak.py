@@ -1,0 +1,26 @@
+"""A short soak passes, and writes its plot."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.nsqd_process import REPOSITORY
+
+
+@pytest.mark.ours
+@pytest.mark.slow
+def test_a_short_soak_passes_and_writes_its_plot(tmp_path: Path) -> None:
+    output = tmp_path / "soak"
+    command = [sys.executable, "-m", "tests.soak", "--minutes=0.5", f"--output={output}"]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("soak passed: 0.5 minutes")
+    figures = json.loads(output.with_suffix(".json").read_text())
+    assert figures["lost"] == 0
+    assert figures["acknowledged"] > 1000
+    assert output.with_suffix(".svg").read_text().count("<polyline") >= 15
