@@ -99,8 +99,6 @@ class Backlog:
         self._slow_timer.start(self._work_slowly)
 
     def _work_slowly(self) -> None:
-        self._slow_timer.close()
-        self._slow_timer = None
         slow = self._slow
         began_s = now_s = time.perf_counter()
         while slow and now_s - began_s < _SLOW_SLICE_S:
@@ -108,7 +106,9 @@ class Backlog:
             if worker.work() and worker not in self._workers:
                 slow[worker] = None
             now_s = time.perf_counter()
-        if slow and self._slow_timer is None:
+        self._slow_timer.close()  # only now: a worker that adds itself again starts no shorter rest
+        self._slow_timer = None
+        if slow:
             self._rest_of_slow(now_s - began_s)
 
 

@@ -206,4 +206,4 @@ def run_copied(page: Page, place: Locator, button: str) -> str:
     expect(place.get_by_role("button", name="Copied")).to_be_visible()
     command = page.evaluate("navigator.clipboard.readText()")
     assert re.search("[0-9a-f]{64}", command) is None, "no token is in it"
-    return subprocess.run(["bash", "-euc", command], check=True, capture_output=True, text=True, timeout=20).stdout
+    return subprocess.run(["bash", "-euc", command], check=True, capture_output=True, text=True, timeout=40).stdout

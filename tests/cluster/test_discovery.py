@@ -15,7 +15,7 @@ from tests.support.nsqd_process import REPOSITORY, wait_until
 
 MODULES = {"pynsq": "nsq", "gnsq": "gnsq", "ansq": "ansq"}
 # pynsq does not come back to an nsqd within 10 s.
-FOUND_S = 20.0
+FOUND_S = 40.0
 StartConsumer = Callable[..., "DiscoveringConsumer"]
 
 

@@ -17,7 +17,7 @@ EPHEMERAL = "d#ephemeral"
 PUBLISHERS, MESSAGES_EACH = 4, 10
 ALL = sorted(b"%d-%03d" % (publisher, number) for publisher in range(PUBLISHERS) for number in range(MESSAGES_EACH))
 # A lookupd that hangs may be waited for, by the channels; not by the publishers.
-CHANNELS_S = 15.0
+CHANNELS_S = 40.0
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def publish_at_once(nsqd: ClusterNsqd, topic: str) -> None:
         client = wait_until(nsqd.try_to_connect)
         assert client is not None
         with client:
-            together.wait(10.0)
+            together.wait(40)
             client.pub(topic, *(b"%d-%03d" % (publisher, number) for number in range(MESSAGES_EACH)))
 
     with ThreadPoolExecutor(PUBLISHERS) as pool:

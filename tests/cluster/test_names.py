@@ -17,7 +17,7 @@ pytestmark = pytest.mark.ours
 
 NAME = "lookupd.test"
 # nsqd asks again when a connection ends, but not more often than every 5 s.
-NOTICED_S = 20.0
+NOTICED_S = 40.0
 AWAY_S = 8.0
 
 

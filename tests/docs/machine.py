@@ -27,8 +27,8 @@ from tests.support.nsqd_process import REPOSITORY, wait_until
 BIN = Path(sys.executable).parent
 COMMANDS = ("nsqd-py", "nsqlookupd-py", "nsqadmin-py", "nsq-tail", "nsq-stat", "nsq-to-file", "nsq-to-http",
             "nsq-to-nsq", "spark-replay", "to-nsq")  # fmt: skip
-START_DEADLINE_S = 30.0
-STOP_DEADLINE_S = 30.0
+START_DEADLINE_S = 40.0
+STOP_DEADLINE_S = 40.0
 
 # What the pages name. Other machines are addresses of this one.
 ADDRESSES = ("10.0.0.1", "10.0.0.2")

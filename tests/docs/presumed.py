@@ -65,7 +65,7 @@ def cluster(machine: Machine) -> None:
 def run_in(machine: Machine, cwd: Path, script: str) -> None:
     """Run a few lines of bash there. Raises CalledProcessError."""
     line = ["bash", "--norc", "-e", "-c", machine.text(script)]
-    if status := machine.popen(line, cwd, stdin=subprocess.DEVNULL).wait(30):
+    if status := machine.popen(line, cwd, stdin=subprocess.DEVNULL).wait(40):
         raise subprocess.CalledProcessError(status, script)
 
 

@@ -28,7 +28,7 @@ def listening(server: Example) -> int:
 
 def request(port: int, path: str, body: str | None = None, headers: dict[str, str] | None = None) -> tuple[int, str]:
     """Return the status and the text of the answer; a body makes it a POST."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=40)
     try:
         connection.request("GET" if body is None else "POST", path, body, headers or {})
         answer = connection.getresponse()
@@ -84,6 +84,6 @@ def test_fastapi_publishes_and_consumes(nsqd: Nsqd, start: Start) -> None:
     bodies = [json.dumps({"customer": customer, "amount": 5}) for customer in ["ann", "ben"] * 10]
     assert post_at_the_same_time(port, "/orders", bodies, JSON) == [202] * 20
     totals = {"ann": 50, "ben": 50}
-    wait_until(lambda: json.loads(request(port, "/totals")[1]) == totals, 10, "the totals")
+    wait_until(lambda: json.loads(request(port, "/totals")[1]) == totals, 40, "the totals")
     assert server.end() == 0
     assert nsqd.depth("orders", "totals") == 0

@@ -122,7 +122,7 @@ def test_a_directory_without_permission(open_path: Path, mode: int, complaint: s
     data_path.mkdir()
     data_path.chmod(mode)
     nsqd = run_as_nobody(data_path)
-    _, text = nsqd.communicate(timeout=20)
+    _, text = nsqd.communicate(timeout=40)
     data_path.chmod(0o755)
     assert nsqd.returncode == 1
     assert complaint in text

@@ -21,8 +21,8 @@ from tests.support.wire import HEARTBEAT, MAGIC, NOP, OK, bodies, identify, int3
 pytestmark = pytest.mark.ours
 
 ATTACKERS = 10
-# It is 0.01 to 0.07 s, on a busy machine more since it shares its caches. What it was before slices: 1 to 20 s.
-MOST_S = 0.2
+# CPU time: 0.01 to 0.07 s, and more where caches are shared or processors slow. Before slices it was 1 to 20 s.
+MOST_S = 0.5
 ATTEMPTS = 3
 ATTACK_S = 60.0
 LOG_BYTES = 1024 * 1024

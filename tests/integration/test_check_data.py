@@ -156,7 +156,7 @@ def test_other_files_are_named(data: Path, check_json: Check) -> None:
 
 def test_a_reader_that_goes_away_is_no_error(data: Path) -> None:
     command = f"{sys.executable} -m nsq_apps.nsqd --check-data={data} | true"
-    done = subprocess.run(["bash", "-c", command], cwd=REPOSITORY, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(["bash", "-c", command], cwd=REPOSITORY, capture_output=True, text=True, timeout=40)
     assert done.stderr == ""
 
 

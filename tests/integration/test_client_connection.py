@@ -374,7 +374,7 @@ def test_the_end_is_told_once(shared_nsqd: NsqdProcess, topic: str, is_broken: b
     connection = Connection(address_of(shared_nsqd), ClientOptions(), listener, Log(descriptor=write_end))
     connection.open()
     connection.write(outgoing.sub(topic, "c#ephemeral") + outgoing.rdy(1) + outgoing.pubs(topic, [b"x"] * 3))
-    connection.join(15)
+    connection.join(40)
     assert listener.ends == [reason]
     assert listener.messages == 1
     connection.close()
@@ -391,7 +391,7 @@ def test_after_a_close_nothing_is_told() -> None:
         connection = Connection(address, ClientOptions(), listener, Log())
         connection.open()
         connection.write(outgoing.NOP)
-        connection.join(15)
+        connection.join(40)
     assert (listener.messages, listener.responses, listener.ends) == (1, 0, ["closed"])
 
 

@@ -109,7 +109,7 @@ def test_on_done_may_publish_and_must_not_wait(shared_nsqd: NsqdProcess, address
 
     with Producer(address) as producer:
         producer.publish_soon(topic, b"one", on_done)
-        assert over.wait(10)
+        assert over.wait(40)
     assert len(errors) == 3
     assert depth(shared_nsqd, topic) == 2
 
@@ -206,7 +206,7 @@ def test_a_cancelled_handler_gives_its_message_back(shared_nsqd: NsqdProcess, ad
             await producer.publish(topic, b"x")
         consumer = aio.Consumer(topic, "c", handle, nsqd_tcp_addresses=address)
         await consumer.start()
-        await asyncio.wait_for(has_begun.wait(), 10)
+        await asyncio.wait_for(has_begun.wait(), 40)
         await consumer.stop(timeout_s=0.1)
 
     run_in_new_loop(consume())
@@ -314,7 +314,7 @@ def test_control_c(address: str, topic: str, wait: str) -> None:
         assert process.stdout.readline() == "ready\n"
         time.sleep(0.2)
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=10)
+        _, errors = process.communicate(timeout=40)
     assert "\nKeyboardInterrupt\n" in errors
     assert process.returncode == -signal.SIGINT
 
@@ -361,7 +361,7 @@ def hang(message):
     time.sleep(3600)
 consumer = Consumer(TOPIC, "c", hang, nsqd_tcp_addresses=ADDRESS, max_in_flight=10)
 consumer.start()
-assert has_begun.wait(10)
+assert has_begun.wait(40)
 began_s = time.monotonic()
 import atexit
 atexit._run_exitfuncs()

@@ -510,12 +510,12 @@ def test_stop_waits_for_what_is_in_flight(nsqd: NsqdProcess, kit: Shell) -> None
     publish(nsqd, *numbers(5))
     consumer = kit.consumer(TOPIC, CHANNEL, handle, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=3)
     consumer.start()
-    assert has_begun.wait(10)
+    assert has_begun.wait(40)
     stopping = kit.spawn(consumer.stop)
     kit.wait(lambda: ready_count(nsqd) == 0)
     assert not stopping.ready()
     may_end.set()
-    stopping.get(timeout=10)
+    stopping.get(timeout=40)
     assert consumer.wait(0)
     assert consumer.stats().finished == 3
     nsqd.wait_for_channel(TOPIC, CHANNEL, depth=2, in_flight_count=0, client_count=0)
@@ -531,7 +531,7 @@ def test_what_no_handler_has_begun_in_time_is_given_back(nsqd: NsqdProcess, kit:
     publish(nsqd, *numbers(5))
     consumer = kit.consumer(TOPIC, CHANNEL, hang, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=5)
     consumer.start()
-    assert has_begun.wait(10)
+    assert has_begun.wait(40)
     consumer.stop(timeout_s=0.05)
     may_end.set()
     # asyncio's task is cancelled, and gives its message back; the others have no way to.
@@ -543,7 +543,7 @@ def test_a_handler_may_stop_the_consumer(nsqd: NsqdProcess, kit: Shell) -> None:
     publish(nsqd, *numbers(3))
     consumer = kit.consumer(TOPIC, CHANNEL, lambda message: consumer.stop(), nsqd_tcp_addresses=[address_of(nsqd)])
     consumer.start()
-    assert consumer.wait(10)
+    assert consumer.wait(40)
     assert not consumer.running
     nsqd.wait_for_channel(TOPIC, CHANNEL, depth=2, in_flight_count=0, client_count=0)
 
@@ -554,7 +554,7 @@ def test_stop_does_not_wait_for_an_nsqd_that_hangs(nsqd: NsqdProcess, kit: Shell
         consumer = kit.consumer(TOPIC, CHANNEL, lambda message: None, nsqd_tcp_addresses=addresses)
         consumer.start()
         kit.wait(lambda: ready_count(nsqd) == 1)
-        kit.spawn(consumer.stop).get(timeout=5)
+        kit.spawn(consumer.stop).get(timeout=40)
 
 
 # ---- handlers
@@ -570,7 +570,7 @@ def test_handlers_run_side_by_side(nsqd: NsqdProcess, kit: Shell) -> None:
         most = max(most, inside)
         if inside == 5:
             all_in.set()
-        assert all_in.wait(10)
+        assert all_in.wait(40)
         inside -= 1
 
     publish(nsqd, *numbers(20))
@@ -644,7 +644,7 @@ def test_messages_are_answered_from_any_thread(nsqd: NsqdProcess) -> None:
 
     def answer(_: int) -> None:
         for _ in range(250):
-            kept.get(timeout=10).finish()
+            kept.get(timeout=40).finish()
 
     settings: dict[str, Any] = {"nsqd_tcp_addresses": [address_of(nsqd)], "max_in_flight": 100, "concurrency": 3}
     with ThreadedConsumer(TOPIC, CHANNEL, keep, **settings) as consumer, ThreadPoolExecutor(8) as pool:
@@ -680,7 +680,7 @@ def test_a_child_process_has_connections_of_its_own(nsqd: NsqdProcess) -> None:
 def test_it_needs_no_gevent() -> None:
     code = "import sys; from nsqd_py.client import *; from nsqd_py import client; client.Producer, client.Consumer;"
     code += "print([m for m in sys.modules if m.startswith('gevent')])"
-    run = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, timeout=30)
+    run = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, timeout=40)
     assert (run.stdout.strip(), run.stderr) == ("[]", "")
 
 

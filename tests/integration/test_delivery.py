@@ -18,7 +18,7 @@ from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.wire import CLOSE_WAIT, CLS, ERROR, HEARTBEAT, OK, Client, Frame, bodies
 
 # Go looks for time-outs in a new channel only after up to 5 s.
-TIMED_OUT_S = 12.0
+TIMED_OUT_S = 40.0
 KIB = 1024
 MIB = 1024 * KIB
 
@@ -596,7 +596,7 @@ def test_silent_client_is_closed(nsqd: NsqdProcess) -> None:
         client.pub("t", b"held")
         client.message()
         began = time.monotonic()
-        frames = client.rest(20.0)
+        frames = client.rest()
         assert time.monotonic() - began >= 1.5
         assert set(frames) == {HEARTBEAT}
     nsqd.wait_for_channel("t", "c", client_count=0)
@@ -607,7 +607,7 @@ def test_any_command_keeps_a_client_alive(nsqd: NsqdProcess) -> None:
         client.sub("t", "c")
         deadline = time.monotonic() + 3.5
         for count in itertools.count(1):
-            assert client.frame(3.0) == HEARTBEAT
+            assert client.frame() == HEARTBEAT
             client.send(wire.rdy(count))
             if time.monotonic() > deadline:
                 break
@@ -702,7 +702,7 @@ def test_5000_idle_connections(make_nsqd: MakeNsqd) -> None:
             for client in idle:
                 client.send(wire.sub("t", "idle"))
             assert all(client.next_frame(60.0) == OK for client in idle)
-            nsqd.wait_for_channel("t", "idle", 30.0, client_count=count)
+            nsqd.wait_for_channel("t", "idle", client_count=count)
             with nsqd.connect() as client:
                 client.sub("t", "busy", rdy_count=100)
                 client.mpub("t", numbered(1000))
@@ -711,7 +711,7 @@ def test_5000_idle_connections(make_nsqd: MakeNsqd) -> None:
                 client.send(wire.rdy(1))
                 assert client.message().attempts == 1
             assert nsqd.is_healthy()
-        nsqd.wait_for_channel("t", "idle", 30.0, client_count=0)
+        nsqd.wait_for_channel("t", "idle", client_count=0)
 
 
 @contextlib.contextmanager

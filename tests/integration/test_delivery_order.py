@@ -17,7 +17,7 @@ def test_a_message_that_timed_out_goes_behind_what_waits(make_nsqd: MakeNsqd) ->
         client.sub("t", "c", rdy_count=1)
         received = [client.message()]
         while len(received) < 4:
-            received.append(client.message(15.0))  # Go looks for time-outs in a new channel only after up to 5 s
+            received.append(client.message())  # Go looks for time-outs in a new channel only after up to 5 s
             if len(received) < 4:
                 client.fin(received[-1])
         assert [(message.body, message.attempts) for message in received] == [

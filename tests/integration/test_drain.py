@@ -63,7 +63,7 @@ def test_everything_is_delivered_and_then_nsqd_ends(nsqd: NsqdProcess, start_dra
 def test_an_nsqd_without_messages_ends_at_once(nsqd: NsqdProcess, start_drain: Callable[..., None]) -> None:
     nsqd.create("orders", "billing")
     start_drain(nsqd)
-    assert nsqd.wait(5) == 0
+    assert nsqd.wait(40) == 0
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -80,7 +80,7 @@ def test_publishers_are_told_why_and_their_messages_are_not_taken(nsqd: NsqdProc
 
 
 def test_http_publishers_go_elsewhere(nsqd: NsqdProcess) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", nsqd.http_port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", nsqd.http_port, timeout=40)
 
     def ask(path: str, body: bytes) -> tuple[int, bytes]:
         connection.request("POST", path, body)

@@ -66,7 +66,7 @@ def defer(client: Client, count: int, longest_ms: int, size: int) -> None:
         bodies = [_NUMBER.pack(number).ljust(size) for number in numbers]
         client.send(*[wire.dpub("t", delays_ms.randint(1, longest_ms), body) for body in bodies])
         for _ in numbers:
-            assert client.next_frame(30.0).data == b"OK"
+            assert client.next_frame().data == b"OK"
 
 
 def consume(nsqd: NsqdProcess, count: int, deadline_s: float, rdy: int) -> list[int]:

@@ -55,7 +55,7 @@ def starting(log: Path, command: str, module: str, number: signal.Signals, *flag
 def test_a_drain_that_is_asked_for_early_happens(tmp_path: Path, module: str) -> None:
     log = tmp_path / "log"
     with starting(log, "nsqd", module, signal.SIGUSR1, f"--data-path={tmp_path}", *PORTS) as process:
-        assert process.wait(20) == 0, log.read_text()
+        assert process.wait(40) == 0, log.read_text()
     text = log.read_text()
     assert text.index("TCP: listening") < text.index("NSQ: draining") < text.index("NSQ: drained")
 
@@ -76,10 +76,10 @@ def test_a_reload_that_is_asked_for_early_happens(
     if command == "nsqd":
         flags = (*flags, f"--data-path={tmp_path}")
     with starting(log, command, module, signal.SIGHUP, *flags) as process:
-        wait_until(lambda: process.poll() is not None or reloaded in log.read_text(), 20, "the reload")
+        wait_until(lambda: process.poll() is not None or reloaded in log.read_text(), 40, "the reload")
         assert process.poll() is None, log.read_text()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(40) == 0
     assert log.read_text().count(reloaded) == 1
 
 
@@ -88,17 +88,17 @@ def test_nsq_to_file_survives_an_early_reopen(tmp_path: Path, module: str) -> No
     log = tmp_path / "log"
     flags = ("--topic=orders", "--nsqd-tcp-address=127.0.0.1:1", f"--output-dir={tmp_path}")
     with starting(log, "nsq_to_file", module, signal.SIGHUP, *flags) as process:
-        wait_until(lambda: process.poll() is not None or "127.0.0.1:1" in log.read_text(), 20, "a connection to fail")
+        wait_until(lambda: process.poll() is not None or "127.0.0.1:1" in log.read_text(), 40, "a connection to fail")
         assert process.poll() is None, log.read_text()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(40) == 0
 
 
 def test_a_signal_ends_a_check_of_data(tmp_path: Path) -> None:
     """--check-data reloads nothing: a terminal that closes ends it."""
     module = "nsqd_py.fsck.command"
     with starting(tmp_path / "log", "nsqd", module, signal.SIGHUP, f"--check-data={tmp_path}") as process:
-        assert process.wait(20) == -signal.SIGHUP
+        assert process.wait(40) == -signal.SIGHUP
 
 
 def test_a_child_that_is_started_gets_all_signals() -> None:

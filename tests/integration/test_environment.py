@@ -56,7 +56,7 @@ def test_tools_need_no_address(shared_nsqd: NsqdProcess, make_nsqlookupd: MakeNs
     def run(tool: str, *flags: str, given: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", f"nsq_apps.{tool}", *flags], cwd=REPOSITORY, input=given, text=True,
-            capture_output=True, timeout=30, env={**os.environ, **variables},
+            capture_output=True, timeout=40, env={**os.environ, **variables},
         )  # fmt: skip
 
     address = f"127.0.0.1:{shared_nsqd.tcp_port}"

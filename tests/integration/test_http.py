@@ -19,7 +19,7 @@ from tests.support.wire import bodies, int32, mpub_body, sized
 MAX_MSG_BYTES = 1024 * 1024
 MAX_BODY_BYTES = 5 * 1024 * 1024
 MIB = 1024 * 1024
-DEADLINE_S = 15.0
+DEADLINE_S = 40.0
 
 
 @pytest.fixture(scope="module")

@@ -181,7 +181,7 @@ def test_users_come_and_go_with_the_file(guarded: NsqdProcess, auth_file: Path) 
 
 def test_publishing_is_open_also_with_credentials(guarded: NsqdProcess) -> None:
     """On one connection, so that heads are known from the second request on."""
-    connection = http.client.HTTPConnection("127.0.0.1", guarded.http_port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", guarded.http_port, timeout=40)
     for headers in ({}, WITH_TOKEN, with_password("ann", "wrong")):
         for path, body in (("/pub?topic=t", b"one"), ("/mpub?topic=t", b"two\nthree")):
             for _ in range(3):
@@ -195,7 +195,7 @@ def test_publishing_is_open_also_with_credentials(guarded: NsqdProcess) -> None:
 
 
 def test_the_body_of_a_refused_request_is_skipped(guarded: NsqdProcess) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", guarded.http_port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", guarded.http_port, timeout=40)
     for headers, status in (({}, 401), (with_password("ann", "no"), 401), (with_password("ann", "secret"), 200)):
         connection.request("PUT", "/config/log_level", b"debug", headers)
         answer = connection.getresponse()
@@ -207,7 +207,7 @@ def test_the_body_of_a_refused_request_is_skipped(guarded: NsqdProcess) -> None:
 
 def test_requests_in_a_row_are_answered_in_their_order(guarded: NsqdProcess) -> None:
     """Passwords take time, tokens none: the answers keep their places."""
-    connection = http.client.HTTPConnection("127.0.0.1", guarded.http_port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", guarded.http_port, timeout=40)
     connection.connect()
     logins = [with_password("ann", "secret"), WITH_TOKEN, with_password("ann", "wrong"), WITH_TOKEN, {}]
     lines = [f"Authorization: {login['Authorization']}\r\n" if login else "" for login in logins]
@@ -243,7 +243,7 @@ def test_a_bad_file_at_the_start_is_one_line_and_status_1(
         path.write_text(text)
     done = subprocess.run(
         [sys.executable, "-m", command, f"--http-auth-file={path}"],
-        cwd=REPOSITORY, capture_output=True, text=True, timeout=20, check=False,
+        cwd=REPOSITORY, capture_output=True, text=True, timeout=40, check=False,
     )  # fmt: skip
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1

@@ -49,7 +49,7 @@ def test_a_lease_that_nobody_renews_ends(etcd: Etcd) -> None:
         later.extend([lease] if lease else [])
         return bool(later)
 
-    wait_until(take, 20, "the end of the lease")
+    wait_until(take, 40, "the end of the lease")
     store.release(later[0])
 
 
@@ -67,7 +67,7 @@ def test_a_keeper_stops_its_holder_while_etcd_is_stopped_and_competes_again_afte
             gevent.sleep(0.02)
             return said == list(expected)
 
-        wait_until(ask, 30, f"{expected}, log {log.lines}")
+        wait_until(ask, 40, f"{expected}, log {log.lines}")
 
     until_said("taken")
     etcd.process.send_signal(signal.SIGSTOP)

@@ -29,7 +29,7 @@ TOO_MANY = Frame(ERROR, b"E_TOO_MANY_CONNECTIONS")
 PING = b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n"
 POST = b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx"
 NOT_FOUND = b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n"
-DEADLINE_S = 20.0
+DEADLINE_S = 40.0
 # Clients that do not read are closed after 2 s on an idle machine; a busy one takes ten times as long.
 PUSH_DEADLINE_S = 90.0
 MB = 1_000_000

@@ -550,7 +550,7 @@ class Embedded:
 
 def wait_here(condition: Callable[[], Any]) -> None:
     """Lets greenlets run until it is true."""
-    with gevent.Timeout(10, AssertionError("waited 10 s")):
+    with gevent.Timeout(40, AssertionError("waited 40 s")):
         while not condition():
             gevent.sleep(0.01)
 

@@ -42,7 +42,7 @@ def by(*lookupds: NsqlookupdProcess) -> list[str]:
 
 
 def run(*flags: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *flags], cwd=REPOSITORY, capture_output=True, text=True, timeout=30)
+    return subprocess.run([*COMMAND, *flags], cwd=REPOSITORY, capture_output=True, text=True, timeout=40)
 
 
 def succeed(*flags: str) -> str:
@@ -291,11 +291,11 @@ def test_a_signal_ends_it_at_once(nsqd: NsqdProcess, number: signal.Signals) -> 
     silent = socket.create_server(("127.0.0.1", 0))
     address = f"127.0.0.1:{silent.getsockname()[1]}"
     with silent, running(*of(nsqd), f"--nsqd-http-address={address}", "--once", WAITS) as process:
-        silent.settimeout(15)
+        silent.settimeout(40)
         asked, _ = silent.accept()  # it listens to signals by now
         began_s = time.monotonic()
         process.send_signal(number)
-        assert process.communicate(timeout=15) == ("", "")
+        assert process.communicate(timeout=40) == ("", "")
         assert (process.returncode, time.monotonic() - began_s < PROMPT_S) == (0, True)
         asked.close()
 
@@ -306,7 +306,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(nsqd: NsqdProcess) -> None:
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.readline().startswith("------rate")
         process.stdout.close()
-        assert process.wait(15) == 0
+        assert process.wait(40) == 0
         assert process.stderr.read() == ""
 
 

@@ -232,7 +232,7 @@ def test_a_reader_that_has_enough_ends_it_quietly(nsqd: NsqdProcess, tmp_path: P
     publish(nsqd, "t", *numbered(3))
     command = shlex.join([sys.executable, "-m", MODULE, source(nsqd), "--topic=t", "--log-level=error"])
     script = f"({command}; echo status $? >&2) | head -3"
-    done = subprocess.run(["sh", "-c", script], cwd=REPOSITORY, capture_output=True, timeout=30)
+    done = subprocess.run(["sh", "-c", script], cwd=REPOSITORY, capture_output=True, timeout=40)
     assert sorted(done.stdout.splitlines()) == numbered(3)
     assert done.stderr == b"status 0\n"
 
@@ -308,5 +308,5 @@ def test_an_nsqd_that_is_not_there_is_told(start: Start) -> None:
 
 def test_a_closed_output_is_told(nsqd: NsqdProcess) -> None:
     command = shlex.join([sys.executable, "-m", MODULE, source(nsqd), "--topic=t"])
-    done = subprocess.run(["sh", "-c", f"{command} >&-"], cwd=REPOSITORY, stderr=subprocess.PIPE, timeout=30)
+    done = subprocess.run(["sh", "-c", f"{command} >&-"], cwd=REPOSITORY, stderr=subprocess.PIPE, timeout=40)
     assert (done.returncode, done.stderr) == (1, b"nsq-tail: standard output is closed\n")

@@ -120,7 +120,7 @@ def test_bytes_of_a_query_that_are_not_escaped(admin: NsqadminProcess, byte: byt
         "/api/graphite?metric=%s&target=%s": 400, "/api/v2/events?view=%s": 400, "/?%s": 200,
     }  # fmt: skip
     for path, status in paths.items():
-        with socket.create_connection(("127.0.0.1", admin.http_port), timeout=20) as sock:
+        with socket.create_connection(("127.0.0.1", admin.http_port), timeout=40) as sock:
             sock.sendall(b"GET %b HTTP/1.0\r\n\r\n" % path.encode().replace(b"%s", byte))
             assert sock.makefile("rb").readline().split()[1] == b"%d" % status, path
     check_log(admin)
@@ -139,7 +139,7 @@ def strings_of(document: Any) -> str:
     "query", ["overview", "topics", "nodes", f"topic&topic={IN_URL}", f"channel&topic={IN_URL}&channel={IN_URL}"]
 )
 def test_events(admin: NsqadminProcess, query: str) -> None:
-    with socket.create_connection(("127.0.0.1", admin.http_port), timeout=20) as sock:
+    with socket.create_connection(("127.0.0.1", admin.http_port), timeout=40) as sock:
         sock.sendall(f"GET /api/v2/events?view={query} HTTP/1.0\r\n\r\n".encode())
         stream = sock.makefile("rb")
         head = iter(stream.readline, b"\r\n")
@@ -172,7 +172,7 @@ def test_actions_and_their_lines(admin: NsqadminProcess) -> None:
         assert admin.http(method, path, headers=user).status == 200
     assert admin.http("POST", f"/api/topics/{IN_URL}", b'{"action":"pause"}', user).status == 200
     assert admin.http("DELETE", f"/api/nodes/{IN_URL}", b'{"topic":"t"}', user).status == 502
-    with socket.create_connection(("127.0.0.1", admin.http_port), timeout=20) as sock:
+    with socket.create_connection(("127.0.0.1", admin.http_port), timeout=40) as sock:
         sock.sendall(b"GET /api/topics?\x1b[2J\x85 HTTP/1.0\r\nHost: localhost\r\nReferer: \x1b\r\n\r\n")
         assert b" 200 OK" in sock.makefile("rb").readline()
     audits = check_log(admin)

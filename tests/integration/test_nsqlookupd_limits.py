@@ -85,7 +85,7 @@ def test_a_long_answer_comes_in_pieces(make_nsqlookupd: MakeNsqlookupd, version:
         client.send(b"".join(f"REGISTER big {name}\n".encode() for name in names))
         for _ in names:
             assert client.read() == b"OK"
-        with socket.create_connection(("127.0.0.1", lookupd.http_port), timeout=15) as sock:
+        with socket.create_connection(("127.0.0.1", lookupd.http_port), timeout=40) as sock:
             for path in ("/channels?topic=big", "/lookup?topic=big", "/ping"):
                 sock.sendall(f"GET {path} HTTP/{version}\r\nHost: x\r\nConnection: keep-alive\r\n\r\n".encode())
                 answer = http.client.HTTPResponse(sock)

@@ -604,7 +604,7 @@ def test_a_connection_that_ended_while_idle_is_replaced(
     wait_until(lambda: not connections_of(nsqd))
     producer = make_producer(nsqd, heartbeat_interval=1, retry_unknown=False)
     producer.publish(topic, b"before")
-    wait_until(lambda: not connections_of(nsqd), deadline_s=10)
+    wait_until(lambda: not connections_of(nsqd), deadline_s=40)
     producer.publish(topic, b"after")
     assert depth(nsqd, topic) == 2
 

@@ -67,7 +67,7 @@ class Local:
     def publish(self, topic: str) -> bool:
         try:
             request = urllib.request.Request(f"http://127.0.0.1:{self.nsqd_http}/pub?topic={topic}", b"hello")
-            with urllib.request.urlopen(request, timeout=5) as answer:
+            with urllib.request.urlopen(request, timeout=40) as answer:
                 return answer.read() == b"OK"
         except OSError:
             return False
@@ -76,7 +76,7 @@ class Local:
 def asked(port: int, path: str) -> Any:
     """JSON, or None."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=40) as answer:
             return json.loads(answer.read())
     except OSError:
         return None
@@ -92,7 +92,7 @@ def running(directory: Path, admin_http: int = 0) -> Iterator[Local]:
     finally:
         if local.process.poll() is None:
             local.process.send_signal(signal.SIGTERM)
-            local.process.wait(20)
+            local.process.wait(40)
 
 
 @pytest.fixture
@@ -103,13 +103,13 @@ def local(tmp_path: Path) -> Iterator[Local]:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_they_start_find_each_other_and_stop(local: Local, number: signal.Signals) -> None:
-    wait_until(lambda: local.publish("greetings"), 20, "nsqd to take a message")
-    found = wait_until(lambda: (local.lookup("greetings") or {}).get("producers"), 20, "nsqlookupd to know the topic")
+    wait_until(lambda: local.publish("greetings"), 40, "nsqd to take a message")
+    found = wait_until(lambda: (local.lookup("greetings") or {}).get("producers"), 40, "nsqlookupd to know the topic")
     assert [producer["http_port"] for producer in found] == [local.nsqd_http]
-    wait_until(lambda: (local.seen("greetings") or {}).get("depth"), 20, "nsqadmin to see the message")
+    wait_until(lambda: (local.seen("greetings") or {}).get("depth"), 40, "nsqadmin to see the message")
     begin = len(local.log.read_text())  # nsqd may have been there before nsqlookupd, and said so
     local.process.send_signal(number)
-    assert local.process.wait(20) == 0
+    assert local.process.wait(40) == 0
     text = local.log.read_text()[begin:]
     assert [text.count(f"{name}: bye") for name in ("NSQ", "NSQLOOKUPD", "NSQADMIN")] == [1, 1, 1]
     assert not re.search("Ended by itself|WARNING|ERROR", text)  # none missed another
@@ -124,10 +124,10 @@ def process_of(local: Local, name: str) -> psutil.Process | None:
 
 def wait_until_old_enough(local: Local) -> None:
     """Until all run for more than two seconds: one that ends sooner would end again and again, and is not restarted."""
-    wait_until(lambda: local.publish("greetings"), 20, "nsqd to take a message")
-    wait_until(lambda: local.seen("greetings"), 20, "nsqadmin to see it")
+    wait_until(lambda: local.publish("greetings"), 40, "nsqd to take a message")
+    wait_until(lambda: local.seen("greetings"), 40, "nsqadmin to see it")
     all_run_since_s = time.monotonic()
-    wait_until(lambda: time.monotonic() - all_run_since_s > 2, 20, "two seconds to pass")
+    wait_until(lambda: time.monotonic() - all_run_since_s > 2, 40, "two seconds to pass")
 
 
 def test_a_program_that_is_killed_is_started_again(local: Local) -> None:
@@ -136,16 +136,16 @@ def test_a_program_that_is_killed_is_started_again(local: Local) -> None:
     victim = first["nsqd"]
     assert victim is not None
     victim.kill()
-    wait_until(lambda: not victim.is_running() and local.publish("again"), 20, "nsqd to take messages again")
+    wait_until(lambda: not victim.is_running() and local.publish("again"), 40, "nsqd to take messages again")
     stats = asked(local.nsqd_http, "/stats?format=json")
     assert {topic["topic_name"]: topic["depth"] for topic in stats["topics"]} == {"greetings": 1, "again": 1}
-    wait_until(lambda: (local.lookup("again") or {}).get("producers"), 20, "nsqlookupd to know the new topic")
+    wait_until(lambda: (local.lookup("again") or {}).get("producers"), 40, "nsqlookupd to know the new topic")
     assert {name for name in PROGRAMS if process_of(local, name) == first[name]} == {"nsqlookupd", "nsqadmin"}
     text = local.log.read_text()
     assert ": bye" not in text
     assert "A signal ended nsqd (status 137); it is started again." in text
     local.process.send_signal(signal.SIGTERM)
-    assert local.process.wait(20) == 0
+    assert local.process.wait(40) == 0
     assert local.log.read_text().count(": bye") == len(PROGRAMS)
 
 
@@ -156,17 +156,17 @@ def test_each_program_is_started_again(local: Local, name: str) -> None:
     victim = process_of(local, name)
     assert victim is not None
     victim.kill()
-    wait_until(lambda: process_of(local, name) not in (None, victim), 20, "it to be started again")
-    wait_until(lambda: (local.lookup("greetings") or {}).get("producers"), 20, "nsqlookupd to know the topic")
-    wait_until(lambda: local.seen("greetings"), 20, "nsqadmin to know the topic")
+    wait_until(lambda: process_of(local, name) not in (None, victim), 40, "it to be started again")
+    wait_until(lambda: (local.lookup("greetings") or {}).get("producers"), 40, "nsqlookupd to know the topic")
+    wait_until(lambda: local.seen("greetings"), 40, "nsqadmin to know the topic")
 
 
 def test_when_one_ends_by_itself_so_do_the_others(local: Local) -> None:
-    wait_until(lambda: local.publish("greetings") and local.seen("greetings"), 20, "all of them")
+    wait_until(lambda: local.publish("greetings") and local.seen("greetings"), 40, "all of them")
     victim = process_of(local, "nsqd")
     assert victim is not None
     victim.terminate()
-    assert local.process.wait(20) == 0
+    assert local.process.wait(40) == 0
     text = local.log.read_text()
     assert text.count(": bye") == len(PROGRAMS)
     assert "Ended by itself: nsqd (status 0)" in text
@@ -174,7 +174,7 @@ def test_when_one_ends_by_itself_so_do_the_others(local: Local) -> None:
 
 def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, running(tmp_path, taken.getsockname()[1]) as local:
-        assert local.process.wait(20) == 1
+        assert local.process.wait(40) == 1
     text = local.log.read_text()
     assert f"listen (127.0.0.1:{local.admin_http}) failed - Address already in use" in text
     assert "Ended by itself: nsqadmin (status 1)" in text

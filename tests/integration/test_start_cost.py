@@ -57,7 +57,7 @@ def modules_after(command: str, *flags: str, end: Callable[[subprocess.Popen[str
     )  # fmt: skip
     if end is not None:
         end(process)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=40)
     (line,) = [line for line in said.splitlines() if line.startswith("MODULES ")]
     return set(line.split()[1:])
 
@@ -130,7 +130,7 @@ def test_processor_time_until_nsqd_answers(tmp_path: Path) -> None:
         nsqd = NsqdProcess(tmp_path / f"data{next(numbers)}")
         try:
             nsqd.launch()
-            wait_until(lambda: "TCP: listening on" in nsqd.log_text(), 20, "nsqd to listen")
+            wait_until(lambda: "TCP: listening on" in nsqd.log_text(), 40, "nsqd to listen")
             port = int(nsqd.log_text().split("TCP: listening on 127.0.0.1:")[1].split()[0])
             with Client(port) as client:
                 client.pub("orders", b"first")

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess
 
-DEADLINE_S = 15.0
+DEADLINE_S = 40.0
 PACKET_BYTES = 200
 
 

@@ -39,7 +39,7 @@ class Manager:
         self._command = [*command, *flags]
         self._notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._notify.bind(str(directory / "notify"))
-        self._notify.settimeout(20)
+        self._notify.settimeout(40)
         self._environment = os.environ | {"NOTIFY_SOCKET": str(directory / "notify")} | variables
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -77,7 +77,7 @@ class Manager:
 
     def wait(self) -> int:
         assert self._process is not None
-        return self._process.wait(20)
+        return self._process.wait(40)
 
     def close(self) -> None:
         if self._process is not None and self._process.poll() is None:
@@ -131,7 +131,7 @@ def number(sock: socket.socket) -> int:
 
 
 def ping(sock: socket.socket) -> bytes:
-    with socket.create_connection(sock.getsockname(), timeout=10) as connection:
+    with socket.create_connection(sock.getsockname(), timeout=40) as connection:
         connection.sendall(b"GET /ping HTTP/1.0\r\n\r\n")
         return connection.makefile("rb").read().rpartition(b"\r\n")[2]
 
@@ -249,7 +249,7 @@ def test_nsqlookupd_serves_on_ports_that_were_open_before(
     service.start(http, tcp)
     service.hear_until("READY")
     assert ping(http) == b"OK"
-    with socket.create_connection(tcp.getsockname(), timeout=10) as peer:
+    with socket.create_connection(tcp.getsockname(), timeout=40) as peer:
         peer.sendall(b"  V1PING\n")
         assert peer.recv(100) == b"\x00\x00\x00\x02OK"
 

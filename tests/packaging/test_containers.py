@@ -98,7 +98,7 @@ def commands() -> list[list[str]]:
 def test_the_programs_know_the_flags(command: list[str]) -> None:
     """The only flag that is refused is one that the test adds."""
     run = subprocess.run(
-        [BIN / command[0], *command[1:], "--no-such-flag"], capture_output=True, text=True, timeout=30, check=False
+        [BIN / command[0], *command[1:], "--no-such-flag"], capture_output=True, text=True, timeout=40, check=False
     )
     assert run.returncode == 2 and "no-such-flag" in run.stderr
     assert all(flag.partition("=")[0] not in run.stderr for flag in command[1:])

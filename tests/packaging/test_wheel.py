@@ -218,7 +218,7 @@ def nsqd_port(installed: Installed, tmp_path: Path) -> Iterator[int]:
         yield int(found[1])
     finally:
         nsqd.terminate()
-        assert nsqd.wait(30) == 0
+        assert nsqd.wait(40) == 0
 
 
 def test_messages_pass_through_the_installed_commands(installed: Installed, nsqd_port: int) -> None:

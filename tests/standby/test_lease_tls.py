@@ -12,7 +12,7 @@ from tests.support.etcd import ETCD, Etcd
 from tests.support.network import free_ports
 from tests.support.nsqd_process import NsqdProcess, wait_until
 
-DEADLINE_S = 30.0
+DEADLINE_S = 40.0
 
 pytestmark = pytest.mark.skipif(ETCD is None, reason="no etcd here")
 

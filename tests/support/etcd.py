@@ -53,7 +53,7 @@ class Etcd:
             self.process = subprocess.Popen(self._command, stdout=log, stderr=log)
 
     def wait_until_it_answers(self) -> None:
-        wait_until(self.answers, 30, "etcd")
+        wait_until(self.answers, 40, "etcd")
 
     def url(self, name: str) -> str:
         return f"etcd{'s' * self._is_secure}://{self.address}/{name}"

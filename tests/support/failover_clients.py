@@ -32,7 +32,7 @@ async def publish_until_the_end(publish: Callable[[bytes], Awaitable[object]]) -
             return
         body = f"m{number}"
         try:
-            await asyncio.wait_for(publish(body.encode()), 5)
+            await asyncio.wait_for(publish(body.encode()), 40)
         except Exception as error:  # noqa: BLE001 - each library has its own
             print(f"{body}: {error!r}", file=sys.stderr)
         else:

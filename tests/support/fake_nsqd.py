@@ -30,7 +30,7 @@ def listening(*behaviours: Behaviour) -> Iterator[str]:
         yield f"127.0.0.1:{server.getsockname()[1]}"
         if not behaviours:
             return
-        thread.join(15)
+        thread.join(40)
         assert not thread.is_alive()
 
 
@@ -72,7 +72,7 @@ def read_late(read_bytes: int, data: bytes = b"", may_read: threading.Event | No
         agree(sock)
         sock.sendall(data)
         if may_read is not None:
-            assert may_read.wait(15)
+            assert may_read.wait(40)
         left = read_bytes
         while left > 0:
             left -= len(sock.recv(1 << 20))

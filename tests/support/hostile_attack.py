@@ -103,7 +103,7 @@ def _neighbour(process: ServerProcess) -> Iterator[Callable[[], object]]:
             client.pub("neighbour", b"x")
             yield lambda: client.pub("neighbour", b"x")
         return
-    connection = http.client.HTTPConnection("127.0.0.1", process.http_port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", process.http_port, timeout=40)
     path = "/lookup?topic=neighbour" if process.tcp_port else "/ping"
 
     def ask() -> None:

@@ -103,7 +103,7 @@ class Load:
         return singles
 
     def _publish_by_http(self) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self._nsqd.http_port, timeout=15)
+        connection = http.client.HTTPConnection("127.0.0.1", self._nsqd.http_port, timeout=40)
         with contextlib.closing(connection):
             while not self._over.wait(2 * PUBLISH_PAUSE_S):
                 topic = self._pick_topic()

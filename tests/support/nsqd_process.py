@@ -190,7 +190,7 @@ class ServerProcess:
     def http(
         self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
     ) -> HTTPAnswer:
-        connection = http.client.HTTPConnection(self.host.address, self.http_port, timeout=30)
+        connection = http.client.HTTPConnection(self.host.address, self.http_port, timeout=40)
         try:
             connection.connect()
             # A body that is too big is refused before all of it has left here.

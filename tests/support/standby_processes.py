@@ -10,7 +10,7 @@ from typing import Any
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.wire import Client, bodies, mpub, pub
 
-DEADLINE_S = 30.0
+DEADLINE_S = 40.0
 
 
 def standby_of(primary: NsqdProcess, data_path: Path, *flags: str, wait: bool = True) -> NsqdProcess:

@@ -273,7 +273,7 @@ def test_nsqd_does_not_ask_for_the_password_of_a_key(certificate: tuple[str, str
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=40,
         start_new_session=True,
         check=False,
     )
@@ -302,7 +302,7 @@ def test_a_refusal_is_a_fatal_line_and_status_1(
 
 def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, timeout=20, check=False
+        [sys.executable, *arguments], capture_output=True, text=True, timeout=40, check=False
     )
 
 

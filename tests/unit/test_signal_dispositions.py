@@ -16,7 +16,7 @@ ASK = "import signal; print([signal.getsignal(n).name for n in (signal.SIGHUP, s
 
 
 def test_a_program_starts_with_the_default_dispositions() -> None:
-    said = subprocess.run([sys.executable, "-c", ASK], capture_output=True, text=True, timeout=30, check=True).stdout
+    said = subprocess.run([sys.executable, "-c", ASK], capture_output=True, text=True, timeout=40, check=True).stdout
     assert said.startswith("['SIG_DFL', 'SIG_DFL'] <built-in function default_int_handler>")
 
 

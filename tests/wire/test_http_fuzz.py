@@ -23,7 +23,7 @@ from tests.support.nsqlookupd_process import NsqlookupdProcess
 
 pytestmark = pytest.mark.ours
 
-DEADLINE_S = 10.0
+DEADLINE_S = 40.0
 TOKEN = b"d1a9"
 NSQD_EXAMPLES = examples(300)
 NSQLOOKUPD_EXAMPLES = examples(150)

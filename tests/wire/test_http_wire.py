@@ -30,7 +30,7 @@ from nsqd_py.runtime.logs import FATAL, Log
 from tests.support.examples import examples
 from tests.unit.fakes import messages_of
 
-DEADLINE_S = 10.0
+DEADLINE_S = 40.0
 PING = b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n"
 BAD_REQUEST = b"400 Bad Request"
 TOO_LARGE = b"431 Request Header Fields Too Large"

@@ -163,7 +163,7 @@ def test_a_tombstone_ends_by_itself(make_nsqlookupd: MakeNsqlookupd) -> None:
         producer.register("hidden")
         tombstone(nsqlookupd, "hidden", "one:4151")
         assert nsqlookupd.lookup("hidden") == []
-        wait_until(lambda: len(nsqlookupd.lookup("hidden")) == 1, 5, "the tombstone to end")
+        wait_until(lambda: len(nsqlookupd.lookup("hidden")) == 1, 40, "the tombstone to end")
         assert nsqlookupd.nodes()[0]["tombstones"] == [False]
 
 
@@ -173,7 +173,7 @@ def test_a_silent_producer_is_not_named_until_it_speaks(make_nsqlookupd: MakeNsq
         producer.introduce()
         producer.register("quiet c")
         assert len(nsqlookupd.lookup("quiet")) == 1
-        wait_until(lambda: nsqlookupd.lookup("quiet") == [], 5, "it to be forgotten")
+        wait_until(lambda: nsqlookupd.lookup("quiet") == [], 40, "it to be forgotten")
         assert nsqlookupd.nodes() == []
         assert nsqlookupd.topics() == ["quiet"]
         assert producer.ask("PING") == b"OK"

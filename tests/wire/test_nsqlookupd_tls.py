@@ -29,7 +29,7 @@ def get(nsqlookupd: NsqlookupdProcess, path: str, context: ssl.SSLContext | None
     scheme = "https" if context else "http"
     url = f"{scheme}://127.0.0.1:{nsqlookupd.http_port}{path}"
     try:
-        with urllib.request.urlopen(url, timeout=15, context=context) as answer:
+        with urllib.request.urlopen(url, timeout=40, context=context) as answer:
             return answer.status, json.loads(answer.read())
     except urllib.error.HTTPError as error:
         return error.code, json.loads(error.read())

@@ -25,7 +25,7 @@ MAX_BODY_BYTES = 5 * 1024 * 1024
 MAX_MPUB_MESSAGES = (MAX_BODY_BYTES - 4) // 5
 # Go reads a command into a buffer of this size; a line has to fit, with its newline.
 MAX_LINE_BYTES = 16 * 1024
-CLOSES_S = 5.0
+CLOSES_S = 40.0
 SUBSCRIBED = wire.sub("cases", "channel")
 
 

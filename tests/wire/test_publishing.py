@@ -96,7 +96,7 @@ class Nsqd:
         """Make it a consumer of topic t, and return what it is sent."""
         self.hear(peer.say(sub("t", "ch")))
         answers = b""
-        with gevent.Timeout(10):
+        with gevent.Timeout(40):
             while not answers:  # the channel is created in a thread
                 gevent.sleep(0.001)
                 answers = peer.answers()
@@ -452,7 +452,7 @@ def test_large_messages_reach_a_client_that_takes_them_in_small_pieces(nsqd: Nsq
         assert isinstance(stream._unsent.obj, bytes) and len(stream._unsent.obj) < sum(map(len, bodies))
         assert all(isinstance(part, bytes) for part in stream.out)
     received = b""
-    with gevent.Timeout(10):
+    with gevent.Timeout(40):
         while len(received) < sum(map(len, bodies)) + 30 * len(bodies):
             received += reader.answers()
             gevent.sleep(0)
@@ -557,11 +557,11 @@ def test_nothing_is_read_while_a_publish_waits_for_its_sync(nsqd: Nsqd) -> None:
     peer.read()
     assert (nsqd.log.next_seq, peer.answers()) == (low + 1, b"")
     assert peer.stream._sock.recv(100, socket.MSG_PEEK) == pub("t", b"behind it")
-    with gevent.Timeout(10):
+    with gevent.Timeout(40):
         while not (answers := peer.answers()):
             gevent.sleep(0.001)
     peer.read()
-    with gevent.Timeout(10):
+    with gevent.Timeout(40):
         while len(answers) < len(OK * 2):
             gevent.sleep(0.001)
             answers += peer.answers()

@@ -65,7 +65,7 @@ def test_a_refusal_names_the_setting(weak: Certificates, tmp_path: Path, command
     flags = {"nsqd": f"--data-path={tmp_path}", "nsqadmin": "--lookupd-http-address=127.0.0.1:1"}.get(command, "")
     done = subprocess.run(
         [sys.executable, "-m", f"nsq_apps.{command}", *weak.server_flags, *filter(None, [flags])],
-        cwd=REPOSITORY, capture_output=True, text=True, timeout=30, check=False,
+        cwd=REPOSITORY, capture_output=True, text=True, timeout=40, check=False,
     )  # fmt: skip
     assert done.returncode == 1
     assert f"cannot use --tls-cert {weak.server_certificate}" in done.stderr

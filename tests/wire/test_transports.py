@@ -106,7 +106,7 @@ def test_what_follows_identify_in_the_same_packet_survives_tls(
     tls = certificates.client_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
     with pytest.raises(ssl.SSLWantReadError):
         tls.do_handshake()
-    with socket.create_connection(("127.0.0.1", nsqd.tcp_port), timeout=10) as sock:
+    with socket.create_connection(("127.0.0.1", nsqd.tcp_port), timeout=40) as sock:
         sock.sendall(wire.MAGIC + wire.identify(feature_negotiation=True, tls_v1=True) + outgoing.read())
         received = sock.recv(65536)
         size = int.from_bytes(received[:4], "big")
@@ -255,7 +255,7 @@ def test_the_lowest_version(
 
 def https(nsqd: NsqdProcess, context: ssl.SSLContext, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
     port = int(nsqd.log_text().split("HTTPS: listening on 127.0.0.1:")[1].split()[0])
-    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=context)
+    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=40, context=context)
     try:
         connection.request(method, path, body)
         answer = connection.getresponse()
@@ -296,7 +296,7 @@ def test_a_renewed_certificate_is_shown_and_nobody_is_dropped(
             os.replace(shown / f"{name}.new", shown / name)
         if how == "SIGHUP":
             nsqd.signal(signal.SIGHUP)
-        wait_until(lambda: connects(nsqd, renewed.client_context()), 10, "the new certificate")
+        wait_until(lambda: connects(nsqd, renewed.client_context()), 40, "the new certificate")
         assert not connects(nsqd, certificates.client_context())
         client.pub("still", b"there")
 
@@ -366,10 +366,10 @@ def has_ipv6() -> bool:
 def test_ipv6(tmp_path: Path) -> None:
     nsqd = NsqdProcess(tmp_path / "data", "--tcp-address=[::1]:0", "--http-address=[::1]:0").start()
     try:
-        with socket.create_connection(("::1", nsqd.tcp_port), timeout=10) as sock:
+        with socket.create_connection(("::1", nsqd.tcp_port), timeout=40) as sock:
             sock.sendall(wire.MAGIC + wire.pub("six", b"x"))
             assert sock.recv(100) == b"\0\0\0\6\0\0\0\0OK"
-        with socket.create_connection(("::1", nsqd.http_port), timeout=10) as sock:
+        with socket.create_connection(("::1", nsqd.http_port), timeout=40) as sock:
             sock.sendall(b"GET /ping HTTP/1.0\r\n\r\n")
             assert sock.recv(1000).endswith(b"OK")
     finally:

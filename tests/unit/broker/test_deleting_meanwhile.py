@@ -51,7 +51,7 @@ def test_a_topic_is_removed_after_what_was_published_meanwhile_is_written(life: 
     life.open_gate()
     writers.gate.set()
     life.settle()
-    deleting.get(timeout=5.0)
+    deleting.get(timeout=40)
     assert not publisher.holds
     assert life.files() == []
 
@@ -61,8 +61,8 @@ def test_a_topic_that_was_deleted_meanwhile_is_not_emptied(life: DeletingLife) -
     deleting = life.start(life.broker.delete_topic, TOPIC)
     emptying = life.start(life.broker.empty_topic, life.topic)
     life.open_gate()
-    deleting.get(timeout=5.0)
-    emptying.get(timeout=5.0)
+    deleting.get(timeout=40)
+    emptying.get(timeout=40)
     assert life.files() == []
 
 
@@ -71,8 +71,8 @@ def test_a_channel_that_was_deleted_meanwhile_is_not_emptied(life: DeletingLife)
     deleting = life.start(life.broker.delete_channel, life.topic, "fast")
     emptying = life.start(life.broker.empty_channel, life.topic, channel)
     life.open_gate()
-    deleting.get(timeout=5.0)
-    emptying.get(timeout=5.0)
+    deleting.get(timeout=40)
+    emptying.get(timeout=40)
     life.broker.persist_metadata()
     assert f"{TOPIC}:fast.cursor" not in life.files()
 
@@ -81,8 +81,8 @@ def test_a_topic_is_deleted_once(life: DeletingLife) -> None:
     first = life.start(life.broker.delete_topic, TOPIC)
     second = life.start(life.broker.delete_topic, TOPIC)
     life.open_gate()
-    first.get(timeout=5.0)
-    second.get(timeout=5.0)
+    first.get(timeout=40)
+    second.get(timeout=40)
     assert life.files() == []
 
 
@@ -91,7 +91,7 @@ def test_a_topic_that_was_made_again_meanwhile_stays(life: DeletingLife) -> None
     first.link(lambda _: life.broker.get_topic(TOPIC))
     second = life.start(life.broker.delete_topic, TOPIC)
     life.open_gate()
-    second.get(timeout=5.0)
+    second.get(timeout=40)
     assert life.broker.find_topic(TOPIC) is not None
 
 
@@ -99,8 +99,8 @@ def test_a_channel_is_deleted_once(life: DeletingLife) -> None:
     first = life.start(life.broker.delete_channel, life.topic, "fast")
     second = life.start(life.broker.delete_channel, life.topic, "fast")
     life.open_gate()
-    first.get(timeout=5.0)
-    second.get(timeout=5.0)
+    first.get(timeout=40)
+    second.get(timeout=40)
 
 
 def test_an_ephemeral_topic_goes_at_once(life: DeletingLife) -> None:

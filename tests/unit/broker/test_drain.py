@@ -182,7 +182,7 @@ def test_it_leaves_the_nsqlookupds_and_lets_held_topics_go(bench: Bench) -> None
     bench.world.pass_time(1)
     statuses: list[str] = []
     greenlet = gevent.spawn(bench.drain.wait_until_over, statuses.append)
-    greenlet.join(timeout=5)
+    greenlet.join(timeout=40)
     assert greenlet.successful()
     assert told == ["waited", "closed"]
     assert topic.is_started
@@ -203,6 +203,6 @@ def test_it_tells_how_much_is_left_until_it_is_over(bench: Bench) -> None:
     gevent.idle()
     assert not greenlet.dead and statuses == []
     bench.drain.begin()
-    greenlet.join(timeout=5)
+    greenlet.join(timeout=40)
     assert greenlet.successful()
     assert statuses == ["draining, 2 messages to deliver"]

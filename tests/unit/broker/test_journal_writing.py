@@ -113,7 +113,7 @@ def test_who_writes_a_journal_anew_waits_for_the_thread(life: SlowLife) -> None:
     gevent.sleep(0)
     assert not emptying.ready()
     life.open_gate()
-    emptying.get(timeout=5.0)
+    emptying.get(timeout=40)
     assert life.on_disk() == 6
 
 
@@ -125,7 +125,7 @@ class StepwisePool:
 
     def apply(self, function: Callable[..., Any], arguments: tuple[Any, ...] = ()) -> Any:
         self.gates.append(gate := Event())
-        gate.wait(5.0)
+        gate.wait(40)
         return function(*arguments)
 
 
@@ -144,5 +144,5 @@ def test_settling_waits_for_a_snapshot_that_begins_when_a_write_ends(
         assert not settling.ready()
         pool.gates[-1].set()
         life.settle()
-    settling.get(timeout=5.0)
+    settling.get(timeout=40)
     assert life.on_disk() == 1

@@ -193,7 +193,7 @@ def test_topics_that_are_new_after_a_write_share_the_next_one(path: Path, monkey
         add(topics, name)
         writer.want()
         gevent.sleep(0)
-    with gevent.Timeout(10):
+    with gevent.Timeout(40):
         while len(written) < 2:
             gevent.sleep(0.001)
     assert written == [1, 5]
@@ -210,7 +210,7 @@ def test_who_needs_the_file_does_not_wait_for_the_pause(path: Path, monkeypatch:
         gevent.sleep(0)
         add(topics, f"b{len(written)}")
         writer.want()
-        with gevent.Timeout(10):
+        with gevent.Timeout(40):
             writer.settle()
     assert written == [1, 2, 3, 4]
 
@@ -428,4 +428,4 @@ def test_makers_of_one_channel_wait_for_each_other_also_across_topics_of_one_nam
     assert not made.ready() and old.is_closed
     del broker.channels._begun["t", "c"]
     begun.set()
-    assert made.get(timeout=5).journal.path.exists()
+    assert made.get(timeout=40).journal.path.exists()

@@ -26,7 +26,7 @@ class GatedPool:
         self.gate = gevent.event.Event()
 
     def apply(self, function: Callable[..., Any], arguments: tuple[Any, ...] = ()) -> Any:
-        self.gate.wait(5.0)
+        self.gate.wait(40)
         return function(*arguments)
 
 
@@ -163,7 +163,7 @@ def test_settling(bench: SlowBench) -> None:
     bench.publish(bench.slow, b"two")
     assert not settling.ready()
     bench.open_gate()
-    settling.join(5.0)
+    settling.join(40)
     assert bodies(bench.slow) == [b"before", b"one", b"two"]
 
 

@@ -42,7 +42,7 @@ def test_a_greenlet_that_was_interrupted_is_not_woken_elsewhere(wake: Callable[[
     wake(queue)
     turn()
     elsewhere.set()
-    assert worker.get(timeout=5) == "left alone"
+    assert worker.get(timeout=40) == "left alone"
 
 
 def test_another_greenlet_takes_what_an_interrupted_one_was_woken_for() -> None:
@@ -58,7 +58,7 @@ def test_another_greenlet_takes_what_an_interrupted_one_was_woken_for() -> None:
     turn()
     gevent.get_hub().loop.run_callback(interrupted.throw, gevent.GreenletExit)
     queue.put(7)  # wakes the one that began to wait last
-    other.join(timeout=5)
+    other.join(timeout=40)
     assert taken == [7]
 
 

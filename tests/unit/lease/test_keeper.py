@@ -93,7 +93,7 @@ def until(condition: object, what: str) -> None:
         gevent.sleep(0.01)
         return bool(condition())  # type: ignore[operator]
 
-    wait_until(ask, 20, what)
+    wait_until(ask, 40, what)
 
 
 @pytest.fixture

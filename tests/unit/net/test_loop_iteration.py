@@ -113,7 +113,7 @@ def test_input_that_stays_ready_ends_the_wait_in_a_real_loop(monkeypatch: pytest
     watcher.start(on_readable)
     os.write(writer, b"x")
     try:
-        with gevent.Timeout(5):
+        with gevent.Timeout(40):
             while not patient.deliveries:
                 gevent.sleep(0)
     finally:

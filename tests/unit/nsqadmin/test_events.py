@@ -20,7 +20,7 @@ from nsqd_py.runtime.logs import Log
 
 TEXT = "x" * (1 << 20)
 TIMEOUT_S = 0.4
-DEADLINE_S = 10.0
+DEADLINE_S = 40.0
 # Of a megabyte each, so many fit into the buffers of the kernel at both ends.
 MOST_BUFFERED = 12
 

@@ -58,7 +58,7 @@ def test_a_body_that_dribbles_ends_its_connection(port: int, path: str, head: st
 
 def test_a_body_that_is_there_ends_nothing(port: int) -> None:
     sock = socket.create_connection(("127.0.0.1", port))
-    sock.settimeout(5)
+    sock.settimeout(40)
     for body in ("Content-Length: 3\r\n\r\nabc", "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"):
         sock.sendall(f"POST /read HTTP/1.1\r\nHost: x\r\n{body}".encode())
         answer = b""
@@ -86,6 +86,6 @@ def test_chunks_of_one_byte_stop_nobody(port: int, monkeypatch: pytest.MonkeyPat
         assert b"200000" in sock.recv(1000)
 
     counter = gevent.spawn(count)
-    gevent.spawn(send).get(timeout=30)
+    gevent.spawn(send).get(timeout=40)
     counter.kill()
     assert turns > 20

@@ -37,5 +37,5 @@ print("ended tidily", flush=True)
 )
 def test_the_second_signal_ends_the_process_at_once(begin: str, after: str, status: int, lines: list[str]) -> None:
     script = SCRIPT.format(begin=begin, after=after)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=40, check=False)
     assert (done.returncode, done.stdout.splitlines(), done.stderr) == (status, lines, "")

@@ -39,7 +39,7 @@ class Manager:
         self.address = address
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._sock.bind("\0" + address[1:] if address.startswith("@") else address)
-        self._sock.settimeout(5)
+        self._sock.settimeout(40)
 
     def hear(self) -> str:
         return self._sock.recv(4096).decode()
@@ -54,7 +54,7 @@ class Manager:
         except BlockingIOError:
             return True
         finally:
-            self._sock.settimeout(5)
+            self._sock.settimeout(40)
 
     def close(self) -> None:
         self._sock.close()

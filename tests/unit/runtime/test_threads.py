@@ -26,7 +26,7 @@ def test_an_error_is_raised_and_not_printed(error: Exception, capfd: pytest.Capt
 
 def apply_all(threads: DiskThreads, work: Callable[[int], int], count: int) -> list[int]:
     calls = [gevent.spawn(threads.apply, work, (number,)) for number in range(count)]
-    gevent.joinall(calls, raise_error=True, timeout=10)
+    gevent.joinall(calls, raise_error=True, timeout=40)
     return [call.value for call in calls]
 
 
@@ -40,7 +40,7 @@ def test_before_it_serves_work_is_done_in_place() -> None:
 def test_calls_run_side_by_side_in_no_more_threads_than_allowed() -> None:
     threads = DiskThreads(3)
     threads.serve()
-    met = threading.Barrier(3, timeout=10)
+    met = threading.Barrier(3, timeout=40)
 
     def meet(number: int) -> int:
         met.wait()  # ends only when three of them run
@@ -58,7 +58,7 @@ def test_the_loop_goes_on_while_a_thread_works() -> None:
     gevent.sleep(0)
     assert not call.ready()
     gate.set()
-    assert call.get(timeout=10) is True
+    assert call.get(timeout=40) is True
 
 
 def test_a_greenlet_that_is_killed_leaves_the_threads_to_others() -> None:

@@ -39,7 +39,7 @@ COMP_CWORD={len(words)}
 _sort_it
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=20, check=True)
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=40, check=True)
     assert done.stderr == ""
     return done.stdout.split()
 
@@ -67,13 +67,13 @@ def test_bash_offers_all_flags() -> None:
 
 @NEEDS["zsh"]
 def test_zsh_takes_the_script() -> None:
-    subprocess.run(["zsh", "-n"], input=completion_script(SORTER, "zsh"), text=True, timeout=20, check=True)
+    subprocess.run(["zsh", "-n"], input=completion_script(SORTER, "zsh"), text=True, timeout=40, check=True)
 
 
 @NEEDS["fish"]
 def test_fish_offers_flags_and_their_choices() -> None:
     script = completion_script(SORTER, "fish") + "\ncomplete -C 'sort-it --order '\n"
-    done = subprocess.run(["fish", "--no-config"], input=script, capture_output=True, text=True, timeout=20, check=True)
+    done = subprocess.run(["fish", "--no-config"], input=script, capture_output=True, text=True, timeout=40, check=True)
     # With the help behind a tab, sometimes.
     assert [line.partition("\t")[0] for line in done.stdout.splitlines()] == ["down", "up"]
 

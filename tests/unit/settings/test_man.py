@@ -47,7 +47,7 @@ def test_groff_has_nothing_to_warn_of(path: Path) -> None:
         ["groff", "-man", "-Tutf8", "-Kutf8", "-P-cbou", "-ww", CHECKOUT / path],
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=40,
         check=True,
     )
     assert run.stderr == ""

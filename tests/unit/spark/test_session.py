@@ -109,4 +109,4 @@ with Stopping() as stopping:
     signal.raise_signal(signal.SIGINT)
     signal.raise_signal(signal.SIGINT)
 """
-    assert subprocess.run([sys.executable, "-c", code], timeout=30, check=False).returncode == 1
+    assert subprocess.run([sys.executable, "-c", code], timeout=40, check=False).returncode == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from nsqd_py.net.loop_iteration import SLOW_PART, Backlog
@@ -73,6 +74,25 @@ def test_slow_ones_wait_for_long_and_others_do_not() -> None:
     assert 0 < slow.steps < 100_000
     # It worked for at least half a millisecond, and rests for 19 times as long.
     assert loop.started[-1][0] >= 0.0005 * (1 / SLOW_PART - 1)
+
+
+def test_one_that_adds_itself_again_while_it_works_rests_as_long() -> None:
+    """As a connection does: it falls behind again with the rest of its input."""
+    loop = Loop()
+    backlog = Backlog(loop)
+
+    class Connection(Job):
+        def work(self) -> bool:
+            until_s = time.perf_counter() + 0.002
+            while time.perf_counter() < until_s:
+                pass
+            backlog.add_slow(self)
+            return super().work()
+
+    backlog.add_slow(Connection(100_000))
+    loop.started[0][1]()
+    assert len(loop.started) == 2
+    assert loop.started[1][0] >= 0.002 * (1 / SLOW_PART - 1)
 
 
 def test_one_that_is_forgiven_is_in_one_queue_only() -> None:

@@ -134,7 +134,7 @@ def test_it_ends_with_its_owner(then: str) -> None:
         if "sleep" in then:
             assert not _refuses(address)
             os.kill(owner.pid, signal.SIGKILL)
-        owner.wait(20)
+        owner.wait(40)
     wait_until(lambda: _refuses(address), what="the end of nsqd")
     assert ("sleep" in then) == Path(folder).exists()  # after SIGKILL nobody could remove it
     # It no longer listens, but may still be writing the last of its files.
