@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -34,11 +35,24 @@ settings.load_profile("the same")
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One worker runs the tests of a file, so that fixtures of a module start their processes once."""
+@pytest.hookimpl(tryfirst=True)  # before xdist writes the groups into the names of the tests
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """One worker runs the tests of a file, so that fixtures of a module start their processes once.
+
+    Workers begin with the largest groups, and with those that start processes: at the end, short ones fill the gaps.
+    """
+    if config.getoption("dist", "no") == "no":
+        return
+    groups = defaultdict(list)
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(item.location[0]))
+        groups[next(item.iter_markers("xdist_group")).args[0]].append(item)
+
+    def place(group: list[pytest.Item]) -> tuple[bool, int]:
+        return group[0].location[0].startswith(("tests/unit", "tests/property", "tests/fuzz")), -len(group)
+
+    items[:] = [item for group in sorted(groups.values(), key=place) for item in group]
 
 
 def pytest_collection_finish() -> None:

@@ -30,7 +30,6 @@ RDY = 100
 LOAD_S = (0.05, 0.6)
 # What consumers did is written at the latest after 0.1 s, with some room for a busy machine.
 JOURNAL_WRITTEN_S = 0.6
-DRAIN_QUIET_S = 1.5
 FLAGS = ("--max-bytes-per-file=1048576", "--mem-queue-size=2000", "--msg-timeout=60s")
 
 
@@ -151,10 +150,8 @@ class Load:
 
 def drain(nsqd: NsqdProcess, ledger: Ledger) -> list[bytes]:
     """Everything that is left, finished."""
-    with nsqd.connect() as client:
-        client.sub(TOPIC, CHANNEL, rdy_count=2500)
-        messages = client.drain(DRAIN_QUIET_S)
-        client.round_trip()
+    nsqd.wait_for_channel(TOPIC, CHANNEL, deferred_count=0)
+    messages = nsqd.consume_all(TOPIC, CHANNEL)
     for message in messages:
         ledger.delivered(message)
         ledger.fin_sent.add(message.body)

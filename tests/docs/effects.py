@@ -38,12 +38,17 @@ def manifest(directory: Path) -> list[dict[str, Any]]:
 # ---- pages
 
 
-def readme(page: Page, machine: Machine, cwd: Path) -> None:
-    """The counts of the tour agree."""
+def archived(page: Page, machine: Machine, cwd: Path) -> None:
+    """The archive of the tour has all that was published."""
     assert "published 100,000 messages" in page.printed_by("to-nsq --topic=tour")
     files = manifest(cwd / "archive")
     assert sum(file["messages"] for file in files) == 100_000
     assert all((cwd / "archive" / file["path"]).stat().st_size >= file["bytes"] for file in files)
+
+
+def readme(page: Page, machine: Machine, cwd: Path) -> None:
+    """The counts of the tour agree."""
+    archived(page, machine, cwd)
     assert re.search(r"^tour +100,000 ", page.printed_by("--dry-run"), re.MULTILINE)
     assert re.search(r"\| +tour\|[^|]+\| +100000\|", page.printed_by("NsqDataSource"))
     assert topic(machine, cwd, "tour_again")["message_count"] == 50_000

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.blocks import Block, page_names, read_page
-from tests.docs.effects import EFFECTS
+from tests.docs.effects import EFFECTS, archived
 from tests.docs.machine import Machine, open_machine
 from tests.docs.presumed import PRESUMED, STARTS_ITS_OWN
 from tests.docs.running import DEADLINE_S, Page
@@ -37,21 +37,15 @@ NOT_RUN = {
     "docs/tools/spark-replay.md": 1,  # a cluster
     "docs/tutorial.md": 1,  # the installation
 }
-# They start a Spark for each block, which takes ten seconds, or end with Sparks as README.md has them. README.md, and
-# the tutorial up to its first Spark, stay in `make test`.
-SLOW = {"docs/spark.md", "docs/tools/spark-replay.md", "docs/tutorial.md"}
-SPARK = SLOW | {"README.md"}
+# They start a Spark for each block, which takes ten seconds. `make test` runs the README without its Sparks, and the
+# tutorial up to its first one.
+SPARK = {"README.md", "docs/spark.md", "docs/tools/spark-replay.md", "docs/tutorial.md"}
 SPARK_DEADLINE_S = 240.0
 
 NAMES = page_names(REPOSITORY)
-# Beside another Spark they would take twice as long.
-_ONE_SPARK = pytest.mark.xdist_group("spark")
 pages = pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=[_ONE_SPARK] * (name in SPARK) + [pytest.mark.slow] * (name in SLOW))
-        for name in PRESUMED
-    ],
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in SPARK)) for name in PRESUMED],
 )
 
 
@@ -81,6 +75,17 @@ def test_its_blocks_do_what_it_says(name: str, machine: Machine, cwd: Path) -> N
 
 def starts_spark(block: Block) -> bool:
     return block.kind == "run" and "spark" in block.code
+
+
+def test_the_readme_without_spark(machine: Machine, cwd: Path) -> None:
+    name = "README.md"
+    if not machine.has_default_ports:
+        pytest.skip("the page starts servers on their default ports, which need a network namespace")
+    blocks = [block for block in read_page(REPOSITORY, name) if not starts_spark(block)]
+    PRESUMED[name](machine, cwd)
+    with Page(machine, blocks, cwd) as page:
+        page.run()
+        archived(page, machine, cwd)
 
 
 def test_the_tutorial_up_to_its_first_spark(machine: Machine, cwd: Path) -> None:

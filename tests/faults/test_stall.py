@@ -15,11 +15,13 @@ from tests.support.wire import bodies
 
 pytestmark = pytest.mark.ours
 
-NOTICED_S = 0.4  # it is slow after 0.1 s
+NOTICED_S = 1.0  # it is slow after 0.1 s
+STALL_S = 600.0  # until the rules are taken away
+COUNT = 200
 
 
-@pytest.mark.parametrize(("every", "stall_s"), [(1, 5.0), (2500, 2.0)], ids=["sync-every=1", "default"])
-def test_others_go_on_while_a_log_stalls(make_faulty: MakeFaulty, every: int, stall_s: float, tally: Tally) -> None:
+@pytest.mark.parametrize("every", [1, 2500], ids=["sync-every=1", "default"])
+def test_others_go_on_while_a_log_stalls(make_faulty: MakeFaulty, every: int, tally: Tally) -> None:
     nsqd = make_faulty(f"--sync-every={every}", "--sync-timeout=20ms")
     nsqd.create("stalled", "c")
     nsqd.create("well", "c")
@@ -33,38 +35,29 @@ def test_others_go_on_while_a_log_stalls(make_faulty: MakeFaulty, every: int, st
     ):
         consumer.sub("well", "c", rdy_count=10)
         stalled_consumer.sub("stalled", "c", rdy_count=10)
-        began_s = time.monotonic()
-        nsqd.set_rules(*({"call": call, "path": "stalled*", "delay_s": stall_s} for call in SYNCS))
+        nsqd.set_rules(*({"call": call, "path": "stalled*", "delay_s": STALL_S} for call in SYNCS))
         first.send(wire.pub("stalled", b"first"))
         early = stalled_consumer.message()  # it is in the log, and synced only when the stall is over
         time.sleep(NOTICED_S)  # for so long the disk is taken for a quick one
-        nsqd.set_rules(*({"call": call, "path": "stalled*", "delay_s": stall_s} for call in SYNCS + WRITES))
+        nsqd.set_rules(*({"call": call, "path": "stalled*", "delay_s": STALL_S} for call in SYNCS + WRITES))
         held.send(wire.pub("stalled", b"held"))
         stalled_consumer.fin(early)  # its journal stalls, too
-        slowest_s, count = 0.0, 0
-        while time.monotonic() < began_s + stall_s - 0.5:
-            sent_s = time.monotonic()
-            publisher.pub("well", b"%d" % count)
+        for number in range(COUNT):
+            publisher.pub("well", b"%d" % number)
             message = consumer.message()
             consumer.fin(message)
-            assert message.body == b"%d" % count
-            slowest_s = max(slowest_s, time.monotonic() - sent_s)
-            count += 1
-        assert slowest_s < stall_s / 2
+            assert message.body == b"%d" % number
         assert nsqd.http("GET", "/ping").status == 200
         assert idle.frame() == wire.HEARTBEAT
         assert held.frame() == wire.HEARTBEAT, "who waits for the disk hears that nsqd is there"
         nsqd.set_rules()
-        assert first.next_frame(2 * stall_s) == wire.OK
-        assert held.next_frame(2 * stall_s) == wire.OK
-        assert stalled_consumer.message(2 * stall_s).body == b"held"
+        assert first.next_frame() == wire.OK
+        assert held.next_frame() == wire.OK
+        assert stalled_consumer.message().body == b"held"
         wait_until(lambda: nsqd.channel_stats("stalled", "c")["in_flight_count"] == 1)
         held.pub("stalled", b"after")
         assert bodies([stalled_consumer.message()]) == [b"after"]
-    print(f"{count} messages of another topic meanwhile, the slowest took {slowest_s:.3f} s")
     nsqd.restart(clean=False)
-    with nsqd.connect() as client:
-        client.sub("stalled", "c", rdy_count=10)
-        came = bodies(client.drain(0.3))
+    came = bodies(nsqd.consume_all("stalled", "c"))
     assert came[-2:] == [b"held", b"after"]
-    tally(kills=1, faults=1, acknowledged=3 + count, lost=0, doubled=len(came) - 2)
+    tally(kills=1, faults=1, acknowledged=3 + COUNT, lost=0, doubled=len(came) - 2)

@@ -1,6 +1,6 @@
 """Every route and command under hostile inputs on ten connections, while a neighbour goes on with its work.
 
-On a quiet machine of two cores the neighbour's worst round trip stays under 100 ms. Here the bound is twice that, for
+On a quiet machine of two cores the neighbour's worst round trip stays under 100 ms. Here the bound is five times that, for
 machines that are half as fast, and it counts only CPU time of the daemon (see `hostile_attack.Cost`).
 """
 
@@ -31,7 +31,7 @@ from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import NsqdProcess, ServerProcess
 from tests.support.nsqlookupd_process import NsqlookupdProcess
 
-MOST_WAIT_S = 0.2
+MOST_WAIT_S = 0.5
 MOST_GAINED_MB = 150
 MOST_LOG_BYTES = 1024 * 1024
 TRIES = 5

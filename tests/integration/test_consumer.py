@@ -619,7 +619,7 @@ def test_a_loop_may_sleep_longer_than_nsqd_waits(nsqd: NsqdProcess, kit: Shell) 
 def test_a_loop_ends_when_nothing_comes(nsqd: NsqdProcess, kit: Shell) -> None:
     publish(nsqd, *numbers(10))
     consumer = kit.consumer(TOPIC, CHANNEL, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=3)
-    assert [message.body for message in consumer.messages(idle_timeout_s=1)] == numbers(10)
+    assert [message.body for message in consumer.messages(idle_timeout_s=2)] == numbers(10)
     nsqd.wait_for_channel(TOPIC, CHANNEL, depth=0, in_flight_count=0, client_count=0)
 
 
@@ -627,7 +627,7 @@ def test_a_loop_over_batches(nsqd: NsqdProcess, kit: Shell) -> None:
     publish(nsqd, *numbers(10))
     bodies = []
     consumer = kit.consumer(TOPIC, CHANNEL, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=10)
-    for batch in consumer.batches(idle_timeout_s=1):
+    for batch in consumer.batches(idle_timeout_s=2):
         bodies += batch.bodies
         batch.finish()
     assert bodies == numbers(10)
@@ -656,7 +656,7 @@ def test_messages_are_answered_from_any_thread(nsqd: NsqdProcess) -> None:
 def test_a_child_process_has_connections_of_its_own(nsqd: NsqdProcess) -> None:
     publish(nsqd, *numbers(6))
     consumer = ThreadedConsumer(TOPIC, CHANNEL, nsqd_tcp_addresses=[address_of(nsqd)], max_in_flight=2)
-    loop = consumer.messages(idle_timeout_s=1)
+    loop = consumer.messages(idle_timeout_s=2)
     first = next(loop)
     read_end, write_end = os.pipe()
     pid = os.fork()

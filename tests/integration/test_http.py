@@ -40,9 +40,7 @@ def topic(nsqd: NsqdProcess, request: pytest.FixtureRequest) -> str:
 
 def published(nsqd: NsqdProcess, topic: str) -> list[bytes]:
     """The bodies in channel `c` of the topic."""
-    with nsqd.connect() as client:
-        client.sub(topic, "c", rdy_count=2500)
-        return bodies(client.drain(0.6))
+    return bodies(nsqd.consume_all(topic, "c"))
 
 
 # --- information

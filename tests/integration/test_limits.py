@@ -35,7 +35,7 @@ PUSH_DEADLINE_S = 90.0
 MB = 1_000_000
 STUCK = 20
 # What nine of ten publishes of an honest client may take while others misbehave: 0.2 ms alone, on an idle machine.
-NEIGHBOUR_LIMIT_S = 0.3
+NEIGHBOUR_LIMIT_S = 0.5
 
 pytestmark = pytest.mark.ours
 
@@ -253,7 +253,8 @@ def test_who_dribbles_is_closed_and_costs_nobody_time(make_nsqd: MakeNsqd, crowd
     port = nsqd.tcp_port if protocol == "tcp" else nsqd.http_port
     dribbling = [crowd.connect(port) for _ in range(100)]
     for sock in dribbling:
-        sock.sendall(beginning)
+        with contextlib.suppress(OSError):  # on a slow machine, its time may be over
+            sock.sendall(beginning)
     position, began_s = 0, time.monotonic()
     while dribbling:
         assert time.monotonic() < began_s + DEADLINE_S, f"{len(dribbling)} are still served"

@@ -26,7 +26,7 @@ from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.unit.fakes import World, start_broker
 
 HOST = "127.0.0.1"
-SOON_S = 2.0  # nsqd would wait longer for an nsqlookupd
+SOON_S = 4.0  # nsqd would wait longer for an nsqlookupd
 
 
 # --- an nsqlookupd that does what a test wants
@@ -239,7 +239,7 @@ def connected(make_nsqd: MakeNsqd, *fakes: FakeLookupd) -> NsqdProcess:
     return nsqd
 
 
-def wait_for(fake: FakeLookupd, *registrations: str, deadline_s: float = 10.0) -> None:
+def wait_for(fake: FakeLookupd, *registrations: str, deadline_s: float = 40.0) -> None:
     """Until it has exactly these."""
     expected = set(registrations)
     wait_until(lambda: fake.registered == expected, deadline_s, f"{expected} to be registered")

@@ -18,7 +18,7 @@ import pytest
 
 from tests.support import wire
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
-from tests.support.wire import Message, bodies
+from tests.support.wire import bodies
 
 CLEAN = pytest.param(True, id="clean")
 KILLED = pytest.param(False, id="killed", marks=pytest.mark.ours)
@@ -40,12 +40,6 @@ def restart(nsqd: NsqdProcess, clean: bool) -> None:
     nsqd.restart(clean=clean)
 
 
-def consume_all(nsqd: NsqdProcess, topic: str, channel: str) -> list[Message]:
-    with nsqd.connect() as client:
-        client.sub(topic, channel, rdy_count=2500)
-        return client.drain()
-
-
 # --- messages
 
 
@@ -60,7 +54,7 @@ def test_restart_keeps_every_message_with_its_id_and_time(nsqd: NsqdProcess, cle
         client.sub("t", "other", rdy_count=500)
         before = client.consume(470)
     restart(nsqd, clean)
-    assert sorted(consume_all(nsqd, "t", "kept")) == sorted(before)
+    assert sorted(nsqd.consume_all("t", "kept")) == sorted(before)
     assert sorted(bodies(before)) == sorted(numbered(50) + numbered(400, "batch") + numbered(20, "http"))
 
 
@@ -73,7 +67,7 @@ def test_acknowledged_is_kept_without_any_pause(nsqd: NsqdProcess) -> None:
             client.pub("t", f"single{batch}".encode())
         nsqd.restart(clean=False)
     expected = [body for batch in range(5) for body in (*numbered(100, f"batch{batch}-"), b"single%d" % batch)]
-    assert bodies(consume_all(nsqd, "t", "c")) == expected
+    assert bodies(nsqd.consume_all("t", "c")) == expected
 
 
 @either_way
@@ -84,7 +78,7 @@ def test_messages_in_flight_come_again(nsqd: NsqdProcess, clean: bool) -> None:
         held = client.messages(4)
         nsqd.wait_for_channel("t", "c", in_flight_count=4, depth=6)
         restart(nsqd, clean)
-    again = consume_all(nsqd, "t", "c")
+    again = nsqd.consume_all("t", "c")
     assert sorted(bodies(again)) == sorted(numbered(10))
     assert {message.id for message in held} < {message.id for message in again}
 
@@ -99,7 +93,7 @@ def test_finished_messages_do_not_come_back(nsqd: NsqdProcess, clean: bool) -> N
         client.round_trip()
         finished = set(bodies(held[::2]))
         restart(nsqd, clean)
-    again = bodies(consume_all(nsqd, "t", "c"))
+    again = bodies(nsqd.consume_all("t", "c"))
     assert not finished & set(again)
     assert len(again) == len(set(again))
     assert set(again) == set(numbered(200)) - finished
@@ -118,7 +112,7 @@ def test_finished_messages_do_not_come_back_after_several_restarts(nsqd: NsqdPro
             client.send(wire.rdy(0))
             client.round_trip()
             restart(nsqd, clean)
-    seen += bodies(consume_all(nsqd, "t", "c"))
+    seen += bodies(nsqd.consume_all("t", "c"))
     assert sorted(set(seen)) == sorted(numbered(400))
     # One may be in flight at each restart.
     assert len(seen) <= 404
@@ -138,7 +132,7 @@ def test_requeued_message_keeps_its_attempts(nsqd: NsqdProcess, clean: bool) -> 
         client.round_trip()
         nsqd.wait_for_channel("t", "c", depth=1, in_flight_count=0)
     restart(nsqd, clean)
-    assert consume_all(nsqd, "t", "c") == [message._replace(attempts=5)]
+    assert nsqd.consume_all("t", "c") == [message._replace(attempts=5)]
 
 
 @ours_either_way
@@ -208,8 +202,8 @@ def test_topic_without_channels_keeps_its_backlog(nsqd: NsqdProcess, clean: bool
     assert (topic["depth"], topic["channels"]) == (100, [])
     with nsqd.connect() as client:
         client.pub("t", b"after")
-    assert sorted(bodies(consume_all(nsqd, "t", "first"))) == sorted([*numbered(100), b"after"])
-    assert consume_all(nsqd, "t", "second") == []
+    assert sorted(bodies(nsqd.consume_all("t", "first"))) == sorted([*numbered(100), b"after"])
+    assert nsqd.consume_all("t", "second") == []
 
 
 @either_way
@@ -223,8 +217,8 @@ def test_second_channel_starts_at_the_present(nsqd: NsqdProcess, clean: bool) ->
         client.pub("t", b"new")
     nsqd.wait_for_channel("t", "second", depth=1)
     restart(nsqd, clean)
-    assert bodies(consume_all(nsqd, "t", "second")) == [b"new"]
-    assert sorted(bodies(consume_all(nsqd, "t", "first"))) == sorted([*numbered(10), b"new"])
+    assert bodies(nsqd.consume_all("t", "second")) == [b"new"]
+    assert sorted(bodies(nsqd.consume_all("t", "first"))) == sorted([*numbered(10), b"new"])
 
 
 @either_way
@@ -243,10 +237,10 @@ def test_emptied_and_deleted_stays_so(nsqd: NsqdProcess, clean: bool) -> None:
     restart(nsqd, clean)
     assert nsqd.topic_stats("gone") is None
     assert nsqd.channel_stats("t", "deleted") is None
-    assert consume_all(nsqd, "t", "emptied") == []
-    assert len(consume_all(nsqd, "t", "kept")) == 10
+    assert nsqd.consume_all("t", "emptied") == []
+    assert len(nsqd.consume_all("t", "kept")) == 10
     nsqd.create("gone", "c")
-    assert consume_all(nsqd, "gone", "c") == []
+    assert nsqd.consume_all("gone", "c") == []
 
 
 @either_way
@@ -261,9 +255,9 @@ def test_backlog_larger_than_memory(make_nsqd: MakeNsqd, clean: bool) -> None:
         finished = client.consume(2000)
     nsqd.wait_for_channel("t", "b", depth=5000)
     restart(nsqd, clean)
-    assert sorted(bodies(consume_all(nsqd, "t", "b"))) == sent
+    assert sorted(bodies(nsqd.consume_all("t", "b"))) == sent
     # RDY 100 were in flight when the client left, and come again.
-    assert sorted(bodies(finished + consume_all(nsqd, "t", "a"))) == sent
+    assert sorted(bodies(finished + nsqd.consume_all("t", "a"))) == sent
 
 
 # --- metadata
@@ -334,8 +328,10 @@ def test_pauses_and_channels_are_kept(nsqd: NsqdProcess, clean: bool) -> None:
         client.expect_silence()
         nsqd.post("/topic/unpause?topic=paused")
         assert client.message().body == b"held"
-    assert bodies(consume_all(nsqd, "t", "running")) == [b"flows"]
-    assert consume_all(nsqd, "t", "paused") == []
+    assert bodies(nsqd.consume_all("t", "running")) == [b"flows"]
+    with nsqd.connect() as client:
+        client.sub("t", "paused", rdy_count=1)
+        client.expect_silence()
 
 
 @pytest.mark.ours
@@ -422,7 +418,7 @@ def test_log_files_are_named_by_topic_and_first_sequence_number(make_nsqd: MakeN
         client.consume(1000)
     # The slow channel still needs every file.
     assert len(list(nsqd.data_path.glob("rolled.*.log"))) >= len(names)
-    assert len(consume_all(nsqd, "rolled", "slow")) == 1000
+    assert len(nsqd.consume_all("rolled", "slow")) == 1000
     wait_until(lambda: len(list(nsqd.data_path.glob("rolled.*.log"))) <= 2)
     assert max(path.name for path in nsqd.data_path.glob("rolled.*.log")) >= max(names)
 
@@ -438,7 +434,7 @@ def test_sync_every_message(make_nsqd: MakeNsqd, clean: bool) -> None:
         assert [client.next_frame() for _ in range(50)] == [wire.OK] * 50
     nsqd.restart(clean=clean)
     expected = numbered(20) + numbered(50, "batch") + numbered(50, "pipelined")
-    assert sorted(bodies(consume_all(nsqd, "t", "c"))) == sorted(expected)
+    assert sorted(bodies(nsqd.consume_all("t", "c"))) == sorted(expected)
 
 
 def test_second_nsqd_on_the_same_data_does_not_start(nsqd: NsqdProcess) -> None:
@@ -484,7 +480,7 @@ def test_second_sigterm_loses_nothing(make_nsqd: MakeNsqd) -> None:
     nsqd.signal(signal.SIGTERM)
     nsqd.wait(40)
     nsqd.start()
-    assert len(set(bodies(consume_all(nsqd, "t", "c")))) == 10_000
+    assert len(set(bodies(nsqd.consume_all("t", "c")))) == 10_000
 
 
 # --- damage
@@ -542,7 +538,7 @@ def test_torn_last_record_is_cut(nsqd: NsqdProcess, damage: Callable[[Path, byte
     expected = [*numbered(10), *numbered(10, "batch"), *([last] if last_is_kept else []), b"after"]
     # What follows the cut is sound, too.
     nsqd.restart(clean=False)
-    assert bodies(consume_all(nsqd, "torn", "c")) == expected
+    assert bodies(nsqd.consume_all("torn", "c")) == expected
 
 
 @pytest.mark.ours
@@ -560,10 +556,10 @@ def test_damaged_record_costs_only_itself(nsqd: NsqdProcess, where: str) -> None
     path.write_bytes(content)
     nsqd.start()
     assert path.name in nsqd.log_text()
-    assert bodies(consume_all(nsqd, "damaged", "c")) == sent[:4] + sent[5:]
+    assert bodies(nsqd.consume_all("damaged", "c")) == sent[:4] + sent[5:]
     with nsqd.connect() as client:
         client.pub("damaged", b"after")
-    assert bodies(consume_all(nsqd, "damaged", "c")) == [b"after"]
+    assert bodies(nsqd.consume_all("damaged", "c")) == [b"after"]
 
 
 @pytest.mark.ours
@@ -578,4 +574,4 @@ def test_damage_in_an_older_file_costs_only_its_record(make_nsqd: MakeNsqd) -> N
     assert path != newest_log(nsqd, "damaged")
     path.write_bytes(path.read_bytes().replace(sent[200][:18], b"Body number 000200"))
     nsqd.start()
-    assert bodies(consume_all(nsqd, "damaged", "c")) == sent[:200] + sent[201:]
+    assert bodies(nsqd.consume_all("damaged", "c")) == sent[:200] + sent[201:]

@@ -311,13 +311,13 @@ def test_bad_ones_among_many_fail_alone(
 
 def test_an_address_where_nobody_listens_is_told_at_once(make_producer: MakeProducer, topic: str) -> None:
     port = free_port()
-    producer = make_producer(f"127.0.0.1:{port}")
+    producer = make_producer(f"127.0.0.1:{port}", publish_timeout_s=60)
     began_s = time.monotonic()
     with pytest.raises(NoNsqd, match=f"127.0.0.1:{port}: cannot connect"):
         producer.publish(topic, b"x")
     with pytest.raises(NoNsqd):
         producer.ping()
-    assert time.monotonic() - began_s < 20
+    assert time.monotonic() - began_s < 40
 
 
 def test_one_that_comes_later_is_found(
@@ -388,7 +388,7 @@ def test_what_was_acknowledged_survives_the_loss_of_an_nsqd(
 
     def end_it() -> None:
         nonlocal is_over
-        deadline_s = time.monotonic() + 20
+        deadline_s = time.monotonic() + 40
         while not min(depth(doomed, topic), depth(other, topic)) and time.monotonic() < deadline_s:
             pause(shell, 0.01)
         doomed.kill()
@@ -421,7 +421,7 @@ def test_without_retries_of_the_unknown_nothing_comes_twice(
         producer.flush()
 
     def end_it() -> None:
-        deadline_s = time.monotonic() + 20
+        deadline_s = time.monotonic() + 40
         while not depth(doomed, topic) and time.monotonic() < deadline_s:
             pause(shell, 0.001)
         doomed.stop()

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
-import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests.support.nsqd_process import MakeNsqd, NsqdProcess
+from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 
 TOPICS, CHANNELS = 1000, 3
 
@@ -60,41 +61,37 @@ def cpu_s(nsqd: NsqdProcess) -> float:
 
 
 @pytest.mark.ours
-def test_a_thousand_topics_take_less_than_100_ms(large: NsqdProcess) -> None:
-    """Of processor time, which other work on the machine does not change much; the best of some."""
+def test_a_thousand_topics_take_little_processor_time(large: NsqdProcess) -> None:
+    """Compared with the standard library, which writes the same document in this process; the best of some."""
 
     def ask() -> float:
         before_s = cpu_s(large)
         stats = large.stats()
+        used_s = cpu_s(large) - before_s
         assert len(stats["topics"]) == TOPICS
         assert sum(len(topic["channels"]) for topic in stats["topics"]) == TOPICS * CHANNELS
-        return cpu_s(large) - before_s
+        before_s = time.thread_time()
+        json.loads(json.dumps(stats))
+        return used_s / (time.thread_time() - before_s)
 
-    assert min(ask() for _ in range(5)) < 0.1
+    assert min(ask() for _ in range(5)) < 8  # it is 1.6
 
 
 @pytest.mark.ours
 @pytest.mark.parametrize("path", ["/stats?format=json", "/stats", "/metrics"])
 def test_messages_flow_while_figures_are_gathered(large: NsqdProcess, path: str) -> None:
     """Round trips through the same nsqd: in each scrape there have to be several, not one that waits for its end."""
-    asked = threading.Event()
-    began_s, ended_s = 0.0, 0.0
-
-    def ask() -> None:
-        nonlocal began_s, ended_s
-        began_s = time.monotonic()
-        assert large.http("GET", path).status == 200
-        ended_s = time.monotonic()
-        asked.set()
-
-    trips_s = []
-    with large.connect() as client:
+    with large.connect() as client, ThreadPoolExecutor() as pool:
         client.sub("topic0000", "channel0", rdy_count=1)
-        asker = threading.Thread(target=ask)
-        asker.start()
-        while not asked.is_set():
-            client.pub("topic0000", b"x")
-            client.fin(client.message())
-            trips_s.append(time.monotonic())
-        asker.join()
-    assert len([at_s for at_s in trips_s if began_s < at_s < ended_s]) > 5
+
+        def trips_in_a_scrape() -> int:
+            asked = pool.submit(large.http, "GET", path)
+            for trips in itertools.count():
+                if asked.done():
+                    assert asked.result().status == 200
+                    return trips
+                client.pub("topic0000", b"x")
+                client.fin(client.message())
+            raise AssertionError
+
+        wait_until(lambda: trips_in_a_scrape() > 5)

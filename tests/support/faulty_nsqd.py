@@ -2,7 +2,7 @@
 
 RULES is a JSON file, read again whenever it changes: a list of {"call", "path", "error", "delay_s", "share"}, all but
 the first of which may be missing. The first rule that fits a call (path is a pattern) delays it, or makes it fail;
-`share` is the part of the calls that it holds for, by chance.
+`share` is the part of the calls that it holds for, by chance. A delay ends when its rule is taken away.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import os
 import random
 import sys
+import threading
 import time
 from collections.abc import Callable
 from fnmatch import fnmatchcase
@@ -21,6 +22,9 @@ from typing import Any
 from tests.support.disk_calls import watched
 from tests.support.network import LOOPBACK, Host
 from tests.support.nsqd_process import NsqdProcess, nsqd_command
+
+
+DELAYED = ".delayed"
 
 
 class FaultyNsqd(NsqdProcess):
@@ -44,6 +48,11 @@ class FaultyNsqd(NsqdProcess):
         temporary.write_text(json.dumps(rules))
         temporary.rename(self._rules)
 
+    def delayed_calls(self) -> tuple[int, int]:
+        """How many calls were delayed: on the event loop, and in threads."""
+        marks = self._rules.with_suffix(DELAYED).read_text()
+        return marks.count("l"), marks.count("t")
+
 
 class Rules:
     """What happens to calls."""
@@ -57,19 +66,30 @@ class Rules:
         rule = self._find(name, Path(path).name)
         if random.random() >= rule.get("share", 1.0):
             rule = {}
-        time.sleep(rule.get("delay_s", 0.0))
+        if "delay_s" in rule:
+            self._delay(rule)
         if "error" in rule:
             number = getattr(errno, rule["error"])
             raise OSError(number, os.strerror(number))
         return real(*arguments)
 
+    def _delay(self, rule: dict[str, Any]) -> None:
+        with Path(self._path).with_suffix(DELAYED).open("a") as file:
+            file.write("l" if threading.get_native_id() == os.getpid() else "t")
+        end_s = time.monotonic() + rule["delay_s"]
+        while rule in self._current() and (left_s := end_s - time.monotonic()) > 0:
+            time.sleep(min(left_s, 0.02))
+
     def _find(self, name: str, file_name: str) -> dict[str, Any]:
+        fitting = (r for r in self._current() if r["call"] == name and fnmatchcase(file_name, r.get("path", "*")))
+        return next(fitting, {})
+
+    def _current(self) -> list[dict[str, Any]]:
         changed_ns = os.stat(self._path).st_mtime_ns
         if changed_ns != self._read_at:
             self._rules = json.loads(Path(self._path).read_text())
             self._read_at = changed_ns  # last: another thread that sees it uses the rules
-        fitting = (r for r in self._rules if r["call"] == name and fnmatchcase(file_name, r.get("path", "*")))
-        return next(fitting, {})
+        return self._rules
 
 
 def main() -> None:

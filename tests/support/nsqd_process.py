@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
 from tests.support.network import LOOPBACK, Host
-from tests.support.wire import Client
+from tests.support.wire import Client, Message
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LISTENING = re.compile(r"\b(TCP|HTTP): listening on \S*:(\d+)\s")
@@ -256,6 +256,17 @@ class NsqdProcess(ServerProcess):
         of_topic = self.topic_stats(topic) or {"channels": ()}
         found = [c for c in of_topic["channels"] if c["channel_name"] == channel]
         return found[0] if found else None
+
+    def consume_all(self, topic: str, channel: str) -> list[Message]:
+        """Finish all messages of a channel but those that are deferred."""
+        with self.connect() as client:
+            client.sub(topic, channel, rdy_count=2500)
+            return client.drain(lambda: self.is_empty(topic, channel))
+
+    def is_empty(self, topic: str, channel: str) -> bool:
+        """True if no message of the channel waits or is in flight."""
+        stats = self.channel_stats(topic, channel)
+        return stats is not None and stats["depth"] == stats["in_flight_count"] == 0
 
     def wait_for_channel(self, topic: str, channel: str, deadline_s: float = 40.0, **counts: Any) -> dict[str, Any]:
         """The channel's stats, when all `counts` (as depth=3) are as given."""

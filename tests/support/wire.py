@@ -12,7 +12,7 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -252,17 +252,21 @@ class Client:
         self.round_trip()
         return messages
 
-    def drain(self, quiet_s: float = 1.0) -> list[Message]:
-        """Finishes what comes, until nothing has come for `quiet_s` seconds."""
+    def drain(self, is_empty: Callable[[], bool]) -> list[Message]:
+        """Finishes what comes, until the channel is empty: then all that it had is here."""
         messages: list[Message] = []
+        deadline = time.monotonic() + DEADLINE_S
         while True:
             try:
-                messages.append(self.message(quiet_s))
+                messages.append(self.message(0.02))
             except TimeoutError:
-                return messages
-            self.fin(messages[-1])
+                if is_empty():
+                    return messages
+                assert time.monotonic() < deadline, f"not empty after {len(messages)} messages"
+            else:
+                self.fin(messages[-1])
 
-    def expect_silence(self, window_s: float = 0.5) -> None:
+    def expect_silence(self, window_s: float = 0.2) -> None:
         """Nothing but heartbeats comes for `window_s` seconds."""
         try:
             frame = self.next_frame(window_s)

@@ -133,7 +133,7 @@ def test_no_expression_takes_long(pattern: str) -> None:
     found = authorization(grant(pattern, [pattern], "subscribe"))
     begin = time.process_time()
     assert not found.permits(b"a" * 63 + b"!", b"a" * 63 + b"!")
-    assert time.process_time() - begin < 0.1
+    assert time.process_time() - begin < 5
 
 
 @pytest.mark.parametrize("pattern", [r"\pL{1000}", r"((\pL{10}){10}){10}"])

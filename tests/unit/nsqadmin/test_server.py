@@ -45,7 +45,7 @@ def test_a_body_that_dribbles_ends_its_connection(port: int, path: str, head: st
     sock = socket.create_connection(("127.0.0.1", port))
     sock.settimeout(0.05)
     sock.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\n{head}".encode())
-    deadline_s = time.monotonic() + 15
+    deadline_s = time.monotonic() + 40
     with pytest.raises(ConnectionError):
         while time.monotonic() < deadline_s:
             sock.sendall(b"x")

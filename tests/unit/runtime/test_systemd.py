@@ -9,7 +9,6 @@ import select
 import shutil
 import socket
 import subprocess
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,9 +115,7 @@ def test_a_manager_that_does_not_read_stops_nothing(manager: Manager) -> None:
     with filler, pytest.raises(BlockingIOError):
         while True:
             filler.sendto(b"STATUS=full", notifier._address)
-    started_s = time.monotonic()
-    notifier.status("who listens?")
-    assert time.monotonic() - started_s < 5
+    notifier.status("who listens?")  # would wait for ever
     assert manager.hear() == "STATUS=full"
 
 
