@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 
 import pytest
 
@@ -19,8 +17,8 @@ from tests.support.wire import bodies
 pytestmark = pytest.mark.ours
 
 PUBLISHES = 6
-# The first slow call shows that the disk is slow, and so may the first after ten seconds without one. A busy machine may
-# take a slow call for a wait for the processor.
+# The first slow call shows that the disk is slow, and so may the first after ten seconds without one. A busy machine
+# may take a slow call for a wait for the processor.
 MOST_ON_THE_LOOP = 3
 
 # What may have to wait for the device; `close` does where it gives back a file's space.

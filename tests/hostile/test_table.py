@@ -1,7 +1,7 @@
 """Every route and command under hostile inputs on ten connections, while a neighbour goes on with its work.
 
-On a quiet machine of two cores the neighbour's worst round trip stays under 100 ms. Here the bound is five times that, for
-machines that are half as fast, and it counts only CPU time of the daemon (see `hostile_attack.Cost`).
+On a quiet machine of two cores the neighbour's worst round trip stays under 100 ms. Here the bound is five times that,
+for slower machines, and it counts only CPU time of the daemon (see `hostile_attack.Cost`).
 """
 
 from __future__ import annotations

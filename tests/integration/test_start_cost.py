@@ -36,7 +36,7 @@ NOT_FOR_A_WORD = (NOT_FOR_A_START - {"nsqd_py.client"}) | {
 }  # fmt: skip
 # The choices of its flags are the names in its tables of formats and codecs; a filter is checked with the flags.
 NEEDED_BY = {"nsq_to_file": {"cramjam", "hmac", "isal", "orjson", "secrets"}, "nsq_stat": {"re2"}}
-# Processor time, as a multiple of what an interpreter takes that does nothing: starts take less than 8, words less than 6.
+# Processor time, as a multiple of that of an interpreter that does nothing: a start takes less than 8, a word than 6.
 MOST_OF_START, MOST_OF_WORD = 16, 14
 ATTEMPTS = 12
 

@@ -23,7 +23,6 @@ from tests.support.disk_calls import watched
 from tests.support.network import LOOPBACK, Host
 from tests.support.nsqd_process import NsqdProcess, nsqd_command
 
-
 DELAYED = ".delayed"
 
 
