@@ -225,9 +225,12 @@ class ClientLines:
             kind.allowance = 0.0  # it recovers when its lines come more slowly
             kind.left_out += 1
             kind.args = args
+            self.tell()
 
     def tell(self) -> None:
-        """Write the last line of the text that has waited longest, at most once a second. Call this about as often."""
+        """Write the last line of the text that has waited longest, at most once a second.
+
+        Lines call this; call it every second too, for the last ones of a flood."""
         now_s = self._clock()
         if not self._waiting or now_s - self._told_s < 1 / CLIENT_LINES_PER_S:
             return

@@ -69,7 +69,7 @@ def test_the_last_of_a_flood_is_told_when_it_is_over() -> None:
     assert len(written.texts) == CLIENT_BURST + 1
     for _ in range(2 * CLIENT_BURST):
         written.lines.warning("client(%d)", 0)
-    assert len(written.texts) == 2 * CLIENT_BURST + 1, "a burst again"
+    assert len(written.texts) == 2 * CLIENT_BURST + 2, "a burst again, and the line of this second"
 
 
 def test_only_the_burst_has_tracebacks() -> None:

@@ -139,7 +139,8 @@ class Forwarder:
             else:
                 finished.append(message_id)
                 if verdict is Verdict.UNREADABLE:
-                    self._log.error("unable to decode json: %s", body[:_SHOWN_BYTES].decode(errors="backslashreplace"))
+                    shown = body[:_SHOWN_BYTES].decode(errors="backslashreplace")
+                    self._log.of_clients.error("unable to decode json: %s", shown)
         if incomplete:
             finished += self._put_off(batch, incomplete)
         if finished:
@@ -148,7 +149,7 @@ class Forwarder:
 
     def _put_off(self, batch: MessageBatch, incomplete: list[bytes]) -> list[bytes]:
         """Requeue incomplete messages. Return those that have had too many attempts."""
-        self._log.error("missing field to check required value")
+        self._log.of_clients.error("missing field to check required value")
         attempts = dict(zip(batch.ids, batch.attempts, strict=True))
         again = [message_id for message_id in incomplete if attempts[message_id] <= MAX_INCOMPLETE_ATTEMPTS]
         if again:
@@ -203,9 +204,9 @@ class Forwarder:
             self._send(name, half)
 
     def _try_elsewhere(self, name: str, group: PublishGroup, error: NsqClientError) -> None:
-        self._log.warning("%s; looking for another destination for %d messages", error, len(group))
+        self._log.of_clients.warning("%s; looking for another destination for %d messages", error, len(group))
         self._distribute(group.without(name), error)
 
     def _requeue(self, group: PublishGroup, reason: object) -> None:
-        self._log.warning("%s; %d messages are requeued", reason, len(group))
+        self._log.of_clients.warning("%s; %d messages are requeued", reason, len(group))
         group.batch.requeue(None, group.ids, backoff=True)

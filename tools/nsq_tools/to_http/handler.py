@@ -41,7 +41,9 @@ class Handler:
         try:
             self._delivery.deliver(message.body)
         except NotDelivered as failure:
-            self._log.warning("%s; message %s is requeued, attempt %d", failure, message.id.decode(), message.attempts)
+            self._log.of_clients.warning(
+                "%s; message %s is requeued, attempt %d", failure, message.id.decode("latin-1"), message.attempts
+            )
             raise Requeue() from failure
 
 
@@ -101,7 +103,7 @@ class ToOne:
             return None
         host = self._shares.take(self._clock(), tried)
         if host is not None:
-            self._log.warning("%s; trying %s", failure, self._requests[host].name)
+            self._log.of_clients.warning("%s; trying %s", failure, self._requests[host].name)
         return host
 
 

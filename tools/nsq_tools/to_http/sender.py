@@ -87,6 +87,7 @@ class Connection:
 # As in Go's client: a router in between may drop a connection that is idle for longer.
 IDLE_LIMIT_S = 90.0
 MAX_REDIRECTS = 10
+_MOST_REDIRECTS_SEEN = 100
 
 
 class NotDelivered(Exception):
@@ -154,7 +155,7 @@ class Sender:
 
     def _tell_redirect(self, request: Request, following: Request) -> None:
         """Log a redirect, once for each address."""
-        if request.name not in self._redirects_seen:
+        if request.name not in self._redirects_seen and len(self._redirects_seen) < _MOST_REDIRECTS_SEEN:
             self._redirects_seen.add(request.name)
             self._log.warning("%s redirects to %s; each message needs another request", request.name, following.name)
 
