@@ -105,10 +105,10 @@ class _Requests(HttpClientOptions, title="Requests to nsqd and nsqlookupd"):
         "Accept any certificate from nsqd and nsqlookupd.")
     http_client_token_file: str = setting(STRING, "",
         "File with the bearer token for nsqds and nsqlookupds that have an --http-auth-file. Over plain HTTP it is "
-        "sent only to the hosts of --nsqd-http-address, --lookupd-http-address and --http-client-token-host.")
+        "sent only to --nsqd-http-address, --lookupd-http-address and --http-client-token-host.")
     http_client_token_host: tuple[str, ...] = setting(STRINGS, (),
-        "Host, IP address or CIDR block of nsqds, found by nsqlookupds, that receive the token over plain HTTP (may be "
-        "given several times).")
+        "host:port of an nsqd, found by nsqlookupds, that receives the token over plain HTTP; or a host, IP address or "
+        "CIDR block, with all its ports (may be given several times).")
     client_opt: tuple[str, ...] = setting(NAMED_SECRETS, (),
         "Option of the TCP connections that move dead letters, as name,value with the names of go-nsq's Config, such "
         "as tls_v1,true or auth_secret,... (may be given several times).")

@@ -13,6 +13,7 @@ from nsqadmin_py.options import NsqadminOptions
 from nsqd_py.cluster.upstream import Upstream
 from nsqd_py.errors import StartError
 from nsqd_py.lookup.endpoints import literal_endpoint
+from nsqd_py.net.addresses import join_address
 from nsqd_py.net.http.client import MAX_STATS_BYTES, HttpClient, Target, Url, limit_s, parse_url, resolve_by_hub
 from nsqd_py.net.tls_options import http_client_context
 from nsqd_py.settings.declaration import BadOptions
@@ -21,22 +22,22 @@ from nsqd_py.settings.declaration import BadOptions
 class TokenRule:
     """The bearer token of `--http-client-token-file`, and the servers that may see it.
 
-    Anybody can register an address with an nsqlookupd. So over plain HTTP the token is sent only to hosts that the
-    options of nsqadmin name. Other hosts get it only over HTTPS with a certificate that is checked.
+    Anybody can register an address with an nsqlookupd. So over plain HTTP the token is sent only to addresses that the
+    options of nsqadmin name. Others get it only over HTTPS with a certificate that is checked.
     """
 
-    def __init__(self, token: str, hosts: Iterable[str], *, checks_certificates: bool) -> None:
-        """`hosts` are host names, IP addresses and blocks of them in CIDR notation. Raises ValueError."""
+    def __init__(self, token: str, places: Iterable[str], *, checks_certificates: bool) -> None:
+        """`places` are `host:port`, or hosts and blocks in CIDR notation, with any port. Raises ValueError."""
         self._headers = {"Authorization": f"Bearer {token}"}
         self._checks_certificates = checks_certificates
-        named = [host.lower() for host in hosts]
-        self._blocks = AddressBlocks(host for host in named if "/" in host)
-        self._hosts = frozenset(host for host in named if "/" not in host)
+        named = [place.lower() for place in places]
+        self._blocks = AddressBlocks(place for place in named if "/" in place)
+        self._places = frozenset(place for place in named if "/" not in place)
 
     def headers_for(self, url: Url) -> dict[str, str]:
         """Return the headers with the token, or none."""
         host = url.host.lower()
-        is_named = host in self._hosts or host in self._blocks
+        is_named = not self._places.isdisjoint((host, join_address(host, url.port))) or host in self._blocks
         return self._headers if is_named or (url.is_secure and self._checks_certificates) else {}
 
 
@@ -66,7 +67,8 @@ def _headers_for(options: NsqadminOptions) -> Callable[[Url], dict[str, str]]:
     if not token_file:
         return lambda url: {}
     addresses = (*options.lookupd_http_address, *options.nsqd_http_address)
-    named = [parse_url(address if "://" in address else f"http://{address}").host for address in addresses]
+    urls = [parse_url(address if "://" in address else f"http://{address}") for address in addresses]
+    named = [join_address(url.host, url.port) for url in urls]
     try:
         return TokenRule(
             _read_token(token_file),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import http.client
 import os
 import re
+import socket
 import subprocess
 import sys
 from importlib import import_module
@@ -263,3 +266,33 @@ def test_a_config_file_with_a_secret_that_others_can_read_is_a_warning(tmp_path:
     for mode, keys in ((0o644, ["lease"]), (0o600, [])):
         config.chmod(mode)
         assert exposed(str(config), NSQD.settings) == keys
+
+
+# ---- guessed tokens
+
+
+def test_guesses_are_slowed_and_nothing_else_waits(
+    make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin, tmp_path: Path
+) -> None:
+    accounts = tmp_path / "accounts"
+    accounts.write_text(f"token:ci:{hashlib.sha256(b'right').hexdigest()}\n", "utf-8")
+    nsqd = make_nsqd(f"--http-auth-file={accounts}")
+    nsqadmin = make_nsqadmin(
+        f"--nsqd-http-address=127.0.0.1:{nsqd.http_port}", f"--http-auth-file={accounts}", "--history-file="
+    )
+    for port, path in ((nsqd.http_port, "/debug/gc"), (nsqadmin.http_port, "/api/topics")):
+        guesses = [socket.create_connection(("127.0.0.1", port)) for _ in range(60)]
+        for number, guess in enumerate(guesses):
+            guess.sendall(f"GET {path} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {number}\r\n\r\n".encode())
+        other = http.client.HTTPConnection("127.0.0.1", port, source_address=("127.0.0.9", 0), timeout=40)
+        other.request("GET", path, headers={"Authorization": "Bearer right"})
+        assert other.getresponse().status == 200
+        other.close()
+        answers = [guess.recv(200).split(b" ")[1] for guess in guesses]
+        assert set(answers) == {b"401", b"429"}
+        for guess in guesses:
+            guess.close()
+    headers = {"Authorization": "Bearer right"}
+    action = nsqadmin.http("POST", "/api/topics", b'{"topic":"orders"}', headers)
+    assert action.status == 200, action
+    assert 'by="token:ci"' in nsqadmin.log_text()

@@ -36,8 +36,8 @@ complete -c nsqadmin-py -l http-client-tls-cert -d 'Client certificate for https
 complete -c nsqadmin-py -l http-client-tls-key -d 'Private key of the client certificate (PEM file).' -r -F
 complete -c nsqadmin-py -l tls-security-level -d 'OpenSSL security level of server and client connections: 0 to 5, or default. Level 0 accepts keys below 2048 bits, SHA-1 signatures, and TLS 1.0 and 1.1.' -x -a 'default 0 1 2 3 4 5'
 complete -c nsqadmin-py -l http-client-tls-insecure-skip-verify -d 'Accept any certificate from nsqd and nsqlookupd.'
-complete -c nsqadmin-py -l http-client-token-file -d 'File with the bearer token for nsqds and nsqlookupds that have an --http-auth-file. Over plain HTTP it is sent only to the hosts of --nsqd-http-address, --lookupd-http-address and --http-client-token-host.' -r -F
-complete -c nsqadmin-py -l http-client-token-host -d 'Host, IP address or CIDR block of nsqds, found by nsqlookupds, that receive the token over plain HTTP (may be given several times).' -x
+complete -c nsqadmin-py -l http-client-token-file -d 'File with the bearer token for nsqds and nsqlookupds that have an --http-auth-file. Over plain HTTP it is sent only to --nsqd-http-address, --lookupd-http-address and --http-client-token-host.' -r -F
+complete -c nsqadmin-py -l http-client-token-host -d 'host:port of an nsqd, found by nsqlookupds, that receives the token over plain HTTP; or a host, IP address or CIDR block, with all its ports (may be given several times).' -x
 complete -c nsqadmin-py -l client-opt -d 'Option of the TCP connections that move dead letters, as name,value with the names of go-nsq\'s Config, such as tls_v1,true or auth_secret,... (may be given several times).' -x
 complete -c nsqadmin-py -l graphite-url -d 'URL of a Graphite server with the metrics that nsqd sends to statsd.' -x
 complete -c nsqadmin-py -l proxy-graphite -d 'Forward requests for /render to Graphite.'

@@ -45,16 +45,16 @@ class Login(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Users with the bcrypt hashes of their passwords, and the SHA-256 digests of tokens."""
+    """Users with the bcrypt hashes of their passwords, and names of tokens with their SHA-256 digests."""
 
     hashes: dict[bytes, bytes]
-    tokens: tuple[bytes, ...]
+    tokens: dict[bytes, bytes]
 
-    def has_token(self, token: bytes) -> bool:
-        """True if the token is known. The time does not depend on the token."""
+    def token_name(self, token: bytes) -> bytes | None:
+        """Return the name of a token; None if it is unknown. The time does not depend on the token."""
         digest = hashlib.sha256(token).digest()
-        matches = [hmac.compare_digest(known, digest) for known in self.tokens]
-        return any(matches)
+        matches = [name for name, known in self.tokens.items() if hmac.compare_digest(known, digest)]
+        return matches[0] if matches else None
 
     def hash_of(self, user: bytes) -> bytes:
         """Return the hash to check a password of this user against.
@@ -104,7 +104,7 @@ def parse_credentials(text: bytes, path: str) -> Credentials:
                 raise BadAuthFile(f"--http-auth-file {path}, line {number}: {problem}")
     if not hashes and not tokens:
         raise BadAuthFile(f"--http-auth-file {path}: no user and no token in it")
-    return Credentials(hashes, tuple(tokens.values()))
+    return Credentials(hashes, tokens)
 
 
 def _add_line(line: bytes, hashes: dict[bytes, bytes], tokens: dict[bytes, bytes]) -> str | None:

@@ -8,11 +8,13 @@ import secrets
 import sys
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from ipaddress import ip_network
 from typing import Any
 
+import gevent
 from gevent.event import Event
 from gevent.threadpool import ThreadPool
 
@@ -31,6 +33,14 @@ _LOW_PRIORITY = 10
 MOST_WAITING_PER_ADDRESS = 4
 MOST_WAITING_ADDRESSES = 256
 
+# Wrong passwords and tokens of an address that delay nothing; each further one doubles the delay of the next check.
+FREE_FAILURES = 5
+LONGEST_DELAY_S = 2.0
+_FIRST_DELAY_S = 0.1
+# The time without a wrong one after which they are forgotten.
+FORGOTTEN_S = 60.0
+MOST_FAILED_ADDRESSES = 4096
+
 # (modification time in ns, size, inode) of a file; None without one.
 _Stamp = tuple[int, int, int] | None
 
@@ -38,13 +48,20 @@ _Stamp = tuple[int, int, int] | None
 class Guard:
     """The users and tokens of a file, which is read again when it changes.
 
-    Tokens, and passwords that were right within REMEMBERED_S, are checked at once. Another password takes a thread
+    Tokens, and what was right for an address within REMEMBERED_S, are checked at once. Another password takes a thread
     0.1 s or more. The thread has a low priority and checks one password at a time, so that wrong passwords in any
-    number delay no message. The addresses that send passwords take turns.
+    number delay no message. The addresses that send passwords take turns. After wrong passwords or tokens, an address
+    waits before its next one is checked.
     """
 
-    def __init__(self, path: str, log: Log, clock: Callable[[], float] = time.monotonic) -> None:
-        """Read the file. `clock` returns seconds. Raises BadAuthFile."""
+    def __init__(
+        self,
+        path: str,
+        log: Log,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] = gevent.sleep,
+    ) -> None:
+        """Read the file. `clock` returns seconds, and `sleep` blocks a greenlet. Raises BadAuthFile."""
         self._path = path
         self._log = log
         self._clock = clock
@@ -55,45 +72,75 @@ class Guard:
         self._key = secrets.token_bytes(32)
         self._remembered: dict[bytes, float] = {}
         self._queue = LoginQueue()
+        self._failures = Failures(clock, sleep)
         self._pool: Any = None
 
-    def known(self, authorization: bytes) -> bool | None:
-        """True if the header is right, False if it is wrong, None if its password must be checked with `check`."""
+    def known(self, authorization: bytes, address: str) -> bool | None:
+        """True if the header that `address` sent is right, False if it is wrong, None if only `check` can tell."""
         self._read_again_if_changed()
         scheme, rest = split_authorization(authorization)
-        if scheme == b"bearer":
-            return self._credentials.has_token(rest)
-        if scheme != b"basic" or not self._credentials.hashes:
+        if scheme == b"basic":
+            if not self._credentials.hashes or not parse_login(rest):
+                return False
+        elif scheme != b"bearer":
             return False
-        if self._clock() < self._remembered.get(self._digest(authorization), 0.0):
+        if self._clock() < self._remembered.get(self._digest(authorization, address), 0.0):
             return True
-        return None if parse_login(rest) else False
+        if scheme == b"basic" or self._failures.delay_s(address):
+            return None
+        return self._check_token(authorization, address)
 
     def check(self, authorization: bytes, address: str) -> Reply | None:
         """Return the refusal of a header that `address` sent; None if it is right. Blocks this greenlet."""
         try:
-            with self._queue.turn(address):
-                known = self.known(authorization)  # another request may have had the same header
-                passes = self._check_password(authorization) if known is None else known
+            self._failures.wait(address)
+            if split_authorization(authorization)[0] == b"bearer":
+                passes = self._check_token(authorization, address)
+            else:
+                with self._queue.turn(address):
+                    known = self.known(authorization, address)  # another request may have had the same header
+                    passes = self._check_password(authorization, address) if known is None else known
         except TooManyLogins:
             return TOO_MANY_LOGINS
         return None if passes else UNAUTHORIZED
 
-    def _check_password(self, authorization: bytes) -> bool:
+    def user_of(self, authorization: bytes) -> str:
+        """Return the name for the log of who sent a header that is right: `ann`, or `token:ci` for a token."""
+        scheme, rest = split_authorization(authorization)
+        if scheme == b"bearer":
+            name = b"token:" + (self._credentials.token_name(rest) or b"")
+        else:
+            login = parse_login(rest)
+            name = login.user if login else b""
+        return name.decode("utf-8", "backslashreplace")
+
+    def _check_token(self, authorization: bytes, address: str) -> bool:
+        is_right = self._credentials.token_name(split_authorization(authorization)[1]) is not None
+        self._note(authorization, address, is_right=is_right)
+        return is_right
+
+    def _check_password(self, authorization: bytes, address: str) -> bool:
         login = parse_login(split_authorization(authorization)[1])
         assert login is not None
         credentials = self._credentials
         if self._pool is None:
             self._pool = ThreadPool(1)
         is_right: bool = self._pool.apply(_is_right, (login, credentials.hash_of(login.user)))
-        if is_right and credentials is self._credentials:
-            self._remember(self._digest(authorization))
+        if credentials is self._credentials or not is_right:
+            self._note(authorization, address, is_right=is_right)
         return is_right
 
-    # ---- remembered passwords
+    # ---- what was right, and what was wrong
 
-    def _digest(self, authorization: bytes) -> bytes:
-        return hashlib.blake2b(authorization, key=self._key, digest_size=32).digest()
+    def _note(self, authorization: bytes, address: str, *, is_right: bool) -> None:
+        if is_right:
+            self._remember(self._digest(authorization, address))
+        else:
+            self._failures.note(address)
+
+    def _digest(self, authorization: bytes, address: str) -> bytes:
+        """Return the key of a header of an address: guesses of another address must not find what it remembers."""
+        return hashlib.blake2b(address.encode() + b"\0" + authorization, key=self._key, digest_size=32).digest()
 
     def _remember(self, digest: bytes) -> None:
         if len(self._remembered) >= _MOST_REMEMBERED:
@@ -149,6 +196,55 @@ def _is_right(login: Login, known_hash: bytes) -> bool:
 
 class TooManyLogins(Exception):
     """Too many passwords of this address wait for a check, or passwords of too many addresses."""
+
+
+class Failures:
+    """Delays addresses that sent wrong passwords or tokens. Other addresses and the event loop do not wait."""
+
+    def __init__(self, clock: Callable[[], float], sleep: Callable[[float], object]) -> None:
+        self._clock = clock
+        self._sleep = sleep
+        self._failed: OrderedDict[str, tuple[int, float]] = OrderedDict()  # count, and when the last one was
+        self._waiting: Counter[str] = Counter()
+
+    def note(self, address: str) -> None:
+        """Count a wrong password or token. The addresses that failed longest ago are forgotten if there are many."""
+        source = _source(address)
+        self._failed[source] = (self._count(source) + 1, self._clock())
+        self._failed.move_to_end(source)
+        if len(self._failed) > MOST_FAILED_ADDRESSES:
+            self._failed.popitem(last=False)
+
+    def delay_s(self, address: str) -> float:
+        """Return the time that the next check of this address has to wait."""
+        excess = self._count(_source(address)) - FREE_FAILURES
+        return 0.0 if excess < 0 else min(LONGEST_DELAY_S, _FIRST_DELAY_S * 2 ** min(excess, 10))
+
+    def wait(self, address: str) -> None:
+        """Wait as long as this address has to. Raises TooManyLogins. Blocks this greenlet."""
+        delay_s, source = self.delay_s(address), _source(address)
+        if not delay_s:
+            return
+        if self._waiting[source] >= MOST_WAITING_PER_ADDRESS or len(self._waiting) > MOST_WAITING_ADDRESSES:
+            raise TooManyLogins
+        self._waiting[source] += 1
+        try:
+            self._sleep(delay_s)
+        finally:
+            self._waiting[source] -= 1
+            if not self._waiting[source]:
+                del self._waiting[source]
+
+    def _count(self, source: str) -> int:
+        count, last_s = self._failed.get(source, (0, 0.0))
+        return count if self._clock() < last_s + FORGOTTEN_S else 0
+
+
+def _source(address: str) -> str:
+    """Return an IPv4 address, or the network of 64 bits of an IPv6 address: one host may use all of it."""
+    if ":" not in address:
+        return address
+    return str(ip_network(f"{address.partition('%')[0]}/64", strict=False))
 
 
 class LoginQueue:

@@ -9,12 +9,13 @@ from nsqd_py.net.http.access import OPEN
 from nsqd_py.net.http.answers import Reply
 from nsqd_py.net.http.heads import Head
 from nsqd_py.net.http.request import App, Request
+from nsqd_py.protocol.names import quote
 from nsqd_py.runtime.logs import INFO, Log
 from nsqd_py.settings.durations import format_duration
 
 # Two texts, because `nsqd_py.runtime.logs` limits lines by text: many GETs must not hide changes.
-CHANGED = "%d %s %s (%s) %s"
-ASKED = "%d %s %s (%s) %.32s"
+CHANGED = "%d %s %s (%s) %s%s"
+ASKED = "%d %s %s (%s) %.32s%s"
 
 
 def check_route(request: Request[App], head: Head, peer: str) -> Reply | None:
@@ -46,9 +47,11 @@ def _check_access(request: Request[App], head: Head, peer: str) -> Reply | None:
     if refusal is not None or guard is None:
         return refusal
     authorization = head.fields.get(b"authorization", b"")
-    passes = guard.known(authorization)
+    passes = guard.known(authorization, host_of(peer))
     if passes is None:
         request.credentials = authorization
+    elif passes:
+        request.user = guard.user_of(authorization)
     return answers.UNAUTHORIZED if passes is False else None
 
 
@@ -73,6 +76,7 @@ def perform(request: Request[App], peer: str, log: Log) -> Reply:
             refusal = guard.check(request.credentials, host_of(peer))
             if refusal is not None:
                 return refusal
+            request.user = guard.user_of(request.credentials)
         return request.route.handler(request)
     except HttpError as error:
         return answers.failure(error)
@@ -87,4 +91,5 @@ def log_answer(log: Log, request: Request[App], reply: Reply, peer: str, elapsed
     """Write the request and its status to the log, if its route is logged."""
     if request.target.is_logged and log.level <= INFO:
         text = ASKED if request.method in ("GET", "HEAD") else CHANGED
-        log.of_clients.info(text, reply.status, request.method, request.url, peer, format_duration(elapsed_ns))
+        by = f" by={quote(request.user.encode())}" if request.user else ""
+        log.of_clients.info(text, reply.status, request.method, request.url, peer, format_duration(elapsed_ns), by)

@@ -46,12 +46,13 @@ class Request(Generic[App]):
     ticket       index of the answer in the connection's output buffer
     reply        the answer if it is known before a handler runs
     credentials  an Authorization header whose password must be checked first; else empty
+    user         the name for the log of who may use an admin path, once that is known; else empty
     is_unread    True if the rest of the body will not be read, so that the connection must end
     """
 
     __slots__ = (
         "app", "connection", "credentials", "is_http_1_0", "is_unread", "keep_alive", "method", "parts", "reply",
-        "size_bytes", "size_limit", "target", "ticket", "url",
+        "size_bytes", "size_limit", "target", "ticket", "url", "user",
     )  # fmt: skip
 
     def __init__(
@@ -67,6 +68,7 @@ class Request(Generic[App]):
         self.keep_alive = keep_alive
         self.is_unread = False
         self.credentials = b""
+        self.user = ""
         self.reply: Reply | None = None
         self.parts: list[bytes | bytearray] = []
         self.size_bytes = 0

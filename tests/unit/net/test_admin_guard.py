@@ -17,9 +17,13 @@ from nsqd_py.net.http import guard as guard_module
 from nsqd_py.net.http.answers import TOO_MANY_LOGINS, UNAUTHORIZED
 from nsqd_py.net.http.credentials import BadAuthFile, Login, parse_credentials, parse_login, read_credentials
 from nsqd_py.net.http.guard import (
+    FORGOTTEN_S,
+    FREE_FAILURES,
+    MOST_FAILED_ADDRESSES,
     MOST_WAITING_ADDRESSES,
     MOST_WAITING_PER_ADDRESS,
     REMEMBERED_S,
+    Failures,
     Guard,
     LoginQueue,
     TooManyLogins,
@@ -99,7 +103,7 @@ def test_hashes_of_all_versions(version: bytes) -> None:
     line = b"ann:$" + version + HASH[3:]
     credentials = parse_credentials(b"# who may\n\n" + line + b"\r\n" + TOKEN_LINE, "f")
     assert bcrypt.checkpw(b"secret", credentials.hash_of(b"ann"))
-    assert credentials.has_token(TOKEN)
+    assert credentials.token_name(TOKEN) == b"ci"
 
 
 def test_a_user_may_be_called_token() -> None:
@@ -176,7 +180,7 @@ def test_logins(encoded: bytes, login: Login | None) -> None:
     ],
 )
 def test_what_is_known_at_once(gate: Gate, authorization: bytes, known: bool | None) -> None:
-    assert gate.guard.known(authorization) is known
+    assert gate.guard.known(authorization, ADDRESS) is known
 
 
 def test_passwords(gate: Gate) -> None:
@@ -202,17 +206,17 @@ def test_an_unknown_user_takes_as_long(gate: Gate) -> None:
 def test_without_users_no_password_is_computed(gate: Gate) -> None:
     gate.write(TOKEN_LINE)
     gate.look_again()
-    assert gate.guard.known(basic(b"ann", b"secret")) is False
+    assert gate.guard.known(basic(b"ann", b"secret"), ADDRESS) is False
 
 
 def test_a_right_password_is_remembered_for_a_while_and_a_wrong_one_is_not(gate: Gate) -> None:
     right, wrong = basic(b"ann", b"secret"), basic(b"ann", b"wrong")
     gate.guard.check(right, ADDRESS)
     gate.guard.check(wrong, ADDRESS)
-    assert gate.guard.known(right) is True
-    assert gate.guard.known(wrong) is None
+    assert gate.guard.known(right, ADDRESS) is True
+    assert gate.guard.known(wrong, ADDRESS) is None
     gate.clock.now_s += REMEMBERED_S
-    assert gate.guard.known(right) is None
+    assert gate.guard.known(right, ADDRESS) is None
 
 
 def test_requests_at_the_same_time_compute_one_password(gate: Gate) -> None:
@@ -239,7 +243,7 @@ def test_a_flood_is_sent_away_and_tokens_and_other_addresses_pass(gate: Gate, mo
     right = gevent.spawn(gate.guard.check, basic(b"ann", b"secret"), ADDRESS)
     while not right.started or len(gate.guard._queue._waiting) <= len(attackers):
         gevent.sleep(0.001)
-    assert gate.guard.known(b"Bearer " + TOKEN) is True
+    assert gate.guard.known(b"Bearer " + TOKEN, ADDRESS) is True
     all_are_there.set()
     gevent.joinall([*flood, right])
     assert right.value is None and right.successful()
@@ -300,8 +304,8 @@ def test_a_changed_file_counts_at_once_for_all(gate: Gate) -> None:
     gate.guard.check(before, ADDRESS)
     gate.write(b"bob:" + bcrypt.hashpw(b"other", bcrypt.gensalt(4)))
     gate.look_again()
-    assert gate.guard.known(b"Bearer " + TOKEN) is False
-    assert gate.guard.known(before) is None
+    assert gate.guard.known(b"Bearer " + TOKEN, ADDRESS) is False
+    assert gate.guard.known(before, ADDRESS) is None
     assert gate.guard.check(before, ADDRESS) is UNAUTHORIZED
     assert gate.guard.check(basic(b"bob", b"other"), ADDRESS) is None
     assert gate.log.lines == [f"INFO HTTP: read --http-auth-file {gate.path} again"]
@@ -311,16 +315,16 @@ def test_a_file_that_becomes_bad_changes_nothing_and_is_told_once(gate: Gate) ->
     gate.write(b"ann:secret")
     for _ in range(3):
         gate.look_again()
-        assert gate.guard.known(b"Bearer " + TOKEN) is True
+        assert gate.guard.known(b"Bearer " + TOKEN, ADDRESS) is True
     assert len(gate.log.lines) == 1
     assert gate.log.lines[0].startswith(f"ERROR HTTP: --http-auth-file {gate.path}, line 1: expected a hash")
     gate.path.unlink()
     gate.look_again()
-    assert gate.guard.known(b"Bearer " + TOKEN) is True
+    assert gate.guard.known(b"Bearer " + TOKEN, ADDRESS) is True
     assert "No such file" in gate.log.lines[1]
     gate.write(b"ann:" + HASH)
     gate.look_again()
-    assert gate.guard.known(b"Bearer " + TOKEN) is False
+    assert gate.guard.known(b"Bearer " + TOKEN, ADDRESS) is False
 
 
 def test_what_was_right_before_a_change_is_not_remembered(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,12 +333,12 @@ def test_what_was_right_before_a_change_is_not_remembered(gate: Gate, monkeypatc
     def changed_meanwhile(login: Login, known_hash: bytes) -> bool:
         gate.write(b"bob:" + HASH)
         gate.look_again()
-        gate.guard.known(b"")
+        gate.guard.known(b"", ADDRESS)
         return compute(login, known_hash)
 
     monkeypatch.setattr(guard_module, "_is_right", changed_meanwhile)
     gate.guard.check(basic(b"ann", b"secret"), ADDRESS)
-    assert gate.guard.known(basic(b"ann", b"secret")) is None
+    assert gate.guard.known(basic(b"ann", b"secret"), ADDRESS) is None
 
 
 def test_memory_of_what_was_right_is_bounded(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -342,3 +346,76 @@ def test_memory_of_what_was_right_is_bounded(gate: Gate, monkeypatch: pytest.Mon
     for password in (b"secret", b"secret\0", b"secret\0\0"):
         gate.guard._remember(password)
     assert len(gate.guard._remembered) == 1
+
+
+# ---- wrong passwords and tokens slow their address
+
+
+class Sleeper:
+    """Sleeps by moving the clock."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.slept_s: list[float] = []
+
+    def __call__(self, seconds: float) -> None:
+        self.slept_s.append(seconds)
+        self.clock.now_s += seconds
+
+
+@pytest.fixture
+def sleeper(gate: Gate) -> Sleeper:
+    sleeper = Sleeper(gate.clock)
+    gate.guard = Guard(str(gate.path), gate.log, gate.clock, sleeper)
+    return sleeper
+
+
+def answer(guard: Guard, authorization: bytes, address: str = ADDRESS) -> bool:
+    known = guard.known(authorization, address)
+    return guard.check(authorization, address) is None if known is None else known
+
+
+@pytest.mark.parametrize("wrong", [b"Bearer wrong", basic(b"ann", b"wrong")])
+def test_wrong_ones_slow_their_address_and_no_other(gate: Gate, sleeper: Sleeper, wrong: bytes) -> None:
+    for _ in range(FREE_FAILURES):
+        assert not answer(gate.guard, wrong)
+    assert sleeper.slept_s == []
+    for _ in range(8):
+        assert not answer(gate.guard, wrong)
+    assert sleeper.slept_s == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0]
+    assert answer(gate.guard, b"Bearer " + TOKEN, "198.51.100.8")
+    assert len(sleeper.slept_s) == 8
+    assert answer(gate.guard, b"Bearer " + TOKEN)  # it waits too: who guesses must not learn which one is right
+    assert answer(gate.guard, b"Bearer " + TOKEN)  # and is remembered
+    assert len(sleeper.slept_s) == 9
+    gate.clock.now_s += FORGOTTEN_S + 1
+    assert not answer(gate.guard, wrong)
+    assert len(sleeper.slept_s) == 9
+
+
+def test_what_one_address_remembers_another_one_cannot_guess_at_once(gate: Gate, sleeper: Sleeper) -> None:
+    right = basic(b"ann", b"secret")
+    assert answer(gate.guard, right)
+    assert gate.guard.known(right, ADDRESS) is True
+    assert gate.guard.known(right, "198.51.100.8") is None
+
+
+def test_few_requests_of_a_slowed_address_wait(gate: Gate) -> None:
+    for _ in range(FREE_FAILURES):
+        gate.guard.known(b"Bearer wrong", ADDRESS)
+    flood = [gevent.spawn(gate.guard.check, b"Bearer wrong", ADDRESS) for _ in range(MOST_WAITING_PER_ADDRESS + 7)]
+    gevent.joinall(flood)
+    replies = [one.value for one in flood]
+    assert (replies.count(UNAUTHORIZED), replies.count(TOO_MANY_LOGINS)) == (MOST_WAITING_PER_ADDRESS, 7)
+    assert not gate.guard._failures._waiting
+
+
+def test_failures_of_many_addresses_take_bounded_memory(sleeper: Sleeper) -> None:
+    failures = Failures(sleeper.clock, sleeper)
+    for number in range(MOST_FAILED_ADDRESSES + 100):
+        failures.note(f"10.0.{number // 256}.{number % 256}")
+    assert len(failures._failed) == MOST_FAILED_ADDRESSES
+    for number in range(FREE_FAILURES):
+        failures.note(f"2001:db8::{number}")
+    assert failures.delay_s("2001:db8::ffff") > 0
+    assert failures.delay_s("2001:db8:0:1::1") == 0

@@ -8,7 +8,7 @@ from nsqadmin_py.upstream import TokenRule
 from nsqd_py.net.http.client import parse_url
 
 SHOWN = {"Authorization": "Bearer s3cret"}
-HOSTS = ("Nsqd1.example", "192.0.2.7", "10.1.0.0/16", "2001:db8::/32")
+HOSTS = ("Nsqd1.example", "nsqd2.example:4151", "[2001:db9::1]:4151", "192.0.2.7", "10.1.0.0/16", "2001:db8::/32")
 
 
 @pytest.mark.parametrize(
@@ -16,6 +16,10 @@ HOSTS = ("Nsqd1.example", "192.0.2.7", "10.1.0.0/16", "2001:db8::/32")
     [
         ("http://nsqd1.example:4151/stats", True),
         ("http://NSQD1.example:9/stats", True),
+        ("http://nsqd2.example:4151/stats", True),
+        ("http://nsqd2.example:4152/stats", False),
+        ("http://[2001:db9::1]:4151/stats", True),
+        ("http://[2001:db9::1]:9/stats", False),
         ("http://192.0.2.7:4151/stats", True),
         ("http://10.1.2.3:4151/stats", True),
         ("http://[2001:db8::5]:4151/stats", True),
