@@ -28,7 +28,7 @@ class AuditLog:
 
     def record_done(self, request: Request, action: str, result: str, **names: str) -> None:
         """Log an action that has been done, on some nsqds at least, and mark it in charts."""
-        self._marks.note_action(action, time(), names, self._access.user(request))
+        self._marks.note_action(action, time(), names, self._access.name_for_log(request))
         self.record(request, action, result, **names)
 
     def record(self, request: Request, action: str, result: str, **names: str) -> None:
@@ -41,7 +41,7 @@ class AuditLog:
         # A text for each action, because lines are limited by text: many of one action hide no other.
         log.info(
             f"AUDIT: {action} %s by=%s from=%s result=%s",
-            what, _quoted(self._access.user(request)), peer_of(request.environ), _quoted(result),
+            what, _quoted(self._access.name_for_log(request)), peer_of(request.environ), _quoted(result),
         )  # fmt: skip
 
     def notify(self, request: Request, action: str, topic: str, channel: str = "", node: str = "") -> None:

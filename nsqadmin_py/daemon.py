@@ -72,11 +72,7 @@ class Daemon:
             self._on_round, self._report_bug, asks_info=True, keeps_unlisted=True,
         )  # fmt: skip
         self._access = Access(options, admin_guard(options.http_auth_file, log))
-<<<<<<< HEAD
         self._audit_log = AuditLog(options, log, self._access, self._marks)
-=======
-        self._audit_log = AuditLog(options, log, self._access.name_for_log, self._marks)
->>>>>>> 45c42ed (Wrong passwords and tokens slow their address; nsqadmin's token goes to host and port; logs name the user of an admin path)
         self._views = ViewsOfUsers(Views(self._cluster, self._findings), self._access)
         self._events = Events(self._views)
         self._notifier = Notifier.from_environment()

@@ -67,18 +67,16 @@ class Access:
         """Return the user that a proxy or the browser's login names; empty if unknown."""
         return self._named(request) or basic_user(request)
 
-<<<<<<< HEAD
     def is_identified(self, request: Request) -> bool:
         """True if a login or a trusted proxy proves the name of the user."""
         return self._guard is not None or bool(self._proxies and self._named(request))
-=======
+
     def name_for_log(self, request: Request) -> str:
         """Return the user, or `token:` and the name of the token that the request has."""
         user = self.user(request)
         if user or self._guard is None:
             return user
         return self._guard.user_of(request.headers.get("Authorization", "").encode("latin-1", "replace"))
->>>>>>> 45c42ed (Wrong passwords and tokens slow their address; nsqadmin's token goes to host and port; logs name the user of an admin path)
 
     def is_admin(self, request: Request) -> bool:
         """True if the user may do everything: an --admin-user, or anybody without such users and topic permissions."""

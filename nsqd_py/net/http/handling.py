@@ -14,8 +14,8 @@ from nsqd_py.runtime.logs import INFO, Log
 from nsqd_py.settings.durations import format_duration
 
 # Two texts, because `nsqd_py.runtime.logs` limits lines by text: many GETs must not hide changes.
-CHANGED = "%d %s %s (%s) %s%s"
-ASKED = "%d %s %s (%s) %.32s%s"
+CHANGED = "%d %s %s (%s) %s"
+ASKED = "%d %s %s (%s) %.320s"
 
 
 def check_route(request: Request[App], head: Head, peer: str) -> Reply | None:
@@ -90,6 +90,10 @@ def perform(request: Request[App], peer: str, log: Log) -> Reply:
 def log_answer(log: Log, request: Request[App], reply: Reply, peer: str, elapsed_ns: int) -> None:
     """Write the request and its status to the log, if its route is logged."""
     if request.target.is_logged and log.level <= INFO:
-        text = ASKED if request.method in ("GET", "HEAD") else CHANGED
+        is_change = request.method not in ("GET", "HEAD")
         by = f" by={quote(request.user.encode())}" if request.user else ""
-        log.of_clients.info(text, reply.status, request.method, request.url, peer, format_duration(elapsed_ns), by)
+        lines = log if is_change and by else log.of_clients  # no action of a known user is left out
+        lines.info(
+            CHANGED if is_change else ASKED,
+            reply.status, request.method, request.url, peer, format_duration(elapsed_ns) + by,
+        )  # fmt: skip
