@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from nsqadmin_py.go_json import topic_stats
 from nsqd_py.cluster.producers import http_address, merged_producers, producer, producer_of_info
-from nsqd_py.cluster.upstream import Answers, Upstream, UpstreamError, ask_all, named_producers
+from nsqd_py.cluster.upstream import Answers, Upstream, UpstreamError, ask_all, named_producers, place_of
 from nsqd_py.cluster.values import Figures, rows_in, text_in, texts_in
 
 T = TypeVar("T")
@@ -85,7 +85,7 @@ class ClusterInfo:
         if self.lookupds:
             answers = ask_all(self.lookupds, lambda lookupd: self._producers_at(lookupd, "/nodes", {}))
             _check(answers, "nsqlookupd")
-            return merged_producers(answers.good), answers.errors
+            return merged_producers({place_of(who): nodes for who, nodes in answers.good.items()}), answers.errors
         nodes = ask_all(self.nsqds, self._node)
         _check(nodes, "nsqd")
         return list(nodes.good.values()), nodes.errors
@@ -112,7 +112,7 @@ class ClusterInfo:
     def _node_with(self, nsqd: str, topic: str) -> Figures | None:
         asked = {"format": "json", "topic": topic, "include_clients": "false"}
         names = [text_in(row, "topic_name") for row in rows_in(self.upstream.get(nsqd, "/stats", asked), "topics")]
-        return producer_of_info(self.upstream.get(nsqd, "/info"), names, nsqd) if topic in names else None
+        return producer_of_info(self.upstream.get(nsqd, "/info"), names, place_of(nsqd)) if topic in names else None
 
     # ---- figures
 

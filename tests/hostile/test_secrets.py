@@ -26,6 +26,7 @@ from nsqd_py.settings.program import Program
 from tests.support.network import free_ports
 from tests.support.nsqadmin_process import MakeNsqadmin
 from tests.support.nsqd_process import REPOSITORY, MakeNsqd, wait_until
+from tests.support.nsqlookupd_process import MakeNsqlookupd
 from tests.support.tool_process import ToolProcess
 from tests.support.wire import auth
 
@@ -174,12 +175,20 @@ def test_a_waiting_nsqd_does_not_log_the_password_of_its_lease(tmp_path: Path) -
         assert CANARY not in nsqd.log_text()
 
 
-def test_nsqadmin_shows_no_secret(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin) -> None:
-    nsqd = make_nsqd(f"--auth-http-address=http://user:{CANARY}@127.0.0.1:1/")
+@pytest.mark.parametrize("with_nsqlookupd", [False, True])
+def test_nsqadmin_shows_no_secret(
+    with_nsqlookupd: bool, make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, make_nsqadmin: MakeNsqadmin
+) -> None:
+    nsqlookupd = make_nsqlookupd()
+    registration = ("--broadcast-address=127.0.0.1", f"--lookupd-tcp-address=127.0.0.1:{nsqlookupd.tcp_port}")
+    nsqd = make_nsqd(f"--auth-http-address=http://user:{CANARY}@127.0.0.1:1/", *registration)
+    source = f"lookupd-http-address=user:{CANARY}@127.0.0.1:{nsqlookupd.http_port}"
+    if not with_nsqlookupd:
+        source = f"nsqd-http-address=user:{CANARY}@127.0.0.1:{nsqd.http_port}"
     address = f"127.0.0.1:{nsqd.http_port}"
     url = f"http://user:{CANARY}@127.0.0.1:1/{{}}?token={CANARY}"
     nsqadmin = make_nsqadmin(
-        f"--nsqd-http-address=user:{CANARY}@{address}", f"--graphite-url={url.format('graphite')}", "--proxy-graphite",
+        f"--{source}", f"--graphite-url={url.format('graphite')}", "--proxy-graphite",
         f"--notification-http-endpoint={url.format(CANARY)}", f"--attention-http-endpoint={url.format(CANARY)}",
         f"--client-opt=auth_secret,{CANARY}", "--log-level=debug", "--history-file=",
     )  # fmt: skip
@@ -193,7 +202,7 @@ def test_nsqadmin_shows_no_secret(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadm
     views = ("session", "overview", "topics", "topics/orders", "attention", "nodes", "lookup", "marks")
     paths = [
         "/", f"/nodes/{address}", f"/api/v2/nodes/{address}", f"/api/nodes/{address}",
-        "/metrics", "/api/topics", "/api/nodes", "/api/counter", "/render?target=x",
+        "/metrics", "/api/topics", "/api/topics/orders", "/api/nodes", "/api/counter", "/render?target=x",
         f"/api/v2/nodes/{address}/details", *(f"/config/{key}" for key in keys), *(f"/api/v2/{view}" for view in views),
     ]  # fmt: skip
     shown = {path: nsqadmin.http("GET", path).text for path in paths} | {"log": nsqadmin.log_text()}
