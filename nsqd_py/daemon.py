@@ -244,6 +244,7 @@ class Daemon:
         options = self._options
         if not options.standby_of and not options.promote and not (directory / STANDBY_FILE).exists():
             return None
+        from nsqd_py.standby.door import Door
         from nsqd_py.standby.follower import Follower
         from nsqd_py.standby.promotion import check_role, goes_on_as_primary
         from nsqd_py.standby.role import StandbyRole
@@ -260,7 +261,7 @@ class Daemon:
             return None
         self._follower = Follower(options, directory, self._disk_threads, self._log, self._http_address)
         role = StandbyRole(
-            self._follower, options.standby_of, None if options.lease else self._become_primary
+            self._follower, options.standby_of, Door(self._broker), None if options.lease else self._become_primary
         )
         self._broker.replication, self._broker.refusal = role, role.refusal
         return None

@@ -281,7 +281,7 @@ class _Standby(Options, title="Standby"):
     promote: bool = setting(BOOL, False,
         "Promote the standby that --data-path belongs to: start as a primary with its messages.", config_key="")
     accept_standbys: bool = setting(BOOL, False,
-        "Let other nsqds follow this one. They get all messages of all topics.")
+        "Let the other nsqds of the group (--standby-secret-file) follow this one. They get all messages.")
     standby_acks: int = setting(INT, 0,
         "Number of standbys that must have a message before its publisher gets OK; 0 means that none must. Above 0, "
         "standbys are accepted.", check=not_negative)
@@ -312,8 +312,13 @@ class _Standby(Options, title="Standby"):
         "Private key of --standby-tls-cert (PEM file); not needed if that file contains the key.")
     standby_tls_insecure_skip_verify: bool = setting(BOOL, False,
         "Accept any certificate from the primary. The connection is encrypted, but the server is not verified.")
-    standby_auth_secret_file: str = setting(STRING, "",
-        "File with the secret that this standby sends to the primary, if the primary requires AUTH.")
+    standby_secret_file: str = setting(STRING, "",
+        "File with the secret of the group: only nsqds that know it may follow, fence and be followed by this one. The "
+        "first line proves membership, all lines are accepted. It may change while nsqd runs.")
+    standby_tls_allowed_names: tuple[str, ...] = setting(STRINGS, (),
+        "Names in the certificates of the group (subject alternative or common name): only nsqds with one of them may "
+        "follow, fence and be followed by this one. It needs --standby-tls-cert and "
+        "--tls-client-auth-policy=require-verify (may be given several times).")
 # fmt: on
 
 
@@ -330,6 +335,7 @@ NSQD = Program(
     "Receive messages from publishers, store them, and deliver them to consumers. "
     "Flags have one dash or two; their values follow after a space or =.",
     NsqdOptions,
+    removed={"standby-auth-secret-file": "use --standby-secret-file; a standby needs no AUTH"},
 )
 
 

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 
 
 def _serve(options: NsqdOptions, log: Log) -> int:
+    from nsqd_py.standby.group import check_group
+
+    warning = check_group(options)
+    if warning:
+        log.warning("%s", warning)
     from nsqd_py.daemon import Daemon
 
     if options.lease:
@@ -40,8 +45,8 @@ def _check_data(options: NsqdOptions) -> int | None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run nsqd until a signal ends it. Return the exit status: 1 if it could not start, 3 after a drain that left
-    messages.
+    """Run nsqd until a signal ends it. Return the exit status: 1 if it could not start, 2 if its flags are wrong, 3
+    after a drain that left messages.
     """
     early_signals.hold(early_signals.RELOAD_AND_DRAIN)  # before the imports, which take most of the start
     from nsqd_py.options import LOG_PREFIX, check_options, read_options

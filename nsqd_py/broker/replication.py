@@ -34,6 +34,9 @@ class Replication(Protocol):
     def metadata_written(self) -> None:
         """`nsqd.dat` was written."""
 
+    def member(self, client: Any, body: bytes) -> None:
+        """Answer this connection's MEMBER, a step of the proof that it belongs to the group. Raises ClientError."""
+
     def attach(self, client: Any, body: bytes) -> None:
         """Let this connection follow; `body` is the document of STANDBY. Raises ClientError."""
 
@@ -80,8 +83,10 @@ class NoReplication:
     def metadata_written(self) -> None:
         pass
 
-    def attach(self, client: Any, body: bytes) -> None:
+    def member(self, client: Any, body: bytes) -> None:
         raise Invalid("cannot STANDBY: --accept-standbys is off")
+
+    attach = member
 
     def acknowledge(self, client: Any, number: int) -> None:
         pass

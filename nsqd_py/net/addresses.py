@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 def split_address(address: str) -> tuple[str, int] | None:
     """Return the host and the port; None for the path of a unix socket."""
@@ -22,6 +24,19 @@ def host_and_port(address: str) -> tuple[str, str]:
     """Return the host without brackets, and the port as text; ("", address) if there is no colon."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), port
+
+
+def socket_address(name: Any) -> str:
+    """Return the text of a socket's name: `host:port`, an IPv4 address on an IPv6 socket as IPv4; else its path."""
+    if not isinstance(name, tuple):
+        return str(name)
+    return join_address(name[0].removeprefix("::ffff:").partition("%")[0], name[1])
+
+
+def is_loopback(host: str) -> bool:
+    """True if a host without its port is a loopback address, or `localhost`."""
+    is_v4 = host.startswith("127.") and host.replace(".", "").isdecimal()
+    return is_v4 or host in ("::1", "localhost")
 
 
 def host_of(peer: str) -> str:

@@ -42,7 +42,8 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True)
 class TlsInfo:
-    """The result of a handshake. `common_name` is that of the client's certificate.
+    """The result of a handshake. `common_name` is that of the client's certificate, `names` are all in it, if it is
+    verified.
 
     `negotiated_protocol_is_mutual` is always true, as in Go's TLS.
     """
@@ -52,6 +53,7 @@ class TlsInfo:
     common_name: str = ""
     negotiated_protocol: str = ""
     negotiated_protocol_is_mutual: bool = True
+    names: frozenset[str] = frozenset()
 
 
 class Engine(Protocol):
@@ -152,11 +154,12 @@ class StandardEngine:
             self._tls.unwrap()
 
     def info(self) -> TlsInfo:
-        cipher = self._tls.cipher()
+        cipher, certificate = self._tls.cipher(), self._tls.getpeercert()
         return TlsInfo(
             (self._tls.version() or "").replace("TLSv", "TLS"),
             cipher_name(cipher[0] if cipher else ""),
-            _common_name(self._tls.getpeercert()),
+            _common_name(certificate),
+            names=names_in(certificate),
         )
 
 
@@ -187,6 +190,12 @@ def _common_name(certificate: Any) -> str:
             if key == "commonName":
                 return str(value)
     return ""
+
+
+def names_in(certificate: Any) -> frozenset[str]:
+    """Return the subject alternative names and the common name in a verified certificate, as `ssl` has it."""
+    found = {value for _, value in (certificate or {}).get("subjectAltName", ())}
+    return frozenset({name for name in found if isinstance(name, str)} | {_common_name(certificate)} - {""})
 
 
 class TlsLayer:

@@ -14,6 +14,7 @@ from typing import Any
 
 from nsqd_py.errors import LayerError
 from nsqd_py.net import socket_buffers
+from nsqd_py.net.addresses import socket_address
 from nsqd_py.net.layers import Layer, Stacked
 from nsqd_py.net.limits import REASON_TEXTS, WRITE, Owner, TimeLimits
 from nsqd_py.net.loop_iteration import LoopIteration
@@ -72,6 +73,11 @@ class Stream:
         self.peer = peer
         self.out: list[Part] = []
         self.queued_bytes = 0
+
+    @property
+    def local_address(self) -> str:
+        """Its own end of the connection: `host:port`, or the path of a unix socket."""
+        return socket_address(self._sock.getsockname())
 
     # ---- reading
 

@@ -168,9 +168,9 @@ def _read_nop(session: Session, params: Params) -> Command:
     return NOP
 
 
-def _check_standby(session: Session, params: Params) -> None:
-    if session.state != STATE_INIT:
-        raise Invalid("cannot STANDBY in current state")
+def _check_member(session: Session, params: Params) -> None:
+    if session.state not in (STATE_INIT, STATE_STANDBY):
+        raise Invalid(f"cannot {words(params[0])} in current state")
 
 
 def _read_ack(session: Session, params: Params) -> Ack:
@@ -224,7 +224,8 @@ COMMANDS: dict[bytes, CommandSpec] = {
         CommandSpec("PUB", _check_pub, SIZED_BODY, BadMessage, "message body", AFTER_BODY),
         CommandSpec("MPUB", _check_mpub, MULTI_BODY, permission=BEFORE_BODY),
         CommandSpec("DPUB", _check_dpub, SIZED_BODY, BadMessage, "message body", AFTER_BODY),
-        CommandSpec("STANDBY", _check_standby, SIZED_BODY),
+        CommandSpec("MEMBER", _check_member, SIZED_BODY),
+        CommandSpec("STANDBY", _check_member, SIZED_BODY),
         CommandSpec("ACK", _read_ack),
     )
 }

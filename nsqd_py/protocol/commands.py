@@ -118,8 +118,15 @@ class PermissionRequest:
 
 
 @dataclass(slots=True)
+class Member:
+    """MEMBER with its JSON: the client proves that it is an nsqd of the same group."""
+
+    body: bytes
+
+
+@dataclass(slots=True)
 class Standby:
-    """STANDBY with its JSON: the client is another nsqd that wants to follow this one."""
+    """STANDBY with a proof and JSON: a member wants to follow this nsqd, or fences it."""
 
     body: bytes
 
@@ -137,5 +144,5 @@ SLICE_READ = SliceRead()
 
 Command = (
     Identify | Auth | Sub | Rdy | Fin | Req | Touch | Cls | Nop | Pub | Dpub | Mpub | LargeMpub | SliceRead
-    | PermissionRequest | Standby | Ack
+    | PermissionRequest | Member | Standby | Ack
 )  # fmt: skip

@@ -6,11 +6,9 @@ Permission for consecutive PUBs to one topic is requested once, until `forget_pu
 from __future__ import annotations
 
 from nsqd_py.protocol.command_table import AFTER_BODY, BEFORE_BODY
-from nsqd_py.protocol.commands import SLICE_READ, Command, PermissionRequest, Standby, Sub
+from nsqd_py.protocol.commands import SLICE_READ, Command, PermissionRequest, Sub
 from nsqd_py.protocol.parser import CommandParser
 from nsqd_py.protocol.session import Session
-
-ANY_NAME = b"*"  # no valid name of a topic or channel
 
 
 class GuardedParser(CommandParser):
@@ -44,8 +42,6 @@ class GuardedParser(CommandParser):
         if command is None or command is SLICE_READ:
             return command
         self._was_asked = False
-        if isinstance(command, Standby):  # it gets everything: a rule must match more than any name
-            return PermissionRequest("STANDBY", ANY_NAME, ANY_NAME, command)
         if spec.permission == AFTER_BODY:
             return PermissionRequest(spec.name, topic_name, b"", command)
         return command

@@ -15,7 +15,19 @@ from struct import Struct
 from nsqd_py.batch import SIZE_BYTES, cut_out, uniform_stride
 from nsqd_py.errors import BadBody, BadMessage, ClientError, Invalid, LineTooLong
 from nsqd_py.protocol.command_table import COMMANDS, DPUB, MULTI_BODY, PUB, CommandSpec, Params, defer_ns_of, words
-from nsqd_py.protocol.commands import SLICE_READ, Auth, Command, Dpub, Fin, Identify, LargeMpub, Mpub, Pub, Standby
+from nsqd_py.protocol.commands import (
+    SLICE_READ,
+    Auth,
+    Command,
+    Dpub,
+    Fin,
+    Identify,
+    LargeMpub,
+    Member,
+    Mpub,
+    Pub,
+    Standby,
+)
 from nsqd_py.protocol.fin_run import FIN_LENGTH, FIN_RUN, MATCHED_BYTES, is_fin_run
 from nsqd_py.protocol.multi_body import SLICE_MESSAGES, MessageWalk, check_message_count
 from nsqd_py.protocol.session import STATE_CLOSING, STATE_SUBSCRIBED, Session
@@ -26,7 +38,9 @@ MAX_LINE_LENGTH = 16384  # the size of Go's read buffer, which limits a line the
 
 _MPUB = COMMANDS[b"MPUB"]
 _LARGE_BODIES = ("MPUB", "STANDBY")
-_WITH_JSON: dict[str, Callable[[bytes], Command]] = {"IDENTIFY": Identify, "AUTH": Auth, "STANDBY": Standby}
+_WITH_JSON: dict[str, Callable[[bytes], Command]] = {
+    "IDENTIFY": Identify, "AUTH": Auth, "MEMBER": Member, "STANDBY": Standby,
+}  # fmt: skip
 
 _read_int32 = Struct(">i").unpack_from
 # The most FINs, and the most PUBs, of one command, so that other clients get their turn. A FIN that fails takes 4 us.

@@ -167,8 +167,8 @@ class DaemonCommand(Generic[DaemonT]):
 
     read_options: read the command line. Raises BadOptions.
     check_options: raise BadOptions if the daemon cannot start with them.
-    serve: run the daemon and return the exit status. Raises StartError. It imports what it needs when it is called,
-        so that --version, --help and errors do not wait for gevent.
+    serve: run the daemon and return the exit status. Raises StartError, BadOptions and UsageError. It imports what it
+        needs when it is called, so that --version, --help and errors do not wait for gevent.
     instead: do what the options ask for instead of serving, and return the exit status; None to serve.
     """
 
@@ -180,7 +180,7 @@ class DaemonCommand(Generic[DaemonT]):
     instead: Callable[[DaemonT], int | None] = _serves
 
     def main(self, argv: Sequence[str] | None = None) -> int:
-        """Run until a signal ends it. Return the exit status: 1 if it could not start."""
+        """Run until a signal ends it. Return the exit status: 1 if it could not start, 2 if its flags are wrong."""
         try:
             options = self.read_options(sys.argv[1:] if argv is None else argv)
         except BadOptions as error:
@@ -197,6 +197,9 @@ class DaemonCommand(Generic[DaemonT]):
                 log.warning("--%s has no effect now: %s", setting.name, setting.step_note)
             _warn_of_open_doors(options, log)
             return self.serve(options, log)
+        except UsageError as error:
+            log.fatal("%s", error)
+            return 2
         except (BadOptions, StartError) as error:
             log.fatal("failed to instantiate %s - %s", self.name, error)
             return 1

@@ -2,7 +2,7 @@
 
 A promoted nsqd tells its old primary its newer epoch, until it gets the answer that the other one does not serve. An
 nsqd with `--accept-standbys` whose logs the sender continues gives way for good: it becomes a standby of the sender.
-Whoever can fence an nsqd could also read all its messages as a standby, and knows the epochs of its logs.
+Both prove to each other that they belong to one group, so that no one else can fence an nsqd.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import gevent
 
 from nsqd_py.errors import Invalid
 from nsqd_py.standby.follower import ask, sentence
+from nsqd_py.standby.membership import FENCE
 from nsqd_py.standby.messages import Offer, OfferedLog
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Fencer:
         reported = ""
         while True:
             try:
-                ask(self._options, self._offer())
+                ask(self._options, FENCE, self._offer())
             except Exception as error:  # noqa: BLE001 - whatever it answers, this must go on
                 if repr(error) != reported:
                     log.warning("STANDBY: cannot fence the old primary %s - %s; trying again", place, sentence(error))

@@ -7,6 +7,7 @@ next sync. Otherwise it is acknowledged when it is written, and synced after `--
 from __future__ import annotations
 
 import json
+import os
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -19,13 +20,15 @@ from gevent import socket as green_socket
 from gevent.event import Event
 
 from nsqd_py.errors import NsqdError
+from nsqd_py.net.addresses import socket_address
 from nsqd_py.net.tls_options import peer_context
 from nsqd_py.protocol import MAGIC_V2, frames, outgoing
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.threads import in_thread
-from nsqd_py.standby import messages
+from nsqd_py.standby import group, messages
 from nsqd_py.standby.aside import ALONE_PREFIX, REMOVED_PREFIX
 from nsqd_py.standby.copy import Copy, sync_paths
+from nsqd_py.standby.membership import FOLLOW, NONCE_BYTES, Caller, NotMember
 from nsqd_py.standby.messages import BadMessage, FileMessage, Lag, Listed, Offer, Round, TopicFiles
 from nsqd_py.standby.state import StandbyState, read_state, write_state
 
@@ -36,6 +39,7 @@ CONNECTING, COPYING, FOLLOWING = "connecting", "copying", "following"
 # A read allocates as much, so that reads are small while little arrives.
 _SMALLEST_READ, _LARGEST_READ = 16 * 1024, 512 * 1024
 _MOST_FRAME_BYTES = 16 * 1024 * 1024
+_MOST_ANSWER_BYTES = 64 * 1024
 _CONNECT_TIMEOUT_S = 5.0
 _SILENCE_S = 30.0  # the primary ends a round each second
 _NOTICE_AFTER_S = 10.0  # /ping says that it cannot follow
@@ -159,11 +163,11 @@ class Follower:
 
     def _follow(self) -> None:
         """Follow until the connection ends. Raises OSError and NsqdError."""
-        self._sock = _connect(self._options)
+        self._sock, caller = _connect(self._options, FOLLOW)
         self._sync_error = None
         self._to_acknowledge = self._acknowledged = 0
         self._is_listed = False
-        self._sock.sendall(_standby_command(self._copy.offer(self._http_address())))
+        self._sock.sendall(_standby_command(caller, self._copy.offer(self._http_address())))
         self.state = COPYING
         self._log.info("STANDBY: following %s", self._options.standby_of)
         reader = _FrameReader(self._sock)
@@ -281,19 +285,19 @@ def sentence(error: Exception) -> str:
 def is_followed_by(options: NsqdOptions, epoch: int) -> bool:
     """True if the nsqd of --standby-of would let one of this epoch follow. Blocks this greenlet."""
     try:
-        return ask(options, Offer(epoch)) == messages.STREAM_FRAME
+        return ask(options, FOLLOW, Offer(epoch)) == messages.STREAM_FRAME
     except Exception:  # noqa: BLE001 - whatever it answers, it does not let one follow
         return False
 
 
-def ask(options: NsqdOptions, offer: Offer) -> int:
+def ask(options: NsqdOptions, purpose: str, offer: Offer) -> int:
     """Return the kind of the frame with which the nsqd of --standby-of answers an offer. Blocks this greenlet.
 
-    Raises OSError, and Refused with its error.
+    Raises OSError, Refused with its error, and NotMember.
     """
-    sock = _connect(options)
+    sock, caller = _connect(options, purpose)
     try:
-        sock.sendall(_standby_command(offer))
+        sock.sendall(_standby_command(caller, offer))
         for kind, data in _FrameReader(sock).frames():
             if kind == frames.ERROR:
                 raise Refused(data.decode("utf-8", "replace"))
@@ -304,16 +308,25 @@ def ask(options: NsqdOptions, offer: Offer) -> int:
         sock.close()
 
 
-def _standby_command(offer: Offer) -> bytes:
-    body = messages.encode_offer(offer, _MOST_OFFER_BYTES)
-    return b"STANDBY\n" + len(body).to_bytes(4, "big") + body
+def _standby_command(caller: Caller, offer: Offer) -> bytes:
+    return _command(b"STANDBY", caller.signed(messages.encode_offer(offer, _MOST_OFFER_BYTES)))
 
 
-def _connect(options: NsqdOptions) -> Any:
-    """Return a connection to the primary, identified and authorized. Raises OSError and Refused."""
+def _command(name: bytes, body: bytes) -> bytes:
+    return name + b"\n" + len(body).to_bytes(4, "big") + body
+
+
+def _connect(options: NsqdOptions, purpose: str) -> tuple[Any, Caller]:
+    """Return a connection to the primary on which both sides have proven their membership, and this side's proofs.
+
+    Raises OSError, Refused and NotMember.
+    """
+    secret = group.secrets(options)[0]
     host, _, port = options.standby_of.rpartition(":")
     sock: Any = green_socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT_S)
     try:
+        reached = socket_address(sock.getpeername())
+        group.check_peer(options, reached)
         sock.settimeout(_SILENCE_S)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.sendall(MAGIC_V2 + outgoing.identify(_identity(options)))
@@ -323,13 +336,14 @@ def _connect(options: NsqdOptions) -> Any:
                 raise Refused("it has no TLS, and --standby-tls is set")
             sock = _with_tls(sock, host, options)
             _response(sock)
-        if answer.get("auth_required"):
-            sock.sendall(outgoing.auth(_secret(options)))
-            _response(sock)
+        caller = Caller(secret, purpose, options.standby_of, reached, os.urandom(NONCE_BYTES))
+        sock.sendall(_command(b"MEMBER", caller.hello()))
+        sock.sendall(_command(b"MEMBER", caller.prove(_response(sock))))
+        caller.check(_response(sock))
     except BaseException:
         sock.close()
         raise
-    return sock
+    return sock, caller
 
 
 def _identity(options: NsqdOptions) -> bytes:
@@ -371,12 +385,13 @@ class _FrameReader:
 
 
 def _response(sock: Any) -> bytes:
-    """Return the data of the next frame. Raises OSError and Refused."""
-    head = _exactly(sock, _HEAD.size)
-    size, kind = _HEAD.unpack(head)
-    if not 4 <= size <= _MOST_FRAME_BYTES:
-        raise Refused("it does not speak the NSQ protocol")
-    data = _exactly(sock, size - 4)
+    """Return the data of the next frame that is no heartbeat. Raises OSError and Refused."""
+    data = frames.HEARTBEAT[_HEAD.size :]
+    while data == frames.HEARTBEAT[_HEAD.size :]:
+        size, kind = _HEAD.unpack(_exactly(sock, _HEAD.size))
+        if not 4 <= size <= _MOST_ANSWER_BYTES:
+            raise Refused("it does not speak the NSQ protocol")
+        data = _exactly(sock, size - 4)
     if kind == frames.ERROR:
         raise Refused(data.decode("utf-8", "replace"))
     return data
@@ -395,11 +410,13 @@ def _exactly(sock: Any, size: int) -> bytes:
 def _with_tls(sock: Any, host: str, options: NsqdOptions) -> Any:
     from gevent import ssl  # slow to import; only TLS needs it
 
+    from nsqd_py.net.tls import names_in
+
     context = peer_context(options, "standby", ssl.SSLContext)
-    return context.wrap_socket(sock, server_hostname=host.strip("[]"))
-
-
-def _secret(options: NsqdOptions) -> bytes:
-    if not options.standby_auth_secret_file:
-        raise Refused("it requires AUTH, and --standby-auth-secret-file is not set")
-    return Path(options.standby_auth_secret_file).read_bytes().strip()
+    secure = context.wrap_socket(sock, server_hostname=host.strip("[]"))
+    try:
+        group.check_certificate(options, names_in(secure.getpeercert()))
+    except NotMember:
+        secure.close()
+        raise
+    return secure

@@ -1,8 +1,8 @@
 """What a primary and its standby say to each other, as bytes.
 
-A standby is a client of the primary's TCP port. It sends `STANDBY` with a JSON document that says which part of each
-log it has (`Offer`), and `ACK <round>` after it has written a round. The primary sends frames of type 3, whose data
-are one of these, little-endian:
+A standby is a client of the primary's TCP port. After the handshake of `membership`, it sends `STANDBY` with a JSON
+document that says which part of each log it has (`Offer`), and `ACK <round>` after it has written a round. The primary
+sends frames of type 3, whose data are one of these, little-endian:
 
     WRITE    u8 1, name length u16, offset u64, name, bytes    write them there; the file may be new
     BEGIN    u8 2, name length u16, u64 0, name                begin a new version of the file

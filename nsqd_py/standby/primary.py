@@ -12,8 +12,9 @@ from nsqd_py.errors import Invalid
 from nsqd_py.protocol.frames import OK
 from nsqd_py.queue.publish_buffer import Tickets
 from nsqd_py.standby.acks import HeldAnswers
+from nsqd_py.standby.door import Door
 from nsqd_py.standby.fencing import check_fence
-from nsqd_py.standby.messages import BadMessage, Offer, decode_offer
+from nsqd_py.standby.messages import Offer
 from nsqd_py.standby.state import StandbyState, write_state
 from nsqd_py.standby.stream import Stream
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 REFUSE, ALONE = "refuse", "alone"
 _TICK_NS = 1_000_000_000
 _MOST_STANDBYS = 16
+# A standby acknowledges each round, and each second has one. Its heartbeats end sooner than this if it is gone.
+_MOST_WAIT_NS = 30 * _TICK_NS
 
 
 class Standbys(NoReplication):
@@ -48,6 +51,7 @@ class Standbys(NoReplication):
         options = broker.options
         self._broker = broker
         self._directory = directory
+        self._door = Door(broker)
         self._threadpool = threadpool
         self._on_fenced = on_fenced
         self._goes_on_alone = options.standby_on_timeout == ALONE
@@ -68,11 +72,15 @@ class Standbys(NoReplication):
 
     # ---- connections
 
+    def member(self, client: ClientConnection, body: bytes) -> None:
+        if client in self._streams:
+            raise Invalid("cannot MEMBER in current state")
+        self._door.member(client, body)
+
     def attach(self, client: ClientConnection, body: bytes) -> None:
-        try:
-            offer = decode_offer(body)
-        except BadMessage as error:
-            raise Invalid(f"cannot STANDBY: {error}") from error
+        offer = self._door.admit(client, body)
+        if offer is None:
+            return
         if offer.fenced_by:
             self._fence(client, offer)
             return
@@ -122,6 +130,7 @@ class Standbys(NoReplication):
             stream.acknowledge(number)
 
     def detach(self, client: ClientConnection) -> None:
+        self._door.forget(client)
         stream = self._streams.pop(client, None)
         if stream is not None:
             self._broker.log.warning("STANDBY(%s): left, behind by %d messages", client.peer, stream.lag.messages)
@@ -202,8 +211,14 @@ class Standbys(NoReplication):
         if self._streams and now_ns >= self._next_tick_ns:
             self._next_tick_ns = now_ns + _TICK_NS
             self._writes_at_tick = self._writes
-            for stream in self._streams.values():
-                stream.tick()
+            for client, stream in list(self._streams.items()):
+                if stream.waits_ns(now_ns) > _MOST_WAIT_NS:
+                    self._broker.log.warning(
+                        "STANDBY(%s): no ACK for %d s, closing", client.peer, _MOST_WAIT_NS // _TICK_NS
+                    )
+                    client.close("no ACK in time")
+                else:
+                    stream.tick()
         if self._streams:
             self._alarm.set(self._next_tick_ns)
         self._set_alarm()

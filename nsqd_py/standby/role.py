@@ -8,8 +8,8 @@ from typing import Any
 from nsqd_py.broker.replication import NoReplication
 from nsqd_py.errors import HttpError, Invalid, IsStandby
 from nsqd_py.protocol.frames import OK
+from nsqd_py.standby.door import Door
 from nsqd_py.standby.follower import Follower
-from nsqd_py.standby.messages import BadMessage, decode_offer
 
 
 class StandbyRole(NoReplication):
@@ -17,20 +17,31 @@ class StandbyRole(NoReplication):
     decides about that.
     """
 
-    def __init__(self, follower: Follower, primary: str, on_promotion: Callable[[], None] | None) -> None:
+    def __init__(
+        self, follower: Follower, primary: str, door: Door, on_promotion: Callable[[], None] | None
+    ) -> None:
         self._follower = follower
         self._primary = primary
+        self._door = door
         self._on_promotion = on_promotion
 
     def refusal(self) -> IsStandby:
         """Return the error of whoever wants to publish, subscribe or create something."""
         return IsStandby(self._primary)
 
+    def member(self, client: Any, body: bytes) -> None:
+        self._door.member(client, body)
+
     def attach(self, client: Any, body: bytes) -> None:
-        if _is_fence(body):
-            client.send(OK)  # it does not serve
-        else:
+        offer = self._door.admit(client, body)
+        if offer is None:
+            return
+        if not offer.fenced_by:
             raise Invalid(f"cannot STANDBY: this nsqd is a standby of {self._primary} itself")
+        client.send(OK)  # it does not serve
+
+    def detach(self, client: Any) -> None:
+        self._door.forget(client)
 
     def notice(self) -> str | None:
         fenced = f"fenced: {self._primary} was promoted" if self._follower.is_fenced else None
@@ -48,11 +59,3 @@ class StandbyRole(NoReplication):
         if not self._follower.is_complete:
             raise HttpError(409, "STANDBY_INCOMPLETE")
         self._on_promotion()
-
-
-def _is_fence(body: bytes) -> bool:
-    """True if this document of STANDBY is that of a newer primary. Raises Invalid."""
-    try:
-        return bool(decode_offer(body).fenced_by)
-    except BadMessage as error:
-        raise Invalid(f"cannot STANDBY: {error}") from error

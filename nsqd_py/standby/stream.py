@@ -8,7 +8,6 @@ So whenever the stream ends, the standby's directory is one that nsqd could have
 from __future__ import annotations
 
 import os
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -194,10 +193,14 @@ class Stream:
 
     def _wake_up(self) -> None:
         if not self._since_ns:
-            self._since_ns = time.monotonic_ns()
+            self._since_ns = self._broker.clock()
         self._wake.set()
 
     # ---- what the standby says
+
+    def waits_ns(self, now_ns: int) -> int:
+        """Return how long the oldest round that is sent has waited for its acknowledgement."""
+        return now_ns - self._unacknowledged[0].began_ns if self._unacknowledged else 0
 
     def acknowledge(self, number: int) -> None:
         """The standby has written this round and all before."""
@@ -213,7 +216,7 @@ class Stream:
         """How much the standby is behind; its first copy counts in bytes only."""
         unsent = self._unsent()
         began = [each.began_ns for each in list(self._unacknowledged)[:1]] + [self._since_ns] * bool(self._since_ns)
-        behind_ns = time.monotonic_ns() - min(began) if began else 0
+        behind_ns = self._broker.clock() - min(began) if began else 0
         return Lag(
             unsent.messages + self._sent_messages - self._acknowledged_messages,
             unsent.size_bytes + self._sent_bytes - self._acknowledged_bytes,
@@ -228,7 +231,7 @@ class Stream:
             if sent is not None and sent.log is topic.log:
                 messages_behind += max(0, topic.next_seq - sent.next_seq)
                 bytes_behind += _unsent_bytes(sent)
-        behind_ns = time.monotonic_ns() - self._since_ns if self._since_ns else 0
+        behind_ns = self._broker.clock() - self._since_ns if self._since_ns else 0
         return Lag(messages_behind, max(0, bytes_behind), behind_ns // 1_000_000)
 
     # ---- rounds, in a greenlet
@@ -301,7 +304,7 @@ class Stream:
         removed, self._removed = self._removed, []
         for name in removed:
             self._send(messages.file_frame(REMOVE, name))
-        done = _Unacknowledged(self._round, covers, time.monotonic_ns(), self._sent_messages, self._sent_bytes)
+        done = _Unacknowledged(self._round, covers, self._broker.clock(), self._sent_messages, self._sent_bytes)
         self._unacknowledged.append(done)
         self._send(messages.round_frame(self._round, self._unsent()))
 

@@ -31,6 +31,7 @@ from nsqd_py.protocol.commands import (
     Fin,
     Identify,
     LargeMpub,
+    Member,
     Mpub,
     Nop,
     PermissionRequest,
@@ -92,9 +93,11 @@ def execute(client: ClientConnection, command: Command) -> None:
             auth(client, command.secret)
         case Cls():
             cls(client)
+        case Member():
+            client.session.state = STATE_STANDBY
+            client.broker.replication.member(client, command.body)
         case Standby():
             client.broker.replication.attach(client, command.body)
-            client.session.state = STATE_STANDBY
         case _:
             assert_never(command)
 

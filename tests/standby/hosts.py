@@ -21,6 +21,7 @@ from tests.support.ledger_clients import (
     LibraryPublisher,
     StayingConsumer,
 )
+from tests.support.member import secret_file
 from tests.support.network import Host, NamespaceNetwork
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import NsqlookupdProcess
@@ -56,6 +57,7 @@ class Hosts:
     def _start(self, directory: Path, ttl_s: int, flags: tuple[str, ...]) -> None:
         self.etcd.wait_until_it_answers()
         self.lookupd.start()
+        secret = secret_file(directory / "secret")
         for number, name in enumerate("ab"):
             path = directory / name
             path.mkdir()
@@ -64,7 +66,7 @@ class Hosts:
             nsqd = TapedNsqd(
                 path, f"--lease={self.etcd.url('orders')}", f"--lease-ttl={ttl_s}s", "--standby-acks=1",
                 "--standby-timeout=2s", "--msg-timeout=5s", "--max-bytes-per-file=1048576", f"--node-id={number}",
-                f"--lookupd-tcp-address={self.lookup.address}:{self.lookupd.tcp_port}", *flags,
+                f"--lookupd-tcp-address={self.lookup.address}:{self.lookupd.tcp_port}", secret, *flags,
                 host=self.network.add_host(), ports=_PORTS,
             )  # fmt: skip
             self.nsqds.append(nsqd)

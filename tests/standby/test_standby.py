@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.auth_server import BOTH, AuthServer
+from tests.support.auth_server import AuthServer
 from tests.support.certificates import make_certificates
 from tests.support.go_directory import GoDirectory, numbered
+from tests.support.member import secret_file
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.standby_processes import (
     DEADLINE_S,
@@ -207,27 +208,51 @@ def test_or_it_goes_on_alone_and_says_so(primary_with: Start, follow: Start) -> 
     wait_until(lambda: primary.http("GET", "/ping").text == "OK", DEADLINE_S, "the standby to be waited for again")
 
 
-def test_with_tls_and_authorization(
+def test_with_tls_and_a_secret_where_clients_need_permissions(
     primary_with: Start, follow: Start, tmp_path: Path
 ) -> None:
     certificates = make_certificates(tmp_path / "certificates")
-    server = AuthServer()
-    with contextlib.closing(server):
+    secret = secret_file(tmp_path / "secret")
+    with contextlib.closing(AuthServer()) as server:
         primary = primary_with(
-            "--accept-standbys", "--tls-required", *certificates.nsqd_flags, f"--auth-http-address={server.address}"
-        )
-        secret = tmp_path / "secret"
-        secret.write_text("s3cret\n")
-        flags = (
-            "--standby-tls", f"--standby-tls-root-ca-file={certificates.authority}",
-            f"--standby-auth-secret-file={secret}",
+            "--accept-standbys", "--tls-required", *certificates.nsqd_flags, secret,
+            f"--auth-http-address={server.address}",
         )  # fmt: skip
-        server.grant(("orders", (".*",), BOTH))
-        standby = follow(primary, *flags, wait=False)
-        wait_until(lambda: "E_UNAUTHORIZED" in standby.log_text(), DEADLINE_S, "the standby to be refused")
-        server.grant((".*", (".*",), BOTH))
-        wait_until_it_follows(standby)
-        assert server.asked[-1].values["secret"] == ["s3cret"]
+        flags = ("--standby-tls", f"--standby-tls-root-ca-file={certificates.authority}")
+        stranger = follow(primary, *flags, secret_file(tmp_path / "other", b"another secret, also long"), wait=False)
+        wait_until(lambda: "the proof of membership is wrong" in stranger.log_text(), DEADLINE_S, "the refusal")
+        stranger.kill()
+        follow(primary, *flags, secret)
+        assert server.asked == []
+
+
+def test_with_names_in_certificates(primary_with: Start, follow: Start, tmp_path: Path) -> None:
+    """One name is that of the servers, the other one that of the standby's certificate."""
+    certificates = make_certificates(tmp_path / "certificates")
+    flags = (
+        *certificates.nsqd_flags, "--tls-client-auth-policy=require-verify", "--tls-required=tcp-https",
+        f"--tls-root-ca-file={certificates.authority}", "--standby-tls",
+        f"--standby-tls-root-ca-file={certificates.authority}",
+        f"--standby-tls-cert={certificates.client_certificate}", f"--standby-tls-key={certificates.client_key}",
+    )  # fmt: skip
+
+    def names(*names: str) -> list[str]:
+        return [*flags, *(f"--standby-tls-allowed-names={name}" for name in names)]
+
+    primary = primary_with("--accept-standbys", *names("Client@example.org", "localhost"))
+    stranger = follow(primary, *names("b.example.org"), wait=False)
+    refusal = "the certificate has none of the names of --standby-tls-allowed-names"
+    wait_until(lambda: refusal in stranger.log_text(), DEADLINE_S, "the standby to refuse the primary")
+    stranger.kill()
+    follow(primary, *names("localhost"))
+    primary.kill()
+    other = NsqdProcess(primary.data_path, "--accept-standbys", *names("a.example.org", "localhost")).start()
+    try:
+        refused = follow(other, *names("localhost"), name="c", wait=False)
+        wait_until(lambda: f"E_INVALID cannot STANDBY: {refusal}" in refused.log_text(), DEADLINE_S, "the refusal")
+        assert refusal in other.log_text()
+    finally:
+        other.destroy()
 
 
 def test_a_promoted_standby_starts_again_with_the_same_flags(primary_with: Start, follow: Start) -> None:

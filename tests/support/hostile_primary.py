@@ -1,4 +1,4 @@
-"""A primary on a real socket that sends its standby whatever a script says."""
+"""A member of the group, on a real socket, that sends its standby whatever a script says."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from nsqd_py.standby.group import NO_SECRET
+from nsqd_py.standby.membership import NONCE_BYTES, Listener
 from nsqd_py.standby.messages import STREAM_FRAME
 from tests.support.wire import MAGIC
 
@@ -48,15 +50,18 @@ class HostilePrimary:
     def _serve(self, sock: socket.socket) -> None:
         with suppress(OSError, EOFError), sock.makefile("rb") as stream:
             _exactly(stream, len(MAGIC))
+            listener = Listener([NO_SECRET], [f"127.0.0.1:{self.port}"], bytes(NONCE_BYTES))
             while True:
                 line = stream.readline()
-                if line in (b"IDENTIFY\n", b"STANDBY\n"):
-                    body = json.loads(_exactly(stream, int.from_bytes(_exactly(stream, 4), "big")))
+                if line in (b"IDENTIFY\n", b"MEMBER\n", b"STANDBY\n"):
+                    body = _exactly(stream, int.from_bytes(_exactly(stream, 4), "big"))
                 if line == b"IDENTIFY\n":
                     sock.sendall(frame(b'{"auth_required":false,"tls_v1":false}', 0))
+                elif line == b"MEMBER\n":
+                    sock.sendall(frame(listener.answer(body), 0))
                 elif line == b"STANDBY\n":
                     self.attempts += 1
-                    for data in self._script(body):
+                    for data in self._script(json.loads(listener.document(body))):
                         sock.sendall(data)
                     sock.sendall(frame(HEARTBEAT, 0))
                 elif line in (b"NOP\n", b""):

@@ -58,6 +58,10 @@ NSQD_COMMANDS: dict[str, list[Input]] = {
         ("messages of one byte", lambda: b"MPUB hostile\n" + sized(mpub_body([b"x"] * 100_000))),
         ("a huge count", lambda: b"MPUB hostile\n" + sized(b"\x7f\xff\xff\xff" + bytes(_MB))),
     ],
+    "MEMBER": [
+        ("nested lists", lambda: b"MEMBER\n" + sized(_NESTED)),
+        ("many", lambda: b"MEMBER\n" + sized(b"{}") * 5000),
+    ],
     "STANDBY": [
         ("nested lists", lambda: b"STANDBY\n" + sized(_NESTED)),
         ("a negative size", lambda: b"STANDBY\n\xff\xff\xff\xff"),

@@ -30,11 +30,15 @@ class StandbyCluster:
     def __enter__(self) -> Self:
         self.lookupd.start()
         flags = (f"--lookupd-tcp-address=127.0.0.1:{self.lookupd.tcp_port}", "--accept-standbys")
-        self.primary = NsqdProcess(self._folder / "primary", *flags, *self._flags).start()
-        port = self.primary.tcp_port
         if self._with_relay:
-            target, port = port, free_ports(1)[0]
-            self.relay = Relay(("127.0.0.1", port), ("127.0.0.1", target))
+            (port,) = free_ports(1)
+            # Members check that they reach each other where the primary says that it is.
+            self._flags += (f"--broadcast-tcp-port={port}",)
+        self.primary = NsqdProcess(self._folder / "primary", *flags, *self._flags).start()
+        if self._with_relay:
+            self.relay = Relay(("127.0.0.1", port), ("127.0.0.1", self.primary.tcp_port))
+        else:
+            port = self.primary.tcp_port
         self.standby = NsqdProcess(self._folder / "standby", f"--standby-of=127.0.0.1:{port}", *flags).start()
         wait_until_it_follows(self.standby)
         wait_until(lambda: len(self.lookupd.nodes()) == 1, what="the primary at nsqlookupd")

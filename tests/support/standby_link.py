@@ -8,6 +8,7 @@ from typing import Any
 
 from nsqd_py.standby import messages
 from nsqd_py.standby.copy import Copy
+from nsqd_py.standby.membership import FOLLOW, NONCE_BYTES, Caller
 from nsqd_py.standby.messages import FileMessage, Listed, Round, TopicFiles
 
 _MOST_OFFER_BYTES = 1 << 20
@@ -33,7 +34,9 @@ class StandbyLink:
     """The connection of a standby, as its primary sees it. `sent` is on record for all connections."""
 
     def __init__(self, replication: Any, directory: Path, sent: list[bytes | None]) -> None:
-        self.peer = "standby"
+        self.peer = self.local_address = "127.0.0.1:4150"
+        self.tls_info = None
+        self._answers: list[bytes] | None = None
         self.closed = False
         self.out: list[bytes] = []
         self.unsent_bytes = 0
@@ -45,12 +48,21 @@ class StandbyLink:
     def connect(self) -> StandbyLink:
         self.copy.read()
         self.sent.append(None)
+        caller, answers = Caller(b"", FOLLOW, self.local_address, self.local_address, bytes(NONCE_BYTES)), []
+        self._answers = answers
+        self._replication.member(self, caller.hello())
+        self._replication.member(self, caller.prove(answers[0]))
+        caller.check(answers[1])
+        self._answers = None
         body = messages.encode_offer(self.copy.offer(""), _MOST_OFFER_BYTES)
-        self._replication.attach(self, body)
+        self._replication.attach(self, caller.signed(body))
         return self
 
     def send(self, frame: bytes) -> None:
         data = frame[_FRAME_HEAD_BYTES:]
+        if self._answers is not None:  # the handshake
+            self._answers.append(data)
+            return
         self.sent.append(data)
         number = apply_to(self.copy, data)
         if number is not None and self.acknowledges:

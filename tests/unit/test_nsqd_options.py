@@ -85,7 +85,8 @@ NSQD_DEFAULTS = {
 OURS = {
     "accept_standbys",
     "standby_acks",
-    "standby_auth_secret_file",
+    "standby_secret_file",
+    "standby_tls_allowed_names",
     "standby_of",
     "standby_on_timeout",
     "standby_timeout",

@@ -89,7 +89,7 @@ complete -c nsqd-py -l e2e-processing-latency-percentile -d 'Percentiles, in (0,
 complete -c nsqd-py -l e2e-processing-latency-window-time -d 'Time span that the percentiles cover.' -x
 complete -c nsqd-py -l standby-of -d 'TCP address (host:port) of a primary nsqd. This nsqd then keeps a copy of its messages, and serves no clients until it is promoted.' -x
 complete -c nsqd-py -l promote -d 'Promote the standby that --data-path belongs to: start as a primary with its messages.'
-complete -c nsqd-py -l accept-standbys -d 'Let other nsqds follow this one. They get all messages of all topics.'
+complete -c nsqd-py -l accept-standbys -d 'Let the other nsqds of the group (--standby-secret-file) follow this one. They get all messages.'
 complete -c nsqd-py -l standby-acks -d 'Number of standbys that must have a message before its publisher gets OK; 0 means that none must. Above 0, standbys are accepted.' -x
 complete -c nsqd-py -l standby-timeout -d 'Maximum time that a publisher waits for --standby-acks standbys.' -x
 complete -c nsqd-py -l standby-on-timeout -d 'After --standby-timeout: `refuse` the publish, or go on `alone`, without standbys, until they are back.' -x
@@ -104,7 +104,8 @@ complete -c nsqd-py -l standby-tls-root-ca-file -d 'Certificate authorities that
 complete -c nsqd-py -l standby-tls-cert -d 'Client certificate for the primary (PEM file).' -r -F
 complete -c nsqd-py -l standby-tls-key -d 'Private key of --standby-tls-cert (PEM file); not needed if that file contains the key.' -r -F
 complete -c nsqd-py -l standby-tls-insecure-skip-verify -d 'Accept any certificate from the primary. The connection is encrypted, but the server is not verified.'
-complete -c nsqd-py -l standby-auth-secret-file -d 'File with the secret that this standby sends to the primary, if the primary requires AUTH.' -r -F
+complete -c nsqd-py -l standby-secret-file -d 'File with the secret of the group: only nsqds that know it may follow, fence and be followed by this one. The first line proves membership, all lines are accepted. It may change while nsqd runs.' -r -F
+complete -c nsqd-py -l standby-tls-allowed-names -d 'Names in the certificates of the group (subject alternative or common name): only nsqds with one of them may follow, fence and be followed by this one. It needs --standby-tls-cert and --tls-client-auth-policy=require-verify (may be given several times).' -x
 complete -c nsqd-py -l check-data -d 'Report the contents of this data directory and any damage, and exit with 0 if there is none, with 1 if there is. No nsqd may be using the directory.' -r -F
 complete -c nsqd-py -l repair -d 'With --check-data: copy damaged data to the subdirectory `damaged`, and repair the files.'
 complete -c nsqd-py -l check-format -d 'Format of the report of --check-data: text or json.' -x -a 'text json'

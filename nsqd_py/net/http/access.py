@@ -15,7 +15,7 @@ from __future__ import annotations
 from enum import Enum
 
 from nsqd_py.errors import HttpError
-from nsqd_py.net.addresses import host_of
+from nsqd_py.net.addresses import host_of, is_loopback
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.answers import Reply
 
@@ -54,4 +54,4 @@ def refusal(access: Access, peer: str, *, has_guard: bool, clients_authorize: bo
 def is_local(peer: str) -> bool:
     """True for a client on this machine: a loopback address or a unix socket."""
     host = host_of(peer)
-    return not host or host.startswith("127.") or host == "::1"
+    return not host or is_loopback(host)

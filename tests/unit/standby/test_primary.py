@@ -1,4 +1,4 @@
-"""What a primary says when a standby begins to follow."""
+"""What a primary says when a standby begins to follow, and when one acknowledges nothing."""
 
 from __future__ import annotations
 
@@ -32,4 +32,31 @@ def test_a_lease_that_may_choose_a_standby_that_lacks_messages(
         path.mkdir()
         StandbyLink(replication, path, []).connect()
     assert sum("lacks messages" in line for line in warned) == warnings
+    life.end()
+
+
+def test_a_member_that_acknowledges_nothing_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one line in the log; one that acknowledges its rounds stays."""
+    (tmp_path / "primary").mkdir()
+    warned: list[str] = []
+    monkeypatch.setattr(FakeLog, "warning", lambda _, text, *arguments: warned.append(text % arguments))
+    life = Life(tmp_path / "primary", lambda *_: None, lease="", standby_acks=0, **TIMEOUT)
+    life.broker.replication = replication = Standbys(life.broker, tmp_path / "primary", FakeThreadPool())
+    closed: list[str] = []
+    links = []
+    for number, acknowledges in enumerate((True, False)):
+        path = tmp_path / str(number)
+        path.mkdir()
+        link = StandbyLink(replication, path, [])
+        link.acknowledges = acknowledges
+        link.close = lambda reason, link=link: (closed.append(reason), link.end())  # type: ignore[method-assign]
+        links.append(link.connect())
+    passed_s = 0
+    while not closed and passed_s < 60:
+        life.pass_time(SECOND)
+        passed_s += 1
+    assert passed_s > 30
+    assert closed == ["no ACK in time"]
+    assert (links[0].closed, links[1].closed) == (False, True)
+    assert sum("no ACK for 30 s" in line for line in warned) == 1
     life.end()

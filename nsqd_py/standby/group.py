@@ -1,0 +1,148 @@
+"""The group of nsqds that may follow and fence each other: its secret, the names in its certificates, its addresses.
+
+Without a secret and without names, the group consists of the processes of this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from nsqd_py.errors import NsqdError
+from nsqd_py.net.addresses import host_of, is_loopback, split_address
+from nsqd_py.settings.declaration import BadOptions
+from nsqd_py.settings.flags import UsageError
+from nsqd_py.standby.membership import NotMember
+
+if TYPE_CHECKING:
+    from nsqd_py.options import NsqdOptions
+
+_FLAG = "--standby-secret-file"
+_LEAST_SECRET_BYTES = 16
+_MOST_FILE_BYTES = 64 * 1024
+# Group members may read the file, as in containers; they may not write it. Others may do neither.
+_FORBIDDEN_MODE = 0o027
+# The secret of a group that needs none: it has certificates, or is on one machine.
+NO_SECRET = b""
+
+
+class BadSecretFile(BadOptions, NsqdError):
+    """The file of --standby-secret-file cannot be used; the text says why, and what to do."""
+
+
+def is_local(options: NsqdOptions) -> bool:
+    """True if only processes of this machine are members, since nothing else proves membership."""
+    return not options.standby_secret_file and not options.standby_tls_allowed_names
+
+
+def secrets(options: NsqdOptions) -> tuple[bytes, ...]:
+    """Return the secrets of the group: this nsqd proves its membership by the first, and accepts all.
+
+    The file is read each time, so that the secret can change without a stop. Raises BadSecretFile.
+    """
+    path = options.standby_secret_file
+    return _read_secrets(path) if path else (NO_SECRET,)
+
+
+def _read_secrets(path: str) -> tuple[bytes, ...]:
+    try:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_CLOEXEC)) as file:
+            status = os.fstat(file.fileno())
+            text = file.read(_MOST_FILE_BYTES + 1) if stat.S_ISREG(status.st_mode) else b""
+    except OSError as error:
+        raise BadSecretFile(f"{_FLAG}: cannot read {path}: {error.strerror}") from error
+    if not stat.S_ISREG(status.st_mode) or len(text) > _MOST_FILE_BYTES:
+        raise BadSecretFile(f"{_FLAG}: {path} must be a file of at most {_MOST_FILE_BYTES} bytes")
+    if status.st_mode & _FORBIDDEN_MODE:
+        mode = stat.S_IMODE(status.st_mode)
+        raise BadSecretFile(f"{_FLAG}: other users may use {path} (mode {mode:04o}); run: chmod 640 {path}")
+    found = tuple(line.strip() for line in text.splitlines() if line.strip())
+    if not found:
+        raise BadSecretFile(f"{_FLAG}: {path} is empty; make a secret: openssl rand -base64 32 > {path}")
+    if any(len(secret) < _LEAST_SECRET_BYTES for secret in found):
+        raise BadSecretFile(
+            f"{_FLAG}: a line of {path} has fewer than {_LEAST_SECRET_BYTES} bytes; make one: openssl rand -base64 32"
+        )
+    return found
+
+
+def check_group(options: NsqdOptions) -> str:
+    """Check what decides about membership, before nsqd starts; return a warning, or "".
+
+    Raises UsageError if a flag opens nsqd to standbys of other machines and nothing proves their membership, and
+    BadOptions if the proofs cannot work.
+    """
+    secrets(options)
+    if options.standby_tls_allowed_names:
+        _check_certificates(options)
+    opening = {
+        "--accept-standbys": options.accept_standbys, "--standby-acks": options.standby_acks,
+        "--standby-of": options.standby_of, "--lease": options.lease,
+    }  # fmt: skip
+    flag = next((name for name, value in opening.items() if value), "")
+    if not flag or not is_local(options):
+        return ""
+    other = next((address for address in _addresses(options) if not is_loopback_address(address)), None)
+    if other is not None:
+        raise UsageError(
+            f"{flag} needs {_FLAG} or --standby-tls-allowed-names, since {other} is no loopback address: without them, "
+            "every host that reaches nsqd could read and replace its messages (docs/standby.md)"
+        )
+    return (
+        f"STANDBY: {flag} without {_FLAG}: each process of this machine may follow and fence this nsqd, and read all "
+        "messages"
+    )
+
+
+def _check_certificates(options: NsqdOptions) -> None:
+    """Raise BadOptions unless both sides of each connection request and verify a certificate."""
+    needed = {
+        "--tls-cert": options.tls_cert,
+        "--tls-root-ca-file": options.tls_root_ca_file,
+        "--tls-client-auth-policy=require-verify": options.tls_client_auth_policy == "require-verify",
+        "--standby-tls": options.standby_tls,
+        "--standby-tls-cert": options.standby_tls_cert,
+    }
+    missing = [flag for flag, value in needed.items() if not value]
+    if missing:
+        raise BadOptions(f"--standby-tls-allowed-names needs {', '.join(missing)}: both sides show certificates")
+    if options.standby_tls_insecure_skip_verify:
+        raise BadOptions("--standby-tls-allowed-names excludes --standby-tls-insecure-skip-verify")
+
+
+def _addresses(options: NsqdOptions) -> Iterable[str]:
+    """Yield the addresses at which this nsqd listens, is reached, and reaches others."""
+    yield options.tcp_address
+    yield options.http_address
+    if options.tls_cert:
+        yield options.https_address
+    if options.lease or options.broadcast_address != type(options).settings["broadcast_address"].default:
+        yield options.broadcast_address
+    yield options.standby_of
+    if options.lease:
+        from nsqd_py.lease.store import parse_lease_url
+
+        yield from parse_lease_url(options.lease).addresses
+
+
+def is_loopback_address(address: str) -> bool:
+    """True for a loopback host with or without a port, for a unix socket, and for no address at all."""
+    parsed = split_address(address)
+    if parsed is not None:
+        return is_loopback(parsed[0])
+    return "/" in address or not address or is_loopback(address)
+
+
+def check_peer(options: NsqdOptions, peer: str) -> None:
+    """Raise NotMember if the peer at this `host:port` cannot be a member, whatever it proves."""
+    if is_local(options) and not is_loopback(host_of(peer)):
+        raise NotMember(f"{_FLAG} is not set, and {peer} is on another machine")
+
+
+def check_certificate(options: NsqdOptions, names: Iterable[str]) -> None:
+    """Raise NotMember if the names in the peer's verified certificate are not those of a member."""
+    allowed = {name.lower() for name in options.standby_tls_allowed_names}
+    if allowed and allowed.isdisjoint(name.lower() for name in names):
+        raise NotMember("the certificate has none of the names of --standby-tls-allowed-names")
