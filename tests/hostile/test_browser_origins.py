@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from nsqd_py.net.http.browsers import CROSS_SITE, HEADERS, KnownHosts, check_hosts, refusal
+from tests.support.certificates import make_certificates
 from tests.support.hostile_table import ADMIN_ROUTES, LOOKUPD_ROUTES, NSQD_ROUTES, path_of
 from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, ServerProcess
@@ -102,7 +104,8 @@ def test_an_absolute_url_must_name_a_known_host_too(url: bytes) -> None:
 
 @pytest.fixture
 def nsqd(make_nsqd: MakeNsqd, tmp_path: Path) -> NsqdProcess:
-    return make_nsqd(f"--http-unix-socket={tmp_path / 'http.sock'}", "--http-allowed-hosts=.corp.example")
+    flags = (f"--http-unix-socket={tmp_path / 'http.sock'}", "--http-allowed-hosts=.corp.example")
+    return make_nsqd(*flags, *make_certificates(tmp_path).nsqd_flags)
 
 
 @pytest.fixture
@@ -165,11 +168,16 @@ def test_nsqd(nsqd: NsqdProcess, tmp_path: Path) -> None:
     for _ in range(3):  # also when the head of a publish is known
         nsqd.post("/pub?topic=known", b"x")
         assert nsqd.http("POST", "/pub?topic=known", b"x", MARKS[0]).status == 403
-    with socket.socket(socket.AF_UNIX) as sock:
-        sock.settimeout(40)
-        sock.connect(str(tmp_path / "http.sock"))
-        sock.sendall(b"POST /pub?topic=u HTTP/1.1\r\nHost: x\r\nOrigin: null\r\nContent-Length: 1\r\n\r\nx")
-        assert sock.recv(4096).startswith(b"HTTP/1.1 403 ")
+    unix = socket.socket(socket.AF_UNIX)
+    unix.connect(str(tmp_path / "http.sock"))
+    https_port = int(nsqd.log_text().split("HTTPS: listening on 127.0.0.1:")[1].split()[0])
+    tls = ssl.create_default_context(cafile=str(tmp_path / "authority.pem"))
+    https = tls.wrap_socket(socket.create_connection(("127.0.0.1", https_port), 40), server_hostname="127.0.0.1")
+    for sock in (unix, https):
+        with sock:
+            sock.settimeout(40)
+            sock.sendall(b"POST /pub?topic=u HTTP/1.1\r\nHost: x\r\nOrigin: null\r\nContent-Length: 1\r\n\r\nx")
+            assert sock.recv(4096).startswith(b"HTTP/1.1 403 ")
     assert [(topic["topic_name"], topic["message_count"]) for topic in nsqd.stats()["topics"]] == [("known", 4)]
 
 

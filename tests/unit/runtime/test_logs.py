@@ -342,3 +342,24 @@ def test_words_of_levels(word: str, level: int) -> None:
 def test_other_words_are_no_levels(word: str) -> None:
     with pytest.raises(ValueError, match="debug, info, warn, error, fatal"):
         parse_level(word)
+
+
+def test_a_json_line_is_printable_and_means_the_same() -> None:
+    message = "\x1b[2J\x07\x85\x9b\u202e\u2066\u2028\U000e0001é\U0001f600"
+    reading, writing = os.pipe()
+    Log("[x] ", form=JSON, descriptor=writing).info("%s", message)
+    os.close(writing)
+    with open(reading, encoding="utf-8") as lines:
+        (line,) = lines.read().splitlines()
+    assert line.isprintable()
+    assert json.loads(line)["message"] == message
+
+
+def test_the_text_of_an_exception_does_not_control_the_terminal(pipe: Pipe) -> None:
+    try:
+        raise ValueError("\x1b]0;title\x07\x9b\u202e")
+    except ValueError as error:
+        pipe.log().exception("client - %s", error)
+    text = pipe.text()
+    assert text.replace("\n", "").isprintable()
+    assert "ValueError: \\x1b]0;title" in text
