@@ -49,6 +49,7 @@ REQUESTS: list[tuple[str, dict[str, str], str | None]] = [
     ("POST", {}, None),
     ("POST", {"host": "evil.example", "user-agent": "curl/8.5"}, None),
     ("GET", {"host": "evil.example", "accept-language": "*", "sec-fetch-mode": "cors", "user-agent": "node"}, None),
+    ("POST", {"host": "nsqd.corp", "user-agent": "Mozilla/5.0 (Windows NT 10.0; en-US) PowerShell/7.4.1"}, None),
     # our own page
     ("POST", {"host": "localhost:1", "origin": "http://localhost:1"}, None),
     ("POST", {"host": "localhost:1", "origin": "http://LOCALHOST:1", "sec-fetch-site": "same-origin"}, None),

@@ -84,12 +84,16 @@ def refusal(method: str, url: bytes, fields: dict[bytes, bytes], hosts: KnownHos
 
 
 def is_of_browser(fields: dict[bytes, bytes]) -> bool:
-    """True if a browser sent these headers. Node's `fetch`, no browser, sends Sec-Fetch-Mode without Sec-Fetch-Site."""
+    """True if a browser sent these headers.
+
+    Not browsers: Node's `fetch`, which sends Sec-Fetch-Mode without Sec-Fetch-Site, and PowerShell, a "Mozilla" too.
+    """
     if b"origin" in fields or b"referer" in fields or b"sec-fetch-site" in fields:
         return True
     if b"accept-language" in fields and b"sec-fetch-mode" not in fields:
         return True
-    return fields.get(b"user-agent", b"").startswith(b"Mozilla/")
+    agent = fields.get(b"user-agent", b"")
+    return agent.startswith(b"Mozilla/") and b" PowerShell/" not in agent and b" WindowsPowerShell/" not in agent
 
 
 def is_cross_site(fields: dict[bytes, bytes]) -> bool:
