@@ -35,9 +35,9 @@ run: $(INSTALLED)
 	@echo "And take it:               $(BIN)/nsq-tail --topic=greetings --channel=me --lookupd-http-address=127.0.0.1:4161"
 	@exec contrib/run-local.sh $(BIN) ./data
 
-# Three tests at a time: most of them wait, for processes to start and for time to pass.
+# Four tests at a time: most of them wait, for processes to start and for time to pass.
 test: check
-	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not slow" --ignore=tests/architecture
+	$(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder -m "not slow" --ignore=tests/architecture
 
 test-slow: $(INSTALLED_DEV)
 	$(BIN)/python -m pytest -m slow --ignore=tests/torture --hypothesis-profile=new

@@ -65,6 +65,7 @@ def knows(lookupd: NsqlookupdProcess, guest: ClusterNsqd) -> int:
     return names(lookupd.nodes()).count(f"{guest.host.address}:{NSQD_PORTS[0]}")
 
 
+@pytest.mark.slow
 def test_name_with_several_addresses_that_change(cluster: Cluster, hosts: Hosts, guest: ClusterNsqd) -> None:
     """It registers with each of them, once; and with those that the name has later, when one of them goes."""
     first, second = cluster.lookupds

@@ -4,11 +4,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from bench import page, record
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
+@pytest.mark.slow
 def test_a_row_is_measured_recorded_and_shown_next_to_the_limit(tmp_path: Path) -> None:
     options = ["--quick", "--only=^latency$", "--seconds=0.2", "--no-peers", f"--results={tmp_path}"]
     command = [sys.executable, "-m", "bench", *options]

@@ -73,6 +73,7 @@ def hours_in(output: str) -> list[tuple[str, str]]:
     return re.findall(r"\|(2023-11-14 \d\d:00:00)\| +(\d+)\|", output)
 
 
+@pytest.mark.slow
 def test_what_a_script_publishes(spark: Any, placed: Placed, nsqd: NsqdProcess) -> None:
     nsqd.create("orders_again", "c")
     run(placed(SCRIPTS["errors.py"]).replace(ADDRESS, f"127.0.0.1:{nsqd.tcp_port}"))
@@ -90,6 +91,7 @@ def test_a_stream_into_a_table(spark: Any, placed: Placed, tmp_path: Path) -> No
         assert spark.read.parquet(str(tmp_path / "tables/orders")).count() == 60
 
 
+@pytest.mark.slow
 def test_a_topic_into_a_table(spark: Any, placed: Placed, tmp_path: Path, nsqd: NsqdProcess) -> None:
     nsqd.create("orders", "c")
     script = placed(SCRIPTS["follow.py"]).replace("127.0.0.1:4151", f"127.0.0.1:{nsqd.http_port}")

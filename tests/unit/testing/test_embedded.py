@@ -25,6 +25,8 @@ def daemon() -> Iterator[Nsqd]:
         yield running
 
 
+@pytest.mark.slow
+@pytest.mark.alone
 def test_it_starts_in_less_than_700_ms() -> None:
     starts = []
     for _ in range(20):  # other programs may delay some
