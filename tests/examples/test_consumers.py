@@ -50,7 +50,7 @@ def wait_until_all_are_finished(nsqd: Nsqd, topic: str) -> None:
 def test_retries_end_in_the_topic_of_dead_letters(nsqd: Nsqd, start: Start) -> None:
     nsqd.publish("orders", '{"amount": -1}', '{"amount": 7}')
     start("retry_then_dead_letters.py", FIRST_DELAY_S="0.01").wait_for("charged 7")
-    nsqd.wait_for_depth("orders.dead", 1)
+    nsqd.wait_for_depth("orders.dead", 1, timeout_s=40)
     wait_until_all_are_finished(nsqd, "orders")
     assert channel(nsqd, "orders")["requeue_count"] == 3
     dead = subprocess.run(

@@ -81,7 +81,7 @@ def test_the_outbox_keeps_messages_while_nsqd_is_down(nsqd: Nsqd, start: Start, 
     example = start("outbox.py", DATABASE=str(database), NSQD_TCP_ADDRESS=address)
     example.wait_for("nsqd has not stored it")
     nsqd.restart()
-    nsqd.wait_for_depth("orders", 3, timeout_s=30)
+    nsqd.wait_for_depth("orders", 3, timeout_s=40)
     wait_until(lambda: rows(database, "outbox") == [], 40, "the outbox to be empty")
     assert len(rows(database, "orders")) == 3
 
@@ -125,7 +125,7 @@ def test_what_is_collected_is_written_at_the_end(nsqd: Nsqd, start: Start, tmp_p
     example = start("batches_to_polars.py", FOLDER=str(tmp_path / "parquet"), SECONDS="600")
     wait_until(lambda: in_flight(nsqd) == 1000, 40, "all messages to be collected")
     example.end()
-    nsqd.wait_for_depth("orders", 0, "parquet")
+    nsqd.wait_for_depth("orders", 0, "parquet", timeout_s=40)
     wait_until(lambda: in_flight(nsqd) == 0, 40, "all messages to be finished")
     assert polars.read_parquet(tmp_path / "parquet/*.parquet")["amount"].sum() == 499_500
 

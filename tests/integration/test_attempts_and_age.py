@@ -40,7 +40,7 @@ def topic_stats(nsqd: NsqdProcess, topic: str) -> dict[str, Any]:
 def test_a_message_that_is_requeued_too_often_moves(nsqd: NsqdProcess) -> None:
     nsqd.create("orders", "c")
     assert "dead_letter_count" not in nsqd.wait_for_channel("orders", "c")
-    with nsqd.connect() as client, nsqd.connect() as reader:
+    with nsqd.connect(msg_timeout=60_000) as client, nsqd.connect(msg_timeout=60_000) as reader:
         client.mpub("orders", [b"poison", b"fine"])
         client.sub("orders", "c", 1)
         seen = []

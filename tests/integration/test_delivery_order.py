@@ -11,7 +11,7 @@ from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 
 def test_a_message_that_timed_out_goes_behind_what_waits(make_nsqd: MakeNsqd) -> None:
     """As ansq's own test_timeout_messages expects it of nsqd."""
-    nsqd = make_nsqd("--msg-timeout=300ms")
+    nsqd = make_nsqd("--msg-timeout=1500ms")
     with nsqd.connect() as client:
         client.mpub("t", [b"m1", b"m2", b"m3"])
         client.sub("t", "c", rdy_count=1)

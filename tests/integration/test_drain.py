@@ -204,9 +204,9 @@ def test_a_stop_does_not_wait_for_the_drain(nsqd: NsqdProcess) -> None:
 
 
 def test_what_a_consumer_left_in_flight_is_waited_for(make_nsqd: MakeNsqd) -> None:
-    nsqd = make_nsqd("--msg-timeout=300ms")
+    nsqd = make_nsqd()
     nsqd.post("/pub?topic=orders", b"once more")
-    with nsqd.connect() as consumer:
+    with nsqd.connect(msg_timeout=1500) as consumer:
         consumer.sub("orders", "billing", rdy_count=1)
         consumer.message()
     nsqd.post("/drain")

@@ -172,7 +172,7 @@ def test_message_that_fell_due_meanwhile_comes_at_once(nsqd: NsqdProcess, clean:
     nsqd.start()
     with nsqd.connect() as client:
         client.sub("t", "c", rdy_count=1)
-        assert client.message(2.0).body == b"later"
+        assert client.message().body == b"later"
 
 
 def defer(nsqd: NsqdProcess, how: str, delay_ms: int) -> int:

@@ -232,7 +232,7 @@ def test_an_embedded_cluster_runs_from_the_installation(installed: Installed) ->
 import nsqd_py
 with nsqd_py.embedded(nsqds=1, lookupd=True) as cluster:
     cluster.nsqds[0].publish("orders", "one")
-    cluster.nsqds[0].wait_for_depth("orders", 1)
+    cluster.nsqds[0].wait_for_depth("orders", 1, timeout_s=40)
     print(cluster.lookupd.get("/topics")["topics"])
 """
     assert installed.run("python", "-c", code).strip() == "['orders']"

@@ -27,6 +27,7 @@ def fail_over(directory: Path, tally: Tally, count: int, *faults: str) -> None:
     assert len(ledger.acknowledged) > 10 * count, "there was no load"
 
 
+@pytest.mark.slow  # it compares moments of two machines
 def test_two_failovers(tmp_path: Path, tally: Tally) -> None:
     fail_over(tmp_path, tally, len(SHORT), *SHORT)
 

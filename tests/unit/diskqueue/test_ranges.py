@@ -79,5 +79,5 @@ def test_a_question_about_one_place_does_not_walk_all_islands() -> None:
     for low in range(0, 100_000, 500):
         assert not ranges.covers(low, low + 1)
         assert ranges.islands_end == 100_000
-    # 5 ms a question when each sorts 50,000 islands; 5 us when none does.
-    assert time.process_time() - started_s < 0.3
+    # 5 ms a question when each sorts 50,000 islands, so 1 s for all; 5 us when none does.
+    assert time.process_time() - started_s < 0.5

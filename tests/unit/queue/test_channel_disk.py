@@ -341,8 +341,15 @@ def test_group_waiting() -> None:
 
 
 def test_many_deferred_messages_are_put_back_in_a_moment() -> None:
-    """Every other one is finished: as many spans as islands."""
-    count = 3_000
+    """Every other one is finished: as many spans as islands. Eight times as many take eight times as long."""
+
+    def restore_s(count: int) -> float:
+        return min(time_to_restore_s(count) for _ in range(3))
+
+    assert restore_s(8_000) < 30 * restore_s(1_000)  # 64 times when each looks through all islands
+
+
+def time_to_restore_s(count: int) -> float:
     finished = SeqRanges(0)
     for low in range(1, 2 * count, 2):
         finished.add(low, low + 1)
@@ -350,4 +357,4 @@ def test_many_deferred_messages_are_put_back_in_a_moment() -> None:
     started_s = time.process_time()
     position = restore_position(SavedPosition(finished, {}), 2 * count, deferred, 1_000)
     assert position.deferred.count == count
-    assert time.process_time() - started_s < 0.3  # 1.0 s when each looks through all islands
+    return time.process_time() - started_s
