@@ -96,7 +96,7 @@ class SteppingProducer(BaseProducer, AfterFork):
     def _submit(self, head: bytes, body: bytes, on_done: Done | None) -> Publish:
         now_s = monotonic()
         publish = Publish(head, body, now_s + self.settings.publish_timeout_s, on_done)
-        if now_s - self._looked_s >= _LOOK_INTERVAL_S:
+        if not self._is_closed and now_s - self._looked_s >= _LOOK_INTERVAL_S:
             self._look(0)  # meanwhile connections may have ended, and answers arrived
         if not self._dispatcher.is_connected or not self._dispatcher.waiting.has_room:
             self._make_room(publish)
