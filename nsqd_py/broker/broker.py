@@ -136,6 +136,8 @@ class Broker:
 
     def _save_positions(self, topic: Topic) -> bool:
         """Write the changes of a topic's channels; return False while a thread writes. Raises OSError."""
+        if self.channels.begun_count(topic):  # their journals say that they need all that is in the log now
+            return False
         changed = [channel for channel in topic.channels.values() if channel.is_dirty]
         is_done = self.journals.save_now(topic)
         for channel in changed:

@@ -94,6 +94,10 @@ class ChannelMaker:
         """True while the journal of this channel is being written and the channel does not exist yet."""
         return (topic_name, name) in self._begun
 
+    def begun_count(self, topic: Topic) -> int:
+        """Return the number of channels of this topic whose journals are being written."""
+        return sum(begun == topic.name for begun, _ in self._begun)
+
     def wants_disk(self, topic: Topic, name: str) -> bool:
         """True if creating the channel writes a journal: it does not exist yet, and is not ephemeral."""
         return name not in topic.channels and topic.log is not None and not is_ephemeral(name)
@@ -130,7 +134,7 @@ class ChannelMaker:
             self._begun[place].wait()
         if not self.wants_disk(topic, name):
             return self._broker.get_channel(topic, name)
-        self._broker.check_channel_count(topic, sum(begun == topic.name for begun, _ in self._begun))
+        self._broker.check_channel_count(topic, self.begun_count(topic))
         over = self._begun[place] = Event()
         try:
             return self._make(topic, name)
@@ -153,7 +157,10 @@ class ChannelMaker:
             raise OSError(errno.ENOENT, f"topic {topic.name} was deleted while channel {name} was created")
         if name in topic.channels:  # created meanwhile by code that does not wait for threads
             return topic.channels[name]
-        return broker.get_channel(topic, name, new.journal)
+        channel = broker.get_channel(topic, name, new.journal)
+        if channel.position.finished.floor > new.floor:  # messages were published meanwhile
+            channel.save_soon()
+        return channel
 
 
 class _NewJournal:
@@ -162,12 +169,12 @@ class _NewJournal:
     def __init__(self, journal: Journal, floor: int) -> None:
         self.journal = journal
         self.timer = CallTimer()
-        self._floor = floor
+        self.floor = floor
 
     def write(self) -> None:
         """Write the journal; runs in a thread. Raises OSError."""
         with self.timer:
-            self.journal.snapshot(self._floor, [], [])
+            self.journal.snapshot(self.floor, [], [])
 
 
 # The largest number of files that a topic with a byte limit needs.

@@ -267,6 +267,9 @@ class Compactor:
                 self._close_open_file(topic)
             self.drop_unneeded(topic)
             while self._may_go_on(topic):
+                if not self._are_saved(topic):
+                    self._waiting[topic] = None  # no file may go: check again later
+                    return 0
                 choice = self._choose(topic)
                 took_ns = time.perf_counter_ns() - began_ns
                 began_ns += took_ns

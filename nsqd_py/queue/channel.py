@@ -396,7 +396,11 @@ class Channel:
             if client.capacity() > 0:
                 self.client_ready(client)
         self.distributor.wake()  # else a client that waits with RDY 0 would not be served when it raises its RDY
-        self.save()
+        try:
+            self.save()
+        except OSError:
+            self.save_soon()  # before a file is removed that only the journal needs
+            raise
 
     def close(self) -> None:
         """Disconnect all consumers and cancel the alarms."""
@@ -434,6 +438,11 @@ class Channel:
     def _become_dirty(self) -> None:
         self._unwritten.is_dirty = True
         self._on_change(self)
+
+    def save_soon(self) -> None:
+        """Write the position with the next changes, although it has none: the journal is behind it."""
+        if not self._unwritten.is_dirty:
+            self._become_dirty()
 
     def save_changes(self) -> None:
         """Write changes to the journal. Raises OSError; then the changes are kept."""

@@ -1,0 +1,75 @@
+"""Channels that are created while messages are published and finished."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from nsqd_py.batch import uniform_stride
+from nsqd_py.broker import creation
+from nsqd_py.queue.topic import Topic
+from tests.unit.fakes import SECOND, FakeConsumer, FakePublisher, World, close_descriptors, sized, start_broker
+
+
+def publish(world: World, topic: Topic, count: int) -> None:
+    for number in range(count):
+        body = sized(b"%d" % number + b"x" * 100)
+        topic.publish(body, 1, uniform_stride(body, 1), FakePublisher(), 0, 0)
+        world.run()
+
+
+@pytest.mark.parametrize("moment", ["while its journal is written", "before it exists", "when it exists"])
+@pytest.mark.parametrize("keeps_some", [False, True])
+def test_a_kill_leaves_no_channel_that_needs_removed_messages(tmp_path: Path, moment: str, keeps_some: bool) -> None:
+    """The journal of a new channel has the position at which writing it began; meanwhile, files are removed."""
+    world = World()
+    directory, left = tmp_path / "data", tmp_path / "left"
+    directory.mkdir()
+    broker = start_broker(world, directory, max_bytes_per_file=1000)
+    topic = broker.get_topic("t")
+    first = broker.get_channel(topic, "first")
+    consumer = FakeConsumer(world, rdy=100)
+    consumer.subscribe(first)
+    publish(world, topic, 5)
+    before = list(map(str, directory.glob("*.log")))
+
+    def finish_all() -> None:
+        world.run()
+        taken = consumer.take()
+        consumer.finish(*taken[1 if keeps_some else 0 :])
+        world.pass_time(SECOND)
+        broker.compactor.run()
+
+    class SlowJournal(creation._NewJournal):
+        def write(self) -> None:
+            if moment == "while its journal is written":
+                publish(world, topic, 40)
+                finish_all()
+            super().write()
+            if moment != "while its journal is written":
+                publish(world, topic, 40)
+                finish_all()
+            if moment != "when it exists":
+                shutil.copytree(directory, left)
+
+    with mock.patch.object(creation, "_NewJournal", SlowJournal):
+        broker.channels.make(topic, "second")
+    if moment == "when it exists":
+        publish(world, topic, 40)
+        finish_all()
+        world.pass_time(SECOND)
+        broker.compactor.run()
+        shutil.copytree(directory, left)
+        assert list(map(str, left.glob("*.log"))) != before
+    close_descriptors(directory)
+    after = World()
+    after.log.warning = after.log.error
+    again = start_broker(after, left, max_bytes_per_file=1000)
+    close_descriptors(left)
+    assert after.log.errors == []
+    assert [channel.lost_count for channel in again.topics["t"].channels.values()] == [0, 0]
+    broker.compactor.run()
+    assert len(list(directory.glob("*.log"))) < 45
