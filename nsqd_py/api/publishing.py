@@ -14,6 +14,7 @@ from nsqd_py.api import handlers
 from nsqd_py.api.routes import PUB, ROUTER
 from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.broker.broker import Broker
+from nsqd_py.errors import HttpError
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.answers import PREPARED, Reply
 from nsqd_py.net.http.connection import HttpConnection
@@ -111,9 +112,10 @@ class PublishingConnection(HttpConnection[Broker]):
         return data[end:]
 
     def publish_failed(self, ticket: int, error: OSError) -> None:
-        """Replace an OK in the output buffer: the write of its message failed."""
+        """Replace an OK in the output buffer: the write of its message failed, or a limit is reached."""
         if not self.closed:
-            self.early.replace(ticket, lambda answer: answers.in_place_of(answer, answers.EXITING))
+            reply = answers.failure(HttpError(503, f"PUB_FAILED: {error.strerror or error}"))
+            self.early.replace(ticket, lambda answer: answers.in_place_of(answer, reply))
 
 
 def recognise_head(head: bytes) -> Publish | None:

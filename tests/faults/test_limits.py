@@ -50,7 +50,7 @@ def test_a_limit_is_reached_and_left_again(make_nsqd: MakeNsqd, flag: str, reaso
     for answer, verb in zip(refusals(nsqd), ("PUB", "MPUB", "DPUB"), strict=True):
         assert answer == Frame(ERROR, f"E_{verb}_FAILED {verb} failed {reason}".encode())
     refused = nsqd.http("POST", "/pub?topic=t", BODY)
-    assert (refused.status, refused.json()) == (503, {"message": "EXITING"})
+    assert (refused.status, refused.json()) == (503, {"message": f"PUB_FAILED: {reason}"})
     health = f"NOK - disk: {reason}"
     ping = health if flag.startswith("--max-disk-bytes") else "OK"  # the limit of one topic is no trouble of the node
     for _ in range(5):

@@ -448,7 +448,7 @@ def test_a_publish_that_cannot_be_written_is_refused(make_nsqd: MakeNsqd, verb: 
             client.frame()
     ping = nsqd.http("GET", "/ping")
     assert (ping.status, ping.body[:6]) == (500, b"NOK - ")
-    assert nsqd.http("POST", "/pub?topic=t", b"x").json() == {"message": "EXITING"}
+    assert nsqd.http("POST", "/pub?topic=t", b"x").json() == {"message": "PUB_FAILED: File too large"}
     resource.prlimit(nsqd.pid, resource.RLIMIT_FSIZE, (hard, hard))
     with nsqd.connect() as client:
         assert client.ask(wire.pub("t", b"after")) == OK

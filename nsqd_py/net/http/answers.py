@@ -164,7 +164,6 @@ def redirect(status: int, location: str) -> Reply:
 
 INTERNAL_ERROR = failure(HttpError(500, "INTERNAL_ERROR"))
 TOO_MANY_READERS = failure(HttpError(503, "TOO_MANY_READERS"), "Retry-After: 1\r\n")
-EXITING = failure(HttpError(503, "EXITING"))
 TOO_MANY_CONNECTIONS = failure(HttpError(503, "TOO_MANY_CONNECTIONS"))
 UNAUTHORIZED = failure(
     HttpError(401, "UNAUTHORIZED"),
