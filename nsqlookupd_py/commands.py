@@ -36,6 +36,8 @@ class Client(Protocol):
 class Removal:
     """Removes registrations of a peer in steps: 10,000 channels take 20 ms."""
 
+    is_light = False
+
     def __init__(self, steps: Iterator[tuple[str, str] | None], peer: str, log: Log) -> None:
         """`steps` yields (topic, channel or "") for what was removed, None for a step that removed nothing."""
         self._steps = steps

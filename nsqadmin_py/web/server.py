@@ -23,6 +23,8 @@ from nsqd_py.runtime.logs import Log
 
 # A connection without progress for this long is closed: idle, dribbling, or not reading.
 SOCKET_TIMEOUT_S = 60.0
+# For the TLS handshake.
+HANDSHAKE_S = 10.0
 # From waiting for a request to the end of its head.
 HEAD_S = 120.0
 # From there to the end of its body, whether it is read or skipped.
@@ -185,7 +187,8 @@ class HttpServer:
             if isinstance(address, tuple):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._tls is not None:
-                sock = self._tls.wrap_socket(sock, server_side=True)
+                with gevent.Timeout(HANDSHAKE_S, TimeoutError(f"no TLS handshake within {HANDSHAKE_S:g}s")):
+                    sock = self._tls.wrap_socket(sock, server_side=True)
             handler = _Handler(sock, address, self._wsgi, yielding_reader(sock, _BUFFER_BYTES))  # type: ignore[call-arg]
             handler.connection = connection
             handler.handle()

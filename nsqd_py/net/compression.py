@@ -51,6 +51,7 @@ class SnappyLayer:
     __slots__ = ("_has_begun", "_input", "_is_identified", "_skip_bytes", "has_more")
 
     is_secure = False
+    is_open = True
 
     def __init__(self) -> None:
         self._input = b""
@@ -156,6 +157,7 @@ class DeflateLayer:
     __slots__ = ("_compressor", "_decompressor", "_input", "has_more")
 
     is_secure = False
+    is_open = True
 
     def __init__(self, level: int) -> None:
         self._compressor = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)

@@ -9,11 +9,15 @@ class Layer(Protocol):
     """Converts bytes of the socket to bytes of the protocol, and back.
 
     is_secure  True if nobody on the network can read or change the bytes
+    is_open    False while a handshake has to be completed before the peer's first bytes
     has_more   True if `decode(b"")` returns more of the input
     """
 
     @property
     def is_secure(self) -> bool: ...
+
+    @property
+    def is_open(self) -> bool: ...
 
     @property
     def has_more(self) -> bool: ...
@@ -40,6 +44,10 @@ class Stacked:
         self._lower = lower
         self._upper = upper
         self.is_secure = lower.is_secure
+
+    @property
+    def is_open(self) -> bool:
+        return self._lower.is_open and self._upper.is_open
 
     @property
     def has_more(self) -> bool:

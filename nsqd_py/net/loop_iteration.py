@@ -33,6 +33,8 @@ _SLOW_SLICE_S = 0.0005
 # Time for the input of one read: while the backlog is empty, and while it is not.
 _QUIET_S = 0.002
 _BUSY_S = 0.0002
+# Time for all input of one iteration, from the first that is not quick on. With SLICE_S it is 5 ms.
+_INPUT_S = 0.003
 _LATE_AFTER_NS = 3_000_000
 # The longest time that a delivery waits while other input is ready.
 _LONGEST_POSTPONEMENT_NS = 1_000_000
@@ -41,7 +43,13 @@ BRIEFLY_NS = 100_000
 
 
 class Worker(Protocol):
-    """A connection with input that is not handled yet."""
+    """A connection with input that is not handled yet.
+
+    is_light  True if its last input was short
+    """
+
+    @property
+    def is_light(self) -> bool: ...
 
     def work(self) -> bool:
         """Handle some input, for about 0.2 ms; return True if more can be handled now. Raises nothing."""
@@ -50,14 +58,24 @@ class Worker(Protocol):
 class Backlog:
     """Connections with unhandled input. They take turns, for 2 ms of each event-loop iteration.
 
+    Half of that time is for connections with short input, as long as there are any, so that a thousand clients that
+    send much at once do not delay a small request.
+
     slice_s  time that a connection may spend at once on the input of one read
     """
 
-    __slots__ = ("_is_scheduled", "_loop", "_slow", "_slow_timer", "_timer", "_workers", "slice_s")
+    __slots__ = (
+        "_input_until_s", "_is_scheduled", "_is_working", "_iteration", "_light", "_loop", "_slow", "_slow_timer",
+        "_timer", "_workers", "slice_s",
+    )  # fmt: skip
 
     def __init__(self, loop: Any) -> None:
         self.slice_s = _QUIET_S
         self._workers: OrderedDict[Worker, None] = OrderedDict()
+        self._light: OrderedDict[Worker, None] = OrderedDict()
+        self._iteration = -1
+        self._input_until_s = 0.0
+        self._is_working = False
         self._slow: OrderedDict[Worker, None] = OrderedDict()
         self._loop = loop
         self._timer = loop.timer(0.0)
@@ -67,6 +85,7 @@ class Backlog:
     def add_slow(self, worker: Worker) -> None:
         """Add a worker to the slow ones, which share SLOW_PART of the time."""
         self._workers.pop(worker, None)
+        self._light.pop(worker, None)
         self._slow[worker] = None
         if self._slow_timer is None:
             self._rest_of_slow(_SLOW_SLICE_S)
@@ -74,21 +93,48 @@ class Backlog:
     def add(self, worker: Worker) -> None:
         """Add a worker; its `work` is called when its turn comes."""
         self._slow.pop(worker, None)
-        self._workers[worker] = None
+        self._queue_of(worker)[worker] = None
         self.slice_s = _BUSY_S
         if not self._is_scheduled:
             self._is_scheduled = True
             self._timer.start(self._work)
 
+    def has_time_for(self, worker: Worker) -> bool:
+        """True if input of this connection may be handled now, before that of the connections that wait here."""
+        return (worker.is_light or not self._workers) and self.has_time()
+
+    def has_time(self) -> bool:
+        """True if input that may take long can still be handled in this iteration, whose time begins with the first.
+
+        What a connection reads in its turn is not handled in the same turn: it may be too much for a light one.
+        """
+        if self._is_working:
+            return False
+        now_s = time.perf_counter()
+        iteration: int = self._loop.iteration
+        if iteration != self._iteration:
+            self._iteration = iteration
+            self._input_until_s = now_s + _INPUT_S
+        return now_s < self._input_until_s
+
+    def _queue_of(self, worker: Worker) -> OrderedDict[Worker, None]:
+        light, workers = (self._light, self._workers) if worker.is_light else (self._workers, self._light)
+        workers.pop(worker, None)
+        return light
+
     def _work(self) -> None:
         self._timer.stop()
-        workers = self._workers
-        until_s = time.perf_counter() + SLICE_S
-        while workers and time.perf_counter() < until_s:
-            worker, _ = workers.popitem(last=False)
+        workers, light = self._workers, self._light
+        began_s = now_s = time.perf_counter()
+        self._is_working = True
+        while (workers or light) and now_s - began_s < SLICE_S:
+            is_light_first = now_s - began_s < SLICE_S / 2 or not workers
+            worker, _ = (light if light and is_light_first else workers).popitem(last=False)
             if worker.work() and worker not in self._slow:
-                workers[worker] = None
-        if workers:
+                self._queue_of(worker)[worker] = None
+            now_s = time.perf_counter()
+        self._is_working = False
+        if workers or light:
             self._timer.start(self._work)
         else:
             self._is_scheduled = False
@@ -103,7 +149,7 @@ class Backlog:
         began_s = now_s = time.perf_counter()
         while slow and now_s - began_s < _SLOW_SLICE_S:
             worker, _ = slow.popitem(last=False)
-            if worker.work() and worker not in self._workers:
+            if worker.work() and worker not in self._workers and worker not in self._light:
                 slow[worker] = None
             now_s = time.perf_counter()
         self._slow_timer.close()  # only now: a worker that adds itself again starts no shorter rest

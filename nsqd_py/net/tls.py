@@ -262,6 +262,10 @@ class TlsIfAsked:
         self.is_secure = False
 
     @property
+    def is_open(self) -> bool:
+        return self._layer is None or self._layer.is_open
+
+    @property
     def has_more(self) -> bool:
         return self._layer is not None and self._layer.has_more
 

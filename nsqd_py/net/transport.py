@@ -16,7 +16,7 @@ from nsqd_py.errors import LayerError
 from nsqd_py.net import socket_buffers
 from nsqd_py.net.addresses import socket_address
 from nsqd_py.net.layers import Layer, Stacked
-from nsqd_py.net.limits import REASON_TEXTS, WRITE, Owner, TimeLimits
+from nsqd_py.net.limits import HANDSHAKE, REASON_TEXTS, WRITE, Owner, TimeLimits
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.socket_buffers import SMALL_READ
 from nsqd_py.protocol.frames import Part
@@ -28,6 +28,7 @@ _WRITE = 2
 _JOINED_BYTES = 4 * 1024
 _MOST_PARTS = 1000
 _STOP_READING_PIECES = 16 * 1024
+_LIGHT_BYTES = 4 * 1024
 STOP_READING_ABOVE = 1024 * 1024  # with more unsent bytes, nothing more is read from a client
 
 
@@ -35,14 +36,16 @@ class Stream:
     """The socket of one connection. Subclasses implement `on_data` and may extend `on_end` and `on_close`.
 
     usual_bytes   the length of input that `on_usual_data` may handle, -1 if there is none; any other input ends that
+    is_quick      True if the last input took a few microseconds: the next is read without a look at the clock
+    is_light      True if the last input was short, and neither encrypted nor compressed: then it can be a bomb
     queued_bytes  output that a subclass counts until the socket has taken it; then `on_drained` sets it to 0
     """
 
     __slots__ = (
         "_closing", "_decoding", "_exact_bytes", "_fd_reader", "_fd_writer", "_holds", "_in_iteration", "_is_behind",
-        "_layer", "_read_size", "_reading", "_sock", "_stuck_since_s", "_iteration", "_unsent", "_untaken_before",
-        "_untaken_swept", "closed", "log", "out", "owner", "peer", "queued_bytes",
-        "usual_bytes",
+        "_is_unread", "_iteration", "_layer", "_read_size", "_reading", "_shaking_since_s", "_sock", "_stuck_since_s",
+        "_unsent", "_untaken_before", "_untaken_swept", "closed", "is_light", "is_quick", "log", "out", "owner", "peer",
+        "queued_bytes", "usual_bytes",
     )  # fmt: skip
 
     def __init__(self, sock: socket.socket, peer: str, loop: Any, iteration: LoopIteration, log: Log) -> None:
@@ -64,9 +67,13 @@ class Stream:
         self._in_iteration = False
         self._holds = 0
         self._is_behind = False  # has unhandled input: it is in the backlog, or waits for `release`
+        self._is_unread = False  # that input is still in the socket
+        self.is_quick = False
+        self.is_light = True
         self._closing = False
         self._untaken_swept = 0
         self._stuck_since_s = 0.0
+        self._shaking_since_s = 0.0  # when a sweep first saw the TLS handshake incomplete
         self.owner: Owner | None = None
         self.closed = False
         self.log = log
@@ -98,7 +105,13 @@ class Stream:
     def _on_readable(self) -> None:
         if self._holds:
             self._set_reading(False)
-            return
+        elif self.is_quick or self._iteration.backlog.has_time_for(self):
+            self._read()
+        else:
+            self._is_unread = True
+            self._fall_behind()
+
+    def _read(self) -> None:
         try:
             data = self._sock.recv(self._exact_bytes or self._read_size)
         except (BlockingIOError, InterruptedError):
@@ -110,6 +123,8 @@ class Stream:
             if len(data) == self.usual_bytes and self.on_usual_data(data):
                 return
             self.usual_bytes = -1
+            self.is_quick = False
+            self.is_light = len(data) < _LIGHT_BYTES and self._layer is None
             if self._exact_bytes and data:
                 self.on_exact_data(data)
             elif data:
@@ -155,8 +170,16 @@ class Stream:
 
     def work(self) -> bool:
         """Handle more input, called by the backlog. Return True if there is more to do now."""
+        if self._decoding is not None and not self._is_behind:
+            self._decode_more()
+            return False
         if not self._is_behind or self.closed or self._closing or self._holds:
             return False
+        if self._is_unread:
+            self._is_unread = self._is_behind = False
+            self._read()
+            self._set_reading(True)
+            return self._is_behind and not self._holds
         try:
             self.act()
         except Exception as error:  # noqa: BLE001 - as in _on_readable
@@ -180,7 +203,7 @@ class Stream:
     def _decode_soon(self) -> None:
         """Decode the rest in a later iteration: few bytes may expand to many, whose answers must be sent first."""
         if self._decoding is not None and self._may_decode():
-            self._fd_reader.loop.timer(0.0).start(self._decode_more)
+            self._iteration.backlog.add(self)
 
     def _may_decode(self) -> bool:
         return not (self._holds or self._is_behind or self.closed or self._closing) and self._unsent is None
@@ -208,6 +231,7 @@ class Stream:
         """Put a layer on top of the present ones, for all bytes from now on."""
         self._encode_output()
         self._layer = layer if self._layer is None else Stacked(self._layer, layer)
+        self.is_light = False
 
     def _encode_output(self) -> None:
         """Encode queued output with the present layers, before another is added."""
@@ -335,6 +359,12 @@ class Stream:
 
     def overdue(self, now_s: float, limits: TimeLimits) -> str:
         """Return the time limit that the client exceeds, or "". Called about once a second."""
+        if self._layer is None or self._layer.is_open:
+            self._shaking_since_s = 0.0
+        elif not self._shaking_since_s:
+            self._shaking_since_s = now_s
+        elif limits.handshake_s and now_s - self._shaking_since_s >= limits.handshake_s:
+            return HANDSHAKE
         untaken = self._untaken_bytes()
         if not untaken or untaken != self._untaken_swept:
             self._untaken_swept = untaken

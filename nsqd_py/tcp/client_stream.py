@@ -157,9 +157,7 @@ class ClientStream(Stream):
     # ---- time
 
     def overdue(self, now_s: float, limits: TimeLimits) -> str:
-        # Without heartbeats, nothing else closes a client that asked for TLS and does not start the handshake.
-        in_handshake = not self.has_protocol or (self._tls is not None and not self._tls.is_open)
-        if in_handshake and limits.handshake_s and now_s - self._heard_s >= limits.handshake_s:
+        if not self.has_protocol and limits.handshake_s and now_s - self._heard_s >= limits.handshake_s:
             return HANDSHAKE
         return super().overdue(now_s, limits)
 

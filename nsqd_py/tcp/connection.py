@@ -106,6 +106,7 @@ class ClientConnection(ClientStream):
             return
         iteration = self._iteration
         if self._publish_lone(parser, data):
+            self.is_quick = True
             if len(data) != self._lone_bytes:
                 self._lone_bytes = len(data)
             elif parser.pub_kind == PUB and self._layer is None and len(data) != self._read_size:
@@ -120,9 +121,13 @@ class ClientConnection(ClientStream):
         if self.channel is not None and not self._is_slow and (ids := parser.lone_fins(data)) is not None:
             self._heard_s = self._loop.now()
             fin(self, ids)
+            self.is_quick = True
             return
         parser.feed(data)
-        self._run_commands(parser)
+        if iteration.backlog.has_time():
+            self._run_commands(parser)
+        else:
+            self._fall_behind()
 
     def _expect_more_like(self, parser: CommandParser, data: bytes) -> None:
         """Let `on_usual_data` handle further PUBs with the topic and the size of this one."""

@@ -128,6 +128,11 @@ class Neighbour:
         self._is_over.set()
         self._thread.join()
 
+    def go_on(self, rounds: int) -> None:
+        """Wait until it has done these rounds."""
+        wanted = self.rounds + rounds
+        wait_until(lambda: self.rounds >= wanted, what=f"{rounds} rounds of the neighbour")
+
     def _run(self) -> None:
         with self._nsqd.connect() as client:
             while not self._is_over.is_set():
@@ -177,6 +182,45 @@ def test_a_neighbour_hardly_waits(make_nsqd: MakeNsqd, name: str) -> None:
     nsqd.create("t", "c")
     assert worst_wait_s(nsqd, nsqd.http_port if port == "http" else nsqd.tcp_port, make_input()) < MOST_S
     assert nsqd.log_path.stat().st_size < LOG_BYTES
+
+
+def tiny_messages(count: int) -> bytes:
+    return MAGIC + b"MPUB t\n" + sized(int32(count) + sized(b"a") * count)
+
+
+# What each of MANY connections sends at the same moment, by name.
+MANY = 400
+# Rounds of the neighbour until nsqd has answered them all: 15 to 60, and 1 to 3 without turns.
+LEAST_ROUNDS = 6
+AT_ONCE: dict[str, tuple[str, bytes]] = {
+    "IDENTIFY of nested lists": ("tcp", nested_lists(60_000)),
+    "IDENTIFY of a long name": ("tcp", MAGIC + identify(client_id="x" * 60_000)),
+    "MPUB of tiny messages": ("tcp", tiny_messages(12_000)),
+    "NOPs": ("tcp", MAGIC + NOP * 10_000 + pub("t", b"x")),
+    "heads of requests": ("http", b"GET /ping HTTP/1.1\r\nHost: x\r\n" + b"X-A: b\r\n" * 7_000 + b"\r\n"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", AT_ONCE)
+def test_a_neighbour_goes_on_while_hundreds_send_at_once(make_nsqd: MakeNsqd, name: str) -> None:
+    port, data = AT_ONCE[name]
+    nsqd = make_nsqd()
+    nsqd.create("t", "c")
+    address = "127.0.0.1", nsqd.http_port if port == "http" else nsqd.tcp_port
+    rounds = []
+    for _ in range(ATTEMPTS):
+        with ExitStack() as stack, Neighbour(nsqd) as neighbour:
+            clients = [stack.enter_context(socket.create_connection(address, timeout=ATTACK_S)) for _ in range(MANY)]
+            neighbour.go_on(1)  # its last connection was accepted after theirs
+            before = neighbour.rounds
+            for client in clients:
+                client.sendall(data)
+            assert all(client.recv(1) for client in clients)
+            rounds.append(neighbour.rounds - before)
+        if rounds[-1] >= LEAST_ROUNDS:
+            break
+    print(f"{rounds} rounds of the neighbour")
+    assert max(rounds) >= LEAST_ROUNDS
 
 
 def test_clients_that_cause_errors_without_end_leave_the_others_their_share(make_nsqd: MakeNsqd) -> None:

@@ -49,7 +49,7 @@ class Peer:
         return self
 
     def read(self) -> None:
-        self.stream._on_readable()
+        self.stream._read()
 
     def answers(self) -> bytes:
         data = b""

@@ -16,9 +16,11 @@ import pytest
 
 from nsqd_py.api.publishing import PublishingConnection
 from nsqd_py.broker.broker import Broker
+from nsqd_py.client.tls import TlsClient
 from nsqd_py.clock import SteadyClock
 from nsqd_py.net.limits import BODY, HANDSHAKE, HEAD, IDLE, WRITE, TimeLimits
 from nsqd_py.net.loop_iteration import LoopIteration
+from nsqd_py.net.tls import StandardServer, TlsFiles, TlsIfAsked, TlsLayer
 from nsqd_py.net.transport import Stream
 from nsqd_py.options import read_options
 from nsqd_py.pqueues import Alarms
@@ -27,6 +29,7 @@ from nsqd_py.runtime.logs import FATAL, Log
 from nsqd_py.tcp.connection import ClientConnection
 from nsqlookupd_py.connection import PeerConnection
 from nsqlookupd_py.registry import Registry
+from tests.support.certificates import make_certificates
 from tests.support.wire import MAGIC, NOP, pub
 
 LIMITS = TimeLimits(handshake_s=10, head_s=30, idle_s=600, write_s=60)
@@ -210,6 +213,25 @@ def test_a_magic_that_does_not_come_is_not_waited_for(nsqd: Nsqd) -> None:
     for tcp in (silent, dribbling):
         assert [tcp.sweep(at_s) for at_s in (0, 9.9, 10)] == ["", "", HANDSHAKE]
         assert tcp.end(HANDSHAKE) == b""
+
+
+@pytest.mark.parametrize("is_sure", [True, False], ids=["TLS only", "TLS or plain"])
+@pytest.mark.parametrize("kind", ["tcp", "http"])
+@pytest.mark.parametrize("part", [0.5, 1.0], ids=["half a hello", "a hello"])
+def test_a_tls_handshake_has_its_time(nsqd: Nsqd, tmp_path: Path, kind: str, is_sure: bool, part: float) -> None:
+    files = make_certificates(tmp_path)
+    server = StandardServer(TlsFiles(str(files.server_certificate), str(files.server_key)))
+    client = TlsLayer(TlsClient(files.client_context(), "localhost"))
+    client.decode(b"")
+    hello = client.take_output()
+    dialogue = getattr(nsqd, kind)()
+    if kind == "tcp":
+        dialogue.say(MAGIC)
+    dialogue.stream.add_layer(TlsLayer(server) if is_sure else TlsIfAsked(server))
+    dialogue.say(hello[: int(len(hello) * part)])
+    assert dialogue.sweep(1) == ""
+    dialogue.say(hello[int(len(hello) * part) :][:-1])  # more of it is no reason to wait longer
+    assert [dialogue.sweep(at_s) for at_s in (9, 10.9, 11)] == ["", "", HANDSHAKE]
 
 
 def test_after_the_magic_the_heartbeats_decide(nsqd: Nsqd) -> None:

@@ -59,11 +59,12 @@ class HttpConnection(Stream, Generic[App]):
     _answered_bytes  size of the answers to the last read
     queued_bytes     size of the long answers that the client has not taken
     _has_ended       True if the input ended while the worker was busy
+    _late            input that waits for its turn in the backlog
     _worker          the greenlet that handles requests that may block, and those behind them
     """
 
     __slots__ = (
-        "_answered_bytes", "_app", "_begun", "_body_bytes", "_has_ended", "_head", "_is_deaf", "_linger_timer",
+        "_answered_bytes", "_app", "_begun", "_body_bytes", "_has_ended", "_head", "_is_deaf", "_late", "_linger_timer",
         "_loop", "_owes_continue", "_parser", "_place", "_queue", "_request", "_rest", "_router", "_since_s",
         "_stalled_bytes", "_worker", "early",
     )  # fmt: skip
@@ -88,6 +89,7 @@ class HttpConnection(Stream, Generic[App]):
         self._request: Request[App] | None = None
         self._is_deaf = False
         self._has_ended = False
+        self._late = b""
         self._linger_timer: Any = None
         self._owes_continue = False
         self._queue: deque[Request[App]] = deque()
@@ -113,6 +115,17 @@ class HttpConnection(Stream, Generic[App]):
             self._place = _AT_START
             self._since_s = 0.0
             data = self.take_known(data)
+        if not data:
+            self.is_quick = True
+        elif self._iteration.backlog.has_time():
+            self._parse(data)
+        else:
+            self._late = data
+            self._fall_behind()
+
+    def act(self) -> None:
+        data, self._late = self._late, b""
+        self._catch_up()
         self._parse(data)
 
     def take_known(self, data: bytes) -> bytes:

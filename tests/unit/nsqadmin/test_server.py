@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import gevent
@@ -13,7 +14,9 @@ from gevent import socket
 from nsqadmin_py.web import server as server_module
 from nsqadmin_py.web.server import HttpServer
 from nsqd_py.net.addresses import split_address
+from nsqd_py.net.tls_context import OPENSSL_DEFAULT
 from nsqd_py.runtime.logs import FATAL, Log
+from tests.support.certificates import make_certificates
 
 BODY_S = 0.3
 
@@ -89,3 +92,25 @@ def test_chunks_of_one_byte_stop_nobody(port: int, monkeypatch: pytest.MonkeyPat
     gevent.spawn(send).get(timeout=40)
     counter.kill()
     assert turns > 20
+
+
+def test_a_tls_handshake_that_dribbles_ends_its_connection(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(server_module, "HANDSHAKE_S", BODY_S)
+    files = make_certificates(tmp_path)
+    tls = server_module.server_tls(str(files.server_certificate), str(files.server_key), OPENSSL_DEFAULT)
+    server = HttpServer(app, "127.0.0.1:0", 100, tls, Log(level=FATAL))
+    server.start()
+    host = split_address(server.address)
+    assert host is not None
+    sock = socket.create_connection(("127.0.0.1", int(host[1])))
+    sock.settimeout(0.05)
+    sock.sendall(b"\x16\x03\x01\x40\x00")
+    with gevent.Timeout(40), pytest.raises(ConnectionError):
+        while True:
+            sock.sendall(b"\x01")
+            try:
+                if not sock.recv(1000):
+                    raise ConnectionError
+            except TimeoutError:
+                continue
+    server.close()

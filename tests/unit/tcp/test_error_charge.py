@@ -52,6 +52,8 @@ class Timer:
 
 
 class Job:
+    is_light = False
+
     def __init__(self, steps: int) -> None:
         self.steps = steps
 

@@ -20,6 +20,8 @@ from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RecordHeader, decode_he
 from nsqd_py.protocol.wrong_port import not_http
 
 _TIMEOUT_S = 30.0
+# nsqd answers /topic/read with whole batches, of up to --max-body-size.
+_MOST_ANSWER_BYTES = 256 * 1024 * 1024
 _PAUSE_S = 0.2
 _NOT_FOUND = 404
 # No message has this number: an answer from here on has no messages, but says how far the topic goes.
@@ -73,13 +75,15 @@ def ask(address: str, path: str) -> tuple[http.client.HTTPMessage, bytes]:
     try:
         connection.request("GET", path)
         response = connection.getresponse()
-        body = response.read()
+        body = response.read(_MOST_ANSWER_BYTES + 1)
     except (OSError, http.client.HTTPException) as error:
         is_stranger = isinstance(error, http.client.BadStatusLine) and not isinstance(error, OSError)
         reason = not_http(str(error)) if is_stranger else getattr(error, "strerror", None) or error
         raise ArchiveError(f"nsq: {address}: {reason}") from error
     finally:
         connection.close()
+    if len(body) > _MOST_ANSWER_BYTES:
+        raise ArchiveError(f"nsq: {address} sent an answer of more than {_MOST_ANSWER_BYTES} bytes")
     if response.status == _NOT_FOUND and b"TOPIC_NOT_FOUND" in body:
         raise NoTopic(f"nsq: {address} has no such topic")
     if response.status != http.client.OK:
