@@ -62,15 +62,17 @@ class Backlog:
     send much at once do not delay a small request.
 
     slice_s  time that a connection may spend at once on the input of one read
+    input_s  time for the input of one iteration, without that of the backlog
     """
 
     __slots__ = (
         "_input_until_s", "_is_scheduled", "_is_working", "_iteration", "_light", "_loop", "_slow", "_slow_timer",
-        "_timer", "_workers", "slice_s",
+        "_timer", "_workers", "input_s", "slice_s",
     )  # fmt: skip
 
     def __init__(self, loop: Any) -> None:
         self.slice_s = _QUIET_S
+        self.input_s = _INPUT_S
         self._workers: OrderedDict[Worker, None] = OrderedDict()
         self._light: OrderedDict[Worker, None] = OrderedDict()
         self._iteration = -1
@@ -114,7 +116,7 @@ class Backlog:
         iteration: int = self._loop.iteration
         if iteration != self._iteration:
             self._iteration = iteration
-            self._input_until_s = now_s + _INPUT_S
+            self._input_until_s = now_s + self.input_s
         return now_s < self._input_until_s
 
     def _queue_of(self, worker: Worker) -> OrderedDict[Worker, None]:

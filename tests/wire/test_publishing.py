@@ -70,7 +70,8 @@ class Nsqd:
         hub = gevent.get_hub()
         log = Log(level=FATAL)
         self.iteration = iteration = LoopIteration(hub, log)
-        iteration.backlog.slice_s = 10.0  # on a busy machine, a new topic alone may take a slice
+        # On a busy machine, a new topic alone may take a slice.
+        iteration.backlog.slice_s = iteration.backlog.input_s = 1000.0
         options = read_options([f"--data-path={directory}"])
         self.broker = broker = Broker(options, log, iteration, Alarms(), hub.threadpool)
         self._make_tcp = lambda sock: ClientConnection(sock, "a:5", hub.loop, iteration, log, broker, Limits())
