@@ -158,8 +158,10 @@ class Stream:
 
     def stop(self) -> None:
         """End; the connection is closed already, or its owner closes it."""
-        if self._greenlet is not None:
-            self._greenlet.kill(block=False)
+        # The greenlet keeps the exception that ends it, whose frames refer to this: no cycle may remain.
+        greenlet, self._greenlet = self._greenlet, None
+        if greenlet is not None:
+            greenlet.kill(block=False)
 
     # ---- what has changed
 

@@ -1,0 +1,131 @@
+"""A connection that has ended leaves no object behind that only the garbage collector could free."""
+
+from __future__ import annotations
+
+import gc
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import gevent
+import gevent.socket
+import gevent.ssl
+import pytest
+
+from nsqd_py.api.publishing import PublishingConnection
+from nsqd_py.broker.broker import Broker
+from nsqd_py.net.certificates import keep_certificate
+from nsqd_py.net.loop_iteration import LoopIteration
+from nsqd_py.options import read_options
+from nsqd_py.pqueues import Alarms
+from nsqd_py.protocol.session import Limits
+from nsqd_py.runtime.logs import FATAL, Log
+from nsqd_py.standby.messages import Offer, encode_offer
+from nsqd_py.standby.primary import Standbys
+from nsqd_py.tcp.connection import ClientConnection
+from tests.support.certificates import make_certificates
+from tests.support.wire import MAGIC, identify, int32, pub, sub
+
+COUNT = 20
+COUNTED = ("nsqd_py.", "gevent.", "ssl.", "builtins.cell", "builtins.frame", "builtins.traceback")
+# The messages in memory, and the heap's outdated entries, which do not refer to the connection.
+BOUNDED = ("nsqd_py.batch.Batch", "nsqd_py.pqueues.Alarm")
+DEADLINE_S = 40
+
+
+class Nsqd:
+    def __init__(self, directory: Path) -> None:
+        hub = gevent.get_hub()
+        log = Log(level=FATAL)
+        iteration = LoopIteration(hub, log)
+        self._certificates = make_certificates(directory / "certificates")
+        data_path = directory / "data"
+        data_path.mkdir()
+        flags = [f"--data-path={data_path}", "--accept-standbys", *self._certificates.nsqd_flags]
+        options = read_options(flags)
+        self.broker = broker = Broker(options, log, iteration, Alarms(), hub.threadpool)
+        broker.tls = keep_certificate(options, log)
+        broker.replication = Standbys(broker, data_path, hub.threadpool)
+        peer = "127.0.0.1:5"
+        self.tcp = lambda sock: ClientConnection(sock, peer, hub.loop, iteration, log, broker, Limits(tls_enabled=True))
+        self.http = lambda sock: PublishingConnection(sock, peer, hub.loop, iteration, log, broker)
+
+    def talk(self, kind: str, *sent: bytes, until: bytes) -> None:
+        """Send something, read until these bytes, and close."""
+        ours, theirs = socket.socketpair()
+        connection = (self.http if kind == "http" else self.tcp)(theirs)
+        connection.start()
+        with gevent.Timeout(DEADLINE_S), gevent.socket.socket(fileno=ours.detach()) as client:
+            received = b""
+            if kind == "tls":
+                client.sendall(MAGIC + identify(feature_negotiation=True, tls_v1=True))
+                assert b'"tls_v1":true' in client.recv(1 << 16)
+                context = gevent.ssl.create_default_context(cafile=str(self._certificates.authority))
+                client = context.wrap_socket(client, server_hostname="localhost")
+            for piece in sent:
+                client.sendall(piece)
+            while until not in received:
+                piece = client.recv(1 << 16)
+                assert piece, received
+                received += piece
+            client.close()
+            while not connection.closed:
+                gevent.sleep(0)
+            gevent.sleep(0)
+
+
+def standby(offer: bytes = encode_offer(Offer(), 1 << 20)) -> bytes:
+    return b"STANDBY\n" + int32(len(offer)) + offer
+
+
+ROUND = b"\0\0\0\x25\0\0\0\3\x08"
+HTTP_PUB = b"POST /pub?topic=t HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"
+TALKS: dict[str, tuple[str, list[bytes], bytes]] = {
+    "publisher": ("tcp", [MAGIC + pub("t", b"x" * 1000)], b"OK"),
+    "consumer": ("tcp", [MAGIC + identify(feature_negotiation=True) + sub("t", "c") + b"RDY 5\n"], b"OK"),
+    "error": ("tcp", [MAGIC + b"NONSENSE\n"], b"E_INVALID"),
+    "deflate": ("tcp", [MAGIC + identify(feature_negotiation=True, deflate=True)], b"max_deflate_level"),
+    "snappy": ("tcp", [MAGIC + identify(feature_negotiation=True, snappy=True)], b"NaPpY"),
+    "tls": ("tls", [b"NOP\n" + pub("t", b"x")], b"OK\0\0\0\6\0\0\0\0OK"),
+    "half a command": ("tcp", [MAGIC + identify(feature_negotiation=True) + b"PUB t\n\0\0\1"], b"version"),
+    "http publish": ("http", [HTTP_PUB], b"OK"),
+    "http stats": ("http", [b"GET /stats?format=json HTTP/1.1\r\nHost: h\r\n\r\n"], b"topics"),
+    "standby": ("tcp", [MAGIC + standby()], ROUND),
+    "standby that acknowledges": ("tcp", [MAGIC + standby() + b"ACK 1\n"], ROUND),
+    "standby, refused": ("tcp", [MAGIC + standby(b"{}")], b"E_INVALID"),
+}
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def ours() -> dict[str, int]:
+    """The number of objects of our classes, and of greenlets and functions, by class."""
+    counts: dict[str, int] = {}
+    for each in gc.get_objects():
+        name = f"{type(each).__module__}.{type(each).__qualname__}"
+        if name.startswith(COUNTED) and name not in BOUNDED:
+            counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+@pytest.mark.parametrize("name", TALKS)
+def test_a_closed_connection_leaves_nothing(name: str, tmp_path: Path) -> None:
+    kind, sent, until = TALKS[name]
+    nsqd = Nsqd(tmp_path)
+    for _ in range(3):  # what is made once
+        nsqd.talk(kind, *sent, until=until)
+    with without_collector():
+        before = ours()
+        for _ in range(COUNT):
+            nsqd.talk(kind, *sent, until=until)
+        gained = {name: count - before.get(name, 0) for name, count in ours().items()}
+    assert {name: count for name, count in gained.items() if count >= COUNT} == {}
