@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import gevent
 import gevent.socket
@@ -21,11 +22,12 @@ from nsqd_py.options import read_options
 from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.session import Limits
 from nsqd_py.runtime.logs import FATAL, Log
-from nsqd_py.standby.messages import Offer, encode_offer
+from nsqd_py.standby.membership import FOLLOW, NONCE_BYTES, Caller
 from nsqd_py.standby.primary import Standbys
 from nsqd_py.tcp.connection import ClientConnection
 from tests.support.certificates import make_certificates
-from tests.support.wire import MAGIC, identify, int32, pub, sub
+from tests.support.member import member, plain_offer, standby
+from tests.support.wire import MAGIC, identify, pub, sub
 
 COUNT = 20
 COUNTED = ("nsqd_py.", "gevent.", "ssl.", "builtins.cell", "builtins.frame", "builtins.traceback")
@@ -48,6 +50,7 @@ class Nsqd:
         broker.tls = keep_certificate(options, log)
         broker.replication = Standbys(broker, data_path, hub.threadpool)
         peer = "127.0.0.1:5"
+        self._address = f"{options.broadcast_address}:{options.broadcast_tcp_port}"
         self.tcp = lambda sock: ClientConnection(sock, peer, hub.loop, iteration, log, broker, Limits(tls_enabled=True))
         self.http = lambda sock: PublishingConnection(sock, peer, hub.loop, iteration, log, broker)
 
@@ -61,8 +64,16 @@ class Nsqd:
             if kind == "tls":
                 client.sendall(MAGIC + identify(feature_negotiation=True, tls_v1=True))
                 assert b'"tls_v1":true' in client.recv(1 << 16)
-                context = gevent.ssl.create_default_context(cafile=str(self._certificates.authority))
+                context = gevent.ssl.SSLContext(gevent.ssl.PROTOCOL_TLS_CLIENT)
+                context.load_verify_locations(str(self._certificates.authority))
                 client = context.wrap_socket(client, server_hostname="localhost")
+            if kind == "member":
+                caller = Caller(b"", FOLLOW, self._address, self._address, bytes(NONCE_BYTES))
+                client.sendall(MAGIC + member(caller.hello()))
+                client.sendall(member(caller.prove(frame_of(client))))
+                caller.check(frame_of(client))
+                client.sendall(standby(caller.signed(sent[0])))
+                sent = sent[1:]
             for piece in sent:
                 client.sendall(piece)
             while until not in received:
@@ -75,8 +86,11 @@ class Nsqd:
             gevent.sleep(0)
 
 
-def standby(offer: bytes = encode_offer(Offer(), 1 << 20)) -> bytes:
-    return b"STANDBY\n" + int32(len(offer)) + offer
+def frame_of(client: Any) -> bytes:
+    """Return the data of the next frame."""
+    data = client.recv(1 << 16)
+    assert len(data) == int.from_bytes(data[:4], "big") + 4, data
+    return bytes(data[8:])
 
 
 ROUND = b"\0\0\0\x25\0\0\0\3\x08"
@@ -91,9 +105,10 @@ TALKS: dict[str, tuple[str, list[bytes], bytes]] = {
     "half a command": ("tcp", [MAGIC + identify(feature_negotiation=True) + b"PUB t\n\0\0\1"], b"version"),
     "http publish": ("http", [HTTP_PUB], b"OK"),
     "http stats": ("http", [b"GET /stats?format=json HTTP/1.1\r\nHost: h\r\n\r\n"], b"topics"),
-    "standby": ("tcp", [MAGIC + standby()], ROUND),
-    "standby that acknowledges": ("tcp", [MAGIC + standby() + b"ACK 1\n"], ROUND),
-    "standby, refused": ("tcp", [MAGIC + standby(b"{}")], b"E_INVALID"),
+    "standby": ("member", [plain_offer()], ROUND),
+    "standby that acknowledges": ("member", [plain_offer(), b"ACK 1\n"], ROUND),
+    "standby, refused": ("member", [b"{}"], b"E_INVALID"),
+    "no member": ("tcp", [MAGIC + standby(plain_offer())], b"E_INVALID"),
 }
 
 
