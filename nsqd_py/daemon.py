@@ -232,7 +232,8 @@ class Daemon:
             from nsqd_py.standby.primary import Standbys
 
             self._broker.replication = Standbys(
-                self._broker, directory, self._disk_threads, None if self._options.lease else self._follow
+                self._broker, directory, self._disk_threads, None if self._options.lease else self._follow,
+                self._election,
             )
         self._clocks.start()
 

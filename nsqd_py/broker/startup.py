@@ -15,6 +15,7 @@ from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.metadata import METADATA_FILE, BadMetadata, TopicEntry, read_metadata
 from nsqd_py.broker.state_files import (
     CLOCK_FILE,
+    MEMBER_FILE,
     STOP_FILE,
     LogEnd,
     forget_clean_stop,
@@ -36,7 +37,7 @@ from nsqd_py.queue.topic import Topic
 _CURSOR_SUFFIX = ".cursor"
 _LEFTOVERS = (
     COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX, ".cursor.tmp", ".dat.tmp", ".damaged.tmp", f"{STOP_FILE}.tmp",
-    f"{CLOCK_FILE}.tmp", f"{EPOCHS_FILE}.tmp",
+    f"{CLOCK_FILE}.tmp", f"{EPOCHS_FILE}.tmp", f"{MEMBER_FILE}.tmp",
 )  # fmt: skip
 
 

@@ -39,6 +39,7 @@ from nsqd_py.runtime.threads import in_thread
 
 STOP_FILE = "nsqd.stop"
 STANDBY_FILE = "nsqd.standby"  # see `nsqd_py.standby.state`
+MEMBER_FILE = "nsqd.member"  # likewise
 
 T = TypeVar("T")
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from nsqd_py.broker.metadata import METADATA_FILE, BadMetadata, TopicEntry, read_metadata
 from nsqd_py.broker.state_files import (
     CLOCK_FILE,
+    MEMBER_FILE,
     STANDBY_FILE,
     STOP_FILE,
     LogEnd,
@@ -93,7 +94,7 @@ class _Reader:
                 self._topics[topic].journals[channel] = path
             else:
                 self._topics[topic].held = path
-        elif name not in (METADATA_FILE, STOP_FILE, CLOCK_FILE, EPOCHS_FILE, STANDBY_FILE):
+        elif name not in (METADATA_FILE, STOP_FILE, CLOCK_FILE, EPOCHS_FILE, STANDBY_FILE, MEMBER_FILE):
             self._list_of(path).append(name)
 
     def _list_of(self, path: Path) -> list[str]:

@@ -47,10 +47,23 @@ class HeldAnswers:
         """
         reached = sorted(writes, reverse=True)
         last = reached[self.wanted - 1] if len(reached) >= self.wanted else 0
+        self.answer(last)
+        return last
+
+    def answer(self, last_write: int) -> None:
+        """Answer the publishers up to this write."""
         held = self._held
-        while held and held[0].write <= last:
+        while held and held[0].write <= last_write:
             for publisher, _ in held.popleft().publishers:
                 publisher.release()
+
+    def last_waiting(self, for_ns: int, now_ns: int) -> int:
+        """Return the last write whose publishers have waited for this time; 0 if there are none."""
+        last = 0
+        for held in self._held:
+            if held.deadline_ns - self._timeout_ns + for_ns > now_ns:
+                break
+            last = held.write
         return last
 
     def overdue(self, now_ns: int) -> list[Tickets]:

@@ -34,6 +34,7 @@ from nsqd_py.standby.messages import (
     WRITE,
     BadMessage,
     FileMessage,
+    Member,
     Offer,
     OfferedFile,
     OfferedLog,
@@ -82,6 +83,7 @@ class Copy:
 
     epoch        when the nsqd that wrote them was promoted, see `nsqd_py.diskqueue.epochs`
     epochs       of the logs, by topic
+    member       this nsqd in the group that shares its lease, for offers
     was_primary  True if these are the files of an nsqd that was a primary itself, until it began to follow
     alone_count  messages that were set aside and counted, since the primary has them no more and did not finish them
     kept_before  name of the directory with what an old primary had not finished when it began to follow
@@ -91,6 +93,7 @@ class Copy:
         self.epoch = 0
         self.epochs: dict[str, Epochs] = {}
         self.was_primary = was_primary
+        self.member: Member | None = None
         self.alone_count = 0
         self.kept_before = ""
         self._directory = directory
@@ -139,7 +142,7 @@ class Copy:
             for topic, files in self._logs.items()
             if self.epochs.get(topic)
         }
-        return Offer(self.epoch, http_address, logs)
+        return Offer(self.epoch, http_address, logs, member=self.member)
 
     def _checked(self, name: str, file: OfferedFile) -> OfferedFile:
         start = max(0, file.end_offset - CHECKED_BYTES)

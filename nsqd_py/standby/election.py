@@ -4,13 +4,15 @@ The note of the lease says which copy of the messages may serve. It has two epoc
 which served; `announced` is at least as high, and one that a new primary was about to begin. An nsqd whose epoch is
 lower than `epoch` lacks messages that were acknowledged, and does not compete. A new primary begins an epoch above
 both, so that what another one had begun, and could not serve, is older in any case.
+
+With `--standby-acks`, the note also has the in-sync set of the primary (see `in_sync`): only its members compete.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -26,8 +28,10 @@ from nsqd_py.net.http.client import HttpClient
 from nsqd_py.net.http.foreign_json import load_foreign_json
 from nsqd_py.net.tls_options import peer_context
 from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.outages import OutageLog
 from nsqd_py.runtime.process import StopSignals
-from nsqd_py.standby.state import read_state
+from nsqd_py.standby.messages import Member
+from nsqd_py.standby.state import own_member, read_state
 
 if TYPE_CHECKING:
     from nsqd_py.options import NsqdOptions
@@ -58,6 +62,7 @@ class Note(NamedTuple):
 
     epoch: int = 0
     announced: int = 0
+    members: dict[str, str] | None = None  # addresses by id; None if every nsqd with the epoch may compete
 
     @classmethod
     def of(cls, text: str) -> Note:
@@ -66,7 +71,7 @@ class Note(NamedTuple):
             return cls()
         try:
             fields = load_foreign_json(text.encode())
-            return cls(_epoch(fields["epoch"]), _epoch(fields["announced"]))
+            return cls(_epoch(fields["epoch"]), _epoch(fields["announced"]), _members(fields.get("members")))
         except (ValueError, TypeError, KeyError) as error:
             raise LeaseError(f"the note of the lease is not one of nsqd: {text[:100]!r}") from error
 
@@ -77,6 +82,12 @@ class Note(NamedTuple):
 def _epoch(value: object) -> int:
     if type(value) is not int or not 0 <= value < _EPOCH_LIMIT:
         raise ValueError(f"{value!r} is not an epoch")
+    return value
+
+
+def _members(value: object) -> dict[str, str] | None:
+    if value is not None and not (isinstance(value, dict) and all(isinstance(one, str) for one in value.values())):
+        raise ValueError(f"{value!r} is not a set of members")
     return value
 
 
@@ -91,22 +102,27 @@ class Election:
         options: NsqdOptions,
         log: Log,
         store: LeaseStore,
+        member: Member,
         make_server: Callable[[NsqdOptions, Election | None], Server],
     ) -> None:
         self._options = options
         self._log = log
         self._store = store
+        self.member = member
         self._make_server = make_server
         self._directory = Path(options.data_path or ".")
         self._note = Note()
         self._note_revision = 0
+        self._must_read_note = False  # a request to write it, without an answer, may have been carried out
+        self._outage = OutageLog(log, time.monotonic)
+        self._missed = ""  # the members for which it waits, if it is not one of them
         self._server: Server | None = None
         self._role: str | None = None
         self._gave_way = False
         ttl_s = options.lease_ttl_ns / _SECOND_NS
         is_new = not (self._directory / METADATA_FILE).exists()
         self._competes_after_s = time.monotonic() + (_EMPTY_WAITS_TTLS * ttl_s if is_new else 0.0)
-        self._keeper = LeaseKeeper(store, _own_address(options), ttl_s, log, self._may_take, self._decide)
+        self._keeper = LeaseKeeper(store, member.address, ttl_s, log, self._may_take, self._decide)
 
     def run(self) -> int:
         """Serve in one role after the other until a signal or a drain ends it. Return the exit status.
@@ -157,11 +173,22 @@ class Election:
             return False
         if not self._note.epoch and time.monotonic() < self._competes_after_s:
             return False
+        if not self._is_in_sync():
+            return False
         return (saved.node if saved is not None else 0) >= self._note.epoch
+
+    def _is_in_sync(self) -> bool:
+        """True if this nsqd has all that was acknowledged, or if the note does not say who has it."""
+        members = self._note.members
+        missed = "" if members is None or self.member.id in members else ", ".join(sorted(members.values()))
+        if missed and missed != self._missed:
+            self._log.warning("LEASE: waiting for one of %s: this nsqd may lack acknowledged messages", missed)
+        self._missed = missed
+        return not missed
 
     def _read_note(self) -> None:
         text, self._note_revision = self._store.note()
-        self._note = Note.of(text)
+        self._note, self._must_read_note = Note.of(text), False
 
     def _wanted_role(self) -> str | None:
         """Return the role that the lease gives this nsqd; None while nobody else has it either."""
@@ -183,35 +210,45 @@ class Election:
     @property
     def highest_epoch(self) -> int:
         """The highest epoch that the note has; a new one must be above it."""
-        return max(self._note)
+        return max(self._note.epoch, self._note.announced)
 
     def announce(self, epoch: int) -> bool:
         """Write that this nsqd is about to begin an epoch. Return False if the lease has ended."""
-        return self._write(Note(self._note.epoch, epoch))
+        return self._write(self._note._replace(announced=epoch))
 
     def begin(self, epoch: int) -> bool:
         """Write that this nsqd serves in an epoch, which is durable here. Return False if the lease has ended."""
-        return self._write(Note(epoch, epoch))
+        has_promised = self._options.standby_acks > 0
+        return self._write(Note(epoch, epoch, dict([self.member]) if has_promised else None))
+
+    def write_members(self, members: Mapping[str, str]) -> bool:
+        """Write the in-sync set. Return False if the lease has ended, or if it is not certain that the store has it."""
+        return self._try_to_write(self._note._replace(members=dict(members)))
 
     def _write(self, note: Note) -> bool:
-        has_failed = False
-        while self._keeper.is_held:
-            try:
-                if has_failed:
-                    self._read_note()  # a request without an answer may have been carried out
-                self._note_revision = self._keeper.write_note(note.encode(), self._note_revision)
-            except LeaseLost as error:
-                self._log.error("LEASE: %s", error)
-                break
-            except LeaseError as error:
-                self._log.error("LEASE: %s", error)
-                has_failed = True
-                gevent.sleep(_LOOK_EVERY_S)
-            else:
-                self._note = note
-                return True
-        self._give_way()
-        return False
+        while not self._try_to_write(note):
+            if self._gave_way or not self._keeper.is_held:
+                self._give_way()
+                return False
+            gevent.sleep(_LOOK_EVERY_S)
+        return True
+
+    def _try_to_write(self, note: Note) -> bool:
+        try:
+            if self._must_read_note:
+                self._read_note()
+            self._note_revision = self._keeper.write_note(note.encode(), self._note_revision)
+        except LeaseLost as error:
+            self._log.error("LEASE: %s", error)
+            self._give_way()
+            return False
+        except LeaseError as error:
+            self._outage.report("LEASE: failed to write the note - %s", error)
+            self._must_read_note = True
+            return False
+        self._outage.end("LEASE: the note is written again")
+        self._note = note
+        return True
 
     def watch(self, loop: Any, on_end: Callable[[], object]) -> LeaseWatch:
         """Call `on_end` from the event loop as soon as the lease has ended, and end the daemon."""
@@ -234,7 +271,11 @@ def elect(options: NsqdOptions, log: Log, make_server: Callable[[NsqdOptions, El
         )
     except ValueError as error:
         raise StartError(f"--lease: {error}") from error
-    return Election(options, log, store, make_server).run()
+    try:
+        member = own_member(Path(options.data_path or "."), options)
+    except OSError as error:
+        raise StartError(f"failed to write to data-path: {error}") from error
+    return Election(options, log, store, member, make_server).run()
 
 
 def _tls(options: NsqdOptions) -> Any:
@@ -242,10 +283,4 @@ def _tls(options: NsqdOptions) -> Any:
     from gevent import ssl  # slow to import; only TLS needs it
 
     return peer_context(options, "lease", ssl.SSLContext)
-
-
-def _own_address(options: NsqdOptions) -> str:
-    """Return the TCP address at which standbys reach this nsqd."""
-    port = options.broadcast_tcp_port or int(options.tcp_address.rpartition(":")[2])
-    return f"{options.broadcast_address}:{port}"
 

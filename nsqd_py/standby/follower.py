@@ -19,6 +19,7 @@ import gevent
 from gevent import socket as green_socket
 from gevent.event import Event
 
+from nsqd_py.broker.state_files import MEMBER_FILE
 from nsqd_py.errors import NsqdError
 from nsqd_py.net.addresses import socket_address
 from nsqd_py.net.tls_options import peer_context
@@ -30,7 +31,7 @@ from nsqd_py.standby.aside import ALONE_PREFIX, REMOVED_PREFIX
 from nsqd_py.standby.copy import Copy, sync_paths
 from nsqd_py.standby.membership import FOLLOW, NONCE_BYTES, Caller, NotMember
 from nsqd_py.standby.messages import BadMessage, FileMessage, Lag, Listed, Offer, Round, TopicFiles
-from nsqd_py.standby.state import StandbyState, read_state, write_state
+from nsqd_py.standby.state import StandbyState, own_member, read_state, write_state
 
 if TYPE_CHECKING:
     from nsqd_py.options import NsqdOptions
@@ -76,11 +77,13 @@ class Follower:
         self._threadpool = threadpool
         self._log = log
         self._http_address = http_address
-        is_new = not any(directory.iterdir())
+        is_new = all(path.name == MEMBER_FILE for path in directory.iterdir())
         self.is_complete = before is not None and before.is_complete and before.primary == options.standby_of
         self.is_fenced = before is not None and before.is_fenced
         name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         self._copy = Copy(directory, name, was_primary=before.was_primary if before is not None else not is_new)
+        if options.lease:
+            self._copy.member = own_member(directory, options)
         self._sock: Any = None
         self._to_acknowledge = 0
         self._acknowledged = 0

@@ -49,6 +49,13 @@ class FileMessage(NamedTuple):
     data: memoryview
 
 
+class Member(NamedTuple):
+    """An nsqd in a group that shares a lease: the id of its data path, and where others can follow it."""
+
+    id: str
+    address: str
+
+
 class Lag(NamedTuple):
     """How much the standby is behind its primary."""
 
@@ -173,6 +180,7 @@ class OfferedLog:
 class Offer:
     """What a standby has. `epoch` is the newest epoch of its logs, `http_address` where others can ask it.
 
+    member     what the group that shares a lease knows of it; None without a lease
     fenced_by  TCP address of the nsqd that sends this, if it does not want to follow, but is a newer primary
     """
 
@@ -180,6 +188,7 @@ class Offer:
     http_address: str = ""
     logs: dict[str, OfferedLog] = field(default_factory=dict)
     fenced_by: str = ""
+    member: Member | None = None
 
 
 # The checksum of an offered file covers so many bytes before its end.
@@ -191,6 +200,8 @@ def encode_offer(offer: Offer, most_bytes: int) -> bytes:
     document: dict[str, Any] = {"format": FORMAT, "epoch": offer.epoch, "http_address": offer.http_address}
     if offer.fenced_by:
         document["fenced_by"] = offer.fenced_by
+    if offer.member is not None:
+        document["member"] = offer.member
     logs: dict[str, Any] = {}
     size_bytes = len(json.dumps(document)) + 100
     for topic, log in offer.logs.items():
@@ -216,6 +227,10 @@ def decode_offer(body: bytes) -> Offer:
             for topic, fields in document["logs"].items()
         }
         fenced_by = str(document.get("fenced_by", ""))[:256]
-        return Offer(int(document["epoch"]), str(document["http_address"])[:256], logs, fenced_by)
+        member = document.get("member")
+        return Offer(
+            int(document["epoch"]), str(document["http_address"])[:256], logs, fenced_by,
+            Member(*(str(part)[:256] for part in member)) if member is not None else None,
+        )  # fmt: skip
     except Exception as error:
         raise BadMessage(f"the document of STANDBY is not valid: {error}") from error

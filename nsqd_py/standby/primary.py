@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import gevent
+
 from nsqd_py.broker.replication import NoReplication
 from nsqd_py.errors import Invalid
 from nsqd_py.protocol.frames import OK
@@ -14,6 +16,7 @@ from nsqd_py.queue.publish_buffer import Tickets
 from nsqd_py.standby.acks import HeldAnswers
 from nsqd_py.standby.door import Door
 from nsqd_py.standby.fencing import check_fence
+from nsqd_py.standby.in_sync import InSyncSet, Members
 from nsqd_py.standby.messages import Offer
 from nsqd_py.standby.state import StandbyState, write_state
 from nsqd_py.standby.stream import Stream
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from nsqd_py.broker.journal_writing import Saved
     from nsqd_py.queue.channel import Channel
     from nsqd_py.queue.topic import Topic
+    from nsqd_py.standby.election import Election
     from nsqd_py.tcp.connection import ClientConnection
 
 REFUSE, ALONE = "refuse", "alone"
@@ -30,6 +34,7 @@ _TICK_NS = 1_000_000_000
 _MOST_STANDBYS = 16
 # A standby acknowledges each round, and each second has one. Its heartbeats end sooner than this if it is gone.
 _MOST_WAIT_NS = 30 * _TICK_NS
+_RETRY_S = 0.1
 
 
 class Standbys(NoReplication):
@@ -43,10 +48,11 @@ class Standbys(NoReplication):
     """
 
     def __init__(
-        self, broker: Broker, directory: Path, threadpool: Any, on_fenced: Callable[[str], None] | None = None
-    ) -> None:
+        self, broker: Broker, directory: Path, threadpool: Any, on_fenced: Callable[[str], None] | None = None,
+        election: Election | None = None,
+    ) -> None:  # fmt: skip
         """`on_fenced` is called with the address of the new primary if this nsqd must not serve any longer; None if
-        a lease decides about that.
+        a lease decides about that. `election` has made this nsqd the primary.
         """
         options = broker.options
         self._broker = broker
@@ -59,6 +65,13 @@ class Standbys(NoReplication):
         self._held = HeldAnswers(options.standby_acks, options.standby_timeout_ns, lambda: broker.clock())
         self._writes = self._writes_at_tick = 0
         self.is_alone = False
+        self._election = election
+        self._in_sync: InSyncSet | None = None
+        if election is not None and options.standby_acks:
+            self._in_sync = InSyncSet(election.member.id, options.standby_acks, goes_on_alone=self._goes_on_alone)
+        self._addresses: dict[str, str] = {}  # of members, by id
+        self._patience_ns = options.standby_timeout_ns // 2
+        self._set_writer: Any = None
         self._next_tick_ns = 0
         self._alarm = broker.alarms.alarm(self._tick)
         self._listen()
@@ -92,7 +105,8 @@ class Standbys(NoReplication):
                 f"cannot STANDBY: your epoch {offer.epoch} is newer than mine, {epoch}: you were promoted after me"
             )
         self._broker.log.info("STANDBY(%s): begins to follow", client.peer)
-        self._warn_of_a_free_choice(len(self._streams) + 1)
+        if self._in_sync is not None:
+            self._check_member(offer)
         stream = Stream(
             client, self._broker, self._directory, offer, self._threadpool, lambda: self._writes, self._acknowledged
         )
@@ -102,13 +116,18 @@ class Standbys(NoReplication):
         stream.start()
         self._alarm.set_no_later(self._broker.clock() + _TICK_NS)
 
-    def _warn_of_a_free_choice(self, count: int) -> None:
-        acks = self._held.wanted
-        if 0 < acks < count and self._broker.options.lease:
-            self._broker.log.warning(
-                "STANDBY: %d standbys follow, and --standby-acks=%d: the lease may choose one that lacks messages that "
-                "another one has acknowledged", count, acks,
-            )  # fmt: skip
+    def _check_member(self, offer: Offer) -> None:
+        """Let the newest connection of a member take the place of an older one. Raises Invalid."""
+        assert self._election is not None
+        member = offer.member
+        if member is None:
+            raise Invalid("cannot STANDBY: a lease decides who is the primary, and you have none")
+        if member.id == self._election.member.id:
+            raise Invalid("cannot STANDBY: your nsqd.member is a copy of mine: stop, remove that file, and start again")
+        for client, stream in list(self._streams.items()):
+            if stream.offer.member is not None and stream.offer.member.id == member.id:
+                client.close("the standby has connected again")
+        self._addresses[member.id] = member.address
 
     def _fence(self, client: ClientConnection, offer: Offer) -> None:
         """Stop serving for good, since a standby of this nsqd was promoted."""
@@ -136,9 +155,12 @@ class Standbys(NoReplication):
             self._broker.log.warning("STANDBY(%s): left, behind by %d messages", client.peer, stream.lag.messages)
             stream.stop()
             self._listen()
+            self._acknowledged()
 
     def close(self) -> None:
         self._alarm.set(None)
+        if self._set_writer is not None:
+            self._set_writer.kill(block=False)
         for publishers in self._held.take_all():  # they are stored here; the connections end now
             _release(publishers)
         for stream in self._streams.values():
@@ -147,13 +169,15 @@ class Standbys(NoReplication):
     # ---- changes
 
     def _written(self, topic: Topic, publishers: Tickets) -> None:
-        """A log was written: tell the standbys, and hold the publishers if they must wait for them."""
+        """A log was written: notify the standbys, and hold the publishers if they must wait for them."""
         self._writes += 1
         for stream in self._streams.values():
             stream.topic_changed(topic)
-        if self._held.wanted and publishers and not self.is_alone:
+        if self._held.wanted and publishers and (self._in_sync is not None or not self.is_alone):
             self._held.hold(self._writes, publishers)
             self._set_alarm()
+            if self._in_sync is not None and (self.is_alone or len(self._held) == 1):
+                self._acknowledged()  # without standbys, or one that is gone is left out now
 
     def topic_made(self, topic: Topic) -> None:
         if topic.log is not None:
@@ -186,26 +210,40 @@ class Standbys(NoReplication):
     def _acknowledged(self) -> None:
         if not self._held.wanted:
             return
+        if self._in_sync is not None:
+            self._review()
+            self._answer_in_sync()
+            return
         last = self._held.acknowledged(stream.acknowledged_write for stream in self._streams.values())
         if self.is_alone and last >= self._writes_at_tick and last:
-            self.is_alone = False
+            self._set_alone(False)
+
+    def _set_alone(self, is_alone: bool) -> None:
+        if is_alone and not self.is_alone:
+            self._broker.log.warning(
+                "STANDBY: %s; publishers are answered without them from now on", self._reason(len(self._streams))
+            )
+        elif self.is_alone and not is_alone:
             self._broker.log.info("STANDBY: publishers wait for standbys again")
+        self.is_alone = is_alone
 
     def _set_alarm(self) -> None:
         deadline_ns = self._held.next_deadline_ns
         if deadline_ns is not None:
-            self._alarm.set_no_later(deadline_ns)
+            late_ns = deadline_ns - self._patience_ns
+            is_early = self._in_sync is not None and self._broker.clock() < late_ns
+            self._alarm.set_no_later(late_ns if is_early else deadline_ns)
 
     def _tick(self, now_ns: int) -> None:
+        if self._in_sync is not None:
+            self._acknowledged()
         overdue = self._held.overdue(now_ns)
-        if overdue and self._goes_on_alone:
-            self.is_alone = True
-            self._broker.log.warning(
-                "STANDBY: %s; publishers are answered without them from now on", self._reason(len(self._streams))
-            )
+        goes_on_alone = self._goes_on_alone and self._in_sync is None
+        if overdue and goes_on_alone:
+            self._set_alone(True)
             overdue += self._held.take_all()
         for publishers in overdue:
-            if not self._goes_on_alone:
+            if not goes_on_alone:
                 _refuse(publishers, TimeoutError(errno.ETIMEDOUT, self._reason(len(self._streams))))
             _release(publishers)
         if self._streams and now_ns >= self._next_tick_ns:
@@ -222,6 +260,51 @@ class Standbys(NoReplication):
         if self._streams:
             self._alarm.set(self._next_tick_ns)
         self._set_alarm()
+
+    # ---- the in-sync set of a lease
+
+    def _acknowledged_writes(self) -> dict[str, int]:
+        return {
+            stream.offer.member.id: stream.acknowledged_write
+            for stream in self._streams.values()
+            if stream.is_following and stream.offer.member is not None
+        }
+
+    def _wanted_set(self) -> Members | None:
+        assert self._in_sync is not None
+        return self._in_sync.wanted(
+            self._acknowledged_writes(),
+            is_waited=bool(self._held),
+            late_write=self._held.last_waiting(self._patience_ns, self._broker.clock()),
+            recent_write=self._writes_at_tick,
+        )
+
+    def _review(self) -> None:
+        """Begin to change the set in the store, if it must change."""
+        assert self._in_sync is not None
+        if (self._set_writer is None or self._set_writer.ready()) and self._wanted_set() is not None:
+            self._set_writer = gevent.spawn(self._write_sets)
+
+    def _answer_in_sync(self) -> None:
+        assert self._in_sync is not None
+        self._held.answer(self._in_sync.answerable(self._acknowledged_writes(), self._writes))
+        self._set_alone(self._in_sync.is_alone)
+
+    def _write_sets(self) -> None:
+        """Write the set until the store has it. If this fails, publishers are refused at their time-out."""
+        in_sync, election = self._in_sync, self._election
+        assert in_sync is not None
+        assert election is not None
+        while (target := self._wanted_set()) is not None:
+            in_sync.begin(target)
+            addresses = dict([election.member]) | self._addresses
+            if election.write_members({member: addresses[member] for member in target}):
+                in_sync.end(target)
+                others = ", ".join(sorted(addresses[member] for member in in_sync.stored)) or "no standby"
+                self._broker.log.info("STANDBY: in sync: %s", others)
+            else:
+                gevent.sleep(_RETRY_S)
+            self._answer_in_sync()
 
     def _reason(self, count: int) -> str:
         return f"{count} standbys are connected, and {self._held.wanted} did not acknowledge a message in time"
@@ -242,6 +325,10 @@ class Standbys(NoReplication):
             }
             for client, stream in list(self._streams.items())
         ]
+        if self._in_sync is not None:
+            for figures_of_one, stream in zip(standbys, list(self._streams.values()), strict=True):
+                member = stream.offer.member
+                figures_of_one["is_in_sync"] = member is not None and member.id in self._in_sync.stored
         figures = {"epoch": self._broker.epoch, "acks": self._held.wanted, "is_alone": self.is_alone, "list": standbys}
         return {"standbys": figures}
 

@@ -1,38 +1,21 @@
-"""What a primary says when a standby begins to follow, and when one acknowledges nothing."""
+"""What a primary does with a standby that acknowledges nothing, and with one that is in its in-sync set twice."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from nsqd_py.errors import Invalid
+from nsqd_py.standby.messages import Member
 from nsqd_py.standby.primary import Standbys
 from tests.support.broker_life import Life
 from tests.support.standby_link import StandbyLink
 from tests.unit.fakes import SECOND, FakeLog, FakeThreadPool
 
-LEASE = "etcd://a:1/b"
 TIMEOUT = {"standby_timeout_ns": SECOND, "standby_on_timeout": "refuse"}
-
-
-@pytest.mark.parametrize(
-    ("lease", "acks", "standbys", "warnings"),
-    [(LEASE, 1, 1, 0), (LEASE, 1, 2, 1), (LEASE, 2, 2, 0), (LEASE, 0, 2, 0), ("", 1, 2, 0)],
-)
-def test_a_lease_that_may_choose_a_standby_that_lacks_messages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lease: str, acks: int, standbys: int, warnings: int
-) -> None:
-    (tmp_path / "primary").mkdir()
-    warned: list[str] = []
-    monkeypatch.setattr(FakeLog, "warning", lambda _, text, *arguments: warned.append(text % arguments))
-    life = Life(tmp_path / "primary", lambda *_: None, lease=lease, standby_acks=acks, **TIMEOUT)
-    life.broker.replication = replication = Standbys(life.broker, tmp_path / "primary", FakeThreadPool())
-    for number in range(standbys):
-        path = tmp_path / str(number)
-        path.mkdir()
-        StandbyLink(replication, path, []).connect()
-    assert sum("lacks messages" in line for line in warned) == warnings
-    life.end()
 
 
 def test_a_member_that_acknowledges_nothing_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,4 +42,29 @@ def test_a_member_that_acknowledges_nothing_is_closed(tmp_path: Path, monkeypatc
     assert closed == ["no ACK in time"]
     assert (links[0].closed, links[1].closed) == (False, True)
     assert sum("no ACK for 30 s" in line for line in warned) == 1
+    life.end()
+
+
+def test_a_data_path_has_one_connection_and_is_not_a_copy_of_another(tmp_path: Path) -> None:
+    for name in ("primary", "a", "b"):
+        (tmp_path / name).mkdir()
+    own, other = Member("1", "a:4150"), Member("2", "b:4150")
+    life = Life(tmp_path / "primary", lambda *_: None, lease="etcd://a:1/b", standby_acks=1, **TIMEOUT)
+    election: Any = SimpleNamespace(member=own, write_members=lambda _: True)
+    life.broker.replication = replication = Standbys(
+        life.broker, tmp_path / "primary", FakeThreadPool(), election=election
+    )
+
+    def link(name: str, member: Member | None) -> StandbyLink:
+        made = StandbyLink(replication, tmp_path / name, [])
+        made.copy.member = member
+        made.close = lambda reason: made.end()  # type: ignore[method-assign]
+        return made
+
+    first = link("a", other).connect()
+    second = link("a", other._replace(address="c:4150")).connect()
+    assert (first.closed, second.closed) == (True, False)
+    for member, reason in ((own, "nsqd.member is a copy of mine"), (None, "you have none")):
+        with pytest.raises(Invalid, match=reason):
+            link("b", member).connect()
     life.end()

@@ -1,0 +1,147 @@
+"""Three nsqds with a lease of a real etcd, and --standby-acks=1: only a standby that has all may take over."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.support.etcd import ETCD, Etcd
+from tests.support.network import free_ports
+from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.standby_processes import consume_all, figures_of, is_primary, is_standby
+from tests.support.wire import Client, pub
+
+pytestmark = [pytest.mark.ours, pytest.mark.skipif(ETCD is None, reason="no etcd here")]
+
+TOPIC, CHANNEL = "t", "c"
+DEADLINE_S = 40.0
+NAMES = "abc"
+
+
+class Group(NamedTuple):
+    """An etcd, the primary, and its two standbys, which have everything."""
+
+    etcd: Etcd
+    primary: NsqdProcess
+    standbys: list[NsqdProcess]
+
+    def note(self) -> dict[str, Any]:
+        note: dict[str, Any] = json.loads(self.etcd.store("orders").note().text)
+        return note
+
+    def members(self) -> set[str]:
+        return set(self.note()["members"].values())
+
+    def wait_for_members(self, *nsqds: NsqdProcess) -> None:
+        addresses = {f"127.0.0.1:{nsqd.tcp_port}" for nsqd in nsqds}
+        wait_until(lambda: self.members() == addresses, DEADLINE_S, f"the members {addresses}")
+
+
+@pytest.fixture
+def group(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Group]:
+    etcd = Etcd(tmp_path)
+    ports = free_ports(2 * len(NAMES))
+    flags = (
+        f"--lease={etcd.url('orders')}", "--lease-ttl=2s", "--standby-acks=1", "--standby-timeout=4s",
+        *getattr(request, "param", ()),
+    )  # fmt: skip
+    nsqds = [
+        NsqdProcess(tmp_path / name, *flags, ports=(ports[2 * number], ports[2 * number + 1]))
+        for number, name in enumerate(NAMES)
+    ]
+    try:
+        etcd.wait_until_it_answers()
+        for nsqd in nsqds:
+            nsqd.start()
+        first = next(nsqd for nsqd in nsqds if is_primary(nsqd))
+        others = [nsqd for nsqd in nsqds if nsqd is not first]
+        for nsqd in others:
+            wait_until(lambda: figures_of(nsqd)["state"] == "following", DEADLINE_S, "a standby")  # noqa: B023
+        first.create(TOPIC, CHANNEL)
+        group = Group(etcd, first, others)
+        group.wait_for_members(*nsqds)
+        yield group
+    finally:
+        for nsqd in nsqds:
+            if nsqd.is_running:
+                nsqd.signal(signal.SIGCONT)
+            nsqd.destroy()
+        etcd.end()
+
+
+def publish(nsqd: NsqdProcess, *bodies: bytes) -> None:
+    with nsqd.connect() as client:
+        client.pub(TOPIC, *bodies)
+
+
+def refuses(nsqd: NsqdProcess) -> bool:
+    with Client(nsqd.tcp_port) as client:
+        return client.ask(pub(TOPIC, b"refused")).data.startswith(b"E_PUB_FAILED")
+
+
+def test_the_one_that_has_all_wins_and_others_wait_for_it(group: Group) -> None:
+    has_all, lags = group.standbys
+    lags.signal(signal.SIGSTOP)
+    bodies = [b"%d" % number for number in range(20)]
+    publish(group.primary, *bodies)  # after half of the time-out, the one that lags is out of the set
+    assert group.members() == {f"127.0.0.1:{nsqd.tcp_port}" for nsqd in (group.primary, has_all)}
+    has_all.signal(signal.SIGSTOP)
+    group.primary.kill()
+    lags.signal(signal.SIGCONT)
+    wait_until(lambda: "waiting for one of" in lags.log_text(), DEADLINE_S, "the one that lags to wait")
+    assert is_standby(lags)
+    has_all.signal(signal.SIGCONT)
+    wait_until(lambda: is_primary(has_all), DEADLINE_S, "the one that has all to serve")
+    group.wait_for_members(has_all, lags)  # it has caught up
+    assert sorted(consume_all(has_all, TOPIC, CHANNEL)) == sorted(bodies)
+
+
+def test_a_standby_that_is_back_is_in_the_set_before_publishers_count_on_it(group: Group) -> None:
+    first, second = group.standbys
+    second.stop()
+    publish(group.primary, b"1")
+    group.wait_for_members(group.primary, first)
+    second.start()
+    group.wait_for_members(group.primary, first, second)
+    first.stop()
+    publish(group.primary, b"2")
+    group.wait_for_members(group.primary, second)
+    group.primary.kill()
+    wait_until(lambda: is_primary(second), DEADLINE_S, "the last standby to serve")
+    assert sorted(consume_all(second, TOPIC, CHANNEL)) == [b"1", b"2"]
+
+
+def test_without_standbys_the_set_stays_and_publishers_are_refused(group: Group) -> None:
+    for standby in group.standbys:
+        standby.stop()
+    before = group.note()
+    assert refuses(group.primary)
+    assert group.note()["epoch"] == before["epoch"]
+    assert len(group.members()) > 1  # at least one that went has everything, and may take over when it is back
+    has_all = next(nsqd for nsqd in group.standbys if f"127.0.0.1:{nsqd.tcp_port}" in group.members())
+    group.primary.kill()
+    has_all.start()
+    wait_until(lambda: is_primary(has_all), DEADLINE_S, "the one that has all to serve")
+
+
+@pytest.mark.parametrize("group", [("--standby-on-timeout=alone",)], indirect=True)
+def test_what_was_answered_alone_waits_for_the_primary(group: Group) -> None:
+    for standby in group.standbys:
+        standby.signal(signal.SIGSTOP)
+    publish(group.primary, b"alone")
+    group.wait_for_members(group.primary)
+    assert "without a standby" in group.primary.http("GET", "/ping").text
+    group.primary.kill()
+    for standby in group.standbys:
+        standby.signal(signal.SIGCONT)
+        wait_until(lambda: "waiting for one of" in standby.log_text(), DEADLINE_S, "the standby to wait")  # noqa: B023
+    group.primary.start()
+    wait_until(lambda: is_primary(group.primary), DEADLINE_S, "the primary to serve again")
+    group.wait_for_members(group.primary, *group.standbys)
+    wait_until(lambda: group.primary.http("GET", "/ping").text == "OK", DEADLINE_S, "the end of being alone")
+    assert consume_all(group.primary, TOPIC, CHANNEL) == [b"alone"]
