@@ -253,7 +253,8 @@ class Daemon:
         state = check_role(directory, options.standby_of, promote=options.promote)
         if state is not None and not options.promote:
             options = options.replace(standby_of=state.primary)
-        if options.promote or not options.standby_of:
+        # With both flags and without a state, an earlier start has promoted it.
+        if (options.promote and state is not None) or not options.standby_of:
             if state is not None and not options.lease:
                 self._fence(state.primary)
             return state

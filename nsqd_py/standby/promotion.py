@@ -27,7 +27,8 @@ def check_role(directory: Path, standby_of: str, *, promote: bool) -> StandbySta
     except OSError as error:
         raise StartError(f"failed to read the state of the standby in {directory} - {error}") from error
     if state is None:
-        if promote and standby_of:
+        saved = read_epochs(directory)
+        if promote and standby_of and (saved is None or not saved.node):
             raise StartError("--promote and --standby-of exclude each other: this data path was never a standby's")
         return None
     if promote:

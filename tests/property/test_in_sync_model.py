@@ -1,4 +1,4 @@
-"""The in-sync set of a primary: whoever may take its lease has every acknowledged write, whatever the store does late."""
+"""The in-sync set of a primary: whoever may take its lease has all that was answered, however late the store is."""
 
 from __future__ import annotations
 

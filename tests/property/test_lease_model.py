@@ -158,13 +158,17 @@ class Nsqd:
     def _run(self) -> None:
         options: Any = SimpleNamespace(
             data_path=str(self.directory), lease="etcd://store/lease", lease_ttl_ns=int(TTL_S * 1e9),
-            standby_acks=1, broadcast_tcp_port=0, tcp_address=self.address, broadcast_address=self.address.partition(":")[0],
+            standby_acks=1, broadcast_tcp_port=0, tcp_address=self.address,
+            broadcast_address=self.address.partition(":")[0],
         )  # fmt: skip
         options.replace = lambda **changed: SimpleNamespace(**vars(options) | changed)
         store: Any = RemoteStore(self.cluster.store, self)
         make = partial(keeper.LeaseKeeper, clock=self.process.clock)
         with mock.patch.object(election, "LeaseKeeper", make):
-            mine = Election(options, FakeLog(), store, own_member(self.directory, options), lambda options, mine: Server(self, options, mine))  # type: ignore[arg-type]
+            mine = Election(
+                options, FakeLog(), store, own_member(self.directory, options),  # type: ignore[arg-type]
+                lambda options, mine: Server(self, options, mine),
+            )  # fmt: skip
         mine.run()
 
     @property
@@ -284,7 +288,8 @@ class Server:
             del self.followers[follower]
             return
         nsqd.messages.append(message)
-        self.nsqd.cluster.simulation.after(self.nsqd.delay_s(), partial(self._acknowledge, follower, len(nsqd.messages)))
+        acknowledge = partial(self._acknowledge, follower, len(nsqd.messages))
+        self.nsqd.cluster.simulation.after(self.nsqd.delay_s(), acknowledge)
 
     def _acknowledge(self, follower: Server, count: int) -> None:
         if follower in self.followers:

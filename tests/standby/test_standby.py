@@ -255,13 +255,18 @@ def test_with_names_in_certificates(primary_with: Start, follow: Start, tmp_path
         other.destroy()
 
 
-def test_a_promoted_standby_starts_again_with_the_same_flags(primary_with: Start, follow: Start) -> None:
+@pytest.mark.parametrize("flags", [(), ("--promote",)])
+def test_a_promoted_standby_starts_again_with_the_same_flags(
+    primary_with: Start, follow: Start, processes: list[NsqdProcess], flags: tuple[str, ...]
+) -> None:
     primary = primary_with("--accept-standbys")
     primary.post("/pub?topic=t", b"x")
     standby = follow(primary)
     primary.kill()
     promote(standby)
-    standby.restart(clean=False)
+    standby.kill()
+    standby = NsqdProcess(standby.data_path, f"--standby-of=127.0.0.1:{primary.tcp_port}", *flags)
+    processes.append(standby.start())
     assert standby.topic_stats("t")["depth"] == 1  # type: ignore[index]
     assert "--standby-of has no effect" in standby.log_text()
 
@@ -273,6 +278,11 @@ def test_roles_that_a_start_refuses(primary_with: Start, follow: Start) -> None:
     assert standby.http("POST", "/promote").json() == {"message": "STANDBY_INCOMPLETE"}
     assert primary.http("POST", "/promote").json() == {"message": "NOT_A_STANDBY"}
     standby.kill()
+    primary.kill()
+    never = NsqdProcess(primary.data_path, "--promote", "--standby-of=127.0.0.1:1")
+    never.launch()
+    assert never.wait() == 1
+    assert "was never a standby's" in never.log_text()
     for flags, reason in (((), "is the copy of 127.0.0.1:"), (("--promote",), "is not complete, and cannot be")):
         refused = NsqdProcess(standby.data_path, *flags)
         refused.launch()
