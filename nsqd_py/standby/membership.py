@@ -17,7 +17,6 @@ wanted to reach another nsqd, so that a proof cannot be relayed.
 
 from __future__ import annotations
 
-import hmac
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -57,9 +56,17 @@ class Handshake:
     listener_nonce: bytes
 
     def _proof(self, secret: bytes, role: bytes, document: bytes = b"") -> bytes:
+        import hmac  # loads OpenSSL: only members of a group need it
+
         texts = (self.purpose, self.asked, self.reached)
         parts = (_LABEL, role, *map(str.encode, texts), self.caller_nonce, self.listener_nonce, document)
         return hmac.digest(secret, b"".join(len(part).to_bytes(4, "big") + part for part in parts), "sha256")
+
+
+def _is_same(proof: bytes, expected: bytes) -> bool:
+    import hmac
+
+    return hmac.compare_digest(proof, expected)
 
 
 class Caller:
@@ -88,7 +95,7 @@ class Caller:
     def check(self, answer: bytes) -> None:
         """Check the listener's proof, its answer to the second MEMBER. Raises NotMember."""
         proof = _bytes_of(_decode(answer), "proof", PROOF_BYTES)
-        if not hmac.compare_digest(proof, self._handshake._proof(self._secret, _LISTENER)):
+        if not _is_same(proof, self._handshake._proof(self._secret, _LISTENER)):
             raise NotMember(_WRONG_PROOF)
 
     def signed(self, document: bytes) -> bytes:
@@ -135,7 +142,7 @@ class Listener:
             raise NotMember("the proof of membership came twice")
         proof = _bytes_of(fields, "proof", PROOF_BYTES)
         for secret in self._secrets:
-            if hmac.compare_digest(proof, handshake._proof(secret, _CALLER)):
+            if _is_same(proof, handshake._proof(secret, _CALLER)):
                 break
         else:
             raise NotMember(_WRONG_PROOF)
@@ -152,7 +159,7 @@ class Listener:
         if self._handshake is None or self._secret is None:
             raise NotMember("no proof of membership")
         proof, document = body[:PROOF_BYTES], body[PROOF_BYTES:]
-        if not hmac.compare_digest(proof, self._handshake._proof(self._secret, _DOCUMENT, document)):
+        if not _is_same(proof, self._handshake._proof(self._secret, _DOCUMENT, document)):
             raise NotMember("the document of STANDBY has a wrong proof")
         return document
 
