@@ -19,7 +19,7 @@ from nsqd_py.net.tls_options import (
 )
 from nsqd_py.settings.declaration import BadOptions, Options, not_negative, setting
 from nsqd_py.settings.durations import SECOND_NS
-from nsqd_py.settings.groups import VERBOSE, LogOptions, log_prefix_setting
+from nsqd_py.settings.groups import OBSOLETE_VERBOSE, VERBOSE, LogOptions, log_prefix_setting
 from nsqd_py.settings.program import Program, ProgramOptions
 from nsqd_py.settings.types import BOOL, DURATION, INT, NAMED_SECRETS, STRING, STRINGS, URL, URLS, WEBHOOK
 
@@ -36,6 +36,9 @@ def _check_poll_interval(value: int) -> str | None:
 class _General(LogOptions, title="General"):
     log_prefix: str = log_prefix_setting(LOG_PREFIX)
     verbose: bool = VERBOSE
+    obsolete_keys = OBSOLETE_VERBOSE | {
+        "template_dir": "the page is part of nsqadmin", "use_statsd_prefixes": "set statsd_counter_format",
+    }
 
 
 class _Cluster(Options, title="Cluster"):

@@ -19,7 +19,7 @@ from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.queue.position import TOPOLOGY_AWARE
 from nsqd_py.settings.declaration import BadOptions, Options, not_negative, setting
 from nsqd_py.settings.durations import HOUR_NS, MILLISECOND_NS, MINUTE_NS, SECOND_NS
-from nsqd_py.settings.groups import VERBOSE, LimitOptions, LogOptions, log_prefix_setting
+from nsqd_py.settings.groups import OBSOLETE_VERBOSE, VERBOSE, LimitOptions, LogOptions, log_prefix_setting
 from nsqd_py.settings.program import Program, ProgramOptions
 from nsqd_py.settings.types import BOOL, DURATION, FLOATS, INT, STRING, STRINGS, URL, URLS, ByTopic, by_topic
 
@@ -113,6 +113,7 @@ class _General(LogOptions, title="General"):
         check=not_negative)
     verbose: bool = VERBOSE
     worker_id: bool = setting(BOOL, False, "Deprecated and without effect; use --node-id.", config_key="")
+    obsolete_keys = OBSOLETE_VERBOSE | {"worker_id": "use id", "max_message_size": "use max_msg_size"}
 
 
 class _Addresses(Options, title="Addresses"):

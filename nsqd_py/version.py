@@ -13,10 +13,10 @@ NSQ_VERSION = "1.3.0"
 
 
 def version_string(program: str) -> str:
-    """Return `nsqd v1.3.0 (built w/nsqd-py-0.1.0,python3.11.7)`, for `--version`, the first log line and /stats.
+    """Return `nsqd v1.3.0 (built w/nsqd-py-0.1.0-python3.11.7)`, for `--version`, the first log line and /stats.
 
     Go's programs print `nsqd v1.3.0 (built w/go1.21.5)`. Scripts that parse this line find the release of NSQ in the
-    same place; the version of this project is in the parentheses.
+    same place; the version of this project is in the parentheses. Programs expect only [a-z0-9.-] there.
     """
     python = ".".join(str(part) for part in sys.version_info[:3])
-    return f"{program} v{NSQ_VERSION} (built w/nsqd-py-{PROJECT_VERSION},python{python})"
+    return f"{program} v{NSQ_VERSION} (built w/nsqd-py-{PROJECT_VERSION}-python{python})"

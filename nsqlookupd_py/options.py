@@ -12,7 +12,7 @@ from nsqd_py.net.tls_options import (
 )
 from nsqd_py.settings.declaration import BadOptions, Options, not_negative, setting
 from nsqd_py.settings.durations import SECOND_NS
-from nsqd_py.settings.groups import VERBOSE, LimitOptions, LogOptions, log_prefix_setting
+from nsqd_py.settings.groups import OBSOLETE_VERBOSE, VERBOSE, LimitOptions, LogOptions, log_prefix_setting
 from nsqd_py.settings.program import Program, ProgramOptions
 from nsqd_py.settings.types import DURATION, INT, STRING
 
@@ -28,6 +28,7 @@ def _check_auth_policy(value: str) -> str | None:
 class _General(LogOptions, title="General"):
     log_prefix: str = log_prefix_setting(LOG_PREFIX)
     verbose: bool = VERBOSE
+    obsolete_keys = OBSOLETE_VERBOSE
 
 
 class _Addresses(Options, title="Addresses"):

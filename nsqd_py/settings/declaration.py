@@ -110,6 +110,8 @@ class Options:
     title: ClassVar[str] = ""
     settings: ClassVar[Mapping[str, Setting]] = {}  # by attribute
     groups: ClassVar[Mapping[str, tuple[Setting, ...]]] = {}  # by title
+    # Keys of config files that NSQ's releases had and ignore now, and what to use instead.
+    obsolete_keys: ClassVar[Mapping[str, str]] = {}
     secrets: ClassVar[tuple[Setting, ...]] = ()  # those whose values must not be shown as they are
 
     def __init_subclass__(cls, title: str = "") -> None:

@@ -72,7 +72,8 @@ two, and their value follows after a space or `=`; a boolean flag alone means `t
 `250ms`, `60s`, `1h30m`.
 
 The file given with `--config` is TOML, or YAML where its name ends in `.yaml` or `.yml`. Its keys stand in
-the table; in it, a duration may also be a number of milliseconds. An unknown key is an error.
+the table; in it, a duration may also be a number of milliseconds. A key may be spelt as its flag, and
+keys that only older releases of NSQ had are ignored, both with a warning. Any other unknown key is an error.
 {secrets_note(program)}"""
 
 

@@ -1,7 +1,7 @@
 """The values of settings from the command line and from the config file.
 
 Flags have the forms of Go's flag package: `-name value`, `-name=value`, `--name=value`, `-bool`. A config file is TOML,
-or YAML if its name ends in .yaml or .yml; an unknown key is an error.
+or YAML if its name ends in .yaml or .yml. A key may be spelt as its flag; an unknown key is an error.
 """
 
 from __future__ import annotations
@@ -106,16 +106,26 @@ def parsed(arguments: Iterable[str], settings: Iterable[Setting]) -> dict[str, A
     return {by_name[name].attribute: by_name[name].kind.join(values) for name, values in given.items()}
 
 
-def read_config(path: str, settings: Iterable[Setting], removed: Mapping[str, str] = {}) -> dict[str, Any]:
-    """Return the values in a config file, by attribute. Raises BadOptions, which names the file and the key."""
+def read_config(
+    path: str, settings: Iterable[Setting], removed: Mapping[str, str] = {}, obsolete: Mapping[str, str] = {}
+) -> dict[str, Any]:
+    """Return the values in a config file, by attribute. Raises BadOptions, which names the file and the key.
+
+    removed   what to use instead of flags that former versions had, by name
+    obsolete  what to use instead of keys that are ignored, see `Options.obsolete_keys`
+    """
     by_key = {setting.key: setting for setting in settings if setting.key}
+    loaded = _load(path)
     values = {}
-    for key, value in _load(path).items():
-        setting = by_key.get(key)
+    for key in sorted(loaded, key=by_key.__contains__):  # the spelling of the manual goes last and overrides others
+        value = loaded[key]
+        setting = _setting_of(key, by_key)
         if (name := str(key).replace("_", "-")) in removed:
             raise BadOptions(f'{path}: "{key}" was removed: {removed[name]}')
+        if setting is None and name.replace("-", "_") in obsolete:
+            continue
         if setting is None:
-            raise BadOptions(f'{path}: unknown key "{key}"{_key_suggestion(key, by_key)}')
+            raise BadOptions(f'{path}: unknown key "{key}"{suggestion(str(key), by_key)}')
         try:
             values[setting.attribute] = setting.kind.from_config(value)
         except ValueError as error:
@@ -124,14 +134,28 @@ def read_config(path: str, settings: Iterable[Setting], removed: Mapping[str, st
     return values
 
 
-def exposed(path: str, settings: Iterable[Setting]) -> list[str]:
-    """Return the keys of a config file whose values contain secrets, if other users can read the file."""
-    if not os.stat(path).st_mode & stat.S_IROTH:
-        return []
-    values = _load(path)
-    given = [(setting, values[setting.key]) for setting in settings if setting.kind.hide and setting.key in values]
-    texts = [(setting, text) for setting, value in given for text in ([value] if isinstance(value, str) else value)]
-    return [setting.key for setting, text in texts if text[:1] != "@" and setting.kind.shown(text) != text]
+def _setting_of(key: object, by_key: Mapping[str, Setting]) -> Setting | None:
+    """Return the setting of a key, which may also be the name of the flag, with `-` or `_`."""
+    name = str(key).replace("_", "-")
+    return next((one for one in by_key.values() if name in (one.name, one.key.replace("_", "-"))), None)
+
+
+def config_warnings(path: str, settings: Iterable[Setting], obsolete: Mapping[str, str]) -> list[str]:
+    """Return a line for each key that is ignored, has another spelling, or has a secret in a file for all users."""
+    by_key = {setting.key: setting for setting in settings if setting.key}
+    readable = os.stat(path).st_mode & stat.S_IROTH
+    lines = []
+    for key, value in _load(path).items():
+        setting = _setting_of(key, by_key)
+        if setting is None:
+            lines.append(f"{key} has no effect: {obsolete[key.replace('-', '_')]}")
+            continue
+        if key != setting.key:
+            lines.append(f"{key} is read as {setting.key}; use this spelling")
+        texts = [value] if isinstance(value, str) else value
+        if readable and setting.kind.hide and any(t[:1] != "@" and setting.kind.shown(t) != t for t in texts):
+            lines.append(f"every user of this machine can read it, and {setting.key} has a secret: chmod 600")
+    return lines
 
 
 def from_environment(
@@ -155,13 +179,6 @@ def from_environment(
         except ValueError as error:
             raise BadOptions(f"{variable}{'' if text else '_FILE'}: {error}") from error
     return values
-
-
-def _key_suggestion(key: str, by_key: Mapping[str, Setting]) -> str:
-    for setting in by_key.values():
-        if key == setting.name.replace("-", "_"):
-            return f" (the key of --{setting.name} is {setting.key})"
-    return suggestion(key, by_key)
 
 
 def _load(path: str) -> dict[str, Any]:

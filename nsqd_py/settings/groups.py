@@ -25,6 +25,7 @@ class LogOptions(Options):
 
 
 VERBOSE = setting(BOOL, False, "Deprecated and without effect; use --log-level.", config_key="")
+OBSOLETE_VERBOSE = {"verbose": "use log_level"}
 
 
 class LimitOptions(Options, title="Limits"):

@@ -12,7 +12,16 @@ from nsqd_py.runtime.hidden import without_logins
 from nsqd_py.runtime.logs import Log
 from nsqd_py.settings.declaration import BadOptions, Options, setting
 from nsqd_py.settings.environment import addresses_from_environment
-from nsqd_py.settings.flags import HELP, BadValue, UsageError, exposed, from_environment, normalise, parsed, read_config
+from nsqd_py.settings.flags import (
+    HELP,
+    BadValue,
+    UsageError,
+    config_warnings,
+    from_environment,
+    normalise,
+    parsed,
+    read_config,
+)
 from nsqd_py.settings.groups import LogOptions
 from nsqd_py.settings.types import BOOL, STRING, choice
 from nsqd_py.version import version_string
@@ -96,7 +105,7 @@ class Program(Generic[OptionsT]):
             print(told, end="")
             sys.exit(0)
         path = flags.get("config")
-        from_file = read_config(path, self.settings, self.removed) if path else {}
+        from_file = read_config(path, self.settings, self.removed, self._options.obsolete_keys) if path else {}
         from_variables = from_environment(self.name, self.settings)
         return self._options(**self._with_addresses(from_file | from_variables | flags))
 
@@ -136,7 +145,7 @@ _PORTS = ("tcp_address", "http_address")
 
 
 def _warn_of_open_doors(options: LogOptions, log: Log) -> None:
-    """Log a warning if everyone may use the ports, and one if everyone may read the secrets of the config file."""
+    """Log a warning if everyone may use the ports, and those of the config file."""
     if not any(getattr(options, name, None) for name in _LOCKS):
         addresses = [getattr(options, name) for name in _PORTS if hasattr(options, name)]
         reachable = ", ".join(address for address in addresses if _is_beyond_loopback(address))
@@ -146,8 +155,8 @@ def _warn_of_open_doors(options: LogOptions, log: Log) -> None:
                 reachable,
             )
     path = getattr(options, "config", "")
-    for key in exposed(path, options.settings.values()) if path else ():
-        log.warning("%s: every user of this machine can read it, and %s has a secret: chmod 600", path, key)
+    for line in config_warnings(path, options.settings.values(), options.obsolete_keys) if path else ():
+        log.warning("%s: %s", path, line)
 
 
 def _is_beyond_loopback(address: str) -> bool:

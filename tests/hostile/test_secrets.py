@@ -21,7 +21,7 @@ from nsqd_py.lease.store import parse_lease_url
 from nsqd_py.options import NSQD
 from nsqd_py.runtime.hidden import hidden_path, hidden_url, hidden_value, without_logins
 from nsqd_py.settings.declaration import BadOptions, Setting
-from nsqd_py.settings.flags import exposed, shown_words
+from nsqd_py.settings.flags import config_warnings, shown_words
 from nsqd_py.settings.program import Program
 from tests.support.network import free_ports
 from tests.support.nsqadmin_process import MakeNsqadmin
@@ -272,9 +272,10 @@ def test_a_config_file_with_a_secret_that_others_can_read_is_a_warning(tmp_path:
     (tmp_path / "address").write_text("http://token@h/auth", "utf-8")
     lines = ['lease = "etcd://user:secret@127.0.0.1/orders"', f'auth_http_addresses = ["@{tmp_path}/address", "h:1"]']
     config.write_text("\n".join(lines), "utf-8")
-    for mode, keys in ((0o644, ["lease"]), (0o600, [])):
+    warning = "every user of this machine can read it, and lease has a secret: chmod 600"
+    for mode, expected in ((0o644, [warning]), (0o600, [])):
         config.chmod(mode)
-        assert exposed(str(config), NSQD.settings) == keys
+        assert config_warnings(str(config), NSQD.settings, {}) == expected
 
 
 # ---- guessed tokens

@@ -189,7 +189,7 @@ def test_every_command_runs_beside_packages_named_apps_tools_and_spark(installed
         assert (installed.bin / command).exists()
         program = re.escape({"to-nsq-py": "to_nsq"}.get(command, command.removesuffix("-py").replace("-", "_")))
         told = installed.run(command, "--version").strip()
-        built = re.escape(f"v{NSQ_VERSION} (built w/nsqd-py-{version},python3.")
+        built = re.escape(f"v{NSQ_VERSION} (built w/nsqd-py-{version}-python3.")
         assert re.fullmatch(rf"({program}|{program.replace('_', '-')}) {built}\S+\)", told), told
         assert "--version" in installed.run(command, "--help")
 

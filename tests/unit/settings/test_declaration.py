@@ -1,5 +1,6 @@
 """Settings from flags, config files and defaults."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -195,7 +196,8 @@ def test_version(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_version_names_the_release_of_nsq_and_that_of_this_project() -> None:
     """In Go's form `nsqd v1.3.0 (built w/go1.21.5)`, for scripts that read that."""
     python = ".".join(map(str, sys.version_info[:3]))
-    assert version_string("pump") == f"pump v{NSQ_VERSION} (built w/nsqd-py-{PROJECT_VERSION},python{python})"
+    assert re.fullmatch(r"pump v[0-9.]+ \(built w/[a-z0-9.-]+\)", version_string("pump"))  # as clients' tests parse it
+    assert version_string("pump") == f"pump v{NSQ_VERSION} (built w/nsqd-py-{PROJECT_VERSION}-python{python})"
 
 
 def test_version_can_be_declined() -> None:
@@ -256,9 +258,7 @@ def test_a_flag_that_repeats_the_default_goes_before_the_file(config: WriteConfi
 
 WRONG_FILES = [
     ("mem_queue_sise = 5", 'unknown key "mem_queue_sise" (did you mean mem_queue_size?)'),
-    ("lookupd_tcp_address = []", "(the key of --lookupd-tcp-address is lookups)"),
     ("old_mode = 1", '"old_mode" was removed: use --mode'),
-    ("verbose = true", 'unknown key "verbose"'),
     ('config = "x"', 'unknown key "config"'),
     ('mem_queue_size = "many"', "invalid value 'many' for \"mem_queue_size\": expected a whole number"),
     ("mem_queue_size = true", '"mem_queue_size": expected a whole number'),
