@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 if TYPE_CHECKING:
     import ssl
 
-    from nsqd_py.client.consuming.handling import Handler
+    from nsqd_py.client.message import Message
     from nsqd_py.client.options import ClientLog, ClientOptions
 
 Seconds = float | str
@@ -82,6 +82,6 @@ class ConsumerKeywords(ClientKeywords, total=False):
     max_in_flight: int | None
     options: ClientOptions | None
     log: ClientLog | None
-    on_give_up: Handler | None
+    on_give_up: Callable[[Message], Any] | None
     auto_touch: bool
     chance: Callable[[], float]

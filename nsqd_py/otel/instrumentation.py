@@ -14,6 +14,7 @@ from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanK
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
+from nsqd_py.client.callables import is_coroutine_function
 from nsqd_py.client.message import Message, MessageBatch
 from nsqd_py.otel.attributes import (
     BATCH_COUNT,
@@ -176,7 +177,7 @@ class Instrumentation:
 
 def _in_span(handle: Callable[[T], Any], span: Callable[[T], AbstractContextManager[Span]]) -> Callable[[T], Any]:
     """Return a function, or a coroutine function, that does the same in the span of its argument."""
-    if inspect.iscoroutinefunction(handle):
+    if is_coroutine_function(handle):
 
         @functools.wraps(handle)
         async def handle_async(item: T) -> Any:

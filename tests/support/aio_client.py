@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, wraps
 from typing import Any, TypeVar
 
 from nsqd_py.client import aio
@@ -147,7 +147,8 @@ def _in_thread(handler: Callable[[Any], object] | None) -> Any:
     if handler is None:
         return None
 
-    async def handle(item: Any) -> None:
-        await asyncio.to_thread(handler, item)
+    @wraps(handler)
+    async def handle(item: Any) -> object:
+        return await asyncio.to_thread(handler, item)
 
     return handle

@@ -10,15 +10,17 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from nsqd_py.client.aio.work_queue import WorkQueue
+from nsqd_py.client.callables import check_result, refuse_what_does_not_run
 from nsqd_py.client.consuming.base import STOP_TIMEOUT_S, BaseConsumer
+from nsqd_py.client.consuming.handling import ignore
 from nsqd_py.client.consuming.subscription import ConsumerStats
 from nsqd_py.client.errors import BadClientOption, WrongPlace
 from nsqd_py.client.keywords import ConsumerKeywords
 from nsqd_py.client.message import Message, MessageBatch, Requeue
 from nsqd_py.client.threads import consumer as threads
 
-Handler = Callable[[Message], Awaitable[object]]
-BatchHandler = Callable[[MessageBatch], Awaitable[object]]
+Handler = Callable[[Message], Awaitable[object] | None]
+BatchHandler = Callable[[MessageBatch], Awaitable[object] | None]
 
 _CANCEL_S = 1.0  # how long handlers may take to end when they are cancelled
 
@@ -29,6 +31,8 @@ class _Threaded(threads.Consumer):
     on_batch, on_left, on_over, on_stopped  called in the I/O thread: with batches; when what no handler has begun must
     be given back; when the time of a stop is over; and last
     """
+
+    _awaits_handlers = True
 
     on_batch: Callable[[MessageBatch], None]
     on_left: Callable[[], None]
@@ -77,12 +81,11 @@ class Consumer:
         concurrency: int = 1,
         **settings: Unpack[ConsumerKeywords],
     ) -> None:
-        """Takes the arguments of `nsqd_py.client.Consumer`; handlers are coroutine functions. Raises as it does."""
+        """Takes the arguments of `nsqd_py.client.Consumer`; it awaits what handlers return. Raises as it does."""
         if handler is not None and batch_handler is not None:
             raise BadClientOption("give a handler or a batch_handler, not both")
-        for one in (handler, batch_handler):
-            if one is not None and not _returns_awaitables(one):
-                raise BadClientOption("a handler of nsqd_py.client.aio is a coroutine function (async def)")
+        refuse_what_does_not_run("handler", handler, is_awaited=True)
+        refuse_what_does_not_run("batch_handler", batch_handler, is_awaited=True)
         self._handler = handler
         self._batch_handler = batch_handler
         self._concurrency = concurrency
@@ -219,32 +222,37 @@ class Consumer:
 
     async def _handle(self, handler: Handler, message: Message) -> None:
         handling = self._handling
-        if not handling.is_wanted(message):
+        if not message.is_live:
             return
+        is_spent = handling.is_spent(message)
+        if is_spent:
+            handler = handling.giving_up(message)
         try:
-            await handler(message)
+            await _run(handler, message)
         except Requeue as request:
             handling.put_off(message, request)
         except asyncio.CancelledError:
             handling.put_off(message, Requeue(0, backoff=False))
             raise
         except Exception as error:  # noqa: BLE001 - any failure of a handler requeues its message
-            handling.fail(message, error)
+            handling.fail(message, error, handler)
         else:
             message.settle()
+            if is_spent:
+                handling.given_up()
 
     async def _handle_batch(self, handler: BatchHandler, batch: MessageBatch) -> None:
         if not batch.is_live:
             return
         try:
-            await handler(batch)
+            await _run(handler, batch)
         except Requeue as request:
             self._handling.put_off_batch(batch, request)
         except asyncio.CancelledError:
             self._handling.put_off_batch(batch, Requeue(0, backoff=False))
             raise
         except Exception as error:  # noqa: BLE001 - any failure of a handler requeues its messages
-            self._handling.fail_batch(batch, error)
+            self._handling.fail_batch(batch, error, handler)
 
     def __aiter__(self) -> AsyncIterator[Message]:
         return self.messages()
@@ -273,7 +281,9 @@ class Consumer:
         message: Message | None = None
         try:
             while (message := await self._take(idle_timeout_s)) is not None:
-                if self._handling.is_wanted(message):
+                if self._handling.is_spent(message):
+                    await self._handle(ignore, message)  # calls `on_give_up`
+                elif message.is_live:
                     yield message
                     message.settle()
         except BaseException:
@@ -346,5 +356,9 @@ class Consumer:
         self._threaded.set_lookupd_http_addresses(addresses)
 
 
-def _returns_awaitables(handler: Any) -> bool:
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
+async def _run(handler: Callable[[Any], Awaitable[object] | None], item: Message | MessageBatch) -> None:
+    """Call a handler, and await its result, which may itself be awaitable."""
+    result: Any = handler(item)
+    while inspect.isawaitable(result):
+        result = await result
+    check_result(handler, result)

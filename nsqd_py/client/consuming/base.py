@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from nsqd_py.client.addresses import address_list, parse_address
+from nsqd_py.client.callables import refuse_what_does_not_run
 from nsqd_py.client.consuming.handling import BatchHandler, Handler, Handling
 from nsqd_py.client.consuming.lane import Lane
 from nsqd_py.client.consuming.subscription import ConsumerStats, Subscription
@@ -40,6 +41,7 @@ class BaseConsumer:
     Messages that are not answered are touched before their time-out, up to nsqd's --max-msg-timeout.
     """
 
+    _awaits_handlers = False
     # An exception beside Exception that a handler may raise.
     _stray_failure: type[BaseException] = Exception
 
@@ -70,7 +72,8 @@ class BaseConsumer:
         concurrency              how many handlers run at a time
         options, **go_settings   by the names of go-nsq: `max_attempts=10, msg_timeout="2m", tls_v1=True`
         log                      has `info`, `warning`, ... as a logging.Logger, which is the default
-        on_give_up(message)      is called for a message that came more than max_attempts times, before it is finished
+        on_give_up(message)      is called for a message that came more than max_attempts times, before it is finished.
+                                 If it fails, the message comes again
         auto_touch               touch messages that are not answered before their time-out
         chance                   returns a number from 0 to 1, to spread requests to nsqlookupds over time
 
@@ -78,6 +81,8 @@ class BaseConsumer:
         """
         if handler is not None and batch_handler is not None:
             raise BadClientOption("give a handler or a batch_handler, not both")
+        for role, call in (("handler", handler), ("batch_handler", batch_handler), ("on_give_up", on_give_up)):
+            refuse_what_does_not_run(role, call, is_awaited=self._awaits_handlers)
         if concurrency < 1:
             raise BadClientOption("concurrency has to be at least 1")
         self._options = (options or ClientOptions()).with_settings(**go_settings)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import monotonic
 
+from nsqd_py.client.callables import check_result, name_of
 from nsqd_py.client.consuming.subscription import Subscription
+from nsqd_py.client.errors import BadClientOption
 from nsqd_py.client.message import Message, MessageBatch, Requeue
 from nsqd_py.client.options import ClientLog
 
-Handler = Callable[[Message], object]
-BatchHandler = Callable[[MessageBatch], object]
+Handler = Callable[[Message], None]
+BatchHandler = Callable[[MessageBatch], None]
+
+_QUIET_S = 1.0  # between log lines on handlers that do not run
 
 
 class Handling:
@@ -28,69 +33,86 @@ class Handling:
         self._on_give_up = on_give_up
         self._log = log
         self._failures = (Exception, stray)
+        self._log_again_s = 0.0
 
     def handle(self, handler: Handler, message: Message) -> None:
-        """Call the handler, unless the message has come too often, or will come again anyway."""
-        if not self.is_wanted(message):
+        """Call the handler, or `on_give_up` if the message has come too often, unless nsqd delivers it again anyway."""
+        if not message.is_live:
             return
+        is_spent = self.is_spent(message)
+        if is_spent:
+            handler = self.giving_up(message)
         try:
-            handler(message)
+            check_result(handler, handler(message))  # type: ignore[func-returns-value]
         except Requeue as request:
             self.put_off(message, request)
         except self._failures as error:
-            self.fail(message, error)
+            self.fail(message, error, handler)
         else:
             message.settle()
+            if is_spent:
+                self.given_up()
 
     def handle_batch(self, handler: BatchHandler, batch: MessageBatch) -> None:
         """Call the handler, which answers the batch. If it fails, requeue what it has not answered."""
         if not batch.is_live:
             return
         try:
-            handler(batch)
+            check_result(handler, handler(batch))  # type: ignore[func-returns-value]
         except Requeue as request:
             self.put_off_batch(batch, request)
         except self._failures as error:
-            self.fail_batch(batch, error)
+            self.fail_batch(batch, error, handler)
 
     def put_off_batch(self, batch: MessageBatch, request: Requeue) -> None:
         """Requeue what of the batch is not answered."""
         if not batch.is_answered:
             batch.requeue(request.delay_s, backoff=request.backoff)
 
-    def fail_batch(self, batch: MessageBatch, error: BaseException) -> None:
-        """Log the failure of a handler, and requeue what it has not answered."""
-        self._log.exception("the handler of %s failed on %d messages: %r", batch.topic, len(batch), error)
+    def fail_batch(self, batch: MessageBatch, error: BaseException, handler: object) -> None:
+        """Requeue what a handler that failed has not answered, and log the failure."""
         if not batch.is_answered:
             batch.requeue(backoff=True)
+        self._log_failure(handler, f"{len(batch)} messages of {batch.topic}", error)
+
+    def is_spent(self, message: Message) -> bool:
+        """True if the message has come more than max_attempts times: `on_give_up` gets it in place of the handler."""
+        return bool(self._max_attempts) and message.attempts > self._max_attempts
+
+    def giving_up(self, message: Message) -> Handler:
+        """Log that the message is given up, and return the function to call for that."""
+        self._log.warning("giving up on message %s after %d attempts", message.id.decode(), message.attempts - 1)
+        return self._on_give_up or ignore
+
+    def given_up(self) -> None:
+        """Count a message that is given up."""
+        self._subscription.given_up += 1
 
     def is_wanted(self, message: Message) -> bool:
-        """True if a handler must get the message: nsqd does not deliver it again, and it has not come too often.
-
-        A message that has come too often is finished here.
-        """
-        if self._max_attempts and message.attempts > self._max_attempts:
-            self._give_up(message)
+        """True if a loop must get the message. One that has come too often goes to `on_give_up` here."""
+        if message.is_live and self.is_spent(message):
+            self.handle(ignore, message)
             return False
         return message.is_live
-
-    def _give_up(self, message: Message) -> None:
-        self._log.warning("giving up on message %s after %d attempts", message.id.decode(), message.attempts - 1)
-        self._subscription.given_up += 1
-        if self._on_give_up is not None:
-            try:
-                self._on_give_up(message)
-            except self._failures as error:
-                self._log.exception("on_give_up failed on message %s: %r", message.id.decode(), error)
-        message.settle()
 
     def put_off(self, message: Message, request: Requeue) -> None:
         """Requeue the message, unless it is answered or detached."""
         if not (message.is_detached or message.is_answered):
             message.requeue(request.delay_s, backoff=request.backoff)
 
-    def fail(self, message: Message, error: BaseException) -> None:
-        """Log the failure of a handler, and requeue its message."""
-        self._log.exception("the handler of %s failed on message %s: %r", message.topic, message.id.decode(), error)
+    def fail(self, message: Message, error: BaseException, handler: object) -> None:
+        """Requeue the message of a handler that failed, and log the failure."""
         if not (message.is_detached or message.is_answered):
             message.requeue()
+        self._log_failure(handler, f"message {message.id.decode()} of {message.topic}", error)
+
+    def _log_failure(self, handler: object, item: str, error: BaseException) -> None:
+        if not isinstance(error, BadClientOption):
+            self._log.exception("the handler %s failed on %s: %r", name_of(handler), item, error)
+        elif monotonic() >= self._log_again_s:  # the handler fails on every message
+            self._log_again_s = monotonic() + _QUIET_S
+            self._log.error("the handler failed on %s: %s", item, error)
+
+
+def ignore(message: Message) -> None:
+    """The default of `on_give_up`."""

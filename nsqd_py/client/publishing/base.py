@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from nsqd_py.client.addresses import address_list, parse_address
+from nsqd_py.client.callables import check_result
 from nsqd_py.client.errors import BadClientOption, NsqClientError
 from nsqd_py.client.keywords import ClientKeywords
 from nsqd_py.client.lookup import nodes_url
@@ -208,7 +209,7 @@ class BaseProducer:
         for publish in publishes:
             if publish.on_done is not None:
                 try:
-                    publish.on_done(publish.error)
+                    check_result(publish.on_done, publish.on_done(publish.error))
                 except Exception as error:
                     self.log.exception("on_done of a publish: %r", error)
             elif publish.error is not None:
