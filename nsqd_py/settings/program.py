@@ -163,7 +163,8 @@ def _is_beyond_loopback(address: str) -> bool:
     """True unless the address is on this machine only: a loopback address, or the path of a unix socket."""
     host, colon, _ = address.rpartition(":")
     host = host.strip("[]")
-    return bool(colon) and "/" not in address and host not in ("localhost", "::1") and not host.startswith("127.")
+    is_loopback = host in ("localhost", "::1") or (host.startswith("127.") and host.replace(".", "").isdigit())
+    return bool(colon) and "/" not in address and not is_loopback
 
 
 def _serves(options: LogOptions) -> int | None:
