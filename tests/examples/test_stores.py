@@ -122,9 +122,15 @@ def test_batches_arrive_in_parquet_files(nsqd: Nsqd, start: Start, tmp_path: Pat
 def test_what_is_collected_is_written_at_the_end(nsqd: Nsqd, start: Start, tmp_path: Path) -> None:
     polars = pytest.importorskip("polars")
     nsqd.publish("orders", *JSON_LINES)
-    example = start("batches_to_polars.py", FOLDER=str(tmp_path / "parquet"), SECONDS="600")
-    wait_until(lambda: in_flight(nsqd) == 1000, 40, "all messages to be collected")
-    example.end()
+
+    def is_written_at_the_end() -> list[Path]:
+        """Nothing is, if Ctrl-C came before all messages were in the example's queue: then they come again."""
+        example = start("batches_to_polars.py", FOLDER=str(tmp_path / "parquet"), SECONDS="600")
+        wait_until(lambda: in_flight(nsqd) == 1000, 40, "all messages to be collected")
+        example.end()
+        return list(tmp_path.glob("parquet/*.parquet"))
+
+    wait_until(is_written_at_the_end)
     nsqd.wait_for_depth("orders", 0, "parquet", timeout_s=40)
     wait_until(lambda: in_flight(nsqd) == 0, 40, "all messages to be finished")
     assert polars.read_parquet(tmp_path / "parquet/*.parquet")["amount"].sum() == 499_500

@@ -168,7 +168,7 @@ def test_a_running_nsqd_shows_no_secret(make_nsqd: MakeNsqd) -> None:
 def test_a_waiting_nsqd_does_not_log_the_password_of_its_lease(tmp_path: Path) -> None:
     lease = f"etcd://user:{CANARY}@127.0.0.1:1/orders"
     ports = (f"--tcp-address=127.0.0.1:{free_ports(1)[0]}", "--http-address=127.0.0.1:0")
-    flags = (f"--data-path={tmp_path}", *ports, f"--lease={lease}")
+    flags = (f"--data-path={tmp_path}", *ports, "--broadcast-address=127.0.0.1", f"--lease={lease}")
     with ToolProcess("nsq_apps.nsqd", *flags, log_path=tmp_path / "log") as nsqd:
         nsqd.wait_for_log("no answer from etcd")
         assert "etcd://***@127.0.0.1:1/orders" in nsqd.log_text()

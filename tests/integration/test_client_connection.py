@@ -159,11 +159,11 @@ def test_what_was_written_goes_out_before_a_close(shared_nsqd: NsqdProcess, dial
     driver.open()
     shared_nsqd.create(topic, "channel")
     if isinstance(driver, GeventDriver):
-        driver.connection.write(outgoing.pubs(topic, [b"x" * 1000] * 20_000))  # and not a byte of it has left
+        driver.connection.write(outgoing.pubs(topic, [b"x" * 1000] * 2_000))  # and not a byte of it has left
     else:
-        driver.connection.send(outgoing.pubs(topic, [b"x" * 1000] * 20_000))
+        driver.connection.send(outgoing.pubs(topic, [b"x" * 1000] * 2_000))
     driver.close()
-    shared_nsqd.wait_for_channel(topic, "channel", depth=20_000)
+    shared_nsqd.wait_for_channel(topic, "channel", depth=2_000)
 
 
 def test_more_than_the_sockets_hold(shared_nsqd: NsqdProcess, dial: Dial, topic: str) -> None:

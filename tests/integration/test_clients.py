@@ -81,11 +81,12 @@ def test_nsqjs_publishes_and_consumes(
         "count": len(real_clients.ALL),
         "settings": settings,
     }
-    program = subprocess.run(
-        ["node", "client.js", str(nsqd.tcp_port), json.dumps(plan)], cwd=NSQJS, capture_output=True, timeout=90
-    )
-    assert program.returncode == 0, program.stderr.decode()
-    check_outcome(nsqd, json.loads(program.stdout))
+    command = ["node", "client.js", str(nsqd.tcp_port), json.dumps(plan)]
+    with subprocess.Popen(command, cwd=NSQJS, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+        assert program.stdin is not None and program.stdout is not None
+        check_outcome(nsqd, json.loads(program.stdout.readline()))
+        program.stdin.close()
+    assert program.returncode == 0
 
 
 def check_outcome(nsqd: NsqdProcess, outcome: dict[str, Any]) -> None:

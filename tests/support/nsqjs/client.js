@@ -48,10 +48,8 @@ function consume () {
   reader.on('message', message => {
     handle(message)
     if (outcome.finished.length < plan.count) return
-    // The FINs leave before the connection does.
-    setTimeout(() => {
-      process.stdout.write(JSON.stringify(outcome), () => process.exit(0))
-    }, 200)
+    process.stdout.write(JSON.stringify(outcome) + '\n')
+    process.stdin.on('end', () => process.exit(0)).resume() // nsqd has the FINs
   })
   reader.connect()
 }
