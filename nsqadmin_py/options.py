@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from nsqadmin_py.address_blocks import UNIX
 from nsqadmin_py.permissions import read_rule
+from nsqd_py.net.addresses import check_listen_address
 from nsqd_py.net.tls_options import (
     HTTP_ALLOWED_HOSTS,
     HTTP_AUTH_FILE,
@@ -56,7 +57,7 @@ class _Cluster(Options, title="Cluster"):
 
 class _Http(Options, title="HTTP"):
     http_address: str = setting(STRING, "0.0.0.0:4171",
-        "Address of the page and the API: host:port, or the path of a unix socket.")
+        "Address of the page and the API: host:port, or the path of a unix socket.", check=check_listen_address)
     base_path: str = setting(STRING, "/", "Prefix of all paths, for a proxy that also serves other applications.")
     dev_static_dir: str = setting(STRING, "",
         "Directory that replaces the page, for development: index.html, and files below /static.")

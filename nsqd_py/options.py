@@ -8,6 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nsqd_py.fsck.options import CheckOptions
+from nsqd_py.net.addresses import (
+    check_listen_address,
+    check_peer_address,
+    check_peer_addresses,
+    check_port,
+    optional,
+)
 from nsqd_py.net.tls_context import client_context
 from nsqd_py.net.tls_options import (
     ServerTlsOptions,
@@ -75,8 +82,8 @@ def _check_auth_addresses(addresses: tuple[str, ...]) -> str | None:
 
 
 def _check_standby_of(value: str) -> str | None:
-    host, _, port = value.rpartition(":")
-    return None if not value or (host and port.isdigit()) else "must be host:port"
+    check_peer_address(value)
+    return "must be host:port" if value.startswith(":") else None
 
 
 def _check_on_timeout(value: str) -> str | None:
@@ -118,27 +125,28 @@ class _General(LogOptions, title="General"):
 
 class _Addresses(Options, title="Addresses"):
     tcp_address: str = setting(STRING, "0.0.0.0:4150",
-        "Address for TCP clients: host:port, or the path of a unix socket.")
+        "Address for TCP clients: host:port, or the path of a unix socket.", check=check_listen_address)
     http_address: str = setting(STRING, "0.0.0.0:4151",
-        "Address for HTTP clients: host:port, or the path of a unix socket.")
-    https_address: str = setting(STRING, "0.0.0.0:4152", "Address for HTTPS clients: host:port.")
+        "Address for HTTP clients: host:port, or the path of a unix socket.", check=optional(check_listen_address))
+    https_address: str = setting(STRING, "0.0.0.0:4152", "Address for HTTPS clients: host:port.",
+        check=optional(check_listen_address))
     unix_socket: str = setting(STRING, "",
-        "Unix socket for TCP clients, in addition to --tcp-address.")
+        "Unix socket for TCP clients, in addition to --tcp-address.", check=optional(check_listen_address))
     http_unix_socket: str = setting(STRING, "",
-        "Unix socket for HTTP clients, in addition to --http-address.")
+        "Unix socket for HTTP clients, in addition to --http-address.", check=optional(check_listen_address))
     broadcast_address: str = setting(STRING, _HOSTNAME,
         "Host name or address of this nsqd for other machines, registered with nsqlookupd.",
         default_text="the host name")
     broadcast_tcp_port: int = setting(INT, 0,
-        "TCP port of this nsqd for other machines; 0 means the port of --tcp-address.")
+        "TCP port of this nsqd for other machines; 0 means the port of --tcp-address.", check=check_port)
     broadcast_http_port: int = setting(INT, 0,
-        "HTTP port of this nsqd for other machines; 0 means the port of --http-address.")
+        "HTTP port of this nsqd for other machines; 0 means the port of --http-address.", check=check_port)
 
 
 class _Discovery(Options, title="Discovery, authorization and topology"):
     lookupd_tcp_address: tuple[str, ...] = setting(STRINGS, (),
         "TCP address of an nsqlookupd to register with (may be given several times).",
-        config_key="nsqlookupd_tcp_addresses")
+        config_key="nsqlookupd_tcp_addresses", check=check_peer_addresses)
     lookupd_tls: bool = setting(BOOL, False,
         "Use TLS to nsqlookupds, on their TCP and HTTP ports.")
     lookupd_tls_root_ca_file: str = setting(STRING, "",
@@ -252,7 +260,8 @@ class _Clients(Options, title="Clients"):
 
 
 class _Metrics(Options, title="Metrics"):
-    statsd_address: str = setting(STRING, "", "UDP address (host:port) of a statsd server that receives metrics.")
+    statsd_address: str = setting(STRING, "", "UDP address (host:port) of a statsd server that receives metrics.",
+        check=check_peer_address)
     statsd_interval_ns: int = setting(DURATION, MINUTE_NS, "Time between two reports to statsd.")
     statsd_mem_stats: bool = setting(BOOL, True, "Include memory and garbage collection in the reports to statsd.")
     statsd_prefix: str = setting(STRING, "nsq.%s",

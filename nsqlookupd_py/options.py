@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 
+from nsqd_py.net.addresses import check_listen_address
 from nsqd_py.net.tls_options import (
     ServerTlsOptions,
     check_tls,
@@ -33,9 +34,9 @@ class _General(LogOptions, title="General"):
 
 class _Addresses(Options, title="Addresses"):
     tcp_address: str = setting(STRING, "0.0.0.0:4160",
-        "Address for nsqds: host:port, or the path of a unix socket.")
+        "Address for nsqds: host:port, or the path of a unix socket.", check=check_listen_address)
     http_address: str = setting(STRING, "0.0.0.0:4161",
-        "Address for consumers and tools: host:port, or the path of a unix socket.")
+        "Address for consumers and tools: host:port, or the path of a unix socket.", check=check_listen_address)
     broadcast_address: str = setting(STRING, socket.gethostname(),
         "Host name or address of this nsqlookupd's HTTP port for nsqds.",
         default_text="the host name")

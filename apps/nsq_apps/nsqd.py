@@ -45,7 +45,7 @@ def _check_data(options: NsqdOptions) -> int | None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run nsqd until a signal ends it. Return the exit status: 1 if it could not start, 2 if its flags are wrong, 3
+    """Run nsqd until a signal ends it. Return the exit status: 1 if it could not start, 2 if its settings are wrong, 3
     after a drain that left messages.
     """
     early_signals.hold(early_signals.RELOAD_AND_DRAIN)  # before the imports, which take most of the start

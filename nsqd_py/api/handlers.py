@@ -14,6 +14,7 @@ from nsqd_py.api import bodies
 from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.broker.broker import Broker
 from nsqd_py.errors import ClientError, Draining, HttpError
+from nsqd_py.net.addresses import check_peer_addresses
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.answers import Reply
 from nsqd_py.net.http.request import Request, parse_int64
@@ -82,6 +83,7 @@ def _change_lookupds(broker: Broker, value: bytes) -> None:
         raise ValueError("not a list of addresses")
     if len(addresses) > MOST_LOOKUPDS:
         raise ValueError(f"more than {MOST_LOOKUPDS} addresses")
+    check_peer_addresses(addresses)
     broker.options.lookupd_tcp_address = tuple(addresses)
     broker.lookups.set_addresses(addresses)
 

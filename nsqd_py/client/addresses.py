@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from nsqd_py.client.errors import BadAddress
-from nsqd_py.net.addresses import join_address
+from nsqd_py.net.addresses import join_address, parse_host_port
 
 UNIX_PREFIX = "unix:"
 URL_PREFIX = "nsq://"
 _DEFAULT_PORT = 4150
-_PORTS = range(1, 65536)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +43,12 @@ def parse_address(text: str) -> Address:
         if not path:
             raise BadAddress(f'"{text}" lacks the path of a unix socket (unix:/path)')
         return Address(path=path)
-    host, separator, port = text.rpartition(":")
-    if not separator or not host:
+    if text.rpartition(":")[0] in ("", "[]"):
         raise BadAddress(f'"{text}" is no address of an nsqd (host:port, [::1]:port or unix:/path)')
-    return Address(_parse_host(text, host), _parse_port(text, port))
+    try:
+        return Address(*parse_host_port(text))
+    except ValueError as error:
+        raise BadAddress(str(error)) from None
 
 
 def _parse_url(text: str) -> Address:
@@ -68,20 +69,3 @@ def _check_kind(text: object) -> None:
     if isinstance(text, str):
         raise BadAddress(f'"{text}" is more than one address: give a list of them')
     raise BadAddress(f"an address is a str such as '127.0.0.1:4150', not {type(text).__name__}: {text!r}")
-
-
-def _parse_host(text: str, host: str) -> str:
-    if host.startswith("[") and host.endswith("]") and len(host) > len("[]"):
-        return host[1:-1]
-    if ":" in host:
-        raise BadAddress(f'"{text}": an IPv6 address belongs in brackets, as in [::1]:4150')
-    if "/" in host or host != host.strip() or "[" in host or "]" in host:
-        raise BadAddress(f'"{text}" is no address of an nsqd: host:port, without http:// or anything around it')
-    return host
-
-
-def _parse_port(text: str, port: str) -> int:
-    number = int(port) if port.isascii() and port.isdigit() else 0
-    if number not in _PORTS:
-        raise BadAddress(f'"{text}": "{port}" is no port (1 to 65535)')
-    return number

@@ -7,6 +7,7 @@ from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
 from nsqd_py.client.errors import BadClientOption, NsqClientError
 from nsqd_py.client.options import ClientOptions
+from nsqd_py.net.addresses import is_host
 from nsqd_py.runtime.hidden import hidden_url
 
 _SCHEMES = ("http", "https")
@@ -38,7 +39,8 @@ def _parts(address: object) -> SplitResult:
         raise BadClientOption(f"an address is a str such as '127.0.0.1:4161', not {kind}: {address!r}")
     try:
         parts = urlsplit(address if "://" in address else f"http://{address}")
-        is_good = parts.scheme in _SCHEMES and bool(parts.hostname) and bool(parts.port)
+        is_good = parts.scheme in _SCHEMES and bool(parts.port)
+        is_good = is_good and (":" in (parts.hostname or "") or is_host(parts.hostname or ""))
     except ValueError:
         is_good = False
     if not is_good:

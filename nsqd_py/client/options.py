@@ -9,6 +9,7 @@ from math import isfinite
 from typing import Any, Protocol
 
 from nsqd_py.client.errors import BadClientOption
+from nsqd_py.net.addresses import parse_host_port
 from nsqd_py.net.tls_context import LEVELS, OPENSSL_DEFAULT
 from nsqd_py.settings.durations import SECOND_NS, format_duration, parse_duration
 from nsqd_py.settings.types import parse_bool
@@ -62,9 +63,11 @@ def _read_text(value: object) -> str:
 
 def _read_local_addr(value: object) -> str:
     text = _read_text(value)
-    _, separator, port = text.rpartition(":")
-    if text and not (separator and (not port or port.isdecimal())):
-        raise ValueError("expected host:port; port 0 leaves it to the system")
+    if text:
+        try:
+            parse_host_port(f"{text}0" if text.endswith(":") else text, lowest_port=0)
+        except ValueError as error:
+            raise ValueError(f"expected host:port; port 0 leaves it to the system: {error}") from None
     return text
 
 

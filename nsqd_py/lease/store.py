@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
+from nsqd_py.net.addresses import check_peer_addresses
 from nsqd_py.settings.types import read_secret
 
 _REMOVED = ("consul", "consuls", "kubernetes")
@@ -111,4 +112,5 @@ def parse_lease_url(text: str, password_file: str = "") -> LeaseUrl:
     addresses = tuple(place for place in places.split(",") if place)
     if not addresses:
         raise ValueError(f"the URL of a lease has the address of its store, as in {parts.scheme}://host:2379/orders")
+    check_peer_addresses(addresses)
     return LeaseUrl(parts.scheme == "etcds", addresses, name, login)

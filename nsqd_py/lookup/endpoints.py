@@ -7,9 +7,7 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from nsqd_py.net.addresses import join_address, split_address
-
-_MAX_PORT = 65535
+from nsqd_py.net.addresses import join_address, parse_host_port
 
 
 class Endpoint(NamedTuple):
@@ -41,10 +39,7 @@ class Address(NamedTuple):
 
 def parse_address(text: str) -> Address:
     """Parse `host:port`, `:port` or `[v6]:port`. Raises ValueError."""
-    parts = split_address(text)
-    if parts is None or not 0 < parts[1] <= _MAX_PORT:
-        raise ValueError("an address is a host and a port, as in 127.0.0.1:4160")
-    host, port = parts
+    host, port = parse_host_port(text)
     return Address(text, host or "localhost", port)
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
+
+MAX_PORT = 65535
+_LONGEST_LABEL = 63
 
 
 def split_address(address: str) -> tuple[str, int] | None:
@@ -13,6 +17,77 @@ def split_address(address: str) -> tuple[str, int] | None:
     if host.startswith("[") and host.endswith("]"):
         return host[1:-1], int(port)
     return None if ":" in host else (host, int(port))
+
+
+def parse_host_port(address: str, lowest_port: int = 1) -> tuple[str, int]:
+    """Return the host, which may be empty, and the port of a configured address. Raises ValueError."""
+    host, colon, port = address.rpartition(":")
+    if not colon:
+        raise ValueError(f'"{address}" has no port (host:port or [::1]:port)')
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+        if not _is_ipv6(host):
+            raise ValueError(f'"{address}": "{host}" is not an IPv6 address')
+    elif ":" in host and "/" not in host:
+        raise ValueError(f'"{address}": an IPv6 address belongs in brackets, as in [::1]:4150')
+    elif host and not is_host(host):
+        raise ValueError(f'"{address}": "{host}" is not a host: host:port, without http:// or anything around it')
+    number = int(port) if port.isascii() and port.isdecimal() and len(port) <= len(str(MAX_PORT)) else -1
+    if not lowest_port <= number <= MAX_PORT:
+        raise ValueError(f'"{address}": "{port}" is no port ({lowest_port} to {MAX_PORT})')
+    return host, number
+
+
+def _is_ipv6(host: str) -> bool:
+    import ipaddress  # slow to import; few addresses need it
+
+    try:
+        return ipaddress.ip_address(host).version == 6
+    except ValueError:
+        return False
+
+
+def is_host(host: str) -> bool:
+    """True for a host name or IPv4 address that a resolver can take; it may not exist."""
+    if not host.isprintable() or any(character in " /\\[]@:,?#\"'" for character in host):
+        return False
+    try:
+        labels = (host if host.isascii() else host.encode("idna").decode()).removesuffix(".").split(".")
+    except UnicodeError:
+        return False
+    return all(0 < len(label) <= _LONGEST_LABEL for label in labels)
+
+
+def check_listen_address(address: str) -> None:
+    """The check of a setting: `host:port`, where port 0 lets the system choose, or the path of a unix socket."""
+    is_foreign = "://" in address or address.startswith("unix:")
+    if ("/" in address or address.endswith(".sock")) and not is_foreign:
+        return
+    if is_foreign or ":" not in address:
+        raise ValueError(f'"{address}" must be host:port, or for a unix socket a path with a slash')
+    parse_host_port(address, lowest_port=0)
+
+
+def check_peer_address(address: str) -> None:
+    """The check of a setting that may be empty: `host:port` of another program. Without a host, it is this machine."""
+    if address:
+        parse_host_port(address)
+
+
+def optional(check: Callable[[str], None]) -> Callable[[str], None]:
+    """Return the check of an address that may be empty."""
+    return lambda address: check(address) if address else None
+
+
+def check_peer_addresses(addresses: Sequence[str]) -> None:
+    """The check of a setting with several addresses: each is `host:port`."""
+    for address in addresses:
+        parse_host_port(address)
+
+
+def check_port(port: int) -> str | None:
+    """The check of a setting: a port, or 0 for a default."""
+    return None if 0 <= port <= MAX_PORT else f"must be a port, 0 to {MAX_PORT}"
 
 
 def join_address(host: str, port: int) -> str:

@@ -190,12 +190,12 @@ class DaemonCommand(Generic[DaemonT]):
     instead: Callable[[DaemonT], int | None] = _serves
 
     def main(self, argv: Sequence[str] | None = None) -> int:
-        """Run until a signal ends it. Return the exit status: 1 if it could not start, 2 if its flags are wrong."""
+        """Run until a signal ends it. Return the exit status: 1 if it could not start, 2 if its settings are wrong."""
         try:
             options = self.read_options(sys.argv[1:] if argv is None else argv)
         except BadOptions as error:
             Log(self.log_prefix).fatal("%s", error)
-            return 1
+            return 2
         status = self.instead(options)
         if status is not None:
             return status
@@ -212,7 +212,7 @@ class DaemonCommand(Generic[DaemonT]):
             return 2
         except (BadOptions, StartError) as error:
             log.fatal("failed to instantiate %s - %s", self.name, error)
-            return 1
+            return 2 if isinstance(error, BadOptions) else 1
         except Exception as error:  # a bug: its traceback is logged in the form of all log lines
             log.exception("%s ends - %r", self.name, error)
             return 1

@@ -278,7 +278,7 @@ def test_nsqd_does_not_ask_for_the_password_of_a_key(certificate: tuple[str, str
         start_new_session=True,
         check=False,
     )
-    assert (done.returncode, "pass phrase" in done.stderr) == (1, False)
+    assert (done.returncode, "pass phrase" in done.stderr) == (2, False)
     assert "cannot use --tls-cert" in done.stderr
 
 
@@ -292,10 +292,10 @@ FATAL_LINE = r"\[nsqd\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} FATAL: "
         ("--config=/nonexistent", r"failed to load config file /nonexistent - No such file or directory\n"),
     ],
 )
-def test_a_refusal_is_a_fatal_line_and_status_1(
+def test_a_refusal_is_a_fatal_line_and_status_2(
     flag: str, line: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert nsqd_command.main([flag]) == 1
+    assert nsqd_command.main([flag]) == 2
     out, err = capfd.readouterr()
     assert out == ""
     assert re.fullmatch(FATAL_LINE + line, err)

@@ -17,6 +17,7 @@ from urllib.parse import quote, unquote, urlsplit
 import gevent
 from gevent import socket
 
+from nsqd_py.net.addresses import is_host
 from nsqd_py.net.http.foreign_json import load_foreign_json
 from nsqd_py.net.http.yielding_file import yielding_reader
 from nsqd_py.net.tls_context import advised
@@ -99,6 +100,8 @@ def parse_url(text: str) -> Url:
     if parts.scheme not in _PORTS or not parts.hostname:
         raise ValueError("a URL must begin with http:// or https:// and a host")
     port = _PORTS[parts.scheme] if parts.port is None else parts.port
+    if ":" not in parts.hostname and not is_host(parts.hostname):
+        raise ValueError(f'"{parts.hostname}" is not a host')
     if not port:
         raise ValueError("port 0 cannot be connected")
     path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~") + (f"?{parts.query}" if parts.query else "")

@@ -182,7 +182,7 @@ def test_a_path_alone_is_a_unix_socket() -> None:
         ("[::1:4150", "belongs in brackets"),
         ("[]:4150", "no address"),
         ("http://localhost:4150", "belongs in brackets|without http"),
-        (" localhost:4150", "no address"),
+        (" localhost:4150", "not a host"),
         ("unix:", "lacks the path"),
     ],
 )

@@ -126,6 +126,6 @@ def test_version_and_help_wait_for_nothing() -> None:
     assert lines[-1] == "[]"
 
 
-def test_a_refusal_is_a_fatal_line_and_status_1(capfd: pytest.CaptureFixture[str]) -> None:
-    assert nsqadmin_command.main([]) == 1
+def test_a_refusal_is_a_fatal_line_and_status_2(capfd: pytest.CaptureFixture[str]) -> None:
+    assert nsqadmin_command.main([]) == 2
     assert "FATAL: failed to instantiate nsqadmin - --nsqd-http-address or" in capfd.readouterr().err

@@ -1,0 +1,68 @@
+"""The addresses that users configure are checked by all programs alike, before anything is written."""
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+from nsqd_py.net.addresses import check_listen_address, parse_host_port
+
+_BAD = ["127.0.0.1:70000", ":abc", "4150", "127.0.0.1:", "127.0.0.1:http", "::1:4150", "[::1", "[nsqd]:4150",
+        "tcp://127.0.0.1:4150", "http://127.0.0.1:4150", "a b:4150", "a..b:4150", "a:-1", "a:４１５０", "a:1,b:2",
+        f"{'a' * 64}:4150"]  # fmt: skip
+_NSQADMIN = ("nsqadmin", "--lookupd-http-address=127.0.0.1:1")
+_TAIL = ("nsq_tail", "--topic=t", "--n=1")
+_LISTEN = [(("nsqd",), "tcp"), (("nsqd",), "http"), (("nsqd",), "https"), (("nsqlookupd",), "tcp"),
+           (("nsqlookupd",), "http"), (_NSQADMIN, "http")]  # fmt: skip
+
+
+@pytest.mark.parametrize("address", [*_BAD, "", "unix:/tmp/socket", "localhost"])
+def test_a_listen_address_that_is_none_is_refused(address: str) -> None:
+    with pytest.raises(ValueError):
+        check_listen_address(address)
+
+
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1:0", ":4150", "[::1]:4150", "[::1%lo]:1", "nsqd-1.example.:4150", "/run/a:1", "./a", "a.sock"]
+)
+def test_a_listen_address(address: str) -> None:
+    check_listen_address(address)
+
+
+@pytest.mark.parametrize("address", [*_BAD, "", "127.0.0.1:0"])
+def test_an_address_to_connect_that_is_none_is_refused(address: str) -> None:
+    with pytest.raises(ValueError):
+        parse_host_port(address)
+
+
+_FLAGS = [
+    *((command, f"--{flag}-address") for command, flag in _LISTEN),
+    *((("nsqd", "--tcp-address=127.0.0.1:0"), flag) for flag in (
+        "--statsd-address", "--lookupd-tcp-address", "--standby-of", "--auth-http-address", "--unix-socket")),
+    (("nsqadmin",), "--nsqd-http-address"),
+    (("nsqadmin",), "--lookupd-http-address"),
+    *((_TAIL, flag) for flag in ("--nsqd-tcp-address", "--lookupd-http-address")),
+    *((("nsq_stat", "--once"), flag) for flag in ("--nsqd-http-address", "--lookupd-http-address")),
+    (("nsq_to_file", "--topic=t"), "--nsqd-tcp-address"),
+    (("nsq_to_http", "--topic=t", "--channel=c", "--post=http://127.0.0.1:1/"), "--nsqd-tcp-address"),
+    (("nsq_to_http", "--topic=t", "--channel=c", "--nsqd-tcp-address=127.0.0.1:1"), "--post"),
+    (("nsq_to_nsq", "--topic=t", "--nsqd-tcp-address=127.0.0.1:1"), "--destination-nsqd-tcp-address"),
+    (("to_nsq", "--topic=t"), "--nsqd-tcp-address"),
+    (("spark_replay", "/nowhere", "--yes"), "--nsqd-tcp-address"),
+    (("spark_replay", "/nowhere", "--yes"), "--lookupd-http-address"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:70000", ":abc"])
+@pytest.mark.parametrize(("command", "flag"), _FLAGS)
+def test_every_program_refuses_impossible_addresses(
+    command: tuple[str, ...], flag: str, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    name, *arguments = command
+    value = f"http://{address}/" if flag == "--post" else address
+    assert importlib.import_module(f"nsq_apps.{name}").main([*arguments, f"{flag}={value}"]) == 2
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) == 1, lines
+    assert list(tmp_path.iterdir()) == []
