@@ -24,6 +24,7 @@ from nsqd_py.diskqueue.epochs import EPOCHS_FILE
 from nsqd_py.diskqueue.files import LogFile, log_file_name
 from nsqd_py.diskqueue.journal import DELETED, Journal, encode_entry, journal_name
 from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.errors import Invalid
 from nsqd_py.runtime.pacing import Pace
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.standby import messages
@@ -205,7 +206,9 @@ class Stream:
         return now_ns - self._unacknowledged[0].began_ns if self._unacknowledged else 0
 
     def acknowledge(self, number: int) -> None:
-        """The standby has written this round and all before."""
+        """The standby has written this round and all before. Raises Invalid if it was not sent."""
+        if number > self._round:
+            raise Invalid(f"cannot ACK {number}: {self._round} rounds were sent")
         while self._unacknowledged and self._unacknowledged[0].number <= number:
             done = self._unacknowledged.popleft()
             self.acknowledged_write = done.covers

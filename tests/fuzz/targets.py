@@ -20,10 +20,11 @@ from nsqd_py.cluster import producers
 from nsqd_py.cluster.model import BadStats, Cluster
 from nsqd_py.cluster.values import rows_in
 from nsqd_py.diskqueue import journal as journal_module
+from nsqd_py.diskqueue.epochs import Epoch
 from nsqd_py.diskqueue.journal import CHANGE, DELETED, SNAPSHOT, decode_journal, encode_entry
 from nsqd_py.diskqueue.messages import decode_messages, record_positions
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader, Incomplete, NewerFormat, decode
-from nsqd_py.errors import ClientError, LayerError, LineTooLong, StartError
+from nsqd_py.errors import ClientError, LayerError, LineTooLong, NsqdError, StartError
 from nsqd_py.go_import.go_queue import find_go_queues
 from nsqd_py.net.compression import DeflateLayer, SnappyLayer
 from nsqd_py.net.http.credentials import parse_credentials, parse_login, split_authorization
@@ -35,10 +36,13 @@ from nsqd_py.protocol.parser import CommandParser
 from nsqd_py.protocol.session import STATE_SUBSCRIBED, Limits, Session
 from nsqd_py.settings.durations import parse_duration
 from nsqd_py.settings.timestamps import parse_time
+from nsqd_py.standby import messages as standby
+from nsqd_py.standby.copy import Copy, check_name
 from nsqlookupd_py.parser import LookupParser
 from tests.fuzz.log_target import log_file
 from tests.fuzz.table import TARGETS, target
 from tests.support import wire
+from tests.support.standby_link import apply_to
 
 __all__ = ["TARGETS", "log_file"]
 
@@ -122,6 +126,55 @@ def snappy(data: bytes) -> None:
 @target(DeflateLayer(6).encode(b"NOP\n" * 50), DeflateLayer(6).encode(bytes(1_000_000)))
 def deflate(data: bytes) -> None:
     _decode(DeflateLayer(6), data)
+
+
+# ---- what a standby and its primary say to each other
+
+_LOG_NAME = "t.00000000000000000000.log"
+_TOPIC = standby.topic_frame(standby.TopicFiles("t", (Epoch(100, 0),), 5, {_LOG_NAME: 0}, ["t:c.cursor"]))
+_OFFERED = standby.OfferedLog((Epoch(100, 0),), {_LOG_NAME: standby.OfferedFile(1, 2, 3)})
+
+
+def _framed_messages(*frames: bytes) -> bytes:
+    """Messages with their lengths before them."""
+    return b"".join((len(frame) - 8).to_bytes(2, "big") + frame[8:] for frame in frames)
+
+
+@target(
+    _framed_messages(
+        standby.topic_frame(standby.TopicFiles("t")), standby.listed_frame(),
+        standby.file_frame(standby.WRITE, _LOG_NAME, 0, FileHeader(1, 0, 0).encode()),
+        standby.file_frame(standby.BEGIN, "nsqd.dat"), standby.file_frame(standby.PART, "nsqd.dat", 0, b"{}"),
+        standby.file_frame(standby.COMMIT, "nsqd.dat"), standby.file_frame(standby.REMOVE, _LOG_NAME),
+        standby.round_frame(1, standby.Lag(0, 0, 0)),
+    ),
+    _framed_messages(_TOPIC, standby.listed_frame(), standby.file_frame(standby.COMMIT, _LOG_NAME)),
+)  # fmt: skip
+def standby_stream(data: bytes) -> None:
+    """A primary may say anything: no file with other names appears, and each error is a sentence."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        copy = Copy(directory, "now", was_primary=bool(len(data) % 2))
+        (directory / _LOG_NAME).write_bytes(FileHeader(1, 0, 0).encode())
+        copy.read()
+        with suppress(NsqdError):
+            while data:
+                size, data = int.from_bytes(data[:2], "big"), data[2:]
+                message, data = data[:size], data[size:]
+                apply_to(copy, message)
+        copy.close()
+        for path in directory.iterdir():
+            if not path.name.startswith("standby-"):
+                check_name(path.name)
+
+
+@target(
+    standby.encode_offer(standby.Offer(1, "h:1", {"t": _OFFERED}), 999),
+    standby.encode_offer(standby.Offer(1, fenced_by="h:1"), 999),
+)
+def standby_offer(data: bytes) -> None:
+    with suppress(standby.BadMessage):
+        standby.encode_offer(standby.decode_offer(data), 1 << 20)
 
 
 # ---- HTTP

@@ -322,3 +322,12 @@ def test_the_secret_changes_without_a_stop(primary: NsqdProcess, tmp_path: Path)
         refusal = client.ask(member(caller_of(primary).hello()))
     assert refusal.data == b"E_INVALID cannot STANDBY: this nsqd cannot use its --standby-secret-file"
     assert "is empty; make a secret" in primary.log_text()
+
+
+@pytest.mark.parametrize("number", ["9", "9" * 15, "9" * 4000], ids=len)
+def test_a_member_cannot_acknowledge_what_was_not_sent(primary: NsqdProcess, number: str) -> None:
+    with primary.connect() as client:
+        client.send(standby(join(client, caller_of(primary)).signed(plain_offer())), f"ACK {number}\n".encode())
+        assert any(frame.data.startswith(b"E_INVALID") for frame in received(client))
+    assert is_unharmed(primary)
+    assert "Traceback" not in primary.log_text()

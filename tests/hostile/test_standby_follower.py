@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,7 +29,7 @@ from nsqd_py.standby.messages import (
     topic_frame,
 )
 from nsqd_py.standby.state import StandbyState, write_state
-from tests.support.hostile_primary import hostile_primary
+from tests.support.hostile_primary import frame, hostile_primary
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.standby_processes import DEADLINE_S, consume_all, figures_of
 
@@ -162,3 +163,63 @@ def test_what_a_standby_copied_is_set_aside(name: str, primary_path: Path, tmp_p
     path = Path(shutil.copytree(primary_path, tmp_path / "data"))
     write_state(path, StandbyState("127.0.0.1:1", is_complete=True))
     attack(path, ATTACKS[name], tmp_path)
+
+
+def topic(**changed: object) -> bytes:
+    fields = {"topic": "t", "epochs": [], "next_seq": 0, "files": {}, "journals": []} | changed
+    return frame(b"\x06" + json.dumps(fields).encode())
+
+
+LIST = [listed_frame()]
+ODD_ANSWERS: dict[str, list[bytes]] = {
+    "a part that was not begun": [*LIST, file_frame(PART, LOG, 0, b"x")],
+    "a version that was not begun": [*LIST, file_frame(COMMIT, LOG)],
+    "a hole": [*LIST, file_frame(WRITE, LOG, 1 << 60, b"x")],
+    "a hole in a version": [*LIST, file_frame(BEGIN, LOG), file_frame(PART, LOG, (1 << 64) - 1, b"x")],
+    "a short log": [*LIST, file_frame(WRITE, LOG, 0, b"x")],
+    "an empty log": [*LIST, file_frame(BEGIN, LOG), file_frame(COMMIT, LOG)],
+    "another path": [*LIST, file_frame(WRITE, "../t.cursor", 0, b"x")],
+    "a long name": [*LIST, file_frame(WRITE, "t" * 300 + ".cursor", 0, b"x")],
+    "a high number in a name": [*LIST, file_frame(WRITE, "t." + "9" * 20 + ".log", 0, b"x")],
+    "a name that is no UTF-8": [*LIST, frame(b"\1\2\0" + bytes(8) + b"\xff\xfe")],
+    "files before the list": [file_frame(REMOVE, LOG)],
+    "a round before the list": [end()],
+    "the same round twice": [*LIST, end(), end()],
+    "a number below zero": [topic(next_seq=-1)],
+    "a fraction": [topic(files={LOG: 1.5})],
+    "no object": [frame(b"\x06[]")],
+    "lists in lists": [frame(b"\x06" + b"[" * 100_000)],
+    "a list for an object": [topic(files=[1])],
+    "a number for a list": [topic(journals=1)],
+    "epochs of another type": [topic(epochs=[["x", None]])],
+    "a topic that is no name": [topic(topic={"a": 1})],
+    "an unknown message": [frame(b"\x63")],
+    "no message": [frame(b"")],
+    "a short round": [frame(b"\x08\1")],
+    "a frame without end": [b"\x7f\xff\xff\xff\0\0\0\3"],
+    "a frame below zero": [b"\xff\xff\xff\xff\0\0\0\3"],
+    "an error": [frame(b"E_INVALID \xff\0", 1)],
+}
+
+
+def test_an_odd_answer_ends_in_another_attempt(primary_path: Path, tmp_path: Path) -> None:
+    """Each of them as a sentence in /stats; in the end the standby follows as if nothing had been."""
+    path = Path(shutil.copytree(primary_path, tmp_path / "data"))
+    write_state(path, StandbyState("127.0.0.1:1", is_complete=True))
+    # Between two of them it follows for a moment, so that the pauses stay short.
+    answers = [odd for each in ODD_ANSWERS.values() for odd in (each, [*LIST, end(), frame(b"E_CLOSED", 1)])]
+
+    def script(offer: dict[str, Any]) -> Iterator[bytes]:
+        yield from answers.pop(0) if answers else [*LIST, end()]
+
+    with hostile_primary(script) as primary:
+        nsqd = NsqdProcess(path, f"--standby-of=127.0.0.1:{primary.port}").start()
+        try:
+            wait_until(lambda: figures_of(nsqd)["error"], what="a reason")
+            wait_until(lambda: primary.attempts == 2 * len(ODD_ANSWERS) + 1, 10 * len(ODD_ANSWERS), "all attempts")
+            wait_until(lambda: figures_of(nsqd)["state"] == "following", what="the standby to follow")
+            assert figures_of(nsqd)["error"] == ""
+            assert "Traceback" not in nsqd.log_text()
+            assert nsqd.http("GET", "/ping").text == "OK"
+        finally:
+            nsqd.destroy()
