@@ -144,9 +144,10 @@ class Standbys(NoReplication):
     def acknowledge(self, client: ClientConnection, number: int) -> None:
         stream = self._streams.get(client)
         if stream is not None:
-            if not stream.is_following:
-                self._broker.log.info("STANDBY(%s): has a copy of everything", client.peer)
+            is_first = not stream.is_following
             stream.acknowledge(number)
+            if is_first and stream.is_following:
+                self._broker.log.info("STANDBY(%s): has a copy of everything", client.peer)
 
     def detach(self, client: ClientConnection) -> None:
         self._door.forget(client)

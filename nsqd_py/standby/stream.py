@@ -207,7 +207,7 @@ class Stream:
 
     def acknowledge(self, number: int) -> None:
         """The standby has written this round and all before. Raises Invalid if it was not sent."""
-        if number > self._round:
+        if not 0 < number <= self._round:
             raise Invalid(f"cannot ACK {number}: {self._round} rounds were sent")
         while self._unacknowledged and self._unacknowledged[0].number <= number:
             done = self._unacknowledged.popleft()
