@@ -163,6 +163,14 @@ class TooManyTopics(Refusal):
         super().__init__(403, "TOO_MANY_TOPICS", f"topics exceed limit of {most}")
 
 
+class TooManyNewTopics(Refusal):
+    """So many clients of an address create topics or channels that another one would wait for too long."""
+
+    def __init__(self, most_per_s: int) -> None:
+        reason = f"new topics and channels exceed limit of {most_per_s} a second (--max-new-topics-per-second)"
+        super().__init__(429, "TOO_MANY_NEW_TOPICS", reason)
+
+
 class TooManyChannels(Refusal):
     """--max-channels-per-topic is reached."""
 

@@ -254,6 +254,9 @@ class _Clients(Options, title="Clients"):
     max_topics: int = setting(INT, 50_000,
         "Maximum number of topics, including ephemeral ones; 0 means no limit. Beyond it, no topic is created. Topics "
         "on disk are always loaded.", check=not_negative)
+    max_new_topics_per_second: int = setting(INT, 100,
+        "Number of topics and channels per second that the clients of one address create, after 100 times as many at "
+        "once; beyond it, they wait. 0 means no limit.", check=not_negative)
     max_channels_per_topic: int = setting(INT, 10_000,
         "Maximum number of channels of a topic, including ephemeral ones; 0 means no limit.",
         check=not_negative)

@@ -115,6 +115,7 @@ def create_channel(request: Request[Broker]) -> Reply:
     if request.app.drain.is_active:
         raise Draining
     if name not in topic.channels:
+        handlers.await_turn(request)
         seek.seek_channel(request.app, topic, name, target)
     return answers.EMPTY
 

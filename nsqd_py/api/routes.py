@@ -27,7 +27,9 @@ QUICK_BYTES = 64 * 1024
 
 ADMINISTER, BODIES, FIGURES, PUBLISH = Access.ADMINISTER, Access.BODIES, Access.FIGURES, Access.PUBLISH
 
-PUB: Route[Broker] = Route("POST", "/pub", handlers.pub, PUBLISH, MESSAGE, is_hot=True, is_logged=False)
+PUB: Route[Broker] = Route(
+    "POST", "/pub", handlers.pub, PUBLISH, MESSAGE, is_hot=True, is_logged=False, is_quick=handlers.creates_no_topic
+)
 ROUTES: tuple[Route[Broker], ...] = (
     PUB,
     Route("GET", "/ping", handlers.ping, FIGURES, is_hot=True),
@@ -37,7 +39,8 @@ ROUTES: tuple[Route[Broker], ...] = (
     Route("GET", "/metrics", handlers.metrics, FIGURES, is_long=True),
     Route(
         "POST", "/mpub", handlers.mpub, PUBLISH, MESSAGES,
-        is_hot=True, is_logged=False, quick_bytes=QUICK_BYTES, check_head=handlers.topic_name,
+        is_hot=True, is_logged=False, quick_bytes=QUICK_BYTES, is_quick=handlers.creates_no_topic,
+        check_head=handlers.topic_name,
     ),  # fmt: skip
     Route("POST", "/topic/create", handlers.create_topic, ADMINISTER),
     Route("POST", "/topic/delete", handlers.delete_topic, ADMINISTER),

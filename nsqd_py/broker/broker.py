@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nsqd_py.broker.closing import close_topic
-from nsqd_py.broker.creation import ChannelMaker, LogMaker, Lookups, NoLookups
+from nsqd_py.broker.creation import ChannelMaker, CreationRate, LogMaker, Lookups, NoLookups
 from nsqd_py.broker.disk_limits import DescriptorRelief, DiskHealth, FreeSpace
 from nsqd_py.broker.drain import Drain
 from nsqd_py.broker.housekeeping import Compactor, Housekeeper
@@ -93,6 +93,7 @@ class Broker:
         self.pace = DiskPace(alarms, lambda: self.clock(), log)
         self._directory = Path(options.data_path or ".")
         self.channels = ChannelMaker(self, threadpool)
+        self.creation_rate = CreationRate(options.max_new_topics_per_second, lambda: self.clock())
         self.metadata = MetadataWriter(
             self._directory / METADATA_FILE, self.topics, log, alarms, lambda: self.clock(), threadpool,
             self.channels.is_making, lambda: self.replication.metadata_written(),

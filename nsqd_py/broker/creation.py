@@ -1,4 +1,4 @@
-"""Creating the log of a new topic, and the journal of a new channel in a thread.
+"""Creating the log of a new topic, and the journal of a new channel in a thread; how many clients may create.
 
 Only the client that creates a channel waits for the disk. nsqlookupd's peers learn of new and deleted channels.
 """
@@ -18,7 +18,8 @@ from nsqd_py.diskqueue.epochs import Epoch, EpochNumbers, Epochs, SavedEpochs
 from nsqd_py.diskqueue.journal import Journal
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.reading import RecordOffsets
-from nsqd_py.errors import Refusal
+from nsqd_py.errors import Refusal, TooManyNewTopics
+from nsqd_py.net.addresses import host_of
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.disk_limits import DiskSpace
@@ -27,6 +28,7 @@ from nsqd_py.queue.topic_policy import policy_of
 from nsqd_py.runtime.disk_pace import CallTimer
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.threads import in_thread
+from nsqd_py.settings.durations import SECOND_NS
 
 if TYPE_CHECKING:
     from nsqd_py.broker.broker import Broker
@@ -54,6 +56,43 @@ class Lookups(Protocol):
 
     def close(self) -> None:
         """Unregister this nsqd. Blocks this greenlet."""
+
+
+# A client may create as many topics and channels at once as in this time.
+_BURST_S = 100
+_LONGEST_WAIT_S = 10.0
+_MOST_ADDRESSES = 4096
+
+
+class CreationRate:
+    """Limits how many topics and channels the clients of each address create per second. It reserves turns for them.
+
+    Each topic costs memory and a file, and `--max-topics` is for all clients: one that uses it up stops the others.
+    """
+
+    def __init__(self, most_per_s: int, clock: Callable[[], int]) -> None:
+        """`most_per_s` 0 means no limit; `clock` returns ns."""
+        self._most_per_s = most_per_s
+        self._clock = clock
+        self._next_ns: dict[str, int] = {}  # the next turn of each address; in the past, as far as turns are left over
+
+    def wait_s(self, peer: str) -> float:
+        """Take the next turn of a client, and return the seconds until then, mostly 0. Raises TooManyNewTopics."""
+        if not self._most_per_s:
+            return 0.0
+        address = host_of(peer)
+        now_ns = self._clock()
+        oldest_ns = now_ns - _BURST_S * SECOND_NS
+        turn_ns = max(self._next_ns.get(address, 0), oldest_ns)
+        wait_s = max(0, turn_ns - now_ns) / SECOND_NS
+        if wait_s > _LONGEST_WAIT_S:
+            raise TooManyNewTopics(self._most_per_s)
+        if len(self._next_ns) >= _MOST_ADDRESSES:
+            self._next_ns = {name: ns for name, ns in self._next_ns.items() if ns > oldest_ns}
+            if len(self._next_ns) >= _MOST_ADDRESSES:
+                del self._next_ns[min(self._next_ns, key=self._next_ns.__getitem__)]
+        self._next_ns[address] = turn_ns + SECOND_NS // self._most_per_s
+        return wait_s
 
 
 class NoLookups:

@@ -14,6 +14,7 @@ from nsqd_py.errors import (
     DpubFailed,
     FinFailed,
     MpubFailed,
+    NsqdError,
     PubFailed,
     Refusal,
     ReqFailed,
@@ -23,6 +24,7 @@ from nsqd_py.errors import (
 from nsqd_py.protocol import frames
 from nsqd_py.protocol.command_table import DPUB, MPUB, PUB, words
 from nsqd_py.protocol.commands import (
+    NOP,
     Ack,
     Auth,
     Cls,
@@ -60,8 +62,17 @@ _PUBLISH_ERRORS: dict[int, tuple[str, type[ClientError]]] = {
 }
 
 
+class Throttled(NsqdError):
+    """The command must be executed again after `wait_s`: its client has created many topics or channels."""
+
+    def __init__(self, wait_s: float, command: Command) -> None:
+        super().__init__(wait_s)
+        self.wait_s = wait_s
+        self.command = command
+
+
 def execute(client: ClientConnection, command: Command) -> None:
-    """Execute a command. Raises ClientError."""
+    """Execute a command. Raises ClientError, and Throttled."""
     match command:  # the commands that come most often first
         case Pub():
             pub(client, command)
@@ -147,13 +158,16 @@ def permit(client: ClientConnection, request: PermissionRequest) -> None:
 
 def sub(client: ClientConnection, command: Sub) -> None:
     name, broker = command.topic_name.decode(), client.broker
+    channel_name = command.channel_name.decode()
     try:
-        topic = broker.find_topic(name) or broker.get_topic(name)
+        found = broker.find_topic(name)
+        if found is None or channel_name not in found.channels:
+            _await_turn(client, command)
+        topic = found or broker.get_topic(name)
     except OSError as error:
         raise SubFailed(f"SUB failed {error.strerror or error}") from error
     except Refusal as error:
         raise SubFailed(f"SUB failed {error.reason}") from error
-    channel_name = command.channel_name.decode()
     if broker.channels.wants_disk(topic, channel_name):
         broker.channels.make_for(client, topic, channel_name, lambda found: _subscribe(client, topic, found))
     else:
@@ -243,7 +257,7 @@ def mpub(client: ClientConnection, command: Mpub) -> None:
 
 
 def large_mpub(client: ClientConnection, command: LargeMpub) -> None:
-    topic, ticket = _topic_and_ticket(client, MPUB, command.topic_name.decode())
+    topic, ticket = _topic_and_ticket(client, MPUB, command)
     topic.publish_parts(command.parts, client, ticket)
     client.pub_counts[topic.name] += command.count
     client.send(frames.OK)
@@ -251,8 +265,18 @@ def large_mpub(client: ClientConnection, command: LargeMpub) -> None:
 
 def await_mpub(client: ClientConnection, topic_name: bytes) -> None:
     """Create the topic of an MPUB whose body is incomplete or refused, as Go's nsqd does before it reads the body."""
-    with contextlib.suppress(Refusal):  # the MPUB command reports it
+    with contextlib.suppress(Refusal, Throttled):  # the MPUB command reports it, or waits
+        if topic_name.decode() not in client.broker.topics:
+            _await_turn(client, NOP)
         client.broker.get_topic(topic_name.decode())
+
+
+def _await_turn(client: ClientConnection, command: Command) -> None:
+    """Take the client's turn to create a topic or channel. Raises Throttled if it is not yet, and Refusal."""
+    if not client.has_turn:
+        wait_s = client.broker.creation_rate.wait_s(client.peer)
+        if wait_s:
+            raise Throttled(wait_s, command)
 
 
 def dpub(client: ClientConnection, command: Dpub) -> None:
@@ -261,17 +285,21 @@ def dpub(client: ClientConnection, command: Dpub) -> None:
 
 
 def _publish(client: ClientConnection, kind: int, command: Pub | Mpub | Dpub, defer_ns: int = 0) -> None:
-    topic_name = command.topic_name.decode()
-    topic, ticket = _topic_and_ticket(client, kind, topic_name)
+    topic, ticket = _topic_and_ticket(client, kind, command)
     topic.publish(command.body, command.count, command.stride, client, ticket, defer_ns)
-    client.pub_counts[topic_name] += command.count
+    client.pub_counts[topic.name] += command.count
 
 
-def _topic_and_ticket(client: ClientConnection, kind: int, topic_name: str) -> tuple[Topic, int]:
+def _topic_and_ticket(
+    client: ClientConnection, kind: int, command: Pub | Mpub | Dpub | LargeMpub
+) -> tuple[Topic, int]:
     """Return the topic and the ticket of the answer; the ticket contains the kind of the publish, for errors."""
     ticket = client.early.ticket(kind)
+    broker, topic_name = client.broker, command.topic_name.decode()
     try:
-        return client.broker.get_topic(topic_name), ticket
+        if topic_name not in broker.topics:
+            _await_turn(client, command)
+        return broker.get_topic(topic_name), ticket
     except Refusal as error:
         name, failure = _PUBLISH_ERRORS[kind]
         raise failure(f"{name} failed {error.reason}") from error

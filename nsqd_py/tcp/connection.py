@@ -10,8 +10,11 @@ import socket
 import sys
 import time
 from collections import defaultdict
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
+
+import gevent
 
 from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.broker.broker import Broker
@@ -21,7 +24,7 @@ from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.socket_buffers import SMALL_READ
 from nsqd_py.protocol import MAGIC_V2, frames
 from nsqd_py.protocol.command_table import PUB, words
-from nsqd_py.protocol.commands import Mpub
+from nsqd_py.protocol.commands import Command, Mpub
 from nsqd_py.protocol.guarded_parser import GuardedParser
 from nsqd_py.protocol.parser import CommandParser
 from nsqd_py.protocol.session import STATE_STANDBY, Limits
@@ -31,7 +34,7 @@ from nsqd_py.queue.position import GLOBAL
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.logs import Log
 from nsqd_py.tcp.client_stream import ClientStream
-from nsqd_py.tcp.commands import MS_NS, await_mpub, execute, fin, mpub, publish_error
+from nsqd_py.tcp.commands import MS_NS, Throttled, await_mpub, execute, fin, mpub, publish_error
 
 if TYPE_CHECKING:
     from nsqd_py.auth.guard import Guard, Step
@@ -57,8 +60,8 @@ class ClientConnection(ClientStream):
         "_alarm", "_alone_after_reads", "_budget", "_failed_ticket", "_last_topic", "_last_topic_name", "_lone_bytes",
         "_magic_so_far", "_parser", "_pieces", "_pub_counts", "_reads_alone", "_usual_count", "_usual_head",
         "_usual_size", "_usual_stride", "_usual_topic", "_wait_credit", "channel", "connect_time", "early",
-        "finish_count", "guard", "in_flight", "is_waiting", "message_count", "msg_timeout_ns", "nearness", "rdy",
-        "requeue_count", "sample_rate", "topic",
+        "finish_count", "guard", "has_turn", "in_flight", "is_waiting", "message_count", "msg_timeout_ns", "nearness",
+        "rdy", "requeue_count", "sample_rate", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -72,6 +75,7 @@ class ClientConnection(ClientStream):
         self._alarm = broker.alarms.alarm(self._on_deadline)
         self.topic: Topic | None = None
         self.guard: Guard | None = None
+        self.has_turn = False  # to create a topic or channel, for which it has waited
         self._failed_ticket = sys.maxsize
         self._last_topic: Topic | None = None
         self._last_topic_name = b""
@@ -257,6 +261,8 @@ class ClientConnection(ClientStream):
         except ClientError as error:
             self._pieces.clear()
             self.answer_error(error)
+        except Throttled as throttled:
+            self._execute_later(throttled)
 
     def _end_pieces(self, parser: CommandParser) -> None:
         """Pass the received pieces of a body to the parser, and return to reads of the usual size."""
@@ -325,12 +331,33 @@ class ClientConnection(ClientStream):
                 if parser.awaited_mpub and isinstance(error, (BadBody, BadMessage)):
                     await_mpub(self, parser.awaited_mpub)
                 self.answer_error(error)
+            except Throttled as throttled:
+                self._execute_later(throttled)
             except LineTooLong as error:
                 self.close(str(error))
                 return
             if perf_counter() >= until_s and parser.has_unread:
                 self._fall_behind()
                 return
+
+    def _execute_later(self, throttled: Throttled) -> None:
+        """Execute the command, and those after it, when the turn of this client has come."""
+        self.log.of_clients.info(
+            "client(%s) creates many topics or channels, it waits for %.1f s", self.peer, throttled.wait_s
+        )
+        self.pause()
+        gevent.spawn_later(throttled.wait_s, self._use_turn, throttled.command)
+
+    def _use_turn(self, command: Command) -> None:
+        if not self.closed:
+            self.go_on(partial(self._execute_in_turn, command))
+
+    def _execute_in_turn(self, command: Command) -> None:
+        self.has_turn = True
+        try:
+            execute(self, command)
+        finally:
+            self.has_turn = False
 
     def act(self) -> None:
         """Execute more of the received commands."""
@@ -407,6 +434,8 @@ class ClientConnection(ClientStream):
             step()
         except ClientError as error:
             self.answer_error(error)
+        except Throttled as throttled:
+            self._execute_later(throttled)
         self._run_commands(self._parser)
 
     def forget_pub(self) -> None:

@@ -279,6 +279,7 @@ def limits(**changed: Any) -> SimpleNamespace:
             "max_channel_consumers": 0,
             "max_channels_per_topic": 0,
             "max_topics": 0,
+            "max_new_topics_per_second": 0,
             "max_req_timeout_ns": 3_600 * SECOND,
             "max_bytes_per_file": 100 << 20,
             "sync_every": 1 << 40,

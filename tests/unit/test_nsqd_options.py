@@ -45,6 +45,7 @@ NSQD_DEFAULTS = {
     "max_channel_consumers": 0,
     "max_channels_per_topic": 10_000,
     "max_topics": 50_000,
+    "max_new_topics_per_second": 100,
     "max_deflate_level": 6,
     "max_heartbeat_interval": 60 * SECOND_NS,
     "max_msg_size": 1048576,

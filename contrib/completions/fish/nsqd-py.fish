@@ -47,6 +47,7 @@ complete -c nsqd-py -l min-output-buffer-timeout -d 'Minimum time in the output 
 complete -c nsqd-py -l output-buffer-timeout -d 'Maximum time that output waits in a buffer, unless the client requests another.' -x
 complete -c nsqd-py -l max-channel-consumers -d 'Maximum number of consumers of a channel on this nsqd; 0 means no limit.' -x
 complete -c nsqd-py -l max-topics -d 'Maximum number of topics, including ephemeral ones; 0 means no limit. Beyond it, no topic is created. Topics on disk are always loaded.' -x
+complete -c nsqd-py -l max-new-topics-per-second -d 'Number of topics and channels per second that the clients of one address create, after 100 times as many at once; beyond it, they wait. 0 means no limit.' -x
 complete -c nsqd-py -l max-channels-per-topic -d 'Maximum number of channels of a topic, including ephemeral ones; 0 means no limit.' -x
 complete -c nsqd-py -l max-connections -d 'Maximum number of TCP and HTTP connections; 0 means all file descriptors except a reserve for files.' -x
 complete -c nsqd-py -l max-connections-per-address -d 'Maximum number of connections from one IP address; 0 means no limit.' -x
