@@ -357,6 +357,7 @@ def test_a_failed_write_replaces_the_answers_of_its_publishes(server: Server, mo
 
 def test_answers_wait_for_the_sync_that_covers_them(make_server: MakeServer) -> None:
     server = make_server("--sync-every=1")
+    server.ask(request("POST /topic/create?topic=t"))
     sent = request("POST /pub?topic=t", b"x") * 3 + request("POST /topic/create?topic=u") + PING
     assert [answer.status for answer in answers(server.ask(sent))] == [200] * 5
 
