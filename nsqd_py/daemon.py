@@ -171,6 +171,7 @@ class Daemon:
             self._lookups.start()
             self._start_statsd()
             self._broker.loop_lag.start()
+            self._broker.removed_files.start()
             if self._fencer is not None:
                 self._fencer.start()
             self._drainer = gevent.spawn(self._drain, signals)
@@ -417,6 +418,7 @@ class Daemon:
         if self._statsd is not None:
             self._statsd.stop()
         self._broker.loop_lag.stop()
+        self._broker.removed_files.stop()
         self._listeners.close()
         self._iteration.end()
         if self._follower is not None:

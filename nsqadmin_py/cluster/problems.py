@@ -180,7 +180,7 @@ def _of_topic(name: str, topic: TopicRow) -> Iterator[Problem]:
 _DAMAGE_TEXTS = {
     "damaged_bytes": "{} bytes of its log cannot be read",
     "missing_count": "{} messages were in no file at its start",
-    "removed_files": "{} files of its log were removed while it used them",
+    "removed_files": "{} files of its log were removed or cut while it used them",
     "lost_count": "{} messages were lost, since they are damaged or missing",
     "unreadable_count": "{} messages cannot be read at present",
 }

@@ -99,7 +99,7 @@ class Broker:
             self.channels.is_making, lambda: self.replication.metadata_written(),
             lambda: self.encode_epochs() if self.keeps_epochs else None,
         )  # fmt: skip
-        self.removed_files = RemovedFiles(lambda: self.clock(), threadpool, log)
+        self.removed_files = RemovedFiles(lambda: self.clock(), threadpool, log, alarms, self.topics)
         self.sync = GroupSync(
             options.sync_every, options.sync_timeout_ns, threadpool, alarms, lambda: self.clock(), self._on_sync,
             self.pace, self.metadata.settle, self.removed_files.look,
@@ -236,8 +236,7 @@ class Broker:
         self.log.of_clients.info("TOPIC(%s): deleting", name)
         topic.close()
         self.sync.forget(topic)
-        if topic.log is not None:
-            self.removed_files.forget(topic.log)
+        self.removed_files.forget(topic)
         self.space.forget(topic)
         self.disk.forget(topic)
         topic.shrink(0)

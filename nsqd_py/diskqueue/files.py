@@ -81,12 +81,13 @@ class LogFile(LazyFile):
     sync_error     error of the last sync, or None
     most_ahead     most bytes that are preallocated
     most_bytes     size up to which the file is preallocated
+    was_cut        True if the file was found shorter than this object made it; the broker sets `cut_is_reported`
     """
 
     __slots__ = (
-        "_allocated_at_rest", "_clean_offset", "_index", "_index_offsets", "allocated", "end_offset", "end_seq",
-        "header", "is_unmovable", "missing_count", "most_ahead", "most_bytes", "newest_ns", "salt", "sync_error",
-        "synced_offset", "synced_seq",
+        "_allocated_at_rest", "_clean_offset", "_index", "_index_offsets", "allocated", "cut_is_reported", "end_offset",
+        "end_seq", "header", "is_unmovable", "missing_count", "most_ahead", "most_bytes", "newest_ns", "salt",
+        "sync_error", "synced_offset", "synced_seq", "was_cut",
     )  # fmt: skip
 
     def __init__(self, path: Path, fd: int, header: FileHeader, allocated: int) -> None:
@@ -106,6 +107,7 @@ class LogFile(LazyFile):
         self.missing_count = 0
         self.is_unmovable = False
         self.newest_ns = 0
+        self.was_cut = self.cut_is_reported = False
         self._index = FileIndex(header.first_seq, FILE_HEADER_BYTES)
         self._index_offsets = self._index.offsets
 
@@ -229,6 +231,7 @@ class LogFile(LazyFile):
         if needed <= self.allocated:
             return
         fd = self.fileno()
+        self.is_cut()  # a write hides it
         if needed <= self.allocated or not self.most_ahead:
             return
         step = min(max(self.end_offset, _FIRST_STEP), self.most_ahead)
@@ -243,8 +246,18 @@ class LogFile(LazyFile):
         if self._fd < 0 and self._allocated_at_rest <= self.end_offset:
             return
         with contextlib.suppress(OSError):
+            self.is_cut()
             os.ftruncate(self.fileno(), self.end_offset)
             self.allocated = self.end_offset
+
+    def is_cut(self) -> bool:
+        """True if another program truncated the file, or removed it while it was closed. Raises OSError."""
+        try:
+            size = (os.fstat(self._fd) if self.is_open else os.stat(self.path)).st_size
+        except FileNotFoundError:
+            size = 0
+        self.was_cut |= size < max(self.end_offset, self.allocated)
+        return self.was_cut
 
     # ---- open or not
 

@@ -135,7 +135,7 @@ LOG_FAMILIES = (
         lambda log: log.damage.bytes_found),
     Family("nsqd_log_missing_messages", COUNTER, "Messages that were in no file of the log at the start.",
         lambda log: log.damage.missing_count),
-    Family("nsqd_log_removed_files", COUNTER, "Files that another process removed while nsqd used them.",
+    Family("nsqd_log_removed_files", COUNTER, "Files that another process removed or cut while nsqd used them.",
         lambda log: log.damage.removed_files),
 )
 BROKER_FAMILIES = (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from nsqd_py.diskqueue.journal import decode_journal
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.tally import Tally
-from tests.support.wire import bodies, fin, rdy
+from tests.support.wire import Closed, bodies, fin, rdy
 
 pytestmark = pytest.mark.ours
 
@@ -256,6 +258,40 @@ def test_a_file_that_is_removed_while_nsqd_runs_is_written_anew(nsqd: NsqdProces
     assert check(nsqd.data_path)[0] == 0
     nsqd.start()
     assert consumed(nsqd, "all", ALL + 2 * BATCH) == list(range(ALL + 2 * BATCH))
+
+
+@pytest.mark.parametrize("sync", ["--sync-every=1", "--sync-every=2500"])
+@pytest.mark.parametrize("place", [0, -1], ids=["closed", "written to"])
+@pytest.mark.parametrize("publishes", [True, False])
+def test_a_file_that_is_cut_while_nsqd_runs_is_reported(
+    tmp_path: Path, place: int, publishes: bool, sync: str
+) -> None:
+    nsqd = NsqdProcess(tmp_path / "data", *FLAGS, sync).start()
+    nsqd.create("t", "all")
+    publish(nsqd, 0, ALL)
+    cut = log_files(nsqd)[place]
+    os.truncate(cut, 3000)
+    published = ALL
+    while publishes and topic_figures(nsqd).get("removed_files") != 1:
+        with contextlib.suppress(Closed, AssertionError):  # the first one that a sync covers gets an error
+            publish(nsqd, published, published + BATCH)
+        published += BATCH
+    wait_until(lambda: topic_figures(nsqd).get("removed_files") == 1, what="it to be counted")
+    wait_until(lambda: nsqd.http("GET", "/ping").status == 200, what="the next sync")
+    health = nsqd.http("GET", "/health?format=json").json()
+    assert (health["status"], health["topics"][0]["topic_name"]) == ("degraded", "t")
+    assert f"{cut.name} was cut" in health["topics"][0]["reason"]
+    publish(nsqd, published, published + BATCH)
+    assert nsqd.log_text().count(f"TOPIC(t): {cut.name} was cut while it was in use") == 1
+    assert place == 0 or len(log_files(nsqd)) > 3, "nothing more is written to it"
+    with nsqd.connect() as client:
+        client.sub("t", "all", rdy_count=2500)
+        found = {int(body) for body in bodies(client.consume(ALL // 2))}
+    assert found, "what is in memory comes"
+    nsqd.stop()
+    nsqd.start()
+    assert "Traceback" not in nsqd.log_text()
+    nsqd.stop()
 
 
 def test_a_file_that_was_removed_is_there_after_a_stop(nsqd: NsqdProcess, check: Check) -> None:
