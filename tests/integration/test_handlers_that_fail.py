@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import threading
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
+import gevent
 import pytest
 
 from nsqd_py.client import Producer, aio
-from nsqd_py.client.errors import BadClientOption
+from nsqd_py.client.errors import BadClientOption, NsqClientError
+from tests.support.aio_client import run_in_new_loop
 from tests.support.consumer_drivers import SHELLS, Driver
 from tests.support.nsqd_process import NsqdProcess
 
@@ -155,3 +159,136 @@ def test_an_on_done_that_is_not_awaited_is_logged(shared_nsqd: NsqdProcess, topi
     with Producer(f"127.0.0.1:{shared_nsqd.tcp_port}", log=log) as producer:
         producer.publish_soon(topic, b"x", coroutine)
     assert ["coroutine returned an awaitable" in line for line in log.lines] == [True]
+
+
+# ---- exceptions that are no Exception
+
+
+class Unusual(BaseException):
+    """Such as the exception of pytest.fail(), or a gevent.Timeout where gevent has patched threads."""
+
+
+@pytest.mark.parametrize("role", ["handler", "batch_handler", "on_give_up"])
+@pytest.mark.parametrize("error", [Unusual, asyncio.CancelledError, GeneratorExit, gevent.Timeout])
+@pytest.mark.parametrize("shell", SHELLS)
+def test_an_unusual_failure_is_a_failure(consume: Callable[..., Driver], shell: str, error: Any, role: str) -> None:
+    """The only worker goes on: the message comes again, and succeeds."""
+    if shell == "aio" and error is GeneratorExit:
+        pytest.skip("it closes the coroutines that await the handler")
+    attempts: list[int] = []
+
+    def handle(item: Any) -> None:
+        if role == "on_give_up" and item.attempts == 1:
+            raise ValueError
+        attempts.append(1)
+        if len(attempts) < 3:
+            raise error
+        if role == "batch_handler":
+            item.finish()
+
+    settings: dict[str, Any] = {role: handle}
+    if role == "on_give_up":
+        settings |= {"handler": raises, "max_attempts": 1}
+    driver = consume(shell, **settings)
+    driver.wait(lambda: driver.stats().finished == 1)
+    assert len(attempts) == 3
+    assert driver.consumer.running
+
+
+@pytest.mark.parametrize("role", ["handler", "batch_handler", "on_give_up"])
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_handler_that_exits_ends_the_consumer(
+    shared_nsqd: NsqdProcess, topic: str, shell: str, error: type[BaseException], role: str
+) -> None:
+    """`run` raises it. What the consumer had goes back at once, also what no handler has begun."""
+    consumer: Any
+
+    def leave(item: Any) -> None:
+        raise error("because")
+
+    async def leave_later(item: Any) -> None:
+        raise error("because")
+
+    call = leave_later if shell == "aio" else leave
+    settings: dict[str, Any] = {role: call, "nsqd_tcp_addresses": f"127.0.0.1:{shared_nsqd.tcp_port}",
+                                "max_in_flight": 10, "default_requeue_delay": 0, "max_backoff_duration": 0}  # fmt: skip
+    if role == "on_give_up":
+        settings |= {"handler": raises, "max_attempts": 1}
+    with shared_nsqd.connect() as client:
+        client.mpub(topic, [b"x"] * 10)
+
+    async def run() -> None:
+        consumer = aio.Consumer(topic, "c", **settings)
+        with pytest.raises(error, match="because"):
+            await consumer.run()
+        assert not consumer.running
+
+    if shell == "aio":
+        run_in_new_loop(run())
+    else:
+        consumer = SHELLS[shell].consumer(topic, "c", **settings)
+        with pytest.raises(error, match="because"):
+            consumer.run()
+        assert not consumer.running
+    shared_nsqd.wait_for_channel(topic, "c", depth=10, in_flight_count=0, client_count=0)
+
+
+@pytest.mark.parametrize("shell", ["aio", "gevent"])
+def test_a_worker_that_is_killed_ends_the_consumer(shared_nsqd: NsqdProcess, topic: str, shell: str) -> None:
+    address = f"127.0.0.1:{shared_nsqd.tcp_port}"
+    with shared_nsqd.connect() as client:
+        client.mpub(topic, [b"x"])
+
+    async def cancel_itself(message: Any) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(3600)
+
+    async def run() -> None:
+        with pytest.raises(NsqClientError, match="was cancelled"):
+            await aio.Consumer(topic, "c", cancel_itself, nsqd_tcp_addresses=address).run()
+
+    def kill_itself(message: Any) -> None:
+        gevent.getcurrent().kill()
+
+    if shell == "aio":
+        run_in_new_loop(run())
+    else:
+        with pytest.raises(NsqClientError, match="was killed"):
+            SHELLS[shell].consumer(topic, "c", kill_itself, nsqd_tcp_addresses=address).run()
+    shared_nsqd.wait_for_channel(topic, "c", depth=1, in_flight_count=0, client_count=0)
+
+
+class Broken(Log):
+    """A log that fails in the thread that does the input and output."""
+
+    def error(self, text: str, *args: object) -> None:
+        if threading.current_thread() is not threading.main_thread() and "stops" not in text:
+            raise OSError("the log is full")
+
+    debug = info = warning = exception = error
+
+
+@pytest.mark.parametrize("handler", [raises, None], ids=["handler", "loop"])
+def test_an_error_in_the_io_thread_ends_the_consumer(shared_nsqd: NsqdProcess, topic: str, handler: Any) -> None:
+    consumer = SHELLS["threads"].consumer(topic, "c", handler, nsqd_tcp_addresses="127.0.0.1:1", log=Broken())
+    with pytest.raises(OSError, match="the log is full"):
+        if handler:
+            consumer.run()
+        else:
+            list(consumer)
+
+
+@pytest.mark.parametrize("error", [Unusual, SystemExit])
+def test_an_on_done_that_raises_ends_nothing(shared_nsqd: NsqdProcess, topic: str, error: type[BaseException]) -> None:
+    def on_done(_: BaseException | None) -> None:
+        raise error
+
+    log = Log()
+    with Producer(f"127.0.0.1:{shared_nsqd.tcp_port}", log=log) as producer:
+        producer.publish_soon(topic, b"x", on_done)
+        producer.flush()
+        producer.publish(topic, b"x")
+    assert len([line for line in log.lines if "on_done" in line]) == 1

@@ -12,9 +12,9 @@ from typing import Any, Self, Unpack
 from nsqd_py.client.aio.work_queue import WorkQueue
 from nsqd_py.client.callables import check_result, refuse_what_does_not_run
 from nsqd_py.client.consuming.base import STOP_TIMEOUT_S, BaseConsumer
-from nsqd_py.client.consuming.handling import ignore
+from nsqd_py.client.consuming.handling import AT_ONCE, ENDINGS, ignore
 from nsqd_py.client.consuming.subscription import ConsumerStats
-from nsqd_py.client.errors import BadClientOption, WrongPlace
+from nsqd_py.client.errors import BadClientOption, NsqClientError, WrongPlace
 from nsqd_py.client.keywords import ConsumerKeywords
 from nsqd_py.client.message import Message, MessageBatch, Requeue
 from nsqd_py.client.threads import consumer as threads
@@ -49,6 +49,12 @@ class _Threaded(threads.Consumer):
     def leave(self) -> None:
         self._leave()
 
+    def end_with(self, error: BaseException) -> None:
+        self._end_with(error)
+
+    def raise_failure(self) -> None:
+        self._raise_failure()
+
     def give_back(self) -> None:
         self._give_back()
 
@@ -64,8 +70,10 @@ class _Threaded(threads.Consumer):
         self.on_over()
 
     def _close(self) -> None:
-        super()._close()
-        self.on_stopped()
+        try:
+            super()._close()
+        finally:
+            self.on_stopped()
 
 
 class Consumer:
@@ -137,10 +145,15 @@ class Consumer:
             await self._stopped.wait()
 
     async def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until the consumer has stopped. Return False after the time-out."""
+        """Wait until the consumer has stopped. Return False after the time-out.
+
+        Raises the exception that ended the consumer, such as the SystemExit of a handler.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._stopped.wait()
+        if self._stopped.is_set():
+            self._threaded.raise_failure()
         return self._stopped.is_set()
 
     async def run(self) -> None:
@@ -169,7 +182,11 @@ class Consumer:
         await asyncio.gather(*running, return_exceptions=True)
 
     def _on_stopped(self) -> None:
-        self._call_soon(self._stopped.set)
+        self._call_soon(self._end)
+
+    def _end(self) -> None:
+        self._queue.close()
+        self._stopped.set()
 
     def _call_soon(self, call: Callable[..., object], *args: object) -> bool:
         """Let the event loop call it. Return False if the loop is closed."""
@@ -217,8 +234,12 @@ class Consumer:
             elif self._handler is not None:
                 while (message := await self._queue.take()) is not None:
                     await self._handle(self._handler, message)
-        finally:
-            self._threaded.begin_to_stop()  # the event loop may have cancelled the task
+        except asyncio.CancelledError:
+            if self.running:
+                self._threaded.end_with(NsqClientError("a handler's task was cancelled"))
+            raise
+        except BaseException as error:  # noqa: BLE001 - `wait` raises it; here, it would end the event loop
+            self._threaded.end_with(error)
 
     async def _handle(self, handler: Handler, message: Message) -> None:
         handling = self._handling
@@ -231,10 +252,10 @@ class Consumer:
             await _run(handler, message)
         except Requeue as request:
             handling.put_off(message, request)
-        except asyncio.CancelledError:
-            handling.put_off(message, Requeue(0, backoff=False))
-            raise
-        except Exception as error:  # noqa: BLE001 - any failure of a handler requeues its message
+        except BaseException as error:
+            if _ends(error):
+                handling.put_off(message, AT_ONCE)
+                raise
             handling.fail(message, error, handler)
         else:
             message.settle()
@@ -248,10 +269,10 @@ class Consumer:
             await _run(handler, batch)
         except Requeue as request:
             self._handling.put_off_batch(batch, request)
-        except asyncio.CancelledError:
-            self._handling.put_off_batch(batch, Requeue(0, backoff=False))
-            raise
-        except Exception as error:  # noqa: BLE001 - any failure of a handler requeues its messages
+        except BaseException as error:
+            if _ends(error):
+                self._handling.put_off_batch(batch, AT_ONCE)
+                raise
             self._handling.fail_batch(batch, error, handler)
 
     def __aiter__(self) -> AsyncIterator[Message]:
@@ -289,10 +310,11 @@ class Consumer:
         except BaseException:
             self._threaded.leave()
             if message is not None:
-                self._handling.put_off(message, Requeue(0, backoff=False))
+                self._handling.put_off(message, AT_ONCE)
             raise
         finally:
             await self._end_iteration()
+        self._threaded.raise_failure()
 
     async def _each_batch(self, idle_timeout_s: float | None) -> AsyncIterator[MessageBatch]:
         try:
@@ -301,6 +323,7 @@ class Consumer:
                     yield batch
         finally:
             await self._end_iteration()
+        self._threaded.raise_failure()
 
     async def _take(self, timeout_s: float | None) -> Any:
         """Return the next message or batch; None after the time-out, or once the consumer is stopped."""
@@ -354,6 +377,14 @@ class Consumer:
     def set_lookupd_http_addresses(self, addresses: str | Iterable[str]) -> None:
         """Replace the nsqlookupds. Connections to nsqds stay. Raises BadClientOption."""
         self._threaded.set_lookupd_http_addresses(addresses)
+
+
+def _ends(error: BaseException) -> bool:
+    """True if the exception of a handler ends its task; a CancelledError does only if the task was cancelled."""
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return isinstance(error, (*ENDINGS, GeneratorExit))
 
 
 async def _run(handler: Callable[[Any], Awaitable[object] | None], item: Message | MessageBatch) -> None:

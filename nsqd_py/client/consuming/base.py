@@ -10,7 +10,7 @@ from typing import Self, Unpack
 
 from nsqd_py.client.addresses import address_list, parse_address
 from nsqd_py.client.callables import refuse_what_does_not_run
-from nsqd_py.client.consuming.handling import BatchHandler, Handler, Handling
+from nsqd_py.client.consuming.handling import ENDINGS, BatchHandler, Handler, Handling
 from nsqd_py.client.consuming.lane import Lane
 from nsqd_py.client.consuming.subscription import ConsumerStats, Subscription
 from nsqd_py.client.discovery import Discovery
@@ -42,8 +42,9 @@ class BaseConsumer:
     """
 
     _awaits_handlers = False
-    # An exception beside Exception that a handler may raise.
-    _stray_failure: type[BaseException] = Exception
+    # Exceptions of a handler that end the consumer.
+    _endings: tuple[type[BaseException], ...] = ENDINGS
+    _failure: BaseException | None = None
 
     def __init__(
         self,
@@ -112,7 +113,7 @@ class BaseConsumer:
             on_backoff=self._on_backoff,
         )
         self._handling = Handling(
-            self._subscription, self._options.max_attempts, on_give_up, self._log, self._stray_failure
+            self._subscription, self._options.max_attempts, on_give_up, self._log, self._endings
         )  # fmt: skip
         self._set_up()
         if not self._discovery.wanted and not self._lookupds:
@@ -140,7 +141,10 @@ class BaseConsumer:
         raise NotImplementedError
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until the consumer has stopped. Return False after the time-out."""
+        """Wait until the consumer has stopped. Return False after the time-out.
+
+        Raises the exception that ended the consumer, such as the SystemExit of a handler.
+        """
         raise NotImplementedError
 
     def messages(self, idle_timeout_s: float | None = None) -> Iterator[Message]:
@@ -184,6 +188,22 @@ class BaseConsumer:
     def _refuse_if_handled(self) -> None:
         if self._handler is not None or self._batch_handler is not None:
             raise BadClientOption("a consumer with a handler cannot be iterated: its messages go to the handler")
+
+    # ---- its failure
+
+    def begin_to_stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Stop as `stop` does, but return at once."""
+        raise NotImplementedError
+
+    def _end_with(self, error: BaseException) -> None:
+        """Stop because of an error, which `wait`, `run` and loops raise."""
+        self._failure = self._failure or error
+        self.begin_to_stop()
+        self._log.exception("the consumer of %s/%s stops: %r", self.topic, self.channel, error)
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
 
     # ---- how it stands
 

@@ -14,11 +14,17 @@ from nsqd_py.client.options import ClientLog
 Handler = Callable[[Message], None]
 BatchHandler = Callable[[MessageBatch], None]
 
+ENDINGS = (SystemExit, KeyboardInterrupt)
+AT_ONCE = Requeue(0, backoff=False)
 _QUIET_S = 1.0  # between log lines on handlers that do not run
 
 
 class Handling:
-    """Calls handlers and answers their messages. `stray` is an exception beside Exception that a handler may raise."""
+    """Calls handlers and answers their messages.
+
+    An exception in `endings` requeues the message at once and leaves the worker, which ends the consumer. Any other one
+    is a failure of the handler, also those that are no Exception, such as a CancelledError or a gevent.Timeout.
+    """
 
     def __init__(
         self,
@@ -26,13 +32,13 @@ class Handling:
         max_attempts: int,
         on_give_up: Handler | None,
         log: ClientLog,
-        stray: type[BaseException] = Exception,
+        endings: tuple[type[BaseException], ...] = ENDINGS,
     ) -> None:
         self._subscription = subscription
         self._max_attempts = max_attempts
         self._on_give_up = on_give_up
         self._log = log
-        self._failures = (Exception, stray)
+        self._endings = endings
         self._log_again_s = 0.0
 
     def handle(self, handler: Handler, message: Message) -> None:
@@ -46,7 +52,10 @@ class Handling:
             check_result(handler, handler(message))  # type: ignore[func-returns-value]
         except Requeue as request:
             self.put_off(message, request)
-        except self._failures as error:
+        except self._endings:
+            self.put_off(message, AT_ONCE)
+            raise
+        except BaseException as error:  # noqa: BLE001 - any failure of a handler requeues its message
             self.fail(message, error, handler)
         else:
             message.settle()
@@ -61,7 +70,10 @@ class Handling:
             check_result(handler, handler(batch))  # type: ignore[func-returns-value]
         except Requeue as request:
             self.put_off_batch(batch, request)
-        except self._failures as error:
+        except self._endings:
+            self.put_off_batch(batch, AT_ONCE)
+            raise
+        except BaseException as error:  # noqa: BLE001 - any failure of a handler requeues its messages
             self.fail_batch(batch, error, handler)
 
     def put_off_batch(self, batch: MessageBatch, request: Requeue) -> None:

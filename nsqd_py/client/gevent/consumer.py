@@ -10,14 +10,15 @@ import gevent
 from gevent.event import Event
 
 from nsqd_py.client.consuming.base import STOP_TIMEOUT_S, BaseConsumer, canonical_address
+from nsqd_py.client.consuming.handling import AT_ONCE, ENDINGS
 from nsqd_py.client.consuming.lane import Lane
 from nsqd_py.client.consuming.membership import Membership
 from nsqd_py.client.consuming.subscription import ConsumerStats
-from nsqd_py.client.errors import WrongPlace
+from nsqd_py.client.errors import NsqClientError, WrongPlace
 from nsqd_py.client.gevent.links import Link
 from nsqd_py.client.gevent.lookup_client import Finder, LookupClient
 from nsqd_py.client.gevent.work_queue import WorkQueue
-from nsqd_py.client.message import Message, MessageBatch, Requeue
+from nsqd_py.client.message import Message, MessageBatch
 from nsqd_py.client.process import refuse_in_event_loop
 
 __all__ = ["Consumer", "ConsumerStats"]
@@ -37,7 +38,7 @@ class Consumer(BaseConsumer):
     `BaseConsumer` describes the arguments and the rules for handlers.
     """
 
-    _stray_failure = gevent.Timeout
+    _endings = (*ENDINGS, gevent.GreenletExit)
 
     def _set_up(self) -> None:
         self._lookup_client = LookupClient(self._options)
@@ -72,6 +73,7 @@ class Consumer(BaseConsumer):
             raise WrongPlace("a consumer on gevent belongs to one thread: use nsqd_py.client.Consumer")
         self._is_started = True
         self._greenlets.append(gevent.spawn(self._keep_time))
+        self._greenlets[0].link_exception(lambda timer: self._end_with(NsqClientError(f"the timer failed: {timer.exception!r}")))
         if self._handler is not None or self._batch_handler is not None:
             self._greenlets += [gevent.spawn(self._work) for _ in range(self._concurrency)]
         for address in self._lookupds:
@@ -85,18 +87,23 @@ class Consumer(BaseConsumer):
         messages come again after their time-out. Called from a handler, or from a loop over messages, this only begins
         to stop.
         """
-        if self._stopper is None:
-            self._stopper = gevent.spawn(self._stop, timeout_s)
+        self.begin_to_stop(timeout_s)
         if gevent.getcurrent() not in (*self._greenlets, self._iterating):
             self._stopped.wait()
 
+    def begin_to_stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        if self._stopper is None:
+            self._stopper = gevent.spawn(self._stop, timeout_s)
+
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until the consumer has stopped. Return False after the time-out."""
-        return self._stopped.wait(timeout_s)
+        has_stopped = self._stopped.wait(timeout_s)
+        if has_stopped:
+            self._raise_failure()
+        return has_stopped
 
     def _stop(self, timeout_s: float) -> None:
         self._leave()
-        if self._iterating is not None:
+        if self._iterating is not None or self._failure is not None:
             self._give_back()
         links = list(self._links.values())
         gevent.joinall([link.greenlet for link in links], timeout_s)
@@ -200,12 +207,18 @@ class Consumer(BaseConsumer):
 
     def _work(self) -> None:
         handling, queue = self._handling, self._queue
-        if self._batch_handler is not None:
-            while (batch := queue.take()) is not None:
-                handling.handle_batch(self._batch_handler, batch)
-        elif self._handler is not None:
-            while (message := queue.take()) is not None:
-                handling.handle(self._handler, message)
+        try:
+            if self._batch_handler is not None:
+                while (batch := queue.take()) is not None:
+                    handling.handle_batch(self._batch_handler, batch)
+            elif self._handler is not None:
+                while (message := queue.take()) is not None:
+                    handling.handle(self._handler, message)
+        except gevent.GreenletExit:
+            if self._stopper is None:
+                self._end_with(NsqClientError("a handler's greenlet was killed"))
+        except BaseException as error:  # noqa: BLE001 - `wait` raises it
+            self._end_with(error)
 
     def messages(self, idle_timeout_s: float | None = None) -> Iterator[Message]:
         self._refuse_if_handled()
@@ -226,6 +239,7 @@ class Consumer(BaseConsumer):
             self._leave()
             self._give_back()
             self.stop()
+        self._raise_failure()
 
     def _each_message(self, idle_timeout_s: float | None) -> Iterator[Message]:
         while (message := self._queue.take(idle_timeout_s)) is not None:
@@ -235,7 +249,7 @@ class Consumer(BaseConsumer):
                 yield message
             except GeneratorExit:
                 self._leave()
-                self._handling.put_off(message, Requeue(0, backoff=False))
+                self._handling.put_off(message, AT_ONCE)
                 raise
             message.settle()
             if not self.running:

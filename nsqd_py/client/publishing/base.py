@@ -89,6 +89,9 @@ class BaseProducer:
                                is not bytes
     """
 
+    # The exceptions of `on_done` that are only logged: it must not end what reads the answers.
+    _on_done_failures: type[BaseException] = BaseException
+
     def __init__(
         self,
         *addresses: str,
@@ -210,7 +213,7 @@ class BaseProducer:
             if publish.on_done is not None:
                 try:
                     check_result(publish.on_done, publish.on_done(publish.error))
-                except Exception as error:
+                except self._on_done_failures as error:
                     self.log.exception("on_done of a publish: %r", error)
             elif publish.error is not None:
                 self._failures.add(publish.error)

@@ -45,7 +45,7 @@ class Aside(Generic[T]):
         self._call = call
         self._waker = waker
         self._result: T | None = None
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="nsqd-py", daemon=True)
         self.is_done = False
         self._thread.start()
@@ -61,7 +61,7 @@ class Aside(Generic[T]):
     def _run(self) -> None:
         try:
             self._result = self._call()
-        except Exception as error:  # noqa: BLE001 - `result` raises it
+        except BaseException as error:  # noqa: BLE001 - `result` raises it
             self._error = error
         finally:
             self.is_done = True

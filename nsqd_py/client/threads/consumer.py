@@ -11,10 +11,11 @@ from time import monotonic
 from typing import Any
 
 from nsqd_py.client.consuming.base import STOP_TIMEOUT_S, BaseConsumer, canonical_address
+from nsqd_py.client.consuming.handling import AT_ONCE
 from nsqd_py.client.consuming.lane import Lane
 from nsqd_py.client.consuming.membership import Membership
 from nsqd_py.client.consuming.subscription import ConsumerStats
-from nsqd_py.client.message import Message, MessageBatch, Requeue
+from nsqd_py.client.message import Message, MessageBatch
 from nsqd_py.client.process import (
     AfterFork,
     AtExit,
@@ -73,6 +74,7 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
         self._stop_by_s: float | None = None  # set by `stop`
         self._stopped = threading.Event()
         self._is_asleep = False
+        self._failure = None
 
     # ---- its life
 
@@ -104,10 +106,10 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
         """
         self.begin_to_stop(timeout_s)
         if threading.current_thread() not in (self._io_thread, self._iterating, *self._workers):
-            self.wait()
+            refuse_in_event_loop("stop")
+            self._stopped.wait()
 
     def begin_to_stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Stop as `stop` does, but return at once."""
         with self._lock:
             if self._stop_by_s is None:
                 self._stop_by_s = monotonic() + timeout_s
@@ -116,9 +118,11 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
         self._waker.wake()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until the consumer has stopped. Return False after the time-out."""
         refuse_in_event_loop("wait")
-        return self._stopped.wait(timeout_s)
+        has_stopped = self._stopped.wait(timeout_s)
+        if has_stopped:
+            self._raise_failure()
+        return has_stopped
 
     def at_exit(self) -> None:
         self.stop(_EXIT_S)
@@ -183,11 +187,12 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
                     yield message
                 except GeneratorExit:
                     self._leave()
-                    self._handling.put_off(message, Requeue(0, backoff=False))
+                    self._handling.put_off(message, AT_ONCE)
                     raise
                 message.settle()
         finally:
             self._end_iteration()
+        self._raise_failure()
 
     def _iterate_batches(self, idle_timeout_s: float | None) -> Iterator[MessageBatch]:
         self._begin_iteration()
@@ -197,6 +202,7 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
                     yield batch
         finally:
             self._end_iteration()
+        self._raise_failure()
 
     def _begin_iteration(self) -> None:
         refuse_in_event_loop("iterating")
@@ -211,12 +217,15 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
 
     def _work(self) -> None:
         handling, queue = self._handling, self._queue
-        if self._batch_handler is not None:
-            while (batch := queue.take()) is not None:
-                handling.handle_batch(self._batch_handler, batch)
-        elif self._handler is not None:
-            while (message := queue.take()) is not None:
-                handling.handle(self._handler, message)
+        try:
+            if self._batch_handler is not None:
+                while (batch := queue.take()) is not None:
+                    handling.handle_batch(self._batch_handler, batch)
+            elif self._handler is not None:
+                while (message := queue.take()) is not None:
+                    handling.handle(self._handler, message)
+        except BaseException as error:  # noqa: BLE001 - `wait` raises it
+            self._end_with(error)
 
     # ---- the I/O thread
 
@@ -229,9 +238,8 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
                 self._queue.close()
                 self._give_back()
             self._drain()
-        except BaseException as error:
-            self._log.exception("consumer: %r", error)
-            raise
+        except BaseException as error:  # noqa: BLE001 - `wait` raises it
+            self._end_with(error)
         finally:
             self._close()
 
@@ -245,20 +253,24 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
         """Wait for what is in flight until the time of the stop is over."""
         assert self._stop_by_s is not None
         while self._peers and monotonic() < self._stop_by_s:
+            if self._failure is not None:
+                self._give_back()  # the worker that would take it may have ended
             self._step(keep_up=False)
         self._give_back()
 
     def _close(self) -> None:
-        forget_at_exit(self)
-        for finder in self._finders.values():
-            finder.stop()
-        for peer in self._peers.values():
-            peer.flush()
-            peer.close()
-        self._peers.clear()
-        self._queue.close()
-        self._waker.close()
-        self._stopped.set()
+        try:
+            forget_at_exit(self)
+            for finder in self._finders.values():
+                finder.stop()
+            for peer in self._peers.values():
+                peer.flush()
+                peer.close()
+            self._peers.clear()
+        finally:
+            self._queue.close()
+            self._waker.close()
+            self._stopped.set()
 
     def _give_back(self) -> None:
         """Requeue messages that no handler has begun. They must not come here again, so their nsqds have been left."""

@@ -97,6 +97,7 @@ class Core(SteppingProducer):
     deliver  called with publishes that are over, after their `on_done`
     """
 
+    _on_done_failures = BaseException
     deliver: Callable[[Sequence[Publish]], None]
 
     def _set_up(self) -> None:

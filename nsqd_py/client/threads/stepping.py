@@ -45,6 +45,7 @@ _Answers = dict[str, "tuple[str, ...] | NsqClientError"]
 class SteppingProducer(BaseProducer, AfterFork):
     __doc__ = BaseProducer.__doc__
 
+    _on_done_failures: type[BaseException] = Exception  # `on_done` is called in the thread of the caller
     _waits = True  # for room in a socket
 
     def _set_up(self) -> None:
