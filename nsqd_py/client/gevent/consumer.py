@@ -73,7 +73,7 @@ class Consumer(BaseConsumer):
             raise WrongPlace("a consumer on gevent belongs to one thread: use nsqd_py.client.Consumer")
         self._is_started = True
         self._greenlets.append(gevent.spawn(self._keep_time))
-        self._greenlets[0].link_exception(lambda timer: self._end_with(NsqClientError(f"the timer failed: {timer.exception!r}")))
+        self._greenlets[0].link_exception(self._on_timer_failed)
         if self._handler is not None or self._batch_handler is not None:
             self._greenlets += [gevent.spawn(self._work) for _ in range(self._concurrency)]
         for address in self._lookupds:
@@ -263,6 +263,9 @@ class Consumer(BaseConsumer):
                 return
 
     # ---- output and time
+
+    def _on_timer_failed(self, timer: gevent.Greenlet[..., None]) -> None:
+        self._end_with(NsqClientError(f"the timer of the consumer failed: {timer.exception!r}"))
 
     def _on_output(self, lane: Lane, is_urgent: bool) -> None:
         if not self._lanes_with_output:
