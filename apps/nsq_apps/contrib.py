@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import nsqd_py
+from nsqd_py.runtime.streams import complain, with_streams
 
 _FOLDERS = ("config", "grafana", "prometheus", "systemd")
 
@@ -30,10 +31,13 @@ def names() -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """List the files with their paths, or print the requested ones. Return the exit status."""
-    requested = sys.argv[1:] if argv is None else argv
+    return with_streams("nsq_apps.contrib", lambda: _print(sys.argv[1:] if argv is None else argv))
+
+
+def _print(requested: Sequence[str]) -> int:
     unknown = [name for name in requested if name not in names()]
     if unknown:
-        print(f"{unknown[0]}: no such file; choose from {', '.join(names())}", file=sys.stderr)
+        complain(f"{unknown[0]}: no such file; choose from {', '.join(names())}")
         return 2
     for name in requested:
         print((directory() / name).read_text("utf-8"), end="")

@@ -28,6 +28,7 @@ from nsqadmin_py.history.series import History, Key, Rings, Series
 from nsqd_py.runtime import private_files
 from nsqd_py.runtime.documents import BAD_CONTENT
 from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.threads import in_thread
 
 _MAGIC = b"nsqadmin-history 2 "
 _OLD_MAGIC = b"nsqadmin-history 1 "
@@ -177,7 +178,7 @@ class HistoryFile:
             return
         document = encode(history, nodes, marks)
         try:
-            self._pool.apply(_replace, (self._path, document))
+            in_thread(self._pool, _replace, self._path, document)
             self._has_failed = False
         except OSError as error:
             if not self._has_failed:

@@ -10,6 +10,7 @@ from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 from nsqd_py.errors import StartError
 from nsqd_py.runtime.hidden import without_logins
 from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.streams import complain, with_streams
 from nsqd_py.settings.declaration import BadOptions, Options, setting
 from nsqd_py.settings.environment import addresses_from_environment
 from nsqd_py.settings.flags import (
@@ -132,9 +133,8 @@ class Program(Generic[OptionsT]):
         return ""
 
     def _fail(self, error: UsageError) -> NoReturn:
-        print(without_logins(str(error)), file=sys.stderr)
-        if not isinstance(error, BadValue):
-            print(f"To list all flags: {self.command} --help", file=sys.stderr)
+        hint = () if isinstance(error, BadValue) else (f"To list all flags: {self.command} --help",)
+        complain(without_logins(str(error)), *hint)
         sys.exit(2)
 
 
@@ -191,6 +191,9 @@ class DaemonCommand(Generic[DaemonT]):
 
     def main(self, argv: Sequence[str] | None = None) -> int:
         """Run until a signal ends it. Return the exit status: 1 if it could not start, 2 if its settings are wrong."""
+        return with_streams(self.name, lambda: self._main(argv))
+
+    def _main(self, argv: Sequence[str] | None) -> int:
         try:
             options = self.read_options(sys.argv[1:] if argv is None else argv)
         except BadOptions as error:

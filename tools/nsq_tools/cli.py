@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import IO, Any, Generic, TypeVar
 
 from nsqd_py.runtime.logs import INFO, TEXT, Log, one_line
+from nsqd_py.runtime.streams import complain, with_streams
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.groups import LogOptions
 from nsqd_py.settings.program import Program, ProgramOptions
@@ -47,6 +48,9 @@ class Tool(Generic[OptionsT]):
 
     def main(self, argv: Sequence[str] | None = None) -> int:
         """Run the tool until it ends. Return the exit status."""
+        return with_streams(self.program.command, lambda: self._main(argv))
+
+    def _main(self, argv: Sequence[str] | None) -> int:
         options = self.program.defaults()
         try:
             options = self.program.read(sys.argv[1:] if argv is None else argv)
@@ -63,18 +67,13 @@ class Tool(Generic[OptionsT]):
 
     def _run(self, options: OptionsT) -> int:
         try:
-            status = self.run(options, open_log(options, self.program.name))
-            sys.stdout.flush()
-        except BrokenPipeError:
-            _forget_output()
-            return DONE
+            return self.run(options, open_log(options, self.program.name))
         except KeyboardInterrupt:  # the tool has not installed its signal handlers yet, or has none
             return FAILED
-        return status
 
     def _complain(self, options: OptionsT, error: Exception, status: int) -> int:
         lines = f"{self.program.command}: {options.without_secrets(str(error))}".split("\n")
-        print(*map(one_line, lines), sep="\n", file=sys.stderr)
+        complain(*map(one_line, lines))
         return status
 
 
@@ -86,13 +85,6 @@ def open_log(options: ProgramOptions, program_name: str) -> Log:
         log = Log(f"[{program_name}] ", INFO, form=TEXT)
     log.hide = options.without_secrets
     return log
-
-
-def _forget_output() -> None:
-    """Redirect standard output to /dev/null, because Python flushes it at exit and its reader is gone."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, sys.stdout.fileno())
-    os.close(null)
 
 
 def is_terminal(stream: IO[Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import sys
@@ -22,6 +23,7 @@ from nsqd_py.client.gevent import Consumer
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals
+from nsqd_py.runtime.threads import in_thread
 
 
 class MessageLimit:
@@ -65,7 +67,7 @@ class Output:
     def write(self, data: bytes) -> None:
         """Write all of it, while other greenlets run. Raises OSError."""
         if data:
-            self._writer.apply(_write_all, (self._descriptor, data))
+            in_thread(self._writer, _write_all, self._descriptor, data)
 
     def is_reader_gone(self) -> bool:
         """True if the other end is closed. Does not write."""
@@ -90,7 +92,7 @@ _LOOK_S = 1.0
 
 def run(options: TailOptions, log: Log) -> int:
     """Show messages until `-n` are shown, a signal comes or the output is closed. Raises ToolError, BrokenPipeError."""
-    if sys.stdout is None:
+    if fcntl.fcntl(sys.stdout.fileno(), fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
         raise ToolError("standard output is closed")
     with StopSignals() as stop:
         tail = Tail(options, Output(sys.stdout.fileno()), stop, log)

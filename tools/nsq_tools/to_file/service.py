@@ -99,6 +99,8 @@ class Service:
             early_signals.release()
             try:
                 self._update(list(self._options.topic))
+                if self._options.topic and not self._writers:
+                    raise ToolError(f"no --topic matches --topic-pattern {self._options.topic_pattern!r}")
                 self._watch(signals)
                 self._stop()
             finally:

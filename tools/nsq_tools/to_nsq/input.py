@@ -12,6 +12,7 @@ import gevent
 from gevent.event import Event
 
 from nsqd_py.runtime.process import StopSignals
+from nsqd_py.runtime.threads import in_thread
 
 _READABLE = 1
 _PIPE_BYTES = 1 << 20
@@ -39,9 +40,11 @@ class Input:
 
     def _chunks_of_file(self, max_bytes: int) -> Iterator[bytes]:
         # The event loop cannot wait for a file, and its disk may be slow, so a thread reads it.
-        read = gevent.get_hub().threadpool.apply
-        while not self._stop.is_asked and (chunk := read(os.read, (self._descriptor, max_bytes))):
-            yield chunk
+        pool, chunks = gevent.get_hub().threadpool, [b"-"]
+        while not self._stop.is_asked and chunks.pop():
+            in_thread(pool, lambda: chunks.append(os.read(self._descriptor, max_bytes)))
+            if chunks[0]:
+                yield chunks[0]
 
     def _chunks_of_stream(self, max_bytes: int) -> Iterator[bytes]:
         wake = Event()

@@ -1,0 +1,57 @@
+"""The standard streams of a command, which may be closed, full, or without a reader."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+
+# Files and sockets that a program uses report their errors themselves.
+_NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+
+
+def with_streams(command: str, run: Callable[[], int]) -> int:
+    """Return the status of `run`; 1 after a line if standard output cannot be written, 0 if its reader is gone."""
+    _reserve()
+    try:
+        try:
+            return run()
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        _forget_output()
+        return 0
+    except OSError as error:
+        if error.errno not in _NOT_WRITTEN or error.filename is not None:
+            raise
+        _forget_output()
+        complain(f"{command}: cannot write to standard output: {error.strerror}")
+        return 1
+
+
+def complain(*lines: str) -> None:
+    """Write lines to standard error. Does nothing if it is closed or full."""
+    with suppress(OSError):
+        print(*lines, sep="\n", file=sys.stderr, flush=True)
+
+
+def _reserve() -> None:
+    """Open closed streams, or the next file or socket would take their place. Reads and writes of them fail."""
+    for descriptor, flags in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, flags)  # the lowest free descriptor, which is this one
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", encoding="utf-8", closefd=False)
+
+
+def _forget_output() -> None:
+    """Redirect standard output to /dev/null, because Python flushes it at exit."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
