@@ -3,6 +3,7 @@
 logs, log_sink    log lines: levels, forms, limits on lines that clients cause; writing without blocking
 hidden            passwords and tokens, hidden in texts
 outages           back-off between attempts, and the log lines of an outage
+streams           standard streams that are closed, full or without a reader
 early_signals     signals held back until the program can handle them
 process           limits, memory, collector, stop signals
 systemd           notifications and inherited sockets
