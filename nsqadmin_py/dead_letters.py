@@ -60,10 +60,12 @@ class DeadLetterRequeue:
         self._target = target
         self._options = options
         self._log = _ErrorCapturingLog(log)
-        self._left = 0
+        self._left = self._busy = 0  # messages to take, and those that are being published
+        self._in_flight = 0
         self._done = Event()
         self._last_s = monotonic()
         self._result = Requeued()
+        self._consumer: Consumer | None = None
         self._producers: dict[str, Producer] = {}
 
     def move(self, limit: int, deadline_s: float) -> Requeued:
@@ -72,10 +74,10 @@ class DeadLetterRequeue:
         if not self._left:
             return self._result
         topic, channel = self._source
-        in_flight = min(_IN_FLIGHT * len(self._nsqds), max(self._left, len(self._nsqds)))
-        consumer = Consumer(
+        self._in_flight = min(_IN_FLIGHT * len(self._nsqds), max(self._left, len(self._nsqds)))
+        consumer = self._consumer = Consumer(
             topic, channel, self._handle, nsqd_tcp_addresses=self._nsqds, concurrency=_WORKERS, options=self._options,
-            log=self._log, max_in_flight=in_flight, max_attempts=0, max_backoff_duration=0,
+            log=self._log, max_in_flight=self._in_flight, max_attempts=0, max_backoff_duration=0,
         )  # fmt: skip
         try:
             consumer.start()
@@ -100,6 +102,7 @@ class DeadLetterRequeue:
         if self._left <= 0:
             raise Requeue(0, backoff=False)
         self._left -= 1
+        self._busy += 1
         self._last_s = monotonic()
         try:
             self._producer(message.nsqd).publish(self._target, message.body)
@@ -110,8 +113,20 @@ class DeadLetterRequeue:
         else:
             self._result.count += 1
         finally:
+            self._busy -= 1
+            self._request_no_more()
             if self._left <= 0:
                 self._done.set()
+
+    def _request_no_more(self) -> None:
+        """Request only what is left: messages beyond the limit would have to be requeued.
+
+        As long as something is left, each nsqd may send one: the others may have none.
+        """
+        wanted = max(self._left + self._busy, len(self._nsqds)) if self._left else self._busy
+        if self._consumer is not None and wanted < self._in_flight:
+            self._in_flight = wanted
+            self._consumer.set_max_in_flight(wanted)
 
     def _producer(self, nsqd: str) -> Producer:
         producer = self._producers.get(nsqd)

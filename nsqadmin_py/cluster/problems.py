@@ -14,6 +14,7 @@ from nsqadmin_py.cluster.node_views import FAILED, OK, SLOW, state_of
 from nsqadmin_py.cluster.trends import Trend, Trends
 from nsqd_py.cluster.figures import ChannelCounts, ChannelRow, TopicRow
 from nsqd_py.cluster.model import Cluster
+from nsqd_py.cluster.producers import SharedAddress
 from nsqd_py.cluster.roles import troubles
 
 ERROR, WARNING = "error", "warning"
@@ -29,6 +30,9 @@ _DEAD = ".dead"
 _DEPTH = ChannelCounts._fields.index("depth")
 _CLIENTS = ChannelCounts._fields.index("clients")
 _MOST_NAMED = 3
+_CLOCK_DIFFERENCE_S = 30
+# nsqadmin makes this channel in a dead-letter topic without one, to requeue from it.
+CHANNEL_OF_LETTERS = "nsqadmin"
 
 
 class Kind(NamedTuple):
@@ -41,6 +45,9 @@ class Kind(NamedTuple):
 
 # The order is that of the list.
 KINDS = {
+    "no_nsqd": Kind(ERROR, "no nsqd", "Start an nsqd with --lookupd-tcp-address, or see the options of nsqadmin."),
+    "no_lookup": Kind(ERROR, "no nsqlookupd", "Start an nsqlookupd: until then, consumers that start find no nsqd."),
+    "disk_full": Kind(ERROR, "disk full", "Free space on its disk or raise its limit: it refuses publishes."),
     "node_gone": Kind(
         ERROR, "gone", "Start it again with its data directory, or dismiss it if it was taken away on purpose."
     ),
@@ -48,6 +55,10 @@ KINDS = {
     "damage": Kind(ERROR, "damage", "Its log says which messages; nsqd --check-data shows the state of its files."),
     "unhealthy": Kind(ERROR, "not healthy", "Publishes may be refused. See the log of this nsqd."),
     "disk": Kind(WARNING, "disk", "Free space on its disk or raise its limit: at the limit it refuses publishes."),
+    "same_address": Kind(
+        ERROR, "same address", "Give each nsqd another --broadcast-address, or other ports. If it is one nsqd that has "
+        "lost a connection, nsqlookupd soon forgets the old one."
+    ),
     "no_consumer": Kind(
         ERROR, "no consumer", "Start its consumers; delete the channel if nobody needs its messages any more."
     ),
@@ -74,6 +85,7 @@ KINDS = {
     "dead_letters": Kind(WARNING, "dead letters", "See why they failed, mend the consumer, then requeue them."),
     "paused": Kind(WARNING, "paused", "Resume it once the reason for the pause is over."),
     "node_slow": Kind(WARNING, "slow", "Its figures are old. Look at the load of its machine and its disk."),
+    "clock": Kind(WARNING, "clock", "Synchronize both clocks (NTP): ages, retention and deferred messages need them."),
     "node_unlisted": Kind(
         WARNING, "not listed", "Consumers do not find it. Check its connection to nsqlookupd."
     ),
@@ -119,18 +131,38 @@ def problems(cluster: Cluster, memory: NodeMemory, trends: Trends, now_s: float)
     yield from _of_nodes(cluster, memory, now_s)
     for trouble in troubles(cluster.pairs()):
         yield Problem(trouble.kind, trouble.text, node=trouble.node)
-    for address, reason in cluster.failed_lookups.items():
-        yield Problem("lookup_failed", f"nsqlookupd {address} does not answer: {reason}", node=address)
+    yield from _of_lookups(cluster)
     for name, topic in cluster.topics.items():
         yield from _of_topic(name, topic)
         for channel_name, channel in topic.channels.items():
             yield from _of_channel(name, channel_name, channel, trends.of(name, channel_name))
 
 
+# ---- nsqlookupds
+
+
+def _of_lookups(cluster: Cluster) -> Iterator[Problem]:
+    failed = [f"nsqlookupd {address} does not answer: {reason}" for address, reason in cluster.failed_lookups.items()]
+    kind = "no_lookup" if len(failed) >= cluster.lookups else "lookup_failed"
+    for address, text in zip(cluster.failed_lookups, failed, strict=True):
+        yield Problem(kind, text, node=address)
+    for address, shared in cluster.shared.items():
+        yield Problem("same_address", _shared_text(cluster, address, shared), node=shared.node)
+
+
+def _shared_text(cluster: Cluster, address: str, shared: SharedAddress) -> str:
+    text = f"{shared.nsqds} nsqds announce the address {address}, at which only one can be reached"
+    unseen = [topic for topic in shared.topics if topic not in cluster.topics]
+    named = ", ".join(unseen[:_MOST_NAMED]) + (" and others" if len(unseen) > _MOST_NAMED else "")
+    return f"{text}; topics that only the others have: {named}" if unseen else text
+
+
 # ---- nsqds
 
 
 def _of_nodes(cluster: Cluster, memory: NodeMemory, now_s: float) -> Iterator[Problem]:
+    if cluster.is_settled and not cluster.nodes:
+        yield Problem("no_nsqd", "nsqadmin knows no nsqd")
     for known in memory.gone():
         text = f"does not answer, and no nsqlookupd lists it; {_held(known.depth)}"
         if known.primary:
@@ -150,7 +182,12 @@ def _of_nodes(cluster: Cluster, memory: NodeMemory, now_s: float) -> Iterator[Pr
             yield Problem("unhealthy", f"reports: {node.health}", node=address)
         if state == OK and node.disk_left_percent < 100:
             text = f"has {node.disk_left_percent} % left of its disk, or of the limit that it has been given"
-            yield Problem("disk", text, node=address, weight=-node.disk_left_percent)
+            kind = "disk" if node.disk_left_percent > 0 else "disk_full"
+            yield Problem(kind, text, node=address, weight=-node.disk_left_percent)
+        if state == OK and abs(node.clock_ahead_s) >= _CLOCK_DIFFERENCE_S:
+            way = "ahead of" if node.clock_ahead_s > 0 else "behind"
+            text = f"has a clock that is {span(abs(node.clock_ahead_s))} {way} that of nsqadmin"
+            yield Problem("clock", text, node=address, weight=abs(node.clock_ahead_s))
         if state == OK and not node.is_listed:
             yield Problem("node_unlisted", "answers, but no nsqlookupd lists it", node=address)
 
@@ -208,9 +245,9 @@ def _of_channel(topic: str, name: str, channel: ChannelRow, trend: Trend | None)
     if channel.paused_parts:
         text = f"The channel is paused{_where(channel)}; {_waiting(counts.depth)}"
         yield Problem("paused", text, topic, name, weight=counts.depth)
-    elif counts.depth:
+    elif counts.depth and not _is_own(topic, name):
         yield from _unconsumed(topic, name, channel, counts, trend)
-    if trend is None:
+    if trend is None or _is_own(topic, name):
         return
     if trend.is_growing and counts.clients and not channel.paused_parts:
         yield Problem("growing", _growing_text(trend), topic, name, weight=trend.growth)
@@ -221,6 +258,11 @@ def _of_channel(topic: str, name: str, channel: ChannelRow, trend: Trend | None)
         usual = f", usually {percent(trend.usual_requeued)}" if trend.is_usual_known else ""
         text = f"{rate(trend.requeued)} are requeued: {percent(trend.requeued_part)} of all deliveries{usual}"
         yield Problem("requeueing", text, topic, name, weight=trend.requeued)
+
+
+def _is_own(topic: str, channel: str) -> bool:
+    """True for nsqadmin's own channel. Nobody consumes it; the dead letters in it are a problem of the topic."""
+    return channel == CHANNEL_OF_LETTERS and topic.endswith(_DEAD)
 
 
 def _unconsumed(
@@ -265,6 +307,8 @@ def over_limits(cluster: Cluster, limits: Limits, time_s: float) -> Iterator[Pro
         return
     for name, topic in cluster.topics.items():
         for channel_name, channel in topic.channels.items():
+            if _is_own(name, channel_name):
+                continue
             depth = channel.counts[_DEPTH]
             if limits.depth and depth > limits.depth:
                 text = f"{_waiting(depth)}; the limit is {limits.depth:,}"

@@ -12,6 +12,7 @@ from werkzeug.wrappers import Request, Response
 from nsqadmin_py.audit import AuditLog
 from nsqadmin_py.cluster.last_known import NodeMemory
 from nsqadmin_py.cluster.node_views import FAILED, OK, state_of
+from nsqadmin_py.cluster.problems import CHANNEL_OF_LETTERS
 from nsqadmin_py.clusterinfo import ClusterInfo, Errors, NobodyAnswered, joined
 from nsqadmin_py.permissions import ADMINISTER, PUBLISH
 from nsqadmin_py.web import letter_actions
@@ -31,7 +32,6 @@ from nsqd_py.runtime.logs import Log
 
 _MOST_REQUEUED = 100_000
 _REQUEUE_DEADLINE_S = 30.0
-_CHANNEL_OF_LETTERS = "nsqadmin"
 _UNAUTHORIZED, _FORBIDDEN, _CONFLICT = 401, 403, 409
 _WHO_PROMOTES = "; only its own machine may promote an nsqd, or nsqadmin with a token (--http-client-token-file)"
 _MOST_AUDITED = 100  # characters of each
@@ -240,7 +240,7 @@ class Actions:
         channels = list(row.channels) if row is not None else []
         if len(channels) > 1:
             raise Refusal(400, "MISSING_ARG_CHANNEL", channels=sorted(channels))
-        return channels[0] if channels else _CHANNEL_OF_LETTERS
+        return channels[0] if channels else CHANNEL_OF_LETTERS
 
     def _dismiss(self, order: ActionRequest) -> Result:
         """Forget an nsqd that is gone."""

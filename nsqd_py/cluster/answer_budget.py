@@ -51,8 +51,12 @@ class Answer:
     """One answer, from its request until it has been processed: a context manager."""
 
     def __init__(self, budget: AnswerBudget) -> None:
+        self.date = ""  # the Date header of the answer
         self._budget = budget
         self._taken_bytes = 0
+
+    def note_date(self, date: str) -> None:
+        self.date = date
 
     def admit(self, most_bytes: int) -> None:
         """Wait until an answer of this size may be received. The deadline of the request keeps running."""

@@ -38,7 +38,7 @@ from nsqd_py.cluster.figures import (
     topic_rates,
     worst,
 )
-from nsqd_py.cluster.producers import tcp_address
+from nsqd_py.cluster.producers import SharedAddress, tcp_address
 from nsqd_py.cluster.roles import Member, Pair, Role, pairs, read_role
 from nsqd_py.cluster.stats_reader import Channels, Rows, Slice, StatsAnswer
 from nsqd_py.cluster.values import MOST_COUNT, Figures, list_in, number_in, text_in
@@ -87,6 +87,7 @@ class Node:
     asked_s: float = 0.0
     took_s: float = 0.0
     is_late: bool = False
+    clock_ahead_s: int = 0  # of the clock of this process, by the Date of its answers; negative: behind
     is_listed: bool = True  # False if it answers, and no nsqlookupd lists it any more
     digest: tuple[int, int] = (0, 0)
     rows: Rows = field(default_factory=Rows)
@@ -126,7 +127,9 @@ class Cluster:
     """All nodes, topics and channels. `tick` is the number of the round; whatever changes is marked with it.
 
     failed_lookups   why nsqlookupds do not answer, by address
-    unheard_lookups  how many nsqlookupds have not answered since the start
+    lookups          how many nsqlookupds are asked
+    unheard_lookups  how many of them have not answered since the start
+    shared           addresses that several nsqds announce
     is_settled       True once the sums and rates are those of all nsqds: each needs two answers for a rate
     """
 
@@ -135,7 +138,8 @@ class Cluster:
         self.nodes: dict[str, Node] = {}
         self.topics: dict[str, TopicRow] = {}
         self.failed_lookups: dict[str, str] = {}
-        self.unheard_lookups = 0
+        self.lookups = self.unheard_lookups = 0
+        self.shared: dict[str, SharedAddress] = {}
         self.is_settled = False
         self._began_s: float | None = None
 

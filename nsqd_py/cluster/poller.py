@@ -7,7 +7,8 @@ then their last figures stay.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from time import monotonic, thread_time
+from email.utils import parsedate_to_datetime
+from time import monotonic, thread_time, time
 from typing import Any
 
 import gevent
@@ -16,7 +17,14 @@ import gevent.lock
 
 from nsqd_py.cluster.answer_budget import Answer
 from nsqd_py.cluster.model import BadStats, Cluster, Node
-from nsqd_py.cluster.producers import http_address, merged_producers, producer, producer_of_info
+from nsqd_py.cluster.producers import (
+    SharedAddress,
+    http_address,
+    merged_producers,
+    producer,
+    producer_of_info,
+    shared_addresses,
+)
 from nsqd_py.cluster.roles import Primary, Standby
 from nsqd_py.cluster.stats_reader import StatsAnswer
 from nsqd_py.cluster.upstream import Upstream, UpstreamError, named_producers, parsed, place_of
@@ -29,6 +37,8 @@ _LONGEST_WAIT_S = 1.0
 _BUSY_PART = 0.25
 _SHORTEST_PAUSE_S = 0.05
 _NOT_FOUND = 404
+# A difference of clocks is measured this exactly.
+_CLOCK_NOISE_S = 2
 
 
 class Question:
@@ -109,6 +119,7 @@ class Poller:
         self._nsqds = {place_of(nsqd): nsqd for nsqd in nsqds}
         self._lookups: dict[str, Question] = {}
         self._told: dict[str, list[Figures]] = {}  # keyed by nsqlookupd, or by nsqd if there is no nsqlookupd
+        self._shared: dict[str, dict[str, SharedAddress]] = {}  # keyed by nsqlookupd
         self._standbys: dict[str, Figures] = {}  # found through their primaries, with what they report
         self._digests: dict[str, int] = {}
         self._questions: dict[str, Question] = {}
@@ -154,10 +165,12 @@ class Poller:
             self._lookups.pop(gone).close()
             self._told.pop(gone, None)
             self._digests.pop(gone, None)
+            self._shared.pop(gone, None)
             self.cluster.failed_lookups.pop(place_of(gone), None)
         for address in wanted:
             if address not in self._lookups:
                 self._lookups[address] = Question(lambda address=address: self._ask_lookupd(address), self._clock)  # type: ignore[misc]
+        self.cluster.lookups = len(self._lookups)
 
     @property
     def lookupds(self) -> tuple[str, ...]:
@@ -174,6 +187,7 @@ class Poller:
             told = {http_address(node): node for node in merged_producers(self._copies())}
         else:
             told = {address: self._told.get(address, [{}])[0] for address in self._nsqds}
+        self.cluster.shared = {address: row for shared in self._shared.values() for address, row in shared.items()}
         self._find_standbys(told)
         self._keep_nodes(self._standbys | told)
         self._ask(self._questions.values(), limit_s)
@@ -261,7 +275,9 @@ class Poller:
             with self._upstream.answer() as answer:
                 body = self._listing(answer, address)
                 if self._digests.get(address) != hash(body):
-                    self._told[address] = [_told(row) for row in named_producers(address, parsed(address, body))]
+                    rows = named_producers(address, parsed(address, body))
+                    self._told[address] = [_told(row) for row in rows]
+                    self._shared[address] = shared_addresses(rows)
                     self._digests[address] = hash(body)
             self.cluster.failed_lookups.pop(place, None)
         except UpstreamError as error:
@@ -285,10 +301,12 @@ class Poller:
         began_s = self._clock()
         try:
             self._introduce(node)
+            asked_s = time()
             with self._upstream.answer() as answer:
                 address = self._nsqds.get(node.address, node.address)
                 body = self._upstream.get_bytes(answer, address, "/stats", self._query)
                 heard_s = self._clock()
+                self._note_clock(node, clock_ahead_s(answer.date, asked_s, time()))
                 self._questions[node.address].is_heard = True
                 with self._reading:
                     self._read(node, body, heard_s)
@@ -302,6 +320,10 @@ class Poller:
             self.cluster.fail(node, "the answer could not be read")
             self._report(error)
         node.took_s = self._clock() - began_s
+
+    def _note_clock(self, node: Node, ahead_s: int) -> None:
+        if abs(ahead_s - node.clock_ahead_s) > _CLOCK_NOISE_S:
+            node.clock_ahead_s, node.changed = ahead_s, self.cluster.tick
 
     def _introduce(self, node: Node) -> None:
         """Ask an nsqd for its /info if no nsqlookupd says where it is: at first, and after each failure."""
@@ -336,6 +358,15 @@ class Poller:
                 began_s = thread_time()
             node.digest = digest
         self._busy_s += thread_time() - began_s
+
+
+def clock_ahead_s(date: str, asked_s: float, heard_s: float) -> int:
+    """Return by how much a Date header is later than the time of its request and answer; negative if it is earlier."""
+    try:
+        date_s = parsedate_to_datetime(date).timestamp()
+    except (ValueError, OverflowError):
+        return 0
+    return round(max(date_s - heard_s, 0.0) or min(date_s + 1 - asked_s, 0.0))  # a Date is rounded down
 
 
 def _told(row: Any) -> Figures:

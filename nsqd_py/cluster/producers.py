@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from nsqd_py.cluster.values import Figures, list_in, number_in, text_in, texts_in
 from nsqd_py.net.addresses import host_and_port
@@ -67,10 +67,10 @@ def _address(node: Mapping[str, Any], port: str) -> str:
 
 def merged_producers(by_lookupd: Mapping[str, Iterable[Figures]]) -> list[Figures]:
     """Return each nsqd once, with what each nsqlookupd calls it. Those below the highest version are out of date."""
-    merged: dict[str, Figures] = {}
+    merged: dict[tuple[str, str], Figures] = {}
     for lookupd, nodes in by_lookupd.items():
         for node in nodes:
-            known = merged.setdefault(tcp_address(node), node)
+            known = merged.setdefault((tcp_address(node), http_address(node)), node)
             known["remote_addresses"] = known["remote_addresses"] or []
             known["remote_addresses"].append(f"{lookupd}/{node['remote_address'] or 'N/A'}")
     nodes = list(merged.values())
@@ -80,6 +80,40 @@ def merged_producers(by_lookupd: Mapping[str, Iterable[Figures]]) -> list[Figure
         node["topics"] = sorted(node["topics"], key=lambda row: str(row["topic"])) if node["topics"] else None
     nodes.sort(key=lambda node: str(node["hostname"]))
     return nodes
+
+
+class SharedAddress(NamedTuple):
+    """An address that several nsqds announce.
+
+    node    HTTP address of one of them
+    nsqds   how many they are
+    topics  those of all of them; empty if each has an HTTP address of its own
+    """
+
+    node: str
+    nsqds: int
+    topics: tuple[str, ...]
+
+
+def shared_addresses(rows: Iterable[Any]) -> dict[str, SharedAddress]:
+    """Return the addresses that several nsqds announce to one nsqlookupd, from the rows of its `/nodes`.
+
+    An nsqd may be listed twice: it has an old connection, or its configuration names the nsqlookupd twice. Rows that
+    agree in everything else, also in their topics, are one nsqd.
+    """
+    by_tcp: dict[str, set[str]] = {}
+    found: dict[str, set[tuple[Any, ...]]] = {}
+    for node in map(producer, rows):
+        http, tcp = http_address(node), tcp_address(node)
+        topics = tuple(sorted(row["topic"] for row in node["topics"] or ()))
+        found.setdefault(http, set()).add((tcp, node["hostname"], node["version"], topics))
+        by_tcp.setdefault(tcp, set()).add(http)
+    shared = {
+        http: SharedAddress(http, len(nsqds), tuple(sorted({topic for nsqd in nsqds for topic in nsqd[3]})))
+        for http, nsqds in found.items()
+        if len(nsqds) > 1
+    }
+    return {tcp: SharedAddress(min(https), len(https), ()) for tcp, https in by_tcp.items() if len(https) > 1} | shared
 
 
 def version_key(version: str) -> tuple[Any, ...]:

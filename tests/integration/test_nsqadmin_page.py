@@ -405,6 +405,18 @@ def test_dead_letters_go_back(cluster: AdminCluster, admin: NsqadminProcess) -> 
     admin.wait_for_topic("orders.dead", depth=0, in_flight=0)
 
 
+@pytest.mark.ours
+def test_no_dead_letter_beyond_the_limit_is_requeued_to_its_channel(
+    cluster: AdminCluster, admin: NsqadminProcess
+) -> None:
+    cluster.nsqds[0].create("orders.dead")
+    cluster.publish("orders.dead", 40, 0)
+    admin.wait_for_topic("orders.dead", depth=40)
+    assert done(admin.act("requeue_dead_letters", "orders.dead", target="orders", limit=25))["requeued"] == 25
+    row = admin.wait_for_topic("orders.dead", depth=15, in_flight=0)
+    assert row["requeued"] == 0
+
+
 @pytest.mark.parametrize(
     ("action", "topic", "more", "refused"),
     [

@@ -9,20 +9,23 @@ import { Dismiss, since } from "./node_parts.js";
 
 // Of a longer list, the worst; the others on request.
 const FIRST = 5;
+const LOOKUP_KINDS = ["lookup_failed", "no_lookup"];
 
 /** The address of the page that shows a problem. */
 function hrefOf({ kind, topic, channel, node }) {
   if (kind === "dead_letters") return paths.deadLetters(topic);
-  if (kind === "lookup_failed") return paths.lookup();
+  if (LOOKUP_KINDS.includes(kind)) return paths.lookup();
   if (channel) return paths.channel(topic, channel);
-  return topic ? paths.topic(topic) : paths.node(node);
+  if (topic) return paths.topic(topic);
+  return node ? paths.node(node) : paths.nodes();
 }
 
 /** The name of its place. */
 function placeOf({ kind, topic, channel, node }) {
   if (channel) return html`${name(topic)} / ${name(channel)}`;
   if (topic) return name(topic);
-  return html`${kind === "lookup_failed" ? "nsqlookupd" : "nsqd"} ${name(node)}`;
+  if (!node) return "cluster";
+  return html`${LOOKUP_KINDS.includes(kind) ? "nsqlookupd" : "nsqd"} ${name(node)}`;
 }
 
 function sinceText({ since_s: sinceS, is_since_exact: isExact }) {

@@ -157,17 +157,18 @@ class HttpClient:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         admit: Admit | None = None,
+        note_date: Callable[[str], object] | None = None,
     ) -> bytes:
         """Send a request and return the body of a 200, of any content type. Raises HttpClientError.
 
-        `admit` may wait until there is room for the body.
+        `admit` may wait until there is room for the body; `note_date` gets the Date header.
         """
         tls = self.tls if url.is_secure else None
         connection = _Connection(url.host, url.port, lambda: self._connect(url.host, url.port, tls, url.host))
         sent = dict(headers or {})
         if url.login:
             sent["Authorization"] = "Basic " + base64.b64encode(url.login.encode()).decode()
-        return self._exchange(connection, method, url.path, body, sent, admit)
+        return self._exchange(connection, method, url.path, body, sent, admit, note_date)
 
     def _exchange(
         self,
@@ -177,12 +178,16 @@ class HttpClient:
         body: bytes | None,
         headers: dict[str, str],
         admit: Admit | None = None,
+        note_date: Callable[[str], object] | None = None,
     ) -> bytes:
         deadline = gevent.Timeout(self.request_timeout_s)
         deadline.start()
         try:
             connection.request(method, path, body, {**self.headers, **headers})
-            return self._read(connection.getresponse(), admit)
+            response = connection.getresponse()
+            if note_date is not None:
+                note_date(response.getheader("Date", ""))
+            return self._read(response, admit)
         except gevent.Timeout as timeout:
             if timeout is not deadline:
                 raise

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from time import monotonic
+from email.utils import formatdate
+from time import monotonic, time
 from typing import Any, cast
 
 import gevent
@@ -14,7 +15,8 @@ from gevent.event import Event
 from nsqadmin_py.cluster import node_views, views
 from nsqd_py.cluster.answer_budget import Answer, AnswerBudget
 from nsqd_py.cluster.model import Cluster
-from nsqd_py.cluster.poller import Poller
+from nsqd_py.cluster.poller import Poller, clock_ahead_s
+from nsqd_py.cluster.producers import SharedAddress
 from nsqd_py.cluster.upstream import Upstream, UpstreamError
 
 INTERVAL_S = 1.6  # so a round waits for at most 0.8 s
@@ -28,6 +30,7 @@ class Servers:
         self.asked: list[str] = []
         self.queries: list[Any] = []
         self.delay_s = 0.0
+        self.date = ""
 
     def answer(self) -> Answer:
         return AnswerBudget().answer()
@@ -36,6 +39,7 @@ class Servers:
         self.asked.append(f"{address}{path}")
         self.queries.append(query)
         gevent.sleep(self.delay_s)
+        answer.date = self.date
         answer = self.answers[f"{address}{path}"]
         if isinstance(answer, Event):
             answer.wait()
@@ -104,6 +108,49 @@ def test_nsqds_are_those_that_any_nsqlookupd_names() -> None:
     asker.set_lookupds(["l2"])
     asker.round()
     assert asker.cluster.nodes.keys() == {"b:2"}
+    asker.close()
+
+
+def test_nsqds_that_announce_one_address_are_noticed_and_asked_where_they_can_be_reached() -> None:
+    servers = Servers()
+    row = {"broadcast_address": "a", "hostname": "h", "tcp_port": 1, "http_port": 2}
+    again = [row | {"remote_address": "x:1", "topics": ["t"]}, row | {"remote_address": "x:2", "topics": ["t"]}]
+    servers.answers = {"l/nodes": {"producers": again}, "a:2/stats": stats(t=1), "a:3/stats": stats(t=2)}
+    asker = poller(servers, lookupds=("l",))
+    asker.round()
+    assert asker.cluster.shared == {}  # one nsqd, with two connections to nsqlookupd
+    others = [row | {"remote_address": "x:3", "topics": ["u"]}, row | {"http_port": 3, "topics": []}]
+    servers.answers["l/nodes"] = {"producers": again + others}
+    asker.round()
+    assert asker.cluster.shared == {"a:2": SharedAddress("a:2", 2, ("t", "u")), "a:1": SharedAddress("a:2", 2, ())}
+    assert depth(asker) == 3
+    asker.set_lookupds([])
+    asker.round()
+    assert asker.cluster.shared == {}
+    asker.close()
+
+
+@pytest.mark.parametrize(
+    ("date", "ahead_s"),
+    [
+        ("Tue, 14 Nov 2023 22:13:20 GMT", 0), ("Tue, 14 Nov 2023 22:13:22 GMT", 0),
+        ("Tue, 14 Nov 2023 22:18:22 GMT", 300), ("Tue, 14 Nov 2023 22:08:19 GMT", -300),
+        ("", 0), ("soon", 0), ("Tue, 14 Nov 99999 22:13:20 GMT", 0),
+    ],
+)  # fmt: skip
+def test_the_clock_of_an_nsqd_is_compared_with_the_time_of_its_request_and_answer(date: str, ahead_s: int) -> None:
+    assert clock_ahead_s(date, 1_700_000_000.0, 1_700_000_002.0) == ahead_s  # 22:13:20 and 22:13:22
+
+
+def test_another_time_of_an_nsqd_is_noticed_once() -> None:
+    servers = Servers()
+    servers.answers = {"a:1/stats": stats(), "a:1/info": {}}
+    asker = poller(servers, nsqds=("a:1",))
+    for ahead_s in (300, 301, 0):
+        servers.date = formatdate(time() + ahead_s, usegmt=True)
+        asker.round()
+        expected_s = 300 if ahead_s else 0
+        assert abs(asker.cluster.nodes["a:1"].clock_ahead_s - expected_s) <= 2
     asker.close()
 
 

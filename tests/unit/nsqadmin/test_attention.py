@@ -11,10 +11,13 @@ from nsqadmin_py.cluster import views
 from nsqadmin_py.cluster.attention import MOST_LISTED, Attention, attention_view
 from nsqadmin_py.cluster.channel_views import SORTS, channel_list
 from nsqadmin_py.cluster.findings import MOST_FOUND, Findings
-from nsqadmin_py.cluster.problems import KINDS, Limits, Problem, span
-from nsqadmin_py.cluster.trends import MOST_TRENDS, Trend
+from nsqadmin_py.cluster.last_known import NodeMemory
+from nsqadmin_py.cluster.problems import KINDS, Limits, Problem, problems, span
+from nsqadmin_py.cluster.trends import MOST_TRENDS, Trend, Trends
 from nsqadmin_py.cluster.view import BadQuery
+from nsqadmin_py.cluster.visible import VisibleCluster
 from nsqadmin_py.web.events import Reader
+from nsqd_py.cluster.producers import SharedAddress
 from tests.unit.nsqadmin.test_cluster import ROUND_S, Cluster2, channel, stats, topic
 
 EPOCH_S = 1_700_000_000.0
@@ -158,6 +161,61 @@ def test_a_disk_that_is_nearly_full() -> None:
     assert row["text"].startswith("has 7 % left of its disk")
     console.say(a=stats(), b=stats())
     assert console.rows() == []
+    console.say(a=stats() | {"disk_left_percent": 0}, b=stats())
+    assert [(row["kind"], row["severity"]) for row in console.rows()] == [("disk_full", "error")]
+
+
+def test_a_cluster_without_nsqds_or_nsqlookupds_is_an_error() -> None:
+    console = Console()
+    console.say()
+    assert [(row["kind"], row["severity"]) for row in console.rows()] == [("no_nsqd", "error")]
+    console.cluster.lookups, console.cluster.failed_lookups = 2, {"l:1": "Connection refused"}
+    console.say(a=stats())
+    assert [(row["kind"], row["severity"]) for row in console.rows()] == [("lookup_failed", "warning")]
+    console.cluster.failed_lookups["l:2"] = "Connection refused"
+    console.say(a=stats())
+    assert [(row["kind"], row["severity"], row["node"]) for row in console.rows()] == [
+        ("no_lookup", "error", "l:1"), ("no_lookup", "error", "l:2"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "texts"),
+    [
+        (29, []), (-29, []), (30, ["has a clock that is 30 s ahead of that of nsqadmin"]),
+        (-300, ["has a clock that is 5 min behind that of nsqadmin"]),
+    ],
+)  # fmt: skip
+def test_an_nsqd_with_another_time(ahead_s: int, texts: list[str]) -> None:
+    console = Console()
+    console.cluster.add_node("a", {}).clock_ahead_s = ahead_s
+    console.say(a=stats())
+    assert [row["text"] for row in console.rows()] == texts
+
+
+def test_two_nsqds_that_announce_one_address() -> None:
+    console = Console()
+    console.cluster.shared = {"a:1": SharedAddress("a", 2, ("orders", "t"))}
+    console.say(a=stats(topic("t")))
+    (row,) = console.rows()
+    assert (row["kind"], row["severity"], row["node"]) == ("same_address", "error", "a")
+    text = "2 nsqds announce the address a:1, at which only one can be reached"
+    assert row["text"] == f"{text}; topics that only the others have: orders"
+    seen = VisibleCluster(console.cluster, lambda name: name != "orders")
+    assert [problem.text for problem in problems(seen, NodeMemory(), Trends(), 0.0)] == [text]
+
+
+def test_the_channel_that_nsqadmin_made_for_dead_letters_lacks_no_consumer() -> None:
+    console = Console()
+    console.findings.limits = Limits(depth=1)
+    row = channel("nsqadmin", message_count=100, depth=100)
+    console.say(a=stats(topic("t.dead", row)))
+    for number in range(1, 4):
+        counts = {"requeue_count": 76 * number, "finish_count": 24 * number, "timeout_count": 10 * number}
+        console.say(a=stats(topic("t.dead", row | counts)))
+        assert console.kinds() == ["dead_letters"]
+    console.say(a=stats(topic("t", channel("nsqadmin", depth=1))))
+    assert console.kinds() == ["no_consumer"]
 
 
 def test_a_consumer_that_times_out_and_one_that_requeues() -> None:
@@ -199,7 +257,7 @@ def test_nsqds_that_fail_hang_and_vanish() -> None:
     console.cluster.fail(console.cluster.nodes["a"], "Connection refused")
     console.cluster.fail(console.cluster.nodes["b"], "Connection refused")
     console.cluster.nodes["c"].is_late = True
-    console.cluster.failed_lookups["l:1"] = "Connection refused"
+    console.cluster.lookups, console.cluster.failed_lookups["l:1"] = 2, "Connection refused"
     console.say(d=stats() | {"health": "NOK - disk: full"})
     console.cluster.remove_node("b")
     console.say(d=stats() | {"health": "NOK - disk: full"})
