@@ -245,7 +245,9 @@ def test_what_was_read_is_published_at_a_signal(nsqd: NsqdProcess, start: Start,
         feed(tool, b"1\n2\n3\n4\n5\nbegun")
         wait_until(lambda: count_of(nsqd) >= 1)
         tool.signal(number)
-        assert tool.wait() == 0
+        wait_until(lambda: "still published at 1/s" in tool.log_text())
+        assert count_of(nsqd) < 5
+        assert tool.wait() == 1  # line 6
         assert "published 5 messages" in tool.log_text()
         assert "line 6 is not published, because it is incomplete" in tool.log_text()
     assert sorted(contents(nsqd)) == [b"1", b"2", b"3", b"4", b"5"]
@@ -311,6 +313,14 @@ def test_an_nsqd_that_stays_away_is_given_up(fixed_nsqd: NsqdProcess, start: Sta
     with start(*to(fixed_nsqd), "--retry-timeout=1s") as tool:
         assert end(tool, b"one\n") == 1
         assert tool.log_text().splitlines()[-1] == f"to-nsq: 127.0.0.1:{fixed_nsqd.tcp_port} has taken nothing for 1s"
+
+
+def test_a_stop_before_nsqd_is_reached_is_a_failure(fixed_nsqd: NsqdProcess, start: Start) -> None:
+    with start(*to(fixed_nsqd)) as tool:
+        feed(tool, b"one\n")
+        wait_until(lambda: "refused" in tool.log_text())
+        assert tool.stop() == 1
+        assert "nothing is published" in tool.log_text().splitlines()[-1]
 
 
 def test_an_nsqd_that_hangs_is_given_up(make_nsqd: MakeNsqd, start: Start) -> None:

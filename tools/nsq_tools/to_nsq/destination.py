@@ -40,6 +40,7 @@ class Destination:
     """Publishes batches in order, without waiting for the answer to one before sending the next.
 
     acknowledged  number of messages that nsqd has stored
+    is_waited_for  True until nsqd has answered for the first time
     failure       the reason for giving up this nsqd, or None
     """
 
@@ -60,7 +61,7 @@ class Destination:
         self._held_bytes = self._held_batches = self._held_messages = 0
         self._pause_s = _FIRST_PAUSE_S
         self._progress_s = monotonic()
-        self._is_waited_for = True
+        self.is_waited_for = True
         self._is_closed = False
         self._changed = Event()
         self._greenlets = Group()
@@ -76,7 +77,7 @@ class Destination:
             except NoNsqd:  # the producer has logged the reason, and retries
                 gevent.sleep(_LOOK_S)
             else:
-                self._is_waited_for = False
+                self.is_waited_for = False
                 return
 
     def send(self, batch: RecordBatch) -> None:
@@ -173,7 +174,7 @@ class Destination:
     def _watch(self) -> None:
         while self.failure is None:
             gevent.sleep(_LOOK_S)
-            is_due = self._is_waited_for or self._held_batches
+            is_due = self.is_waited_for or self._held_batches
             if is_due and monotonic() - self._progress_s > self._retry_timeout_s:
                 period = format_duration(round(self._retry_timeout_s * SECOND_NS))
                 due = f", with {self._held_messages:,} messages due" if self._held_messages else ""

@@ -28,22 +28,22 @@ class RateLimit:
     """
 
     def __init__(self, per_second: int, now_s: float) -> None:
-        self._per_second = per_second
+        self.per_second = per_second
         self._allowed = 1.0
         self._at_s = now_s
 
     def take(self, wanted: int, now_s: float) -> int:
         """Return how many of `wanted` messages may be published now, and count them."""
-        earned = (now_s - self._at_s) * self._per_second
+        earned = (now_s - self._at_s) * self.per_second
         self._at_s = now_s
-        self._allowed = min(self._allowed + earned, float(max(self._per_second, 1)))
+        self._allowed = min(self._allowed + earned, float(max(self.per_second, 1)))
         granted = min(wanted, int(self._allowed))
         self._allowed -= granted
         return granted
 
     def wait_s(self) -> float:
         """Return the time from the last `take` until the next message is allowed."""
-        return max(1.0 - self._allowed, 0.0) / self._per_second
+        return max(1.0 - self._allowed, 0.0) / self.per_second
 
 
 # The maximum size of a read, and so of an MPUB. A larger one needs less work for each record, but delays the first.
@@ -93,6 +93,7 @@ class StdinPublisher:
         with _reading():
             self._input = Input(sys.stdin.fileno(), stop)
         self._destinations = self._make_destinations(options)
+        self._on_stop = gevent.Greenlet(self._report_stop)
 
     def _make_destinations(self, options: ToNsqOptions) -> list[Destination]:
         client = client_options(options.producer_opt, "producer-opt", user_agent=user_agent("to_nsq"))
@@ -117,8 +118,11 @@ class StdinPublisher:
 
     def publish_all(self) -> None:
         """Publish until the end of the input, or until a signal. Raises ToolError if an nsqd is given up."""
+        self._on_stop.start()
         gevent.joinall([gevent.spawn(destination.connect, self._stop) for destination in self._destinations])
         self._check()
+        if self._stop.is_asked and any(destination.is_waited_for for destination in self._destinations):
+            raise ToolError("stopped before nsqd could be reached: nothing is published")
         try:
             for batch in self._batches():
                 self._publish(batch)
@@ -126,8 +130,17 @@ class StdinPublisher:
             self._finish()
 
     def close(self) -> None:
+        self._on_stop.kill()
         for destination in self._destinations:
             destination.close()
+
+    def _report_stop(self) -> None:
+        self._stop.wait()
+        rate = f" at {self._rate.per_second:,}/s" if self._rate else ""
+        self._log.info(
+            "stopping: what was read is still published%s (%d messages acknowledged); a second signal ends at once",
+            rate, self.progress().messages,
+        )  # fmt: skip
 
     def _batches(self) -> Iterator[RecordBatch]:
         with _reading():
@@ -137,6 +150,7 @@ class StdinPublisher:
         if not self._stop.is_asked:
             yield self._reader.finish()
         elif self._reader.unended_bytes:
+            self._not_taken += 1
             self._log.warning("%s %d is not published, because it is incomplete", self._unit, self._reader.lines + 1)
 
     def _publish(self, batch: RecordBatch) -> None:
@@ -148,15 +162,15 @@ class StdinPublisher:
             self._check()
 
     def _paced(self, batch: RecordBatch) -> Iterator[RecordBatch]:
-        """Yield parts of the batch at the speed of --rate. After a stop signal, yield the rest immediately."""
+        """Yield parts of the batch at the speed of --rate, also after a stop signal."""
         start, end = 0, len(batch.records)
-        while self._rate is not None and start < end and not self._stop.is_asked:
+        while self._rate is not None and start < end:
             granted = self._rate.take(end - start, monotonic())
             if granted:
                 yield batch.part(start, start + granted)
                 start += granted
             else:
-                self._stop.wait(max(self._rate.wait_s(), _SHORTEST_PAUSE_S))
+                gevent.sleep(max(self._rate.wait_s(), _SHORTEST_PAUSE_S))
         if start < end:
             yield batch.part(start, end)
 
