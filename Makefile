@@ -29,7 +29,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 run: $(INSTALLED)
 	@echo "The page of nsqadmin:      http://127.0.0.1:4171"
-	@echo "nsqd on 4150 (TCP) and 4151 (HTTP), nsqlookupd on 4160 and 4161, messages in ./data; Ctrl-C stops all three."
+	@echo "nsqd on 4150 (TCP) and 4151 (HTTP), nsqlookupd on 4160 and 4161, messages in ./data, process ids in ./data/*.pid; Ctrl-C stops all three."
 	@echo "Try, in another terminal:  echo hello | $(BIN)/to-nsq --topic=greetings --nsqd-tcp-address=127.0.0.1:4150"
 	@echo "See it waiting:            on the page, or with $(BIN)/nsq-stat --lookupd-http-address=127.0.0.1:4161"
 	@echo "And take it:               $(BIN)/nsq-tail --topic=greetings --channel=me --lookupd-http-address=127.0.0.1:4161"

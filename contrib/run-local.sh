@@ -2,7 +2,7 @@
 # nsqlookupd, nsqd and nsqadmin together on this machine, on the default ports of 127.0.0.1, until Ctrl-C. `make run`
 # calls it.
 #
-#   contrib/run-local.sh BIN DATA     BIN has the three programs; DATA keeps the messages, and nsqadmin's history
+#   contrib/run-local.sh BIN DATA     BIN has the three programs; DATA keeps the messages, nsqadmin's history, and NAME.pid
 #
 # More flags for each: NSQLOOKUPD_FLAGS, NSQD_FLAGS, NSQADMIN_FLAGS. Where the other two find nsqlookupd:
 # NSQLOOKUPD_TCP_ADDRESS, NSQLOOKUPD_HTTP_ADDRESS.
@@ -44,6 +44,7 @@ start() {
                 --lookupd-http-address="${NSQLOOKUPD_HTTP_ADDRESS:-127.0.0.1:4161}" ${NSQADMIN_FLAGS:-} & ;;
     esac
     processes[$1]=$!
+    echo $! > "$data/${names[$1]}.pid"
     since[$1]=$SECONDS
 }
 
@@ -76,6 +77,7 @@ for place in 2 1 0; do
     [ "$told" = "$turn" ] || tell "$turn" || ended+=" ${names[$place]}"
     while kill -0 "$turn" 2>/dev/null; do wait "$turn" || true; done
 done
+for name in "${names[@]}"; do rm -f "$data/$name.pid"; done
 [ -z "$asked" ] || exit 0
 echo "Ended by itself:$ended (status $status); why is in its last lines above." >&2
 echo "Where a port is taken, by another 'make run' perhaps, flags move it: NSQADMIN_FLAGS=--http-address=127.0.0.1:4172" >&2

@@ -107,6 +107,9 @@ def test_they_start_find_each_other_and_stop(local: Local, number: signal.Signal
     found = wait_until(lambda: (local.lookup("greetings") or {}).get("producers"), 40, "nsqlookupd to know the topic")
     assert [producer["http_port"] for producer in found] == [local.nsqd_http]
     wait_until(lambda: (local.seen("greetings") or {}).get("depth"), 40, "nsqadmin to see the message")
+    nsqd = process_of(local, "nsqd")
+    pid_file = local.log.parent / "data" / "nsqd.pid"
+    assert nsqd is not None and int(pid_file.read_text()) == nsqd.pid
     begin = len(local.log.read_text())  # nsqd may have been there before nsqlookupd, and said so
     local.process.send_signal(number)
     assert local.process.wait(40) == 0
@@ -114,6 +117,7 @@ def test_they_start_find_each_other_and_stop(local: Local, number: signal.Signal
     assert [text.count(f"{name}: bye") for name in ("NSQ", "NSQLOOKUPD", "NSQADMIN")] == [1, 1, 1]
     assert not re.search("Ended by itself|WARNING|ERROR", text)  # none missed another
     assert local.lookup("greetings") is None
+    assert not pid_file.exists()
     assert (local.log.parent / "data" / "nsqadmin-history.db").stat().st_size > 0
 
 
