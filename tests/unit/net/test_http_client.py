@@ -10,6 +10,7 @@ import gevent
 import pytest
 from gevent.server import StreamServer
 
+from nsqd_py.cluster.upstream import Upstream
 from nsqd_py.lookup.endpoints import Endpoint
 from nsqd_py.lookup.peer import ChannelQuery, lasting_channels
 from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, Unreachable
@@ -113,6 +114,14 @@ def test_nobody_there(host: str) -> None:
 def test_what_is_no_host(host: str) -> None:
     with pytest.raises(HttpClientError, match="is not a host name"):
         client().get_json(host, 1, "/")
+
+
+def test_the_date_of_an_answer_is_kept(make_server: MakeServer) -> None:
+    server = make_server(b"HTTP/1.1 200 OK\r\nDate: today\r\nContent-Length: 2\r\n\r\n{}")
+    upstream = Upstream(client())
+    with upstream.answer() as kept:
+        assert upstream.get_bytes(kept, f"{HOST}:{server.port}", "/stats") == b"{}"
+        assert kept.date == "today"
 
 
 @pytest.mark.parametrize("response", [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n1"])
