@@ -47,6 +47,8 @@ def get_option(request: Request[Broker]) -> Reply:
         value = request.app.options.by_config_key(request.target.argument)
     except KeyError:
         raise HttpError(400, "INVALID_OPTION") from None
+    if isinstance(value, tuple):
+        value = [1 if part == 1 else part for part in value]  # percentiles, as Go writes them: 1, not 1.0
     return answers.text(value) if isinstance(value, str) else answers.json(value)
 
 

@@ -116,7 +116,9 @@ class Channel:
         return self._oldest.time_ns
 
     def backend_depth(self, first_in_memory: int) -> int:
-        """Return the part of the depth that is not in memory."""
+        """Return the part of the depth that is not in memory; 0 for an ephemeral channel, as in Go's nsqd."""
+        if self.is_ephemeral:
+            return 0
         position = self.position
         return min(max(0, min(first_in_memory, position.released) - position.next_fresh), position.fresh_count)
 

@@ -225,7 +225,7 @@ class _Exposition:
     def _latencies(self, family: Family, groups: Iterable[tuple[Labels, list[Channel]]]) -> Iterator[bytes]:
         """Yield a metric of the percentiles of these channels, if percentiles are configured."""
         values = [
-            (_labels(**labels, quantile=repr(entry["quantile"])), entry["value"] / _NS_PER_S)
+            (_labels(**labels, quantile=repr(float(entry["quantile"]))), entry["value"] / _NS_PER_S)
             for labels, channels in self._paced(groups)
             for entry in latency_figures(channels)["percentiles"] or ()
         ]

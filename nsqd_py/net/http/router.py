@@ -21,6 +21,7 @@ from nsqd_py.net.http.request import UNLIMITED, App, BadQuery, Request, parse_qu
 _TARGETS_KEPT = 1024
 _LONGEST_TARGET_KEPT = 512  # bytes
 
+_PLAIN = re.compile(r"[a-z0-9_-]+")
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?]*")
 
 
@@ -145,7 +146,9 @@ class Router(Generic[App]):
         """Return the path of this method from which `path` differs only in case, slashes and dots."""
         clean = posixpath.normpath("/" + path.lstrip("/")).lower()
         for candidate in (clean, clean + "/"):
-            if (method, candidate) in self._by_method_and_path and candidate != path:
+            pattern, argument = self._pattern(candidate)
+            is_plain = not argument or _PLAIN.fullmatch(argument)  # it becomes a header
+            if (method, pattern) in self._by_method_and_path and candidate != path and is_plain:
                 return candidate
         return None
 

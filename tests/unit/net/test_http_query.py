@@ -104,6 +104,8 @@ def test_a_path_has_a_route(method: str, url: str, path: str) -> None:
         ("GET", "/pub", 405, "Allow: OPTIONS, POST"),
         ("DELETE", "/ping", 405, "Allow: GET, OPTIONS"),
         ("OPTIONS", "/pub", 200, "Allow: OPTIONS, POST"),
+        ("GET", "/config/log_level/", 301, "Location: /config/log_level"),
+        ("GET", "/config/a%0D%0Ab/", 404, ""),
         ("GET", "/topic/create/", 404, ""),
         ("HEAD", "/ping/", 404, ""),
         ("GET", "/", 404, ""),

@@ -267,6 +267,7 @@ def test_is_needed(bench: Bench) -> None:
 def test_messages_are_found_in_memory_or_in_the_log(bench: Bench, mem_queue_size: int) -> None:
     topic = bench.topic(mem_queue_size=mem_queue_size, max_bytes_per_file=2_000)
     channel = bench.channel(topic)
+    ephemeral = bench.channel(topic, "c#ephemeral")
     messages = [b"%03d" % i for i in range(300)]
     for i in range(0, 300, 3):
         bench.publish(topic, *messages[i : i + 3])
@@ -274,6 +275,7 @@ def test_messages_are_found_in_memory_or_in_the_log(bench: Bench, mem_queue_size
     assert topic._recent.count <= mem_queue_size + 3
     assert drain(topic) == messages
     assert channel.backend_depth(topic.first_in_memory) == 300 - topic._recent.count
+    assert ephemeral.backend_depth(topic.first_in_memory) == 0
     consumer = FakeConsumer(bench.world, rdy=1_000).subscribe(channel)
     bench.world.run()
     assert consumer.bodies() == messages
