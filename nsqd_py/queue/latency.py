@@ -82,7 +82,10 @@ class LatencyMeter:
         return {
             "count": int(sketch.count),
             "percentiles": [
-                {"quantile": 1 if quantile == 1 else quantile, "value": round(sketch.get_quantile_value(quantile) or 0.0)}
+                {
+                    "quantile": 1 if quantile == 1 else quantile,  # not 1.0, as in Go's JSON
+                    "value": round(sketch.get_quantile_value(quantile) or 0.0),
+                }
                 for quantile in self._percentiles
             ],
         }
