@@ -16,5 +16,8 @@ EXPOSE 4150 4151 4160 4161 4171
 # SIGTERM stops each server cleanly.
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=3s --start-period=60s \
-    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:4151/ping', timeout=2)"]
+    CMD ["python", "-c", "import urllib.request; words = open('/proc/1/cmdline').read().split('\\0'); \
+names = [word.rpartition('/')[2] for word in words]; \
+port = 4161 if 'nsqlookupd-py' in names else 4171 if 'nsqadmin-py' in names else 4151; \
+urllib.request.urlopen(f'http://127.0.0.1:{port}/ping', timeout=2)"]
 CMD ["nsqd-py", "--data-path=/data"]

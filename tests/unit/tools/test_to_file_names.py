@@ -10,6 +10,7 @@ from nsq_tools.cli import BadUsage
 from nsq_tools.to_file.archive import Rotation
 from nsq_tools.to_file.naming import filename_template, host_identifier, strftime, with_revision
 from nsq_tools.to_file.options import PROGRAM, check_options, filename_format, has_revisions, is_shared
+from nsqd_py.settings.declaration import BadOptions
 
 MOMENT = datetime(2026, 3, 1, 0, 5, 9, tzinfo=timezone(timedelta(hours=-3, minutes=-30), "XYZ"))
 SOURCE = ["--nsqd-tcp-address=127.0.0.1:4150", "--topic=t"]
@@ -125,3 +126,17 @@ def test_options_that_do_not_fit_together(flags: list[str], says: str) -> None:
 def test_levels() -> None:
     with pytest.raises(Exception, match="--gzip-level must be from 1 to 9, got 10"):
         PROGRAM.read([*SOURCE, "--gzip-level=10"]).check()
+
+
+@pytest.mark.parametrize(
+    ("flag", "says"),
+    [
+        ("--filename-format=<TOPC><REV>.log", "<TOPC> is unknown; known are <TOPIC>, <HOST>"),
+        ("--host-identifier=<HOST>", "<HOST> is unknown; known are <SHORT_HOST>, <HOSTNAME>"),
+        ("--datetime-format=%Y%Q", "%Q is unknown; known are %A"),
+        ("--datetime-format=%Y%", "% is unknown"),
+    ],
+)
+def test_unknown_words_of_names_are_refused(flag: str, says: str) -> None:
+    with pytest.raises(BadOptions, match=says):
+        PROGRAM.read([flag]).check()

@@ -7,6 +7,7 @@ topic, <DATETIME> and <REV> for each file; <REV> counts the files that would oth
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Callable
 
 TOPIC, HOST, PID, DATETIME, REV = "<TOPIC>", "<HOST>", "<PID>", "<DATETIME>", "<REV>"
@@ -39,6 +40,20 @@ _CONVERSIONS: dict[str, _Conversion] = {
     "z": lambda t: t.strftime("%z"),
     "%": lambda t: "%",
 }
+
+
+def check_words(text: str, *known: str) -> None:
+    """Raise ValueError for a word in angle brackets that is not known."""
+    for word in re.findall(r"<\w+>", text):
+        if word not in known:
+            raise ValueError(f"{word} is unknown; known are {', '.join(known)}")
+
+
+def check_datetime(text: str) -> None:
+    """Raise ValueError for an unknown conversion in a --datetime-format."""
+    for conversion in re.findall(r"%.?", text, re.DOTALL):
+        if conversion[1:] not in _CONVERSIONS:
+            raise ValueError(f"{conversion} is unknown; known are {', '.join(f'%{letter}' for letter in _CONVERSIONS)}")
 
 
 def strftime(text: str, moment: datetime.datetime) -> str:

@@ -19,7 +19,18 @@ from nsq_tools.to_file.compression import CODECS, GZIP, GZIP_LEVELS, NONE, ZSTD_
 from nsq_tools.to_file.formats import FORMATS
 from nsq_tools.to_file.formats.format import Format
 from nsq_tools.to_file.formats.parquet import PARQUET, is_installed
-from nsq_tools.to_file.naming import REV, with_suffix
+from nsq_tools.to_file.naming import (
+    DATETIME,
+    HOST,
+    HOSTNAME,
+    PID,
+    REV,
+    SHORT_HOST,
+    TOPIC,
+    check_datetime,
+    check_words,
+    with_suffix,
+)
 from nsqd_py.net.tls_options import HttpClientOptions
 from nsqd_py.settings.declaration import Options, positive, setting
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
@@ -55,11 +66,13 @@ class _Files(Options, title="Files"):
     filename_format: str = setting(STRING, DEFAULT_FILENAME_FORMAT,
         "Names of files, optionally with directories. <TOPIC>, <HOST>, <PID>, <DATETIME> and <REV> are replaced; "
         "<REV> is a number that is increased if the file exists. The ending of the default depends on the format: "
-        ".log, .jsonl, .framed or .parquet, followed by .gz or .zst if the file is compressed.")
-    datetime_format: str = setting(STRING, "%Y-%m-%d_%H", "Format of <DATETIME>, as for strftime.")
+        ".log, .jsonl, .framed or .parquet, followed by .gz or .zst if the file is compressed.",
+        check=lambda value: check_words(value, TOPIC, HOST, PID, DATETIME, REV))
+    datetime_format: str = setting(STRING, "%Y-%m-%d_%H", "Format of <DATETIME>, as for strftime.",
+        check=check_datetime)
     host_identifier: str = setting(STRING, "",
         "Value of <HOST>; <SHORT_HOST> and <HOSTNAME> are replaced in it.",
-        default_text="the host name up to its first dot")
+        default_text="the host name up to its first dot", check=lambda value: check_words(value, SHORT_HOST, HOSTNAME))
     skip_empty_files: bool = setting(BOOL, False, "Create a file only when there is a message for it.")
 
 
