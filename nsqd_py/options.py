@@ -28,7 +28,7 @@ from nsqd_py.settings.declaration import BadOptions, Options, not_negative, sett
 from nsqd_py.settings.durations import HOUR_NS, MILLISECOND_NS, MINUTE_NS, SECOND_NS
 from nsqd_py.settings.groups import OBSOLETE_VERBOSE, VERBOSE, LimitOptions, LogOptions, log_prefix_setting
 from nsqd_py.settings.program import Program, ProgramOptions
-from nsqd_py.settings.types import BOOL, DURATION, FLOATS, INT, STRING, STRINGS, URL, URLS, ByTopic, by_topic
+from nsqd_py.settings.types import BOOL, DURATION, FLOATS, INT, SIZE, STRING, STRINGS, URL, URLS, ByTopic, by_topic
 
 LOG_PREFIX = "[nsqd] "
 
@@ -180,11 +180,11 @@ class _Disk(Options, title="Disk"):
         "Number of messages of each topic that are kept in memory, in addition to the log.")
     # 256 MiB: all topics of a node with 100 busy ones keep their 10,000 messages of 200 bytes, and the backlogs of
     # 1,000,000 such messages that the bench measures stay in memory (217 MB).
-    mem_queue_bytes: int = setting(INT, 256 * 1024 * 1024,
+    mem_queue_bytes: int = setting(SIZE, 256 * 1024 * 1024,
         "Memory in bytes for the messages of all topics and the buffers of connections. Beyond it, messages are read "
         "from the log, and ephemeral topics drop the newest messages.",
         check=not_negative)
-    max_bytes_per_file: int = setting(INT, 100 * 1024 * 1024,
+    max_bytes_per_file: int = setting(SIZE, 100 * 1024 * 1024,
         "Size in bytes at which a log continues in a new file.")
     sync_every: int = setting(INT, 2_500,
         "Number of messages between two fsyncs of a log. With 1, a publish is answered after its fsync.")
@@ -194,17 +194,17 @@ class _Disk(Options, title="Disk"):
         "Time for which finished messages are kept, so that channels can go back to them; 0s means not at all. With "
         "topic=, for topics with that name or pattern (`logs.*=24h`; may be given several "
         "times).", check=_every(not_negative))
-    retention_bytes: ByTopic[int] = setting(by_topic(INT, 0), ByTopic(0),
+    retention_bytes: ByTopic[int] = setting(by_topic(SIZE, 0), ByTopic(0),
         "Bytes of the newest messages that are kept after they are finished; 0 means none. By topic as "
         "--retention-time.",
         check=_every(not_negative))
-    max_topic_bytes: ByTopic[int] = setting(by_topic(INT, 0), ByTopic(0),
+    max_topic_bytes: ByTopic[int] = setting(by_topic(SIZE, 0), ByTopic(0),
         "Maximum size in bytes of the log of a topic; beyond it, publishes fail. 0 means no limit. "
         "By topic as --retention-time.", check=_every(not_negative))
-    max_disk_bytes: int = setting(INT, 0,
+    max_disk_bytes: int = setting(SIZE, 0,
         "Maximum size in bytes of all logs; beyond it, publishes fail. 0 means no limit.",
         check=not_negative)
-    min_free_disk_bytes: int = setting(INT, 1024 * 1024,
+    min_free_disk_bytes: int = setting(SIZE, 1024 * 1024,
         "Bytes to leave free on the disk; below it, publishes fail. Consumers continue, and their progress is written.",
         check=not_negative)
     queue_scan_selection_count: int = setting(INT, 20,
@@ -218,8 +218,8 @@ class _Messages(Options, title="Messages"):
         "Time after which a message that is not finished is requeued, unless the consumer asks for another.")
     max_msg_timeout_ns: int = setting(DURATION, 15 * MINUTE_NS,
         "Maximum time in flight of one delivery, also if the consumer extends it with TOUCH.")
-    max_msg_size: int = setting(INT, 1024 * 1024, "Maximum size of a message in bytes.")
-    max_body_size: int = setting(INT, 5 * 1024 * 1024, "Maximum size in bytes of the body of a command, such as MPUB.")
+    max_msg_size: int = setting(SIZE, 1024 * 1024, "Maximum size of a message in bytes.")
+    max_body_size: int = setting(SIZE, 5 * 1024 * 1024, "Maximum size in bytes of the body of a command, such as MPUB.")
     max_req_timeout_ns: int = setting(DURATION, HOUR_NS,
         "Maximum delay of a requeue.")
     max_defer_timeout_ns: int = setting(DURATION, 0,
@@ -240,7 +240,7 @@ class _Clients(Options, title="Clients"):
     max_heartbeat_interval_ns: int = setting(DURATION, MINUTE_NS,
         "Maximum heartbeat interval that a client may request.")
     max_rdy_count: int = setting(INT, 2_500, "Maximum RDY of a consumer.")
-    max_output_buffer_size: int = setting(INT, 64 * 1024,
+    max_output_buffer_size: int = setting(SIZE, 64 * 1024,
         "Maximum output buffer in bytes that a client may request.")
     max_output_buffer_timeout_ns: int = setting(DURATION, 30 * SECOND_NS,
         "Maximum time in the output buffer that a client may request.")
@@ -269,7 +269,7 @@ class _Metrics(Options, title="Metrics"):
     statsd_mem_stats: bool = setting(BOOL, True, "Include memory and garbage collection in the reports to statsd.")
     statsd_prefix: str = setting(STRING, "nsq.%s",
         "Prefix of the names of metrics; %s stands for the address of this nsqd.")
-    statsd_udp_packet_size: int = setting(INT, 508, "Maximum size of statsd packets in bytes.")
+    statsd_udp_packet_size: int = setting(SIZE, 508, "Maximum size of statsd packets in bytes.")
     statsd_exclude_ephemeral: bool = setting(BOOL, False,
         "Exclude ephemeral topics and channels from the reports to statsd.")
     e2e_processing_latency_percentile: tuple[float, ...] = setting(FLOATS, (),

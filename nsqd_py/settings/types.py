@@ -5,6 +5,7 @@ All functions that read a value raise ValueError with a text that says what was 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -112,6 +113,21 @@ def parse_int(text: str) -> int:
     except ValueError:
         raise ValueError("expected a whole number") from None
     return _in_range(value, MIN_INT, MAX_INT)
+
+
+_SIZE = re.compile(r"([0-9]+)([kKmMgGtT])(i?)[bB]?")
+
+
+def parse_size(text: str) -> int:
+    """Return a number of bytes: 1000, 64k or 10MB (powers of 1000), 64KiB or 1GiB (of 1024). Raises ValueError."""
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        try:
+            return parse_int(text)
+        except ValueError:
+            raise ValueError("expected a number of bytes such as 1000, 10MB or 1GiB, in range") from None
+    number, unit, binary = match.groups()
+    return _in_range(int(number) * (1024 if binary else 1000) ** ("kmgt".index(unit.lower()) + 1), MIN_INT, MAX_INT)
 
 
 def _int_from_native(value: Any) -> int:
@@ -255,6 +271,7 @@ def _secrets(hide: Callable[[str], str]) -> Kind[tuple[str, ...]]:
 
 STRING: Kind[str] = Kind("string", str, _refuse("a string"), _quoted)
 INT: Kind[int] = Kind("int", parse_int, _int_from_native, str)
+SIZE: Kind[int] = Kind("size", parse_size, _int_from_native, str)
 BOOL: Kind[bool] = Kind("[=bool]", parse_bool, _bool_from_native, lambda value: str(value).lower(), bare_value="true")
 DURATION: Kind[int] = Kind("duration", parse_duration, _duration_from_native, format_duration, attribute_suffix="_ns")
 STRINGS = _Strings("string ...", str, _strings_from_native, _listed, join=_all_strings)

@@ -36,7 +36,7 @@ from nsqd_py.settings.declaration import Options, positive, setting
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
 from nsqd_py.settings.groups import LogOptions, log_prefix_setting
 from nsqd_py.settings.program import Program, ProgramOptions
-from nsqd_py.settings.types import BOOL, DURATION, INT, STRING, choice
+from nsqd_py.settings.types import BOOL, DURATION, INT, SIZE, STRING, choice
 
 DEFAULT_FILENAME_FORMAT = "<TOPIC>.<HOST><REV>.<DATETIME>.log"
 DEFAULT_SUFFIX = ".log"
@@ -92,7 +92,7 @@ class _Contents(Options, title="Contents"):
 
 
 class _Ends(Options, title="Rotation"):
-    rotate_size: int = setting(INT, 0,
+    rotate_size: int = setting(SIZE, 0,
         "Start a new file when the current one exceeds this number of bytes, before compression; 0 means no limit.")
     rotate_interval_ns: int = setting(DURATION, 0, "Start a new file after this time; 0 means never.")
     sync_interval_ns: int = setting(DURATION, 30 * SECOND_NS,
