@@ -67,7 +67,7 @@ def test_a_refusal_names_the_setting(weak: Certificates, tmp_path: Path, command
         [sys.executable, "-m", f"nsq_apps.{command}", *weak.server_flags, *filter(None, [flags])],
         cwd=REPOSITORY, capture_output=True, text=True, timeout=40, check=False,
     )  # fmt: skip
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert f"cannot use --tls-cert {weak.server_certificate}" in done.stderr
     assert "key too small" in done.stderr
     assert ADVICE in done.stderr
