@@ -139,7 +139,9 @@ class Stream:
                 else:
                     self._on_encoded(self._layer, data)
                 if started_ns:
-                    self._read_size = socket_buffers.fitting_read(len(data), thread_time_ns() - started_ns)
+                    read_size = socket_buffers.fitting_read(len(data), thread_time_ns() - started_ns)
+                    # Input that waits for its turn took no time yet: reads do not grow for that.
+                    self._read_size = min(read_size, self._read_size) if self._is_behind else read_size
             else:
                 self.on_end()
         except Exception as error:  # noqa: BLE001 - a bug in one handler must not end the others' loop

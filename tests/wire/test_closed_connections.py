@@ -74,6 +74,8 @@ class Nsqd:
                 caller.check(frame_of(client))
                 client.sendall(standby(caller.signed(sent[0])))
                 sent = sent[1:]
+                while until not in received:  # a round is acknowledged after it was sent
+                    received += client.recv(1 << 16)
             for piece in sent:
                 client.sendall(piece)
             while until not in received:
