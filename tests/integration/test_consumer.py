@@ -23,6 +23,7 @@ from nsqd_py.client.message import Message, MessageBatch, Requeue
 from tests.support.auth_server import AuthServer
 from tests.support.certificates import make_certificates
 from tests.support.consumer_drivers import SHELLS, Driver, Shell
+from tests.support.network import free_ports
 from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess
 
 TOPIC, CHANNEL = "topic", "channel"
@@ -399,7 +400,7 @@ def test_a_sample_of_a_channel(nsqd: NsqdProcess, consume: MakeConsumer) -> None
 
 
 def test_an_nsqd_that_returns_is_found_again(tmp_path: Path, consume: MakeConsumer) -> None:
-    tcp_port, http_port = free_port(), free_port()
+    tcp_port, http_port = free_ports(2)
     nsqd = NsqdProcess(tmp_path / "nsqd", ports=(tcp_port, http_port))
     got: list[bytes] = []
     driver = consume(
@@ -418,12 +419,6 @@ def test_an_nsqd_that_returns_is_found_again(tmp_path: Path, consume: MakeConsum
     finally:
         nsqd.destroy()
     assert driver.stats().received == 2
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def test_nsqds_can_be_added_and_left(make_nsqd: MakeNsqd, consume: MakeConsumer) -> None:

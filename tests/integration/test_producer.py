@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import os
 import signal
-import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -27,6 +26,7 @@ from nsqd_py.client.threads import SteppingProducer
 from tests.support.aio_client import AioProducer
 from tests.support.auth_server import AuthServer
 from tests.support.certificates import make_certificates
+from tests.support.network import free_ports
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
 from tests.support.wire import bodies, mpub_body
@@ -105,13 +105,6 @@ def topic() -> str:
 
 def address_of(nsqd: NsqdProcess) -> str:
     return f"127.0.0.1:{nsqd.tcp_port}"
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 def pause(shell: str, seconds: float) -> None:
@@ -312,7 +305,7 @@ def test_bad_ones_among_many_fail_alone(
 
 
 def test_an_address_where_nobody_listens_is_told_at_once(make_producer: MakeProducer, topic: str) -> None:
-    port = free_port()
+    port = free_ports(1)[0]
     producer = make_producer(f"127.0.0.1:{port}", publish_timeout_s=60)
     began_s = time.monotonic()
     with pytest.raises(NoNsqd, match=f"127.0.0.1:{port}: cannot connect"):
@@ -325,7 +318,7 @@ def test_an_address_where_nobody_listens_is_told_at_once(make_producer: MakeProd
 def test_one_that_comes_later_is_found(
     make_nsqd: MakeNsqd, make_producer: MakeProducer, topic: str, shell: str
 ) -> None:
-    port = free_port()
+    port = free_ports(1)[0]
     producer = make_producer(f"127.0.0.1:{port}")
     with pytest.raises(NoNsqd):
         producer.ping()
@@ -440,7 +433,7 @@ def test_without_retries_of_the_unknown_nothing_comes_twice(
 def test_a_restart_is_waited_out(
     make_nsqd: MakeNsqd, make_producer: MakeProducer, run_all: RunAll, shell: str, topic: str
 ) -> None:
-    nsqd = make_nsqd(f"--tcp-address=127.0.0.1:{free_port()}")
+    nsqd = make_nsqd(f"--tcp-address=127.0.0.1:{free_ports(1)[0]}")
     producer = make_producer(nsqd)
     producer.publish(topic, b"before")
     nsqd.stop()
@@ -518,7 +511,7 @@ def test_all_nsqds_of_nsqlookupds_are_used(
     flag = f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}"
     first = make_nsqd(flag)
     wait_until(lambda: len(lookupd.nodes()) == 1)
-    nobody = f"127.0.0.1:{free_port()}"
+    nobody = f"127.0.0.1:{free_ports(1)[0]}"
     producer = make_producer(lookupd_http_addresses=[nobody, lookupd.http_address], lookupd_poll_interval=0.1)
     producer.publish(topic, b"x")
     assert depth(first, topic) == 1
@@ -543,7 +536,7 @@ def test_an_nsqd_that_nsqlookupd_forgot_may_come_back(
     make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, make_producer: MakeProducer, topic: str, shell: str
 ) -> None:
     lookupd = make_nsqlookupd()
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     nsqd = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}", f"--tcp-address={address}")
     wait_until(lambda: len(lookupd.nodes()) == 1)
     producer: Any = make_producer(lookupd_http_addresses=[lookupd.http_address], lookupd_poll_interval=0.05)

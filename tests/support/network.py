@@ -57,8 +57,14 @@ LOOPBACK = Host("127.0.0.1")
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of this machine that nobody uses, for servers that come back where they were."""
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    """Return free ports of this machine, for servers that come back where they were.
+
+    They lie below the ports that the system gives to clients, which may take the port of a server that is away.
+    """
+    held: list[socket.socket] = []
+    while len(held) < count:
+        with contextlib.suppress(OSError):
+            held.append(socket.create_server(("127.0.0.1", random.SystemRandom().randrange(10_000, 32_000))))
     ports = [one.getsockname()[1] for one in held]
     for one in held:
         one.close()
