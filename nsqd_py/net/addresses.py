@@ -26,7 +26,7 @@ def parse_host_port(address: str, lowest_port: int = 1) -> tuple[str, int]:
         raise ValueError(f'"{address}" has no port (host:port or [::1]:port)')
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
-        if not _is_ipv6(host):
+        if ip_version(host) != 6:
             raise ValueError(f'"{address}": "{host}" is not an IPv6 address')
     elif ":" in host and "/" not in host:
         raise ValueError(f'"{address}": an IPv6 address belongs in brackets, as in [::1]:4150')
@@ -38,13 +38,14 @@ def parse_host_port(address: str, lowest_port: int = 1) -> tuple[str, int]:
     return host, number
 
 
-def _is_ipv6(host: str) -> bool:
+def ip_version(host: str) -> int:
+    """Return 4 or 6 for an IP address without brackets; 0 if it is none."""
     import ipaddress  # slow to import; few addresses need it
 
     try:
-        return ipaddress.ip_address(host).version == 6
+        return ipaddress.ip_address(host).version
     except ValueError:
-        return False
+        return 0
 
 
 def is_host(host: str) -> bool:

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Iterable
 from typing import Any
 
-from nsqd_py.net.addresses import split_address
+from nsqd_py.net.addresses import ip_version, split_address
 
 # Chromium sends no Sec-Fetch headers and no Referer from http:// pages, and Firefox lets a page choose its User-Agent,
 # but not omit Accept-Language.
@@ -48,17 +48,7 @@ class KnownHosts:
         if found is None:
             return False
         name = (found[1] or found[2]).removesuffix(".")
-        return name in self._names or f".{name}".endswith(self._endings) or _is_address(name)
-
-
-def _is_address(host: str) -> bool:
-    from ipaddress import ip_address  # slow to import; only names that are not known need it
-
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True
+        return name in self._names or f".{name}".endswith(self._endings) or ip_version(name) != 0
 
 
 def check_hosts(names: tuple[str, ...]) -> str | None:
