@@ -22,7 +22,7 @@ from nsqd_py.settings.declaration import BadOptions, Options, not_negative, sett
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.groups import OBSOLETE_VERBOSE, VERBOSE, LogOptions, log_prefix_setting
 from nsqd_py.settings.program import Program, ProgramOptions
-from nsqd_py.settings.types import BOOL, DURATION, INT, NAMED_SECRETS, STRING, STRINGS, URL, URLS, WEBHOOK
+from nsqd_py.settings.types import BOOL, CLIENT_OPTIONS, DURATION, INT, STRING, STRINGS, URL, URLS, WEBHOOK
 
 LOG_PREFIX = "[nsqadmin] "
 _SHORTEST_POLL_NS = SECOND_NS // 4
@@ -113,7 +113,7 @@ class _Requests(HttpClientOptions, title="Requests to nsqd and nsqlookupd"):
     http_client_token_host: tuple[str, ...] = setting(STRINGS, (),
         "host:port of an nsqd, found by nsqlookupds, that receives the token over plain HTTP; or a host, IP address or "
         "CIDR block, with all its ports (may be given several times).")
-    client_opt: tuple[str, ...] = setting(NAMED_SECRETS, (),
+    client_opt: tuple[str, ...] = setting(CLIENT_OPTIONS, (),
         "Option of the TCP connections that move dead letters, as name,value with the names of go-nsq's Config, such "
         "as tls_v1,true or auth_secret,... (may be given several times).")
 

@@ -11,7 +11,6 @@ from gevent import ssl
 from nsqadmin_py.address_blocks import AddressBlocks
 from nsqadmin_py.options import NsqadminOptions
 from nsqd_py.cluster.upstream import Upstream
-from nsqd_py.errors import StartError
 from nsqd_py.lookup.endpoints import literal_endpoint
 from nsqd_py.net.addresses import join_address
 from nsqd_py.net.http.client import MAX_STATS_BYTES, HttpClient, Target, Url, limit_s, parse_url, resolve_by_hub
@@ -42,7 +41,7 @@ class TokenRule:
 
 
 def make_upstream(options: NsqadminOptions) -> Upstream:
-    """Return the client of all requests, with the time-outs and certificates of the options. Raises StartError."""
+    """Return the client of all requests, with the time-outs and certificates of the options. Raises BadOptions."""
     return Upstream(
         HttpClient(
             connect_timeout_s=limit_s(options.http_client_connect_timeout_ns),
@@ -51,7 +50,7 @@ def make_upstream(options: NsqadminOptions) -> Upstream:
             tls=_tls_context(options),
             max_answer_bytes=MAX_STATS_BYTES,
         ),
-        _headers_for(options),
+        headers_for(options),
     )
 
 
@@ -61,8 +60,8 @@ def _resolve(host: str, port: int) -> Sequence[Target]:
     return resolve_by_hub(host, port) if endpoint is None else [(endpoint.family, endpoint.target)]
 
 
-def _headers_for(options: NsqadminOptions) -> Callable[[Url], dict[str, str]]:
-    """Raises StartError."""
+def headers_for(options: NsqadminOptions) -> Callable[[Url], dict[str, str]]:
+    """Return a function that returns the headers for a URL, such as a token. Raises BadOptions."""
     token_file = options.http_client_token_file
     if not token_file:
         return lambda url: {}
@@ -76,7 +75,7 @@ def _headers_for(options: NsqadminOptions) -> Callable[[Url], dict[str, str]]:
             checks_certificates=not options.http_client_tls_insecure_skip_verify,
         ).headers_for
     except ValueError as error:
-        raise StartError(f"--http-client-token-host: {error}") from error
+        raise BadOptions(f"--http-client-token-host: {error}") from error
 
 
 def _read_token(token_file: str) -> str:
@@ -84,16 +83,11 @@ def _read_token(token_file: str) -> str:
         token = Path(token_file).read_text("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not a token"
-        raise StartError(f"cannot use --http-client-token-file {token_file}: {reason}") from error
+        raise BadOptions(f"cannot use --http-client-token-file {token_file}: {reason}") from error
     if not token or not token.isprintable() or " " in token:
-        raise StartError(f"cannot use --http-client-token-file {token_file}: expected one token")
+        raise BadOptions(f"cannot use --http-client-token-file {token_file}: expected one token")
     return token
 
 
 def _tls_context(options: NsqadminOptions) -> Any:
-    try:
-        return http_client_context(
-            options, ssl.SSLContext, verifies=not options.http_client_tls_insecure_skip_verify
-        )
-    except BadOptions as error:
-        raise StartError(str(error)) from error
+    return http_client_context(options, ssl.SSLContext, verifies=not options.http_client_tls_insecure_skip_verify)

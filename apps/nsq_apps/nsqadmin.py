@@ -20,13 +20,24 @@ def _serve(options: NsqadminOptions, log: Log) -> int:
     return 0
 
 
+def _check(options: NsqadminOptions) -> None:
+    """Raise BadOptions if nsqadmin cannot start with these options."""
+    from nsqadmin_py.options import check_options
+
+    check_options(options)
+    if options.http_client_token_file:
+        from nsqadmin_py.upstream import headers_for
+
+        headers_for(options)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run nsqadmin until a signal ends it. Return the exit status: 1 if it could not start."""
     early_signals.hold(early_signals.RELOAD)  # before the imports, which take most of the start
-    from nsqadmin_py.options import LOG_PREFIX, check_options, read_options
+    from nsqadmin_py.options import LOG_PREFIX, read_options
     from nsqd_py.settings.program import DaemonCommand
 
-    return DaemonCommand("nsqadmin", LOG_PREFIX, read_options, check_options, _serve).main(argv)
+    return DaemonCommand("nsqadmin", LOG_PREFIX, read_options, _check, _serve).main(argv)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -35,6 +36,19 @@ def _serve(options: NsqdOptions, log: Log) -> int:
     return status
 
 
+def _check(options: NsqdOptions) -> None:
+    """Raise BadOptions, UsageError or StartError if nsqd cannot start with these options."""
+    from nsqd_py.errors import StartError
+    from nsqd_py.options import check_options
+    from nsqd_py.standby.group import check_group
+
+    check_options(options)
+    if options.check_config or options.print_config:
+        check_group(options)
+        if not os.path.isdir(options.data_path or "."):
+            raise StartError(f"--data-path={options.data_path} is not a directory")
+
+
 def _check_data(options: NsqdOptions) -> int | None:
     if not options.check_data and not options.repair:
         return None
@@ -49,10 +63,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     after a drain that left messages.
     """
     early_signals.hold(early_signals.RELOAD_AND_DRAIN)  # before the imports, which take most of the start
-    from nsqd_py.options import LOG_PREFIX, check_options, read_options
+    from nsqd_py.options import LOG_PREFIX, read_options
     from nsqd_py.settings.program import DaemonCommand
 
-    return DaemonCommand("nsqd", LOG_PREFIX, read_options, check_options, _serve, _check_data).main(argv)
+    return DaemonCommand("nsqd", LOG_PREFIX, read_options, _check, _serve, _check_data).main(argv)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,11 @@ def hidden_value(text: str) -> str:
     return (name[0] if name else "") + hidden_secret(text)
 
 
+def hidden_option(text: str) -> str:
+    """Return `name,value` of an option of the client, with the value hidden if the name says that it is a secret."""
+    return hidden_value(text) if "secret" in text.partition(",")[0] else text
+
+
 def hidden_url(text: str) -> str:
     """Return a URL, or an address without a scheme, with its login and its query hidden.
 

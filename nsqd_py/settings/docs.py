@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nsqd_py.settings.types import BOOL, INT, Kind
+from nsqd_py.runtime.hidden import HIDDEN
+from nsqd_py.settings.types import BOOL, INT, SIZE, ByTopic, Kind
 
 if TYPE_CHECKING:
-    from nsqd_py.settings.declaration import Setting
+    from nsqd_py.settings.declaration import Options, Setting
     from nsqd_py.settings.program import Program
 
 # What stands between a key and its value in an example config file.
@@ -133,18 +134,41 @@ def _entry(setting: Setting, separator: str) -> str:
     if setting.default_text:
         text += f" Default: {setting.default_text}."
     comment = textwrap.fill(text, _EXAMPLE_WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
-    return f"{comment}\n#{setting.key}{separator}{_literal(setting)}\n"
+    value = _PLACEHOLDERS.get(setting.kind, _PLACEHOLDER) if setting.default_text else setting.default
+    return f"{comment}\n#{setting.key}{separator}{_literal(setting.kind, value)}\n"
 
 
-def _literal(setting: Setting) -> str:
-    """Return the default in a form that is both TOML and YAML."""
-    kind, value = setting.kind, setting.default
-    if setting.default_text:
-        value = _PLACEHOLDERS.get(kind, _PLACEHOLDER)
-    if isinstance(value, str | tuple):
-        return json.dumps(value)
-    shown = kind.show(value)
-    return shown if kind in (BOOL, INT) else json.dumps(shown)
+def _literal(kind: Kind[Any], value: Any) -> str:
+    """Return a value in a form that is both TOML and YAML."""
+    if kind in (BOOL, INT, SIZE):
+        return kind.show(value)
+    if isinstance(value, ByTopic):
+        shown = [one if isinstance(one, str) else kind.show(ByTopic(one)) for one in value.values]
+        rules = [f"{pattern}={one}" for (pattern, _), one in zip(value.rules, shown[1:], strict=True)]
+        value = [*rules, shown[0]] if rules else shown[0]
+    elif not isinstance(value, str | tuple):
+        value = kind.show(value)
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+# ---- --print-config
+
+
+def effective_config(options: Options) -> str:
+    """Return the values of all settings that config files can contain, as one of TOML, without secrets."""
+    parts = []
+    for title, settings in options.groups.items():
+        lines = [line for setting in settings if setting.key for line in _effective(setting, options)]
+        parts += [f"# ---- {title}\n", *lines, ""] if lines else []
+    return "\n".join(parts)
+
+
+def _effective(setting: Setting, options: Options) -> Iterable[str]:
+    value = getattr(options, setting.attribute)
+    shown = setting.kind.shown(value)
+    if setting.kind.hide and HIDDEN in str(shown):
+        yield f"# {HIDDEN} hides a secret: replace it, or remove the line and use a flag or a variable."
+    yield f"# {setting.key} is not set" if value is None else f"{setting.key} = {_literal(setting.kind, shown)}"
 
 
 # ---- man(1); the macros are those of man(7)

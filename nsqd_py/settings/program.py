@@ -42,6 +42,27 @@ class ProgramOptions(Options, title="This program"):
         "Print the completion script for a shell (bash, zsh, fish) and exit.",
         config_key="", default_text="none",
     )  # fmt: skip
+    check_config: bool = setting(
+        BOOL, False,
+        "Check the flags, the config file and the files that they name, without a start: status 0 if the program would "
+        "start with them, 2 if not.",
+        config_key="",
+    )  # fmt: skip
+    print_config: bool = setting(
+        BOOL, False,
+        "Check them, print all settings in effect as a config file (TOML), and exit. Passwords and tokens are shown as "
+        "***.",
+        config_key="",
+    )  # fmt: skip
+
+
+def config_answer(options: Options) -> str:
+    """Return what --check-config or --print-config prints, once the options are checked; "" if neither is given."""
+    if getattr(options, "print_config", False):
+        from nsqd_py.settings.docs import effective_config
+
+        return effective_config(options)
+    return "The settings are valid.\n" if getattr(options, "check_config", False) else ""
 
 
 OptionsT = TypeVar("OptionsT", bound=ProgramOptions)
@@ -199,7 +220,8 @@ class DaemonCommand(Generic[DaemonT]):
         except BadOptions as error:
             Log(self.log_prefix).fatal("%s", error)
             return 2
-        status = self.instead(options)
+        answer = config_answer(options)
+        status = None if answer else self.instead(options)
         if status is not None:
             return status
         log = Log(options.log_prefix, options.log_level, form=options.log_format)
@@ -209,13 +231,16 @@ class DaemonCommand(Generic[DaemonT]):
             for setting in options.without_effect():
                 log.warning("--%s has no effect now: %s", setting.name, setting.step_note)
             _warn_of_open_doors(options, log)
+            if answer:
+                print(answer, end="")
+                return 0
             return self.serve(options, log)
         except UsageError as error:
             log.fatal("%s", error)
             return 2
         except (BadOptions, StartError) as error:
             log.fatal("failed to instantiate %s - %s", self.name, error)
-            return 2 if isinstance(error, BadOptions) else 1
+            return 2 if isinstance(error, BadOptions) or answer else 1
         except Exception as error:  # a bug: its traceback is logged in the form of all log lines
             log.exception("%s ends - %r", self.name, error)
             return 1

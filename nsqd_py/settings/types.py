@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from nsqd_py.runtime.hidden import hidden_path, hidden_url, hidden_value
+from nsqd_py.runtime.hidden import hidden_option, hidden_path, hidden_url, hidden_value
 from nsqd_py.runtime.logs import JSON, LEVELS, TEXT, level_word, parse_level
 from nsqd_py.settings.durations import MAX_NS, MILLISECOND_NS, MIN_NS, format_duration, parse_duration
 
@@ -280,6 +280,7 @@ URL = _secret(hidden_url)
 WEBHOOK = _secret(hidden_path)
 URLS = _secrets(hidden_url)
 NAMED_SECRETS = _secrets(hidden_value)
+CLIENT_OPTIONS = _secrets(hidden_option)
 FLOATS: Kind[tuple[float, ...]] = Kind("float,...", _parse_floats, _floats_from_native, _listed, join=_all_floats)
 LOG_LEVEL: Kind[int] = Kind(
     "level", parse_level, _refuse(f"one of {', '.join(LEVELS)}"), level_word, choices=tuple(LEVELS)

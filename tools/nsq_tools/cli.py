@@ -16,7 +16,7 @@ from nsqd_py.runtime.logs import INFO, TEXT, Log, one_line
 from nsqd_py.runtime.streams import complain, with_streams
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.groups import LogOptions
-from nsqd_py.settings.program import Program, ProgramOptions
+from nsqd_py.settings.program import Program, ProgramOptions, config_answer
 
 DONE = 0
 FAILED = 1
@@ -59,7 +59,10 @@ class Tool(Generic[OptionsT]):
         except (BadUsage, BadOptions) as error:
             return self._complain(options, error, BAD_USAGE)
         except ToolError as error:
-            return self._complain(options, error, FAILED)
+            return self._complain(options, error, BAD_USAGE if config_answer(options) else FAILED)
+        if answer := config_answer(options):
+            print(answer, end="")
+            return DONE
         try:
             return self._run(options)
         except ToolError as error:

@@ -9,7 +9,7 @@ from nsq_tools.cli import BadUsage
 from nsqd_py.net.tls_options import HttpClientOptions, http_client_context
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.settings.declaration import BadOptions, Options, at_least, setting
-from nsqd_py.settings.types import INT, NAMED_SECRETS, STRING, STRINGS, URLS
+from nsqd_py.settings.types import CLIENT_OPTIONS, INT, STRING, STRINGS, URLS
 
 if TYPE_CHECKING:
     from nsqd_py.client.options import ClientOptions
@@ -23,10 +23,10 @@ LOOKUPD_HTTP = setting(URLS, (),
 TOPIC = setting(STRING, "", "NSQ topic.")
 TOPICS = setting(STRINGS, (), "NSQ topic (may be given several times).")
 MAX_IN_FLIGHT = setting(INT, 200, "Maximum number of messages in flight.", check=at_least(1))
-CONSUMER_OPT = setting(NAMED_SECRETS, (),
+CONSUMER_OPT = setting(CLIENT_OPTIONS, (),
     "Option of the consumer as name,value with the names of go-nsq's Config, such as tls_v1,true or "
     "msg_timeout,30s (may be given several times).")
-PRODUCER_OPT = setting(NAMED_SECRETS, (),
+PRODUCER_OPT = setting(CLIENT_OPTIONS, (),
     "Option of the producer as name,value with the names of go-nsq's Config, such as snappy,true or "
     "dial_timeout,5s (may be given several times).")
 

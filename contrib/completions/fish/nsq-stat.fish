@@ -2,6 +2,8 @@ complete -c nsq-stat -f
 complete -c nsq-stat -l version -d 'Print the version and exit.'
 complete -c nsq-stat -l config -d 'Config file: TOML, or YAML if its name ends in .yaml or .yml.' -r -F
 complete -c nsq-stat -l completion -d 'Print the completion script for a shell (bash, zsh, fish) and exit.' -x -a 'bash zsh fish'
+complete -c nsq-stat -l check-config -d 'Check the flags, the config file and the files that they name, without a start: status 0 if the program would start with them, 2 if not.'
+complete -c nsq-stat -l print-config -d 'Check them, print all settings in effect as a config file (TOML), and exit. Passwords and tokens are shown as ***.'
 complete -c nsq-stat -l nsqd-http-address -d 'HTTP address (host:port) of an nsqd (may be given several times); https://host:port for TLS.' -x
 complete -c nsq-stat -l lookupd-http-address -d 'HTTP address (host:port) of an nsqlookupd that lists the nsqds (may be given several times); https://host:port for TLS.' -x
 complete -c nsq-stat -l http-client-connect-timeout -d 'Timeout for connecting to an HTTP server.' -x

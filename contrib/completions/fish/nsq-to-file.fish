@@ -2,6 +2,8 @@ complete -c nsq-to-file -f
 complete -c nsq-to-file -l version -d 'Print the version and exit.'
 complete -c nsq-to-file -l config -d 'Config file: TOML, or YAML if its name ends in .yaml or .yml.' -r -F
 complete -c nsq-to-file -l completion -d 'Print the completion script for a shell (bash, zsh, fish) and exit.' -x -a 'bash zsh fish'
+complete -c nsq-to-file -l check-config -d 'Check the flags, the config file and the files that they name, without a start: status 0 if the program would start with them, 2 if not.'
+complete -c nsq-to-file -l print-config -d 'Check them, print all settings in effect as a config file (TOML), and exit. Passwords and tokens are shown as ***.'
 complete -c nsq-to-file -l nsqd-tcp-address -d 'TCP address (host:port) of an nsqd to consume from (may be given several times).' -x
 complete -c nsq-to-file -l lookupd-http-address -d 'HTTP address (host:port) of an nsqlookupd that lists the nsqds of the topic (may be given several times).' -x
 complete -c nsq-to-file -l topic -d 'NSQ topic (may be given several times).' -x

@@ -2,6 +2,8 @@ complete -c nsq-to-http -f
 complete -c nsq-to-http -l version -d 'Print the version and exit.'
 complete -c nsq-to-http -l config -d 'Config file: TOML, or YAML if its name ends in .yaml or .yml.' -r -F
 complete -c nsq-to-http -l completion -d 'Print the completion script for a shell (bash, zsh, fish) and exit.' -x -a 'bash zsh fish'
+complete -c nsq-to-http -l check-config -d 'Check the flags, the config file and the files that they name, without a start: status 0 if the program would start with them, 2 if not.'
+complete -c nsq-to-http -l print-config -d 'Check them, print all settings in effect as a config file (TOML), and exit. Passwords and tokens are shown as ***.'
 complete -c nsq-to-http -l topic -d 'NSQ topic.' -x
 complete -c nsq-to-http -l channel -d 'NSQ channel.' -x
 complete -c nsq-to-http -l max-in-flight -d 'Maximum number of messages in flight.' -x

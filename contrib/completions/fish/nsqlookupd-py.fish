@@ -2,6 +2,8 @@ complete -c nsqlookupd-py -f
 complete -c nsqlookupd-py -l version -d 'Print the version and exit.'
 complete -c nsqlookupd-py -l config -d 'Config file: TOML, or YAML if its name ends in .yaml or .yml.' -r -F
 complete -c nsqlookupd-py -l completion -d 'Print the completion script for a shell (bash, zsh, fish) and exit.' -x -a 'bash zsh fish'
+complete -c nsqlookupd-py -l check-config -d 'Check the flags, the config file and the files that they name, without a start: status 0 if the program would start with them, 2 if not.'
+complete -c nsqlookupd-py -l print-config -d 'Check them, print all settings in effect as a config file (TOML), and exit. Passwords and tokens are shown as ***.'
 complete -c nsqlookupd-py -l log-level -d 'Write log lines of this level and above: debug, info, warn, error, fatal.' -x -a 'debug info warn error fatal'
 complete -c nsqlookupd-py -l log-format -d 'Format of the log on stderr: text (lines as Go\'s NSQ writes them) or json (one object a line).' -x -a 'text json'
 complete -c nsqlookupd-py -l log-prefix -d 'Prefix of every log line.' -x

@@ -1,6 +1,8 @@
 complete -c spark-replay -l version -d 'Print the version and exit.'
 complete -c spark-replay -l config -d 'Config file: TOML, or YAML if its name ends in .yaml or .yml.' -r -F
 complete -c spark-replay -l completion -d 'Print the completion script for a shell (bash, zsh, fish) and exit.' -x -a 'bash zsh fish'
+complete -c spark-replay -l check-config -d 'Check the flags, the config file and the files that they name, without a start: status 0 if the program would start with them, 2 if not.'
+complete -c spark-replay -l print-config -d 'Check them, print all settings in effect as a config file (TOML), and exit. Passwords and tokens are shown as ***.'
 complete -c spark-replay -l archive -d 'File, directory or glob to read, also as a plain word (may be given several times): archives of nsq-to-file and of Go\'s nsq_to_file, data directories of nsqd. URLs such as s3a://bucket/dir and hdfs:// are read with the settings that --conf gives.' -x
 complete -c spark-replay -l format -d 'Format of all files, instead of recognising it: lines, jsonl, framed, parquet, topic_log, go_queue.' -x -a 'lines jsonl framed parquet topic_log go_queue'
 complete -c spark-replay -l default-topic -d 'Topic of files that do not contain it (lines).' -x

@@ -13,7 +13,18 @@ from nsq_tools.options import check_lookupd_addresses, check_name, check_nsqd_ad
 from nsqd_py.settings.declaration import Options, at_least, setting
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
 from nsqd_py.settings.program import Program, ProgramOptions
-from nsqd_py.settings.types import BOOL, DURATION, INT, NAMED_SECRETS, SIZE, STRING, STRINGS, URLS, choice
+from nsqd_py.settings.types import (
+    BOOL,
+    CLIENT_OPTIONS,
+    DURATION,
+    INT,
+    NAMED_SECRETS,
+    SIZE,
+    STRING,
+    STRINGS,
+    URLS,
+    choice,
+)
 
 if TYPE_CHECKING:
     from nsq_spark.replay.job import Dedupe
@@ -88,7 +99,7 @@ class _Destination(Options, title="Destination"):
     defer_ns: int = setting(DURATION, 0, "Delay after which nsqd delivers a message.")
     batch_bytes: int = setting(SIZE, BATCH_BYTES, "Largest number of bytes of messages in one command.",
         check=at_least(1))
-    producer_opt: tuple[str, ...] = setting(NAMED_SECRETS, (),
+    producer_opt: tuple[str, ...] = setting(CLIENT_OPTIONS, (),
         "Option of the producer as name,value with the names of go-nsq's Config, such as tls_v1,true or "
         "auth_secret,... (may be given several times).")
 

@@ -61,7 +61,10 @@ def test_bash_offers_flags_and_their_choices(words: tuple[str, ...], offered: li
 
 @NEEDS["bash"]
 def test_bash_offers_all_flags() -> None:
-    expected = {"--version", "--config=", "--completion=", "--order=", "--work-dir=", "--stable", "--limit=", "--help"}
+    expected = {
+        "--version", "--config=", "--completion=", "--check-config", "--print-config", "--order=", "--work-dir=",
+        "--stable", "--limit=", "--help",
+    }  # fmt: skip
     assert set(complete_in_bash("--")) == expected
 
 

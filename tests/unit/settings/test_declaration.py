@@ -342,7 +342,7 @@ def test_checks_are_asked() -> None:
 def test_groups_are_shown_in_the_order_of_the_bases_and_their_own_settings_last() -> None:
     names = {title: [setting.name for setting in group] for title, group in PUMP.groups.items()}
     assert names == {
-        "This program": ["version", "config", "completion"],
+        "This program": ["version", "config", "completion", "check-config", "print-config"],
         "Flow": ["mem-queue-size", "msg-timeout", "snappy", "verbose", "defer"],
         "Names": ["topic", "percentile", "lookupd-tcp-address", "log-level", "mode"],
     }
