@@ -317,6 +317,6 @@ ROUTES: tuple[Route[LookupApi], ...] = (
     Route("POST", "/topic/tombstone", tombstone, ADMINISTER, is_hot=True),
     Route("POST", "/channel/create", create_channel, ADMINISTER, is_hot=True),
     Route("POST", "/channel/delete", delete_channel, ADMINISTER, is_hot=True),
-    *debug_routes(),
+    *debug_routes(index_path="/debug/pprof"),  # as in Go, whose nsqd has it with a slash
 )
 ROUTER = Router(ROUTES)

@@ -106,6 +106,11 @@ class _Handler(WSGIHandler):
         finally:
             self.connection.has_request()
 
+    def finalize_headers(self) -> None:
+        super().finalize_headers()
+        if self.close_connection and self.request_version != "HTTP/1.0":  # there, gevent says it
+            self.response_headers.append((b"Connection", b"close"))
+
     def get_environ(self) -> dict[str, Any]:
         environ: dict[str, Any] = super().get_environ()
         self.connection.awaits_body(self.wsgi_input)

@@ -115,7 +115,7 @@ def identify_nsqd(**changes: str) -> bytes:
 # Each route, and the path and query with which a request gets furthest. Topics are `hostile` and `neighbour`.
 _TOPIC, _CHANNEL = "?topic=hostile", "?topic=hostile&channel=c%23ephemeral"
 _DEBUG: dict[str, str] = {
-    "GET /debug/pprof/": "", "GET /debug/greenlets": "", "GET /debug/pprof/goroutine": "?debug=2",
+    "GET /debug/greenlets": "", "GET /debug/pprof/goroutine": "?debug=2",
     "GET /debug/pprof/threadcreate": "", "GET /debug/pprof/profile": "?seconds=1", "GET /debug/pprof/heap": "",
     "GET /debug/gc": "", "GET /debug/pprof/cmdline": "", "GET /debug/pprof/symbol": "",
     "POST /debug/pprof/symbol": "", "GET /debug/pprof/block": "", "PUT /debug/setblockrate": "?rate=1",
@@ -130,13 +130,14 @@ NSQD_ROUTES: dict[str, str] = {
     "POST /channel/delete": _CHANNEL, "POST /channel/empty": _CHANNEL, "POST /channel/seek": f"{_CHANNEL}&to=start",
     "POST /channel/pause": _CHANNEL, "POST /channel/unpause": _CHANNEL, "GET /channel/peek": f"{_CHANNEL}&n=1000",
     "POST /channel/finish": f"{_CHANNEL}&seq=0&id=0123456789abcdef",
-    "POST /drain": "", "POST /promote": "", "GET /config": "", "GET /config/:opt": "", "PUT /config/:opt": "", **_DEBUG,
+    "POST /drain": "", "POST /promote": "", "GET /config": "", "GET /config/:opt": "", "PUT /config/:opt": "",
+    "GET /debug/pprof/": "", **_DEBUG,
 }  # fmt: skip
 LOOKUPD_ROUTES: dict[str, str] = {
     "GET /ping": "", "GET /info": "", "GET /lookup": _TOPIC, "GET /topics": "", "GET /channels": _TOPIC,
     "GET /nodes": "", "GET /debug": "", "POST /topic/create": _TOPIC, "POST /topic/delete": _TOPIC,
     "POST /topic/tombstone": f"{_TOPIC}&node=h:1", "POST /channel/create": _CHANNEL,
-    "POST /channel/delete": _CHANNEL, **_DEBUG,
+    "POST /channel/delete": _CHANNEL, "GET /debug/pprof": "", **_DEBUG,
 }  # fmt: skip
 _TOPICS = "/api/v2/topics/<topic>"
 ADMIN_ROUTES: dict[str, str] = {

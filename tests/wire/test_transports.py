@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import itertools
 import os
+import re
 import random
 import shutil
 import signal
@@ -299,6 +300,14 @@ def test_a_renewed_certificate_is_shown_and_nobody_is_dropped(
         wait_until(lambda: connects(nsqd, renewed.client_context()), 40, "the new certificate")
         assert not connects(nsqd, certificates.client_context())
         client.pub("still", b"there")
+
+
+@pytest.mark.ours
+def test_an_https_client_that_is_refused_gets_a_line_of_log(make_nsqd: MakeNsqd, certificates: Certificates) -> None:
+    nsqd = make_nsqd(*certificates.server_flags, "--https-address=127.0.0.1:0")
+    with pytest.raises(ssl.SSLError):
+        https(nsqd, ssl.create_default_context(), "GET", "/ping")  # it does not know the authority
+    wait_until(lambda: re.search(r"INFO: HTTPS: client\(127\.0\.0\.1:\d+\) - TLS: ", nsqd.log_text()), what="the line")
 
 
 @pytest.mark.ours

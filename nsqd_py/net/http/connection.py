@@ -16,7 +16,7 @@ from typing import Any, Generic
 import gevent
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
-from nsqd_py.errors import HttpError
+from nsqd_py.errors import HttpError, LayerError
 from nsqd_py.net.early_answers import EarlyAnswers
 from nsqd_py.net.http import answers, browsers, heads
 from nsqd_py.net.http.answers import Reply
@@ -459,6 +459,11 @@ class HttpConnection(Stream, Generic[App]):
             self._linger_timer.close()
         self._linger_timer = self._loop.timer(LINGER_S)
         self._linger_timer.start(self.close, "refused")
+
+    def _on_exception(self, error: Exception) -> None:
+        if isinstance(error, LayerError):
+            self.log.of_clients.info("HTTPS: client(%s) - %s", self.peer, error)
+        super()._on_exception(error)
 
     def on_close(self, reason: str) -> None:
         self._app.http_clients.pop(self, None)

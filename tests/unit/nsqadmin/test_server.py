@@ -72,6 +72,15 @@ def test_a_body_that_is_there_ends_nothing(port: int) -> None:
         gevent.sleep(2 * BODY_S)
 
 
+def test_an_answer_says_that_the_connection_ends(port: int) -> None:
+    """As Go's HTTP server does, in HTTP/1.1."""
+    sock = socket.create_connection(("127.0.0.1", port))
+    sock.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    first, last = sock.makefile("rb").read().split(b"00000")[:2]
+    assert b"\r\nConnection:" not in first
+    assert last.count(b"\r\nConnection: close\r\n") == 1
+
+
 def test_chunks_of_one_byte_stop_nobody(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "BODY_S", 30.0)
     turns = 0
