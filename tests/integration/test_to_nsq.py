@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shlex
 import shutil
 import signal
@@ -246,6 +247,9 @@ def test_what_was_read_is_published_at_a_signal(nsqd: NsqdProcess, start: Start,
         wait_until(lambda: count_of(nsqd) >= 1)
         tool.signal(number)
         wait_until(lambda: "still published at 1/s" in tool.log_text())
+        told = re.search(r"stopping: (\d) messages that were read .* \((\d) acknowledged\)", tool.log_text())
+        assert told is not None
+        assert int(told[1]) + int(told[2]) == 5
         assert count_of(nsqd) < 5
         assert tool.wait() == 1  # line 6
         assert "published 5 messages" in tool.log_text()
