@@ -61,6 +61,10 @@ class Discovery:
         """Replace the answer of an nsqlookupd."""
         self._answers[lookupd] = tuple(addresses)
 
+    def is_empty(self, lookupds: Iterable[str]) -> bool:
+        """True if there is no nsqd, according to all of these nsqlookupds."""
+        return not self._direct and all(self._answers.get(lookupd) == () for lookupd in lookupds)
+
     def keep_lookupds(self, lookupds: Iterable[str]) -> None:
         """Forget the answers of all other nsqlookupds."""
         kept = set(lookupds)

@@ -100,6 +100,7 @@ class BaseConsumer:
             nsqds, lookupds = addresses_from_environment()
         self._discovery = Discovery(map(canonical_address, nsqds))
         self._lookupds = tuple(dict.fromkeys(lookupds))
+        self._is_topic_unknown = False
         for address in self._lookupds:
             lookup_url(address, topic)
         self._subscription = Subscription(
@@ -126,6 +127,13 @@ class BaseConsumer:
             lookup_url(address, self.topic)
         self._lookupds = lookupds
         self._discovery.keep_lookupds(lookupds)
+
+    def _take_answer(self, lookupd: str, nsqds: tuple[str, ...]) -> None:
+        """Use what an nsqlookupd answered. Log once that no nsqd has the topic."""
+        self._discovery.answered(lookupd, nsqds)
+        was_empty, self._is_topic_unknown = self._is_topic_unknown, self._discovery.is_empty(self._lookupds)
+        if self._is_topic_unknown and not was_empty:
+            self._log.warning("no nsqd has the topic %s: waiting until one does", self.topic)
 
     # ---- what a shell does
 

@@ -163,7 +163,7 @@ class Consumer(BaseConsumer):
             )
 
     def _on_found(self, lookupd: str, nsqds: tuple[str, ...]) -> None:
-        self._discovery.answered(lookupd, nsqds)
+        self._take_answer(lookupd, nsqds)
         for address in nsqds:
             if address in self._links:
                 self._links[address].hurry()

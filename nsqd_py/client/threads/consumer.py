@@ -321,7 +321,7 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
 
     def _on_found(self, lookupd: str, nsqds: tuple[str, ...]) -> None:
         with self._lock:
-            self._discovery.answered(lookupd, nsqds)
+            self._take_answer(lookupd, nsqds)
         for address in nsqds:
             if address in self._peers:
                 self._peers[address].hurry()
