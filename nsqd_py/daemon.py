@@ -175,6 +175,8 @@ class Daemon:
             if self._fencer is not None:
                 self._fencer.start()
             self._drainer = gevent.spawn(self._drain, signals)
+            if self._lookups.has_peers or self._options.broadcast_address != socket.gethostname():
+                gevent.spawn(self._check_broadcast_address)
             self.notifier.ready(f"serving on {self._listeners.address}")
             self.notifier.start_watchdog(self._loop)
             self._listen_to_signals()
@@ -300,6 +302,19 @@ class Daemon:
     def _drain(self, signals: StopSignals) -> None:
         self._broker.drain.wait_until_over(self.notifier.status)
         signals.stop()
+
+    def _check_broadcast_address(self) -> None:
+        """Log a warning if the address that nsqlookupds name to clients cannot be resolved here."""
+        from gevent.socket import getaddrinfo
+
+        address = self._options.broadcast_address
+        try:
+            getaddrinfo(address, None)
+        except (OSError, UnicodeError) as error:
+            self._log.warning(
+                "--broadcast-address %s cannot be resolved - %s; clients that find this nsqd through nsqlookupd "
+                "connect to that address", address, getattr(error, "strerror", None) or error,
+            )  # fmt: skip
 
     def _start_statsd(self) -> None:
         """Report to statsd, if it has an address. Its prefix may contain a port, so the ports must be known."""

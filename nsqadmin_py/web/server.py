@@ -109,7 +109,8 @@ class _Handler(WSGIHandler):
     def finalize_headers(self) -> None:
         super().finalize_headers()
         if self.close_connection and self.request_version != "HTTP/1.0":  # there, gevent says it
-            self.response_headers.append((b"Connection", b"close"))
+            headers: Any = self.response_headers
+            headers.append((b"Connection", b"close"))
 
     def get_environ(self) -> dict[str, Any]:
         environ: dict[str, Any] = super().get_environ()

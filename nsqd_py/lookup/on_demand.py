@@ -20,6 +20,10 @@ class LookupsOnDemand(NoLookups):
         self._peers: LookupPeers | None = None
         self._is_running = False
 
+    @property
+    def has_peers(self) -> bool:
+        return self._peers is not None
+
     def start(self) -> None:
         """Connect to all nsqlookupds."""
         self._is_running = True

@@ -282,6 +282,13 @@ def test_nsqd_says_who_it_is(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
     }
 
 
+@pytest.mark.ours
+def test_a_broadcast_address_that_cannot_be_resolved_gets_a_warning(make_nsqd: MakeNsqd) -> None:
+    wrong = make_nsqd("--broadcast-address=nsqd.invalid", "--tcp-address=127.0.0.1:0")
+    wait_until(lambda: "WARNING: --broadcast-address nsqd.invalid cannot be resolved" in wrong.log_text())
+    assert "resolved" not in make_nsqd("--broadcast-address=localhost").log_text()
+
+
 def test_broadcast_ports_are_told_in_place_of_its_own(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
     make_nsqd(lookupd.flag, "--broadcast-tcp-port=1111", "--broadcast-http-port=2222")
     identity = wait_until(lambda: lookupd.live)[0].identity

@@ -5,8 +5,8 @@ from __future__ import annotations
 import http.client
 import itertools
 import os
-import re
 import random
+import re
 import shutil
 import signal
 import socket
