@@ -140,7 +140,7 @@ class StdinPublisher:
         rate = f" at {self._rate.per_second:,}/s" if self._rate else ""
         left = max(self._taken - destination.over for destination in self._destinations)
         self._log.info(
-            "stopping: %d messages that were read are still published%s (%d acknowledged); a second signal ends at once",
+            "stopping: %d messages that were read are still published%s (%d acknowledged); a second signal ends it",
             left, rate, self.progress().messages,
         )  # fmt: skip
 
