@@ -15,7 +15,7 @@ from nsqd_py.net.http.access import Access
 from nsqd_py.net.http.answers import Reply
 from nsqd_py.net.http.browsers import KnownHosts
 from nsqd_py.net.http.connection import HttpConnection
-from nsqd_py.net.http.debug import debug_routes
+from nsqd_py.net.http.debug import debug_routes, index
 from nsqd_py.net.http.guard import Guard
 from nsqd_py.net.http.request import Request
 from nsqd_py.net.http.response_limiter import ResponseLimiter
@@ -317,6 +317,7 @@ ROUTES: tuple[Route[LookupApi], ...] = (
     Route("POST", "/topic/tombstone", tombstone, ADMINISTER, is_hot=True),
     Route("POST", "/channel/create", create_channel, ADMINISTER, is_hot=True),
     Route("POST", "/channel/delete", delete_channel, ADMINISTER, is_hot=True),
-    *debug_routes(index_path="/debug/pprof"),  # as in Go, whose nsqd has it with a slash
+    Route("GET", "/debug/pprof", index, ADMINISTER),  # as in Go, whose nsqd has it with a slash
+    *debug_routes(),
 )
 ROUTER = Router(ROUTES)

@@ -8,7 +8,7 @@ from nsqd_py.api import handlers, log_handlers
 from nsqd_py.broker.broker import Broker
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.access import Access
-from nsqd_py.net.http.debug import debug_routes
+from nsqd_py.net.http.debug import debug_routes, index
 from nsqd_py.net.http.router import BodyRule, Route, Router
 from nsqd_py.options import NsqdOptions
 
@@ -62,6 +62,7 @@ ROUTES: tuple[Route[Broker], ...] = (
     Route("POST", "/promote", handlers.promote, Access.SHUT_DOWN),
     Route("GET", "/config/:opt", handlers.get_option, FIGURES),
     Route("PUT", "/config/:opt", handlers.put_option, ADMINISTER, OPTION),
+    Route("GET", "/debug/pprof/", index, ADMINISTER),
     *debug_routes(NsqdOptions.secrets),
 )
 ROUTER = Router(ROUTES)

@@ -217,10 +217,9 @@ def _parse_error(text: str) -> str:
     return "value out of range" if re.fullmatch("[+-]?[0-9]+", text) else "invalid syntax"
 
 
-def debug_routes(secrets: Iterable[Setting] = (), index_path: str = "/debug/pprof/") -> tuple[Route[Any], ...]:
-    """Return the routes under /debug of one daemon. `secrets`: its settings with secrets."""
+def debug_routes(secrets: Iterable[Setting] = ()) -> tuple[Route[Any], ...]:
+    """Return the routes under /debug of one daemon, without the index. `secrets`: its settings with secrets."""
     paths = (
-        ("GET", index_path, index),
         ("GET", "/debug/greenlets", greenlets),
         ("GET", "/debug/pprof/goroutine", greenlets),
         ("GET", "/debug/pprof/threadcreate", threads),
