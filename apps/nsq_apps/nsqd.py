@@ -49,13 +49,13 @@ def _check(options: NsqdOptions) -> None:
             raise StartError(f"--data-path={options.data_path} is not a directory")
 
 
-def _check_data(options: NsqdOptions) -> int | None:
-    if not options.check_data and not options.repair:
+def _work_offline(options: NsqdOptions) -> int | None:
+    if not options.check_data and not options.repair and not options.export_to_go:
         return None
-    early_signals.release()  # nothing to reload or drain: these signals end the check
-    from nsqd_py.fsck.command import check_data
+    early_signals.release()  # nothing to reload or drain: these signals end the command
+    from nsqd_py.fsck.command import check_data, export_to_go
 
-    return check_data(options)
+    return export_to_go(options) if options.export_to_go else check_data(options)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from nsqd_py.options import LOG_PREFIX, read_options
     from nsqd_py.settings.program import DaemonCommand
 
-    return DaemonCommand("nsqd", LOG_PREFIX, read_options, _check, _serve, _check_data).main(argv)
+    return DaemonCommand("nsqd", LOG_PREFIX, read_options, _check, _serve, _work_offline).main(argv)
 
 
 if __name__ == "__main__":

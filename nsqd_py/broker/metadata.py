@@ -1,4 +1,4 @@
-"""`nsqd.dat`: topics, channels and what is paused, in the JSON of Go's nsqd.
+"""`nsqd.dat`: topics, channels and what is paused, in the JSON of Go's nsqd, which refuses to start on it.
 
 It is written soon after something that it names has changed, and again after a failure.
 """
@@ -40,6 +40,12 @@ FORMAT = 1
 _PAUSE_FACTOR = 4
 _LONGEST_PAUSE_S = 0.1
 _FEW = 100  # topics, whose names and channels json writes in a millisecond
+# Go's nsqd would start with the names in this file, without a message of our logs. It refuses a file in which "topics"
+# is first a text; other readers, also older versions of nsqd-py, take the second of the two keys.
+_NOT_FOR_GO = (
+    b'{"topics":"The logs of nsqd-py are next to this file. Go\'s nsqd cannot read them; '
+    b'nsqd-py --export-to-go=DIR writes files that it can read.",'
+)
 
 
 class BadMetadata(StartError):
@@ -63,7 +69,7 @@ def encode_metadata(topics: Iterable[Topic]) -> bytes:
     """
     kept = [topic for topic in topics if not topic.is_ephemeral]
     if len(kept) <= _FEW:
-        return json.dumps(_document(list(map(_entry, kept))), separators=(",", ":")).encode()
+        return encode_entries(list(map(_entry, kept)))
     import orjson  # takes 12 ms of a start
 
     pace = Pace(ONE_ROUND_S)
@@ -71,11 +77,21 @@ def encode_metadata(topics: Iterable[Topic]) -> bytes:
     for topic in kept:
         pace.rest_if_due()
         entries.append(orjson.Fragment(orjson.dumps(_entry(topic))))
-    return orjson.dumps(_document(entries))
+    return _not_for_go(orjson.dumps(document_of(entries)))
 
 
-def _document(entries: list[Any]) -> dict[str, Any]:
+def encode_entries(entries: list[Any]) -> bytes:
+    """Return the file for the JSON objects of all topics."""
+    return _not_for_go(json.dumps(document_of(entries), separators=(",", ":")).encode())
+
+
+def document_of(entries: list[Any]) -> dict[str, Any]:
+    """Return the content of the file as Go's nsqd writes it."""
     return {"topics": entries, "version": NSQ_VERSION}
+
+
+def _not_for_go(document: bytes) -> bytes:
+    return _NOT_FOR_GO + document.removeprefix(b"{")
 
 
 def _entry(topic: Topic) -> dict[str, Any]:

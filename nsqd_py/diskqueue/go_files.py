@@ -74,6 +74,10 @@ class GoPosition(NamedTuple):
     write_number: int
     write_offset: int
 
+    def encode(self) -> bytes:
+        """Return the content of a `.meta.dat` file."""
+        return b"%d\n%d,%d\n%d,%d\n" % self
+
     @property
     def is_possible(self) -> bool:
         """True if the read position is not behind the write position."""
@@ -101,14 +105,27 @@ def parse_go_name(name: str) -> GoFileName | None:
 
 
 def go_file_name(topic: str, channel: str | None, number: int) -> str:
-    queue = topic if channel is None else f"{topic}:{channel}"
-    return f"{queue}.diskqueue.{number:06d}.dat"
+    return f"{_queue_name(topic, channel)}.diskqueue.{number:06d}.dat"
+
+
+def go_position_name(topic: str, channel: str | None) -> str:
+    return f"{_queue_name(topic, channel)}{GO_POSITION_SUFFIX}"
+
+
+def _queue_name(topic: str, channel: str | None) -> str:
+    return topic if channel is None else f"{topic}:{channel}"
 
 
 def parse_go_position(data: bytes) -> GoPosition | None:
     """Return the position in a `.meta.dat` file; None if it is invalid."""
     match = _POSITION.fullmatch(data)
     return GoPosition(*map(int, match.group("depth", "read", "read_at", "write", "write_at"))) if match else None
+
+
+def encode_go_message(message: GoMessage) -> bytes:
+    """Return a message with its size, as in a file of a queue."""
+    timestamp_ns, attempts, message_id, body = message
+    return _HEAD.pack(OVERHEAD_BYTES + len(body), timestamp_ns, attempts, b"%016x" % message_id) + body
 
 
 def go_message_places(data: bytes) -> tuple[list[int], int]:

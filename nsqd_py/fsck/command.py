@@ -1,4 +1,4 @@
-"""The command of `--check-data` and `--repair`, which runs instead of serving."""
+"""The commands `--check-data`, `--repair` and `--export-to-go`, which run instead of serving."""
 
 from __future__ import annotations
 
@@ -12,35 +12,51 @@ from typing import TYPE_CHECKING
 
 from nsqd_py.broker.state_files import read_clock_file, read_clocks
 from nsqd_py.errors import StartError
+from nsqd_py.fsck.go_export import export
 from nsqd_py.fsck.options import JSON, TEXT
 from nsqd_py.fsck.reading import read_directory
 from nsqd_py.fsck.repair import repair
-from nsqd_py.fsck.reports import DirectoryReport
+from nsqd_py.fsck.reports import DirectoryReport, Refused
 from nsqd_py.fsck.texts import as_json, as_text
+from nsqd_py.runtime.streams import complain
 
 if TYPE_CHECKING:
     from nsqd_py.options import NsqdOptions
 
 WELL, DAMAGED, BAD_USAGE = range(3)
+NOT_EXPORTED = 1
+INTERRUPTED = 130  # as a shell says of a process that SIGINT ended
 
 _FORMS: dict[str, Callable[[DirectoryReport], str]] = {TEXT: as_text, JSON: as_json}
-
-
-class CannotCheck(Exception):
-    """The directory cannot be checked; the text says why, and what to do."""
 
 
 def check_data(options: NsqdOptions) -> int:
     """Check or repair the directory, print the report, and return the exit status."""
     try:
         if not options.check_data:
-            raise CannotCheck("--repair needs --check-data=PATH")
+            raise Refused("--repair needs --check-data=PATH")
         report = _examine(Path(options.check_data), is_repair=options.repair)
-    except CannotCheck as error:
-        print(f"nsqd-py: {error}", file=sys.stderr)
+    except Refused as error:
+        complain(f"nsqd-py: {error}")
         return BAD_USAGE
     _say(_FORMS[options.check_format](report))
     return WELL if report.is_well else DAMAGED
+
+
+def export_to_go(options: NsqdOptions) -> int:
+    """Write the data path as files of Go's nsqd, print the counts, and return the exit status."""
+    directory, target = Path(options.data_path or ".").resolve(), Path(options.export_to_go).resolve()
+    try:
+        with _refusing(directory), _locked(directory, is_exclusive=True):
+            text = export(directory, target, _now_ns(directory), options.max_bytes_per_file, options.max_msg_size)
+    except Refused as error:
+        complain(f"nsqd-py: {error}")
+        return NOT_EXPORTED
+    except KeyboardInterrupt:
+        complain(f"nsqd-py: interrupted; {target} was not written")
+        return INTERRUPTED
+    _say(text)
+    return WELL
 
 
 def _say(text: str) -> None:
@@ -52,20 +68,26 @@ def _say(text: str) -> None:
 
 
 def _examine(directory: Path, *, is_repair: bool) -> DirectoryReport:
-    """Return the report, after the repair if there is one. Raises CannotCheck."""
+    """Return the report, after the repair if there is one. Raises Refused."""
+    with _refusing(directory), _locked(directory, is_exclusive=is_repair):
+        report = read_directory(directory, _now_ns(directory))
+        if not is_repair or not report.findings:
+            return report
+        repairs = repair(directory, report)
+        repaired = read_directory(directory, _now_ns(directory))
+        repaired.repairs = repairs
+        return repaired
+
+
+@contextmanager
+def _refusing(directory: Path) -> Iterator[None]:
+    """Raise Refused for errors of starts and of the disk."""
     try:
-        with _locked(directory, is_exclusive=is_repair):
-            report = read_directory(directory, _now_ns(directory))
-            if not is_repair or not report.findings:
-                return report
-            repairs = repair(directory, report)
-            repaired = read_directory(directory, _now_ns(directory))
-            repaired.repairs = repairs
-            return repaired
+        yield
     except StartError as error:
-        raise CannotCheck(str(error)) from error
+        raise Refused(str(error)) from error
     except OSError as error:
-        raise CannotCheck(f"{error.filename or directory}: {error.strerror or error}") from error
+        raise Refused(f"{error.filename or directory}: {error.strerror or error}") from error
 
 
 def _now_ns(directory: Path) -> int:
@@ -76,13 +98,13 @@ def _now_ns(directory: Path) -> int:
 
 @contextmanager
 def _locked(directory: Path, *, is_exclusive: bool) -> Iterator[None]:
-    """Hold the lock that keeps an nsqd from starting. Raises CannotCheck if one runs, and OSError."""
+    """Hold the lock that keeps an nsqd from starting. Raises Refused if one runs, and OSError."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         try:
             fcntl.flock(descriptor, (fcntl.LOCK_EX if is_exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise CannotCheck(f"{directory} is in use; stop the nsqd that works with it first") from error
+            raise Refused(f"{directory} is in use; stop the nsqd that works with it first") from error
         yield
     finally:
         os.close(descriptor)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from nsqd_py.diskqueue.damage import needed_of
 from nsqd_py.diskqueue.journal import SavedPosition
-from nsqd_py.diskqueue.ranges import Range, SeqRanges
+from nsqd_py.diskqueue.ranges import Range, SeqRanges, common
 from nsqd_py.diskqueue.recovery import DeferredSpan
 from nsqd_py.fsck.reports import ChannelReport
 
@@ -73,23 +74,19 @@ class LogNumbers:
         """Return the report on one channel."""
         unfinished = self.unfinished(saved)
         count = size_of(unfinished)
-        deferred = self._deferred_count(unfinished, saved, now_ns)
+        deferred = len(self.later(unfinished, saved.waiting, now_ns))
         missing = size_of(needed_of(self.holes, saved.finished, self.released))
         given = size_of((low, min(high, self.released)) for low, high in self.kept)
         return ChannelReport(name, is_paused, count - deferred, deferred, given - count, missing)
 
-    def _deferred_count(self, unfinished: list[Range], saved: SavedPosition, now_ns: int) -> int:
-        """Return the number of messages due later, by their last requeue, or else by their publish."""
-        later = {
-            seq
-            for span in self.deferred
-            if span.due_ns > now_ns
-            for low, high in unfinished
-            for seq in range(max(low, span.low), min(high, span.high))
-        }
-        for seq, (due_ns, _) in saved.waiting.items():
+    def later(self, unfinished: list[Range], waiting: Mapping[int, tuple[int, int]], now_ns: int) -> set[int]:
+        """Return those of `unfinished` that are due later, by their last requeue, or else by their publish."""
+        deferred = [(span.low, span.high) for span in self.deferred if span.due_ns > now_ns]
+        later = {seq for low, high in common(deferred, unfinished) for seq in range(low, high)}
+        lows = [low for low, _ in unfinished]
+        for seq, (due_ns, _) in waiting.items():
             if due_ns <= now_ns:
                 later.discard(seq)
-            elif any(low <= seq < high for low, high in unfinished):
+            elif (place := bisect_right(lows, seq)) and seq < unfinished[place - 1][1]:
                 later.add(seq)
-        return len(later)
+        return later

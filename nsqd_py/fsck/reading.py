@@ -55,9 +55,29 @@ class FoundTopic:
     held: Path | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class LoadedTopic:
+    """A topic as a start would load it; `positions` are those of its channels."""
+
+    entry: TopicEntry
+    files: list[RecoveredFile]
+    log: LogNumbers
+    positions: dict[str, SavedPosition]
+
+    def is_paused(self, channel: str) -> bool:
+        return self.entry.channels.get(channel, False)
+
+
 def read_directory(directory: Path, now_ns: int) -> DirectoryReport:
     """Return a report on the directory. Raises OSError."""
-    return _Reader(directory, now_ns).read()
+    return load_directory(directory, now_ns)[0]
+
+
+def load_directory(directory: Path, now_ns: int) -> tuple[DirectoryReport, list[LoadedTopic]]:
+    """Return a report on the directory, and its topics. Raises OSError."""
+    reader = _Reader(directory, now_ns)
+    topics = list(reader.read())
+    return reader.report, topics
 
 
 class _Reader:
@@ -66,12 +86,12 @@ class _Reader:
     def __init__(self, directory: Path, now_ns: int) -> None:
         self._directory = directory
         self._now_ns = now_ns
-        self._report = DirectoryReport(str(directory))
+        self.report = DirectoryReport(str(directory))
         self._topics: dict[str, FoundTopic] = defaultdict(FoundTopic)
         self._stopped: dict[str, LogEnd] = {}
         self._is_same_boot = False
 
-    def read(self) -> DirectoryReport:
+    def read(self) -> Iterator[LoadedTopic]:
         self._stopped = read_clean_stop(self._directory)
         clocks = read_clock_file(self._directory)
         self._is_same_boot = clocks is not None and clocks.is_same_boot(read_clocks(0))
@@ -79,8 +99,9 @@ class _Reader:
             self._sort(path)
         entries = {entry.name: entry for entry in self._entries()}
         for name in sorted(entries.keys() | self._topics.keys()):
-            self._report.topics.append(self._read_topic(entries.get(name, TopicEntry(name)), self._topics[name]))
-        return self._report
+            topic = self._read_topic(entries.get(name, TopicEntry(name)), self._topics[name])
+            self.report.topics.append(self._report_on(topic))
+            yield topic
 
     def _sort(self, path: Path) -> None:
         """Note a file under its kind, which its name tells."""
@@ -98,7 +119,7 @@ class _Reader:
             self._list_of(path).append(name)
 
     def _list_of(self, path: Path) -> list[str]:
-        report = self._report
+        report = self.report
         if _SET_ASIDE.fullmatch(path.name):
             return report.set_aside
         if parse_go_name(path.name) is not None or path.name == FOLDER:
@@ -115,11 +136,11 @@ class _Reader:
 
     # ---- one topic
 
-    def _read_topic(self, entry: TopicEntry, found: FoundTopic) -> TopicReport:
+    def _read_topic(self, entry: TopicEntry, found: FoundTopic) -> LoadedTopic:
         stop = self._stopped.get(entry.name)
-        noted = len(self._report.findings)
+        noted = len(self.report.findings)
         files = list(self._read_logs(found, stop))
-        is_damaged = any(finding.is_damage for finding in self._report.findings[noted:])
+        is_damaged = any(finding.is_damage for finding in self.report.findings[noted:])
         saved = {name: self._read_journal(path) for name, path in found.journals.items()}
         held = self._read_journal(found.held) if found.held is not None else None
         names = [name for name in {**entry.channels, **saved} if not _is_deleted(saved.get(name))]
@@ -142,28 +163,32 @@ class _Reader:
             if stop is None:  # after a kill, the end of the log is unknown
                 missing = common(missing, [(0, files[-1].file.end_seq if files else 0)])
             self._note_gone(missing_files(entry.name, log.holes, missing, stop.file_seqs if stop else ()), entry.name)
+        return LoadedTopic(entry, files, log, positions)
+
+    def _report_on(self, topic: LoadedTopic) -> TopicReport:
+        log, positions = topic.log, topic.positions
         return TopicReport(
-            entry.name,
-            entry.is_paused,
+            topic.entry.name,
+            topic.entry.is_paused,
             held=size_of(log.held),
             live=size_of(union([*log.held, *(gap for saved in positions.values() for gap in log.unfinished(saved))])),
-            files=[_file_report(file) for file in files],
+            files=[_file_report(file) for file in topic.files],
             channels=[
-                log.report(name, position, self._now_ns, is_paused=entry.channels.get(name, False))
+                log.report(name, position, self._now_ns, is_paused=topic.is_paused(name))
                 for name, position in positions.items()
             ],
         )
 
     def _note_gone(self, gone: Iterable[MissingFile], topic: str) -> None:
         for file in gone:
-            self._report.findings.append(
+            self.report.findings.append(
                 Finding(file.name, Problem.GONE, file.low, file.high, file.detail, topic)
             )  # fmt: skip
 
     def _note_gone_positions(self, topic: str, channels: Iterable[str]) -> None:
         for channel in channels:
             detail = f"channel {channel} gets everything that the log holds once more"
-            self._report.findings.append(Finding(journal_name(topic, channel), Problem.GONE, 0, 0, detail))
+            self.report.findings.append(Finding(journal_name(topic, channel), Problem.GONE, 0, 0, detail))
 
     def _read_journal(self, path: Path) -> SavedPosition | None:
         """Read a journal and note its damage; return None if it is empty or unreadable."""
@@ -226,7 +251,7 @@ class _Reader:
         return header
 
     def _note(self, path: Path, problem: Problem, start: int, end: int, detail: str = "") -> None:
-        self._report.findings.append(Finding(path.name, problem, start, end, detail))
+        self.report.findings.append(Finding(path.name, problem, start, end, detail))
 
 
 def _is_deleted(saved: SavedPosition | None) -> bool:

@@ -12,9 +12,7 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
-import orjson
-
-from nsqd_py.broker.metadata import replace_file
+from nsqd_py.broker.metadata import encode_entries, replace_file
 from nsqd_py.broker.state_files import forget_clean_stop
 from nsqd_py.diskqueue.files import parse_log_file_name, sync_directory
 from nsqd_py.diskqueue.journal import (
@@ -31,7 +29,6 @@ from nsqd_py.diskqueue.recovery import salvage_header
 from nsqd_py.fsck.reading import ASIDE_DIRECTORY, read_directory, read_journal
 from nsqd_py.fsck.reports import DirectoryReport, Finding, Problem
 from nsqd_py.runtime import private_files
-from nsqd_py.version import NSQ_VERSION
 
 _ALL_NUMBERS = 2**64
 
@@ -145,7 +142,7 @@ class _Repair:
             }
             for topic in self._report.topics
         ]
-        replace_file(self._path, orjson.dumps({"topics": topics, "version": NSQ_VERSION}))
+        replace_file(self._path, encode_entries(topics))
         self._say("rewritten from the names of the files; nothing is paused any more")
 
     # ---- setting aside

@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 
+class Refused(Exception):
+    """A command on a data directory does nothing; the text says why, and what to do."""
+
+
 class Problem(StrEnum):
     """The kinds of damage; each has its own repair."""
 

@@ -30,12 +30,12 @@ def _lines(report: DirectoryReport) -> Iterator[str]:
     messages = sum(topic.messages for topic in report.topics)
     size = sum(topic.size_bytes for topic in report.topics)
     yield (
-        f"{report.path}: {_count(len(report.topics), 'topic')}, {_count(messages, 'message')} "
-        f"in {_count(files, 'file')}, {bytes_text(size)}"
+        f"{report.path}: {count_text(len(report.topics), 'topic')}, {count_text(messages, 'message')} "
+        f"in {count_text(files, 'file')}, {bytes_text(size)}"
     )
     if report.topics:
         yield ""
-        yield from _table([_HEADINGS, *(row for topic in report.topics for row in _rows(topic))])
+        yield from table([_HEADINGS, *(row for topic in report.topics for row in _rows(topic))])
     yield from _section("damage", [finding_text(finding) for finding in report.damage])
     harmless = [finding_text(finding) for finding in report.findings if not finding.is_damage]
     yield from _section("as a crash leaves it; the next start mends it", harmless)
@@ -45,14 +45,15 @@ def _lines(report: DirectoryReport) -> Iterator[str]:
     yield from _section("not nsqd's", _some(report.others))
     yield from _section("done", report.repairs)
     yield ""
-    yield "all well" if report.is_well else f"{_count(sum(1 for _ in report.damage), 'damaged place')}"
+    yield "all well" if report.is_well else f"{count_text(sum(1 for _ in report.damage), 'damaged place')}"
 
 
 def _rows(topic: TopicReport) -> Iterator[Sequence[str]]:
     sparse = sum(file.is_sparse for file in topic.files)
     notes = [
         "paused" if topic.is_paused else "",
-        f"{_count(topic.messages, 'message')} in {_count(len(topic.files), 'file')}, {bytes_text(topic.size_bytes)}",
+        f"{count_text(topic.messages, 'message')} in {count_text(len(topic.files), 'file')}",
+        bytes_text(topic.size_bytes),
         f"{topic.live:,} needed",
         f"{topic.held:,} held back" if topic.held else "",
         f"{sparse} compacted" if sparse else "",
@@ -65,7 +66,7 @@ def _rows(topic: TopicReport) -> Iterator[Sequence[str]]:
         )  # fmt: skip
 
 
-def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Yield the rows of a table: names left-aligned, numbers right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
@@ -96,7 +97,7 @@ def _some(names: Sequence[str]) -> Sequence[str]:
     return [*names[:_SHOWN_NAMES], f"and {len(names) - _SHOWN_NAMES:,} more"]
 
 
-def _count(number: int, noun: str) -> str:
+def count_text(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 

@@ -1,4 +1,4 @@
-"""Any queues that Go's nsqd may leave: each channel gets what Go's would have given it, each message once."""
+"""Any queues that Go's nsqd may leave: each channel gets what Go's would have given it, each message once, and back."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nsqd_py.fsck.go_export import export
 from nsqd_py.go_import.take_over import take_over
 from tests.support.examples import examples
 from tests.support.go_directory import GoDirectory, GoMessage, go_messages, kept_queue
@@ -58,3 +59,9 @@ def test_each_channel_gets_its_messages_once(
                 found = kept_queue(go.path, "t", name)
                 assert sorted(found) == sorted(expected(messages, own, given_away))
                 assert len({message.id for message in found}) == len(found)
+        if any(queues.values()) or own:
+            export(go.path, Path(folder) / "back", 0, max_file_bytes, 100)
+            back = GoDirectory(Path(folder) / "back")
+            for name in CHANNELS:
+                kept = kept_queue(go.path, "t", name)
+                assert (back.read(f"t:{name}") if back.meta(f"t:{name}").exists() else []) == kept

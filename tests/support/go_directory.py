@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -79,6 +80,24 @@ class GoDirectory:
 
     def meta(self, name: str) -> Path:
         return self.path / f"{name}.diskqueue.meta.dat"
+
+    def read(self, name: str) -> list[GoMessage]:
+        """All messages of a queue from its read position up to its write position, which must be as many as it says."""
+        text = self.meta(name).read_text()
+        match = re.fullmatch(r"(\d+)\n0,0\n(\d+),(\d+)\n", text)
+        assert match is not None, text
+        depth, last, end = map(int, match.groups())
+        messages: list[GoMessage] = []
+        for number in range(last + 1):
+            data = self.file(name, number).read_bytes()
+            position = 0
+            while position < len(data):
+                size, timestamp_ns, attempts, message_id = struct.unpack_from(">iqH16s", data, position)
+                body = data[position + 30 : position + 4 + size]
+                messages.append(GoMessage(body, int(message_id, 16), timestamp_ns, attempts))
+                position += 4 + size
+        assert (len(messages), position) == (depth, end) and not self.file(name, last + 1).exists()
+        return messages
 
     @property
     def names(self) -> list[str]:

@@ -1,0 +1,352 @@
+"""`nsqd-py --export-to-go`: a data path as files of Go's nsqd, in which each channel has what it had not finished.
+
+With `NSQD_GO=/path/to/nsqd`, one of v1.3.0, also with the real one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from nsq_apps.nsqd import main
+from tests.integration.test_take_over import GoNsqd, needs_go, once_more, received
+from tests.support.go_directory import GoDirectory, GoMessage, numbered
+from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess
+from tests.support.wire import Message, rdy, req
+
+pytestmark = pytest.mark.ours
+
+COUNT, FINISHED, IN_FLIGHT, REQUEUED, DEFERRED = 200, 50, 6, 4, 3
+HOUR_MS = 3_600_000
+MAX_FILE_BYTES = 4096
+# What each queue has to hold.
+DEPTHS = {"t:a": COUNT - FINISHED + DEFERRED, "t:b": COUNT + DEFERRED, "held": 20, "held:x": 10, "lonely": 30}
+
+
+class Exported(NamedTuple):
+    """What the command printed, and its exit status."""
+
+    status: int
+    output: str
+    errors: str
+
+
+Export = Callable[..., Exported]
+
+
+@pytest.fixture
+def export(capsys: pytest.CaptureFixture[str]) -> Export:
+    """`export(data_path, directory, *flags)` runs the command in this process."""
+
+    def run(data_path: Path, directory: Path, *flags: str) -> Exported:
+        status = main([f"--data-path={data_path}", f"--export-to-go={directory}", *flags])
+        return Exported(status, *capsys.readouterr())
+
+    return run
+
+
+def fill(nsqd: NsqdProcess) -> dict[bytes, Message]:
+    """Publish to all kinds of topics; return the messages of t:a that were delivered and not finished."""
+    nsqd.create("t", "a", "b", "c#ephemeral")
+    nsqd.create("held", "x")
+    nsqd.create("lonely")
+    nsqd.create("gone#ephemeral", "x")
+    nsqd.post("/channel/pause?topic=t&channel=b")
+    with nsqd.connect() as client:
+        for topic in ("t", "lonely", "gone#ephemeral"):
+            client.mpub(topic, [f"{topic}{n}".encode() for n in range(DEPTHS.get(topic, COUNT))])
+        client.mpub("held", [b"released%d" % n for n in range(DEPTHS["held:x"])])
+        for _ in range(DEFERRED):
+            client.dpub("t", HOUR_MS, b"later")
+    nsqd.wait_for_channel("held", "x", depth=DEPTHS["held:x"])
+    nsqd.post("/topic/pause?topic=held")
+    with nsqd.connect() as client:
+        client.mpub("held", [b"held%d" % n for n in range(DEPTHS["held"])])
+    with nsqd.connect() as client:
+        client.sub("t", "a", FINISHED + REQUEUED + IN_FLIGHT)
+        messages = client.messages(FINISHED + REQUEUED + IN_FLIGHT)
+        client.send(rdy(0), *(req(message.id, HOUR_MS) for message in messages[:REQUEUED]))
+        client.fin(*messages[REQUEUED : REQUEUED + FINISHED])
+        client.round_trip()
+        nsqd.wait_for_channel("t", "a", deferred_count=REQUEUED + DEFERRED)
+        nsqd.stop()
+    return {m.body: m for m in [*messages[:REQUEUED], *messages[REQUEUED + FINISHED :]]}
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[bytes, Message]]:
+    nsqd = NsqdProcess(tmp_path_factory.mktemp("filled") / "data", "--max-bytes-per-file=10000").start()
+    try:
+        return nsqd.data_path, fill(nsqd)
+    finally:
+        nsqd.destroy()
+
+
+@pytest.fixture
+def data(filled: tuple[Path, dict[bytes, Message]], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(filled[0], tmp_path / "data"))
+
+
+def content(directory: Path) -> dict[str, tuple[bytes, int]]:
+    return {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in directory.iterdir()}
+
+
+# ---- what is written
+
+
+def test_each_queue_has_what_was_not_finished(
+    filled: tuple[Path, dict[bytes, Message]], tmp_path: Path, export: Export
+) -> None:
+    data, tried = filled
+    before = content(data)
+    done = export(data, tmp_path / "go", f"--max-bytes-per-file={MAX_FILE_BYTES}")
+    assert (done.status, done.errors) == (0, "")
+    assert content(data) == before
+    assert not (tmp_path / "go.tmp").exists()
+    go = GoDirectory(tmp_path / "go")
+    queues = {name: go.read(name) for name in DEPTHS}
+    assert {name: len(messages) for name, messages in queues.items()} == DEPTHS
+    assert {name.split(".diskqueue.")[0] for name in go.names} == DEPTHS.keys()
+    sizes = [(go.path / name).stat().st_size for name in go.names]
+    assert len(sizes) > 10 and max(sizes) <= MAX_FILE_BYTES
+    a = {message.body: message for message in queues["t:a"]}
+    for body, message in tried.items():
+        assert a[body] == GoMessage(body, int(message.id, 16), message.timestamp_ns, message.attempts)
+    assert sum(message.attempts for message in a.values()) == len(tried)
+    # Those with a due time are the last.
+    assert {m.body for m in queues["t:a"][-REQUEUED - DEFERRED :]} == {b"later", *list(tried)[:REQUEUED]}
+    assert [m.body for m in queues["t:b"]] == [b"t%d" % n for n in range(COUNT)] + [b"later"] * DEFERRED
+    assert [m.body for m in queues["held"]] == [b"held%d" % n for n in range(DEPTHS["held"])]
+    assert json.loads((go.path / "nsqd.dat").read_bytes()) == {
+        "topics": [
+            {"name": "held", "paused": True, "channels": [{"name": "x", "paused": False}]},
+            {"name": "lonely", "paused": False, "channels": []},
+            {"name": "t", "paused": False,
+             "channels": [{"name": "a", "paused": False}, {"name": "b", "paused": True}]},
+        ],
+        "version": "1.3.0",
+    }  # fmt: skip
+    assert {path.stat().st_mode & 0o177 for path in go.path.iterdir()} == {0} and go.path.stat().st_mode & 0o77 == 0
+
+
+def test_what_it_prints(data: Path, tmp_path: Path, export: Export) -> None:
+    lines = export(data, tmp_path / "go").output.splitlines()
+    assert [line.split() for line in lines if line.startswith(("t ", "held", "lonely"))] == [
+        ["held", "20"], ["held", "x", "10"], ["lonely", "30"],
+        ["t", "0"], ["t", "a", "153", "7"], ["t", "b", "203", "3"],
+    ]  # fmt: skip
+    assert lines[-3:] == [
+        f"{tmp_path}/go: 3 topics, 3 channels, 416 messages, read again after writing",
+        "10 deferred messages lost the due time, for which Go's nsqd has no place: it delivers them at once",
+        f"start Go's nsqd on it: nsqd --data-path={tmp_path}/go",
+    ]
+
+
+def test_ours_takes_it_over_again(data: Path, tmp_path: Path, export: Export, make_nsqd: MakeNsqd) -> None:
+    assert export(data, tmp_path / "nsqd0").status == 0
+    queues = {name: GoDirectory(tmp_path / "nsqd0").read(name) for name in DEPTHS}
+    nsqd = make_nsqd()
+    nsqd.wait_for_channel("t", "b", depth=DEPTHS["t:b"], paused=True)
+    assert [(nsqd.topic_stats(name) or {})["depth"] for name in ("held", "lonely", "t")] == [20, 30, 0]
+    with nsqd.connect() as client:
+        assert sorted(received(client, "t", "a", DEPTHS["t:a"])) == sorted(once_more(queues["t:a"]))
+    with nsqd.connect() as client:
+        assert received(client, "lonely", "first", 30) == once_more(queues["lonely"])
+
+
+def test_after_a_kill(make_nsqd: MakeNsqd, tmp_path: Path, export: Export) -> None:
+    nsqd = make_nsqd()
+    nsqd.create("t", "a")
+    with nsqd.connect() as client:
+        client.pub("t", *(b"%d" % n for n in range(50)))
+    with nsqd.connect() as client:
+        client.sub("t", "a", 20)
+        messages = client.messages(20)
+        client.send(rdy(0))
+        client.fin(*messages)
+        client.round_trip()
+        nsqd.wait_for_channel("t", "a", depth=30, in_flight_count=0)
+        nsqd.kill()
+    assert export(nsqd.data_path, tmp_path / "go").status == 0
+    bodies = [m.body for m in GoDirectory(tmp_path / "go").read("t:a")]
+    assert bodies[-30:] == [b"%d" % n for n in range(20, 50)]  # at most what it finished last comes again
+
+
+def test_a_directory_that_is_there_and_empty(data: Path, tmp_path: Path, export: Export) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("empty")
+    assert export(data, tmp_path / "link").status == 0
+    assert len(GoDirectory(tmp_path / "empty").read("t:b")) == DEPTHS["t:b"]
+
+
+# ---- what it refuses
+
+
+def something_in_it(data: Path, target: Path) -> None:
+    target.mkdir()
+    (target / "precious").write_text("")
+
+
+def strange_leftover(data: Path, target: Path) -> None:
+    temporary = target.with_name(target.name + ".tmp")
+    temporary.mkdir()
+    (temporary / "precious").write_text("")
+
+
+def damaged(data: Path, target: Path) -> None:
+    path = min(data.glob("t.*.log"))
+    path.write_bytes(path.read_bytes().replace(b"t7", b"T7"))
+
+
+def half_imported(data: Path, target: Path) -> None:
+    GoDirectory(data).queue("t:a", numbered("a", 3))
+
+
+def standby(data: Path, target: Path) -> None:
+    (data / "nsqd.standby").write_text("")
+
+
+def emptied(data: Path, target: Path) -> None:
+    for path in data.iterdir():
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "flags", "reason"),
+    [
+        (something_in_it, (), "is not empty"),
+        (strange_leftover, (), "is in the way"),
+        (damaged, (), "--check-data="),
+        (half_imported, (), "has files of Go's nsqd"),
+        (standby, (), "is the copy of a standby"),
+        (emptied, (), "has no topics"),
+        (None, ("--max-msg-size=5",), "run both with --max-msg-size=9"),
+    ],
+)
+def test_what_it_refuses(
+    spoil: Callable[[Path, Path], None] | None, flags: tuple[str, ...], reason: str, data: Path, tmp_path: Path,
+    export: Export,
+) -> None:  # fmt: skip
+    target = tmp_path / "go"
+    if spoil is not None:
+        spoil(data, target)
+    before = content(data)
+    names = sorted(str(path) for path in tmp_path.rglob("*"))
+    refused = export(data, target, *flags)
+    assert (refused.status, refused.output) == (1, "")
+    assert reason in refused.errors and len(refused.errors.splitlines()) == 1, refused.errors
+    assert content(data) == before
+    assert sorted(str(path) for path in tmp_path.rglob("*")) == names
+
+
+def test_a_data_path_that_nsqd_uses(make_nsqd: MakeNsqd, tmp_path: Path, export: Export) -> None:
+    nsqd = make_nsqd()
+    refused = export(nsqd.data_path, tmp_path / "go")
+    assert refused.status == 1 and "stop the nsqd" in refused.errors
+
+
+def test_too_little_space(data: Path, tmp_path: Path, export: Export, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: (10**9, 10**9, 10_000))
+    refused = export(data, tmp_path / "go")
+    assert refused.status == 1 and "10.0 KB are free" in refused.errors
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
+
+
+def test_a_disk_that_changes_what_is_written(
+    data: Path, tmp_path: Path, export: Export, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "posix_fadvise", lambda fd, *_: os.pwrite(fd, b"~", os.fstat(fd).st_size - 1))
+    refused = export(data, tmp_path / "go")
+    assert refused.status == 1 and "does not hold what was written" in refused.errors
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
+
+
+# ---- interruptions
+
+# Sends itself a signal at the third file that the command writes.
+SCRIPT = """
+import os, sys
+from nsqd_py.runtime import private_files
+created, create = [], private_files.create
+
+def counted(path, *rest):
+    created.append(path)
+    if len(created) == 3:
+        os.kill(os.getpid(), int(sys.argv[1]))
+    return create(path, *rest)
+
+private_files.create = counted
+from nsq_apps.nsqd import main
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_interrupted_export_leaves_nothing_that_looks_complete(
+    number: signal.Signals, data: Path, tmp_path: Path, export: Export
+) -> None:
+    flags = [f"--data-path={data}", f"--export-to-go={tmp_path / 'go'}", f"--max-bytes-per-file={MAX_FILE_BYTES}"]
+    process = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(int(number)), *flags], cwd=REPOSITORY, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert process.returncode == (130 if number == signal.SIGINT else -number)
+    assert "Traceback" not in process.stderr
+    left = {path.name for path in tmp_path.iterdir()} - {"data"}
+    assert left == set() if number == signal.SIGINT else left == {"go.tmp"}
+    assert not (tmp_path / "go.tmp" / "nsqd.dat").exists()
+    assert export(data, tmp_path / "go").status == 0
+    assert len(GoDirectory(tmp_path / "go").read("t:b")) == DEPTHS["t:b"]
+
+
+# ---- Go's nsqd
+
+
+@needs_go
+def test_go_s_nsqd_goes_on_with_it(data: Path, tmp_path: Path, export: Export) -> None:
+    assert export(data, tmp_path / "go", f"--max-bytes-per-file={MAX_FILE_BYTES}").status == 0
+    queues = {name: GoDirectory(tmp_path / "go").read(name) for name in DEPTHS}
+    nsqd = GoNsqd(tmp_path / "go")
+    nsqd.start()
+    try:
+        nsqd.wait_for_channel("t", "b", depth=DEPTHS["t:b"], paused=True)
+        assert [(nsqd.topic_stats(name) or {})["depth"] for name in ("held", "lonely", "t")] == [20, 30, 0]
+        nsqd.post("/topic/unpause?topic=held")
+        nsqd.post("/channel/unpause?topic=t&channel=b")
+        for topic, channel, names in (
+            ("t", "a", ["t:a"]), ("t", "b", ["t:b"]),
+            ("lonely", "first", ["lonely"]), ("held", "x", ["held:x", "held"]),
+        ):  # fmt: skip
+            wanted = once_more([message for name in names for message in queues[name]])
+            with nsqd.connect() as client:
+                assert sorted(received(client, topic, channel, len(wanted))) == sorted(wanted)
+        assert "ERROR: DISKQUEUE" not in nsqd.log_text() and not list((tmp_path / "go").glob("*.bad"))
+    finally:
+        nsqd.destroy()
+
+
+@needs_go
+def test_go_s_nsqd_refuses_our_data_path(data: Path) -> None:
+    before = content(data)
+    nsqd = GoNsqd(data)
+    nsqd.launch()
+    assert nsqd.wait() == 1
+    assert "failed to parse metadata" in nsqd.log_text()
+    assert content(data) == before
+
+
+def test_our_metadata_says_why_go_s_nsqd_refuses_it(data: Path, tmp_path: Path) -> None:
+    """Go's decoder looks at both of two equal keys, others at the last one."""
+    pairs: list[tuple[str, object]] = json.loads((data / "nsqd.dat").read_bytes(), object_pairs_hook=list)
+    assert [type(value) for key, value in pairs if key == "topics"] == [str, list]
+    assert "--export-to-go" in str(pairs[0][1])
+    assert os.path.getsize(data / "nsqd.dat") < 2000
