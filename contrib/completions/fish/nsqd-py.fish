@@ -112,4 +112,5 @@ complete -c nsqd-py -l standby-tls-allowed-names -d 'Names in the certificates o
 complete -c nsqd-py -l check-data -d 'Report the contents of this data directory and any damage, and exit with 0 if there is none, with 1 if there is. No nsqd may be using the directory.' -r -F
 complete -c nsqd-py -l repair -d 'With --check-data: copy damaged data to the subdirectory `damaged`, and repair the files.'
 complete -c nsqd-py -l check-format -d 'Format of the report of --check-data: text or json.' -x -a 'text json'
+complete -c nsqd-py -l export-to-go -d 'Write the topics, channels and unfinished messages of --data-path, which no nsqd may be using, to this new directory as files of Go\'s nsqd v1.3.0, with its --max-bytes-per-file and --max-msg-size, and exit.' -r -F
 complete -c nsqd-py -l help -d 'Show what the flags mean and exit.'
