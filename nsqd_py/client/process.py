@@ -9,6 +9,7 @@ import atexit
 import os
 import sys
 import threading
+from time import monotonic
 from weakref import WeakSet
 
 from nsqd_py.client.errors import WrongPlace
@@ -23,15 +24,21 @@ class AfterFork:
 
 
 class AtExit:
-    """An object that must be closed when the interpreter ends, if nobody has closed it."""
+    """An object that must be closed when the process ends, unless that was done before."""
 
-    def at_exit(self) -> None:
-        """Called once, while other threads still run."""
+    def begin_at_exit(self) -> None:
+        """Begin to close, without waiting. Other threads still run."""
+
+    def at_exit(self, left_s: float) -> None:
+        """Close, and wait at most `left_s`, which all objects share."""
         raise NotImplementedError
 
 
+EXIT_S = 5.0  # how long the end of the process waits for what is not stored yet, and for handlers
+
 _TOLD_OF_FORKS: WeakSet[AfterFork] = WeakSet()
 _TOLD_OF_EXIT: WeakSet[AtExit] = WeakSet()
+_finalizing_pid = 0
 
 
 def tell_after_fork(one: AfterFork) -> None:
@@ -40,8 +47,15 @@ def tell_after_fork(one: AfterFork) -> None:
 
 
 def tell_at_exit(one: AtExit) -> None:
-    """Call its `at_exit` when the interpreter ends, unless the object is gone by then."""
+    """Close it when the process ends, unless the object is gone by then."""
+    global _finalizing_pid
     _TOLD_OF_EXIT.add(one)
+    if "multiprocessing.util" in sys.modules and _finalizing_pid != os.getpid():
+        from multiprocessing import process, util
+
+        _finalizing_pid = os.getpid()
+        if process.parent_process() is not None:  # a child ends by os._exit: it runs these finalizers, but no `atexit`
+            util.Finalize(None, _at_exit, exitpriority=0)
 
 
 def forget_at_exit(one: AtExit) -> None:
@@ -50,13 +64,19 @@ def forget_at_exit(one: AtExit) -> None:
 
 
 def _after_fork() -> None:
+    _TOLD_OF_EXIT.clear()  # nothing is open here
     for one in list(_TOLD_OF_FORKS):
         one.after_fork()
 
 
 def _at_exit() -> None:
-    for one in list(_TOLD_OF_EXIT):
-        one.at_exit()
+    """Close all objects together: however many there are, this takes little more than EXIT_S."""
+    deadline_s = monotonic() + EXIT_S
+    ones = list(_TOLD_OF_EXIT)
+    for one in ones:
+        one.begin_at_exit()
+    for one in ones:
+        one.at_exit(max(0.0, deadline_s - monotonic()))
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -65,13 +65,13 @@ class _Threaded(threads.Consumer):
         super()._give_back()
         self.on_left()
 
-    def _drain(self) -> None:
-        super()._drain()
+    def _give_up(self) -> None:
+        super()._give_up()
         self.on_over()
 
-    def _close(self) -> None:
+    def _close(self, *, waits: bool = True) -> None:
         try:
-            super()._close()
+            super()._close(waits=waits)
         finally:
             self.on_stopped()
 

@@ -28,7 +28,7 @@ from nsqd_py.client.publishing.outlet import Outlet
 from nsqd_py.client.publishing.publish import Done, Publish
 from nsqd_py.client.threads.aside import Aside
 from nsqd_py.client.threads.connection import Connection
-from nsqd_py.client.threads.producer import EXIT_S, Core
+from nsqd_py.client.threads.producer import Core
 
 _CONNECTING_INTERVAL_S = 0.05  # how often to look for what is due while no nsqd is connected
 _UNCLOSED: set[Producer] = set()  # for the end of the interpreter, when no event loop holds them any more
@@ -347,13 +347,13 @@ class Producer(AfterFork, AtExit):
         forget_at_exit(self)
         _UNCLOSED.discard(self)
 
-    def at_exit(self) -> None:
+    def at_exit(self, left_s: float) -> None:
         """Publish what is left, although the event loop has ended."""
         self._core.wait_from_now_on()
         try:
-            self._core.close(EXIT_S)
+            self._core.close(left_s)
         except NsqClientError as error:
-            self._core.log.warning("producer: at the end of the interpreter: %s", error)
+            self._core.log.warning("producer: at the end of the process: %s", error)
 
     def after_fork(self) -> None:
         """In the child: leave everything to the parent. Its event loop is of no use here."""

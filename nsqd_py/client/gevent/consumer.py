@@ -25,6 +25,8 @@ __all__ = ["Consumer", "ConsumerStats"]
 
 Item = TypeVar("Item")
 
+_INTERRUPTED_S = 1.0  # how long what is in flight has after Ctrl-C in a loop
+
 
 class Consumer(BaseConsumer):
     """A consumer on gevent. Handlers run in `concurrency` greenlets; heartbeats are answered meanwhile.
@@ -85,15 +87,21 @@ class Consumer(BaseConsumer):
 
         After `timeout_s`, messages that no handler has begun are requeued, and running handlers are killed; their
         messages come again after their time-out. Called from a handler, or from a loop over messages, this only begins
-        to stop.
+        to stop. Ctrl-C, or another exception of a signal handler, ends the time-out.
         """
         self.begin_to_stop(timeout_s)
         if gevent.getcurrent() not in (*self._greenlets, self._iterating):
-            self._stopped.wait()
+            try:
+                self._stopped.wait()
+            except BaseException:
+                self.begin_to_stop(0)
+                raise
 
     def begin_to_stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         if self._stopper is None:
-            self._stopper = gevent.spawn(self._stop, timeout_s)
+            self._stopper = gevent.spawn(self._stop)
+        if not self._stopped.is_set():
+            self._greenlets.append(gevent.spawn_later(timeout_s, self._cut))
 
     def wait(self, timeout_s: float | None = None) -> bool:
         has_stopped = self._stopped.wait(timeout_s)
@@ -101,20 +109,22 @@ class Consumer(BaseConsumer):
             self._raise_failure()
         return has_stopped
 
-    def _stop(self, timeout_s: float) -> None:
+    def _stop(self) -> None:
         self._leave()
         if self._iterating is not None or self._failure is not None:
             self._give_back()
-        links = list(self._links.values())
-        gevent.joinall([link.greenlet for link in links], timeout_s)
-        self._give_back()
-        self._flush()
-        for link in links:
-            link.cut()
-        gevent.joinall([link.greenlet for link in links])
+        gevent.joinall([link.greenlet for link in self._links.values()])
+        self._cut()
         self._queue.close()
         gevent.killall(self._greenlets, block=False)
         self._stopped.set()
+
+    def _cut(self) -> None:
+        """End the connections: the time of the stop is over."""
+        self._give_back()
+        self._flush()
+        for link in list(self._links.values()):
+            link.cut()
 
     def _leave(self) -> None:
         for finder in self._finders.values():
@@ -234,6 +244,11 @@ class Consumer(BaseConsumer):
         self.start()
         try:
             yield from items
+        except GeneratorExit:
+            raise
+        except BaseException:  # Ctrl-C may have come while a message was taken, which is in flight until the end then
+            self.begin_to_stop(_INTERRUPTED_S)
+            raise
         finally:
             self._iterating = None
             self._leave()

@@ -3,6 +3,7 @@
 producer      the `Producer`, which threads share
 consumer      the `Consumer`, with handlers in threads, or a loop
 work_queue    the messages that wait for a handler
+waiters       waits that Ctrl-C cannot break
 locked_batch  messages that any thread may answer
 peer          one nsqd of a consumer
 connection    a connection on a plain socket

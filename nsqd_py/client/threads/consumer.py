@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import select
 import threading
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from time import monotonic
 from typing import Any
+from weakref import ref
 
 from nsqd_py.client.consuming.base import STOP_TIMEOUT_S, BaseConsumer, canonical_address
 from nsqd_py.client.consuming.handling import AT_ONCE
@@ -28,11 +30,13 @@ from nsqd_py.client.threads.aside import Waker
 from nsqd_py.client.threads.locked_batch import LockedBatch
 from nsqd_py.client.threads.lookup import Finder
 from nsqd_py.client.threads.peer import Peer
+from nsqd_py.client.threads.waiters import Latch
 from nsqd_py.client.threads.work_queue import WorkQueue
 
 __all__ = ["Consumer", "ConsumerStats"]
 
-_EXIT_S = 1.0  # how long the end of the interpreter waits for running handlers
+_EXIT_S = 1.0  # how long running handlers have after Ctrl-C in a loop, and at the end of the interpreter
+_CLOSE_S = 5.0  # how long closing the connections may take after the time of a stop
 # How long handlers may work before the I/O thread goes on. Without this pause it would read the next messages before
 # handlers begin with the first ones, and nsqd would get the answers to both later, together: it would have nothing to
 # do meanwhile.
@@ -48,10 +52,12 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
 
     A thread of its own keeps the connections: heartbeats, touches, discovery and answers go on whatever handlers do.
     Any thread may call any method, and answer any message. After a fork the child has a consumer that is not started,
-    with connections of its own.
+    with connections of its own. A consumer ends when nothing refers to it, its messages or its running handlers.
 
     `BaseConsumer` describes the arguments and the rules for handlers.
     """
+
+    _io_thread: threading.Thread | None = None
 
     def _set_up(self) -> None:
         self._begin()
@@ -65,14 +71,16 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
         self._peers: dict[str, Peer] = {}
         self._finders: dict[str, Finder] = {}
         self._queue: WorkQueue[Any] = WorkQueue()
-        self._io_thread: threading.Thread | None = None
+        self._owners: dict[int, Finder | Peer] = {}  # of the descriptors that the I/O thread waits for
+        self._io_thread = None
         self._workers: list[threading.Thread] = []
         self._iterating: threading.Thread | None = None
         self._is_iterated = self._handler is None and self._batch_handler is None
         self._takes_batches = self._batch_handler is not None
         self._takes_nothing = False
         self._stop_by_s: float | None = None  # set by `stop`
-        self._stopped = threading.Event()
+        self._is_leaving = False
+        self._stopped = Latch()
         self._is_asleep = False
         self._failure = None
 
@@ -88,12 +96,16 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
         with self._lock:
             if self._io_thread is not None or self._stop_by_s is not None:
                 return
-            self._io_thread = threading.Thread(target=self._run, name="nsqd-py consumer", daemon=True)
+            self._io_thread = threading.Thread(
+                target=self._do_io, args=(ref(self),), name="nsqd-py consumer", daemon=True
+            )
         tell_at_exit(self)
         self._io_thread.start()
         if self._handler is not None or self._batch_handler is not None:
             for number in range(self._concurrency):
-                worker = threading.Thread(target=self._work, name=f"nsqd-py handler {number}", daemon=True)
+                worker = threading.Thread(
+                    target=self._work, args=(ref(self), self._queue), name=f"nsqd-py handler {number}", daemon=True
+                )
                 self._workers.append(worker)
                 worker.start()
 
@@ -102,17 +114,22 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
 
         After `timeout_s`, messages that no handler has begun are requeued. Handlers that still run go on, but their
         messages come again after their time-out. Called from a handler, or from a loop over messages, this only begins
-        to stop.
+        to stop. Ctrl-C, or another exception of a signal handler, ends the time-out.
         """
         self.begin_to_stop(timeout_s)
         if threading.current_thread() not in (self._io_thread, self._iterating, *self._workers):
             refuse_in_event_loop("stop")
-            self._stopped.wait()
+            assert self._stop_by_s is not None
+            try:
+                self._stopped.wait(self._stop_by_s + _CLOSE_S - monotonic())
+            except BaseException:
+                self.begin_to_stop(0)
+                raise
 
     def begin_to_stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        stop_by_s = monotonic() + timeout_s
         with self._lock:
-            if self._stop_by_s is None:
-                self._stop_by_s = monotonic() + timeout_s
+            self._stop_by_s = stop_by_s if self._stop_by_s is None else min(self._stop_by_s, stop_by_s)
             if self._io_thread is None:
                 self._stopped.set()
         self._waker.wake()
@@ -124,8 +141,23 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
             self._raise_failure()
         return has_stopped
 
-    def at_exit(self) -> None:
-        self.stop(_EXIT_S)
+    def begin_at_exit(self) -> None:
+        self.begin_to_stop(_EXIT_S)
+
+    def at_exit(self, left_s: float) -> None:
+        self._stopped.wait(left_s)
+
+    def __del__(self) -> None:
+        if self._io_thread is None or self._stopped.is_set:
+            return
+        text = f"nothing refers to the consumer of {self.topic}/{self.channel}, which was not stopped: it ends"
+        self._log.warning("%s", text)
+        warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
+        self._stop_by_s = 0.0
+        self._leave()
+        self._give_back()
+        self._waker.wake()
+        self._close(waits=False)
 
     def after_fork(self) -> None:
         """In the child: close the descriptors of the parent, without sending anything."""
@@ -178,36 +210,46 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
         return self._iterate_batches(idle_timeout_s)
 
     def _iterate(self, idle_timeout_s: float | None) -> Iterator[Message]:
-        self._begin_iteration()
+        refuse_in_event_loop("iterating")
+        message: Message | None = None
         try:
+            self._begin_iteration()
             while self.running and (message := self._queue.take(idle_timeout_s)) is not None:
-                if not self._handling.is_wanted(message):
-                    continue
-                try:
+                if self._handling.is_wanted(message):
                     yield message
-                except GeneratorExit:
-                    self._leave()
-                    self._handling.put_off(message, AT_ONCE)
-                    raise
-                message.settle()
+                    message.settle()
+        except BaseException as error:
+            self._leave()
+            if message is not None:
+                self._handling.put_off(message, AT_ONCE)
+            self._hurry_after(error)
+            raise
         finally:
             self._end_iteration()
         self._raise_failure()
 
     def _iterate_batches(self, idle_timeout_s: float | None) -> Iterator[MessageBatch]:
-        self._begin_iteration()
+        refuse_in_event_loop("iterating")
         try:
+            self._begin_iteration()
             while self.running and (batch := self._queue.take(idle_timeout_s)) is not None:
                 if batch.is_live:
                     yield batch
+        except BaseException as error:
+            self._hurry_after(error)
+            raise
         finally:
             self._end_iteration()
         self._raise_failure()
 
     def _begin_iteration(self) -> None:
-        refuse_in_event_loop("iterating")
         self._iterating = threading.current_thread()
         self.start()
+
+    def _hurry_after(self, error: BaseException) -> None:
+        """Stop soon after Ctrl-C: it may have come while a message was taken, which is in flight until the end then."""
+        if not isinstance(error, GeneratorExit):
+            self.begin_to_stop(_EXIT_S)
 
     def _end_iteration(self) -> None:
         self._leave()
@@ -215,33 +257,77 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
         self._iterating = None
         self.stop()
 
-    def _work(self) -> None:
-        handling, queue = self._handling, self._queue
+    @staticmethod
+    def _work(consumer_ref: ref[Consumer], queue: WorkQueue[Any]) -> None:
+        """Call the handler. A worker that waits does not keep the consumer alive."""
+        while (item := queue.take()) is not None:
+            consumer = consumer_ref()
+            if consumer is None or not consumer._handle(item):
+                return
+            del consumer, item
+
+    def _handle(self, item: Any) -> bool:
+        """Return False if the worker ends."""
         try:
             if self._batch_handler is not None:
-                while (batch := queue.take()) is not None:
-                    handling.handle_batch(self._batch_handler, batch)
+                self._handling.handle_batch(self._batch_handler, item)
             elif self._handler is not None:
-                while (message := queue.take()) is not None:
-                    handling.handle(self._handler, message)
+                self._handling.handle(self._handler, item)
         except BaseException as error:  # noqa: BLE001 - `wait` raises it
             self._end_with(error)
+            return False
+        return True
 
     # ---- the I/O thread
 
-    def _run(self) -> None:
+    @staticmethod
+    def _do_io(consumer_ref: ref[Consumer]) -> None:
+        """Do what is due, then wait, without keeping the consumer alive."""
+        ready: list[tuple[int, int]] = []
+        while (consumer := consumer_ref()) is not None:
+            wait = consumer._turn(ready)
+            if wait is None:
+                return
+            del consumer
+            ready = wait()
+
+    def _turn(self, ready: list[tuple[int, int]]) -> Callable[[], list[tuple[int, int]]] | None:
+        """Handle input, do everything that is due, and return what waits for more; None if the consumer has stopped."""
+        if self._stopped.is_set:
+            return None
         try:
-            while self._stop_by_s is None:
-                self._step(keep_up=True)
+            self._exchange({descriptor for descriptor, _ in ready})
+            if self._goes_on():
+                return self._next_wait()
+        except BaseException as error:  # noqa: BLE001 - `wait` raises it
+            self._end_with(error)
+        self._close()
+        return None
+
+    def _goes_on(self) -> bool:
+        """Connect to nsqds or, after `stop`, wait for what is in flight until its time is over."""
+        if self._stop_by_s is None:
+            self._keep_up()
+        elif not self._is_leaving:
+            self._is_leaving = True
             self._leave()
             if self._is_iterated:
                 self._queue.close()
                 self._give_back()
-            self._drain()
-        except BaseException as error:  # noqa: BLE001 - `wait` raises it
-            self._end_with(error)
-        finally:
-            self._close()
+        for peer in [peer for peer in self._peers.values() if peer.is_over]:
+            peer.flush()
+            peer.close()
+            del self._peers[peer.address]
+        if self._stop_by_s is None or (self._peers and monotonic() < self._stop_by_s):
+            if self._failure is not None:
+                self._give_back()  # the worker that would take it may have ended
+            return True
+        self._give_up()
+        return False
+
+    def _give_up(self) -> None:
+        """The time of the stop is over."""
+        self._give_back()
 
     def _leave(self) -> None:
         """Request no more messages. The caller stops the consumer."""
@@ -249,23 +335,15 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
             for peer in list(self._peers.values()):
                 peer.membership.leave()
 
-    def _drain(self) -> None:
-        """Wait for what is in flight until the time of the stop is over."""
-        assert self._stop_by_s is not None
-        while self._peers and monotonic() < self._stop_by_s:
-            if self._failure is not None:
-                self._give_back()  # the worker that would take it may have ended
-            self._step(keep_up=False)
-        self._give_back()
-
-    def _close(self) -> None:
+    def _close(self, *, waits: bool = True) -> None:
+        """Close everything. With `waits`, until the nsqds have closed their side too."""
         try:
             forget_at_exit(self)
             for finder in self._finders.values():
                 finder.stop()
             for peer in self._peers.values():
                 peer.flush()
-                peer.close()
+                peer.close(waits=waits)
             self._peers.clear()
         finally:
             self._queue.close()
@@ -278,22 +356,6 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
         for item in self._queue.clear():
             if item.is_live and not item.is_answered:
                 item.requeue(0, backoff=False)
-
-    def _step(self, *, keep_up: bool) -> None:
-        """Do everything that is due, and wait for input, a wake-up, or the next time. `keep_up` connects to nsqds."""
-        if keep_up:
-            self._keep_up()
-        for peer in [peer for peer in self._peers.values() if peer.is_over]:
-            peer.flush()
-            peer.close()
-            del self._peers[peer.address]
-        with self._lock:
-            self._subscription.tick()
-            self._is_asleep = True
-            nap_s = self._nap_s()
-        for peer in self._peers.values():
-            peer.flush()
-        self._exchange(nap_s if self._stop_by_s is None else min(nap_s, max(0.0, self._stop_by_s - monotonic())))
 
     def _keep_up(self) -> None:
         """Have a peer for each nsqd, and a finder for each nsqlookupd, that are in use now."""
@@ -326,14 +388,16 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
             if address in self._peers:
                 self._peers[address].hurry()
 
-    def _exchange(self, timeout_s: float) -> None:
+    def _exchange(self, ready: set[int]) -> None:
         """Read from the connections, and continue the requests to nsqlookupds."""
-        ready = self._poll(timeout_s)
         self._is_asleep = False
+        if self._waker.fileno() in ready:
+            self._waker.reset()
+        owners = {self._owners[descriptor] for descriptor in ready if descriptor in self._owners}
         for finder in list(self._finders.values()):
-            finder.step(is_ready=finder in ready)
+            finder.step(is_ready=finder in owners)
         for peer in self._peers.values():
-            if peer in ready or peer.wants_look:
+            if peer in owners or peer.wants_look:
                 self._hear(peer)
         self._queue.wait_until_empty(_HANDLING_S)
 
@@ -350,25 +414,29 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
     def _hand_out(self, batch: MessageBatch) -> None:
         self._queue.put_all([batch] if self._takes_batches else batch.messages())
 
-    def _poll(self, timeout_s: float) -> set[Finder | Peer]:
-        """Return what is ready for input or output."""
+    def _next_wait(self) -> Callable[[], list[tuple[int, int]]]:
+        """Send all output. Return the wait for input, a wake-up, or the next time; it does not refer to `self`."""
+        with self._lock:
+            self._subscription.tick()
+            self._is_asleep = True
+            timeout_s = self._nap_s()
+        if self._stop_by_s is not None:
+            timeout_s = min(timeout_s, max(0.0, self._stop_by_s - monotonic()))
         poll = select.poll()
-        owners: dict[int, Finder | Peer] = {}
+        self._owners = {}
         poll.register(self._waker, select.POLLIN)
         for peer in self._peers.values():
+            peer.flush()
             if peer.connection is not None:
-                owners[peer.connection.fileno()] = peer
+                self._owners[peer.connection.fileno()] = peer
                 poll.register(peer.connection, select.POLLIN)
                 if peer.wants_look:
                     timeout_s = 0
         for finder in self._finders.values():
             if finder.question is not None:
-                owners[finder.question.fileno()] = finder
+                self._owners[finder.question.fileno()] = finder
                 poll.register(finder.question, finder.question.mask)
-        descriptors = [descriptor for descriptor, _ in poll.poll(math.ceil(timeout_s * _MS))]
-        if self._waker.fileno() in descriptors:
-            self._waker.reset()
-        return {owners[descriptor] for descriptor in descriptors if descriptor in owners}
+        return partial(poll.poll, math.ceil(timeout_s * _MS))
 
     # ---- from any thread
 

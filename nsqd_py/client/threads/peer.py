@@ -118,9 +118,10 @@ class Peer:
             connection.close()
         self.membership.lost(reason)
 
-    def close(self, reason: str = "closed") -> None:
+    def close(self, reason: str = "closed", *, waits: bool = True) -> None:
         connection, self.connection = self.connection, None
         if connection is not None:
+            connection.waits = waits
             connection.close()
             with self._lock:
                 self.membership.lost(reason)

@@ -34,7 +34,6 @@ from nsqd_py.client.publishing.base import BaseProducer, pinged
 from nsqd_py.client.publishing.publish import Done, Publish
 from nsqd_py.client.threads.stepping import SteppingProducer
 
-EXIT_S = 5.0  # how long the end of the interpreter waits for messages of `publish_soon`
 # How long publishes are collected at most while answers are due. A thread that is woken for each publish takes 0.3 us
 # more a publish.
 _GATHERING_S = 0.001
@@ -352,11 +351,11 @@ class Producer(BaseProducer, AfterFork, AtExit):
             self._is_idle = True
             self._notify()
 
-    def at_exit(self) -> None:
+    def at_exit(self, left_s: float) -> None:
         try:
-            self.close(EXIT_S)
+            self.close(left_s)
         except NsqClientError as error:
-            self.log.warning("producer: at the end of the interpreter: %s", error)
+            self.log.warning("producer: at the end of the process: %s", error)
 
     def after_fork(self) -> None:
         """In the child: fail the publishes of the parent, which are the parent's, and leave its connections alone."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Iterable
 from typing import Generic, TypeVar
+
+from nsqd_py.client.threads.waiters import Waiters
 
 Item = TypeVar("Item")
 
@@ -17,58 +18,53 @@ class WorkQueue(Generic[Item]):
     wait do all work in one thread, and handlers that wait use all threads.
     """
 
-    __slots__ = ("_has_items", "_idle_count", "_is_closed", "_is_empty", "_items")
+    __slots__ = ("_idle", "_is_closed", "_items", "_until_empty")
 
     def __init__(self) -> None:
         self._items: deque[Item] = deque()
-        lock = threading.Lock()
-        self._has_items = threading.Condition(lock)
-        self._is_empty = threading.Condition(lock)
-        self._idle_count = 0
+        self._idle = Waiters()
+        self._until_empty = Waiters()
         self._is_closed = False
 
     def put_all(self, items: Iterable[Item]) -> None:
-        with self._has_items:
-            self._items.extend(items)
-            if self._idle_count:
-                self._has_items.notify()
+        self._items.extend(items)
+        self._idle.wake()
 
     def wait_until_empty(self, timeout_s: float) -> None:
         """Wait until a worker has found the queue empty, or for `timeout_s`."""
         if self._items:
-            with self._is_empty:
-                self._is_empty.wait_for(lambda: not self._items, timeout_s)
+            self._until_empty.wait(lambda: not self._items, timeout_s)
 
     def clear(self) -> list[Item]:
         """Remove and return the items that no worker has taken."""
-        with self._has_items:
-            items = list(self._items)
-            self._items.clear()
-            return items
+        items = []
+        while self._items:
+            try:
+                items.append(self._items.popleft())
+            except IndexError:  # a worker was faster
+                break
+        return items
 
     def close(self) -> None:
         """Close the queue: `take` returns None once it is empty."""
-        with self._has_items:
-            self._is_closed = True
-            self._has_items.notify_all()
+        self._is_closed = True
+        self._idle.wake_all()
 
     def take(self, timeout_s: float | None = None) -> Item | None:
         """Return the next item; None after the time-out, or once the queue is closed and empty."""
-        try:
-            return self._items.popleft()  # without the lock: a busy worker never waits for it
-        except IndexError:
-            return self._wait(timeout_s)
-
-    def _wait(self, timeout_s: float | None) -> Item | None:
-        with self._has_items:
-            self._idle_count += 1
-            self._is_empty.notify()
+        while True:
+            is_closed = self._is_closed  # before looking for items: none are added after it
             try:
-                self._has_items.wait_for(lambda: self._items or self._is_closed, timeout_s)
-            finally:
-                self._idle_count -= 1
-            if not self._items:
+                return self._items.popleft()
+            except IndexError:
+                pass  # what waits does so outside of this exception: it would be shown as the context of Ctrl-C
+            if is_closed or not self._wait(timeout_s):
                 return None
-            if len(self._items) > 1 and self._idle_count:
-                self._has_items.notify()
-            return self._items.popleft()
+
+    def _wait(self, timeout_s: float | None) -> bool:
+        """Return False after the time-out."""
+        self._until_empty.wake()
+        was_woken = self._idle.wait(lambda: self._items or self._is_closed, timeout_s)
+        if len(self._items) > 1:
+            self._idle.wake()
+        return was_woken

@@ -85,3 +85,24 @@ def test_nobody_waits_longer_for_a_queue_than_allowed() -> None:
     items.put_all([1])
     items.wait_until_empty(0.001)
     assert items.take() == 1
+
+
+def test_a_worker_waits_on_when_another_one_was_faster() -> None:
+    items: ThreadQueue[int] = ThreadQueue()
+    taken: list[int] = []
+
+    def work() -> None:
+        while (item := items.take()) is not None:
+            taken.append(item)
+
+    workers = [threading.Thread(target=work) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for number in range(2000):
+        items.put_all([number])
+    items.wait_until_empty(40)
+    assert all(worker.is_alive() for worker in workers)
+    items.close()
+    for worker in workers:
+        worker.join()
+    assert sorted(taken) == list(range(2000))

@@ -1,0 +1,142 @@
+"""Ctrl-C at any moment, in each kind of client."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from itertools import count
+
+import pytest
+
+from tests.support.nsqd_process import REPOSITORY, NsqdProcess
+
+pytestmark = pytest.mark.ours
+
+_NUMBERS = count()
+
+# An alarm sends the SIGINT, so that one process is interrupted many times.
+LOOPS = """
+import asyncio, logging, random, signal, sys, time
+from nsqd_py.client import Producer
+logging.disable()
+chance = random.Random()
+
+def pause():
+    return 0.0005 * (chance.random() < 0.3)
+
+def loop():
+    if SHELL == "aio":
+        asyncio.run(loop_of_tasks())
+    elif SHELL == "gevent":
+        import gevent
+        from nsqd_py.client.gevent import Consumer
+        gevent.get_hub().print_exception = lambda *_: None
+        for message in Consumer(TOPIC, "c", nsqd_tcp_addresses=ADDRESS, max_in_flight=chance.choice((1, 50))):
+            gevent.sleep(pause())
+    else:
+        from nsqd_py.client import Consumer
+        for message in Consumer(TOPIC, "c", nsqd_tcp_addresses=ADDRESS, max_in_flight=chance.choice((1, 50))):
+            time.sleep(pause())
+
+async def loop_of_tasks():
+    from nsqd_py.client.aio import Consumer
+    async for message in Consumer(TOPIC, "c", nsqd_tcp_addresses=ADDRESS, max_in_flight=chance.choice((1, 50))):
+        await asyncio.sleep(pause())
+
+def causes(error):
+    while error is not None:
+        yield type(error).__name__
+        error = error.__context__
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+ended, seen = [], set()
+with Producer(ADDRESS) as producer:
+    for _ in range(TIMES):
+        producer.multi_publish(TOPIC, [b"x"] * 50)
+        signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.0005, 0.03))
+        began_s = time.monotonic()
+        try:
+            loop()
+        except BaseException as error:
+            seen |= {type(error).__name__, *causes(error)}
+        ended.append(time.monotonic() - began_s)
+print(sorted(seen - {"GeneratorExit", "CancelledError"}), len(ended), max(ended) < 20)
+"""
+
+
+@pytest.mark.parametrize("shell", ["aio", "gevent", "threads"])
+def test_control_c_in_a_loop_raises_nothing_else(shared_nsqd: NsqdProcess, shell: str) -> None:
+    names = {"ADDRESS": f"127.0.0.1:{shared_nsqd.tcp_port}", "TOPIC": f"interrupts{next(_NUMBERS)}", "SHELL": shell}
+    text = "\n".join([*(f"{name} = {value!r}" for name, value in names.items()), "TIMES = 100", LOOPS])
+    ended = subprocess.run([sys.executable, "-c", text], cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
+    assert (ended.stdout, ended.stderr) == ("['KeyboardInterrupt'] 100 True\n", "")
+
+
+STOPPING = """
+import logging, signal, threading, time
+logging.disable()
+signal.signal(signal.SIGINT, signal.default_int_handler)
+def interrupt(*_):
+    raise KeyboardInterrupt
+signal.signal(signal.SIGALRM, interrupt)
+has_begun = threading.Event()
+began_s = time.monotonic()
+"""
+
+HANGS = {
+    "threads": """
+from nsqd_py.client import Consumer, Producer
+def handle(message):
+    signal.setitimer(signal.ITIMER_REAL, 0.1, 0.3)
+    time.sleep(3600)
+consumer = Consumer(TOPIC, "c", handle, nsqd_tcp_addresses=ADDRESS)
+Producer(ADDRESS).publish(TOPIC, b"x")
+try:
+    consumer.run()
+except KeyboardInterrupt:
+    signal.setitimer(signal.ITIMER_REAL, 0)
+""",
+    "gevent": """
+import gevent
+from nsqd_py.client.gevent import Consumer, Producer
+gevent.get_hub().print_exception = lambda *_: None
+def handle(message):
+    signal.setitimer(signal.ITIMER_REAL, 0.1, 0.3)
+    gevent.sleep(3600)
+consumer = Consumer(TOPIC, "c", handle, nsqd_tcp_addresses=ADDRESS)
+with Producer(ADDRESS) as producer:
+    producer.publish(TOPIC, b"x")
+try:
+    consumer.run()
+except KeyboardInterrupt:
+    signal.setitimer(signal.ITIMER_REAL, 0)
+""",
+    "aio": """
+import asyncio
+from nsqd_py.client.aio import Consumer, Producer
+async def handle(message):
+    signal.setitimer(signal.ITIMER_REAL, 0.1, 0.3)
+    await asyncio.sleep(3600)
+async def main():
+    async with Producer(ADDRESS) as producer:
+        await producer.publish(TOPIC, b"x")
+    await Consumer(TOPIC, "c", handle, nsqd_tcp_addresses=ADDRESS).run()
+signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+try:
+    asyncio.run(main())
+except KeyboardInterrupt:
+    signal.setitimer(signal.ITIMER_REAL, 0)
+""",
+}
+
+
+@pytest.mark.parametrize("shell", sorted(HANGS))
+def test_a_second_control_c_shortens_a_stop(shared_nsqd: NsqdProcess, shell: str) -> None:
+    """`run` would wait 30 s for a handler that hangs."""
+    names = {"ADDRESS": f"127.0.0.1:{shared_nsqd.tcp_port}", "TOPIC": f"interrupts{next(_NUMBERS)}"}
+    text = "\n".join([*(f"{name} = {value!r}" for name, value in names.items()), STOPPING, HANGS[shell]])
+    text += "\nprint(time.monotonic() - began_s < 25)\n"
+    ended = subprocess.run([sys.executable, "-c", text], cwd=REPOSITORY, capture_output=True, text=True, timeout=120)
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("True\n", "", 0)
+    shared_nsqd.wait_for_channel(names["TOPIC"], "c", client_count=0)
