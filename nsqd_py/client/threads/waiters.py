@@ -29,8 +29,9 @@ class Waiters:
             # `is_over` after the append: the thread that makes it true wakes this one from then on.
             return bool(is_over()) or lock.acquire(timeout=-1 if timeout_s is None else max(0.0, timeout_s))
         finally:
-            with suppress(ValueError):  # it was woken
-                self._locks.remove(lock)
+            if lock in self._locks:  # looked at first: an error that is handled here would be the context of Ctrl-C
+                with suppress(ValueError):  # it is being woken
+                    self._locks.remove(lock)
 
     def wake(self) -> bool:
         """Wake the thread that has waited longest. Return False if none waits."""
