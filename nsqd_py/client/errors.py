@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Self
+
 from nsqd_py.errors import NsqdError
 from nsqd_py.protocol.outgoing import BadName
 
@@ -28,7 +31,11 @@ class WrongPlace(NsqClientError, RuntimeError):
 
 
 class NoNsqd(NsqClientError):
-    """No nsqd could be connected."""
+    """No nsqd could be connected. `reasons` are the last errors of those that were tried."""
+
+    def __init__(self, text: str, reasons: Iterable[NsqClientError] = ()) -> None:
+        super().__init__(text)
+        self.reasons = tuple(reasons)
 
 
 class AtAddress(NsqClientError):
@@ -53,7 +60,18 @@ class ConnectionFailed(AtAddress):
 
 
 class HandshakeFailed(AtAddress):
-    """Connected, but nsqd refused the handshake, or its data cannot be used (such as its certificate)."""
+    """Connected, but nsqd refused the handshake, or its data cannot be used (such as its certificate).
+
+    is_lasting  True if nsqd said so, or its certificate: trying again with these options hardly helps
+    """
+
+    is_lasting = False
+
+    @classmethod
+    def lasting(cls, address: str, reason: str) -> Self:
+        error = cls(address, reason)
+        error.is_lasting = True
+        return error
 
 
 class AuthFailed(HandshakeFailed):

@@ -146,16 +146,17 @@ class Handshake:
 
     def _refusal(self, text: str) -> HandshakeFailed:
         kind = AuthFailed if text.partition(" ")[0] in _AUTH_CODES else HandshakeFailed
-        return kind(self._address, f"nsqd refused the handshake: {text}")
+        return kind.lasting(self._address, f"nsqd refused the handshake: {text}")
 
     def _take_identity(self, data: bytes) -> None:
         if data != _OK:  # the answer of an nsqd that negotiates nothing
             self.negotiated = _negotiated(self._decoded(data, _IDENTITY_FIELDS))
         agreed, options = self.negotiated, self._options
         if options.tls_v1 and not agreed.tls_v1:
-            raise HandshakeFailed(self._address, "nsqd offers no TLS (it has no --tls-cert), but tls_v1 asks for it")
+            reason = "nsqd offers no TLS (it has no --tls-cert), but tls_v1 asks for it"
+            raise HandshakeFailed.lasting(self._address, reason)
         if agreed.auth_required and not options.auth_secret:
-            raise AuthFailed(self._address, "nsqd asks for a secret: give auth_secret")
+            raise AuthFailed.lasting(self._address, "nsqd asks for a secret: give auth_secret")
         wanted = {
             Step.START_TLS: agreed.tls_v1,
             Step.START_SNAPPY: agreed.snappy,
@@ -281,7 +282,10 @@ class Session:
             found = self._parser.feed(data) if self._handshake is None else []
             events = self._events(found) if self._handshake is None else self._go_on(self._handshake, data)
         except LayerError as error:
-            return [self._broken(str(error))]
+            broken = self._broken(str(error))
+            if isinstance(broken.error, HandshakeFailed):
+                broken.error.is_lasting = True
+            return [broken]
         except HandshakeFailed as error:
             self._is_broken = True
             return [Broken(error)]

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.certificates import Certificates, make_certificates
 from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, wait_until
 from tests.support.terminal import on_terminal
 from tests.support.tool_process import ToolProcess
@@ -42,6 +43,11 @@ def start(tmp_path: Path) -> Start:
         return ToolProcess(MODULE, "--topic=t", *flags, log_path=log_path, stdin=stdin)  # type: ignore[arg-type]
 
     return make
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture
@@ -317,6 +323,26 @@ def test_an_nsqd_that_stays_away_is_given_up(fixed_nsqd: NsqdProcess, start: Sta
     with start(*to(fixed_nsqd), "--retry-timeout=1s") as tool:
         assert end(tool, b"one\n") == 1
         assert tool.log_text().splitlines()[-1] == f"to-nsq: 127.0.0.1:{fixed_nsqd.tcp_port} has taken nothing for 1s"
+
+
+HANDSHAKES = {
+    "no secret": ("auth", (), "nsqd asks for a secret"),
+    "another secret": ("auth", ("--producer-opt=auth_secret,x",), "nsqd refused the handshake: E_AUTH_FAILED"),
+    "no TLS": ("", ("--producer-opt=tls_v1,true",), "nsqd offers no TLS"),
+    "an unknown authority": ("tls", ("--producer-opt=tls_v1,true",), "certificate"),
+}
+
+
+@pytest.mark.ours
+@pytest.mark.parametrize("kind", HANDSHAKES)
+def test_a_refused_handshake_ends_it_at_once(
+    make_nsqd: MakeNsqd, start: Start, certificates: Certificates, kind: str
+) -> None:
+    has, flags, reason = HANDSHAKES[kind]
+    own = {"auth": ("--auth-http-address=127.0.0.1:1",), "tls": certificates.nsqd_flags}.get(has, ())
+    with start(*to(make_nsqd(*own)), *flags, "--retry-timeout=1h") as tool:
+        assert end(tool, b"one\n") == 1
+        assert reason in tool.log_text().splitlines()[-1]
 
 
 def test_a_stop_before_nsqd_is_reached_is_a_failure(fixed_nsqd: NsqdProcess, start: Start) -> None:

@@ -260,4 +260,5 @@ class Dispatcher:
     def _no_nsqd_error(self) -> NoNsqd:
         if not self.outlets:
             return NoNsqd("no nsqd is known")
-        return NoNsqd("; ".join(str(outlet.failure or outlet.address) for outlet in self.outlets.values()))
+        failures = [outlet.failure for outlet in self.outlets.values() if outlet.failure is not None]
+        return NoNsqd("; ".join(str(outlet.failure or outlet.address) for outlet in self.outlets.values()), failures)

@@ -75,7 +75,10 @@ class Destination:
         while self.failure is None and not stop.is_asked:
             try:
                 self._producer.ping()
-            except NoNsqd:  # the producer has logged the reason, and retries
+            except NoNsqd as error:  # the producer has logged the reason, and retries
+                if any(getattr(reason, "is_lasting", False) for reason in error.reasons):
+                    self._give_up(str(error))
+                    return
                 gevent.sleep(_LOOK_S)
             else:
                 self.is_waited_for = False
