@@ -37,9 +37,7 @@ class _Traced:
         return end
 
     def _raise_failures(self) -> None:
-        failed = self._failures.take()
-        if failed is not None:
-            raise failed
+        self._failures.raise_new()
 
 
 class TracedProducer(_Traced):

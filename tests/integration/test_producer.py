@@ -31,7 +31,7 @@ from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
 from tests.support.wire import bodies, mpub_body
 
-MakeProducer = Callable[..., BaseProducer]
+MakeProducer = Callable[..., BaseProducer[Any]]
 # Runs each in a thread or greenlet of its own, and returns when all have ended.
 RunAll = Callable[[list[Callable[[], Any]]], None]
 
@@ -54,9 +54,9 @@ def shell(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def make_producer(shell: str) -> Iterator[MakeProducer]:
     """`make_producer(nsqd, ..., **settings)`; what is left open is closed at the end."""
-    producers: list[BaseProducer] = []
+    producers: list[BaseProducer[Any]] = []
 
-    def make(*nsqds: NsqdProcess | str, **settings: Any) -> BaseProducer:
+    def make(*nsqds: NsqdProcess | str, **settings: Any) -> BaseProducer[Any]:
         addresses = [nsqd if isinstance(nsqd, str) else address_of(nsqd) for nsqd in nsqds]
         producers.append(KINDS[shell](*addresses, **settings))
         return producers[-1]

@@ -305,9 +305,7 @@ class Producer(AfterFork, AtExit):
                     await self._is_idle.wait()
         except TimeoutError:
             raise self._core.still_open() from None
-        failed = self._core.take_failure()
-        if failed is not None:
-            raise failed
+        self._core.raise_failures()
 
     async def ping(self) -> None:
         """Connect to an nsqd, if none is connected. Raises NoNsqd."""

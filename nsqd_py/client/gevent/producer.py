@@ -35,7 +35,7 @@ from nsqd_py.protocol import outgoing
 from nsqd_py.runtime.outages import Backoff
 
 
-class Producer(BaseProducer, AfterFork):
+class Producer(BaseProducer[Publish], AfterFork):
     __doc__ = BaseProducer.__doc__
 
     def _set_up(self) -> None:
@@ -138,9 +138,7 @@ class Producer(BaseProducer, AfterFork):
 
     def flush(self, timeout_s: float | None = None) -> None:
         self._wait_until_idle(timeout_s)
-        failed = self._failures.take()
-        if failed is not None:
-            raise failed
+        self._failures.raise_new()
 
     def _wait_until_idle(self, timeout_s: float | None) -> None:
         deadline_s = None if timeout_s is None else monotonic() + timeout_s

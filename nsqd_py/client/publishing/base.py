@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Generic, Self, TypeVar, Unpack
 
 from nsqd_py.client.addresses import address_list, parse_address
 from nsqd_py.client.callables import check_result
@@ -29,6 +29,9 @@ ANSWER_TIMEOUT_S = 10.0
 # How long an nsqd is avoided after its first failure, and at most.
 FIRST_PAUSE_S = 0.1
 MOST_PAUSE_S = 15.0
+
+
+P = TypeVar("P", bound=Publish, covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ class ProducerSettings:
         return min(0.25, self.publish_timeout_s / 4, self.answer_timeout_s / 4)
 
 
-class BaseProducer:
+class BaseProducer(Generic[P]):
     """Publishes to one nsqd or several.
 
     Several nsqds are used in turn. One that fails is avoided for a while and tried again; a message that it certainly
@@ -152,7 +155,7 @@ class BaseProducer:
 
     # ---- and go on
 
-    def publish_soon(self, topic: str, body: Body, on_done: Done | None = None, *, defer_s: float = 0) -> Publish:
+    def publish_soon(self, topic: str, body: Body, on_done: Done | None = None, *, defer_s: float = 0) -> P:
         """Send one message. Waits only while the window has no room.
 
         `on_done` is called with None or the error; it must not wait. Without it, `flush` raises errors. The returned
@@ -160,18 +163,18 @@ class BaseProducer:
         """
         return self._publish_soon(encoding.single(topic, body, defer_s), b"", on_done)
 
-    def multi_publish_soon(self, topic: str, bodies: Sequence[Body], on_done: Done | None = None) -> Publish:
+    def multi_publish_soon(self, topic: str, bodies: Sequence[Body], on_done: Done | None = None) -> P:
         """Send messages as `publish_soon`, in one command: much faster, and nsqd stores all or none."""
         return self._publish_soon(*encoding.several(topic, bodies), on_done)
 
-    def send_mpub_body(self, topic: str, body: bytes, count: int, on_done: Done | None = None) -> Publish:
+    def send_mpub_body(self, topic: str, body: bytes, count: int, on_done: Done | None = None) -> P:
         """Send a finished body as `multi_publish_soon`.
 
         `body` is the number of messages in 4 bytes, big-endian, then each message behind its size. It is not copied.
         """
         return self._publish_soon(*encoding.finished(topic, body, count), on_done)
 
-    def send_mpub_pieces(self, topic: str, pieces: Sequence[Body], on_done: Done | None = None) -> Publish:
+    def send_mpub_pieces(self, topic: str, pieces: Sequence[Body], on_done: Done | None = None) -> P:
         """Send a body as `send_mpub_body` does that is made of several pieces.
 
         The command leaves in one piece: to copy it takes less time than a second call of the kernel, which would wake
@@ -188,7 +191,7 @@ class BaseProducer:
     def _publish(self, head: bytes, body: bytes = b"") -> None:
         raise NotImplementedError
 
-    def _publish_soon(self, head: bytes, body: bytes, on_done: Done | None) -> Publish:
+    def _publish_soon(self, head: bytes, body: bytes, on_done: Done | None) -> P:
         raise NotImplementedError
 
     def flush(self, timeout_s: float | None = None) -> None:
@@ -231,7 +234,7 @@ class BaseProducer:
                 raise
 
 
-AnyProducer = TypeVar("AnyProducer", bound=BaseProducer)
+AnyProducer = TypeVar("AnyProducer", bound="BaseProducer[Any]")
 
 
 def pinged(producer: AnyProducer) -> AnyProducer:

@@ -93,24 +93,29 @@ class FlushFailed(PublishFailed):
 
 
 class Failures:
-    """Failed publishes that no caller has been told about."""
+    """Failed publishes, until an error reports them. One thread adds them; others may raise the error."""
 
-    __slots__ = ("_count", "_first")
+    __slots__ = ("_count", "_first", "_last", "_reported")
 
     def __init__(self) -> None:
-        self._count = 0
-        self._first: NsqClientError | None = None
+        self._count = self._reported = 0
+        self._first: NsqClientError | None = None  # of those that are not reported
+        self._last: NsqClientError | None = None
 
     def add(self, error: NsqClientError) -> None:
-        self._count += 1
+        self._last = error
         if self._first is None:
             self._first = error
+        self._count += 1
 
-    def take(self) -> FlushFailed | None:
-        """Return the error to raise for them, once."""
-        count, first = self._count, self._first
-        self._count, self._first = 0, None
-        return FlushFailed(count, first) if first is not None else None
+    def raise_new(self) -> None:
+        """Raise FlushFailed for those that no error has reported. An exception of a signal handler does not hide it."""
+        count, first = self._count, self._first or self._last
+        if first is not None and count > self._reported:
+            try:
+                raise FlushFailed(count - self._reported, first)
+            finally:
+                self._reported, self._first = count, None
 
 
 class Verdict(NamedTuple):

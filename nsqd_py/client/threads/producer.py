@@ -5,20 +5,24 @@
         futures = [producer.publish_soon("topic", line) for line in lines]
         producer.flush()
 
-A thread of its own does all input and output: it answers heartbeats, connects again, and retries, whatever its callers
-do. Callers put their publishes into an inbox, and wait for the result or for room.
+An I/O thread answers heartbeats, connects again, and retries, whatever its callers do. Callers put their publishes into
+an inbox, and wait for the result or for room. They share no lock with the I/O thread or with each other, since a signal
+handler may raise an exception anywhere in a caller, and it or a `__del__` may call the producer again. One call of the
+interpreter changes each state below, and only the I/O thread removes publishes from the inbox while it runs.
+
+A synchronous `publish` costs @@ of processor, of which @@ in the thread of the caller.
 """
 
 from __future__ import annotations
 
+import _thread
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import Future
-from concurrent.futures._base import FINISHED, RUNNING
-from functools import cached_property
+from concurrent.futures import Future, InvalidStateError
+from contextlib import ExitStack, suppress
 from time import monotonic
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, WrongPlace
 from nsqd_py.client.keywords import ProducerKeywords
@@ -32,62 +36,85 @@ from nsqd_py.client.process import (
 )
 from nsqd_py.client.publishing.base import BaseProducer, pinged
 from nsqd_py.client.publishing.publish import Done, Publish
+from nsqd_py.client.threads.aside import Waiters
 from nsqd_py.client.threads.stepping import SteppingProducer
 
 # How long publishes are collected at most while answers are due. A thread that is woken for each publish takes 0.3 us
 # more a publish.
 _GATHERING_S = 0.001
-_MAKING = threading.Lock()  # of the locks of futures
+_END_S = 1.0  # how long callers wait for the I/O thread after the time of a publish or of `close` is over
 
 
 class PublishFuture(Publish, Future[None]):
     """A publish, whose result is None once nsqd has stored it. It cannot be cancelled.
 
-    Most futures are never asked, so each makes its lock only when it is, and its state is that of the publish: this
-    costs 0.2 us a publish, `Future.__init__` and `set_result` 1.7 us. The I/O thread changes the state before it looks
-    for a lock, and those who ask make the lock before they look at the state: one of the two always sees the other.
+    Most futures are never asked, so none has the state of a Future at first, which takes 1.7 us; `wait` and
+    `as_completed` of concurrent.futures make it. The I/O thread changes the state of the publish before it looks at
+    `is_asked`, and those who ask set that before they look at the state: one of the two always sees the other.
     """
 
-    # The attributes of a Future.
-    _result = None
-    _is_asked = False
-
-    @property
-    def _state(self) -> str:  # type: ignore[override]
-        return FINISHED if self.is_over else RUNNING
-
-    @property
-    def _exception(self) -> BaseException | None:  # type: ignore[override]
-        return self.error
-
-    @cached_property
-    def _condition(self) -> threading.Condition:  # type: ignore[override]
-        with _MAKING:
-            if "_condition" not in self.__dict__:
-                self._waiters: list[Any] = []
-                self._done_callbacks: list[Any] = []
-                self.__dict__["_condition"] = threading.Condition()
-                self._is_asked = True
-            condition: threading.Condition = self.__dict__["_condition"]
-            return condition
+    is_asked = False
+    is_watched = False  # by functions that use the state and the lock of a Future
 
     def cancel(self) -> bool:
         return False
 
-    def tell_those_who_asked(self) -> None:
-        """Note that the publish is over."""
-        if self._is_asked:
-            with self._condition:
-                for waiter in self._waiters:
-                    waiter.add_result(self)
-                self._condition.notify_all()
-            self._invoke_callbacks()  # type: ignore[attr-defined]
+    def cancelled(self) -> bool:
+        return False
 
-    def abandon(self, error: NsqClientError) -> None:
-        """In a forked child: fail. A thread of the parent may have held the lock."""
-        self.__dict__.pop("_condition", None)
-        self._is_asked = False
-        self.fail(error)
+    def running(self) -> bool:
+        return not self.is_over
+
+    def done(self) -> bool:
+        return self.is_over
+
+    def result(self, timeout: float | None = None) -> None:
+        error = self.exception(timeout)
+        if error is not None:
+            raise error.with_traceback(None)  # others may raise the same object
+
+    def exception(self, timeout: float | None = None) -> NsqClientError | None:
+        if not self.is_over:
+            waiters: Waiters = vars(self).setdefault("_result_waiters", Waiters())
+            self.is_asked = True
+            if not waiters.wait_until(lambda: self.is_over, timeout):
+                raise TimeoutError
+        return self.error
+
+    def add_done_callback(self, call: Callable[[Future[None]], object]) -> None:
+        vars(self).setdefault("_calls", deque()).append(call)
+        self.is_asked = True
+        if self.is_over:
+            self.tell_those_who_asked()
+
+    def tell_those_who_asked(self) -> None:
+        """Note that the publish is over. Each callback is called by the thread that removes it."""
+        state = vars(self)
+        if "_result_waiters" in state:
+            state["_result_waiters"].notify_all()
+        if "_calls" in state:
+            with ExitStack() as stack, suppress(IndexError):  # the stack calls all, even if one raises
+                while True:
+                    stack.callback(state["_calls"].pop(), self)
+
+    def settle(self) -> None:
+        """Set the state of a Future, for `wait` and `as_completed`. Takes its lock, which other threads hold."""
+        with suppress(InvalidStateError):  # another thread has settled it
+            self.set_exception(self.error) if self.error is not None else self.set_result(None)
+
+    if not TYPE_CHECKING:  # type checkers know the attributes
+
+        def __getattr__(self, name: str) -> Any:
+            """Make the state of a Future when some code first uses it."""
+            state = vars(Future())
+            if name not in state:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            for key, value in state.items():
+                vars(self).setdefault(key, value)  # unless another thread was faster
+            self.is_watched = self.is_asked = True
+            if self.is_over:
+                self.settle()
+            return vars(self)[name]
 
 
 class Core(SteppingProducer):
@@ -117,8 +144,8 @@ class Core(SteppingProducer):
     def take_all(self, publishes: Collection[Publish], size_bytes: int) -> None:
         self._dispatcher.submit_all(publishes, size_bytes)
 
-    def take_failure(self) -> NsqClientError | None:
-        return self._failures.take()
+    def raise_failures(self) -> None:
+        self._failures.raise_new()
 
     def wake(self) -> None:
         """End the wait of `step`. Any thread may call this."""
@@ -147,7 +174,7 @@ class Core(SteppingProducer):
         self.deliver(publishes)
 
 
-class Producer(BaseProducer, AfterFork, AtExit):
+class Producer(BaseProducer[PublishFuture], AfterFork, AtExit):
     __doc__ = BaseProducer.__doc__
 
     def _set_up(self) -> None:
@@ -161,55 +188,62 @@ class Producer(BaseProducer, AfterFork, AtExit):
         self._publish_timeout_s = self.settings.publish_timeout_s
         self._most = self.settings.window.publishes
         self._most_bytes = self.settings.window.size_bytes
-        self._lock = threading.Lock()
-        self._has_room = threading.Condition(self._lock)
-        self._has_settled = threading.Condition(self._lock)
-        self._inbox: deque[Publish] = deque()
-        self._inbox_bytes = 0
-        self._must_wait = True  # a publish cannot be taken at once: not started, no room, refused, or closed
+        self._room_waiters = Waiters()
+        self._settled_waiters = Waiters()
+        self._inbox: deque[PublishFuture] = deque()
+        self._inbox_bytes = 0  # about: several threads change it
+        self._must_check = True  # before a publish is taken: the producer is not started, refused, or closed
         self._refusal: NsqClientError | None = None
         self._is_idle = True  # apart from the inbox
         self._is_asleep = False
         self._is_closed = False
+        self._has_ended = False
+        self._is_starting = False
+        self._is_started = threading.Lock()  # taken by what starts the I/O thread or closes without it, and kept
         self._thread: threading.Thread | None = None
 
     # ---- publishing
 
     def _publish(self, head: bytes, body: bytes = b"") -> None:
         self._refuse_to_wait("publish")
-        error = self._publish_soon(head, body, _ignore).exception()
-        if error is not None:
-            raise error.with_traceback(None)  # others may raise the same object
+        publish = self._publish_soon(head, body, _ignore)
+        try:
+            publish.result(self._publish_timeout_s + _END_S)
+        except TimeoutError:
+            raise self._core.still_open() from None
 
     def _publish_soon(self, head: bytes, body: bytes, on_done: Done | None) -> PublishFuture:
         publish = PublishFuture(head, body, monotonic() + self._publish_timeout_s, on_done)
         inbox = self._inbox
-        with self._lock:
-            if self._must_wait:
-                self._make_room(publish)
-            inbox.append(publish)
-            self._inbox_bytes += publish.size_bytes
-            if len(inbox) >= self._most or self._inbox_bytes >= self._most_bytes:
-                self._must_wait = True
+        if self._must_check or len(inbox) >= self._most or self._inbox_bytes >= self._most_bytes:
+            self._make_room(publish)
+        inbox.append(publish)
+        self._inbox_bytes += publish.size_bytes
+        if self._is_asleep:  # looked at after `append`; the I/O thread sets it before it looks into the inbox
             self._wake_io()
         return publish
 
     def _wake_io(self) -> None:
-        if self._is_asleep:
-            self._is_asleep = False
+        self._is_asleep = False
+        if not self._is_closed:
             self._core.wake()
+            return
+        self._is_asleep = True  # it has emptied the inbox for the last time
+        self._refuse_left(NoNsqd("the producer is closed"))
 
     def _make_room(self, publish: Publish) -> None:
+        self._check_that_there_is_any()
         self._start()
-        while self._must_wait:
-            self._check_that_there_is_any()
-            if threading.current_thread() is self._thread:
-                return  # `on_done` publishes: nothing would make room meanwhile
-            self._refuse_to_wait("publish_soon without room")
-            left_s = publish.deadline_s - monotonic()
-            if left_s <= 0:
-                raise self._core.still_open()
-            self._has_room.wait(left_s)
+        if self._has_room() or threading.current_thread() is self._thread:
+            return  # `on_done` publishes: no other thread makes room
+        self._refuse_to_wait("publish_soon without room")
+        if not self._room_waiters.wait_until(self._has_room, publish.deadline_s - monotonic()):
+            raise self._core.still_open()
+
+    def _has_room(self) -> bool:
+        self._check_that_there_is_any()
+        inbox = self._inbox
+        return not inbox or (len(inbox) < self._most and self._inbox_bytes < self._most_bytes)
 
     def _check_that_there_is_any(self) -> None:
         if self._is_closed:
@@ -225,99 +259,129 @@ class Producer(BaseProducer, AfterFork, AtExit):
     # ---- waiting
 
     def flush(self, timeout_s: float | None = None) -> None:
-        with self._lock:
-            if not self._is_settled():
-                self._refuse_to_wait("flush")
-            if not self._has_settled.wait_for(self._is_settled, timeout_s):
-                raise self._core.still_open()
-            failed = self._core.take_failure()
-        if failed is not None:
-            raise failed
+        if not self._is_settled():
+            self._refuse_to_wait("flush")
+        if not self._settled_waiters.wait_until(self._is_settled, timeout_s):
+            raise self._core.still_open()
+        self._core.raise_failures()
 
     def _is_settled(self) -> bool:
-        return self._is_idle and not self._inbox
+        return not self._inbox and self._is_idle  # in this order: the I/O thread changes them in the other one
 
     def ping(self) -> None:
         self._refuse_to_wait("ping")
-        deadline_s = monotonic() + self.settings.publish_timeout_s
-        with self._lock:
-            self._start()
-            while not self._core.is_connected:
-                self._check_that_there_is_any()
-                if monotonic() >= deadline_s:
-                    raise self._core.not_connected()
-                self._has_room.wait(self.settings.sweep_interval_s)
+        self._check_that_there_is_any()
+        self._start()
+        if not self._room_waiters.wait_until(self._is_connected, self._publish_timeout_s):
+            raise self._core.not_connected()
+
+    def _is_connected(self) -> bool:
+        if self._core.is_connected:
+            return True
+        self._check_that_there_is_any()
+        return False
 
     # ---- the I/O thread
 
     def _start(self) -> None:
-        if self._is_closed:
-            raise NoNsqd("the producer is closed")
-        if self._thread is None:
+        """Start the I/O thread from a thread that no signal handler interrupts, as it would the start of this one."""
+        if self._is_starting:
+            return
+        try:
+            self._is_starting = True
+            _thread.start_new_thread(self._start_io, ())
+        except BaseException:  # also of a signal handler: the next call tries again
+            self._is_starting = False
+            raise
+
+    def _start_io(self) -> None:
+        if not self._is_started.acquire(blocking=False):
+            return
+        try:
             self._thread = threading.Thread(target=self._run, name="nsqd-py producer", daemon=True)
             self._thread.start()
             tell_at_exit(self)
+        except RuntimeError as error:
+            self._thread = None
+            self._is_started.release()
+            self._is_starting = False
+            self._refuse_left(NoNsqd(str(error)))
 
     def _run(self) -> None:
-        core, nap_s = self._core, self.settings.sweep_interval_s
+        core, inbox, nap_s = self._core, self._inbox, self.settings.sweep_interval_s
         try:
             core.step(0.0)  # begins to connect
-            while True:
-                with self._lock:
-                    if self._is_closed:
-                        break
-                    unfinished = core.unfinished
-                    overdue = self._take_in()
-                    has_taken = core.unfinished > unfinished
-                    self._is_idle = not (overdue or core.unfinished)
-                    # To be woken is of use if the next publish can leave, and no others will soon.
-                    self._is_asleep = not (overdue or has_taken or self._inbox)
-                    self._notify()
-                if overdue:
-                    core.refuse(overdue, self._refusal)
+            while not self._is_closed:
+                self._refusal = core.refusal()
+                self._must_check = self._refusal is not None
+                can_take = self._must_check or (core.has_discovered and core.has_room)
+                has_taken = bool(inbox) and can_take and self._take_in()
+                if inbox and not can_take:
+                    self._refuse_overdue()
+                self._is_idle = not core.unfinished
+                self._notify()
+                # To be woken is of use if the next publish can leave, and no others will soon.
+                if has_taken:
+                    core.step(_GATHERING_S)
+                elif inbox and not can_take:
+                    core.step(nap_s)
                 else:
-                    core.step(_GATHERING_S if has_taken else nap_s)
+                    self._is_asleep = True
+                    core.step(0.0 if inbox else nap_s)
+                    self._is_asleep = False
         except BaseException as error:
             self.log.exception("producer: %r", error)
             raise
         finally:
             self._let_go()
 
-    def _take_in(self) -> list[Publish]:
-        """Hand the inbox to the core, if that has room. Return the publishes that cannot be published any more."""
-        core, inbox = self._core, self._inbox
-        self._refusal = core.refusal()
-        overdue: list[Publish] = []
+    def _take_in(self) -> bool:
+        """Hand the inbox to the core, or refuse it. Return True if the core has publishes now."""
+        self._is_idle = False
         if self._refusal is not None:
-            overdue += self._empty_inbox()
-        elif inbox and core.has_discovered and core.has_room:
-            size_bytes = self._inbox_bytes
-            core.take_all(self._empty_inbox(), size_bytes)
-        now_s = monotonic()
-        while inbox and inbox[0].deadline_s <= now_s:
-            overdue.append(inbox.popleft())
-            self._inbox_bytes -= overdue[-1].size_bytes
-        return overdue
+            self._refuse_left(self._refusal)
+            return False
+        publishes = self._empty_inbox()
+        self._core.take_all(publishes, sum([publish.size_bytes for publish in publishes]))
+        return True
 
-    def _empty_inbox(self) -> list[Publish]:
-        publishes = list(self._inbox)
-        self._inbox.clear()
+    def _refuse_overdue(self) -> None:
+        self._is_idle = False
+        now_s = monotonic()
+        overdue = []
+        while self._inbox and self._inbox[0].deadline_s <= now_s:
+            overdue.append(self._inbox.popleft())
+        self._core.refuse(overdue)
+
+    def _refuse_left(self, error: NsqClientError) -> None:
+        self._core.refuse(self._empty_inbox(), error)
+
+    def _empty_inbox(self) -> list[PublishFuture]:
+        publishes: list[PublishFuture] = []
+        take = self._inbox.popleft
+        with suppress(IndexError):  # after the end, several threads do this
+            for _ in range(len(self._inbox)):
+                publishes.append(take())
         self._inbox_bytes = 0
         return publishes
 
     def _notify(self) -> None:
         """Wake those who wait for what is true now."""
-        has_room = 2 * len(self._inbox) <= self._most and 2 * self._inbox_bytes <= self._most_bytes
-        self._must_wait = self._refusal is not None or self._is_closed or (self._must_wait and not has_room)
-        if has_room or self._must_wait:
-            self._has_room.notify_all()
+        if 2 * len(self._inbox) <= self._most and 2 * self._inbox_bytes <= self._most_bytes:
+            self._room_waiters.notify_all()
         if self._is_settled():
-            self._has_settled.notify_all()
+            self._settled_waiters.notify_all()
 
     def _deliver(self, publishes: Sequence[Publish]) -> None:
-        for publish in publishes:
-            if publish._is_asked:  # type: ignore[attr-defined]
-                publish.tell_those_who_asked()  # type: ignore[attr-defined]
+        asked = [publish for publish in cast("Sequence[PublishFuture]", publishes) if publish.is_asked]
+        for publish in asked:
+            try:
+                publish.tell_those_who_asked()
+            except BaseException as error:
+                self.log.exception("callback of a publish: %r", error)
+        watched = [publish for publish in asked if publish.is_watched]
+        if watched:  # a signal handler may have interrupted a caller that holds their locks
+            _thread.start_new_thread(_settle_all, (watched,))
 
     # ---- its end
 
@@ -330,26 +394,24 @@ class Producer(BaseProducer, AfterFork, AtExit):
             self._end()
 
     def _end(self) -> None:
-        with self._lock:
-            self._is_closed = self._must_wait = True
-            thread = self._thread
+        self._is_closed = self._must_check = True
         forget_at_exit(self)
         self._core.wake()
-        if thread is None:
-            self._core.let_go()
-        elif thread is not threading.current_thread():
-            thread.join()
+        if self._is_started.acquire(blocking=False):  # from now on no thread can start
+            self._let_go()
+        elif threading.current_thread() is not self._thread:
+            self._settled_waiters.wait_until(lambda: self._has_ended, _END_S)
 
     def _let_go(self) -> None:
-        """Fail what is left, and close. The I/O thread does this last."""
-        with self._lock:
-            self._is_closed = self._must_wait = True
-            left = self._empty_inbox()
-        self._core.refuse(left, NoNsqd("the producer is closed"))
-        self._core.let_go()
-        with self._lock:
-            self._is_idle = True
-            self._notify()
+        """Fail what is left, and close. The I/O thread, if there is one, does this last."""
+        self._is_closed = self._must_check = self._is_asleep = True  # in this order: see `_wake_io`
+        try:
+            self._refuse_left(NoNsqd("the producer is closed"))
+            self._core.let_go()
+        finally:
+            self._is_idle = self._has_ended = True
+            self._room_waiters.notify_all()
+            self._settled_waiters.notify_all()
 
     def at_exit(self, left_s: float) -> None:
         try:
@@ -360,12 +422,10 @@ class Producer(BaseProducer, AfterFork, AtExit):
     def after_fork(self) -> None:
         """In the child: fail the publishes of the parent, which are the parent's, and leave its connections alone."""
         lost = ConnectionLost("", "the publish belongs to the parent process")
-        left = [*self._inbox, *self._core.give_up(lost)]
+        for publish in [*self._inbox, *self._core.give_up(lost)]:
+            publish.fail(lost)
         self._core.after_fork()
         self._begin()
-        for publish in left:
-            if isinstance(publish, PublishFuture):
-                publish.abandon(lost)
 
 
 def connect(*addresses: str, **settings: Unpack[ProducerKeywords]) -> Producer:
@@ -375,3 +435,8 @@ def connect(*addresses: str, **settings: Unpack[ProducerKeywords]) -> Producer:
 
 def _ignore(error: NsqClientError | None) -> None:
     """The `on_done` of a publish whose caller checks its result."""
+
+
+def _settle_all(publishes: Sequence[PublishFuture]) -> None:
+    for publish in publishes:
+        publish.settle()

@@ -42,7 +42,7 @@ _LOOK_INTERVAL_S = 0.05
 _Answers = dict[str, "tuple[str, ...] | NsqClientError"]
 
 
-class SteppingProducer(BaseProducer, AfterFork):
+class SteppingProducer(BaseProducer[Publish], AfterFork):
     __doc__ = BaseProducer.__doc__
 
     _on_done_failures: type[BaseException] = Exception  # `on_done` is called in the thread of the caller
@@ -138,9 +138,7 @@ class SteppingProducer(BaseProducer, AfterFork):
             if deadline_s is not None and monotonic() >= deadline_s:
                 raise self.still_open()
             self._step()
-        failed = self._failures.take()
-        if failed is not None:
-            raise failed
+        self._failures.raise_new()
 
     def ping(self) -> None:
         deadline_s = monotonic() + self.settings.publish_timeout_s

@@ -1,0 +1,196 @@
+"""Signal handlers that raise anywhere in a client's methods, or that call them again, as finalizers do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from itertools import count
+
+import pytest
+
+from tests.support.nsqd_process import REPOSITORY, NsqdProcess
+
+pytestmark = pytest.mark.ours
+
+_NUMBERS = count()
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"interrupted{next(_NUMBERS)}"
+
+
+# `interrupts(step, number)` calls `step` until a signal handler has interrupted it so often, at random moments.
+_PRELUDE = """
+import faulthandler, gc, random, signal, sys, threading
+from nsqd_py.client import Consumer, NoNsqd, Producer, aio
+faulthandler.dump_traceback_later(100, exit=True)
+
+class Interrupt(Exception):
+    pass
+
+def interrupt(*_):
+    raise Interrupt
+
+def interrupts(step, number, longest_s=4e-4):
+    signal.signal(signal.SIGALRM, interrupt)
+    while number:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, longest_s))
+            try:
+                step()
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+        except Interrupt:
+            number -= 1
+
+stored, numbers = [], iter(range(1 << 40))
+def body():
+    return b"%d" % next(numbers)
+"""
+_AFTER = """
+producer.publish(TOPIC, b"last")
+producer.flush()
+producer.close(1)
+print(*(one.decode() for one in stored), "last")
+"""
+
+
+def run(text: str, nsqd: NsqdProcess, topic: str) -> str:
+    names = f"ADDRESS, TOPIC = '127.0.0.1:{nsqd.tcp_port}', {topic!r}\n"
+    command = [sys.executable, "-c", names + text]
+    ended = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    return ended.stdout
+
+
+def bodies_in(nsqd: NsqdProcess, topic: str) -> set[str]:
+    return {message.body.decode() for message in nsqd.consume_all(topic, "c")}
+
+
+STEPS = {
+    "publish": """
+def step():
+    one = body()
+    producer.publish(TOPIC, one)
+    stored.append(one)
+interrupts(step, 3000)
+""",
+    "publish_soon": """
+def step():
+    one = body()
+    producer.publish_soon(TOPIC, one, lambda error: error is None and stored.append(one))
+interrupts(step, 3000, 1e-4)
+""",
+    "result": """
+from concurrent.futures import wait
+def step():
+    one = body()
+    future = producer.publish_soon(TOPIC, one)
+    future.add_done_callback(lambda _: None)
+    future.result()
+    try:
+        wait([producer.publish_soon(TOPIC, one)])
+    except RuntimeError:  # `wait` releases locks that it does not have, if it is interrupted while it takes them
+        pass
+    stored.append(one)
+interrupts(step, 3000)
+""",
+    "flush": """
+def step():
+    some = [body() for _ in range(5)]
+    for one in some:
+        producer.publish_soon(TOPIC, one)
+    producer.flush()
+    stored.extend(some)
+interrupts(step, 3000)
+""",
+    "start": """
+for _ in range(200):
+    producer = Producer(ADDRESS)
+    interrupts(lambda: producer.publish(TOPIC, b"first"), 1, 2e-4)
+    stored.append(body())
+    producer.publish(TOPIC, stored[-1])
+    producer.close(1)
+producer = Producer(ADDRESS)
+""",
+    "close": """
+def step():
+    one = body()
+    with Producer(ADDRESS) as producer:
+        producer.publish_soon(TOPIC, one)
+    stored.append(one)
+interrupts(step, 300, 2e-3)
+""",
+    "room": """
+producer = Producer(ADDRESS, window=1)
+def step():
+    one = body()
+    producer.publish_soon(TOPIC, one, lambda error: error is None and stored.append(one))
+interrupts(step, 3000)
+""",
+}
+
+
+@pytest.mark.parametrize("step", sorted(STEPS))
+def test_a_signal_handler_that_raises_breaks_nothing(shared_nsqd: NsqdProcess, topic: str, step: str) -> None:
+    begin = "producer = Producer(ADDRESS)"
+    stored = set(run("\n".join([_PRELUDE, begin, STEPS[step], _AFTER]), shared_nsqd, topic).split())
+    assert len(stored) > 10
+    assert stored <= bodies_in(shared_nsqd, topic)
+
+
+REENTRANT = {
+    "signal handler": """
+def publish_again(*_):
+    one = body()
+    producer.publish_soon(TOPIC, one, lambda error: error is None and stored.append(one))
+    if len(stored) % 50 == 0:
+        producer.publish(TOPIC, one)
+signal.signal(signal.SIGALRM, publish_again)
+signal.setitimer(signal.ITIMER_REAL, 1e-4, 1e-4)
+for _ in range(3000):
+    producer.publish(TOPIC, b"x")
+    producer.publish_soon(TOPIC, b"x")
+signal.setitimer(signal.ITIMER_REAL, 0)
+""",
+    "finalizer": """
+class Dropped:
+    def __init__(self):
+        self.cycle = self
+    def __del__(self):
+        one = body()
+        producer.publish_soon(TOPIC, one, lambda error: error is None and stored.append(one))
+gc.set_threshold(20)
+for _ in range(3000):
+    Dropped()
+    producer.publish_soon(TOPIC, b"x").add_done_callback(lambda _: Dropped())
+    producer.publish(TOPIC, b"x")
+gc.collect()
+""",
+    "closing signal handler": """
+def close(*_):
+    producer.close(1)
+signal.signal(signal.SIGALRM, close)
+for _ in range(100):
+    producer = Producer(ADDRESS)
+    signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 5e-3))
+    try:
+        while True:
+            producer.publish(TOPIC, b"x")
+            stored.append(b"x")
+    except NoNsqd as error:
+        assert "closed" in str(error)
+producer = Producer(ADDRESS)
+stored += [b"%d" % number for number in range(10)]
+producer.multi_publish(TOPIC, stored[-10:])
+""",
+}
+
+
+@pytest.mark.parametrize("how", sorted(REENTRANT))
+def test_a_producer_may_be_called_inside_its_own_calls(shared_nsqd: NsqdProcess, topic: str, how: str) -> None:
+    begin = "producer = Producer(ADDRESS)"
+    stored = set(run("\n".join([_PRELUDE, begin, REENTRANT[how], _AFTER]), shared_nsqd, topic).split())
+    assert len(stored) > 10
+    assert stored <= bodies_in(shared_nsqd, topic)
