@@ -10,6 +10,9 @@ from typing import Any
 from nsqd_py.client.errors import BadClientOption
 
 _REMEDY = "use nsqd_py.client.aio, or a plain function that calls asyncio.run(...)"
+_WAIT = "wait for its result in the handler, or detach the message and finish it later"
+# In futures; in the results of multiprocessing, gevent and celery; in a publish on gevent.
+_SIGNS_OF_PENDING = ("add_done_callback", "ready", "is_over")
 _NO_YIELD = "remove its `yield`"
 
 
@@ -40,6 +43,14 @@ def check_result(call: Any, result: object) -> None:
         if inspect.iscoroutine(result):
             result.close()  # otherwise the interpreter warns that it was never awaited
         raise BadClientOption(f"{name_of(call)} returned an awaitable, which is not awaited here: {_REMEDY}")
+
+
+def check_handler_result(handler: Any, result: object) -> None:
+    """Raise BadClientOption as `check_result`, and for a result of work that may still run, as of `submit`."""
+    check_result(handler, result)
+    if result is not None and any(hasattr(type(result), name) for name in _SIGNS_OF_PENDING):
+        kind = type(result).__name__
+        raise BadClientOption(f"{name_of(handler)} returned a {kind}, which is not waited for here: {_WAIT}")
 
 
 def name_of(call: Any) -> str:

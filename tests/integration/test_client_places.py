@@ -405,20 +405,33 @@ def test_importing_a_producer_takes_little_time() -> None:
     assert not {"asyncio", "ssl", "http", "email", "gevent"} & set(imported[0])
 
 
+def test_a_future_of_a_publish_in_an_event_loop(address: str, topic: str) -> None:
+    async def publish() -> None:
+        with Producer(address) as producer:
+            futures = [asyncio.wrap_future(producer.publish_soon(topic, b"x")) for _ in range(100)]
+            assert await asyncio.gather(*futures) == [None] * 100
+
+    run_in_new_loop(publish())
+
+
 def test_a_misspelt_option_fails_a_type_checker(tmp_path: Path) -> None:
     from mypy import api
 
     file = tmp_path / "script.py"
     file.write_text(
-        "from nsqd_py.client import Consumer, Producer, aio\n"
+        "import asyncio\nfrom nsqd_py.client import Consumer, Producer, aio\n"
         "Producer('h:1', snapy=True)\n"
         "Consumer('t', 'c', max_attemps=3)\n"
         "aio.Producer('h:1', snapy=True)\n"
         "aio.Consumer('t', 'c', max_in_fligth=3)\n"
         "Producer(nsqd_tcp_addresses='h:1', snappy=True, dial_timeout='1s')\n"
         "Consumer('t', 'c', nsqd_tcp_addresses=['h:1'], max_attempts=3, max_in_flight=4)\n"
+        "future = Producer('h:1').publish_soon('t', b'x')\n"
+        "asyncio.wrap_future(future).cancel()\n"
+        "future.result(1)\n"
+        "future.reslt()\n"
     )
     text, _, _ = api.run(["--no-incremental", "--config-file", os.devnull, str(file)])
-    assert [line.split(":")[1] for line in text.splitlines() if " error: " in line] == ["2", "3", "4", "5"], text
+    assert [line.split(":")[1] for line in text.splitlines() if " error: " in line] == ["3", "4", "5", "6", "12"], text
 
 

@@ -6,11 +6,13 @@ import asyncio
 import functools
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from itertools import count
 from typing import Any
 
 import gevent
 import pytest
+from gevent.event import AsyncResult
 
 from nsqd_py.client import Producer, aio
 from nsqd_py.client.errors import BadClientOption, NsqClientError
@@ -97,7 +99,10 @@ def test_what_is_known_not_to_run_is_refused(shell: str, role: str) -> None:
 
 
 @pytest.mark.parametrize("role", ["handler", "batch_handler", "on_give_up"])
-@pytest.mark.parametrize("inner", [coroutine, generator, async_generator])
+@pytest.mark.parametrize(
+    "inner", [coroutine, generator, async_generator, lambda _: Future(), lambda _: AsyncResult()],
+    ids=["coroutine", "generator", "async_generator", "Future", "AsyncResult"],
+)
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_result_that_did_not_run_fails_the_message(
     consume: Callable[..., Driver], shell: str, inner: Any, role: str

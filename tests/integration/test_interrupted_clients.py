@@ -147,12 +147,13 @@ def publish_again(*_):
     producer.publish_soon(TOPIC, one, lambda error: error is None and stored.append(one))
     if len(stored) % 50 == 0:
         producer.publish(TOPIC, one)
+    signal.setitimer(signal.ITIMER_REAL, 1e-4)
 signal.signal(signal.SIGALRM, publish_again)
-signal.setitimer(signal.ITIMER_REAL, 1e-4, 1e-4)
+publish_again()
 for _ in range(3000):
     producer.publish(TOPIC, b"x")
     producer.publish_soon(TOPIC, b"x")
-signal.setitimer(signal.ITIMER_REAL, 0)
+signal.signal(signal.SIGALRM, signal.SIG_IGN)
 """,
     "finalizer": """
 class Dropped:

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from nsqd_py.client.aio.work_queue import WorkQueue
-from nsqd_py.client.callables import check_result, refuse_what_does_not_run
+from nsqd_py.client.callables import check_handler_result, refuse_what_does_not_run
 from nsqd_py.client.consuming.base import STOP_TIMEOUT_S, BaseConsumer
 from nsqd_py.client.consuming.handling import AT_ONCE, ENDINGS, ignore
 from nsqd_py.client.consuming.subscription import ConsumerStats
@@ -392,4 +392,4 @@ async def _run(handler: Callable[[Any], Awaitable[object] | None], item: Message
     result: Any = handler(item)
     while inspect.isawaitable(result):
         result = await result
-    check_result(handler, result)
+    check_handler_result(handler, result)

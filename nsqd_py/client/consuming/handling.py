@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import monotonic
 
-from nsqd_py.client.callables import check_result, name_of
+from nsqd_py.client.callables import check_handler_result, name_of
 from nsqd_py.client.consuming.subscription import Subscription
 from nsqd_py.client.errors import BadClientOption
 from nsqd_py.client.message import Message, MessageBatch, Requeue
@@ -49,7 +49,7 @@ class Handling:
         if is_spent:
             handler = self.giving_up(message)
         try:
-            check_result(handler, handler(message))  # type: ignore[func-returns-value]
+            check_handler_result(handler, handler(message))  # type: ignore[func-returns-value]
         except Requeue as request:
             self.put_off(message, request)
         except self._endings:
@@ -67,7 +67,7 @@ class Handling:
         if not batch.is_live:
             return
         try:
-            check_result(handler, handler(batch))  # type: ignore[func-returns-value]
+            check_handler_result(handler, handler(batch))  # type: ignore[func-returns-value]
         except Requeue as request:
             self.put_off_batch(batch, request)
         except self._endings:

@@ -121,6 +121,8 @@ class Connection:
         Raises ConnectionLost once the connection has ended and all earlier events were returned.
         """
         deadline_s = None if timeout_s is None else monotonic() + timeout_s
+        if timeout_s == 0 and not self.has_events:
+            self._read()  # the caller has polled
         while not self._events:
             if self._failure is not None:
                 raise self._failure

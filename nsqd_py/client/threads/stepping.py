@@ -211,13 +211,14 @@ class SteppingProducer(BaseProducer[Publish], AfterFork):
         ready = [outlet for outlet in outlets if outlet.connection.has_events]
         if ready:
             return ready
-        poll = select.poll()
         by_descriptor = {outlet.connection.fileno(): outlet for outlet in outlets}
-        for descriptor in (self._waker.fileno(), *by_descriptor):
+        waker = self._waker.fileno()
+        poll = select.poll()
+        for descriptor in (waker, *by_descriptor):
             poll.register(descriptor, select.POLLIN)
         longest_s = timeout_s if outlets else min(timeout_s, FIRST_PAUSE_S / 2)
         found = [descriptor for descriptor, _ in poll.poll(longest_s * 1000)]
-        if self._waker.fileno() in found:
+        if waker in found:
             self._waker.reset()
         return [by_descriptor[descriptor] for descriptor in found if descriptor in by_descriptor]
 
