@@ -15,7 +15,7 @@ FOLDERS = {
     "spark": ["nsq_spark*", "pyspark_nsq*"],
 }
 # Data files that administrators need: `python -m nsq_apps.contrib` shows them.
-CONTRIB_FOLDERS = ("config", "grafana", "prometheus", "systemd")
+CONTRIB_FOLDERS = ("config", "grafana", "integrations", "prometheus", "systemd")
 CONTRIB = {f"nsqd_py.contrib.{folder}": f"contrib/{folder}" for folder in CONTRIB_FOLDERS}
 # What shells and man(1) find below the prefix of an installation.
 SHARED = {

@@ -1,5 +1,5 @@
 """Files for administrators that are installed with nsqd-py: systemd units, example configurations, a Grafana
-dashboard, alerts for Prometheus.
+dashboard, configurations of other programs, alerts for Prometheus.
 
 `python -m nsq_apps.contrib` lists them, and `python -m nsq_apps.contrib systemd/nsqd.service` prints one.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 import nsqd_py
 from nsqd_py.runtime.streams import complain, with_streams
 
-_FOLDERS = ("config", "grafana", "prometheus", "systemd")
+_FOLDERS = ("config", "grafana", "integrations", "prometheus", "systemd")
 
 
 def directory() -> Path:

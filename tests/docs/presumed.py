@@ -270,6 +270,7 @@ PRESUMED: dict[str, Presumed] = {
     "docs/containers.md": nothing,
     "docs/debugging.md": debugging,
     "docs/durability.md": durability,
+    "docs/integrations.md": nothing,
     "docs/nsqadmin.md": nsqadmin,
     "docs/opentelemetry.md": opentelemetry,
     "docs/operations.md": operations,

@@ -249,7 +249,8 @@ def test_manual_pages_and_completions_are_installed(installed: Installed) -> Non
 
 def test_units_dashboards_and_examples_are_found_after_an_installation(installed: Installed) -> None:
     paths = [Path(line) for line in installed.run("python", "-m", "nsq_apps.contrib").splitlines()]
-    folders = [REPOSITORY / "contrib" / folder for folder in ("config", "grafana", "prometheus", "systemd")]
+    names = ("config", "grafana", "integrations", "prometheus", "systemd")
+    folders = [REPOSITORY / "contrib" / name for name in names]
     expected = [path for folder in folders for path in sorted(folder.iterdir())]
     assert [path.name for path in paths] == [path.name for path in expected]
     assert all(path.is_relative_to(installed.bin.parent) for path in paths)

@@ -1,0 +1,304 @@
+"""Programs that speak NSQ: their rules of reading, restated, get what they need from our answers; their configurations.
+
+The rules are those of Telegraf's inputs nsq and nsq_consumer and its output nsq, KEDA's scaler nsq, Redpanda Connect's
+nsq input and output, fluent-plugin-nsq with nsq-ruby, and SigNoz's query of messaging spans.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind
+
+from nsqd_py.client import Consumer, Producer
+from nsqd_py.otel import Instrumentation
+from tests.support.nsqd_process import REPOSITORY, NsqdProcess, wait_until
+from tests.support.nsqlookupd_process import NsqlookupdProcess
+from tests.support.wire import NOP, req
+
+pytestmark = pytest.mark.ours
+
+CONFIGS = REPOSITORY / "contrib/integrations"
+Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def lookupd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqlookupdProcess]:
+    process = NsqlookupdProcess(tmp_path_factory.mktemp("lookupd") / "log")
+    yield process.start()
+    process.destroy()
+
+
+@pytest.fixture(scope="module")
+def nsqd(lookupd: NsqlookupdProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
+    process = NsqdProcess(
+        tmp_path_factory.mktemp("nsqd") / "data",
+        f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}", "--broadcast-address=127.0.0.1",
+    )  # fmt: skip
+    yield process.start()
+    process.destroy()
+
+
+def decoded(value: Any, shape: Any, place: str = "") -> Any:
+    """Return what Go's decoder makes of a JSON value: only the fields of `shape`, each of its type.
+
+    It compares names without case. Unlike there, all fields must be in the value: zero would be a wrong measurement.
+    """
+    if isinstance(shape, list):
+        assert value is None or isinstance(value, list), place
+        return [decoded(item, shape[0], f"{place}[]") for item in value or ()]
+    if not isinstance(shape, dict):
+        assert type(value) is shape, f"{place} is {value!r}"
+        return value
+    found = {}
+    for name, inner in value.items():
+        if name.lower() in shape:
+            found[name.lower()] = decoded(inner, shape[name.lower()], f"{place}.{name}")
+    assert found.keys() == shape.keys(), place
+    return found
+
+
+# ---- Telegraf
+
+CLIENT = {
+    **dict.fromkeys(["client_id", "hostname", "version", "remote_address", "user_agent"], str),
+    **dict.fromkeys(["tls_cipher_suite", "tls_version", "tls_negotiated_protocol"], str),
+    **dict.fromkeys(["state", "ready_count", "in_flight_count", "message_count", "finish_count", "requeue_count"], int),
+    **dict.fromkeys(["connect_ts", "sample_rate"], int),
+    **dict.fromkeys(["deflate", "snappy", "tls", "tls_negotiated_protocol_is_mutual"], bool),
+}
+CHANNEL = {
+    "channel_name": str, "paused": bool, "clients": [CLIENT],
+    **dict.fromkeys(["depth", "backend_depth", "in_flight_count", "deferred_count", "message_count"], int),
+    **dict.fromkeys(["requeue_count", "timeout_count"], int),
+}  # fmt: skip
+TOPIC = {
+    "topic_name": str, "paused": bool, "channels": [CHANNEL],
+    **dict.fromkeys(["depth", "backend_depth", "message_count"], int),
+}  # fmt: skip
+TELEGRAF_STATS = {"version": str, "health": str, "start_time": int, "topics": [TOPIC]}
+
+
+def test_telegraf_reads_the_stats(nsqd: NsqdProcess) -> None:
+    nsqd.create("telegraf_in", "c", "e#ephemeral")
+    with nsqd.connect(user_agent="go-nsq/1.1.0", client_id="me") as client:
+        client.pub("telegraf_in", b"1", b"2", b"3")
+        client.sub("telegraf_in", "c", 2)
+        messages = client.messages(2)
+        client.send(req(messages[0].id, 60_000))
+        client.round_trip()
+        nsqd.wait_for_channel("telegraf_in", "c", deferred_count=1)
+        stats = decoded(nsqd.http("GET", "/stats?format=json").json(), TELEGRAF_STATS)
+    assert stats["version"] and stats["health"] == "OK"
+    [topic] = [topic for topic in stats["topics"] if topic["topic_name"] == "telegraf_in"]
+    [channel] = [channel for channel in topic["channels"] if channel["channel_name"] == "c"]
+    assert (topic["message_count"], channel["message_count"], channel["requeue_count"]) == (3, 3, 1)
+    [consumer] = channel["clients"]
+    assert (consumer["client_id"], consumer["user_agent"], consumer["ready_count"]) == ("me", "go-nsq/1.1.0", 2)
+
+
+def test_telegraf_with_an_nsqd_that_has_nothing(tmp_path: Path) -> None:
+    nsqd = NsqdProcess(tmp_path / "fresh").start()
+    try:
+        assert decoded(nsqd.http("GET", "/stats?format=json").json(), TELEGRAF_STATS)["topics"] == []
+    finally:
+        nsqd.destroy()
+
+
+# ---- those with go-nsq: Telegraf's nsq_consumer and output, Redpanda Connect
+
+
+def test_go_nsq_publishes_and_consumes(nsqd: NsqdProcess) -> None:
+    """A producer sends NOP to try the connection. Connect requeues with a delay, and reads id, time and attempts."""
+    settings = {"user_agent": "redpanda-connect", "heartbeat_interval": 30_000}
+    nsqd.create("connect", "c")
+    with nsqd.connect(**settings) as client:
+        client.send(NOP)
+        client.pub("connect", b"cpu usage=1 1700000000000000000\n")
+    with nsqd.connect(**settings) as client:
+        client.sub("connect", "c", 100)
+        [first] = client.messages(1)
+        client.send(req(first.id, 0))
+        [second] = client.messages(1)
+        client.fin(second)
+        client.round_trip()
+    assert re.fullmatch(rb"[0-9a-f]{16}", first.id) and second.id == first.id
+    assert (first.attempts, second.attempts, second.body) == (1, 2, b"cpu usage=1 1700000000000000000\n")
+    assert first.timestamp_ns == second.timestamp_ns > 1_700_000_000_000_000_000
+
+
+# ---- KEDA
+
+
+def keda_depth(lookupd: NsqlookupdProcess, nsqd: NsqdProcess, topic: str, channel: str) -> int:
+    answer = lookupd.http("GET", f"/lookup?topic={topic}")
+    if answer.status == 404:
+        return 0
+    assert answer.status == 200
+    shape = {"producers": [{"http_port": int, "broadcast_address": str}]}
+    hosts = {(p["broadcast_address"], p["http_port"]) for p in decoded(answer.json(), shape)["producers"]}
+    if not hosts:
+        return 0
+    assert hosts == {("127.0.0.1", nsqd.http_port)}
+    answer = nsqd.http("GET", f"/stats?format=json&include_clients=false&include_mem=false&topic={topic}")
+    assert answer.status == 200
+    channel_shape = {"channel_name": str, "depth": int, "paused": bool}
+    topic_shape = {"topic_name": str, "depth": int, "channels": [channel_shape]}
+    depth = 0
+    for found in decoded(answer.json(), {"topics": [topic_shape]})["topics"]:
+        assert found["topic_name"] == topic
+        named = [item for item in found["channels"] if item["channel_name"] == channel]
+        depth += sum(item["depth"] for item in named if not item["paused"]) if named else found["depth"]
+    return depth
+
+
+def test_keda_counts_what_waits(lookupd: NsqlookupdProcess, nsqd: NsqdProcess) -> None:
+    assert keda_depth(lookupd, nsqd, "keda", "billing") == 0  # nobody has the topic
+    with nsqd.connect() as client:
+        client.pub("keda", b"1", b"2", b"3")
+    wait_until(lambda: "keda" in lookupd.topics())
+    assert keda_depth(lookupd, nsqd, "keda", "billing") == 3  # of the topic, as long as there is no channel
+    nsqd.create("keda", "billing")
+    nsqd.wait_for_channel("keda", "billing", depth=3)
+    assert keda_depth(lookupd, nsqd, "keda", "billing") == 3
+    assert keda_depth(lookupd, nsqd, "keda", "other") == 0
+    nsqd.post("/channel/pause?topic=keda&channel=billing")
+    assert keda_depth(lookupd, nsqd, "keda", "billing") == 0
+    nsqd.post("/channel/unpause?topic=keda&channel=billing")
+    with nsqd.connect() as client:
+        client.sub("keda", "billing", 1)
+        client.messages(1)
+        nsqd.wait_for_channel("keda", "billing", in_flight_count=1)
+        assert keda_depth(lookupd, nsqd, "keda", "billing") == 2
+
+
+# ---- Fluentd
+
+
+def ruby_nsqds(lookupd: NsqlookupdProcess, path: str) -> list[str]:
+    """It adds the time to each request, and looks at the content only, not at the status."""
+    producers = lookupd.http("GET", path).json().get("producers")
+    return [f"{producer['broadcast_address']}:{producer['tcp_port']}" for producer in producers or ()]
+
+
+def test_fluentd_s_plugin_finds_nsqds(lookupd: NsqlookupdProcess, nsqd: NsqdProcess) -> None:
+    nsqd.create("fluentd")
+    wait_until(lambda: "fluentd" in lookupd.topics())
+    address = f"127.0.0.1:{nsqd.tcp_port}"
+    assert ruby_nsqds(lookupd, "/lookup?ts=1700000000&topic=fluentd") == [address]
+    assert ruby_nsqds(lookupd, "/lookup?ts=1700000000&topic=missing") == []
+    assert ruby_nsqds(lookupd, "/nodes?ts=1700000000") == [address]
+
+
+def test_fluentd_s_http_output_publishes_each_record(nsqd: NsqdProcess) -> None:
+    nsqd.create("logs", "c")
+    records = [{"message": "a\nb", "n": n} for n in range(3)]
+    chunk = "".join(f"{json.dumps(record)}\n" for record in records).encode()
+    answer = nsqd.http("POST", "/mpub?topic=logs", chunk, headers={"Content-Type": "application/x-ndjson"})
+    assert answer.status == 200
+    with nsqd.connect() as client:
+        client.sub("logs", "c", 3)
+        assert [json.loads(message.body) for message in client.consume(3)] == records
+
+
+# ---- SigNoz
+
+
+def test_signoz_sees_spans_of_nsq(nsqd: NsqdProcess) -> None:
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    telemetry = Instrumentation(tracer_provider=provider, meter_provider=MeterProvider())
+    address = f"127.0.0.1:{nsqd.tcp_port}"
+    with telemetry.producer(Producer(address)) as producer:
+        producer.publish("signoz", b"1")
+    handled: list[bytes] = []
+    handler = telemetry.handler(lambda message: handled.append(message.body))
+    with Consumer("signoz", "c", handler, nsqd_tcp_addresses=address):
+        wait_until(lambda: len(exporter.get_finished_spans()) == 2)
+    rows = set()
+    for span in exporter.get_finished_spans():
+        attributes = dict(span.attributes or {})
+        destination = attributes.get("messaging.destination.name") or attributes.get("messaging.destination")
+        rows.add((attributes["messaging.system"], destination, span.kind))
+    assert rows == {("nsq", "signoz", SpanKind.PRODUCER), ("nsq", "signoz", SpanKind.CONSUMER)}
+
+
+# ---- the configurations
+
+KNOWN = {
+    "inputs.nsq": {"endpoints"},
+    "inputs.nsq_consumer": {
+        "nsqd", "nsqlookupd", "topic", "channel", "max_in_flight", "max_undelivered_messages", "data_format",
+        "name_prefix",
+    },
+    "outputs.nsq": {"server", "topic", "data_format", "namedrop"},
+    "connect input": {
+        "nsqd_tcp_addresses", "lookupd_http_addresses", "topic", "channel", "user_agent", "max_in_flight",
+        "max_attempts", "tls",
+    },
+    "connect output": {"nsqd_tcp_address", "topic", "user_agent", "max_in_flight", "tls"},
+    "keda": {
+        "nsqLookupdHTTPAddresses", "topic", "channel", "depthThreshold", "activationDepthThreshold", "useHttps",
+        "unsafeSsl",
+    },
+    "fluentd nsq": {"@type", "nsqlookupd", "topic", "channel", "in_flight", "tag", "time_key", "tag_source"},
+}  # fmt: skip
+
+
+def yaml_of(name: str) -> Json:
+    content: Json = yaml.safe_load((CONFIGS / name).read_text())
+    return content
+
+
+def test_the_configuration_of_telegraf() -> None:
+    content = tomllib.loads((CONFIGS / "telegraf.conf").read_text())
+    plugins = {f"{kind}.{name}": found for kind in content for name, found in content[kind].items()}
+    assert plugins.keys() == {"inputs.nsq", "inputs.nsq_consumer", "outputs.nsq"}
+    assert all(plugin.keys() <= KNOWN[name] for name, [plugin] in plugins.items())
+
+
+def test_the_configuration_of_connect() -> None:
+    content = yaml_of("connect.yaml")
+    for side in ("input", "output"):
+        assert content[side]["nsq"].keys() <= KNOWN[f"connect {side}"]
+    # These have no default.
+    assert {"nsqd_tcp_addresses", "lookupd_http_addresses", "topic", "channel"} <= content["input"]["nsq"].keys()
+
+
+def test_the_configuration_of_keda() -> None:
+    content = yaml_of("keda-scaledobject.yaml")
+    assert (content["apiVersion"], content["kind"]) == ("keda.sh/v1alpha1", "ScaledObject")
+    [trigger] = content["spec"]["triggers"]
+    metadata = trigger["metadata"]
+    assert trigger["type"] == "nsq" and metadata.keys() <= KNOWN["keda"]
+    assert all(isinstance(value, str) for value in metadata.values())  # Kubernetes refuses other values
+    assert int(metadata["depthThreshold"]) > 0 <= int(metadata["activationDepthThreshold"])
+
+
+def test_the_configuration_of_fluentd() -> None:
+    text = (CONFIGS / "fluentd.conf").read_text()
+    tags = re.findall(r"^ *<(/?)(\w+)", text, re.MULTILINE)
+    assert [name for slash, name in tags if not slash] == ["source", "match", "format", "buffer"]
+    assert sorted(name for slash, name in tags if slash) == sorted(name for slash, name in tags if not slash)
+    source = re.search(r"<source>\n(.*?)</source>", text, re.DOTALL)
+    assert source is not None
+    assert {line.split()[0] for line in source[1].splitlines()} <= KNOWN["fluentd nsq"]
+    assert "endpoint http://127.0.0.1:4151/mpub?topic=logs\n" in text
+
+
+def test_the_configuration_of_the_collector() -> None:
+    content = yaml_of("otel-collector.yaml")
+    for pipeline in content["service"]["pipelines"].values():
+        assert set(pipeline["receivers"]) <= content["receivers"].keys()
+        assert set(pipeline["exporters"]) <= content["exporters"].keys()
