@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nsqd_py.broker.closing import close_topic
+from nsqd_py.broker.closing import close_topics
 from nsqd_py.broker.creation import ChannelMaker, CreationRate, LogMaker, Lookups, NoLookups
 from nsqd_py.broker.disk_limits import DescriptorRelief, DiskHealth, FreeSpace
 from nsqd_py.broker.drain import Drain
@@ -117,6 +117,7 @@ class Broker:
             alarms, lambda: self.clock(), lambda: self.wall_clock(), threadpool, log,
             lambda: not self.pace.was_slow_lately, self._save_positions,
         )  # fmt: skip
+        self._threadpool = threadpool
         self._write_threads = write_threads or threadpool
         self.journals = JournalWriter(
             alarms, lambda: self.clock(), threadpool, self.pace, self._on_saved
@@ -471,10 +472,10 @@ class Broker:
         self.replication.close()
         self.sync.close()
         self.log.info("NSQ: closing topics")
-        ends = {topic.name: close_topic(self, topic) for topic in list(self.topics.values())}
+        ends = close_topics(self, self._threadpool)
         self.housekeeper.close()
         self.logs.join()
         try:
-            write_clean_stop(self._directory, {name: end for name, end in ends.items() if end is not None})
+            write_clean_stop(self._directory, ends)
         except OSError as error:
             self.log.error("NSQ: failed to record that this was a clean stop - %s", error)

@@ -5,8 +5,9 @@ The topics are those that `nsqd.dat` names and those that have files: a crash ma
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from itertools import zip_longest
 from operator import itemgetter
 from pathlib import Path
@@ -25,7 +26,7 @@ from nsqd_py.broker.state_files import (
 from nsqd_py.diskqueue.damage import missing_files, needed_of
 from nsqd_py.diskqueue.epochs import EPOCHS_FILE
 from nsqd_py.diskqueue.files import COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX, LogFile, parse_log_file_name
-from nsqd_py.diskqueue.journal import SavedPosition, group_waiting
+from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX, Journal, SavedPosition, group_waiting
 from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of, union
 from nsqd_py.diskqueue.records import Damaged, NewerFormat
 from nsqd_py.diskqueue.recovery import DeferredSpan, expect_end, mend_header, recover_file
@@ -34,7 +35,6 @@ from nsqd_py.protocol.names import is_ephemeral, is_valid_name
 from nsqd_py.queue.position import Position
 from nsqd_py.queue.topic import Topic
 
-_CURSOR_SUFFIX = ".cursor"
 _LEFTOVERS = (
     COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX, ".cursor.tmp", ".dat.tmp", ".damaged.tmp", f"{STOP_FILE}.tmp",
     f"{CLOCK_FILE}.tmp", f"{EPOCHS_FILE}.tmp", f"{MEMBER_FILE}.tmp",
@@ -46,13 +46,13 @@ def load(broker: Broker, directory: Path) -> None:
     stopped = read_clean_stop(directory)
     _read_epochs(broker, directory)
     entries = {entry.name: entry for entry in _read_metadata(broker, directory / METADATA_FILE)}
-    files = _find_files(directory, entries)
+    files, journals = _find_files(directory, entries)
     for entry in entries.values():
         if not is_valid_name(entry.name.encode()):
             broker.log.warning("skipping creation of invalid topic %s", entry.name)
         elif not is_ephemeral(entry.name):
             try:
-                _TopicLoader(broker, entry, sorted(files[entry.name]), stopped.get(entry.name)).load()
+                _TopicLoader(broker, entry, sorted(files[entry.name]), journals, stopped.get(entry.name)).load()
             except OSError as error:
                 raise StartError(_refusal(entry.name, directory, error)) from error
     broker.logs.forget_kept()
@@ -63,8 +63,8 @@ def _refusal(topic: str, directory: Path, error: OSError) -> str:
     """Return the text of a StartError."""
     if is_full(error):
         return (
-            f"the disk of {directory.absolute()} is full: nsqd writes the positions of channels at its start, and "
-            f"those of topic {topic} did not fit; free some space ({error})"
+            f"the disk of {directory.absolute()} is full: what nsqd must write about topic {topic} before it starts "
+            f"did not fit; free some space ({error})"
         )
     return f"failed to read topic {topic} - {error}"
 
@@ -102,28 +102,36 @@ def _set_aside(path: Path) -> Path:
     return aside
 
 
-def _find_files(directory: Path, entries: dict[str, TopicEntry]) -> dict[str, list[tuple[int, Path]]]:
-    """Return log files by topic as (first sequence number, path). Add topics and channels that `nsqd.dat` lacks."""
+def _find_files(
+    directory: Path, entries: dict[str, TopicEntry]
+) -> tuple[dict[str, list[tuple[int, Path]]], set[str]]:
+    """Return log files by topic as (first sequence number, path), and the names of journals.
+
+    Add topics and channels that `nsqd.dat` lacks.
+    """
     files: dict[str, list[tuple[int, Path]]] = defaultdict(list)
-    for path in directory.iterdir():
-        if path.name.endswith(_LEFTOVERS):
-            path.unlink(missing_ok=True)
+    journals = set()
+    for name in os.listdir(directory):
+        if name.endswith(_LEFTOVERS):
+            (directory / name).unlink(missing_ok=True)
             continue
-        parsed = parse_log_file_name(path.name)
+        parsed = parse_log_file_name(name)
         if parsed is not None:
             topic, first_seq = parsed
-            files[topic].append((first_seq, path))
+            files[topic].append((first_seq, directory / name))
             entries.setdefault(topic, TopicEntry(topic))
-        elif path.name.endswith(_CURSOR_SUFFIX):
-            topic, _, channel = path.name.removesuffix(_CURSOR_SUFFIX).partition(":")
+        elif name.endswith(JOURNAL_SUFFIX):
+            journals.add(name)
+            topic, _, channel = name.removesuffix(JOURNAL_SUFFIX).partition(":")
             if channel:
                 entries.setdefault(topic, TopicEntry(topic)).channels.setdefault(channel, False)
-    return files
+    return files, journals
 
 
 class _TopicLoader:
     """Loads one topic.
 
+    journals        the names of all journals in the directory
     stop            the end of its log at the last clean stop, if there was one
     _holes          numbers that are in no file
     _damaged_holes  those that were lost with damaged bytes
@@ -133,10 +141,15 @@ class _TopicLoader:
     it is not certain that a missing message is lost.
     """
 
-    def __init__(self, broker: Broker, entry: TopicEntry, files: list[tuple[int, Path]], stop: LogEnd | None) -> None:
+    def __init__(
+        self, broker: Broker, entry: TopicEntry, files: list[tuple[int, Path]], journals: Container[str],
+        stop: LogEnd | None,
+    ) -> None:  # fmt: skip
         self._broker = broker
         self._entry = entry
         self._paths = files
+        self._existing = journals
+        self._journals = {name: broker.channel_journal(entry.name, name) for name in self._valid_channels()}
         self._stop = stop
         self._is_certain = stop is not None or broker.is_same_boot
         self._log = broker.logs.make(entry.name)
@@ -149,12 +162,12 @@ class _TopicLoader:
         self._unreadable_seqs: list[int] = []  # the first numbers of files that were set aside
 
     def load(self) -> None:
-        saved = {name: self._read_journal(name) for name in self._valid_channels()}
-        held = self._broker.topic_journal(self._entry.name).load(self._on_damage)
+        saved = {name: self._read_journal(name, journal) for name, journal in self._journals.items()}
+        held = self._load_journal(self._broker.topic_journal(self._entry.name))
         self._read_files()
         for name in [name for name, position in saved.items() if position is not None and position.is_deleted]:
             del saved[name]
-            self._broker.channel_journal(self._entry.name, name).remove()
+            self._journals[name].remove()
         log_end = self._log.next_seq
         for position in [*saved.values(), held]:
             if position is not None:
@@ -187,7 +200,7 @@ class _TopicLoader:
                 expect_end(recovered, self._stop.end_offset)
             if file.first_seq > self._log.next_seq:
                 self._add_hole(self._log.next_seq, file.first_seq)
-            self._log.adopt(recovered, is_last=is_last)
+            self._log.adopt(recovered, is_last=is_last, is_synced=self._stop is not None)
             self._holes.extend(recovered.gaps)
             self._deferred.extend(recovered.deferred)
             if recovered.damaged:
@@ -248,15 +261,17 @@ class _TopicLoader:
                 self._broker.log.warning("skipping creation of invalid channel %s", name)
         return valid
 
-    def _read_journal(self, channel: str) -> SavedPosition | None:
-        journal = self._broker.channel_journal(self._entry.name, channel)
+    def _read_journal(self, channel: str, journal: Journal) -> SavedPosition | None:
         # After a kill, its topic may have been in the middle of a deletion: files are removed first, then the name.
-        if self._stop is not None and not journal.path.exists():
+        if self._stop is not None and journal.path.name not in self._existing:
             self._broker.log.warning(
                 "TOPIC(%s): %s is gone: channel %s gets everything that the log holds once more",
                 self._entry.name, journal.path.name, channel,
             )  # fmt: skip
-        return journal.load(self._on_damage)
+        return self._load_journal(journal)
+
+    def _load_journal(self, journal: Journal) -> SavedPosition | None:
+        return journal.load(self._on_damage) if journal.path.name in self._existing else None
 
     def _on_damage(self, text: str) -> None:
         self._broker.log.error("TOPIC(%s): %s", self._entry.name, text)
@@ -294,6 +309,7 @@ class _TopicLoader:
         ]
 
     def _add_channel(self, topic: Topic, name: str, saved: SavedPosition | None) -> None:
+        is_lost = saved is None
         if saved is None:  # its journal is lost: deliver everything again
             saved = SavedPosition(SeqRanges(min(self._log.first_seq, topic.released)))
         needed = needed_of(self._holes, saved.finished, topic.released)
@@ -303,12 +319,13 @@ class _TopicLoader:
         saved.forget_finished()
         deferred = [(span.low, span.high, span.due_ns) for span in self._deferred if span.low < topic.released]
         position = restore_position(saved, topic.released, deferred, self._broker.clock())
-        channel = self._broker.add_channel(topic, name, position)
+        channel = self._broker.add_channel(topic, name, position, self._journals[name])
         channel.distributor.lost_count = count_of(self._lost(needed))
         if self._entry.channels[name]:
             channel.pause()
         channel.restore()
-        channel.save()
+        if is_lost or needed:  # otherwise the journal says the same
+            channel.save()
 
 
 def restore_position(

@@ -231,17 +231,19 @@ def _write_whole(fd: int, data: bytes, offset: int, path: Path) -> None:
 class Journal:
     """The file of a journal. Every method may raise OSError; then the journal is unchanged.
 
-    version  changes whenever the file is replaced by another one
+    version      changes whenever the file is replaced by another one
+    is_unsynced  True if it was written since the last sync
 
     The file is open only during writes, a few times a second, 5 us each: a process may have more channels than
     descriptors.
     """
 
-    __slots__ = ("_replacement", "_size", "path", "version")
+    __slots__ = ("_replacement", "_size", "is_unsynced", "path", "version")
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.version = 0
+        self.is_unsynced = False
         self._size = 0
         self._replacement: Replacement | None = None
 
@@ -309,19 +311,26 @@ class Journal:
         finally:
             os.close(fd)
         self._size += len(entry)
+        self.is_unsynced = True
         if self._replacement is not None:
             self._replacement.since.append(entry)
 
     def wants_snapshot(self, ranges: int, runs: int) -> bool:
         """True if the file is much larger than a snapshot with this many ranges and waiting runs would be.
 
-        True also if another program removed the file.
+        True also if another program removed or cut the file.
         """
         if self._replacement is not None:
             return False
         needed = _RANGE.size * ranges + _WAIT.size * runs
         is_large = self._size > max(_COMPACT_ABOVE, _GROWTH * needed)
-        return is_large or (self._size > 0 and not os.path.lexists(self.path))
+        return is_large or (self._size > 0 and not self._is_there())
+
+    def _is_there(self) -> bool:
+        try:
+            return os.lstat(self.path).st_size >= self._size
+        except FileNotFoundError:
+            return False
 
     def snapshot(self, floor: int, finished: Iterable[Range], waiting: Iterable[Wait]) -> None:
         """Replace the file by a snapshot."""
@@ -341,6 +350,7 @@ class Journal:
             os.close(fd)
         self.version += 1
         self._size = len(entry)
+        self.is_unsynced = True
 
     def begin_replacement(self, make: Callable[[], bytes]) -> Replacement:
         """Return a snapshot of now, which `make` encodes; the caller has it written in a thread, and finishes it."""
@@ -363,6 +373,7 @@ class Journal:
         replacement.close()
         self.version += 1
         self._size = replacement.size + len(since)
+        self.is_unsynced = True
 
     def forget(self, replacement: Replacement) -> None:
         """Forget a snapshot that will not be finished."""
@@ -377,6 +388,7 @@ class Journal:
         """Sync the file. May run in a thread."""
         if not self._size:
             return
+        self.is_unsynced = False
         fd = open_file(self.path, os.O_RDWR)
         try:
             os.fsync(fd)

@@ -89,8 +89,11 @@ class TopicLog:
 
     # ---- the start
 
-    def adopt(self, recovered: RecoveredFile, *, is_last: bool) -> None:
-        """Add a recovered file; files must be added in order. Raises OSError."""
+    def adopt(self, recovered: RecoveredFile, *, is_last: bool, is_synced: bool = False) -> None:
+        """Add a recovered file; files must be added in order. Raises OSError.
+
+        `is_synced` is True after a clean stop, which has synced them all.
+        """
         for start, end in recovered.damaged:
             self.damage.report(recovered.file, start, end)
         if recovered.torn is not None:
@@ -99,7 +102,7 @@ class TopicLog:
             recovered.file.cut()
         recovered.file.mark_clean()
         self._file_list.add(recovered.file)
-        if is_last:
+        if is_last and not is_synced:
             self._unsynced.update(written_lately(self.files))
         self._last = recovered.file if recovered.file.is_whole or not recovered.file.message_count else None
         self.next_seq = max(self.next_seq, recovered.file.end_seq)
@@ -412,24 +415,27 @@ class TopicLog:
 
     # ---- the end
 
-    def close(self) -> None:
-        """Truncate preallocated space, sync and close. Raises OSError."""
+    def begin_close(self) -> list[Unsynced]:
+        """Truncate preallocated space, and return what must be synced before `end_close`."""
         for file in self.files:
             file.cut()
-        try:
-            error = self._sync_now()
-        finally:
-            for file in self.files:
-                file.close()
-            self._remove_spare()
-            self._forget()
+        return self.take_unsynced()
+
+    def end_close(self, taken: Sequence[Unsynced]) -> None:
+        """Close all files. Raises OSError if something could not be synced."""
+        error = self.note_synced(taken)
+        for file in self.files:
+            file.close()
+        self._remove_spare()
+        self._forget()
         if error is not None:
             raise error
 
-    def _sync_now(self) -> OSError | None:
-        taken = self.take_unsynced()
+    def close(self) -> None:
+        """Truncate preallocated space, sync and close. Raises OSError."""
+        taken = self.begin_close()
         sync_and_close(taken, {})
-        return self.note_synced(taken)
+        self.end_close(taken)
 
     def remove(self) -> None:
         """Delete all files."""

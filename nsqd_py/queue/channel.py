@@ -472,7 +472,10 @@ class Channel:
         self._unwritten.save(self._tables)
 
     def save_at_the_end(self) -> None:
-        """Write a snapshot at a clean stop: the present attempt of in-flight messages counts. Raises OSError."""
+        """Write what the journal lacks at a clean stop: the present attempt of in-flight messages counts.
+
+        Raises OSError.
+        """
         if self.dead_letters is not None:
             self.dead_letters.settle()
-        self._unwritten.save(self._tables, count_in_flight=True)
+        self._unwritten.save_at_the_end(self._tables)

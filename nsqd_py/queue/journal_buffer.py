@@ -114,18 +114,31 @@ class JournalBuffer:
             merged.append((low, high))
         return merged
 
-    def save(self, tables: Iterable[InFlightTable], *, count_in_flight: bool = False) -> None:
-        """Write a snapshot, which includes the attempts of in-flight messages. Raises OSError.
-
-        If `count_in_flight`, the present attempt counts too.
-        """
+    def save(self, tables: Iterable[InFlightTable]) -> None:
+        """Write a snapshot, which includes the attempts of in-flight messages. Raises OSError."""
         if self.journal is not None:
             finished = self._position.finished
-            waiting = self._all_waiting(tables, count_in_flight=count_in_flight)
+            waiting = self._all_waiting(tables, count_in_flight=False)
             self.journal.snapshot(finished.floor, finished.islands(), waiting)
         self._new_finished.clear()
         self._new_waiting.clear()
         self.is_dirty = False
+
+    def save_at_the_end(self, tables: Iterable[InFlightTable]) -> None:
+        """Write what the journal lacks at a clean stop: the present attempt of in-flight messages counts.
+
+        Raises OSError.
+        """
+        journal, finished = self.journal, self._position.finished
+        if journal is None:
+            return
+        waiting = self._all_waiting(tables, count_in_flight=True)
+        if self._wants_snapshot(tables):
+            journal.snapshot(finished.floor, finished.islands(), waiting)
+        # The places of queued messages that were deferred are not in the journal. A rename instead of an append takes
+        # ten times as long.
+        elif self.is_dirty or self._position.again or any(tables):
+            journal.change(finished.floor, self._changed_ranges(), waiting)
 
     def _wants_snapshot(self, tables: Iterable[InFlightTable]) -> bool:
         position = self._position

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from nsqd_py.diskqueue.journal import journal_name
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from nsqd_py.errors import StartError
 from tests.faults.conftest import MakeFaulty
@@ -39,6 +40,8 @@ def left(tmp_path: Path) -> Path:
 
 
 def test_a_start_names_the_full_disk(left: Path) -> None:
+    for channel in ("fast", "slow"):  # a lost journal is written again
+        (left / journal_name(TOPIC, channel)).unlink()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("nsqd_py.diskqueue.journal.os.write", full)
         with pytest.raises(StartError) as refused:
@@ -49,6 +52,13 @@ def test_a_start_names_the_full_disk(left: Path) -> None:
     life = Life(left, lambda *_: None)
     assert life.drain("fast") == [b"first", b"second"]
     life.end()
+
+
+def test_a_start_needs_no_space_if_nothing_is_lost(left: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for call in WRITES:
+            patch.setattr(f"nsqd_py.diskqueue.journal.os.{call}", full)
+        Life(left, lambda *_: None).end()
 
 
 def test_damage_that_cannot_be_kept_aside_names_the_full_disk(left: Path) -> None:
