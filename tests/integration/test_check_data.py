@@ -207,7 +207,7 @@ DAMAGE = {
     "a file's salt": Damage(
         FIRST_LOG, overwrite(8, b"\0\0"), "header is damaged, its records say what it was", 0
     ),
-    "a position's entries": Damage("t:done.cursor", overwrite(12, b"?"), "a channel's position cannot be read", 0),
+    "a position's entries": Damage("t:done.cursor", overwrite(12, b"?"), "damaged entries of a channel's position", 0),
     "nsqd.dat": Damage("nsqd.dat", lambda path: path.write_bytes(b'{"topics'), "cannot be understood", 0),
 }  # fmt: skip
 
