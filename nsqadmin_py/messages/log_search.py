@@ -50,6 +50,8 @@ class LogPage:
     prev_seq         where a search backwards goes on: it has looked at all messages from this number on
     searched_count   messages that were looked at
     searched_bytes   bytes of the log that were read
+    first_ns         publish time of the first message that was looked at, or of the first row of a search backwards
+                     that found enough; 0 if there is none
     last_ns          publish time of the last message that was looked at; 0 if none was
     is_end           True if the log has nothing more
     is_start         True if a search backwards has come to the first message of the log
@@ -60,6 +62,7 @@ class LogPage:
     prev_seq: int | None = None
     searched_count: int = 0
     searched_bytes: int = 0
+    first_ns: int = 0
     last_ns: int = 0
     is_end: bool = False
     is_start: bool = False
@@ -68,7 +71,8 @@ class LogPage:
         """Return the page as JSON has it."""
         return {
             "messages": self.rows, "next_seq": self.next_seq, "searched_count": self.searched_count,
-            "searched_bytes": self.searched_bytes, "last_timestamp": self.last_ns or None, "is_end": self.is_end,
+            "searched_bytes": self.searched_bytes, "first_timestamp": self.first_ns or None,
+            "last_timestamp": self.last_ns or None, "is_end": self.is_end,
             "prev_seq": self.prev_seq, "is_start": self.is_start,
         }  # fmt: skip
 
@@ -126,6 +130,7 @@ class LogSearch:
         self.is_over = batch.end_seq >= self._end
         if first >= after:
             return not self.is_over
+        page.first_ns = page.first_ns or batch.timestamp_ns
         if not self._wanted.may_match(batch.body):
             page.searched_count += after - first
             page.next_seq, page.last_ns = batch.first_seq + after, batch.timestamp_ns
@@ -189,7 +194,7 @@ def search_back(
             window = max(1, window // 8)
             continue
         found.searched_count += part.searched_count
-        found.last_ns = found.last_ns or part.last_ns
+        found.first_ns, found.last_ns = part.first_ns or found.first_ns, found.last_ns or part.last_ns
         rows = part.rows[-(limit - len(found.rows)) :]
         room_bytes -= sum(map(_shown_bytes, rows))
         found.rows = rows + found.rows
@@ -197,7 +202,9 @@ def search_back(
         window = min(2 * window, _LARGEST_WINDOW)
         if not part.searched_count:
             end = 0
-    found.prev_seq = int(found.rows[0]["seq"]) if len(found.rows) == limit else end
+    found.prev_seq = end
+    if len(found.rows) == limit:
+        found.prev_seq, found.first_ns = found.rows[0]["seq"], found.rows[0]["timestamp"]
     found.is_start = found.prev_seq == 0
     return found
 

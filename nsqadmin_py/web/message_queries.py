@@ -74,18 +74,19 @@ class MessageQueries:
         addresses = ask_nodes(self._cluster, topic, channel, request.args.get("node", ""))
         names = {"topic": topic, "channel": channel, "n": str(count)}
         names |= {name: request.args[name] for name in ("state", "seq") if request.args.get(name)}
-        return ask_each(self._upstream, addresses, "/channel/peek", names)
+        return ask_each(self._cluster, self._upstream, addresses, "/channel/peek", names)
 
     # ---- of a topic's log
 
     def log(self, request: Request, topic: str) -> Response:
-        """Return messages that the log of each nsqd has: from `seq` or from the place `from` on, or before `before`.
+        """Return messages that the log of each nsqd has.
 
-        `from=latest` is the same as `before` the end of the log.
+        The first ones from the number `seq` or the place `from` on, or the last ones before the number `before` or the
+        place `until`. A place is a time, `earliest` or `latest`; `from=latest` is the same as `until=latest`.
         """
         wanted = _filter_of(request)
         limit = max(1, number_of(request.args, "limit", _DEFAULT_LISTED, _MOST_MESSAGES))
-        start, end = _place_of(request)
+        start, end = _range_of(request)
         addresses = ask_nodes(self._cluster, topic, "", request.args.get("node", ""))
         late_s = monotonic() + _SEARCH_S
         run_in_thread = partial(in_thread, gevent.get_hub().threadpool)
@@ -98,10 +99,10 @@ class MessageQueries:
             with self._searches:
                 if start is not None:
                     return LogSearch(wanted, limit, is_late).run(read, start, run_in_thread).figures()
-                before = first_seq_of(read({"time": _LATEST})) if end is None else end
+                before = end if isinstance(end, int) else first_seq_of(read(end))
                 return search_back(wanted, limit, is_late, read, before, run_in_thread).figures()
 
-        return as_json({"nodes": answer_of_each(addresses, _with_bad_logs(search))})
+        return as_json({"nodes": answer_of_each(self._cluster, addresses, _with_bad_logs(search))})
 
     def body(self, request: Request, topic: str, seq: str) -> Response:
         """Return the whole body of a message of the log as a download."""
@@ -137,18 +138,19 @@ def _with_bad_logs(search: Any) -> Any:
     return searched
 
 
-def _place_of(request: Request) -> tuple[dict[str, str] | None, int | None]:
-    """Return where a search begins, in words of /topic/read; None for one backwards, and where that begins.
+def _range_of(request: Request) -> tuple[dict[str, str] | None, int | dict[str, str]]:
+    """Return where a search begins, in words of /topic/read; or None, and where a search backwards begins.
 
-    None as the second is the end of the log. Raises Refusal.
+    Raises Refusal.
     """
     names = request.args
     if names.get("before"):
         return None, number_of(names, "before", 0, _HIGHEST_SEQ)
     if names.get("seq"):
-        return {"seq": str(number_of(names, "seq", 0, _HIGHEST_SEQ))}, None
-    place = names.get("from") or "earliest"
-    return (None if place == _LATEST else {"time": place}), None
+        return {"seq": str(number_of(names, "seq", 0, _HIGHEST_SEQ))}, 0
+    if names.get("until") or names.get("from") == _LATEST:
+        return None, {"time": names.get("until") or _LATEST}
+    return {"time": names.get("from") or "earliest"}, 0
 
 
 def _filter_of(request: Request) -> MessageFilter:

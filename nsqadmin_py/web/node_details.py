@@ -12,7 +12,7 @@ from werkzeug.wrappers import Request, Response
 from nsqadmin_py.go_json import topic_stats
 from nsqadmin_py.web.access import Access
 from nsqadmin_py.web.answers import NotThere, Refusal, as_json, number_of
-from nsqadmin_py.web.node_queries import is_missing_path, reason_of
+from nsqadmin_py.web.node_queries import failure_of, is_missing_path, reason_of
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.upstream import Upstream, UpstreamError, ask_all
 from nsqd_py.cluster.values import Figures, flag_in, number_in, rows_in, text_in
@@ -44,6 +44,9 @@ class NodeDetails:
         offset = number_of(request.args, "offset", 0, 10**9)
         limit = number_of(request.args, "limit", _DEFAULT_CLIENTS, _MOST_CLIENTS)
         self._check_node(node)
+        failure = failure_of(self._cluster, node)
+        if failure:
+            raise Refusal(502, f"UPSTREAM_ERROR: {failure}")
         try:
             stats = self._upstream.get(node, "/stats", {"format": "json"})
         except UpstreamError as error:
@@ -74,12 +77,14 @@ class NodeDetails:
         self._access.check_sees_all(request)
         self._check_node(node)
         parts = {"memory": self._memory, "metrics": self._metrics, "settings": self._settings}
-        answers = ask_all(parts, lambda part: parts[part](node))
+        failure = failure_of(self._cluster, node)
+        answers = ask_all(() if failure else parts, lambda part: parts[part](node))
         document: Figures = {"node": node, "memory_bytes": None, "settings": None, "errors": []}
         document |= {"disk_bytes": None, "loop_lag_s": None, "cpu_s": None}
         for answer in answers.good.values():
             document |= answer
-        document["errors"] = [str(error) for error in answers.errors if not is_missing_path(error)]
+        errors = [str(error) for error in answers.errors if not is_missing_path(error)]
+        document["errors"] = [failure] if failure else errors
         return as_json(document)
 
     def _memory(self, node: str) -> Figures:

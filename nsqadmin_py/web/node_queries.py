@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from time import time
+from time import monotonic, time
 
 from werkzeug.wrappers import Request, Response
 
+from nsqadmin_py.cluster.node_views import FAILED, state_of
 from nsqadmin_py.clusterinfo import ClusterInfo, NobodyAnswered, joined
 from nsqadmin_py.web.access import Access
 from nsqadmin_py.web.answers import Refusal, as_json, number_of
@@ -38,10 +39,21 @@ def ask_nodes(cluster: Cluster, topic: str, channel: str, node: str) -> list[str
     return [node] if node else having
 
 
-def answer_of_each(addresses: list[str], ask: Callable[[str], Figures]) -> list[Figures]:
-    """Return the answer of each nsqd, or its error."""
+def failure_of(cluster: Cluster, address: str) -> str:
+    """Return why an nsqd did not answer the last poll; empty if it did, or may."""
+    node = cluster.nodes.get(address)
+    if node is None or state_of(node, monotonic()) != FAILED:
+        return ""
+    return f"does not answer: {node.failure}" if node.failure else "does not answer"
+
+
+def answer_of_each(cluster: Cluster, addresses: list[str], ask: Callable[[str], Figures]) -> list[Figures]:
+    """Return the answer of each nsqd, or its error. An nsqd that did not answer the last poll is not asked."""
 
     def asked(address: str) -> Figures:
+        failure = failure_of(cluster, address)
+        if failure:
+            return {"node": address, "error": failure, "can": True}
         try:
             return {"node": address, "answer": ask(address), "can": True}
         except UpstreamError as error:
@@ -50,14 +62,16 @@ def answer_of_each(addresses: list[str], ask: Callable[[str], Figures]) -> list[
     return list(ask_all(addresses, asked).good.values())
 
 
-def ask_each(upstream: Upstream, addresses: list[str], path: str, names: Mapping[str, str]) -> list[Figures]:
+def ask_each(
+    cluster: Cluster, upstream: Upstream, addresses: list[str], path: str, names: Mapping[str, str]
+) -> list[Figures]:
     """Return the JSON object with which each nsqd answers a GET, or its error."""
 
     def ask(address: str) -> Figures:
         answer = upstream.get(address, path, names)
         return answer if isinstance(answer, dict) else {}
 
-    return answer_of_each(addresses, ask)
+    return answer_of_each(cluster, addresses, ask)
 
 
 class NodeQueries:
@@ -75,11 +89,14 @@ class NodeQueries:
         limit = number_of(request.args, "limit", _DEFAULT_CLIENTS, _MOST_CLIENTS)
         info = self._info()
         addresses = ask_nodes(self._cluster, topic, channel, request.args.get("node", ""))
-        told = [self._cluster.nodes[address].told for address in addresses]
+        failures = {address: failure_of(self._cluster, address) for address in addresses}
+        told = [self._cluster.nodes[address].told for address in addresses if not failures[address]]
+        errors = [UpstreamError(failure, address) for address, failure in failures.items() if failure]
         try:
-            rows, errors = info.stats([node for node in told if node], topic, channel, clients=True)
+            rows, more = info.stats([node for node in told if node], topic, channel, clients=True)
         except NobodyAnswered as error:
-            raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
+            raise Refusal(502, f"UPSTREAM_ERROR: {joined([*errors, *error.errors])}") from error
+        errors += more
         parts = [part for row in rows for part in row["channels"] or ()]
         found = [client for part in parts for client in part["clients"] or ()]
         found.sort(key=lambda client: (client["hostname"], client["client_id"], client["remote_address"]))
@@ -90,14 +107,14 @@ class NodeQueries:
     def log(self, request: Request, topic: str) -> Response:
         """Return what each nsqd keeps of a topic on disk."""
         addresses = ask_nodes(self._cluster, topic, "", request.args.get("node", ""))
-        return as_json({"nodes": ask_each(self._upstream, addresses, "/topic/log", {"topic": topic})})
+        return as_json({"nodes": ask_each(self._cluster, self._upstream, addresses, "/topic/log", {"topic": topic})})
 
     def dead_letters(self, request: Request, topic: str) -> Response:
         """Return the latest messages of a dead-letter topic, and where they came from, if the user sees that topic."""
         sees = self._access.scope(request).sees
         addresses = ask_nodes(self._cluster, topic, "", request.args.get("node", ""))
         names = {"format": "json", "topic": topic, "include_clients": "false"}
-        nodes = ask_each(self._upstream, addresses, "/stats", names)
+        nodes = ask_each(self._cluster, self._upstream, addresses, "/stats", names)
         for node in nodes:
             topics = rows_in(node.pop("answer", None), "topics")
             letters = [letter for row in topics for letter in rows_in(row, "dead_letters")]

@@ -333,6 +333,8 @@ def test_the_messages_of_a_log(cluster: AdminCluster, admin: NsqadminProcess) ->
     assert (large["size"], large["is_cut"], last["body"]) == (100_000, True, "<b>last</b>")
     assert bodies_of(messages_of(admin, f"{path}?from=-1h&regex=%3Ela.t&text=b", node)) == ["<b>last</b>"]
     assert messages_of(admin, f"{path}?from=2100-01-01", node)["is_end"]
+    assert messages_of(admin, f"{path}?until=2100-01-01&limit=1", node)["messages"] == [last]
+    assert messages_of(admin, f"{path}?until=-1h", node)["is_start"]
     download = admin.http("GET", f"{path}/{large['seq']}?node={node}")
     assert (download.status, download.body) == (200, b"\xff" * 100_000)
     assert admin.http("GET", f"{path}/99?node={node}").json()["message"] == "MESSAGE_NOT_FOUND"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from time import monotonic
 from typing import Any
 
 import orjson
@@ -19,6 +20,7 @@ from nsqadmin_py.cluster.view import BadQuery, NotKnown
 from nsqadmin_py.cluster.views import Page
 from nsqadmin_py.history.series import History, Key
 from nsqadmin_py.web.events import Reader
+from nsqadmin_py.web.node_queries import answer_of_each, ask_nodes
 from nsqadmin_py.web.views_api import Views
 from nsqd_py.cluster.model import FORGET_AFTER_S, BadStats, Cluster, Node
 from tests.support.examples import examples
@@ -73,6 +75,27 @@ def test_channels_of_one_nsqd_have_its_figures() -> None:
     assert [row["paused"] for row in channel_list(cluster, page, node="b").rows.values()] == [True]
     with pytest.raises(NotKnown, match="NODE_NOT_FOUND"):
         channel_list(cluster, page, node="c")
+
+
+def test_an_nsqd_that_is_known_not_to_answer_is_not_asked() -> None:
+    cluster = Cluster2()
+    now_s = monotonic()
+    cluster.say(now_s, up=stats(topic("orders")), down=stats(topic("orders")), silent=stats(topic("orders")))
+    cluster.fail(cluster.nodes["down"], "connection refused")
+    cluster.nodes["silent"].answered_s, cluster.nodes["silent"].is_whole = now_s - 60, False
+    asked: list[str] = []
+
+    def ask(address: str) -> dict[str, Any]:
+        asked.append(address)
+        return {"depth": 1}
+
+    found = answer_of_each(cluster, ask_nodes(cluster, "orders", "", ""), ask)
+    assert asked == ["up"]
+    assert found == [
+        {"node": "up", "answer": {"depth": 1}, "can": True},
+        {"node": "down", "error": "does not answer: connection refused", "can": True},
+        {"node": "silent", "error": "does not answer", "can": True},
+    ]
 
 
 # ---- sums and rates

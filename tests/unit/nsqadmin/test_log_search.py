@@ -125,6 +125,18 @@ def test_a_filter_is_looked_for_further_and_further_back(size: int) -> None:
     assert (page.is_start, page.searched_count) == (True, 711)
 
 
+def test_a_page_says_from_when_to_when_it_has_looked() -> None:
+    nsqd = numbered(200, 1)
+    for batch in nsqd.batches:
+        batch.timestamp_ns = 1000 + batch.first_seq
+    page = search(nsqd, MessageFilter("9"), limit=2, seq=10).page
+    assert (page.first_ns, page.last_ns) == (1010, 1029)
+    page = back(nsqd, limit=3, end=200)
+    assert (page.first_ns, page.last_ns) == (1197, 1199)
+    page = back(nsqd, MessageFilter("none"), end=150)
+    assert (page.first_ns, page.is_start) == (1000, True)
+
+
 def test_a_search_backwards_ends_where_the_log_begins() -> None:
     nsqd = Nsqd(*(make_batch(seq, b"%d" % seq) for seq in range(500, 600)))
     page = back(nsqd, limit=1000, end=600)
