@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.support.browser import Visits, confirm, overflow, press, ready, violations
 from tests.support.browser_hostile import IMAGE
@@ -47,53 +47,97 @@ def look_for(page: Page, **fields: str) -> None:
     page.get_by_role("button", name="Show messages").click()
 
 
+def found_in(page: Page) -> Locator:
+    return page.get_by_role("region", name="Messages found")
+
+
 def test_the_log_is_searched(visit: Visits, nsqd: NsqdProcess, admin: NsqadminProcess) -> None:
     nsqd.post("/channel/empty?topic=orders&channel=archive")  # finished messages are found too
     page = ready(visit(admin, "/topics/orders"))
     page.get_by_role("link", name="Messages", exact=True).click()
     page.get_by_label("nsqd", exact=True).select_option(address(nsqd))
-    page.get_by_label("Begin with").select_option("A number")
-    page.get_by_label("Messages per nsqd").select_option("10")
+    page.get_by_label("Show", exact=True).select_option("From a number on")
+    page.get_by_label("Messages", exact=True).select_option("10")
     look_for(page, Number="20", JSON_path="$.state = open")
-    found = found_on(page, nsqd)
-    bodies = found.get_by_role("listitem")
-    expect(bodies).to_have_count(10)
-    expect(bodies.first).to_contain_text('"id": 21')
+    found = found_in(page)
+    rows = found.locator("tbody [data-row]")
+    expect(rows).to_have_count(10)
+    expect(rows.last).to_contain_text('"id": 21')
     expect(found.get_by_role("status").first).to_contain_text("10 of 29 messages that were searched")
-    found.get_by_role("button", name="Search on").click()
-    expect(bodies).to_have_count(13)
+    found.get_by_role("button", name="Newer messages").click()
+    expect(rows).to_have_count(13)
     expect(found.get_by_role("status").first).to_contain_text("the log ends here")
     assert "path=%24.state+%3D+open" in page.url
     look_for(page, Number="0", JSON_path="", Regular_expression="(?i)OPEN", Text_in_the_body="57")
-    expect(bodies).to_have_count(1)
-    expect(bodies).to_contain_text("number 57")
+    expect(rows).to_have_count(1)
+    rows.click()
+    unfolded = found.get_by_role("listitem")
+    expect(unfolded).to_contain_text("number 57")
+    assert violations(page) == []
+    rows.get_by_role("button").press("Enter")
+    expect(unfolded).to_have_count(0)
     look_for(page, Number="40", Regular_expression="", Text_in_the_body="")
-    expect(bodies.first).to_contain_text('"id": 40')
-    found.get_by_role("button", name="Earlier messages").click()
-    expect(bodies.first).to_contain_text('"id": 30')
-    expect(bodies).to_have_count(10)
-    found.get_by_role("button", name="Earlier messages").click()
-    expect(bodies.first).to_contain_text('"id": 20')
-    expect(bodies).to_have_count(20)
-    found.get_by_role("button", name="Later messages").click()
-    expect(bodies.first).to_contain_text('"id": 40')
+    expect(rows.last).to_contain_text('"id": 40')
+    found.get_by_role("button", name="Older messages").click()
+    expect(rows.first).to_contain_text('"id": 39')
+    expect(rows).to_have_count(10)
+    found.get_by_role("button", name="Older messages").click()
+    expect(rows.last).to_contain_text('"id": 20')
+    expect(rows).to_have_count(20)
+    found.get_by_role("button", name="Newer messages").click()
+    expect(rows.last).to_contain_text('"id": 40')
     page.go_back()
-    expect(bodies.first).to_contain_text('"id": 30')
+    expect(rows.first).to_contain_text('"id": 39')
     assert violations(page) == []
 
 
-@pytest.mark.slow
-def test_the_latest_messages_are_filtered_as_far_back_as_there_are_some(
-    visit: Visits, nsqd: NsqdProcess, admin: NsqadminProcess
+def test_the_messages_of_all_nsqds_are_one_list(
+    visit: Visits, cluster: AdminCluster, nsqd: NsqdProcess, admin: NsqadminProcess
 ) -> None:
-    page = ready(visit(admin, "/topics/orders?tab=messages&limit=10&path=%24.state%20%3D%20open"))
-    found = found_on(page, nsqd)
-    bodies = found.get_by_role("listitem")
-    expect(bodies).to_have_count(10)
-    expect(bodies.last).to_contain_text('"id": 57')
-    found.get_by_role("button", name="Search further back").click()
-    expect(bodies).to_have_count(20)
-    expect(found.get_by_role("status").first).to_contain_text("the log begins here")
+    other = cluster.nsqds[1]
+    for number, to in enumerate((other, nsqd, other)):
+        to.post("/pub?topic=orders", b"late %d" % number)
+    page = ready(visit(admin, "/topics/orders?tab=messages&limit=10&text=late"))
+    found = found_in(page)
+    rows = found.locator("tbody [data-row]")
+    expect(rows).to_have_count(3)
+    for row, (number, of) in zip(rows.all(), ((2, other), (1, nsqd), (0, other)), strict=True):
+        expect(row).to_contain_text(f"late {number}")
+        expect(row).to_contain_text(address(of))
+    expect(found.get_by_role("status").first).to_have_text("3 of 67 messages that were searched; the logs begin here")
+
+
+def test_a_search_goes_on_until_it_is_cancelled(visit: Visits, nsqd: NsqdProcess, admin: NsqadminProcess) -> None:
+    """nsqadmin answers with a part of the log each time; after the second one, not before the test says so."""
+    page = ready(visit(admin, "/lookup"))
+    asked: list[str] = []
+    held: list[Route] = []
+
+    def answer(route: Route) -> None:
+        asked.append(route.request.url)
+        if len(asked) == 3:
+            held.append(route)
+            return
+        start = 1000 - 300 * len(asked)
+        message = {"id": "0123456789abcdef", "seq": start, "timestamp": 10**18 + start, "size": 2, "body": "it"}
+        answer = {"messages": [message], "searched_count": 300, "prev_seq": start, "next_seq": 1000, "is_end": True,
+                  "first_timestamp": 10**18 + start, "last_timestamp": 2 * 10**18, "is_start": len(asked) == 4}  # fmt: skip
+        route.fulfill(json={"nodes": [{"node": address(nsqd), "answer": answer, "can": True}]})
+
+    page.route("**/api/v2/topics/orders/messages?*", answer)
+    page.route("**/api/v2/topics/orders/log?*", lambda route: route.fulfill(
+        json={"nodes": [{"node": address(nsqd), "answer": {"earliest_seq": 0, "next_seq": 1000}, "can": True}]}))
+    page.goto(f"/topics/orders?tab=messages&text=it&node={address(nsqd)}")
+    found = found_in(page)
+    status = found.get_by_role("status").first
+    expect(status).to_have_text("2 of 600 messages that were searched; 1,000 to search")
+    expect(found.get_by_label("Searched")).to_have_attribute("value", "600")
+    assert ("from=latest" in asked[0], "before=700" in asked[1], "before=400" in asked[2]) == (True, True, True)
+    found.get_by_role("button", name="Cancel").click()
+    expect(status).to_have_text("2 of 600 messages that were searched")
+    found.get_by_role("button", name="Search on").click()
+    expect(status).to_have_text("3 of 900 messages that were searched; the log begins here")
+    assert "before=400" in asked[3]
 
 
 def test_a_filter_that_cannot_be_used_says_why(visit: Visits, nsqd: NsqdProcess, admin: NsqadminProcess) -> None:
@@ -103,10 +147,13 @@ def test_a_filter_that_cannot_be_used_says_why(visit: Visits, nsqd: NsqdProcess,
 
 def test_hostile_bodies_are_text_and_come_whole(visit: Visits, nsqd: NsqdProcess, admin: NsqadminProcess) -> None:
     page = ready(visit(admin, "/topics/orders?tab=messages&limit=10"))
-    found = found_on(page, nsqd)
-    bodies = found.get_by_role("listitem")
-    expect(bodies).to_have_count(10)
-    image, controls, binary, large = (bodies.nth(place) for place in range(6, 10))
+    found = found_in(page)
+    rows = found.locator("tbody [data-row]")
+    expect(rows).to_have_count(10)
+    expect(rows.nth(1)).to_contain_text("ff fe 3c 69 6d 67")
+    for row in range(4):
+        rows.nth(row).get_by_role("button").click()
+    large, binary, controls, image = (found.get_by_role("listitem").nth(place) for place in range(4))
     expect(image.locator("pre")).to_contain_text(IMAGE)
     expect(controls.locator("pre")).to_contain_text("␀␛[2J␍")
     expect(binary.get_by_label("Body as hex")).to_contain_text("ff fe 3c 69 6d 67")
@@ -138,8 +185,11 @@ def test_a_message_is_published_again_edited(
     visit: Visits, cluster: AdminCluster, nsqd: NsqdProcess, admin: NsqadminProcess
 ) -> None:
     page = ready(visit(admin, "/topics/orders?tab=messages&seq=0&limit=10"))
-    found_on(page, nsqd).get_by_role("button", name="Publish again …").first.click()
+    found_in(page).locator("tbody [data-row]").last.get_by_role("button").click()
+    found_in(page).get_by_role("button", name="Publish again …").click()
     dialog = page.get_by_role("dialog")
+    places = dialog.get_by_label("nsqd").locator("option")
+    expect(places).to_have_text(["Any healthy one", *(address(nsqd) for nsqd in cluster.nsqds)])
     body = dialog.get_by_label("Body", exact=True)
     expect(body).to_have_value(ORDERS[0].decode())
     body.fill('{"id": 0, "state": "paid"}')

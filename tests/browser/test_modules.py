@@ -17,11 +17,20 @@ pytestmark = pytest.mark.xdist_group("browser")
 FORMAT, LOSSES, SEEK, BODY = "lib/format.js", "views/losses.js", "views/seek_effect.js", "views/message_body.js"
 COURSE, COLUMNS, LOG, LETTERS = "parts/course.js", "views/columns.js", "views/log_figures.js", "views/letters.js"
 
+SEARCH, PUBLISH = "views/message_search.js", "views/publish.js"
 WINDOW, MARKS = "parts/time_window.js", "views/marked_charts.js"
 
 HELD = "{depth: 2, in_flight: 1, deferred: 0, clients: 1}"
 FILE = "{first_timestamp: 100e9, last_timestamp: 200e9, message_count: 100, live_count: 40, first_seq: 0, bytes: 5}"
 COURSE_OF_3 = '{step_s: 2, metrics: ["depth"], quantiles: [], data: [[10, 12, 14], [1, 2, null]]}'
+
+# Parts of a search on three nsqds.
+FOUND = (
+    "[{node: 'a', isOver: true, reachedNs: 1, searched: 10, left: 0, messages: [{timestamp: 9}, {timestamp: 1}]},"
+    " {node: 'b', isOver: false, reachedNs: 3, searched: 90, left: 900,"
+    " messages: [{timestamp: 7}, {timestamp: 5}, {timestamp: 3}]},"
+    " {node: 'c', isOver: false, reachedNs: 0, searched: 0, left: null, messages: []}]"
+)
 
 BAND = 'm.courseOf({metrics: ["a"], data: [[60, 120], [5, 6]], low: [[1, 2]], high: [[9, 6]]})'
 
@@ -125,6 +134,28 @@ def page(browser: Browser, running_cluster: AdminCluster) -> Iterator[Page]:
         (LETTERS, "originsOf([{topic: 'a'}, {topic: 'b'}, {topic: 'b'}])", ["b", "a"]),
         (LETTERS, "[m.usualTarget('a.dead', []), m.usualTarget('letters', []), m.usualTarget('x', ['o'])]",
          ["a", "", "o"]),
+        (BODY, r"[{body: 'a\n{}'}, {body_base64: 'AEE='}].map(m.preview)", ["a␊{}", "00 41"]),
+        # All that have the topic come first, not only the one that had the message.
+        (
+            PUBLISH, "[['b', 'c'], null].map(having => m.placesOf([{node: 'a', state: 'ok'}, {node: 'b', state: 'ok'},"
+            " {node: 'c', state: 'failed'}, {node: 's', state: 'ok', standby: {}}, {node: 'g', state: 'gone'}], having)"
+            ".map(place => place.label))",
+            [["b", "c (does not answer)", "a (creates the topic there)"], ["a", "b", "c (does not answer)"]],
+        ),
+        # One order for all nsqds, the newest first, whichever way is searched.
+        (SEARCH, f"[true, false].map(isBack => m.shownOf({FOUND}, 3, isBack).map(row => row.timestamp))",
+         [[9, 7, 5], [5, 3, 1]]),
+        # a has nothing more; b was searched back to 3; what c has is not known. Three that are newer than 3 are known.
+        (SEARCH, f"[3, 4, 5].map(wanted => m.unfinished({FOUND}, wanted, true).map(part => part.node).join())",
+         ["c", "c", "c,b"]),
+        (SEARCH, f"[{FOUND}, {FOUND}.slice(0, 2)].map(m.progressOf)",
+         [{"searched": 100, "of": None}, {"searched": 100, "of": 1000}]),
+        (
+            SEARCH, "withPage(m.begun('n'), {answer: {messages: [{seq: 7}], prev_seq: 7, next_seq: 9, searched_count: 2,"
+            " first_timestamp: 70, last_timestamp: 80, is_start: false, is_end: false}}, true, {earliest_seq: 2})",
+            {"node": "n", "messages": [{"seq": 7, "node": "n"}], "cursor": 7, "reachedNs": 70, "searched": 2, "left": 5,
+             "isOver": False, "error": "", "can": True},
+        ),
         # The beginning of a label was outside of the chart: "min 20 s" for "1 min 20 s".
         (
             "parts/plot.js", "[['5 s'], ['1 min 20 s', '40 s']].map(labels => { const u = document.createElement("

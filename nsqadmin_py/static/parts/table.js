@@ -15,6 +15,7 @@ import { useKeys } from "../lib/keys.js";
  * @property {(row: any) => string} [href] makes the cell a link; that of the first such column is the row's
  * @property {(row: any) => any} [after] what stands behind the link, and is no part of it
  * @property {boolean} [wide] on a phone, in a line of its own
+ * @property {boolean} [preview] takes the width that is left, and is cut at its end
  * @property {boolean} [hideTitle] on a phone, where the cell says itself what it is
  */
 
@@ -63,29 +64,37 @@ function content(column, row) {
   return column.number ? figure(value, count) : name(value);
 }
 
-/** Drawn again only when its row, its place or the columns are others. */
+/** Drawn again only when its row, its place or the columns are others, or it is unfolded. */
 class Row extends Component {
-  shouldComponentUpdate(next) {
+  state = { isOpen: false };
+
+  shouldComponentUpdate(next, { isOpen }) {
     const { row, columns, rowClass, selected } = this.props;
-    return row !== next.row || columns !== next.columns || rowClass !== next.rowClass || selected !== next.selected;
+    return row !== next.row || columns !== next.columns || rowClass !== next.rowClass || selected !== next.selected ||
+      isOpen !== this.state.isOpen;
   }
 
-  render({ row, columns, rowClass, selected }) {
+  render({ row, columns, rowClass, selected, unfold }, { isOpen }) {
     const kinds = [rowClass?.(row), selected && "selected"].filter(Boolean).join(" ");
-    const linked = columns.findIndex((column) => column.href);
+    const linked = unfold ? 0 : columns.findIndex((column) => column.href);
+    const onClick = (event) => event.target.closest("a, input") || getSelection().type === "Range" ||
+      this.setState({ isOpen: !isOpen });
     return html`<tr role="row" class=${kinds} data-row aria-current=${selected ? "true" : undefined}
-        tabindex=${linked < 0 ? -1 : undefined}>
+        tabindex=${linked < 0 ? -1 : undefined} onClick=${unfold && onClick}>
       ${columns.map((column, i) => {
         const cell = content(column, row);
         const linkedCell = column.href
-          ? html`<a href=${column.href(row)} data-row-link=${i === linked ? "" : undefined}>${cell}</a>` : cell;
+          ? html`<a href=${column.href(row)} data-row-link=${i === linked ? "" : undefined}>${cell}</a>`
+          : unfold && i === 0 ? html`<button type="button" class="unfold" aria-expanded=${isOpen} data-row-link>${cell}</button>`
+            : cell;
         const shown = column.after ? html`${linkedCell} ${column.after(row)}` : linkedCell;
-        const kind = [column.number && "number", column.wide && "wide"].filter(Boolean).join(" ");
+        const kind = [column.number && "number", column.wide && "wide", column.preview && "preview"].filter(Boolean).join(" ");
         const label = column.hideTitle ? undefined : column.title;
         return i === 0 ? html`<th scope="row" role="rowheader" class=${kind} data-label=${label}>${shown}</th>`
           : html`<td role="cell" class=${kind} data-label=${label}>${shown}</td>`;
       })}
-    </tr>`;
+    </tr>
+    ${isOpen && html`<tr role="row" class="unfolded"><td role="cell" colspan=${columns.length}>${unfold(row)}</td></tr>`}`;
   }
 }
 
@@ -102,11 +111,12 @@ class Row extends Component {
  * @param {any} [props.empty] shown in place of rows
  * @param {string} [props.selectedKey]
  * @param {(row: any) => string} [props.rowClass]
+ * @param {(row: any) => any} [props.unfold] shown below a row when it is clicked
  * @param {boolean} [props.isSmall] stays a table on a phone: its columns are few and narrow
  */
 export function Table({
   caption, captionHidden, columns, rows, rowKey, sort, order = "asc", onSort, empty = "Nothing here.", selectedKey,
-  rowClass, isSmall = false,
+  rowClass, unfold, isSmall = false,
 }) {
   useKeys(KEYS);
   const box = useRef(null);
@@ -127,7 +137,7 @@ export function Table({
       <tbody role="rowgroup">
         ${rows.map((row) => {
           const key = rowKey(row);
-          return html`<${Row} key=${key} row=${row} columns=${columns} rowClass=${rowClass}
+          return html`<${Row} key=${key} row=${row} columns=${columns} rowClass=${rowClass} unfold=${unfold}
             selected=${key === selectedKey} />`;
         })}
         ${!rows.length && html`<tr role="row" class="empty-row">

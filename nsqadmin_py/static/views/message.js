@@ -42,7 +42,7 @@ export function Message({ message, topic, source: { path, ...words }, attempts =
         <${CopyButton} text=${text} label=${message.is_cut ? "Copy what is shown" : "Copy"} />
         <${CopyButton} text=${async () => toBase64(await whole())} label="Copy as base64" />
         <a class="button small" href=${href(path, words)} download>Download</a>
-        <${PublishAgain} topic=${topic} message=${message} node=${words.node} whole=${whole} />
+        <${PublishAgain} topic=${topic} message=${message} whole=${whole} />
         ${children}
       </span>
     </div>
@@ -76,7 +76,7 @@ function Forms({ forms, shown, onChange }) {
   </select>`;
 }
 
-function PublishAgain({ topic, message, node, whole }) {
+function PublishAgain({ topic, message, whole }) {
   const open = async () => {
     if (message.size > MOST_EDITED_BYTES) {
       notify(`A body of ${bytes(message.size)} is too large to edit here. Download it, and POST it to /pub of an nsqd.`,
@@ -85,7 +85,7 @@ function PublishAgain({ topic, message, node, whole }) {
     }
     try {
       const copy = { id: message.id, body: await whole() };
-      show(({ done }) => html`<${PublishDialog} topic=${topic} nodes=${[node]} copy=${copy} onClose=${done} />`);
+      show(({ done }) => html`<${PublishDialog} topic=${topic} copy=${copy} onClose=${done} />`);
     } catch (error) {
       notify(explain(error), "error");
     }

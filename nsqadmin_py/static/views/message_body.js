@@ -123,3 +123,14 @@ function bytesOf({ body, body_base64: encoded }) {
   if (typeof body === "string") return new TextEncoder().encode(body);
   return fromBase64(encoded ?? "") ?? new Uint8Array();
 }
+
+const PREVIEWED_CHARACTERS = 300;
+
+/**
+ * A body in one line: its beginning, in which ends of lines and control characters can be seen, or its first bytes.
+ * @param {{body?: string, body_base64?: string}} message
+ */
+export function preview(message) {
+  if (typeof message.body === "string") return plain(message.body, PREVIEWED_CHARACTERS);
+  return [...bytesOf(message).subarray(0, PREVIEWED_CHARACTERS / 3)].map((byte) => byte.toString(16).padStart(2, "0")).join(" ");
+}

@@ -1,16 +1,19 @@
-// The messages that the log of a topic has, also those that are finished: the latest, or from a place on; filtered.
+// The messages that the logs of a topic have, also those that are finished: of all nsqds in one table, the newest first.
 
-import { at, explain, get } from "../lib/api.js";
-import { count, name, plain, timeText } from "../lib/format.js";
-import { html, useEffect, useState } from "../lib/html.js";
+import { at } from "../lib/api.js";
+import { bytes, count, name, plain, timeText } from "../lib/format.js";
+import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { useLive } from "../lib/live.js";
 import { paths, setQuery, useTitle } from "../lib/route.js";
 import { FormField } from "../parts/dialog.js";
 import { Failed, Loading } from "../parts/state.js";
+import { Table } from "../parts/table.js";
 import { counted } from "./losses.js";
 import { isEphemeral } from "./marks.js";
 import { Message } from "./message.js";
+import { preview } from "./message_body.js";
 import { FilterFields, filtersIn, isFiltered } from "./message_filters.js";
+import { MessageSearch, progressOf, shownOf, unfinished } from "./message_search.js";
 import { MissingTopic } from "./missing.js";
 import { TopicTabs } from "./topic_tabs.js";
 
@@ -18,10 +21,14 @@ const COUNTS = ["10", "50", "200", "1000"];
 const FIRST_COUNT = "50";
 const STARTS = [
   { value: "latest", label: "The latest" },
-  { value: "earliest", label: "The oldest that is kept" },
-  { value: "time", label: "A time" },
-  { value: "seq", label: "A number" },
+  { value: "until", label: "Up to a time" },
+  { value: "from", label: "From a time on" },
+  { value: "before", label: "Up to a number" },
+  { value: "seq", label: "From a number on" },
+  { value: "earliest", label: "The oldest that are kept" },
 ];
+// Where a search begins, in the query of the address: only one of them.
+const NO_PLACE = { from: "", until: "", seq: "", before: "" };
 const FILTER_HELP = "A JSON path is compared with =, !=, <, <=, >, >= or ~ (contains), as in $.items[*].sku ~ A1; alone, it " +
   "finds the messages that have it. Regular expressions are those of RE2.";
 const ALL = { value: "", label: "All" };
@@ -45,68 +52,60 @@ export function MessagesView({ params, query }) {
 }
 
 function Browser({ topic, live, query }) {
-  const words = wordsOf(query);
-  const { nodes, message, isBusy } = useFound(topic, words);
+  const asked = askedIn(query);
   const holders = live.rows.filter((row) => !row.channel && row.state !== "gone").map((row) => row.node);
+  const nodes = query.node ? [query.node] : live.time ? holders : null;
+  const { known, search } = useSearch(topic, asked, nodes);
   return html`
-    <${SearchForm} key=${JSON.stringify(words)} query=${query} nodes=${holders} isBusy=${isBusy} />
-    ${message && html`<${Failed} message=${message} />`}
-    ${isBusy && html`<${Loading} what="messages" />`}
-    ${!isBusy && nodes?.map((node) => html`<${OfNode} key=${node.node} topic=${topic} node=${node} words=${words} />`)}
+    <${SearchForm} key=${JSON.stringify(asked)} query=${query} nodes=${holders} isBusy=${known?.isBusy} />
+    ${known ? html`<${Found} topic=${topic} asked=${asked} known=${known} search=${search} />`
+      : html`<${Loading} what="messages" />`}
   `;
 }
 
 /** What is asked, from the address. */
-function wordsOf(query) {
-  const places = [["before", query.before], ["seq", query.seq], ["from", query.from || "latest"]];
-  const place = Object.fromEntries([places.find(([, value]) => value)]);
-  return { ...place, ...filtersIn(query), limit: query.limit || FIRST_COUNT, node: query.node ?? "" };
+function askedIn(query) {
+  const start = startOf(query);
+  const place = start === "latest" || start === "earliest" ? { from: start } : { [start]: query[start] };
+  const isBack = ["latest", "until", "before"].includes(start);
+  return { place, filters: filtersIn(query), isBack, wanted: Number(query.limit || FIRST_COUNT), node: query.node ?? "" };
 }
 
-/** True for the latest messages, or the last ones before a number: then there is more before them. */
-function isBackwards({ before, from }) {
-  return Boolean(before) || from === "latest";
-}
-
-/** The answer to the address as it is now. */
-function useFound(topic, words) {
-  const [found, setFound] = useState({ nodes: null, message: "", isBusy: true });
+/** The search for what the address asks, on the nsqds that have the topic when it begins; null until they are known. */
+function useSearch(topic, asked, nodes) {
+  const [known, setKnown] = useState(null);
+  const search = useRef(null);
   useEffect(() => {
-    let isOver = false;
-    setFound({ nodes: null, message: "", isBusy: true });
-    get(at("topics", topic, "messages"), words)
-      .then(({ nodes }) => ({ nodes, message: "", isBusy: false }))
-      .catch((error) => ({ nodes: null, message: explain(error), isBusy: false }))
-      .then((news) => isOver || setFound(news));
-    return () => {
-      isOver = true;
-    };
-  }, [topic, JSON.stringify(words)]);
-  return found;
+    if (!nodes) return undefined;
+    search.current = new MessageSearch(topic, asked, nodes, setKnown);
+    search.current.run(asked.wanted);
+    return () => search.current.cancel();
+  }, [topic, JSON.stringify(asked), nodes === null]);
+  return { known, search: search.current };
 }
 
 // ---- what to look for
 
 function SearchForm({ query, nodes, isBusy }) {
   const [start, setStart] = useState(startOf(query));
+  const isTime = start === "until" || start === "from";
   const submit = (event) => {
     event.preventDefault();
     const fields = new FormData(event.currentTarget);
-    const place = { from: "", seq: "", before: "" };
-    if (start === "seq") place.seq = fields.get("seq");
-    else place.from = start === "time" ? new Date(fields.get("time")).toISOString() : start;
-    setQuery({ ...place, ...filtersIn(fields), limit: fields.get("limit"), node: fields.get("node") }, { push: true });
+    const places = { latest: {}, earliest: { from: start } };
+    const place = places[start] ?? { [start]: isTime ? new Date(fields.get("time")).toISOString() : fields.get("number") };
+    const words = { limit: fields.get("limit"), node: fields.get("node"), ...filtersIn(fields) };
+    setQuery({ ...NO_PLACE, ...place, ...words }, { push: true });
   };
   return html`<form class="section" aria-label="Messages to look for" onSubmit=${submit}>
     <div class="form-row">
-      <${FormField} name="start" label="Begin with" type="select" options=${STARTS} value=${start}
+      <${FormField} name="start" label="Show" type="select" options=${STARTS} value=${start}
         onChange=${(event) => setStart(event.target.value)} />
-      ${start === "time" && html`<${FormField} name="time" label="Local time" type="datetime-local" step="1" required
-        value=${localTime(query.from)} />`}
-      ${start === "seq" && html`<${FormField} name="seq" label="Number" type="number" min="0" required
-        value=${query.seq || query.before || "0"} />`}
-      <${FormField} name="limit" label="Messages per nsqd" type="select" options=${COUNTS}
-        value=${query.limit || FIRST_COUNT} />
+      ${isTime && html`<${FormField} name="time" label="Local time" type="datetime-local" step="1" required
+        value=${localTime(query[start])} />`}
+      ${(start === "seq" || start === "before") && html`<${FormField} name="number" label="Number" type="number" min="0"
+        required value=${query.seq || query.before || "0"} />`}
+      <${FormField} name="limit" label="Messages" type="select" options=${COUNTS} value=${query.limit || FIRST_COUNT} />
       <${FormField} name="node" label="nsqd" type="select" options=${[ALL, ...nodes]} value=${query.node ?? ""} />
     </div>
     <div class="form-row"><${FilterFields} values=${query} />
@@ -115,9 +114,12 @@ function SearchForm({ query, nodes, isBusy }) {
   </form>`;
 }
 
-function startOf({ before, seq, from }) {
-  if (seq || before) return "seq";
-  return ["earliest", "latest", undefined, ""].includes(from) ? from || "latest" : "time";
+function startOf({ before, seq, from, until }) {
+  if (before) return "before";
+  if (seq) return "seq";
+  if (until && until !== "latest") return "until";
+  if (!from || from === "latest") return "latest";
+  return from === "earliest" ? "earliest" : "from";
 }
 
 /** As fields of type datetime-local want it. @param {string} [from] an RFC 3339 time */
@@ -129,73 +131,68 @@ function localTime(from) {
 
 // ---- what was found
 
-function OfNode({ topic, node, words }) {
-  const [more, setMore] = useState({ pages: [], message: "", isBusy: false });
-  const label = `Messages of ${plain(node.node)}`;
-  if (!node.answer) {
-    return html`<section class="section" aria-label=${label}>
-      <h2>${name(node.node)}</h2>
-      ${node.can ? html`<${Failed} message=${node.error} />`
-        : html`<p class="note">The nsqd at ${name(node.node)} cannot show messages.</p>`}
-    </section>`;
-  }
-  const isBack = isBackwards(words);
-  const pages = isBack ? [...more.pages, node.answer] : [node.answer, ...more.pages];
-  const messages = pages.flatMap((page) => page.messages);
-  const goOn = async (place) => {
-    setMore((before) => ({ ...before, isBusy: true }));
-    setMore(await extended(topic, node.node, words, place, more.pages));
-  };
-  const goTo = (place) => setQuery({ from: "", seq: "", before: "", node: node.node, ...place }, { push: true });
-  return html`<section class="section" aria-label=${label}>
+const TIME = { key: "timestamp", title: "Published", cell: (row) => html`<span class="nowrap figure">${millis(row)}</span>` };
+const NODE = { key: "node", title: "nsqd" };
+const COLUMNS = [
+  { key: "seq", title: "Number", number: true },
+  { key: "size", title: "Size", number: true, cell: (row) => html`<span class="figure">${bytes(row.size)}</span>` },
+  { key: "body", title: "Body", wide: true, preview: true, cell: (row) => html`<code>${preview(row)}</code>` },
+];
+const OF_ONE = [TIME, ...COLUMNS];
+const OF_SEVERAL = [TIME, NODE, ...COLUMNS];
+
+/** "21 Nov 2026, 16:22:54.123" */
+function millis({ timestamp }) {
+  return `${timeText(timestamp)}.${String(Math.floor(timestamp / 1e6) % 1000).padStart(3, "0")}`;
+}
+
+function Found({ topic, asked, known, search }) {
+  const { parts, wanted, isBusy, message } = known;
+  const { place, isBack } = asked;
+  const rows = shownOf(parts, wanted, isBack);
+  const more = wanted + asked.wanted;
+  const hasMore = !isBusy && (shownOf(parts, more, isBack).length > rows.length || unfinished(parts, more, isBack).length > 0);
+  const goOn = hasMore ? () => search.run(more) : null;
+  const [back, forth] = [goTo(isBack ? null : place), goTo(isBack ? place : null)];
+  const failed = parts.filter((part) => part.error && !message);
+  return html`<section class="section" aria-label="Messages found">
+    ${message && html`<${Failed} message=${message} />`}
+    ${failed.map(({ node, error, can }) => html`<p key=${node} class="banner ${can ? "warning" : ""}" role="status">${name(node)}
+      ${can ? `: ${plain(error)}. Its messages are missing here.` : " cannot show messages."}</p>`)}
     <div class="section-head">
-      <h2>${name(node.node)}</h2>
-      <p class="note" role="status">${foundText(pages, messages.length, words)}</p>
+      <${Progress} parts=${parts} found=${rows.length} asked=${asked} isBusy=${isBusy} />
+      <${More} text="Newer messages" onClick=${isBack ? forth : goOn} isBusy=${isBusy} />
+      ${isBusy && html`<button type="button" class="button" onClick=${() => search.cancel()}>Cancel</button>`}
+      ${!isBusy && !message && unfinished(parts, wanted, isBack).length > 0 && html`<button type="button" class="button"
+        onClick=${() => search.run(wanted)}>Search on</button>`}
     </div>
-    <${Before} page=${pages[0]} isBack=${isBack} words=${words} isBusy=${more.isBusy} goOn=${goOn} goTo=${goTo} />
-    ${messages.length > 0 && html`<ol class="card-list">
-      ${messages.map((message) => html`<${Message} key=${message.seq} message=${message} topic=${topic}
-        source=${{ path: at("topics", topic, "messages", message.seq), node: node.node }} />`)}
-    </ol>`}
-    ${more.message && html`<${Failed} message=${more.message} />`}
-    <${After} page=${pages.at(-1)} isBack=${isBack} words=${words} isBusy=${more.isBusy} goOn=${goOn} goTo=${goTo} />
+    <${Table} caption="Messages found" captionHidden columns=${parts.length > 1 ? OF_SEVERAL : OF_ONE} rows=${rows}
+      rowKey=${(row) => `${row.node} ${row.seq}`} empty=${isBusy ? "Searching …" : "No message found."}
+      unfold=${(row) => html`<ol class="card-list"><${Message} message=${row} topic=${topic}
+        source=${{ path: at("topics", topic, "messages", row.seq), node: row.node }} /></ol>`} />
+    <p class="pager"><${More} text="Older messages" onClick=${isBack ? goOn : back} isBusy=${isBusy} /></p>
   </section>`;
 }
 
-/** What leads to messages before the first one: adds them, or goes to them. */
-function Before({ page, isBack, words, isBusy, goOn, goTo }) {
-  const first = page.messages[0]?.seq;
-  if (isBack ? page.is_start : !first) return null;
-  const onClick = () => (isBack ? goOn({ before: page.prev_seq }) : goTo({ before: first }));
-  return html`<p class="pager"><button type="button" class="button" disabled=${isBusy} onClick=${onClick}>
-    ${isBack && isFiltered(words) ? "Search further back" : "Earlier messages"}</button></p>`;
+/** Goes to what is on the other side of a place; null where nothing is. */
+function goTo(place) {
+  const other = { from: "until", until: "from", seq: "before", before: "seq" };
+  const [[key, value] = []] = Object.entries(place ?? {});
+  if (!key || value === "latest" || value === "earliest") return null;
+  return () => setQuery({ ...NO_PLACE, [other[key]]: value }, { push: true });
 }
 
-/** The same behind the last one. */
-function After({ page, isBack, words, isBusy, goOn, goTo }) {
-  if (isBack ? !words.before : page.is_end) return null;
-  const onClick = () => (isBack ? goTo({ seq: words.before }) : goOn({ seq: page.next_seq }));
-  return html`<p class="pager"><button type="button" class="button" disabled=${isBusy} onClick=${onClick}>
-    ${!isBack && isFiltered(words) ? "Search on" : "Later messages"}</button></p>`;
+function More({ text, onClick, isBusy }) {
+  return onClick && html`<button type="button" class="button" disabled=${isBusy} onClick=${onClick}>${text}</button>`;
 }
 
-/** The pages that were added, with one more. */
-async function extended(topic, node, { limit, ...words }, place, pages) {
-  try {
-    const { nodes: [found] } = await get(at("topics", topic, "messages"), { ...filtersIn(words), limit, node, ...place });
-    if (!found.answer) return { pages, message: found.error, isBusy: false };
-    const more = place.before === undefined ? [...pages, found.answer] : [found.answer, ...pages];
-    return { pages: more, message: "", isBusy: false };
-  } catch (error) {
-    return { pages, message: explain(error), isBusy: false };
-  }
-}
-
-function foundText(pages, found, words) {
-  const searched = pages.reduce((sum, page) => sum + page.searched_count, 0);
-  const what = isFiltered(words) ? `${count(found)} of ${counted(searched, "message")} that were searched`
+function Progress({ parts, found, asked: { filters, isBack }, isBusy }) {
+  const { searched, of } = progressOf(parts);
+  const what = isFiltered(filters) ? `${count(found)} of ${counted(searched, "message")} that were searched`
     : counted(found, "message");
-  if (isBackwards(words)) return `${what}${pages[0].is_start ? "; the log begins here" : ""}`;
-  const time = pages.map((page) => page.last_timestamp).filter(Boolean).at(-1);
-  return `${what}${time ? `, up to ${timeText(time)}` : ""}${pages.at(-1).is_end ? "; the log ends here" : ""}`;
+  const isWhole = parts.every((part) => part.isOver && !part.error);
+  const end = isWhole ? `; the log${parts.length > 1 ? "s" : ""} ${isBack ? "begin" : "end"}${parts.length > 1 ? "" : "s"} here` : "";
+  const all = isBusy && of !== null ? `; ${count(of)} to search` : "";
+  return html`<p class="note grow" role="status">${what}${all}${end}</p>
+    ${isBusy && html`<progress aria-label="Searched" max=${of ?? undefined} value=${of === null ? undefined : searched}></progress>`}`;
 }

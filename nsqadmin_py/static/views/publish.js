@@ -1,6 +1,6 @@
 // A message to try things out with, or several in a row: the dialog stays open.
 
-import { act, explain, get } from "../lib/api.js";
+import { act, at, explain, get } from "../lib/api.js";
 import { curlOf } from "../lib/curl.js";
 import { clock, count, plain } from "../lib/format.js";
 import { html, useMemo, useRef, useState } from "../lib/html.js";
@@ -22,7 +22,7 @@ const LONGEST_DEFER_MS = 365 * 24 * 3600 * 1000;
 /**
  * @param {object} props
  * @param {string} props.topic
- * @param {string[]} props.nodes  addresses of those that have it
+ * @param {string[]} [props.nodes]  addresses of those that have it, where they are known
  * @param {{id: string, body: Uint8Array}} [props.copy]  a message that is published again, perhaps edited
  * @param {() => void} props.onClose
  */
@@ -40,13 +40,15 @@ export function PublishDialog({ topic, nodes, copy, onClose }) {
   const onKeyDown = (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.current.requestSubmit();
   };
-  const places = usePlaces(nodes);
+  const [target, setTarget] = useState(topic);
+  const places = usePlaces(topic, target, nodes);
   const given = useMemo(() => (copy ? editable(copy.body) : {}), [copy]);
   const title = copy ? `Publish ${plain(copy.id)} again` : `Publish to ${plain(topic)}`;
   return html`<${Dialog} title=${title} onClose=${onClose} wide>
     <form class="dialog-body" ref=${form} onSubmit=${publish} onKeyDown=${onKeyDown}>
       ${copy && html`<p>A new message is published; the one that you see stays where it is.</p>
-        <${FormField} ...${TOPIC} name="topic" label="To topic" value=${topic} help="" />`}
+        <${FormField} ...${TOPIC} name="topic" label="To topic" value=${topic} help=""
+          onInput=${(event) => setTarget(event.target.value.trim())} />`}
       <${FormField} name="body" label="Body" type="textarea" required spellcheck=${false} first
         value=${given.text} help="Ctrl+Enter publishes." />
       <div class="form-row">
@@ -79,15 +81,26 @@ function editable(body) {
   return { text: toBase64(body), form: "body_base64" };
 }
 
-/** Nsqds to choose from: those that have the topic come first. */
-function usePlaces(having) {
+/** The nsqds to choose from. Who has the topic is known of the one that the dialog was opened for. */
+function usePlaces(topic, target, nodes) {
   const { data } = usePolled("nodes", () => get("/nodes"), 0);
-  const others = (data?.rows ?? []).filter((row) => !row.standby).map((row) => row.node).filter((node) => !having.includes(node));
-  return [
-    ANY,
-    ...having.map((node) => ({ value: node, label: node })),
-    ...others.map((node) => ({ value: node, label: `${node} (does not have it yet)` })),
-  ];
+  const { data: own } = usePolled(topic, async () => (nodes ? {} : get(at("topics", topic))), 0);
+  const having = nodes ?? own?.rows.filter((row) => !row.channel).map((row) => row.node);
+  return [ANY, ...placesOf(data?.rows ?? [], target === topic ? having : null)];
+}
+
+/**
+ * @param {{node: string, state: string, standby?: object | null}[]} rows  all nsqds
+ * @param {string[] | null | undefined} having  those that have the topic, which come first; null: not known
+ * @returns {{value: string, label: string}[]}
+ */
+export function placesOf(rows, having) {
+  const places = rows.filter((row) => !row.standby && row.state !== "gone");
+  const lacks = ({ node }) => Boolean(having && !having.includes(node));
+  return [...places.filter((row) => !lacks(row)), ...places.filter(lacks)].map((row) => {
+    const note = row.state === "failed" ? " (does not answer)" : lacks(row) ? " (creates the topic there)" : "";
+    return { value: row.node, label: row.node + note };
+  });
 }
 
 function orderOf(topic, fields, copy) {
