@@ -145,6 +145,8 @@ const PICTURES_OF_CONTROLS = 0x2400;
 // Of a longer one, the beginning: laying out lists of 10 kB names takes browsers minutes.
 const MOST_OF_A_TEXT = 1000;
 const MOST_OF_A_NAME = 200;
+// A name up to the length of an IPv4 address with a port stays in one line of a table.
+const SHORT_NAME = 21;
 // Controls, marks of no width and of the direction of writing, ends of lines, fillers, tags, halves of pairs.
 const HIDDEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}\p{Co}\u115f\u1160\u3164\uffa0]/gu;
 
@@ -164,5 +166,6 @@ export function plain(text, most = MOST_OF_A_TEXT) {
 
 /** A foreign name, in a direction of its own. @param {unknown} text */
 export function name(text) {
-  return html`<bdi class="name">${plain(text, MOST_OF_A_NAME)}</bdi>`;
+  const shown = plain(text, MOST_OF_A_NAME);
+  return html`<bdi class=${shown.length > SHORT_NAME ? "name" : "name short-name"}>${shown}</bdi>`;
 }
