@@ -120,8 +120,10 @@ def test_a_search_goes_on_until_it_is_cancelled(visit: Visits, nsqd: NsqdProcess
             return
         start = 1000 - 300 * len(asked)
         message = {"id": "0123456789abcdef", "seq": start, "timestamp": 10**18 + start, "size": 2, "body": "it"}
-        answer = {"messages": [message], "searched_count": 300, "prev_seq": start, "next_seq": 1000, "is_end": True,
-                  "first_timestamp": 10**18 + start, "last_timestamp": 2 * 10**18, "is_start": len(asked) == 4}  # fmt: skip
+        answer = {
+            "messages": [message], "searched_count": 300, "prev_seq": start, "next_seq": 1000, "is_end": True,
+            "first_timestamp": 10**18 + start, "last_timestamp": 2 * 10**18, "is_start": len(asked) == 4,
+        }  # fmt: skip
         route.fulfill(json={"nodes": [{"node": address(nsqd), "answer": answer, "can": True}]})
 
     page.route("**/api/v2/topics/orders/messages?*", answer)
