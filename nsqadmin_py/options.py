@@ -162,7 +162,7 @@ def clean_base_path(path: str) -> str:
 
 def check_options(options: NsqadminOptions) -> None:
     """Raise BadOptions if nsqadmin cannot start with `options`. It reads the TLS files and changes nothing."""
-    options.check()
+    options.check_values()
     _check_addresses(options)
     _check_client_tls(options)
     _check_client_options(options)

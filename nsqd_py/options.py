@@ -370,7 +370,7 @@ def read_options(argv: Sequence[str]) -> NsqdOptions:
 
 def check_options(options: NsqdOptions) -> None:
     """Raise BadOptions if nsqd cannot start with `options`. It reads the TLS files and changes nothing."""
-    options.check()
+    options.check_values()
     check_tls(options)
     for peer in ("lookupd", "standby", "lease"):
         _check_client_tls(options, peer)

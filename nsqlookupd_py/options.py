@@ -93,7 +93,7 @@ def read_options(argv: Sequence[str]) -> NsqlookupdOptions:
 
 def check_options(options: NsqlookupdOptions) -> None:
     """Raise BadOptions if nsqlookupd cannot start with `options`. It reads the TLS files and changes nothing."""
-    options.check()
+    options.check_values()
     if options.tls_client_auth_policy and not options.tls_root_ca_file:
         raise BadOptions("--tls-client-auth-policy=require-verify needs --tls-root-ca-file")
     check_tls(options)

@@ -70,6 +70,12 @@ class Metrics:
         found = Counter(entry.problem.kind for entry in self._findings.attention.listed)
         for kind, info in KINDS.items():
             problems.labels(kind, info.severity).set(found[kind])
+        labels = ["kind", "severity", "topic", "channel", "node"]
+        listed = Gauge("nsqadmin_problem", "1 for each problem under Attention.", labels, registry=registry)
+        for entry in self._findings.attention.listed:
+            kind, where = entry.problem.kind, entry.problem
+            place = map(one_line, (where.topic, where.channel, where.node))
+            listed.labels(kind, KINDS[kind].severity, *place).set(1)
         self._add_lags(registry)
         return exposition(registry)
 

@@ -27,8 +27,8 @@ from nsqd_py.cluster.producers import (
 )
 from nsqd_py.cluster.roles import Primary, Standby
 from nsqd_py.cluster.stats_reader import StatsAnswer
-from nsqd_py.cluster.upstream import Upstream, UpstreamError, named_producers, parsed, place_of
-from nsqd_py.cluster.values import Figures
+from nsqd_py.cluster.upstream import Upstream, UpstreamError, ask_all, named_producers, parsed, place_of
+from nsqd_py.cluster.values import Figures, texts_in
 
 # A round waits for answers for this part of the interval, but not longer than _LONGEST_WAIT_S.
 _WAITING_PART = 0.5
@@ -175,6 +175,11 @@ class Poller:
     @property
     def lookupds(self) -> tuple[str, ...]:
         return tuple(self._lookups)
+
+    def listed_topics(self) -> set[str]:
+        """Return the topics that the nsqlookupds list now; those of an nsqlookupd that does not answer are missing."""
+        answers = ask_all(self._lookups, lambda lookupd: self._upstream.get(lookupd, "/topics"))
+        return {topic for answer in answers.good.values() for topic in texts_in(answer, "topics")}
 
     # ---- a round
 

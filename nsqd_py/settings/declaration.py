@@ -158,7 +158,7 @@ class Options:
         """Return the settings that were changed although they have no effect."""
         return [s for s in self.settings.values() if s.step_note and getattr(self, s.attribute) != s.default]
 
-    def check(self) -> None:
+    def check_values(self) -> None:
         """Raise BadOptions for the first value that its setting's check refuses."""
         for setting in self.settings.values():
             if setting.check is None:

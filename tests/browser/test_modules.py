@@ -152,9 +152,10 @@ def page(browser: Browser, running_cluster: AdminCluster) -> Iterator[Page]:
          [{"searched": 100, "of": None}, {"searched": 100, "of": 1000}]),
         (
             SEARCH, "withPage(m.begun('n'), {answer: {messages: [{seq: 7}], prev_seq: 7, next_seq: 9,"
-            " searched_count: 2, first_timestamp: 70, last_timestamp: 80, is_start: false, is_end: false}}, true, {earliest_seq: 2})",
-            {"node": "n", "messages": [{"seq": 7, "node": "n"}], "cursor": 7, "reachedNs": 70, "searched": 2, "left": 5,
-             "isOver": False, "error": "", "can": True},
+            " searched_count: 2, first_timestamp: 70, last_timestamp: 80, is_start: false, is_end: false}},"
+            " true, {earliest_seq: 2})",
+            {"node": "n", "messages": [{"seq": 7, "node": "n"}], "cursor": 7, "reachedNs": 70, "searched": 2,
+             "left": 5, "isOver": False, "error": "", "can": True},
         ),
         # The beginning of a label was outside of the chart: "min 20 s" for "1 min 20 s".
         (

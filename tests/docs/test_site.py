@@ -46,7 +46,7 @@ def test_the_python_api_is_made_from_the_code(site: Path, call: str) -> None:
     assert call in (site / "python-api.html").read_text("utf-8")
 
 
-@pytest.mark.parametrize("name", ["docs/http-api.md", "docs/metrics.md"])
+@pytest.mark.parametrize("name", ["docs/http-api.md", "docs/metrics.md", "contrib/prometheus/nsqadmin.yml"])
 def test_the_reference_pages_are_fresh(name: str) -> None:
     texts = {str(path): text for path, text in printed_files()}
     assert (REPOSITORY / name).read_text("utf-8") == texts[name], "run: python -m nsq_apps.manual"

@@ -19,11 +19,14 @@ pytestmark = pytest.mark.ours
 
 CONTRIB = Path(__file__).parents[2] / "contrib"
 DASHBOARD = CONTRIB / "grafana" / "nsqd.json"
-ALERTS = CONTRIB / "prometheus" / "standby.yml"
+ALERTS = CONTRIB / "prometheus"
 # What expressions consist of beside metrics and labels.
 PROMQL = {
-    "and", "by", "histogram_quantile", "increase", "label_values", "max", "min", "on", "rate", "sum",
+    "absent", "and", "by", "histogram_quantile", "increase", "label_values", "max", "min", "on", "or", "rate", "sum",
+    "unless",
 }  # fmt: skip
+# A metric that Prometheus adds for each target.
+UP = {"up"}
 
 Labels = frozenset[tuple[str, str]]
 
@@ -185,14 +188,35 @@ def declared(scrape: Scrape) -> set[str]:
     return {*scrape.samples, *scrape.families, *counters}
 
 
+def alerts(name: str) -> list[dict[str, Any]]:
+    (group,) = yaml.safe_load((ALERTS / name).read_text("utf-8"))["groups"]
+    rules: list[dict[str, Any]] = group["rules"]
+    assert len({rule["alert"] for rule in rules}) == len(rules)
+    for rule in rules:
+        assert rule.keys() <= {"alert", "expr", "for", "labels", "annotations"}
+        assert re.fullmatch(r"[A-Z][A-Za-z]+", rule["alert"])
+        assert rule["labels"]["severity"] in ("critical", "warning")
+        assert rule["annotations"].keys() == {"summary", "description"}
+    return rules
+
+
 def test_every_metric_of_the_alerts_is_exported(nsqd: NsqdProcess) -> None:
-    rules = yaml.safe_load(ALERTS.read_text("utf-8"))["groups"][0]["rules"]
-    assert len(rules) == 4
-    wanted = set().union(*(metrics_of(rule["expr"]) for rule in rules))
-    assert wanted - declared(Scrape(nsqd)) == {"nsqadmin_problems"}
-    kinds = re.findall("standby_[a-z]+", "".join(rule["expr"] for rule in rules if "kind" in rule["expr"]))
-    assert len(kinds) == 4
-    assert set(kinds) <= KINDS.keys()
+    wanted = set().union(*(metrics_of(rule["expr"]) for rule in alerts("nsqd.yml")))
+    assert len(wanted) > 10
+    assert wanted - declared(Scrape(nsqd)) == UP
+
+
+def test_nsqadmin_has_an_alert_for_every_kind_of_problem() -> None:
+    rules = alerts("nsqadmin.yml")
+    kinds = [kind for rule in rules for kind in re.findall('kind="([a-z_]+)"', rule["expr"])]
+    assert kinds == list(KINDS)
+    assert set().union(*(metrics_of(rule["expr"]) for rule in rules)) == {"nsqadmin_problem", "nsqadmin_topics"}
+
+
+def test_free_disk(nsqd: NsqdProcess) -> None:
+    scrape = Scrape(nsqd)
+    assert 0 < scrape.sum("nsqd_disk_free_bytes") < 1 << 60
+    assert 0 < scrape.sum("nsqd_disk_left_ratio") <= 1
 
 
 def test_every_metric_of_the_dashboard_is_exported(nsqd: NsqdProcess, dashboard: Any) -> None:
@@ -201,7 +225,7 @@ def test_every_metric_of_the_dashboard_is_exported(nsqd: NsqdProcess, dashboard:
     exported = declared(scrape)
     wanted = set().union(*map(metrics_of, expressions(dashboard)))
     assert len(wanted) > 20
-    assert wanted - exported == set()
+    assert wanted - exported == UP
 
 
 def test_labels_of_the_dashboard_are_those_of_its_metrics(nsqd: NsqdProcess, dashboard: Any) -> None:

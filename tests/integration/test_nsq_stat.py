@@ -6,6 +6,7 @@ import contextlib
 import csv
 import io
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -249,6 +250,27 @@ def test_an_address_may_be_https(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
     result = run(address, "--once")
     assert result.returncode == 1
     assert "certificate" in result.stderr
+
+
+def test_check_reports_what_is_paused_gone_or_without_consumer(
+    make_nsqd: MakeNsqd, nsqlookupd: NsqlookupdProcess
+) -> None:
+    nsqd = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{nsqlookupd.tcp_port}")
+    nsqd.create("checked", "archive")
+    wait_until(lambda: nsqlookupd.channels("checked") == ["archive"])
+    assert run(*by(nsqlookupd), "--check", "--filter=checked*").stderr == ""
+    nsqd.post("/pub?topic=checked", b"1")
+    nsqd.wait_for_channel("checked", "archive", depth=1)
+    nsqd.post("/topic/pause?topic=checked")
+    nsqlookupd.create_channel("checked-lost", "c")
+    result = run(*by(nsqlookupd), "--check", "--filter=checked*", "--format=json")
+    assert result.returncode == 1
+    assert rows_by_name(json.loads(result.stdout))["checked/archive"]["depth"] == 1
+    assert re.findall(r"(?:checked).*", result.stderr) == [
+        "checked: paused, 0 waiting", "checked/archive: no consumer, 1 waiting",
+        "checked-lost: listed by an nsqlookupd, but no nsqd has it",
+    ]  # fmt: skip
+    assert run(*by(nsqlookupd), "--check", "--filter=none").returncode == 0
 
 
 # --- one report after the other

@@ -204,6 +204,8 @@ def test_metrics_have_the_cluster_and_its_problems(cluster: AdminCluster) -> Non
     assert {"nsqadmin_depth 3.0", "nsqadmin_topics 1.0", 'nsqadmin_nodes{state="ok"} 2.0'} <= set(lines)
     assert 'nsqadmin_problems{kind="no_consumer",severity="error"} 1.0' in lines
     assert 'nsqadmin_problems{kind="damage",severity="error"} 0.0' in lines
+    place = 'channel="archive",kind="no_consumer",node="",severity="error",topic="orders"'
+    assert f"nsqadmin_problem{{{place}}} 1.0" in lines
     assert any(line.startswith("process_resident_memory_bytes ") for line in lines)
 
 

@@ -54,7 +54,7 @@ class Tool(Generic[OptionsT]):
         options = self.program.defaults()
         try:
             options = self.program.read(sys.argv[1:] if argv is None else argv)
-            options.check()
+            options.check_values()
             self.check(options)
         except (BadUsage, BadOptions) as error:
             return self._complain(options, error, BAD_USAGE)

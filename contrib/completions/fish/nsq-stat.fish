@@ -22,5 +22,6 @@ complete -c nsq-stat -l max-standby-lag -d 'Lag from which a standby counts as a
 complete -c nsq-stat -l interval -d 'Time between two reports.' -x
 complete -c nsq-stat -l count -d 'Number of reports, after which nsq-stat exits.' -x
 complete -c nsq-stat -l once -d 'Report the current state and exit. There are no rates then; --count=1 shows rates.'
+complete -c nsq-stat -l check -d 'Like --once, and report on standard error, with exit status 1, each topic or channel that is paused, has waiting messages and no consumer, or is listed by an nsqlookupd and on no nsqd; and each server that does not answer. --topic, --channel, --filter and --per-node choose what is checked.'
 complete -c nsq-stat -l format -d 'Format of reports: go (the lines of Go\'s nsq_stat), table, csv, or json (one object a line).' -x -a 'go table csv json'
 complete -c nsq-stat -l help -d 'Show what the flags mean and exit.'

@@ -334,9 +334,9 @@ def test_a_change_of_nothing_known_is_an_error() -> None:
 
 
 def test_checks_are_asked() -> None:
-    PUMP.defaults(topic="a").check()
+    PUMP.defaults(topic="a").check_values()
     with pytest.raises(BadOptions, match='^--topic must be without @, got "a@b"$'):
-        PUMP.defaults(topic="a@b").check()
+        PUMP.defaults(topic="a@b").check_values()
 
 
 def test_groups_are_shown_in_the_order_of_the_bases_and_their_own_settings_last() -> None:

@@ -122,7 +122,7 @@ NSQD = "--nsqd-http-address=127.0.0.1:4151"
 def test_what_does_not_fit_together_is_refused(argv: list[str], text: str) -> None:
     options = PROGRAM.read(argv)
     with pytest.raises((BadUsage, BadOptions)) as raised:
-        options.check()
+        options.check_values()
         check_options(options)
     assert text in str(raised.value)
 

@@ -4,6 +4,7 @@ options     the settings
 model       rows of the cluster that `nsqd_py.cluster` observes; the history of their depths      pure
 selection   choosing and sorting rows                                                             pure
 export      rows as lines of Go's nsq_stat, JSON, CSV or a text table                             pure
+checks      what --check reports                                                                  pure
 standbys    primaries and their standbys in these forms                                       pure
 reports     one report after the other on standard output
 columns     the columns of the live table; fitting them to a width                                pure

@@ -71,6 +71,11 @@ class _Reports(Options, title="Reports"):
         check=at_least(1))
     once: bool = setting(BOOL, False,
         "Report the current state and exit. There are no rates then; --count=1 shows rates.")
+    check: bool = setting(BOOL, False,
+        "Like --once, and report on standard error, with exit status 1, each topic or channel that is paused, has "
+        "waiting messages and no consumer, or is listed by an nsqlookupd and on no nsqd; and each server that does not "
+        "answer. "
+        "--topic, --channel, --filter and --per-node choose what is checked.")
     format: str = setting(_FORMAT, AUTO,
         "Format of reports: go (the lines of Go's nsq_stat), table, csv, or json (one object a line).",
         default_text="a live table on a terminal, go in a pipe, table with --once")
@@ -101,6 +106,8 @@ PROGRAM = Program(
         ("Rates over two seconds, nsqd by nsqd, of some topics",
          "nsq-stat --lookupd-http-address=127.0.0.1:4161 --filter='orders*' --per-node --interval=2s --count=1 "
          "--format=csv"),
+        ("Is anything paused, gone, or without a consumer? Exit status 1 if so; what it is, is on standard error",
+         "nsq-stat --lookupd-http-address=127.0.0.1:4161 --check >/dev/null"),
         ("Is a standby missing, or behind by more than five seconds? Exit status 1 if so",
          "nsq-stat --lookupd-http-address=127.0.0.1:4161 --standbys --max-standby-lag=5s --once"),
     ),
@@ -109,8 +116,8 @@ PROGRAM = Program(
 def check_options(options: StatOptions) -> None:
     """Raise BadUsage if the options contradict each other."""
     _check_addresses(options)
-    if options.once and options.count is not None:
-        raise BadUsage("use --once or --count not both")
+    if options.count is not None and (options.once or options.check):
+        raise BadUsage(f"use --{'once' if options.once else 'check'} or --count not both")
     if options.standbys and options.format == GO:
         raise BadUsage("--standbys needs --format=table, csv or json")
     http_client(options)  # its files have to be there
@@ -133,6 +140,6 @@ def form_of(options: StatOptions, *, on_terminal: bool) -> str:
     """Return the format of reports: that of --format, or the default for this output."""
     if options.format != AUTO:
         return str(options.format)
-    if options.once or options.standbys:
+    if options.once or options.check or options.standbys:
         return TABLE
     return LIVE if on_terminal else GO

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import gevent
 
 from nsq_tools.cli import DONE, FAILED, ToolError, wants_colour
+from nsq_tools.stat.checks import problems_of
 from nsq_tools.stat.export import FORMS, GoLines, Report, named_report
 from nsq_tools.stat.model import Failure, Model, Name, Row, failures_of
 from nsq_tools.stat.options import GO, StatOptions
@@ -33,7 +34,7 @@ class Reports:
 
     def run(self, form: str) -> int:
         """Write reports until --count is reached. Return the exit status. Raises ToolError without an answer."""
-        if self.options.once:
+        if self.options.once or self.options.check:
             return self._once(form)
         if form == GO and self._is_of_one_channel:
             self._go()
@@ -55,7 +56,8 @@ class Reports:
             rows = self.model.rows  # those of the next round would have rates, over a few milliseconds
             failures = self._round()  # asks the standbys that the first one found
             self.model.rows = rows
-        if not self.model.rows and not failures and (self.options.topic or self.options.channel):
+        gone = self._gone() if self.options.check else []
+        if not self.model.rows and not failures and not gone and (self.options.topic or self.options.channel):
             raise ToolError("no nsqd has that topic and channel")
         _write(self._text(form, failures, is_first=True))
         for failure in failures:
@@ -63,7 +65,16 @@ class Reports:
         troubles = all_troubles(self._standbys())
         for trouble in troubles:
             self.log.error("%s", trouble)
-        return FAILED if failures or troubles else DONE
+        checked = self.model.rows if self.options.check else []
+        problems = list(problems_of(checked, gone, Filter(self.options.filter)))
+        for problem in problems:
+            self.log.error("%s", problem)
+        return FAILED if failures or troubles or problems else DONE
+
+    def _gone(self) -> list[Name]:
+        """Return the topics that nsqlookupds list, and that no nsqd has."""
+        listed = self.poller.listed_topics() - self.poller.cluster.topics.keys()
+        return [Name(one_line(name)) for name in listed if self.options.topic in ("", name)]
 
     def _go(self) -> None:
         """Write lines as Go's nsq_stat. Any failure ends it, because the sum would lack an nsqd."""
