@@ -125,7 +125,7 @@ def test_options_that_do_not_fit_together(flags: list[str], says: str) -> None:
 
 def test_levels() -> None:
     with pytest.raises(Exception, match="--gzip-level must be from 1 to 9, got 10"):
-        PROGRAM.read([*SOURCE, "--gzip-level=10"]).check()
+        PROGRAM.read([*SOURCE, "--gzip-level=10"]).check_values()
 
 
 @pytest.mark.parametrize(
@@ -139,4 +139,4 @@ def test_levels() -> None:
 )
 def test_unknown_words_of_names_are_refused(flag: str, says: str) -> None:
     with pytest.raises(BadOptions, match=says):
-        PROGRAM.read([flag]).check()
+        PROGRAM.read([flag]).check_values()
