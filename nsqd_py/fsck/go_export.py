@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -42,6 +43,7 @@ from nsqd_py.protocol.names import is_ephemeral, is_valid_name
 from nsqd_py.runtime import private_files
 
 _BUFFER_BYTES = 1024 * 1024
+_NUMBERS_AT_ONCE = 50_000
 _DISK_BLOCK_BYTES = 4096
 _GO_MAX_MSG_SIZE = 1024 * 1024  # the default of Go's nsqd
 
@@ -55,6 +57,24 @@ def export(directory: Path, target: Path, now_ns: int, max_file_bytes: int, max_
         raise Refused(f"{target} is not empty; name a new directory")
     if target.is_mount():
         raise Refused(f"{target} is a mount point, which cannot be renamed to; name a new directory in it")
+    folder = target.with_name(f"{target.name}.tmp")
+    _remove(folder)
+    folder.mkdir(private_files.DIRECTORY_MODE)
+    try:
+        queues = _measured(directory, target, now_ns, max_file_bytes, max_message_bytes)
+        _write(queues, folder, max_file_bytes)
+        folder.rename(target)
+    except BaseException:
+        _remove(folder)
+        raise
+    sync_directory(target.parent)
+    return "\n".join(_lines(queues, target))
+
+
+def _measured(
+    directory: Path, target: Path, now_ns: int, max_file_bytes: int, max_message_bytes: int
+) -> list[_Queue]:
+    """Return the queues to write. Raises OSError, StartError, and Refused if Go's nsqd or the disk cannot take them."""
     queues = [queue for topic in _load(directory, now_ns) for queue in _queues_of(topic, now_ns)]
     for queue in queues:
         queue.measure()
@@ -68,8 +88,7 @@ def export(directory: Path, target: Path, now_ns: int, max_file_bytes: int, max_
     free = shutil.disk_usage(target.parent)[2]
     if needed > free:
         raise Refused(f"{target} would take {bytes_text(needed)}; {bytes_text(free)} are free on its disk")
-    _write(queues, target, max_file_bytes)
-    return "\n".join(_lines(queues, target))
+    return queues
 
 
 def _load(directory: Path, now_ns: int) -> list[LoadedTopic]:
@@ -125,7 +144,7 @@ class _Queue:
 
     def disk_bytes(self, max_file_bytes: int) -> int:
         """Return the space of its files on a disk, at most: two files in a row have more than one may have."""
-        return self.size_bytes + _DISK_BLOCK_BYTES * (2 + 2 * self.size_bytes // max_file_bytes) if self.count else 0
+        return self.size_bytes + _DISK_BLOCK_BYTES * (2 + 2 * self.size_bytes // max(1, max_file_bytes)) if self.count else 0
 
     def ranges(self, log: LogNumbers) -> list[Range]:
         return log.held if self.channel is None else log.unfinished(self.saved)
@@ -136,21 +155,20 @@ class _Queue:
             for recovered in self.files:
                 ranges = self.ranges(replace(self.log, kept=list(kept_numbers(recovered))))
                 numbers = (seq for low, high in ranges for seq in range(low, high))
-                seqs = [seq for seq in numbers if (seq in self.later) is is_later]
-                if seqs:
-                    yield from self._read(recovered, seqs)
+                yield from self._read(recovered, (seq for seq in numbers if (seq in self.later) is is_later))
 
-    def _read(self, recovered: RecoveredFile, seqs: Sequence[int]) -> Iterator[GoMessage]:
+    def _read(self, recovered: RecoveredFile, numbers: Iterator[int]) -> Iterator[GoMessage]:
         waiting = self.saved.waiting
         descriptor = os.open(recovered.file.path, os.O_RDONLY)
         try:
-            batches = RecordOffsets().read_each(recovered.file.with_descriptor(descriptor), seqs)
-            for seq, batch in zip(seqs, batches, strict=True):
-                if batch is None:
-                    raise Refused(f"{recovered.file.path}: message {seq} cannot be read any more")
-                place = seq - batch.first_seq
-                attempts = waiting[seq][1] if seq in waiting else 0
-                yield batch.timestamp_ns, attempts, batch.base_id + place, batch.message(place)
+            file, offsets = recovered.file.with_descriptor(descriptor), RecordOffsets()
+            while seqs := list(islice(numbers, _NUMBERS_AT_ONCE)):
+                for seq, batch in zip(seqs, offsets.read_each(file, seqs), strict=True):
+                    if batch is None:
+                        raise Refused(f"{recovered.file.path}: message {seq} cannot be read any more")
+                    place = seq - batch.first_seq
+                    attempts = waiting[seq][1] if seq in waiting else 0
+                    yield batch.timestamp_ns, attempts, batch.base_id + place, batch.message(place)
         finally:
             os.close(descriptor)
 
@@ -198,26 +216,17 @@ def _queues_of(topic: LoadedTopic, now_ns: int) -> Iterator[_Queue]:
 # ---- the directory
 
 
-def _write(queues: list[_Queue], target: Path, max_file_bytes: int) -> None:
-    """Write everything and verify it. Raises OSError and Refused; then nothing is left."""
-    folder = target.with_name(f"{target.name}.tmp")
-    _remove(folder)
-    folder.mkdir(private_files.DIRECTORY_MODE)
-    try:
-        for queue in queues:
-            if queue.count:
-                queue.write(folder, max_file_bytes)
-        metadata = _metadata(queues)
-        with private_files.create(folder / METADATA_FILE) as file:
-            file.write(metadata)
-            _finish(file)
-        _verify(folder, queues, metadata)
-        sync_directory(folder)
-        folder.rename(target)
-        sync_directory(target.parent)
-    except BaseException:
-        _remove(folder)
-        raise
+def _write(queues: list[_Queue], folder: Path, max_file_bytes: int) -> None:
+    """Write everything, and verify it. Raises OSError and Refused."""
+    for queue in queues:
+        if queue.count:
+            queue.write(folder, max_file_bytes)
+    metadata = _metadata(queues)
+    with private_files.create(folder / METADATA_FILE) as file:
+        file.write(metadata)
+        _finish(file)
+    _verify(folder, queues, metadata)
+    sync_directory(folder)
 
 
 def _remove(folder: Path) -> None:

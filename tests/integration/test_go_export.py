@@ -188,6 +188,13 @@ def test_a_directory_that_is_there_and_empty(data: Path, tmp_path: Path, export:
     assert len(GoDirectory(tmp_path / "empty").read("t:b")) == DEPTHS["t:b"]
 
 
+def test_a_directory_in_the_data_path(data: Path, export: Export) -> None:
+    assert export(data, data / "go").status == 0
+    assert len(GoDirectory(data / "go").read("t:b")) == DEPTHS["t:b"]
+    assert main([f"--check-data={data}"]) == 0
+    assert export(data, data / "again").status == 0
+
+
 # ---- what it refuses
 
 
@@ -229,6 +236,7 @@ def emptied(data: Path, target: Path) -> None:
         (half_imported, (), "has files of Go's nsqd"),
         (standby, (), "is the copy of a standby"),
         (emptied, (), "has no topics"),
+        (lambda data, target: target.parent.joinpath("go").write_text(""), (), "is not empty"),
         (None, ("--max-msg-size=5",), "run both with --max-msg-size=9"),
     ],
 )
