@@ -144,7 +144,8 @@ class _Queue:
 
     def disk_bytes(self, max_file_bytes: int) -> int:
         """Return the space of its files on a disk, at most: two files in a row have more than one may have."""
-        return self.size_bytes + _DISK_BLOCK_BYTES * (2 + 2 * self.size_bytes // max(1, max_file_bytes)) if self.count else 0
+        file_count = 1 + 2 * self.size_bytes // max(1, max_file_bytes)
+        return self.size_bytes + _DISK_BLOCK_BYTES * (file_count + 1) if self.count else 0
 
     def ranges(self, log: LogNumbers) -> list[Range]:
         return log.held if self.channel is None else log.unfinished(self.saved)
