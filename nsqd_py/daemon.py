@@ -15,7 +15,7 @@ import gevent
 
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.startup import load
-from nsqd_py.broker.state_files import STANDBY_FILE, ClockKeeper
+from nsqd_py.broker.state_files import STANDBY_FILE, ClockKeeper, read_epochs
 from nsqd_py.debug.collector import COLLECTIONS
 from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.errors import StartError, is_full
@@ -84,11 +84,12 @@ class Daemon:
         """Make an nsqd that does not run yet.
 
         notifier  that of the nsqd whose place this one takes; without one, it is read from the environment
-        election  has made this nsqd the primary
+        election  gives this nsqd its role
         """
         self._options = options
         self._log = log
-        self._election = election
+        self._election = election if election is not None and election.is_primary else None  # it has the lease
+        self._group = election  # also where another nsqd is the primary, or none
         self._signals = StopSignals()
         self._gives_way = False
         self._hub = gevent.get_hub()
@@ -161,7 +162,7 @@ class Daemon:
             COLLECTIONS.watch()
             if self._follower is not None:
                 self._follower.start()
-            else:
+            elif self._broker.refusal is None:
                 self._broker.lookups = self._lookups
                 self._lookups.set_addresses(self._options.lookupd_tcp_address)
             self._connections.start()
@@ -215,7 +216,7 @@ class Daemon:
 
         directory = Path(self._options.data_path or ".")
         promoted = self._role_of(directory)
-        if self._follower is not None:
+        if self._broker.refusal is not None:
             return
         self.notifier.status("loading messages")
         self._broker.is_same_boot = self._clocks.restore()
@@ -246,6 +247,9 @@ class Daemon:
         Raises StartError and OSError.
         """
         options = self._options
+        if self._group is not None and self._election is None and not options.standby_of:
+            self._wait_for_lease(self._group, directory)
+            return None
         if not options.standby_of and not options.promote and not (directory / STANDBY_FILE).exists():
             return None
         from nsqd_py.standby.door import Door
@@ -266,10 +270,20 @@ class Daemon:
             return None
         self._follower = Follower(options, directory, self._disk_threads, self._log, self._http_address)
         role = StandbyRole(
-            self._follower, options.standby_of, Door(self._broker), None if options.lease else self._become_primary
+            self._follower, options.standby_of, Door(self._broker), self._become_primary, self._group
         )
         self._broker.replication, self._broker.refusal = role, role.refusal
         return None
+
+    def _wait_for_lease(self, election: Election, directory: Path) -> None:
+        from nsqd_py.standby.role import WaitingRole
+        from nsqd_py.standby.state import read_state
+
+        state, saved = read_state(directory), read_epochs(directory)
+        role = WaitingRole(
+            election, saved.node if saved is not None else 0, is_complete=state is None or state.is_complete
+        )
+        self._broker.replication, self._broker.refusal = role, role.refusal
 
     def _fence(self, old_primary: str) -> None:
         from nsqd_py.standby.fencing import Fencer

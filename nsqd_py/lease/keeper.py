@@ -72,6 +72,7 @@ class LeaseKeeper:
         self._closed = Event()
         self._greenlet: gevent.Greenlet[[], None] | None = None
         self.other_holder: str | None = None
+        self.error = ""  # why the store has not answered the last request; empty if it has
         self.has_failed = False  # True if it ended without `close`, by a defect; then it holds no lease
 
     @property
@@ -124,9 +125,9 @@ class LeaseKeeper:
                 began_s = self._clock()
                 lease = self._acquire()
         except LeaseError as error:
-            self._outage.report("LEASE: %s", error)
+            self._fail(str(error))
             return False
-        self._outage.end("LEASE: the store answers again")
+        self._answered()
         other = holder if holder != self._holder else None  # a lease of this nsqd's last life ends by itself
         has_changed = other != self.other_holder
         self.other_holder = other
@@ -173,17 +174,25 @@ class LeaseKeeper:
             with gevent.Timeout(self.remaining_s, _EndsFirst()):
                 self._store.renew(lease)
         except _EndsFirst:
-            self._outage.report("LEASE: the lease ends before the store has answered")
+            self._fail("the lease ends before the store has answered")
             return True
         except LeaseLost as error:
             self._log.error("LEASE: %s", error)
             return False
         except LeaseError as error:
-            self._outage.report("LEASE: %s", error)
+            self._fail(str(error))
             return True
-        self._outage.end("LEASE: the store answers again")
+        self._answered()
         self._count_from(began_s)
         return True
+
+    def _fail(self, reason: str) -> None:
+        self.error = reason
+        self._outage.report("LEASE: %s", reason)
+
+    def _answered(self) -> None:
+        self.error = ""
+        self._outage.end("LEASE: the store answers again")
 
     def _pause_s(self) -> float:
         """Return the time until the next renewal: soon, if the last one failed; never later than the lease ends."""

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from urllib.parse import urlsplit
 
 import gevent
 
@@ -38,12 +39,14 @@ if TYPE_CHECKING:
 
 _SECOND_NS = 1_000_000_000
 _LOOK_EVERY_S = 0.1
+# An nsqd without a role opens its ports after this time, so that a failover opens them once.
+_OPENS_AFTER_S = 1.0
 # A request to the store must fail early enough to be repeated before the lease ends.
 _REQUEST_PART_OF_TTL = 0.25
 # An nsqd without messages lets one with messages take the lease first, where both start at the same time.
 _EMPTY_WAITS_TTLS = 2
 _EPOCH_LIMIT = 1 << 63
-# The role of the holder; that of a standby is the address of its primary.
+# The role of the holder; that of a standby is the address of its primary; None is that of an nsqd without either.
 _PRIMARY = ""
 
 
@@ -94,7 +97,7 @@ def _members(value: object) -> dict[str, str] | None:
 class Election:
     """Runs this nsqd in the role that the lease gives it.
 
-    `make_server(options, election)` returns the daemon of a role; `election` is None for a standby.
+    `make_server(options, election)` returns the daemon of a role.
     """
 
     def __init__(
@@ -103,10 +106,11 @@ class Election:
         log: Log,
         store: LeaseStore,
         member: Member,
-        make_server: Callable[[NsqdOptions, Election | None], Server],
+        make_server: Callable[[NsqdOptions, Election], Server],
     ) -> None:
         self._options = options
         self._log = log
+        self._name = urlsplit(options.lease).path.strip("/")
         self._store = store
         self.member = member
         self._make_server = make_server
@@ -134,31 +138,43 @@ class Election:
         self._keeper.start()
         try:
             with StopSignals() as signals:
+                opens_s = time.monotonic() + _OPENS_AFTER_S
                 while not signals.is_asked:
                     if self._keeper.has_failed:
                         return 1
                     role = self._wanted_role()
-                    if role is None:
+                    if role is None and time.monotonic() < opens_s:
                         signals.wait(_LOOK_EVERY_S)
                         continue
                     status = self._serve(role)
                     if not self._gave_way:
                         break
+                    opens_s = time.monotonic() + _OPENS_AFTER_S
             return status
         finally:
             self._keeper.close()
 
-    def _serve(self, role: str) -> int:
+    def _serve(self, role: str | None) -> int:
         self._role, self._gave_way = role, False
-        is_primary = role == _PRIMARY
-        options = self._options.replace(
-            standby_of=role, accept_standbys=True, promote=is_primary and read_state(self._directory) is not None
-        )
-        self._server = self._make_server(options, self if is_primary else None)
+        is_promoted = self.is_primary and read_state(self._directory) is not None
+        options = self._options.replace(standby_of=role or "", accept_standbys=True, promote=is_promoted)
+        self._server = self._make_server(options, self)
         try:
             return self._server.run()
         finally:
             self._server = None
+
+    @property
+    def is_primary(self) -> bool:
+        """True if the daemon is made, or runs, as the primary."""
+        return self._role == _PRIMARY
+
+    def figures(self) -> dict[str, Any]:
+        """Return what /stats shows of the lease."""
+        keeper = self._keeper
+        holder = self.member.address if keeper.is_held else keeper.other_holder or ""
+        waits_for = "" if holder else self._missed
+        return {"lease": {"name": self._name, "holder": holder, "error": keeper.error, "waits_for": waits_for}}
 
     # ---- the lease
 
@@ -260,7 +276,7 @@ class Election:
         return LeaseWatch(self._keeper, loop, self._log, end)
 
 
-def elect(options: NsqdOptions, log: Log, make_server: Callable[[NsqdOptions, Election | None], Server]) -> int:
+def elect(options: NsqdOptions, log: Log, make_server: Callable[[NsqdOptions, Election], Server]) -> int:
     """Run nsqd with `--lease`. Return the exit status. Raises StartError."""
     ttl_s = options.lease_ttl_ns // _SECOND_NS
     timeout_s = ttl_s * _REQUEST_PART_OF_TTL

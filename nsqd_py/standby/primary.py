@@ -331,7 +331,7 @@ class Standbys(NoReplication):
                 member = stream.offer.member
                 figures_of_one["is_in_sync"] = member is not None and member.id in self._in_sync.stored
         figures = {"epoch": self._broker.epoch, "acks": self._held.wanted, "is_alone": self.is_alone, "list": standbys}
-        return {"standbys": figures}
+        return {"standbys": figures, **(self._election.figures() if self._election is not None else {})}
 
     def lags(self) -> list[tuple[str, dict[str, int]]]:
         return [(client.peer, stream.lag.figures()) for client, stream in self._streams.items()]

@@ -1,29 +1,34 @@
-"""What a standby is to its clients and operators: it refuses everything but figures and its promotion."""
+"""The roles of an nsqd that does not serve: they refuse all requests except statistics and promotion."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nsqd_py.broker.replication import NoReplication
 from nsqd_py.errors import HttpError, Invalid, IsStandby
 from nsqd_py.protocol.frames import OK
 from nsqd_py.standby.door import Door
 from nsqd_py.standby.follower import Follower
+from nsqd_py.standby.messages import Lag
+
+if TYPE_CHECKING:
+    from nsqd_py.standby.election import Election
 
 
 class StandbyRole(NoReplication):
-    """The `Replication` of a standby. `on_promotion` is called once, when it shall become a primary; None if a lease
+    """The `Replication` of a standby. `on_promotion` is called once, when it shall become a primary, unless a lease
     decides about that.
     """
 
     def __init__(
-        self, follower: Follower, primary: str, door: Door, on_promotion: Callable[[], None] | None
+        self, follower: Follower, primary: str, door: Door, on_promotion: Callable[[], None], election: Election | None
     ) -> None:
         self._follower = follower
         self._primary = primary
         self._door = door
         self._on_promotion = on_promotion
+        self._election = election
 
     def refusal(self) -> IsStandby:
         """Return the error of whoever wants to publish, subscribe or create something."""
@@ -48,14 +53,46 @@ class StandbyRole(NoReplication):
         return self._follower.notice() or fenced
 
     def figures(self) -> dict[str, Any]:
-        return self._follower.figures()
+        return self._follower.figures() | (self._election.figures() if self._election is not None else {})
 
     def lags(self) -> list[tuple[str, dict[str, int]]]:
         return [(self._primary, self._follower.lag.figures())]
 
     def promote(self) -> None:
-        if self._on_promotion is None:
+        if self._election is not None:
             raise HttpError(409, "LEASE_DECIDES")
         if not self._follower.is_complete:
             raise HttpError(409, "STANDBY_INCOMPLETE")
         self._on_promotion()
+
+
+class WaitingRole(NoReplication):
+    """The `Replication` of an nsqd that waits: no nsqd has the lease, as far as this one knows."""
+
+    def __init__(self, election: Election, epoch: int, *, is_complete: bool) -> None:
+        """`epoch` and `is_complete` are those of its data path."""
+        self._election = election
+        self._epoch = epoch
+        self._is_complete = is_complete
+
+    def refusal(self) -> IsStandby:
+        return IsStandby("none: no nsqd has the lease")
+
+    def member(self, client: Any, body: bytes) -> None:
+        raise Invalid("cannot STANDBY: this nsqd waits for its lease")
+
+    attach = member
+
+    def notice(self) -> str | None:
+        return f"waiting for the lease {self._election.figures()['lease']['name']}"
+
+    def figures(self) -> dict[str, Any]:
+        about = {
+            "primary": "", "epoch": self._epoch, "state": "waiting", "is_complete": self._is_complete,
+            "is_fenced": False, **Lag(0, 0, 0).figures(), "last_round_ms_ago": None, "set_aside_messages": 0,
+            "lease_decides": True, "error": "",
+        }  # fmt: skip
+        return {"standby": about, **self._election.figures()}
+
+    def promote(self) -> None:
+        raise HttpError(409, "LEASE_DECIDES")

@@ -190,10 +190,10 @@ class Server:
     def __init__(self, nsqd: Nsqd, options: Any, mine: Election | None) -> None:
         self.nsqd = nsqd
         self.options = options
-        self.election = mine
+        self.election = mine if mine is not None and mine.is_primary else None
         self.epoch = 0
         self.followers: dict[Server, int] = {}  # with the number of messages that each has acknowledged
-        self.in_sync = InSyncSet(mine.member.id, 1, goes_on_alone=False) if mine is not None else None
+        self.in_sync = InSyncSet(self.election.member.id, 1, goes_on_alone=False) if self.election is not None else None
         self.over_since_s: float | None = None
         self._end = nsqd.cluster.simulation.event()
 
@@ -201,7 +201,7 @@ class Server:
         self.nsqd.server = self
         if self.election is not None:
             self._promote()
-        else:
+        elif self.options.standby_of:
             self.nsqd.process.spawn(self._follow)
         self._end.wait()
         if self.epoch:  # it serves on while it stops

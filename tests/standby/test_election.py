@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fake_etcd import FakeEtcd
+from tests.support.fake_etcd import GRANT, KEEPALIVE, RANGE, TXN, FakeEtcd, raw
 from tests.support.network import free_ports
 from tests.support.nsqd_process import NsqdProcess, wait_until
-from tests.support.standby_processes import consume_all, figures_of, is_primary, wait_until_it_has_all
+from tests.support.standby_processes import consume_all, figures_of, is_primary, is_standby, wait_until_it_has_all
+from tests.support.wire import pub
 
 DEADLINE_S = 40.0
 NAME = "orders"
@@ -75,3 +76,27 @@ def test_an_old_copy_does_not_serve(pair: tuple[FakeEtcd, NsqdProcess, NsqdProce
     assert is_primary(second)
     first.wait_until_it_listens()
     assert figures_of(first)["primary"] == f"127.0.0.1:{second.tcp_port}"
+
+
+def test_nsqds_without_a_store_are_alive_and_say_why_they_do_not_serve(
+    pair: tuple[FakeEtcd, NsqdProcess, NsqdProcess],
+) -> None:
+    etcd, first, second = pair
+    lease = {"name": NAME, "holder": f"127.0.0.1:{first.tcp_port}", "error": "", "waits_for": ""}
+    wait_until(lambda: is_primary(first), DEADLINE_S, "the first to serve")
+    assert first.stats()["lease"] == lease
+    wait_until(lambda: figures_of(second)["state"] == "following", DEADLINE_S, "the standby to follow")
+    assert second.stats()["lease"] == lease
+    etcd.odd = dict.fromkeys((GRANT, TXN, KEEPALIVE, RANGE), raw(b""))
+    wait_until(lambda: is_standby(first), DEADLINE_S, "the first to end serving")
+    for nsqd, state in ((first, "waiting"), (second, "connecting")):
+        wait_until(lambda: figures_of(nsqd)["state"] == state, DEADLINE_S, f"the state {state}")  # noqa: B023
+        assert "no answer from etcd" in nsqd.stats()["lease"]["error"]
+        assert nsqd.http("POST", "/promote").json() == {"message": "LEASE_DECIDES"}
+        assert nsqd.http("GET", "/health").status == 503
+    assert first.http("GET", "/ping").text == "OK - waiting for the lease orders"
+    with first.connect() as client:
+        refusal = b"E_PUB_FAILED PUB failed nsqd is a standby of none: no nsqd has the lease"
+        assert client.ask(pub("t", b"1")).data == refusal
+    etcd.odd = {}
+    wait_until(lambda: is_primary(first) or is_primary(second), DEADLINE_S, "one of them to serve again")

@@ -231,6 +231,19 @@ class NsqdProcess(ServerProcess):
         self.data_path.mkdir(exist_ok=True)
         super().launch()
 
+    def wait_until_it_listens(self) -> None:
+        """With a lease, also until it has a role."""
+        super().wait_until_it_listens()
+        if any(flag.startswith("--lease=") for flag in self._command):
+            wait_until(lambda: not self.waits_for_lease(), START_DEADLINE_S, f"{self.log_path.stem} to have a role")
+            super().wait_until_it_listens()
+
+    def waits_for_lease(self) -> bool:
+        """True before it is a primary or a standby."""
+        with contextlib.suppress(OSError):  # it is between two roles
+            return b"waiting for the lease" in self.http("GET", "/ping").body
+        return True
+
     # --- talking to it
 
     def connect(self, **settings: Any) -> Client:
