@@ -37,6 +37,8 @@ _LONGEST_WAIT_S = 1.0
 _BUSY_PART = 0.25
 _SHORTEST_PAUSE_S = 0.05
 _NOT_FOUND = 404
+# An nsqd with a lease closes its ports while it changes its role; it is asked for this long after its last answer.
+_ROLE_CHANGE_S = 15.0
 # A difference of clocks is measured this exactly.
 _CLOCK_NOISE_S = 2
 
@@ -240,7 +242,7 @@ class Poller:
             if http_address(figures) == address:
                 self._standbys[address] = figures
         for address in list(self._standbys):
-            is_over = address not in named and address in nodes and nodes[address].failure
+            is_over = address not in named and address in nodes and self._has_ended(nodes[address])
             if address in told or is_over:
                 del self._standbys[address]
 
@@ -262,10 +264,16 @@ class Poller:
         for address in self.cluster.nodes.keys() - told.keys():
             node = self.cluster.nodes[address]
             node.is_listed = isinstance(node.role, Standby)
-            if self._drops_unlisted or node.failure or node.answered_s is None:
+            if self._drops_unlisted or node.answered_s is None or self._has_ended(node):
                 removed.append(address)
         self._drops_unlisted = not self._keeps_unlisted
         return removed
+
+    def _has_ended(self, node: Node) -> bool:
+        """True if an nsqd that no nsqlookupd lists does not answer, and does not only change its role."""
+        has_lease = node.role is not None and node.role.lease is not None
+        age_s = node.age_s(self._clock())
+        return bool(node.failure) and not (has_lease and age_s is not None and age_s < _ROLE_CHANGE_S)
 
     def _note_lateness(self, node: Node, question: Question) -> None:
         node.asked_s = question.began_s

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from nsqd_py.cluster.values import flag_in, number_in, rows_in, text_in
@@ -21,6 +21,20 @@ class Lag(NamedTuple):
     messages: int | None
     size_bytes: int | None
     ms: int
+
+
+class Lease(NamedTuple):
+    """The lease of a group, as one of its nsqds sees it.
+
+    holder     TCP address of the primary; empty if it knows none
+    error      why the store of the lease did not answer its last request; empty if it did
+    waits_for  the nsqds that may take the lease before this one, if it lacks acknowledged messages
+    """
+
+    name: str
+    holder: str
+    error: str
+    waits_for: str
 
 
 class ListedStandby(NamedTuple):
@@ -43,12 +57,13 @@ class Primary(NamedTuple):
     acks: int
     is_alone: bool
     standbys: tuple[ListedStandby, ...]
+    lease: Lease | None = None
 
 
 class Standby(NamedTuple):
-    """An nsqd that follows another one.
+    """An nsqd that follows another one, or waits for its lease.
 
-    primary            TCP address of its primary
+    primary            TCP address of its primary; empty while it waits
     last_round_ms_ago  time since it had everything that the primary sent; None if it never had
     set_aside          messages that it had and its primary does not have, which it keeps in a directory
     lease_decides      True if a lease promotes it, and not an operator
@@ -62,6 +77,7 @@ class Standby(NamedTuple):
     last_round_ms_ago: int | None
     set_aside: int
     lease_decides: bool
+    lease: Lease | None = None
 
 
 Role = Primary | Standby | None
@@ -72,13 +88,14 @@ def read_role(document: Any) -> Role:
     if not isinstance(document, Mapping):
         return None
     standby, standbys = document.get("standby"), document.get("standbys")
+    lease = _lease(document.get("lease"))
     if isinstance(standby, Mapping):
         is_known = isinstance(standby.get("last_round_ms_ago"), int)
         return Standby(
             number_in(standby, "epoch"), text_in(standby, "primary"), text_in(standby, "state"),
             flag_in(standby, "is_complete"), _lag(standby),
             number_in(standby, "last_round_ms_ago") if is_known else None,
-            number_in(standby, "set_aside_messages"), flag_in(standby, "lease_decides"),
+            number_in(standby, "set_aside_messages"), flag_in(standby, "lease_decides"), lease,
         )  # fmt: skip
     if isinstance(standbys, Mapping):
         listed = tuple(
@@ -87,8 +104,16 @@ def read_role(document: Any) -> Role:
             )
             for row in rows_in(standbys, "list")[:_MOST_STANDBYS]
         )
-        return Primary(number_in(standbys, "epoch"), number_in(standbys, "acks"), flag_in(standbys, "is_alone"), listed)
+        return Primary(
+            number_in(standbys, "epoch"), number_in(standbys, "acks"), flag_in(standbys, "is_alone"), listed, lease
+        )
     return None
+
+
+def _lease(found: Any) -> Lease | None:
+    if not isinstance(found, Mapping):
+        return None
+    return Lease(*(text_in(found, name) for name in Lease._fields))
 
 
 def _lag(row: Any) -> Lag:
@@ -129,6 +154,7 @@ class Pair(NamedTuple):
     state            that of the standby, FAILED if it does not answer, or MISSING
     lag              what the primary says; if they are not connected, what the standby heard last
     as_of_ms         age of `lag`; None if there was none yet
+    leases           the lease of the group as each of the two sees it that answers, by HTTP address
     """
 
     primary: str
@@ -143,6 +169,7 @@ class Pair(NamedTuple):
     is_alone: bool
     set_aside: int = 0
     lease_decides: bool = False
+    leases: tuple[tuple[str, Lease], ...] = ()
 
 
 _NO_LAG = Lag(0, 0, 0)
@@ -172,6 +199,15 @@ def pairs(members: Iterable[Member]) -> list[Pair]:
     for primary in primaries:
         if primary.address not in served and isinstance(primary.role, Primary):
             found.append(_pair(primary, primary.role, "", None))
+    leases = {
+        member.address: member.role.lease
+        for member in known.values()
+        if member.is_answering and member.role is not None and member.role.lease is not None
+    }
+    found = [
+        pair._replace(leases=tuple((node, leases[node]) for node in (pair.primary, pair.standby) if node in leases))
+        for pair in found
+    ]
     return sorted(found, key=lambda pair: (pair.primary, pair.standby))
 
 
@@ -211,18 +247,46 @@ class Trouble(NamedTuple):
 
 ALONE, ACKS_MISSING, NO_STANDBY = "standby_alone", "standby_acks", "standby_missing"
 AWAY, INCOMPLETE, LAGGING = "standby_away", "standby_incomplete", "standby_lags"
+# A lease decides who is the primary: of a standby without a connection, of a store that does not answer, and of a group
+# in which no nsqd serves.
+LEASED_AWAY, LEASE_STORE, NO_PRIMARY = "lease_standby_away", "lease_store", "lease_no_primary"
 
 
 def troubles(found: Iterable[Pair], lagging_after_s: float = LAGGING_AFTER_S) -> Iterator[Trouble]:
     """Yield what an operator must know of these pairs. An nsqd that does not answer is reported elsewhere."""
     by_primary: dict[str, list[Pair]] = {}
-    for pair in found:
+    all_pairs = list(found)
+    unserved = yield from _of_leases(all_pairs)
+    for pair in all_pairs:
         by_primary.setdefault(pair.primary, []).append(pair)
         if pair.standby and pair.state != FAILED:
-            yield from _of_one(pair, lagging_after_s)
+            waits = pair.state == CONNECTING and any(lease.name in unserved for _, lease in pair.leases)
+            yield from _of_one(pair, lagging_after_s, waits=waits)
     for primary, group in by_primary.items():
         if group[0].primary_answers:
             yield from _of_primary(primary, group)
+
+
+def _of_leases(found: list[Pair]) -> Generator[Trouble, None, set[str]]:
+    """Yield the troubles of leases, and return the names of those whose group has no primary."""
+    leases = {node: lease for pair in found for node, lease in pair.leases}
+    served = {leases[pair.primary].name for pair in found if pair.primary_answers and pair.primary in leases}
+    groups: dict[str, list[str]] = {}
+    for node, lease in leases.items():
+        groups.setdefault(lease.name, []).append(node)
+        if lease.error:
+            yield Trouble(LEASE_STORE, node, f"cannot reach the store of its lease {lease.name}: {lease.error}")
+    unserved = set()
+    for name, nodes in groups.items():
+        seen = [leases[node] for node in nodes]
+        is_held_elsewhere = any(lease.holder for lease in seen) and not any(lease.error for lease in seen)
+        if name in served or is_held_elsewhere:
+            continue
+        unserved.add(name)
+        others = f", as {'does' if len(nodes) == 2 else 'do'} {', '.join(nodes[1:])}" if nodes[1:] else ""
+        missed = next((f"; those that answer wait for {lease.waits_for}" for lease in seen if lease.waits_for), "")
+        yield Trouble(NO_PRIMARY, nodes[0], f"waits for the lease {name}{others}: no nsqd serves{missed}")
+    return unserved
 
 
 def _of_primary(address: str, group: list[Pair]) -> Iterator[Trouble]:
@@ -242,12 +306,14 @@ def _of(following: int, acks: int) -> str:
     return f"{following} of {acks} {'standby' if acks == 1 else 'standbys'} {verb}"
 
 
-def _of_one(pair: Pair, lagging_after_s: float) -> Iterator[Trouble]:
-    if pair.state == CONNECTING:
+def _of_one(pair: Pair, lagging_after_s: float, *, waits: bool) -> Iterator[Trouble]:
+    """`waits` if it is not connected since its group has no primary."""
+    if pair.state == CONNECTING and not waits:
         when = "it never was" if pair.as_of_ms is None else f"it last heard from it {pair.as_of_ms / 1000:.0f} s ago"
-        yield Trouble(AWAY, pair.standby, f"is not connected to its primary {pair.primary}; {when}")
+        kind = LEASED_AWAY if pair.lease_decides else AWAY
+        yield Trouble(kind, pair.standby, f"is not connected to its primary {pair.primary}; {when}")
     if not pair.is_complete:
-        text = f"its first copy of {pair.primary} is not complete: it cannot be promoted"
+        text = f"its first copy of {pair.primary or 'a primary'} is not complete: it cannot be promoted"
         yield Trouble(INCOMPLETE, pair.standby, text)
     elif pair.state != CONNECTING and pair.lag.ms > 1000 * lagging_after_s:
         text = f"lacks what its primary {pair.primary} has had for {pair.lag.ms / 1000:.0f} s"

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from nsqd_py.cluster import roles
-from nsqd_py.cluster.roles import Lag, Member, Pair, Primary, Standby, pairs, read_role, troubles, without_counts
+from nsqd_py.cluster.roles import Lag, Lease, Member, Pair, Primary, Standby, pairs, read_role, troubles, without_counts
 
+LEASE = {"name": "orders", "holder": "a:4150", "error": "", "waits_for": ""}
 LAG = {"lag_messages": 3, "lag_bytes": 400, "lag_ms": 1500}
 
 
@@ -37,6 +38,9 @@ def test_roles_are_read_from_answers() -> None:
     assert primary(listed()).role == Primary(2, 0, False, (roles.ListedStandby("10.0.0.2:40000", "b:4151", True, lag),))
     found = standby(lease_decides=True, set_aside_messages=4).role
     assert found == Standby(1, "a:4150", "following", True, lag._replace(messages=9), 7000, 4, True)
+    role = read_role({"standbys": {}, "lease": LEASE})
+    assert role is not None
+    assert role.lease == Lease("orders", "a:4150", "", "")
     assert read_role({"topics": []}) is None  # Go's, or one without standbys
 
 
@@ -44,6 +48,7 @@ def test_roles_are_read_from_answers() -> None:
     None, [], {"standby": 1}, {"standbys": []}, {"standby": {}, "standbys": None},
     {"standby": {"last_round_ms_ago": "x", "lag_ms": 10**30, "epoch": None, "primary": 5}},
     {"standbys": {"list": [None, 5, {}, {"lag_bytes": "many"}], "acks": -1.5}}, {"standbys": {"list": {"a": 1}}},
+    {"standby": {}, "lease": 5}, {"standbys": {}, "lease": {"error": 5, "holder": None}},
 ])  # fmt: skip
 def test_an_answer_of_any_form_is_read(document: Any) -> None:
     role = read_role(document)
@@ -107,3 +112,43 @@ def test_counts_can_be_hidden() -> None:
     for member in (standby(), primary(listed())):
         (pair,) = pairs([member._replace(role=without_counts(member.role))])
         assert (pair.lag, isinstance(pair, Pair)) == (Lag(None, None, 1500), True)
+
+
+NO_ANSWER = "no answer from etcd"
+
+
+def leased(member: Member, **lease: str) -> Member:
+    assert member.role is not None
+    return member._replace(role=member.role._replace(lease=Lease(**LEASE | lease)))
+
+
+def waiting(address: str, **lease: str) -> Member:
+    role = standby("waiting", primary="", lease_decides=True)
+    return leased(role._replace(address=address), **{"holder": ""} | lease)
+
+
+STANDBY = leased(standby("connecting", lease_decides=True))
+
+
+@pytest.mark.parametrize(("members", "found"), [
+    ([leased(primary(listed())), leased(standby(lease_decides=True))], []),
+    ([leased(primary()), STANDBY], [(roles.LEASED_AWAY, "b:4151")]),
+    # The store is away: the primary has ended serving, and its standby only knows the last holder.
+    ([waiting("a:4151", error=NO_ANSWER), leased(standby("connecting", lease_decides=True), error=NO_ANSWER)],
+     [(roles.LEASE_STORE, "a:4151"), (roles.LEASE_STORE, "b:4151"), (roles.NO_PRIMARY, "a:4151")]),
+    ([leased(primary(listed()), error=NO_ANSWER)], [(roles.LEASE_STORE, "a:4151")]),  # it may renew it in time
+    # The primary is gone, and does not answer; the lease has not ended yet, or another nsqd serves.
+    ([leased(primary())._replace(is_answering=False), STANDBY], [(roles.LEASED_AWAY, "b:4151")]),
+    ([waiting("a:4151", waits_for="c:4150"), waiting("b:4151", waits_for="c:4150")], [(roles.NO_PRIMARY, "a:4151")]),
+    ([waiting("a:4151"), waiting("b:4151", name="other")], [(roles.NO_PRIMARY, "a:4151"), (roles.NO_PRIMARY, "b:4151")]),
+])  # fmt: skip
+def test_the_troubles_of_a_group_with_a_lease(members: list[Member], found: list[tuple[str, str]]) -> None:
+    assert [one for one in kinds(*members) if one[0] != roles.NO_STANDBY] == found
+
+
+def test_a_group_without_a_primary_is_named() -> None:
+    members = [waiting(f"{name}:4151", waits_for="d:4150") for name in "abc"]
+    (trouble,) = troubles(pairs(members))
+    assert trouble.text == (
+        "waits for the lease orders, as do b:4151, c:4151: no nsqd serves; those that answer wait for d:4150"
+    )
