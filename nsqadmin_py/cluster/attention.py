@@ -2,22 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from itertools import chain
+from typing import Any, NamedTuple
 
-from nsqadmin_py.cluster.problems import ERROR, KINDS, WARNING, Problem
+from nsqadmin_py.cluster.problems import ERROR, KINDS, LOOKUP_KINDS, WARNING, Problem, counted
 from nsqadmin_py.cluster.view import Json, View
+from nsqd_py.cluster.values import flag_in, rows_in, text_in
 
 # A problem that returns within this time is the same one.
 _SAME_WITHIN_S = 60.0
 _TOLD_AFTER_ROUNDS = 2
-# The most problems in the list; the others are only counted.
+# The most rows of the list.
 MOST_LISTED = 200
+# Problems of one kind with one cause are one row if they are at least so many.
+GROUPED_FROM = 4
+# A kind with more causes is one row.
+MOST_CAUSES = 5
+# The most problems that a row names, and that are kept of a kind; the others are only counted.
+MOST_NAMED = 50
+MOST_OF_KIND = 1000
 # The most problems of one kind that a badge describes.
 _MOST_TEXTS = 5
 # The most problems whose beginning is remembered.
 MOST_REMEMBERED = 10_000
+
+
+class Found:
+    """The problems of a round: `kept` are at most `MOST_OF_KIND` of each kind, `more` counts the others by kind."""
+
+    def __init__(self, problems: Iterable[Problem] = ()) -> None:
+        self.kept: list[Problem] = []
+        self.more: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()
+        for problem in problems:
+            self.add(problem)
+
+    def add(self, problem: Problem) -> None:
+        self._counts[problem.kind] += 1
+        if self._counts[problem.kind] <= MOST_OF_KIND:
+            self.kept.append(problem)
+        else:
+            self.more[problem.kind] += 1
 
 
 @dataclass(slots=True)
@@ -26,7 +54,6 @@ class Listed:
 
     seen_s   when it was last there
     rounds   the number of rounds in which it was
-    changed  the tick in which its text last changed
     """
 
     problem: Problem
@@ -34,7 +61,6 @@ class Listed:
     is_exact: bool
     seen_s: float = 0.0
     rounds: int = 0
-    changed: int = 0
 
 
 class News(NamedTuple):
@@ -46,52 +72,75 @@ class News(NamedTuple):
 
 @dataclass(slots=True)
 class Attention:
-    """All problems of the last round, the worst first. Call `note_round` after each round."""
+    """All problems of the last round, the worst first, and the rows in which they are shown, by key.
+
+    Call `note_round` after each round. `more` counts the problems that are in no row by kind.
+    """
 
     listed: list[Listed] = field(default_factory=list)
+    more: Counter[str] = field(default_factory=Counter)
+    rows: dict[str, Json] = field(default_factory=dict)
     news: News = News([], [])
+    _changed: dict[str, int] = field(default_factory=dict)  # the tick in which a row last changed
     _known: dict[str, Listed] = field(default_factory=dict)
     _of_topics: dict[str, list[Problem]] = field(default_factory=dict)
     _has_looked: bool = False
 
-    def note_round(self, found: Iterable[Problem], time_s: float, tick: int) -> None:
+    def note_round(self, found: Found, time_s: float, tick: int) -> None:
         """Take the problems of a round at a time in s since the epoch."""
-        self._set([self._since(problem, time_s, tick) for problem in found])
+        self._set([self._since(problem, time_s) for problem in found.kept], found.more, tick)
         over = [key for key, entry in self._known.items() if entry.seen_s < time_s - _SAME_WITHIN_S]
         ended = [self._known.pop(key) for key in over]
         began = [entry for entry in self.listed if entry.rounds == _TOLD_AFTER_ROUNDS]
         self.news = News(began, [entry for entry in ended if entry.rounds >= _TOLD_AFTER_ROUNDS])
         self._has_looked = True
 
-    def _set(self, listed: Iterable[Listed]) -> None:
-        self.listed = sorted(listed, key=_rank)
+    def _set(self, listed: Iterable[Listed], more: Counter[str], tick: int) -> None:
+        self.listed, self.more = sorted(listed, key=_rank), more
         self._of_topics = {}
         for entry in self.listed:
             if entry.problem.topic:
                 self._of_topics.setdefault(entry.problem.topic, []).append(entry.problem)
+        rows = dict(grouped(self.listed, more))
+        self._changed = {
+            key: self._changed[key] if self.rows.get(key) == row else tick for key, row in rows.items()
+        }
+        self.rows = rows
 
-    def like(self, found: Iterable[Problem], time_s: float, tick: int) -> Attention:
+    def like(self, found: Found, time_s: float, tick: int) -> Attention:
         """Return a list of the problems of a part of the cluster, each since when this list has it."""
         other = Attention()
         listed = []
-        for problem in found:
+        for problem in found.kept:
             known = self._known.get(problem.key)
             since_s, is_exact = (known.since_s, known.is_exact) if known is not None else (time_s, False)
-            listed.append(Listed(problem, since_s, is_exact, time_s, changed=tick))
-        other._set(listed)
+            listed.append(Listed(problem, since_s, is_exact, time_s))
+        other._set(listed, found.more, tick)
         return other
 
-    def _since(self, problem: Problem, time_s: float, tick: int) -> Listed:
+    def _since(self, problem: Problem, time_s: float) -> Listed:
         entry = self._known.get(problem.key)
         if entry is None:
             entry = Listed(problem, problem.since_s or time_s, self._has_looked or problem.since_s > 0)
             if len(self._known) < MOST_REMEMBERED:
                 self._known[problem.key] = entry
-        if entry.problem != problem or not entry.changed:
-            entry.problem, entry.changed = problem, tick
-        entry.seen_s = time_s
+        entry.problem, entry.seen_s = problem, time_s
         entry.rounds += 1
         return entry
+
+    @property
+    def counts(self) -> Counter[str]:
+        """The number of problems of each kind."""
+        return Counter(entry.problem.kind for entry in self.listed) + self.more
+
+    def view(self) -> View:
+        """Return the worst rows by key. The head counts all rows, and all problems."""
+        severities = Counter(row["severity"] for row in self.rows.values())
+        head = {"total": len(self.rows), "errors": severities[ERROR], "warnings": severities[WARNING]}
+        view = View(head | {"problems": self.counts.total()})
+        for key in list(self.rows)[:MOST_LISTED]:
+            view.add(key, self.rows[key], self._changed[key])
+        return view
 
     def of_topic(self, topic: str) -> list[Problem]:
         """Return the problems of a topic and of its channels, the worst first."""
@@ -99,6 +148,32 @@ class Attention:
 
     def of_channel(self, topic: str, channel: str) -> list[Problem]:
         return [problem for problem in self.of_topic(topic) if problem.channel == channel]
+
+    # ---- in the history file
+
+    def dump(self) -> list[Json]:
+        """Return a document for `load`."""
+        return [
+            {
+                **entry.problem._asdict(), "since_s": entry.since_s, "is_exact": entry.is_exact,
+                "is_reported": entry.rounds >= _TOLD_AFTER_ROUNDS,
+            }
+            for entry in self._known.values()
+        ]  # fmt: skip
+
+    def load(self, document: Any, time_s: float) -> None:
+        """Add what `dump` returned: a problem that is still there has begun before, and is not new."""
+        for row in rows_in({"problems": document}, "problems"):
+            kind = text_in(row, "kind")
+            since_s = row.get("since_s")
+            if kind in KINDS and isinstance(since_s, float | int):
+                rounds = _TOLD_AFTER_ROUNDS if flag_in(row, "is_reported") else 0
+                problem = Problem(
+                    kind, text_in(row, "text"), text_in(row, "topic"), text_in(row, "channel"), text_in(row, "node"),
+                    cause=text_in(row, "cause"),
+                )  # fmt: skip
+                entry = Listed(problem, float(since_s), flag_in(row, "is_exact"), time_s, rounds)
+                self._known[problem.key] = entry
 
 
 _ORDER = {kind: (info.severity != ERROR, place) for place, (kind, info) in enumerate(KINDS.items())}
@@ -109,13 +184,26 @@ def _rank(entry: Listed) -> tuple[tuple[bool, int], float, str]:
     return _ORDER[problem.kind], -problem.weight, problem.key
 
 
-def attention_view(attention: Attention) -> View:
-    """Return the worst problems by key; the head counts all of them."""
-    severities = [KINDS[entry.problem.kind].severity for entry in attention.listed]
-    view = View({"total": len(severities), "errors": severities.count(ERROR), "warnings": severities.count(WARNING)})
-    for entry in attention.listed[:MOST_LISTED]:
-        view.add(entry.problem.key, listed_json(entry), entry.changed)
-    return view
+def grouped(listed: Iterable[Listed], more: Mapping[str, int] | None = None) -> list[tuple[str, Json]]:
+    """Return keys and rows of the list: a problem each, or one for many problems of a kind that have one cause.
+
+    The order is that of `listed`, by the first one of each row. `more` counts problems by kind that are not listed.
+    """
+    causes: dict[str, dict[str, list[Listed]]] = {}
+    for entry in listed:
+        causes.setdefault(entry.problem.kind, {}).setdefault(entry.problem.cause, []).append(entry)
+    rows = []
+    for kind, by_cause in causes.items():
+        if len(by_cause) > MOST_CAUSES:
+            by_cause = {"": list(chain.from_iterable(by_cause.values()))}
+        left = (more or {}).get(kind, 0)
+        for cause, entries in by_cause.items():
+            if len(entries) < GROUPED_FROM:
+                rows += [(entry.problem.key, listed_json(entry)) for entry in entries]
+            else:
+                rows.append((f"{kind}|{cause}", _group_json(entries, left)))
+                left = 0
+    return rows
 
 
 def listed_json(entry: Listed) -> Json:
@@ -124,8 +212,36 @@ def listed_json(entry: Listed) -> Json:
     return {
         "kind": problem.kind, "severity": kind.severity, "word": kind.word, "text": problem.text,
         "advice": kind.advice, "topic": problem.topic, "channel": problem.channel, "node": problem.node,
-        "since_s": entry.since_s, "is_since_exact": entry.is_exact,
+        "since_s": entry.since_s, "is_since_exact": entry.is_exact, "count": 1, "places": "", "problems": [],
     }  # fmt: skip
+
+
+def _group_json(entries: list[Listed], more: int) -> Json:
+    """Return one row for several problems, the worst first."""
+    worst, first = entries[0], min(entries, key=lambda entry: entry.since_s)
+    problem = worst.problem
+    place = "/".join(filter(None, (problem.topic, problem.channel))) or problem.node
+    named = [
+        {name: getattr(entry.problem, name) for name in ("topic", "channel", "node", "text")}
+        for entry in entries[:MOST_NAMED]
+    ]
+    return listed_json(worst) | {
+        "text": f"the worst is {place}: {problem.text}", "since_s": first.since_s, "is_since_exact": first.is_exact,
+        "count": len(entries) + more, "places": _places(entries, more), "problems": named,
+    }  # fmt: skip
+
+
+def _places(entries: list[Listed], more: int) -> str:
+    """Return "127 channels of 43 topics", or the number of topics, nsqds or nsqlookupds."""
+    problems = [entry.problem for entry in entries]
+    topics, channels = {problem.topic for problem in problems}, {(one.topic, one.channel) for one in problems}
+    least = "at least " if more else ""
+    if any(problem.channel for problem in problems):
+        return f"{least}{counted(len(channels), 'channel')} of {counted(len(topics), 'topic')}"
+    if any(topics):
+        return f"{least}{counted(len(topics), 'topic')}"
+    noun = "nsqlookupd" if problems[0].kind in LOOKUP_KINDS else "nsqd"
+    return f"{least}{counted(len(problems), noun)}"
 
 
 def badges_json(problems: Iterable[Problem], *, is_topic: bool = False) -> list[Json]:

@@ -25,9 +25,9 @@ def state_of(node: Node, now_s: float) -> str:
         return FAILED
     age_s = node.age_s(now_s)
     if age_s is None:
-        return SLOW if node.is_late else NEW
+        return SLOW if node.is_slow else NEW
     is_awaited = node.answered_s is not None and node.asked_s > node.answered_s
-    return SLOW if node.is_late or (is_awaited and now_s - node.asked_s > SLOW_AFTER_S) else OK
+    return SLOW if node.is_slow or (is_awaited and now_s - node.asked_s > SLOW_AFTER_S) else OK
 
 
 def is_forgotten(node: Node) -> bool:

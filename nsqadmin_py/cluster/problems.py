@@ -13,7 +13,7 @@ from nsqadmin_py.cluster.last_known import NodeMemory
 from nsqadmin_py.cluster.node_views import FAILED, OK, SLOW, state_of
 from nsqadmin_py.cluster.trends import Trend, Trends
 from nsqd_py.cluster.figures import ChannelCounts, ChannelRow, TopicRow
-from nsqd_py.cluster.model import Cluster
+from nsqd_py.cluster.model import Cluster, Node
 from nsqd_py.cluster.producers import SharedAddress
 from nsqd_py.cluster.roles import troubles
 
@@ -31,6 +31,8 @@ _DEPTH = ChannelCounts._fields.index("depth")
 _CLIENTS = ChannelCounts._fields.index("clients")
 _MOST_NAMED = 3
 _CLOCK_DIFFERENCE_S = 30
+# Kinds whose `node` is an nsqlookupd.
+LOOKUP_KINDS = ("no_lookup", "lookup_failed")
 # nsqadmin makes this channel in a dead-letter topic without one, to requeue from it.
 CHANNEL_OF_LETTERS = "nsqadmin"
 
@@ -43,55 +45,69 @@ class Kind(NamedTuple):
     advice: str
 
 
-# The order is that of the list.
+# The order is that of the list, by harm: publishes are refused, clients are not served, messages are lost or in danger,
+# messages wait, and what may become one of these.
 KINDS = {
-    "no_nsqd": Kind(ERROR, "no nsqd", "Start an nsqd with --lookupd-tcp-address, or see the options of nsqadmin."),
-    "no_lookup": Kind(ERROR, "no nsqlookupd", "Start an nsqlookupd: until then, consumers that start find no nsqd."),
     "disk_full": Kind(ERROR, "disk full", "Free space on its disk or raise its limit: it refuses publishes."),
-    "node_gone": Kind(
-        ERROR, "gone", "Start it again with its data directory, or dismiss it if it was taken away on purpose."
-    ),
-    "node_failed": Kind(ERROR, "failed", "Look at its process, and at the network between it and nsqadmin."),
-    "damage": Kind(ERROR, "damage", "Its log says which messages; nsqd --check-data shows the state of its files."),
     "unhealthy": Kind(ERROR, "not healthy", "Publishes may be refused. See the log of this nsqd."),
-    "disk": Kind(WARNING, "disk", "Free space on its disk or raise its limit: at the limit it refuses publishes."),
+    "standby_acks": Kind(ERROR, "no standby", "Start its standby again: publishes are refused until it follows."),
+    "lease_no_primary": Kind(
+        ERROR, "no primary", "Their processes live: bring back the store of the lease, or the nsqds that they wait for."
+    ),
+    "no_nsqd": Kind(ERROR, "no nsqd", "Start an nsqd with --lookupd-tcp-address, or see the options of nsqadmin."),
+    "node_failed": Kind(ERROR, "failed", "Look at its process, and at the network between it and nsqadmin."),
+    "node_gone": Kind(
+        ERROR, "gone", "If its process has ended, start it again with its data directory; dismiss it if it was taken "
+        "away on purpose."
+    ),
+    "lease_store": Kind(
+        ERROR, "lease", "Bring back etcd, or the network to it: an nsqd that cannot renew its lease ends serving."
+    ),
+    "no_lookup": Kind(ERROR, "no nsqlookupd", "Start an nsqlookupd: until then, consumers that start find no nsqd."),
+    "damage": Kind(ERROR, "damage", "Its log says which messages; nsqd --check-data shows the state of its files."),
     "same_address": Kind(
         ERROR, "same address", "Give each nsqd another --broadcast-address, or other ports. If it is one nsqd that has "
         "lost a connection, nsqlookupd soon forgets the old one."
     ),
-    "no_consumer": Kind(
-        ERROR, "no consumer", "Start its consumers; delete the channel if nobody needs its messages any more."
-    ),
     "standby_alone": Kind(
         ERROR, "alone", "Start its standby again, or another one: a machine that is lost now takes messages with it."
     ),
-    "standby_acks": Kind(ERROR, "no standby", "Start its standby again: publishes are refused until it follows."),
+    "no_consumer": Kind(
+        ERROR, "no consumer", "Start its consumers; delete the channel if its messages are not needed any more."
+    ),
+    "timing_out": Kind(
+        ERROR, "timing out", "Find the consumer that holds messages for too long, or raise its message timeout."
+    ),
+    "too_old": Kind(ERROR, "too old", "Its consumers are late. Add consumers, or find out why they are slow."),
+    "too_deep": Kind(ERROR, "too deep", "Its consumers are late. Add consumers, or find out why they are slow."),
+    "disk": Kind(WARNING, "disk", "Free space on its disk or raise its limit: at the limit it refuses publishes."),
+    "lookup_failed": Kind(
+        WARNING, "nsqlookupd", "Consumers that ask only this nsqlookupd find no nsqd. Look at its process."
+    ),
+    "node_unlisted": Kind(
+        WARNING, "not listed", "Consumers do not find it. Check its connection to nsqlookupd."
+    ),
     "standby_incomplete": Kind(WARNING, "incomplete", "Wait until it has copied everything, or see its log."),
     "standby_away": Kind(
         WARNING, "disconnected", "If its primary is lost, promote it; else look at the network between them."
     ),
+    "lease_standby_away": Kind(
+        WARNING, "disconnected", "Look at its primary, and at the network between them. The lease decides about its "
+        "promotion."
+    ),
     "standby_lags": Kind(WARNING, "lags", "Look at the load of its machine and its disk, and at the network."),
-    "standby_missing": Kind(WARNING, "no standby", "Start its standby; without --accept-standbys nobody misses one."),
+    "standby_missing": Kind(
+        WARNING, "no standby", "Start its standby. An nsqd that needs none has neither --accept-standbys nor --lease."
+    ),
     "growing": Kind(
         WARNING, "growing", "Add consumers, raise their max-in-flight, or find out why they are slow."
     ),
-    "too_old": Kind(ERROR, "too old", "Its consumers are late. Add consumers, or find out why they are slow."),
-    "too_deep": Kind(ERROR, "too deep", "Its consumers are late. Add consumers, or find out why they are slow."),
-    "timing_out": Kind(
-        ERROR, "timing out", "Find the consumer that holds messages for too long, or raise its message timeout."
-    ),
-    "requeueing": Kind(WARNING, "requeued", "Look at the errors of its consumers, and at its messages."),
     "no_channel": Kind(WARNING, "no channel", "Subscribe a consumer. The first channel gets all that waits."),
+    "requeueing": Kind(WARNING, "requeued", "Look at the errors of its consumers, and at its messages."),
     "dead_letters": Kind(WARNING, "dead letters", "See why they failed, mend the consumer, then requeue them."),
-    "paused": Kind(WARNING, "paused", "Resume it once the reason for the pause is over."),
     "node_slow": Kind(WARNING, "slow", "Its figures are old. Look at the load of its machine and its disk."),
     "clock": Kind(WARNING, "clock", "Synchronize both clocks (NTP): ages, retention and deferred messages need them."),
-    "node_unlisted": Kind(
-        WARNING, "not listed", "Consumers do not find it. Check its connection to nsqlookupd."
-    ),
-    "lookup_failed": Kind(
-        WARNING, "nsqlookupd", "Consumers that ask only this nsqlookupd find no nsqd. Look at its process."
-    ),
+    "paused": Kind(WARNING, "paused", "Resume it once the reason for the pause is over."),
 }  # fmt: skip
 
 
@@ -101,6 +117,7 @@ class Problem(NamedTuple):
     text     what is wrong
     weight   problems of one kind are listed by it, highest first
     since_s  since when, in s since the epoch; 0: since it was found
+    cause    problems of one kind with the same cause are one row of the list; most kinds have only one
     """
 
     kind: str
@@ -110,6 +127,7 @@ class Problem(NamedTuple):
     node: str = ""
     weight: float = 0.0
     since_s: float = 0.0
+    cause: str = ""
 
     @property
     def key(self) -> str:
@@ -135,17 +153,16 @@ def problems(cluster: Cluster, memory: NodeMemory, trends: Trends, now_s: float)
     for name, topic in cluster.topics.items():
         yield from _of_topic(name, topic)
         for channel_name, channel in topic.channels.items():
-            yield from _of_channel(name, channel_name, channel, trends.of(name, channel_name))
+            yield from _of_channel(name, channel_name, channel, trends)
 
 
 # ---- nsqlookupds
 
 
 def _of_lookups(cluster: Cluster) -> Iterator[Problem]:
-    failed = [f"nsqlookupd {address} does not answer: {reason}" for address, reason in cluster.failed_lookups.items()]
-    kind = "no_lookup" if len(failed) >= cluster.lookups else "lookup_failed"
-    for address, text in zip(cluster.failed_lookups, failed, strict=True):
-        yield Problem(kind, text, node=address)
+    kind = "no_lookup" if len(cluster.failed_lookups) >= cluster.lookups else "lookup_failed"
+    for address, reason in list(cluster.failed_lookups.items()):  # it may change while other greenlets run
+        yield Problem(kind, f"nsqlookupd {address} does not answer: {reason}", node=address)
     for address, shared in cluster.shared.items():
         yield Problem("same_address", _shared_text(cluster, address, shared), node=shared.node)
 
@@ -175,21 +192,29 @@ def _of_nodes(cluster: Cluster, memory: NodeMemory, now_s: float) -> Iterator[Pr
         if state == FAILED:
             reason = f" ({node.failure})" if node.failure else ""
             held = _held(depth) if seen is not None else "it has not answered since nsqadmin started"
-            yield Problem("node_failed", f"does not answer{reason}; {held}", "", "", address, depth, since_s)
+            text = f"does not answer{reason}; {held}"
+            yield Problem("node_failed", text, "", "", address, depth, since_s, cause=node.failure)
         elif state == SLOW:
-            yield Problem("node_slow", f"does not answer in time; {_held(depth)}", "", "", address, depth, since_s)
-        if state == OK and node.health not in ("", "OK"):
-            yield Problem("unhealthy", f"reports: {node.health}", node=address)
-        if state == OK and node.disk_left_percent < 100:
-            text = f"has {node.disk_left_percent} % left of its disk, or of the limit that it has been given"
-            kind = "disk" if node.disk_left_percent > 0 else "disk_full"
-            yield Problem(kind, text, node=address, weight=-node.disk_left_percent)
+            yield Problem("node_slow", f"answers late; {_held(depth)}", "", "", address, depth, since_s)
+        if state == OK:
+            yield from _of_health(address, node)
         if state == OK and abs(node.clock_ahead_s) >= _CLOCK_DIFFERENCE_S:
             way = "ahead of" if node.clock_ahead_s > 0 else "behind"
             text = f"has a clock that is {span(abs(node.clock_ahead_s))} {way} that of nsqadmin"
             yield Problem("clock", text, node=address, weight=abs(node.clock_ahead_s))
         if state == OK and not node.is_listed:
             yield Problem("node_unlisted", "answers, but no nsqlookupd lists it", node=address)
+
+
+def _of_health(address: str, node: Node) -> Iterator[Problem]:
+    """Yield one problem for a disk that is full, also where it makes the nsqd refuse publishes."""
+    left, is_healthy = node.disk_left_percent, node.health in ("", "OK")
+    texts = [] if is_healthy else [f"reports: {node.health}"]
+    if left < 100:
+        texts.append(f"has {left} % left of its disk, or of the limit that it has been given")
+    if texts:
+        kind = "disk_full" if left <= 0 else "disk" if is_healthy else "unhealthy"
+        yield Problem(kind, "; it ".join(texts), node=address, weight=-left)
 
 
 def _held(depth: int) -> str:
@@ -228,7 +253,7 @@ def _damage(row: TopicRow | ChannelRow, topic: str, channel: str = "") -> Iterat
     for address, part in row.parts.items():
         if part.damage:
             found = [_DAMAGE_TEXTS[key].format(f"{number:,}") for key, number in part.damage]
-            yield Problem("damage", f"On {address}: {'; '.join(found)}", topic, channel, address)
+            yield Problem("damage", f"On {address}: {'; '.join(found)}", topic, channel, address, cause=address)
 
 
 def _where(row: TopicRow | ChannelRow) -> str:
@@ -238,8 +263,8 @@ def _where(row: TopicRow | ChannelRow) -> str:
 # ---- channels
 
 
-def _of_channel(topic: str, name: str, channel: ChannelRow, trend: Trend | None) -> Iterator[Problem]:
-    counts = channel.figures
+def _of_channel(topic: str, name: str, channel: ChannelRow, trends: Trends) -> Iterator[Problem]:
+    counts, trend = channel.figures, trends.of(topic, name)
     if channel.damaged_parts:
         yield from _damage(channel, topic, name)
     if channel.paused_parts:
@@ -249,8 +274,8 @@ def _of_channel(topic: str, name: str, channel: ChannelRow, trend: Trend | None)
         yield from _unconsumed(topic, name, channel, counts, trend)
     if trend is None or _is_own(topic, name):
         return
-    if trend.is_growing and counts.clients and not channel.paused_parts:
-        yield Problem("growing", _growing_text(trend), topic, name, weight=trend.growth)
+    if counts.clients and not channel.paused_parts:
+        yield from _growing(topic, name, channel, trend, trends)
     if trend.timed_out > _LEAST_RATE and trend.timed_out_part > _LEAST_TIMED_OUT_PART:
         text = f"{rate(trend.timed_out)} time out: {percent(trend.timed_out_part)} of all deliveries"
         yield Problem("timing_out", text, topic, name, weight=trend.timed_out)
@@ -282,13 +307,34 @@ def _unconsumed(
         named = ", ".join(sorted(alone)[:_MOST_NAMED]) + (" and others" if len(alone) > _MOST_NAMED else "")
         depth = sum(alone.values())
         text = f"{_waiting(depth)} on {named}, to which none of its consumers is connected"
-        yield Problem("no_consumer", text, topic, name, weight=depth)
+        yield Problem("no_consumer", text, topic, name, weight=depth, cause=named)
 
 
-def _growing_text(trend: Trend) -> str:
+def _growing(topic: str, name: str, channel: ChannelRow, trend: Trend, trends: Trends) -> Iterator[Problem]:
+    """Yield a backlog that grows: that of the channel, or that on an nsqd which the others hide."""
+    if trend.is_growing:
+        text = _growing_text(trend, on_one(topic, name, channel, trends))
+        yield Problem("growing", text, topic, name, weight=trend.growth)
+        return
+    for address, part in trends.parts(topic, name):
+        if part.is_growing and channel.parts[address].counts[_CLIENTS]:
+            text = f"On {address}, {_growing_text(part)}"
+            yield Problem("growing", text, topic, name, address, part.growth, cause=address)
+
+
+def _growing_text(trend: Trend, where: str = "") -> str:
     work = f"; its consumers need {span(trend.work_s)} for what waits now" if trend.work_s is not None else ""
     flow = f"{rate(trend.came)} come, {rate(trend.finished)} are finished"
-    return f"{_waiting(trend.depth)}, and {rate(trend.growth)} are added ({flow}){work}"
+    return f"{_waiting(trend.depth)}, and {rate(trend.growth)} are added ({flow}){work}{where}"
+
+
+def on_one(topic: str, name: str, channel: ChannelRow, trends: Trends) -> str:
+    """Return where most of a backlog waits, and when it is drained there; empty if it is spread over several nsqds."""
+    for address, part in trends.parts(topic, name):
+        if 2 * part.depth > channel.counts[_DEPTH]:
+            drained = "does not shrink there" if part.drain_s is None else f"is drained there in {span(part.drain_s)}"
+            return f"; the backlog of {part.depth:,} on {address} {drained}"
+    return ""
 
 
 def _requeues_much(trend: Trend) -> bool:
@@ -301,7 +347,7 @@ def _requeues_much(trend: Trend) -> bool:
 # ---- limits
 
 
-def over_limits(cluster: Cluster, limits: Limits, time_s: float) -> Iterator[Problem]:
+def over_limits(cluster: Cluster, limits: Limits, trends: Trends, time_s: float) -> Iterator[Problem]:
     """Yield the channels with too many or too old messages, at a time in s since the epoch."""
     if limits == NO_LIMITS:
         return
@@ -311,11 +357,13 @@ def over_limits(cluster: Cluster, limits: Limits, time_s: float) -> Iterator[Pro
                 continue
             depth = channel.counts[_DEPTH]
             if limits.depth and depth > limits.depth:
-                text = f"{_waiting(depth)}; the limit is {limits.depth:,}"
+                where = on_one(name, channel_name, channel, trends)
+                text = f"{_waiting(depth)}; the limit is {limits.depth:,}{where}"
                 yield Problem("too_deep", text, name, channel_name, weight=depth)
             age_s = time_s - channel.oldest_ns / 1e9 if channel.oldest_ns else 0.0
             if limits.age_s and depth and age_s > limits.age_s:
-                text = f"The oldest message has waited for {span(age_s)}; the limit is {span(limits.age_s)}"
+                where = on_one(name, channel_name, channel, trends)
+                text = f"The oldest message has waited for {span(age_s)}; the limit is {span(limits.age_s)}{where}"
                 yield Problem("too_old", text, name, channel_name, weight=age_s)
 
 

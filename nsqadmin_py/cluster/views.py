@@ -14,7 +14,7 @@ from nsqadmin_py.cluster.attention import badges_json
 from nsqadmin_py.cluster.findings import NO_FINDINGS, Findings
 from nsqadmin_py.cluster.last_known import LastKnown
 from nsqadmin_py.cluster.node_views import FAILED, GONE, OK, SLOW, state_of, tombstones_of, version_of
-from nsqadmin_py.cluster.trends import Trend
+from nsqadmin_py.cluster.trends import Trends
 from nsqadmin_py.cluster.view import BadQuery, Json, NotKnown, View, figures_json, latency_json, oldest_json
 from nsqd_py.cluster.figures import ChannelCounts, ChannelRow, Numbers, Part, Sum, TopicCounts, TopicRow
 from nsqd_py.cluster.model import Cluster, Node, totals
@@ -84,7 +84,7 @@ def overview(cluster: Cluster, now_s: float, findings: Findings = NO_FINDINGS) -
         "nodes_ok": states.count(OK),
         "nodes_slow": states.count(SLOW),
         "nodes_failed": states.count(FAILED),
-        "problems": len(findings.attention.listed),
+        "problems": findings.attention.counts.total(),
         "standbys": sum(isinstance(node.role, Standby) for node in cluster.nodes.values()),
         "nodes_gone": len(findings.memory.gone()),
         "missing_depth": sum(known.depth for known in findings.memory.absent(cluster)),
@@ -217,7 +217,7 @@ def channel_json(cluster: Cluster, topic: str, name: str, findings: Findings) ->
     about = {"topic": topic, "channel": name, "paused": row.paused_parts > 0, "nodes": len(row.parts)}
     about |= _oldest_json([row], findings)
     about["problems"] = badges_json(findings.attention.of_channel(topic, name))
-    about |= _trend_json(findings.trends.of(topic, name))
+    about |= _trend_json(findings.trends, topic, name)
     return about | {"latency": latency} | figures
 
 
@@ -227,13 +227,15 @@ def _oldest_json(rows: Iterable[Sum], findings: Findings) -> Json:
     return {"oldest_s": oldest_s, "oldest_age_s": findings.age_s(oldest_s)}
 
 
-def _trend_json(trend: Trend | None) -> Json:
-    """Return how fast the backlog grows, per second, and when it is finished; `drain_s` is null if that is never."""
-    if trend is None:
-        return {"growth_rate": 0.0, "drain_s": 0.0}
-    drain_s = trend.drain_s
-    growth = max(trend.growth, 0.0) if trend.depth else 0.0
-    return {"growth_rate": round(growth, 2), "drain_s": None if drain_s is None else round(drain_s, 1)}
+def _trend_json(trends: Trends, topic: str, channel: str) -> Json:
+    """Return how fast the backlog grows, per second, and when it is finished on all nsqds; `drain_s` is null if that is
+    never. `drain_node` is the nsqd that takes longest, if the others are ready before.
+    """
+    trend = trends.of(topic, channel)
+    drain_s, node = trends.drain(topic, channel)
+    growth = max(trend.growth, 0.0) if trend is not None and trend.depth else 0.0
+    drain_s = None if drain_s is None else round(drain_s, 1)
+    return {"growth_rate": round(growth, 2), "drain_s": drain_s, "drain_node": node}
 
 
 def channel_changed(cluster: Cluster, channel: ChannelRow, row: Json) -> int:

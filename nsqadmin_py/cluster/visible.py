@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
-from itertools import chain, islice
 
-from nsqadmin_py.cluster.findings import MOST_FOUND, Findings
-from nsqadmin_py.cluster.problems import over_limits, problems
+from nsqadmin_py.cluster.attention import Attention, Found
+from nsqadmin_py.cluster.findings import Findings, all_problems
 from nsqd_py.cluster.figures import NO_CHANNEL, NO_TOPIC, Part, Sum
 from nsqd_py.cluster.model import Cluster, Node
 from nsqd_py.cluster.roles import without_counts
@@ -67,8 +66,7 @@ def _visible_node(node: Node, sees: Sees) -> Node:
 def visible_findings(whole: Findings, cluster: Cluster, sees: Sees, now_s: float) -> Findings:
     """Return what nsqadmin would conclude from a visible cluster."""
     memory = whole.memory.only(cluster, sees)
-    found = chain(
-        problems(cluster, memory, whole.trends, now_s), over_limits(cluster, whole.limits, whole.time_s)
-    )
-    attention = whole.attention.like(islice(found, MOST_FOUND), whole.time_s, cluster.tick)
-    return Findings(memory, whole.trends, attention, whole.limits, whole.time_s)
+    visible = Findings(memory, whole.trends, Attention(), whole.limits, whole.time_s)
+    found = Found(all_problems(cluster, visible, now_s))
+    visible.attention = whole.attention.like(found, whole.time_s, cluster.tick)
+    return visible

@@ -3,8 +3,8 @@
     nsqadmin-history 2 <crc32c of the rest, 8 hex digits>\\n
     zstd of: length of the head (4 bytes), head (JSON), values (4 bytes each)
 
-The head has for each ring its place, its first and last step, and the size of its values in bytes. It also has the last
-known states of nsqds and the marks of charts, which other modules write and read. Version 1, which is also read, had no
+The head has for each ring its place, its first and last step, and the size of its values in bytes. It also has what
+`Remembered` lists, which other modules write and read. Version 1, which is also read, had no
 lowest and highest values.
 """
 
@@ -14,7 +14,6 @@ import fcntl
 import os
 import struct
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -39,21 +38,22 @@ _BAD = (*BAD_CONTENT, struct.error)
 
 
 class Remembered(NamedTuple):
-    """What the file has beside the history: the last known states of nsqds, and the marks of charts."""
+    """What the file has in addition to the history: last known states of nsqds, marks of charts, known problems."""
 
     nodes: Any
     marks: Any
+    problems: Any
 
 
-_NOTHING = Remembered([], [])
+NOTHING = Remembered([], [], [])
 
 
 class BadHistory(Exception):
     """The file is damaged; str(error) says how."""
 
 
-def encode(history: History, nodes: list[dict[str, Any]], marks: Sequence[dict[str, Any]] = ()) -> bytes:
-    """Return the document of a history, of last known states and of marks, not compressed."""
+def encode(history: History, remembered: Remembered = NOTHING) -> bytes:
+    """Return the document of a history and of what else is remembered, not compressed."""
     parts: list[bytes] = []
     rows: list[Any] = []
     for key, series in history.series.items():
@@ -63,7 +63,7 @@ def encode(history: History, nodes: list[dict[str, Any]], marks: Sequence[dict[s
             parts += [data for _, _, data in dumps]
             rings[name] = [(first, last, len(data)) for first, last, data in dumps]
         rows.append([*key, series.quantiles, rings])
-    document = {"fine_step_s": history.fine_step_s, "series": rows, "nodes": nodes, "marks": marks}
+    document = {"fine_step_s": history.fine_step_s, "series": rows, **remembered._asdict()}
     head = orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS)
     return b"".join([_LENGTH.pack(len(head)), head, *parts])
 
@@ -87,7 +87,7 @@ def decode(document: bytes, history: History) -> Remembered:
                     at += size
                 series.rings[name] = found
             history.series[Key(topic, channel, node)] = series
-        return Remembered(head.get("nodes", []), head.get("marks", []))
+        return Remembered(*(head.get(name, []) for name in Remembered._fields))
     except _BAD as error:
         history.series.clear()
         raise BadHistory(f"{type(error).__name__}: {error}") from error
@@ -128,20 +128,20 @@ class HistoryFile:
     def open(self, history: History) -> Remembered:
         """Read the file into the history, and return the rest. If the file is damaged, rename it and log why."""
         if not self._path or not self._take_lock():
-            return _NOTHING
+            return NOTHING
         try:
             with open(self._path, "rb") as file:
                 data = file.read(_MOST_BYTES)
         except FileNotFoundError:
-            return _NOTHING
+            return NOTHING
         except OSError as error:
             self._log.warning("HISTORY: cannot read %s: %s; it begins anew", self._path, error.strerror)
-            return _NOTHING
+            return NOTHING
         try:
             return decode(unpack(data), history)
         except BadHistory as error:
             self._set_aside(error)
-            return _NOTHING
+            return NOTHING
 
     def _take_lock(self) -> bool:
         """Lock the file, since two nsqadmins would overwrite each other's."""
@@ -170,13 +170,11 @@ class HistoryFile:
             os.replace(self._path, aside)
         self._log.error("HISTORY: %s is damaged (%s): set aside as %s; it begins anew", self._path, error, aside)
 
-    def write(
-        self, history: History, nodes: list[dict[str, Any]], marks: Sequence[dict[str, Any]] = ()
-    ) -> None:
+    def write(self, history: History, remembered: Remembered = NOTHING) -> None:
         """Replace the file. A thread compresses and writes; this greenlet waits for it."""
         if not self._path:
             return
-        document = encode(history, nodes, marks)
+        document = encode(history, remembered)
         try:
             in_thread(self._pool, _replace, self._path, document)
             self._has_failed = False

@@ -67,7 +67,7 @@ class Metrics:
         for state, number in self._states().items():
             nodes.labels(state).set(number)
         problems = Gauge("nsqadmin_problems", "Problems under Attention.", ["kind", "severity"], registry=registry)
-        found = Counter(entry.problem.kind for entry in self._findings.attention.listed)
+        found = self._findings.attention.counts
         for kind, info in KINDS.items():
             problems.labels(kind, info.severity).set(found[kind])
         labels = ["kind", "severity", "topic", "channel", "node"]

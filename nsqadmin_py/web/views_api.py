@@ -12,7 +12,6 @@ from werkzeug.datastructures import MultiDict
 from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.cluster import node_views, views
-from nsqadmin_py.cluster.attention import attention_view
 from nsqadmin_py.cluster.channel_views import SORTS, channel_list
 from nsqadmin_py.cluster.findings import NO_FINDINGS, Findings
 from nsqadmin_py.cluster.view import BadQuery, NotKnown, View, hide_rates
@@ -109,7 +108,7 @@ class Views:
         return node_views.nodes(self.cluster, self._clock(), self._findings.memory)
 
     def _attention(self, query: Query) -> View:
-        return attention_view(self._findings.attention)
+        return self._findings.attention.view()
 
     def _node(self, query: Query) -> View:
         return node_views.node(self.cluster, query.get("node", ""), self._clock(), self._findings.memory)

@@ -86,7 +86,8 @@ class Node:
     is_whole: bool = False  # True if its parts are those of its last answer
     asked_s: float = 0.0
     took_s: float = 0.0
-    is_late: bool = False
+    is_late: bool = False  # in the last round
+    is_slow: bool = False  # late in two rounds, and not in time for some rounds since
     clock_ahead_s: int = 0  # of the clock of this process, by the Date of its answers; negative: behind
     is_listed: bool = True  # False if it answers, and no nsqlookupd lists it any more
     digest: tuple[int, int] = (0, 0)

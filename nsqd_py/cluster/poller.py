@@ -39,6 +39,8 @@ _SHORTEST_PAUSE_S = 0.05
 _NOT_FOUND = 404
 # An nsqd with a lease closes its ports while it changes its role; it is asked for this long after its last answer.
 _ROLE_CHANGE_S = 15.0
+# An nsqd is slow after this many late rounds, and until this many rounds were in time.
+_LATE_ROUNDS, _PROMPT_ROUNDS = 2, 5
 # A difference of clocks is measured this exactly.
 _CLOCK_NOISE_S = 2
 
@@ -53,6 +55,7 @@ class Question:
         self.began_s = 0.0
         self.took_s = 0.0  # the duration of the last answer
         self.is_late = False
+        self.late_rounds = self.prompt_rounds = 0  # the last ones without a break
         self.is_heard = False  # the answer has arrived and waits to be read
 
     @property
@@ -223,6 +226,8 @@ class Poller:
         gevent.joinall([greenlet for greenlet in prompt if greenlet is not None], timeout=limit_s)
         for question in asked:
             question.is_late = question.is_busy and not question.is_heard
+            question.late_rounds = question.late_rounds + 1 if question.is_late else 0
+            question.prompt_rounds = 0 if question.is_late else question.prompt_rounds + 1
 
     def add_standbys(self, addresses: Iterable[str]) -> None:
         """Ask these standbys too. A primary that is gone cannot tell where they are."""
@@ -277,8 +282,9 @@ class Poller:
 
     def _note_lateness(self, node: Node, question: Question) -> None:
         node.asked_s = question.began_s
-        if node.is_late != question.is_late:
-            node.is_late, node.changed = question.is_late, self.cluster.tick
+        is_slow = question.prompt_rounds < _PROMPT_ROUNDS if node.is_slow else question.late_rounds >= _LATE_ROUNDS
+        if (node.is_late, node.is_slow) != (question.is_late, is_slow):
+            node.is_late, node.is_slow, node.changed = question.is_late, is_slow, self.cluster.tick
 
     # ---- questions; each runs in a greenlet of its own
 

@@ -140,7 +140,8 @@ STANDBY = leased(standby("connecting", lease_decides=True))
     # The primary is gone, and does not answer; the lease has not ended yet, or another nsqd serves.
     ([leased(primary())._replace(is_answering=False), STANDBY], [(roles.LEASED_AWAY, "b:4151")]),
     ([waiting("a:4151", waits_for="c:4150"), waiting("b:4151", waits_for="c:4150")], [(roles.NO_PRIMARY, "a:4151")]),
-    ([waiting("a:4151"), waiting("b:4151", name="other")], [(roles.NO_PRIMARY, "a:4151"), (roles.NO_PRIMARY, "b:4151")]),
+    ([waiting("a:4151"), waiting("b:4151", name="other")],
+     [(roles.NO_PRIMARY, "a:4151"), (roles.NO_PRIMARY, "b:4151")]),
 ])  # fmt: skip
 def test_the_troubles_of_a_group_with_a_lease(members: list[Member], found: list[tuple[str, str]]) -> None:
     assert [one for one in kinds(*members) if one[0] != roles.NO_STANDBY] == found

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from nsqadmin_py.cluster import views
-from nsqadmin_py.cluster.attention import MOST_LISTED, Attention, attention_view
+from nsqadmin_py.cluster.attention import MOST_OF_KIND, Attention, Found
 from nsqadmin_py.cluster.channel_views import SORTS, channel_list
-from nsqadmin_py.cluster.findings import MOST_FOUND, Findings
+from nsqadmin_py.cluster.findings import Findings
 from nsqadmin_py.cluster.last_known import NodeMemory
 from nsqadmin_py.cluster.problems import KINDS, Limits, Problem, problems, span
 from nsqadmin_py.cluster.trends import MOST_TRENDS, Trend, Trends
@@ -55,7 +55,7 @@ class Console:
         return trend
 
     def rows(self) -> list[dict[str, Any]]:
-        return list(attention_view(self.findings.attention).rows.values())
+        return list(self.findings.attention.view().rows.values())
 
     def kinds(self) -> list[str]:
         return [row["kind"] for row in self.rows()]
@@ -103,6 +103,63 @@ def test_messages_that_a_seek_brings_back_are_not_new() -> None:
     console.say(a=stats(topic("t", row | {"depth": 100_000})))
     console.say(a=stats(topic("t", row | {"depth": 99_000, "finish_count": 101_000})))
     assert not console.trend().is_growing
+
+
+def test_a_burst_is_forgotten_after_half_a_minute() -> None:
+    console = Console()
+    console.flow(1, 1, 0)
+    console.flow(1, 1_000_000, 1_000_000)
+    console.flow(1, 1, 1)
+    assert console.trend().came > 1000
+    console.flow(16, 1, 1)  # 32 s
+    assert console.trend().came == pytest.approx(0.5)
+    console.flow(16, 0, 0)
+    assert (console.trend().came, console.trend().finished) == (0.0, 0.0)
+
+
+def on_two(console: Console, rounds: int, first: tuple[int, int], second: tuple[int, int]) -> None:
+    """Rounds in which messages come to the channel, and are finished, on each of two nsqds."""
+    for _ in range(rounds):
+        said = {}
+        for node, (came, finished) in zip("ab", (first, second), strict=True):
+            part = console.cluster.topics["t"].channels["c"].parts.get(node) if "t" in console.cluster.topics else None
+            depth, messages, done = (part.counts[0], part.counts[4], part.finished) if part is not None else (0, 0, 0)
+            row = channel(
+                "c", depth=depth + came - finished, message_count=messages + came, finish_count=done + finished,
+                client_count=1,
+            )  # fmt: skip
+            said[node] = stats(topic("t", row))
+        console.say(**said)
+
+
+def test_a_backlog_on_one_nsqd_names_it_and_has_its_own_time_to_drain() -> None:
+    console = Console()
+    console.findings.limits = Limits(depth=1000)
+    on_two(console, 1, (10_000, 0), (10, 0))
+    on_two(console, 20, (0, 20), (20_000, 20_000))  # together 10,010/s, on a 10/s
+    assert (console.trend().drain_s or 0) < 2
+    found = views.channel(console.cluster, "t", "c", 0.0, console.findings).head
+    assert (found["drain_s"], found["drain_node"]) == (pytest.approx(960, rel=0.1), "a")
+    (row,) = console.rows()
+    assert re.fullmatch(
+        r"9,610 messages wait; the limit is 1,000; the backlog of 9,600 on a is drained there in 1[56] min.*",
+        row["text"],
+    )
+    assert channels_of(console, sort="drain_s") == ["t/c"]
+    on_two(console, 20, (30, 20), (0, 0))
+    assert [(row["kind"], row["node"]) for row in console.rows()] == [("too_deep", ""), ("growing", "")]
+    assert console.rows()[0]["text"].endswith("; the backlog of 9,800 on a does not shrink there")
+    assert console.rows()[1]["text"].endswith("; the backlog of 9,800 on a does not shrink there")
+
+
+def test_a_backlog_that_grows_on_one_nsqd_is_not_hidden_by_the_others() -> None:
+    console = Console()
+    on_two(console, 1, (1000, 0), (10, 0))
+    on_two(console, 20, (40, 20), (1000, 1010 - 10))
+    on_two(console, 2, (40, 20), (20_000, 20_000))
+    (row,) = console.rows()
+    assert (row["kind"], row["topic"], row["channel"], row["node"]) == ("growing", "t", "c", "a")
+    assert row["text"].startswith("On a, 1,440 messages wait, and 10/s are added (20/s come, 10/s are finished)")
 
 
 def test_a_channel_that_is_deleted_or_idle_has_no_trend() -> None:
@@ -226,7 +283,7 @@ def test_a_consumer_that_times_out_and_one_that_requeues() -> None:
         counts = {"timeout_count": 2 * number, "requeue_count": 20 * number, "finish_count": 20 * number}
         console.say(a=stats(topic("t", row | {"message_count": 1000 + 20 * number} | counts)))
     assert console.kinds() == ["timing_out", "requeueing"]
-    assert console.rows()[1]["text"] == "6.67/s are requeued: 50 % of all deliveries"  # what is usual is not known yet
+    assert console.rows()[1]["text"] == "8/s are requeued: 50 % of all deliveries"  # what is usual is not known yet
 
 
 def test_requeues_are_compared_with_what_is_usual() -> None:
@@ -238,7 +295,7 @@ def test_requeues_are_compared_with_what_is_usual() -> None:
         counts["requeue_count"] += 1 if number < 190 else 50
         console.say(a=stats(topic("t", row | counts | {"message_count": 1000 + 100 * number})))
         assert console.kinds() == [] or number >= 190
-    assert console.rows()[0]["text"].endswith("/s are requeued: 20 % of all deliveries, usually 0.9 %")
+    assert console.rows()[0]["text"].endswith("/s are requeued: 24 % of all deliveries, usually 1 %")
 
 
 def test_rare_time_outs_and_requeues_are_normal() -> None:
@@ -256,16 +313,16 @@ def test_nsqds_that_fail_hang_and_vanish() -> None:
     last_s = EPOCH_S + console.now_s
     console.cluster.fail(console.cluster.nodes["a"], "Connection refused")
     console.cluster.fail(console.cluster.nodes["b"], "Connection refused")
-    console.cluster.nodes["c"].is_late = True
+    console.cluster.nodes["c"].is_slow = True
     console.cluster.lookups, console.cluster.failed_lookups["l:1"] = 2, "Connection refused"
     console.say(d=stats() | {"health": "NOK - disk: full"})
     console.cluster.remove_node("b")
     console.say(d=stats() | {"health": "NOK - disk: full"})
     rows = console.rows()
     assert [(row["kind"], row["node"]) for row in rows] == [
-        ("node_gone", "b"), ("node_failed", "a"), ("unhealthy", "d"), ("node_slow", "c"), ("lookup_failed", "l:1"),
+        ("unhealthy", "d"), ("node_failed", "a"), ("node_gone", "b"), ("lookup_failed", "l:1"), ("node_slow", "c"),
     ]  # fmt: skip
-    assert [row["since_s"] for row in rows[:2]] == [last_s, last_s]
+    assert [row["since_s"] for row in rows[1:3]] == [last_s, last_s]
     assert "7 messages waited there when it was last seen" in rows[1]["text"]
 
 
@@ -302,6 +359,35 @@ def test_a_problem_is_told_once_it_has_lasted_and_again_when_it_is_over() -> Non
     assert ended == ["no_consumer"]
 
 
+def test_a_restart_repeats_nothing() -> None:
+    idle, waiting = stats(topic("t", channel("c"))), stats(topic("t", channel("c", depth=1)))
+    console = Console()
+    for answer in (idle, waiting, waiting):
+        console.say(a=answer)
+    since_s = console.rows()[0]["since_s"]
+    again = Console()
+    again.now_s = console.now_s + 600
+    again.findings.attention.load(console.findings.attention.dump(), EPOCH_S + again.now_s)
+    for _ in range(3):
+        again.say(a=waiting)
+        assert again.findings.attention.news == ([], [])
+    assert (again.rows()[0]["since_s"], again.rows()[0]["is_since_exact"]) == (since_s, True)
+    ended = []
+    for _ in range(40):
+        again.say(a=idle)
+        ended += [entry.problem.text for entry in again.findings.attention.news.ended]
+    assert ended == ["1 message waits, and no consumer is connected"]
+
+
+@pytest.mark.parametrize("document", [
+    None, 5, [5], [{}], [{"kind": "unknown", "since_s": 1}], [{"kind": "paused", "since_s": "1"}],
+])  # fmt: skip
+def test_problems_of_any_form_are_read(document: Any) -> None:
+    attention = Attention()
+    attention.load(document, 1.0)
+    assert attention.dump() == []
+
+
 # ---- since when
 
 
@@ -322,17 +408,80 @@ def test_a_problem_that_was_there_at_the_start_began_then_or_earlier() -> None:
     assert [(row["since_s"], row["is_since_exact"]) for row in console.rows()] == [(EPOCH_S + console.now_s, True)]
 
 
-def test_the_list_is_limited_and_counts_all() -> None:
+# ---- causes
+
+
+def many(count: int, kind: str = "paused", cause: str = "", **place: str) -> list[Problem]:
+    return [Problem(kind, kind, f"t{n:04}", weight=n, cause=cause, **place) for n in range(count)]
+
+
+def rows_of(*problems: Problem) -> tuple[list[tuple[str, int, str]], dict[str, int]]:
     attention = Attention()
-    attention.note_round((Problem("paused", "paused", topic=str(number)) for number in range(MOST_LISTED + 5)), 1.0, 1)
-    view = attention_view(attention)
-    assert (len(view.rows), view.head) == (MOST_LISTED, {"total": MOST_LISTED + 5, "errors": 0, "warnings": 205})
+    attention.note_round(Found(problems), 1.0, 1)
+    view = attention.view()
+    return [(row["kind"], row["count"], row["places"]) for row in view.rows.values()], view.head
 
 
-def test_a_round_finds_and_follows_a_limited_number() -> None:
+def test_many_problems_with_one_cause_are_one_row() -> None:
     console = Console()
-    console.say(a=stats(*(topic(str(number), channel("c", depth=1)) for number in range(MOST_FOUND + 5))))
-    assert attention_view(console.findings.attention).head["total"] == MOST_FOUND
+    console.say(a=stats(*(topic(f"t{n:03}", channel("c", depth=n + 1)) for n in range(127))))
+    (row,) = console.rows()
+    assert (row["kind"], row["count"], row["places"]) == ("no_consumer", 127, "127 channels of 127 topics")
+    assert row["text"] == "the worst is t126/c: 127 messages wait, and no consumer is connected"
+    assert (row["topic"], row["channel"], len(row["problems"])) == ("t126", "c", 50)
+    assert row["problems"][1] == {
+        "topic": "t125", "channel": "c", "node": "", "text": "126 messages wait, and no consumer is connected",
+    }  # fmt: skip
+    assert console.findings.attention.view().head == {"total": 1, "errors": 1, "warnings": 0, "problems": 127}
+
+
+def test_causes_are_kept_apart_and_a_few_problems_are_rows() -> None:
+    assert rows_of(*many(4, "damage", "a"), *many(3, "damage", "b", channel="c"), *many(4), *many(1, "growing"))[0] == [
+        ("damage", 4, "4 topics"), ("damage", 1, ""), ("damage", 1, ""), ("damage", 1, ""), ("growing", 1, ""),
+        ("paused", 4, "4 topics"),
+    ]  # fmt: skip
+    apart = [Problem("node_failed", "failed", node=f"n{number}", cause=f"reason {number}") for number in range(6)]
+    assert rows_of(*apart)[0] == [("node_failed", 6, "6 nsqds")]
+    lookups = [Problem("no_lookup", "dead", node=f"l{number}") for number in range(4)]
+    assert rows_of(*lookups)[0] == [("no_lookup", 4, "4 nsqlookupds")]
+
+
+def test_no_error_is_hidden_by_others() -> None:
+    rows, head = rows_of(*many(MOST_OF_KIND + 5), *many(2 * MOST_OF_KIND, "no_consumer"), *many(1, "damage"))
+    assert rows == [
+        ("damage", 1, ""), ("no_consumer", 2 * MOST_OF_KIND, f"at least {MOST_OF_KIND:,} topics"),
+        ("paused", MOST_OF_KIND + 5, f"at least {MOST_OF_KIND:,} topics"),
+    ]  # fmt: skip
+    assert head == {"total": 3, "errors": 2, "warnings": 1, "problems": 3 * MOST_OF_KIND + 6}
+
+
+def test_a_row_of_many_problems_changes_with_each_of_them() -> None:
+    attention, reader = Attention(), Reader()
+    for tick, count in enumerate((5, 5, 4)):
+        attention.note_round(Found(many(count)), float(tick), tick)
+        assert (reader.news(attention.view(), tick) is None) == (tick == 1)
+
+
+def test_a_disk_that_refuses_publishes_is_one_problem() -> None:
+    console = Console()
+    for left, kind in ((0, "disk_full"), (3, "unhealthy")):
+        console.say(a=stats() | {"disk_left_percent": left, "health": "NOK - disk: limit"})
+        (row,) = console.rows()
+        text = f"reports: NOK - disk: limit; it has {left} % left of its disk, or of the limit that it has been given"
+        assert (row["kind"], row["text"]) == (kind, text)
+
+
+def test_the_order_is_that_of_harm() -> None:
+    order = list(KINDS)
+    harm = ["disk_full", "unhealthy", "standby_acks", "lease_no_primary", "no_nsqd", "node_failed", "node_gone"]
+    assert order[: len(harm)] == harm
+    severities = [KINDS[kind].severity for kind in order]
+    assert severities == sorted(severities)  # errors come first
+
+
+def test_a_channel_follows_a_limited_number_of_trends() -> None:
+    console = Console()
+    console.say(a=stats(*(topic(str(number), channel("c", depth=1)) for number in range(MOST_TRENDS + 5))))
     assert console.findings.trends.of(str(MOST_TRENDS - 1), "c") is not None
     assert console.findings.trends.of(str(MOST_TRENDS), "c") is None
 
@@ -353,7 +502,7 @@ def test_a_reader_is_told_only_of_problems_that_changed() -> None:
     console, reader = Console(), Reader()
 
     def news() -> dict[str, Any] | None:
-        return reader.news(attention_view(console.findings.attention), console.cluster.tick)
+        return reader.news(console.findings.attention.view(), console.cluster.tick)
 
     first, second = channel("c", depth=1), channel("d", depth=2)
     console.say(a=stats(topic("t", first, second)))

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqadmin_py.cluster import node_views, views
-from nsqadmin_py.cluster.attention import attention_view
 from nsqadmin_py.cluster.channel_views import SORTS, channel_list
 from nsqadmin_py.cluster.findings import Findings
 from nsqadmin_py.cluster.recording import records
@@ -332,7 +331,7 @@ def test_nothing_that_an_nsqd_answers_breaks_the_views(answers: list[tuple[str, 
         history.record(now_s, records(cluster))
         findings.note_round(cluster, now_s, now_s)
         seen = [views.overview(cluster, now_s, findings), node_views.nodes(cluster, now_s, findings.memory)]
-        seen += [views.topic_list(cluster, Page(), findings), attention_view(findings.attention)]
+        seen += [views.topic_list(cluster, Page(), findings), findings.attention.view()]
         seen += [node_views.node(cluster, name, now_s, findings.memory) for name in cluster.nodes]
         seen += [views.topic(cluster, name, now_s, findings) for name in cluster.topics]
         parts = [(name, part) for name, row in cluster.topics.items() for part in row.channels]
@@ -412,9 +411,9 @@ def test_states_of_nsqds() -> None:
     cluster = Cluster2()
     node: Node = cluster.add_node("a", {})
     assert node_views.state_of(node, 10.0) == node_views.NEW
-    node.is_late = True
+    node.is_slow = True
     assert node_views.state_of(node, 10.0) == node_views.SLOW
-    node.is_late = False
+    node.is_slow = False
     cluster.say(10.0, a=stats())
     assert node_views.state_of(node, 60.0) == node_views.OK  # nobody has asked since
     node.asked_s = 61.0

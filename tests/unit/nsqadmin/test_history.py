@@ -99,7 +99,7 @@ def test_the_lowest_and_highest_values_of_each_minute_are_kept() -> None:
 
 
 def test_a_file_without_lowest_and_highest_values_is_read() -> None:
-    document = encode(full_history(), [])
+    document = encode(full_history())
     (length,) = struct.unpack_from(">I", document)
     head = orjson.loads(document[4 : 4 + length])
     data = document[4 + length :]
@@ -201,7 +201,7 @@ def full_history() -> History:
 
 def test_a_book_is_read_as_it_was_written() -> None:
     history, read = full_history(), History()
-    decode(unpack(pack(encode(history, []))), read)
+    decode(unpack(pack(encode(history))), read)
     assert read.series.keys() == history.series.keys()
     for key, series in history.series.items():
         assert read.quantiles(key) == series.quantiles
@@ -214,7 +214,7 @@ def test_a_book_is_read_as_it_was_written() -> None:
 
 
 def test_no_damage_goes_unseen() -> None:
-    data = pack(encode(full_history(), []))
+    data = pack(encode(full_history()))
     for place in range(0, len(data), max(1, len(data) // 200)):
         damaged = bytearray(data)
         damaged[place] ^= 0x10
@@ -226,7 +226,7 @@ def test_no_damage_goes_unseen() -> None:
 
 def test_another_poll_interval_begins_anew() -> None:
     history = History(5.0)
-    decode(encode(full_history(), []), history)
+    decode(encode(full_history()), history)
     assert not history.series
 
 
@@ -241,7 +241,7 @@ def test_a_damaged_file_is_set_aside_and_said(tmp_path: Path, capfd: pytest.Capt
     (aside,) = tmp_path.glob("history.db.damaged-*")
     assert aside.read_bytes().endswith(b"nonsense")
     assert "is damaged (its checksum is wrong): set aside" in capfd.readouterr().err
-    file.write(full_history(), [])
+    file.write(full_history())
     file.close()
     decode(unpack(path.read_bytes()), history)
     assert history.series
@@ -260,7 +260,7 @@ def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path, kind: str, capf
         path.symlink_to("/dev/null")
     file = HistoryFile(str(path), Log())
     file.open(History())
-    file.write(full_history(), [])
+    file.write(full_history())
     file.close()
     assert "not a regular file; the history is kept in memory only" in capfd.readouterr().err
     assert os.listdir(tmp_path) == ["history.db"]
@@ -271,7 +271,7 @@ def test_a_link_to_a_file_stays_one(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("history.db")
     file = HistoryFile(str(tmp_path / "link"), Log())
     file.open(History())
-    file.write(full_history(), [])
+    file.write(full_history())
     file.close()
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "history.db").stat().st_size > 0
@@ -293,10 +293,10 @@ def test_two_do_not_overwrite_each_other(tmp_path: Path, capfd: pytest.CaptureFi
     first, second = HistoryFile(str(path), Log()), HistoryFile(str(path), Log())
     first.open(History())
     second.open(History())
-    second.write(full_history(), [])
+    second.write(full_history())
     assert not path.exists()
     assert "another nsqadmin uses it; the history is kept in memory only" in capfd.readouterr().err
-    first.write(full_history(), [])
+    first.write(full_history())
     assert path.exists()
     first.close()
     second.close()
@@ -309,7 +309,7 @@ def test_a_file_that_cannot_be_written_is_said_once(tmp_path: Path, capfd: pytes
     file.open(History())
     (folder / "history.db.lock").unlink()
     folder.rmdir()
-    file.write(full_history(), [])
-    file.write(full_history(), [])
+    file.write(full_history())
+    file.write(full_history())
     file.close()
     assert capfd.readouterr().err.count("HISTORY: cannot write") == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nsqadmin_py.history.file import decode, encode
+from nsqadmin_py.history.file import NOTHING, decode, encode
 from nsqadmin_py.history.marks import MOST_MARKS, Marks, marks_json
 from nsqadmin_py.history.series import History
 
@@ -59,7 +59,7 @@ def test_users_see_marks_of_their_topics_only() -> None:
 
 def test_marks_outlast_a_restart_of_nsqadmin() -> None:
     again = Marks()
-    again.load(decode(encode(History(), [], some_marks().dump()), History()).marks)
+    again.load(decode(encode(History(), NOTHING._replace(marks=some_marks().dump())), History()).marks)
     again.load([{"time_s": "x"}, 7])  # from a damaged file
     assert texts(again) == texts(some_marks())
     again.note_starts([("a", int(NOW_S) - 60)], NOW_S)
