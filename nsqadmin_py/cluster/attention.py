@@ -201,7 +201,7 @@ def grouped(listed: Iterable[Listed], more: Mapping[str, int] | None = None) -> 
             if len(entries) < GROUPED_FROM:
                 rows += [(entry.problem.key, listed_json(entry)) for entry in entries]
             else:
-                rows.append((f"{kind}|{cause}", _group_json(entries, left)))
+                rows.append((f"{kind}|{cause}", _group_json(entries, cause, left)))
                 left = 0
     return rows
 
@@ -212,11 +212,12 @@ def listed_json(entry: Listed) -> Json:
     return {
         "kind": problem.kind, "severity": kind.severity, "word": kind.word, "text": problem.text,
         "advice": kind.advice, "topic": problem.topic, "channel": problem.channel, "node": problem.node,
-        "since_s": entry.since_s, "is_since_exact": entry.is_exact, "count": 1, "places": "", "problems": [],
+        "since_s": entry.since_s, "is_since_exact": entry.is_exact, "cause": problem.cause, "count": 1,
+        "places": "", "problems": [],
     }  # fmt: skip
 
 
-def _group_json(entries: list[Listed], more: int) -> Json:
+def _group_json(entries: list[Listed], cause: str, more: int) -> Json:
     """Return one row for several problems, the worst first."""
     worst, first = entries[0], min(entries, key=lambda entry: entry.since_s)
     problem = worst.problem
@@ -227,7 +228,7 @@ def _group_json(entries: list[Listed], more: int) -> Json:
     ]
     return listed_json(worst) | {
         "text": f"the worst is {place}: {problem.text}", "since_s": first.since_s, "is_since_exact": first.is_exact,
-        "count": len(entries) + more, "places": _places(entries, more), "problems": named,
+        "cause": cause, "count": len(entries) + more, "places": _places(entries, more), "problems": named,
     }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from nsqadmin_py.cluster.trends import Trend, Trends
 from nsqd_py.cluster.figures import ChannelCounts, ChannelRow, TopicRow
 from nsqd_py.cluster.model import Cluster, Node
 from nsqd_py.cluster.producers import SharedAddress
-from nsqd_py.cluster.roles import troubles
+from nsqd_py.cluster.roles import Standby, troubles
 
 ERROR, WARNING = "error", "warning"
 
@@ -202,7 +202,7 @@ def _of_nodes(cluster: Cluster, memory: NodeMemory, now_s: float) -> Iterator[Pr
             way = "ahead of" if node.clock_ahead_s > 0 else "behind"
             text = f"has a clock that is {span(abs(node.clock_ahead_s))} {way} that of nsqadmin"
             yield Problem("clock", text, node=address, weight=abs(node.clock_ahead_s))
-        if state == OK and not node.is_listed:
+        if state == OK and not node.is_listed and not isinstance(node.role, Standby):
             yield Problem("node_unlisted", "answers, but no nsqlookupd lists it", node=address)
 
 

@@ -95,6 +95,22 @@ def test_consumers_that_stop_are_on_the_first_screen_after_two_rounds(broken: Ad
     expect(page.get_by_role("main")).to_contain_text("Oldest message")
 
 
+def test_many_problems_with_one_cause_are_one_row_that_unfolds(broken: AdminCluster, visit: Visits) -> None:
+    admin = open_admin(broken)
+    for number in range(9):
+        broken.create(f"events{number}", "archive")
+        broken.nsqds[0].post(f"/pub?topic=events{number}", b"x")
+    rounds(admin, 2)
+    page = ready(visit(admin))
+    found = item(page, "no consumer", "10 channels of 10 topics", "the worst is orders/archive: 5 messages wait", CLOCK)
+    expect(found).to_be_visible()
+    member = found.get_by_role("link", name="events8")
+    expect(member).not_to_be_visible()
+    found.get_by_text("All 10").click()
+    member.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("archive")
+
+
 def test_a_consumer_on_one_nsqd_only_leaves_messages_on_the_other(broken: AdminCluster, visit: Visits) -> None:
     admin = open_admin(broken)
     with broken.nsqds[0].connect() as client:

@@ -187,7 +187,7 @@ def test_problems_are_posted_when_they_have_lasted(cluster: AdminCluster) -> Non
     assert told["too_deep"]["text"] == "3 messages wait; the limit is 2"
     assert told["no_consumer"].keys() == {
         "event", "kind", "severity", "word", "text", "advice", "topic", "channel", "node", "since_s", "is_since_exact",
-        "timestamp", "via",
+        "cause", "count", "places", "problems", "timestamp", "via",
     }  # fmt: skip
     named = [told["no_consumer"][name] for name in ("event", "topic", "channel")]
     assert named == ["problem_began", "orders", "archive"]

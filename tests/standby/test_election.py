@@ -9,7 +9,9 @@ import pytest
 
 from tests.support.fake_etcd import GRANT, KEEPALIVE, RANGE, TXN, FakeEtcd, raw
 from tests.support.network import free_ports
+from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.nsqlookupd_process import NsqlookupdProcess
 from tests.support.standby_processes import consume_all, figures_of, is_primary, is_standby, wait_until_it_has_all
 from tests.support.wire import pub
 
@@ -18,11 +20,21 @@ NAME = "orders"
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Iterator[tuple[FakeEtcd, NsqdProcess, NsqdProcess]]:
+def lookupd(tmp_path: Path) -> Iterator[NsqlookupdProcess]:
+    lookupd = NsqlookupdProcess(tmp_path / "nsqlookupd.log").start()
+    yield lookupd
+    lookupd.destroy()
+
+
+@pytest.fixture
+def pair(tmp_path: Path, lookupd: NsqlookupdProcess) -> Iterator[tuple[FakeEtcd, NsqdProcess, NsqdProcess]]:
     """The first has messages before there is a lease, and so is the primary."""
     with FakeEtcd() as etcd:
         ports = free_ports(4)
-        flags = (f"--lease=etcd://{etcd.address}/{NAME}", "--lease-ttl=5s", "--standby-acks=1")
+        flags = (
+            f"--lease=etcd://{etcd.address}/{NAME}", "--lease-ttl=5s", "--standby-acks=1",
+            f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}",
+        )  # fmt: skip
         NsqdProcess(tmp_path / "a").start().stop()
         nsqds = [
             NsqdProcess(tmp_path / name, *flags, ports=(ports[2 * number], ports[2 * number + 1]))
@@ -78,6 +90,13 @@ def test_an_old_copy_does_not_serve(pair: tuple[FakeEtcd, NsqdProcess, NsqdProce
     assert figures_of(first)["primary"] == f"127.0.0.1:{second.tcp_port}"
 
 
+def has_state(nsqd: NsqdProcess, state: str) -> bool:
+    try:
+        return bool(figures_of(nsqd)["state"] == state)
+    except (OSError, AssertionError, KeyError):  # it is between two roles, or a primary
+        return False
+
+
 def test_nsqds_without_a_store_are_alive_and_say_why_they_do_not_serve(
     pair: tuple[FakeEtcd, NsqdProcess, NsqdProcess],
 ) -> None:
@@ -90,7 +109,7 @@ def test_nsqds_without_a_store_are_alive_and_say_why_they_do_not_serve(
     etcd.odd = dict.fromkeys((GRANT, TXN, KEEPALIVE, RANGE), raw(b""))
     wait_until(lambda: is_standby(first), DEADLINE_S, "the first to end serving")
     for nsqd, state in ((first, "waiting"), (second, "connecting")):
-        wait_until(lambda: figures_of(nsqd)["state"] == state, DEADLINE_S, f"the state {state}")  # noqa: B023
+        wait_until(lambda: has_state(nsqd, state), DEADLINE_S, f"the state {state}")  # noqa: B023
         assert "no answer from etcd" in nsqd.stats()["lease"]["error"]
         assert nsqd.http("POST", "/promote").json() == {"message": "LEASE_DECIDES"}
         assert nsqd.http("GET", "/health").status == 503
@@ -100,3 +119,33 @@ def test_nsqds_without_a_store_are_alive_and_say_why_they_do_not_serve(
         assert client.ask(pub("t", b"1")).data == refusal
     etcd.odd = {}
     wait_until(lambda: is_primary(first) or is_primary(second), DEADLINE_S, "one of them to serve again")
+
+
+def test_nsqadmin_says_that_the_store_is_away_and_calls_no_living_nsqd_dead(
+    tmp_path: Path, lookupd: NsqlookupdProcess, pair: tuple[FakeEtcd, NsqdProcess, NsqdProcess]
+) -> None:
+    etcd, first, second = pair
+    wait_until(lambda: is_primary(first), DEADLINE_S, "the first to serve")
+    wait_until(lambda: figures_of(second)["state"] == "following", DEADLINE_S, "the standby to follow")
+    flags = ("--poll-interval=500ms", f"--lookupd-http-address={lookupd.http_address}", "--history-file=")
+    admin = NsqadminProcess(tmp_path / "nsqadmin.log", *flags)
+    seen: set[str] = set()
+
+    def kinds() -> set[str]:
+        rows = admin.get("/api/v2/attention")["rows"]
+        seen.update(row["kind"] for row in rows)
+        return {row["kind"] for row in rows}
+
+    try:
+        admin.start()
+        wait_until(lambda: admin.get("/api/v2/overview")["nodes_ok"] == 2, DEADLINE_S, "both")
+        etcd.odd = dict.fromkeys((GRANT, TXN, KEEPALIVE, RANGE), raw(b""))
+        wait_until(lambda: {"lease_store", "lease_no_primary"} <= kinds(), DEADLINE_S, "the problems of the lease")
+        wait_until(lambda: has_state(first, "waiting"), DEADLINE_S, "the first to wait")
+        wait_until(lambda: admin.get("/api/v2/overview")["nodes_ok"] == 2, DEADLINE_S, "both")
+        assert kinds() <= {"lease_store", "lease_no_primary", "disk"}
+        assert not seen & {"node_gone", "standby_away"}
+        etcd.odd = {}
+        wait_until(lambda: kinds() <= {"disk"}, DEADLINE_S, "the end of the problems")
+    finally:
+        admin.destroy()

@@ -11,6 +11,13 @@ import { Dismiss, since } from "./node_parts.js";
 const FIRST = 5;
 const LOOKUP_KINDS = ["lookup_failed", "no_lookup"];
 
+/** The list that has all places of a row of many problems. */
+function listOf({ kind, topic, channel }) {
+  if (LOOKUP_KINDS.includes(kind)) return paths.lookup();
+  if (channel) return `${paths.channels()}?only=problems`;
+  return topic ? paths.topics() : paths.nodes();
+}
+
 /** The address of the page that shows a problem. */
 function hrefOf({ kind, topic, channel, node }) {
   if (kind === "dead_letters") return paths.deadLetters(topic);
@@ -49,8 +56,8 @@ export function Attention() {
   </section>`;
 }
 
-function keyOf({ kind, topic, channel, node }) {
-  return [kind, topic, channel, node].join("|");
+function keyOf({ kind, topic, channel, node, cause, count: number }) {
+  return (number > 1 ? [kind, cause] : [kind, topic, channel, node]).join("|");
 }
 
 function countsText({ errors, warnings }) {
@@ -66,10 +73,22 @@ function Item({ row }) {
   return html`<li class="attention-item">
     <${Badge} kind=${row.severity}>${row.word}<//>
     <div class="attention-text">
-      <a href=${hrefOf(row)}>${placeOf(row)}</a> <span>${plain(row.text)}.</span>${" "}
+      <a href=${row.count > 1 ? listOf(row) : hrefOf(row)}>${row.count > 1 ? row.places : placeOf(row)}</a>${" "}
+      <span>${plain(row.text)}.</span>${" "}
       <span class="muted nowrap">${sinceText(row)}</span>
       <p class="muted">${row.advice}</p>
+      ${row.count > 1 && html`<${Members} row=${row} />`}
     </div>
-    ${row.kind === "node_gone" && html`<${Dismiss} node=${row.node} />`}
+    ${row.kind === "node_gone" && row.count === 1 && html`<${Dismiss} node=${row.node} />`}
   </li>`;
+}
+
+/** The problems of a row that has many, the worst first. */
+function Members({ row }) {
+  const { problems, kind, count: number } = row;
+  return html`<details>
+    <summary>${problems.length < number ? `The worst ${count(problems.length)} of ${count(number)}` : `All ${count(number)}`}</summary>
+    <ul>${problems.map((one) => html`<li key=${[one.topic, one.channel, one.node].join("|")}>
+      <a href=${hrefOf({ ...one, kind })}>${placeOf({ ...one, kind })}</a> ${plain(one.text)}.</li>`)}</ul>
+  </details>`;
 }

@@ -1,6 +1,6 @@
 // The figures that the cluster, a topic and a channel have alike, as tiles.
 
-import { count, rate, short } from "../lib/format.js";
+import { count, plain, rate, short } from "../lib/format.js";
 import { AGE_HELP, DRAIN_HELP, ageText, drainText } from "./columns.js";
 
 // Key, label, how it is written, what it means, and the count whose rate it is: since the nsqds started.
@@ -35,7 +35,8 @@ export function ageTile(head) {
 
 /** @param {object} head  the figures of a channel */
 export function drainTile(head) {
-  return { label: "Drained in", value: drainText(head), title: DRAIN_HELP, alert: head.depth > 0 && head.drain_s === null };
+  const note = head.drain_node && `on ${plain(head.drain_node)}, later than on the others`;
+  return { label: "Drained in", value: drainText(head), title: DRAIN_HELP, note, alert: head.depth > 0 && head.drain_s === null };
 }
 
 /** What a sum contains: a message counts once for each channel of its topic. */

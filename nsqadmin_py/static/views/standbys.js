@@ -11,7 +11,7 @@ import { counted } from "./losses.js";
 import { promote } from "./questions.js";
 
 const STATES = new Map(Object.entries({
-  following: "ok", copying: "warning", connecting: "warning", failed: "error", missing: "error",
+  following: "ok", copying: "warning", connecting: "warning", waiting: "error", failed: "error", missing: "error",
 }));
 
 /** True if any nsqd has a standby, or is one. @param {{role: string}[]} rows */
@@ -35,7 +35,7 @@ export function RoleBadge({ node, state = "" }) {
 export function RoleBeside({ node }) {
   const { standby, standbys } = node;
   return html`<${RoleBadge} node=${node} state=${standby?.state} />
-    ${standby && html`<span class="sub">of ${name(standby.primary)}</span>`}
+    ${standby?.primary && html`<span class="sub">of ${name(standby.primary)}</span>`}
     ${standbys && html`<span class="sub">${followingText(standbys.list)}</span>`}`;
 }
 
@@ -73,7 +73,8 @@ function Troubles({ texts }) {
 
 function AsStandby({ head, standby }) {
   const facts = [
-    ["Primary", html`${name(standby.primary)}, ${standby.primary_answers ? "which answers" : "which does not answer nsqadmin"}`],
+    ["Primary", standby.primary ? html`${name(standby.primary)}, ${standby.primary_answers ? "which answers" : "which does not answer nsqadmin"}`
+      : "none: no nsqd has the lease"],
     ["State", html`<${Badge} kind=${STATES.get(standby.state) ?? "muted"}>${plain(standby.state)}<//>`],
     ["Copy", standby.is_complete ? "complete" : "not complete: it cannot be promoted"],
     ["Behind", html`${lagText(standby)}${isOld(standby) && html` <span class="muted">${asOf(standby)}</span>`}`],
