@@ -28,6 +28,7 @@ from nsqadmin_py.web.app import App, Route
 from nsqadmin_py.web.events import Events
 from nsqadmin_py.web.go_api import GoApi
 from nsqadmin_py.web.graphite import GraphiteProxy
+from nsqadmin_py.web.letter_queries import LetterQueries
 from nsqadmin_py.web.message_queries import MessageQueries
 from nsqadmin_py.web.metrics import Metrics
 from nsqadmin_py.web.node_details import NodeDetails
@@ -221,6 +222,7 @@ class Daemon:
         metrics = Metrics(self._cluster, self._findings, self._history, self._access, lambda: self._events.readers)
         queries = NodeQueries(self._cluster, self._upstream, self._info, self._access)
         messages = MessageQueries(self._cluster, self._upstream)
+        letters = LetterQueries(self._cluster, self._upstream, self._access)
         node_details = NodeDetails(self._cluster, self._upstream, self._access)
         dialling = ClientOptions.parse(self._options.client_opt)
         actions = Actions(
@@ -234,7 +236,7 @@ class Daemon:
             ("/api/v2/topics", {"GET": api.topics}),
             ("/api/v2/topics/<topic>", {"GET": api.topic}),
             ("/api/v2/topics/<topic>/log", {"GET": queries.log}),
-            ("/api/v2/topics/<topic>/dead-letters", {"GET": queries.dead_letters}),
+            ("/api/v2/topics/<topic>/dead-letters", {"GET": letters.dead_letters}),
             ("/api/v2/topics/<topic>/channels/<channel>", {"GET": api.channel}),
             ("/api/v2/topics/<topic>/channels/<channel>/clients", {"GET": queries.clients}),
             ("/api/v2/topics/<topic>/channels/<channel>/peek", {"GET": messages.peek}),

@@ -26,7 +26,7 @@ _LEAST_REQUEUED_PART = 0.05
 # Requeues are above normal if their part is this many times that of the last ten minutes, or this large.
 _ABOVE_USUAL = 2.0
 _ALWAYS_REQUEUED_PART = 0.5
-_DEAD = ".dead"
+DEAD = ".dead"
 _DEPTH = ChannelCounts._fields.index("depth")
 _CLIENTS = ChannelCounts._fields.index("clients")
 _MOST_NAMED = 3
@@ -230,13 +230,20 @@ def _of_topic(name: str, topic: TopicRow) -> Iterator[Problem]:
         yield Problem("paused", f"The topic is paused{_where(topic)}; {_waiting(own.depth)} in it", name)
     if topic.damaged_parts:
         yield from _damage(topic, name)
-    if own.depth and not topic.channels and not name.endswith(_DEAD):
+    if own.depth and not topic.channels and not name.endswith(DEAD):
         yield Problem("no_channel", f"{_waiting(own.depth)}, and the topic has no channel", name, weight=own.depth)
-    if name.endswith(_DEAD):
-        depth = own.depth + max((channel.counts[0] for channel in topic.channels.values()), default=0)
+    if name.endswith(DEAD):
+        depth = waiting_letters(topic)
         if depth:
-            text = f"{counted(depth, 'dead letter')} of {name.removesuffix(_DEAD)} {_verb(depth)}"
+            text = f"{counted(depth, 'dead letter')} of {name.removesuffix(DEAD)} {_verb(depth)}"
             yield Problem("dead_letters", text, name, weight=depth)
+
+
+def waiting_letters(topic: TopicRow | None) -> int:
+    """Return the messages that wait in a dead-letter topic: a message in several channels counts once."""
+    if topic is None:
+        return 0
+    return topic.counts[0] + max((channel.counts[_DEPTH] for channel in topic.channels.values()), default=0)
 
 
 _DAMAGE_TEXTS = {
@@ -287,7 +294,7 @@ def _of_channel(topic: str, name: str, channel: ChannelRow, trends: Trends) -> I
 
 def _is_own(topic: str, channel: str) -> bool:
     """True for nsqadmin's own channel. Nobody consumes it; the dead letters in it are a problem of the topic."""
-    return channel == CHANNEL_OF_LETTERS and topic.endswith(_DEAD)
+    return channel == CHANNEL_OF_LETTERS and topic.endswith(DEAD)
 
 
 def _unconsumed(

@@ -14,6 +14,7 @@ from nsqadmin_py.cluster.attention import badges_json
 from nsqadmin_py.cluster.findings import NO_FINDINGS, Findings
 from nsqadmin_py.cluster.last_known import LastKnown
 from nsqadmin_py.cluster.node_views import FAILED, GONE, OK, SLOW, state_of, tombstones_of, version_of
+from nsqadmin_py.cluster.problems import DEAD, waiting_letters
 from nsqadmin_py.cluster.trends import Trends
 from nsqadmin_py.cluster.view import BadQuery, Json, NotKnown, View, figures_json, latency_json, oldest_json
 from nsqd_py.cluster.figures import ChannelCounts, ChannelRow, Numbers, Part, Sum, TopicCounts, TopicRow
@@ -159,7 +160,9 @@ def topic(cluster: Cluster, name: str, now_s: float, findings: Findings = NO_FIN
     row = cluster.topics.get(name)
     if row is None:
         raise NotKnown("TOPIC_NOT_FOUND")
-    view = View(_topic_json(name, row, findings) | {"latency": latency_json(cluster.latency_of(row, name))})
+    letters = waiting_letters(row if name.endswith(DEAD) else cluster.topics.get(name + DEAD))
+    head = _topic_json(name, row, findings) | {"latency": latency_json(cluster.latency_of(row, name))}
+    view = View(head | {"dead_letters": letters})
     for channel_name in sorted(row.channels):
         channel = row.channels[channel_name]
         row_json = channel_json(cluster, name, channel_name, findings)

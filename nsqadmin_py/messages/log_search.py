@@ -213,12 +213,13 @@ def _shown_bytes(row: Figures) -> int:
     return len(row.get("body") or row.get("body_base64", ""))
 
 
-def message_at(data: bytes, seq: int) -> bytes | None:
-    """Return the body of one message of an answer to /topic/read, or None. Raises BadLog."""
+def message_at(data: bytes, seq: int) -> tuple[str, bytes] | None:
+    """Return the id and the body of one message of an answer to /topic/read, or None. Raises BadLog."""
     try:
         for batch in _batches(data, FileHeader.decode(data).salt):
             if batch.first_seq <= seq < batch.end_seq:
-                return batch.message(seq - batch.first_seq)
+                index = seq - batch.first_seq
+                return hex_ids(batch.base_id + index, 1)[0].decode(), batch.message(index)
     except _NO_LOG as error:
         raise BadLog(f"the answer to /topic/read is not a log: {error}") from error
     return None

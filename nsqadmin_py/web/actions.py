@@ -229,7 +229,8 @@ class Actions:
         return letter_actions.discard(self._upstream, self._letter(order))
 
     def _letter(self, order: ActionRequest) -> letter_actions.Letter:
-        _check_channel(order.channel)
+        if order.channel:
+            _check_channel(order.channel)
         letter = letter_actions.letter_of(order.more, order.node, order.topic, order.channel)
         ask_nodes(self._cluster, order.topic, order.channel, order.node)
         return letter

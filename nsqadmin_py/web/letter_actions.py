@@ -1,23 +1,31 @@
-"""Actions on one message that waits in a channel, such as a dead letter: publish it again, or discard it."""
+"""Actions on one message that waits, such as a dead letter: publish it again, or discard it.
+
+It is one of a channel, or of a topic by its number in the log. nsqd keeps what is finished for each channel, so a
+message of a topic is finished in all channels. In a topic without channels, nsqadmin first makes one of its own: it
+keeps the other messages, and Attention expects no consumers there.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from nsqadmin_py.cluster.problems import CHANNEL_OF_LETTERS
+from nsqadmin_py.messages.log_search import BadLog
 from nsqadmin_py.messages.rows import body_of
 from nsqadmin_py.web.answers import Refusal
 from nsqadmin_py.web.bodies import text_of
-from nsqadmin_py.web.node_queries import is_missing_path, reason_of
+from nsqadmin_py.web.message_queries import one_message
+from nsqadmin_py.web.node_queries import CANNOT, is_missing_path, reason_of
 from nsqd_py.cluster.upstream import Upstream, UpstreamError
-from nsqd_py.cluster.values import rows_in
+from nsqd_py.cluster.values import rows_in, text_in
 from nsqd_py.protocol.names import is_valid_name
 
 Result = dict[str, Any]
 
 
 class Letter(NamedTuple):
-    """A message of a channel on one nsqd. Its number tells it from others with the same id."""
+    """A message on one nsqd. Its number tells it from others with the same id. Without a channel, it is one of all."""
 
     node: str
     topic: str
@@ -25,13 +33,9 @@ class Letter(NamedTuple):
     seq: int
     message_id: str
 
-    @property
-    def query(self) -> dict[str, str]:
-        return {"topic": self.topic, "channel": self.channel, "seq": str(self.seq)}
-
 
 def requeue(upstream: Upstream, letter: Letter, target: str) -> Result:
-    """Publish the message to `target` on its nsqd, then finish it in its channel. Raises Refusal.
+    """Publish the message to `target` on its nsqd, then finish it. Raises Refusal.
 
     If nsqadmin ends in between, it may come twice; it is never lost.
     """
@@ -44,13 +48,15 @@ def requeue(upstream: Upstream, letter: Letter, target: str) -> Result:
     try:
         _finish(upstream, letter)
     except UpstreamError as error:
-        text = f"{letter.node}: {target} has the message, but it stays in {letter.channel}: {reason_of(error)}"
+        text = f"{letter.node}: {target} has the message, but it stays in {letter.topic}: {reason_of(error)}"
         return {"errors": [text], "node": letter.node}
     return {"errors": [], "node": letter.node}
 
 
 def discard(upstream: Upstream, letter: Letter) -> Result:
-    """Finish the message in its channel. Raises Refusal."""
+    """Finish the message. Raises Refusal."""
+    if not letter.channel:
+        _asked(lambda: _body(upstream, letter))
     _asked(lambda: _finish(upstream, letter))
     return {"errors": [], "node": letter.node}
 
@@ -68,17 +74,60 @@ def letter_of(document: Mapping[str, Any], node: str, topic: str, channel: str) 
     return Letter(node, topic, channel, seq, message_id)
 
 
+def live_ranges(answer: Any) -> list[tuple[int, int]] | None:
+    """Return the numbers that wait, of an answer to /topic/log; None if the nsqd does not report them."""
+    found = answer.get("live") if isinstance(answer, Mapping) else None
+    if not isinstance(found, list):
+        return None
+    runs = [run for run in found if isinstance(run, list) and len(run) == 2]
+    return [(low, high) for low, high in runs if type(low) is int and type(high) is int and 0 <= low < high]
+
+
 def _body(upstream: Upstream, letter: Letter) -> bytes:
     """Raises UpstreamError, Refusal."""
-    answer = upstream.get(letter.node, "/channel/peek", letter.query)
-    for row in rows_in(answer, "messages"):
+    if not letter.channel:
+        answer = upstream.get(letter.node, "/topic/log", {"topic": letter.topic, "live": "1"})
+        live = live_ranges(answer)
+        if live is None:
+            raise Refusal(502, f"UPSTREAM_ERROR: {CANNOT}")
+        try:
+            found = one_message(upstream, letter.node, letter.topic, letter.seq)
+        except BadLog as error:
+            raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
+        if any(low <= letter.seq < high for low, high in live) and found and found[0] == letter.message_id:
+            return found[1]
+        raise Refusal(404, "MESSAGE_NOT_QUEUED")
+    query = {"topic": letter.topic, "channel": letter.channel, "seq": str(letter.seq)}
+    for row in rows_in(upstream.get(letter.node, "/channel/peek", query), "messages"):
         if row.get("id") == letter.message_id and row.get("seq") == letter.seq:
             return body_of(row)
     raise Refusal(404, "MESSAGE_NOT_QUEUED")
 
 
 def _finish(upstream: Upstream, letter: Letter) -> None:
-    upstream.post(letter.node, "/channel/finish", {**letter.query, "id": letter.message_id})
+    """Finish the message in all channels that have it. Raises UpstreamError if none had it, or if one failed."""
+    channels = [letter.channel] if letter.channel else _channels(upstream, letter)
+    errors = []
+    for channel in channels:
+        query = {"topic": letter.topic, "channel": channel, "seq": str(letter.seq), "id": letter.message_id}
+        try:
+            upstream.post(letter.node, "/channel/finish", query)
+        except UpstreamError as error:
+            errors.append(error)
+    failed = [error for error in errors if error.message != "MESSAGE_NOT_QUEUED"]
+    if failed or len(errors) == len(channels):
+        raise (failed or errors)[0]
+
+
+def _channels(upstream: Upstream, letter: Letter) -> list[str]:
+    """Return the channels of the topic on this nsqd as of now; nsqadmin's own, a new one, if there are none."""
+    names = {"format": "json", "topic": letter.topic, "include_clients": "false"}
+    topics = rows_in(upstream.get(letter.node, "/stats", names), "topics")
+    channels = [text_in(row, "channel_name") for topic in topics for row in rows_in(topic, "channels")]
+    if not channels:
+        channels = [CHANNEL_OF_LETTERS]
+        upstream.post(letter.node, "/channel/create", {"topic": letter.topic, "channel": CHANNEL_OF_LETTERS})
+    return channels
 
 
 def _asked(ask: Callable[[], Any]) -> Any:

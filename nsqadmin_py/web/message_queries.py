@@ -30,7 +30,7 @@ _HIGHEST_SEQ = 10**12 - 1
 _SEARCH_S = 3.0
 # Of all requests together. Each search uses a thread and memory for one read.
 _SEARCHES = 4
-_READ_BYTES = 1024 * 1024
+READ_BYTES = 1024 * 1024
 # A message is read with its record, which has at least one message.
 _ONE_RECORD_BYTES = 1
 _LATEST = "latest"
@@ -95,14 +95,14 @@ class MessageQueries:
             return monotonic() > late_s
 
         def search(address: str) -> Figures:
-            read = partial(self._read, address, topic, _READ_BYTES)
+            read = partial(read_log, self._upstream, address, topic, READ_BYTES)
             with self._searches:
                 if start is not None:
                     return LogSearch(wanted, limit, is_late).run(read, start, run_in_thread).figures()
                 before = end if isinstance(end, int) else first_seq_of(read(end))
                 return search_back(wanted, limit, is_late, read, before, run_in_thread).figures()
 
-        return as_json({"nodes": answer_of_each(self._cluster, addresses, _with_bad_logs(search))})
+        return as_json({"nodes": answer_of_each(self._cluster, addresses, with_bad_logs(search))})
 
     def body(self, request: Request, topic: str, seq: str) -> Response:
         """Return the whole body of a message of the log as a download."""
@@ -111,21 +111,27 @@ class MessageQueries:
         _check_node(request)
         (address,) = ask_nodes(self._cluster, topic, "", request.args["node"])
         try:
-            body = message_at(self._read(address, topic, _ONE_RECORD_BYTES, {"seq": seq}), int(seq))
+            found = one_message(self._upstream, address, topic, int(seq))
         except (UpstreamError, BadLog) as error:
             raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
-        if body is None:
+        if found is None:
             raise Refusal(404, "MESSAGE_NOT_FOUND")
-        return _download(body, seq)
-
-    def _read(self, address: str, topic: str, most_bytes: int, place: dict[str, str]) -> bytes:
-        """Raises UpstreamError."""
-        query = {"topic": topic, "max_bytes": str(most_bytes), **place}
-        with self._upstream.answer() as answer:
-            return self._upstream.get_bytes(answer, address, "/topic/read", query)
+        return _download(found[1], seq)
 
 
-def _with_bad_logs(search: Any) -> Any:
+def read_log(upstream: Upstream, address: str, topic: str, most_bytes: int, place: dict[str, str]) -> bytes:
+    """Return records of the log of a topic. Raises UpstreamError."""
+    query = {"topic": topic, "max_bytes": str(most_bytes), **place}
+    with upstream.answer() as answer:
+        return upstream.get_bytes(answer, address, "/topic/read", query)
+
+
+def one_message(upstream: Upstream, address: str, topic: str, seq: int) -> tuple[str, bytes] | None:
+    """Return the id and the body of a message of the log; None if it is not there. Raises UpstreamError and BadLog."""
+    return message_at(read_log(upstream, address, topic, _ONE_RECORD_BYTES, {"seq": str(seq)}), seq)
+
+
+def with_bad_logs(search: Any) -> Any:
     """Return the function, with its error for an answer that is no log as an error of the nsqd."""
 
     def searched(address: str) -> Figures:

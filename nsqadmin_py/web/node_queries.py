@@ -13,7 +13,7 @@ from nsqadmin_py.web.access import Access
 from nsqadmin_py.web.answers import Refusal, as_json, number_of
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.upstream import Upstream, UpstreamError, ask_all
-from nsqd_py.cluster.values import Figures, rows_in, text_in
+from nsqd_py.cluster.values import Figures
 
 CANNOT = "not supported by this nsqd"
 _MOST_CLIENTS = 1000
@@ -108,18 +108,6 @@ class NodeQueries:
         """Return what each nsqd keeps of a topic on disk."""
         addresses = ask_nodes(self._cluster, topic, "", request.args.get("node", ""))
         return as_json({"nodes": ask_each(self._cluster, self._upstream, addresses, "/topic/log", {"topic": topic})})
-
-    def dead_letters(self, request: Request, topic: str) -> Response:
-        """Return the latest messages of a dead-letter topic, and where they came from, if the user sees that topic."""
-        sees = self._access.scope(request).sees
-        addresses = ask_nodes(self._cluster, topic, "", request.args.get("node", ""))
-        names = {"format": "json", "topic": topic, "include_clients": "false"}
-        nodes = ask_each(self._cluster, self._upstream, addresses, "/stats", names)
-        for node in nodes:
-            topics = rows_in(node.pop("answer", None), "topics")
-            letters = [letter for row in topics for letter in rows_in(row, "dead_letters")]
-            node["dead_letters"] = [letter for letter in letters if sees(text_in(letter, "topic"))]
-        return as_json({"nodes": nodes})
 
     def lookup(self, request: Request) -> Response:
         """Return topics that nsqlookupds know and no nsqd has, with their channels."""

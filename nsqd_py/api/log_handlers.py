@@ -17,7 +17,7 @@ from nsqd_py.broker.peek import STATES, Peek, StateRun
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.kept import read_kept
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.ranges import count_of
+from nsqd_py.diskqueue.ranges import Range, count_of, union
 from nsqd_py.diskqueue.reading import first_record
 from nsqd_py.errors import Draining, HttpError
 from nsqd_py.net.http import answers
@@ -33,6 +33,7 @@ _DEFAULT_READ_BYTES = 1024 * 1024
 _MOST_READ_BYTES = 4 * 1024 * 1024
 _DEFAULT_PEEK = "10"
 _MOST_PEEK = 1000
+_MOST_LIVE = 1000  # ranges of live messages in one answer
 
 
 def read_topic(request: Request[Broker]) -> Reply:
@@ -54,12 +55,17 @@ def read_topic(request: Request[Broker]) -> Reply:
 
 
 def topic_log(request: Request[Broker]) -> Reply:
-    """Return the contents of the log, file by file, and its limits; 0 is no limit."""
+    """Return the contents of the log, file by file, and its limits; 0 is no limit. With `live=1`, also the newest
+    ranges of messages that some channel has not finished, or none has received.
+    """
     topic, log = _topic_and_log(request)
     options, policy = request.app.options, topic.policy
     pace = Pace(ONE_ROUND_S)
+    files = [(file, living_of(topic, file, pace)) for file in list(log.files) if file in log.files]
+    live = union(run for _, alive in files for run in alive)[-_MOST_LIVE:]
     return answers.json(
-        {
+        ({"live": live} if request.params.get("live") else {})
+        | {
             "topic": topic.name,
             "earliest_seq": log.earliest_seq,
             "first_seq": log.first_seq,
@@ -73,14 +79,13 @@ def topic_log(request: Request[Broker]) -> Reply:
             "free_disk_bytes": request.app.space.free_bytes,
             "sync_every": options.sync_every,
             "sync_timeout_ns": options.sync_timeout_ns,
-            "files": [_file_figures(topic, file, pace) for file in list(log.files) if file in log.files],
+            "files": [_file_figures(file, alive) for file, alive in files if file in log.files],
         }
     )
 
 
-def _file_figures(topic: Topic, file: LogFile, pace: Pace) -> dict[str, Any]:
+def _file_figures(file: LogFile, alive: list[Range]) -> dict[str, Any]:
     first = first_record(file)
-    alive = living_of(topic, file, pace)
     return {
         "name": file.path.name,
         "first_seq": file.first_seq,

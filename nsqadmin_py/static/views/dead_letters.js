@@ -14,13 +14,14 @@ import { isDead } from "./marks.js";
 import { MissingTopic } from "./missing.js";
 import { usePages } from "./pages.js";
 import { usePolled } from "./polling.js";
+import { counted } from "./losses.js";
 import { Requeue } from "./requeue.js";
 import { orderOf } from "./rows.js";
 import { TopicTabs } from "./topic_tabs.js";
 
 const ASKED_EVERY_MS = 10_000;
 const PAGE_ROWS = 25;
-const SORTABLE = ["died", "id", "attempts", "topic", "channel", "timestamp", "node"];
+const SORTABLE = ["seq", "died", "id", "attempts", "topic", "channel", "timestamp", "node"];
 
 /** @param {{params: {topic: string}, query: Record<string, string>}} props */
 export function DeadLettersView({ params, query }) {
@@ -49,12 +50,13 @@ function Contents({ topic, live, query }) {
   const isOne = isDead(topic) || letters.length > 0;
   return html`
     ${message && html`<${Failed} message=${message} retry=${reload} />`}
-    ${isOne ? html`<${Tiles} items=${tilesOf(live.head, letters, origins)} />` : html`<${NoSuch} topic=${topic} />`}
+    ${isOne ? html`<${Tiles} items=${tilesOf(live.head, letters, origins)} />`
+      : html`<${NoSuch} topic=${topic} number=${live.head.dead_letters} />`}
     <${Failures} nodes=${data.nodes} />
     <${Requeue}
       topic=${topic} head=${live.head} channels=${channels} origins=${origins} isUsual=${isOne} onDone=${reload}
     />
-    ${isOne && html`<${Letters} topic=${topic} letters=${letters} channels=${channels} query=${query} onDone=${reload} />`}
+    ${isOne && html`<${Letters} topic=${topic} letters=${letters} query=${query} onDone=${reload} />`}
   `;
 }
 
@@ -62,13 +64,18 @@ function tilesOf(head, letters, origins) {
   return [
     { label: "Depth", value: count(head.depth), title: "Messages that wait in the topic and its channels" },
     { label: "In flight", value: count(head.in_flight), title: "Sent to consumers, and not finished yet" },
-    { label: "Listed", value: count(letters.length), title: "The latest, whose origin the nsqds remember" },
+    { label: "Listed", value: count(letters.length), title: "The latest that no consumer has finished" },
     { label: "Source topics", value: count(origins.length) },
   ];
 }
 
-function NoSuch({ topic }) {
+function NoSuch({ topic, number }) {
   const usual = `${topic}.dead`;
+  if (number) {
+    return html`<div class="panel"><p>
+      <a href=${paths.deadLetters(usual)}>${counted(number, "dead letter")}</a> of this topic wait in ${name(usual)}.
+    </p></div>`;
+  }
   return html`
     <div class="panel empty">
       <h2>No dead letters</h2>
@@ -90,25 +97,26 @@ function Failures({ nodes }) {
 
 // ---- the letters
 
-function Letters({ topic, letters, channels, query, onDone }) {
+function Letters({ topic, letters, query, onDone }) {
   const [opened, setOpened] = useState(null);
   const columns = useMemo(() => columnsOf(setOpened), []);
-  const { sort, order } = query.sort ? orderOf(query, SORTABLE, "died") : { sort: "died", order: "desc" };
+  const { sort, order } = query.sort ? orderOf(query, SORTABLE, "died") : { sort: "timestamp", order: "desc" };
   const { shown, pager } = usePages(sorted(letters, sort, order), { what: "dead letters", limit: PAGE_ROWS });
   return html`
     <section class="section" aria-labelledby="letters">
       <h2 id="letters">The latest dead letters</h2>
-      <p class="muted">Each nsqd remembers the last 100 since it was started; more may wait.</p>
+      <p class="muted">The last 100 of each nsqd that wait; more may wait before them. An nsqd remembers since its start where the
+        last 100 came from.</p>
       <${Table}
         caption="The latest dead letters" captionHidden columns=${columns}
         rows=${shown} rowKey=${(letter) => letter.key}
         sort=${sort} order=${order} onSort=${(key, way) => setQuery({ sort: key, order: way })}
-        empty="No nsqd remembers a dead letter of this topic."
+        empty="No dead letter waits in this topic."
       />
       ${pager}
     </section>
     ${opened && html`<${LetterDialog}
-      topic=${topic} letter=${opened} channels=${channels} onClose=${() => setOpened(null)}
+      topic=${topic} letter=${opened} onClose=${() => setOpened(null)}
       onDone=${() => { setOpened(null); onDone(); }}
     />`}
   `;
@@ -116,13 +124,14 @@ function Letters({ topic, letters, channels, query, onDone }) {
 
 function columnsOf(open) {
   return [
-    { key: "died", title: "Failed at", sortable: true, cell: (letter) => shownTime(letter.died) },
+    { key: "seq", title: "Number", number: true, sortable: true, cell: (letter) => letter.seq ?? "–" },
+    { key: "died", title: "Failed at", sortable: true, cell: (letter) => (letter.died ? shownTime(letter.died) : "–") },
     { key: "id", title: "Message", sortable: true, cell: (letter) => html`<code>${plain(letter.id)}</code>` },
-    { key: "attempts", title: "Attempts", number: true, sortable: true },
-    { key: "topic", title: "From topic", sortable: true, href: (letter) => paths.topic(letter.topic) },
+    { key: "attempts", title: "Attempts", number: true, sortable: true, cell: (letter) => letter.attempts ?? "–" },
+    { key: "topic", title: "From topic", sortable: true, href: (letter) => letter.topic && paths.topic(letter.topic), cell: (letter) => name(letter.topic ?? "–") },
     {
       key: "channel", title: "Channel", sortable: true,
-      href: (letter) => paths.channel(letter.topic, letter.channel),
+      href: (letter) => letter.topic && paths.channel(letter.topic, letter.channel), cell: (letter) => name(letter.channel ?? "–"),
     },
     { key: "timestamp", title: "Published", sortable: true, cell: (letter) => shownTime(letter.timestamp) },
     { key: "node", title: "nsqd", sortable: true, href: (letter) => paths.node(letter.node) },

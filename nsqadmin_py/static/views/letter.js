@@ -1,35 +1,23 @@
-// One dead letter with its body, as far as some channel still has it.
+// One dead letter with its body, from the log of its topic.
 
 import { at, explain, get } from "../lib/api.js";
 import { count, name, plain, time as shownTime } from "../lib/format.js";
 import { html, useEffect, useState } from "../lib/html.js";
-import { ActionButton } from "../parts/actions.js";
 import { Dialog } from "../parts/dialog.js";
 import { Failed, Loading } from "../parts/state.js";
 import { counted } from "./losses.js";
 import { LetterActions } from "./letter_actions.js";
 import { Message } from "./message.js";
-import { sourceOf } from "./peek.js";
-
-// As many as nsqds show.
-const MOST_PEEKED = 1000;
-const NEW_CHANNEL = "nsqadmin";
 
 /**
  * `onDone`: the letter was requeued or discarded.
- * @param {{topic: string, letter: object, channels: {channel: string}[], onDone: () => void, onClose: () => void}} props
+ * @param {{topic: string, letter: object, onDone: () => void, onClose: () => void}} props
  */
-export function LetterDialog({ topic, letter, channels, onDone, onClose }) {
+export function LetterDialog({ topic, letter, onDone, onClose }) {
   return html`<${Dialog} title=${`Dead letter ${plain(letter.id)}`} onClose=${onClose} wide>
     <div class="dialog-body">
-      <p>
-        Failed at ${shownTime(letter.died)} in the channel ${name(letter.channel)} of ${name(letter.topic)}, after
-        ${" "}${counted(letter.attempts, "attempt")}. It is on ${name(letter.node)}.
-      </p>
-      ${channels.length > 0 && html`
-        <${Body} topic=${topic} letter=${letter} channels=${channels.map((row) => row.channel)} onDone=${onDone} />
-      `}
-      ${!channels.length && html`<${NoChannel} topic=${topic} />`}
+      <p>${originText(letter)} It is on ${name(letter.node)}${letter.seq !== undefined && `, with the number ${count(letter.seq)}`}.</p>
+      <${Body} topic=${topic} letter=${letter} onDone=${onDone} />
       <div class="dialog-buttons">
         <button type="button" class="button" data-focus onClick=${onClose}>Close</button>
       </div>
@@ -37,48 +25,37 @@ export function LetterDialog({ topic, letter, channels, onDone, onClose }) {
   <//>`;
 }
 
-function NoChannel({ topic }) {
-  return html`
-    <p>Only messages in a channel can be viewed, and the topic ${name(topic)} has none. Its first channel will get all
-      messages that wait.</p>
-    <${ActionButton}
-      order=${{ action: "create", topic, channel: NEW_CHANNEL }} label=${`Create the channel ${NEW_CHANNEL}`}
-    />
-  `;
+function originText({ topic, channel, attempts, died }) {
+  if (!topic) return "Its nsqd does not remember where it came from.";
+  return html`Failed at ${shownTime(died)} in the channel ${name(channel)} of ${name(topic)}, after ${counted(attempts, "attempt")}.`;
 }
 
-function Body({ topic, letter, channels, onDone }) {
+function Body({ topic, letter, onDone }) {
   const [seen, setSeen] = useState(null);
   useEffect(() => {
     let isOver = false;
-    sought(topic, letter, channels).then((found) => isOver || setSeen(found));
+    read(topic, letter).then((found) => isOver || setSeen(found));
     return () => {
       isOver = true;
     };
-  }, [letter.key, channels.join(" ")]);
+  }, [letter.key]);
   if (!seen) return html`<${Loading} what="its body" />`;
-  if (seen.message) return html`<ol class="card-list"><${Message} message=${seen.message} topic=${topic}
-    attempts=${letter.attempts} source=${sourceOf(topic, seen.channel, letter.node, seen.message, { n: MOST_PEEKED })}>
-    <${LetterActions} topic=${topic} channel=${seen.channel} node=${letter.node} message=${seen.message}
-      origins=${[letter.topic]} onDone=${onDone} />
+  if (!seen.message) return html`<${Failed} message=${seen.error} />`;
+  const source = { path: at("topics", topic, "messages", letter.seq), node: letter.node };
+  return html`<ol class="card-list"><${Message} message=${seen.message} topic=${topic} attempts=${letter.attempts ?? 0} source=${source}>
+    <${LetterActions} topic=${topic} channel="" node=${letter.node} message=${seen.message}
+      origins=${letter.topic ? [letter.topic] : []} onDone=${onDone} />
   <//></ol>`;
-  return html`<${Failed} message=${seen.error} />`;
 }
 
-/** The message as a channel shows it that has it, or why there is none. */
-async function sought(topic, letter, channels) {
-  let error = `It is not among the first ${count(MOST_PEEKED)} waiting messages, or it has left the channel.`;
-  for (const channel of channels) {
-    try {
-      const params = { n: MOST_PEEKED, node: letter.node };
-      const path = at("topics", topic, "channels", channel);
-      const [seen] = (await get(`${path}/peek`, params)).nodes;
-      const message = seen?.answer?.messages.find(({ id }) => id === letter.id);
-      if (message) return { message, channel };
-      error = seen?.error ?? error;
-    } catch (failure) {
-      error = explain(failure);
-    }
+/** The message as the log has it, or why there is none. */
+async function read(topic, { seq, id, node }) {
+  if (seq === undefined) return { error: "This nsqd shows no log of the topic." };
+  try {
+    const [seen] = (await get(at("topics", topic, "messages"), { seq, limit: 1, node })).nodes;
+    const message = seen?.answer?.messages.find((one) => one.id === id);
+    return message ? { message } : { error: seen?.error ?? "It has left the log." };
+  } catch (failure) {
+    return { error: explain(failure) };
   }
-  return { error };
 }

@@ -4,12 +4,13 @@ const DEAD = ".dead";
 
 /**
  * @param {{nodes: {node: string, dead_letters: object[]}[]} | null} answer
- * @returns {object[]}  {key, node, id, attempts, topic, channel, timestamp, died}, both times in ns
+ * @returns {object[]}  {key, node, seq, id, attempts, topic, channel, timestamp, died}, both times in ns; without a number
+ *   from an nsqd that shows no log, and null where the nsqd does not remember the origin
  */
 export function lettersOf(answer) {
   return (answer?.nodes ?? []).flatMap(({ node, dead_letters: letters }) =>
     // A letter may die twice: from two channels, or after it was requeued.
-    letters.map((letter) => ({ ...letter, node, key: `${node} ${letter.id} ${letter.channel} ${letter.died}` })));
+    letters.map((letter) => ({ ...letter, node, key: `${node} ${letter.seq} ${letter.id} ${letter.channel} ${letter.died}` })));
 }
 
 /**
@@ -28,7 +29,7 @@ export function failuresOf(nodes) {
  */
 export function originsOf(letters) {
   const counts = new Map();
-  for (const { topic } of letters) counts.set(topic, (counts.get(topic) ?? 0) + 1);
+  for (const { topic } of letters) if (topic) counts.set(topic, (counts.get(topic) ?? 0) + 1);
   return [...counts].sort((one, other) => other[1] - one[1]).map(([topic]) => topic);
 }
 

@@ -155,7 +155,10 @@ def test_a_search_backwards_that_is_late_goes_on_without_a_gap(looks: int) -> No
 
 def test_one_message() -> None:
     data = numbered(10, 5).read({"seq": "3"})
-    assert message_at(data, 3) == b"3"
+    message_id, body = message_at(data, 3) or ("", b"")
+    assert (body, message_id) == (b"3", LogSearch(ALL, 1, lambda: False).run(
+        lambda _: data, {"seq": "3"}, at_once,
+    ).rows[0]["id"])  # fmt: skip
     assert message_at(data, 5) is None
 
 
