@@ -241,7 +241,7 @@ def test_dead_letters_go_back(visit: Visits, cluster: AdminCluster, admin: Nsqad
     assert (letter["From topic"], letter["Channel"]) == ("orders", "archive")
     dialog = press(page, re.compile("^View"))
     expect(dialog).to_contain_text('"id": 1')
-    expect(dialog).to_contain_text("2 attempts before")
+    expect(dialog).to_contain_text("after 2 attempts")
     expect(dialog.get_by_role("button", name="Discard …")).to_be_visible()
     dialog.get_by_role("button", name="Close").last.click()
     for _ in range(2):

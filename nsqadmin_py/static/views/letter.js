@@ -42,7 +42,7 @@ function Body({ topic, letter, onDone }) {
   if (!seen) return html`<${Loading} what="its body" />`;
   if (!seen.message) return html`<${Failed} message=${seen.error} />`;
   const source = { path: at("topics", topic, "messages", letter.seq), node: letter.node };
-  return html`<ol class="card-list"><${Message} message=${seen.message} topic=${topic} attempts=${letter.attempts ?? 0} source=${source}>
+  return html`<ol class="card-list"><${Message} message=${seen.message} topic=${topic} source=${source}>
     <${LetterActions} topic=${topic} channel="" node=${letter.node} message=${seen.message}
       origins=${letter.topic ? [letter.topic] : []} onDone=${onDone} />
   <//></ol>`;

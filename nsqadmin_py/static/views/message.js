@@ -19,10 +19,9 @@ const MOST_EDITED_BYTES = 1024 * 1024;
  * @param {object} props.message  one of /channel/peek, or of the log
  * @param {string} props.topic
  * @param {{path: string, node: string}} props.source  where its whole body is, and the words of that query
- * @param {number} [props.attempts]  before it came to this channel
  * @param {any} [props.children]  more buttons
  */
-export function Message({ message, topic, source: { path, ...words }, attempts = 0, children }) {
+export function Message({ message, topic, source: { path, ...words }, children }) {
   const { body, forms } = useMemo(() => formsOf(message), [message]);
   const [shown, setShown] = useState(forms[0].name);
   const [isWhole, setWhole] = useState(false);
@@ -32,7 +31,7 @@ export function Message({ message, topic, source: { path, ...words }, attempts =
   return html`<li class="card">
     <div class="card-head">
       <code>${plain(message.id)}</code>
-      ${factsOf(message, attempts).map((fact) => html`<span key=${fact}>${fact}</span>`)}
+      ${factsOf(message).map((fact) => html`<span key=${fact}>${fact}</span>`)}
       ${time(message.timestamp)}
       <span>${bytes(message.size)}</span>
       ${message.is_cut && html`<span class="badge warning" title="The rest is in the download">
@@ -55,18 +54,17 @@ export function Message({ message, topic, source: { path, ...words }, attempts =
 }
 
 /** What is known beside id, time and size. */
-function factsOf(message, attempts) {
+function factsOf(message) {
   return [
-    message.attempts === undefined ? "" : attemptsText(message.attempts, attempts),
+    message.attempts === undefined ? "" : attemptsText(message.attempts),
     message.seq === undefined ? "" : `number ${count(message.seq)}`,
     message.deadline ? `with ${plain(message.client) || "a client that is gone"} until ${clock(message.deadline)}` : "",
     message.due ? `deferred until ${clock(message.due)}` : "",
   ].filter(Boolean);
 }
 
-function attemptsText(here, before) {
-  const words = [before && `${counted(before, "attempt")} before`, here && counted(here, "attempt")].filter(Boolean);
-  return words.join(", ") || "not attempted yet";
+function attemptsText(attempts) {
+  return attempts ? counted(attempts, "attempt") : "not attempted yet";
 }
 
 function Forms({ forms, shown, onChange }) {
