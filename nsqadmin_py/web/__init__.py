@@ -14,6 +14,7 @@ message_queries  messages of channels, and of the logs of topics
 node_details  the clients of an nsqd, and what is compared of several nsqds
 actions          the actions of the page: POST /api/v2/actions
 letter_actions   actions on one waiting message
+letter_queries   the list of dead letters
 metrics          /metrics for Prometheus
 graphite         /render, with --proxy-graphite
 shell            the page and its files
