@@ -39,6 +39,7 @@ from nsqd_py.fsck.reading import LoadedTopic, kept_numbers, load_directory
 from nsqd_py.fsck.reports import Refused
 from nsqd_py.fsck.texts import bytes_text, count_text, table
 from nsqd_py.go_import.go_queue import GoDamage, find_go_queues
+from nsqd_py.go_import.moving import sync_files
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
 from nsqd_py.runtime import private_files
 
@@ -181,28 +182,19 @@ class _Queue:
             for message in self.messages():
                 data = encode_go_message(message)
                 if offset and offset + len(data) > max_file_bytes:
-                    _finish(file)
+                    file.close()
                     number, offset = number + 1, 0
                     file = self._create(folder, number)
                 file.write(data)
                 offset += len(data)
                 self.checksum = extend(self.checksum, data)
-            _finish(file)
         finally:
             file.close()
-        with private_files.create(folder / go_position_name(self.topic, self.channel)) as file:
-            file.write(GoPosition(self.count, 0, 0, number, offset).encode())
-            _finish(file)
+        position = GoPosition(self.count, 0, 0, number, offset)
+        private_files.write_bytes(folder / go_position_name(self.topic, self.channel), position.encode())
 
     def _create(self, folder: Path, number: int) -> BinaryIO:
         return private_files.create(folder / go_file_name(self.topic, self.channel, number), _BUFFER_BYTES)
-
-
-def _finish(file: BinaryIO) -> None:
-    file.flush()
-    os.fsync(file.fileno())
-    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # so that it is read from the disk again
-    file.close()
 
 
 def _queues_of(topic: LoadedTopic, now_ns: int) -> Iterator[_Queue]:
@@ -223,11 +215,18 @@ def _write(queues: list[_Queue], folder: Path, max_file_bytes: int) -> None:
         if queue.count:
             queue.write(folder, max_file_bytes)
     metadata = _metadata(queues)
-    with private_files.create(folder / METADATA_FILE) as file:
-        file.write(metadata)
-        _finish(file)
-    _verify(folder, queues, metadata)
+    private_files.write_bytes(folder / METADATA_FILE, metadata)
+    sync_files(folder.iterdir())
     sync_directory(folder)
+    for path in folder.iterdir():
+        _forget_cached(path)
+    _verify(folder, queues, metadata)
+
+
+def _forget_cached(path: Path) -> None:
+    """Let the file be read from the disk again. Raises OSError."""
+    with path.open("rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _remove(folder: Path) -> None:

@@ -96,9 +96,7 @@ class ImportFolder:
             aside += "-again"
         old = [_as_it_is(self._directory / name) for name in old_names]
         new = sorted(self.path.iterdir())
-        with ThreadPoolExecutor(_SYNCS_AT_ONCE) as pool:
-            for _ in pool.map(_sync_file, new):
-                pass
+        sync_files(new)
         sync_directory(self.path)
         sync_directory(self._directory)
         marker = Marker(aside, [path.name for path in new], old, summary)
@@ -136,6 +134,13 @@ class ImportFolder:
 def _as_it_is(path: Path) -> OldFile:
     status = path.stat()
     return OldFile(path.name, status.st_size, status.st_mtime_ns)
+
+
+def sync_files(paths: Iterable[Path]) -> None:
+    """Sync files, many at once. Raises OSError."""
+    with ThreadPoolExecutor(_SYNCS_AT_ONCE) as pool:
+        for _ in pool.map(_sync_file, paths):
+            pass
 
 
 def _sync_file(path: Path) -> None:

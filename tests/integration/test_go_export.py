@@ -272,7 +272,12 @@ def test_too_little_space(data: Path, tmp_path: Path, export: Export, monkeypatc
 def test_a_disk_that_changes_what_is_written(
     data: Path, tmp_path: Path, export: Export, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "posix_fadvise", lambda fd, *_: os.pwrite(fd, b"~", os.fstat(fd).st_size - 1))
+    def change(descriptor: int, *_: int) -> None:
+        with open(f"/proc/self/fd/{descriptor}", "r+b") as file:
+            file.seek(-1, os.SEEK_END)
+            file.write(b"~")
+
+    monkeypatch.setattr(os, "posix_fadvise", change)
     refused = export(data, tmp_path / "go")
     assert refused.status == 1 and "does not hold what was written" in refused.errors
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
