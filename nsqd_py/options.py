@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import socket
+import os
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -105,7 +105,7 @@ def _check_percentiles(values: tuple[float, ...]) -> str | None:
 
 # --- the settings
 
-_HOSTNAME = socket.gethostname()
+_HOSTNAME = os.uname().nodename
 _TIMER = "accepted for compatibility, without effect: one timer serves all deadlines"
 
 # Each: name, kind, default; then what it does.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import socket
+import os
 from collections.abc import Sequence
 
 from nsqd_py.net.addresses import check_listen_address
@@ -37,7 +37,7 @@ class _Addresses(Options, title="Addresses"):
         "Address for nsqds: host:port, or the path of a unix socket.", check=check_listen_address)
     http_address: str = setting(STRING, "0.0.0.0:4161",
         "Address for consumers and tools: host:port, or the path of a unix socket.", check=check_listen_address)
-    broadcast_address: str = setting(STRING, socket.gethostname(),
+    broadcast_address: str = setting(STRING, os.uname().nodename,
         "Host name or address of this nsqlookupd's HTTP port for nsqds.",
         default_text="the host name")
 

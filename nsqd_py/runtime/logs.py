@@ -7,9 +7,7 @@
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Callable
-from datetime import datetime
 from time import monotonic
 from typing import Protocol
 
@@ -65,6 +63,13 @@ def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
+def _traceback(error: BaseException | None = None) -> str:
+    """Return the traceback of `error`, or of the exception that is being handled."""
+    import traceback  # slow to import
+
+    return ("".join(traceback.format_exception(error)) if error else traceback.format_exc()).rstrip()
+
+
 class FlushScheduler(Protocol):
     """Calls `flush` of the logs that were added, soon. `nsqd_py.net.loop_iteration.LoopIteration` is one."""
 
@@ -86,7 +91,7 @@ class TextForm:
         second = int(now_s)
         if second != self._second:
             self._second = second
-            self._stamp = datetime.fromtimestamp(second).strftime("%Y/%m/%d %H:%M:%S")
+            self._stamp = time.strftime("%Y/%m/%d %H:%M:%S", time.localtime(second))
         microseconds = int((now_s - second) * 1e6)
         after = "".join(f"\n{one_line(text)}" for text in trace.split("\n")) + "\n" if trace else "\n"
         # A newline in a client's text would forge a log line. The check costs 0.1 us.
@@ -97,11 +102,14 @@ class TextForm:
 class JsonForm:
     """One JSON object a line, with `time` (RFC 3339), `level`, `prefix`, `message` and `traceback`."""
 
-    __slots__ = ("prefix", "_dumps", "_levels", "_second", "_stamp", "_zone")
+    __slots__ = ("prefix", "_datetime", "_dumps", "_levels", "_second", "_stamp", "_zone")
 
     def __init__(self, prefix: str) -> None:
+        from datetime import datetime
+
         import orjson  # slow to import; only JSON needs it
 
+        self._datetime = datetime
         self.prefix = prefix
         self._dumps = orjson.dumps
         self._levels = {number: word for word, number in LEVELS.items()}
@@ -113,7 +121,7 @@ class JsonForm:
         second = int(now_s)
         if second != self._second:
             self._second = second
-            stamp = datetime.fromtimestamp(second).astimezone().isoformat()
+            stamp = self._datetime.fromtimestamp(second).astimezone().isoformat()
             self._stamp, self._zone = stamp[:19], stamp[19:]
         microseconds = int((now_s - second) * 1e6)
         fields = {"time": f"{self._stamp}.{microseconds:06d}{self._zone}", "level": self._levels[level]}
@@ -219,7 +227,7 @@ class ClientLines:
             kind = self._kinds[level, text] = _Kind(level, text, now_s)
         if kind.may_write(now_s):
             kind.allowance -= 1
-            self._put(kind, args, traceback.format_exc().rstrip() if with_trace else "")
+            self._put(kind, args, _traceback() if with_trace else "")
         else:
             self._waiting[kind] = None
             kind.allowance = 0.0  # it recovers when its lines come more slowly
@@ -308,8 +316,7 @@ class Log:
     def exception(self, text: str, *args: object, error: BaseException | None = None) -> None:
         """Write an error line with the traceback of `error`, or of the exception that is being handled."""
         if self.level <= ERROR:
-            trace = traceback.format_exception(error) if error is not None else [traceback.format_exc()]
-            self._write(ERROR, text, args, "".join(trace).rstrip())
+            self._write(ERROR, text, args, _traceback(error))
 
     def fatal(self, text: str, *args: object) -> None:
         """Write the reason why the program ends. The caller ends it."""

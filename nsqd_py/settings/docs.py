@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 FORMATS = {"toml": " = ", "yaml": ": "}
 
 _HELP_WIDTH = 100
+_WIDEST_FLAG = 36
 _EXAMPLE_WIDTH = 100
 # Placeholders for defaults that differ from machine to machine.
 _PLACEHOLDERS: dict[Kind[Any], Any] = {INT: 1}
@@ -27,26 +28,26 @@ _PLACEHOLDER = "nsq1.example.com"
 
 
 def help_text(program: Program[Any]) -> str:
-    """Return the text of `--help`, laid out by click."""
-    import click  # slow to import
-
-    formatter = click.HelpFormatter(width=_HELP_WIDTH)
+    """Return the text of `--help`."""
     arguments = f"[OPTIONS] [{program.argument.name.upper()}]..." if program.argument else "[OPTIONS]"
-    formatter.write_usage(program.command, arguments)
-    formatter.write_paragraph()
-    with formatter.indentation():
-        formatter.write_text(program.summary)
+    parts = [f"Usage: {program.command} {arguments}", _indented("", program.summary, 2)]
     for title, settings in program.groups.items():
-        with formatter.section(title):
-            formatter.write_dl([_help_row(setting) for setting in settings], col_max=36)
-    for purpose, line, _ in program.examples:
-        with formatter.section(purpose):
-            formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
-    return formatter.getvalue().rstrip("\n")
+        column = 4 + min(max(len(setting.usage) for setting in settings), _WIDEST_FLAG)
+        parts.append("\n".join([f"{title}:", *(_help_row(setting, column) for setting in settings)]))
+    parts += [f"{purpose}:\n  {line}" for purpose, line, _ in program.examples]
+    return "\n\n".join(parts)
 
 
-def _help_row(setting: Setting) -> tuple[str, str]:
-    return setting.usage, f"{setting.full_help} [default: {setting.shown_default}]"
+def _help_row(setting: Setting, column: int) -> str:
+    """Return a flag, and its help from a column on: on the next line if the flag is wider."""
+    flag = f"  {setting.usage}"
+    before = f"{flag:{column}}" if len(flag) <= column - 2 else f"{flag}\n{'':{column}}"
+    return _indented(before, f"{setting.full_help} [default: {setting.shown_default}]", column)
+
+
+def _indented(before: str, text: str, column: int) -> str:
+    lines = textwrap.wrap(text, _HELP_WIDTH - column)
+    return (before or " " * column) + f"\n{'':{column}}".join(lines)
 
 
 # ---- the reference page, in Markdown
@@ -83,8 +84,6 @@ def secrets_note(program: Program[Any]) -> str:
     secrets = [setting for setting in program.settings if setting.kind.hide]
     if not secrets:
         return ""
-    import textwrap
-
     variable = f"{program.name}_{secrets[0].name}".upper().replace("-", "_")
     names = ", ".join(f"`--{setting.name}`" for setting in secrets)
     text = (
@@ -128,8 +127,6 @@ def example(program: Program[Any], command: str, file_format: str) -> str:
 
 
 def _entry(setting: Setting, separator: str) -> str:
-    import textwrap
-
     text = setting.full_help
     if setting.default_text:
         text += f" Default: {setting.default_text}."
@@ -148,6 +145,8 @@ def _literal(kind: Kind[Any], value: Any) -> str:
         value = [*rules, shown[0]] if rules else shown[0]
     elif not isinstance(value, str | tuple):
         value = kind.show(value)
+    import json  # slow to import
+
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from nsqd_py.runtime.hidden import without_logins
@@ -183,7 +182,8 @@ def from_environment(
 
 def _load(path: str) -> dict[str, Any]:
     try:
-        text = Path(path).read_text("utf-8")
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
     except OSError as error:
         raise BadOptions(f"failed to load config file {path} - {error.strerror}") from error
     except UnicodeDecodeError as error:

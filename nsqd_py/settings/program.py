@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
 from nsqd_py.errors import StartError
@@ -192,8 +191,7 @@ def _serves(options: LogOptions) -> int | None:
     return None
 
 
-@dataclass(frozen=True)
-class DaemonCommand(Generic[DaemonT]):
+class DaemonCommand(NamedTuple, Generic[DaemonT]):
     """A command that serves until a signal ends it.
 
     read_options: read the command line. Raises BadOptions.

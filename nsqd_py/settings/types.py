@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from nsqd_py.runtime.hidden import hidden_option, hidden_path, hidden_url, hidden_value
 from nsqd_py.runtime.logs import JSON, LEVELS, TEXT, level_word, parse_level
@@ -30,8 +28,7 @@ def _last(values: Sequence[Any]) -> Any:
     return values[-1]
 
 
-@dataclass(frozen=True)
-class Kind(Generic[T]):
+class Kind(NamedTuple, Generic[T]):
     """One kind of setting, whose values are of the type T.
 
     word: the placeholder of the value in `--help`.
@@ -198,8 +195,7 @@ def _listed(values: Sequence[object]) -> str:
     return ",".join(str(value) for value in values) or "none"
 
 
-@dataclass(frozen=True, slots=True)
-class ByTopic(Generic[T]):
+class ByTopic(NamedTuple, Generic[T]):
     """A value that can differ by topic.
 
     otherwise: the value of topics that no rule matches.
@@ -253,7 +249,8 @@ def read_secret(text: str) -> str:
     if not text.startswith("@"):
         return text
     try:
-        return Path(text[1:]).read_text("utf-8").strip()
+        with open(text[1:], encoding="utf-8") as file:
+            return file.read().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"cannot read {text[1:]}: {getattr(error, 'strerror', None) or error}") from error
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import IO, Any, Generic, TypeVar
+from typing import IO, Any, Generic, NamedTuple, TypeVar
 
 from nsqd_py.runtime.logs import INFO, TEXT, Log, one_line
 from nsqd_py.runtime.streams import complain, with_streams
@@ -33,8 +32,7 @@ class ToolError(Exception):
     """The tool cannot continue. The text is one line with the reason and the remedy."""
 
 
-@dataclass(frozen=True)
-class Tool(Generic[OptionsT]):
+class Tool(NamedTuple, Generic[OptionsT]):
     """A command.
 
     check  raises BadUsage or BadOptions if the options contradict each other, or ToolError; it has no side effects

@@ -7,8 +7,8 @@ page's owner that resolves to the daemon's address (DNS rebinding), it can also 
 
 from __future__ import annotations
 
+import os
 import re
-import socket
 from collections.abc import Iterable
 from typing import Any
 
@@ -39,7 +39,7 @@ class KnownHosts:
         """Return the hosts of a daemon with these options: of this machine, of its addresses, and the allowed ones."""
         addresses = (options.http_address, getattr(options, "https_address", ""))
         bound = [host for host, _ in filter(None, map(split_address, addresses))]
-        own = [socket.gethostname(), getattr(options, "broadcast_address", "")]
+        own = [os.uname().nodename, getattr(options, "broadcast_address", "")]
         return cls([*own, *bound, *options.http_allowed_hosts])
 
     def knows(self, authority: str) -> bool:

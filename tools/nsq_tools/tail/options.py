@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 from nsq_tools.cli import BadUsage
 from nsq_tools.options import (
     CONSUMER_OPT,
@@ -105,4 +103,8 @@ def _check_shown(options: TailOptions) -> None:
 
 def channel_of(options: TailOptions) -> str:
     """Return the channel that was given, or the name of a new ephemeral one."""
-    return options.channel or f"tail{random.randrange(999_999):06d}#ephemeral"
+    if options.channel:
+        return options.channel
+    import random  # slow to import
+
+    return f"tail{random.randrange(999_999):06d}#ephemeral"
