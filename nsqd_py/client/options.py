@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from math import isfinite
@@ -273,4 +272,6 @@ class ClientLog(Protocol):
 
 def standard_log() -> ClientLog:
     """Return the logger `nsqd_py.client`."""
+    import logging  # slow to import
+
     return logging.getLogger("nsqd_py.client")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import re2  # type: ignore[import-untyped]  # it has no types
-
 
 class BadExpression(ValueError):
     """The pattern is not a valid regular expression; str(error) says why."""
@@ -13,6 +11,8 @@ class BadExpression(ValueError):
 
 def compiled(expression: str | bytes, *, most_bytes: int = 0, captures: bool = True) -> Any:
     """Return a compiled pattern, for str and bytes. `most_bytes` limits its size. Raises BadExpression."""
+    import re2  # type: ignore[import-untyped]  # it has no types, and takes 4 ms
+
     options = re2.Options()
     options.log_errors = False  # RE2 would write them to standard error
     options.never_capture = not captures

@@ -66,6 +66,8 @@ def check_nsqd_addresses(addresses: Sequence[str], flag: str = "nsqd-tcp-address
 
 def check_lookupd_addresses(addresses: Sequence[str]) -> None:
     """Check that each address of an nsqlookupd is host:port or a URL."""
+    if not addresses:
+        return
     from nsqd_py.client.errors import BadClientOption
     from nsqd_py.client.lookup import nodes_url
 

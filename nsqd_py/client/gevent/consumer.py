@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from time import monotonic
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import gevent
 from gevent.event import Event
@@ -16,10 +16,12 @@ from nsqd_py.client.consuming.membership import Membership
 from nsqd_py.client.consuming.subscription import ConsumerStats
 from nsqd_py.client.errors import NsqClientError, WrongPlace
 from nsqd_py.client.gevent.links import Link
-from nsqd_py.client.gevent.lookup_client import Finder, LookupClient
 from nsqd_py.client.gevent.work_queue import WorkQueue
 from nsqd_py.client.message import Message, MessageBatch
 from nsqd_py.client.process import refuse_in_event_loop
+
+if TYPE_CHECKING:
+    from nsqd_py.client.gevent.lookup_client import Finder, LookupClient
 
 __all__ = ["Consumer", "ConsumerStats"]
 
@@ -43,7 +45,7 @@ class Consumer(BaseConsumer):
     _endings = (*ENDINGS, gevent.GreenletExit)
 
     def _set_up(self) -> None:
-        self._lookup_client = LookupClient(self._options)
+        self._lookup_client: LookupClient | None = None
         self._links: dict[str, Link] = {}
         self._finders: dict[str, Finder] = {}
         self._queue: WorkQueue[Any] = WorkQueue()
@@ -168,6 +170,10 @@ class Consumer(BaseConsumer):
 
     def _find_with(self, lookupd: str) -> None:
         if lookupd not in self._finders:
+            from nsqd_py.client.gevent.lookup_client import Finder, LookupClient  # slow: HTTP takes 12 ms
+
+            if self._lookup_client is None:
+                self._lookup_client = LookupClient(self._options)
             self._finders[lookupd] = Finder(
                 lookupd, self.topic, self._lookup_client, self._options, self._chance, self._log, self._on_found
             )

@@ -15,7 +15,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import gevent
 from gevent.event import Event
@@ -24,7 +24,6 @@ from gevent.hub import Waiter
 from nsqd_py.client.discovery import Discovery
 from nsqd_py.client.errors import NoNsqd, NsqClientError, NsqdSaid, TimedOut, WrongPlace
 from nsqd_py.client.gevent.links import OutletLink
-from nsqd_py.client.gevent.lookup_client import LookupClient
 from nsqd_py.client.keywords import ProducerKeywords
 from nsqd_py.client.process import AfterFork, refuse_in_event_loop, tell_after_fork
 from nsqd_py.client.publishing.base import FIRST_PAUSE_S, MOST_PAUSE_S, BaseProducer, pinged
@@ -33,6 +32,9 @@ from nsqd_py.client.publishing.outlet import Outlet
 from nsqd_py.client.publishing.publish import Done, Publish, commands
 from nsqd_py.protocol import outgoing
 from nsqd_py.runtime.outages import Backoff
+
+if TYPE_CHECKING:
+    from nsqd_py.client.gevent.lookup_client import LookupClient
 
 
 class Producer(BaseProducer[Publish], AfterFork):
@@ -223,6 +225,8 @@ class Producer(BaseProducer[Publish], AfterFork):
             self._wake_all()
 
     def _discover(self) -> None:
+        from nsqd_py.client.gevent.lookup_client import LookupClient  # slow: HTTP takes 12 ms
+
         client = LookupClient(self.settings.options)
         options = self.settings.options
         while True:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from nsqd_py.settings.regex import BadExpression, compiled
 
@@ -87,8 +86,7 @@ SORT_KEYS: dict[str, _Key] = {
 _FROM_A_TO_Z = frozenset(("topic", "channel"))
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(NamedTuple):
     """The order by a column: names from A to Z, numbers from the largest. `is_turned` reverses it."""
 
     column: str = "topic"

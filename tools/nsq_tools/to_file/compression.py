@@ -12,16 +12,8 @@ from __future__ import annotations
 import mmap
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
-
-import cramjam
-
-_fast: Any
-try:
-    from isal import isal_zlib as _fast
-except ImportError:  # no wheel for this machine
-    _fast = None
 
 NONE, GZIP, ZSTD = "none", "gzip", "zstd"
 GZIP_LEVELS = range(1, 10)
@@ -40,8 +32,7 @@ class Piece(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True)
-class Codec:
+class Codec(NamedTuple):
     """One way of compression.
 
     compress(data, level)  returns a complete member or frame
@@ -74,16 +65,28 @@ def _plain_pieces(data: Data, start: int) -> Iterator[Piece]:
 # --- gzip
 
 
+# Libraries are imported when they are used: the options need this module for `--help`.
+
+
+@cache
+def _isal() -> Any:
+    try:
+        from isal import isal_zlib
+    except ImportError:  # no wheel for this machine
+        return None
+    return isal_zlib
+
+
 def _gzip(data: bytes, level: int) -> bytes:
-    if _fast is not None and level < _SMALLEST_SLOW_LEVEL:
-        member: bytes = _fast.compress(data, 1 if level > 1 else 0, _GZIP_WINDOW_BITS)
+    if level < _SMALLEST_SLOW_LEVEL and (fast := _isal()) is not None:
+        member: bytes = fast.compress(data, 1 if level > 1 else 0, _GZIP_WINDOW_BITS)
         return member
     return zlib.compress(data, level, _GZIP_WINDOW_BITS)
 
 
 def _gzip_pieces(data: Data, start: int) -> Iterator[Piece]:
-    library = zlib if _fast is None else _fast
-    errors = (zlib.error,) if _fast is None else (zlib.error, _fast.error)
+    library = _isal() or zlib
+    errors = (zlib.error, library.error)
     position = start
     while position < len(data):
         member = library.decompressobj(_GZIP_WINDOW_BITS)
@@ -106,10 +109,14 @@ _RLE_BLOCK = 1
 
 
 def _zstd(data: bytes, level: int) -> bytes:
+    import cramjam
+
     return bytes(cramjam.zstd.compress(data, level))
 
 
 def _zstd_pieces(data: Data, start: int) -> Iterator[Piece]:
+    import cramjam
+
     position = start
     while (end := zstd_frame_end(data, position)) is not None:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nsq_tools.cli import BadUsage
 from nsq_tools.options import (
@@ -16,9 +16,6 @@ from nsq_tools.options import (
     client_options,
 )
 from nsq_tools.to_file.compression import CODECS, GZIP, GZIP_LEVELS, NONE, ZSTD_LEVELS
-from nsq_tools.to_file.formats import FORMATS
-from nsq_tools.to_file.formats.format import Format
-from nsq_tools.to_file.formats.parquet import PARQUET, is_installed
 from nsq_tools.to_file.naming import (
     DATETIME,
     HOST,
@@ -38,6 +35,11 @@ from nsqd_py.settings.groups import LogOptions, log_prefix_setting
 from nsqd_py.settings.program import Program, ProgramOptions
 from nsqd_py.settings.types import BOOL, DURATION, INT, SIZE, STRING, choice
 
+if TYPE_CHECKING:
+    from nsq_tools.to_file.formats.format import Format
+
+# The names in `formats.FORMATS`, which is slow to import.
+_FORMATS = ("lines", "jsonl", "framed", "parquet")
 DEFAULT_FILENAME_FORMAT = "<TOPIC>.<HOST><REV>.<DATETIME>.log"
 DEFAULT_SUFFIX = ".log"
 
@@ -77,7 +79,7 @@ class _Files(Options, title="Files"):
 
 
 class _Contents(Options, title="Contents"):
-    format: str = setting(choice({name: name for name in FORMATS}, word="format"), "lines",
+    format: str = setting(choice({name: name for name in _FORMATS}, word="format"), "lines",
         "lines (each body and a newline, as in Go's nsq_to_file), jsonl (one object a message), framed (records with "
         "checksums, which Spark can split) or parquet (needs pyarrow).")
     compress: str = setting(choice({name: name for name in CODECS}, word="codec"), NONE,
@@ -171,7 +173,9 @@ def _check_topics(options: ToFileOptions) -> None:
 def _check_format(options: ToFileOptions) -> None:
     if options.gzip and options.compress not in (NONE, GZIP):
         raise BadUsage(f"--gzip and --compress={options.compress} contradict each other")
-    form, codec = FORMATS[options.format], codec_name(options)
+    from nsq_tools.to_file.formats.parquet import PARQUET, is_installed
+
+    form, codec = _format(options), codec_name(options)
     if codec not in form.codecs:
         raise BadUsage(f"--format={form.name} takes --compress={' or '.join(form.codecs)}")
     if form is PARQUET and not is_installed():
@@ -189,6 +193,12 @@ def compiled_pattern(pattern: str) -> Any:
         return compiled(pattern)
     except BadExpression as error:
         raise BadUsage(f"--topic-pattern {pattern!r} is not a regular expression: {error}") from None
+
+
+def _format(options: ToFileOptions) -> Format:
+    from nsq_tools.to_file.formats import FORMATS
+
+    return FORMATS[options.format]
 
 
 def codec_name(options: ToFileOptions) -> str:
@@ -215,7 +225,7 @@ def work_dir(options: ToFileOptions) -> str:
 def has_revisions(options: ToFileOptions) -> bool:
     """True if <REV> distinguishes files with the same name; otherwise several runs append to one file."""
     return bool(
-        not FORMATS[options.format].is_appendable
+        not _format(options).is_appendable
         or codec_name(options) != NONE
         or options.rotate_size > 0
         or options.rotate_interval_ns > 0
@@ -226,7 +236,7 @@ def has_revisions(options: ToFileOptions) -> bool:
 def is_shared(options: ToFileOptions) -> bool:
     """True if messages are appended to an existing file, as in Go's nsq_to_file."""
     return bool(
-        FORMATS[options.format].is_appendable
+        _format(options).is_appendable
         and codec_name(options) == NONE
         and options.rotate_interval_ns <= 0
         and work_dir(options) == output_dir(options)
@@ -235,7 +245,7 @@ def is_shared(options: ToFileOptions) -> bool:
 
 def filename_format(options: ToFileOptions) -> str:
     """Return --filename-format with the ending of the format and the codec."""
-    form: Format = FORMATS[options.format]
+    form = _format(options)
     text: str = options.filename_format
     if text == DEFAULT_FILENAME_FORMAT:
         text = text.removesuffix(DEFAULT_SUFFIX) + form.suffix
