@@ -195,3 +195,30 @@ def test_a_producer_may_be_called_inside_its_own_calls(shared_nsqd: NsqdProcess,
     stored = set(run("\n".join([_PRELUDE, begin, REENTRANT[how], _AFTER]), shared_nsqd, topic).split())
     assert len(stored) > 10
     assert stored <= bodies_in(shared_nsqd, topic)
+
+
+def test_a_signal_handler_that_raises_loses_no_message_of_a_consumer(shared_nsqd: NsqdProcess, topic: str) -> None:
+    answered = """
+producer.multi_publish(TOPIC, [b"%d" % number for number in range(3000)])
+from queue import SimpleQueue
+came, answered = SimpleQueue(), set()
+def keep(message):
+    message.detach()
+    came.put(message)
+consumer = Consumer(TOPIC, "c", keep, nsqd_tcp_addresses=ADDRESS, max_in_flight=2500, max_attempts=0, msg_timeout="2s")
+consumer.start()
+def step():
+    message = came.get(timeout=40)
+    message.touch()
+    if random.random() < 0.5:
+        message.requeue(0, backoff=False)
+    else:
+        answered.add(message.body)
+        message.finish()
+interrupts(step, 1500, 1e-4)
+consumer.stop(1)
+for one in answered:
+    print(one.decode())
+"""
+    finished = set(run("\n".join([_PRELUDE, "producer = Producer(ADDRESS)", answered]), shared_nsqd, topic).split())
+    assert finished | bodies_in(shared_nsqd, topic) == {str(number) for number in range(3000)}

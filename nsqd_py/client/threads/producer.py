@@ -36,8 +36,8 @@ from nsqd_py.client.process import (
 )
 from nsqd_py.client.publishing.base import BaseProducer, pinged
 from nsqd_py.client.publishing.publish import Done, Publish
-from nsqd_py.client.threads.aside import Waiters
 from nsqd_py.client.threads.stepping import SteppingProducer
+from nsqd_py.client.threads.waiters import Waiters
 
 # How long publishes are collected at most while answers are due. A thread that is woken for each publish takes 0.3 us
 # more a publish.
@@ -91,7 +91,7 @@ class PublishFuture(Publish, Future[None]):
         """Note that the publish is over. Each callback is called by the thread that removes it."""
         state = vars(self)
         if "_result_waiters" in state:
-            state["_result_waiters"].notify_all()
+            state["_result_waiters"].wake_all()
         if "_calls" in state:
             with ExitStack() as stack, suppress(IndexError):  # the stack calls all, even if one raises
                 while True:
@@ -368,9 +368,9 @@ class Producer(BaseProducer[PublishFuture], AfterFork, AtExit):
     def _notify(self) -> None:
         """Wake those who wait for what is true now."""
         if 2 * len(self._inbox) <= self._most and 2 * self._inbox_bytes <= self._most_bytes:
-            self._room_waiters.notify_all()
+            self._room_waiters.wake_all()
         if self._is_settled():
-            self._settled_waiters.notify_all()
+            self._settled_waiters.wake_all()
 
     def _deliver(self, publishes: Sequence[Publish]) -> None:
         asked = [publish for publish in cast("Sequence[PublishFuture]", publishes) if publish.is_asked]
@@ -410,8 +410,8 @@ class Producer(BaseProducer[PublishFuture], AfterFork, AtExit):
             self._core.let_go()
         finally:
             self._is_idle = self._has_ended = True
-            self._room_waiters.notify_all()
-            self._settled_waiters.notify_all()
+            self._room_waiters.wake_all()
+            self._settled_waiters.wake_all()
 
     def at_exit(self, left_s: float) -> None:
         try:

@@ -6,10 +6,14 @@ Such an exception comes between any two steps of the main thread's Python code. 
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from time import monotonic
+
+_LOOK_AGAIN_S = 1.0  # a child process has not the thread that would wake its threads
 
 
 class Waiters:
@@ -32,6 +36,16 @@ class Waiters:
             if lock in self._locks:  # looked at first: an error that is handled here would be the context of Ctrl-C
                 with suppress(ValueError):  # it is being woken
                     self._locks.remove(lock)
+
+    def wait_until(self, is_true: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Return True as soon as `is_true()`, or False after the time-out. What makes it true calls `wake_all`."""
+        ends_s = math.inf if timeout_s is None else monotonic() + timeout_s
+        while not is_true():
+            left_s = ends_s - monotonic()
+            if left_s <= 0:
+                return False
+            self.wait(is_true, min(left_s, _LOOK_AGAIN_S))
+        return True
 
     def wake(self) -> bool:
         """Wake the thread that has waited longest. Return False if none waits."""
