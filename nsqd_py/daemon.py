@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import socket
@@ -33,6 +32,7 @@ from nsqd_py.protocol.frames import TOO_MANY_CONNECTIONS
 from nsqd_py.protocol.session import Limits
 from nsqd_py.runtime import early_signals
 from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.private_files import lock_directory
 from nsqd_py.runtime.process import (
     StopSignals,
     calm_collector,
@@ -130,7 +130,7 @@ class Daemon:
         self._broker.descriptors.watch()
         keep_freed_memory()
         log_uncaught_errors(self._hub, self._log)
-        self._lock = _lock_directory(self._options.data_path or ".")
+        self._lock = lock_directory(self._options.data_path or ".")
         self._log.info("%s", version_string("nsqd"))
         self._log.info("ID: %d", self._options.node_id)
         self._alarms.on_earlier = self._set_timer
@@ -558,19 +558,3 @@ def _lookupd_tls(options: NsqdOptions) -> Any:
         return client_context(options, ssl.SSLContext)
     except OSError as error:
         raise StartError(f"failed to set up TLS to nsqlookupd - {error.strerror or error}") from error
-
-
-def _lock_directory(path: str) -> int:
-    """Lock the data path against a second nsqd; Go's nsqd uses the same lock. Raises StartError."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as error:
-        raise StartError(f"failed to lock data-path: {error.strerror} ({path})") from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        raise StartError(
-            f"failed to lock data-path: {path} is in use by another nsqd; stop it or choose another --data-path"
-        ) from error
-    return descriptor

@@ -332,12 +332,21 @@ class _Standby(Options, title="Standby"):
         "Names in the certificates of the group (subject alternative or common name): only nsqds with one of them may "
         "follow, fence and be followed by this one. It needs --standby-tls-cert and "
         "--tls-client-auth-policy=require-verify (may be given several times).")
+
+
+class _Backup(Options, title="Backup"):
+    backup_to: str = setting(STRING, "",
+        "Copy all messages of the running nsqd at --standby-of to this new directory, or archive if the name ends in "
+        ".tar.zst, and exit with 0 if the backup is complete. That nsqd needs --accept-standbys; --standby-secret-file "
+        "and --standby-tls-... are those of a standby.", config_key="")
+    restore_from: str = setting(STRING, "",
+        "Write the messages of this backup to --data-path, a new or empty directory, and exit.", config_key="")
 # fmt: on
 
 
 class NsqdOptions(
     ProgramOptions, _General, _Addresses, _Messages, _Disk, _Clients, LimitOptions, _Discovery, _Security, _Metrics,
-    _Standby, CheckOptions,
+    _Standby, _Backup, CheckOptions,
 ):  # fmt: skip
     """The options of nsqd."""
 

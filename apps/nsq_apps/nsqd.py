@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from nsqd_py.errors import StartError
 from nsqd_py.runtime import early_signals
 
 if TYPE_CHECKING:
@@ -15,8 +16,14 @@ if TYPE_CHECKING:
 
 
 def _serve(options: NsqdOptions, log: Log) -> int:
+    from nsqd_py.broker.state_files import BACKUP_FILE
     from nsqd_py.standby.group import check_group
 
+    if os.path.exists(os.path.join(options.data_path or ".", BACKUP_FILE)):
+        raise StartError(
+            f"{os.path.abspath(options.data_path or '.')} is a backup, or was not restored completely: restore it into "
+            "a new directory, with --restore-from and --data-path"
+        )
     warning = check_group(options)
     if warning:
         log.warning("%s", warning)
@@ -38,7 +45,6 @@ def _serve(options: NsqdOptions, log: Log) -> int:
 
 def _check(options: NsqdOptions) -> None:
     """Raise BadOptions, UsageError or StartError if nsqd cannot start with these options."""
-    from nsqd_py.errors import StartError
     from nsqd_py.options import check_options
     from nsqd_py.standby.group import check_group
 
@@ -49,13 +55,18 @@ def _check(options: NsqdOptions) -> None:
             raise StartError(f"--data-path={options.data_path} is not a directory")
 
 
-def _work_offline(options: NsqdOptions) -> int | None:
-    if not options.check_data and not options.repair and not options.export_to_go:
+def _instead(options: NsqdOptions) -> int | None:
+    """Check or export a data path, make or restore a backup, and return the exit status; None to serve."""
+    if options.export_to_go:
+        from nsqd_py.fsck.command import export_to_go as command
+    elif options.check_data or options.repair:
+        from nsqd_py.fsck.command import check_data as command
+    elif options.backup_to or options.restore_from:
+        from nsqd_py.standby.backup import run as command
+    else:
         return None
     early_signals.release()  # nothing to reload or drain: these signals end the command
-    from nsqd_py.fsck.command import check_data, export_to_go
-
-    return export_to_go(options) if options.export_to_go else check_data(options)
+    return command(options)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from nsqd_py.options import LOG_PREFIX, read_options
     from nsqd_py.settings.program import DaemonCommand
 
-    return DaemonCommand("nsqd", LOG_PREFIX, read_options, _check, _serve, _work_offline).main(argv)
+    return DaemonCommand("nsqd", LOG_PREFIX, read_options, _check, _serve, _instead).main(argv)
 
 
 if __name__ == "__main__":

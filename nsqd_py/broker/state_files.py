@@ -40,6 +40,7 @@ from nsqd_py.runtime.threads import in_thread
 STOP_FILE = "nsqd.stop"
 STANDBY_FILE = "nsqd.standby"  # see `nsqd_py.standby.state`
 MEMBER_FILE = "nsqd.member"  # likewise
+BACKUP_FILE = "nsqd.backup"  # see `nsqd_py.standby.backup`
 
 T = TypeVar("T")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from nsqd_py.broker.metadata import METADATA_FILE, BadMetadata, TopicEntry, read_metadata
 from nsqd_py.broker.state_files import (
+    BACKUP_FILE,
     CLOCK_FILE,
     MEMBER_FILE,
     STANDBY_FILE,
@@ -43,6 +44,7 @@ from nsqd_py.go_import.signs import FOLDER
 ASIDE_DIRECTORY = "damaged"
 STAT_BLOCK_BYTES = 512
 _SET_ASIDE = re.compile(r"damaged|.*\.damaged~*|go-nsqd-.*|standby-(alone|removed)-.*")
+_STATE_FILES = (METADATA_FILE, STOP_FILE, CLOCK_FILE, EPOCHS_FILE, STANDBY_FILE, MEMBER_FILE, BACKUP_FILE)
 _LEFTOVER = re.compile(r".*\.(gone|spare|compact|tmp)")
 
 
@@ -115,7 +117,7 @@ class _Reader:
                 self._topics[topic].journals[channel] = path
             else:
                 self._topics[topic].held = path
-        elif name not in (METADATA_FILE, STOP_FILE, CLOCK_FILE, EPOCHS_FILE, STANDBY_FILE, MEMBER_FILE):
+        elif name not in _STATE_FILES:
             self._list_of(path).append(name)
 
     def _list_of(self, path: Path) -> list[str]:

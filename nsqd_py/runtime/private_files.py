@@ -7,10 +7,13 @@ write to the directory could make it overwrite any other file of its user.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 from pathlib import Path
 from typing import BinaryIO
+
+from nsqd_py.errors import StartError
 
 MODE = 0o600
 DIRECTORY_MODE = 0o700
@@ -46,3 +49,19 @@ def read_bytes(path: Path) -> bytes:
     """Return the content of a file. Raises OSError as `open_file` does."""
     with open(path, "rb", opener=open_file) as file:
         return file.read()
+
+
+def lock_directory(path: str) -> int:
+    """Lock the data path against a second nsqd; Go's nsqd uses the same lock. Raises StartError."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise StartError(f"failed to lock data-path: {error.strerror} ({path})") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise StartError(
+            f"failed to lock data-path: {path} is in use by another nsqd; stop it or choose another --data-path"
+        ) from error
+    return descriptor

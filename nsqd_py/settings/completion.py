@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from nsqd_py.settings.program import Program
 
 _FILE_ENDINGS = ("-file", "-dir", "-path", "-cert", "-key")
-_FILE_NAMES = ("config", "check-data", "export-to-go")
+_FILE_NAMES = ("config", "check-data", "export-to-go", "backup-to", "restore-from")
 
 
 def completion_script(program: Program[Any], shell: str) -> str:

@@ -16,5 +16,6 @@ role        what a standby answers to clients and operators
 promotion   makes a standby's data path that of a primary
 fencing     keeps an old primary from serving
 election    a lease decides who is the primary
-in_sync    the nsqds that have every acknowledged message: only they may take the lease
+backup      --backup-to and --restore-from
+in_sync     the nsqds that have every acknowledged message: only they may take the lease
 """

@@ -170,7 +170,7 @@ class Follower:
         self._sync_error = None
         self._to_acknowledge = self._acknowledged = 0
         self._is_listed = False
-        self._sock.sendall(_standby_command(caller, self._copy.offer(self._http_address())))
+        self._sock.sendall(_standby_command(caller, self._offer()))
         self.state = COPYING
         self._log.info("STANDBY: following %s", self._options.standby_of)
         reader = _FrameReader(self._sock)
@@ -182,6 +182,9 @@ class Follower:
                 rested_s = time.monotonic()
             if self._sync_error is not None:
                 raise self._sync_error
+
+    def _offer(self) -> Offer:
+        return self._copy.offer(self._http_address())
 
     # ---- what the primary says
 

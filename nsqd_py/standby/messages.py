@@ -182,6 +182,7 @@ class Offer:
 
     member     what the group that shares a lease knows of it; None without a lease
     fenced_by  TCP address of the nsqd that sends this, if it does not want to follow, but is a newer primary
+    is_backup  True if the sender ends after its first round: it is no standby
     """
 
     epoch: int = 0
@@ -189,6 +190,7 @@ class Offer:
     logs: dict[str, OfferedLog] = field(default_factory=dict)
     fenced_by: str = ""
     member: Member | None = None
+    is_backup: bool = False
 
 
 # The checksum of an offered file covers so many bytes before its end.
@@ -200,6 +202,8 @@ def encode_offer(offer: Offer, most_bytes: int) -> bytes:
     document: dict[str, Any] = {"format": FORMAT, "epoch": offer.epoch, "http_address": offer.http_address}
     if offer.fenced_by:
         document["fenced_by"] = offer.fenced_by
+    if offer.is_backup:
+        document["is_backup"] = True
     if offer.member is not None:
         document["member"] = offer.member
     logs: dict[str, Any] = {}
@@ -231,6 +235,7 @@ def decode_offer(body: bytes) -> Offer:
         return Offer(
             int(document["epoch"]), str(document["http_address"])[:256], logs, fenced_by,
             Member(*(str(part)[:256] for part in member)) if member is not None else None,
+            document.get("is_backup") is True,
         )  # fmt: skip
     except Exception as error:
         raise BadMessage(f"the document of STANDBY is not valid: {error}") from error

@@ -62,6 +62,7 @@ class Standbys(NoReplication):
         self._on_fenced = on_fenced
         self._goes_on_alone = options.standby_on_timeout == ALONE
         self._streams: dict[Any, Stream] = {}
+        self._standbys: dict[Any, Stream] = {}  # these streams, without those of backups
         self._held = HeldAnswers(options.standby_acks, options.standby_timeout_ns, lambda: broker.clock())
         self._writes = self._writes_at_tick = 0
         self.is_alone = False
@@ -104,13 +105,15 @@ class Standbys(NoReplication):
             raise Invalid(
                 f"cannot STANDBY: your epoch {offer.epoch} is newer than mine, {epoch}: you were promoted after me"
             )
-        self._broker.log.info("STANDBY(%s): begins to follow", client.peer)
-        if self._in_sync is not None:
+        self._broker.log.info("STANDBY(%s): begins %s", client.peer, "a backup" if offer.is_backup else "to follow")
+        if self._in_sync is not None and not offer.is_backup:
             self._check_member(offer)
         stream = Stream(
             client, self._broker, self._directory, offer, self._threadpool, lambda: self._writes, self._acknowledged
         )
         self._streams[client] = stream
+        if not offer.is_backup:
+            self._standbys[client] = stream
         self._broker.keeps_epochs = True
         self._listen()
         stream.start()
@@ -124,7 +127,7 @@ class Standbys(NoReplication):
             raise Invalid("cannot STANDBY: a lease decides who is the primary, and you have none")
         if member.id == self._election.member.id:
             raise Invalid("cannot STANDBY: your nsqd.member is a copy of mine: stop, remove that file, and start again")
-        for client, stream in list(self._streams.items()):
+        for client, stream in list(self._standbys.items()):
             if stream.offer.member is not None and stream.offer.member.id == member.id:
                 client.close("the standby has connected again")
         self._addresses[member.id] = member.address
@@ -142,7 +145,7 @@ class Standbys(NoReplication):
         self._on_fenced(new_primary)
 
     def acknowledge(self, client: ClientConnection, number: int) -> None:
-        stream = self._streams.get(client)
+        stream = self._standbys.get(client)
         if stream is not None:
             is_first = not stream.is_following
             stream.acknowledge(number)
@@ -153,7 +156,10 @@ class Standbys(NoReplication):
         self._door.forget(client)
         stream = self._streams.pop(client, None)
         if stream is not None:
-            self._broker.log.warning("STANDBY(%s): left, behind by %d messages", client.peer, stream.lag.messages)
+            if self._standbys.pop(client, None) is None:
+                self._broker.log.info("STANDBY(%s): the backup has ended", client.peer)
+            else:
+                self._broker.log.warning("STANDBY(%s): left, behind by %d messages", client.peer, stream.lag.messages)
             stream.stop()
             self._listen()
             self._acknowledged()
@@ -215,14 +221,14 @@ class Standbys(NoReplication):
             self._review()
             self._answer_in_sync()
             return
-        last = self._held.acknowledged(stream.acknowledged_write for stream in self._streams.values())
+        last = self._held.acknowledged(stream.acknowledged_write for stream in self._standbys.values())
         if self.is_alone and last >= self._writes_at_tick and last:
             self._set_alone(False)
 
     def _set_alone(self, is_alone: bool) -> None:
         if is_alone and not self.is_alone:
             self._broker.log.warning(
-                "STANDBY: %s; publishers are answered without them from now on", self._reason(len(self._streams))
+                "STANDBY: %s; publishers are answered without them from now on", self._reason()
             )
         elif self.is_alone and not is_alone:
             self._broker.log.info("STANDBY: publishers wait for standbys again")
@@ -245,7 +251,7 @@ class Standbys(NoReplication):
             overdue += self._held.take_all()
         for publishers in overdue:
             if not goes_on_alone:
-                _refuse(publishers, TimeoutError(errno.ETIMEDOUT, self._reason(len(self._streams))))
+                _refuse(publishers, TimeoutError(errno.ETIMEDOUT, self._reason()))
             _release(publishers)
         if self._streams and now_ns >= self._next_tick_ns:
             self._next_tick_ns = now_ns + _TICK_NS
@@ -267,7 +273,7 @@ class Standbys(NoReplication):
     def _acknowledged_writes(self) -> dict[str, int]:
         return {
             stream.offer.member.id: stream.acknowledged_write
-            for stream in self._streams.values()
+            for stream in self._standbys.values()
             if stream.is_following and stream.offer.member is not None
         }
 
@@ -307,8 +313,9 @@ class Standbys(NoReplication):
                 gevent.sleep(_RETRY_S)
             self._answer_in_sync()
 
-    def _reason(self, count: int) -> str:
-        return f"{count} standbys are connected, and {self._held.wanted} did not acknowledge a message in time"
+    def _reason(self) -> str:
+        count, wanted = len(self._standbys), self._held.wanted
+        return f"{count} standbys are connected, and {wanted} did not acknowledge a message in time"
 
     # ---- figures
 
@@ -324,17 +331,17 @@ class Standbys(NoReplication):
                 "is_following": stream.is_following,
                 **stream.lag.figures(),
             }
-            for client, stream in list(self._streams.items())
+            for client, stream in list(self._standbys.items())
         ]
         if self._in_sync is not None:
-            for figures_of_one, stream in zip(standbys, list(self._streams.values()), strict=True):
+            for figures_of_one, stream in zip(standbys, list(self._standbys.values()), strict=True):
                 member = stream.offer.member
                 figures_of_one["is_in_sync"] = member is not None and member.id in self._in_sync.stored
         figures = {"epoch": self._broker.epoch, "acks": self._held.wanted, "is_alone": self.is_alone, "list": standbys}
         return {"standbys": figures, **(self._election.figures() if self._election is not None else {})}
 
     def lags(self) -> list[tuple[str, dict[str, int]]]:
-        return [(client.peer, stream.lag.figures()) for client, stream in self._streams.items()]
+        return [(client.peer, stream.lag.figures()) for client, stream in self._standbys.items()]
 
 
 def _release(publishers: Tickets) -> None:

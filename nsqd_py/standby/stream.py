@@ -273,10 +273,38 @@ class Stream:
             self._positions.add(topic.name)
             self._send_topic(topic, set(topic.channels.values()))
         self._to_copy_bytes = 0
+        while self.offer.is_backup and not self._have_logs_only_grown():
+            self._send_changes()
         self._end_round(covers)
+
+    def _have_logs_only_grown(self) -> bool:
+        """Send what is new in the logs; return False if more than that has changed in them.
+
+        A message may have moved to another topic, after the log of that one was sent, but before the journal that says
+        so. A backup has no later rounds: with this, it has all messages that its journals do not have any more.
+        """
+        for topic in list(self._changed):
+            if topic.log is None or topic.is_closed:
+                continue
+            sent = self._topics.get(topic.name)
+            listed = topic.log.files
+            if sent is None or sent.log is not topic.log or sent.listed is not listed:
+                return False
+            self._send_log(sent)
+            if topic.log.files is not listed:
+                return False
+        return True
 
     def _next_round(self) -> None:
         covers = self._begin_round()
+        self._send_changes()
+        now_ns = self._broker.clock()
+        if now_ns >= self._next_look_ns:
+            self._next_look_ns = now_ns + _LOOK_FOR_DROPPED_EVERY_NS
+            self._look_for_dropped()
+        self._end_round(covers)
+
+    def _send_changes(self) -> None:
         deleted, self._deleted = self._deleted, {}
         for name in deleted:
             if name not in self._broker.topics:
@@ -285,11 +313,6 @@ class Stream:
         changed, self._changed = self._changed, {}
         for topic, channels in changed.items():
             self._send_topic(topic, channels)
-        now_ns = self._broker.clock()
-        if now_ns >= self._next_look_ns:
-            self._next_look_ns = now_ns + _LOOK_FOR_DROPPED_EVERY_NS
-            self._look_for_dropped()
-        self._end_round(covers)
 
     def _begin_round(self) -> int:
         """Return the number of the last write that this round will cover."""
@@ -457,6 +480,8 @@ class Stream:
                 self._send_new_version(file_name, encode_entry(DELETED, 0, [], []))
             return True
         if self._broker.journals.is_writing:
+            if not self.is_following and name not in sent.journals:
+                self._send_file(file_name)  # the first round has all; its end may be torn
             return False
         before = sent.journals.get(name)
         version, end_offset = journal.version, journal.size_bytes

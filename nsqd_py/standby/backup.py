@@ -1,0 +1,289 @@
+"""`nsqd-py --backup-to` and `--restore-from`: copies of a running nsqd in a directory or an archive.
+
+A backup is what a standby gets in its first round. Its `nsqd.backup` lists the files with sizes and checksums; nsqd
+serves no data path that has this file. It is made under another name, and renamed when it is complete and synced. An
+archive is a tar compressed with zstd, which other programs can unpack.
+
+What is restored has the messages of its origin, but no epochs: it is another nsqd, which can neither fence its origin
+nor take the lease of its group.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from struct import Struct
+from typing import IO, TYPE_CHECKING, Any
+
+import cramjam
+from google_crc32c import extend
+
+from nsqd_py.broker.metadata import replace_file
+from nsqd_py.broker.state_files import BACKUP_FILE, read_checked, write_checked
+from nsqd_py.diskqueue.epochs import EPOCHS_FILE
+from nsqd_py.diskqueue.files import sync_directory
+from nsqd_py.errors import NsqdError, StartError
+from nsqd_py.options import check_options
+from nsqd_py.runtime.logs import FATAL, Log
+from nsqd_py.runtime.private_files import DIRECTORY_MODE, MODE, create, lock_directory, open_file
+from nsqd_py.runtime.streams import complain
+from nsqd_py.settings.declaration import BadOptions
+from nsqd_py.settings.flags import UsageError
+from nsqd_py.standby.copy import check_name, sync_paths
+from nsqd_py.standby.follower import Follower, sentence
+from nsqd_py.standby.group import check_group
+from nsqd_py.standby.messages import Offer, Round
+
+if TYPE_CHECKING:
+    from nsqd_py.options import NsqdOptions
+
+_ARCHIVE = ".tar.zst"
+_OTHER_ARCHIVES = (".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst", ".zip")
+_FORMAT = 1
+_PIECE_BYTES = 256 * 1024
+_ZSTD_LEVEL = 3
+# Each frame of an archive stands behind a skippable frame with its size, since cramjam reads whole frames only.
+_SIZE_FRAME = Struct("<III")
+_SKIPPABLE = 0x184D2A50
+
+
+class BadBackup(NsqdError):
+    """The backup cannot be made or restored; the text says why."""
+
+
+def run(options: NsqdOptions) -> int:
+    """Make or restore the backup, print a line, and return the exit status."""
+    try:
+        _check_usage(options)
+        text = _back_up(options) if options.backup_to else _restore(options)
+    except (UsageError, BadOptions) as error:
+        complain(f"nsqd-py: {error}")
+        return 2
+    except (NsqdError, OSError) as error:
+        complain(f"nsqd-py: {error}")
+        return 1
+    except KeyboardInterrupt:
+        complain("nsqd-py: interrupted; nothing was kept")
+        return 130
+    print(text)
+    return 0
+
+
+def _check_usage(options: NsqdOptions) -> None:
+    if options.backup_to and options.restore_from:
+        raise UsageError("--backup-to and --restore-from exclude each other")
+    if options.restore_from and not options.data_path:
+        raise UsageError("--restore-from needs --data-path, the new directory to restore into")
+    if options.backup_to:
+        if not options.standby_of:
+            raise UsageError("--backup-to needs --standby-of, the TCP address of the nsqd to copy")
+        if options.backup_to.endswith(_OTHER_ARCHIVES) and not options.backup_to.endswith(_ARCHIVE):
+            raise UsageError(f"--backup-to={options.backup_to}: the name of an archive must end in {_ARCHIVE}")
+        check_options(options)
+        check_group(options.replace(tcp_address="", http_address="", https_address=""))  # it does not listen
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    descriptor = lock_directory(str(directory))
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+# ---- making one
+
+
+class _Complete(Exception):
+    """The first round has ended."""
+
+
+class _FirstRound(Follower):
+    """A follower that ends after its first round. It acknowledges nothing, so that no publisher relies on it."""
+
+    def take(self) -> None:
+        """Write what the primary has, and sync it."""
+        try:
+            self._follow()
+        except _Complete:
+            sync_paths(*self._unsynced())
+        finally:
+            self._close_connection()
+
+    def _offer(self) -> Offer:
+        return replace(super()._offer(), is_backup=True)
+
+    def _end_round(self, message: Round) -> None:
+        raise _Complete
+
+
+def _back_up(options: NsqdOptions) -> str:
+    target, work = Path(options.backup_to), Path(f"{options.backup_to.rstrip('/')}.incomplete")
+    work.mkdir(DIRECTORY_MODE, exist_ok=True)
+    with _locked(work):
+        try:
+            if os.path.lexists(target):
+                raise BadBackup(f"{target} exists already: choose another --backup-to")
+            _clear(work)
+            files = work / "files"
+            files.mkdir(DIRECTORY_MODE)
+            count, size_bytes = _copy_from(options, files)
+            if target.name.endswith(_ARCHIVE):
+                _write_archive(files, work / "archive")
+                files = work / "archive"
+            os.rename(files, target)
+            sync_directory(target.parent)
+        finally:
+            _clear(work)
+            with suppress(OSError):  # it has files of somebody else
+                work.rmdir()
+    return f"{target} is a backup of {options.standby_of}: {count} files, {size_bytes} bytes"
+
+
+def _clear(work: Path) -> None:
+    shutil.rmtree(work / "files", ignore_errors=True)
+    (work / "archive").unlink(missing_ok=True)
+
+
+def _copy_from(options: NsqdOptions, directory: Path) -> tuple[int, int]:
+    """Write a backup into an empty directory; return the number and the bytes of its files."""
+    try:
+        _FirstRound(options, directory, None, Log(level=FATAL), lambda: "").take()
+    except Exception as error:
+        raise BadBackup(f"the backup of {options.standby_of} is not complete: {sentence(error)}") from error
+    (directory / EPOCHS_FILE).unlink(missing_ok=True)
+    listed = {}
+    for path in sorted(directory.iterdir()):
+        if path.is_dir():  # the copy has set aside what was deleted in the meantime
+            shutil.rmtree(path)
+        else:
+            with path.open("rb") as file:
+                listed[path.name] = _transfer(file)
+    write_checked(directory / BACKUP_FILE, {"format": _FORMAT, "files": listed})
+    return len(listed), sum(size_bytes for size_bytes, _ in listed.values())
+
+
+def _transfer(file: IO[bytes], out: IO[bytes] | None = None) -> list[int]:
+    """Return the size and the checksum of a file, and write it to `out`."""
+    size_bytes = checksum = 0
+    while piece := file.read(_PIECE_BYTES):
+        size_bytes += len(piece)
+        checksum = extend(checksum, piece)
+        if out is not None:
+            out.write(piece)
+    return [size_bytes, checksum]
+
+
+# ---- restoring it
+
+
+def _restore(options: NsqdOptions) -> str:
+    source, target = Path(options.restore_from), Path(options.data_path)
+    is_new = not target.exists()
+    target.mkdir(DIRECTORY_MODE, exist_ok=True)
+    with _locked(target):
+        if not set(os.listdir(target)) <= {"lost+found"}:  # a new file system has that
+            raise BadBackup(f"{target} is not empty: restore into a new directory")
+        try:
+            count = _write_files(_members(source), target)
+        except BaseException as error:
+            for path in target.iterdir():
+                if path.is_file():
+                    path.unlink()
+            if is_new:
+                target.rmdir()
+            if not isinstance(error, Exception):
+                raise
+            raise BadBackup(f"{source} cannot be restored: {error}") from error
+    return f"{target} has the {count} files of {source}: start nsqd with --data-path={target}"
+
+
+def _write_files(members: Iterator[tuple[str, IO[bytes]]], target: Path) -> int:
+    """Write the files of a backup, of which `nsqd.backup` is the first; return their number.
+
+    Until the end, that file keeps nsqd from starting there.
+    """
+    listed: dict[str, list[int]] = {}
+    paths = []
+    for name, file in members:
+        if name == BACKUP_FILE:
+            replace_file(target / name, file.read())
+            listed = read_checked(target / name, _decode_list) or {}
+        elif name in listed:
+            paths.append(target / name)
+            with create(paths[-1]) as out:
+                if _transfer(file, out) != listed.pop(name):
+                    raise BadBackup(f"{name} is damaged")
+    if listed or not paths:
+        raise BadBackup(f"{next(iter(listed), BACKUP_FILE)} is missing or damaged")
+    sync_paths(paths, target)
+    (target / BACKUP_FILE).unlink()
+    sync_directory(target)
+    return len(paths)
+
+
+def _decode_list(fields: dict[str, Any]) -> dict[str, list[int]]:
+    if fields["format"] != _FORMAT:
+        raise StartError(f"format {fields['format']}, of a later version of nsqd-py")
+    for name in fields["files"]:
+        check_name(name)
+    return dict(fields["files"])
+
+
+def _members(source: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    """Yield the name and the content of each file in a backup."""
+    if source.is_dir():
+        for name in (BACKUP_FILE, *sorted({path.name for path in source.iterdir()} - {BACKUP_FILE})):
+            with open(source / name, "rb", opener=open_file) as file:
+                yield name, file
+        return
+    with source.open("rb") as archive, tarfile.open(fileobj=_Frames(archive), mode="r|", bufsize=_PIECE_BYTES) as tar:
+        for member in tar:
+            content = tar.extractfile(member)
+            if content is not None:
+                yield member.name, content
+
+
+# ---- archives
+
+
+def _write_archive(directory: Path, path: Path) -> None:
+    with create(path) as archive:
+        with tarfile.open(fileobj=_Frames(archive), mode="w|", bufsize=_PIECE_BYTES) as tar:
+            for name in (BACKUP_FILE, *sorted(set(os.listdir(directory)) - {BACKUP_FILE})):
+                member, status = tarfile.TarInfo(name), (directory / name).stat()
+                member.size, member.mtime, member.mode = status.st_size, int(status.st_mtime), MODE
+                with (directory / name).open("rb") as file:
+                    tar.addfile(member, file)
+        archive.flush()
+        os.fsync(archive.fileno())
+
+
+class _Frames(io.RawIOBase):
+    """The content of an archive, of which each write compresses a piece, and each read returns one."""
+
+    def __init__(self, archive: IO[bytes]) -> None:
+        self._archive = archive
+
+    def write(self, data: Any) -> int:
+        frame = bytes(cramjam.zstd.compress(data, _ZSTD_LEVEL))
+        self._archive.write(_SIZE_FRAME.pack(_SKIPPABLE, 4, len(frame)) + frame)
+        return len(data)
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next piece, whatever `size` is."""
+        head = self._archive.read(_SIZE_FRAME.size)
+        if not head:
+            return b""
+        magic, _, length = _SIZE_FRAME.unpack(head.ljust(_SIZE_FRAME.size))
+        if magic != _SKIPPABLE or length > 2 * _PIECE_BYTES:
+            raise BadBackup("it is damaged, or no archive of nsqd-py: unpack it, and restore the directory")
+        piece = bytearray(_PIECE_BYTES)
+        return bytes(piece[: cramjam.zstd.decompress_into(self._archive.read(length), piece)])

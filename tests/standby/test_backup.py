@@ -1,0 +1,350 @@
+"""Backups of a running nsqd, and the data paths that they are restored into."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.member import secret_file
+from tests.support.network import Relay, free_ports
+from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, nsqd_command, wait_until
+from tests.support.standby_processes import DEADLINE_S, LoadedPublisher, consume_all, figures_of, standby_of
+from tests.support.wire import pub
+
+pytestmark = pytest.mark.ours
+
+OPEN = "--accept-standbys"
+LOOPBACK = ("--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0")
+KINDS = ("backup", "backup.tar.zst")
+
+
+def started(*flags: str) -> subprocess.Popen[str]:
+    command = [*nsqd_command(), *flags]
+    return subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def run(*flags: str) -> tuple[int, str, str]:
+    """Run nsqd-py to its end; the exit status, and what it has printed on both streams."""
+    process = started(*flags)
+    output, errors = process.communicate(timeout=DEADLINE_S)
+    return process.returncode, output, errors
+
+
+def back_up(nsqd: NsqdProcess, target: Path, *flags: str) -> Path:
+    status, output, errors = run(f"--backup-to={target}", f"--standby-of=127.0.0.1:{nsqd.tcp_port}", *flags)
+    assert (status, errors) == (0, ""), errors
+    assert str(target) in output
+    return target
+
+
+def restore(backup: Path, data_path: Path) -> None:
+    status, output, errors = run(f"--restore-from={backup}", f"--data-path={data_path}")
+    assert (status, errors) == (0, ""), errors
+    assert str(data_path) in output
+
+
+@pytest.fixture
+def restored(tmp_path: Path) -> Iterator[Callable[..., NsqdProcess]]:
+    """restored(backup, *flags) starts an nsqd on what the backup is restored into."""
+    processes: list[NsqdProcess] = []
+
+    def start(backup: Path, *flags: str) -> NsqdProcess:
+        data_path = tmp_path / f"restored{len(processes)}"
+        restore(backup, data_path)
+        processes.append(NsqdProcess(data_path, *flags).start())
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.destroy()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_backup_has_everything(
+    kind: str, make_nsqd: MakeNsqd, restored: Callable[..., NsqdProcess], tmp_path: Path
+) -> None:
+    """Channels at their positions, messages deferred, requeued and in flight, pauses; files that were rolled."""
+    nsqd = make_nsqd(OPEN, "--max-bytes-per-file=20000")
+    nsqd.create("orders", "fast", "slow")
+    nsqd.create("paused", "c")
+    nsqd.post("/topic/pause?topic=paused")
+    with nsqd.connect() as client, nsqd.connect() as consumer:
+        for start in range(0, 300, 10):
+            client.mpub("orders", [b"%04d" % number + b"x" * 500 for number in range(start, start + 10)])
+        client.dpub("orders", 3_600_000, b"deferred")
+        client.mpub("paused", [b"held"])
+        client.mpub("lone", [b"without a channel"])
+        consumer.sub("orders", "slow", 2000)
+        received = consumer.messages(300)
+        consumer.fin(*[message for message in received if message.body[:4] not in (b"0003", b"0200")])
+        consumer.round_trip()
+        assert len(consume_all(nsqd, "orders", "fast")) == 300
+        nsqd.wait_for_channel("orders", "slow", in_flight_count=2)
+        backup = back_up(nsqd, tmp_path / kind)
+        assert nsqd.stats()["standbys"]["list"] == []
+
+    names = [path.name for path in backup.iterdir()] if backup.is_dir() else []
+    assert not {"nsqd.standby", "nsqd.member", "nsqd.epochs"} & set(names)
+    again = restored(backup)
+    assert sorted(body[:4] for body in consume_all(again, "orders", "slow")) == [b"0003", b"0200"]
+    assert again.channel_stats("orders", "slow")["deferred_count"] == 1  # type: ignore[index]
+    assert again.channel_stats("orders", "fast")["depth"] == 0  # type: ignore[index]
+    assert again.topic_stats("paused")["paused"]  # type: ignore[index]
+    again.create("lone", "first")
+    assert consume_all(again, "lone", "first") == [b"without a channel"]
+    assert " is gone" not in again.log_text()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_under_load_it_has_all_that_was_acknowledged_before(
+    kind: str, make_nsqd: MakeNsqd, restored: Callable[..., NsqdProcess], tmp_path: Path
+) -> None:
+    """Messages that consumers cannot handle move to a dead-letter topic in the meantime: they are in one of the two."""
+    nsqd = make_nsqd(OPEN, "--max-attempts=1", "--max-bytes-per-file=100000")
+    nsqd.create("t", "c")
+    publishers = [LoadedPublisher(nsqd, "t", f"p{number}", batch=1 + 9 * (number % 2)) for number in range(4)]
+    for publisher in publishers:
+        publisher.start()
+    wait_until(lambda: all(len(publisher.acknowledged) > 300 for publisher in publishers), DEADLINE_S)
+    before = {body for publisher in publishers for body in publisher.acknowledged}
+    finished = set()
+    with nsqd.connect() as consumer:
+        consumer.sub("t", "c", 200)
+        process = started(f"--backup-to={tmp_path / kind}", f"--standby-of=127.0.0.1:{nsqd.tcp_port}")
+        while process.poll() is None:
+            for number, message in enumerate(consumer.messages(20)):
+                if number % 2:
+                    finished.add(message.body)
+                    consumer.fin(message)
+                else:
+                    consumer.send(b"REQ %b 0\n" % message.id)
+    assert process.communicate()[1] == ""
+    nsqd.kill()
+    again = restored(tmp_path / kind)
+    again.create("t.dead", "c")
+    assert before - finished <= {*consume_all(again, "t", "c"), *consume_all(again, "t.dead", "c")}
+    assert " is gone" not in again.log_text()
+    assert " is not there" not in again.log_text()
+
+
+class HoldingRelay(Relay):
+    """Stops for good after some pieces of at most 64 KiB."""
+
+    passed = 0
+
+    def _pass_on(self, source: object) -> None:
+        super()._pass_on(source)  # type: ignore[arg-type]
+        self.passed += 1
+        if self.passed == 100:
+            self._flowing.clear()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("victim", ["source", "backup"])
+def test_a_kill_leaves_nothing_that_looks_complete(
+    kind: str, victim: str, tmp_path: Path, make_nsqd: MakeNsqd, restored: Callable[..., NsqdProcess]
+) -> None:
+    (port,) = free_ports(1)
+    nsqd = make_nsqd(OPEN, f"--broadcast-tcp-port={port}")
+    nsqd.create("t", "c")
+    bodies = [b"%d" % number + bytes(1_000_000) for number in range(30)]
+    nsqd.connect().pub("t", *bodies)
+    publisher = LoadedPublisher(nsqd, "t", "p")
+    publisher.start()
+    relay = HoldingRelay(("127.0.0.1", port), ("127.0.0.1", nsqd.tcp_port))
+    target = tmp_path / kind
+    try:
+        process = started(f"--backup-to={target}", f"--standby-of=127.0.0.1:{port}")
+        wait_until(lambda: relay.passed >= 100, DEADLINE_S, "the middle of the backup")
+        (nsqd if victim == "source" else process).kill()
+        relay.go_on()
+        errors = process.communicate(timeout=DEADLINE_S)[1]
+    finally:
+        relay.close()
+    assert not target.exists()
+    if victim == "source":
+        assert process.returncode == 1
+        assert errors.startswith(f"nsqd-py: the backup of 127.0.0.1:{port} is not complete: ")
+        assert errors.count("\n") == 1
+        assert not list(tmp_path.glob(f"{kind}*"))
+        nsqd.start()
+    again = restored(back_up(nsqd, target))
+    assert not list(tmp_path.glob(f"{kind}.*"))
+    assert set(bodies) <= set(consume_all(again, "t", "c"))
+
+
+def test_a_backup_is_no_standby(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
+    nsqd = make_nsqd("--standby-acks=1", "--standby-timeout=300ms")
+    nsqd.create("t", "c")
+    for number in range(3):
+        back_up(nsqd, tmp_path / str(number))
+        with nsqd.connect() as client:
+            assert client.ask(pub("t", b"x")).data.startswith(b"E_PUB_FAILED PUB failed 0 standbys are connected")
+
+
+def test_what_is_restored_is_no_danger_to_its_origin(
+    make_nsqd: MakeNsqd, restored: Callable[..., NsqdProcess], tmp_path: Path
+) -> None:
+    """Neither as another primary, nor as a standby, also if the origin was promoted itself."""
+    old = make_nsqd(OPEN)
+    old.create("t", "c")
+    old.post("/pub?topic=t", b"before")
+    standby_of(old, tmp_path / "origin").destroy()
+    old.destroy()
+    origin = NsqdProcess(tmp_path / "origin", "--promote", OPEN).start()
+    try:
+        backup = back_up(origin, tmp_path / "backup")
+        origin.post("/pub?topic=t", b"after")
+        again = restored(backup, OPEN)
+        again.post("/pub?topic=t", b"alone")
+        again.stop()
+        follower = restored(backup, OPEN, f"--standby-of=127.0.0.1:{origin.tcp_port}")
+        wait_until(lambda: figures_of(follower)["state"] == "following", DEADLINE_S, "the restored one to follow")
+        assert consume_all(origin, "t", "c") == [b"before", b"after"]
+        assert "FENCED" not in origin.log_text()
+    finally:
+        origin.destroy()
+
+
+@pytest.fixture(scope="module")
+def backup(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory with backups of both kinds."""
+    path = tmp_path_factory.mktemp("backups")
+    nsqd = NsqdProcess(path / "nsqd", OPEN).start()
+    try:
+        nsqd.create("t", "c")
+        nsqd.post("/pub?topic=t", b"hello" * 1000)
+        for kind in KINDS:
+            back_up(nsqd, path / kind)
+    finally:
+        nsqd.destroy()
+    return path
+
+
+def flip(path: Path, place: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
+def log_in(path: Path) -> Path:
+    return next(path.glob("backup/t.*.log"))
+
+
+def link_instead(path: Path, target: Path) -> None:
+    path.rename(target)
+    path.symlink_to(target)
+
+
+def cut(path: Path, size: int) -> None:
+    path.write_bytes(path.read_bytes()[:size])
+
+
+DAMAGE: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "a flipped bit in a log": ("backup", lambda path: flip(log_in(path), 200)),
+    "a flipped bit in the list": ("backup", lambda path: flip(path / "backup/nsqd.backup", 50)),
+    "a log that was cut": ("backup", lambda path: cut(log_in(path), 100)),
+    "a file less": ("backup", lambda path: log_in(path).unlink()),
+    "no list": ("backup", lambda path: (path / "backup/nsqd.backup").unlink()),
+    "a link for a file": ("backup", lambda path: link_instead(log_in(path), path / "x")),
+    "an archive that was cut": ("backup.tar.zst", lambda path: cut(path / "backup.tar.zst", -30)),
+    "an empty archive": ("backup.tar.zst", lambda path: cut(path / "backup.tar.zst", 0)),
+    "a flipped bit in an archive": ("backup.tar.zst", lambda path: flip(path / "backup.tar.zst", 60)),
+    "no archive": ("backup.tar.zst", lambda path: (path / "backup.tar.zst").write_bytes(b"x" * 1000)),
+    "nothing": ("backup.tar.zst", lambda path: (path / "backup.tar.zst").unlink()),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_damaged_backup_is_not_restored(name: str, backup: Path, tmp_path: Path) -> None:
+    kind, damage = DAMAGE[name]
+    mine = Path(shutil.copytree(backup, tmp_path / "mine"))
+    damage(mine)
+    for data_path in (tmp_path / "new", tmp_path / "empty"):
+        if data_path.name == "empty":
+            data_path.mkdir()
+        status, output, errors = run(f"--restore-from={mine / kind}", f"--data-path={data_path}")
+        assert (status, output) == (1, "")
+        assert errors.startswith(f"nsqd-py: {mine / kind} cannot be restored: ")
+        assert errors.count("\n") == 1
+        assert not data_path.exists() or not list(data_path.iterdir())
+
+
+def test_an_archive_is_one_of_tar_and_zstd(backup: Path, tmp_path: Path) -> None:
+    """It can be unpacked with these programs, and names nobody and nothing of the machine."""
+    if shutil.which("zstd") is None:
+        pytest.skip("no zstd here")
+    unpacked = tmp_path / "backup.tar"
+    subprocess.run(["zstd", "-q", "-d", backup / "backup.tar.zst", "-o", unpacked], check=True)
+    with tarfile.open(unpacked) as tar:
+        assert {(member.uid, member.uname, member.mode) for member in tar} == {(0, "", 0o600)}
+        tar.extractall(tmp_path / "files", filter="data")
+    restore(tmp_path / "files", tmp_path / "new")
+    assert "127.0.0.1" not in (tmp_path / "files/nsqd.backup").read_text()
+
+
+def test_nothing_is_written_over(backup: Path, tmp_path: Path) -> None:
+    data_path = tmp_path / "data"
+    data_path.mkdir()
+    (data_path / "lost+found").mkdir()
+    restore(backup / "backup", data_path)
+    before = sorted(data_path.iterdir())
+    status, _, errors = run(f"--restore-from={backup / 'backup.tar.zst'}", f"--data-path={data_path}")
+    assert (status, errors) == (1, f"nsqd-py: {data_path} is not empty: restore into a new directory\n")
+    assert sorted(data_path.iterdir()) == before
+    status, _, errors = run(f"--backup-to={data_path}", "--standby-of=127.0.0.1:1")
+    assert (status, errors) == (1, f"nsqd-py: {data_path} exists already: choose another --backup-to\n")
+
+
+def test_nsqd_does_not_serve_a_backup(backup: Path, tmp_path: Path) -> None:
+    mine = Path(shutil.copytree(backup / "backup", tmp_path / "backup"))
+    for flags in ([], ["--promote"], ["--standby-of=127.0.0.1:1"]):
+        status, _, errors = run(f"--data-path={mine}", *LOOPBACK, *flags)
+        assert status == 1
+        assert "is a backup" in errors
+        assert "--restore-from" in errors
+    restore(mine, tmp_path / "data")
+
+
+def test_what_a_source_refuses(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
+    closed = make_nsqd()
+    primary = make_nsqd(OPEN, secret_file(tmp_path / "secret"))
+    other = secret_file(tmp_path / "other", b"some other secret")
+    standby = standby_of(primary, tmp_path / "standby", secret_file(tmp_path / "secret"))
+    try:
+        for nsqd, flags, reason in (
+            (closed, [], "--accept-standbys is off"),
+            (primary, [other], "the proof of membership is wrong"),
+            (standby, [secret_file(tmp_path / "secret")], "this nsqd is a standby"),
+        ):
+            target = tmp_path / "backup"
+            status, output, errors = run(
+                f"--backup-to={target}", f"--standby-of=127.0.0.1:{nsqd.tcp_port}", *flags
+            )
+            assert (status, output) == (1, "")
+            assert reason in errors
+            assert errors.count("\n") == 1
+            assert not list(tmp_path.glob("backup*"))
+    finally:
+        standby.destroy()
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--backup-to=x"], "--backup-to needs --standby-of"),
+        (["--restore-from=x"], "--restore-from needs --data-path"),
+        (["--backup-to=x", "--restore-from=y"], "exclude each other"),
+        (["--backup-to=x.tar.gz", "--standby-of=127.0.0.1:1"], ".tar.zst"),
+        (["--backup-to=x", "--standby-of=192.0.2.1:1"], "--standby-secret-file"),
+    ],
+)
+def test_flags_that_do_not_fit(flags: list[str], complaint: str) -> None:
+    status, _, errors = run(*flags)
+    assert status == 2
+    assert complaint in errors
