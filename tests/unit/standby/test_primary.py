@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 import pytest
 
 from nsqd_py.errors import Invalid
+from nsqd_py.settings.types import ByTopic
+from nsqd_py.standby import messages
 from nsqd_py.standby.messages import Member
 from nsqd_py.standby.primary import Standbys
-from tests.support.broker_life import Life
+from tests.support.broker_life import TOPIC, Life
 from tests.support.standby_link import StandbyLink
 from tests.unit.fakes import SECOND, FakeLog, FakeThreadPool
 
@@ -67,4 +70,70 @@ def test_a_data_path_has_one_connection_and_is_not_a_copy_of_another(tmp_path: P
     for member, reason in ((own, "nsqd.member is a copy of mine"), (None, "you have none")):
         with pytest.raises(Invalid, match=reason):
             link("b", member).connect()
+    life.end()
+
+
+def as_backup(link: StandbyLink) -> StandbyLink:
+    offer = link.copy.offer
+    link.copy.offer = lambda address: replace(offer(address), is_backup=True)  # type: ignore[method-assign]
+    return link
+
+
+def test_a_backup_has_a_message_that_moves_while_it_is_made(tmp_path: Path) -> None:
+    """The log of dead letters is sent before that message gets there, and the journal that says so after that."""
+    for name in ("primary", "backup"):
+        (tmp_path / name).mkdir()
+    life = Life(tmp_path / "primary", lambda *_: None, lease="", standby_acks=0, **TIMEOUT, max_attempts=ByTopic(1))
+    life.broker.get_topic(f"{TOPIC}.dead").is_started = True
+    life.create()
+    life.broker.replication = replication = Standbys(life.broker, tmp_path / "primary", FakeThreadPool())
+    life.publish(b"poison")
+    consumer = life.consumer("fast", rdy=1)
+    life.settle()
+    (poison,) = consumer.take()
+    link = as_backup(StandbyLink(replication, tmp_path / "backup", []))
+    send = link.send
+
+    def move_and_send(frame: bytes) -> None:
+        if poison.body in frame and consumer.in_flight:
+            consumer.requeue(poison)
+            life.world.run()
+            life.broker.journals.save_now(life.broker.topics[TOPIC])
+        if not is_over():
+            send(frame)
+
+    def is_over() -> bool:
+        return any(data and data[0] == messages.ROUND for data in link.sent)
+
+    link.send = move_and_send  # type: ignore[method-assign]
+    link.connect()
+    while not is_over():
+        life.settle()
+    link.end()
+    life.end()
+    again = Life(tmp_path / "backup", lambda *_: None)
+    assert [again.broker.topics[name].next_seq for name in (TOPIC, f"{TOPIC}.dead")] == [1, 1]
+    assert again.drain("fast") == []
+    again.end()
+
+
+@pytest.mark.parametrize("lease", ["", "etcd://a:1/b"])
+def test_no_publisher_is_answered_since_a_backup_has_its_message(lease: str, tmp_path: Path) -> None:
+    """Also if the backup acknowledges it, which it does not do."""
+    for name in ("primary", "backup"):
+        (tmp_path / name).mkdir()
+    life = Life(tmp_path / "primary", lambda *_: None, lease=lease, standby_acks=1, **TIMEOUT)
+    life.create()
+    election: Any = SimpleNamespace(member=Member("1", "a:4150"), write_members=lambda _: pytest.fail("a new set"))
+    life.broker.replication = replication = Standbys(
+        life.broker, tmp_path / "primary", FakeThreadPool(), election=election if lease else None
+    )
+    link = as_backup(StandbyLink(replication, tmp_path / "backup", [])).connect()
+    publisher = life.publish(b"x")
+    while not any(data and b"x" in data for data in link.sent if data and data[0] == messages.WRITE):
+        life.settle()
+    life.settle(100)
+    assert publisher.holds
+    assert replication.figures()["standbys"]["list"] == replication.lags() == []
+    link.end()
     life.end()
