@@ -109,6 +109,8 @@ complete -c nsqd-py -l standby-tls-key -d 'Private key of --standby-tls-cert (PE
 complete -c nsqd-py -l standby-tls-insecure-skip-verify -d 'Accept any certificate from the primary. The connection is encrypted, but the server is not verified.'
 complete -c nsqd-py -l standby-secret-file -d 'File with the secret of the group: only nsqds that know it may follow, fence and be followed by this one. The first line proves membership, all lines are accepted. It may change while nsqd runs.' -r -F
 complete -c nsqd-py -l standby-tls-allowed-names -d 'Names in the certificates of the group (subject alternative or common name): only nsqds with one of them may follow, fence and be followed by this one. It needs --standby-tls-cert and --tls-client-auth-policy=require-verify (may be given several times).' -x
+complete -c nsqd-py -l backup-to -d 'Copy all messages of the running nsqd at --standby-of to this new directory, or archive if the name ends in .tar.zst, and exit with 0 if the backup is complete. That nsqd needs --accept-standbys; --standby-secret-file and --standby-tls-... are those of a standby.' -r -F
+complete -c nsqd-py -l restore-from -d 'Write the messages of this backup to --data-path, a new or empty directory, and exit.' -r -F
 complete -c nsqd-py -l check-data -d 'Report the contents of this data directory and any damage, and exit with 0 if there is none, with 1 if there is. No nsqd may be using the directory.' -r -F
 complete -c nsqd-py -l repair -d 'With --check-data: copy damaged data to the subdirectory `damaged`, and repair the files.'
 complete -c nsqd-py -l check-format -d 'Format of the report of --check-data: text or json.' -x -a 'text json'
