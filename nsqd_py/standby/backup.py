@@ -91,7 +91,10 @@ def _check_usage(options: NsqdOptions) -> None:
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    descriptor = lock_directory(str(directory))
+    try:
+        descriptor = lock_directory(str(directory))
+    except StartError as error:
+        raise BadBackup(f"{directory} is in use by another nsqd-py") from error
     try:
         yield
     finally:

@@ -161,6 +161,8 @@ def test_a_kill_leaves_nothing_that_looks_complete(
     try:
         process = started(f"--backup-to={target}", f"--standby-of=127.0.0.1:{port}")
         wait_until(lambda: relay.passed >= 100, DEADLINE_S, "the middle of the backup")
+        in_use = f"nsqd-py: {target}.incomplete is in use by another nsqd-py\n"
+        assert run(f"--backup-to={target}", f"--standby-of=127.0.0.1:{port}") == (1, "", in_use)
         (nsqd if victim == "source" else process).kill()
         relay.go_on()
         errors = process.communicate(timeout=DEADLINE_S)[1]
