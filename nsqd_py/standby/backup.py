@@ -29,7 +29,6 @@ from nsqd_py.broker.state_files import BACKUP_FILE, read_checked, write_checked
 from nsqd_py.diskqueue.epochs import EPOCHS_FILE
 from nsqd_py.diskqueue.files import sync_directory
 from nsqd_py.errors import NsqdError, StartError
-from nsqd_py.options import check_options
 from nsqd_py.runtime.logs import FATAL, Log
 from nsqd_py.runtime.private_files import DIRECTORY_MODE, MODE, create, lock_directory, open_file
 from nsqd_py.runtime.streams import complain
@@ -85,8 +84,6 @@ def _check_usage(options: NsqdOptions) -> None:
             raise UsageError("--backup-to needs --standby-of, the TCP address of the nsqd to copy")
         if options.backup_to.endswith(_OTHER_ARCHIVES) and not options.backup_to.endswith(_ARCHIVE):
             raise UsageError(f"--backup-to={options.backup_to}: the name of an archive must end in {_ARCHIVE}")
-        check_options(options)
-        check_group(options.replace(tcp_address="", http_address="", https_address=""))  # it does not listen
 
 
 @contextmanager
@@ -128,6 +125,9 @@ class _FirstRound(Follower):
 
 
 def _back_up(options: NsqdOptions) -> str:
+    # It listens nowhere, and competes for no lease.
+    options = options.replace(tcp_address="", http_address="", https_address="", lease="")
+    check_group(options)
     target, work = Path(options.backup_to), Path(f"{options.backup_to.rstrip('/')}.incomplete")
     work.mkdir(DIRECTORY_MODE, exist_ok=True)
     with _locked(work):
