@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.nsqadmin_cluster import AdminCluster, address
 from tests.support.nsqadmin_process import MakeNsqadmin, NsqadminProcess
-from tests.support.nsqd_process import MakeNsqd
+from tests.support.nsqd_process import MakeNsqd, wait_until
 from tests.support.web_server import WebServer
 
 NOBODY = "127.0.0.1:1"
@@ -191,6 +192,24 @@ def test_problems_are_posted_when_they_have_lasted(cluster: AdminCluster) -> Non
     }  # fmt: skip
     named = [told["no_consumer"][name] for name in ("event", "topic", "channel")]
     assert named == ["problem_began", "orders", "archive"]
+
+
+@pytest.mark.ours
+def test_a_restart_after_a_kill_posts_no_problem_again(cluster: AdminCluster, tmp_path: Path) -> None:
+    cluster.create("orders", "archive")
+    history = tmp_path / "history"
+    with WebServer() as server:
+        admin = cluster.admin(f"--attention-http-endpoint={server.url}alarm", f"--history-file={history}")
+        cluster.publish("orders", 1, 2)
+        server.wait_until_asked(1)
+        wait_until(history.exists, what="the history file")
+        admin.kill()
+        admin.start()
+        wait_until(lambda: admin.get("/api/v2/overview")["tick"] > 5, what="some rounds")
+        kinds = [row["kind"] for row in admin.get("/api/v2/attention")["rows"]]
+        posted = [json.loads(body)["kind"] for body in server.bodies()]
+    assert "no_consumer" in kinds
+    assert posted.count("no_consumer") == 1
 
 
 def test_metrics_have_the_cluster_and_its_problems(cluster: AdminCluster) -> None:
