@@ -73,8 +73,8 @@ function Item({ row }) {
   return html`<li class="attention-item">
     <${Badge} kind=${row.severity}>${row.word}<//>
     <div class="attention-text">
-      <a href=${row.count > 1 ? listOf(row) : hrefOf(row)}>${row.count > 1 ? row.places : placeOf(row)}</a>${" "}
-      <span>${plain(row.text)}.</span>${" "}
+      <a href=${row.count > 1 ? listOf(row) : hrefOf(row)}>${row.count > 1 ? row.places : placeOf(row)}</a>${row.count > 1 ? "" : " "}
+      <span>${row.count > 1 && ": "}${plain(row.text)}.</span>${" "}
       <span class="muted nowrap">${sinceText(row)}</span>
       <p class="muted">${row.advice}</p>
       ${row.count > 1 && html`<${Members} row=${row} />`}

@@ -128,15 +128,20 @@ function columnsOf(open) {
     { key: "died", title: "Failed at", sortable: true, cell: (letter) => (letter.died ? shownTime(letter.died) : "–") },
     { key: "id", title: "Message", sortable: true, cell: (letter) => html`<code>${plain(letter.id)}</code>` },
     { key: "attempts", title: "Attempts", number: true, sortable: true, cell: (letter) => letter.attempts ?? "–" },
-    { key: "topic", title: "From topic", sortable: true, href: (letter) => letter.topic && paths.topic(letter.topic), cell: (letter) => name(letter.topic ?? "–") },
+    { key: "topic", title: "From topic", sortable: true, cell: ({ topic }) => linked(topic, topic && paths.topic(topic)) },
     {
       key: "channel", title: "Channel", sortable: true,
-      href: (letter) => letter.topic && paths.channel(letter.topic, letter.channel), cell: (letter) => name(letter.channel ?? "–"),
+      cell: ({ topic, channel }) => linked(channel, topic && paths.channel(topic, channel)),
     },
     { key: "timestamp", title: "Published", sortable: true, cell: (letter) => shownTime(letter.timestamp) },
     { key: "node", title: "nsqd", sortable: true, href: (letter) => paths.node(letter.node) },
     { key: "body", title: "Actions", cell: (letter) => html`<${Open} letter=${letter} open=${open} />` },
   ];
+}
+
+/** A name with its page, where it is known. */
+function linked(text, href) {
+  return href ? html`<a href=${href}>${name(text)}</a>` : "–";
 }
 
 function Open({ letter, open }) {
