@@ -32,6 +32,13 @@ FOUND = (
     " {node: 'c', isOver: false, reachedNs: 0, searched: 0, left: null, messages: []}]"
 )
 
+
+
+def one_line(*durations: str) -> list[str]:
+    """Durations as the page writes them: no line ends within one."""
+    return [duration.replace(" ", "\u00a0") for duration in durations]
+
+
 BAND = 'm.courseOf({metrics: ["a"], data: [[60, 120], [5, 6]], low: [[1, 2]], high: [[9, 6]]})'
 
 
@@ -47,9 +54,11 @@ def page(browser: Browser, running_cluster: AdminCluster) -> Iterator[Page]:
         (FORMAT, "count(1234567)", "1,234,567"),
         (FORMAT, "[999, 999.6, 12345, 1e6, 2.5e9].map(m.short)", ["999", "1k", "12.3k", "1M", "2.5G"]),
         (FORMAT, "[0, 0.001, 0.5, 1234].map(m.rate)", ["0/s", "<0.01/s", "0.5/s", "1.23k/s"]),
+        (FORMAT, "[0, 0.001, 0.05, 12, 1234.56, null].map(m.tenth)", ["0.0", "<0.1", "0.1", "12.0", "1,234.6", "–"]),
+        (FORMAT, "[0, 1, 2.7e6, 1234e6, null].map(m.milliseconds)", ["0.00", "<0.01", "2.70", "1,234.00", "–"]),
         (FORMAT, "[0, 1023, 1024, 1572864].map(m.bytes)", ["0 B", "1,023 B", "1 KiB", "1.5 MiB"]),
-        (FORMAT, "[5e8, 61e9, 7500e9, 90061e9].map(m.duration)", ["500 ms", "1 min 1 s", "2 h 5 min", "1 d 1 h"]),
-        (FORMAT, "[999, 1500, 41.9e6, 2e9].map(m.latency)", ["999 ns", "1.5 µs", "41.9 ms", "2 s"]),
+        (FORMAT, "[5e8, 61e9, 7500e9, 90061e9].map(m.duration)", one_line("500 ms", "1 min 1 s", "2 h 5 min", "1 d 1 h")),
+        (FORMAT, "[999, 1500, 41.9e6, 2e9].map(m.latency)", one_line("999 ns", "1.5 µs", "41.9 ms", "2 s")),
         (FORMAT, "[null, undefined, NaN].map(m.count)", ["–", "–", "–"]),
         # The same time in s and in ns; the browser's zone is UTC.
         (FORMAT, "[1795278174, 1795278174e9].map(m.clock)", ["16:22:54", "16:22:54"]),
@@ -85,10 +94,10 @@ def page(browser: Browser, running_cluster: AdminCluster) -> Iterator[Page]:
         (BODY, "formsOf({body_base64: 'AEE='}).forms.map(form => form.name)", ["hex"]),
         (BODY, "toBase64(m.fromBase64('AEH/'))", "AEH/"),
         (COLUMNS, "[[1, null], [0, null], [3, 125.9], [3, 0.2]].map(([depth, oldest_age_s]) => ({depth, oldest_age_s}))"
-         ".map(m.ageText)", ["unknown", "–", "2 min 5 s", "1 s"]),
+         ".map(m.ageText)", ["unknown", "–", *one_line("2 min 5 s", "1 s")]),
         (COLUMNS, "[[0, 0, 1], [5, null, 1], [5, null, 0], [5, 80, 1]]"
          ".map(([depth, drain_s, clients]) => m.drainText({depth, drain_s, clients}))",
-         ["–", "not at this rate", "no consumer", "1 min 20 s"]),
+         ["–", "not at this rate", "no consumer", *one_line("1 min 20 s")]),
         # A step that nothing was told of is as the one before, unless the connection was lost meanwhile.
         (COURSE, f"extended({COURSE_OF_3}, {{depth: 7}}, 19, 60, true).data", [[10, 12, 14, 16, 18], [1, 2, 2, 2, 7]]),
         (COURSE, f"extended({COURSE_OF_3}, {{depth: 7}}, 19, 60, false).data",
@@ -157,6 +166,9 @@ def page(browser: Browser, running_cluster: AdminCluster) -> Iterator[Page]:
             {"node": "n", "messages": [{"seq": 7, "node": "n"}], "cursor": 7, "reachedNs": 70, "searched": 2,
              "left": 5, "isOver": False, "error": "", "can": True},
         ),
+        # The lines of a grid of times are those of a clock.
+        ("parts/plot.js", "timeSteps(1).filter(n => n >= 0.2 && n <= 3600)",
+         [0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600]),
         # The beginning of a label was outside of the chart: "min 20 s" for "1 min 20 s".
         (
             "parts/plot.js", "[['5 s'], ['1 min 20 s', '40 s']].map(labels => { const u = document.createElement("

@@ -39,6 +39,13 @@ def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
     assert [page for page in site.rglob("*.html") if LOADED.search(page.read_text("utf-8"))] == []
 
 
+def test_the_menu_names_the_tools_as_they_are_called(site: Path) -> None:
+    page = (site / "index.html").read_text("utf-8")
+    menu = re.findall(r'<span class="md-ellipsis">\s*(.*?)\s*</span>', page, re.DOTALL)
+    tools = {page.stem for page in (REPOSITORY / "docs/tools").glob("*.md")} - {"README"}
+    assert tools <= set(menu)
+
+
 @pytest.mark.parametrize(
     "call", ["multi_publish", "lookupd_http_addresses", "max_in_flight", "wait_for_depth", "nsqd_tcp_addresses"]
 )

@@ -3,8 +3,11 @@
 import { html } from "./html.js";
 
 const NONE = "–";
+const NO_BREAK = "\u00a0";
 const NS_IN = { us: 1e3, ms: 1e6, s: 1e9, min: 60e9, h: 3600e9, d: 86400e9 };
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const tenths = new Intl.NumberFormat("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
+const hundredths = new Intl.NumberFormat("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
 // Of the place where the browser is, but written as the rest of the page: in English, days before months, 24 hours.
 const dateTime = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
 const clockTime = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
@@ -43,6 +46,18 @@ export function rate(n) {
   return n > 0 && n < 0.01 ? "<0.01/s" : `${short(n)}/s`;
 }
 
+/** "1,234.5", for a column with the unit in its head. @param {number | null | undefined} n @returns {string} */
+export function tenth(n) {
+  if (!isNumber(n)) return NONE;
+  return n > 0 && n < 0.05 ? "<0.1" : tenths.format(n);
+}
+
+/** "41.93" of ns, for a column of milliseconds. @param {number | null | undefined} ns @returns {string} */
+export function milliseconds(ns) {
+  if (!isNumber(ns)) return NONE;
+  return ns > 0 && ns < NS_IN.ms / 200 ? "<0.01" : hundredths.format(ns / NS_IN.ms);
+}
+
 /** "1.5 MiB" @param {number | null | undefined} n @returns {string} */
 export function bytes(n) {
   if (!isNumber(n)) return NONE;
@@ -54,7 +69,7 @@ export function bytes(n) {
   return `${digits(size)} TiB`;
 }
 
-/** "2 h 5 min"; two units at most. @param {number | null | undefined} ns @returns {string} */
+/** "2 h 5 min"; two units at most, in one line. @param {number | null | undefined} ns @returns {string} */
 export function duration(ns) {
   if (!isNumber(ns)) return NONE;
   if (Math.abs(ns) < NS_IN.min) return latency(ns);
@@ -63,19 +78,19 @@ export function duration(ns) {
   for (const unit of ["d", "h", "min", "s"]) {
     const n = Math.floor(rest / NS_IN[unit]);
     rest -= n * NS_IN[unit];
-    if (n || parts.length) parts.push(n ? `${n} ${unit}` : "");
+    if (n || parts.length) parts.push(n ? `${n}${NO_BREAK}${unit}` : "");
   }
-  return (ns < 0 ? "-" : "") + parts.slice(0, 2).filter(Boolean).join(" ");
+  return (ns < 0 ? "-" : "") + parts.slice(0, 2).filter(Boolean).join(NO_BREAK);
 }
 
 /** "41.9 ms" @param {number | null | undefined} ns @returns {string} */
 export function latency(ns) {
   if (!isNumber(ns)) return NONE;
   const size = Math.abs(ns);
-  if (size < 999.5) return `${digits(ns)} ns`;
-  if (size < 999.5e3) return `${digits(ns / NS_IN.us)} µs`;
-  if (size < 999.5e6) return `${digits(ns / NS_IN.ms)} ms`;
-  return size < NS_IN.min ? `${digits(ns / NS_IN.s)} s` : duration(ns);
+  if (size < 999.5) return `${digits(ns)}${NO_BREAK}ns`;
+  if (size < 999.5e3) return `${digits(ns / NS_IN.us)}${NO_BREAK}µs`;
+  if (size < 999.5e6) return `${digits(ns / NS_IN.ms)}${NO_BREAK}ms`;
+  return size < NS_IN.min ? `${digits(ns / NS_IN.s)}${NO_BREAK}s` : duration(ns);
 }
 
 /** A time in s, ms, µs or ns since the epoch, by its size. @param {number} value */
@@ -126,8 +141,8 @@ export function time(value) {
 export function ago(s) {
   if (!isNumber(s)) return NONE;
   if (s < 1.5) return "now";
-  const longest = duration(Math.round(s) * 1e9).split(" ");
-  return `${longest.slice(0, s < 7200 ? 2 : 4).join(" ")} ago`;
+  const longest = duration(Math.round(s) * 1e9).split(NO_BREAK);
+  return `${longest.slice(0, s < 7200 ? 2 : 4).join(NO_BREAK)} ago`;
 }
 
 /** A figure; zero is dimmed. @param {number | null | undefined} n @param {(n: any) => string} [form] */
@@ -135,17 +150,11 @@ export function figure(n, form = count) {
   return html`<span class=${n ? "figure" : "figure zero"}>${form(n)}</span>`;
 }
 
-/** A rate in a column, with its decimal point below those of the others. @param {number | null | undefined} n */
-export function rateFigure(n) {
-  const [, before, after] = /^([^./]*)(.*)$/.exec(rate(n));
-  return html`<span class=${n ? "figure" : "figure zero"}>${before}<span class="fraction">${after}</span></span>`;
-}
-
 const PICTURES_OF_CONTROLS = 0x2400;
 // Of a longer one, the beginning: laying out lists of 10 kB names takes browsers minutes.
 const MOST_OF_A_TEXT = 1000;
 const MOST_OF_A_NAME = 200;
-// A name up to the length of an IPv4 address with a port stays in one line of a table.
+// A name up to the length of an IPv4 address with a port is not broken within a word in a table.
 const SHORT_NAME = 21;
 // Controls, marks of no width and of the direction of writing, ends of lines, fillers, tags, halves of pairs.
 const HIDDEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}\p{Co}\u115f\u1160\u3164\uffa0]/gu;

@@ -25,11 +25,11 @@ const CHARTS = [
   { key: "rates", title: "Messages per second", form: short, exact: rate, isFilled: true, least: 1, lines: {
     message_rate: ["in", "chart-1"], finish_rate: ["finished", "chart-2"],
     requeue_rate: ["requeued", "chart-4"], timeout_rate: ["timed out", "chart-5"] } },
-  { key: "latency", title: "End-to-end latency", form: latency, exact: latency, least: 1e6, lines: {
+  { key: "latency", title: "End-to-end latency", form: latency, exact: latency, second: 1e9, least: 1e6, lines: {
     latency_0: ["", "chart-5"], latency_1: ["", "chart-3"], latency_2: ["", "chart-1"] } },
   { key: "lag", title: "Standby behind, messages", form: short, exact: count, isFilled: true, isWhole: true, least: 4,
     isAsked: true, lines: { lag_messages: ["messages", "chart-4"] } },
-  { key: "lag_time", title: "Standby behind, time", form: secondsOf, exact: secondsOf, isFilled: true, least: 1,
+  { key: "lag_time", title: "Standby behind, time", form: secondsOf, exact: secondsOf, second: 1, isFilled: true, least: 1,
     isAsked: true, lines: { lag_s: ["oldest change", "chart-4"] } },
 ];
 
@@ -158,7 +158,7 @@ function Chart({ chart, lines, course, span, ...shared }) {
     </div>
     ${isTable ? html`<${Numbers} chart=${chart} lines=${lines} columns=${columns} bands=${bands} course=${course} />`
       : html`<${Plot} data=${data} span=${span} series=${series} hasBands=${Boolean(course.band)}
-          form=${chart.form} isWhole=${chart.isWhole}
+          form=${chart.form} isWhole=${chart.isWhole} second=${chart.second}
           least=${chart.least} ...${shared} summary=${summaryOf(chart, lines, columns)} />`}
   </figure>`;
 }

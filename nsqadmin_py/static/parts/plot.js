@@ -4,7 +4,6 @@ import { axisTime } from "../lib/format.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../lib/html.js";
 import { useTheme } from "../lib/theme.js";
 
-const HEIGHT_PX = 180;
 const AXIS_PX = 52;
 const AXIS_GAP_PX = 6;
 const AXIS_FONT = "11px";
@@ -39,6 +38,16 @@ function heightOf(most, least) {
 /** Steps between the lines of the grid: whole numbers from 1 on. */
 function wholeSteps() {
   return Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((n) => n * 10 ** power)).flat();
+}
+
+/**
+ * Steps between the lines of the grid for times: those of a clock, such as 5 min and not 500 s.
+ * @param {number} second  in the unit of the values
+ */
+export function timeSteps(second) {
+  const parts = [-6, -5, -4, -3, -2, -1].flatMap((power) => [1, 2, 5].map((n) => Number(`${n}e${power}`)));
+  const minutes = [1, 2, 5, 10, 15, 30, 60, 120, 360, 720, 1440, 2880, 7200, 14_400];
+  return [...parts, 1, 2, 5, 10, 15, 30, ...minutes.map((n) => 60 * n)].map((n) => n * second);
 }
 
 const BAND_EDGE = { stroke: "transparent", width: 0, points: { show: false } };
@@ -91,13 +100,13 @@ function isShared(type) {
 }
 
 /** @param {PlotProps} props @param {number} width @param {{current: PlotProps}} latest */
-function optionsOf({ series, hasBands, form, isWhole, least, syncKey }, width, latest) {
+function optionsOf({ series, hasBands, form, isWhole, second, least, syncKey }, box, latest) {
   const axis = {
     stroke: colour("muted"), font: `${AXIS_FONT} ${getComputedStyle(document.body).fontFamily}`,
     grid: { stroke: colour("grid"), width: 1 }, ticks: { show: false },
   };
   return {
-    width, height: HEIGHT_PX, legend: { show: false }, padding: [8, 20, 0, 0],
+    width: box.clientWidth, height: box.clientHeight, legend: { show: false }, padding: [8, 20, 0, 0],
     cursor: {
       sync: { key: syncKey, filters: { pub: isShared } }, y: false, drag: { x: true, y: false, setScale: false },
       bind: { dblclick: () => () => latest.current.onZoomOut() },
@@ -110,8 +119,8 @@ function optionsOf({ series, hasBands, form, isWhole, least, syncKey }, width, l
     axes: [
       { ...axis, size: 26, gap: 4, space: 70,
         values: (u, splits, i, space, step) => splits.map((s) => axisTime(s, step)) },
-      { ...axis, size: (u, labels) => axisWidth(u.ctx, u.axes[1].font[0], labels), gap: AXIS_GAP_PX, space: 28, values: (u, splits) => splits.map(form),
-        ...(isWhole ? { incrs: wholeSteps() } : {}) },
+      { ...axis, size: (u, labels) => axisWidth(u.ctx, u.axes[1].font[0], labels), gap: AXIS_GAP_PX, space: 28, values: (u, splits) => splits.map((value) => (value ? form(value) : "0")),
+        ...(isWhole ? { incrs: wholeSteps() } : second ? { incrs: timeSteps(second) } : {}) },
     ],
     series: [{}, ...series.map(({ label, paint, isFilled }) => ({
       label, stroke: colour(paint), width: 1.5, points: { show: false },
@@ -157,6 +166,7 @@ function useLibrary() {
  * @property {{label: string, paint: string, isFilled?: boolean, hidden?: boolean}[]} series
  * @property {(n: number) => string} form of the values
  * @property {boolean} [isWhole] the values are whole numbers
+ * @property {number} [second] the values are times, of which this one is a second
  * @property {number} least the top of the chart where all values are lower
  * @property {string} syncKey charts with the same one share their cursor
  * @property {(i: number | null) => void} onCursor
@@ -181,12 +191,12 @@ export function Plot(props) {
 
   useLayoutEffect(() => {
     if (!uPlot) return undefined;
-    const options = optionsOf(latest.current, box.current.clientWidth, latest);
+    const options = optionsOf(latest.current, box.current, latest);
     const made = new uPlot(options, latest.current.data, box.current);
     plot.current = made;
     const observer = new ResizeObserver(() => {
-      const width = box.current?.clientWidth;
-      if (width && width !== made.width) made.setSize({ width, height: HEIGHT_PX });
+      const { clientWidth: width, clientHeight: height } = box.current ?? {};
+      if (width && (width !== made.width || height !== made.height)) made.setSize({ width, height });
     });
     observer.observe(box.current);
     return () => {

@@ -1,7 +1,7 @@
 // Who consumes a channel: asked of the nsqds now, and again while somebody looks.
 
 import { at, get } from "../lib/api.js";
-import { count, duration, iso, name, plain, rateFigure } from "../lib/format.js";
+import { count, duration, iso, figure, name, plain, tenth } from "../lib/format.js";
 import { html, useState } from "../lib/html.js";
 import { paths } from "../lib/route.js";
 import { Failed, Loading } from "../parts/state.js";
@@ -59,10 +59,10 @@ export const CLIENT_COLUMNS = [
   },
   { key: "ready_count", title: "RDY", help: "How many messages it is ready to take at once", number: true },
   { key: "in_flight_count", title: "In flight", number: true },
-  { key: "client_rate", title: "In", help: "Messages that it gets, per second", number: true,
-    cell: (client) => rateFigure(client.client_rate) },
-  { key: "client_finish_rate", title: "Finished", help: "By it (FIN), per second", number: true,
-    cell: (client) => rateFigure(client.client_finish_rate) },
+  { key: "client_rate", title: "In/s", help: "Messages that it gets, per second", number: true,
+    cell: (client) => figure(client.client_rate, tenth) },
+  { key: "client_finish_rate", title: "Finished/s", help: "By it (FIN), per second", number: true,
+    cell: (client) => figure(client.client_finish_rate, tenth) },
   { key: "finish_count", title: "Finished total", help: "Since it connected", number: true },
   { key: "requeue_count", title: "Requeued total", help: "Since it connected", number: true },
   { key: "message_count", title: "Messages total", help: "Sent to it since it connected", number: true },

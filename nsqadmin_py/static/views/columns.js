@@ -1,6 +1,6 @@
 // Columns that several tables have: one place for their titles and what they mean.
 
-import { count, duration, figure, rate, rateFigure } from "../lib/format.js";
+import { count, duration, figure, tenth } from "../lib/format.js";
 
 const FIGURES = {
   depth: ["Depth", count, "Messages that wait in memory or on disk; of a topic, the copies of all its channels"],
@@ -13,10 +13,10 @@ const FIGURES = {
   timed_out: ["Timed out total", count, "Not finished within the message timeout, since the nsqds started"],
   channels: ["Channels", count, "Each gets a copy of every message of the topic"],
   clients: ["Clients", count, "Consumers that are connected"],
-  message_rate: ["In", rate, "Messages that arrive, per second"],
-  finish_rate: ["Finished", rate, "By consumers (FIN), per second; of a topic, the copies of all its channels"],
-  requeue_rate: ["Requeued", rate, "By consumers (REQ), per second"],
-  timeout_rate: ["Timed out", rate, "Not finished within the message timeout, per second"],
+  message_rate: ["In/s", tenth, "Messages that arrive, per second"],
+  finish_rate: ["Finished/s", tenth, "By consumers (FIN), per second; of a topic, the copies of all its channels"],
+  requeue_rate: ["Requeued/s", tenth, "By consumers (REQ), per second"],
+  timeout_rate: ["Timed out/s", tenth, "Not finished within the message timeout, per second"],
 };
 
 /** The time since the oldest waiting message was published. @param {{oldest_age_s: number | null, depth: number}} row */
@@ -50,6 +50,6 @@ export const AGE_COLUMNS = [
 export function figureColumns(keys, { sortable = true } = {}) {
   return keys.map((key) => {
     const [title, form, help] = FIGURES[key];
-    return { key, title, help, sortable, number: true, cell: (row) => (form === rate ? rateFigure(row[key]) : figure(row[key], form)) };
+    return { key, title, help, sortable, number: true, cell: (row) => figure(row[key], form) };
   });
 }

@@ -28,7 +28,7 @@ export function Holders({ rows, columns, caption, empty }) {
   const all = useMemo(() => [...FIRST_COLUMNS, ...columns], [columns]);
   const { inOrder, ...order } = useOrder(rows, "node");
   const { shown, pager } = usePages(inOrder, { what: "nsqds", limit: PAGE_ROWS });
-  return html`<section class="section" aria-labelledby="nodes">
+  return html`<section class="section half" aria-labelledby="nodes">
     <div class="section-head"><h2 id="nodes">nsqds</h2></div>
     <${Table} caption=${caption} captionHidden columns=${all} rows=${shown} rowKey=${(row) => row.node} ...${order}
       empty=${empty} />

@@ -1,6 +1,6 @@
 // Latencies from publishing to finishing, where nsqds measure them.
 
-import { latency, name } from "../lib/format.js";
+import { milliseconds, name } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { paths } from "../lib/route.js";
 import { Table } from "../parts/table.js";
@@ -15,7 +15,7 @@ const PAGE_ROWS = 25;
 export function LatencyTable({ head, nodes, channels = [] }) {
   const measured = (head.latency ?? []).map((item) => item.quantile);
   if (!measured.length) return null;
-  return html`<section class="section" aria-labelledby="latency">
+  return html`<section class="section half" aria-labelledby="latency">
     <div class="section-head">
       <h2 id="latency">End-to-end latency</h2>
       <p class="note">From when a message is published until it is finished. In “All”, the worst of the nsqds.</p>
@@ -41,7 +41,7 @@ function columnsOf(quantiles, title, keyOf, hrefOf) {
   return [
     { key: "of", title, cell },
     ...quantiles.map((quantile) => ({
-      key: String(quantile), title: percentile(quantile), number: true, cell: (row) => latency(valueOf(row, quantile)),
+      key: String(quantile), title: `${percentile(quantile)} (ms)`, number: true, cell: (row) => milliseconds(valueOf(row, quantile)),
     })),
   ];
 }

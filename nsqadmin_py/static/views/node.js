@@ -99,7 +99,7 @@ function Topics({ node, head, rows, query }) {
   const { sort, order } = orderOf(query, SORTABLE, "topic");
   const { shown, pager } = usePages(sorted(found, sort, order), { what: "topics" });
   return html`
-    <section class="section" aria-labelledby="topics">
+    <section class="section half" aria-labelledby="topics">
       <h2 id="topics">Topics</h2>
       <${SearchField} label="Search its topics" query=${query} found=${found.length} total=${rows.length} />
       <${Table}

@@ -1,7 +1,7 @@
 // What an nsqd has: its channels, the consumers of them, and the clients that publish to it.
 
 import { at, get } from "../lib/api.js";
-import { count, duration, iso, name, rateFigure } from "../lib/format.js";
+import { count, duration, figure, iso, name, tenth } from "../lib/format.js";
 import { html, useMemo, useState } from "../lib/html.js";
 import { useLive } from "../lib/live.js";
 import { paths } from "../lib/route.js";
@@ -36,7 +36,7 @@ export function NodeChannels({ node }) {
   const [{ sort, order, offset }, setPlace] = useState({ sort: "depth", order: "desc", offset: 0 });
   const { head, rows, time } = useLive("channels", { node, sort, order, offset, limit: PAGE_ROWS });
   const total = time ? head.total : 0;
-  return html`<section class="section" aria-labelledby="node-channels">
+  return html`<section class="section half" aria-labelledby="node-channels">
     <h2 id="node-channels">Channels</h2>
     <${Table} caption="Channels of this nsqd" captionHidden columns=${CHANNEL_COLUMNS} rows=${rows}
       rowKey=${(row) => JSON.stringify([row.topic, row.channel])} sort=${sort} order=${order}
@@ -65,8 +65,8 @@ function publisherColumns(timeS) {
     { key: "topics", title: "Topics", wide: true, cell: ({ topics }) => html`<span class="names">
       ${topics.map(({ topic, count: number }) => html`<span key=${topic}>
         <a href=${paths.topic(topic)}>${name(topic)}</a> <span class="muted">${count(number)}</span></span>`)}</span>` },
-    { key: "publish_rate", title: "Published", help: "Messages per second", number: true,
-      cell: (row) => rateFigure(row.publish_rate) },
+    { key: "publish_rate", title: "Published/s", help: "Messages per second", number: true,
+      cell: (row) => figure(row.publish_rate, tenth) },
     { key: "publish_count", title: "Published total", help: "Since it connected", number: true },
     { key: "connect_ts", title: "Connected", number: true, cell: ({ connect_ts: since }) =>
       html`<time datetime=${iso(since)} title=${iso(since)}>${duration(Math.max(0, timeS - since) * 1e9)}</time>` },
@@ -85,14 +85,14 @@ export function NodeClients({ node }) {
   if (!data) return message ? html`<${Failed} message=${message} />` : html`<${Loading} what="clients" />`;
   return html`
     ${message && html`<${Failed} message=${message} />`}
-    <section class="section" aria-labelledby="consumers">
+    <section class="section half" aria-labelledby="consumers">
       <h2 id="consumers">Consumers</h2>
       <${Table} caption="Consumers of this nsqd" captionHidden columns=${columns} rows=${consumers}
         rowKey=${keyOfConsumer} empty="No consumer is connected." />
       <${Pager} total=${Math.max(data.total, data.total_publishers)} offset=${offset} limit=${PAGE_ROWS} what="clients"
         onPage=${setOffset} />
     </section>
-    <section class="section" aria-labelledby="publishers">
+    <section class="section half" aria-labelledby="publishers">
       <div class="section-head"><h2 id="publishers">Publishers</h2>
         <p class="note">Connections that publish over TCP; nsqd does not count publishers over HTTP.</p></div>
       <${Table} caption="Publishers of this nsqd" captionHidden columns=${ofPublishers} rows=${publishers}

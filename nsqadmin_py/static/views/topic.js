@@ -122,7 +122,7 @@ function Channels({ topic, channels, query }) {
   const { shown, pager } = usePages(sorted(found, sort, order), { what: "channels", limit: PAGE_ROWS });
   const lines = useLines("channel", shown.map((row) => row.channel), { of: topic });
   const columns = useMemo(() => channelColumns(topic, lines), [topic, lines]);
-  return html`<section class="section" aria-labelledby="channels">
+  return html`<section class="section half" aria-labelledby="channels">
     <div class="section-head"><h2 id="channels">Channels</h2></div>
     ${channels.length > PAGE_ROWS && html`<${SearchField} label="Search its channels" query=${query}
       found=${found.length} total=${channels.length} />`}
