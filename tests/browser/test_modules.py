@@ -57,7 +57,8 @@ def page(browser: Browser, running_cluster: AdminCluster) -> Iterator[Page]:
         (FORMAT, "[0, 0.001, 0.05, 12, 1234.56, null].map(m.tenth)", ["0.0", "<0.1", "0.1", "12.0", "1,234.6", "–"]),
         (FORMAT, "[0, 1, 2.7e6, 1234e6, null].map(m.milliseconds)", ["0.00", "<0.01", "2.70", "1,234.00", "–"]),
         (FORMAT, "[0, 1023, 1024, 1572864].map(m.bytes)", ["0 B", "1,023 B", "1 KiB", "1.5 MiB"]),
-        (FORMAT, "[5e8, 61e9, 7500e9, 90061e9].map(m.duration)", one_line("500 ms", "1 min 1 s", "2 h 5 min", "1 d 1 h")),
+        (FORMAT, "[5e8, 61e9, 7500e9, 90061e9].map(m.duration)",
+         one_line("500 ms", "1 min 1 s", "2 h 5 min", "1 d 1 h")),
         (FORMAT, "[999, 1500, 41.9e6, 2e9].map(m.latency)", one_line("999 ns", "1.5 µs", "41.9 ms", "2 s")),
         (FORMAT, "[null, undefined, NaN].map(m.count)", ["–", "–", "–"]),
         # The same time in s and in ns; the browser's zone is UTC.

@@ -1,7 +1,7 @@
 // The messages that the logs of a topic have, also those that are finished: of all nsqds in one table, the newest first.
 
 import { at } from "../lib/api.js";
-import { bytes, count, name, plain, timeText } from "../lib/format.js";
+import { count, name, plain, timeText } from "../lib/format.js";
 import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { useLive } from "../lib/live.js";
 import { paths, setQuery, useTitle } from "../lib/route.js";
@@ -135,7 +135,7 @@ const TIME = { key: "timestamp", title: "Published", cell: (row) => html`<span c
 const NODE = { key: "node", title: "nsqd" };
 const COLUMNS = [
   { key: "seq", title: "Number", number: true },
-  { key: "size", title: "Size", number: true, cell: (row) => html`<span class="figure">${bytes(row.size)}</span>` },
+  { key: "size", title: "Bytes", number: true },
   { key: "body", title: "Body", wide: true, preview: true, cell: (row) => html`<code>${preview(row)}</code>` },
 ];
 const OF_ONE = [TIME, ...COLUMNS];
