@@ -96,6 +96,19 @@ def test_what_the_views_show(visit: Visits, filled: AdminCluster, admin: Nsqadmi
     assert (file["Kept"], file["Not finished"]) == ("3", "3")
 
 
+def test_windows_of_every_width_are_used(visit: Visits, filled: AdminCluster, admin: NsqadminProcess) -> None:
+    page = ready(visit(admin, "/topics/orders"))
+    for width, columns in ((1280, 1), (1920, 1), (2560, 2)):
+        page.set_viewport_size({"width": width, "height": 1000})
+        channels = page.get_by_role("table", name="Channels").bounding_box()
+        nodes = page.get_by_role("table", name="nsqds that have the topic").bounding_box()
+        assert channels is not None
+        assert nodes is not None
+        assert (nodes["x"] > channels["x"]) == (columns == 2), width
+        assert width - 60 < nodes["x"] + nodes["width"] <= width, width
+        assert overflow(page) == []
+
+
 def test_what_the_views_of_the_cluster_show(visit: Visits, filled: AdminCluster, admin: NsqadminProcess) -> None:
     first, second = map(address, filled.nsqds)
     page = ready(visit(admin, "/topics/payments.dead?tab=dead"))
@@ -119,7 +132,7 @@ def test_what_the_views_of_the_cluster_show(visit: Visits, filled: AdminCluster,
     assert [row["Channel"].split()[0] for row in rows_of(page, "Channels of this nsqd")][:2] == ["billing", "archive"]
     (reader,) = rows_of(page, "Consumers of this nsqd")
     assert [reader[name] for name in ("Topic", "Channel", "In flight")] == ["orders", "archive", "1"]
-    expect(page.get_by_role("table", name="Consumers of this nsqd")).to_contain_text("0/s")  # after the second answer
+    expect(page.get_by_role("table", name="Consumers of this nsqd")).to_contain_text("0.0")  # after the second answer
     assert rows_of(page, "Publishers of this nsqd")[0]["Client"] == "No connection has published."
 
     follow(page, "Nodes")
