@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from itertools import count
 
 import pytest
 
+from nsqd_py.client import Producer, TimedOut
 from tests.support.nsqd_process import REPOSITORY, NsqdProcess
 
 pytestmark = pytest.mark.ours
@@ -31,6 +33,9 @@ class Interrupt(Exception):
 
 def interrupt(*_):
     raise Interrupt
+
+# Python only reports what is raised in a finalizer, as in those of a WeakSet.
+sys.unraisablehook = lambda one: one.exc_type is Interrupt or sys.__unraisablehook__(one)
 
 def interrupts(step, number, longest_s=4e-4):
     signal.signal(signal.SIGALRM, interrupt)
@@ -222,3 +227,19 @@ for one in answered:
 """
     finished = set(run("\n".join([_PRELUDE, "producer = Producer(ADDRESS)", answered]), shared_nsqd, topic).split())
     assert finished | bodies_in(shared_nsqd, topic) == {str(number) for number in range(3000)}
+
+
+def test_close_does_not_wait_for_a_callback_that_hangs(shared_nsqd: NsqdProcess, topic: str) -> None:
+    may_end, has_ended = threading.Event(), threading.Event()
+
+    def hang(error: object) -> None:
+        may_end.wait(40)
+        has_ended.set()
+
+    producer = Producer(f"127.0.0.1:{shared_nsqd.tcp_port}")
+    producer.publish_soon(topic, b"x", hang)
+    with pytest.raises(TimedOut):
+        producer.close(0.1)
+    assert not has_ended.is_set()
+    may_end.set()
+    assert has_ended.wait(40)
