@@ -24,7 +24,7 @@ PAGES = _CHECKOUT / "docs" / "tools"
 
 # The modules in which the tools declare their settings, as `PROGRAM`.
 _TOOLS = (
-    "nsq_tools.tail", "nsq_tools.stat", "nsq_tools.to_file", "nsq_tools.to_nsq", "nsq_tools.to_http",
+    "nsq_tools.tail", "nsq_tools.cat", "nsq_tools.stat", "nsq_tools.to_file", "nsq_tools.to_nsq", "nsq_tools.to_http",
     "nsq_tools.nsq_to_nsq", "nsq_spark.replay",
 )  # fmt: skip
 # The daemons: package, name of the declaration, reference page.

@@ -43,7 +43,7 @@ def normalise(
 def _one_flag(
     word: str, rest: Iterator[str], by_name: Mapping[str, Setting], argument: Setting | None, removed: Mapping[str, str]
 ) -> str:
-    if argument is not None and not word.startswith("-"):
+    if argument is not None and (word == "-" or not word.startswith("-")):
         return f"--{argument.name}={word}"
     if not word.startswith("-") or word in ("-", "--"):
         raise UsageError(f"unexpected argument: {word} (a boolean flag takes its value after a =)")

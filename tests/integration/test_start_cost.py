@@ -17,7 +17,7 @@ from tests.support.wire import Client
 pytestmark = pytest.mark.ours
 
 DAEMONS = ("nsqd", "nsqlookupd", "nsqadmin")
-TOOLS = ("nsq_stat", "nsq_tail", "nsq_to_file", "nsq_to_http", "nsq_to_nsq", "spark_replay", "to_nsq")
+TOOLS = ("nsq_cat", "nsq_stat", "nsq_tail", "nsq_to_file", "nsq_to_http", "nsq_to_nsq", "spark_replay", "to_nsq")
 PACKAGES = ("apps/nsq_apps", "nsqadmin_py", "nsqd_py", "nsqlookupd_py", "spark/nsq_spark", "tools/nsq_tools")
 
 # Modules that are slow to import, and that an nsqd which was only started has no use for.

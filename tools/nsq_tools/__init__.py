@@ -10,6 +10,7 @@ timings   status lines about the duration of the latest messages
 One folder a tool. Its `options` declare its settings; docs/tools and the shell completions are made from them.
 to_nsq      publishes standard input
 tail        shows messages
+cat         shows the messages in files
 stat        shows figures of topics and channels
 to_file     archives messages
 to_http     sends messages to HTTP servers

@@ -10,9 +10,9 @@ complete -c nsq-tail -l topic -d 'NSQ topic (may be given several times).' -x
 complete -c nsq-tail -l channel -d 'NSQ channel. The default is an ephemeral channel for this run, which takes no messages from other consumers.' -x
 complete -c nsq-tail -l max-in-flight -d 'Maximum number of messages in flight.' -x
 complete -c nsq-tail -l consumer-opt -d 'Option of the consumer as name,value with the names of go-nsq\'s Config, such as tls_v1,true or msg_timeout,30s (may be given several times).' -x
-complete -c nsq-tail -l n -d 'Number of messages to show, of all topics; then nsq-tail exits. 0 means no limit.' -x
+complete -c nsq-tail -l n -d 'Number of messages to show; then the tool ends. 0 means no limit.' -x
 complete -c nsq-tail -l print-topic -d 'Write the topic before each message: `topic | body`.'
-complete -c nsq-tail -l grep -d 'Show only messages whose body matches this regular expression (RE2). The others are finished and not shown.' -x
+complete -c nsq-tail -l grep -d 'Show only messages whose body matches this regular expression (RE2).' -x
 complete -c nsq-tail -l pick -d 'Show a value of a JSON body, by a path such as .user.name, .tags[0] or .["a key"] (may be given several times: the values are written on one line, separated by tabs).' -x
 complete -c nsq-tail -l json -d 'Format JSON: indented and coloured on a terminal, on one line in a pipe.'
 complete -c nsq-tail -l format -d 'Text to write for each message, with {timestamp}, {timestamp_ns}, {id}, {attempts}, {topic}, {channel}, {nsqd}, {body}; \\t and \\n are a tab and a line feed.' -x

@@ -32,7 +32,7 @@ def test_there_is_no_other_file() -> None:
         if path.is_file()
     }
     assert found == {CHECKOUT / path for path in FILES}
-    assert len(PAGES) == 10
+    assert len(PAGES) == 11
 
 
 def test_a_page_has_every_flag() -> None:

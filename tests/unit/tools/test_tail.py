@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from nsq_apps.nsq_tail import main
 from nsq_tools.tail import json_text
 from nsq_tools.tail.json_text import Path, in_line, parse_path, pick
-from nsq_tools.tail.rendering import Renderer, compile_search, for_terminal, for_terminal_line
-from nsq_tools.tail.tailing import MessageLimit
+from nsq_tools.tail.rendering import MessageLimit, Renderer, compile_search, for_terminal, for_terminal_line
 from nsq_tools.tail.template import Template, iso_times
 
 # --- paths

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from nsq_tools.cli import BadUsage
+import sys
+from typing import TYPE_CHECKING
+
+from nsq_tools.cli import BadUsage, is_terminal, wants_colour
 from nsq_tools.options import (
     CONSUMER_OPT,
     MAX_IN_FLIGHT,
@@ -19,6 +22,9 @@ from nsqd_py.settings.groups import LogOptions, log_prefix_setting
 from nsqd_py.settings.program import Program, ProgramOptions
 from nsqd_py.settings.types import BOOL, INT, STRING, STRINGS
 
+if TYPE_CHECKING:
+    from nsq_tools.tail.rendering import Renderer
+
 
 # fmt: off
 class _Source(SourceOptions, title="Source"):
@@ -30,12 +36,12 @@ class _Source(SourceOptions, title="Source"):
     consumer_opt: tuple[str, ...] = CONSUMER_OPT
 
 
-class _Shown(Options, title="Output"):
+class ShownOptions(Options, title="Output"):
     n: int = setting(INT, 0,
-        "Number of messages to show, of all topics; then nsq-tail exits. 0 means no limit.")
+        "Number of messages to show; then the tool ends. 0 means no limit.")
     print_topic: bool = setting(BOOL, False, "Write the topic before each message: `topic | body`.")
     grep: str = setting(STRING, "",
-        "Show only messages whose body matches this regular expression (RE2). The others are finished and not shown.")
+        "Show only messages whose body matches this regular expression (RE2).")
     pick: tuple[str, ...] = setting(STRINGS, (),
         'Show a value of a JSON body, by a path such as .user.name, .tags[0] or .["a key"] (may be given several '
         "times: the values are written on one line, separated by tabs).")
@@ -50,7 +56,7 @@ class _Log(LogOptions, title="Log"):
     log_prefix: str = log_prefix_setting("[nsq_tail] ")
 
 
-class TailOptions(ProgramOptions, _Source, _Shown, _Log):
+class TailOptions(ProgramOptions, _Source, ShownOptions, _Log):
     """The options of nsq-tail."""
 
 
@@ -80,10 +86,11 @@ def check(options: TailOptions) -> None:
     if options.channel:
         check_name(options.channel, "channel")
     client_options(options.consumer_opt, "consumer-opt")
-    _check_shown(options)
+    check_shown(options)
 
 
-def _check_shown(options: TailOptions) -> None:
+def check_shown(options: ShownOptions) -> None:
+    """Raise BadUsage for a pattern, a path or a template that is not valid."""
     from nsq_tools.tail.json_text import parse_path
     from nsq_tools.tail.rendering import compile_search
     from nsq_tools.tail.template import Template
@@ -108,3 +115,20 @@ def channel_of(options: TailOptions) -> str:
     import random  # slow to import
 
     return f"tail{random.randrange(999_999):06d}#ephemeral"
+
+
+def renderer_of(options: ShownOptions) -> Renderer:
+    """Return the renderer for the settings and for the kind of standard output."""
+    from nsq_tools.tail.json_text import parse_path
+    from nsq_tools.tail.rendering import Renderer, compile_search
+    from nsq_tools.tail.template import Template
+
+    return Renderer(
+        search=compile_search(options.grep) if options.grep else None,
+        picks=[parse_path(path) for path in options.pick],
+        as_json=options.json,
+        template=Template(options.format) if options.format else None,
+        print_topic=options.print_topic,
+        is_terminal=is_terminal(sys.stdout),
+        has_colour=wants_colour(),
+    )

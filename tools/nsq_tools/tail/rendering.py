@@ -185,3 +185,28 @@ _OF_EACH: dict[str, Callable[[Columns], Sequence[bytes]]] = {
 
 def _chosen(column: Sequence[bytes], indexes: Sequence[int]) -> Sequence[bytes]:
     return column if len(indexes) == len(column) else [column[index] for index in indexes]
+
+
+class MessageLimit:
+    """The number of messages that are still to be shown, from `-n`; 0 or less means no limit."""
+
+    def __init__(self, count: int) -> None:
+        self._left = count if count > 0 else None
+
+    @property
+    def is_over(self) -> bool:
+        return self._left == 0
+
+    def take(self, matching: Sequence[int], count: int) -> tuple[Sequence[int], int]:
+        """Return the indexes to show from a batch of `count` messages, and the number of messages to finish.
+
+        Messages after the last one that is shown are not finished, so that other consumers get them.
+        """
+        if self._left is None:
+            return matching, count
+        if len(matching) < self._left:
+            self._left -= len(matching)
+            return matching, count
+        shown = matching[: self._left]
+        self._left = 0
+        return shown, shown[-1] + 1 if shown else 0

@@ -6,50 +6,21 @@ import fcntl
 import os
 import select
 import sys
-from collections.abc import Sequence
 
 import gevent
 from gevent.lock import RLock
 from gevent.threadpool import ThreadPool
 
-from nsq_tools.cli import DONE, ToolError, is_terminal, wants_colour
+from nsq_tools.cli import DONE, ToolError
 from nsq_tools.options import client_options, user_agent
-from nsq_tools.tail.json_text import parse_path
-from nsq_tools.tail.options import TailOptions, channel_of
-from nsq_tools.tail.rendering import Renderer, compile_search
-from nsq_tools.tail.template import Template
+from nsq_tools.tail.options import TailOptions, channel_of, renderer_of
+from nsq_tools.tail.rendering import MessageLimit
 from nsqd_py.client import MessageBatch
 from nsqd_py.client.gevent import Consumer
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals
 from nsqd_py.runtime.threads import in_thread
-
-
-class MessageLimit:
-    """The number of messages that are still to be shown, from `-n`; 0 or less means no limit."""
-
-    def __init__(self, count: int) -> None:
-        self._left = count if count > 0 else None
-
-    @property
-    def is_over(self) -> bool:
-        return self._left == 0
-
-    def take(self, matching: Sequence[int], count: int) -> tuple[Sequence[int], int]:
-        """Return the indexes to show from a batch of `count` messages, and the number of messages to finish.
-
-        Messages after the last one that is shown are not finished, so that other consumers get them.
-        """
-        if self._left is None:
-            return matching, count
-        if len(matching) < self._left:
-            self._left -= len(matching)
-            return matching, count
-        shown = matching[: self._left]
-        self._left = 0
-        return shown, shown[-1] + 1 if shown else 0
-
 
 _GONE = select.POLLERR | select.POLLHUP | select.POLLNVAL
 
@@ -202,17 +173,4 @@ def consumer_options(options: TailOptions) -> ClientOptions:
         in_flight = min(options.n, in_flight)
     return client_options(
         options.consumer_opt, "consumer-opt", max_in_flight=in_flight, user_agent=user_agent("nsq_tail")
-    )
-
-
-def renderer_of(options: TailOptions) -> Renderer:
-    """Return the renderer for the settings and for the kind of standard output."""
-    return Renderer(
-        search=compile_search(options.grep) if options.grep else None,
-        picks=[parse_path(path) for path in options.pick],
-        as_json=options.json,
-        template=Template(options.format) if options.format else None,
-        print_topic=options.print_topic,
-        is_terminal=is_terminal(sys.stdout),
-        has_colour=wants_colour(),
     )

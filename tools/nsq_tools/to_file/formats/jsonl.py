@@ -15,6 +15,7 @@ from itertools import chain
 
 import orjson
 
+from nsq_tools.columns import Columns
 from nsq_tools.to_file.compression import GZIP, NONE, ZSTD, Codec, Data
 from nsq_tools.to_file.formats.format import Encoded, FileScan, Format, Warn
 from nsq_tools.to_file.formats.lines import scan_lines
@@ -41,7 +42,7 @@ class JsonlEncoder:
         return self._codec.compress(b"", self._level)
 
 
-def json_lines(portion: Portion) -> Iterator[bytes]:
+def json_lines(portion: Columns) -> Iterator[bytes]:
     """Return a line for each message. orjson checks and escapes text; `%` inserts the rest, in 0.6 us a line."""
     names = (orjson.dumps(name) for name in (portion.topic, portion.channel, portion.nsqd))
     topic, channel, nsqd = (name.replace(b"%", b"%%") for name in names)

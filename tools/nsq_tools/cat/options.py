@@ -1,0 +1,53 @@
+"""The settings of nsq-cat: the files, and those of the output, as nsq-tail has them."""
+
+from __future__ import annotations
+
+from nsq_tools.cli import BadUsage
+from nsq_tools.tail.options import ShownOptions, check_shown
+from nsqd_py.settings.declaration import Options, setting
+from nsqd_py.settings.program import Program, ProgramOptions
+from nsqd_py.settings.types import BOOL, STRINGS
+
+
+# fmt: off
+class _Files(Options, title="Files"):
+    files: tuple[str, ...] = setting(STRINGS, ("-",),
+        "File to read; - is standard input. Formats are recognized: lines, jsonl, framed and parquet of nsq-to-file, "
+        "also compressed with gzip or zstd, and the logs (*.log) in a data path of nsqd (may be given several times).")
+
+
+class _Output(ShownOptions, title="Output"):
+    jsonl: bool = setting(BOOL, False,
+        "Write each message as a JSON object on one line, as nsq-to-file --format=jsonl does.")
+
+
+class CatOptions(ProgramOptions, _Files, _Output):
+    """The options of nsq-cat."""
+
+
+_NOT_RUN = "not run: needs files, which tests/integration/test_nsq_cat.py makes"
+PROGRAM = Program("nsq_cat", "nsq-cat",
+    "Show the messages in files of nsq-to-file and in logs of nsqd, each followed by a line feed. Neither nsqd nor "
+    "Spark is needed. Damaged parts are reported on standard error, and reading goes on after them.",
+    CatOptions,
+    examples=(
+        ("The messages of an archive that contain a word", "nsq-cat --grep paid archive/*.framed", _NOT_RUN),
+        ("One field of each message", "nsq-cat --pick .id archive/orders.2026-11-24.jsonl.gz", _NOT_RUN),
+        ("What nsqd has stored of a topic, as JSON objects", "nsq-cat --jsonl /var/lib/nsqd/orders.*.log", _NOT_RUN),
+        ("What another program writes", "zcat old.log.gz | nsq-cat --grep error -", _NOT_RUN),
+    ),
+    argument="files",
+    exit_statuses=(
+        (0, "done; also when the reader of a pipe went away"),
+        (1, "a file, or a part of one, could not be read; a line on standard error says which"),
+        (2, "the command line or the config file is wrong; one line on standard error says how to mend it"),
+    ))
+# fmt: on
+
+
+def check(options: CatOptions) -> None:
+    """Raise BadUsage if the options cannot be used."""
+    check_shown(options)
+    layouts = {"pick": options.pick, "json": options.json, "format": options.format}
+    if options.jsonl and (other := next((name for name, value in layouts.items() if value), "")):
+        raise BadUsage(f"use --jsonl or --{other} not both")
