@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import gevent
 
 from nsqd_py.broker.state_files import LogEnd, end_of
-from nsqd_py.diskqueue.syncing import Unsynced, sync_and_close, sync_directories
+from nsqd_py.diskqueue.syncing import Unsynced, sync_directories
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.threads import in_thread
@@ -71,7 +71,7 @@ class _Closing:
                 broker.save_held(topic)
                 broker.removed_files.look_at_the_end(topic, topic.log)
                 self._end = end_of(topic.log)
-                self.taken = topic.log.begin_close()
+                self.taken = topic.log.take_unsynced()
         except OSError as error:
             self._failed(error)
 
@@ -88,8 +88,9 @@ class _Closing:
         self._is_written = False
 
     def sync(self) -> None:
-        """Sync the files of the log, and the journals that were written."""
-        sync_and_close([unsynced for unsynced in self.taken if unsynced.file is not None], {})
+        """Sync and close the files of the log, and sync the journals that were written."""
+        if self.topic.log is not None and self._end is not None:
+            self.topic.log.sync_to_end(self.taken)
         try:
             for channel in self.topic.channels.values():
                 if channel.journal is not None and channel.journal.is_unsynced:
@@ -99,12 +100,12 @@ class _Closing:
         self._is_synced = True
 
     def close(self) -> LogEnd | None:
-        """Close the log. Return its end; None if something could not be written, or there is no log."""
+        """Note the result of the sync. Return its end; None if something could not be written, or there is no log."""
         log = self.topic.log
         if log is None or self._end is None:
             return None
         try:
-            log.end_close(self.taken)
+            log.end(self.taken)
             if self._sync_error is not None:
                 raise self._sync_error
         except OSError as error:

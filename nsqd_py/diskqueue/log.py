@@ -28,6 +28,7 @@ from nsqd_py.diskqueue.syncing import (
     encode_batches,
     last_id,
     sync_and_close,
+    sync_directories,
     written_lately,
 )
 
@@ -415,27 +416,30 @@ class TopicLog:
 
     # ---- the end
 
-    def begin_close(self) -> list[Unsynced]:
-        """Truncate preallocated space, and return what must be synced before `end_close`."""
+    def sync_to_end(self, taken: Sequence[Unsynced]) -> None:
+        """Sync what was taken, truncate preallocated space, and close all files. May run in a thread; then call `end`.
+
+        In this order: a file with unsynced data takes 1.5 ms to truncate, since ext4 writes the data first.
+        """
+        sync_and_close([unsynced for unsynced in taken if unsynced.file is not None], {})
         for file in self.files:
             file.cut()
-        return self.take_unsynced()
-
-    def end_close(self, taken: Sequence[Unsynced]) -> None:
-        """Close all files. Raises OSError if something could not be synced."""
-        error = self.note_synced(taken)
-        for file in self.files:
             file.close()
+
+    def end(self, taken: Sequence[Unsynced]) -> None:
+        """Forget the closed files. Raises OSError if something could not be synced."""
+        error = self.note_synced(taken)
         self._remove_spare()
         self._forget()
         if error is not None:
             raise error
 
     def close(self) -> None:
-        """Truncate preallocated space, sync and close. Raises OSError."""
-        taken = self.begin_close()
-        sync_and_close(taken, {})
-        self.end_close(taken)
+        """Sync, truncate preallocated space and close. Raises OSError."""
+        taken = self.take_unsynced()
+        self.sync_to_end(taken)
+        sync_directories([unsynced for unsynced in taken if unsynced.file is None])
+        self.end(taken)
 
     def remove(self) -> None:
         """Delete all files."""
