@@ -54,6 +54,7 @@ def page(browser: Browser, running_cluster: AdminCluster) -> Iterator[Page]:
         (FORMAT, "count(1234567)", "1,234,567"),
         (FORMAT, "[999, 999.6, 12345, 1e6, 2.5e9].map(m.short)", ["999", "1k", "12.3k", "1M", "2.5G"]),
         (FORMAT, "[0, 0.001, 0.5, 1234].map(m.rate)", ["0/s", "<0.01/s", "0.5/s", "1.23k/s"]),
+        (FORMAT, "[0, 41.9, 75].map(m.age)", one_line("1 s", "41 s", "1 min 15 s")),
         (FORMAT, "[0, 0.001, 0.05, 12, 1234.56, null].map(m.tenth)", ["0.0", "<0.1", "0.1", "12.0", "1,234.6", "–"]),
         (FORMAT, "[0, 1, 2.7e6, 1234e6, null].map(m.milliseconds)", ["0.00", "<0.01", "2.70", "1,234.00", "–"]),
         (FORMAT, "[0, 1023, 1024, 1572864].map(m.bytes)", ["0 B", "1,023 B", "1 KiB", "1.5 MiB"]),

@@ -83,6 +83,11 @@ export function duration(ns) {
   return (ns < 0 ? "-" : "") + parts.slice(0, 2).filter(Boolean).join(NO_BREAK);
 }
 
+/** A duration in whole seconds, at least one, that does not flicker while it grows. @param {number} s @returns {string} */
+export function age(s) {
+  return duration(Math.max(1, Math.floor(s)) * 1e9);
+}
+
 /** "41.9 ms" @param {number | null | undefined} ns @returns {string} */
 export function latency(ns) {
   if (!isNumber(ns)) return NONE;

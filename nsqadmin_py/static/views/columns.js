@@ -1,6 +1,6 @@
 // Columns that several tables have: one place for their titles and what they mean.
 
-import { count, duration, figure, tenth } from "../lib/format.js";
+import { age, count, duration, figure, tenth } from "../lib/format.js";
 
 const FIGURES = {
   depth: ["Depth", count, "Messages that wait in memory or on disk; of a topic, the copies of all its channels"],
@@ -21,7 +21,7 @@ const FIGURES = {
 
 /** The time since the oldest waiting message was published. @param {{oldest_age_s: number | null, depth: number}} row */
 export function ageText({ oldest_age_s: ageS, depth }) {
-  if (depth > 0 && ageS !== null) return duration(Math.max(1, Math.floor(ageS)) * 1e9);
+  if (depth > 0 && ageS !== null) return age(ageS);
   return depth > 0 ? "unknown" : duration(null);
 }
 

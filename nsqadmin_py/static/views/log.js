@@ -1,7 +1,7 @@
 // What each nsqd keeps of a topic on disk, and how far back a channel can go.
 
 import { at, get } from "../lib/api.js";
-import { bytes, count, duration, figure, iso, name, plain, timeText } from "../lib/format.js";
+import { age, bytes, count, duration, figure, iso, name, plain, timeText } from "../lib/format.js";
 import { html, useMemo, useState } from "../lib/html.js";
 import { paths, useTitle } from "../lib/route.js";
 import { ActionButton } from "../parts/actions.js";
@@ -84,7 +84,7 @@ function tilesOf(sums, timeS) {
     { label: "Not finished", value: count(sums.needed), title: "By at least one channel" },
     { label: "On disk", value: bytes(sums.bytes), note: counted(sums.files, "file") },
     {
-      label: "Oldest message", value: sums.earliestNs ? duration(timeS * 1e9 - sums.earliestNs) : "none",
+      label: "Oldest message", value: sums.earliestNs ? age(timeS - sums.earliestNs / 1e9) : "none",
       title: sums.earliestNs ? `of ${timeText(sums.earliestNs)}, on one nsqd at least` : "",
     },
   ];
@@ -131,7 +131,7 @@ function factsOf(answer, timeS) {
   return [
     ["Messages", `${count(kept)} kept, ${count(needed)} of them not finished`],
     ["On disk", bytes(answer.bytes)],
-    ["Oldest message", earliestNs ? `${timeText(earliestNs)} (${duration(timeS * 1e9 - earliestNs)})` : "none"],
+    ["Oldest message", earliestNs ? `${timeText(earliestNs)} (${age(timeS - earliestNs / 1e9)})` : "none"],
     ["Message numbers", `from ${count(answer.earliest_seq)}; the next one is ${count(answer.next_seq)}`],
   ];
 }

@@ -1,7 +1,7 @@
 // One nsqd: how it is, its figures over time, its topics.
 
 import { session } from "../lib/api.js";
-import { count, duration, name, plain, time as shownTime } from "../lib/format.js";
+import { age, count, name, plain, time as shownTime } from "../lib/format.js";
 import { html, useMemo } from "../lib/html.js";
 import { useLive } from "../lib/live.js";
 import { navigate, paths, setQuery, useTitle } from "../lib/route.js";
@@ -161,7 +161,7 @@ function About({ node, timeS }) {
     ["Version", html`<${Version} node=${node} />`],
     ["Zone, region", name(place(node) || "none given")],
     ["Health", html`<${Health} node=${node} />`],
-    ["Started", html`${shownTime(node.start_time)}${upS !== null && `, ${duration(upS * 1e9)} ago`}`],
+    ["Started", html`${shownTime(node.start_time)}${upS !== null && `, ${age(upS)} ago`}`],
     ["Answers in", isSilent(node) ? "does not answer" : `${count(node.took_ms)} ms`],
     ["nsqlookupds", name(lookupsText(node.lookups))],
   ];

@@ -1,7 +1,7 @@
 // What an nsqd has: its channels, the consumers of them, and the clients that publish to it.
 
 import { at, get } from "../lib/api.js";
-import { count, duration, figure, iso, name, tenth } from "../lib/format.js";
+import { age, count, figure, iso, name, tenth } from "../lib/format.js";
 import { html, useMemo, useState } from "../lib/html.js";
 import { useLive } from "../lib/live.js";
 import { paths } from "../lib/route.js";
@@ -69,7 +69,7 @@ function publisherColumns(timeS) {
       cell: (row) => figure(row.publish_rate, tenth) },
     { key: "publish_count", title: "Published total", help: "Since it connected", number: true },
     { key: "connect_ts", title: "Connected", number: true, cell: ({ connect_ts: since }) =>
-      html`<time datetime=${iso(since)} title=${iso(since)}>${duration(Math.max(0, timeS - since) * 1e9)}</time>` },
+      html`<time datetime=${iso(since)} title=${iso(since)}>${age(timeS - since)}</time>` },
   ];
 }
 
