@@ -59,6 +59,7 @@ class BadBackup(NsqdError):
 def run(options: NsqdOptions) -> int:
     """Make or restore the backup, print a line, and return the exit status."""
     try:
+        options.check_values()
         _check_usage(options)
         text = _back_up(options) if options.backup_to else _restore(options)
     except (UsageError, BadOptions) as error:

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import pytest
@@ -22,12 +22,18 @@ from nsqd_py.standby.state import StandbyState
 from tests.support.broker_life import CHANNELS, TOPIC, Life, work
 from tests.support.examples import examples
 from tests.support.standby_link import StandbyLink, replay
-from tests.unit.fakes import SECOND, FakeThreadPool, close_descriptors
+from tests.unit.fakes import SECOND, FakeLog, FakeThreadPool, close_descriptors
 
 Event = tuple[Any, ...]
 STANDBY_OPTIONS = {
     "standby_acks": 1, "standby_timeout_ns": 10**6 * SECOND, "standby_on_timeout": "refuse", "max_bytes_per_file": 3000,
 }  # fmt: skip
+
+
+class Backup(NamedTuple):
+    directory: Path
+    link: StandbyLink
+    began: int  # the number of events by then
 
 
 class Primary(Life):
@@ -41,6 +47,7 @@ class Primary(Life):
         self._copy_directory = copy_directory
         self._chance = chance
         self._is_busy = False
+        self.backups: list[Backup] = []
         self.link = self._connect()
 
     def _connect(self) -> StandbyLink:
@@ -61,6 +68,12 @@ class Primary(Life):
             self.link.end()
             super().settle(rounds)
             self.link = self._connect()
+        elif choice < 0.3 and all(backup.link.is_over for backup in self.backups):
+            directory = self._copy_directory.with_name(f"backup{len(self.backups)}")
+            directory.mkdir()
+            link = StandbyLink(self.broker.replication, directory, [], is_backup=True)
+            self.backups.append(Backup(directory, link, len(self.events)))
+            link.connect()
         super().settle(rounds)
         self._is_busy = False
 
@@ -133,6 +146,22 @@ def check_cut(primary: Primary, cut: int, directory: Path) -> None:
         assert expected - finished <= set(found[name]), name
 
 
+def check_backup(primary: Primary, backup: Backup) -> None:
+    """It has what was acknowledged before it began and is not finished, and nothing is missing in its logs."""
+    with patch.object(FakeLog, "warning", side_effect=AssertionError):
+        found = remaining(Life(backup.directory, lambda *_: None))
+    for name in CHANNELS:
+        expected = set[bytes]()
+        for at, (_, event) in enumerate(primary.events):
+            if event[0] == "acknowledged" and at < backup.began:
+                expected |= set(event[1:])
+            elif event[0] == "finished" and event[1] == name:
+                expected -= set(event[2:])
+            elif event[0] == "emptied" and event[1] == name:
+                expected.clear()
+        assert expected <= set(found[name]), name
+
+
 def run(seed: int, steps: int, base: Path) -> None:
     chance = random.Random(seed)
     for name in ("primary", "copy"):
@@ -150,6 +179,9 @@ def run(seed: int, steps: int, base: Path) -> None:
     life.come_to_rest()
     check_copy(life, base / "begun")
     begun.end()
+    for backup in life.backups:
+        assert backup.link.is_over
+        backup.link.end()
     life.link.end()
     life.end()
     close_descriptors(base)
@@ -158,6 +190,8 @@ def run(seed: int, steps: int, base: Path) -> None:
     cuts = {*chance.sample(moments, min(4, len(moments))), chance.randint(life.first_copy(), len(life.sent))}
     for cut in cuts:
         check_cut(life, cut, base / f"cut{cut}")
+    for backup in life.backups:
+        check_backup(life, backup)
     # When everything has arrived, a standby continues where its primary would.
     assert remaining(promoted(base / "copy")) == remaining(Life(base / "primary", lambda *_: None))
 

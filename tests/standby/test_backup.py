@@ -344,6 +344,7 @@ def test_what_a_source_refuses(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
         (["--backup-to=x", "--restore-from=y"], "exclude each other"),
         (["--backup-to=x.tar.gz", "--standby-of=127.0.0.1:1"], ".tar.zst"),
         (["--backup-to=x", "--standby-of=192.0.2.1:1"], "--standby-secret-file"),
+        (["--backup-to=x", "--standby-of=somewhere"], "--standby-of"),
     ],
 )
 def test_flags_that_do_not_fit(flags: list[str], complaint: str) -> None:

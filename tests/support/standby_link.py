@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,16 @@ def apply_to(copy: Copy, data: bytes) -> int | None:
 
 
 class StandbyLink:
-    """The connection of a standby, as its primary sees it. `sent` is on record for all connections."""
+    """The connection of a standby, as its primary sees it. `sent` is on record for all connections.
 
-    def __init__(self, replication: Any, directory: Path, sent: list[bytes | None]) -> None:
+    A backup takes nothing after its first round.
+    """
+
+    def __init__(
+        self, replication: Any, directory: Path, sent: list[bytes | None], *, is_backup: bool = False
+    ) -> None:
+        self.is_backup = is_backup
+        self.last_round = 0
         self.peer = self.local_address = "127.0.0.1:4150"
         self.tls_info = None
         self._answers: list[bytes] | None = None
@@ -54,7 +62,8 @@ class StandbyLink:
         self._replication.member(self, caller.prove(answers[0]))
         caller.check(answers[1])
         self._answers = None
-        body = messages.encode_offer(self.copy.offer(""), _MOST_OFFER_BYTES)
+        offer = replace(self.copy.offer(""), is_backup=self.is_backup)
+        body = messages.encode_offer(offer, _MOST_OFFER_BYTES)
         self._replication.attach(self, caller.signed(body))
         return self
 
@@ -63,15 +72,26 @@ class StandbyLink:
         if self._answers is not None:  # the handshake
             self._answers.append(data)
             return
+        if self.is_over:
+            return
         self.sent.append(data)
         number = apply_to(self.copy, data)
+        self.last_round = number or self.last_round
         if number is not None and self.acknowledges:
             self._replication.acknowledge(self, number)
 
     def close(self, reason: str) -> None:
-        raise AssertionError(reason)
+        if not self.is_over:
+            raise AssertionError(reason)
+        self.end()
+
+    @property
+    def is_over(self) -> bool:
+        return self.is_backup and self.last_round > 0
 
     def end(self) -> None:
+        if self.closed:
+            return
         self.closed = True
         self._replication.detach(self)
         self.copy.close()
