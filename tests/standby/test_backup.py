@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.certificates import make_certificates
 from tests.support.member import secret_file
 from tests.support.network import Relay, free_ports
 from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, nsqd_command, wait_until
@@ -311,6 +312,19 @@ def test_nsqd_does_not_serve_a_backup(backup: Path, tmp_path: Path) -> None:
         assert "is a backup" in errors
         assert "--restore-from" in errors
     restore(mine, tmp_path / "data")
+
+
+def test_with_tls_and_names_in_certificates(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
+    """The flags are those of a standby."""
+    certificates = make_certificates(tmp_path / "certificates")
+    flags = (
+        *certificates.nsqd_flags, "--tls-client-auth-policy=require-verify",
+        f"--tls-root-ca-file={certificates.authority}", "--standby-tls",
+        f"--standby-tls-root-ca-file={certificates.authority}",
+        f"--standby-tls-cert={certificates.client_certificate}", f"--standby-tls-key={certificates.client_key}",
+        "--standby-tls-allowed-names=client@example.org", "--standby-tls-allowed-names=localhost",
+    )  # fmt: skip
+    back_up(make_nsqd(OPEN, *flags), tmp_path / "backup", *flags)
 
 
 def test_what_a_source_refuses(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
