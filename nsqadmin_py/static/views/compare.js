@@ -39,7 +39,7 @@ export function Compare({ nodes, rows, timeS }) {
   };
   const { data, message } = usePolled(nodes.join(), load, EVERY_MS);
   const details = data?.details.length === nodes.length ? data.details : nodes.map(() => null);
-  const columns = useMemo(() => columnsOf("Figure", nodes), [nodes.join()]);
+  const columns = useMemo(() => columnsOf("Figure", nodes, true), [nodes.join()]);
   const settingColumns = useMemo(() => columnsOf("Setting", nodes), [nodes.join()]);
   const differing = differences(details.map((one) => one?.settings ?? null));
   const unknown = nodes.filter((_, i) => details[i] && !details[i].settings);
@@ -63,10 +63,10 @@ async function detailsOf(row) {
   return row && row.state !== "gone" ? get(`${at("nodes", row.node)}/details`) : {};
 }
 
-function columnsOf(title, nodes) {
+function columnsOf(title, nodes, number = false) {
   return [
     { key: "title", title },
-    ...nodes.map((node, i) => ({ key: node, title: plain(node), cell: (row) => row.cells[i] ?? "" })),
+    ...nodes.map((node, i) => ({ key: node, number, title: plain(node), cell: (row) => row.cells[i] ?? "" })),
   ];
 }
 
