@@ -26,8 +26,10 @@ def hidden_value(text: str) -> str:
 
 
 def hidden_option(text: str) -> str:
-    """Return `name,value` of an option of the client, with the value hidden if the name says that it is a secret."""
-    return hidden_value(text) if "secret" in text.partition(",")[0] else text
+    """Return `name,value` of an option of the client, with the value hidden unless the name says that it is open."""
+    name, comma, value = text.partition(",")
+    is_open = comma and name.replace("_", "").isalnum() and "secret" not in name
+    return f"{name},{hidden_url(value)}" if is_open else hidden_value(text)
 
 
 def hidden_url(text: str) -> str:
