@@ -15,6 +15,7 @@ options     the options of a client, by the names of go-nsq, and its log
 keywords    the options as typed keywords                               pure
 callables   handlers that would not run, such as generator functions    pure
 addresses   addresses of nsqd                                           pure
+public      classes whose `dir()` shows no internals                pure
 errors      the errors, with the address of the nsqd                    pure
 session     the protocol of one connection and its handshake            pure
 dialing     opens a connection on any kind of socket

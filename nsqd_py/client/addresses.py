@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from nsqd_py.client.errors import BadAddress
 from nsqd_py.net.addresses import join_address, parse_host_port
+from nsqd_py.runtime.hidden import hidden_url
 
 UNIX_PREFIX = "unix:"
 URL_PREFIX = "nsq://"
@@ -43,6 +44,14 @@ def parse_address(text: str) -> Address:
         if not path:
             raise BadAddress(f'"{text}" lacks the path of a unix socket (unix:/path)')
         return Address(path=path)
+    if "://" in text:
+        scheme = text.partition("://")[0]
+        raise BadAddress(
+            f'"{hidden_url(text)}": not {scheme}://; a client needs the TCP address of nsqd as host:port, by default '
+            f"with port {_DEFAULT_PORT} (4151 is for HTTP)"
+        )
+    if text and ":" not in text:
+        raise BadAddress(f'"{text}" has no port: give host:port, as in {text}:{_DEFAULT_PORT}')
     if text.rpartition(":")[0] in ("", "[]"):
         raise BadAddress(f'"{text}" is no address of an nsqd (host:port, [::1]:port or unix:/path)')
     try:

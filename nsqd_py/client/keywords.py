@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 if TYPE_CHECKING:
     import ssl
+    from datetime import timedelta
 
     from nsqd_py.client.message import Message
     from nsqd_py.client.options import ClientLog, ClientOptions
 
-Seconds = float | str
-"""A number of seconds, or a text with a unit such as "250ms" or "2m"."""
+Seconds: TypeAlias = "float | str | timedelta"
+"""A number of seconds, a text with a unit such as "250ms" or "2m", or a timedelta."""
+
+Delay: TypeAlias = "float | timedelta"
+"""A number of seconds, or a timedelta."""
+
+
+def seconds_of(delay: Delay) -> float:
+    """Return a delay as a number of seconds."""
+    total_seconds: Any = getattr(delay, "total_seconds", None)  # importing datetime for `isinstance` takes long
+    seconds: float = delay if total_seconds is None else total_seconds()  # type: ignore[assignment]
+    return seconds
 
 
 class ClientKeywords(TypedDict, total=False):

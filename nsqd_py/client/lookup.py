@@ -37,12 +37,19 @@ def _parts(address: object) -> SplitResult:
     if not isinstance(address, str):
         kind = type(address).__name__
         raise BadClientOption(f"an address is a str such as '127.0.0.1:4161', not {kind}: {address!r}")
+    scheme, separator, place = address.rpartition("://")
+    if separator and scheme not in _SCHEMES:
+        raise BadClientOption(
+            f"{hidden_url(address)}: the address of an nsqlookupd is host:port or http://host:port, not {scheme}://"
+        )
     try:
         parts = urlsplit(address if "://" in address else f"http://{address}")
         is_good = parts.scheme in _SCHEMES and bool(parts.port)
         is_good = is_good and (":" in (parts.hostname or "") or is_host(parts.hostname or ""))
     except ValueError:
         is_good = False
+    if not is_good and place and ":" not in place:
+        raise BadClientOption(f"{hidden_url(address)} has no port: nsqlookupd needs host:port, as in {place}:4161")
     if not is_good:
         raise BadClientOption(f"{hidden_url(address)}: the address of an nsqlookupd is host:port, as in 127.0.0.1:4161")
     return parts

@@ -7,6 +7,8 @@ from itertools import repeat
 
 from nsqd_py.client.consuming.lane import Lane
 from nsqd_py.client.errors import NsqClientError
+from nsqd_py.client.keywords import Delay, seconds_of
+from nsqd_py.client.public import Public
 from nsqd_py.protocol.incoming import Messages
 
 
@@ -20,13 +22,13 @@ class Requeue(Exception):
     With `backoff` the consumer slows down, as after any failure.
     """
 
-    def __init__(self, delay_s: float | None = None, *, backoff: bool = True) -> None:
+    def __init__(self, delay_s: Delay | None = None, *, backoff: bool = True) -> None:
         super().__init__(delay_s, backoff)
         self.delay_s = delay_s
         self.backoff = backoff
 
 
-class MessageBatch:
+class MessageBatch(Public):
     """Messages of one nsqd that arrived together, as columns, and which of them are not answered yet.
 
     topic, channel, nsqd                    their origin; `nsqd` is an address
@@ -117,7 +119,7 @@ class MessageBatch:
             self._lane.finish(ids)
 
     def requeue(
-        self, delay_s: float | None = None, ids: Collection[bytes] | None = None, *, backoff: bool = False
+        self, delay_s: Delay | None = None, ids: Collection[bytes] | None = None, *, backoff: bool = False
     ) -> None:
         """Receive these again after `delay_s`, by default longer with each attempt. Raises as `finish_some`."""
         if ids is None:
@@ -178,16 +180,17 @@ class MessageBatch:
         if lane.is_open and lane.flow.is_held_back:
             lane.flow.succeeded()
 
-    def requeue_one(self, message_id: bytes, attempts: int, delay_s: float | None, *, backoff: bool) -> None:
+    def requeue_one(self, message_id: bytes, attempts: int, delay_s: Delay | None, *, backoff: bool) -> None:
         if not self.is_open(message_id):
             raise _answered_before(message_id)
         self._take((message_id,))
         if self._lane.is_open:
             self._requeue_taken(message_id, attempts, delay_s, backoff=backoff)
 
-    def _requeue_taken(self, message_id: bytes, attempts: int, delay_s: float | None, *, backoff: bool) -> None:
+    def _requeue_taken(self, message_id: bytes, attempts: int, delay_s: Delay | None, *, backoff: bool) -> None:
         lane = self._lane
-        lane.requeue(message_id, lane.delays.after(attempts) if delay_s is None else delay_s, backoff=backoff)
+        delay_s = lane.delays.after(attempts) if delay_s is None else seconds_of(delay_s)
+        lane.requeue(message_id, delay_s, backoff=backoff)
 
     # ---- the account of what is open
 
@@ -214,7 +217,7 @@ class MessageBatch:
         return self._open_ids
 
 
-class Message:
+class Message(Public):
     """One message.
 
     id            16 hex characters, as bytes
@@ -270,8 +273,11 @@ class Message:
         """Finish it. Raises AlreadyAnswered."""
         self._batch.finish_one(self.id)
 
-    def requeue(self, delay_s: float | None = None, *, backoff: bool = True) -> None:
-        """Receive it again after `delay_s`, by default longer with each attempt. Raises AlreadyAnswered."""
+    def requeue(self, delay_s: Delay | None = None, *, backoff: bool = True) -> None:
+        """Receive it again after `delay_s`, by default longer with each attempt. Raises AlreadyAnswered.
+
+        Delays are numbers of seconds, or timedeltas.
+        """
         self._batch.requeue_one(self.id, self.attempts, delay_s, backoff=backoff)
 
     def settle(self) -> None:

@@ -8,6 +8,7 @@ from math import isfinite
 from typing import Any, Protocol
 
 from nsqd_py.client.errors import BadClientOption
+from nsqd_py.client.keywords import seconds_of
 from nsqd_py.net.addresses import parse_host_port
 from nsqd_py.net.tls_context import LEVELS, OPENSSL_DEFAULT
 from nsqd_py.settings.durations import SECOND_NS, format_duration, parse_duration
@@ -29,7 +30,7 @@ TLS_VERSIONS = {"": 0, "ssl3.0": 0x0300, "tls1.0": 0x0301, "tls1.1": 0x0302, "tl
 def _read_seconds(value: object) -> float:
     if isinstance(value, str):
         return OFF_S if value == "-1" else parse_duration(value) / SECOND_NS
-    return _read_number(value)
+    return _read_number(value if isinstance(value, bool) else seconds_of(value))  # type: ignore[arg-type]
 
 
 def _read_seconds_or_off(value: object) -> float:

@@ -9,8 +9,11 @@ import atexit
 import os
 import sys
 import threading
+import warnings
+from collections.abc import Iterator
 from time import monotonic
-from weakref import WeakSet
+from typing import Generic, TypeVar
+from weakref import ref
 
 from nsqd_py.client.errors import WrongPlace
 
@@ -18,7 +21,7 @@ from nsqd_py.client.errors import WrongPlace
 class AfterFork:
     """An object that must be reset in a child process."""
 
-    def after_fork(self) -> None:
+    def _after_fork(self) -> None:
         """Called in the child before other code runs there. Everything open belongs to the parent."""
         raise NotImplementedError
 
@@ -26,23 +29,51 @@ class AfterFork:
 class AtExit:
     """An object that must be closed when the process ends, unless that was done before."""
 
-    def begin_at_exit(self) -> None:
+    def _begin_at_exit(self) -> None:
         """Begin to close, without waiting. Other threads still run."""
 
-    def at_exit(self, left_s: float) -> None:
+    def _at_exit(self, left_s: float) -> None:
         """Close, and wait at most `left_s`, which all objects share."""
         raise NotImplementedError
 
 
+T = TypeVar("T")
+
 EXIT_S = 5.0  # how long the end of the process waits for what is not stored yet, and for handlers
 
-_TOLD_OF_FORKS: WeakSet[AfterFork] = WeakSet()
-_TOLD_OF_EXIT: WeakSet[AtExit] = WeakSet()
+
+class _Registry(Generic[T]):
+    """Weak references to objects, without callbacks such as those of a WeakSet, in which Ctrl-C would be lost."""
+
+    def __init__(self) -> None:
+        self._refs: dict[int, ref[T]] = {}
+        self._most = 100
+
+    def __iter__(self) -> Iterator[T]:
+        return iter([one for one_ref in list(self._refs.values()) if (one := one_ref()) is not None])
+
+    def add(self, one: T) -> None:
+        self._refs[id(one)] = ref(one)
+        if len(self._refs) > self._most:
+            for key, one_ref in list(self._refs.items()):
+                if one_ref() is None and self._refs.get(key) is one_ref:
+                    del self._refs[key]
+            self._most = 100 + 2 * len(self._refs)
+
+    def discard(self, one: object) -> None:
+        self._refs.pop(id(one), None)
+
+    def clear(self) -> None:
+        self._refs.clear()
+
+
+_TOLD_OF_FORKS: _Registry[AfterFork] = _Registry()
+_TOLD_OF_EXIT: _Registry[AtExit] = _Registry()
 _finalizing_pid = 0
 
 
 def tell_after_fork(one: AfterFork) -> None:
-    """Call its `after_fork` in every child process while the object exists."""
+    """Call its `_after_fork` in every child process while the object exists."""
     _TOLD_OF_FORKS.add(one)
 
 
@@ -58,15 +89,21 @@ def tell_at_exit(one: AtExit) -> None:
             util.Finalize(None, _at_exit, exitpriority=0)
 
 
-def forget_at_exit(one: AtExit) -> None:
-    """Do not call its `at_exit`: it is closed."""
+def forget(one: AfterFork | AtExit) -> None:
+    """Note that it is closed."""
     _TOLD_OF_EXIT.discard(one)
+    _TOLD_OF_FORKS.discard(one)
+
+
+def warn_of_dropped(name: str) -> None:
+    """Say that an open client was dropped. Called by its thread."""
+    warnings.warn(f"nothing refers to a {name}, which was not closed", ResourceWarning, stacklevel=2)
 
 
 def _after_fork() -> None:
     _TOLD_OF_EXIT.clear()  # nothing is open here
     for one in list(_TOLD_OF_FORKS):
-        one.after_fork()
+        one._after_fork()
 
 
 def _at_exit() -> None:
@@ -74,9 +111,9 @@ def _at_exit() -> None:
     deadline_s = monotonic() + EXIT_S
     ones = list(_TOLD_OF_EXIT)
     for one in ones:
-        one.begin_at_exit()
+        one._begin_at_exit()
     for one in ones:
-        one.at_exit(max(0.0, deadline_s - monotonic()))
+        one._at_exit(max(0.0, deadline_s - monotonic()))
 
 
 os.register_at_fork(after_in_child=_after_fork)

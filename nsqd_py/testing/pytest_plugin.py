@@ -10,6 +10,7 @@ The report of a failed test that used one of them shows depths, messages in flig
 from __future__ import annotations
 
 import re
+import sys
 import uuid
 from collections.abc import Generator, Iterator
 from contextlib import suppress
@@ -32,6 +33,7 @@ _FIGURES = {
     "clients": "client_count",
 }
 _LOG_LINES = 10
+_POLL = re.compile(r" \d+ GET /(stats|nodes)\b")  # of `wait_for_depth` and the like, many times a second
 _LONGEST_STEM = 40
 
 
@@ -94,4 +96,5 @@ def _describe(nsqd: Nsqd) -> str:
                 lines.append(f"  channel {channel['channel_name']}: {figures}")
     except (OSError, RuntimeError) as error:
         lines.append(f"nsqd does not answer: {error}")
-    return "\n".join([*lines, "Last lines of its log:", *nsqd.log_lines(_LOG_LINES)])
+    log = [line for line in nsqd.log_lines(count=sys.maxsize) if not _POLL.search(line)]
+    return "\n".join([*lines, "Last lines of its log:", *log[-_LOG_LINES:]])

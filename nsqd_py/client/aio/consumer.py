@@ -17,6 +17,7 @@ from nsqd_py.client.consuming.subscription import ConsumerStats
 from nsqd_py.client.errors import BadClientOption, NsqClientError, WrongPlace
 from nsqd_py.client.keywords import ConsumerKeywords
 from nsqd_py.client.message import Message, MessageBatch, Requeue
+from nsqd_py.client.public import Public
 from nsqd_py.client.threads import consumer as threads
 
 Handler = Callable[[Message], Awaitable[object] | None]
@@ -69,14 +70,14 @@ class _Threaded(threads.Consumer):
         super()._give_up()
         self.on_over()
 
-    def _close(self, *, waits: bool = True) -> None:
+    def _close(self) -> None:
         try:
-            super()._close(waits=waits)
+            super()._close()
         finally:
             self.on_stopped()
 
 
-class Consumer:
+class Consumer(Public):
     __doc__ = BaseConsumer.__doc__
 
     def __init__(

@@ -18,8 +18,9 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from nsqd_py.client.errors import NoNsqd, NsqClientError, WrongPlace
-from nsqd_py.client.keywords import ProducerKeywords
-from nsqd_py.client.process import AfterFork, AtExit, forget_at_exit, tell_after_fork, tell_at_exit
+from nsqd_py.client.keywords import Delay, ProducerKeywords
+from nsqd_py.client.process import AfterFork, AtExit, forget, tell_after_fork, tell_at_exit
+from nsqd_py.client.public import Public
 from nsqd_py.client.publishing import encoding
 from nsqd_py.client.publishing.base import BaseProducer
 from nsqd_py.client.publishing.dispatcher import Dispatcher
@@ -94,7 +95,7 @@ class _LoopCore(Core):
         super()._lost(outlet, reason)
 
 
-class Producer(AfterFork, AtExit):
+class Producer(Public, AfterFork, AtExit):
     __doc__ = BaseProducer.__doc__
 
     def __init__(self, *addresses: str, **settings: Unpack[ProducerKeywords]) -> None:
@@ -116,14 +117,14 @@ class Producer(AfterFork, AtExit):
 
     # ---- publishing
 
-    async def publish(self, topic: str, body: Body, *, defer_s: float = 0) -> None:
+    async def publish(self, topic: str, body: Body, *, defer_s: Delay = 0) -> None:
         """Publish one message, and return when it is stored. With `defer_s`, its delivery is delayed."""
         head = encoding.single(topic, body, defer_s)
         if not (self._pump_is_due and self._dispatcher.waiting.has_room):
             await self._get_ready()
         await self._submit(head, b"", _ignore)
 
-    async def publish_deferred(self, topic: str, body: Body, delay_s: float) -> None:
+    async def publish_deferred(self, topic: str, body: Body, delay_s: Delay) -> None:
         """Publish one message that is delivered at the earliest after `delay_s`."""
         await self.publish(topic, body, defer_s=delay_s)
 
@@ -134,7 +135,7 @@ class Producer(AfterFork, AtExit):
         await self._submit(head, body, _ignore)
 
     async def publish_soon(
-        self, topic: str, body: Body, on_done: Done | None = None, *, defer_s: float = 0
+        self, topic: str, body: Body, on_done: Done | None = None, *, defer_s: Delay = 0
     ) -> asyncio.Future[None]:
         """Send one message. Waits only while the window has no room.
 
@@ -342,10 +343,10 @@ class Producer(AfterFork, AtExit):
         self._has_changed.set()
 
     def _forget(self) -> None:
-        forget_at_exit(self)
+        forget(self)
         _UNCLOSED.discard(self)
 
-    def at_exit(self, left_s: float) -> None:
+    def _at_exit(self, left_s: float) -> None:
         """Publish what is left, although the event loop has ended."""
         self._core.wait_from_now_on()
         try:
@@ -353,11 +354,11 @@ class Producer(AfterFork, AtExit):
         except NsqClientError as error:
             self._core.log.warning("producer: at the end of the process: %s", error)
 
-    def after_fork(self) -> None:
+    def _after_fork(self) -> None:
         """In the child: leave everything to the parent. Its event loop is of no use here."""
         self._is_closed = True
         self._forget()
-        self._core.after_fork()
+        self._core._after_fork()
 
     async def __aenter__(self) -> Self:
         self._begin()

@@ -19,13 +19,14 @@ from nsqd_py.client.keywords import ClientKeywords
 from nsqd_py.client.lookup import lookup_url
 from nsqd_py.client.message import Message, MessageBatch
 from nsqd_py.client.options import ClientLog, ClientOptions, standard_log
+from nsqd_py.client.public import Public
 from nsqd_py.settings.environment import addresses_from_environment
 
 STOP_TIMEOUT_S = 30.0
 _LONGEST_NAP_S = 0.5
 
 
-class BaseConsumer:
+class BaseConsumer(Public):
     """Receives messages of a channel from all nsqds that have them, and answers them.
 
     If `handler(message)` returns, the message is finished. If it raises `Requeue` or another exception, the message
@@ -69,7 +70,7 @@ class BaseConsumer:
         Without any, NSQD_TCP_ADDRESS or NSQLOOKUPD_HTTP_ADDRESS of the environment lists them, separated by commas.
 
         lookupd_http_addresses   consume from all nsqds that have the topic according to these nsqlookupds
-        max_in_flight            how many messages may be here and not answered
+        max_in_flight            how many messages may be here and not answered; by default `concurrency`
         concurrency              how many handlers run at a time
         options, **go_settings   by the names of go-nsq: `max_attempts=10, msg_timeout="2m", tls_v1=True`
         log                      has `info`, `warning`, ... as a logging.Logger, which is the default
@@ -87,9 +88,14 @@ class BaseConsumer:
         if concurrency < 1:
             raise BadClientOption("concurrency has to be at least 1")
         self._options = (options or ClientOptions()).with_settings(**go_settings)
-        if max_in_flight is not None:
-            self._options = self._options.with_settings(max_in_flight=max_in_flight)
         self._log = log or standard_log()
+        if max_in_flight is None:
+            most = self._options.max_in_flight
+            max_in_flight = max(most, concurrency) if most else 0
+        elif 0 < max_in_flight < concurrency:
+            self._log.warning("max_in_flight=%d: no more handlers work at a time, although concurrency=%d",
+                              max_in_flight, concurrency)  # fmt: skip
+        self._options = self._options.with_settings(max_in_flight=max_in_flight)
         self._handler = handler
         self._batch_handler = batch_handler
         self._concurrency = concurrency

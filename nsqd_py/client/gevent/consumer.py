@@ -28,6 +28,7 @@ __all__ = ["Consumer", "ConsumerStats"]
 Item = TypeVar("Item")
 
 _INTERRUPTED_S = 1.0  # how long what is in flight has after Ctrl-C in a loop
+_CLOSE_S = 5.0  # how long closing the connections may take after the time of a stop
 
 
 class Consumer(BaseConsumer):
@@ -94,7 +95,7 @@ class Consumer(BaseConsumer):
         self.begin_to_stop(timeout_s)
         if gevent.getcurrent() not in (*self._greenlets, self._iterating):
             try:
-                self._stopped.wait()
+                self._stopped.wait(timeout_s + _CLOSE_S)  # Ctrl-C may have ended the greenlet that closes all
             except BaseException:
                 self.begin_to_stop(0)
                 raise

@@ -272,7 +272,7 @@ class Producer(BaseProducer[Publish], AfterFork):
         self._over(self._dispatcher.give_up(NoNsqd("the producer is closed")))
         self._wake_all()
 
-    def after_fork(self) -> None:
+    def _after_fork(self) -> None:
         """In the child: drop the parent's publishes and connections."""
         gevent.reinit()
         for link in self._links.values():

@@ -11,9 +11,10 @@ from typing import Any, Generic, Self, TypeVar, Unpack
 from nsqd_py.client.addresses import address_list, parse_address
 from nsqd_py.client.callables import check_result
 from nsqd_py.client.errors import BadClientOption, NsqClientError
-from nsqd_py.client.keywords import ClientKeywords
+from nsqd_py.client.keywords import ClientKeywords, Delay
 from nsqd_py.client.lookup import nodes_url
 from nsqd_py.client.options import ClientOptions
+from nsqd_py.client.public import Public
 from nsqd_py.client.publishing import encoding
 from nsqd_py.client.publishing.encoding import Body
 from nsqd_py.client.publishing.outlet import WindowLimits
@@ -75,7 +76,7 @@ class ProducerSettings:
         return min(0.25, self.publish_timeout_s / 4, self.answer_timeout_s / 4)
 
 
-class BaseProducer(Generic[P]):
+class BaseProducer(Public, Generic[P]):
     """Publishes to one nsqd or several.
 
     Several nsqds are used in turn. One that fails is avoided for a while and tried again; a message that it certainly
@@ -141,11 +142,14 @@ class BaseProducer(Generic[P]):
 
     # ---- and wait for OK
 
-    def publish(self, topic: str, body: Body, *, defer_s: float = 0) -> None:
-        """Publish one message, and return when it is stored. With `defer_s`, its delivery is delayed."""
+    def publish(self, topic: str, body: Body, *, defer_s: Delay = 0) -> None:
+        """Publish one message, and return when it is stored. With `defer_s`, its delivery is delayed.
+
+        Delays are numbers of seconds, or timedeltas.
+        """
         self._publish(encoding.single(topic, body, defer_s))
 
-    def publish_deferred(self, topic: str, body: Body, delay_s: float) -> None:
+    def publish_deferred(self, topic: str, body: Body, delay_s: Delay) -> None:
         """Publish one message that is delivered at the earliest after `delay_s`."""
         self.publish(topic, body, defer_s=delay_s)
 
@@ -155,7 +159,7 @@ class BaseProducer(Generic[P]):
 
     # ---- and go on
 
-    def publish_soon(self, topic: str, body: Body, on_done: Done | None = None, *, defer_s: float = 0) -> P:
+    def publish_soon(self, topic: str, body: Body, on_done: Done | None = None, *, defer_s: Delay = 0) -> P:
         """Send one message. Waits only while the window has no room.
 
         `on_done` is called with None or the error; it must not wait. Without it, `flush` raises errors. The returned

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nsqd_py.client.keywords import Delay, seconds_of
 from nsqd_py.client.publishing.publish import BadBody
 from nsqd_py.protocol import outgoing
 
 Body = bytes | bytearray | memoryview
 
 
-def single(topic: str, body: Body, defer_s: float = 0) -> bytes:
+def single(topic: str, body: Body, defer_s: Delay = 0) -> bytes:
     """Return a PUB, or a DPUB if it is deferred.
 
     Raises BadName, BadBody, TypeError, and ValueError if `defer_s` is negative.
     """
     if not defer_s:
         return outgoing.pub(topic, _checked(body))
-    if defer_s < 0:
-        raise ValueError(f"a message cannot be deferred by {defer_s} s")
-    return outgoing.dpub(topic, round(defer_s * 1000), _checked(body))
+    seconds = seconds_of(defer_s)
+    if seconds < 0:
+        raise ValueError(f"a message cannot be deferred by {seconds} s")
+    return outgoing.dpub(topic, round(seconds * 1000), _checked(body))
 
 
 def several(topic: str, bodies: Sequence[Body]) -> tuple[bytes, bytes]:

@@ -36,6 +36,7 @@ class Connection:
     address          as `host:port`
     negotiated       the result of the handshake
     last_received_s  when data last came from nsqd, by the monotonic clock
+    sock             the socket, for those who wait for input
     waits            False in an event loop: `send` keeps what the socket does not take, and `close` waits for nothing
     """
 
@@ -47,7 +48,7 @@ class Connection:
         self.last_received_s = 0.0
         self._options = options
         self._session = new_session(socket, self._target, options)
-        self._sock = socket.socket()
+        self.sock = socket.socket()
         self._pid = 0
         self._read_bytes = SMALL_READ_BYTES
         self.waits = True
@@ -62,15 +63,15 @@ class Connection:
 
     def open(self, handshake_limit_s: float | None = None) -> Negotiated:
         """Connect, and negotiate within read_timeout. Raises ConnectionFailed, HandshakeFailed, AuthFailed."""
-        self._sock.close()
-        self._sock = connect(socket, self._target, self._options)
+        self.sock.close()
+        self.sock = connect(socket, self._target, self._options)
         try:
             limit_s = handshake_limit_s or self._options.read_timeout_s
-            self.negotiated, events = shake_hands(self._sock, self._session, limit_s)
+            self.negotiated, events = shake_hands(self.sock, self._session, limit_s)
         except BaseException:
-            self._sock.close()
+            self.sock.close()
             raise
-        self._sock.settimeout(0.0)
+        self.sock.settimeout(0.0)
         self._pid = os.getpid()
         self._failure = None
         self.last_received_s = monotonic()
@@ -88,7 +89,7 @@ class Connection:
 
     def fileno(self) -> int:
         """Return the descriptor for `select`; check `has_events` too."""
-        return self._sock.fileno()
+        return self.sock.fileno()
 
     def close(self) -> None:
         """Close the connection. Idempotent. Returns when nsqd has closed its side too, or after LINGER_S."""
@@ -96,10 +97,10 @@ class Connection:
             with suppress(OSError):  # TimeoutError is an OSError
                 self._say_goodbye(monotonic() + LINGER_S)
         self._failure = self._failure or ConnectionLost(self.address, "closed")
-        self._sock.close()
+        self.sock.close()
 
     def _say_goodbye(self, deadline_s: float) -> None:
-        sock = self._sock
+        sock = self.sock
         sock.settimeout(LINGER_S)
         sock.sendall(bytes(self._unsent) + self._session.end())
         sock.shutdown(socket.SHUT_WR)
@@ -149,13 +150,13 @@ class Connection:
 
     def _poll(self, mask: int, timeout_s: float | None) -> int:
         poll = select.poll()
-        poll.register(self._sock, mask)
+        poll.register(self.sock, mask)
         ready = poll.poll(None if timeout_s is None else timeout_s * 1000)
         return ready[0][1] if ready else 0
 
     def _read(self) -> None:
         try:
-            data = self._sock.recv(self._read_bytes)
+            data = self.sock.recv(self._read_bytes)
         except BlockingIOError:
             return
         except OSError as error:
@@ -222,7 +223,7 @@ class Connection:
     def _send_some(self) -> bool:
         """Return False if the socket has no room."""
         try:
-            self._unsent = self._unsent[self._sock.send(self._unsent) :]
+            self._unsent = self._unsent[self.sock.send(self._unsent) :]
         except BlockingIOError:
             return False
         except OSError as error:
@@ -235,7 +236,7 @@ class Connection:
         Read meanwhile, since nsqd may be blocked until somebody reads its output.
         """
         limit_s = self._options.write_timeout_s
-        untaken_bytes = count_bytes(self._sock, TIOCOUTQ)
+        untaken_bytes = count_bytes(self.sock, TIOCOUTQ)
         if untaken_bytes != self._untaken_bytes:
             self._untaken_bytes, self._taken_s = untaken_bytes, monotonic()
         left_s = self._taken_s + limit_s - monotonic()
@@ -247,7 +248,7 @@ class Connection:
     def _fail_after_reading(self, reason: str) -> None:
         """Read the last data, which may hold nsqd's reason, then fail."""
         with suppress(OSError):
-            self._sock.shutdown(socket.SHUT_RDWR)
+            self.sock.shutdown(socket.SHUT_RDWR)
         for _ in range(LAST_READS):
             if self._failure is None:
                 self._read()

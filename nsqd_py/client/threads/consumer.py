@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import select
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from time import monotonic
@@ -18,13 +17,15 @@ from nsqd_py.client.consuming.lane import Lane
 from nsqd_py.client.consuming.membership import Membership
 from nsqd_py.client.consuming.subscription import ConsumerStats
 from nsqd_py.client.message import Message, MessageBatch
+from nsqd_py.client.options import ClientLog
 from nsqd_py.client.process import (
     AfterFork,
     AtExit,
-    forget_at_exit,
+    forget,
     refuse_in_event_loop,
     tell_after_fork,
     tell_at_exit,
+    warn_of_dropped,
 )
 from nsqd_py.client.threads.aside import Waker
 from nsqd_py.client.threads.locked_batch import LockedBatch
@@ -96,8 +97,9 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
         with self._lock:
             if self._io_thread is not None or self._stop_by_s is not None:
                 return
+            arguments = ref(self), self._queue, str(self._subscription), self._log
             self._io_thread = threading.Thread(
-                target=self._do_io, args=(ref(self),), name="nsqd-py consumer", daemon=True
+                target=self._do_io, args=arguments, name="nsqd-py consumer", daemon=True
             )
         tell_at_exit(self)
         self._io_thread.start()
@@ -141,25 +143,13 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
             self._raise_failure()
         return has_stopped
 
-    def begin_at_exit(self) -> None:
+    def _begin_at_exit(self) -> None:
         self.begin_to_stop(_EXIT_S)
 
-    def at_exit(self, left_s: float) -> None:
+    def _at_exit(self, left_s: float) -> None:
         self._stopped.wait(left_s)
 
-    def __del__(self) -> None:
-        if self._io_thread is None or self._stopped.is_set:
-            return
-        text = f"nothing refers to the consumer of {self.topic}/{self.channel}, which was not stopped: it ends"
-        self._log.warning("%s", text)
-        warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
-        self._stop_by_s = 0.0
-        self._leave()
-        self._give_back()
-        self._waker.wake()
-        self._close(waits=False)
-
-    def after_fork(self) -> None:
+    def _after_fork(self) -> None:
         """In the child: close the descriptors of the parent, without sending anything."""
         self._lock = threading.RLock()
         for finder in self._finders.values():
@@ -281,20 +271,25 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
     # ---- the I/O thread
 
     @staticmethod
-    def _do_io(consumer_ref: ref[Consumer]) -> None:
+    def _do_io(consumer_ref: ref[Consumer], queue: WorkQueue[Any], name: str, log: ClientLog) -> None:
         """Do what is due, then wait, without keeping the consumer alive."""
+        sockets: list[Any] = []
         ready: list[tuple[int, int]] = []
         while (consumer := consumer_ref()) is not None:
-            wait = consumer._turn(ready)
-            if wait is None:
+            turn = consumer._turn(ready)
+            if turn is None:
                 return
+            wait, sockets = turn
             del consumer
             ready = wait()
+        log.warning("nothing refers to the consumer of %s, which was not stopped: it ends", name)
+        warn_of_dropped(f"consumer of {name}")
+        queue.close()
+        for sock in sockets:
+            sock.close()
 
-    def _turn(self, ready: list[tuple[int, int]]) -> Callable[[], list[tuple[int, int]]] | None:
-        """Handle input, do everything that is due, and return what waits for more; None if the consumer has stopped."""
-        if self._stopped.is_set:
-            return None
+    def _turn(self, ready: list[tuple[int, int]]) -> tuple[Callable[[], list[tuple[int, int]]], list[Any]] | None:
+        """Handle input, and do everything that is due. Return as `_next_wait`; None if the consumer has stopped."""
         try:
             self._exchange({descriptor for descriptor, _ in ready})
             if self._goes_on():
@@ -335,15 +330,14 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
             for peer in list(self._peers.values()):
                 peer.membership.leave()
 
-    def _close(self, *, waits: bool = True) -> None:
-        """Close everything. With `waits`, until the nsqds have closed their side too."""
+    def _close(self) -> None:
         try:
-            forget_at_exit(self)
+            forget(self)
             for finder in self._finders.values():
                 finder.stop()
             for peer in self._peers.values():
                 peer.flush()
-                peer.close(waits=waits)
+                peer.close()
             self._peers.clear()
         finally:
             self._queue.close()
@@ -414,8 +408,12 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
     def _hand_out(self, batch: MessageBatch) -> None:
         self._queue.put_all([batch] if self._takes_batches else batch.messages())
 
-    def _next_wait(self) -> Callable[[], list[tuple[int, int]]]:
-        """Send all output. Return the wait for input, a wake-up, or the next time; it does not refer to `self`."""
+    def _next_wait(self) -> tuple[Callable[[], list[tuple[int, int]]], list[Any]]:
+        """Send all output. Return the wait for input, a wake-up, or the next time, and all that it must close.
+
+        Neither refers to the consumer, so that it can be dropped. The garbage collector closes sockets that nothing
+        else refers to.
+        """
         with self._lock:
             self._subscription.tick()
             self._is_asleep = True
@@ -423,6 +421,7 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
         if self._stop_by_s is not None:
             timeout_s = min(timeout_s, max(0.0, self._stop_by_s - monotonic()))
         poll = select.poll()
+        sockets: list[Any] = [self._waker]
         self._owners = {}
         poll.register(self._waker, select.POLLIN)
         for peer in self._peers.values():
@@ -430,13 +429,15 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
             if peer.connection is not None:
                 self._owners[peer.connection.fileno()] = peer
                 poll.register(peer.connection, select.POLLIN)
+                sockets.append(peer.connection.sock)
                 if peer.wants_look:
                     timeout_s = 0
         for finder in self._finders.values():
             if finder.question is not None:
                 self._owners[finder.question.fileno()] = finder
                 poll.register(finder.question, finder.question.mask)
-        return partial(poll.poll, math.ceil(timeout_s * _MS))
+                sockets.append(finder.question.sock)
+        return partial(poll.poll, math.ceil(timeout_s * _MS)), sockets
 
     # ---- from any thread
 

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from contextlib import AbstractContextManager
 
 from nsqd_py.client.consuming.lane import Lane
+from nsqd_py.client.keywords import Delay
 from nsqd_py.client.message import MessageBatch
 from nsqd_py.protocol.incoming import Messages
 
@@ -30,12 +31,12 @@ class LockedBatch(MessageBatch):
             super().finish_some(ids)
 
     def requeue(
-        self, delay_s: float | None = None, ids: Collection[bytes] | None = None, *, backoff: bool = False
+        self, delay_s: Delay | None = None, ids: Collection[bytes] | None = None, *, backoff: bool = False
     ) -> None:
         with self._lock:
             super().requeue(delay_s, ids, backoff=backoff)
 
-    def requeue_one(self, message_id: bytes, attempts: int, delay_s: float | None, *, backoff: bool) -> None:
+    def requeue_one(self, message_id: bytes, attempts: int, delay_s: Delay | None, *, backoff: bool) -> None:
         with self._lock:
             super().requeue_one(message_id, attempts, delay_s, backoff=backoff)
 

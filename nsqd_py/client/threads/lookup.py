@@ -48,7 +48,7 @@ class Question:
         path = f"{parts.path}?{parts.query}" if parts.query else parts.path
         self._unsent = _request(parts, path, lookup_headers(options))
         self._input = bytearray()
-        self._sock: Any = None
+        self.sock: Any = None
         try:
             self._targets = socket.getaddrinfo(self._host, parts.port, type=socket.SOCK_STREAM)
             self._begin()
@@ -56,17 +56,17 @@ class Question:
             raise self._failure(error) from error
 
     def fileno(self) -> int:
-        descriptor: int = self._sock.fileno()
+        descriptor: int = self.sock.fileno()
         return descriptor
 
     def close(self) -> None:
-        if self._sock is not None:
-            self._sock.close()
+        if self.sock is not None:
+            self.sock.close()
 
     def wait(self) -> None:
         """Wait until `step` has something to do."""
         poll = select.poll()
-        poll.register(self._sock, self.mask)
+        poll.register(self.sock, self.mask)
         left_s = self.deadline_s - monotonic()
         poll.poll(None if left_s == float("inf") else max(left_s, 0.0) * 1000)
 
@@ -96,11 +96,11 @@ class Question:
         """Connect to the next address of the host. Raises OSError."""
         family, kind, protocol, _, target = self._targets.pop(0)
         self.close()
-        self._sock = socket.socket(family, kind, protocol)
-        self._sock.setblocking(False)
+        self.sock = socket.socket(family, kind, protocol)
+        self.sock.setblocking(False)
         self._phase: Callable[[], None] = self._connect
         self.mask = select.POLLOUT
-        number = self._sock.connect_ex(target)
+        number = self.sock.connect_ex(target)
         if number not in (0, errno.EINPROGRESS):
             self._try_next(number)
 
@@ -110,30 +110,30 @@ class Question:
         self._begin()
 
     def _connect(self) -> None:
-        number = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        number = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if number:
             self._try_next(number)
             raise BlockingIOError
         self._phase = self._send
         if self._is_secure:
             context = client_context(self._options)
-            self._sock = context.wrap_socket(self._sock, server_hostname=self._host, do_handshake_on_connect=False)
+            self.sock = context.wrap_socket(self.sock, server_hostname=self._host, do_handshake_on_connect=False)
             self._phase = self._shake_hands
 
     def _shake_hands(self) -> None:
         self.mask = select.POLLOUT
-        self._sock.do_handshake()
+        self.sock.do_handshake()
         self._phase = self._send
 
     def _send(self) -> None:
         self.mask = select.POLLOUT
         while self._unsent:
-            self._unsent = self._unsent[self._sock.send(self._unsent) :]
+            self._unsent = self._unsent[self.sock.send(self._unsent) :]
         self._phase = self._receive
 
     def _receive(self) -> None:
         self.mask = select.POLLIN
-        while data := self._sock.recv(_READ_BYTES):
+        while data := self.sock.recv(_READ_BYTES):
             self._input += data
             if len(self._input) > _MAX_ANSWER_BYTES:
                 raise ValueError(f"the answer is longer than {_MAX_ANSWER_BYTES} bytes")

@@ -118,10 +118,9 @@ class Peer:
             connection.close()
         self.membership.lost(reason)
 
-    def close(self, reason: str = "closed", *, waits: bool = True) -> None:
+    def close(self, reason: str = "closed") -> None:
         connection, self.connection = self.connection, None
         if connection is not None:
-            connection.waits = waits
             connection.close()
             with self._lock:
                 self.membership.lost(reason)

@@ -21,18 +21,22 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import ExitStack, suppress
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Unpack, cast
+from weakref import ref
 
 from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, WrongPlace
 from nsqd_py.client.keywords import ProducerKeywords
 from nsqd_py.client.process import (
+    EXIT_S,
     AfterFork,
     AtExit,
-    forget_at_exit,
+    forget,
     refuse_in_event_loop,
     tell_after_fork,
     tell_at_exit,
+    warn_of_dropped,
 )
 from nsqd_py.client.publishing.base import BaseProducer, pinged
 from nsqd_py.client.publishing.publish import Done, Publish
@@ -121,8 +125,10 @@ class Core(SteppingProducer):
     """The connections of a producer. Only its I/O thread uses it.
 
     deliver  called with publishes that are over, after their `on_done`
+    kept     the producer while it has publishes that are not over: it may be dropped before they are
     """
 
+    kept: object = None
     _on_done_failures = BaseException
     deliver: Callable[[Sequence[Publish]], None]
 
@@ -184,7 +190,7 @@ class Producer(BaseProducer[PublishFuture], AfterFork, AtExit):
     def _begin(self) -> None:
         """Set the state of a producer without connections, threads or publishes."""
         self._core = Core(**self.settings.arguments(), log=self.log)
-        self._core.deliver = self._deliver
+        self._core.deliver = partial(_deliver, self.log)
         self._publish_timeout_s = self.settings.publish_timeout_s
         self._most = self.settings.window.publishes
         self._most_bytes = self.settings.window.size_bytes
@@ -197,6 +203,7 @@ class Producer(BaseProducer[PublishFuture], AfterFork, AtExit):
         self._is_idle = True  # apart from the inbox
         self._is_asleep = False
         self._is_closed = False
+        self._close_by_s: float | None = None  # at the end of the process
         self._has_ended = False
         self._is_starting = False
         self._is_started = threading.Lock()  # taken by what starts the I/O thread or closes without it, and kept
@@ -226,6 +233,7 @@ class Producer(BaseProducer[PublishFuture], AfterFork, AtExit):
     def _wake_io(self) -> None:
         self._is_asleep = False
         if not self._is_closed:
+            self._core.kept = self
             self._core.wake()
             return
         self._is_asleep = True  # it has emptied the inbox for the last time
@@ -287,6 +295,8 @@ class Producer(BaseProducer[PublishFuture], AfterFork, AtExit):
         """Start the I/O thread from a thread that no signal handler interrupts, as it would the start of this one."""
         if self._is_starting:
             return
+        self._core.kept = self
+        tell_at_exit(self)
         try:
             self._is_starting = True
             _thread.start_new_thread(self._start_io, ())
@@ -298,42 +308,59 @@ class Producer(BaseProducer[PublishFuture], AfterFork, AtExit):
         if not self._is_started.acquire(blocking=False):
             return
         try:
-            self._thread = threading.Thread(target=self._run, name="nsqd-py producer", daemon=True)
+            arguments = ref(self), self._core, self.log
+            self._thread = threading.Thread(target=self._run, args=arguments, name="nsqd-py producer", daemon=True)
             self._thread.start()
-            tell_at_exit(self)
         except RuntimeError as error:
             self._thread = None
             self._is_started.release()
             self._is_starting = False
             self._refuse_left(NoNsqd(str(error)))
 
-    def _run(self) -> None:
-        core, inbox, nap_s = self._core, self._inbox, self.settings.sweep_interval_s
+    @staticmethod
+    def _run(producer_ref: ref[Producer], core: Core, log: Any) -> None:
+        """Do what is due, then wait. Without publishes, this does not keep the producer alive."""
         try:
             core.step(0.0)  # begins to connect
-            while not self._is_closed:
-                self._refusal = core.refusal()
-                self._must_check = self._refusal is not None
-                can_take = self._must_check or (core.has_discovered and core.has_room)
-                has_taken = bool(inbox) and can_take and self._take_in()
-                if inbox and not can_take:
-                    self._refuse_overdue()
-                self._is_idle = not core.unfinished
-                self._notify()
-                # To be woken is of use if the next publish can leave, and no others will soon.
-                if has_taken:
-                    core.step(_GATHERING_S)
-                elif inbox and not can_take:
-                    core.step(nap_s)
-                else:
-                    self._is_asleep = True
-                    core.step(0.0 if inbox else nap_s)
-                    self._is_asleep = False
+            while (producer := producer_ref()) is not None:
+                wait_s = producer._turn()
+                if wait_s is None:
+                    break
+                del producer
+                core.step(wait_s)
         except BaseException as error:
-            self.log.exception("producer: %r", error)
+            log.exception("producer: %r", error)
             raise
         finally:
-            self._let_go()
+            producer = producer_ref()
+            if producer is None:
+                warn_of_dropped(f"producer for {', '.join(core.settings.nsqds + core.settings.lookupds)}")
+                core.let_go()
+            else:
+                producer._let_go()
+
+    def _turn(self) -> float | None:
+        """Hand publishes to the core. Return how long to wait for answers at most; None at the end."""
+        core, inbox = self._core, self._inbox
+        self._is_asleep = False
+        if self._is_closed or (self._close_by_s is not None and (self._is_settled() or monotonic() > self._close_by_s)):
+            return None
+        self._refusal = core.refusal()
+        self._must_check = self._refusal is not None
+        can_take = self._must_check or (core.has_discovered and core.has_room)
+        has_taken = bool(inbox) and can_take and self._take_in()
+        if inbox and not can_take:
+            self._refuse_overdue()
+        self._is_idle = not core.unfinished
+        self._notify()
+        # To be woken is of use if the next publish can leave, and no others will soon.
+        if has_taken:
+            return _GATHERING_S
+        if inbox and not can_take:
+            return self.settings.sweep_interval_s
+        core.kept = self if core.unfinished else None  # before it falls asleep: `_wake_io` keeps it again
+        self._is_asleep = True
+        return 0.0 if inbox else self.settings.sweep_interval_s
 
     def _take_in(self) -> bool:
         """Hand the inbox to the core, or refuse it. Return True if the core has publishes now."""
@@ -372,17 +399,6 @@ class Producer(BaseProducer[PublishFuture], AfterFork, AtExit):
         if self._is_settled():
             self._settled_waiters.wake_all()
 
-    def _deliver(self, publishes: Sequence[Publish]) -> None:
-        asked = [publish for publish in cast("Sequence[PublishFuture]", publishes) if publish.is_asked]
-        for publish in asked:
-            try:
-                publish.tell_those_who_asked()
-            except BaseException as error:
-                self.log.exception("callback of a publish: %r", error)
-        watched = [publish for publish in asked if publish.is_watched]
-        if watched:  # a signal handler may have interrupted a caller that holds their locks
-            _thread.start_new_thread(_settle_all, (watched,))
-
     # ---- its end
 
     def close(self, timeout_s: float | None = None) -> None:
@@ -395,7 +411,7 @@ class Producer(BaseProducer[PublishFuture], AfterFork, AtExit):
 
     def _end(self) -> None:
         self._is_closed = self._must_check = True
-        forget_at_exit(self)
+        forget(self)
         self._core.wake()
         if self._is_started.acquire(blocking=False):  # from now on no thread can start
             self._let_go()
@@ -409,22 +425,27 @@ class Producer(BaseProducer[PublishFuture], AfterFork, AtExit):
             self._refuse_left(NoNsqd("the producer is closed"))
             self._core.let_go()
         finally:
+            self._thread = None  # not for a caller to destroy: threading has a callback for that, where Ctrl-C is lost
             self._is_idle = self._has_ended = True
             self._room_waiters.wake_all()
             self._settled_waiters.wake_all()
 
-    def at_exit(self, left_s: float) -> None:
+    def _begin_at_exit(self) -> None:
+        self._close_by_s = monotonic() + EXIT_S
+        self._core.wake()
+
+    def _at_exit(self, left_s: float) -> None:
         try:
             self.close(left_s)
         except NsqClientError as error:
             self.log.warning("producer: at the end of the process: %s", error)
 
-    def after_fork(self) -> None:
+    def _after_fork(self) -> None:
         """In the child: fail the publishes of the parent, which are the parent's, and leave its connections alone."""
         lost = ConnectionLost("", "the publish belongs to the parent process")
         for publish in [*self._inbox, *self._core.give_up(lost)]:
             publish.fail(lost)
-        self._core.after_fork()
+        self._core._after_fork()
         self._begin()
 
 
@@ -435,6 +456,18 @@ def connect(*addresses: str, **settings: Unpack[ProducerKeywords]) -> Producer:
 
 def _ignore(error: NsqClientError | None) -> None:
     """The `on_done` of a publish whose caller checks its result."""
+
+
+def _deliver(log: Any, publishes: Sequence[Publish]) -> None:
+    asked = [publish for publish in cast("Sequence[PublishFuture]", publishes) if publish.is_asked]
+    for publish in asked:
+        try:
+            publish.tell_those_who_asked()
+        except BaseException as error:
+            log.exception("callback of a publish: %r", error)
+    watched = [publish for publish in asked if publish.is_watched]
+    if watched:  # a signal handler may have interrupted a caller that holds their locks
+        _thread.start_new_thread(_settle_all, (watched,))
 
 
 def _settle_all(publishes: Sequence[PublishFuture]) -> None:

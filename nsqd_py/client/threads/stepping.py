@@ -319,9 +319,11 @@ class SteppingProducer(BaseProducer[Publish], AfterFork):
             outlet.connection.close()
             outlet.connection = None
             self._dispatcher.closed(outlet, "closed", monotonic())
+        self._opening.clear()  # a caller must not destroy it: threading has a callback for that, where Ctrl-C is lost
+        self._asking = None
         self._waker.close()
 
-    def after_fork(self) -> None:
+    def _after_fork(self) -> None:
         """In the child: drop the parent's publishes and connections."""
         for outlet in self._connected():
             outlet.connection.close()

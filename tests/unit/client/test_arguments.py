@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import logging
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from nsqd_py import client
-from nsqd_py.client import BadAddress, BadClientOption
+from nsqd_py.client import BadAddress, BadClientOption, aio
 from nsqd_py.client import gevent as on_gevent
 from nsqd_py.client.addresses import address_list, parse_address
+from nsqd_py.client.consuming.handling import Handling
 from nsqd_py.client.errors import BadName
+from nsqd_py.client.options import standard_log
+from nsqd_py.client.publishing import encoding
 from nsqd_py.protocol import outgoing
 from nsqd_py.protocol.incoming import FrameParser, WrongPort
 from tests.support.aio_client import AioConsumer, AioProducer
+from tests.support.subscription import World
 
 IDS = ["threads", "gevent", "aio"]
 CONSUMERS = pytest.mark.parametrize("consumer_type", [client.Consumer, on_gevent.Consumer, AioConsumer], ids=IDS)
@@ -132,3 +138,100 @@ def test_a_name_is_looked_up_once() -> None:
     before = outgoing.name_bytes.cache_info().hits
     assert outgoing.name_bytes("orders") == outgoing.name_bytes("orders") == b"orders"
     assert outgoing.name_bytes.cache_info().hits > before
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ("http://10.0.0.1:4151", "http://10.0.0.1:4151\": not http://; a client needs the TCP address"),
+        ("tcp://u:secret@10.0.0.1", "TCP address of nsqd as host:port"),
+        ("10.0.0.1", "has no port: give host:port, as in 10.0.0.1:4150"),
+    ],
+)
+def test_an_address_with_another_scheme_or_no_port_is_refused_with_the_reason(given: str, text: str) -> None:
+    with pytest.raises(BadAddress) as raised:
+        parse_address(given)
+    assert text in str(raised.value)
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ("nsq://10.0.0.1:4161", "host:port or http://host:port, not nsq://"),
+        ("10.0.0.1", "has no port: nsqlookupd needs host:port, as in 10.0.0.1:4161"),
+    ],
+)
+def test_so_is_that_of_an_nsqlookupd(given: str, text: str) -> None:
+    with pytest.raises(BadClientOption) as raised:
+        client.Producer(lookupd_http_addresses=given)
+    assert text in str(raised.value)
+
+
+# --- what a user sees
+
+
+@CONSUMERS
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, 1),
+        ({"concurrency": 10}, 10),
+        ({"concurrency": 10, "max_in_flight": 3}, 3),
+        ({"concurrency": 10, "max_in_flight": 0}, 0),
+        ({"concurrency": 2, "options": client.ClientOptions(max_in_flight=7)}, 7),
+    ],
+)
+def test_each_handler_gets_a_message_by_default(consumer_type: Any, settings: dict[str, Any], expected: int) -> None:
+    def handle(message: Any) -> None:
+        pass
+
+    consumer = consumer_type("t", "c", handle, nsqd_tcp_addresses="127.0.0.1:4150", **settings)
+    assert consumer.stats().max_in_flight == expected
+
+
+def test_fewer_messages_than_handlers_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "nsqd_py.client"):
+        client.Consumer("t", "c", print, nsqd_tcp_addresses="127.0.0.1:4150", concurrency=5, max_in_flight=2)
+    assert "max_in_flight=2" in caplog.text and "concurrency=5" in caplog.text
+
+
+INSTANCES = [
+    client.Producer("127.0.0.1:4150"),
+    aio.Producer("127.0.0.1:4150"),
+    client.Consumer("t", "c", nsqd_tcp_addresses="127.0.0.1:4150"),
+    aio.Consumer("t", "c", nsqd_tcp_addresses="127.0.0.1:4150"),
+    World().batch(1),
+    World().batch(1).messages()[0],
+]
+
+
+@pytest.mark.parametrize(
+    "one", [*INSTANCES, *map(type, INSTANCES), on_gevent.Producer, on_gevent.Consumer], ids=lambda one: str(one)[:40]
+)
+def test_dir_shows_no_internals(one: object) -> None:
+    names = dir(one)
+    assert {"publish", "messages", "finish"} & set(names)
+    assert not [name for name in names if name.startswith("_") and not name.startswith("__")]
+    assert not {"after_fork", "at_exit", "begin_at_exit"} & set(names)
+
+
+# --- delays
+
+
+@pytest.mark.parametrize("delay", [1.5, timedelta(seconds=1.5)])
+def test_delays_are_seconds_or_timedeltas(delay: Any) -> None:
+    assert encoding.single("t", b"x", delay).startswith(b"DPUB t 1500\n")
+    world = World()
+    first, second, third, fourth = (batch := world.batch(1, 2, 3, 4)).messages()
+    world.sent()
+    first.requeue(delay, backoff=False)
+    batch.requeue(delay, [second.id])
+    assert client.Requeue(delay).delay_s == delay
+    Handling(world.subscription, 5, None, standard_log()).put_off(third, client.Requeue(delay, backoff=False))
+    assert world.sent()[:3] == [b"REQ %s 1500" % message.id for message in (first, second, third)]
+    assert client.ClientOptions.of(msg_timeout=delay).msg_timeout_s == 1.5
+
+
+def test_a_timedelta_of_nothing_is_no_delay() -> None:
+    assert encoding.single("t", b"x", timedelta()).startswith(b"PUB t\n")

@@ -171,7 +171,7 @@ def test_a_path_alone_is_a_unix_socket() -> None:
     ("text", "words"),
     [
         ("", "no address"),
-        ("localhost", "no address"),
+        ("localhost", "has no port"),
         (":4150", "no address"),
         ("localhost:", '"" is no port'),
         ("localhost:0", '"0" is no port'),
@@ -181,7 +181,7 @@ def test_a_path_alone_is_a_unix_socket() -> None:
         ("::1:4150", "belongs in brackets"),
         ("[::1:4150", "belongs in brackets"),
         ("[]:4150", "no address"),
-        ("http://localhost:4150", "belongs in brackets|without http"),
+        ("http://localhost:4150", "not http://"),
         (" localhost:4150", "not a host"),
         ("unix:", "lacks the path"),
     ],

@@ -339,7 +339,7 @@ def test_whatever_is_shown_does_not_steer_the_terminal(body: bytes, settings: di
         (["--nsqd-tcp-address=h:1", "--topic=t", "--format={nobody}"], "--format: there is no {nobody}"),
         (["--nsqd-tcp-address=h:1", "--topic=t", "--channel=a b"], "--channel 'a b' is not a valid name"),
         (["--nsqd-tcp-address=h:1", "--topic=t", "--consumer-opt=nothing,1"], "--consumer-opt: "),
-        (["--nsqd-tcp-address=nowhere", "--topic=t"], '--nsqd-tcp-address: "nowhere" is no address of an nsqd'),
+        (["--nsqd-tcp-address=nowhere", "--topic=t"], '--nsqd-tcp-address: "nowhere" has no port'),
     ],
 )
 def test_a_wrong_command_line_is_refused(flags: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:

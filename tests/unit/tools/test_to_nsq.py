@@ -241,7 +241,7 @@ def test_the_summary_says_how_many_where_and_how_fast() -> None:
     [
         (["--nsqd-tcp-address=127.0.0.1:4150"], "--topic required"),
         (["--topic=t"], "--nsqd-tcp-address required"),
-        (["--topic=t", "--nsqd-tcp-address=nowhere"], '--nsqd-tcp-address: "nowhere" is no address of an nsqd'),
+        (["--topic=t", "--nsqd-tcp-address=nowhere"], '--nsqd-tcp-address: "nowhere" has no port'),
         (["--topic=t t", "--nsqd-tcp-address=h:1"], "--topic 't t' is not a valid name"),
         (["--topic=t", "--nsqd-tcp-address=h:1", "--delimiter=ab"], "--delimiter must be a single byte"),
         (["--topic=t", "--nsqd-tcp-address=h:1", "--producer-opt=nothing,1"], "--producer-opt: "),

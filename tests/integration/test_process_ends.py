@@ -1,0 +1,155 @@
+"""Clients where processes end, fork, or drop them: nothing published is lost or doubled, and nothing stays open."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from itertools import count
+
+import pytest
+
+from tests.support.nsqd_process import REPOSITORY, NsqdProcess
+
+pytestmark = pytest.mark.ours
+
+_NUMBERS = count()
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"ends{next(_NUMBERS)}"
+
+
+def run(text: str, nsqd: NsqdProcess, topic: str, **names: object) -> subprocess.CompletedProcess[str]:
+    names |= {"ADDRESS": f"127.0.0.1:{nsqd.tcp_port}", "TOPIC": topic}
+    lines = [f"{name} = {value!r}" for name, value in names.items()]
+    return subprocess.run(
+        [sys.executable, "-c", "\n".join([*lines, text])], cwd=REPOSITORY, capture_output=True, text=True, timeout=120
+    )
+
+
+def depth(nsqd: NsqdProcess, topic: str) -> int:
+    return sum(int(one["depth"]) for one in nsqd.stats()["topics"] if one["topic_name"] == topic)
+
+
+# Each child publishes 500, while 500 of the parent are on their way.
+CHILDREN = {
+    "process": """
+from multiprocessing import get_context
+children = [get_context(KIND).Process(target=publish, args=(producer,) if KIND == "fork" else ()) for _ in range(3)]
+for child in children:
+    child.start()
+for child in children:
+    child.join()
+    assert child.exitcode == 0
+""",
+    "executor": """
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+with ProcessPoolExecutor(3, get_context(KIND)) as pool:
+    for future in [pool.submit(publish) for _ in range(3)]:
+        future.result()
+""",
+    "fork": """
+import os
+for _ in range(3):
+    if not os.fork():
+        publish()
+        sys.exit()
+for _ in range(3):
+    os.wait()
+""",
+}
+
+
+@pytest.mark.parametrize(("way", "kind"), [("process", "fork"), ("executor", "fork"), ("fork", "fork")])
+def test_what_children_publish_soon_is_stored_once(
+    shared_nsqd: NsqdProcess, topic: str, way: str, kind: str
+) -> None:
+    done = run(
+        f"""
+import sys
+from nsqd_py.client import Producer
+producer = Producer(ADDRESS)
+producer.publish(TOPIC, b"first")
+def publish(*_):
+    for _ in range(500):
+        producer.publish_soon(TOPIC, b"of a child")
+for _ in range(500):
+    producer.publish_soon(TOPIC, b"of the parent")
+{CHILDREN[way]}
+""",
+        shared_nsqd, topic, KIND=kind,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert depth(shared_nsqd, topic) == 1 + 4 * 500
+
+
+def test_all_that_is_open_ends_with_the_process_together(shared_nsqd: NsqdProcess, topic: str) -> None:
+    """20 producers for an nsqd that never answers, which waited 5 s each, and 5 consumers whose handlers hang."""
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        done = run(
+            """
+import atexit, logging, threading, time
+from nsqd_py.client import Consumer, Producer
+logging.disable()
+begun = threading.Semaphore(0)
+def hang(message):
+    begun.release()
+    time.sleep(3600)
+Producer(ADDRESS).multi_publish(TOPIC, [b"x"] * 5)
+consumers = [Consumer(TOPIC, "c", hang, nsqd_tcp_addresses=ADDRESS) for _ in range(5)]
+for consumer in consumers:
+    consumer.start()
+for _ in consumers:
+    assert begun.acquire(timeout=40)
+producers = [Producer(DEAF) for _ in range(20)]
+for producer in producers:
+    producer.publish_soon(TOPIC, b"x")
+began_s = time.monotonic()
+atexit._run_exitfuncs()
+print(time.monotonic() - began_s < 40, {producer.publish_soon.__self__._is_closed for producer in producers})
+""",
+            shared_nsqd, topic, DEAF=f"127.0.0.1:{deaf.getsockname()[1]}",
+        )  # fmt: skip
+    assert (done.stdout, done.stderr, done.returncode) == ("True {True}\n", "", 0)
+
+
+def test_dropped_clients_end(shared_nsqd: NsqdProcess, topic: str) -> None:
+    done = run(
+        """
+import gc, logging, os, threading, time, warnings
+from nsqd_py.client import Consumer, Producer
+logging.disable()
+def publish(count):
+    producer = Producer(ADDRESS)
+    for _ in range(count):
+        producer.publish_soon(TOPIC, b"x")
+class Service:
+    def __init__(self):
+        self.consumer = Consumer(TOPIC, "c", self.handle, nsqd_tcp_addresses=ADDRESS, concurrency=3)
+        self.consumer.start()
+    def handle(self, message):
+        message.requeue(0, backoff=False)
+def open_count():
+    return threading.active_count(), len(os.listdir("/proc/self/fd"))
+before = open_count()
+with warnings.catch_warnings(record=True) as warned:
+    warnings.simplefilter("always")
+    for _ in range(20):
+        publish(100)
+        Service()
+        Producer(ADDRESS), Consumer(TOPIC, "c", nsqd_tcp_addresses=ADDRESS)  # these were never used
+    deadline_s = time.monotonic() + 40
+    while open_count() != before and time.monotonic() < deadline_s:
+        gc.collect()
+        time.sleep(0.01)
+texts = [str(one.message) for one in warned]
+print(open_count() == before, *(sum(word in text for text in texts) for word in ("a producer for", "a consumer of")))
+""",
+        shared_nsqd, topic,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr, done.returncode) == ("True 20 20\n", "", 0)
+    shared_nsqd.wait_for_channel(topic, "c", client_count=0)
+    assert depth(shared_nsqd, topic) == 2000 or shared_nsqd.channel_stats(topic, "c")["message_count"] == 2000
