@@ -9,7 +9,7 @@
 # make screenshots takes the pictures of nsqadmin's page in docs/images anew
 # make docs    the site of docs/, in site/
 # make dist    sdist (with the site), wheel, checksums and the newest part of the changelog, in dist/
-# make bench   every measurement, beside the peers that are installed; writes docs/performance.md; BENCH_ARGS="--help"
+# make bench   nsqd, compared with another one by BENCH_ARGS="--peer-nsqd /path/to/nsqd"; BENCH_ARGS="--help"
 # make bench-compare   names each ratio that changed by more than 5 % between the newest two records
 
 PYTHON ?= python3

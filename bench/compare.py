@@ -1,140 +1,76 @@
-"""Name every row whose ratio to a peer changed by more than 5 %: `python -m bench.compare [OLD NEW]`.
+"""Name every row whose ratio to the other nsqd changed by more than 5 %: `python -m bench.compare [OLD NEW]`.
 
-Without names, it compares the newest two records of one kind (quick or full) that have a row in common. A ratio is the
-median of alternating runs, so a machine that became slower changes none. A change is uncertain if the ratios of the old
-runs and those of the new ones overlap, or if there was only one of either. Ends with status 1 if a row is certainly
-worse.
+Without names, it compares the newest two records that have a row in common. A ratio is the median of alternating runs,
+so a machine that became slower changes none. A change is uncertain if the ratios of the old runs and those of the new
+ones overlap, or if there was only one of either. Ends with status 1 if a row is certainly worse.
 """
 
+import argparse
+import json
 import statistics
 import sys
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import click
 
 from bench import record
 
 TOLERANCE = 0.05
-_NOISY_CORES = 0.2
-_SPREAD = "{:.2f} ({:.2f}–{:.2f})"
+Rows = dict[tuple[str, str], list[float]]
 
 
-@dataclass(frozen=True, slots=True)
-class Ratios:
-    """How many times better ours was than a peer, in a row: a ratio for each pair of runs."""
-
-    section: str
-    row: str
-    peer: str
-    values: tuple[float, ...]
-
-    @property
-    def name(self) -> tuple[str, str, str]:
-        return self.section, self.row, self.peer
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.values)
-
-    def __str__(self) -> str:
-        return _SPREAD.format(self.median, min(self.values), max(self.values))
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A row before and after."""
-
-    old: Ratios
-    new: Ratios
-
-    @property
-    def share(self) -> float:
-        """How much better it became: -0.1 is 10 % worse."""
-        return self.new.median / self.old.median - 1
-
-    @property
-    def is_certain(self) -> bool:
-        """True if all new runs were better, or all worse, than all old ones."""
-        old, new = self.old.values, self.new.values
-        return min(len(old), len(new)) > 1 and (min(new) > max(old) or max(new) < min(old))
-
-    @property
-    def kind(self) -> str:
-        return ("worse" if self.share < 0 else "better") if self.is_certain else "uncertain"
-
-    def __str__(self) -> str:
-        section, row, peer = self.new.name
-        return f"{self.kind}: {self.share:+.0%}  {section}, {row}, beside {peer}: {self.old} → {self.new}"
-
-
-def rows(content: dict[str, Any]) -> dict[tuple[str, str, str], Ratios]:
-    """Return the ratios of a record by section, row and peer."""
-    found = (
-        Ratios(entry["section"], entry["scenario"], peer, tuple(values))
+def rows(content: dict[str, Any]) -> Rows:
+    """Return the ratios of a record, by row and other server."""
+    return {
+        (entry["scenario"], role): found
         for entry in content["results"]
-        for peer, values in entry["ratios"].items()
-        if values
-    )
-    return {ratios.name: ratios for ratios in found}
+        for role in entry["runs"]
+        if role != record.OURS and (found := record.ratios(entry, role))
+    }
 
 
-def changes(old: dict[str, Any], new: dict[str, Any]) -> list[Change]:
-    """Return the rows of both records that changed by more than `TOLERANCE`: the certain ones first, by how much."""
+def changes(old: Rows, new: Rows) -> Iterator[tuple[str, str]]:
+    """Yield better, worse or uncertain, and a line of text, for each row that changed."""
+    for name in new.keys() & old.keys():
+        before, after = old[name], new[name]
+        share = statistics.median(after) / statistics.median(before) - 1
+        if abs(share) > TOLERANCE:
+            is_certain = min(len(before), len(after)) > 1 and (min(after) > max(before) or max(after) < min(before))
+            kind = ("worse" if share < 0 else "better") if is_certain else "uncertain"
+            yield kind, f"{kind}: {share:+.0%}  {name[0]}, compared with {name[1]}: {_text(before)} → {_text(after)}"
+
+
+def _text(values: list[float]) -> str:
+    return f"{statistics.median(values):.2f} ({min(values):.2f}–{max(values):.2f})"
+
+
+def newest_two() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the contents of the older and the newer record. Exits if no two have a row in common."""
+    found = [content for _, content in record.read_all()]
+    for number, newer in enumerate(found, 1):
+        for older in found[number:]:
+            if rows(older).keys() & rows(newer).keys():
+                return older, newer
+    raise SystemExit("bench/results has no two records with a row in common")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.compare", description="Compare two records.")
+    parser.add_argument("records", nargs="*", type=Path, metavar="OLD NEW", help="default: the newest two")
+    names = parser.parse_args().records
+    if len(names) not in (0, 2):
+        parser.error("name two records, or none")
+    old, new = (json.loads(name.read_text()) for name in names) if names else newest_two()
     before, after = rows(old), rows(new)
-    both = (Change(before[name], after[name]) for name in after if name in before)
-    found = (change for change in both if abs(change.share) > TOLERANCE)
-    return sorted(found, key=lambda change: (not change.is_certain, change.share))
-
-
-def newest_two(records: Sequence[tuple[Path, dict[str, Any]]]) -> tuple[Path, Path] | None:
-    """Return the paths of the older and the newer record, of records that are sorted with the newest first."""
-    for number, (path, content) in enumerate(records, 1):
-        for older_path, older in records[number:]:
-            if older["kind"] == content["kind"] and rows(older).keys() & rows(content).keys():
-                return older_path, path
-    return None
-
-
-def report(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
-    """Yield what a reader wants to know: what was compared, and each change."""
-    common = rows(old).keys() & rows(new).keys()
-    yield f"{old['date']} {old['commit']} → {new['date']} {new['commit']}: {len(common)} ratios in both"
+    both = len(before.keys() & after.keys())
+    print(f"{old['date']} {old['commit']} → {new['date']} {new['commit']}: {both} ratios in both")
     if old["machine"] != new["machine"]:
-        yield "They were measured on different machines."
-    for age, content in (("old", old), ("new", new)):
-        if (others := _others_cores(content)) > _NOISY_CORES:
-            yield f"Other processes used {others:.1f} cores during the {age} runs: its ratios vary more than they show."
-    changed = changes(old, new)
-    yield from map(str, changed)
-    counts = Counter(change.kind for change in changed)
-    kinds = ", ".join(f"{counts[kind]} {kind}" for kind in ("worse", "better", "uncertain"))
-    yield f"{len(changed)} changed by more than {TOLERANCE:.0%}: {kinds}"
-
-
-def _others_cores(content: dict[str, Any]) -> float:
-    """Return how many processors other processes used during the runs of a record, as a median."""
-    runs = (run for entry in content["results"] for some in entry["runs"].values() for run in some)
-    return statistics.median(run["others_cpu_s"] / run["elapsed_s"] for run in runs)
-
-
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("old", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.argument("new", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-def main(old: Path | None, new: Path | None) -> None:
-    """Compare two records of bench/results. Default: the newest two of the same kind."""
-    if old is None or new is None:
-        pair = newest_two(record.read_all())
-        if pair is None:
-            raise click.UsageError("bench/results has no two records of one kind with a common row")
-        old, new = pair
-    before, after = map(record.read, (old, new))
-    for line in report(before, after):
-        click.echo(line)
-    sys.exit(any(change.kind == "worse" for change in changes(before, after)))
+        print("They were measured on different machines.")
+    found = sorted(changes(before, after), reverse=True)
+    for _, text in found:
+        print(text)
+    print(f"{len(found)} changed by more than {TOLERANCE:.0%}")
+    sys.exit(any(kind == "worse" for kind, _ in found))
 
 
 if __name__ == "__main__":

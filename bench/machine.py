@@ -1,16 +1,11 @@
 """Where and of what a result was measured."""
 
-import importlib.metadata
 import os
 import platform
-import re
 import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-_VERSION = re.compile(r"\d+\.\d+[\w.]*")
 _ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -37,44 +32,12 @@ def this_machine() -> Machine:
     )
 
 
-@contextmanager
-def cores(count: int | None) -> Iterator[None]:
-    """Processes started inside may use the first `count` of this process's cores (None: all of them)."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, sorted(before)[:count])
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
-
-
 def commit() -> str:
     """The short hash of what is checked out, with "-dirty" after it when files were changed; or "unknown"."""
     revision = _git("rev-parse", "--short", "HEAD")
     if not revision:
         return "unknown"
     return f"{revision}-dirty" if _git("status", "--porcelain", "--untracked-files=no") else revision
-
-
-def program_version(command: Sequence[str]) -> str:
-    """Return the version of a program, or of the client library that a program of `bench.clients` uses; or ""."""
-    try:
-        return importlib.metadata.version(command[-1])
-    except importlib.metadata.PackageNotFoundError:
-        pass
-    if len(command) > 1:
-        return ""
-    return printed_version([command[0], "--version"])
-
-
-def printed_version(command: Sequence[str]) -> str:
-    """Return the version that a command prints; or ""."""
-    try:
-        printed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    except OSError:
-        return ""
-    found = _VERSION.search(printed)
-    return found[0] if found else ""
 
 
 def _git(*arguments: str) -> str:

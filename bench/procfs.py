@@ -8,7 +8,6 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _IDLE, _IOWAIT = 3, 4  # Fields of the first line of /proc/stat.
 _ENDED = (FileNotFoundError, ProcessLookupError)  # A process may end while it is looked at.
 _UTIME, _STIME = 11, 12  # Fields 14 and 15 of /proc/pid/stat, counted from the first after the name.
-_WITH_CHILDREN = (_UTIME, _STIME, 13, 14)
 
 
 def family(pid: int) -> list[int]:
@@ -26,11 +25,6 @@ def cpu_s(pid: int) -> float:
     return sum(_cpu_ticks(member) for member in family(pid)) / _TICKS_PER_SECOND
 
 
-def tree_cpu_s(pid: int) -> float:
-    """User and system seconds used so far, with those of descendants that have ended and were waited for."""
-    return sum(_cpu_ticks(member, _WITH_CHILDREN) for member in family(pid)) / _TICKS_PER_SECOND
-
-
 def busy_s() -> float:
     """Seconds that all cores together have been busy since the machine started, or taken away by its host."""
     ticks = [int(field) for field in Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]]
@@ -42,26 +36,16 @@ def rss_bytes(pid: int) -> int:
     return sum(_kilobytes(f"/proc/{member}/status", "VmRSS:") for member in family(pid)) * 1024
 
 
-def peak_rss_bytes(pid: int) -> int:
-    """The most resident memory so far."""
-    return sum(_kilobytes(f"/proc/{member}/status", "VmHWM:") for member in family(pid)) * 1024
-
-
-def pss_bytes(pid: int) -> int:
-    """Resident memory now, of shared pages only the part that is its own."""
-    return sum(_kilobytes(f"/proc/{member}/smaps_rollup", "Pss:") for member in family(pid)) * 1024
-
-
-def _cpu_ticks(pid: int, fields: tuple[int, ...] = (_UTIME, _STIME)) -> int:
+def _cpu_ticks(pid: int) -> int:
     """0 of a process that has ended."""
     with suppress(*_ENDED):
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return sum(int(after_name[place]) for place in fields)
+        return sum(int(after_name[place]) for place in (_UTIME, _STIME))
     return 0
 
 
 def _kilobytes(path: str, name: str) -> int:
-    """0 of a process that has ended, whether or not anybody has asked how."""
+    """0 of a process that has ended, waited for or not."""
     with suppress(*_ENDED):
         for line in Path(path).read_text().splitlines():
             if line.startswith(name):

@@ -13,7 +13,6 @@ pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
-from bench.spark.standalone import Standalone, standalone
 from tests.support.archives import read_messages, splits_of
 from tests.support.network import free_ports
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
@@ -33,6 +32,7 @@ from tests.support.spark_replay import (
     wait_for_messages,
     write_archive,
 )
+from tests.support.spark_standalone import Standalone, standalone
 from tests.support.tool_process import ToolProcess
 from tests.support.wire import Message
 

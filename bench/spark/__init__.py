@@ -1,1 +1,0 @@
-"""What the Spark pipeline is measured with: an archive, a sink, and a standalone cluster."""
