@@ -272,7 +272,7 @@ class Broker:
         for channel in topic.channels.values():
             channel.save()
             self.replication.channel_changed(topic, channel)
-        self.housekeeper.clean_up(topic)
+        self.housekeeper.make_room(topic)
 
     # ---- channels
 
@@ -394,7 +394,7 @@ class Broker:
             self.save_held(topic)
         if not channel.is_ephemeral:
             self.want_metadata()
-        self.housekeeper.clean_up(topic)
+        self.housekeeper.make_room(topic)
 
     def client_left(self, topic: Topic, channel: Channel, client: Any) -> None:
         """Remove a consumer from its channel; delete an ephemeral channel after its last one."""
@@ -413,7 +413,7 @@ class Broker:
         topic.commit()
         channel.empty()
         self.replication.channel_changed(topic, channel)
-        self.housekeeper.clean_up(topic)
+        self.housekeeper.make_room(topic)
 
     # ---- pausing
 

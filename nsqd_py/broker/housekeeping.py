@@ -44,7 +44,7 @@ class Housekeeper:
         self._clock = clock
         self._log = log
         self._write_position = write_position
-        self._waiting: dict[Topic, None] = {}
+        self._waiting: dict[Topic, bool] = {}  # True if it makes room
         self._alarm = alarms.alarm(self._clean_up_all)
 
     def saved(self, saved: list[Saved]) -> None:
@@ -53,19 +53,19 @@ class Housekeeper:
             self._disk.position_saved(topic, error)
             if error is not None:
                 self._log.of_clients.error("CHANNEL(%s): failed to write its position - %s", channel.name, error)
-            self._waiting[topic] = None
+            self._waiting.setdefault(topic, False)
         self._clean_up_all(self._clock())
 
     def _clean_up_all(self, now_ns: int) -> None:
-        while self._waiting:
+        for _ in range(len(self._waiting)):
             if self._pace.was_slow_lately:  # it can wait
                 self._alarm.set(now_ns + JOURNAL_DELAY_NS)
                 return
             topic = next(iter(self._waiting))
-            del self._waiting[topic]
+            makes_room = self._waiting.pop(topic)
             if not topic.is_closed:
                 self._pace.timed(partial(self._save_without_channels, topic))
-                self.clean_up(topic)
+                self.clean_up(topic, makes_room=makes_room)
 
     def _save_without_channels(self, topic: Topic) -> None:
         """Write the topic's own position if all its channels are ephemeral, and so have no journals."""
@@ -76,32 +76,36 @@ class Housekeeper:
         except OSError as error:
             self._disk.position_failed(topic, error)
 
-    def clean_up(self, topic: Topic) -> None:
+    def clean_up(self, topic: Topic, *, makes_room: bool = False) -> None:
         """Trim the topic's memory, and drop or compact its files; while the disk is slow, the files wait."""
         topic.trim_memory()
         if topic.log is not None:
-            if self._pace.was_slow_lately:
-                self._waiting[topic] = None
+            if self._pace.was_slow_lately or (makes_room and topic.is_slow):
+                self._waiting[topic] = makes_room or self._waiting.get(topic, False)
                 self._alarm.set_no_later(self._clock() + JOURNAL_DELAY_NS)
                 return
+            if makes_room:
+                self._close_unneeded(topic, topic.log)
             try:
                 self._compactor.drop_unneeded(topic)
             except OSError as error:
                 self._log.of_clients.error("TOPIC(%s): failed to remove a file - %s", topic.name, error)
             self._compactor.look_at(topic)
+            if makes_room:
+                topic.log.free_spare()
 
     def make_room(self, topic: Topic) -> None:
-        """Free space when the disk is short of it, also in the file that is being written.
+        """Free all space that can be freed, also in the file that is being written; while the disk is slow, this waits.
 
         If nobody needs that file, it is dropped. If little of it is needed, it is closed so that it can be compacted.
+        This is for a topic that was emptied, and for all topics when the disk is short of space.
         """
-        log = topic.log
-        if log is None or topic.is_slow:
-            return
+        self.clean_up(topic, makes_room=True)
+
+    def _close_unneeded(self, topic: Topic, log: TopicLog) -> None:
         if log.files and not topic.is_needed(log.files[-1].first_seq, log.next_seq):
             with contextlib.suppress(OSError):  # a full disk has no room for a new file
                 log.roll()
-        self.clean_up(topic)
         self._compactor.look_at_open_file(topic)
 
     def close(self) -> None:

@@ -241,14 +241,19 @@ class TopicLog:
     def allocate_ahead(self, *, wanted: bool) -> None:
         """Turn preallocation on or off; it is off while disk space is scarce."""
         self._most_ahead = LARGEST_STEP if wanted else 0
-        if not wanted and self._spare is not None:
-            spare, self._spare = self._spare, None
-            self._in_background(partial(spare.unlink, missing_ok=True))
+        if not wanted:
+            self.free_spare()
         # A file that a thread writes to must not be truncated: its new data is behind the known end.
         if self._last is not None and not self._is_appending:
             self._last.most_ahead = self._most_ahead
             if not wanted:
                 self._last.cut()
+
+    def free_spare(self) -> None:
+        """Free the space that is kept for the next file."""
+        if self._spare is not None:
+            spare, self._spare = self._spare, None
+            self._in_background(partial(spare.unlink, missing_ok=True))
 
     # ---- syncing
 

@@ -1,0 +1,67 @@
+"""What an operator empties or deletes frees its disk space at once, also that of the file that is being written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nsqd_py.broker.broker import Broker
+from nsqd_py.queue.topic import Topic
+from nsqd_py.runtime.disk_pace import SLOW_IN_THREAD_NS
+from tests.unit.fakes import SECOND, FakePublisher, World, sized, start_broker
+
+BODY = b"x" * 10_000
+FILE_BYTES = 1 << 20
+KEPT_BYTES = 1000  # the header of a new file
+
+Act = Callable[[Broker, Topic], object]
+ACTS: dict[str, Act] = {
+    "empty a channel": lambda broker, topic: broker.empty_channel(topic, topic.channels["c"]),
+    "delete a channel": lambda broker, topic: broker.delete_channel(topic, "c"),
+    "empty a topic": lambda broker, topic: broker.empty_topic(topic),
+    "delete a topic": lambda broker, topic: broker.delete_topic(topic.name),
+}
+
+
+def publish(world: World, topic: Topic, count: int) -> None:
+    for _ in range(count):
+        topic.publish(sized(BODY), 1, len(BODY) + 4, FakePublisher(), 0, 0)
+        world.run()
+
+
+def log_bytes(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.iterdir() if not path.name.startswith("nsqd."))
+
+
+@pytest.mark.parametrize("act", ACTS)
+@pytest.mark.parametrize("count", [50, 250], ids=["one file", "several files"])
+@pytest.mark.parametrize("is_slow", [False, True], ids=["fast", "slow"])
+def test_the_space_is_free_at_once(tmp_path: Path, act: str, count: int, is_slow: bool) -> None:
+    world = World()
+    broker = start_broker(world, tmp_path, max_bytes_per_file=FILE_BYTES)
+    topic = broker.get_topic("t")
+    if "channel" in act:
+        broker.get_channel(topic, "c")
+    publish(world, topic, count)
+    assert log_bytes(tmp_path) > count * len(BODY)
+    if is_slow:  # then it waits until the disk is fast again
+        broker.pace.is_measured = True
+        broker.pace.end(broker, SLOW_IN_THREAD_NS)
+    ACTS[act](broker, topic)
+    if is_slow:
+        world.pass_time(100 * SECOND)
+    assert log_bytes(tmp_path) < KEPT_BYTES
+
+
+def test_what_another_channel_needs_stays(tmp_path: Path) -> None:
+    world = World()
+    broker = start_broker(world, tmp_path, max_bytes_per_file=FILE_BYTES)
+    topic = broker.get_topic("t")
+    for name in ("c", "other"):
+        broker.get_channel(topic, name)
+    publish(world, topic, 250)
+    broker.empty_channel(topic, topic.channels["c"])
+    assert log_bytes(tmp_path) > 250 * len(BODY)
+    assert topic.channels["other"].depth == 250
