@@ -80,12 +80,14 @@ class Housekeeper:
         """Trim the topic's memory, and drop or compact its files; while the disk is slow, the files wait."""
         topic.trim_memory()
         if topic.log is not None:
-            if self._pace.was_slow_lately or (makes_room and topic.is_slow):
+            is_too_early = self._pace.was_slow_lately
+            if is_too_early or (makes_room and topic.is_writing):
                 self._waiting[topic] = makes_room or self._waiting.get(topic, False)
                 self._alarm.set_no_later(self._clock() + JOURNAL_DELAY_NS)
-                return
-            if makes_room:
+            elif makes_room:
                 self._close_unneeded(topic, topic.log)
+            if is_too_early:
+                return
             try:
                 self._compactor.drop_unneeded(topic)
             except OSError as error:
@@ -105,7 +107,7 @@ class Housekeeper:
     def _close_unneeded(self, topic: Topic, log: TopicLog) -> None:
         if log.files and not topic.is_needed(log.files[-1].first_seq, log.next_seq):
             with contextlib.suppress(OSError):  # a full disk has no room for a new file
-                log.roll()
+                self._pace.timed(log.roll)
         self._compactor.look_at_open_file(topic)
 
     def close(self) -> None:
@@ -297,13 +299,13 @@ class Compactor:
         assert log is not None
         file = log.files[-1] if log.files else None
         until = min(topic.released, kept_from(topic, self._wall_clock(), self._clock()))
-        if file is None or file.end_seq > until or topic.is_slow or not self._may_go_on(topic):
+        if file is None or file.end_seq > until or topic.is_writing or not self._may_go_on(topic):
             return
         found = living_of(topic, file, Pace())
         alive = alive_bytes(file.segments(), found)
         is_worth_it = is_worth_moving(file.end_offset, alive, moved_bytes(alive, found, is_sparse=False))
         # The state may have changed during the pauses.
-        if is_worth_it and file in log.files[-1:] and not topic.is_slow and self._may_go_on(topic):
+        if is_worth_it and file in log.files[-1:] and not topic.is_writing and self._may_go_on(topic):
             log.roll()
 
     def _choose(self, topic: Topic) -> tuple[LogFile, list[Range], LogFile | None] | None:

@@ -397,9 +397,11 @@ class TopicLog:
         self.syncs.forget(file)
 
     def roll(self) -> None:
-        """Close the last file so that it can be dropped, and create a new one. Raises OSError."""
+        """Close the last file so that it can be dropped, and create a new one. Raises OSError.
+
+        It is not truncated, which takes 2 ms: it is about to be dropped or compacted.
+        """
         if self.files and self.files[-1].end_seq > self.files[-1].first_seq:
-            self.files[-1].cut()
             self._add_file(run_to_end(self._creating_file()))
 
     def _drop(self, file: LogFile) -> None:

@@ -332,6 +332,11 @@ class Topic:
         """True while writes are done in a thread."""
         return self._is_in_thread or self.pace.is_slow
 
+    @property
+    def is_writing(self) -> bool:
+        """True while a thread writes to the log."""
+        return self._is_in_thread
+
     def written_slowly(self) -> None:
         """Called when the thread has written all its batches."""
         self._is_in_thread = False

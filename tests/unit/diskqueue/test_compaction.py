@@ -335,10 +335,10 @@ def test_a_file_stays_while_it_is_copied(directory: Path) -> None:
     orders.finish_but(3)
     compaction, _ = begun(orders)
     orders.broker.empty_channel(orders.topic, orders.channel)
-    assert orders.shapes() == [(0, 10), (10, 5)]
+    assert orders.shapes() == [(0, 10), (15, 0)]
     compaction.abandon()
     orders.compact()
-    assert orders.shapes() == [(10, 5)]
+    assert orders.shapes() == [(15, 0)]
 
 
 def test_a_topic_that_is_deleted_meanwhile(directory: Path) -> None:
