@@ -243,3 +243,17 @@ def test_close_does_not_wait_for_a_callback_that_hangs(shared_nsqd: NsqdProcess,
     assert not has_ended.is_set()
     may_end.set()
     assert has_ended.wait(40)
+
+
+def test_a_consumer_whose_start_was_interrupted_starts(shared_nsqd: NsqdProcess, topic: str) -> None:
+    starts = """
+for _ in range(60):
+    came = threading.Event()
+    consumer = Consumer(TOPIC, "c", lambda message: came.set(), nsqd_tcp_addresses=ADDRESS)
+    interrupts(consumer.start, 1, 2e-4)
+    producer.publish(TOPIC, b"x")
+    consumer.start()
+    assert came.wait(40)
+    consumer.stop(1)
+"""
+    run("\n".join([_PRELUDE, "producer = Producer(ADDRESS)", starts]), shared_nsqd, topic)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import math
 import select
 import threading
@@ -75,6 +76,8 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
         self._owners: dict[int, Finder | Peer] = {}  # of the descriptors that the I/O thread waits for
         self._io_thread = None
         self._workers: list[threading.Thread] = []
+        self._is_started = threading.Lock()  # taken by what starts the threads, and kept
+        self._has_started = Latch()
         self._iterating: threading.Thread | None = None
         self._is_iterated = self._handler is None and self._batch_handler is None
         self._takes_batches = self._batch_handler is not None
@@ -94,22 +97,33 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
 
     def start(self) -> None:
         """Connect, and begin to consume. Returns at once. Idempotent. A stopped consumer stays stopped."""
-        with self._lock:
-            if self._io_thread is not None or self._stop_by_s is not None:
-                return
-            arguments = ref(self), self._queue, str(self._subscription), self._log
-            self._io_thread = threading.Thread(
-                target=self._do_io, args=arguments, name="nsqd-py consumer", daemon=True
-            )
-        tell_at_exit(self)
-        self._io_thread.start()
+        if self._io_thread is None and self._stop_by_s is None:
+            _thread.start_new_thread(self._start_threads, ())  # a signal handler would interrupt their start here
+            self._has_started.wait()
+
+    def _start_threads(self) -> None:
+        if not self._is_started.acquire(blocking=False):
+            return
+        arguments = ref(self), self._queue, str(self._subscription), self._log
+        io_thread = threading.Thread(target=self._do_io, args=arguments, name="nsqd-py consumer", daemon=True)
         if self._handler is not None or self._batch_handler is not None:
-            for number in range(self._concurrency):
-                worker = threading.Thread(
+            self._workers = [
+                threading.Thread(
                     target=self._work, args=(ref(self), self._queue), name=f"nsqd-py handler {number}", daemon=True
                 )
-                self._workers.append(worker)
-                worker.start()
+                for number in range(self._concurrency)
+            ]
+        try:
+            if self._stop_by_s is None:
+                io_thread.start()
+                self._io_thread = io_thread
+                tell_at_exit(self)
+                for worker in self._workers:
+                    worker.start()
+        except RuntimeError as error:  # the system has no more threads
+            self._end_with(error)
+        finally:
+            self._has_started.set()
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Request no more messages, wait for those in flight, and close.
