@@ -86,6 +86,45 @@ for _ in range(500):
     assert depth(shared_nsqd, topic) == 1 + 4 * 500
 
 
+@pytest.mark.parametrize("shell", ["nsqd_py.client", "nsqd_py.client.gevent"])
+def test_what_was_published_soon_is_stored_before_the_process_ends(
+    shared_nsqd: NsqdProcess, topic: str, shell: str
+) -> None:
+    done = run(
+        f"""
+from {shell} import Producer
+producer = Producer(ADDRESS)
+for _ in range(500):
+    producer.publish_soon(TOPIC, b"x")
+""",
+        shared_nsqd, topic,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr, depth(shared_nsqd, topic)) == (0, "", 500)
+
+
+def test_a_child_uses_a_producer_for_asyncio_in_a_loop_that_it_runs(shared_nsqd: NsqdProcess, topic: str) -> None:
+    done = run(
+        """
+import asyncio, os, sys
+from nsqd_py.client.aio import Producer
+producer = None
+async def publish(count):
+    global producer
+    producer = producer or Producer(ADDRESS)
+    for _ in range(count):
+        await producer.publish_soon(TOPIC, b"x")
+    await producer.flush()
+asyncio.run(publish(10))
+if not os.fork():
+    asyncio.run(publish(100))
+    sys.exit()
+sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
+""",
+        shared_nsqd, topic,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr, depth(shared_nsqd, topic)) == (0, "", 110)
+
+
 def test_all_that_is_open_ends_with_the_process_together(shared_nsqd: NsqdProcess, topic: str) -> None:
     """20 producers for an nsqd that never answers, which waited 5 s each, and 5 consumers whose handlers hang."""
     with socket.create_server(("127.0.0.1", 0)) as deaf:

@@ -104,16 +104,20 @@ class Producer(Public, AfterFork, AtExit):
         self._core.deliver = self._deliver
         self._core.on_opened = self._watch
         self._core.on_lost = self._unwatch
-        self._dispatcher = self._core.dispatcher
         self.settings = self._core.settings
         self._publish_timeout_s = self.settings.publish_timeout_s
+        self._set_up()
+        tell_after_fork(self)
+
+    def _set_up(self) -> None:
+        """Set the state of a producer that no event loop uses."""
+        self._dispatcher = self._core.dispatcher
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._pump_is_due = False
         self._is_closed = False
         self._has_changed = asyncio.Event()  # there may be room, or a connection, or an error
         self._is_idle = asyncio.Event()
-        tell_after_fork(self)
 
     # ---- publishing
 
@@ -355,10 +359,10 @@ class Producer(Public, AfterFork, AtExit):
             self._core.log.warning("producer: at the end of the process: %s", error)
 
     def _after_fork(self) -> None:
-        """In the child: leave everything to the parent. Its event loop is of no use here."""
-        self._is_closed = True
-        self._forget()
+        """In the child: leave everything to the parent. Another event loop may use the producer here."""
+        _UNCLOSED.discard(self)
         self._core._after_fork()
+        self._set_up()
 
     async def __aenter__(self) -> Self:
         self._begin()

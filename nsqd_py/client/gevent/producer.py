@@ -11,6 +11,7 @@ All publishes of one event-loop iteration are sent together.
 
 from __future__ import annotations
 
+import concurrent.futures.thread  # noqa: F401 - gevent resolves host names with it, and it cannot be imported at the end
 import random
 from collections import deque
 from collections.abc import Callable
@@ -22,10 +23,10 @@ from gevent.event import Event
 from gevent.hub import Waiter
 
 from nsqd_py.client.discovery import Discovery
-from nsqd_py.client.errors import NoNsqd, NsqClientError, NsqdSaid, TimedOut, WrongPlace
+from nsqd_py.client.errors import NoNsqd, NsqClientError, NsqdSaid, WrongPlace
 from nsqd_py.client.gevent.links import OutletLink
 from nsqd_py.client.keywords import ProducerKeywords
-from nsqd_py.client.process import AfterFork, refuse_in_event_loop, tell_after_fork
+from nsqd_py.client.process import AfterFork, AtExit, forget, refuse_in_event_loop, tell_after_fork, tell_at_exit
 from nsqd_py.client.publishing.base import FIRST_PAUSE_S, MOST_PAUSE_S, BaseProducer, pinged
 from nsqd_py.client.publishing.dispatcher import Dispatcher
 from nsqd_py.client.publishing.outlet import Outlet
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from nsqd_py.client.gevent.lookup_client import LookupClient
 
 
-class Producer(BaseProducer[Publish], AfterFork):
+class Producer(BaseProducer[Publish], AfterFork, AtExit):
     __doc__ = BaseProducer.__doc__
 
     def _set_up(self) -> None:
@@ -148,7 +149,7 @@ class Producer(BaseProducer[Publish], AfterFork):
             self._is_idle.clear()
             left_s = None if deadline_s is None else deadline_s - monotonic()
             if left_s is not None and left_s <= 0 or not self._is_idle.wait(left_s):
-                raise TimedOut(", ".join(self._dispatcher.outlets), f"{self._dispatcher.unfinished} publishes are open")
+                raise self._dispatcher.still_open()
 
     def ping(self) -> None:
         self._start()
@@ -156,7 +157,7 @@ class Producer(BaseProducer[Publish], AfterFork):
         while not self._dispatcher.is_connected:
             self._check_that_there_is_any()
             if monotonic() >= deadline_s:
-                raise NoNsqd(f"no nsqd could be connected for {self.settings.publish_timeout_s:g}s")
+                raise self._dispatcher.not_connected(self.settings.publish_timeout_s)
             self._wait_for_change()
         for outlet in self._dispatcher.outlets.values():
             if outlet.is_open:
@@ -207,6 +208,7 @@ class Producer(BaseProducer[Publish], AfterFork):
         self._check_that_it_is_open()
         if not self._is_started:
             self._is_started = True
+            tell_at_exit(self)
             self._greenlets.append(gevent.spawn(self._sweep))
             if self.settings.lookupds:
                 self._greenlets.append(gevent.spawn(self._discover))
@@ -242,6 +244,9 @@ class Producer(BaseProducer[Publish], AfterFork):
             self._discovery.answered(address, client.nodes(address))
         except NsqClientError as error:
             self.log.warning("producer: nsqlookupd %s", error)
+            self._dispatcher.lookup_failures[address] = error
+        else:
+            self._dispatcher.lookup_failures.pop(address, None)
 
     def _connect_wanted(self) -> None:
         wanted = self._discovery.wanted
@@ -264,7 +269,18 @@ class Producer(BaseProducer[Publish], AfterFork):
             self._is_closed = True
             self._let_go()
 
+    def _at_exit(self, left_s: float) -> None:
+        if gevent.get_hub() is not self._hub:
+            if count := self._dispatcher.unfinished:
+                self.log.warning("producer: %d publishes of a thread that has ended are lost", count)
+            return
+        try:
+            self.close(left_s)
+        except NsqClientError as error:
+            self.log.warning("producer: at the end of the process: %s", error)
+
     def _let_go(self) -> None:
+        forget(self)
         gevent.killall(self._greenlets)
         for link in self._links.values():
             link.close()

@@ -42,6 +42,7 @@ class Dispatcher:
 
     waiting       publishes to be sent; check that it has room before `submit`
     unfinished    how many are not over
+    lookup_failures  why each nsqlookupd did not answer, by its address
     is_connected  True if there is an nsqd to send to
     """
 
@@ -52,6 +53,7 @@ class Dispatcher:
         twice. Without it, the publish fails with ConnectionLost.
         """
         self.outlets: dict[str, Outlet] = {}
+        self.lookup_failures: dict[str, NsqClientError] = {}
         self.waiting = WaitingRoom(limits)
         self.unfinished = 0
         self.is_connected = False
@@ -105,6 +107,15 @@ class Dispatcher:
         if self._was_connected or any(outlet.failure is None for outlet in self.outlets.values()):
             return None
         return self._no_nsqd_error()
+
+    def still_open(self) -> TimedOut:
+        """Return the error of a `flush` whose time is over."""
+        why = "" if self._open else f"; {self._no_nsqd_error()}"
+        return TimedOut(", ".join(list(self.outlets)), f"{self.unfinished} publishes are open{why}")
+
+    def not_connected(self, timeout_s: float) -> NoNsqd:
+        """Return the error of a `ping` whose time is over."""
+        return self._no_nsqd_error(f"no nsqd could be connected for {timeout_s:g}s: ")
 
     def pause_s(self, outlet: Outlet, now_s: float) -> float:
         """Return the time until an outlet may be tried again.
@@ -257,8 +268,12 @@ class Dispatcher:
     def _fail_all(self, publishes: list[Publish], error: NsqClientError) -> list[Publish]:
         return [self._fail(publish, error) for publish in publishes]
 
-    def _no_nsqd_error(self) -> NoNsqd:
-        if not self.outlets:
-            return NoNsqd("no nsqd is known")
-        failures = [outlet.failure for outlet in self.outlets.values() if outlet.failure is not None]
-        return NoNsqd("; ".join(str(outlet.failure or outlet.address) for outlet in self.outlets.values()), failures)
+    def _no_nsqd_error(self, head: str = "") -> NoNsqd:
+        """Return the error with the last failure of each nsqd or, if none is known, of each nsqlookupd."""
+        outlets = list(self.outlets.values())
+        failures = [outlet.failure for outlet in outlets if outlet.failure is not None]
+        reasons = [str(outlet.failure or f"{outlet.address}: not connected yet") for outlet in outlets]
+        if not outlets:
+            unasked = [f"nsqlookupd {failure}" for failure in list(self.lookup_failures.values())]
+            head, reasons = f"{head}no nsqd is known: ", unasked or ["no nsqlookupd names one"]
+        return NoNsqd(head + "; ".join(reasons), failures)

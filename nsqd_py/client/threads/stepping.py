@@ -88,11 +88,11 @@ class SteppingProducer(BaseProducer[Publish], AfterFork):
 
     def still_open(self) -> TimedOut:
         """Return the error of a `flush` whose time is over."""
-        return TimedOut(", ".join(self._dispatcher.outlets), f"{self._dispatcher.unfinished} publishes are open")
+        return self._dispatcher.still_open()
 
     def not_connected(self) -> NoNsqd:
         """Return the error of a `ping` whose time is over."""
-        return NoNsqd(f"no nsqd could be connected for {self.settings.publish_timeout_s:g}s")
+        return self._dispatcher.not_connected(self.settings.publish_timeout_s)
 
     def _submit(self, head: bytes, body: bytes, on_done: Done | None) -> Publish:
         now_s = monotonic()
@@ -298,7 +298,9 @@ class SteppingProducer(BaseProducer[Publish], AfterFork):
         for lookupd, answer in answers.items():
             if isinstance(answer, NsqClientError):
                 self.log.warning("producer: nsqlookupd %s", answer)
+                self._dispatcher.lookup_failures[lookupd] = answer
             else:
+                self._dispatcher.lookup_failures.pop(lookupd, None)
                 self._discovery.answered(lookupd, answer)
         self._dispatcher.keep_outlets(self._discovery.wanted)
 

@@ -359,6 +359,19 @@ def test_without_any_nsqd_there_is_nothing_to_wait_for() -> None:
     assert "no nsqd is known" in str(Desk().dispatcher.no_nsqd())
 
 
+def test_errors_say_why_no_nsqd_is_connected() -> None:
+    desk = Desk(A)
+    desk.lose(A)
+    desk.fail_to_open(A)
+    why = str(desk.dispatcher.outlets[A].failure)
+    assert str(desk.dispatcher.not_connected(3)) == f"no nsqd could be connected for 3s: {why}"
+    assert str(desk.dispatcher.still_open()).endswith(f"0 publishes are open; {why}")
+    unknown = Desk().dispatcher
+    assert str(unknown.not_connected(3)).endswith("3s: no nsqd is known: no nsqlookupd names one")
+    unknown.lookup_failures["lookupd:4161"] = NsqClientError("lookupd:4161: refused")
+    assert str(unknown.no_nsqd()) == "no nsqd is known: nsqlookupd lookupd:4161: refused"
+
+
 # ---- time
 
 
