@@ -11,7 +11,10 @@ from nsqd_py.runtime.logs import Log
 
 
 def _run(options: TailOptions, log: Log) -> int:
-    from nsq_tools.tail.tailing import run
+    if options.since_ns or options.last:
+        from nsq_tools.tail.log_tailing import run
+    else:
+        from nsq_tools.tail.tailing import run
 
     return run(options, log)
 

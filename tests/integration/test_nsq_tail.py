@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.network import free_ports
 from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
 from tests.support.terminal import Terminal, on_terminal
@@ -310,3 +311,94 @@ def test_a_closed_output_is_told(nsqd: NsqdProcess) -> None:
     command = shlex.join([sys.executable, "-m", MODULE, source(nsqd), "--topic=t"])
     done = subprocess.run(["sh", "-c", f"{command} >&-"], cwd=REPOSITORY, stderr=subprocess.PIPE, timeout=40)
     assert (done.returncode, done.stderr) == (1, b"nsq-tail: standard output is closed\n")
+
+
+# --- from the log: --since and --last
+
+
+def http(*nsqds: NsqdProcess) -> list[str]:
+    return [f"--nsqd-http-address=127.0.0.1:{nsqd.http_port}" for nsqd in nsqds]
+
+
+def read_lines(tool: ToolProcess, count: int) -> list[bytes]:
+    return [tool.stdout.readline().strip() for _ in range(count)]
+
+
+@pytest.mark.parametrize("asked", ["--since=1h", "--last=100"])
+def test_the_past_and_then_what_is_new_without_gap_or_double(
+    asked: str, make_nsqd: MakeNsqd, start: Start
+) -> None:
+    """Of two nsqds in the order of time, while they are published to, over a restart of one, and without a channel."""
+    one, two = nsqds = [
+        make_nsqd("--retention-time=1h", f"--http-address=127.0.0.1:{port}") for port in free_ports(2)
+    ]
+    for number in range(20):
+        publish(nsqds[number % 2], "t", *(b"%d.%d" % (number, part) for part in range(5)))
+    with start(*http(one, two), "--topic=t", asked) as tool:
+        first = read_lines(tool, 1)
+        for number in range(20, 40):
+            publish(nsqds[number % 2], "t", b"%d.0" % number)
+        found = first + read_lines(tool, 119)
+        assert found[:100] == [b"%d.%d" % (number, part) for number in range(20) for part in range(5)]
+        assert sorted(found[100:]) == [b"%d.0" % number for number in range(20, 40)]
+        one.stop()
+        publish(two, "t", b"meanwhile")
+        assert read_lines(tool, 1) == [b"meanwhile"]
+        one.start()
+        publish(one, "t", b"again")
+        assert read_lines(tool, 1) == [b"again"]
+        assert [nsqd.topic_stats("t")["channels"] for nsqd in nsqds] == [[], []]
+        assert tool.stop() == 0
+
+
+def test_last_counts_messages_of_all_nsqds_and_cuts_batches(make_nsqd: MakeNsqd, start: Start) -> None:
+    one, two = make_nsqd(), make_nsqd()
+    publish(one, "t", *(b"a%d" % part for part in range(10)))
+    publish(two, "t", *(b"b%d" % part for part in range(10)))
+    publish(one, "t", b"c")
+    with start(*http(one, two), "--topic=t", "--last=4", "-n=4") as tool:
+        assert tool.wait() == 0
+        assert tool.output().split() == [b"b7", b"b8", b"b9", b"c"]
+    with start(*http(one), "--topic=t", "--last=11", "-n=2", "--grep=a[35]", "--format", "{id} {body}") as tool:
+        assert tool.wait() == 0
+        assert [line.split()[1] for line in tool.output().splitlines()] == [b"a3", b"a5"]
+
+
+def test_the_nsqds_are_found_by_nsqlookupd(
+    make_nsqlookupd: MakeNsqlookupd, make_nsqd: MakeNsqd, start: Start
+) -> None:
+    lookupd = make_nsqlookupd()
+    nsqd = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}", "--broadcast-address=127.0.0.1")
+    publish(nsqd, "t", b"old")
+    wait_until(lambda: "t" in lookupd.topics() and lookupd.lookup("t"), what="the registration")
+    with start(f"--lookupd-http-address=127.0.0.1:{lookupd.http_port}", "--topic=t", "--last=1") as tool:
+        assert read_lines(tool, 1) == [b"old"]
+        publish(nsqd, "t", b"new")
+        assert read_lines(tool, 1) == [b"new"]
+        assert tool.stop() == 0
+
+
+def test_a_topic_that_is_created_later_is_shown_from_its_start(nsqd: NsqdProcess, start: Start) -> None:
+    with start(*http(nsqd), "--topic=later", "--last=1") as tool:
+        tool.wait_for_log("TOPIC_NOT_FOUND")
+        publish(nsqd, "later", b"1", b"2")
+        assert read_lines(tool, 2) == [b"1", b"2"]
+        assert tool.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "status", "says"),
+    [
+        (["--since=1m", "--last=2"], 2, "use --since or --last not both"),
+        (["--since=1m", "--channel=c"], 2, "leave out --channel"),
+        (["--topic=u#ephemeral", "--last=1"], 2, "an ephemeral topic has none"),
+        (["--last=-1"], 2, "--last must not be negative"),
+        (["--nsqd-http-address=a:1"], 2, "--nsqd-http-address is for --since and --last"),
+        (["--since=1m", "--nsqd-tcp-address=127.0.0.1:1"], 1, "use --nsqd-http-address"),
+    ],
+)
+def test_what_reading_the_log_excludes(flags: Sequence[str], status: int, says: str, start: Start) -> None:
+    with start("--topic=t", *([] if "address" in str(flags) else ["--nsqd-tcp-address=127.0.0.1:1"]), *flags) as tool:
+        assert tool.wait() == status
+        assert says in tool.log_text()
+        assert "Traceback" not in tool.log_text()

@@ -8,6 +8,9 @@ complete -c nsq-tail -l nsqd-tcp-address -d 'TCP address (host:port) of an nsqd 
 complete -c nsq-tail -l lookupd-http-address -d 'HTTP address (host:port) of an nsqlookupd that lists the nsqds of the topic (may be given several times).' -x
 complete -c nsq-tail -l topic -d 'NSQ topic (may be given several times).' -x
 complete -c nsq-tail -l channel -d 'NSQ channel. The default is an ephemeral channel for this run, which takes no messages from other consumers.' -x
+complete -c nsq-tail -l since -d 'Show the messages of this time too, such as 10m, and go on with new ones. They are read from the logs of nsqd-py, as far as it keeps them (--retention-time of nsqd), without a channel.' -x
+complete -c nsq-tail -l last -d 'As --since, with this number of messages.' -x
+complete -c nsq-tail -l nsqd-http-address -d 'HTTP address (host:port) of an nsqd, for --since and --last (may be given several times). By default, the port is the one after that of --nsqd-tcp-address.' -x
 complete -c nsq-tail -l max-in-flight -d 'Maximum number of messages in flight.' -x
 complete -c nsq-tail -l consumer-opt -d 'Option of the consumer as name,value with the names of go-nsq\'s Config, such as tls_v1,true or msg_timeout,30s (may be given several times).' -x
 complete -c nsq-tail -l n -d 'Number of messages to show; then the tool ends. 0 means no limit.' -x

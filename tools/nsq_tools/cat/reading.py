@@ -13,10 +13,10 @@ from typing import Any, BinaryIO
 import orjson
 
 from nsq_tools.cli import ToolError
+from nsq_tools.columns import published
 from nsq_tools.to_file.compression import CODECS, GZIP, NONE, ZSTD, Codec, Data
 from nsqd_py.diskqueue.messages import Messages, decode_messages, record_positions
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FILE_MAGIC, MESSAGES, Damaged, FileHeader, decode
-from nsqd_py.protocol.frames import hex_ids
 
 _LOG_NAME = re.compile(r"(.+)\.\d{20}\.log")
 _COMPRESSED = {b"\x1f\x8b\x08": GZIP, b"\x28\xb5\x2f\xfd": ZSTD}
@@ -124,19 +124,12 @@ def _records(data: Data, topic: str, on_damage: OnDamage) -> Iterator[Messages]:
             if record.kind == MESSAGES:
                 yield decode_messages(data, position, header.salt)[0]
             else:
-                yield _published(data[position:end], topic, header.salt)
+                yield published(decode(data[position:end], 0, header.salt)[0], topic)
         except Damaged as error:
             on_damage(f"bytes {position} to {end}: {error}")
     # nsqd allocates a log in advance, and writes over used files.
     if not header.is_reused and data[end:].strip(b"\0"):
         on_damage(f"bytes {end} to {len(data)} are damaged")
-
-
-def _published(record: bytes, topic: str, salt: int) -> Messages:
-    batch, _ = decode(record, 0, salt)
-    count = batch.count
-    bodies = list(map(batch.message, range(count)))
-    return Messages(topic, "", "", [batch.timestamp_ns] * count, [0] * count, hex_ids(batch.base_id, count), bodies)
 
 
 # --- parquet

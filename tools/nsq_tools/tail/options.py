@@ -15,12 +15,13 @@ from nsq_tools.options import (
     check_sources,
     check_topics,
     client_options,
+    http_url,
 )
 from nsq_tools.tail.template import FIELDS
-from nsqd_py.settings.declaration import Options, setting
+from nsqd_py.settings.declaration import Options, not_negative, setting
 from nsqd_py.settings.groups import LogOptions, log_prefix_setting
 from nsqd_py.settings.program import Program, ProgramOptions
-from nsqd_py.settings.types import BOOL, INT, STRING, STRINGS
+from nsqd_py.settings.types import BOOL, DURATION, INT, STRING, STRINGS
 
 if TYPE_CHECKING:
     from nsq_tools.tail.rendering import Renderer
@@ -32,6 +33,14 @@ class _Source(SourceOptions, title="Source"):
     channel: str = setting(STRING, "",
         "NSQ channel. The default is an ephemeral channel for this run, which takes no messages from other consumers.",
         default_text='"tail", six digits and "#ephemeral"')
+    since_ns: int = setting(DURATION, 0,
+        "Show the messages of this time too, such as 10m, and go on with new ones. They are read from the logs of "
+        "nsqd-py, as far as it keeps them (--retention-time of nsqd), without a channel.",
+        check=not_negative)
+    last: int = setting(INT, 0, "As --since, with this number of messages.", check=not_negative)
+    nsqd_http_address: tuple[str, ...] = setting(STRINGS, (),
+        "HTTP address (host:port) of an nsqd, for --since and --last (may be given several times). By default, "
+        "the port is the one after that of --nsqd-tcp-address.")
     max_in_flight: int = MAX_IN_FLIGHT
     consumer_opt: tuple[str, ...] = CONSUMER_OPT
 
@@ -72,6 +81,8 @@ PROGRAM = Program("nsq_tail", "nsq-tail",
         ("Two fields of the messages that failed",
          "nsq-tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders --grep '\"status\": ?5' --pick .id --pick .status",
          'run: until="50\\d"'),
+        ("The last ten messages that nsqd keeps, and then new ones",
+         "nsq-tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders --last 10", 'run: until="paid"'),
         ("The time when each message was published, and the number of its attempts",
          "nsq-tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders --format '{timestamp} {attempts} {body}'",
          'run: until="Z 1 "'),
@@ -81,12 +92,30 @@ PROGRAM = Program("nsq_tail", "nsq-tail",
 
 def check(options: TailOptions) -> None:
     """Raise BadUsage if the options cannot be used."""
-    check_sources(options)
+    if options.since_ns or options.last:
+        _check_log_reading(options)
+    elif options.nsqd_http_address:
+        raise BadUsage("--nsqd-http-address is for --since and --last; use --nsqd-tcp-address")
+    if not options.nsqd_http_address:
+        check_sources(options)
     check_topics(options.topic)
     if options.channel:
         check_name(options.channel, "channel")
     client_options(options.consumer_opt, "consumer-opt")
     check_shown(options)
+
+
+def _check_log_reading(options: TailOptions) -> None:
+    if options.since_ns and options.last:
+        raise BadUsage("use --since or --last not both")
+    if options.channel or options.consumer_opt:
+        raise BadUsage("--since and --last read without a channel: leave out --channel and --consumer-opt")
+    if any(topic.endswith("#ephemeral") for topic in options.topic):
+        raise BadUsage("--since and --last read the log of a topic, and an ephemeral topic has none")
+    if options.nsqd_http_address and options.lookupd_http_address:
+        raise BadUsage("use --nsqd-http-address or --lookupd-http-address not both")
+    for address in options.nsqd_http_address:
+        http_url(address)
 
 
 def check_shown(options: ShownOptions) -> None:

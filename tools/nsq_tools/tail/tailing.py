@@ -61,12 +61,18 @@ _FOR_ANSWERS_S = 0.5  # the part of it for requeueing unwritten messages
 _LOOK_S = 1.0
 
 
-def run(options: TailOptions, log: Log) -> int:
-    """Show messages until `-n` are shown, a signal comes or the output is closed. Raises ToolError, BrokenPipeError."""
+def open_output() -> Output:
+    """Return standard output. Raises ToolError if it is closed."""
     if fcntl.fcntl(sys.stdout.fileno(), fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
         raise ToolError("standard output is closed")
+    return Output(sys.stdout.fileno())
+
+
+def run(options: TailOptions, log: Log) -> int:
+    """Show messages until `-n` are shown, a signal comes or the output is closed. Raises ToolError, BrokenPipeError."""
+    output = open_output()
     with StopSignals() as stop:
-        tail = Tail(options, Output(sys.stdout.fileno()), stop, log)
+        tail = Tail(options, output, stop, log)
         tail.start()
         try:
             tail.wait()

@@ -1,0 +1,181 @@
+"""Reading the logs of topics over HTTP, without a channel: messages of the past, then new ones."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterator
+from time import monotonic
+from urllib.parse import quote
+
+from nsq_tools.cli import DONE, ToolError
+from nsq_tools.columns import published, tail_of
+from nsq_tools.options import http_client, http_url
+from nsq_tools.tail.options import TailOptions, renderer_of
+from nsq_tools.tail.rendering import MessageLimit
+from nsq_tools.tail.tailing import open_output
+from nsqd_py.client.addresses import parse_address
+from nsqd_py.diskqueue.messages import Messages
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader, Incomplete, decode
+from nsqd_py.net.addresses import join_address
+from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError
+from nsqd_py.net.tls_options import HttpClientOptions
+from nsqd_py.runtime.hidden import hidden_url
+from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.outages import OutageLog
+from nsqd_py.runtime.process import StopSignals
+from nsqd_py.settings.durations import format_duration
+
+_POLL_S = 0.2
+_LOOK_UP_S = 15.0
+_NO_TOPIC = b"TOPIC_NOT_FOUND"
+
+
+class LogReader:
+    """Reads the log of a topic on one nsqd, from a number on: nothing is missed, and nothing comes twice."""
+
+    def __init__(self, client: HttpClient, address: str, topic: str, log: Log) -> None:
+        self._client = client
+        self._address = address
+        self._topic = topic
+        self._path = f"/topic/read?topic={quote(topic)}&"
+        self._outage = OutageLog(log, monotonic)
+        self._next = "seq=earliest"
+        self._next_seq = 0
+
+    def begin(self, since_ns: int, last: int) -> None:
+        """Begin `since_ns` or `last` messages back. Raises ToolError if this nsqd has no log to read."""
+        self._next = f"time=-{format_duration(since_ns)}" if since_ns else "time=latest"
+        if last and (data := self._read()):
+            self._next_seq = max(0, FileHeader.decode(data).first_seq - last)
+            self._next = f"seq={self._next_seq}"
+
+    def messages(self) -> Iterator[Messages]:
+        """Yield the batches up to the end of the log. Raises ToolError."""
+        while data := self._read():
+            header, position = FileHeader.decode(data), FILE_HEADER_BYTES
+            while position < len(data):
+                try:
+                    batch, position = decode(data, position, header.salt)
+                except (Damaged, Incomplete) as error:
+                    raise ToolError(f"{self._address}: the answer to /topic/read is not a log: {error}") from error
+                low, self._next_seq = max(0, self._next_seq - batch.first_seq), max(self._next_seq, batch.end_seq)
+                if low < batch.count:
+                    yield published(batch.part(low, batch.count) if low else batch, self._topic, self._address)
+            if is_end := len(data) == FILE_HEADER_BYTES:
+                self._next_seq = max(self._next_seq, header.first_seq)
+            self._next = f"seq={self._next_seq}"
+            if is_end:
+                return
+
+    def _read(self) -> bytes:
+        """Return the next records, as a log file; b"" if nsqd does not answer, or has no such topic."""
+        try:
+            data = self._client.exchange("GET", http_url(self._address, self._path + self._next))
+        except BadStatus as error:
+            if error.status < 500 and _NO_TOPIC not in error.body:
+                said = error.body[:200].decode("utf-8", "replace")
+                raise ToolError(f"{self._address}: --since and --last need the log of an nsqd-py: {said}") from error
+            if error.status < 500:
+                self._next, self._next_seq = "seq=earliest", 0  # all of a topic that is created later is new
+            self._outage.report("nsqd %s: topic %s: %s", self._address, self._topic, error)
+            return b""
+        except HttpClientError as error:
+            self._outage.report("nsqd %s: %s", self._address, error)
+            return b""
+        self._outage.end("nsqd %s: answers again", self._address)
+        return data
+
+
+class LogTail:
+    """The logs of all topics on all nsqds, in the order of their timestamps."""
+
+    def __init__(self, options: TailOptions, log: Log) -> None:
+        self._options = options
+        self._log = log
+        self._client = http_client(HttpClientOptions())
+        self._readers: dict[tuple[str, str], LogReader] = {}
+        self._look_up_at_s = 0.0
+        self._fixed = options.nsqd_http_address or tuple(map(self._http_address, options.nsqd_tcp_address))
+
+    def first(self) -> Iterator[Messages]:
+        """Yield what --since or --last asks for. Raises ToolError."""
+        self._look_up()
+        last = self._options.last
+        for reader in self._readers.values():
+            reader.begin(self._options.since_ns, last)
+        found = self._merged()
+        if last:
+            kept = deque[Messages]()
+            count = 0
+            for messages in found:
+                kept.append(messages)
+                count += len(messages)
+                while count - len(kept[0]) >= last:
+                    count -= len(kept.popleft())
+            if count > last:
+                kept[0] = tail_of(kept[0], count - last)
+            found = iter(kept)
+        return found
+
+    def more(self) -> Iterator[Messages]:
+        """Yield what is new. Raises ToolError."""
+        self._look_up()
+        return self._merged()
+
+    def _merged(self) -> Iterator[Messages]:
+        logs = [reader.messages() for reader in self._readers.values()]
+        return heapq.merge(*logs, key=lambda messages: messages.timestamps_ns[0])
+
+    # --- the nsqds
+
+    def _look_up(self) -> None:
+        """Add nsqds that nsqlookupds have come to know; their messages are all new, unless `begin` is called."""
+        if monotonic() < self._look_up_at_s:
+            return
+        self._look_up_at_s = monotonic() + _LOOK_UP_S
+        for topic in self._options.topic:
+            for address in [*self._fixed, *self._found(topic)]:
+                if (address, topic) not in self._readers:
+                    self._readers[address, topic] = LogReader(self._client, address, topic, self._log)
+
+    def _found(self, topic: str) -> Iterator[str]:
+        for lookupd in self._options.lookupd_http_address:
+            try:
+                answer = self._client.ask(http_url(lookupd, f"/lookup?topic={quote(topic)}"))
+                yield from (join_address(one["broadcast_address"], one["http_port"]) for one in answer["producers"])
+            except (HttpClientError, KeyError, TypeError) as error:
+                if not (isinstance(error, BadStatus) and _NO_TOPIC in error.body):
+                    self._log.error("nsqlookupd %s: %s", hidden_url(lookupd), error)
+
+    def _http_address(self, text: str) -> str:
+        """Return the HTTP address of an nsqd, if its port is the one after that for TCP. Raises ToolError."""
+        address = parse_address(text)
+        guess = join_address(address.host, address.port + 1)
+        try:
+            if not address.path and self._client.ask(http_url(guess, "/info"))["tcp_port"] == address.port:
+                return guess
+            reason = "it is another nsqd's" if not address.path else "it has none"
+        except (HttpClientError, KeyError, TypeError) as error:
+            reason = str(error)
+        raise ToolError(f"--since and --last read over HTTP, and {text} does not answer at {guess} ({reason}): "
+                        "use --nsqd-http-address")  # fmt: skip
+
+
+def run(options: TailOptions, log: Log) -> int:
+    """Show messages until `-n` are shown, a signal comes or the output is closed. Raises ToolError, OSError."""
+    output, renderer, limit = open_output(), renderer_of(options), MessageLimit(options.n)
+    with StopSignals() as stop:
+        tail = LogTail(options, log)
+        found = tail.first()
+        while not stop.is_asked:
+            for messages in found:
+                shown, _ = limit.take(renderer.matching(messages.bodies), len(messages))
+                output.write(renderer.render(messages, shown))
+                if limit.is_over or stop.is_asked:
+                    return DONE
+            if output.is_reader_gone():
+                raise BrokenPipeError
+            stop.wait(_POLL_S)
+            found = tail.more()
+    return DONE
