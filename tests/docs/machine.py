@@ -25,7 +25,7 @@ import psutil
 from tests.support.nsqd_process import REPOSITORY, wait_until
 
 BIN = Path(sys.executable).parent
-COMMANDS = ("nsqd-py", "nsqlookupd-py", "nsqadmin-py", "nsq-tail", "nsq-cat", "nsq-stat", "nsq-to-file", "nsq-to-http",
+COMMANDS = ("nsqd-py", "nsqlookupd-py", "nsqadmin-py", "nsq-tail", "nsq-stat", "nsq-to-file", "nsq-to-http",
             "nsq-to-nsq", "spark-replay", "to-nsq")  # fmt: skip
 START_DEADLINE_S = 40.0
 STOP_DEADLINE_S = 40.0
