@@ -26,7 +26,7 @@ def topic() -> str:
 _PRELUDE = """
 import faulthandler, gc, random, signal, sys, threading
 from nsqd_py.client import Consumer, NoNsqd, Producer, aio
-faulthandler.dump_traceback_later(100, exit=True)
+faulthandler.dump_traceback_later(60, exit=True)
 
 class Interrupt(Exception):
     pass
@@ -158,7 +158,7 @@ publish_again()
 for _ in range(3000):
     producer.publish(TOPIC, b"x")
     producer.publish_soon(TOPIC, b"x")
-signal.signal(signal.SIGALRM, signal.SIG_IGN)
+signal.signal(signal.SIGALRM, lambda *_: None)
 """,
     "finalizer": """
 class Dropped:
