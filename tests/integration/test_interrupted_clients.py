@@ -141,7 +141,7 @@ interrupts(step, 3000)
 def test_a_signal_handler_that_raises_breaks_nothing(shared_nsqd: NsqdProcess, topic: str, step: str) -> None:
     begin = "producer = Producer(ADDRESS)"
     stored = set(run("\n".join([_PRELUDE, begin, STEPS[step], _AFTER]), shared_nsqd, topic).split())
-    assert len(stored) > 10
+    assert "last" in stored
     assert stored <= bodies_in(shared_nsqd, topic)
 
 
@@ -198,7 +198,7 @@ producer.multi_publish(TOPIC, stored[-10:])
 def test_a_producer_may_be_called_inside_its_own_calls(shared_nsqd: NsqdProcess, topic: str, how: str) -> None:
     begin = "producer = Producer(ADDRESS)"
     stored = set(run("\n".join([_PRELUDE, begin, REENTRANT[how], _AFTER]), shared_nsqd, topic).split())
-    assert len(stored) > 10
+    assert "last" in stored
     assert stored <= bodies_in(shared_nsqd, topic)
 
 
