@@ -179,7 +179,7 @@ class _Disk(Options, title="Disk"):
     mem_queue_size: int = setting(INT, 10_000,
         "Number of messages of each topic that are kept in memory, in addition to the log.")
     # 256 MiB: all topics of a node with 100 busy ones keep their 10,000 messages of 200 bytes, and the backlogs of
-    # 1,000,000 such messages that the bench measures stay in memory (217 MB).
+    # 1,000,000 such messages stay in memory (217 MB).
     mem_queue_bytes: int = setting(SIZE, 256 * 1024 * 1024,
         "Memory in bytes for the messages of all topics and the buffers of connections. Beyond it, messages are read "
         "from the log, and ephemeral topics drop the newest messages.",
