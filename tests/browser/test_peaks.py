@@ -22,7 +22,7 @@ def write_history(path: Path) -> None:
     history, now_s = History(), time.time()
     for second in range(-3600, -60, 2):
         history.record(now_s + second, [(Key("orders"), {"depth": 4350.0 if second == -1800 else 3.0}, ())])
-    path.write_bytes(pack(encode(history, [])))
+    path.write_bytes(pack(encode(history)))
 
 
 def test_a_peak_of_a_moment_is_seen_in_a_day(visit: Visits, cluster: AdminCluster, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 import subprocess
@@ -254,6 +255,16 @@ def spark_replay(machine: Machine, cwd: Path) -> None:
     go.queue("late:billing", sized(40, first=0))
 
 
+def nsq_cat(machine: Machine, cwd: Path) -> None:
+    """Archives in three formats, and a log of nsqd."""
+    archive, paid = machine.path("/archive"), Message(b'{"id": 1, "status": "paid"}')
+    (archive / "orders.framed").write_bytes(framed([[paid]]))
+    (archive / "orders.2026-11-24.jsonl.gz").write_bytes(gzip.compress(b'{"topic": "orders", "body": {"id": 1}}\n'))
+    (archive / "old.log.gz").write_bytes(gzip.compress(b"an error\nanother line\n"))
+    with on_data_path(machine) as process:
+        process.post("/pub?topic=orders", b"order")
+
+
 def nothing(machine: Machine, cwd: Path) -> None:
     """The page needs nothing but what is installed."""
 
@@ -280,6 +291,7 @@ PRESUMED: dict[str, Presumed] = {
     "docs/take-over.md": take_over,
     "docs/testing.md": nothing,
     "docs/tools/README.md": nothing,
+    "docs/tools/nsq-cat.md": nsq_cat,
     "docs/tools/nsq-stat.md": nsq_stat,
     "docs/tools/nsq-tail.md": nsq_tail,
     "docs/tools/nsq-to-file.md": nsq_to_file,

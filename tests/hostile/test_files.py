@@ -379,7 +379,7 @@ def test_the_history_and_its_lock_belong_to_their_user(tmp_path: Path) -> None:
     with umask(0):
         file = HistoryFile(str(tmp_path / "history.db"), Log("", ERROR, form=TEXT))
         file.open(History(10))
-        file.write(History(10), [])
+        file.write(History(10))
     file.close()
     assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {
         "history.db": 0o600, "history.db.lock": 0o600,

@@ -217,10 +217,12 @@ def test_metrics_have_the_cluster_and_its_problems(cluster: AdminCluster) -> Non
     cluster.publish("orders", 1, 2)
     admin = cluster.admin()
     admin.wait_for_topic("orders", depth=3)
+    # On a busy machine an nsqd is slow at times.
+    wait_until(lambda: 'nsqadmin_nodes{state="ok"} 2.0' in admin.http("GET", "/metrics").text.splitlines())
     answer = admin.http("GET", "/metrics")
     assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
     lines = answer.text.splitlines()
-    assert {"nsqadmin_depth 3.0", "nsqadmin_topics 1.0", 'nsqadmin_nodes{state="ok"} 2.0'} <= set(lines)
+    assert {"nsqadmin_depth 3.0", "nsqadmin_topics 1.0"} <= set(lines)
     assert 'nsqadmin_problems{kind="no_consumer",severity="error"} 1.0' in lines
     assert 'nsqadmin_problems{kind="damage",severity="error"} 0.0' in lines
     place = 'channel="archive",kind="no_consumer",node="",severity="error",topic="orders"'

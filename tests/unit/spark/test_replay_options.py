@@ -165,7 +165,7 @@ def test_which_spark(words: tuple[str, ...], master: str, conf: dict[str, str]) 
         ((TO, "--yes"), "name an archive: spark-replay /path/of/files"),
         (("/archive", "--yes"), "--nsqd-tcp-address or --lookupd-http-address required"),
         (("/archive", "--yes", TO, "--lookupd-http-address=h:4161"), "use --nsqd-tcp-address or --lookupd-http"),
-        (("/archive", "--yes", "--lookupd-http-address=h"), "--lookupd-http-address: h: the address of an"),
+        (("/archive", "--yes", "--lookupd-http-address=h"), "--lookupd-http-address: h has no port"),
         (("/archive", "--yes", "--nsqd-tcp-address=nowhere"), "--nsqd-tcp-address: "),
         (("/archive", TO), "there is no terminal to ask on: --yes starts without asking"),
         (("/archive", "--yes", TO, "--producer-opt=tsl,1"), '--producer-opt: there is no client option "tsl"'),

@@ -25,16 +25,15 @@ class CatOptions(ProgramOptions, _Files, _Output):
     """The options of nsq-cat."""
 
 
-_NOT_RUN = "not run: needs files, which tests/integration/test_nsq_cat.py makes"
 PROGRAM = Program("nsq_cat", "nsq-cat",
     "Show the messages in files of nsq-to-file and in logs of nsqd, each followed by a line feed. Neither nsqd nor "
     "Spark is needed. Damaged parts are reported on standard error, and reading goes on after them.",
     CatOptions,
     examples=(
-        ("The messages of an archive that contain a word", "nsq-cat --grep paid archive/*.framed", _NOT_RUN),
-        ("One field of each message", "nsq-cat --pick .id archive/orders.2026-11-24.jsonl.gz", _NOT_RUN),
-        ("What nsqd has stored of a topic, as JSON objects", "nsq-cat --jsonl /var/lib/nsqd/orders.*.log", _NOT_RUN),
-        ("What another program writes", "zcat old.log.gz | nsq-cat --grep error -", _NOT_RUN),
+        ("The messages of an archive that contain a word", "nsq-cat --grep paid /archive/*.framed"),
+        ("One field of each message", "nsq-cat --pick .id /archive/orders.2026-11-24.jsonl.gz"),
+        ("What nsqd has stored of a topic, as JSON objects", "nsq-cat --jsonl /var/lib/nsqd/orders.*.log"),
+        ("What another program writes", "zcat /archive/old.log.gz | nsq-cat --grep error -"),
     ),
     argument="files",
     exit_statuses=(
