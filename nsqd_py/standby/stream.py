@@ -1,7 +1,7 @@
 """The primary's side of one standby: sends what is new in files, in rounds, each of which the standby acknowledges.
 
 Nothing is kept in memory for a standby: a round reads the files, from where the last one stopped. First come the new
-records of each changed log, then the entries of its journals, then `nsqd.dat`, then the names of files that are gone.
+records of all changed logs, then the entries of their journals, then `nsqd.dat`, then the names of files that are gone.
 So whenever the stream ends, the standby's directory is one that nsqd could have left when it was killed.
 """
 
@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import gevent
 from gevent.event import Event
@@ -43,6 +43,10 @@ _RECENT_BYTES = 1024 * 1024
 _MOST_QUEUED_BYTES = 1024 * 1024
 _LOOK_FOR_ROOM_S = 0.001
 _LOOK_FOR_DROPPED_EVERY_NS = 1_000_000_000
+
+
+# The version and the size of journals at one moment.
+Ends: TypeAlias = "dict[Channel, tuple[int, int]]"
 
 
 class Subscriber(Protocol):
@@ -88,7 +92,8 @@ class _SentTopic:
     whole_count  number of files at the beginning of `listed` that will not grow
     next_seq    the number after the last message
     replaced    files of which the standby has another version, by first sequence number
-    gone        names of files that were dropped; the standby must get the journals that allowed it first
+    gone        names of files that were dropped
+    may_go      those of them that were dropped before the journals that are sent next
     """
 
     name: str
@@ -100,6 +105,7 @@ class _SentTopic:
     journals: dict[str, _SentJournal] = field(default_factory=dict)
     replaced: set[int] = field(default_factory=set)
     gone: list[str] = field(default_factory=list)
+    may_go: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -269,9 +275,8 @@ class Stream:
             self._list_topic(topic, log, offered[topic])
         self._send(messages.listed_frame())
         self._send_file(CLOCK_FILE)
-        for topic in topics:
-            self._positions.add(topic.name)
-            self._send_topic(topic, set(topic.channels.values()))
+        self._positions.update(topic.name for topic in topics)
+        self._send_topics({topic: set(topic.channels.values()) for topic in topics})
         self._to_copy_bytes = 0
         while self.offer.is_backup and not self._have_logs_only_grown():
             self._send_changes()
@@ -311,8 +316,7 @@ class Stream:
                 self._topics.pop(name, None)
                 self._send(messages.topic_frame(TopicFiles(name)))
         changed, self._changed = self._changed, {}
-        for topic, channels in changed.items():
-            self._send_topic(topic, channels)
+        self._send_topics(changed)
 
     def _begin_round(self) -> int:
         """Return the number of the last write that this round will cover."""
@@ -341,7 +345,7 @@ class Stream:
         for name, sent in list(self._topics.items()):
             topic = self._broker.topics.get(name)
             if topic is not None and topic.log is sent.log and sent.listed is not sent.log.files:
-                self._send_topic(topic, set())
+                self._send_topics({topic: set()})
 
     # ---- one topic
 
@@ -383,26 +387,53 @@ class Stream:
         journals = [journal_name(topic.name, name) for name in topic.channels]
         self._send(messages.topic_frame(TopicFiles(topic.name, log.epochs, log.next_seq, names, journals)))
 
-    def _send_topic(self, topic: Topic, channels: set[Channel]) -> None:
-        """Send what is new of a topic. What changes meanwhile comes in the next round."""
+    def _send_topics(self, changed: dict[Topic, set[Channel]]) -> None:
+        """Send what is new in these logs, then in these journals, up to one moment in between.
+
+        A message may move to a topic whose log is sent already, before the journal that says so. Therefore logs that
+        have changed since are sent again, up to the moment of the journals: a standby that is promoted then has it.
+        """
+        for topic, channels in changed.items():
+            if self._send_log_of(topic):
+                channels.update(topic.channels.values())
+        ends: Ends = {}
+        for topic, channels in changed.items():
+            journals = {channel: channel.journal for channel in channels}
+            ends |= {channel: (each.version, each.size_bytes) for channel, each in journals.items() if each is not None}
+            sent = self._topics.get(topic.name)
+            if sent is not None:
+                sent.may_go, sent.gone = sent.may_go + sent.gone, []
+        for topic in list(self._changed):
+            if self._send_log_of(topic):
+                self._changed[topic].update(topic.channels.values())
+        for topic, channels in changed.items():
+            self._send_journals(topic, channels, ends)
+
+    def _send_log_of(self, topic: Topic) -> bool:
+        """Send what is new in the log of a topic. Return True if the standby did not know it."""
         log = topic.log
         if log is None or topic.is_closed:
-            return
+            return False
         sent = self._topics.get(topic.name)
-        if sent is None or sent.log is not log:
+        is_new = sent is None or sent.log is not log
+        if is_new:
             self._list_topic(topic, log, {})
-            sent = self._topics[topic.name]
-            channels = set(topic.channels.values())
-        self._send_log(sent)
+        self._send_log(self._topics[topic.name])
+        return is_new
+
+    def _send_journals(self, topic: Topic, channels: set[Channel], ends: Ends) -> None:
+        sent = self._topics.get(topic.name)
+        if topic.log is None or topic.is_closed or sent is None or sent.log is not topic.log:
+            return
         if topic.name in self._positions:
             self._positions.discard(topic.name)
             self._send_file(journal_name(topic.name))
-        waiting = {channel for channel in channels if not self._send_journal(topic, sent, channel)}
+        waiting = {channel for channel in channels if not self._send_journal(topic, sent, channel, ends)}
         if waiting:
             self._changed.setdefault(topic, set()).update(waiting)
         else:
-            self._removed += sent.gone
-            sent.gone = []
+            self._removed += sent.may_go
+            sent.may_go = []
 
     def _send_log(self, sent: _SentTopic) -> None:
         """Send what is new in a log, and note the files that are gone."""
@@ -468,7 +499,7 @@ class Stream:
             file.release()
         return found[0]
 
-    def _send_journal(self, topic: Topic, sent: _SentTopic, channel: Channel) -> bool:
+    def _send_journal(self, topic: Topic, sent: _SentTopic, channel: Channel, ends: Ends) -> bool:
         """Send what is new in a journal; return False if that must wait, since a thread may be replacing the file."""
         name, journal = channel.name, channel.journal
         if journal is None:
@@ -484,7 +515,10 @@ class Stream:
                 self._send_file(file_name)  # the first round has all; its end may be torn
             return False
         before = sent.journals.get(name)
-        version, end_offset = journal.version, journal.size_bytes
+        version, end_offset = ends.get(channel, (-1, 0))
+        if version != journal.version:  # it was made or replaced a moment ago
+            self._wake.set()
+            return False
         is_same = before is not None and before.journal is journal and before.version == version
         start = before.end_offset if before is not None and is_same else 0
         if is_same and start == end_offset:

@@ -13,7 +13,7 @@ from nsqd_py.settings.types import ByTopic
 from nsqd_py.standby.messages import Member
 from nsqd_py.standby.primary import Standbys
 from tests.support.broker_life import TOPIC, Life
-from tests.support.standby_link import StandbyLink
+from tests.support.standby_link import StandbyLink, replay
 from tests.unit.fakes import SECOND, FakeLog, FakeThreadPool
 
 TIMEOUT = {"standby_timeout_ns": SECOND, "standby_on_timeout": "refuse"}
@@ -105,6 +105,52 @@ def test_a_backup_has_a_message_that_moves_while_it_is_made(tmp_path: Path) -> N
     assert [again.broker.topics[name].next_seq for name in (TOPIC, f"{TOPIC}.dead")] == [1, 1]
     assert again.drain("fast") == []
     again.end()
+
+
+def test_wherever_the_stream_ends_a_standby_has_a_message_that_moves(tmp_path: Path) -> None:
+    """In a round that sent the log of dead letters before the message gets there, and sends the journals after that."""
+    for name in ("primary", "standby"):
+        (tmp_path / name).mkdir()
+    life = Life(tmp_path / "primary", lambda *_: None, lease="", standby_acks=0, **TIMEOUT, max_attempts=ByTopic(1))
+    life.broker.get_topic(f"{TOPIC}.dead").is_started = True
+    life.create()
+    life.broker.replication = replication = Standbys(life.broker, tmp_path / "primary", FakeThreadPool())
+    life.publish(b"poison")
+    life.publish(b"other")
+    consumer = life.consumer("fast", rdy=2)
+    life.settle()
+    poison, other = sorted(consumer.take(), key=lambda message: message.body, reverse=True)
+    sent: list[bytes | None] = []
+    link = StandbyLink(replication, tmp_path / "standby", sent).connect()
+    while not link.last_round:
+        life.settle()
+    complete = len(sent)
+    send = link.send
+
+    def move_and_send(frame: bytes) -> None:
+        if b"trigger" in frame and poison.id in consumer.in_flight:
+            consumer.requeue(poison)
+            life.world.run()
+            life.broker.journals.save_now(life.broker.topics[TOPIC])
+        send(frame)
+
+    link.send = move_and_send  # type: ignore[method-assign]
+    consumer.finish(other)
+    life.world.pass_time(SECOND)  # its journal is written, and is in the same round
+    life.publish(b"trigger")
+    while b"poison" not in b"".join(data or b"" for data in sent[complete:]):
+        life.settle()
+    life.settle()
+    link.end()
+    life.end()
+    for end in range(complete, len(sent) + 1):
+        path = tmp_path / str(end)
+        path.mkdir()
+        replay(sent[:end], path)
+        promoted = Life(path, lambda *_: None)
+        dead = promoted.broker.topics[f"{TOPIC}.dead"].next_seq
+        assert b"poison" in promoted.drain("fast") or dead == 1, end
+        promoted.end()
 
 
 @pytest.mark.parametrize("lease", ["", "etcd://a:1/b"])
