@@ -267,7 +267,9 @@ class Producer(BaseProducer[PublishFuture], AfterFork, AtExit):
     # ---- waiting
 
     def flush(self, timeout_s: float | None = None) -> None:
-        if not self._is_settled():
+        is_own_thread = threading.current_thread() is self._thread
+        # Once all is over, the I/O thread is about to see it.
+        if not self._is_settled() and (self._inbox or self._core.unfinished or is_own_thread):
             self._refuse_to_wait("flush")
         if not self._settled_waiters.wait_until(self._is_settled, timeout_s):
             raise self._core.still_open()

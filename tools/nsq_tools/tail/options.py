@@ -21,7 +21,7 @@ from nsq_tools.tail.template import FIELDS
 from nsqd_py.settings.declaration import Options, not_negative, setting
 from nsqd_py.settings.groups import LogOptions, log_prefix_setting
 from nsqd_py.settings.program import Program, ProgramOptions
-from nsqd_py.settings.types import BOOL, DURATION, INT, STRING, STRINGS
+from nsqd_py.settings.types import BOOL, DURATION, INT, STRING, STRINGS, URLS
 
 if TYPE_CHECKING:
     from nsq_tools.tail.rendering import Renderer
@@ -38,7 +38,7 @@ class _Source(SourceOptions, title="Source"):
         "nsqd-py, as far as it keeps them (--retention-time of nsqd), without a channel.",
         check=not_negative)
     last: int = setting(INT, 0, "As --since, with this number of messages.", check=not_negative)
-    nsqd_http_address: tuple[str, ...] = setting(STRINGS, (),
+    nsqd_http_address: tuple[str, ...] = setting(URLS, (),
         "HTTP address (host:port) of an nsqd, for --since and --last (may be given several times). By default, "
         "the port is the one after that of --nsqd-tcp-address.")
     max_in_flight: int = MAX_IN_FLIGHT
