@@ -182,9 +182,10 @@ def test_problems_are_posted_when_they_have_lasted(cluster: AdminCluster) -> Non
     with WebServer() as server:
         cluster.admin(f"--attention-http-endpoint={server.url}alarm", "--attention-max-depth=2")
         cluster.publish("orders", 1, 2)
-        server.wait_until_asked(2)
+        # The disk of the machine may be nearly full, too.
+        wait_until(lambda: {"no_consumer", "too_deep"} <= {json.loads(body)["kind"] for body in server.bodies()})
     told = {document["kind"]: document for document in map(json.loads, server.bodies())}
-    assert told.keys() == {"no_consumer", "too_deep"}
+    assert told.keys() - {"disk"} == {"no_consumer", "too_deep"}
     assert told["too_deep"]["text"] == "3 messages wait; the limit is 2"
     assert told["no_consumer"].keys() == {
         "event", "kind", "severity", "word", "text", "advice", "topic", "channel", "node", "since_s", "is_since_exact",

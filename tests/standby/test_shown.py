@@ -47,8 +47,9 @@ def metrics(admin: NsqadminProcess) -> str:
 
 
 def kinds(admin: NsqadminProcess) -> dict[str, str]:
-    """Return the problems of nsqds by kind."""
-    return {row["kind"]: row["text"] for row in admin.get("/api/v2/attention")["rows"] if row["node"]}
+    """Return the problems of nsqds by kind. The disk of the machine may be nearly full."""
+    rows = admin.get("/api/v2/attention")["rows"]
+    return {row["kind"]: row["text"] for row in rows if row["node"] and row["kind"] != "disk"}
 
 
 def hold_back(pair: StandbyCluster, count: int) -> None:
