@@ -453,16 +453,17 @@ class Stream:
         sent.next_seq = max(sent.next_seq, next_seq)
 
     def _send_log_file(self, sent: _SentTopic, file: LogFile) -> None:
+        name = log_file_name(sent.name, file.first_seq)  # that of a file which is dropped in the meantime changes
         before = sent.files.get(file.first_seq)
         is_replacement = before.salt != file.salt if before is not None else file.first_seq in sent.replaced
         if before is None or is_replacement:
             before = _SentFile(file.salt)
         try:
             if is_replacement:
-                self._send_range(BEGIN, PART, file, before)
-                self._send(messages.file_frame(COMMIT, file.path.name))
+                self._send_range(BEGIN, PART, name, file, before)
+                self._send(messages.file_frame(COMMIT, name))
             else:
-                self._send_range(0, WRITE, file, before)
+                self._send_range(0, WRITE, name, file, before)
         except OSError:
             if file in sent.log.files:
                 raise
@@ -470,17 +471,17 @@ class Stream:
         sent.replaced.discard(file.first_seq)
         sent.files[file.first_seq] = before
 
-    def _send_range(self, begin: int, kind: int, file: LogFile, sent: _SentFile) -> None:
+    def _send_range(self, begin: int, kind: int, name: str, file: LogFile, sent: _SentFile) -> None:
         """Send a file from where it was sent before up to its present end. Raises OSError."""
         if begin:
-            self._send(messages.file_frame(begin, file.path.name))
+            self._send(messages.file_frame(begin, name))
         end_offset = file.end_offset
         while sent.end_offset < end_offset:
             size_bytes = min(_PIECE_BYTES, end_offset - sent.end_offset)
             data = self._read(file, sent.end_offset, size_bytes)
             if len(data) != size_bytes:
-                raise OSError(f"{file.path.name} ends at {sent.end_offset + len(data)}, not at {end_offset}")
-            self._send(messages.file_frame(kind, file.path.name, sent.end_offset, data))
+                raise OSError(f"{name} ends at {sent.end_offset + len(data)}, not at {end_offset}")
+            self._send(messages.file_frame(kind, name, sent.end_offset, data))
             sent.end_offset += size_bytes
             self._sent_bytes += size_bytes
             self._to_copy_bytes = max(0, self._to_copy_bytes - size_bytes)
