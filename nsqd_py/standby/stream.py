@@ -285,8 +285,8 @@ class Stream:
     def _have_logs_only_grown(self) -> bool:
         """Send what is new in the logs; return False if more than that has changed in them.
 
-        A message may have moved to another topic, after the log of that one was sent, but before the journal that says
-        so. A backup has no later rounds: with this, it has all messages that its journals do not have any more.
+        A journal that could not wait for the next round may say that a message has moved to another topic, whose log
+        was sent before that. A backup has no later rounds: with this, it has that message.
         """
         for topic in list(self._changed):
             if topic.log is None or topic.is_closed:
@@ -501,7 +501,7 @@ class Stream:
         return found[0]
 
     def _send_journal(self, topic: Topic, sent: _SentTopic, channel: Channel, ends: Ends) -> bool:
-        """Send what is new in a journal; return False if that must wait, since a thread may be replacing the file."""
+        """Send what is new in a journal up to its end in `ends`; return False if that must wait for the next round."""
         name, journal = channel.name, channel.journal
         if journal is None:
             return True
@@ -511,14 +511,14 @@ class Stream:
                 sent.journals.pop(name, None)
                 self._send_new_version(file_name, encode_entry(DELETED, 0, [], []))
             return True
-        if self._broker.journals.is_writing:
-            if not self.is_following and name not in sent.journals:
-                self._send_file(file_name)  # the first round has all; its end may be torn
-            return False
         before = sent.journals.get(name)
         version, end_offset = ends.get(channel, (-1, 0))
-        if version != journal.version:  # it was made or replaced a moment ago
-            self._wake.set()
+        is_writing = self._broker.journals.is_writing
+        if is_writing or version != journal.version:  # or it was made or replaced a moment ago
+            if not self.is_following and before is None:
+                self._send_file(file_name)  # the first round has all; its end may be torn
+            if not is_writing:  # whose end begins a round
+                self._wake.set()
             return False
         is_same = before is not None and before.journal is journal and before.version == version
         start = before.end_offset if before is not None and is_same else 0

@@ -10,9 +10,9 @@ import pytest
 
 from nsqd_py.errors import Invalid
 from nsqd_py.settings.types import ByTopic
-from nsqd_py.standby.messages import Member
+from nsqd_py.standby.messages import Member, Round, decode
 from nsqd_py.standby.primary import Standbys
-from tests.support.broker_life import TOPIC, Life
+from tests.support.broker_life import CHANNELS, TOPIC, Life
 from tests.support.standby_link import StandbyLink, replay
 from tests.unit.fakes import SECOND, FakeLog, FakeThreadPool
 
@@ -151,6 +151,45 @@ def test_wherever_the_stream_ends_a_standby_has_a_message_that_moves(tmp_path: P
         dead = promoted.broker.topics[f"{TOPIC}.dead"].next_seq
         assert b"poison" in promoted.drain("fast") or dead == 1, end
         promoted.end()
+
+
+@pytest.mark.parametrize("is_backup", [False, True])
+def test_the_first_round_has_a_journal_that_is_replaced_while_it_is_sent(tmp_path: Path, *, is_backup: bool) -> None:
+    for name in ("primary", "copy"):
+        (tmp_path / name).mkdir()
+    life = Life(tmp_path / "primary", lambda *_: None, lease="", standby_acks=0, **TIMEOUT)
+    life.create()
+    life.broker.replication = replication = Standbys(life.broker, tmp_path / "primary", FakeThreadPool())
+    life.publish(b"finished")
+    for name in CHANNELS:
+        assert life.drain(name) == [b"finished"]
+    life.pass_time(SECOND)
+    sent: list[bytes | None] = []
+    link = StandbyLink(replication, tmp_path / "copy", sent, is_backup=is_backup)
+    send = link.send
+    channels = dict(life.broker.topics[TOPIC].channels)
+
+    def replace_and_send(frame: bytes) -> None:
+        for name in [name for name in channels if b".cursor" in frame and f":{name}.".encode() not in frame]:
+            channel = channels.pop(name)
+            assert channel.journal is not None
+            before = channel.journal.version
+            channel.save()
+            assert channel.journal.version != before
+        send(frame)
+
+    link.send = replace_and_send  # type: ignore[method-assign]
+    link.connect()
+    while not link.last_round:
+        life.settle()
+    link.end()
+    life.end()
+    first_round = next(end for end, data in enumerate(sent, 1) if data is not None and isinstance(decode(data), Round))
+    (tmp_path / "first").mkdir()
+    replay(sent[:first_round], tmp_path / "first")
+    again = Life(tmp_path / "first", lambda *_: None)
+    assert [again.drain(name) for name in CHANNELS] == [[], []]
+    again.end()
 
 
 @pytest.mark.parametrize("lease", ["", "etcd://a:1/b"])
