@@ -6,9 +6,8 @@ before the last one, and doubles them while it finds little. Matching runs in a 
 
 from __future__ import annotations
 
-import struct
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -16,16 +15,13 @@ from nsqadmin_py.messages.filters import MessageFilter
 from nsqadmin_py.messages.rows import shown
 from nsqd_py.batch import Batch
 from nsqd_py.cluster.values import Figures
-from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader, Incomplete, decode
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, NO_LOG, FileHeader, batches_in
 from nsqd_py.protocol.frames import hex_ids
 
 # Of bodies in one answer to the page. The first message is returned even if it is larger.
 _MOST_SHOWN_BYTES = 4 * 1024 * 1024
 # The deadline is looked at before each message of this size, and each time so many bytes were searched.
 _LOOK_EVERY_BYTES = 64 * 1024
-
-# What reading an answer raises that is no log; a record may have other messages than its header says.
-_NO_LOG = (Damaged, Incomplete, struct.error, IndexError)
 
 # The messages in the first window of a search backwards.
 _FIRST_WINDOW = 64
@@ -117,10 +113,10 @@ class LogSearch:
             if len(data) == FILE_HEADER_BYTES:
                 page.is_end = self.is_over = True
                 page.next_seq = max(page.next_seq, header.first_seq)
-            for batch in _batches(data, header.salt):
+            for batch in batches_in(data, header.salt):
                 if not self._take(batch):
                     return
-        except _NO_LOG as error:
+        except NO_LOG as error:
             raise BadLog(f"the answer to /topic/read is not a log: {error}") from error
 
     def _take(self, batch: Batch) -> bool:
@@ -216,11 +212,11 @@ def _shown_bytes(row: Figures) -> int:
 def message_at(data: bytes, seq: int) -> tuple[str, bytes] | None:
     """Return the id and the body of one message of an answer to /topic/read, or None. Raises BadLog."""
     try:
-        for batch in _batches(data, FileHeader.decode(data).salt):
+        for batch in batches_in(data, FileHeader.decode(data).salt):
             if batch.first_seq <= seq < batch.end_seq:
                 index = seq - batch.first_seq
                 return hex_ids(batch.base_id + index, 1)[0].decode(), batch.message(index)
-    except _NO_LOG as error:
+    except NO_LOG as error:
         raise BadLog(f"the answer to /topic/read is not a log: {error}") from error
     return None
 
@@ -229,13 +225,5 @@ def first_seq_of(data: bytes) -> int:
     """Return the number with which an answer to /topic/read begins. Raises BadLog."""
     try:
         return FileHeader.decode(data).first_seq
-    except _NO_LOG as error:
+    except NO_LOG as error:
         raise BadLog(f"the answer to /topic/read is not a log: {error}") from error
-
-
-def _batches(data: bytes, salt: int) -> Iterator[Batch]:
-    """Yield the batches of an answer. Raises one of `_NO_LOG`."""
-    position = FILE_HEADER_BYTES
-    while position < len(data):
-        batch, position = decode(data, position, salt)
-        yield batch

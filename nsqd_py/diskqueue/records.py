@@ -28,6 +28,8 @@ magic so that a reader finds the next one behind damage.
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct
 from typing import Any
@@ -238,3 +240,15 @@ def decode(data: bytes, position: int, salt: int) -> tuple[Batch, int]:
     if found != checksum:
         raise Damaged("the checksum does not match")
     return Batch(first_seq, base_id, timestamp_ns, due_ns, count, stride, body), after
+
+
+# What reading a file raises that is no log; a record may have other messages than its header says.
+NO_LOG = (Damaged, Incomplete, struct.error, IndexError)
+
+
+def batches_in(file: bytes, salt: int) -> Iterator[Batch]:
+    """Yield the batches of a whole file, such as an answer to /topic/read. Raises Incomplete and Damaged."""
+    position = FILE_HEADER_BYTES
+    while position < len(file):
+        batch, position = decode(file, position, salt)
+        yield batch

@@ -16,7 +16,7 @@ from nsq_tools.tail.rendering import MessageLimit
 from nsq_tools.tail.tailing import open_output
 from nsqd_py.client.addresses import parse_address
 from nsqd_py.diskqueue.messages import Messages
-from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader, Incomplete, decode
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, NO_LOG, FileHeader, batches_in
 from nsqd_py.net.addresses import join_address
 from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError
 from nsqd_py.net.tls_options import HttpClientOptions
@@ -47,26 +47,34 @@ class LogReader:
         """Begin `since_ns` or `last` messages back. Raises ToolError if this nsqd has no log to read."""
         self._next = f"time=-{format_duration(since_ns)}" if since_ns else "time=latest"
         if last and (data := self._read()):
-            self._next_seq = max(0, FileHeader.decode(data).first_seq - last)
+            self._next_seq = max(0, self._header_of(data).first_seq - last)
             self._next = f"seq={self._next_seq}"
 
     def messages(self) -> Iterator[Messages]:
         """Yield the batches up to the end of the log. Raises ToolError."""
         while data := self._read():
-            header, position = FileHeader.decode(data), FILE_HEADER_BYTES
-            while position < len(data):
-                try:
-                    batch, position = decode(data, position, header.salt)
-                except (Damaged, Incomplete) as error:
-                    raise ToolError(f"{self._address}: the answer to /topic/read is not a log: {error}") from error
-                low, self._next_seq = max(0, self._next_seq - batch.first_seq), max(self._next_seq, batch.end_seq)
-                if low < batch.count:
-                    yield published(batch.part(low, batch.count) if low else batch, self._topic, self._address)
+            header = self._header_of(data)
+            try:
+                for batch in batches_in(data, header.salt):
+                    low, self._next_seq = max(0, self._next_seq - batch.first_seq), max(self._next_seq, batch.end_seq)
+                    if low < batch.count:
+                        yield published(batch.part(low, batch.count) if low else batch, self._topic, self._address)
+            except NO_LOG as error:
+                raise self._no_log(error) from error
             if is_end := len(data) == FILE_HEADER_BYTES:
                 self._next_seq = max(self._next_seq, header.first_seq)
             self._next = f"seq={self._next_seq}"
             if is_end:
                 return
+
+    def _header_of(self, data: bytes) -> FileHeader:
+        try:
+            return FileHeader.decode(data)
+        except NO_LOG as error:
+            raise self._no_log(error) from error
+
+    def _no_log(self, error: Exception) -> ToolError:
+        return ToolError(f"{self._address}: the answer to /topic/read is not a log: {error}")
 
     def _read(self) -> bytes:
         """Return the next records, as a log file; b"" if nsqd does not answer, or has no such topic."""
