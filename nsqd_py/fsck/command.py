@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from nsqd_py.fsck.reading import read_directory
 from nsqd_py.fsck.repair import repair
 from nsqd_py.fsck.reports import DirectoryReport, Refused
 from nsqd_py.fsck.texts import as_json, as_text
+from nsqd_py.runtime.private_files import locked
 from nsqd_py.runtime.streams import complain
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def export_to_go(options: NsqdOptions) -> int:
     """Write the data path as files of Go's nsqd, print the counts, and return the exit status."""
     directory, target = Path(options.data_path or ".").resolve(), Path(options.export_to_go).resolve()
     try:
-        with _refusing(directory), _locked(directory, is_exclusive=True):
+        with _refusing(directory), locked(directory, is_exclusive=True):
             text = export(directory, target, _now_ns(directory), options.max_bytes_per_file, options.max_msg_size)
     except Refused as error:
         complain(f"nsqd-py: {error}")
@@ -69,7 +69,7 @@ def _say(text: str) -> None:
 
 def _examine(directory: Path, *, is_repair: bool) -> DirectoryReport:
     """Return the report, after the repair if there is one. Raises Refused."""
-    with _refusing(directory), _locked(directory, is_exclusive=is_repair):
+    with _refusing(directory), locked(directory, is_exclusive=is_repair):
         report = read_directory(directory, _now_ns(directory))
         if not is_repair or not report.findings:
             return report
@@ -81,11 +81,13 @@ def _examine(directory: Path, *, is_repair: bool) -> DirectoryReport:
 
 @contextmanager
 def _refusing(directory: Path) -> Iterator[None]:
-    """Raise Refused for errors of starts and of the disk."""
+    """Raise Refused for errors of starts and of the disk, and if an nsqd works there."""
     try:
         yield
     except StartError as error:
         raise Refused(str(error)) from error
+    except BlockingIOError as error:
+        raise Refused(f"{directory} is in use; stop the nsqd that works with it first") from error
     except OSError as error:
         raise Refused(f"{error.filename or directory}: {error.strerror or error}") from error
 
@@ -94,17 +96,3 @@ def _now_ns(directory: Path) -> int:
     """Return the current time on the steady clock of this directory. Raises OSError."""
     before, now = read_clock_file(directory), read_clocks(0)
     return before.steady_at(now) if before is not None else now.wall_ns
-
-
-@contextmanager
-def _locked(directory: Path, *, is_exclusive: bool) -> Iterator[None]:
-    """Hold the lock that keeps an nsqd from starting. Raises Refused if one runs, and OSError."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        try:
-            fcntl.flock(descriptor, (fcntl.LOCK_EX if is_exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise Refused(f"{directory} is in use; stop the nsqd that works with it first") from error
-        yield
-    finally:
-        os.close(descriptor)

@@ -10,6 +10,8 @@ import errno
 import fcntl
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -49,6 +51,17 @@ def read_bytes(path: Path) -> bytes:
     """Return the content of a file. Raises OSError as `open_file` does."""
     with open(path, "rb", opener=open_file) as file:
         return file.read()
+
+
+@contextmanager
+def locked(path: str | Path, *, is_exclusive: bool = True) -> Iterator[None]:
+    """Hold the lock that keeps an nsqd from starting. Raises BlockingIOError if an nsqd works there, and OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_EX if is_exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def lock_directory(path: str) -> int:

@@ -30,7 +30,7 @@ from nsqd_py.diskqueue.epochs import EPOCHS_FILE
 from nsqd_py.diskqueue.files import sync_directory
 from nsqd_py.errors import NsqdError, StartError
 from nsqd_py.runtime.logs import FATAL, Log
-from nsqd_py.runtime.private_files import DIRECTORY_MODE, MODE, create, lock_directory, open_file
+from nsqd_py.runtime.private_files import DIRECTORY_MODE, MODE, create, locked, open_file
 from nsqd_py.runtime.streams import complain
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.flags import UsageError
@@ -90,13 +90,10 @@ def _check_usage(options: NsqdOptions) -> None:
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
     try:
-        descriptor = lock_directory(str(directory))
-    except StartError as error:
+        with locked(directory):
+            yield
+    except BlockingIOError as error:
         raise BadBackup(f"{directory} is in use by another nsqd-py") from error
-    try:
-        yield
-    finally:
-        os.close(descriptor)
 
 
 # ---- making one
