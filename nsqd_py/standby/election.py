@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
-from urllib.parse import urlsplit
 
 import gevent
 
@@ -97,7 +96,7 @@ def _members(value: object) -> dict[str, str] | None:
 class Election:
     """Runs this nsqd in the role that the lease gives it.
 
-    `make_server(options, election)` returns the daemon of a role.
+    `make_server(options, election)` returns the daemon of a role. `name` is that of the lease.
     """
 
     def __init__(
@@ -107,10 +106,11 @@ class Election:
         store: LeaseStore,
         member: Member,
         make_server: Callable[[NsqdOptions, Election], Server],
+        name: str,
     ) -> None:
         self._options = options
         self._log = log
-        self._name = urlsplit(options.lease).path.strip("/")
+        self._name = name
         self._store = store
         self.member = member
         self._make_server = make_server
@@ -291,7 +291,7 @@ def elect(options: NsqdOptions, log: Log, make_server: Callable[[NsqdOptions, El
         member = own_member(Path(options.data_path or "."), options)
     except OSError as error:
         raise StartError(f"failed to write to data-path: {error}") from error
-    return Election(options, log, store, member, make_server).run()
+    return Election(options, log, store, member, make_server, url.name).run()
 
 
 def _tls(options: NsqdOptions) -> Any:

@@ -55,6 +55,20 @@ class Refused(NsqdError):
     """The primary does not let this nsqd follow; the text says why."""
 
 
+def standby_figures(
+    primary: str, epoch: int, state: str, lag: Lag, *, is_complete: bool, lease_decides: bool, is_fenced: bool = False,
+    last_round_ms_ago: int | None = None, set_aside_messages: int = 0, error: str = "",
+) -> dict[str, Any]:  # fmt: skip
+    """Return what /stats shows of a standby."""
+    return {
+        "standby": {
+            "primary": primary, "epoch": epoch, "state": state, "is_complete": is_complete, "is_fenced": is_fenced,
+            **lag.figures(), "last_round_ms_ago": last_round_ms_ago, "set_aside_messages": set_aside_messages,
+            "lease_decides": lease_decides, "error": error,
+        }
+    }  # fmt: skip
+
+
 class Follower:
     """A standby's connection to its primary, and the copy that it writes.
 
@@ -106,20 +120,12 @@ class Follower:
 
     def figures(self) -> dict[str, Any]:
         """Return what /stats shows of this standby."""
-        return {
-            "standby": {
-                "primary": self._options.standby_of,
-                "epoch": self._copy.epoch,
-                "state": self.state,
-                "is_complete": self.is_complete,
-                "is_fenced": self.is_fenced,
-                **self.lag.figures(),
-                "last_round_ms_ago": int((time.monotonic() - self.last_round_s) * 1000) if self.last_round_s else None,
-                "set_aside_messages": self._copy.set_aside_count,
-                "lease_decides": bool(self._options.lease),
-                "error": self.error,
-            }
-        }
+        return standby_figures(
+            self._options.standby_of, self._copy.epoch, self.state, self.lag, is_complete=self.is_complete,
+            lease_decides=bool(self._options.lease), is_fenced=self.is_fenced,
+            last_round_ms_ago=int((time.monotonic() - self.last_round_s) * 1000) if self.last_round_s else None,
+            set_aside_messages=self._copy.set_aside_count, error=self.error,
+        )  # fmt: skip
 
     def notice(self) -> str | None:
         """Return why it cannot follow, if it has not for some seconds."""

@@ -9,7 +9,7 @@ from nsqd_py.broker.replication import NoReplication
 from nsqd_py.errors import HttpError, Invalid, IsStandby
 from nsqd_py.protocol.frames import OK
 from nsqd_py.standby.door import Door
-from nsqd_py.standby.follower import Follower
+from nsqd_py.standby.follower import Follower, standby_figures
 from nsqd_py.standby.messages import Lag
 
 if TYPE_CHECKING:
@@ -87,12 +87,10 @@ class WaitingRole(NoReplication):
         return f"waiting for the lease {self._election.figures()['lease']['name']}"
 
     def figures(self) -> dict[str, Any]:
-        about = {
-            "primary": "", "epoch": self._epoch, "state": "waiting", "is_complete": self._is_complete,
-            "is_fenced": False, **Lag(0, 0, 0).figures(), "last_round_ms_ago": None, "set_aside_messages": 0,
-            "lease_decides": True, "error": "",
-        }  # fmt: skip
-        return {"standby": about, **self._election.figures()}
+        about = standby_figures(
+            "", self._epoch, "waiting", Lag(0, 0, 0), is_complete=self._is_complete, lease_decides=True
+        )
+        return about | self._election.figures()
 
     def promote(self) -> None:
         raise HttpError(409, "LEASE_DECIDES")

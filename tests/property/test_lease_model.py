@@ -167,7 +167,7 @@ class Nsqd:
         with mock.patch.object(election, "LeaseKeeper", make):
             mine = Election(
                 options, FakeLog(), store, own_member(self.directory, options),  # type: ignore[arg-type]
-                lambda options, mine: Server(self, options, mine),
+                lambda options, mine: Server(self, options, mine), "lease",
             )  # fmt: skip
         mine.run()
 
