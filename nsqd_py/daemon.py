@@ -319,12 +319,12 @@ class Daemon:
 
     def _check_broadcast_address(self) -> None:
         """Log a warning if the address that nsqlookupds name to clients cannot be resolved here."""
-        from gevent.socket import getaddrinfo
+        from nsqd_py.lookup.host import Resolver
 
         address = self._options.broadcast_address
         try:
-            getaddrinfo(address, None)
-        except (OSError, UnicodeError) as error:
+            Resolver().resolve(address, self._broker.tcp_port)
+        except OSError as error:
             self._log.warning(
                 "--broadcast-address %s cannot be resolved - %s; clients that find this nsqd through nsqlookupd "
                 "connect to that address", address, getattr(error, "strerror", None) or error,

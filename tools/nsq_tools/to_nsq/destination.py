@@ -13,7 +13,7 @@ from gevent.event import Event
 from gevent.pool import Group
 
 from nsq_tools.to_nsq.records import Limits, RecordBatch, Refusal, SplitResult, halves
-from nsqd_py.client.errors import NoNsqd, NsqClientError, PublishFailed
+from nsqd_py.client.errors import HandshakeFailed, NoNsqd, NsqClientError, PublishFailed
 from nsqd_py.client.gevent import Producer
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.protocol import outgoing
@@ -76,7 +76,7 @@ class Destination:
             try:
                 self._producer.ping()
             except NoNsqd as error:  # the producer has logged the reason, and retries
-                if any(getattr(reason, "is_lasting", False) for reason in error.reasons):
+                if any(isinstance(reason, HandshakeFailed) and reason.is_lasting for reason in error.reasons):
                     self._give_up(str(error))
                     return
                 gevent.sleep(_LOOK_S)
