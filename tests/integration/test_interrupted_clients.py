@@ -137,12 +137,17 @@ interrupts(step, 3000)
 }
 
 
+def check_what_is_stored(nsqd: NsqdProcess, topic: str, code: str) -> None:
+    """Run the code with a producer: what it reports as stored is in nsqd, and the producer works after it."""
+    begin = "producer = Producer(ADDRESS)"
+    stored = set(run("\n".join([_PRELUDE, begin, code, _AFTER]), nsqd, topic).split())
+    assert "last" in stored
+    assert stored <= bodies_in(nsqd, topic)
+
+
 @pytest.mark.parametrize("step", sorted(STEPS))
 def test_a_signal_handler_that_raises_breaks_nothing(shared_nsqd: NsqdProcess, topic: str, step: str) -> None:
-    begin = "producer = Producer(ADDRESS)"
-    stored = set(run("\n".join([_PRELUDE, begin, STEPS[step], _AFTER]), shared_nsqd, topic).split())
-    assert "last" in stored
-    assert stored <= bodies_in(shared_nsqd, topic)
+    check_what_is_stored(shared_nsqd, topic, STEPS[step])
 
 
 REENTRANT = {
@@ -196,10 +201,7 @@ producer.multi_publish(TOPIC, stored[-10:])
 
 @pytest.mark.parametrize("how", sorted(REENTRANT))
 def test_a_producer_may_be_called_inside_its_own_calls(shared_nsqd: NsqdProcess, topic: str, how: str) -> None:
-    begin = "producer = Producer(ADDRESS)"
-    stored = set(run("\n".join([_PRELUDE, begin, REENTRANT[how], _AFTER]), shared_nsqd, topic).split())
-    assert "last" in stored
-    assert stored <= bodies_in(shared_nsqd, topic)
+    check_what_is_stored(shared_nsqd, topic, REENTRANT[how])
 
 
 def test_a_signal_handler_that_raises_loses_no_message_of_a_consumer(shared_nsqd: NsqdProcess, topic: str) -> None:

@@ -296,7 +296,7 @@ def test_metadata_file_is_as_in_go(nsqd: NsqdProcess) -> None:
     ]
     assert (t1["paused"], t2["paused"], set(t1)) == (True, False, {"name", "paused", "channels"})
     assert stat.S_IMODE((nsqd.data_path / "nsqd.dat").stat().st_mode) == 0o600
-    assert not list(nsqd.data_path.glob("*.tmp"))
+    wait_until(lambda: not list(nsqd.data_path.glob("*.tmp")), what="the last write to end")
 
 
 def test_pause_is_in_the_metadata_when_it_is_answered(nsqd: NsqdProcess) -> None:

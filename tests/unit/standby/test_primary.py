@@ -19,6 +19,17 @@ from tests.unit.fakes import SECOND, FakeLog, FakeThreadPool
 TIMEOUT = {"standby_timeout_ns": SECOND, "standby_on_timeout": "refuse"}
 
 
+def begin(tmp_path: Path, copy: str, **options: Any) -> tuple[Life, Standbys]:
+    """A primary in `primary` with a topic for dead letters, whose log comes first; `copy` is made for a standby."""
+    for name in ("primary", copy):
+        (tmp_path / name).mkdir()
+    life = Life(tmp_path / "primary", lambda *_: None, lease="", standby_acks=0, **TIMEOUT, **options)
+    life.broker.get_topic(f"{TOPIC}.dead").is_started = True
+    life.create()
+    life.broker.replication = replication = Standbys(life.broker, tmp_path / "primary", FakeThreadPool())
+    return life, replication
+
+
 def test_a_member_that_acknowledges_nothing_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With one line in the log; one that acknowledges its rounds stays."""
     (tmp_path / "primary").mkdir()
@@ -75,12 +86,7 @@ def test_a_data_path_has_one_connection_and_is_not_a_copy_of_another(tmp_path: P
 
 def test_a_backup_has_a_message_that_moves_while_it_is_made(tmp_path: Path) -> None:
     """The log of dead letters is sent before that message gets there, and the journal that says so after that."""
-    for name in ("primary", "backup"):
-        (tmp_path / name).mkdir()
-    life = Life(tmp_path / "primary", lambda *_: None, lease="", standby_acks=0, **TIMEOUT, max_attempts=ByTopic(1))
-    life.broker.get_topic(f"{TOPIC}.dead").is_started = True
-    life.create()
-    life.broker.replication = replication = Standbys(life.broker, tmp_path / "primary", FakeThreadPool())
+    life, replication = begin(tmp_path, "backup", max_attempts=ByTopic(1))
     life.publish(b"poison")
     consumer = life.consumer("fast", rdy=1)
     life.settle()
@@ -109,12 +115,7 @@ def test_a_backup_has_a_message_that_moves_while_it_is_made(tmp_path: Path) -> N
 
 def test_wherever_the_stream_ends_a_standby_has_a_message_that_moves(tmp_path: Path) -> None:
     """In a round that sent the log of dead letters before the message gets there, and sends the journals after that."""
-    for name in ("primary", "standby"):
-        (tmp_path / name).mkdir()
-    life = Life(tmp_path / "primary", lambda *_: None, lease="", standby_acks=0, **TIMEOUT, max_attempts=ByTopic(1))
-    life.broker.get_topic(f"{TOPIC}.dead").is_started = True
-    life.create()
-    life.broker.replication = replication = Standbys(life.broker, tmp_path / "primary", FakeThreadPool())
+    life, replication = begin(tmp_path, "standby", max_attempts=ByTopic(1))
     life.publish(b"poison")
     life.publish(b"other")
     consumer = life.consumer("fast", rdy=2)
@@ -155,11 +156,7 @@ def test_wherever_the_stream_ends_a_standby_has_a_message_that_moves(tmp_path: P
 
 @pytest.mark.parametrize("is_backup", [False, True])
 def test_the_first_round_has_a_journal_that_is_replaced_while_it_is_sent(tmp_path: Path, *, is_backup: bool) -> None:
-    for name in ("primary", "copy"):
-        (tmp_path / name).mkdir()
-    life = Life(tmp_path / "primary", lambda *_: None, lease="", standby_acks=0, **TIMEOUT)
-    life.create()
-    life.broker.replication = replication = Standbys(life.broker, tmp_path / "primary", FakeThreadPool())
+    life, replication = begin(tmp_path, "copy")
     life.publish(b"finished")
     for name in CHANNELS:
         assert life.drain(name) == [b"finished"]
