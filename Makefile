@@ -60,6 +60,7 @@ check: $(INSTALLED_DEV)
 
 rules: $(INSTALLED_DEV)
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m pytest -q tests/architecture
 

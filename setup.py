@@ -29,10 +29,7 @@ packages = {folder: find_packages(folder, include=names) for folder, names in FO
 setup(
     packages=[name for names in packages.values() for name in names] + list(CONTRIB),
     package_dir={
-        name: f"{folder}/{name}"
-        for folder, names in packages.items()
-        for name in names
-        if folder != "." and "." not in name
+        name: f"{folder}/{name}" for folder, names in packages.items() for name in names if folder != "." and "." not in name
     }
     | CONTRIB,
     data_files=[(target, sorted(map(str, Path(folder).iterdir()))) for target, folder in SHARED.items()],

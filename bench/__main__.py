@@ -31,10 +31,12 @@ def _command(text: str) -> tuple[str, ...]:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m bench", allow_abbrev=False,
+        prog="python -m bench",
+        allow_abbrev=False,
         description="Measure our nsqd, alternately with another one. Sections: "
-        + ", ".join(dict.fromkeys(row.section for row in ROWS)) + ".",
-    )  # fmt: skip
+        + ", ".join(dict.fromkeys(row.section for row in ROWS))
+        + ".",
+    )
     add = parser.add_argument
     add("--peer-nsqd", type=_command, metavar="PATH", help="the other nsqd: a program, or a command")
     add("--nsqd", type=_command, default=OURS, metavar="CMD", help="our nsqd (default: python -m nsq_apps.nsqd)")
@@ -82,11 +84,17 @@ def _measure(row: Row, options: argparse.Namespace) -> dict[str, Any]:
                     runs.setdefault(role, []).append(found[0])
                     versions[role] = found[1]
     return {
-        "section": row.section, "scenario": row.name, "text": row.text, "unit": row.unit,
-        "arguments": row.arguments, "flags": {record.OURS: row.flags, record.OTHER: row.peer_flags},
-        "lower_is_better": row.lower_is_better, "versions": versions, "failures": failures,
+        "section": row.section,
+        "scenario": row.name,
+        "text": row.text,
+        "unit": row.unit,
+        "arguments": row.arguments,
+        "flags": {record.OURS: row.flags, record.OTHER: row.peer_flags},
+        "lower_is_better": row.lower_is_better,
+        "versions": versions,
+        "failures": failures,
         "runs": {role: record.columns(some) for role, some in runs.items()},
-    }  # fmt: skip
+    }
 
 
 def main() -> None:
@@ -96,9 +104,13 @@ def main() -> None:
     now = datetime.now(UTC)
     words = [re.sub(r"(?<![\w.])/(?:[^/\s=]+/)+", "/path/to/", word) for word in sys.argv[1:]]
     content: dict[str, Any] = {
-        "date": now.date().isoformat(), "recorded_at": now.isoformat(timespec="seconds"), "commit": commit(),
-        "command": shlex.join(["python", "-m", "bench", *words]), "machine": asdict(this_machine()), "results": [],
-    }  # fmt: skip
+        "date": now.date().isoformat(),
+        "recorded_at": now.isoformat(timespec="seconds"),
+        "commit": commit(),
+        "command": shlex.join(["python", "-m", "bench", *words]),
+        "machine": asdict(this_machine()),
+        "results": [],
+    }
     path = record.new(content["commit"], options.results)
     print(f"{this_machine()}; commit {content['commit']}; {len(options.rows)} rows")
     for row in options.rows:

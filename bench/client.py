@@ -64,8 +64,19 @@ class Publisher:
     All requests have one size. They are sent in turn, so any range of what is sent is one slice of a buffer.
     """
 
-    __slots__ = ("_cycle_bytes", "_received_bytes", "_sent_bytes", "_sent_ns", "_size", "_stream", "_window",
-                 "answered", "limit", "sock", "waits_ns")  # fmt: skip
+    __slots__ = (
+        "_cycle_bytes",
+        "_received_bytes",
+        "_sent_bytes",
+        "_sent_ns",
+        "_size",
+        "_stream",
+        "_window",
+        "answered",
+        "limit",
+        "sock",
+        "waits_ns",
+    )
 
     def __init__(self, sock: socket.socket, requests: Sequence[bytes], window: int) -> None:
         sock.setblocking(False)

@@ -122,10 +122,14 @@ def run(arguments: argparse.Namespace) -> dict[str, float]:
     waits_ns = [wait for publisher in publishers for wait in publisher.waits_ns]
     published = requests * (arguments.batch if arguments.mode == "mpub" else 1)
     return {
-        "published_s": published / elapsed_s, "consumed_s": consumed / elapsed_s, "errors": 0,
-        "answer_p50_us": percentile_us(waits_ns, 0.5), "answer_p99_us": percentile_us(waits_ns, 0.99),
-        "e2e_p50_us": percentile_us(ages_ns, 0.5), "e2e_p99_us": percentile_us(ages_ns, 0.99),
-    }  # fmt: skip
+        "published_s": published / elapsed_s,
+        "consumed_s": consumed / elapsed_s,
+        "errors": 0,
+        "answer_p50_us": percentile_us(waits_ns, 0.5),
+        "answer_p99_us": percentile_us(waits_ns, 0.99),
+        "e2e_p50_us": percentile_us(ages_ns, 0.5),
+        "e2e_p99_us": percentile_us(ages_ns, 0.99),
+    }
 
 
 def answer(pipe: Connection) -> Any:
@@ -143,11 +147,15 @@ def main() -> None:
     parser.add_argument("-addr", required=True, metavar="HOST:PORT")
     parser.add_argument("-mode", choices=("pub", "mpub"), default="pub")
     for name, default, text in (
-        ("conns", 1, "connections that publish"), ("topics", 1, "topics, each connection goes round all"),
-        ("size", 200, "bytes of a message"), ("batch", 200, "messages of an MPUB"),
-        ("window", 1, "unanswered requests of a connection"), ("consumers", 0, "connections that consume"),
-        ("channels", 1, "channels of the consumers"), ("rdy", 2500, "messages in flight to a consumer"),
-    ):  # fmt: skip
+        ("conns", 1, "connections that publish"),
+        ("topics", 1, "topics, each connection goes round all"),
+        ("size", 200, "bytes of a message"),
+        ("batch", 200, "messages of an MPUB"),
+        ("window", 1, "unanswered requests of a connection"),
+        ("consumers", 0, "connections that consume"),
+        ("channels", 1, "channels of the consumers"),
+        ("rdy", 2500, "messages in flight to a consumer"),
+    ):
         parser.add_argument(f"-{name}", type=int, default=default, help=text)
     parser.add_argument("-seconds", type=float, default=1.0, help="length of the measurement")
     parser.add_argument("-warm", type=float, default=0.2, help="seconds of publishing before it")

@@ -41,9 +41,13 @@ class Stopwatch:
         if rate:
             details["server_cpu_us"] = server_s / (rate * elapsed_s) * 1e6
         return {
-            "value": value, "elapsed_s": elapsed_s, "server_cpu_s": server_s, "client_cpu_s": load_s,
-            "others_cpu_s": others_s, **details,
-        }  # fmt: skip
+            "value": value,
+            "elapsed_s": elapsed_s,
+            "server_cpu_s": server_s,
+            "client_cpu_s": load_s,
+            "others_cpu_s": others_s,
+            **details,
+        }
 
     def _now(self) -> tuple[float, float, float]:
         used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
@@ -121,5 +125,9 @@ def _load(nsqd: Nsqd, row: Row, command: Sequence[str], seconds: float) -> list[
 
 
 LOADS: dict[str, Callable[[Nsqd, Row, Sequence[str], float], Run]] = {
-    "publish": publish, "consume": consume, "memory": memory, "start": start, "spark": spark,
-}  # fmt: skip
+    "publish": publish,
+    "consume": consume,
+    "memory": memory,
+    "start": start,
+    "spark": spark,
+}

@@ -41,8 +41,7 @@ def lines(series: Mapping[str, Points], across: str, up: str) -> str:
     y = Axis([point[1] for point in points], _HEIGHT - _BOTTOM, _TOP)
     return "\n".join(
         (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
-            'font-family="sans-serif" font-size="12">',
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="sans-serif" font-size="12">',
             f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>',
             *_grid(x, y, across, up),
             *_curves(drawn, x, y),

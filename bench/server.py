@@ -47,9 +47,7 @@ class Nsqd:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """SIGKILL: on SIGTERM an nsqd writes its memory queues to disk, which can take longer than the run."""
         self.kill()
         self._directory.cleanup()
@@ -85,14 +83,15 @@ class Nsqd:
         data = self._path / name
         data.mkdir(exist_ok=True)
         words = [
-            *command, f"--tcp-address=127.0.0.1:{tcp_port}", f"--http-address=127.0.0.1:{http_port}",
-            "--broadcast-address=127.0.0.1", f"--data-path={data}",
-        ]  # fmt: skip
+            *command,
+            f"--tcp-address=127.0.0.1:{tcp_port}",
+            f"--http-address=127.0.0.1:{http_port}",
+            "--broadcast-address=127.0.0.1",
+            f"--data-path={data}",
+        ]
         with (self._path / "log").open("ab") as log:
             # In a session of its own: Ctrl-C reaches only the bench, which then ends it.
-            process = subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
+            process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         self._processes.append(process)
 
     def _wait(self, is_ready: Any) -> None:

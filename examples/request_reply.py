@@ -35,12 +35,7 @@ class Caller:
         """Return the reply. Raises TimeoutError."""
         request_id = uuid.uuid4().hex
         future = self._waiting[request_id] = Future()
-        request = {
-            "id": request_id,
-            "reply_to": self._reply_to,
-            "until_s": time.time() + timeout_s,
-            "arguments": arguments,
-        }
+        request = {"id": request_id, "reply_to": self._reply_to, "until_s": time.time() + timeout_s, "arguments": arguments}
         try:
             self._producer.publish(REQUESTS, json.dumps(request).encode())
             return future.result(timeout_s)

@@ -41,8 +41,11 @@ class AuditLog:
         # A text for each action, because lines are limited by text: many of one action hide no other.
         log.info(
             f"AUDIT: {action} %s by=%s from=%s result=%s",
-            what, _quoted(self._access.name_for_log(request)), peer_of(request.environ), _quoted(result),
-        )  # fmt: skip
+            what,
+            _quoted(self._access.name_for_log(request)),
+            peer_of(request.environ),
+            _quoted(result),
+        )
 
     def notify(self, request: Request, action: str, topic: str, channel: str = "", node: str = "") -> None:
         if not self._notifications.endpoint:

@@ -72,9 +72,16 @@ class Daemon:
         self._marks = Marks()
         self._file = HistoryFile(options.history_file, log)
         self._poller = Poller(
-            self._cluster, self._upstream, options.lookupd_http_address, options.nsqd_http_address, interval_s,
-            self._on_round, self._report_bug, asks_info=True, keeps_unlisted=True,
-        )  # fmt: skip
+            self._cluster,
+            self._upstream,
+            options.lookupd_http_address,
+            options.nsqd_http_address,
+            interval_s,
+            self._on_round,
+            self._report_bug,
+            asks_info=True,
+            keeps_unlisted=True,
+        )
         self._access = Access(options, admin_guard(options.http_auth_file, log))
         self._audit_log = AuditLog(options, log, self._access, self._marks)
         self._views = ViewsOfUsers(Views(self._cluster, self._findings), self._access)
@@ -202,9 +209,15 @@ class Daemon:
 
     def _go_routes(self) -> list[Route]:
         go = GoApi(
-            self._options, self._info, self._upstream, self._access, self._audit_log, self._log, self._on_lookupds,
+            self._options,
+            self._info,
+            self._upstream,
+            self._access,
+            self._audit_log,
+            self._log,
+            self._on_lookupds,
             self._poller.hurry,
-        )  # fmt: skip
+        )
         return [
             ("/ping", {"GET": go.ping}),
             ("/api/topics", {"GET": go.topics, "POST": go.create}),
@@ -226,9 +239,17 @@ class Daemon:
         node_details = NodeDetails(self._cluster, self._upstream, self._access)
         dialling = ClientOptions.parse(self._options.client_opt)
         actions = Actions(
-            self._cluster, self._findings.memory, self._info, self._upstream, dialling, self._access, self._audit_log,
-            self._log, monotonic, self._poller.hurry,
-        )  # fmt: skip
+            self._cluster,
+            self._findings.memory,
+            self._info,
+            self._upstream,
+            dialling,
+            self._access,
+            self._audit_log,
+            self._log,
+            monotonic,
+            self._poller.hurry,
+        )
         return [
             ("/metrics", {"GET": metrics.handle}),
             ("/api/v2/session", {"GET": api.session}),

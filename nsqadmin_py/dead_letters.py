@@ -51,9 +51,7 @@ class _ErrorCapturingLog:
 class DeadLetterRequeue:
     """Moves messages from a dead-letter channel to another topic, on the same nsqd."""
 
-    def __init__(
-        self, nsqds: Mapping[str, int], source: tuple[str, str], target: str, options: ClientOptions, log: Log
-    ) -> None:
+    def __init__(self, nsqds: Mapping[str, int], source: tuple[str, str], target: str, options: ClientOptions, log: Log) -> None:
         """`nsqds` maps TCP addresses to the number of messages in the channel `source` there."""
         self._nsqds = dict(nsqds)
         self._source = source
@@ -76,9 +74,17 @@ class DeadLetterRequeue:
         topic, channel = self._source
         self._in_flight = min(_IN_FLIGHT * len(self._nsqds), max(self._left, len(self._nsqds)))
         consumer = self._consumer = Consumer(
-            topic, channel, self._handle, nsqd_tcp_addresses=self._nsqds, concurrency=_WORKERS, options=self._options,
-            log=self._log, max_in_flight=self._in_flight, max_attempts=0, max_backoff_duration=0,
-        )  # fmt: skip
+            topic,
+            channel,
+            self._handle,
+            nsqd_tcp_addresses=self._nsqds,
+            concurrency=_WORKERS,
+            options=self._options,
+            log=self._log,
+            max_in_flight=self._in_flight,
+            max_attempts=0,
+            max_backoff_duration=0,
+        )
         try:
             consumer.start()
             self._wait(consumer, deadline_s)

@@ -14,20 +14,40 @@ ALL_NODES = "*"
 _TOPOLOGY_COUNTS = ("zone_local_msg_count", "region_local_msg_count", "global_msg_count")
 _TOPIC_SUMS = ("depth", "memory_depth", "backend_depth", "message_count", "delivery_msg_count", *_TOPOLOGY_COUNTS)
 _CHANNEL_COUNTS = (
-    "depth", "backend_depth", "in_flight_count", "deferred_count", "requeue_count", "timeout_count", "message_count",
+    "depth",
+    "backend_depth",
+    "in_flight_count",
+    "deferred_count",
+    "requeue_count",
+    "timeout_count",
+    "message_count",
     "client_count",
-)  # fmt: skip
+)
 _CHANNEL_SUMS = (*_CHANNEL_COUNTS, "memory_depth", "delivery_msg_count", *_TOPOLOGY_COUNTS)
 # These counts are omitted if they are 0.
 _OMITTED_TOPIC_ZEROS = _TOPOLOGY_COUNTS
 _OMITTED_CHANNEL_ZEROS = ("delivery_msg_count", *_TOPOLOGY_COUNTS)
 _CLIENT_TEXTS = (
-    "remote_address", "version", "client_id", "hostname", "user_agent", "auth_identity", "auth_identity_url",
-    "tls_cipher_suite", "tls_version", "tls_negotiated_protocol",
-)  # fmt: skip
+    "remote_address",
+    "version",
+    "client_id",
+    "hostname",
+    "user_agent",
+    "auth_identity",
+    "auth_identity_url",
+    "tls_cipher_suite",
+    "tls_version",
+    "tls_negotiated_protocol",
+)
 _CLIENT_NUMBERS = (
-    "connect_ts", "in_flight_count", "ready_count", "finish_count", "requeue_count", "message_count", "sample_rate",
-)  # fmt: skip
+    "connect_ts",
+    "in_flight_count",
+    "ready_count",
+    "finish_count",
+    "requeue_count",
+    "message_count",
+    "sample_rate",
+)
 _CLIENT_FLAGS = ("deflate", "snappy", "authed", "tls", "tls_negotiated_protocol_is_mutual")
 _SECOND_NS = 1_000_000_000
 
@@ -42,9 +62,7 @@ def topic_stats(row: Any, node: str, producer: Mapping[str, Any], now_s: float) 
         figures[key] = number_in(row, key)
     _add_derived(figures)
     figures["nodes"] = None
-    channels = [
-        _channel_stats(channel, node, producer, figures["topic_name"], now_s) for channel in rows_in(row, "channels")
-    ]
+    channels = [_channel_stats(channel, node, producer, figures["topic_name"], now_s) for channel in rows_in(row, "channels")]
     figures["channels"] = channels if channels or list_in(row, "channels") else _as_given(row, "channels")
     figures["paused"] = flag_in(row, "paused")
     figures["e2e_processing_latency"] = latency(row)
@@ -58,9 +76,11 @@ def _as_given(row: Any, key: str) -> list[Any] | None:
 
 def _channel_stats(row: Any, node: str, producer: Mapping[str, Any], topic: str, now_s: float) -> Figures:
     figures: Figures = {
-        "node": node, "hostname": producer["hostname"], "topic_name": topic,
+        "node": node,
+        "hostname": producer["hostname"],
+        "topic_name": topic,
         "channel_name": text_in(row, "channel_name"),
-    }  # fmt: skip
+    }
     for key in (*_CHANNEL_COUNTS, *_TOPOLOGY_COUNTS):
         figures[key] = number_in(row, key)
     _add_derived(figures)
@@ -111,10 +131,7 @@ def _sums_by_channel(topics: Iterable[Figures]) -> list[Figures]:
     for topic in topics:
         for channel in topic["channels"] or ():
             by_name.setdefault(channel["channel_name"], []).append(channel)
-    return [
-        rows[0] if len(rows) == 1 else sum_of_channels(rows) | {"hostname": rows[0]["hostname"]}
-        for rows in by_name.values()
-    ]
+    return [rows[0] if len(rows) == 1 else sum_of_channels(rows) | {"hostname": rows[0]["hostname"]} for rows in by_name.values()]
 
 
 def sum_of_channels(rows: Iterable[Figures]) -> Figures:
@@ -165,9 +182,12 @@ def latency(row: Any) -> Figures | None:
         percentile = {key: _float(number) for key, number in item.items()}
         percentiles.append(percentile | {"min": value, "max": value, "average": value, "count": count})
     return {
-        "count": count, "percentiles": percentiles if percentiles else _as_given(given, "percentiles"),
-        "topic": text_in(given, "topic"), "channel": text_in(given, "channel"), "host": text_in(given, "host"),
-    }  # fmt: skip
+        "count": count,
+        "percentiles": percentiles if percentiles else _as_given(given, "percentiles"),
+        "topic": text_in(given, "topic"),
+        "channel": text_in(given, "channel"),
+        "host": text_in(given, "host"),
+    }
 
 
 def _float(value: Any) -> float:
@@ -183,10 +203,7 @@ def merged_latency(parts: Iterable[Figures], topic: str, channel: str = "") -> F
             count += given["count"]
             for item in given["percentiles"] or ():
                 _merge_percentile(merged, item)
-    return {
-        "count": count, "percentiles": list(merged.values()) or None, "topic": topic, "channel": channel,
-        "host": ALL_NODES,
-    }  # fmt: skip
+    return {"count": count, "percentiles": list(merged.values()) or None, "topic": topic, "channel": channel, "host": ALL_NODES}
 
 
 def _merge_percentile(merged: dict[float, Figures], item: Mapping[str, float]) -> None:
@@ -201,5 +218,3 @@ def _merge_percentile(merged: dict[float, Figures], item: Mapping[str, float]) -
     known["count"] += item["count"]
     if known["count"]:
         known["average"] += (item["average"] - known["average"]) * item["count"] / known["count"]
-
-

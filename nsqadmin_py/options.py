@@ -33,103 +33,148 @@ def _check_poll_interval(value: int) -> str | None:
 
 
 # Each setting: name, type, default, then its help.
-# fmt: off
+
+
 class _General(LogOptions, title="General"):
     log_prefix: str = log_prefix_setting(LOG_PREFIX)
     verbose: bool = VERBOSE
     obsolete_keys = OBSOLETE_VERBOSE | {
-        "template_dir": "the page is part of nsqadmin", "use_statsd_prefixes": "set statsd_counter_format",
+        "template_dir": "the page is part of nsqadmin",
+        "use_statsd_prefixes": "set statsd_counter_format",
     }
 
 
 class _Cluster(Options, title="Cluster"):
-    lookupd_http_address: tuple[str, ...] = setting(URLS, (),
+    lookupd_http_address: tuple[str, ...] = setting(
+        URLS,
+        (),
         "HTTP address (host:port) of an nsqlookupd (may be given several times).",
-        config_key="nsqlookupd_http_addresses")
-    nsqd_http_address: tuple[str, ...] = setting(URLS, (),
+        config_key="nsqlookupd_http_addresses",
+    )
+    nsqd_http_address: tuple[str, ...] = setting(
+        URLS,
+        (),
         "HTTP address (host:port) of an nsqd, for clusters without nsqlookupd (may be given several times).",
-        config_key="nsqd_http_addresses")
-    poll_interval_ns: int = setting(DURATION, 2 * SECOND_NS,
-        "Time between two requests to each nsqlookupd and nsqd.", check=_check_poll_interval)
-    history_file: str = setting(STRING, "nsqadmin-history.db",
-        "File that keeps the figures of the last day across restarts; if empty, they are kept in memory only.")
+        config_key="nsqd_http_addresses",
+    )
+    poll_interval_ns: int = setting(
+        DURATION, 2 * SECOND_NS, "Time between two requests to each nsqlookupd and nsqd.", check=_check_poll_interval
+    )
+    history_file: str = setting(
+        STRING,
+        "nsqadmin-history.db",
+        "File that keeps the figures of the last day across restarts; if empty, they are kept in memory only.",
+    )
 
 
 class _Http(Options, title="HTTP"):
-    http_address: str = setting(STRING, "0.0.0.0:4171",
-        "Address of the page and the API: host:port, or the path of a unix socket.", check=check_listen_address)
+    http_address: str = setting(
+        STRING,
+        "0.0.0.0:4171",
+        "Address of the page and the API: host:port, or the path of a unix socket.",
+        check=check_listen_address,
+    )
     base_path: str = setting(STRING, "/", "Prefix of all paths, for a proxy that also serves other applications.")
-    dev_static_dir: str = setting(STRING, "",
-        "Directory that replaces the page, for development: index.html, and files below /static.")
-    max_connections: int = setting(INT, 0,
-        "Maximum number of HTTP connections; 0 means all file descriptors. Each open page has one.",
-        check=not_negative)
+    dev_static_dir: str = setting(
+        STRING, "", "Directory that replaces the page, for development: index.html, and files below /static."
+    )
+    max_connections: int = setting(
+        INT, 0, "Maximum number of HTTP connections; 0 means all file descriptors. Each open page has one.", check=not_negative
+    )
     tls_cert: str = setting(STRING, "", "Server certificate (PEM file). The page is then at https://.")
     tls_key: str = KEY_FILE
 
 
 class _Safety(Options, title="Access"):
-    acl_http_header: str = setting(STRING, "X-Forwarded-User",
-        "Header in which an authenticating proxy sends the name of the user.")
-    acl_http_header_from: tuple[str, ...] = setting(STRINGS, (),
+    acl_http_header: str = setting(
+        STRING, "X-Forwarded-User", "Header in which an authenticating proxy sends the name of the user."
+    )
+    acl_http_header_from: tuple[str, ...] = setting(
+        STRINGS,
+        (),
         "Addresses of the proxies that may send --acl-http-header: a CIDR block, or unix for unix sockets (may be "
         "given several times). The header is ignored from other addresses. If not given, the header is accepted from "
-        "everyone, unless there is an --http-auth-file.")
-    admin_user: tuple[str, ...] = setting(STRINGS, (),
+        "everyone, unless there is an --http-auth-file.",
+    )
+    admin_user: tuple[str, ...] = setting(
+        STRINGS,
+        (),
         "User who may change things, by the name in --acl-http-header or in --http-auth-file (may be given several "
         "times); if not given, every user may.",
-        config_key="admin_users")
-    topic_permission: tuple[str, ...] = setting(STRINGS, (),
+        config_key="admin_users",
+    )
+    topic_permission: tuple[str, ...] = setting(
+        STRINGS,
+        (),
         "Permission on topics, as PERMISSION TOPICS WHO (may be given several times): view, publish or administer, a "
         "topic name or pattern (orders.*), and a user, group:NAME or * for everybody. Once there is one, users other "
         "than --admin-user see and change only what these grant.",
-        config_key="topic_permissions")
-    acl_groups_http_header: str = setting(STRING, "X-Forwarded-Groups",
-        "Header in which the proxy of --acl-http-header sends the groups of the user, separated by commas.")
+        config_key="topic_permissions",
+    )
+    acl_groups_http_header: str = setting(
+        STRING,
+        "X-Forwarded-Groups",
+        "Header in which the proxy of --acl-http-header sends the groups of the user, separated by commas.",
+    )
     http_auth_file: str = HTTP_AUTH_FILE
     http_allowed_hosts: tuple[str, ...] = HTTP_ALLOWED_HOSTS
     read_only: bool = setting(BOOL, False, "Refuse all actions.")
-    allow_config_from_cidr: str = setting(STRING, "127.0.0.1/8",
-        "Addresses that may use /config, as a CIDR block; if empty, all addresses.")
+    allow_config_from_cidr: str = setting(
+        STRING, "127.0.0.1/8", "Addresses that may use /config, as a CIDR block; if empty, all addresses."
+    )
     notification_http_endpoint: str = setting(WEBHOOK, "", "URL that receives a POST with JSON for every action.")
 
 
 class _Attention(Options, title="Attention"):
-    attention_max_depth: int = setting(INT, 0,
-        "Waiting messages of a channel from which on it is listed under Attention; 0: no limit.", check=not_negative)
-    attention_max_age_ns: int = setting(DURATION, 0,
+    attention_max_depth: int = setting(
+        INT, 0, "Waiting messages of a channel from which on it is listed under Attention; 0: no limit.", check=not_negative
+    )
+    attention_max_age_ns: int = setting(
+        DURATION,
+        0,
         "Age of the oldest waiting message of a channel from which on it is listed under Attention; 0: no limit.",
-        check=not_negative)
-    attention_http_endpoint: str = setting(WEBHOOK, "",
-        "URL that receives a POST with JSON when a problem has lasted for two polls, and when it is over.")
+        check=not_negative,
+    )
+    attention_http_endpoint: str = setting(
+        WEBHOOK, "", "URL that receives a POST with JSON when a problem has lasted for two polls, and when it is over."
+    )
 
 
 class _Requests(HttpClientOptions, title="Requests to nsqd and nsqlookupd"):
-    http_client_tls_insecure_skip_verify: bool = setting(BOOL, False,
-        "Accept any certificate from nsqd and nsqlookupd.")
-    http_client_token_file: str = setting(STRING, "",
+    http_client_tls_insecure_skip_verify: bool = setting(BOOL, False, "Accept any certificate from nsqd and nsqlookupd.")
+    http_client_token_file: str = setting(
+        STRING,
+        "",
         "File with the bearer token for nsqds and nsqlookupds that have an --http-auth-file. Over plain HTTP it is "
-        "sent only to --nsqd-http-address, --lookupd-http-address and --http-client-token-host.")
-    http_client_token_host: tuple[str, ...] = setting(STRINGS, (),
+        "sent only to --nsqd-http-address, --lookupd-http-address and --http-client-token-host.",
+    )
+    http_client_token_host: tuple[str, ...] = setting(
+        STRINGS,
+        (),
         "host:port of an nsqd, found by nsqlookupds, that receives the token over plain HTTP; or a host, IP address or "
-        "CIDR block, with all its ports (may be given several times).")
-    client_opt: tuple[str, ...] = setting(CLIENT_OPTIONS, (),
+        "CIDR block, with all its ports (may be given several times).",
+    )
+    client_opt: tuple[str, ...] = setting(
+        CLIENT_OPTIONS,
+        (),
         "Option of the TCP connections that move dead letters, as name,value with the names of go-nsq's Config, such "
-        "as tls_v1,true or auth_secret,... (may be given several times).")
+        "as tls_v1,true or auth_secret,... (may be given several times).",
+    )
 
 
 class _Graphite(Options, title="Graphite"):
     graphite_url: str = setting(URL, "", "URL of a Graphite server with the metrics that nsqd sends to statsd.")
     proxy_graphite: bool = setting(BOOL, False, "Forward requests for /render to Graphite.")
-    statsd_counter_format: str = setting(STRING, "stats.counters.%s.count",
-        "Format of the names that statsd gives to counters; empty if it does not change them.")
-    statsd_gauge_format: str = setting(STRING, "stats.gauges.%s",
-        "Format of the names that statsd gives to gauges; empty if it does not change them.")
-    statsd_prefix: str = setting(STRING, "nsq.%s",
-        "Prefix of nsqd's metrics (%s is the host); the same as in nsqd.")
-    statsd_interval_ns: int = setting(DURATION, 60 * SECOND_NS,
-        "Time between two reports of nsqd to statsd; the same as in nsqd.")
-# fmt: on
+    statsd_counter_format: str = setting(
+        STRING, "stats.counters.%s.count", "Format of the names that statsd gives to counters; empty if it does not change them."
+    )
+    statsd_gauge_format: str = setting(
+        STRING, "stats.gauges.%s", "Format of the names that statsd gives to gauges; empty if it does not change them."
+    )
+    statsd_prefix: str = setting(STRING, "nsq.%s", "Prefix of nsqd's metrics (%s is the host); the same as in nsqd.")
+    statsd_interval_ns: int = setting(
+        DURATION, 60 * SECOND_NS, "Time between two reports of nsqd to statsd; the same as in nsqd."
+    )
 
 
 class NsqadminOptions(ProgramOptions, _General, _Cluster, _Http, _Safety, _Attention, _Requests, _Graphite):
@@ -142,11 +187,13 @@ NSQADMIN = Program(
     "A web console for the nsqds and nsqlookupds of a cluster. "
     "Flags have one dash or two; their values follow after a space or =.",
     NsqadminOptions,
-    [(
-        "To look at a cluster from this machine:",
-        "nsqadmin-py --lookupd-http-address=127.0.0.1:4161 --http-address=127.0.0.1:4171",
-    )],
-)  # fmt: skip
+    [
+        (
+            "To look at a cluster from this machine:",
+            "nsqadmin-py --lookupd-http-address=127.0.0.1:4161 --http-address=127.0.0.1:4171",
+        )
+    ],
+)
 
 
 def read_options(argv: Sequence[str]) -> NsqadminOptions:

@@ -70,10 +70,7 @@ class Scope:
     def may(self, permission: str, topic: str) -> bool:
         """True if a rule grants the permission, or one that includes it."""
         least = _ORDER.index(permission)
-        return any(
-            _ORDER.index(grant.permission) >= least and fnmatchcase(topic, grant.pattern)
-            for grant in self.grants or ()
-        )
+        return any(_ORDER.index(grant.permission) >= least and fnmatchcase(topic, grant.pattern) for grant in self.grants or ())
 
     @property
     def may_act_somewhere(self) -> bool:

@@ -61,4 +61,3 @@ def __getattr__(name: str) -> Any:
 
         return embedded
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-

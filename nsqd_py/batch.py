@@ -77,9 +77,7 @@ class Batch:
         """Return the messages with index `low` to `high` (not included) as another batch."""
         starts = self.starts
         body = self.body[starts[low] - SIZE_BYTES : starts[high] - SIZE_BYTES]
-        return Batch(
-            self.first_seq + low, self.base_id + low, self.timestamp_ns, self.due_ns, high - low, self.stride, body
-        )
+        return Batch(self.first_seq + low, self.base_id + low, self.timestamp_ns, self.due_ns, high - low, self.stride, body)
 
     def message(self, index: int) -> bytes:
         """Return the body of one message."""

@@ -66,9 +66,7 @@ _MS = 1_000_000
 _DISK_THREADS = 16
 
 # The answers to connections above the limit. With TLS there is none, since a handshake would have to come first.
-_REFUSALS: dict[str, Refusal] = {
-    "TCP": lambda: TOO_MANY_CONNECTIONS, "HTTP": lambda: _http_refusal(), "HTTPS": bytes,
-}  # fmt: skip
+_REFUSALS: dict[str, Refusal] = {"TCP": lambda: TOO_MANY_CONNECTIONS, "HTTP": lambda: _http_refusal(), "HTTPS": bytes}
 
 
 class _Stopped(Exception):
@@ -102,9 +100,8 @@ class Daemon:
         self._write_threads = DiskThreads(_DISK_THREADS)
         self._broker = Broker(options, log, self._iteration, self._alarms, self._disk_threads, self._write_threads)
         self._clocks = ClockKeeper(
-            Path(options.data_path or "."), self._broker.clock, self._broker.wall_clock, self._alarms,
-            self._disk_threads, log,
-        )  # fmt: skip
+            Path(options.data_path or "."), self._broker.clock, self._broker.wall_clock, self._alarms, self._disk_threads, log
+        )
         self._lookups = LookupsOnDemand(lambda: _lookup_peers(self._broker, options, log))
         self._make_guard = _guard_maker(options, self._broker, log)
         self._statsd: StatsdReporter | None = None
@@ -236,8 +233,7 @@ class Daemon:
             from nsqd_py.standby.primary import Standbys
 
             self._broker.replication = Standbys(
-                self._broker, directory, self._disk_threads, None if self._options.lease else self._follow,
-                self._election,
+                self._broker, directory, self._disk_threads, None if self._options.lease else self._follow, self._election
             )
         self._clocks.start()
 
@@ -269,9 +265,7 @@ class Daemon:
             self._fence(options.standby_of)
             return None
         self._follower = Follower(options, directory, self._disk_threads, self._log, self._http_address)
-        role = StandbyRole(
-            self._follower, options.standby_of, Door(self._broker), self._become_primary, self._group
-        )
+        role = StandbyRole(self._follower, options.standby_of, Door(self._broker), self._become_primary, self._group)
         self._broker.replication, self._broker.refusal = role, role.refusal
         return None
 
@@ -280,18 +274,17 @@ class Daemon:
         from nsqd_py.standby.state import read_state
 
         state, saved = read_state(directory), read_epochs(directory)
-        role = WaitingRole(
-            election, saved.node if saved is not None else 0, is_complete=state is None or state.is_complete
-        )
+        role = WaitingRole(election, saved.node if saved is not None else 0, is_complete=state is None or state.is_complete)
         self._broker.replication, self._broker.refusal = role, role.refusal
 
     def _fence(self, old_primary: str) -> None:
         from nsqd_py.standby.fencing import Fencer
 
         self._fencer = Fencer(
-            self._broker, self._options.replace(standby_of=old_primary),
+            self._broker,
+            self._options.replace(standby_of=old_primary),
             lambda: f"{self._options.broadcast_address}:{self._options.broadcast_tcp_port}",
-        )  # fmt: skip
+        )
 
     def _http_address(self) -> str:
         return f"{self._options.broadcast_address}:{self._options.broadcast_http_port}"
@@ -306,11 +299,12 @@ class Daemon:
         """End this nsqd; `next_options` are those of the one that takes its place, on the same ports."""
         options, broker = self._options, self._broker
         self.next_options = options.replace(
-            standby_of=standby_of, promote=promote,
+            standby_of=standby_of,
+            promote=promote,
             tcp_address=_with_port(options.tcp_address, broker.tcp_port),
             http_address=_with_port(options.http_address, broker.http_port),
             https_address=_with_port(options.https_address, broker.https_port),
-        )  # fmt: skip
+        )
         self.give_way()
 
     def _drain(self, signals: StopSignals) -> None:
@@ -327,16 +321,16 @@ class Daemon:
         except OSError as error:
             self._log.warning(
                 "--broadcast-address %s cannot be resolved - %s; clients that find this nsqd through nsqlookupd "
-                "connect to that address", address, getattr(error, "strerror", None) or error,
-            )  # fmt: skip
+                "connect to that address",
+                address,
+                getattr(error, "strerror", None) or error,
+            )
 
     def _start_statsd(self) -> None:
         """Report to statsd, if it has an address. Its prefix may contain a port, so the ports must be known."""
         options = self._options
         if not options.statsd_address:
-            options.statsd_prefix = full_prefix(
-                options.statsd_prefix, options.broadcast_address, options.broadcast_http_port
-            )
+            options.statsd_prefix = full_prefix(options.statsd_prefix, options.broadcast_address, options.broadcast_http_port)
         else:
             from nsqd_py.lookup.host import Resolver
             from nsqd_py.stats.statsd import StatsdReporter

@@ -8,20 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nsqd_py.fsck.options import CheckOptions
-from nsqd_py.net.addresses import (
-    check_listen_address,
-    check_peer_address,
-    check_peer_addresses,
-    check_port,
-    optional,
-)
+from nsqd_py.net.addresses import check_listen_address, check_peer_address, check_peer_addresses, check_port, optional
 from nsqd_py.net.tls_context import client_context
-from nsqd_py.net.tls_options import (
-    ServerTlsOptions,
-    check_authorities,
-    check_tls,
-    implied_tls_required,
-)
+from nsqd_py.net.tls_options import ServerTlsOptions, check_authorities, check_tls, implied_tls_required
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.queue.position import TOPOLOGY_AWARE
 from nsqd_py.settings.declaration import BadOptions, Options, not_negative, setting
@@ -109,245 +98,370 @@ _HOSTNAME = os.uname().nodename
 _TIMER = "accepted for compatibility, without effect: one timer serves all deadlines"
 
 # Each: name, kind, default; then what it does.
-# fmt: off
+
+
 class _General(LogOptions, title="General"):
     log_prefix: str = log_prefix_setting(LOG_PREFIX)
-    node_id: int = setting(INT, default_node_id(_HOSTNAME),
+    node_id: int = setting(
+        INT,
+        default_node_id(_HOSTNAME),
         "Number of this node in [0,1024), part of every message id. It must be different for each nsqd of a cluster.",
-        config_key="id", check=_check_node_id, default_text="a hash of the host name")
-    drain_timeout_ns: int = setting(DURATION, 0,
+        config_key="id",
+        check=_check_node_id,
+        default_text="a hash of the host name",
+    )
+    drain_timeout_ns: int = setting(
+        DURATION,
+        0,
         "Maximum time to deliver the backlog after SIGUSR1 or POST /drain, before nsqd exits; 0s means no limit.",
-        check=not_negative)
+        check=not_negative,
+    )
     verbose: bool = VERBOSE
     worker_id: bool = setting(BOOL, False, "Deprecated and without effect; use --node-id.", config_key="")
     obsolete_keys = OBSOLETE_VERBOSE | {"worker_id": "use id", "max_message_size": "use max_msg_size"}
 
 
 class _Addresses(Options, title="Addresses"):
-    tcp_address: str = setting(STRING, "0.0.0.0:4150",
-        "Address for TCP clients: host:port, or the path of a unix socket.", check=check_listen_address)
-    http_address: str = setting(STRING, "0.0.0.0:4151",
-        "Address for HTTP clients: host:port, or the path of a unix socket.", check=optional(check_listen_address))
-    https_address: str = setting(STRING, "0.0.0.0:4152", "Address for HTTPS clients: host:port.",
-        check=optional(check_listen_address))
-    unix_socket: str = setting(STRING, "",
-        "Unix socket for TCP clients, in addition to --tcp-address.", check=optional(check_listen_address))
-    http_unix_socket: str = setting(STRING, "",
-        "Unix socket for HTTP clients, in addition to --http-address.", check=optional(check_listen_address))
-    broadcast_address: str = setting(STRING, _HOSTNAME,
+    tcp_address: str = setting(
+        STRING, "0.0.0.0:4150", "Address for TCP clients: host:port, or the path of a unix socket.", check=check_listen_address
+    )
+    http_address: str = setting(
+        STRING,
+        "0.0.0.0:4151",
+        "Address for HTTP clients: host:port, or the path of a unix socket.",
+        check=optional(check_listen_address),
+    )
+    https_address: str = setting(
+        STRING, "0.0.0.0:4152", "Address for HTTPS clients: host:port.", check=optional(check_listen_address)
+    )
+    unix_socket: str = setting(
+        STRING, "", "Unix socket for TCP clients, in addition to --tcp-address.", check=optional(check_listen_address)
+    )
+    http_unix_socket: str = setting(
+        STRING, "", "Unix socket for HTTP clients, in addition to --http-address.", check=optional(check_listen_address)
+    )
+    broadcast_address: str = setting(
+        STRING,
+        _HOSTNAME,
         "Host name or address of this nsqd for other machines, registered with nsqlookupd.",
-        default_text="the host name")
-    broadcast_tcp_port: int = setting(INT, 0,
-        "TCP port of this nsqd for other machines; 0 means the port of --tcp-address.", check=check_port)
-    broadcast_http_port: int = setting(INT, 0,
-        "HTTP port of this nsqd for other machines; 0 means the port of --http-address.", check=check_port)
+        default_text="the host name",
+    )
+    broadcast_tcp_port: int = setting(
+        INT, 0, "TCP port of this nsqd for other machines; 0 means the port of --tcp-address.", check=check_port
+    )
+    broadcast_http_port: int = setting(
+        INT, 0, "HTTP port of this nsqd for other machines; 0 means the port of --http-address.", check=check_port
+    )
 
 
 class _Discovery(Options, title="Discovery, authorization and topology"):
-    lookupd_tcp_address: tuple[str, ...] = setting(STRINGS, (),
+    lookupd_tcp_address: tuple[str, ...] = setting(
+        STRINGS,
+        (),
         "TCP address of an nsqlookupd to register with (may be given several times).",
-        config_key="nsqlookupd_tcp_addresses", check=check_peer_addresses)
-    lookupd_tls: bool = setting(BOOL, False,
-        "Use TLS to nsqlookupds, on their TCP and HTTP ports.")
-    lookupd_tls_root_ca_file: str = setting(STRING, "",
-        "Certificate authorities that sign the certificates of nsqlookupds (PEM file); by default those of the system.")
+        config_key="nsqlookupd_tcp_addresses",
+        check=check_peer_addresses,
+    )
+    lookupd_tls: bool = setting(BOOL, False, "Use TLS to nsqlookupds, on their TCP and HTTP ports.")
+    lookupd_tls_root_ca_file: str = setting(
+        STRING,
+        "",
+        "Certificate authorities that sign the certificates of nsqlookupds (PEM file); by default those of the system.",
+    )
     lookupd_tls_cert: str = setting(STRING, "", "Client certificate for nsqlookupds (PEM file).")
-    lookupd_tls_key: str = setting(STRING, "",
-        "Private key of --lookupd-tls-cert (PEM file); not needed if that file contains the key.")
-    lookupd_tls_insecure_skip_verify: bool = setting(BOOL, False,
-        "Accept any certificate from nsqlookupds. The connection is encrypted, but the server is not verified.")
-    auth_http_address: tuple[str, ...] = setting(URLS, (),
+    lookupd_tls_key: str = setting(
+        STRING, "", "Private key of --lookupd-tls-cert (PEM file); not needed if that file contains the key."
+    )
+    lookupd_tls_insecure_skip_verify: bool = setting(
+        BOOL, False, "Accept any certificate from nsqlookupds. The connection is encrypted, but the server is not verified."
+    )
+    auth_http_address: tuple[str, ...] = setting(
+        URLS,
+        (),
         "Auth server that decides about the permissions of clients: host:port (with the path /auth) or a URL (may be "
         "given several times).",
-        config_key="auth_http_addresses", check=_check_auth_addresses)
-    auth_http_request_method: str = setting(STRING, "get",
-        "HTTP method of requests to auth servers: get or post.", check=_check_request_method)
-    http_client_connect_timeout_ns: int = setting(DURATION, 2 * SECOND_NS,
-        "Timeout for connecting to an auth server or nsqlookupd.")
-    http_client_request_timeout_ns: int = setting(DURATION, 5 * SECOND_NS,
-        "Timeout for a response of an auth server or nsqlookupd.")
-    topology_region: str = setting(STRING, "",
-        "Region of this nsqd, which contains several zones; sent to nsqlookupd and clients.")
-    topology_zone: str = setting(STRING, "",
-        "Zone of this nsqd, a part of the network that fails as one; sent to nsqlookupd and clients.")
-    enable_experiment: tuple[str, ...] = setting(STRINGS, (),
-        f'Enable an experiment ("{TOPOLOGY_AWARE}": serve nearer consumers first; may be given several times).')
+        config_key="auth_http_addresses",
+        check=_check_auth_addresses,
+    )
+    auth_http_request_method: str = setting(
+        STRING, "get", "HTTP method of requests to auth servers: get or post.", check=_check_request_method
+    )
+    http_client_connect_timeout_ns: int = setting(
+        DURATION, 2 * SECOND_NS, "Timeout for connecting to an auth server or nsqlookupd."
+    )
+    http_client_request_timeout_ns: int = setting(
+        DURATION, 5 * SECOND_NS, "Timeout for a response of an auth server or nsqlookupd."
+    )
+    topology_region: str = setting(
+        STRING, "", "Region of this nsqd, which contains several zones; sent to nsqlookupd and clients."
+    )
+    topology_zone: str = setting(
+        STRING, "", "Zone of this nsqd, a part of the network that fails as one; sent to nsqlookupd and clients."
+    )
+    enable_experiment: tuple[str, ...] = setting(
+        STRINGS, (), f'Enable an experiment ("{TOPOLOGY_AWARE}": serve nearer consumers first; may be given several times).'
+    )
 
 
 class _Disk(Options, title="Disk"):
     data_path: str = setting(STRING, "", "Directory of the message logs; by default the current directory.")
-    mem_queue_size: int = setting(INT, 10_000,
-        "Number of messages of each topic that are kept in memory, in addition to the log.")
+    mem_queue_size: int = setting(
+        INT, 10_000, "Number of messages of each topic that are kept in memory, in addition to the log."
+    )
     # 256 MiB: all topics of a node with 100 busy ones keep their 10,000 messages of 200 bytes, and the backlogs of
     # 1,000,000 such messages stay in memory (217 MB).
-    mem_queue_bytes: int = setting(SIZE, 256 * 1024 * 1024,
+    mem_queue_bytes: int = setting(
+        SIZE,
+        256 * 1024 * 1024,
         "Memory in bytes for the messages of all topics and the buffers of connections. Beyond it, messages are read "
         "from the log, and ephemeral topics drop the newest messages.",
-        check=not_negative)
-    max_bytes_per_file: int = setting(SIZE, 100 * 1024 * 1024,
-        "Size in bytes at which a log continues in a new file.")
-    sync_every: int = setting(INT, 2_500,
-        "Number of messages between two fsyncs of a log. With 1, a publish is answered after its fsync.")
-    sync_timeout_ns: int = setting(DURATION, 2 * SECOND_NS,
-        "Maximum time from a write to a log to its fsync.")
-    retention_time_ns: ByTopic[int] = setting(by_topic(DURATION, 0), ByTopic(0),
+        check=not_negative,
+    )
+    max_bytes_per_file: int = setting(SIZE, 100 * 1024 * 1024, "Size in bytes at which a log continues in a new file.")
+    sync_every: int = setting(
+        INT, 2_500, "Number of messages between two fsyncs of a log. With 1, a publish is answered after its fsync."
+    )
+    sync_timeout_ns: int = setting(DURATION, 2 * SECOND_NS, "Maximum time from a write to a log to its fsync.")
+    retention_time_ns: ByTopic[int] = setting(
+        by_topic(DURATION, 0),
+        ByTopic(0),
         "Time for which finished messages are kept, so that channels can go back to them; 0s means not at all. With "
         "topic=, for topics with that name or pattern (`logs.*=24h`; may be given several "
-        "times).", check=_every(not_negative))
-    retention_bytes: ByTopic[int] = setting(by_topic(SIZE, 0), ByTopic(0),
-        "Bytes of the newest messages that are kept after they are finished; 0 means none. By topic as "
-        "--retention-time.",
-        check=_every(not_negative))
-    max_topic_bytes: ByTopic[int] = setting(by_topic(SIZE, 0), ByTopic(0),
-        "Maximum size in bytes of the log of a topic; beyond it, publishes fail. 0 means no limit. "
-        "By topic as --retention-time.", check=_every(not_negative))
-    max_disk_bytes: int = setting(SIZE, 0,
-        "Maximum size in bytes of all logs; beyond it, publishes fail. 0 means no limit.",
-        check=not_negative)
-    min_free_disk_bytes: int = setting(SIZE, 1024 * 1024,
+        "times).",
+        check=_every(not_negative),
+    )
+    retention_bytes: ByTopic[int] = setting(
+        by_topic(SIZE, 0),
+        ByTopic(0),
+        "Bytes of the newest messages that are kept after they are finished; 0 means none. By topic as --retention-time.",
+        check=_every(not_negative),
+    )
+    max_topic_bytes: ByTopic[int] = setting(
+        by_topic(SIZE, 0),
+        ByTopic(0),
+        "Maximum size in bytes of the log of a topic; beyond it, publishes fail. 0 means no limit. By topic as --retention-time.",
+        check=_every(not_negative),
+    )
+    max_disk_bytes: int = setting(
+        SIZE, 0, "Maximum size in bytes of all logs; beyond it, publishes fail. 0 means no limit.", check=not_negative
+    )
+    min_free_disk_bytes: int = setting(
+        SIZE,
+        1024 * 1024,
         "Bytes to leave free on the disk; below it, publishes fail. Consumers continue, and their progress is written.",
-        check=not_negative)
-    queue_scan_selection_count: int = setting(INT, 20,
-        "Number of channels in one scan for overdue messages.", step_note=_TIMER)
-    queue_scan_worker_pool_max: int = setting(INT, 4,
-        "Number of workers that scan for overdue messages.", step_note=_TIMER)
+        check=not_negative,
+    )
+    queue_scan_selection_count: int = setting(INT, 20, "Number of channels in one scan for overdue messages.", step_note=_TIMER)
+    queue_scan_worker_pool_max: int = setting(INT, 4, "Number of workers that scan for overdue messages.", step_note=_TIMER)
 
 
 class _Messages(Options, title="Messages"):
-    msg_timeout_ns: int = setting(DURATION, MINUTE_NS,
-        "Time after which a message that is not finished is requeued, unless the consumer asks for another.")
-    max_msg_timeout_ns: int = setting(DURATION, 15 * MINUTE_NS,
-        "Maximum time in flight of one delivery, also if the consumer extends it with TOUCH.")
+    msg_timeout_ns: int = setting(
+        DURATION, MINUTE_NS, "Time after which a message that is not finished is requeued, unless the consumer asks for another."
+    )
+    max_msg_timeout_ns: int = setting(
+        DURATION, 15 * MINUTE_NS, "Maximum time in flight of one delivery, also if the consumer extends it with TOUCH."
+    )
     max_msg_size: int = setting(SIZE, 1024 * 1024, "Maximum size of a message in bytes.")
     max_body_size: int = setting(SIZE, 5 * 1024 * 1024, "Maximum size in bytes of the body of a command, such as MPUB.")
-    max_req_timeout_ns: int = setting(DURATION, HOUR_NS,
-        "Maximum delay of a requeue.")
-    max_defer_timeout_ns: int = setting(DURATION, 0,
-        "Maximum delay of a deferred publish; 0s means the value of --max-req-timeout.")
-    max_attempts: ByTopic[int] = setting(by_topic(INT, 0), ByTopic(0),
+    max_req_timeout_ns: int = setting(DURATION, HOUR_NS, "Maximum delay of a requeue.")
+    max_defer_timeout_ns: int = setting(
+        DURATION, 0, "Maximum delay of a deferred publish; 0s means the value of --max-req-timeout."
+    )
+    max_attempts: ByTopic[int] = setting(
+        by_topic(INT, 0),
+        ByTopic(0),
         "Number of attempts after which a message that is not finished is moved to --dead-letter-topic; 0 means no "
         "limit. With topic=, for topics with that name or pattern (`orders.*=5`; may be given several times).",
-        check=_every(not_negative))
-    dead_letter_topic: ByTopic[str] = setting(by_topic(STRING, ""), ByTopic(""),
+        check=_every(not_negative),
+    )
+    dead_letter_topic: ByTopic[str] = setting(
+        by_topic(STRING, ""),
+        ByTopic(""),
         "Topic for messages after --max-attempts attempts. By topic as --max-attempts.",
-        check=_every(_check_topic_name), default_text="the topic's name followed by .dead")
-    message_ttl_ns: ByTopic[int] = setting(by_topic(DURATION, 0), ByTopic(0),
+        check=_every(_check_topic_name),
+        default_text="the topic's name followed by .dead",
+    )
+    message_ttl_ns: ByTopic[int] = setting(
+        by_topic(DURATION, 0),
+        ByTopic(0),
         "Time to live: a message that is not finished is dropped at this age, counted from the time when it is due. 0s "
-        "means never. By topic as --max-attempts.", check=_every(not_negative))
+        "means never. By topic as --max-attempts.",
+        check=_every(not_negative),
+    )
 
 
 class _Clients(Options, title="Clients"):
-    max_heartbeat_interval_ns: int = setting(DURATION, MINUTE_NS,
-        "Maximum heartbeat interval that a client may request.")
+    max_heartbeat_interval_ns: int = setting(DURATION, MINUTE_NS, "Maximum heartbeat interval that a client may request.")
     max_rdy_count: int = setting(INT, 2_500, "Maximum RDY of a consumer.")
-    max_output_buffer_size: int = setting(SIZE, 64 * 1024,
-        "Maximum output buffer in bytes that a client may request.")
-    max_output_buffer_timeout_ns: int = setting(DURATION, 30 * SECOND_NS,
-        "Maximum time in the output buffer that a client may request.")
-    min_output_buffer_timeout_ns: int = setting(DURATION, 25 * MILLISECOND_NS,
-        "Minimum time in the output buffer that a client may request.")
-    output_buffer_timeout_ns: int = setting(DURATION, 250 * MILLISECOND_NS,
-        "Maximum time that output waits in a buffer, unless the client requests another.")
-    max_channel_consumers: int = setting(INT, 0,
-        "Maximum number of consumers of a channel on this nsqd; 0 means no limit.")
+    max_output_buffer_size: int = setting(SIZE, 64 * 1024, "Maximum output buffer in bytes that a client may request.")
+    max_output_buffer_timeout_ns: int = setting(
+        DURATION, 30 * SECOND_NS, "Maximum time in the output buffer that a client may request."
+    )
+    min_output_buffer_timeout_ns: int = setting(
+        DURATION, 25 * MILLISECOND_NS, "Minimum time in the output buffer that a client may request."
+    )
+    output_buffer_timeout_ns: int = setting(
+        DURATION, 250 * MILLISECOND_NS, "Maximum time that output waits in a buffer, unless the client requests another."
+    )
+    max_channel_consumers: int = setting(INT, 0, "Maximum number of consumers of a channel on this nsqd; 0 means no limit.")
     # A topic with a message takes 10 KB of memory, a channel 8: more than anybody uses, and no more than 1 GB.
-    max_topics: int = setting(INT, 50_000,
+    max_topics: int = setting(
+        INT,
+        50_000,
         "Maximum number of topics, including ephemeral ones; 0 means no limit. Beyond it, no topic is created. Topics "
-        "on disk are always loaded.", check=not_negative)
-    max_new_topics_per_second: int = setting(INT, 100,
+        "on disk are always loaded.",
+        check=not_negative,
+    )
+    max_new_topics_per_second: int = setting(
+        INT,
+        100,
         "Number of topics and channels per second that the clients of one address create, after 100 times as many at "
-        "once; beyond it, they wait. 0 means no limit.", check=not_negative)
-    max_channels_per_topic: int = setting(INT, 10_000,
-        "Maximum number of channels of a topic, including ephemeral ones; 0 means no limit.",
-        check=not_negative)
+        "once; beyond it, they wait. 0 means no limit.",
+        check=not_negative,
+    )
+    max_channels_per_topic: int = setting(
+        INT, 10_000, "Maximum number of channels of a topic, including ephemeral ones; 0 means no limit.", check=not_negative
+    )
 
 
 class _Metrics(Options, title="Metrics"):
-    statsd_address: str = setting(STRING, "", "UDP address (host:port) of a statsd server that receives metrics.",
-        check=check_peer_address)
+    statsd_address: str = setting(
+        STRING, "", "UDP address (host:port) of a statsd server that receives metrics.", check=check_peer_address
+    )
     statsd_interval_ns: int = setting(DURATION, MINUTE_NS, "Time between two reports to statsd.")
     statsd_mem_stats: bool = setting(BOOL, True, "Include memory and garbage collection in the reports to statsd.")
-    statsd_prefix: str = setting(STRING, "nsq.%s",
-        "Prefix of the names of metrics; %s stands for the address of this nsqd.")
+    statsd_prefix: str = setting(STRING, "nsq.%s", "Prefix of the names of metrics; %s stands for the address of this nsqd.")
     statsd_udp_packet_size: int = setting(SIZE, 508, "Maximum size of statsd packets in bytes.")
-    statsd_exclude_ephemeral: bool = setting(BOOL, False,
-        "Exclude ephemeral topics and channels from the reports to statsd.")
-    e2e_processing_latency_percentile: tuple[float, ...] = setting(FLOATS, (),
+    statsd_exclude_ephemeral: bool = setting(BOOL, False, "Exclude ephemeral topics and channels from the reports to statsd.")
+    e2e_processing_latency_percentile: tuple[float, ...] = setting(
+        FLOATS,
+        (),
         "Percentiles, in (0,1], of the time from publish to finish (may be given several times).",
-        config_key="e2e_processing_latency_percentiles", check=_check_percentiles)
-    e2e_processing_latency_window_time_ns: int = setting(DURATION, 10 * MINUTE_NS,
-        "Time span that the percentiles cover.")
+        config_key="e2e_processing_latency_percentiles",
+        check=_check_percentiles,
+    )
+    e2e_processing_latency_window_time_ns: int = setting(DURATION, 10 * MINUTE_NS, "Time span that the percentiles cover.")
 
 
 class _Security(ServerTlsOptions, title="TLS and compression"):
     deflate: bool = setting(BOOL, True, "Allow deflate compression.")
-    max_deflate_level: int = setting(INT, 6,
+    max_deflate_level: int = setting(
+        INT,
+        6,
         "Maximum deflate level that a client may request, 1 to 9. Higher levels take more processor time.",
-        check=_check_deflate_level)
+        check=_check_deflate_level,
+    )
     snappy: bool = setting(BOOL, True, "Allow snappy compression.")
 
 
 class _Standby(Options, title="Standby"):
-    standby_of: str = setting(STRING, "",
+    standby_of: str = setting(
+        STRING,
+        "",
         "TCP address (host:port) of a primary nsqd. This nsqd then keeps a copy of its messages, and serves no clients "
-        "until it is promoted.", check=_check_standby_of)
-    promote: bool = setting(BOOL, False,
-        "Promote the standby that --data-path belongs to: start as a primary with its messages.", config_key="")
-    accept_standbys: bool = setting(BOOL, False,
-        "Let the other nsqds of the group (--standby-secret-file) follow this one. They get all messages.")
-    standby_acks: int = setting(INT, 0,
+        "until it is promoted.",
+        check=_check_standby_of,
+    )
+    promote: bool = setting(
+        BOOL, False, "Promote the standby that --data-path belongs to: start as a primary with its messages.", config_key=""
+    )
+    accept_standbys: bool = setting(
+        BOOL, False, "Let the other nsqds of the group (--standby-secret-file) follow this one. They get all messages."
+    )
+    standby_acks: int = setting(
+        INT,
+        0,
         "Number of standbys that must have a message before its publisher gets OK; 0 means that none must. Above 0, "
-        "standbys are accepted.", check=not_negative)
-    standby_timeout_ns: int = setting(DURATION, 5 * SECOND_NS,
-        "Maximum time that a publisher waits for --standby-acks standbys.", check=_positive)
-    standby_on_timeout: str = setting(STRING, "refuse",
+        "standbys are accepted.",
+        check=not_negative,
+    )
+    standby_timeout_ns: int = setting(
+        DURATION, 5 * SECOND_NS, "Maximum time that a publisher waits for --standby-acks standbys.", check=_positive
+    )
+    standby_on_timeout: str = setting(
+        STRING,
+        "refuse",
         "After --standby-timeout: `refuse` the publish, or go on `alone`, without standbys, until they are back.",
-        check=_check_on_timeout)
-    lease: str = setting(URL, "",
+        check=_check_on_timeout,
+    )
+    lease: str = setting(
+        URL,
+        "",
         "Lease of etcd that decides which nsqd is the primary, such as etcd://127.0.0.1:2379/orders; its holder "
-        "serves, all others are its standbys.")
-    lease_password_file: str = setting(STRING, "",
-        "File with the password of the user in --lease (etcd://user@...).")
-    lease_ttl_ns: int = setting(DURATION, 5 * SECOND_NS,
-        "Time to live of --lease, at least 2s: after the primary is gone, a standby takes its place within about this "
-        "time.", check=_check_ttl)
-    lease_tls_root_ca_file: str = setting(STRING, "",
-        "Certificate authorities that sign the certificate of the lease's store (PEM file); by default those of the "
-        "system.")
+        "serves, all others are its standbys.",
+    )
+    lease_password_file: str = setting(STRING, "", "File with the password of the user in --lease (etcd://user@...).")
+    lease_ttl_ns: int = setting(
+        DURATION,
+        5 * SECOND_NS,
+        "Time to live of --lease, at least 2s: after the primary is gone, a standby takes its place within about this time.",
+        check=_check_ttl,
+    )
+    lease_tls_root_ca_file: str = setting(
+        STRING,
+        "",
+        "Certificate authorities that sign the certificate of the lease's store (PEM file); by default those of the system.",
+    )
     lease_tls_cert: str = setting(STRING, "", "Client certificate for the lease's store (PEM file).")
-    lease_tls_key: str = setting(STRING, "",
-        "Private key of --lease-tls-cert (PEM file); not needed if that file contains the key.")
+    lease_tls_key: str = setting(
+        STRING, "", "Private key of --lease-tls-cert (PEM file); not needed if that file contains the key."
+    )
     standby_tls: bool = setting(BOOL, False, "Use TLS to the primary.")
-    standby_tls_root_ca_file: str = setting(STRING, "",
-        "Certificate authorities that sign the certificate of the primary (PEM file); by default those of the system.")
+    standby_tls_root_ca_file: str = setting(
+        STRING, "", "Certificate authorities that sign the certificate of the primary (PEM file); by default those of the system."
+    )
     standby_tls_cert: str = setting(STRING, "", "Client certificate for the primary (PEM file).")
-    standby_tls_key: str = setting(STRING, "",
-        "Private key of --standby-tls-cert (PEM file); not needed if that file contains the key.")
-    standby_tls_insecure_skip_verify: bool = setting(BOOL, False,
-        "Accept any certificate from the primary. The connection is encrypted, but the server is not verified.")
-    standby_secret_file: str = setting(STRING, "",
+    standby_tls_key: str = setting(
+        STRING, "", "Private key of --standby-tls-cert (PEM file); not needed if that file contains the key."
+    )
+    standby_tls_insecure_skip_verify: bool = setting(
+        BOOL, False, "Accept any certificate from the primary. The connection is encrypted, but the server is not verified."
+    )
+    standby_secret_file: str = setting(
+        STRING,
+        "",
         "File with the secret of the group: only nsqds that know it may follow, fence and be followed by this one. The "
-        "first line proves membership, all lines are accepted. It may change while nsqd runs.")
-    standby_tls_allowed_names: tuple[str, ...] = setting(STRINGS, (),
+        "first line proves membership, all lines are accepted. It may change while nsqd runs.",
+    )
+    standby_tls_allowed_names: tuple[str, ...] = setting(
+        STRINGS,
+        (),
         "Names in the certificates of the group (subject alternative or common name): only nsqds with one of them may "
         "follow, fence and be followed by this one. It needs --standby-tls-cert and "
-        "--tls-client-auth-policy=require-verify (may be given several times).")
+        "--tls-client-auth-policy=require-verify (may be given several times).",
+    )
 
 
 class _Backup(Options, title="Backup"):
-    backup_to: str = setting(STRING, "",
+    backup_to: str = setting(
+        STRING,
+        "",
         "Copy all messages of the running nsqd at --standby-of to this new directory, or archive if the name ends in "
         ".tar.zst, and exit with 0 if the backup is complete. That nsqd needs --accept-standbys; --standby-secret-file "
-        "and --standby-tls-... are those of a standby.", config_key="")
-    restore_from: str = setting(STRING, "",
-        "Write the messages of this backup to --data-path, a new or empty directory, and exit.", config_key="")
-# fmt: on
+        "and --standby-tls-... are those of a standby.",
+        config_key="",
+    )
+    restore_from: str = setting(
+        STRING, "", "Write the messages of this backup to --data-path, a new or empty directory, and exit.", config_key=""
+    )
 
 
 class NsqdOptions(
-    ProgramOptions, _General, _Addresses, _Messages, _Disk, _Clients, LimitOptions, _Discovery, _Security, _Metrics,
-    _Standby, _Backup, CheckOptions,
-):  # fmt: skip
+    ProgramOptions,
+    _General,
+    _Addresses,
+    _Messages,
+    _Disk,
+    _Clients,
+    LimitOptions,
+    _Discovery,
+    _Security,
+    _Metrics,
+    _Standby,
+    _Backup,
+    CheckOptions,
+):
     """The options of nsqd."""
 
 
@@ -408,9 +522,7 @@ def _check_with_lease(options: NsqdOptions) -> None:
 
 def _check_client_tls(options: NsqdOptions, peer: str) -> None:
     """Check the files of --lookupd-tls-..., --standby-tls-... or --lease-tls-..., as `peer` says."""
-    authorities, certificate, key = (
-        getattr(options, f"{peer}_tls_{name}") for name in ("root_ca_file", "cert", "key")
-    )  # fmt: skip
+    authorities, certificate, key = (getattr(options, f"{peer}_tls_{name}") for name in ("root_ca_file", "cert", "key"))
     if key and not certificate:
         raise BadOptions(f"--{peer}-tls-key needs --{peer}-tls-cert")
     if authorities:
@@ -419,9 +531,6 @@ def _check_client_tls(options: NsqdOptions, peer: str) -> None:
         import ssl
 
         try:
-            client_context(
-                ssl.SSLContext,
-                cert_file=certificate, key_file=key, level=options.tls_security_level, verifies=False,
-            )  # fmt: skip
+            client_context(ssl.SSLContext, cert_file=certificate, key_file=key, level=options.tls_security_level, verifies=False)
         except OSError as error:
             raise BadOptions(f"--{peer}-tls-cert: {error}") from error

@@ -37,9 +37,19 @@ class PeerConnection(Stream):
     """
 
     __slots__ = (
-        "_awaits_body", "_begun_s", "_clock", "_has_spoken", "_introduction", "_magic", "_on_close", "_parser",
-        "_removal", "_requires_tls", "identified", "registry",
-    )  # fmt: skip
+        "_awaits_body",
+        "_begun_s",
+        "_clock",
+        "_has_spoken",
+        "_introduction",
+        "_magic",
+        "_on_close",
+        "_parser",
+        "_removal",
+        "_requires_tls",
+        "identified",
+        "registry",
+    )
 
     def __init__(
         self,
@@ -177,8 +187,12 @@ class PeerConnection(Stream):
         info = peer.info
         self.log.of_clients.info(
             "CLIENT(%s): IDENTIFY Address:%s TCP:%d HTTP:%d Version:%s",
-            self.peer, info["broadcast_address"], info["tcp_port"], info["http_port"], info["version"],
-        )  # fmt: skip
+            self.peer,
+            info["broadcast_address"],
+            info["tcp_port"],
+            info["http_port"],
+            info["version"],
+        )
         return self._introduction
 
     def overdue(self, now_s: float, limits: TimeLimits) -> str:

@@ -23,13 +23,7 @@ from nsqd_py.net.tls_options import TLS_NOT_REQUIRED, TLS_REQUIRED
 from nsqd_py.net.transport import Stream
 from nsqd_py.runtime import early_signals
 from nsqd_py.runtime.logs import Log
-from nsqd_py.runtime.process import (
-    StopSignals,
-    calm_collector,
-    log_uncaught_errors,
-    raise_descriptor_limit,
-    return_freed_blocks,
-)
+from nsqd_py.runtime.process import StopSignals, calm_collector, log_uncaught_errors, raise_descriptor_limit, return_freed_blocks
 from nsqd_py.runtime.systemd import Notifier
 from nsqd_py.version import NSQ_VERSION, version_string
 from nsqlookupd_py.connection import TOO_MANY_CONNECTIONS, PeerConnection, frame
@@ -65,9 +59,7 @@ class Daemon:
         self._loop = hub.loop
         self._iteration = LoopIteration(hub, log)
         self._clock = SteadyClock()
-        self._registry = Registry(
-            options.inactive_producer_timeout_ns, options.tombstone_lifetime_ns, registry_limits(options)
-        )
+        self._registry = Registry(options.inactive_producer_timeout_ns, options.tombstone_lifetime_ns, registry_limits(options))
         self._api = LookupApi(
             self._registry, self._clock, log, KnownHosts.of(options), requires_tls=options.tls_required == TLS_REQUIRED
         )
@@ -136,10 +128,17 @@ class Daemon:
     def _on_peer(self, sock: socket.socket, peer: str) -> None:
         self._log.of_clients.info("TCP: new client(%s)", peer)
         connection = PeerConnection(
-            sock, peer, self._loop, self._iteration, self._log, self._registry, self._clock, self._introduction,
+            sock,
+            peer,
+            self._loop,
+            self._iteration,
+            self._log,
+            self._registry,
+            self._clock,
+            self._introduction,
             requires_tls=self._options.tls_required != TLS_NOT_REQUIRED,
             on_close=self._peers.pop,
-        )  # fmt: skip
+        )
         self._peers[connection] = None
         self._start(connection)
 

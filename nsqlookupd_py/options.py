@@ -6,11 +6,7 @@ import os
 from collections.abc import Sequence
 
 from nsqd_py.net.addresses import check_listen_address
-from nsqd_py.net.tls_options import (
-    ServerTlsOptions,
-    check_tls,
-    implied_tls_required,
-)
+from nsqd_py.net.tls_options import ServerTlsOptions, check_tls, implied_tls_required
 from nsqd_py.settings.declaration import BadOptions, Options, not_negative, setting
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.groups import OBSOLETE_VERBOSE, VERBOSE, LimitOptions, LogOptions, log_prefix_setting
@@ -25,7 +21,6 @@ def _check_auth_policy(value: str) -> str | None:
     return None if value in ("", "require-verify") else "must be require-verify"
 
 
-# fmt: off
 class _General(LogOptions, title="General"):
     log_prefix: str = log_prefix_setting(LOG_PREFIX)
     verbose: bool = VERBOSE
@@ -33,31 +28,49 @@ class _General(LogOptions, title="General"):
 
 
 class _Addresses(Options, title="Addresses"):
-    tcp_address: str = setting(STRING, "0.0.0.0:4160",
-        "Address for nsqds: host:port, or the path of a unix socket.", check=check_listen_address)
-    http_address: str = setting(STRING, "0.0.0.0:4161",
-        "Address for consumers and tools: host:port, or the path of a unix socket.", check=check_listen_address)
-    broadcast_address: str = setting(STRING, os.uname().nodename,
+    tcp_address: str = setting(
+        STRING, "0.0.0.0:4160", "Address for nsqds: host:port, or the path of a unix socket.", check=check_listen_address
+    )
+    http_address: str = setting(
+        STRING,
+        "0.0.0.0:4161",
+        "Address for consumers and tools: host:port, or the path of a unix socket.",
+        check=check_listen_address,
+    )
+    broadcast_address: str = setting(
+        STRING,
+        os.uname().nodename,
         "Host name or address of this nsqlookupd's HTTP port for nsqds.",
-        default_text="the host name")
+        default_text="the host name",
+    )
 
 
 class _Producers(Options, title="Producers"):
-    inactive_producer_timeout_ns: int = setting(DURATION, 300 * SECOND_NS,
-        "Time since the last ping of an nsqd after which it is no longer listed.")
-    tombstone_lifetime_ns: int = setting(DURATION, 45 * SECOND_NS,
-        "Time for which an nsqd is not listed for a topic after it was tombstoned.")
+    inactive_producer_timeout_ns: int = setting(
+        DURATION, 300 * SECOND_NS, "Time since the last ping of an nsqd after which it is no longer listed."
+    )
+    tombstone_lifetime_ns: int = setting(
+        DURATION, 45 * SECOND_NS, "Time for which an nsqd is not listed for a topic after it was tombstoned."
+    )
 
 
 class _Registrations(Options):
-    max_topics_and_channels: int = setting(INT, 200_000,
+    max_topics_and_channels: int = setting(
+        INT,
+        200_000,
         "Maximum number of topics and channels in total; 0 means no limit. At the limit, new names of nsqds replace "
-        "names that no nsqd has.", check=not_negative)
-    max_registrations: int = setting(INT, 2_000_000,
-        "Maximum number of registrations: topics and channels, each counted once for each nsqd that has it; 0 means no "
-        "limit.", check=not_negative)
-    max_registrations_per_nsqd: int = setting(INT, 100_000,
-        "Maximum number of topics and channels that one nsqd can register; 0 means no limit.", check=not_negative)
+        "names that no nsqd has.",
+        check=not_negative,
+    )
+    max_registrations: int = setting(
+        INT,
+        2_000_000,
+        "Maximum number of registrations: topics and channels, each counted once for each nsqd that has it; 0 means no limit.",
+        check=not_negative,
+    )
+    max_registrations_per_nsqd: int = setting(
+        INT, 100_000, "Maximum number of topics and channels that one nsqd can register; 0 means no limit.", check=not_negative
+    )
 
 
 class _Limits(_Registrations, LimitOptions, title="Limits"):
@@ -65,11 +78,10 @@ class _Limits(_Registrations, LimitOptions, title="Limits"):
 
 
 class _Tls(ServerTlsOptions, title="TLS"):
-    tls_cert: str = setting(STRING, "",
-        "Server certificate (PEM file). Enables TLS on the TCP and HTTP ports.")
-    tls_client_auth_policy: str = setting(STRING, "",
-        "Client certificates: require-verify (signed by --tls-root-ca-file).", check=_check_auth_policy)
-# fmt: on
+    tls_cert: str = setting(STRING, "", "Server certificate (PEM file). Enables TLS on the TCP and HTTP ports.")
+    tls_client_auth_policy: str = setting(
+        STRING, "", "Client certificates: require-verify (signed by --tls-root-ca-file).", check=_check_auth_policy
+    )
 
 
 class NsqlookupdOptions(ProgramOptions, _General, _Addresses, _Producers, _Limits, _Tls):

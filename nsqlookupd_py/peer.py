@@ -13,11 +13,7 @@ from nsqd_py.protocol.fields import INT64, Kind, decode_fields
 _TEXTS = ("hostname", "broadcast_address")
 _PORTS = ("tcp_port", "http_port")
 _DETAILS = ("version", "topology_zone", "topology_region")
-_FIELDS: dict[str, Kind] = {
-    **dict.fromkeys(_TEXTS, str),
-    **dict.fromkeys(_PORTS, INT64),
-    **dict.fromkeys(_DETAILS, str),
-}
+_FIELDS: dict[str, Kind] = {**dict.fromkeys(_TEXTS, str), **dict.fromkeys(_PORTS, INT64), **dict.fromkeys(_DETAILS, str)}
 _REQUIRED = ("broadcast_address", "tcp_port", "http_port", "version")
 
 

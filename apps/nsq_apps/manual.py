@@ -24,9 +24,15 @@ PAGES = _CHECKOUT / "docs" / "tools"
 
 # The modules in which the tools declare their settings, as `PROGRAM`.
 _TOOLS = (
-    "nsq_tools.tail", "nsq_tools.cat", "nsq_tools.stat", "nsq_tools.to_file", "nsq_tools.to_nsq", "nsq_tools.to_http",
-    "nsq_tools.nsq_to_nsq", "nsq_spark.replay",
-)  # fmt: skip
+    "nsq_tools.tail",
+    "nsq_tools.cat",
+    "nsq_tools.stat",
+    "nsq_tools.to_file",
+    "nsq_tools.to_nsq",
+    "nsq_tools.to_http",
+    "nsq_tools.nsq_to_nsq",
+    "nsq_spark.replay",
+)
 # The daemons: package, name of the declaration, reference page.
 _DAEMONS = (
     ("nsqd_py", "NSQD", "options.md"),
@@ -49,7 +55,6 @@ def printed_files() -> Iterator[tuple[Path, str]]:
         yield Path("docs", docs_page), reference_page(program, PRINTED_BY)
         for file_format in FORMATS:
             yield Path("contrib", "config", f"{program.name}.{file_format}"), example(program, PRINTED_BY, file_format)
-
 
     daemons = [getattr(import_module(f"{package}.options"), name) for package, name, _ in _DAEMONS]
     for program in (*daemons, *programs()):
@@ -93,14 +98,11 @@ def _examples(program: Program[Any]) -> str:
     return "\n".join(["## Examples\n", *rows])
 
 
-# fmt: off
 _EXIT_STATUSES = (
-    (0, "done; also after SIGINT or SIGTERM, when everything was left in order, and when the reader of a pipe went "
-        "away"),
+    (0, "done; also after SIGINT or SIGTERM, when everything was left in order, and when the reader of a pipe went away"),
     (1, "failed; one line on standard error says why"),
     (2, "the command line or the config file is wrong; one line on standard error says how to mend it"),
 )
-# fmt: on
 
 
 def _exit_status(program: Program[Any]) -> str:

@@ -102,9 +102,7 @@ class Attention:
             if entry.problem.topic:
                 self._of_topics.setdefault(entry.problem.topic, []).append(entry.problem)
         rows = dict(grouped(self.listed, more))
-        self._changed = {
-            key: self._changed[key] if self.rows.get(key) == row else tick for key, row in rows.items()
-        }
+        self._changed = {key: self._changed[key] if self.rows.get(key) == row else tick for key, row in rows.items()}
         self.rows = rows
 
     def like(self, found: Found, time_s: float, tick: int) -> Attention:
@@ -155,11 +153,13 @@ class Attention:
         """Return a document for `load`."""
         return [
             {
-                **entry.problem._asdict(), "since_s": entry.since_s, "is_exact": entry.is_exact,
+                **entry.problem._asdict(),
+                "since_s": entry.since_s,
+                "is_exact": entry.is_exact,
                 "is_reported": entry.rounds >= _TOLD_AFTER_ROUNDS,
             }
             for entry in self._known.values()
-        ]  # fmt: skip
+        ]
 
     def load(self, document: Any, time_s: float) -> None:
         """Add what `dump` returned: a problem that is still there has begun before, and is not new."""
@@ -169,9 +169,13 @@ class Attention:
             if kind in KINDS and isinstance(since_s, float | int):
                 rounds = _TOLD_AFTER_ROUNDS if flag_in(row, "is_reported") else 0
                 problem = Problem(
-                    kind, text_in(row, "text"), text_in(row, "topic"), text_in(row, "channel"), text_in(row, "node"),
+                    kind,
+                    text_in(row, "text"),
+                    text_in(row, "topic"),
+                    text_in(row, "channel"),
+                    text_in(row, "node"),
                     cause=text_in(row, "cause"),
-                )  # fmt: skip
+                )
                 entry = Listed(problem, float(since_s), flag_in(row, "is_exact"), time_s, rounds)
                 self._known[problem.key] = entry
 
@@ -210,11 +214,21 @@ def listed_json(entry: Listed) -> Json:
     """Return a problem with its place, since when, and what to do."""
     problem, kind = entry.problem, KINDS[entry.problem.kind]
     return {
-        "kind": problem.kind, "severity": kind.severity, "word": kind.word, "text": problem.text,
-        "advice": kind.advice, "topic": problem.topic, "channel": problem.channel, "node": problem.node,
-        "since_s": entry.since_s, "is_since_exact": entry.is_exact, "cause": problem.cause, "count": 1,
-        "places": "", "problems": [],
-    }  # fmt: skip
+        "kind": problem.kind,
+        "severity": kind.severity,
+        "word": kind.word,
+        "text": problem.text,
+        "advice": kind.advice,
+        "topic": problem.topic,
+        "channel": problem.channel,
+        "node": problem.node,
+        "since_s": entry.since_s,
+        "is_since_exact": entry.is_exact,
+        "cause": problem.cause,
+        "count": 1,
+        "places": "",
+        "problems": [],
+    }
 
 
 def _group_json(entries: list[Listed], cause: str, more: int) -> Json:
@@ -223,13 +237,17 @@ def _group_json(entries: list[Listed], cause: str, more: int) -> Json:
     problem = worst.problem
     place = "/".join(filter(None, (problem.topic, problem.channel))) or problem.node
     named = [
-        {name: getattr(entry.problem, name) for name in ("topic", "channel", "node", "text")}
-        for entry in entries[:MOST_NAMED]
+        {name: getattr(entry.problem, name) for name in ("topic", "channel", "node", "text")} for entry in entries[:MOST_NAMED]
     ]
     return listed_json(worst) | {
-        "text": f"the worst is {place}: {problem.text}", "since_s": first.since_s, "is_since_exact": first.is_exact,
-        "cause": cause, "count": len(entries) + more, "places": _places(entries, more), "problems": named,
-    }  # fmt: skip
+        "text": f"the worst is {place}: {problem.text}",
+        "since_s": first.since_s,
+        "is_since_exact": first.is_exact,
+        "cause": cause,
+        "count": len(entries) + more,
+        "places": _places(entries, more),
+        "problems": named,
+    }
 
 
 def _places(entries: list[Listed], more: int) -> str:

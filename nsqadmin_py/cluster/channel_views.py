@@ -46,9 +46,13 @@ SORTS: dict[str, Sort] = {
     "topic": lambda found, _: (found.topic, found.channel),
     "channel": lambda found, _: (found.channel, found.topic),
     **{name: _count(name) for name in ("depth", "in_flight", "deferred", "messages", "clients")},
-    "message_rate": _rate("messages"), "finish_rate": _rate("finished"), "requeue_rate": _rate("requeued"),
-    "timeout_rate": _rate("timed_out"), "oldest_age_s": _age, "drain_s": _drain_s,
-}  # fmt: skip
+    "message_rate": _rate("messages"),
+    "finish_rate": _rate("finished"),
+    "requeue_rate": _rate("requeued"),
+    "timeout_rate": _rate("timed_out"),
+    "oldest_age_s": _age,
+    "drain_s": _drain_s,
+}
 
 
 def channel_list(cluster: Cluster, page: Page, findings: Findings = NO_FINDINGS, node: str = "") -> View:

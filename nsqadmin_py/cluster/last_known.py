@@ -155,13 +155,18 @@ class NodeMemory:
         """Return a document for `load`."""
         return [
             {
-                "address": known.address, "seen_s": known.seen_s, "hostname": known.hostname,
-                "version": known.version, "start_time": known.start_time, "is_gone": known.is_gone,
-                "primary": known.primary, "figures": known.figures,
+                "address": known.address,
+                "seen_s": known.seen_s,
+                "hostname": known.hostname,
+                "version": known.version,
+                "start_time": known.start_time,
+                "is_gone": known.is_gone,
+                "primary": known.primary,
+                "figures": known.figures,
                 "topics": [topic._asdict() for topic in known.topics],
             }
             for known in self.nodes.values()
-        ]  # fmt: skip
+        ]
 
     def load(self, document: Any) -> None:
         """Add what `dump` returned. An nsqd that does not answer is gone from the next round on."""
@@ -170,18 +175,29 @@ class NodeMemory:
             if not address or not isinstance(seen_s, float | int):
                 continue
             self.nodes[address] = LastKnown(
-                address, float(seen_s), text_in(row, "hostname"), text_in(row, "version"),
-                number_in(row, "start_time"), True, flag_in(row, "is_gone"), text_in(row, "primary"),
+                address,
+                float(seen_s),
+                text_in(row, "hostname"),
+                text_in(row, "version"),
+                number_in(row, "start_time"),
+                True,
+                flag_in(row, "is_gone"),
+                text_in(row, "primary"),
                 {name: number_in(row.get("figures"), name) for name in FIGURES},
                 [_topic(topic) for topic in rows_in(row, "topics")],
-            )  # fmt: skip
+            )
 
 
 def _topic(row: Mapping[str, Any]) -> LastTopic:
     return LastTopic(
-        text_in(row, "topic"), number_in(row, "depth"), number_in(row, "in_flight"), number_in(row, "deferred"),
-        number_in(row, "messages"), number_in(row, "channels"), flag_in(row, "is_paused"),
-    )  # fmt: skip
+        text_in(row, "topic"),
+        number_in(row, "depth"),
+        number_in(row, "in_flight"),
+        number_in(row, "deferred"),
+        number_in(row, "messages"),
+        number_in(row, "channels"),
+        flag_in(row, "is_paused"),
+    )
 
 
 def _take(known: LastKnown, node: Node, seen_s: float) -> None:
@@ -192,10 +208,15 @@ def _take(known: LastKnown, node: Node, seen_s: float) -> None:
         known.seen_s, known.start_time = seen_s, node.start_time
         known.hostname, known.version = str(node.told.get("hostname", "")), node.version
         known.figures = {
-            "depth": topic_depth + channels.depth, "topic_depth": topic_depth, "in_flight": channels.in_flight,
-            "deferred": channels.deferred, "messages": messages, "clients": channels.clients,
-            "topics": len(node.topics), "channels": sum(len(part.channels) for part in node.topics.values()),
-        }  # fmt: skip
+            "depth": topic_depth + channels.depth,
+            "topic_depth": topic_depth,
+            "in_flight": channels.in_flight,
+            "deferred": channels.deferred,
+            "messages": messages,
+            "clients": channels.clients,
+            "topics": len(node.topics),
+            "channels": sum(len(part.channels) for part in node.topics.values()),
+        }
         known.topics = []
     if known.is_silent and not known.topics:
         found = (_last_topic(name, part) for name, part in node.topics.items())
@@ -204,9 +225,7 @@ def _take(known: LastKnown, node: Node, seen_s: float) -> None:
 
 def _last_topic(name: str, part: TopicPart) -> LastTopic:
     own, sums = part.counts, ChannelCounts._make(part.channel_counts)
-    return LastTopic(
-        name, own[0] + sums.depth, sums.in_flight, sums.deferred, own[2], len(part.channels), part.is_paused
-    )
+    return LastTopic(name, own[0] + sums.depth, sums.in_flight, sums.deferred, own[2], len(part.channels), part.is_paused)
 
 
 NOTHING_KNOWN = NodeMemory()

@@ -97,13 +97,29 @@ def _last_figures(known: LastKnown | None) -> Json:
 def _gone_json(known: LastKnown) -> Json:
     """Return the row of an nsqd that is no longer part of the cluster."""
     return {
-        "node": known.address, "hostname": known.hostname, "broadcast_address": "", "tcp_port": 0, "http_port": 0,
-        "version": known.version or "unknown", "out_of_date": False, "lookups": [], "is_listed": False,
-        "topology_zone": "", "topology_region": "", "tombstones": [], "state": GONE, "failure": "", "health": "",
-        "start_time": known.start_time, "age_s": None, "seen_s": known.seen_s, "took_ms": 0,
-        **NO_ROLE, "role": "standby" if known.primary else "",
+        "node": known.address,
+        "hostname": known.hostname,
+        "broadcast_address": "",
+        "tcp_port": 0,
+        "http_port": 0,
+        "version": known.version or "unknown",
+        "out_of_date": False,
+        "lookups": [],
+        "is_listed": False,
+        "topology_zone": "",
+        "topology_region": "",
+        "tombstones": [],
+        "state": GONE,
+        "failure": "",
+        "health": "",
+        "start_time": known.start_time,
+        "age_s": None,
+        "seen_s": known.seen_s,
+        "took_ms": 0,
+        **NO_ROLE,
+        "role": "standby" if known.primary else "",
         **_last_figures(known),
-    }  # fmt: skip
+    }
 
 
 def nodes(cluster: Cluster, now_s: float, memory: NodeMemory = NOTHING_KNOWN) -> View:

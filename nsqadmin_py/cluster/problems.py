@@ -57,8 +57,9 @@ KINDS = {
     "no_nsqd": Kind(ERROR, "no nsqd", "Start an nsqd with --lookupd-tcp-address, or see the options of nsqadmin."),
     "node_failed": Kind(ERROR, "failed", "Look at its process, and at the network between it and nsqadmin."),
     "node_gone": Kind(
-        ERROR, "gone", "If its process has ended, start it again with its data directory; dismiss it if it was taken "
-        "away on purpose."
+        ERROR,
+        "gone",
+        "If its process has ended, start it again with its data directory; dismiss it if it was taken away on purpose.",
     ),
     "lease_store": Kind(
         ERROR, "lease", "Bring back etcd, or the network to it: an nsqd that cannot renew its lease ends serving."
@@ -66,49 +67,38 @@ KINDS = {
     "no_lookup": Kind(ERROR, "no nsqlookupd", "Start an nsqlookupd: until then, consumers that start find no nsqd."),
     "damage": Kind(ERROR, "damage", "Its log says which messages; nsqd --check-data shows the state of its files."),
     "same_address": Kind(
-        ERROR, "same address", "Give each nsqd another --broadcast-address, or other ports. If it is one nsqd that has "
-        "lost a connection, nsqlookupd soon forgets the old one."
+        ERROR,
+        "same address",
+        "Give each nsqd another --broadcast-address, or other ports. If it is one nsqd that has "
+        "lost a connection, nsqlookupd soon forgets the old one.",
     ),
     "standby_alone": Kind(
         ERROR, "alone", "Start its standby again, or another one: a machine that is lost now takes messages with it."
     ),
-    "no_consumer": Kind(
-        ERROR, "no consumer", "Start its consumers; delete the channel if its messages are not needed any more."
-    ),
-    "timing_out": Kind(
-        ERROR, "timing out", "Find the consumer that holds messages for too long, or raise its message timeout."
-    ),
+    "no_consumer": Kind(ERROR, "no consumer", "Start its consumers; delete the channel if its messages are not needed any more."),
+    "timing_out": Kind(ERROR, "timing out", "Find the consumer that holds messages for too long, or raise its message timeout."),
     "too_old": Kind(ERROR, "too old", "Its consumers are late. Add consumers, or find out why they are slow."),
     "too_deep": Kind(ERROR, "too deep", "Its consumers are late. Add consumers, or find out why they are slow."),
     "disk": Kind(WARNING, "disk", "Free space on its disk or raise its limit: at the limit it refuses publishes."),
-    "lookup_failed": Kind(
-        WARNING, "nsqlookupd", "Consumers that ask only this nsqlookupd find no nsqd. Look at its process."
-    ),
-    "node_unlisted": Kind(
-        WARNING, "not listed", "Consumers do not find it. Check its connection to nsqlookupd."
-    ),
+    "lookup_failed": Kind(WARNING, "nsqlookupd", "Consumers that ask only this nsqlookupd find no nsqd. Look at its process."),
+    "node_unlisted": Kind(WARNING, "not listed", "Consumers do not find it. Check its connection to nsqlookupd."),
     "standby_incomplete": Kind(WARNING, "incomplete", "Wait until it has copied everything, or see its log."),
-    "standby_away": Kind(
-        WARNING, "disconnected", "If its primary is lost, promote it; else look at the network between them."
-    ),
+    "standby_away": Kind(WARNING, "disconnected", "If its primary is lost, promote it; else look at the network between them."),
     "lease_standby_away": Kind(
-        WARNING, "disconnected", "Look at its primary, and at the network between them. The lease decides about its "
-        "promotion."
+        WARNING, "disconnected", "Look at its primary, and at the network between them. The lease decides about its promotion."
     ),
     "standby_lags": Kind(WARNING, "lags", "Look at the load of its machine and its disk, and at the network."),
     "standby_missing": Kind(
         WARNING, "no standby", "Start its standby. An nsqd that needs none has neither --accept-standbys nor --lease."
     ),
-    "growing": Kind(
-        WARNING, "growing", "Add consumers, raise their max-in-flight, or find out why they are slow."
-    ),
+    "growing": Kind(WARNING, "growing", "Add consumers, raise their max-in-flight, or find out why they are slow."),
     "no_channel": Kind(WARNING, "no channel", "Subscribe a consumer. The first channel gets all that waits."),
     "requeueing": Kind(WARNING, "requeued", "Look at the errors of its consumers, and at its messages."),
     "dead_letters": Kind(WARNING, "dead letters", "See why they failed, mend the consumer, then requeue them."),
     "node_slow": Kind(WARNING, "slow", "Its figures are old. Look at the load of its machine and its disk."),
     "clock": Kind(WARNING, "clock", "Synchronize both clocks (NTP): ages, retention and deferred messages need them."),
     "paused": Kind(WARNING, "paused", "Resume it once the reason for the pause is over."),
-}  # fmt: skip
+}
 
 
 class Problem(NamedTuple):
@@ -297,9 +287,7 @@ def _is_own(topic: str, channel: str) -> bool:
     return channel == CHANNEL_OF_LETTERS and topic.endswith(DEAD)
 
 
-def _unconsumed(
-    topic: str, name: str, channel: ChannelRow, counts: ChannelCounts, trend: Trend | None
-) -> Iterator[Problem]:
+def _unconsumed(topic: str, name: str, channel: ChannelRow, counts: ChannelCounts, trend: Trend | None) -> Iterator[Problem]:
     if not counts.clients:
         more = f"; {rate(trend.came)} more come" if trend is not None and trend.came > _LEAST_RATE else ""
         text = f"{_waiting(counts.depth)}, and no consumer is connected{more}"
@@ -411,5 +399,3 @@ def span(seconds: float) -> str:
         if number or parts:
             parts.append(f"{number} {name}" if number else "")
     return " ".join(part for part in parts[:2] if part)
-
-

@@ -6,13 +6,7 @@ from collections.abc import Iterator
 
 from nsqadmin_py.cluster.standby_views import Roles
 from nsqadmin_py.history.series import LAGS, LATENCIES, MOST_QUANTILES, Key, Values
-from nsqd_py.cluster.figures import (
-    MILLI,
-    ChannelCounts,
-    Latency,
-    Numbers,
-    Rates,
-)
+from nsqd_py.cluster.figures import MILLI, ChannelCounts, Latency, Numbers, Rates
 from nsqd_py.cluster.model import Cluster, totals
 
 Record = tuple[Key, Values, tuple[float, ...]]
@@ -39,9 +33,7 @@ def records(cluster: Cluster) -> Iterator[Record]:
             counts = ChannelCounts._make(node.of_channels.counts)
             depth = node.of_topics.counts[0] + counts.depth
             rates = Rates._make(node.of_channels.rates)
-            key, values, quantiles = _record(
-                Key(node=address), depth, counts, node.of_topics.rates, rates, node.latency
-            )
+            key, values, quantiles = _record(Key(node=address), depth, counts, node.of_topics.rates, rates, node.latency)
             about = roles.json_of(node)
             lags = {name: about[name] for name in LAGS if about[name] is not None}
             yield key, {**values, **lags}, quantiles

@@ -8,9 +8,15 @@ from nsqd_py.cluster.roles import FAILED, Pair, Primary, Standby, Trouble, troub
 
 # The figures of an nsqd that has no standby, and is none.
 NO_ROLE: Json = {
-    "role": "", "epoch": None, "lag_messages": None, "lag_bytes": None, "lag_s": None, "standby": None,
-    "standbys": None, "troubles": [],
-}  # fmt: skip
+    "role": "",
+    "epoch": None,
+    "lag_messages": None,
+    "lag_bytes": None,
+    "lag_s": None,
+    "standby": None,
+    "standbys": None,
+    "troubles": [],
+}
 
 
 class Roles:
@@ -47,13 +53,16 @@ def _primary_json(role: Primary, own: list[Pair]) -> Json:
 def pair_json(pair: Pair) -> Json:
     """Return a standby and its primary. `as_of_s` is the age of the lag, null if none was known yet."""
     return {
-        "node": pair.standby, "primary": pair.primary, "primary_answers": pair.primary_answers, "state": pair.state,
-        "is_complete": pair.is_complete, "as_of_s": None if pair.as_of_ms is None else pair.as_of_ms / 1000,
-        "set_aside_messages": pair.set_aside, **_lag_json(pair),
-    }  # fmt: skip
+        "node": pair.standby,
+        "primary": pair.primary,
+        "primary_answers": pair.primary_answers,
+        "state": pair.state,
+        "is_complete": pair.is_complete,
+        "as_of_s": None if pair.as_of_ms is None else pair.as_of_ms / 1000,
+        "set_aside_messages": pair.set_aside,
+        **_lag_json(pair),
+    }
 
 
 def _lag_json(pair: Pair) -> Json:
-    return {
-        "lag_messages": pair.lag.messages, "lag_bytes": pair.lag.size_bytes, "lag_s": round(pair.lag.ms / 1000, 3),
-    }  # fmt: skip
+    return {"lag_messages": pair.lag.messages, "lag_bytes": pair.lag.size_bytes, "lag_s": round(pair.lag.ms / 1000, 3)}

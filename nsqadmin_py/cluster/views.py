@@ -120,10 +120,23 @@ def _topic_json(name: str, row: TopicRow, findings: Findings) -> Json:
 SORTABLE: dict[str, Callable[[Json], Any]] = {
     name: lambda row, name=name: row[name]  # type: ignore[misc]
     for name in (
-        "topic", "depth", "in_flight", "deferred", "messages", "message_rate", "finish_rate", "requeue_rate",
-        "timeout_rate", "requeued", "timed_out", "clients", "channels", "nodes", "paused",
+        "topic",
+        "depth",
+        "in_flight",
+        "deferred",
+        "messages",
+        "message_rate",
+        "finish_rate",
+        "requeue_rate",
+        "timeout_rate",
+        "requeued",
+        "timed_out",
+        "clients",
+        "channels",
+        "nodes",
+        "paused",
     )
-}  # fmt: skip
+}
 
 
 def topic_list(cluster: Cluster, page: Page, findings: Findings = NO_FINDINGS) -> View:
@@ -136,10 +149,7 @@ def topic_list(cluster: Cluster, page: Page, findings: Findings = NO_FINDINGS) -
     names.sort()  # the sort is stable: equal rows stay in the order of names
     if page.sort == "topic":
         ordered = names[::-1] if page.downwards else names
-        shown = [
-            _topic_json(name, cluster.topics[name], findings)
-            for name in ordered[page.offset : page.offset + page.limit]
-        ]
+        shown = [_topic_json(name, cluster.topics[name], findings) for name in ordered[page.offset : page.offset + page.limit]]
     else:
         rows = [_topic_json(name, cluster.topics[name], findings) for name in names]
         rows.sort(key=SORTABLE[page.sort], reverse=page.downwards)
@@ -191,10 +201,17 @@ def _absent_json(cluster: Cluster, known: LastKnown, topic: str, now_s: float) -
     node = cluster.nodes.get(known.address)
     figures = {"depth": found.depth, "messages": found.messages, "in_flight": found.in_flight}
     return {
-        "node": known.address, "hostname": known.hostname, "state": GONE if node is None else state_of(node, now_s),
-        "seen_s": known.seen_s, "paused": found.is_paused, "tombstoned": False, "latency": [],
-        "channels": found.channels, "deferred": found.deferred, **figures,
-    }  # fmt: skip
+        "node": known.address,
+        "hostname": known.hostname,
+        "state": GONE if node is None else state_of(node, now_s),
+        "seen_s": known.seen_s,
+        "paused": found.is_paused,
+        "tombstoned": False,
+        "latency": [],
+        "channels": found.channels,
+        "deferred": found.deferred,
+        **figures,
+    }
 
 
 def _part_json(node: Node, part: Part, now_s: float) -> Json:
@@ -253,9 +270,7 @@ def channel_figures(counts: ChannelCounts, rates: Numbers) -> Json:
     return figures | {"backend_depth": counts.backend_depth}
 
 
-def channel(
-    cluster: Cluster, topic_name: str, name: str, now_s: float, findings: Findings = NO_FINDINGS
-) -> View:
+def channel(cluster: Cluster, topic_name: str, name: str, now_s: float, findings: Findings = NO_FINDINGS) -> View:
     """Return a channel, and its nsqds by address. Raises NotKnown."""
     row: Sum | None = cluster.topics.get(topic_name)
     if row is None:

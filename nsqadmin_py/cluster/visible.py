@@ -29,9 +29,7 @@ class VisibleCluster(Cluster):
         self.nodes = {address: _visible_node(node, sees) for address, node in whole.nodes.items()}
         self.failed_lookups = whole.failed_lookups
         self.lookups, self.unheard_lookups = whole.lookups, whole.unheard_lookups
-        self.shared = {
-            address: row._replace(topics=tuple(filter(sees, row.topics))) for address, row in whole.shared.items()
-        }
+        self.shared = {address: row._replace(topics=tuple(filter(sees, row.topics))) for address, row in whole.shared.items()}
         self.is_settled = whole.is_settled
 
     def parts_of(self, topic: str, channel: str = "") -> Iterator[tuple[Node, Part]]:

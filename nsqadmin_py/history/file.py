@@ -155,9 +155,8 @@ class HistoryFile:
         except OSError as error:
             reason = "another nsqadmin uses it" if isinstance(error, BlockingIOError) else error.strerror
             self._log.warning(
-                "HISTORY: %s: %s; the history is kept in memory only (--history-file says where else)",
-                self._path, reason,
-            )  # fmt: skip
+                "HISTORY: %s: %s; the history is kept in memory only (--history-file says where else)", self._path, reason
+            )
             self._path = ""
             return False
         return True

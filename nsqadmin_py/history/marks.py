@@ -42,9 +42,7 @@ class Marks:
         for suffix in _SUFFIXES:
             kind = kind.removesuffix(suffix)
         if kind in _MARKED:
-            self._marks.append(
-                Mark(time_s, kind, names.get("topic", ""), names.get("channel", ""), names.get("node", ""), user)
-            )
+            self._marks.append(Mark(time_s, kind, names.get("topic", ""), names.get("channel", ""), names.get("node", ""), user))
 
     def note_starts(self, starts: Iterable[tuple[str, int]], time_s: float) -> None:
         """Take the start times of nsqds, in s since the epoch; 0 is unknown."""

@@ -143,9 +143,7 @@ class History:
         lists = [self._ring(key, metric, is_fine).read(begin, end) for metric in metrics]
         return step_s, [step * step_s for step in range(begin, end)], lists
 
-    def extremes(
-        self, key: Key, metrics: Iterable[str], times: Sequence[float]
-    ) -> tuple[list[list[float]], list[list[float]]]:
+    def extremes(self, key: Key, metrics: Iterable[str], times: Sequence[float]) -> tuple[list[list[float]], list[list[float]]]:
         """Return the lowest and highest values of each metric in these minutes, which `read` returned."""
         begin = int(times[0] / COARSE_STEP_S) if times else 0
         found = [self._rings(key, metric) for metric in metrics]

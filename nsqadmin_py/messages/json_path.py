@@ -100,9 +100,7 @@ def _below(parent: Any, step: object) -> Iterator[Any]:
         yield parent[step]
 
 
-_ORDERS: dict[str, Callable[[Any, Any], bool]] = {
-    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-}  # fmt: skip
+_ORDERS: dict[str, Callable[[Any, Any], bool]] = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
 
 def _comparison(sign: str, text: str) -> Callable[[Any], bool]:

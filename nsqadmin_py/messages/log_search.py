@@ -66,11 +66,16 @@ class LogPage:
     def figures(self) -> Figures:
         """Return the page as JSON has it."""
         return {
-            "messages": self.rows, "next_seq": self.next_seq, "searched_count": self.searched_count,
-            "searched_bytes": self.searched_bytes, "first_timestamp": self.first_ns or None,
-            "last_timestamp": self.last_ns or None, "is_end": self.is_end,
-            "prev_seq": self.prev_seq, "is_start": self.is_start,
-        }  # fmt: skip
+            "messages": self.rows,
+            "next_seq": self.next_seq,
+            "searched_count": self.searched_count,
+            "searched_bytes": self.searched_bytes,
+            "first_timestamp": self.first_ns or None,
+            "last_timestamp": self.last_ns or None,
+            "is_end": self.is_end,
+            "prev_seq": self.prev_seq,
+            "is_start": self.is_start,
+        }
 
 
 class LogSearch:
@@ -79,9 +84,7 @@ class LogSearch:
     is_over  True if it has looked at all messages before the number `end`
     """
 
-    def __init__(
-        self, wanted: MessageFilter, limit: int, is_late: Callable[[], bool], end: int = sys.maxsize
-    ) -> None:
+    def __init__(self, wanted: MessageFilter, limit: int, is_late: Callable[[], bool], end: int = sys.maxsize) -> None:
         self.page = LogPage()
         self.is_over = False
         self._end = end

@@ -350,5 +350,3 @@ def _check_topic(topic: str) -> None:
 def _check_channel(channel: str) -> None:
     if not is_valid_name(channel.encode()):
         raise Refusal(400, "INVALID_CHANNEL")
-
-

@@ -37,8 +37,9 @@ class App:
         self._spellings = [(self._base + path).split("/") for path, _ in routes]
         self._routes = Map(
             [self._rule(path, method, handler) for path, handlers in routes for method, handler in handlers.items()],
-            strict_slashes=False, merge_slashes=False,
-        )  # fmt: skip
+            strict_slashes=False,
+            merge_slashes=False,
+        )
         self._api_path = f"{self._base}/api/"
         self._open_path = f"{self._base}/{_OPEN_PATH}"
 

@@ -48,9 +48,7 @@ class Reader:
             document = {"full": True, "rows": view.rows}
         else:
             known = set(self._keys)
-            rows = {
-                key: row for key, row in view.rows.items() if key not in known or view.changed[key] > self.tick
-            }
+            rows = {key: row for key, row in view.rows.items() if key not in known or view.changed[key] > self.tick}
             if rows:
                 document["rows"] = rows
         keys = list(view.rows)
@@ -60,7 +58,6 @@ class Reader:
             document["head"] = view.head
         self._keys, self._head, self.tick = keys, view.head, tick
         return document or None
-
 
     def forget(self, tick: int) -> bool:
         """Note that the view does not exist. True if the reader must be told."""

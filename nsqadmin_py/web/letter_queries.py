@@ -43,9 +43,7 @@ class LetterQueries:
         sees = self._access.scope(request).sees
         late_s = monotonic() + _LONGEST_S
         addresses = ask_nodes(self._cluster, topic, "", request.args.get("node", ""))
-        nodes = answer_of_each(
-            self._cluster, addresses, with_bad_logs(lambda address: self._letters(address, topic, late_s))
-        )
+        nodes = answer_of_each(self._cluster, addresses, with_bad_logs(lambda address: self._letters(address, topic, late_s)))
         for node in nodes:
             letters = node.pop("answer", {}).get("letters", [])
             node["dead_letters"] = [one for one in letters if not one.get("topic") or sees(text_in(one, "topic"))]

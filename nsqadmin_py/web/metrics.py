@@ -51,9 +51,7 @@ class Metrics:
         if now_s >= self._rendered_until_s:
             self._rendered = self._render()
             self._rendered_until_s = now_s + _RENDERED_FOR_S
-        return Response(
-            self._rendered, 200, {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4, "Cache-Control": "no-store"}
-        )
+        return Response(self._rendered, 200, {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4, "Cache-Control": "no-store"})
 
     def _render(self) -> bytes:
         from prometheus_client import CollectorRegistry, Gauge, ProcessCollector

@@ -31,9 +31,7 @@ _LAG_QUANTILE = 0.99
 
 
 class NodeDetails:
-    def __init__(
-        self, cluster: Cluster, upstream: Upstream, access: Access, wall_clock: Callable[[], float] = time
-    ) -> None:
+    def __init__(self, cluster: Cluster, upstream: Upstream, access: Access, wall_clock: Callable[[], float] = time) -> None:
         self._cluster = cluster
         self._upstream = upstream
         self._access = access
@@ -58,10 +56,13 @@ class NodeDetails:
         publishers.sort(key=lambda row: (row["hostname"], row["remote_address"]))
         return as_json(
             {
-                "time": self._wall_clock(), "total": len(consumers), "rows": consumers[offset : offset + limit],
-                "total_publishers": len(publishers), "publishers": publishers[offset : offset + limit],
+                "time": self._wall_clock(),
+                "total": len(consumers),
+                "rows": consumers[offset : offset + limit],
+                "total_publishers": len(publishers),
+                "publishers": publishers[offset : offset + limit],
             }
-        )  # fmt: skip
+        )
 
     def _consumers(self, node: str, stats: Any, sees: Callable[[str], bool]) -> Iterator[Figures]:
         told, now_s = self._cluster.nodes[node].told, self._wall_clock()

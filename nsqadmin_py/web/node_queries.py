@@ -62,9 +62,7 @@ def answer_of_each(cluster: Cluster, addresses: list[str], ask: Callable[[str], 
     return list(ask_all(addresses, asked).good.values())
 
 
-def ask_each(
-    cluster: Cluster, upstream: Upstream, addresses: list[str], path: str, names: Mapping[str, str]
-) -> list[Figures]:
+def ask_each(cluster: Cluster, upstream: Upstream, addresses: list[str], path: str, names: Mapping[str, str]) -> list[Figures]:
     """Return the JSON object with which each nsqd answers a GET, or its error."""
 
     def ask(address: str) -> Figures:
@@ -75,9 +73,7 @@ def ask_each(
 
 
 class NodeQueries:
-    def __init__(
-        self, cluster: Cluster, upstream: Upstream, info: Callable[[], ClusterInfo], access: Access
-    ) -> None:
+    def __init__(self, cluster: Cluster, upstream: Upstream, info: Callable[[], ClusterInfo], access: Access) -> None:
         self._cluster = cluster
         self._access = access
         self._upstream = upstream

@@ -148,9 +148,10 @@ class HttpServer:
         self._listener.guard(self._connections, lambda: _FAREWELL)
         host = split_address(self._listener.address)
         environ: dict[str, Any] = {
-            "SERVER_NAME": host[0] if host else "localhost", "SERVER_PORT": str(host[1] if host else 0),
+            "SERVER_NAME": host[0] if host else "localhost",
+            "SERVER_PORT": str(host[1] if host else 0),
             "wsgi.url_scheme": "https" if tls is not None else "http",
-        }  # fmt: skip
+        }
         # gevent's server never listens itself: our listener passes connections to it.
         errors: Any = _ErrorLog(log)
         self._wsgi = WSGIServer(("127.0.0.1", 0), app, log=None, error_log=errors, environ=environ)

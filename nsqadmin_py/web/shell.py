@@ -36,10 +36,17 @@ _STYLE = "style/page-and-parts.css"  # beside its parts, whose URLs are relative
 _YEAR_S = 365 * 24 * 3600
 _HASH_CHARACTERS = 16
 _TYPES = {
-    ".js": "text/javascript", ".mjs": "text/javascript", ".map": "application/json", ".svg": "image/svg+xml",
-    ".woff": "font/woff", ".woff2": "font/woff2", ".ttf": "font/ttf", ".eot": "application/vnd.ms-fontobject",
-    ".md": "text/plain", ".json": "application/json",
-}  # fmt: skip
+    ".js": "text/javascript",
+    ".mjs": "text/javascript",
+    ".map": "application/json",
+    ".svg": "image/svg+xml",
+    ".woff": "font/woff",
+    ".woff2": "font/woff2",
+    ".ttf": "font/ttf",
+    ".eot": "application/vnd.ms-fontobject",
+    ".md": "text/plain",
+    ".json": "application/json",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +70,10 @@ class Shell:
         self._assets: dict[str, Asset] | None = None if is_dev else {}
         self._templates = Environment(
             loader=FileSystemLoader(self._folder if has_index else STATIC),
-            autoescape=True, undefined=StrictUndefined, auto_reload=is_dev,
-        )  # fmt: skip
+            autoescape=True,
+            undefined=StrictUndefined,
+            auto_reload=is_dev,
+        )
         self._templates.globals["static"] = self._url
         self._templates.globals["script"] = self._script
         self._templates.globals["styles"] = self._styles

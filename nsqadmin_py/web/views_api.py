@@ -52,7 +52,10 @@ class Views:
     """
 
     def __init__(
-        self, cluster: Cluster, findings: Findings = NO_FINDINGS, clock: Callable[[], float] = monotonic,
+        self,
+        cluster: Cluster,
+        findings: Findings = NO_FINDINGS,
+        clock: Callable[[], float] = monotonic,
         wall_clock: Callable[[], float] = time,
     ) -> None:
         self.cluster = cluster
@@ -171,7 +174,12 @@ class ViewsApi:
     """The read-only paths below /api/v2."""
 
     def __init__(
-        self, options: NsqadminOptions, views: ViewsOfUsers, history: History, marks: Marks, access: Access,
+        self,
+        options: NsqadminOptions,
+        views: ViewsOfUsers,
+        history: History,
+        marks: Marks,
+        access: Access,
         wall_clock: Callable[[], float] = time,
     ) -> None:
         self._options = options
@@ -234,10 +242,14 @@ class ViewsApi:
             known = ({name: None if isnan(value) else value for name, value in row.items()} for row in rows)
             return _as_csv("history", known)
         document: dict[str, Any] = {
-            "topic": asked.topic, "channel": asked.channel, "node": asked.node, "metrics": metrics, "step_s": step_s,
+            "topic": asked.topic,
+            "channel": asked.channel,
+            "node": asked.node,
+            "metrics": metrics,
+            "step_s": step_s,
             "quantiles": self._history.quantiles(key),
             "data": [times, *([None if isnan(value) else value for value in values] for values in lists)],
-        }  # fmt: skip
+        }
         if step_s == COARSE_STEP_S:
             low, high = self._history.extremes(key, metrics, times)
             document |= {"low": low, "high": high}  # NaN is null in JSON

@@ -12,15 +12,9 @@ from nsqd_py.net.http.debug import debug_routes, index
 from nsqd_py.net.http.router import BodyRule, Route, Router
 from nsqd_py.options import NsqdOptions
 
-MESSAGE: BodyRule[Broker] = BodyRule(
-    lambda broker: broker.options.max_msg_size, "MSG_TOO_BIG", answers.INTERNAL_ERROR
-)
-OPTION: BodyRule[Broker] = BodyRule(
-    lambda broker: broker.options.max_msg_size, "INVALID_VALUE", answers.INTERNAL_ERROR
-)
-MESSAGES: BodyRule[Broker] = BodyRule(
-    lambda broker: broker.options.max_body_size, "BODY_TOO_BIG", answers.INTERNAL_ERROR
-)
+MESSAGE: BodyRule[Broker] = BodyRule(lambda broker: broker.options.max_msg_size, "MSG_TOO_BIG", answers.INTERNAL_ERROR)
+OPTION: BodyRule[Broker] = BodyRule(lambda broker: broker.options.max_msg_size, "INVALID_VALUE", answers.INTERNAL_ERROR)
+MESSAGES: BodyRule[Broker] = BodyRule(lambda broker: broker.options.max_body_size, "BODY_TOO_BIG", answers.INTERNAL_ERROR)
 
 # A longer body of /mpub is converted in a greenlet. Lines of one byte take 0.06 ms a KiB, larger messages much less.
 QUICK_BYTES = 64 * 1024
@@ -38,10 +32,17 @@ ROUTES: tuple[Route[Broker], ...] = (
     Route("GET", "/stats", handlers.stats, FIGURES, is_long=True),
     Route("GET", "/metrics", handlers.metrics, FIGURES, is_long=True),
     Route(
-        "POST", "/mpub", handlers.mpub, PUBLISH, MESSAGES,
-        is_hot=True, is_logged=False, quick_bytes=QUICK_BYTES, is_quick=handlers.creates_no_topic,
+        "POST",
+        "/mpub",
+        handlers.mpub,
+        PUBLISH,
+        MESSAGES,
+        is_hot=True,
+        is_logged=False,
+        quick_bytes=QUICK_BYTES,
+        is_quick=handlers.creates_no_topic,
         check_head=handlers.topic_name,
-    ),  # fmt: skip
+    ),
     Route("POST", "/topic/create", handlers.create_topic, ADMINISTER),
     Route("POST", "/topic/delete", handlers.delete_topic, ADMINISTER),
     Route("POST", "/topic/empty", handlers.empty_topic, ADMINISTER),

@@ -64,8 +64,21 @@ class Guard:
     again: for a publisher at its next command, which waits for the answer; for a consumer at once, in the background.
     """
 
-    __slots__ = ("_alarm", "_authorization", "_client", "_clock", "_expires_ns", "_greenlet", "_is_fresh",
-                 "_is_renewing", "_permitted", "_renewals", "_secret", "_servers", "_subscription")  # fmt: skip
+    __slots__ = (
+        "_alarm",
+        "_authorization",
+        "_client",
+        "_clock",
+        "_expires_ns",
+        "_greenlet",
+        "_is_fresh",
+        "_is_renewing",
+        "_permitted",
+        "_renewals",
+        "_secret",
+        "_servers",
+        "_subscription",
+    )
 
     def __init__(
         self, client: Guarded, servers: AuthServers, renewals: Renewals, alarms: Alarms, clock: Callable[[], int]
@@ -103,11 +116,7 @@ class Guard:
         found = self.authorization
         if found is None:
             raise Unauthorized("AUTH no authorizations found")
-        document = {
-            "identity": found.identity,
-            "identity_url": found.identity_url,
-            "permission_count": len(found.rules),
-        }
+        document = {"identity": found.identity, "identity_url": found.identity_url, "permission_count": len(found.rules)}
         answer(json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode())
 
     def check(self, command: str, topic_name: bytes, channel_name: bytes, act: Step) -> None:

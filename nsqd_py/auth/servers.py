@@ -65,8 +65,7 @@ class Question:
     def document(self) -> dict[str, list[str]]:
         """The JSON document of a POST, in which each name has a list of values."""
         return {
-            name: [value.decode(errors="replace") if isinstance(value, bytes) else value]
-            for name, value in self.values.items()
+            name: [value.decode(errors="replace") if isinstance(value, bytes) else value] for name, value in self.values.items()
         }
 
 
@@ -163,9 +162,7 @@ def configured_servers(options: NsqdOptions, resolve: Resolve) -> AuthServers:
     connect_timeout_s = limit_s(options.http_client_connect_timeout_ns)
     request_timeout_s = limit_s(options.http_client_request_timeout_ns)
     client = HttpClient(connect_timeout_s, request_timeout_s, resolve)
-    return AuthServers(
-        options.auth_http_address, options.auth_http_request_method, client, lambda: _tls_context(options)
-    )
+    return AuthServers(options.auth_http_address, options.auth_http_request_method, client, lambda: _tls_context(options))
 
 
 def _tls_context(options: NsqdOptions) -> Any:

@@ -55,9 +55,8 @@ class Broker:
     """All topics of one nsqd. `options` are those of `nsqd_py.options`."""
 
     def __init__(
-        self, options: NsqdOptions, log: Log, iteration: LoopIteration, alarms: Alarms, threadpool: Any,
-        write_threads: Any = None,
-    ) -> None:  # fmt: skip
+        self, options: NsqdOptions, log: Log, iteration: LoopIteration, alarms: Alarms, threadpool: Any, write_threads: Any = None
+    ) -> None:
         """`write_threads` write to logs while the disk is slow, since syncs may use all of `threadpool`."""
         self.options = options
         self.log = log
@@ -95,33 +94,54 @@ class Broker:
         self.channels = ChannelMaker(self, threadpool)
         self.creation_rate = CreationRate(options.max_new_topics_per_second, lambda: self.clock())
         self.metadata = MetadataWriter(
-            self._directory / METADATA_FILE, self.topics, log, alarms, lambda: self.clock(), threadpool,
-            self.channels.is_making, lambda: self.replication.metadata_written(),
+            self._directory / METADATA_FILE,
+            self.topics,
+            log,
+            alarms,
+            lambda: self.clock(),
+            threadpool,
+            self.channels.is_making,
+            lambda: self.replication.metadata_written(),
             lambda: self.encode_epochs() if self.keeps_epochs else None,
-        )  # fmt: skip
+        )
         self.removed_files = RemovedFiles(lambda: self.clock(), threadpool, log, alarms, self.topics)
         self.sync = GroupSync(
-            options.sync_every, options.sync_timeout_ns, threadpool, alarms, lambda: self.clock(), self._on_sync,
-            self.pace, self.metadata.settle, self.removed_files.look,
-        )  # fmt: skip
+            options.sync_every,
+            options.sync_timeout_ns,
+            threadpool,
+            alarms,
+            lambda: self.clock(),
+            self._on_sync,
+            self.pace,
+            self.metadata.settle,
+            self.removed_files.look,
+        )
         self.descriptors = DescriptorRelief(self.sync.hurry)
         free_space = FreeSpace(self._directory, self.pace, threadpool)
         self.space = DiskSpace(
-            free_space, options.max_disk_bytes, options.min_free_disk_bytes,
-            lambda: self.topics.values(), lambda topic: self.housekeeper.make_room(topic), alarms,
-            lambda: self.clock(), log,
-        )  # fmt: skip
+            free_space,
+            options.max_disk_bytes,
+            options.min_free_disk_bytes,
+            lambda: self.topics.values(),
+            lambda topic: self.housekeeper.make_room(topic),
+            alarms,
+            lambda: self.clock(),
+            log,
+        )
         self.expiry = Expiry(alarms, lambda: self.clock(), self._on_expired)
         self.loop_lag = LoopLag(alarms, self.clock, self.pace.sample)
         self.compactor = Compactor(
-            alarms, lambda: self.clock(), lambda: self.wall_clock(), threadpool, log,
-            lambda: not self.pace.was_slow_lately, self._save_positions,
-        )  # fmt: skip
+            alarms,
+            lambda: self.clock(),
+            lambda: self.wall_clock(),
+            threadpool,
+            log,
+            lambda: not self.pace.was_slow_lately,
+            self._save_positions,
+        )
         self._threadpool = threadpool
         self._write_threads = write_threads or threadpool
-        self.journals = JournalWriter(
-            alarms, lambda: self.clock(), threadpool, self.pace, self._on_saved
-        )
+        self.journals = JournalWriter(alarms, lambda: self.clock(), threadpool, self.pace, self._on_saved)
         self.housekeeper = Housekeeper(
             self.compactor, self.pace, self.disk, alarms, lambda: self.clock(), log, self.write_position
         )
@@ -208,8 +228,7 @@ class Broker:
         """Return a new topic on this log; nothing is written yet."""
         syncer = self.sync if log is not None else None
         topic = Topic(
-            name, log, self.guids, self.options.mem_queue_size, self.iteration, self.wall_clock, syncer, self.log,
-            self.clock,
+            name, log, self.guids, self.options.mem_queue_size, self.iteration, self.wall_clock, syncer, self.log, self.clock
         )
         topic.policy = policy_of(self.options, name)
         topic.on_write = lambda error: self.disk.written(topic, error)
@@ -339,10 +358,14 @@ class Broker:
         origin = Origin(topic.name, channel.name, channel.mark_finished, channel.wait, topic.batch_at)
         channel.move_dead_letters(
             DeadLetters(
-                origin, policy.max_attempts, lambda: self.topics.get(name) or self._make_topic(name), self.iteration,
-                lambda: self.clock(), lambda: self.wall_clock(),
+                origin,
+                policy.max_attempts,
+                lambda: self.topics.get(name) or self._make_topic(name),
+                self.iteration,
+                lambda: self.clock(),
+                lambda: self.wall_clock(),
             )
-        )  # fmt: skip
+        )
 
     def _on_expired(self, topic: Topic) -> None:
         """Save the topic's position and clean up after messages expired."""
@@ -357,10 +380,7 @@ class Broker:
 
         options = self.options
         return LatencyMeter(
-            options.e2e_processing_latency_percentile,
-            options.e2e_processing_latency_window_time_ns,
-            self.clock,
-            self.wall_clock,
+            options.e2e_processing_latency_percentile, options.e2e_processing_latency_window_time_ns, self.clock, self.wall_clock
         )
 
     def channel_journal(self, topic_name: str, channel_name: str) -> Journal:

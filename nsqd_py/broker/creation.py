@@ -141,16 +141,12 @@ class ChannelMaker:
         """True if creating the channel writes a journal: it does not exist yet, and is not ephemeral."""
         return name not in topic.channels and topic.log is not None and not is_ephemeral(name)
 
-    def make_for(
-        self, client: ClientConnection, topic: Topic, name: str, then: Callable[[Made], None]
-    ) -> None:
+    def make_for(self, client: ClientConnection, topic: Topic, name: str, then: Callable[[Made], None]) -> None:
         """Call `then` with the channel, or the error; the client is paused until then."""
         client.pause()
         gevent.spawn(self._make_for, client, topic, name, then)
 
-    def _make_for(
-        self, client: ClientConnection, topic: Topic, name: str, then: Callable[[Made], None]
-    ) -> None:
+    def _make_for(self, client: ClientConnection, topic: Topic, name: str, then: Callable[[Made], None]) -> None:
         found: Made
         try:
             try:
@@ -225,9 +221,8 @@ class LogMaker:
     """Creates logs, and runs their slow work in threads. `options` are those of `nsqd_py.options`."""
 
     def __init__(
-        self, directory: Path, options: NsqdOptions, space: DiskSpace, threadpool: Any, log: Log,
-        clock: Callable[[], int],
-    ) -> None:  # fmt: skip
+        self, directory: Path, options: NsqdOptions, space: DiskSpace, threadpool: Any, log: Log, clock: Callable[[], int]
+    ) -> None:
         self.epoch_numbers = EpochNumbers(clock)
         self._kept_epochs: dict[str, Epochs] = {}
         self._directory = directory
@@ -255,9 +250,7 @@ class LogMaker:
         file_bytes = self._options.max_bytes_per_file
         if max_bytes:  # space is freed one file at a time
             file_bytes = min(file_bytes, max(max_bytes // _FILES_OF_LIMITED, _SMALLEST_FILE_BYTES))
-        log = TopicLog(
-            self._directory, topic_name, file_bytes, self._report_damage, self._run_in_background, self._places
-        )
+        log = TopicLog(self._directory, topic_name, file_bytes, self._report_damage, self._run_in_background, self._places)
         log.epochs = self._kept_epochs.get(topic_name) or (Epoch(self.epoch_numbers.next(), 0),)
         log.allocate_ahead(wanted=self._space.allocates_ahead())
         return log

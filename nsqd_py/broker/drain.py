@@ -123,8 +123,10 @@ class Drain:
         self._broker.log.warning(
             "NSQ: the drain ends at its time limit with %d messages left; %d stay in the log for the next start on "
             "this data path, and %d of ephemeral topics and channels are lost",
-            left, left - lost, lost,
-        )  # fmt: skip
+            left,
+            left - lost,
+            lost,
+        )
 
     def report_interruption(self) -> None:
         """Log how many messages are left if a stop comes before the drain has ended."""

@@ -35,9 +35,15 @@ class Housekeeper:
     """
 
     def __init__(
-        self, compactor: Compactor, pace: DiskPace, disk: DiskHealth, alarms: Alarms, clock: Callable[[], int],
-        log: Log, write_position: Callable[[Topic, int], None],
-    ) -> None:  # fmt: skip
+        self,
+        compactor: Compactor,
+        pace: DiskPace,
+        disk: DiskHealth,
+        alarms: Alarms,
+        clock: Callable[[], int],
+        log: Log,
+        write_position: Callable[[Topic, int], None],
+    ) -> None:
         self._compactor = compactor
         self._pace = pace
         self._disk = disk
@@ -180,9 +186,15 @@ class Compactor:
     """
 
     def __init__(
-        self, alarms: Alarms, clock: Callable[[], int], wall_clock: Callable[[], int], threadpool: Any, report: Log,
-        may_work: Callable[[], bool], save_positions: Callable[[Topic], bool] = lambda topic: True,
-    ) -> None:  # fmt: skip
+        self,
+        alarms: Alarms,
+        clock: Callable[[], int],
+        wall_clock: Callable[[], int],
+        threadpool: Any,
+        report: Log,
+        may_work: Callable[[], bool],
+        save_positions: Callable[[Topic], bool] = lambda topic: True,
+    ) -> None:
         self.compacted_count = 0
         self._save_positions = save_positions
         self._clock = clock

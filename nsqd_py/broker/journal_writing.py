@@ -33,9 +33,8 @@ class JournalWriter:
     """
 
     def __init__(
-        self, alarms: Alarms, clock: Callable[[], int], threadpool: Any, pace: DiskPace,
-        on_saved: Callable[[list[Saved]], None],
-    ) -> None:  # fmt: skip
+        self, alarms: Alarms, clock: Callable[[], int], threadpool: Any, pace: DiskPace, on_saved: Callable[[list[Saved]], None]
+    ) -> None:
         self._clock = clock
         self._threadpool = threadpool
         self._pace = pace

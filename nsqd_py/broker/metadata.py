@@ -99,9 +99,7 @@ def _entry(topic: Topic) -> dict[str, Any]:
         "name": topic.name,
         "paused": topic.is_paused,
         "channels": [
-            {"name": channel.name, "paused": channel.is_paused}
-            for channel in topic.channels.values()
-            if not channel.is_ephemeral
+            {"name": channel.name, "paused": channel.is_paused} for channel in topic.channels.values() if not channel.is_ephemeral
         ],
     }
 
@@ -132,9 +130,7 @@ def _topic_entry(entry: dict[str, object]) -> TopicEntry:
     if not isinstance(channels, list):
         raise TypeError("channels is no list")
     return TopicEntry(
-        _name(entry),
-        entry.get("paused") is True,
-        {_name(channel): channel.get("paused") is True for channel in channels},
+        _name(entry), entry.get("paused") is True, {_name(channel): channel.get("paused") is True for channel in channels}
     )
 
 
@@ -168,10 +164,17 @@ class MetadataWriter:
     """Writes `nsqd.dat` whenever the topics or channels have changed."""
 
     def __init__(
-        self, path: Path, topics: Mapping[str, Topic], log: Log, alarms: Alarms, clock: Callable[[], int],
-        threadpool: Any, is_making: Callable[[str, str], bool], on_written: Callable[[], None] = lambda: None,
+        self,
+        path: Path,
+        topics: Mapping[str, Topic],
+        log: Log,
+        alarms: Alarms,
+        clock: Callable[[], int],
+        threadpool: Any,
+        is_making: Callable[[str, str], bool],
+        on_written: Callable[[], None] = lambda: None,
         epochs: Callable[[], bytes | None] = lambda: None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`is_making(topic_name, channel_name)` is True while that channel is being created.
 
         `epochs` returns the content of `nsqd.epochs`, which is written before; None if there shall be no such file.

@@ -35,11 +35,14 @@ def queued(channel: Channel, most: int, _wall_ns: Callable[[int], int]) -> Itera
 def in_flight(channel: Channel, most: int, wall_ns: Callable[[int], int]) -> Iterator[StateRun]:
     """Yield messages in flight, with the address of the client, the time of delivery, and when they time out."""
     for low, high, delivery, client in channel.in_flight(most):
-        yield (low, high, delivery.attempts, delivery.batch), {
-            "client": client.peer if client is not None else "",
-            "delivered": wall_ns(delivery.delivered_ns),
-            "deadline": wall_ns(delivery.deadline_ns),
-        }
+        yield (
+            (low, high, delivery.attempts, delivery.batch),
+            {
+                "client": client.peer if client is not None else "",
+                "delivered": wall_ns(delivery.delivered_ns),
+                "deadline": wall_ns(delivery.deadline_ns),
+            },
+        )
 
 
 def deferred(channel: Channel, most: int, wall_ns: Callable[[int], int]) -> Iterator[StateRun]:

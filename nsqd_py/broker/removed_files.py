@@ -139,8 +139,10 @@ class RemovedFiles:
             log.damage.removed_files += 1
             self._report.error(
                 "TOPIC(%s): %s was removed while it was in use; its %d bytes were written again",
-                topic.name, file.path.name, file.end_offset,
-            )  # fmt: skip
+                topic.name,
+                file.path.name,
+                file.end_offset,
+            )
             return
 
 

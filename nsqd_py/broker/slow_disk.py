@@ -22,20 +22,23 @@ from nsqd_py.runtime.threads import in_thread
 if TYPE_CHECKING:
     from nsqd_py.queue.topic import Topic
 
+
 class SlowWriter:
     """Writes the publishes of one topic in a thread, in order; the publishers wait for their write.
 
     room  context manager around opening a file; it may block its greenlet, and raise OSError
     """
 
-    __slots__ = (
-        "_batches", "_begun", "_greenlet", "_log", "_pace", "_publishers", "_room", "_threadpool", "_topic",
-    )  # fmt: skip
+    __slots__ = ("_batches", "_begun", "_greenlet", "_log", "_pace", "_publishers", "_room", "_threadpool", "_topic")
 
     def __init__(
-        self, topic: Topic, log: TopicLog, threadpool: Any, pace: DiskPace,
+        self,
+        topic: Topic,
+        log: TopicLog,
+        threadpool: Any,
+        pace: DiskPace,
         room: Callable[[], AbstractContextManager[None]] = nullcontext,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._topic = topic
         self._log = log
         self._threadpool = threadpool

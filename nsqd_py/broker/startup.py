@@ -14,15 +14,7 @@ from pathlib import Path
 
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.metadata import METADATA_FILE, BadMetadata, TopicEntry, read_metadata
-from nsqd_py.broker.state_files import (
-    CLOCK_FILE,
-    MEMBER_FILE,
-    STOP_FILE,
-    LogEnd,
-    forget_clean_stop,
-    read_clean_stop,
-    read_epochs,
-)
+from nsqd_py.broker.state_files import CLOCK_FILE, MEMBER_FILE, STOP_FILE, LogEnd, forget_clean_stop, read_clean_stop, read_epochs
 from nsqd_py.diskqueue.damage import missing_files, needed_of
 from nsqd_py.diskqueue.epochs import EPOCHS_FILE
 from nsqd_py.diskqueue.files import COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX, LogFile, parse_log_file_name
@@ -36,9 +28,17 @@ from nsqd_py.queue.position import Position
 from nsqd_py.queue.topic import Topic
 
 _LEFTOVERS = (
-    COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX, ".cursor.tmp", ".dat.tmp", ".damaged.tmp", f"{STOP_FILE}.tmp",
-    f"{CLOCK_FILE}.tmp", f"{EPOCHS_FILE}.tmp", f"{MEMBER_FILE}.tmp",
-)  # fmt: skip
+    COMPACT_SUFFIX,
+    GONE_SUFFIX,
+    SPARE_SUFFIX,
+    ".cursor.tmp",
+    ".dat.tmp",
+    ".damaged.tmp",
+    f"{STOP_FILE}.tmp",
+    f"{CLOCK_FILE}.tmp",
+    f"{EPOCHS_FILE}.tmp",
+    f"{MEMBER_FILE}.tmp",
+)
 
 
 def load(broker: Broker, directory: Path) -> None:
@@ -102,9 +102,7 @@ def _set_aside(path: Path) -> Path:
     return aside
 
 
-def _find_files(
-    directory: Path, entries: dict[str, TopicEntry]
-) -> tuple[dict[str, list[tuple[int, Path]]], set[str]]:
+def _find_files(directory: Path, entries: dict[str, TopicEntry]) -> tuple[dict[str, list[tuple[int, Path]]], set[str]]:
     """Return log files by topic as (first sequence number, path), and the names of journals.
 
     Add topics and channels that `nsqd.dat` lacks.
@@ -142,9 +140,8 @@ class _TopicLoader:
     """
 
     def __init__(
-        self, broker: Broker, entry: TopicEntry, files: list[tuple[int, Path]], journals: Container[str],
-        stop: LogEnd | None,
-    ) -> None:  # fmt: skip
+        self, broker: Broker, entry: TopicEntry, files: list[tuple[int, Path]], journals: Container[str], stop: LogEnd | None
+    ) -> None:
         self._broker = broker
         self._entry = entry
         self._paths = files
@@ -266,8 +263,10 @@ class _TopicLoader:
         if self._stop is not None and journal.path.name not in self._existing:
             self._broker.log.warning(
                 "TOPIC(%s): %s is gone: channel %s gets everything that the log holds once more",
-                self._entry.name, journal.path.name, channel,
-            )  # fmt: skip
+                self._entry.name,
+                journal.path.name,
+                channel,
+            )
         return self._load_journal(journal)
 
     def _load_journal(self, journal: Journal) -> SavedPosition | None:
@@ -292,21 +291,19 @@ class _TopicLoader:
             else:
                 self._broker.log.warning(
                     "TOPIC(%s): %s is not there: %s; they were finished just before a power cut, or they are lost",
-                    name, gone.name, gone.detail,
-                )  # fmt: skip
+                    name,
+                    gone.name,
+                    gone.detail,
+                )
 
-    def _set_released(
-        self, topic: Topic, saved: dict[str, SavedPosition | None], held: SavedPosition | None
-    ) -> None:
+    def _set_released(self, topic: Topic, saved: dict[str, SavedPosition | None], held: SavedPosition | None) -> None:
         """Set what the topic has released: one that is held continues at its position, others have released all."""
         if saved and not topic.is_paused:
             return
         reached = [position.end for position in saved.values() if position is not None]
         start = held.finished.floor if held is not None else 0
         topic.released = max([start, self._log.first_seq, *reached])
-        topic.unreleased_deferred = [
-            (span.low, span.high, span.due_ns) for span in self._deferred if span.low >= topic.released
-        ]
+        topic.unreleased_deferred = [(span.low, span.high, span.due_ns) for span in self._deferred if span.low >= topic.released]
 
     def _add_channel(self, topic: Topic, name: str, saved: SavedPosition | None) -> None:
         is_lost = saved is None
@@ -328,9 +325,7 @@ class _TopicLoader:
             channel.save()
 
 
-def restore_position(
-    saved: SavedPosition, released: int, deferred: Iterable[tuple[int, int, int]], now_ns: int
-) -> Position:
+def restore_position(saved: SavedPosition, released: int, deferred: Iterable[tuple[int, int, int]], now_ns: int) -> Position:
     """Return a position as its journal left it; unfinished messages keep their attempts and due times.
 
     `deferred` are the messages that were published with a delay, as (low, high, due_ns).

@@ -192,9 +192,8 @@ class ClockKeeper:
     """Sets the steady clock at the start; writes `nsqd.clock` then, when the wall clock is set, and at the end."""
 
     def __init__(
-        self, directory: Path, clock: SteadyClock, wall_clock: Callable[[], int], alarms: Alarms, threadpool: Any,
-        log: Log,
-    ) -> None:  # fmt: skip
+        self, directory: Path, clock: SteadyClock, wall_clock: Callable[[], int], alarms: Alarms, threadpool: Any, log: Log
+    ) -> None:
         self._directory = directory
         self._clock = clock
         self._wall_clock = wall_clock

@@ -60,9 +60,7 @@ class _TopicSync:
     retry_ns    files whose sync failed are not synced again before this time
     """
 
-    __slots__ = (
-        "alarm", "expected", "gather_alarm", "hasty", "held", "is_running", "retry_after_ns", "retry_ns", "waiting",
-    )  # fmt: skip
+    __slots__ = ("alarm", "expected", "gather_alarm", "hasty", "held", "is_running", "retry_after_ns", "retry_ns", "waiting")
 
     def __init__(self, alarm: Alarm, gather_alarm: Alarm) -> None:
         self.alarm = alarm
@@ -181,11 +179,17 @@ class GroupSync:
     """
 
     def __init__(
-        self, every: int, timeout_ns: int, threadpool: Any, alarms: Alarms, clock: Callable[[], int],
-        on_sync: Callable[[Topic, OSError | None], None], pace: DiskPace,
+        self,
+        every: int,
+        timeout_ns: int,
+        threadpool: Any,
+        alarms: Alarms,
+        clock: Callable[[], int],
+        on_sync: Callable[[Topic, OSError | None], None],
+        pace: DiskPace,
         settle_names: Callable[[], None] = _nothing_to_do,
         put_back: Callable[[Topic, TopicLog], OSError | None] = _nothing_to_put_back,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.sync_every = self.every = max(1, every)
         self._listener: WriteListener | None = None
         self.durations_s = Histogram(_DURATION_BOUNDS_S)

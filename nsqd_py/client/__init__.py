@@ -61,8 +61,19 @@ if TYPE_CHECKING:
 # Names are imported when they are first used, which takes less time.
 _NAMES = {
     "errors": (
-        "AuthFailed", "BadAddress", "BadClientOption", "BadName", "ConnectionFailed", "ConnectionLost",
-        "HandshakeFailed", "NoNsqd", "NsqClientError", "NsqdSaid", "PublishFailed", "TimedOut", "WrongPlace",
+        "AuthFailed",
+        "BadAddress",
+        "BadClientOption",
+        "BadName",
+        "ConnectionFailed",
+        "ConnectionLost",
+        "HandshakeFailed",
+        "NoNsqd",
+        "NsqClientError",
+        "NsqdSaid",
+        "PublishFailed",
+        "TimedOut",
+        "WrongPlace",
     ),
     "message": ("AlreadyAnswered", "Message", "MessageBatch", "Requeue"),
     "options": ("ClientOptions",),
@@ -70,7 +81,7 @@ _NAMES = {
     "threads.connection": ("Connection",),
     "threads.consumer": ("Consumer", "ConsumerStats"),
     "threads.producer": ("Producer", "PublishFuture", "connect"),
-}  # fmt: skip
+}
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
 

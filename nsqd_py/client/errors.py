@@ -9,9 +9,20 @@ from nsqd_py.errors import NsqdError
 from nsqd_py.protocol.outgoing import BadName
 
 __all__ = [
-    "AuthFailed", "BadAddress", "BadClientOption", "BadName", "ConnectionFailed", "ConnectionLost", "HandshakeFailed",
-    "NoNsqd", "NsqClientError", "NsqdSaid", "PublishFailed", "TimedOut", "WrongPlace",
-]  # fmt: skip
+    "AuthFailed",
+    "BadAddress",
+    "BadClientOption",
+    "BadName",
+    "ConnectionFailed",
+    "ConnectionLost",
+    "HandshakeFailed",
+    "NoNsqd",
+    "NsqClientError",
+    "NsqdSaid",
+    "PublishFailed",
+    "TimedOut",
+    "WrongPlace",
+]
 
 
 class NsqClientError(NsqdError):

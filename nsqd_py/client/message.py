@@ -118,9 +118,7 @@ class MessageBatch(Public):
         if ids and self._lane.is_open:
             self._lane.finish(ids)
 
-    def requeue(
-        self, delay_s: Delay | None = None, ids: Collection[bytes] | None = None, *, backoff: bool = False
-    ) -> None:
+    def requeue(self, delay_s: Delay | None = None, ids: Collection[bytes] | None = None, *, backoff: bool = False) -> None:
         """Receive these again after `delay_s`, by default longer with each attempt. Raises as `finish_some`."""
         if ids is None:
             ids = self._take_all()

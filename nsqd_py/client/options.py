@@ -104,8 +104,14 @@ def _show_seconds(seconds: float) -> str:
     return format_duration(round(seconds * SECOND_NS))
 
 
-def _option(read: Callable[[object], Any], default: Any, low: float | None = None, high: float | None = None,
-            name: str = "", is_secret: bool = False) -> Any:  # fmt: skip
+def _option(
+    read: Callable[[object], Any],
+    default: Any,
+    low: float | None = None,
+    high: float | None = None,
+    name: str = "",
+    is_secret: bool = False,
+) -> Any:
     """Declare a field. `low` and `high` are inclusive limits; `name` is go-nsq's name if it differs."""
     metadata = {"read": read, "low": low, "high": high, "name": name}
     return field(default=default, repr=not is_secret, metadata=metadata)

@@ -207,13 +207,19 @@ class Session:
     """The protocol on one connection. Heartbeats are answered here, in the output."""
 
     __slots__ = (
-        "_address", "_handshake", "_hostname", "_is_broken", "_layer", "_make_tls", "_options", "_output", "_parser",
+        "_address",
+        "_handshake",
+        "_hostname",
+        "_is_broken",
+        "_layer",
+        "_make_tls",
+        "_options",
+        "_output",
+        "_parser",
         "_raw_output",
-    )  # fmt: skip
+    )
 
-    def __init__(
-        self, address: str, options: ClientOptions, make_tls: Callable[[], Layer], hostname: str = ""
-    ) -> None:
+    def __init__(self, address: str, options: ClientOptions, make_tls: Callable[[], Layer], hostname: str = "") -> None:
         """`address` is for error texts; `make_tls` is called once both sides have agreed on TLS."""
         self._address = address
         self._options = options

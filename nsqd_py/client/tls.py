@@ -25,9 +25,7 @@ def tls_layer(options: ClientOptions, server_name: str) -> TlsLayer:
     return TlsLayer(TlsClient(options.tls_config or client_context(options), server_name))
 
 
-def client_context(
-    options: ClientOptions, context_class: type[ssl.SSLContext] = ssl.SSLContext
-) -> ssl.SSLContext:
+def client_context(options: ClientOptions, context_class: type[ssl.SSLContext] = ssl.SSLContext) -> ssl.SSLContext:
     """Return the context of connections with these options. Raises OSError for files that cannot be used."""
     context: ssl.SSLContext = tls_context.client_context(
         context_class,

@@ -67,8 +67,6 @@ class Answer:
     def __enter__(self) -> Answer:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._taken_bytes:
             self._budget._give_back(self._taken_bytes)

@@ -68,9 +68,15 @@ NO_CHANNEL = ChannelCounts(0, 0, 0, 0, 0, 0, 0, 0)
 # Read the counts of a row of /stats. A KeyError means that the row is not one of nsqd.
 topic_figures = itemgetter("depth", "backend_depth", "message_count")
 channel_figures = itemgetter(
-    "depth", "backend_depth", "in_flight_count", "deferred_count",
-    "message_count", "requeue_count", "timeout_count", "client_count",
-)  # fmt: skip
+    "depth",
+    "backend_depth",
+    "in_flight_count",
+    "deferred_count",
+    "message_count",
+    "requeue_count",
+    "timeout_count",
+    "client_count",
+)
 
 
 # Indexes of the fields of TopicCounts and ChannelCounts.

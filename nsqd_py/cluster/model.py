@@ -348,9 +348,14 @@ class Cluster:
                 part.oldest_ns = read_time_ns(row, "oldest_timestamp")
                 self._touch(node, of_all[name], part)
             if (
-                row["paused"] or part.is_paused or part.latency or (latency and latency["percentiles"])
-                or part.damage or "lost_count" in row or "unreadable_count" in row
-            ):  # fmt: skip
+                row["paused"]
+                or part.is_paused
+                or part.latency
+                or (latency and latency["percentiles"])
+                or part.damage
+                or "lost_count" in row
+                or "unreadable_count" in row
+            ):
                 self._mark(node, of_all[name], part, row)
 
     def _change(self, node: Node, row: Sum, part: Part, counts: Numbers, rates: Rates) -> None:
@@ -498,4 +503,3 @@ def totals(cluster: Cluster) -> tuple[Numbers, Rates, Numbers, Rates]:
         channels = plus(channels, node.of_channels.counts)
         channel_pace = plus(channel_pace, node.of_channels.rates)
     return topics, Rates._make(topic_pace), channels, Rates._make(channel_pace)
-

@@ -17,14 +17,7 @@ import gevent.lock
 
 from nsqd_py.cluster.answer_budget import Answer
 from nsqd_py.cluster.model import BadStats, Cluster, Node
-from nsqd_py.cluster.producers import (
-    SharedAddress,
-    http_address,
-    merged_producers,
-    producer,
-    producer_of_info,
-    shared_addresses,
-)
+from nsqd_py.cluster.producers import SharedAddress, http_address, merged_producers, producer, producer_of_info, shared_addresses
 from nsqd_py.cluster.roles import Primary, Standby
 from nsqd_py.cluster.stats_reader import StatsAnswer
 from nsqd_py.cluster.upstream import Upstream, UpstreamError, ask_all, named_producers, parsed, place_of

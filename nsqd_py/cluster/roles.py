@@ -92,21 +92,22 @@ def read_role(document: Any) -> Role:
     if isinstance(standby, Mapping):
         is_known = isinstance(standby.get("last_round_ms_ago"), int)
         return Standby(
-            number_in(standby, "epoch"), text_in(standby, "primary"), text_in(standby, "state"),
-            flag_in(standby, "is_complete"), _lag(standby),
+            number_in(standby, "epoch"),
+            text_in(standby, "primary"),
+            text_in(standby, "state"),
+            flag_in(standby, "is_complete"),
+            _lag(standby),
             number_in(standby, "last_round_ms_ago") if is_known else None,
-            number_in(standby, "set_aside_messages"), flag_in(standby, "lease_decides"), lease,
-        )  # fmt: skip
+            number_in(standby, "set_aside_messages"),
+            flag_in(standby, "lease_decides"),
+            lease,
+        )
     if isinstance(standbys, Mapping):
         listed = tuple(
-            ListedStandby(
-                text_in(row, "address"), text_in(row, "http_address"), flag_in(row, "is_following"), _lag(row)
-            )
+            ListedStandby(text_in(row, "address"), text_in(row, "http_address"), flag_in(row, "is_following"), _lag(row))
             for row in rows_in(standbys, "list")[:_MOST_STANDBYS]
         )
-        return Primary(
-            number_in(standbys, "epoch"), number_in(standbys, "acks"), flag_in(standbys, "is_alone"), listed, lease
-        )
+        return Primary(number_in(standbys, "epoch"), number_in(standbys, "acks"), flag_in(standbys, "is_alone"), listed, lease)
     return None
 
 
@@ -216,9 +217,17 @@ def _pair(primary: Member, role: Primary, standby: str, listed: ListedStandby | 
     state = MISSING if listed is None else FOLLOWING if listed.is_following else COPYING
     lag = _NO_LAG if listed is None else listed.lag
     return Pair(
-        primary.address, standby, primary.is_answering, state, state == FOLLOWING, lag, 0 if listed else None,
-        role.epoch, role.acks, role.is_alone,
-    )  # fmt: skip
+        primary.address,
+        standby,
+        primary.is_answering,
+        state,
+        state == FOLLOWING,
+        lag,
+        0 if listed else None,
+        role.epoch,
+        role.acks,
+        role.is_alone,
+    )
 
 
 def _of_standby(member: Member, role: Standby, primary: Member | None, listed: ListedStandby | None) -> Pair:
@@ -230,11 +239,15 @@ def _of_standby(member: Member, role: Standby, primary: Member | None, listed: L
         member.address,
         primary is not None and primary.is_answering,
         role.state if member.is_answering else FAILED,
-        role.is_complete, lag, as_of_ms, role.epoch,
+        role.is_complete,
+        lag,
+        as_of_ms,
+        role.epoch,
         of_primary.acks if of_primary is not None else 0,
         of_primary is not None and of_primary.is_alone,
-        role.set_aside, role.lease_decides,
-    )  # fmt: skip
+        role.set_aside,
+        role.lease_decides,
+    )
 
 
 class Trouble(NamedTuple):

@@ -87,17 +87,13 @@ class Upstream:
         url = _url(address, f"{path}?{urlencode(query)}" if query else path)
         try:
             try:
-                return self._client.exchange(
-                    method, url, body, self._headers_for(url), answer.admit, answer.note_date
-                )
+                return self._client.exchange(method, url, body, self._headers_for(url), answer.admit, answer.note_date)
             except BadStatus as error:
                 port = error.https_port
                 if url.is_secure or not port:
                     raise
                 url = replace(url, is_secure=True, port=port)
-                return self._client.exchange(
-                    method, url, body, self._headers_for(url), answer.admit, answer.note_date
-                )
+                return self._client.exchange(method, url, body, self._headers_for(url), answer.admit, answer.note_date)
         except BadStatus as error:
             text = f"got response {error.status} {error.reason} {quote(error.body[:_SHOWN_BYTES])}"
             raise UpstreamError(text, "", error.status, _message(error.body)) from error

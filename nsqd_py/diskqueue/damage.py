@@ -100,9 +100,7 @@ def needed_of(holes: Iterable[Range], finished: SeqRanges, until: int) -> list[R
     return [gap for low, high in holes if low < until for gap in finished.gaps(low, min(high, until))]
 
 
-def missing_files(
-    topic: str, holes: Iterable[Range], needed: Iterable[Range], file_seqs: Sequence[int]
-) -> list[MissingFile]:
+def missing_files(topic: str, holes: Iterable[Range], needed: Iterable[Range], file_seqs: Sequence[int]) -> list[MissingFile]:
     """Return a file for each hole in the log in which messages are still needed.
 
     `file_seqs` are the first numbers of the files at the last clean stop, if these are known.

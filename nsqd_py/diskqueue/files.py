@@ -85,10 +85,26 @@ class LogFile(LazyFile):
     """
 
     __slots__ = (
-        "_allocated_at_rest", "_clean_offset", "_index", "_index_offsets", "allocated", "cut_is_reported", "end_offset",
-        "end_seq", "header", "is_unmovable", "missing_count", "most_ahead", "most_bytes", "newest_ns", "salt",
-        "sync_error", "synced_offset", "synced_seq", "was_cut",
-    )  # fmt: skip
+        "_allocated_at_rest",
+        "_clean_offset",
+        "_index",
+        "_index_offsets",
+        "allocated",
+        "cut_is_reported",
+        "end_offset",
+        "end_seq",
+        "header",
+        "is_unmovable",
+        "missing_count",
+        "most_ahead",
+        "most_bytes",
+        "newest_ns",
+        "salt",
+        "sync_error",
+        "synced_offset",
+        "synced_seq",
+        "was_cut",
+    )
 
     def __init__(self, path: Path, fd: int, header: FileHeader, allocated: int) -> None:
         super().__init__(path, fd)
@@ -120,9 +136,7 @@ class LogFile(LazyFile):
         return run_to_end(cls.creating(path, first_seq, used_id, spare))
 
     @classmethod
-    def creating(
-        cls, path: Path, first_seq: int, used_id: int, spare: Path | None
-    ) -> Generator[None, None, LogFile]:
+    def creating(cls, path: Path, first_seq: int, used_id: int, spare: Path | None) -> Generator[None, None, LogFile]:
         """Do the same as `create` in steps, one for each call that may be slow."""
         header = FileHeader(_salt(), first_seq, used_id, is_reused=spare is not None)
         if spare is not None and os.path.lexists(path):

@@ -53,10 +53,27 @@ class TopicLog:
     """
 
     __slots__ = (
-        "_chunks", "_file_list", "_held", "_in_background", "_is_appending",
-        "_last", "_most_ahead", "_places", "_spare", "_topic", "_unsynced", "busy_files",
-        "damage", "directory", "epochs", "latest_due_ns", "max_file_bytes", "next_seq", "syncs", "used_id",
-    )  # fmt: skip
+        "_chunks",
+        "_file_list",
+        "_held",
+        "_in_background",
+        "_is_appending",
+        "_last",
+        "_most_ahead",
+        "_places",
+        "_spare",
+        "_topic",
+        "_unsynced",
+        "busy_files",
+        "damage",
+        "directory",
+        "epochs",
+        "latest_due_ns",
+        "max_file_bytes",
+        "next_seq",
+        "syncs",
+        "used_id",
+    )
 
     def __init__(
         self,
@@ -330,9 +347,11 @@ class TopicLog:
     # ---- files that nobody needs
 
     def drop_unneeded(
-        self, is_needed: Callable[[int, int], bool], retained_seq: int | None = None,
+        self,
+        is_needed: Callable[[int, int], bool],
+        retained_seq: int | None = None,
         attempt: Callable[[Callable[[], None]], bool] = _at_once,
-    ) -> int:  # fmt: skip
+    ) -> int:
         """Drop every closed file for whose range of messages `is_needed(low, high)` is False; return how many.
 
         All from `retained_seq` on are kept. `attempt` drops one, or returns False, which ends the loop. Raises OSError

@@ -38,9 +38,15 @@ class MemoryBudget:
     """
 
     __slots__ = (
-        "_holders", "_is_making_room", "_accounts", "buffer_bytes", "cached_bytes", "ephemeral_bytes", "limit_bytes",
+        "_holders",
+        "_is_making_room",
+        "_accounts",
+        "buffer_bytes",
+        "cached_bytes",
+        "ephemeral_bytes",
+        "limit_bytes",
         "room_bytes",
-    )  # fmt: skip
+    )
 
     def __init__(self, limit_bytes: int = sys.maxsize) -> None:
         self.limit_bytes = limit_bytes
@@ -59,10 +65,7 @@ class MemoryBudget:
 
     def figures(self) -> dict[str, int]:
         """Return the figures for `/stats`: bytes of messages and of connections' buffers."""
-        return {
-            "message_bytes": self.cached_bytes + self.ephemeral_bytes,
-            "buffer_bytes": self.buffer_bytes,
-        }
+        return {"message_bytes": self.cached_bytes + self.ephemeral_bytes, "buffer_bytes": self.buffer_bytes}
 
     # ---- copies of what is in logs
 
@@ -160,9 +163,7 @@ class CountedBatch(Batch):
     __slots__ = ("_counted_bytes", "_account")
 
     def __init__(self, batch: Batch, account: MemoryAccount) -> None:
-        super().__init__(
-            batch.first_seq, batch.base_id, batch.timestamp_ns, batch.due_ns, batch.count, batch.stride, batch.body
-        )
+        super().__init__(batch.first_seq, batch.base_id, batch.timestamp_ns, batch.due_ns, batch.count, batch.stride, batch.body)
         self._account = account
         self._counted_bytes = self.memory_bytes
         account.change(self._counted_bytes)

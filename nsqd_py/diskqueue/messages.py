@@ -66,7 +66,6 @@ _MPUB_SIZE = Struct(">I")
 _Code = Literal["q", "I", "H"]
 
 
-
 class Data(Protocol):
     """The bytes of a file: `bytes` or an `mmap`."""
 

@@ -22,15 +22,7 @@ from nsqd_py.diskqueue.damage import DamageReport
 from nsqd_py.diskqueue.file_index import RecordWindow
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.memory_budget import MemoryBudget
-from nsqd_py.diskqueue.records import (
-    FILE_HEADER_BYTES,
-    MAGIC,
-    RECORD_HEADER_BYTES,
-    Damaged,
-    Incomplete,
-    RecordHeader,
-    decode,
-)
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, MAGIC, RECORD_HEADER_BYTES, Damaged, Incomplete, RecordHeader, decode
 from nsqd_py.diskqueue.recovery import find_record
 from nsqd_py.guid import id_time_ns
 
@@ -291,9 +283,7 @@ def first_since(files: Iterable[LogFile], timestamp_ns: int, low: int) -> int | 
     return None
 
 
-def first_published_since(
-    files: Sequence[LogFile], steady_ns: int, low: int, *, by_timestamp: bool = False
-) -> int | None:
+def first_published_since(files: Sequence[LogFile], steady_ns: int, low: int, *, by_timestamp: bool = False) -> int | None:
     """Return the number of the first message from `low` on whose id was generated at `steady_ns` or later, or None.
 
     Ids rise with the steady clock, whatever the wall clock does. Ids of dead letters do not: if the log may hold such

@@ -63,6 +63,7 @@ FILE_HEADER_BYTES = 64
 CHECKED_FROM = _FRONT.size
 _CHECK_AT_ONCE_BELOW = 1024
 
+
 class Incomplete(NsqdError):
     """The bytes end inside a record, which takes `needed` bytes."""
 
@@ -155,15 +156,7 @@ def encode_record(batch: Batch, salt: int) -> bytes:
 def _checked_header(batch: Batch) -> bytes:
     """Return the part of the header that the checksum covers."""
     return _pack_checked(
-        VERSION,
-        PUBLISHED,
-        0,
-        batch.first_seq,
-        batch.base_id,
-        batch.timestamp_ns,
-        batch.due_ns,
-        batch.count,
-        batch.stride,
+        VERSION, PUBLISHED, 0, batch.first_seq, batch.base_id, batch.timestamp_ns, batch.due_ns, batch.count, batch.stride
     )
 
 
@@ -211,8 +204,8 @@ def decode_header(data: Any, position: int) -> RecordHeader:
     """Return the header at `position` of bytes or an mmap. Raises Incomplete and Damaged."""
     if len(data) - position < RECORD_HEADER_BYTES:
         raise Incomplete(RECORD_HEADER_BYTES)
-    (magic, length, checksum, version, kind, flags, first_seq, base_id, timestamp_ns, due_ns, count, stride) = (
-        unpack_header(data, position)
+    (magic, length, checksum, version, kind, flags, first_seq, base_id, timestamp_ns, due_ns, count, stride) = unpack_header(
+        data, position
     )
     if magic != MAGIC or version != VERSION or kind not in (PUBLISHED, MESSAGES) or count == 0:
         raise Damaged("no record here")
@@ -223,8 +216,8 @@ def decode(data: bytes, position: int, salt: int) -> tuple[Batch, int]:
     """Return the batch at `position` and the position of the next record. Raises Incomplete and Damaged."""
     if len(data) - position < RECORD_HEADER_BYTES:
         raise Incomplete(RECORD_HEADER_BYTES)
-    (magic, length, checksum, version, kind, flags, first_seq, base_id, timestamp_ns, due_ns, count, stride) = (
-        unpack_header(data, position)
+    (magic, length, checksum, version, kind, flags, first_seq, base_id, timestamp_ns, due_ns, count, stride) = unpack_header(
+        data, position
     )
     if magic != MAGIC or version != VERSION or kind != PUBLISHED or flags != 0 or count == 0:
         raise Damaged("no record here")

@@ -150,9 +150,7 @@ class _Walk:
         stop = min(position + INDEX_EVERY, self._size - RECORD_HEADER_BYTES)
         passed: tuple[int, int, int] | None = None  # start of the last one, its number, the latest time before it
         while position < stop:
-            magic, length, _, version, kind, flags, first_seq, _, timestamp_ns, due_ns, count, _ = (
-                unpack_header(data, position)
-            )
+            magic, length, _, version, kind, flags, first_seq, _, timestamp_ns, due_ns, count, _ = unpack_header(data, position)
             after = position + RECORD_HEADER_BYTES + length
             if first_seq != expected or magic != MAGIC or version != VERSION or kind != PUBLISHED or flags:
                 break
@@ -187,8 +185,8 @@ class _Walk:
     def _is_whole(self, header: RecordHeader, position: int) -> bool:
         checked = self._data[position + CHECKED_FROM : position + header.record_bytes]
         is_known = header.kind == PUBLISHED and not header.flags
-        return is_known and len(checked) == header.record_bytes - CHECKED_FROM and (
-            extend(self._salt, checked) == header.checksum
+        return (
+            is_known and len(checked) == header.record_bytes - CHECKED_FROM and (extend(self._salt, checked) == header.checksum)
         )
 
     def _pass_damage(self, position: int) -> int | None:

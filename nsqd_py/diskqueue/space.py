@@ -33,9 +33,7 @@ class RetainedFile(Protocol):
     def is_whole(self) -> bool: ...
 
 
-def retained_seq(
-    files: Sequence[RetainedFile], retention_ns: int, retention_bytes: int, now_ns: int, next_seq: int
-) -> int:
+def retained_seq(files: Sequence[RetainedFile], retention_ns: int, retention_bytes: int, now_ns: int, next_seq: int) -> int:
     """Return the number from which on everything is kept.
 
     Kept are files younger than `retention_ns`, and the newest `retention_bytes`; 0 turns either rule off.

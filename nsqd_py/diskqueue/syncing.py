@@ -42,9 +42,13 @@ class Appending:
     __slots__ = ("_create", "_last", "_size", "_steps", "batches", "file", "is_written", "timer")
 
     def __init__(
-        self, batches: list[Batch], size: int, file: LogFile | None, last: LogFile | None,
+        self,
+        batches: list[Batch],
+        size: int,
+        file: LogFile | None,
+        last: LogFile | None,
         create: Callable[[], Generator[None, None, LogFile]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.batches = batches
         self.file = file
         self.is_written = False

@@ -17,9 +17,7 @@ def size_of(ranges: Iterable[Range]) -> int:
     return sum(max(0, high - low) for low, high in ranges)
 
 
-def released_until(
-    log_end: int, saved: Iterable[SavedPosition], held: SavedPosition | None, *, is_held: bool
-) -> int:
+def released_until(log_end: int, saved: Iterable[SavedPosition], held: SavedPosition | None, *, is_held: bool) -> int:
     """Return the number up to which a topic has released its messages to its channels.
 
     A topic that is not held has released all; one that is held continues at its position.

@@ -72,9 +72,7 @@ def export(directory: Path, target: Path, now_ns: int, max_file_bytes: int, max_
     return "\n".join(_lines(queues, target))
 
 
-def _measured(
-    directory: Path, target: Path, now_ns: int, max_file_bytes: int, max_message_bytes: int
-) -> list[_Queue]:
+def _measured(directory: Path, target: Path, now_ns: int, max_file_bytes: int, max_message_bytes: int) -> list[_Queue]:
     """Return the queues to write. Raises OSError, StartError, and Refused if Go's nsqd or the disk cannot take them."""
     queues = [queue for topic in _load(directory, now_ns) for queue in _queues_of(topic, now_ns)]
     for queue in queues:
@@ -272,8 +270,7 @@ def _metadata(queues: list[_Queue]) -> bytes:
 def _lines(queues: list[_Queue], target: Path) -> Iterator[str]:
     """Yield the counts."""
     rows = [
-        (queue.topic, queue.channel or "", f"{queue.count:,}", f"{len(queue.later):,}" if queue.later else "")
-        for queue in queues
+        (queue.topic, queue.channel or "", f"{queue.count:,}", f"{len(queue.later):,}" if queue.later else "") for queue in queues
     ]
     yield from table([("TOPIC", "CHANNEL", "MESSAGES", "DEFERRED"), *rows])
     yield ""

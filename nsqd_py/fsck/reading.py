@@ -26,14 +26,7 @@ from nsqd_py.diskqueue.damage import MissingFile, missing_files
 from nsqd_py.diskqueue.epochs import EPOCHS_FILE
 from nsqd_py.diskqueue.files import LogFile, parse_log_file_name
 from nsqd_py.diskqueue.go_files import parse_go_name
-from nsqd_py.diskqueue.journal import (
-    JOURNAL_SUFFIX,
-    SavedPosition,
-    decode_journal,
-    entry_bytes,
-    journal_name,
-    next_entry,
-)
+from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX, SavedPosition, decode_journal, entry_bytes, journal_name, next_entry
 from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, union
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader, NewerFormat
 from nsqd_py.diskqueue.recovery import RecoveredFile, expect_end, recover_file, salvage_from
@@ -176,16 +169,13 @@ class _Reader:
             live=size_of(union([*log.held, *(gap for saved in positions.values() for gap in log.unfinished(saved))])),
             files=[_file_report(file) for file in topic.files],
             channels=[
-                log.report(name, position, self._now_ns, is_paused=topic.is_paused(name))
-                for name, position in positions.items()
+                log.report(name, position, self._now_ns, is_paused=topic.is_paused(name)) for name, position in positions.items()
             ],
         )
 
     def _note_gone(self, gone: Iterable[MissingFile], topic: str) -> None:
         for file in gone:
-            self.report.findings.append(
-                Finding(file.name, Problem.GONE, file.low, file.high, file.detail, topic)
-            )  # fmt: skip
+            self.report.findings.append(Finding(file.name, Problem.GONE, file.low, file.high, file.detail, topic))
 
     def _note_gone_positions(self, topic: str, channels: Iterable[str]) -> None:
         for channel in channels:
@@ -274,9 +264,14 @@ def kept_numbers(recovered: RecoveredFile) -> Iterator[Range]:
 def _file_report(recovered: RecoveredFile) -> FileReport:
     file = recovered.file
     return FileReport(
-        file.path.name, file.first_seq, file.end_seq, size_of(kept_numbers(recovered)),
-        file.path.stat().st_blocks * STAT_BLOCK_BYTES, file.header.is_sparse, file.header.is_imported,
-    )  # fmt: skip
+        file.path.name,
+        file.first_seq,
+        file.end_seq,
+        size_of(kept_numbers(recovered)),
+        file.path.stat().st_blocks * STAT_BLOCK_BYTES,
+        file.header.is_sparse,
+        file.header.is_imported,
+    )
 
 
 @dataclass(frozen=True, slots=True)

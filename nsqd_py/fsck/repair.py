@@ -15,15 +15,7 @@ from pathlib import Path
 from nsqd_py.broker.metadata import encode_entries, replace_file
 from nsqd_py.broker.state_files import forget_clean_stop
 from nsqd_py.diskqueue.files import parse_log_file_name, sync_directory
-from nsqd_py.diskqueue.journal import (
-    DELETED,
-    JOURNAL_SUFFIX,
-    SNAPSHOT,
-    SavedPosition,
-    encode_entry,
-    group_waiting,
-    journal_name,
-)
+from nsqd_py.diskqueue.journal import DELETED, JOURNAL_SUFFIX, SNAPSHOT, SavedPosition, encode_entry, group_waiting, journal_name
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader
 from nsqd_py.diskqueue.recovery import salvage_header
 from nsqd_py.fsck.reading import ASIDE_DIRECTORY, read_directory, read_journal

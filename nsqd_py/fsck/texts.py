@@ -61,9 +61,14 @@ def _rows(topic: TopicReport) -> Iterator[Sequence[str]]:
     yield topic.name, "", "", "", "", "", ", ".join(filter(None, notes))
     for channel in topic.channels:
         yield (
-            "", channel.name, f"{channel.queued:,}", f"{channel.deferred:,}", f"{channel.finished:,}",
-            f"{channel.missing:,}" if channel.missing else "", "paused" if channel.is_paused else "",
-        )  # fmt: skip
+            "",
+            channel.name,
+            f"{channel.queued:,}",
+            f"{channel.deferred:,}",
+            f"{channel.finished:,}",
+            f"{channel.missing:,}" if channel.missing else "",
+            "paused" if channel.is_paused else "",
+        )
 
 
 def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -20,9 +20,7 @@ from nsqd_py.runtime.logs import Log
 _MOST_DAMAGES = 1000  # a completely damaged file must not fill the log
 
 
-def take_over(
-    directory: Path, max_file_bytes: int, log: Log, now_s: float, on_progress: Callable[[], None]
-) -> None:
+def take_over(directory: Path, max_file_bytes: int, log: Log, now_s: float, on_progress: Callable[[], None]) -> None:
     """Import the files of Go's nsqd in the directory, if there are any, and finish an interrupted import.
 
     `on_progress` is called now and then, and may raise. Raises StartError; then Go's files are unchanged.
@@ -116,12 +114,7 @@ class _Importer:
         for topic in topics:
             self._on_progress()
             yield import_topic(
-                topic,
-                existing.topic(topic.name),
-                self._folder.path,
-                self._max_file_bytes,
-                self._note_damage,
-                self._on_progress,
+                topic, existing.topic(topic.name), self._folder.path, self._max_file_bytes, self._note_damage, self._on_progress
             )
 
     # ---- what is said about it
@@ -147,14 +140,16 @@ class _Importer:
                 )
         for damage in self._damages:
             self._log.error(
-                "IMPORT: %s: bytes %d to %d: %s; kept in %s",
-                damage.file, damage.start, damage.end, damage.reason, marker.aside,
-            )  # fmt: skip
+                "IMPORT: %s: bytes %d to %d: %s; kept in %s", damage.file, damage.start, damage.end, damage.reason, marker.aside
+            )
         self._log.info(
             "IMPORT: %d topics, %d channels, %d messages, %d bytes; %d damaged places",
-            summary["topics"], summary["channels"], summary["messages"], summary["bytes"], len(self._damages),
-        )  # fmt: skip
-
+            summary["topics"],
+            summary["channels"],
+            summary["messages"],
+            summary["bytes"],
+            len(self._damages),
+        )
 
     def _report_read_files(self, queues: list[GoQueue]) -> None:
         bad = {path.name for queue in queues for path in queue.bad_files.values()}

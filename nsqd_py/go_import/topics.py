@@ -100,9 +100,7 @@ class _TopicImport:
 
     def run(self) -> ImportedTopic:
         own = scan(self._blocks(self._topic.queue))
-        scans = {
-            channel: scan(self._blocks(queue), own.lowest) for channel, queue in self._topic.channels.items()
-        }
+        scans = {channel: scan(self._blocks(queue), own.lowest) for channel, queue in self._topic.channels.items()}
         imported = ImportedTopic(self._topic.name)
         with self._writer as writer:
             given = self._given(scans.values())

@@ -77,9 +77,14 @@ def check_holder(text: str) -> str:
     """Return the address of a holder, host:port, if it is one. Raises ValueError."""
     host, _, port = text.rpartition(":")
     if not (
-        host and host.isprintable() and " " not in host and len(text) <= _MOST_HOLDER_CHARACTERS
-        and port.isascii() and port.isdigit() and 0 < int(port) <= _HIGHEST_PORT
-    ):  # fmt: skip
+        host
+        and host.isprintable()
+        and " " not in host
+        and len(text) <= _MOST_HOLDER_CHARACTERS
+        and port.isascii()
+        and port.isdigit()
+        and 0 < int(port) <= _HIGHEST_PORT
+    ):
         raise ValueError(f"the holder of the lease is not an address: {text[:80]!r}")
     return text
 

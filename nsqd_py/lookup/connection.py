@@ -160,10 +160,7 @@ def parse_peer_info(response: bytes) -> PeerInfo:
     try:
         fields = orjson.loads(response)
         return PeerInfo(
-            _port(fields, "tcp_port"),
-            _port(fields, "http_port"),
-            _text(fields, "version"),
-            _text(fields, "broadcast_address"),
+            _port(fields, "tcp_port"), _port(fields, "http_port"), _text(fields, "version"), _text(fields, "broadcast_address")
         )
     except (ValueError, TypeError, AttributeError) as error:
         raise BadResponse(f"parsing response - {response[:200].decode(errors='replace')}") from error
@@ -183,9 +180,7 @@ def _text(fields: Any, name: str) -> str:
     return value
 
 
-def client_context(
-    options: NsqdOptions, context_class: type[ssl.SSLContext] = ssl.SSLContext
-) -> ssl.SSLContext | None:
+def client_context(options: NsqdOptions, context_class: type[ssl.SSLContext] = ssl.SSLContext) -> ssl.SSLContext | None:
     """Return the context of all connections to nsqlookupd; None without --lookupd-tls. Raises OSError."""
     if not options.lookupd_tls:
         return None

@@ -88,9 +88,7 @@ class EndpointSelection:
 
     def resolved(self, endpoints: Sequence[Endpoint], is_connected: Callable[[Endpoint], bool]) -> None:
         """Take the endpoints that the name has now. An endpoint that is gone is kept until its connection ends."""
-        self._leaving = tuple(
-            endpoint for endpoint in self.in_use if endpoint not in endpoints and is_connected(endpoint)
-        )
+        self._leaving = tuple(endpoint for endpoint in self.in_use if endpoint not in endpoints and is_connected(endpoint))
         self._resolved = tuple(dict.fromkeys(endpoints))
         families = [endpoint.family for endpoint in self._resolved]
         if families and self._family not in families:

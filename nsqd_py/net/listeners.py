@@ -47,9 +47,8 @@ class Listener:
     """A bound socket that passes each connection to `on_connection`. `port` is -1 for a unix socket."""
 
     def __init__(
-        self, name: str, address: str, loop: Any, log: Log, on_connection: OnConnection,
-        inherited: socket.socket | None = None,
-    ) -> None:  # fmt: skip
+        self, name: str, address: str, loop: Any, log: Log, on_connection: OnConnection, inherited: socket.socket | None = None
+    ) -> None:
         """Bind `address`, or use `inherited`, a socket that listens already. Raises StartError."""
         self.name = name
         self._log = log

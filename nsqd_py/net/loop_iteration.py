@@ -66,9 +66,19 @@ class Backlog:
     """
 
     __slots__ = (
-        "_input_until_s", "_is_scheduled", "_is_working", "_iteration", "_light", "_loop", "_slow", "_slow_timer",
-        "_timer", "_workers", "input_s", "slice_s",
-    )  # fmt: skip
+        "_input_until_s",
+        "_is_scheduled",
+        "_is_working",
+        "_iteration",
+        "_light",
+        "_loop",
+        "_slow",
+        "_slow_timer",
+        "_timer",
+        "_workers",
+        "input_s",
+        "slice_s",
+    )
 
     def __init__(self, loop: Any) -> None:
         self.slice_s = _QUIET_S
@@ -195,10 +205,22 @@ class LoopIteration:
     """
 
     __slots__ = (
-        "_committers", "_deliverers", "_delivers_since_ns", "_flushers", "_hub", "_log", "_poll_loop", "_postponed",
-        "_postponed_until_ns", "_waker", "_watcher", "backlog", "is_coming", "last_reader",
+        "_committers",
+        "_deliverers",
+        "_delivers_since_ns",
+        "_flushers",
+        "_hub",
+        "_log",
+        "_poll_loop",
+        "_postponed",
+        "_postponed_until_ns",
+        "_waker",
+        "_watcher",
+        "backlog",
+        "is_coming",
+        "last_reader",
         "now_s",
-    )  # fmt: skip
+    )
 
     def __init__(self, hub: Any, log: Log) -> None:
         self._hub = hub

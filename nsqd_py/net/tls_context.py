@@ -17,9 +17,16 @@ LEVELS = {"default": OPENSSL_DEFAULT, **{str(level): level for level in range(6)
 
 # Phrases in OpenSSL's errors that a lower level would prevent.
 _TOO_WEAK = (
-    "key too small", "key too weak", "md too weak", "digest algorithm too weak", "unsupported protocol",
-    "version too low", "no protocols available", "no shared cipher", "no suitable signature algorithm",
-)  # fmt: skip
+    "key too small",
+    "key too weak",
+    "md too weak",
+    "digest algorithm too weak",
+    "unsupported protocol",
+    "version too low",
+    "no protocols available",
+    "no shared cipher",
+    "no suitable signature algorithm",
+)
 _ADVICE = (
     "--tls-security-level=0 (the client option tls_security_level,0) accepts keys below 2048 bits and, with a lowest "
     "version of tls1.0, TLS 1.0"

@@ -61,18 +61,27 @@ def _check_auth_policy(value: str) -> str | None:
     return None if value in ("", "require", "require-verify") else "must be require or require-verify"
 
 
-# fmt: off
 KEY_FILE = setting(STRING, "", "Private key of the certificate (PEM file).")
-SECURITY_LEVEL = setting(_LEVEL_CHOICE, OPENSSL_DEFAULT,
+SECURITY_LEVEL = setting(
+    _LEVEL_CHOICE,
+    OPENSSL_DEFAULT,
     "OpenSSL security level of server and client connections: 0 to 5, or default. "
-    "Level 0 accepts keys below 2048 bits, SHA-1 signatures, and TLS 1.0 and 1.1.")
-HTTP_AUTH_FILE = setting(STRING, "",
+    "Level 0 accepts keys below 2048 bits, SHA-1 signatures, and TLS 1.0 and 1.1.",
+)
+HTTP_AUTH_FILE = setting(
+    STRING,
+    "",
     "File with the accounts that may use administrative HTTP paths: lines of htpasswd -B or token:name:sha256. "
-    "If empty, everyone may.")
-HTTP_ALLOWED_HOSTS = setting(STRINGS, (),
+    "If empty, everyone may.",
+)
+HTTP_ALLOWED_HOSTS = setting(
+    STRINGS,
+    (),
     "Host name by which browsers may reach the HTTP port, or a domain with all names in it, such as .example.com (may "
     "be given several times). IP addresses, localhost, the host name and the names in other addresses of this server "
-    "are always allowed. Other programs may use any name.", check=check_hosts)
+    "are always allowed. Other programs may use any name.",
+    check=check_hosts,
+)
 
 
 class ServerTlsOptions(Options):
@@ -80,14 +89,19 @@ class ServerTlsOptions(Options):
 
     tls_cert: str = setting(STRING, "", "Server certificate (PEM file). Enables TLS.")
     tls_key: str = KEY_FILE
-    tls_client_auth_policy: str = setting(STRING, "",
+    tls_client_auth_policy: str = setting(
+        STRING,
+        "",
         "Client certificates: require (any certificate) or require-verify (signed by --tls-root-ca-file).",
-        check=_check_auth_policy)
+        check=_check_auth_policy,
+    )
     tls_root_ca_file: str = setting(STRING, "", "Trusted certificate authorities (PEM file).")
-    tls_required: int = setting(TLS_REQUIRED_KIND, TLS_NOT_REQUIRED,
-        "Refuse clients without TLS: true, false, or tcp-https (but accept plain HTTP).")
-    tls_min_version: int = setting(TLS_VERSION_KIND, DEFAULT_TLS_VERSION,
-        "Minimum TLS version: tls1.0, tls1.1, tls1.2 or tls1.3.")
+    tls_required: int = setting(
+        TLS_REQUIRED_KIND, TLS_NOT_REQUIRED, "Refuse clients without TLS: true, false, or tcp-https (but accept plain HTTP)."
+    )
+    tls_min_version: int = setting(
+        TLS_VERSION_KIND, DEFAULT_TLS_VERSION, "Minimum TLS version: tls1.0, tls1.1, tls1.2 or tls1.3."
+    )
     tls_security_level: int = SECURITY_LEVEL
     http_auth_file: str = HTTP_AUTH_FILE
     http_allowed_hosts: tuple[str, ...] = HTTP_ALLOWED_HOSTS
@@ -98,12 +112,12 @@ class HttpClientOptions(Options):
 
     http_client_connect_timeout_ns: int = setting(DURATION, 2 * SECOND_NS, "Timeout for connecting to an HTTP server.")
     http_client_request_timeout_ns: int = setting(DURATION, 5 * SECOND_NS, "Timeout for an HTTP response.")
-    http_client_tls_root_ca_file: str = setting(STRING, "",
-        "Trusted certificate authorities for https:// addresses (PEM file); by default those of the system.")
+    http_client_tls_root_ca_file: str = setting(
+        STRING, "", "Trusted certificate authorities for https:// addresses (PEM file); by default those of the system."
+    )
     http_client_tls_cert: str = setting(STRING, "", "Client certificate for https:// addresses (PEM file).")
     http_client_tls_key: str = setting(STRING, "", "Private key of the client certificate (PEM file).")
     tls_security_level: int = SECURITY_LEVEL
-# fmt: on
 
 
 def http_client_context(options: HttpClientOptions, context_class: Any, *, verifies: bool = True) -> Any:

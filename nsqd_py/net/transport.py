@@ -42,11 +42,35 @@ class Stream:
     """
 
     __slots__ = (
-        "_closing", "_decoding", "_exact_bytes", "_fd_reader", "_fd_writer", "_holds", "_in_iteration", "_is_behind",
-        "_is_unread", "_iteration", "_layer", "_read_size", "_reading", "_shaking_since_s", "_sock", "_stuck_since_s",
-        "_unsent", "_untaken_before", "_untaken_swept", "closed", "is_light", "is_quick", "log", "out", "owner", "peer",
-        "queued_bytes", "usual_bytes",
-    )  # fmt: skip
+        "_closing",
+        "_decoding",
+        "_exact_bytes",
+        "_fd_reader",
+        "_fd_writer",
+        "_holds",
+        "_in_iteration",
+        "_is_behind",
+        "_is_unread",
+        "_iteration",
+        "_layer",
+        "_read_size",
+        "_reading",
+        "_shaking_since_s",
+        "_sock",
+        "_stuck_since_s",
+        "_unsent",
+        "_untaken_before",
+        "_untaken_swept",
+        "closed",
+        "is_light",
+        "is_quick",
+        "log",
+        "out",
+        "owner",
+        "peer",
+        "queued_bytes",
+        "usual_bytes",
+    )
 
     def __init__(self, sock: socket.socket, peer: str, loop: Any, iteration: LoopIteration, log: Log) -> None:
         sock.setblocking(False)

@@ -48,8 +48,4 @@ def message_attributes(message: Message) -> Attributes:
         server: Attributes = {"server.address": host.strip("[]"), "server.port": int(port)}
     else:
         server = {"server.address": message.nsqd}
-    return {
-        **server,
-        "messaging.message.id": message.id.decode(),
-        "messaging.nsq.message.attempts": message.attempts,
-    }
+    return {**server, "messaging.message.id": message.id.decode(), "messaging.nsq.message.attempts": message.attempts}

@@ -74,12 +74,8 @@ class Instrumentation:
         self._is_linked = linked
         self._tracer = trace.get_tracer(_SCOPE, PROJECT_VERSION, tracer_provider)
         meter = metrics.get_meter(_SCOPE, PROJECT_VERSION, meter_provider)
-        self._publishes = Instruments(
-            meter, "messaging.client.sent.messages", "messaging.client.operation.duration", "published"
-        )
-        self._processes = Instruments(
-            meter, "messaging.client.consumed.messages", "messaging.process.duration", "handled"
-        )
+        self._publishes = Instruments(meter, "messaging.client.sent.messages", "messaging.client.operation.duration", "published")
+        self._processes = Instruments(meter, "messaging.client.consumed.messages", "messaging.process.duration", "handled")
 
     # ---- publishing
 
@@ -117,17 +113,13 @@ class Instrumentation:
     def processing(self, message: Message) -> AbstractContextManager[Span]:
         """The span in which a message is handled, for loops. Take the envelope off its body.
 
-            for message in consumer:
-                with telemetry.processing(message):
-                    ...
+        for message in consumer:
+            with telemetry.processing(message):
+                ...
         """
         size_bytes = len(message.body)
         message.body, publisher = self._unwrapped(message.body)
-        attributes = {
-            **message_attributes(message),
-            BODY_SIZE: len(message.body),
-            ENVELOPE_SIZE: size_bytes,
-        }
+        attributes = {**message_attributes(message), BODY_SIZE: len(message.body), ENVELOPE_SIZE: size_bytes}
         if publisher is None:
             return self._begin_process(message, attributes).run()
         if self._is_linked:

@@ -143,6 +143,22 @@ NOP = Nop()
 SLICE_READ = SliceRead()
 
 Command = (
-    Identify | Auth | Sub | Rdy | Fin | Req | Touch | Cls | Nop | Pub | Dpub | Mpub | LargeMpub | SliceRead
-    | PermissionRequest | Member | Standby | Ack
-)  # fmt: skip
+    Identify
+    | Auth
+    | Sub
+    | Rdy
+    | Fin
+    | Req
+    | Touch
+    | Cls
+    | Nop
+    | Pub
+    | Dpub
+    | Mpub
+    | LargeMpub
+    | SliceRead
+    | PermissionRequest
+    | Member
+    | Standby
+    | Ack
+)

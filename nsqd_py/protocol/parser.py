@@ -15,19 +15,7 @@ from struct import Struct
 from nsqd_py.batch import SIZE_BYTES, cut_out, uniform_stride
 from nsqd_py.errors import BadBody, BadMessage, ClientError, Invalid, LineTooLong
 from nsqd_py.protocol.command_table import COMMANDS, DPUB, MULTI_BODY, PUB, CommandSpec, Params, defer_ns_of, words
-from nsqd_py.protocol.commands import (
-    SLICE_READ,
-    Auth,
-    Command,
-    Dpub,
-    Fin,
-    Identify,
-    LargeMpub,
-    Member,
-    Mpub,
-    Pub,
-    Standby,
-)
+from nsqd_py.protocol.commands import SLICE_READ, Auth, Command, Dpub, Fin, Identify, LargeMpub, Member, Mpub, Pub, Standby
 from nsqd_py.protocol.fin_run import FIN_LENGTH, FIN_RUN, MATCHED_BYTES, is_fin_run
 from nsqd_py.protocol.multi_body import SLICE_MESSAGES, MessageWalk, check_message_count
 from nsqd_py.protocol.session import STATE_CLOSING, STATE_SUBSCRIBED, Session
@@ -38,9 +26,7 @@ MAX_LINE_LENGTH = 16384  # the size of Go's read buffer, which limits a line the
 
 _MPUB = COMMANDS[b"MPUB"]
 _LARGE_BODIES = ("MPUB", "STANDBY")
-_WITH_JSON: dict[str, Callable[[bytes], Command]] = {
-    "IDENTIFY": Identify, "AUTH": Auth, "MEMBER": Member, "STANDBY": Standby,
-}  # fmt: skip
+_WITH_JSON: dict[str, Callable[[bytes], Command]] = {"IDENTIFY": Identify, "AUTH": Auth, "MEMBER": Member, "STANDBY": Standby}
 
 _read_int32 = Struct(">i").unpack_from
 # The most FINs, and the most PUBs, of one command, so that other clients get their turn. A FIN that fails takes 4 us.
@@ -63,9 +49,22 @@ class CommandParser:
     """
 
     __slots__ = (
-        "_buffer", "_gathered", "_known_lines", "_mpub_line", "_mpub_params", "_needed", "_params", "_position",
-        "_pub_line", "_session", "_spec", "_walk", "pub_defer_ns", "pub_kind", "pub_topic",
-    )  # fmt: skip
+        "_buffer",
+        "_gathered",
+        "_known_lines",
+        "_mpub_line",
+        "_mpub_params",
+        "_needed",
+        "_params",
+        "_position",
+        "_pub_line",
+        "_session",
+        "_spec",
+        "_walk",
+        "pub_defer_ns",
+        "pub_kind",
+        "pub_topic",
+    )
 
     def __init__(self, session: Session, known_lines: KnownLines | None = None) -> None:
         """Share `known_lines` between clients that need no permissions."""
@@ -429,9 +428,7 @@ class CommandParser:
                     stride = uniform_stride(body, count)
                     if 0 < stride - SIZE_BYTES <= limits.max_msg_size:
                         return Mpub(self._params[1], body, count, stride), after
-            walk = self._walk = MessageWalk(
-                count, 2 * SIZE_BYTES, limits.max_msg_size, SIZE_BYTES + limits.max_body_size
-            )
+            walk = self._walk = MessageWalk(count, 2 * SIZE_BYTES, limits.max_msg_size, SIZE_BYTES + limits.max_body_size)
         if not walk.go_on(whole, start):
             self._needed = walk.needed
             return None

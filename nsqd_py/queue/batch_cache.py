@@ -32,9 +32,20 @@ class BatchCache:
     """
 
     __slots__ = (
-        "_look_at", "_look_at_bytes", "_most", "_most_batches", "_most_bytes", "_on_change", "_told_bytes", "batches",
-        "count", "first_seqs", "size_bytes", "tell_above", "trim_above",
-    )  # fmt: skip
+        "_look_at",
+        "_look_at_bytes",
+        "_most",
+        "_most_batches",
+        "_most_bytes",
+        "_on_change",
+        "_told_bytes",
+        "batches",
+        "count",
+        "first_seqs",
+        "size_bytes",
+        "tell_above",
+        "trim_above",
+    )
 
     def __init__(self, most_count: int | None) -> None:
         self.batches: list[Batch] = []

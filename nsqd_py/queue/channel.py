@@ -59,9 +59,15 @@ class Channel:
         self.latency: FinishMeter | None = None
         self.dead_letters: DeadLetters | None = None
         self.distributor = Distributor(
-            position, source, iteration, alarms, clock, self,
-            prefers_near=TOPOLOGY_AWARE in limits.enable_experiment, keeps_batches=keeps_batches,
-        )  # fmt: skip
+            position,
+            source,
+            iteration,
+            alarms,
+            clock,
+            self,
+            prefers_near=TOPOLOGY_AWARE in limits.enable_experiment,
+            keeps_batches=keeps_batches,
+        )
         self.counts_by_nearness = self.distributor.counts_by_nearness
         self.client_ready = self.distributor.add  # saves a call for each read of a connection
         self._waiting = self.distributor.waiting
@@ -279,9 +285,7 @@ class Channel:
 
     def touch(self, client: Consumer, message_id: bytes) -> bool:
         """Restart a message's timeout. Return False if it is not in flight to this client."""
-        touched = client.in_flight.touch(
-            message_id, self._clock(), client.msg_timeout_ns, self._limits.max_msg_timeout_ns
-        )
+        touched = client.in_flight.touch(message_id, self._clock(), client.msg_timeout_ns, self._limits.max_msg_timeout_ns)
         if touched:
             deadline_ns = client.in_flight.next_deadline_ns
             assert deadline_ns is not None
@@ -371,9 +375,7 @@ class Channel:
         self.mark_finished(seq, seq + 1)
         return True
 
-    def seek(
-        self, seq: int, not_due: Iterable[tuple[int, int, int]], holes: Iterable[tuple[int, int]], skip_below: int
-    ) -> int:
+    def seek(self, seq: int, not_due: Iterable[tuple[int, int, int]], holes: Iterable[tuple[int, int]], skip_below: int) -> int:
         """Move to `seq`, and return the number of skipped messages, as `Position.seek` does.
 
         In-flight messages from `seq` on are queued. Raises OSError if the journal cannot be written.

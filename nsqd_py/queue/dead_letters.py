@@ -53,9 +53,14 @@ class DeadLetters:
     """
 
     def __init__(
-        self, origin: Origin, max_attempts: int, target: Callable[[], DeadLetterTopic], iteration: LoopIteration,
-        clock: Callable[[], int], wall_clock: Callable[[], int] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        origin: Origin,
+        max_attempts: int,
+        target: Callable[[], DeadLetterTopic],
+        iteration: LoopIteration,
+        clock: Callable[[], int],
+        wall_clock: Callable[[], int] | None = None,
+    ) -> None:
         self.wall_clock = wall_clock or clock
         self.count = 0
         self.moving = InFlightTable()

@@ -335,10 +335,7 @@ class Distributor:
         deadline_ns = now_ns + client.msg_timeout_ns
         keeps = self._keeps_batches
         entries = [
-            (
-                batch.first_seq + index,
-                Delivery(batch if keeps else None, batch.timestamp_ns, attempts, now_ns, deadline_ns),
-            )
+            (batch.first_seq + index, Delivery(batch if keeps else None, batch.timestamp_ns, attempts, now_ns, deadline_ns))
             for batch, index, attempts in singles
         ]
         if not client.in_flight.add_each(ids, entries):

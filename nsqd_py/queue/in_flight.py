@@ -38,9 +38,7 @@ class Delivery:
 
     __slots__ = ("attempts", "batch", "deadline_ns", "delivered_ns", "timestamp_ns")
 
-    def __init__(
-        self, batch: Batch | None, timestamp_ns: int, attempts: int, delivered_ns: int, deadline_ns: int
-    ) -> None:
+    def __init__(self, batch: Batch | None, timestamp_ns: int, attempts: int, delivered_ns: int, deadline_ns: int) -> None:
         self.batch = batch
         self.timestamp_ns = timestamp_ns
         self.attempts = attempts

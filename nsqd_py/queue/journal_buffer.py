@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from nsqd_py.diskqueue.journal import (
-    CHANGE,
-    SNAPSHOT,
-    Journal,
-    Replacement,
-    Wait,
-    encode_entry,
-    queued_after,
-)  # fmt: skip
+from nsqd_py.diskqueue.journal import CHANGE, SNAPSHOT, Journal, Replacement, Wait, encode_entry, queued_after
 from nsqd_py.diskqueue.ranges import Range
 from nsqd_py.pqueues import DeferredQueue, Run
 from nsqd_py.queue.in_flight import Delivery, Entry, InFlightTable
@@ -198,10 +190,6 @@ def runs_of_entries(entries: list[Entry]) -> Iterator[tuple[int, int, Delivery]]
     entries.sort(key=lambda entry: entry[0])
     start = 0
     for index in range(1, len(entries) + 1):
-        if (
-            index == len(entries)
-            or entries[index][0] != entries[index - 1][0] + 1
-            or entries[index][1] is not entries[start][1]
-        ):
+        if index == len(entries) or entries[index][0] != entries[index - 1][0] + 1 or entries[index][1] is not entries[start][1]:
             yield entries[start][0], entries[index - 1][0] + 1, entries[start][1]
             start = index

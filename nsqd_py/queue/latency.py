@@ -54,11 +54,7 @@ class LatencyMeter:
     """
 
     def __init__(
-        self,
-        percentiles: Sequence[float],
-        window_ns: int,
-        clock: Callable[[], int],
-        wall_clock: Callable[[], int],
+        self, percentiles: Sequence[float], window_ns: int, clock: Callable[[], int], wall_clock: Callable[[], int]
     ) -> None:
         self._percentiles = percentiles
         self._clock = clock

@@ -20,9 +20,15 @@ _AT_ONCE_BYTES = 2 * 1024 * 1024
 
 
 def append(
-    log: TopicLog, pace: DiskPace, writer: SlowWriter | None, batches: list[Batch], size_bytes: int,
-    publishers: Tickets, *, is_in_thread: bool,
-) -> bool:  # fmt: skip
+    log: TopicLog,
+    pace: DiskPace,
+    writer: SlowWriter | None,
+    batches: list[Batch],
+    size_bytes: int,
+    publishers: Tickets,
+    *,
+    is_in_thread: bool,
+) -> bool:
     """Append batches to a log. Return False if a thread writes them, or the rest of them. Raises OSError.
 
     is_in_thread  True while the thread still writes earlier batches
@@ -52,9 +58,7 @@ def append_at_once(log: TopicLog, pace: DiskPace, batches: list[Batch], size_byt
             pace.note(took_ns)
 
 
-def _append_in_steps(
-    log: TopicLog, pace: DiskPace, writer: SlowWriter | None, batches: list[Batch], publishers: Tickets
-) -> bool:
+def _append_in_steps(log: TopicLog, pace: DiskPace, writer: SlowWriter | None, batches: list[Batch], publishers: Tickets) -> bool:
     """Append with several system calls. After a slow one, a thread does the rest. Return and raise as `append`."""
     appending = log.begin_append(batches)
     try:

@@ -24,9 +24,7 @@ class MessageReader:
 
     __slots__ = ("_failed_ns", "_log", "_name", "_recent", "_report", "_wall_clock")
 
-    def __init__(
-        self, name: str, log: TopicLog | None, recent: BatchCache, wall_clock: Callable[[], int], report: Log
-    ) -> None:
+    def __init__(self, name: str, log: TopicLog | None, recent: BatchCache, wall_clock: Callable[[], int], report: Log) -> None:
         self._name = name
         self._log = log
         self._recent = recent

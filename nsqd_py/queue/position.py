@@ -32,9 +32,7 @@ class Position:
     again_after  for each of these runs, the number that the cursor must reach before the run is delivered
     """
 
-    __slots__ = (
-        "_skipped", "again", "again_after", "again_count", "deferred", "finished", "next_fresh", "released", "skips",
-    )  # fmt: skip
+    __slots__ = ("_skipped", "again", "again_after", "again_count", "deferred", "finished", "next_fresh", "released", "skips")
 
     def __init__(self, start: int, released: int) -> None:
         self.finished = SeqRanges(start)
@@ -232,9 +230,13 @@ class Position:
         self.finished = SeqRanges(self.released)
 
     def seek(
-        self, seq: int, not_due: Iterable[tuple[int, int, int]], holes: Iterable[tuple[int, int]], skip_below: int,
+        self,
+        seq: int,
+        not_due: Iterable[tuple[int, int, int]],
+        holes: Iterable[tuple[int, int]],
+        skip_below: int,
         in_flight: Iterable[Run],
-    ) -> int:  # fmt: skip
+    ) -> int:
         """Queue all messages from `seq` on, and finish those queued ones before `skip_below` that were never sent.
 
         Return how many these were. No other unfinished message is lost: deferred ones stay deferred, requeued ones and

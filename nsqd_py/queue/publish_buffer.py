@@ -32,14 +32,31 @@ class PublishBuffer:
     """
 
     __slots__ = (
-        "_bodies", "_bytes", "_count", "_defer_ns", "_guids", "_is_waiting", "_longest_run", "_on_first", "_publishers",
-        "_run_stride", "_sealed", "_steady_clock", "_stride", "_wall_clock", "end_seq",
-    )  # fmt: skip
+        "_bodies",
+        "_bytes",
+        "_count",
+        "_defer_ns",
+        "_guids",
+        "_is_waiting",
+        "_longest_run",
+        "_on_first",
+        "_publishers",
+        "_run_stride",
+        "_sealed",
+        "_steady_clock",
+        "_stride",
+        "_wall_clock",
+        "end_seq",
+    )
 
     def __init__(
-        self, next_seq: int, guids: GuidFactory, wall_clock: Callable[[], int], steady_clock: Callable[[], int],
+        self,
+        next_seq: int,
+        guids: GuidFactory,
+        wall_clock: Callable[[], int],
+        steady_clock: Callable[[], int],
         on_first: Callable[[], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Ids and due times use the steady clock, timestamps the wall clock.
 
         Call `on_first` when the first publish arrives in an empty buffer.
@@ -59,9 +76,7 @@ class PublishBuffer:
         self._sealed: list[Batch] = []
         self._publishers: Tickets = []
 
-    def publish(
-        self, body: bytes, count: int, stride: int, publisher: Publisher | None, ticket: int, defer_ns: int = 0
-    ) -> None:
+    def publish(self, body: bytes, count: int, stride: int, publisher: Publisher | None, ticket: int, defer_ns: int = 0) -> None:
         """Add `count` messages, encoded as a batch's body. They are written at the end of this event-loop iteration.
 
         They are due `defer_ns` after that. If the write fails, `publisher.publish_failed(ticket, error)` is called.
@@ -135,9 +150,7 @@ class PublishBuffer:
         """Add a batch that keeps its ids and timestamps."""
         if self._bodies:
             self._seal()
-        self._sealed.append(
-            Batch(self.end_seq, batch.base_id, batch.timestamp_ns, due_ns, batch.count, batch.stride, batch.body)
-        )
+        self._sealed.append(Batch(self.end_seq, batch.base_id, batch.timestamp_ns, due_ns, batch.count, batch.stride, batch.body))
         self.end_seq += batch.count
         self._publishers.append((publisher, ticket))
         if not self._is_waiting:

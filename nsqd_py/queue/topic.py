@@ -69,13 +69,43 @@ class Topic:
     """
 
     __slots__ = (
-        "_account", "_commits", "_dead_letter_summaries", "_is_in_thread", "_mem_queue_size",
-        "_recent", "_report", "_syncer", "_write_failed", "buffer", "channels", "dead_letters",
-        "expired_count", "is_closed", "is_ephemeral", "is_paused", "is_started", "log", "message_bytes",
-        "message_count", "messages", "name", "next_seq", "on_write", "pace", "policy", "publish",
-        "publish_like_last", "publish_parts",
-        "released", "room_bytes", "slow_writer", "space", "unreleased_deferred", "unsynced", "__weakref__",
-    )  # fmt: skip
+        "_account",
+        "_commits",
+        "_dead_letter_summaries",
+        "_is_in_thread",
+        "_mem_queue_size",
+        "_recent",
+        "_report",
+        "_syncer",
+        "_write_failed",
+        "buffer",
+        "channels",
+        "dead_letters",
+        "expired_count",
+        "is_closed",
+        "is_ephemeral",
+        "is_paused",
+        "is_started",
+        "log",
+        "message_bytes",
+        "message_count",
+        "messages",
+        "name",
+        "next_seq",
+        "on_write",
+        "pace",
+        "policy",
+        "publish",
+        "publish_like_last",
+        "publish_parts",
+        "released",
+        "room_bytes",
+        "slow_writer",
+        "space",
+        "unreleased_deferred",
+        "unsynced",
+        "__weakref__",
+    )
 
     def __init__(
         self,
@@ -222,9 +252,8 @@ class Topic:
                     self._ask_for_room(size_bytes)
                 self.room_bytes -= size_bytes
                 if not append(
-                    self.log, self.pace, self.slow_writer, batches, size_bytes, publishers,
-                    is_in_thread=self._is_in_thread,
-                ):  # fmt: skip
+                    self.log, self.pace, self.slow_writer, batches, size_bytes, publishers, is_in_thread=self._is_in_thread
+                ):
                     self._is_in_thread = True
                     return
             except OSError as error:

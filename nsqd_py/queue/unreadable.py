@@ -45,9 +45,7 @@ class UnreadableRanges:
         if not ranges:
             return 0
         return sum(
-            high - low
-            for _, (low, high, _, _) in self._position.deferred
-            if any(start <= low < end for start, end in ranges)
+            high - low for _, (low, high, _, _) in self._position.deferred if any(start <= low < end for start, end in ranges)
         )
 
     def __bool__(self) -> bool:

@@ -43,13 +43,23 @@ class DiskPace:
     """
 
     __slots__ = (
-        "_alarm", "_clock", "_debt_at_ns", "_debt_ns", "_ended_ns", "_hold_ns", "_is_held", "_report", "_running",
-        "_slow_at_ns", "_stalled", "_waits", "is_measured", "is_slow",
-    )  # fmt: skip
+        "_alarm",
+        "_clock",
+        "_debt_at_ns",
+        "_debt_ns",
+        "_ended_ns",
+        "_hold_ns",
+        "_is_held",
+        "_report",
+        "_running",
+        "_slow_at_ns",
+        "_stalled",
+        "_waits",
+        "is_measured",
+        "is_slow",
+    )
 
-    def __init__(
-        self, alarms: Alarms, clock: Callable[[], int], report: Log | None = None, *, is_measured: bool = True
-    ) -> None:
+    def __init__(self, alarms: Alarms, clock: Callable[[], int], report: Log | None = None, *, is_measured: bool = True) -> None:
         """Make a pace; without `is_measured`, no call makes the disk count as slow."""
         self.is_slow = False
         self.is_measured = is_measured
@@ -151,8 +161,9 @@ class DiskPace:
                 self._report.warning(
                     "NSQ: the disk is slow, it took %.3f s for one call: threads write and read files until it has "
                     "been quick for %d s",
-                    took_ns / 1e9, self._hold_ns // 1_000_000_000,
-                )  # fmt: skip
+                    took_ns / 1e9,
+                    self._hold_ns // 1_000_000_000,
+                )
         self._debt_ns = 0
         self._slow_at_ns = now_ns
         self._alarm.set(now_ns + self._hold_ns)

@@ -186,10 +186,7 @@ class ClientLines:
     __slots__ = ("_clock", "_kinds", "_level_of", "_told_s", "_waiting", "_write")
 
     def __init__(
-        self,
-        level_of: Callable[[], int],
-        write: Callable[[int, str, str], None],
-        clock: Callable[[], float] = monotonic,
+        self, level_of: Callable[[], int], write: Callable[[int, str, str], None], clock: Callable[[], float] = monotonic
     ) -> None:
         """`level_of` returns the lowest level that is written; `write` takes level, message and traceback; `clock`
         returns seconds.
@@ -286,9 +283,7 @@ class Log:
         self._clock = clock
         self._gatherer: FlushScheduler | None = None
         self._gathered: list[bytes] = []
-        self.of_clients = ClientLines(
-            lambda: self.level, lambda level, text, trace: self._write(level, text, (), trace)
-        )
+        self.of_clients = ClientLines(lambda: self.level, lambda level, text, trace: self._write(level, text, (), trace))
 
     def gather(self, gatherer: FlushScheduler) -> None:
         """From now on, write the lines of one event-loop iteration together. An error is written at once.

@@ -136,9 +136,8 @@ class InheritedSockets:
         """Close the sockets that no listener took: their clients would wait forever."""
         for known in self._left:
             self._log.warning(
-                "systemd: closing socket %r (%s): no listener has its name or address",
-                known.name, known.sock.getsockname(),
-            )  # fmt: skip
+                "systemd: closing socket %r (%s): no listener has its name or address", known.name, known.sock.getsockname()
+            )
             known.sock.close()
         self._left = []
 

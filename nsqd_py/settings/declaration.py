@@ -38,9 +38,15 @@ class Setting:
     """
 
     def __init__(
-        self, kind: Kind[Any], default: Any, help: str, config_key: str | None, step_note: str | None,
-        check: Callable[[Any], str | None] | None, default_text: str | None,
-    ) -> None:  # fmt: skip
+        self,
+        kind: Kind[Any],
+        default: Any,
+        help: str,
+        config_key: str | None,
+        step_note: str | None,
+        check: Callable[[Any], str | None] | None,
+        default_text: str | None,
+    ) -> None:
         self.kind = kind
         self.default = default
         self.help = help

@@ -157,9 +157,7 @@ def config_warnings(path: str, settings: Iterable[Setting], obsolete: Mapping[st
     return lines
 
 
-def from_environment(
-    program: str, settings: Iterable[Setting], environment: Mapping[str, str] = os.environ
-) -> dict[str, Any]:
+def from_environment(program: str, settings: Iterable[Setting], environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
     """Return the values of settings with secrets that the environment has, by attribute. Raises BadOptions.
 
     NSQD_LEASE is the value of nsqd's --lease, and NSQD_LEASE_FILE names a file with it. Each line is one value.

@@ -12,16 +12,7 @@ from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.streams import complain, with_streams
 from nsqd_py.settings.declaration import BadOptions, Options, setting
 from nsqd_py.settings.environment import addresses_from_environment
-from nsqd_py.settings.flags import (
-    HELP,
-    BadValue,
-    UsageError,
-    config_warnings,
-    from_environment,
-    normalise,
-    parsed,
-    read_config,
-)
+from nsqd_py.settings.flags import HELP, BadValue, UsageError, config_warnings, from_environment, normalise, parsed, read_config
 from nsqd_py.settings.groups import LogOptions
 from nsqd_py.settings.types import BOOL, STRING, choice
 from nsqd_py.version import version_string
@@ -33,26 +24,27 @@ class ProgramOptions(Options, title="This program"):
     """The settings that every program has."""
 
     version: bool = setting(BOOL, False, "Print the version and exit.", config_key="")
-    config: str = setting(
-        STRING, "", "Config file: TOML, or YAML if its name ends in .yaml or .yml.", config_key=""
-    )
+    config: str = setting(STRING, "", "Config file: TOML, or YAML if its name ends in .yaml or .yml.", config_key="")
     completion: str = setting(
-        choice({**{shell: shell for shell in _SHELLS}, "": ""}, word="shell"), "",
+        choice({**{shell: shell for shell in _SHELLS}, "": ""}, word="shell"),
+        "",
         "Print the completion script for a shell (bash, zsh, fish) and exit.",
-        config_key="", default_text="none",
-    )  # fmt: skip
+        config_key="",
+        default_text="none",
+    )
     check_config: bool = setting(
-        BOOL, False,
+        BOOL,
+        False,
         "Check the flags, the config file and the files that they name, without a start: status 0 if the program would "
         "start with them, 2 if not.",
         config_key="",
-    )  # fmt: skip
+    )
     print_config: bool = setting(
-        BOOL, False,
-        "Check them, print all settings in effect as a config file (TOML), and exit. Passwords and tokens are shown as "
-        "***.",
+        BOOL,
+        False,
+        "Check them, print all settings in effect as a config file (TOML), and exit. Passwords and tokens are shown as ***.",
         config_key="",
-    )  # fmt: skip
+    )
 
 
 def config_answer(options: Options) -> str:
@@ -90,10 +82,16 @@ class Program(Generic[OptionsT]):
     """
 
     def __init__(
-        self, name: str, command: str, summary: str, options: type[OptionsT],
+        self,
+        name: str,
+        command: str,
+        summary: str,
+        options: type[OptionsT],
         examples: Sequence[tuple[str, str] | tuple[str, str, str]] = (),
-        argument: str = "", exit_statuses: Sequence[tuple[int, str]] = (), removed: Mapping[str, str] = {},
-    ) -> None:  # fmt: skip
+        argument: str = "",
+        exit_statuses: Sequence[tuple[int, str]] = (),
+        removed: Mapping[str, str] = {},
+    ) -> None:
         self.name = name
         self.command = command
         self.summary = summary
@@ -171,8 +169,7 @@ def _warn_of_open_doors(options: LogOptions, log: Log) -> None:
         reachable = ", ".join(address for address in addresses if _is_beyond_loopback(address))
         if reachable:
             log.warning(
-                "everyone who can reach %s may use it, because there is no AUTH, TLS or password: docs/security.md",
-                reachable,
+                "everyone who can reach %s may use it, because there is no AUTH, TLS or password: docs/security.md", reachable
             )
     path = getattr(options, "config", "")
     for line in config_warnings(path, options.settings.values(), options.obsolete_keys) if path else ():

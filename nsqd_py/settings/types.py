@@ -261,9 +261,13 @@ def _secret(hide: Callable[[str], str]) -> Kind[str]:
 
 def _secrets(hide: Callable[[str], str]) -> Kind[tuple[str, ...]]:
     return _Strings(
-        "string ...", read_secret, _strings_from_native, lambda values: _listed(list(map(hide, values))),
-        join=_all_strings, hide=hide,
-    )  # fmt: skip
+        "string ...",
+        read_secret,
+        _strings_from_native,
+        lambda values: _listed(list(map(hide, values))),
+        join=_all_strings,
+        hide=hide,
+    )
 
 
 STRING: Kind[str] = Kind("string", str, _refuse("a string"), _quoted)
@@ -279,7 +283,5 @@ URLS = _secrets(hidden_url)
 NAMED_SECRETS = _secrets(hidden_value)
 CLIENT_OPTIONS = _secrets(hidden_option)
 FLOATS: Kind[tuple[float, ...]] = Kind("float,...", _parse_floats, _floats_from_native, _listed, join=_all_floats)
-LOG_LEVEL: Kind[int] = Kind(
-    "level", parse_level, _refuse(f"one of {', '.join(LEVELS)}"), level_word, choices=tuple(LEVELS)
-)
+LOG_LEVEL: Kind[int] = Kind("level", parse_level, _refuse(f"one of {', '.join(LEVELS)}"), level_word, choices=tuple(LEVELS))
 LOG_FORMAT: Kind[str] = choice({TEXT: TEXT, JSON: JSON}, word="format")

@@ -72,8 +72,7 @@ class Door:
         visit = self._visits.get(client)
         if visit is None or visit.listener is None:
             raise Invalid(
-                "cannot STANDBY: no proof of membership; all nsqds of a group need the same version and "
-                "--standby-secret-file"
+                "cannot STANDBY: no proof of membership; all nsqds of a group need the same version and --standby-secret-file"
             )
         try:
             document = visit.listener.document(body)
@@ -132,6 +131,8 @@ class Door:
             self._reported_ns = now_ns
             self._broker.log.warning(
                 "STANDBY: refused %d connections that want to join the group, the last of client(%s) - %s",
-                self._refused, client.peer, reason,
-            )  # fmt: skip
+                self._refused,
+                client.peer,
+                reason,
+            )
             self._refused = 0

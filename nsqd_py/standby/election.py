@@ -282,9 +282,7 @@ def elect(options: NsqdOptions, log: Log, make_server: Callable[[NsqdOptions, El
     timeout_s = ttl_s * _REQUEST_PART_OF_TTL
     try:
         url = parse_lease_url(options.lease, options.lease_password_file)
-        store = EtcdStore(
-            url, ttl_s, HttpClient(timeout_s, timeout_s, tls=_tls(options) if url.is_secure else None)
-        )
+        store = EtcdStore(url, ttl_s, HttpClient(timeout_s, timeout_s, tls=_tls(options) if url.is_secure else None))
     except ValueError as error:
         raise StartError(f"--lease: {error}") from error
     try:
@@ -299,4 +297,3 @@ def _tls(options: NsqdOptions) -> Any:
     from gevent import ssl  # slow to import; only TLS needs it
 
     return peer_context(options, "lease", ssl.SSLContext)
-

@@ -58,9 +58,7 @@ class Fencer:
             gevent.sleep(_PAUSE_S)
 
     def _offer(self) -> Offer:
-        logs = {
-            topic.name: OfferedLog(topic.log.epochs) for topic in self._broker.topics.values() if topic.log is not None
-        }
+        logs = {topic.name: OfferedLog(topic.log.epochs) for topic in self._broker.topics.values() if topic.log is not None}
         return Offer(self._broker.epoch, "", logs, self._address())
 
 

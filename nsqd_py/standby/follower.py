@@ -56,17 +56,33 @@ class Refused(NsqdError):
 
 
 def standby_figures(
-    primary: str, epoch: int, state: str, lag: Lag, *, is_complete: bool, lease_decides: bool, is_fenced: bool = False,
-    last_round_ms_ago: int | None = None, set_aside_messages: int = 0, error: str = "",
-) -> dict[str, Any]:  # fmt: skip
+    primary: str,
+    epoch: int,
+    state: str,
+    lag: Lag,
+    *,
+    is_complete: bool,
+    lease_decides: bool,
+    is_fenced: bool = False,
+    last_round_ms_ago: int | None = None,
+    set_aside_messages: int = 0,
+    error: str = "",
+) -> dict[str, Any]:
     """Return what /stats shows of a standby."""
     return {
         "standby": {
-            "primary": primary, "epoch": epoch, "state": state, "is_complete": is_complete, "is_fenced": is_fenced,
-            **lag.figures(), "last_round_ms_ago": last_round_ms_ago, "set_aside_messages": set_aside_messages,
-            "lease_decides": lease_decides, "error": error,
+            "primary": primary,
+            "epoch": epoch,
+            "state": state,
+            "is_complete": is_complete,
+            "is_fenced": is_fenced,
+            **lag.figures(),
+            "last_round_ms_ago": last_round_ms_ago,
+            "set_aside_messages": set_aside_messages,
+            "lease_decides": lease_decides,
+            "error": error,
         }
-    }  # fmt: skip
+    }
 
 
 class Follower:
@@ -77,9 +93,7 @@ class Follower:
     lag    as the primary saw it at the end of the last round
     """
 
-    def __init__(
-        self, options: NsqdOptions, directory: Path, threadpool: Any, log: Log, http_address: Callable[[], str]
-    ) -> None:
+    def __init__(self, options: NsqdOptions, directory: Path, threadpool: Any, log: Log, http_address: Callable[[], str]) -> None:
         before = read_state(directory)
         self.state = CONNECTING
         self.error = ""
@@ -121,11 +135,17 @@ class Follower:
     def figures(self) -> dict[str, Any]:
         """Return what /stats shows of this standby."""
         return standby_figures(
-            self._options.standby_of, self._copy.epoch, self.state, self.lag, is_complete=self.is_complete,
-            lease_decides=bool(self._options.lease), is_fenced=self.is_fenced,
+            self._options.standby_of,
+            self._copy.epoch,
+            self.state,
+            self.lag,
+            is_complete=self.is_complete,
+            lease_decides=bool(self._options.lease),
+            is_fenced=self.is_fenced,
             last_round_ms_ago=int((time.monotonic() - self.last_round_s) * 1000) if self.last_round_s else None,
-            set_aside_messages=self._copy.set_aside_count, error=self.error,
-        )  # fmt: skip
+            set_aside_messages=self._copy.set_aside_count,
+            error=self.error,
+        )
 
     def notice(self) -> str | None:
         """Return why it cannot follow, if it has not for some seconds."""
@@ -224,15 +244,15 @@ class Follower:
         before, kept_before = self._copy.alone_count, self._copy.kept_before
         handle()
         if self._copy.kept_before != kept_before:
-            self._log.info(
-                "STANDBY: what was not finished here until now is kept in %s for a week", self._copy.kept_before
-            )
+            self._log.info("STANDBY: what was not finished here until now is kept in %s for a week", self._copy.kept_before)
         alone = self._copy.alone_count - before
         if alone:
             self._log.warning(
                 "STANDBY: %d messages are here, but not in the logs of %s; their files are kept in %s*",
-                alone, self._options.standby_of, ALONE_PREFIX,
-            )  # fmt: skip
+                alone,
+                self._options.standby_of,
+                ALONE_PREFIX,
+            )
 
     def _end_round(self, message: Round) -> None:
         if message.number <= self._to_acknowledge:
@@ -241,8 +261,10 @@ class Follower:
         if removed:
             self._log.warning(
                 "STANDBY: %s removed %d messages that a channel had not finished; their files stay in %s* for a week",
-                self._options.standby_of, removed, REMOVED_PREFIX,
-            )  # fmt: skip
+                self._options.standby_of,
+                removed,
+                REMOVED_PREFIX,
+            )
         self.error = ""
         self.lag = message.lag
         self.last_round_s = time.monotonic()
@@ -359,10 +381,16 @@ def _connect(options: NsqdOptions, purpose: str) -> tuple[Any, Caller]:
 
 
 def _identity(options: NsqdOptions) -> bytes:
-    return json.dumps({
-        "client_id": socket.gethostname(), "hostname": socket.gethostname(), "user_agent": "nsqd-py standby",
-        "feature_negotiation": True, "tls_v1": options.standby_tls, "heartbeat_interval": 5000,
-    }).encode()  # fmt: skip
+    return json.dumps(
+        {
+            "client_id": socket.gethostname(),
+            "hostname": socket.gethostname(),
+            "user_agent": "nsqd-py standby",
+            "feature_negotiation": True,
+            "tls_v1": options.standby_tls,
+            "heartbeat_interval": 5000,
+        }
+    ).encode()
 
 
 class _FrameReader:

@@ -78,9 +78,11 @@ def check_group(options: NsqdOptions) -> str:
     if options.standby_tls_allowed_names:
         _check_certificates(options)
     opening = {
-        "--accept-standbys": options.accept_standbys, "--standby-acks": options.standby_acks,
-        "--standby-of": options.standby_of, "--lease": options.lease,
-    }  # fmt: skip
+        "--accept-standbys": options.accept_standbys,
+        "--standby-acks": options.standby_acks,
+        "--standby-of": options.standby_of,
+        "--lease": options.lease,
+    }
     flag = next((name for name, value in opening.items() if value), "")
     if not flag or not is_local(options):
         return ""
@@ -90,10 +92,7 @@ def check_group(options: NsqdOptions) -> str:
             f"{flag} needs {_FLAG} or --standby-tls-allowed-names, since {other} is no loopback address: without them, "
             "every host that reaches nsqd could read and replace its messages (docs/standby.md)"
         )
-    return (
-        f"STANDBY: {flag} without {_FLAG}: each process of this machine may follow and fence this nsqd, and read all "
-        "messages"
-    )
+    return f"STANDBY: {flag} without {_FLAG}: each process of this machine may follow and fence this nsqd, and read all messages"
 
 
 def _check_certificates(options: NsqdOptions) -> None:

@@ -81,9 +81,8 @@ class Caller:
         """Return the body of the first MEMBER."""
         known = self._hello
         return _encode(
-            format=FORMAT, purpose=known.purpose, asked=known.asked, reached=known.reached,
-            nonce=known.caller_nonce.hex(),
-        )  # fmt: skip
+            format=FORMAT, purpose=known.purpose, asked=known.asked, reached=known.reached, nonce=known.caller_nonce.hex()
+        )
 
     def prove(self, challenge: bytes) -> bytes:
         """Return the body of the second MEMBER, for the listener's answer to the first. Raises NotMember."""

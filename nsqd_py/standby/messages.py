@@ -233,9 +233,12 @@ def decode_offer(body: bytes) -> Offer:
         fenced_by = str(document.get("fenced_by", ""))[:256]
         member = document.get("member")
         return Offer(
-            int(document["epoch"]), str(document["http_address"])[:256], logs, fenced_by,
+            int(document["epoch"]),
+            str(document["http_address"])[:256],
+            logs,
+            fenced_by,
             Member(*(str(part)[:256] for part in member)) if member is not None else None,
             document.get("is_backup") is True,
-        )  # fmt: skip
+        )
     except Exception as error:
         raise BadMessage(f"the document of STANDBY is not valid: {error}") from error

@@ -48,9 +48,13 @@ class Standbys(NoReplication):
     """
 
     def __init__(
-        self, broker: Broker, directory: Path, threadpool: Any, on_fenced: Callable[[str], None] | None = None,
+        self,
+        broker: Broker,
+        directory: Path,
+        threadpool: Any,
+        on_fenced: Callable[[str], None] | None = None,
         election: Election | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`on_fenced` is called with the address of the new primary if this nsqd must not serve any longer; None if
         a lease decides about that. `election` has made this nsqd the primary.
         """
@@ -102,15 +106,11 @@ class Standbys(NoReplication):
             raise Invalid(f"cannot STANDBY: {_MOST_STANDBYS} standbys follow already")
         epoch = self._broker.epoch
         if offer.epoch > epoch:
-            raise Invalid(
-                f"cannot STANDBY: your epoch {offer.epoch} is newer than mine, {epoch}: you were promoted after me"
-            )
+            raise Invalid(f"cannot STANDBY: your epoch {offer.epoch} is newer than mine, {epoch}: you were promoted after me")
         self._broker.log.info("STANDBY(%s): begins %s", client.peer, "a backup" if offer.is_backup else "to follow")
         if self._in_sync is not None and not offer.is_backup:
             self._check_member(offer)
-        stream = Stream(
-            client, self._broker, self._directory, offer, self._threadpool, lambda: self._writes, self._acknowledged
-        )
+        stream = Stream(client, self._broker, self._directory, offer, self._threadpool, lambda: self._writes, self._acknowledged)
         self._streams[client] = stream
         if not offer.is_backup:
             self._standbys[client] = stream
@@ -227,9 +227,7 @@ class Standbys(NoReplication):
 
     def _set_alone(self, is_alone: bool) -> None:
         if is_alone and not self.is_alone:
-            self._broker.log.warning(
-                "STANDBY: %s; publishers are answered without them from now on", self._reason()
-            )
+            self._broker.log.warning("STANDBY: %s; publishers are answered without them from now on", self._reason())
         elif self.is_alone and not is_alone:
             self._broker.log.info("STANDBY: publishers wait for standbys again")
         self.is_alone = is_alone
@@ -258,9 +256,7 @@ class Standbys(NoReplication):
             self._writes_at_tick = self._writes
             for client, stream in list(self._streams.items()):
                 if stream.waits_ns(now_ns) > _MOST_WAIT_NS:
-                    self._broker.log.warning(
-                        "STANDBY(%s): no ACK for %d s, closing", client.peer, _MOST_WAIT_NS // _TICK_NS
-                    )
+                    self._broker.log.warning("STANDBY(%s): no ACK for %d s, closing", client.peer, _MOST_WAIT_NS // _TICK_NS)
                     client.close("no ACK in time")
                 else:
                     stream.tick()

@@ -57,8 +57,7 @@ def goes_on_as_primary(directory: Path, options: NsqdOptions, log: Log) -> bool:
     if read_state(directory) is not None or saved is None or not saved.node or is_followed_by(options, saved.node):
         return False
     log.warning(
-        "STANDBY: this data path was promoted, and %s is no newer primary: --standby-of has no effect",
-        options.standby_of,
+        "STANDBY: this data path was promoted, and %s is no newer primary: --standby-of has no effect", options.standby_of
     )
     return True
 

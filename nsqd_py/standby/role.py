@@ -87,9 +87,7 @@ class WaitingRole(NoReplication):
         return f"waiting for the lease {self._election.figures()['lease']['name']}"
 
     def figures(self) -> dict[str, Any]:
-        about = standby_figures(
-            "", self._epoch, "waiting", Lag(0, 0, 0), is_complete=self._is_complete, lease_decides=True
-        )
+        about = standby_figures("", self._epoch, "waiting", Lag(0, 0, 0), is_complete=self._is_complete, lease_decides=True)
         return about | self._election.figures()
 
     def promote(self) -> None:

@@ -131,9 +131,15 @@ class Stream:
     """
 
     def __init__(
-        self, client: Subscriber, broker: Broker, directory: Path, offer: Offer, threadpool: Any,
-        last_write: Callable[[], int], on_acknowledged: Callable[[], None],
-    ) -> None:  # fmt: skip
+        self,
+        client: Subscriber,
+        broker: Broker,
+        directory: Path,
+        offer: Offer,
+        threadpool: Any,
+        last_write: Callable[[], int],
+        on_acknowledged: Callable[[], None],
+    ) -> None:
         self.client = client
         self.offer = offer
         self.acknowledged_write = 0

@@ -32,9 +32,7 @@ class Leaving(NamedTuple):
 class Unfinished:
     """Compares log files with cursors; `logs` and `journals` have the names of the files by topic, as they change."""
 
-    def __init__(
-        self, directory: Path, logs: Mapping[str, Mapping[str, Any]], journals: Mapping[str, set[str]]
-    ) -> None:
+    def __init__(self, directory: Path, logs: Mapping[str, Mapping[str, Any]], journals: Mapping[str, set[str]]) -> None:
         self._directory = directory
         self._logs = logs
         self._journals = journals

@@ -23,11 +23,7 @@ from nsqd_py.version import NSQ_VERSION
 Figures = dict[str, Any]
 _Named = TypeVar("_Named", Topic, Channel)
 _SCARCE_PERCENT = 20
-_TOPOLOGY_COUNTS = (
-    ("zone_local_msg_count", ZONE_LOCAL),
-    ("region_local_msg_count", REGION_LOCAL),
-    ("global_msg_count", GLOBAL),
-)
+_TOPOLOGY_COUNTS = (("zone_local_msg_count", ZONE_LOCAL), ("region_local_msg_count", REGION_LOCAL), ("global_msg_count", GLOBAL))
 
 
 class Stats(NamedTuple):

@@ -12,20 +12,8 @@ from math import inf
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple, TypeVar
 
-from prometheus_client import (
-    CONTENT_TYPE_PLAIN_0_0_4,
-    CollectorRegistry,
-    GCCollector,
-    ProcessCollector,
-    generate_latest,
-)
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    InfoMetricFamily,
-    Metric,
-)
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, GCCollector, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
@@ -72,26 +60,24 @@ def _age_s(timestamp_ns: int) -> float:
     return max(0.0, (wall_ns() - timestamp_ns) / _NS_PER_S) if timestamp_ns else 0.0
 
 
-# fmt: off
 TOPIC_FAMILIES = (
     Family("nsqd_topic_messages", COUNTER, "Messages published to the topic.", attrgetter("message_count")),
-    Family("nsqd_topic_message_bytes", COUNTER, "Bytes of messages published to the topic.",
-        attrgetter("message_bytes")),
+    Family("nsqd_topic_message_bytes", COUNTER, "Bytes of messages published to the topic.", attrgetter("message_bytes")),
     Family("nsqd_topic_depth", GAUGE, "Messages that no channel has received yet.", attrgetter("depth")),
-    Family("nsqd_topic_backend_depth", GAUGE, "Messages of the depth that are not in memory.",
-        attrgetter("backend_depth")),
+    Family("nsqd_topic_backend_depth", GAUGE, "Messages of the depth that are not in memory.", attrgetter("backend_depth")),
     Family("nsqd_topic_paused", GAUGE, "1 while the topic is paused.", attrgetter("is_paused")),
 )
 CHANNEL_FAMILIES = (
-    Family("nsqd_channel_messages", COUNTER, "Messages that the channel received.",
-        attrgetter("channel.message_count")),
-    Family("nsqd_channel_requeued", COUNTER, "Messages that consumers requeued.",
-        attrgetter("channel.requeue_count")),
-    Family("nsqd_channel_timed_out", COUNTER, "Messages that timed out in flight.",
-        attrgetter("channel.timeout_count")),
+    Family("nsqd_channel_messages", COUNTER, "Messages that the channel received.", attrgetter("channel.message_count")),
+    Family("nsqd_channel_requeued", COUNTER, "Messages that consumers requeued.", attrgetter("channel.requeue_count")),
+    Family("nsqd_channel_timed_out", COUNTER, "Messages that timed out in flight.", attrgetter("channel.timeout_count")),
     Family("nsqd_channel_depth", GAUGE, "Messages queued for delivery.", attrgetter("channel.depth")),
-    Family("nsqd_channel_backend_depth", GAUGE, "Messages of the depth that are not in memory.",
-        lambda place: place.channel.backend_depth(place.topic.first_in_memory)),
+    Family(
+        "nsqd_channel_backend_depth",
+        GAUGE,
+        "Messages of the depth that are not in memory.",
+        lambda place: place.channel.backend_depth(place.topic.first_in_memory),
+    ),
     Family("nsqd_channel_in_flight", GAUGE, "Messages in flight.", attrgetter("channel.in_flight_count")),
     Family("nsqd_channel_deferred", GAUGE, "Deferred messages.", attrgetter("channel.deferred_count")),
     Family("nsqd_channel_clients", GAUGE, "Connected consumers.", lambda place: len(place.channel.clients)),
@@ -99,65 +85,99 @@ CHANNEL_FAMILIES = (
     Family("nsqd_channel_paused", GAUGE, "1 while the channel is paused.", attrgetter("channel.is_paused")),
 )
 OWN_TOPIC_FAMILIES = (
-    Family("nsqd_topic_oldest_message_age_seconds", GAUGE,
+    Family(
+        "nsqd_topic_oldest_message_age_seconds",
+        GAUGE,
         "Age of the oldest message that no channel has received yet; 0 if there is none.",
-        lambda topic: _age_s(topic.oldest_ns)),
-    Family("nsqd_topic_memory_bytes", GAUGE, "Bytes of the topic's messages in memory.",
-        attrgetter("held_bytes")),
-    Family("nsqd_topic_expired", COUNTER, "Messages that expired before a channel received them.",
-        attrgetter("expired_count")),
+        lambda topic: _age_s(topic.oldest_ns),
+    ),
+    Family("nsqd_topic_memory_bytes", GAUGE, "Bytes of the topic's messages in memory.", attrgetter("held_bytes")),
+    Family("nsqd_topic_expired", COUNTER, "Messages that expired before a channel received them.", attrgetter("expired_count")),
 )
 OWN_CHANNEL_FAMILIES = (
-    Family("nsqd_channel_oldest_message_age_seconds", GAUGE,
+    Family(
+        "nsqd_channel_oldest_message_age_seconds",
+        GAUGE,
         "Age of the oldest message queued for delivery; 0 if there is none.",
-        lambda place: _age_s(place.channel.oldest_ns)),
-    Family("nsqd_channel_lost", COUNTER, "Messages of the channel that could not be read and were skipped.",
-        attrgetter("channel.lost_count")),
-    Family("nsqd_channel_unreadable", GAUGE, "Messages of the channel that cannot be read at present.",
-        attrgetter("channel.distributor.unreadable_count")),
-    Family("nsqd_channel_expired", COUNTER, "Messages that expired in the channel.",
-        attrgetter("channel.distributor.expired_count")),
-    Family("nsqd_channel_dead_letters", COUNTER, "Messages moved to the dead-letter topic.",
-        attrgetter("channel.dead_letter_count")),
+        lambda place: _age_s(place.channel.oldest_ns),
+    ),
+    Family(
+        "nsqd_channel_lost",
+        COUNTER,
+        "Messages of the channel that could not be read and were skipped.",
+        attrgetter("channel.lost_count"),
+    ),
+    Family(
+        "nsqd_channel_unreadable",
+        GAUGE,
+        "Messages of the channel that cannot be read at present.",
+        attrgetter("channel.distributor.unreadable_count"),
+    ),
+    Family(
+        "nsqd_channel_expired", COUNTER, "Messages that expired in the channel.", attrgetter("channel.distributor.expired_count")
+    ),
+    Family(
+        "nsqd_channel_dead_letters", COUNTER, "Messages moved to the dead-letter topic.", attrgetter("channel.dead_letter_count")
+    ),
 )
 # Labelled with the address of the standby, or on the standby with that of its primary.
 STANDBY_FAMILIES = (
-    Family("nsqd_standby_lag_messages", GAUGE, "Messages that the standby has not acknowledged.",
-           itemgetter("lag_messages")),
+    Family("nsqd_standby_lag_messages", GAUGE, "Messages that the standby has not acknowledged.", itemgetter("lag_messages")),
     Family("nsqd_standby_lag_bytes", GAUGE, "Bytes that the standby has not acknowledged.", itemgetter("lag_bytes")),
-    Family("nsqd_standby_lag_seconds", GAUGE, "Age of the oldest change that the standby has not acknowledged.",
-           lambda lag: lag["lag_ms"] / 1000),
+    Family(
+        "nsqd_standby_lag_seconds",
+        GAUGE,
+        "Age of the oldest change that the standby has not acknowledged.",
+        lambda lag: lag["lag_ms"] / 1000,
+    ),
 )
 LOG_FAMILIES = (
     Family("nsqd_log_bytes", GAUGE, "Bytes of records in the topic's log.", lambda log: log.size_bytes),
     Family("nsqd_log_files", GAUGE, "Files of the topic's log.", lambda log: len(log.files)),
-    Family("nsqd_log_damaged_bytes", COUNTER, "Bytes of the topic's log that could not be read.",
-        lambda log: log.damage.bytes_found),
-    Family("nsqd_log_missing_messages", COUNTER, "Messages that were in no file of the log at the start.",
-        lambda log: log.damage.missing_count),
-    Family("nsqd_log_removed_files", COUNTER, "Files that another process removed or cut while nsqd used them.",
-        lambda log: log.damage.removed_files),
+    Family(
+        "nsqd_log_damaged_bytes", COUNTER, "Bytes of the topic's log that could not be read.", lambda log: log.damage.bytes_found
+    ),
+    Family(
+        "nsqd_log_missing_messages",
+        COUNTER,
+        "Messages that were in no file of the log at the start.",
+        lambda log: log.damage.missing_count,
+    ),
+    Family(
+        "nsqd_log_removed_files",
+        COUNTER,
+        "Files that another process removed or cut while nsqd used them.",
+        lambda log: log.damage.removed_files,
+    ),
 )
 BROKER_FAMILIES = (
     Family("nsqd_healthy", GAUGE, "1 if the health in /stats is OK.", lambda broker: broker.health() is None),
     Family("nsqd_draining", GAUGE, "1 during a drain.", lambda broker: broker.drain.is_active),
-    Family("nsqd_answering_alone", GAUGE, "1 while publishers are answered without the standbys of --standby-acks.",
-           lambda broker: bool(broker.replication.figures().get("standbys", {}).get("is_alone"))),
-    Family("nsqd_start_time_seconds", GAUGE, "Start time, in seconds since the Unix epoch.",
-        lambda broker: broker.start_time),
-    Family("nsqd_disk_free_bytes", GAUGE, "Free bytes of the disk of --data-path.",
-        lambda broker: broker.space.free_bytes),
-    Family("nsqd_disk_left_ratio", GAUGE,
+    Family(
+        "nsqd_answering_alone",
+        GAUGE,
+        "1 while publishers are answered without the standbys of --standby-acks.",
+        lambda broker: bool(broker.replication.figures().get("standbys", {}).get("is_alone")),
+    ),
+    Family("nsqd_start_time_seconds", GAUGE, "Start time, in seconds since the Unix epoch.", lambda broker: broker.start_time),
+    Family("nsqd_disk_free_bytes", GAUGE, "Free bytes of the disk of --data-path.", lambda broker: broker.space.free_bytes),
+    Family(
+        "nsqd_disk_left_ratio",
+        GAUGE,
         "Part of the disk, or of --max-disk-bytes if that is less, that publishes may still take: 0 to 1.",
-        lambda broker: broker.space.left_percent() / 100),
+        lambda broker: broker.space.left_percent() / 100,
+    ),
     Family("nsqd_topics", GAUGE, "Number of topics.", lambda broker: len(broker.topics)),
-    Family("nsqd_memory_limit_bytes", GAUGE, "The value of --mem-queue-bytes.",
-        lambda broker: broker.memory.limit_bytes),
+    Family("nsqd_memory_limit_bytes", GAUGE, "The value of --mem-queue-bytes.", lambda broker: broker.memory.limit_bytes),
     Family("nsqd_log_write_errors", COUNTER, "Failed writes to logs.", lambda broker: broker.disk.write_errors),
-    Family("nsqd_gc_pause_seconds", COUNTER, "Time that the process stood still for the garbage collector.",
-        lambda _: COLLECTIONS.total_pause_ns / _NS_PER_S),
+    Family(
+        "nsqd_gc_pause_seconds",
+        COUNTER,
+        "Time that the process stood still for the garbage collector.",
+        lambda _: COLLECTIONS.total_pause_ns / _NS_PER_S,
+    ),
 )
-# fmt: on
+
 _TOPIC_LATENCY = Family("nsqd_topic_e2e_latency_seconds", GAUGE, "From publish to finish, all channels.", float)
 _CHANNEL_LATENCY = Family("nsqd_channel_e2e_latency_seconds", GAUGE, "From publish to finish.", float)
 
@@ -191,9 +211,7 @@ class _Exposition:
         yield from self._families(OWN_TOPIC_FAMILIES, topics)
         yield from self._families(OWN_CHANNEL_FAMILIES, channels)
         of_topics = (({"topic": topic.name}, list(topic.channels.values())) for _, topic in topics)
-        of_channels = (
-            ({"topic": place.topic.name, "channel": place.channel.name}, [place.channel]) for _, place in channels
-        )
+        of_channels = (({"topic": place.topic.name, "channel": place.channel.name}, [place.channel]) for _, place in channels)
         yield from self._latencies(_TOPIC_LATENCY, of_topics)
         yield from self._latencies(_CHANNEL_LATENCY, of_channels)
         yield from self._families(LOG_FAMILIES, logs)

@@ -33,14 +33,23 @@ class ClientStream(Stream):
     """
 
     __slots__ = (
-        "_beat_due_ns", "_errors", "_heard_s", "_heartbeat", "_is_paused", "_is_slow", "_loop", "_tls", "_upgrades",
-        "broker", "has_protocol", "session",
-    )  # fmt: skip
+        "_beat_due_ns",
+        "_errors",
+        "_heard_s",
+        "_heartbeat",
+        "_is_paused",
+        "_is_slow",
+        "_loop",
+        "_tls",
+        "_upgrades",
+        "broker",
+        "has_protocol",
+        "session",
+    )
 
     def __init__(
-        self, sock: socket.socket, peer: str, loop: Any, iteration: LoopIteration, log: Log, broker: Broker,
-        limits: Limits,
-    ) -> None:  # fmt: skip
+        self, sock: socket.socket, peer: str, loop: Any, iteration: LoopIteration, log: Log, broker: Broker, limits: Limits
+    ) -> None:
         super().__init__(sock, peer, loop, iteration, log)
         identity, _ = host_and_port(peer)
         self.broker = broker

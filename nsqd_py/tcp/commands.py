@@ -125,9 +125,7 @@ def identify(client: ClientConnection, body: bytes) -> None:
     client.sample_rate = session.sample_rate
     options = client.broker.options
     if TOPOLOGY_AWARE in options.enable_experiment:
-        client.nearness = nearness(
-            options.topology_zone, options.topology_region, session.topology_zone, session.topology_region
-        )
+        client.nearness = nearness(options.topology_zone, options.topology_region, session.topology_zone, session.topology_region)
     client.set_heartbeat()
     client.send(frames.response(answer))
     if session.upgrades != Upgrades():
@@ -146,10 +144,7 @@ def permit(client: ClientConnection, request: PermissionRequest) -> None:
         return
     command = request.command
     client.guard.check(
-        request.name,
-        request.topic_name,
-        request.channel_name,
-        lambda: execute(client, command) if command is not None else None,
+        request.name, request.topic_name, request.channel_name, lambda: execute(client, command) if command is not None else None
     )
 
 
@@ -290,9 +285,7 @@ def _publish(client: ClientConnection, kind: int, command: Pub | Mpub | Dpub, de
     client.pub_counts[topic.name] += command.count
 
 
-def _topic_and_ticket(
-    client: ClientConnection, kind: int, command: Pub | Mpub | Dpub | LargeMpub
-) -> tuple[Topic, int]:
+def _topic_and_ticket(client: ClientConnection, kind: int, command: Pub | Mpub | Dpub | LargeMpub) -> tuple[Topic, int]:
     """Return the topic and the ticket of the answer; the ticket contains the kind of the publish, for errors."""
     ticket = client.early.ticket(kind)
     broker, topic_name = client.broker, command.topic_name.decode()

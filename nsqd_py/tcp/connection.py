@@ -57,17 +57,44 @@ class ClientConnection(ClientStream):
     """A producer or consumer. Its channel uses it as a `Consumer`."""
 
     __slots__ = (
-        "_alarm", "_alone_after_reads", "_budget", "_failed_ticket", "_last_topic", "_last_topic_name", "_lone_bytes",
-        "_magic_so_far", "_parser", "_pieces", "_pub_counts", "_reads_alone", "_usual_count", "_usual_head",
-        "_usual_size", "_usual_stride", "_usual_topic", "_wait_credit", "channel", "connect_time", "early",
-        "finish_count", "guard", "has_turn", "in_flight", "is_waiting", "message_count", "msg_timeout_ns", "nearness",
-        "rdy", "requeue_count", "sample_rate", "topic",
-    )  # fmt: skip
+        "_alarm",
+        "_alone_after_reads",
+        "_budget",
+        "_failed_ticket",
+        "_last_topic",
+        "_last_topic_name",
+        "_lone_bytes",
+        "_magic_so_far",
+        "_parser",
+        "_pieces",
+        "_pub_counts",
+        "_reads_alone",
+        "_usual_count",
+        "_usual_head",
+        "_usual_size",
+        "_usual_stride",
+        "_usual_topic",
+        "_wait_credit",
+        "channel",
+        "connect_time",
+        "early",
+        "finish_count",
+        "guard",
+        "has_turn",
+        "in_flight",
+        "is_waiting",
+        "message_count",
+        "msg_timeout_ns",
+        "nearness",
+        "rdy",
+        "requeue_count",
+        "sample_rate",
+        "topic",
+    )
 
     def __init__(
-        self, sock: socket.socket, peer: str, loop: Any, iteration: LoopIteration, log: Log, broker: Broker,
-        limits: Limits,
-    ) -> None:  # fmt: skip
+        self, sock: socket.socket, peer: str, loop: Any, iteration: LoopIteration, log: Log, broker: Broker, limits: Limits
+    ) -> None:
         super().__init__(sock, peer, loop, iteration, log, broker, limits)
         self._budget = broker.memory
         self._magic_so_far = b""
@@ -342,9 +369,7 @@ class ClientConnection(ClientStream):
 
     def _execute_later(self, throttled: Throttled) -> None:
         """Execute the command, and those after it, when the turn of this client has come."""
-        self.log.of_clients.info(
-            "client(%s) creates many topics or channels, it waits for %.1f s", self.peer, throttled.wait_s
-        )
+        self.log.of_clients.info("client(%s) creates many topics or channels, it waits for %.1f s", self.peer, throttled.wait_s)
         self.pause()
         gevent.spawn_later(throttled.wait_s, self._use_turn, throttled.command)
 
@@ -377,9 +402,7 @@ class ClientConnection(ClientStream):
             self.send(frames.BAD_PROTOCOL)
             self.close_when_sent()
             return
-        self._parser = (
-            CommandParser(self.session, self.broker.known_lines) if self.guard is None else GuardedParser(self.session)
-        )
+        self._parser = CommandParser(self.session, self.broker.known_lines) if self.guard is None else GuardedParser(self.session)
         self.has_protocol = True
         self.broker.clients[self] = None
         self._budget.share_room(len(self.broker.clients))

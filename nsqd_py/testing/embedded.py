@@ -195,13 +195,7 @@ class Daemon:
 
 def _start(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
     # A session of its own: Ctrl-C in a terminal or a notebook must not reach it.
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=log,
-        stderr=log,
-        start_new_session=True,
-    )
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True)
 
 
 class Lookupd(Daemon):
@@ -279,9 +273,7 @@ class Nsqd(Daemon):
 class Cluster:
     """Several nsqds, with an nsqlookupd or without."""
 
-    def __init__(
-        self, *flags: str, nsqds: int, lookupd: bool, data_path: _Path | None = None
-    ) -> None:
+    def __init__(self, *flags: str, nsqds: int, lookupd: bool, data_path: _Path | None = None) -> None:
         if nsqds < 1:
             raise ValueError(f"nsqds must be at least 1, got {nsqds}")
         self.lookupd: Lookupd | None = None
@@ -346,9 +338,7 @@ def embedded(*flags: str, data_path: _Path | None = None) -> Nsqd: ...
 def embedded(*flags: str, nsqds: int = 1, lookupd: Literal[True], data_path: _Path | None = None) -> Cluster: ...
 @overload
 def embedded(*flags: str, nsqds: int, lookupd: bool = False, data_path: _Path | None = None) -> Cluster: ...
-def embedded(
-    *flags: str, nsqds: int | None = None, lookupd: bool = False, data_path: _Path | None = None
-) -> Nsqd | Cluster:
+def embedded(*flags: str, nsqds: int | None = None, lookupd: bool = False, data_path: _Path | None = None) -> Nsqd | Cluster:
     """Start an nsqd in a process of its own, on free ports; with `nsqds` or `lookupd`, a cluster.
 
     `flags` are nsqd's, for example "--msg-timeout=1s". Messages lie in `data_path` (a cluster makes a folder in it for

@@ -63,9 +63,7 @@ _ERROR = re.compile(r"^(?:.*?\b[\w.$]+(?:Exception|Error): |Error: )(.+?)\s*$", 
 # optimising compiler.
 _JVM = "-XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 LIGHT = f"{_JVM} -XX:TieredStopAtLevel=1"
-COMPUTING = (
-    f"{_JVM} -XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000"
-)
+COMPUTING = f"{_JVM} -XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000"
 # Python processes allocate and free blocks of megabytes all the time. What malloc returns to the kernel is mapped again
 # page by page: that was a fifth of the processor time of a replay.
 _MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(256 << 20)}

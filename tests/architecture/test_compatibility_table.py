@@ -173,9 +173,7 @@ def test_the_table_is_read() -> None:
 
 
 def test_every_row_names_its_test_or_says_that_there_is_none() -> None:
-    nothing = [
-        row for row in TABLE if row.cells["test"] != NO_TEST and REFERENCE.sub("", row.cells["test"]).strip(" ,")
-    ]
+    nothing = [row for row in TABLE if row.cells["test"] != NO_TEST and REFERENCE.sub("", row.cells["test"]).strip(" ,")]
     assert nothing == []
     assert [row for row in TABLE if not row.cells["test"]] == []
 

@@ -13,9 +13,13 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 # Each package, and the folder that it is imported from.
 PACKAGES = {
-    "nsqd_py": ROOT, "nsqlookupd_py": ROOT, "nsqadmin_py": ROOT,
-    "nsq_apps": ROOT / "apps", "nsq_tools": ROOT / "tools", "nsq_spark": ROOT / "spark",
-}  # fmt: skip
+    "nsqd_py": ROOT,
+    "nsqlookupd_py": ROOT,
+    "nsqadmin_py": ROOT,
+    "nsq_apps": ROOT / "apps",
+    "nsq_tools": ROOT / "tools",
+    "nsq_spark": ROOT / "spark",
+}
 LIBRARIES = [package for package in PACKAGES if package != "nsq_apps"]
 ROOMS_WITHOUT_IO = ("nsqd_py/protocol", "nsqd_py/queue")
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "__import__"}
@@ -89,9 +93,7 @@ def test_nobody_imports_the_private_names_of_another_file(path: Path) -> None:
     assert [name for name in imported if name.startswith("_") and not name.startswith("__")] == []
 
 
-@pytest.mark.parametrize(
-    "path", [path for room in ROOMS_WITHOUT_IO for path in sorted((ROOT / room).glob("*.py"))], ids=relative
-)
+@pytest.mark.parametrize("path", [path for room in ROOMS_WITHOUT_IO for path in sorted((ROOT / room).glob("*.py"))], ids=relative)
 def test_rooms_without_io_open_and_print_nothing(path: Path) -> None:
     calls = {
         node.func.id
@@ -129,16 +131,8 @@ def test_executors_need_no_gevent() -> None:
     assert "nsqd_py.protocol.parser" in named
     named += ["nsqd_py.diskqueue.records", "nsqd_py.diskqueue.messages", "nsqd_py.client.threads.stepping"]
     lines = [f"import {name}" for name in named]
-    lines += [
-        "import sys",
-        "print(sorted(name for name in sys.modules if name.split('.')[0] in ('gevent', 'greenlet')))",
-    ]
+    lines += ["import sys", "print(sorted(name for name in sys.modules if name.split('.')[0] in ('gevent', 'greenlet')))"]
     run = subprocess.run(
-        [sys.executable, "-c", "\n".join(lines)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
+        [sys.executable, "-c", "\n".join(lines)], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
     )
     assert run.stdout.strip() == "[]"

@@ -15,9 +15,18 @@ from tests.architecture.test_imports import PACKAGES, ROOT
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 DRAWINGS = sorted((ROOT / "docs").glob("*.svg"))
 TOP_FOLDERS = (
-    "nsqd_py", "nsqlookupd_py", "nsqadmin_py", "apps", "tools", "spark", "tests", "bench", "contrib", "docs",
+    "nsqd_py",
+    "nsqlookupd_py",
+    "nsqadmin_py",
+    "apps",
+    "tools",
+    "spark",
+    "tests",
+    "bench",
+    "contrib",
+    "docs",
     "examples",
-)  # fmt: skip
+)
 # A name in a table may leave away the package that the page is about.
 PARENTS = (ROOT, ROOT / "nsqd_py", ROOT / "nsqadmin_py", ROOT / "nsqlookupd_py", ROOT / "tests")
 
@@ -28,11 +37,7 @@ _MODULE = re.compile(rf"({'|'.join(PACKAGES)})(\.\w+)+")
 # `name  what it holds`, or several names with commas between them.
 _ENTRY = re.compile(r"^(\w+(?:, \w+)*)(?:  +\S|$)", re.MULTILINE)
 
-ROOMS = [
-    path
-    for package, folder in PACKAGES.items()
-    for path in sorted((folder / package).rglob("__init__.py"))
-]
+ROOMS = [path for package, folder in PACKAGES.items() for path in sorted((folder / package).rglob("__init__.py"))]
 
 
 def relative(path: Path) -> str:

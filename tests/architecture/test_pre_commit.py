@@ -12,10 +12,7 @@ from tests.architecture.test_imports import ROOT
 def commands_of_make_check() -> set[str]:
     """Return the recipes of the targets that `make check` runs beside each other."""
     makefile = (ROOT / "Makefile").read_text("utf-8")
-    recipes = [
-        re.search(rf"^{target}:.*\n((?:\t.+\n)+)", makefile, re.MULTILINE)
-        for target in ("check", "rules", "types")
-    ]
+    recipes = [re.search(rf"^{target}:.*\n((?:\t.+\n)+)", makefile, re.MULTILINE) for target in ("check", "rules", "types")]
     check, *parts = [recipe[1].splitlines() for recipe in recipes if recipe]
     assert len(check) == 1 and check[0].endswith(" rules types")
     return {line.strip().replace("$(BIN)", ".venv/bin") for lines in parts for line in lines}

@@ -126,9 +126,7 @@ def test_a_topic_is_taken_from_one_nsqd(visit: Visits, cluster: AdminCluster, ad
     expect(page.get_by_role("table", name="nsqds").get_by_role("row")).to_have_count(2)
 
 
-def test_a_channel_is_paused_emptied_and_deleted(
-    visit: Visits, cluster: AdminCluster, admin: NsqadminProcess
-) -> None:
+def test_a_channel_is_paused_emptied_and_deleted(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess) -> None:
     cluster.create("orders", "archive")
     cluster.publish("orders", 2, 3)
     admin.wait_for_topic("orders", depth=5, nodes=2)
@@ -202,9 +200,7 @@ def test_a_message_is_published(visit: Visits, cluster: AdminCluster, admin: Nsq
     cluster.nsqds[1].wait_for_channel("orders", "archive", depth=0, deferred_count=1)
 
 
-def test_the_whole_body_is_copied_and_downloaded(
-    visit: Visits, cluster: AdminCluster, admin: NsqadminProcess
-) -> None:
+def test_the_whole_body_is_copied_and_downloaded(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess) -> None:
     cluster.create("orders", "archive")
     body = b"\x00\xff" * (1 << 19)
     first = cluster.nsqds[0]
@@ -271,9 +267,7 @@ def test_a_requeue_says_that_it_makes_a_channel(visit: Visits, cluster: AdminClu
     admin.wait_for_topic("orders", depth=2)
 
 
-def test_what_only_nsqlookupds_know_is_made_and_deleted(
-    visit: Visits, cluster: AdminCluster, admin: NsqadminProcess
-) -> None:
+def test_what_only_nsqlookupds_know_is_made_and_deleted(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess) -> None:
     cluster.lookupd.create_channel("idle", "one")
     cluster.lookupd.create_channel("idle", "two")
     page = ready(visit(admin, "/lookup"))
@@ -293,4 +287,3 @@ def test_what_only_nsqlookupds_know_is_made_and_deleted(
     wait_until(lambda: cluster.lookupd.topics() == ["made"], what="the end of the topic")
     expect(page.get_by_role("row", name="idle")).to_have_count(0)
     assert path_of(page) == "/lookup"
-

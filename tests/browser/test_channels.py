@@ -46,9 +46,7 @@ def test_channels_are_listed_by_depth_and_filtered(visit: Visits, many: Nsqadmin
     expect(table).not_to_contain_text("nobody")
 
 
-def test_several_channels_are_emptied_with_one_question(
-    visit: Visits, many: NsqadminProcess, cluster: AdminCluster
-) -> None:
+def test_several_channels_are_emptied_with_one_question(visit: Visits, many: NsqadminProcess, cluster: AdminCluster) -> None:
     page = ready(visit(many, "/channels"))
     expect(page.get_by_role("button", name="Empty")).to_have_attribute("aria-disabled", "true")
     page.get_by_label("Select archive of orders").check()

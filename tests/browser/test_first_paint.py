@@ -50,9 +50,7 @@ def test_the_first_screen_is_quick(browser: Browser, cluster: AdminCluster, admi
         cluster.nsqds[0].create(f"topic-{number}", "archive")
     admin.wait_for_topic(f"topic-{TOPICS - 1}")
     with SlowLink(admin.http_port, round_trip_s=0.15, bytes_a_second=200_000) as link:
-        local_s, slow_s = [
-            median(first_rows_s(browser, port) for _ in range(ROUNDS)) for port in (admin.http_port, link.port)
-        ]
+        local_s, slow_s = [median(first_rows_s(browser, port) for _ in range(ROUNDS)) for port in (admin.http_port, link.port)]
     load = os.getloadavg()[0]
     print(f"first rows: {local_s:.2f} s, at 150 ms and 200 kB/s {slow_s:.2f} s; load {load:.1f}")
     assert local_s < LOCAL_S

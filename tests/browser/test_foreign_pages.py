@@ -45,8 +45,11 @@ def page(browser: Browser, cluster: AdminCluster) -> Page:
 
 def test_a_page_of_another_site_changes_nothing(page: Page, cluster: AdminCluster) -> None:
     nsqd, lookupd = cluster.nsqds[0], cluster.lookupd
-    urls = [f"http://{host}:{nsqd.http_port}{path}" for host in ("127.0.0.1", EVIL_HOST) for path in (
-        "/pub?topic=t", "/mpub?topic=t", "/topic/create?topic=t")]  # fmt: skip
+    urls = [
+        f"http://{host}:{nsqd.http_port}{path}"
+        for host in ("127.0.0.1", EVIL_HOST)
+        for path in ("/pub?topic=t", "/mpub?topic=t", "/topic/create?topic=t")
+    ]
     urls.append(f"http://127.0.0.1:{lookupd.http_port}/topic/create?topic=t")
     evil_url = page.url
     for url in urls:

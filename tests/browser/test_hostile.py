@@ -58,11 +58,18 @@ def enc(text: str) -> str:
 
 
 PATHS = [
-    "/", f"/topics/{enc(IMAGE)}", f"/topics/{enc(IMAGE)}?tab=messages",
-    f"/topics/{enc(IMAGE)}?tab=log", f"/topics/{enc(IMAGE)}?tab=dead",
-    f"/topics/{enc(IMAGE)}/{enc(IMAGE)}", f"/topics/{enc(NULS)}", "/nodes", f"/nodes/{enc(IMAGE)}%3A1", "/lookup",
+    "/",
+    f"/topics/{enc(IMAGE)}",
+    f"/topics/{enc(IMAGE)}?tab=messages",
+    f"/topics/{enc(IMAGE)}?tab=log",
+    f"/topics/{enc(IMAGE)}?tab=dead",
+    f"/topics/{enc(IMAGE)}/{enc(IMAGE)}",
+    f"/topics/{enc(NULS)}",
+    "/nodes",
+    f"/nodes/{enc(IMAGE)}%3A1",
+    "/lookup",
     *(f"/topics/{name}/{INHERITED[0]}" for name in INHERITED[1:]),
-]  # fmt: skip
+]
 
 
 def test_a_hostile_cluster_harms_no_view(visit: Visits, hostile_admin: NsqadminProcess) -> None:
@@ -79,9 +86,11 @@ def test_a_hostile_cluster_harms_no_view(visit: Visits, hostile_admin: NsqadminP
 def test_words_of_the_address_that_every_object_has(visit: Visits, hostile_admin: NsqadminProcess) -> None:
     page = visit(hostile_admin)
     paths = [
-        f"/topics/{enc(IMAGE)}?tab=constructor&sort=constructor&order=toString", "/nodes?state=constructor",
-        "/?sort=constructor&page=x&search=__proto__", "/counter?sort=__proto__",
-    ]  # fmt: skip
+        f"/topics/{enc(IMAGE)}?tab=constructor&sort=constructor&order=toString",
+        "/nodes?state=constructor",
+        "/?sort=constructor&page=x&search=__proto__",
+        "/counter?sort=__proto__",
+    ]
     for path in paths:
         page.goto(path)
         ready(page)
@@ -127,9 +136,7 @@ def test_hostile_clients_and_messages(visit: Visits, cluster: AdminCluster, admi
 
 
 @pytest.mark.slow
-def test_hostile_bodies_are_published_as_they_are(
-    visit: Visits, cluster: AdminCluster, admin: NsqadminProcess
-) -> None:
+def test_hostile_bodies_are_published_as_they_are(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess) -> None:
     cluster.create("orders", "archive")
     admin.wait_for_topic("orders", nodes=2, channels=1)
     page = ready(visit(admin, "/topics/orders"))

@@ -22,9 +22,7 @@ def topics_on(page: Page) -> list[str]:
     return [row["Topic"].split()[0] for row in rows_of(page, "Topics")]
 
 
-def test_search_order_and_pages_are_in_the_address(
-    visit: Visits, cluster: AdminCluster, admin: NsqadminProcess
-) -> None:
+def test_search_order_and_pages_are_in_the_address(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess) -> None:
     names = [f"t-{number:03}" for number in range(MANY)]
     for name in names:
         cluster.nsqds[0].create(name)
@@ -101,9 +99,7 @@ def tab_to(page: Page, button: str) -> None:
     raise AssertionError(f"no way to {button} by the tabulator")
 
 
-def test_keys_are_explained_and_leave_fields_alone(
-    visit: Visits, cluster: AdminCluster, admin: NsqadminProcess
-) -> None:
+def test_keys_are_explained_and_leave_fields_alone(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess) -> None:
     cluster.create("orders")
     admin.wait_for_topic("orders")
     page = ready(visit(admin))
@@ -141,9 +137,7 @@ def brightness(page: Page) -> int:
     return int(re.findall(r"\d+", colour)[0])
 
 
-def test_many_channels_come_in_pages_and_are_searched(
-    visit: Visits, cluster: AdminCluster, admin: NsqadminProcess
-) -> None:
+def test_many_channels_come_in_pages_and_are_searched(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess) -> None:
     names = [f"c-{number:02}" for number in range(60)]
     cluster.nsqds[0].create("orders", *names)
     admin.wait_for_topic("orders", channels=60)

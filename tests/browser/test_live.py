@@ -29,9 +29,7 @@ def chart(page: Page, text: str) -> Locator:
     return page.get_by_role("img", name=re.compile(text))
 
 
-def test_figures_and_charts_move_when_messages_flow(
-    visit: Visits, cluster: AdminCluster, admin: NsqadminProcess
-) -> None:
+def test_figures_and_charts_move_when_messages_flow(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess) -> None:
     cluster.create("orders", "archive")
     admin.wait_for_topic("orders", nodes=2, channels=1)
     page = ready(visit(admin, "/topics/orders"))

@@ -121,14 +121,24 @@ def test_a_search_goes_on_until_it_is_cancelled(visit: Visits, nsqd: NsqdProcess
         start = 1000 - 300 * len(asked)
         message = {"id": "0123456789abcdef", "seq": start, "timestamp": 10**18 + start, "size": 2, "body": "it"}
         answer = {
-            "messages": [message], "searched_count": 300, "prev_seq": start, "next_seq": 1000, "is_end": True,
-            "first_timestamp": 10**18 + start, "last_timestamp": 2 * 10**18, "is_start": len(asked) == 4,
-        }  # fmt: skip
+            "messages": [message],
+            "searched_count": 300,
+            "prev_seq": start,
+            "next_seq": 1000,
+            "is_end": True,
+            "first_timestamp": 10**18 + start,
+            "last_timestamp": 2 * 10**18,
+            "is_start": len(asked) == 4,
+        }
         route.fulfill(json={"nodes": [{"node": address(nsqd), "answer": answer, "can": True}]})
 
     page.route("**/api/v2/topics/orders/messages?*", answer)
-    page.route("**/api/v2/topics/orders/log?*", lambda route: route.fulfill(
-        json={"nodes": [{"node": address(nsqd), "answer": {"earliest_seq": 0, "next_seq": 1000}, "can": True}]}))
+    page.route(
+        "**/api/v2/topics/orders/log?*",
+        lambda route: route.fulfill(
+            json={"nodes": [{"node": address(nsqd), "answer": {"earliest_seq": 0, "next_seq": 1000}, "can": True}]}
+        ),
+    )
     page.goto(f"/topics/orders?tab=messages&text=it&node={address(nsqd)}")
     found = found_in(page)
     status = found.get_by_role("status").first
@@ -204,9 +214,7 @@ def test_a_message_is_published_again_edited(
     assert re.search(r'AUDIT: publish topic="corrected" copy_of="[0-9a-f]{16}" by=', admin.log_text())
 
 
-def test_one_dead_letter_is_requeued_and_one_discarded(
-    visit: Visits, cluster: AdminCluster, admin: NsqadminProcess
-) -> None:
+def test_one_dead_letter_is_requeued_and_one_discarded(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess) -> None:
     cluster.create("orders", "archive")
     nsqd = cluster.nsqds[0]
     nsqd.create("orders.dead", "letters")
@@ -246,10 +254,10 @@ def test_what_a_button_does_is_copied_as_a_command(
     confirm(dialog, "Cancel")
     page.goto("/topics/orders")
     dialog = press(ready(page), "Publish a message")
-    dialog.get_by_label("Body", exact=True).fill("it's $HOME & \"more\"\n")
+    dialog.get_by_label("Body", exact=True).fill('it\'s $HOME & "more"\n')
     run_copied(page, dialog, "Copy as curl")
     waiting = [n.http("GET", "/channel/peek?topic=orders&channel=archive").json()["messages"] for n in cluster.nsqds]
-    assert [message["body"] for messages in waiting for message in messages] == ["it's $HOME & \"more\"\n"]
+    assert [message["body"] for messages in waiting for message in messages] == ['it\'s $HOME & "more"\n']
 
 
 def run_copied(page: Page, place: Locator, button: str) -> str:

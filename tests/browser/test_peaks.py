@@ -38,9 +38,7 @@ def test_a_peak_of_a_moment_is_seen_in_a_day(visit: Visits, cluster: AdminCluste
     expect(figure.get_by_role("table")).to_contain_text("to 4,350)")
 
 
-def test_a_part_of_a_chart_is_in_the_address_and_has_marks(
-    visit: Visits, cluster: AdminCluster, tmp_path: Path
-) -> None:
+def test_a_part_of_a_chart_is_in_the_address_and_has_marks(visit: Visits, cluster: AdminCluster, tmp_path: Path) -> None:
     cluster.create("orders", "archive")
     write_history(tmp_path / "history.db")
     admin = cluster.admin(f"--history-file={tmp_path / 'history.db'}")

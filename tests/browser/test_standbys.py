@@ -11,18 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.support.browser import (
-    DESK,
-    PHONE,
-    Visits,
-    confirm,
-    overflow,
-    press,
-    ready,
-    rows_of,
-    system_theme,
-    violations,
-)
+from tests.support.browser import DESK, PHONE, Visits, confirm, overflow, press, ready, rows_of, system_theme, violations
 from tests.support.nsqadmin_cluster import address
 from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import wait_until
@@ -101,9 +90,17 @@ def test_roles_and_lag_are_shown_and_the_standby_is_promoted(pair: StandbyCluste
 def fake_stats(**standby: Any) -> bytes:
     """What the standby of a primary that is away says."""
     about = {
-        "primary": "a:4150", "epoch": 3, "state": "connecting", "is_complete": True, "lag_messages": 7,
-        "lag_bytes": 900, "lag_ms": 40, "last_round_ms_ago": 90_000, "set_aside_messages": 2, "lease_decides": False,
-    }  # fmt: skip
+        "primary": "a:4150",
+        "epoch": 3,
+        "state": "connecting",
+        "is_complete": True,
+        "lag_messages": 7,
+        "lag_bytes": 900,
+        "lag_ms": 40,
+        "last_round_ms_ago": 90_000,
+        "set_aside_messages": 2,
+        "lease_decides": False,
+    }
     document = {"version": "1.3.0", "health": "OK", "start_time": 1, "topics": [], "standby": about | standby}
     return json.dumps(document).encode()
 
@@ -130,8 +127,9 @@ def test_a_promotion_that_nsqd_would_refuse_is_not_offered(visit: Visits, tmp_pa
             confirm(dialog, "Promote", phrase=node)  # meanwhile it is incomplete: nsqd decides
             expect(page.get_by_text("Its copy is not complete: it cannot be promoted yet.")).to_be_visible()
             for about, why in (
-                ({"is_complete": False}, "Its copy is not complete"), ({"lease_decides": True}, "A lease decides"),
-            ):  # fmt: skip
+                ({"is_complete": False}, "Its copy is not complete"),
+                ({"lease_decides": True}, "A lease decides"),
+            ):
                 said["/stats"] = fake_stats(**about)
                 expect(role).to_contain_text(why)
                 button = role.get_by_role("button", name="Promote")

@@ -7,18 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.support.browser import (
-    DESK,
-    PHONE,
-    Visits,
-    overflow,
-    press,
-    ready,
-    rows_of,
-    system_theme,
-    tiles_of,
-    violations,
-)
+from tests.support.browser import DESK, PHONE, Visits, overflow, press, ready, rows_of, system_theme, tiles_of, violations
 from tests.support.nsqadmin_cluster import AdminCluster, address
 from tests.support.nsqadmin_process import NsqadminProcess
 
@@ -26,17 +15,27 @@ from tests.support.nsqadmin_process import NsqadminProcess
 pytestmark = pytest.mark.xdist_group("browser")
 
 VIEWS = {
-    "topics": "/", "topic": "/topics/orders", "log": "/topics/orders?tab=log",
+    "topics": "/",
+    "topic": "/topics/orders",
+    "log": "/topics/orders?tab=log",
     "messages": "/topics/orders?tab=messages",
-    "channel": "/topics/orders/archive", "dead-letters": "/topics/payments.dead?tab=dead", "nodes": "/nodes",
+    "channel": "/topics/orders/archive",
+    "dead-letters": "/topics/payments.dead?tab=dead",
+    "nodes": "/nodes",
     "compare": "/nodes?compare={node},127.0.0.1:1",
-    "node": "/nodes/{node}", "lookup": "/lookup", "counter": "/counter", "channels": "/channels",
-}  # fmt: skip
+    "node": "/nodes/{node}",
+    "lookup": "/lookup",
+    "counter": "/counter",
+    "channels": "/channels",
+}
 # Buttons that open a dialog, by view.
 DIALOGS: list[tuple[str, str | re.Pattern[str]]] = [
-    ("/", "Create a topic"), ("/topics/orders", "Delete"), ("/topics/orders", "Publish a message"),
-    ("/topics/orders/archive", "Seek"), ("/topics/payments.dead?tab=dead", re.compile("^View")),
-]  # fmt: skip
+    ("/", "Create a topic"),
+    ("/topics/orders", "Delete"),
+    ("/topics/orders", "Publish a message"),
+    ("/topics/orders/archive", "Seek"),
+    ("/topics/payments.dead?tab=dead", re.compile("^View")),
+]
 
 
 @pytest.fixture
@@ -66,22 +65,30 @@ def test_what_the_views_show(visit: Visits, filled: AdminCluster, admin: Nsqadmi
     assert tiles_of(page)["Depth"] == "9"
     channels = {row["Channel"].split()[0]: row for row in rows_of(page, "Channels")}
     assert [(name, row["Depth"], row["In flight"]) for name, row in channels.items()] == [
-        ("archive", "4", "1"), ("billing", "5", "0"),
-    ]  # fmt: skip
+        ("archive", "4", "1"),
+        ("billing", "5", "0"),
+    ]
     assert "paused" in channels["billing"]["Channel"]
     assert {row["nsqd"].split()[0]: row["Messages total"] for row in rows_of(page, "nsqds that have the topic")} == {
-        first: "2", second: "3",
-    }  # fmt: skip
+        first: "2",
+        second: "3",
+    }
 
     follow(page, "archive")
     assert (tiles_of(page)["Depth"], tiles_of(page)["In flight"], tiles_of(page)["Clients"]) == ("4", "1", "1")
     assert {row["nsqd"].split()[0]: row["Depth"] for row in rows_of(page, "nsqds that have the channel")} == {
-        first: "1", second: "3",
-    }  # fmt: skip
+        first: "1",
+        second: "3",
+    }
     (client,) = rows_of(page, "Clients")
     assert [client[name] for name in ("Client", "Host", "User agent", "nsqd", "RDY", "Messages total")] == [
-        "reader", "reader.example", "tests/1.0", first, "1", "1",
-    ]  # fmt: skip
+        "reader",
+        "reader.example",
+        "tests/1.0",
+        first,
+        "1",
+        "1",
+    ]
     page.get_by_role("button", name="Peek").click()
     expect(page.get_by_role("region", name=f"Messages of {second}").get_by_text("hello", exact=True)).to_have_count(3)
     assert (filled.nsqds[1].channel_stats("orders", "archive") or {})["depth"] == 3  # nothing is taken
@@ -114,9 +121,7 @@ def test_what_the_views_of_the_cluster_show(visit: Visits, filled: AdminCluster,
     page = ready(visit(admin, "/topics/payments.dead?tab=dead"))
     assert tiles_of(page)["Depth"] == "1"
     (letter,) = rows_of(page, "The latest dead letters")
-    assert [letter[name] for name in ("From topic", "Channel", "nsqd", "Attempts")] == [
-        "payments", "ledger", first, "2",
-    ]  # fmt: skip
+    assert [letter[name] for name in ("From topic", "Channel", "nsqd", "Attempts")] == ["payments", "ledger", first, "2"]
 
     follow(page, "Nodes")
     nodes = {row["nsqd"].split()[0]: row for row in rows_of(page, "nsqds")}
@@ -126,9 +131,7 @@ def test_what_the_views_of_the_cluster_show(visit: Visits, filled: AdminCluster,
     page.get_by_role("link", name=first).first.click()
     ready(page)
     assert (tiles_of(page)["Depth"], tiles_of(page)["Clients"]) == ("4", "1")
-    assert [row["Topic"].split()[0] for row in rows_of(page, "Topics of this nsqd")] == [
-        "orders", "payments", "payments.dead",
-    ]  # fmt: skip
+    assert [row["Topic"].split()[0] for row in rows_of(page, "Topics of this nsqd")] == ["orders", "payments", "payments.dead"]
     assert [row["Channel"].split()[0] for row in rows_of(page, "Channels of this nsqd")][:2] == ["billing", "archive"]
     (reader,) = rows_of(page, "Consumers of this nsqd")
     assert [reader[name] for name in ("Topic", "Channel", "In flight")] == ["orders", "archive", "1"]
@@ -151,15 +154,12 @@ def test_what_the_views_of_the_cluster_show(visit: Visits, filled: AdminCluster,
     assert (idle["Topic"], idle["Channels"].split()[0]) == ("idle", "gone")
 
     follow(page, "Counter")
-    counted = sum(channel["message_count"] for nsqd in filled.nsqds for topic in nsqd.stats()["topics"]
-                  for channel in topic["channels"])  # fmt: skip
+    counted = sum(
+        channel["message_count"] for nsqd in filled.nsqds for topic in nsqd.stats()["topics"] for channel in topic["channels"]
+    )
     expect(page.get_by_role("main")).to_contain_text(f"{counted}")
-    assert {row["nsqd"].split()[0]: row["Processed"] for row in rows_of(page, "Messages by nsqd")} == {
-        first: "5", second: "6",
-    }  # fmt: skip
-    assert {row["nsqd"].split()[0]: row["Share"] for row in rows_of(page, "Messages by nsqd")} == {
-        first: "45 %", second: "55 %",
-    }  # fmt: skip
+    assert {row["nsqd"].split()[0]: row["Processed"] for row in rows_of(page, "Messages by nsqd")} == {first: "5", second: "6"}
+    assert {row["nsqd"].split()[0]: row["Share"] for row in rows_of(page, "Messages by nsqd")} == {first: "45 %", second: "55 %"}
 
 
 # ---- everybody

@@ -45,10 +45,7 @@ def run_ansq(topic: str, channel: str, lookupds: Sequence[str]) -> None:
 
     async def consume() -> None:
         reader = await ansq.create_reader(
-            topic=topic,
-            channel=channel,
-            lookupd_http_addresses=lookupds,
-            lookupd_poll_interval=POLL_S * 1000,
+            topic=topic, channel=channel, lookupd_http_addresses=lookupds, lookupd_poll_interval=POLL_S * 1000
         )
         async for message in reader.messages():
             await message.fin()
@@ -67,12 +64,7 @@ def run_gnsq(topic: str, channel: str, lookupds: Sequence[str]) -> None:
         note(message.body)
 
     consumer = gnsq.Consumer(
-        topic,
-        channel,
-        lookupd_http_addresses=lookupds,
-        lookupd_poll_interval=POLL_S,
-        max_in_flight=20,
-        message_handler=handle,
+        topic, channel, lookupd_http_addresses=lookupds, lookupd_poll_interval=POLL_S, max_in_flight=20, message_handler=handle
     )
     consumer.start()
 

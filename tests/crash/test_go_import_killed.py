@@ -10,15 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.go_directory import (
-    GoDirectory,
-    GoMessage,
-    aside_folder,
-    go_messages,
-    kept_position,
-    kept_queue,
-    numbered,
-)
+from tests.support.go_directory import GoDirectory, GoMessage, aside_folder, go_messages, kept_position, kept_queue, numbered
 from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, wait_until
 from tests.support.tally import Tally
 
@@ -45,8 +37,12 @@ def test_killed_at_every_step(tmp_path: Path, tally: Tally) -> None:
     before = go.names
     run = subprocess.run(
         [sys.executable, "-m", "tests.support.go_import_kills", go.path, tmp_path],
-        cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
     kills: list[dict[str, Any]] = [json.loads(line) for line in run.stdout.splitlines()]
     assert len(kills) > 30
     changes = [str(kill["operation"]).partition(" ")[0] for kill in kills]

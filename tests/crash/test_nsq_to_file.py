@@ -68,11 +68,18 @@ class Publisher:
 
 def archive(nsqd: NsqdProcess, root: Path, *flags: str) -> ToolProcess:
     return ToolProcess(
-        "nsq_apps.nsq_to_file", f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}", f"--topic={TOPIC}",
-        f"--channel={CHANNEL}", f"--output-dir={root / 'output'}",
-        f"--work-dir={root / 'work'}", "--rotate-size=100000",
-        "--sync-interval=50ms", f"--max-in-flight={IN_FLIGHT}", *flags, log_path=root / "nsq_to_file.log",
-    )  # fmt: skip
+        "nsq_apps.nsq_to_file",
+        f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}",
+        f"--topic={TOPIC}",
+        f"--channel={CHANNEL}",
+        f"--output-dir={root / 'output'}",
+        f"--work-dir={root / 'work'}",
+        "--rotate-size=100000",
+        "--sync-interval=50ms",
+        f"--max-in-flight={IN_FLIGHT}",
+        *flags,
+        log_path=root / "nsq_to_file.log",
+    )
 
 
 @contextlib.contextmanager

@@ -99,8 +99,11 @@ def nsq_to_file(page: Page, machine: Machine, cwd: Path) -> None:
 
 
 def to_nsq(page: Page, machine: Machine, cwd: Path) -> None:
-    assert [topic(machine, cwd, "orders", address)["message_count"] for address in
-            ("127.0.0.1", "10.0.0.1", "10.0.0.2")] == [3, 3, 3]  # fmt: skip
+    assert [topic(machine, cwd, "orders", address)["message_count"] for address in ("127.0.0.1", "10.0.0.1", "10.0.0.2")] == [
+        3,
+        3,
+        3,
+    ]
     assert topic(machine, cwd, "files")["message_count"] >= 3
 
 

@@ -25,16 +25,35 @@ import psutil
 from tests.support.nsqd_process import REPOSITORY, wait_until
 
 BIN = Path(sys.executable).parent
-COMMANDS = ("nsqd-py", "nsqlookupd-py", "nsqadmin-py", "nsq-tail", "nsq-stat", "nsq-to-file", "nsq-to-http",
-            "nsq-to-nsq", "spark-replay", "to-nsq")  # fmt: skip
+COMMANDS = (
+    "nsqd-py",
+    "nsqlookupd-py",
+    "nsqadmin-py",
+    "nsq-tail",
+    "nsq-stat",
+    "nsq-to-file",
+    "nsq-to-http",
+    "nsq-to-nsq",
+    "spark-replay",
+    "to-nsq",
+)
 START_DEADLINE_S = 40.0
 STOP_DEADLINE_S = 40.0
 
 # What the pages name. Other machines are addresses of this one.
 ADDRESSES = ("10.0.0.1", "10.0.0.2")
 HOSTS = ("nsq1",)
-DIRECTORIES = ("/archive", "/tables", "/etc/nsq", "/mnt/archive", "/var/archive", "/var/lib/nsq", "/var/lib/nsqd",
-               "/var/lib/replay", "/var/spool/nsq")  # fmt: skip
+DIRECTORIES = (
+    "/archive",
+    "/tables",
+    "/etc/nsq",
+    "/mnt/archive",
+    "/var/archive",
+    "/var/lib/nsq",
+    "/var/lib/nsqd",
+    "/var/lib/replay",
+    "/var/spool/nsq",
+)
 _ADDRESS = re.compile(rf"\b(127\.0\.0\.1|localhost|{'|'.join(map(re.escape, (*ADDRESSES, *HOSTS)))}):(\d{{4,5}})\b")
 
 
@@ -118,8 +137,11 @@ class NamespaceMachine:
         command = ["unshare", "--map-root-user", "--net", "--mount", sys.executable, "-m", "tests.docs.new_root"]
         self._holder = subprocess.Popen(
             [*command, directory / "root", self._places, ",".join(DIRECTORIES), ",".join(ADDRESSES), ",".join(HOSTS)],
-            cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+            cwd=REPOSITORY,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         assert self._holder.stdout is not None and self._holder.stderr is not None
         if self._holder.stdout.readline() != b"ready\n":
             self._holder.kill()

@@ -43,12 +43,20 @@ def nsqd(
     (machine.directory / name).mkdir()
     host = machine.text(f"{address}:4150").partition(":")[0]  # the one that others reach it by
     return Server(
-        machine, name,
-        ["nsqd-py", f"--tcp-address={address}:4150", f"--http-address={address}:4151", f"--broadcast-address={host}",
-         *(f"--lookupd-tcp-address={lookupd}:4160" for lookupd in lookupds), f"--data-path={machine.directory / name}",
-         "--sync-timeout=100ms", *flags],
+        machine,
+        name,
+        [
+            "nsqd-py",
+            f"--tcp-address={address}:4150",
+            f"--http-address={address}:4151",
+            f"--broadcast-address={host}",
+            *(f"--lookupd-tcp-address={lookupd}:4160" for lookupd in lookupds),
+            f"--data-path={machine.directory / name}",
+            "--sync-timeout=100ms",
+            *flags,
+        ],
         ready="HTTP: listening",
-    )  # fmt: skip
+    )
 
 
 def nsqlookupd(machine: Machine, address: str = "127.0.0.1") -> Server:
@@ -230,10 +238,12 @@ def spark(machine: Machine, cwd: Path) -> None:
     """60 orders, of which a third are errors, a minute apart, and 5 clicks; a topic with 3 orders."""
     nsqd(machine)
     orders = [
-        Message(json.dumps({"level": "info" if number % 3 else "error", "n": number}).encode(),
-                timestamp_ns=BASE_NS + number * 60 * 10**9)
+        Message(
+            json.dumps({"level": "info" if number % 3 else "error", "n": number}).encode(),
+            timestamp_ns=BASE_NS + number * 60 * 10**9,
+        )
         for number in range(60)
-    ]  # fmt: skip
+    ]
     (machine.path("/archive") / "all.framed").write_bytes(framed([orders, [Message(b"click", "clicks")] * 5]))
     for _ in range(3):
         run_in(machine, cwd, "curl -d order 'http://127.0.0.1:4151/pub?topic=orders'")
@@ -270,8 +280,7 @@ def nothing(machine: Machine, cwd: Path) -> None:
 
 
 # Their blocks start daemons on the default ports.
-STARTS_ITS_OWN = {"docs/nsqadmin.md", "docs/operations.md", "docs/standby.md", "docs/take-over.md",
-                  "docs/tutorial.md"}
+STARTS_ITS_OWN = {"docs/nsqadmin.md", "docs/operations.md", "docs/standby.md", "docs/take-over.md", "docs/tutorial.md"}
 
 PRESUMED: dict[str, Presumed] = {
     "CONTRIBUTING.md": nothing,

@@ -40,9 +40,7 @@ def wait_until_all_are_finished(nsqd: Nsqd, topic: str) -> None:
 
     def is_over() -> bool:
         found = channels(nsqd, topic)
-        return bool(found) and not any(
-            one["depth"] or one["in_flight_count"] or one["deferred_count"] for one in found
-        )
+        return bool(found) and not any(one["depth"] or one["in_flight_count"] or one["deferred_count"] for one in found)
 
     wait_until(is_over, 40, f"the messages of {topic} to be finished")
 
@@ -55,8 +53,10 @@ def test_retries_end_in_the_topic_of_dead_letters(nsqd: Nsqd, start: Start) -> N
     assert channel(nsqd, "orders")["requeue_count"] == 3
     dead = subprocess.run(
         [BIN / "nsq-tail", "--topic=orders.dead", "--n=1", f"--nsqd-tcp-address={nsqd.tcp_address}"],
-        capture_output=True, timeout=40, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        timeout=40,
+        check=True,
+    )
     letter = json.loads(dead.stdout)
     assert (letter["error"], letter["body"]) == ("ValueError('a negative amount')", '{"amount": -1}')
 

@@ -103,9 +103,7 @@ def test_batches_arrive_in_duckdb(nsqd: Nsqd, start: Start, tmp_path: Path) -> N
     wait_until_all_are_finished(nsqd, "orders")
     example.end()  # its lock on the file
     connection = duckdb.connect(str(database))
-    assert connection.execute("SELECT count(*), sum(amount), max(customer) FROM orders").fetchall() == [
-        (1000, 499_500, "c999")
-    ]
+    assert connection.execute("SELECT count(*), sum(amount), max(customer) FROM orders").fetchall() == [(1000, 499_500, "c999")]
     (published,) = connection.execute("SELECT min(published) FROM orders").fetchone()
     assert abs(published.replace(tzinfo=UTC) - datetime.now(UTC)) < timedelta(minutes=1)
 
@@ -138,5 +136,3 @@ def test_what_is_collected_is_written_at_the_end(nsqd: Nsqd, start: Start, tmp_p
 
 def in_flight(nsqd: Nsqd) -> int:
     return sum(channel["in_flight_count"] for channel in channels(nsqd, "orders"))
-
-

@@ -61,9 +61,7 @@ def test_flask_answers_503_without_nsqd(nsqd: Nsqd, start: Start) -> None:
 
 
 @pytest.mark.parametrize("workers", [("gthread", "--threads=8"), ("gevent",)], ids=["threads", "gevent"])
-def test_django_publishes_after_the_commit(
-    nsqd: Nsqd, start: Start, tmp_path: Path, workers: tuple[str, ...]
-) -> None:
+def test_django_publishes_after_the_commit(nsqd: Nsqd, start: Start, tmp_path: Path, workers: tuple[str, ...]) -> None:
     pytest.importorskip("django")
     pytest.importorskip("gunicorn")
     database = str(tmp_path / "shop.db")

@@ -81,9 +81,7 @@ def test_the_clock_is_set_and_set_right(nsqd: NsqdProcess, set_clock: SetClock, 
 
 
 @pytest.mark.parametrize("is_noticed", [True, False], ids=["set while it runs", "set while it does not"])
-def test_a_clock_that_was_wrong_from_the_first_start(
-    nsqd: NsqdProcess, set_clock: SetClock, is_noticed: bool
-) -> None:
+def test_a_clock_that_was_wrong_from_the_first_start(nsqd: NsqdProcess, set_clock: SetClock, is_noticed: bool) -> None:
     set_clock(-HOUR_S)
     nsqd.start().create("t", "c")
     publish(nsqd, *FRESH)

@@ -99,9 +99,7 @@ def gone(report: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
 @pytest.mark.parametrize("place", [0, 1, 2], ids=["first", "middle", "last"])
-def test_a_file_that_is_gone_is_damage(
-    nsqd: NsqdProcess, check: Check, place: int, is_clean: bool, tally: Tally
-) -> None:
+def test_a_file_that_is_gone_is_damage(nsqd: NsqdProcess, check: Check, place: int, is_clean: bool, tally: Tally) -> None:
     if is_clean:
         nsqd.stop()
     else:
@@ -263,9 +261,7 @@ def test_a_file_that_is_removed_while_nsqd_runs_is_written_anew(nsqd: NsqdProces
 @pytest.mark.parametrize("sync", ["--sync-every=1", "--sync-every=2500"])
 @pytest.mark.parametrize("place", [0, -1], ids=["closed", "written to"])
 @pytest.mark.parametrize("publishes", [True, False])
-def test_a_file_that_is_cut_while_nsqd_runs_is_reported(
-    tmp_path: Path, place: int, publishes: bool, sync: str
-) -> None:
+def test_a_file_that_is_cut_while_nsqd_runs_is_reported(tmp_path: Path, place: int, publishes: bool, sync: str) -> None:
     nsqd = NsqdProcess(tmp_path / "data", *FLAGS, sync).start()
     nsqd.create("t", "all")
     publish(nsqd, 0, ALL)

@@ -81,9 +81,7 @@ class Neighbours:
         pytest.param(WRITES + SYNCS, 0.4, 1, id="sync-every=1", marks=pytest.mark.slow),
     ],
 )
-def test_only_publishers_wait(
-    make_faulty: MakeFaulty, calls: tuple[str, ...], call_s: float, every: int, tally: Tally
-) -> None:
+def test_only_publishers_wait(make_faulty: MakeFaulty, calls: tuple[str, ...], call_s: float, every: int, tally: Tally) -> None:
     nsqd = make_faulty(f"--sync-every={every}", "--sync-timeout=100ms")
     for topic in ("first", "second"):
         nsqd.create(topic, "c")

@@ -20,9 +20,7 @@ from tests.fuzz.table import Run, Target
 from tests.fuzz.targets import TARGETS
 
 FOUND = Path(__file__).parent / "found"
-_EDITS = st.lists(
-    st.tuples(st.integers(0, 1 << 16), st.integers(0, 8), st.binary(max_size=6)), min_size=0, max_size=8
-)
+_EDITS = st.lists(st.tuples(st.integers(0, 1 << 16), st.integers(0, 8), st.binary(max_size=6)), min_size=0, max_size=8)
 
 
 def fuzz(name: str, seconds: float, engine: str) -> bool:
@@ -79,9 +77,12 @@ def with_hypothesis(target: Target, seconds: float, at_a_time: int = 500) -> tup
 def _batch(attempt: Run, inputs: st.SearchStrategy[bytes], count: int) -> None:
     @seed(random.getrandbits(64))
     @settings(
-        max_examples=count, database=None, deadline=None, phases=[Phase.generate, Phase.shrink],
+        max_examples=count,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate, Phase.shrink],
         suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
+    )
     @given(inputs)
     def some(data: bytes) -> None:
         attempt(data)

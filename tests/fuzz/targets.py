@@ -54,10 +54,19 @@ _MOST_OUT_BYTES = 64 * 1024 * 1024
 
 
 _COMMANDS = (
-    wire.identify(client_id="x", heartbeat_interval=-1), wire.sub("t", "c"), wire.rdy(5), wire.fin(wire.UNKNOWN_ID) * 3,
-    wire.req(wire.UNKNOWN_ID, 5), wire.touch(wire.UNKNOWN_ID), b"CLS\n", wire.NOP, wire.pub("t", b"x") * 3,
-    wire.mpub("t", [b"a", b"bb"]), wire.dpub("t", 5, b"x"), wire.auth(b"secret"),
-)  # fmt: skip
+    wire.identify(client_id="x", heartbeat_interval=-1),
+    wire.sub("t", "c"),
+    wire.rdy(5),
+    wire.fin(wire.UNKNOWN_ID) * 3,
+    wire.req(wire.UNKNOWN_ID, 5),
+    wire.touch(wire.UNKNOWN_ID),
+    b"CLS\n",
+    wire.NOP,
+    wire.pub("t", b"x") * 3,
+    wire.mpub("t", [b"a", b"bb"]),
+    wire.dpub("t", 5, b"x"),
+    wire.auth(b"secret"),
+)
 
 
 @target(*_COMMANDS, b"".join(_COMMANDS))
@@ -142,14 +151,17 @@ def _framed_messages(*frames: bytes) -> bytes:
 
 @target(
     _framed_messages(
-        standby.topic_frame(standby.TopicFiles("t")), standby.listed_frame(),
+        standby.topic_frame(standby.TopicFiles("t")),
+        standby.listed_frame(),
         standby.file_frame(standby.WRITE, _LOG_NAME, 0, FileHeader(1, 0, 0).encode()),
-        standby.file_frame(standby.BEGIN, "nsqd.dat"), standby.file_frame(standby.PART, "nsqd.dat", 0, b"{}"),
-        standby.file_frame(standby.COMMIT, "nsqd.dat"), standby.file_frame(standby.REMOVE, _LOG_NAME),
+        standby.file_frame(standby.BEGIN, "nsqd.dat"),
+        standby.file_frame(standby.PART, "nsqd.dat", 0, b"{}"),
+        standby.file_frame(standby.COMMIT, "nsqd.dat"),
+        standby.file_frame(standby.REMOVE, _LOG_NAME),
         standby.round_frame(1, standby.Lag(0, 0, 0)),
     ),
     _framed_messages(_TOPIC, standby.listed_frame(), standby.file_frame(standby.COMMIT, _LOG_NAME)),
-)  # fmt: skip
+)
 def standby_stream(data: bytes) -> None:
     """A primary may say anything: no file with other names appears, and each error is a sentence."""
     with tempfile.TemporaryDirectory() as name:
@@ -231,7 +243,7 @@ def auth_answer(data: bytes) -> None:
 # ---- nsqlookupd
 
 
-@target(b'IDENTIFY\n\x00\x00\x00\x02{}REGISTER t c\nPING\nUNREGISTER t\n', b"PING\r\n")
+@target(b"IDENTIFY\n\x00\x00\x00\x02{}REGISTER t c\nPING\nUNREGISTER t\n", b"PING\r\n")
 def lookupd(data: bytes) -> None:
     one = LookupParser()
     step = max(1, data[0]) if data else 1
@@ -353,18 +365,40 @@ def archive_parquet(data: bytes) -> None:
 # ---- nsqadmin
 
 
-_STATS = json.dumps({
-    "version": "1.3.0", "health": "OK", "start_time": 1, "topics": [{
-        "topic_name": "t", "depth": 1, "backend_depth": 0, "message_count": 5, "paused": False,
-        "e2e_processing_latency": {"count": 1, "percentiles": [{"quantile": 0.9, "value": 5.0}]},
-        "channels": [{
-            "channel_name": "c", "depth": 1, "backend_depth": 0, "in_flight_count": 0, "deferred_count": 0,
-            "message_count": 5, "requeue_count": 0, "timeout_count": 0, "client_count": 1, "paused": False,
-            "clients": [{"client_id": "x", "hostname": "h", "remote_address": "a:1", "connect_ts": 5}],
-            "e2e_processing_latency": None,
-        }],
-    }],
-}, separators=(",", ":")).encode()  # fmt: skip
+_STATS = json.dumps(
+    {
+        "version": "1.3.0",
+        "health": "OK",
+        "start_time": 1,
+        "topics": [
+            {
+                "topic_name": "t",
+                "depth": 1,
+                "backend_depth": 0,
+                "message_count": 5,
+                "paused": False,
+                "e2e_processing_latency": {"count": 1, "percentiles": [{"quantile": 0.9, "value": 5.0}]},
+                "channels": [
+                    {
+                        "channel_name": "c",
+                        "depth": 1,
+                        "backend_depth": 0,
+                        "in_flight_count": 0,
+                        "deferred_count": 0,
+                        "message_count": 5,
+                        "requeue_count": 0,
+                        "timeout_count": 0,
+                        "client_count": 1,
+                        "paused": False,
+                        "clients": [{"client_id": "x", "hostname": "h", "remote_address": "a:1", "connect_ts": 5}],
+                        "e2e_processing_latency": None,
+                    }
+                ],
+            }
+        ],
+    },
+    separators=(",", ":"),
+).encode()
 
 
 @target(_STATS)
@@ -403,9 +437,13 @@ def admin_body(data: bytes) -> None:
     from werkzeug.wrappers import Request
 
     environ = {
-        "REQUEST_METHOD": "POST", "SERVER_NAME": "x", "SERVER_PORT": "80", "wsgi.url_scheme": "http",
-        "wsgi.input": BytesIO(data), "CONTENT_LENGTH": str(len(data)),
-    }  # fmt: skip
+        "REQUEST_METHOD": "POST",
+        "SERVER_NAME": "x",
+        "SERVER_PORT": "80",
+        "wsgi.url_scheme": "http",
+        "wsgi.input": BytesIO(data),
+        "CONTENT_LENGTH": str(len(data)),
+    }
     with suppress(Refusal):
         document = object_in(Request(environ))
         for name in ("action", "topic", "channel"):

@@ -19,13 +19,7 @@ from pathlib import Path
 from tests.hostile.test_slices import INPUTS
 from tests.support.certificates import Certificates, make_certificates
 from tests.support.hostile_attack import TRANSPORTS, Cost, Open, Sender, attack, nsqd_over, plain
-from tests.support.hostile_table import (
-    LOOKUPD_COMMANDS,
-    LOOKUPD_ROUTES,
-    NSQD_COMMANDS,
-    NSQD_ROUTES,
-    http_inputs,
-)
+from tests.support.hostile_table import LOOKUPD_COMMANDS, LOOKUPD_ROUTES, NSQD_COMMANDS, NSQD_ROUTES, http_inputs
 from tests.support.nsqd_process import NsqdProcess, ServerProcess
 from tests.support.nsqlookupd_process import NsqlookupdProcess
 from tests.support.wire import MAGIC, Client

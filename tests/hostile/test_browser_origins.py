@@ -21,16 +21,45 @@ CHROME = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko)
 FOREIGN = "HOST_NOT_ALLOWED"
 
 KNOWN = [
-    "127.0.0.1:4151", "192.0.2.7", "[::1]:4151", "[::ffff:127.0.0.1]", "localhost", "LOCALHOST.:4151", "node-7:1",
-    "nsqd.internal.example", "nsqd.internal.example.:80", "corp.example", "a.b.CORP.example:4151",
-]  # fmt: skip
+    "127.0.0.1:4151",
+    "192.0.2.7",
+    "[::1]:4151",
+    "[::ffff:127.0.0.1]",
+    "localhost",
+    "LOCALHOST.:4151",
+    "node-7:1",
+    "nsqd.internal.example",
+    "nsqd.internal.example.:80",
+    "corp.example",
+    "a.b.CORP.example:4151",
+]
 UNKNOWN = [
-    "evil.example:4151", "127.0.0.1.evil.example", "localhost.evil.example", "node-7.evil.example", "evilcorp.example",
-    "", ":4151", "a@127.0.0.1", "evil.example@localhost", "localhost@evil.example", "[::1", "::1", "[evil.example]",
+    "evil.example:4151",
+    "127.0.0.1.evil.example",
+    "localhost.evil.example",
+    "node-7.evil.example",
+    "evilcorp.example",
+    "",
+    ":4151",
+    "a@127.0.0.1",
+    "evil.example@localhost",
+    "localhost@evil.example",
+    "[::1",
+    "::1",
+    "[evil.example]",
     "[]",
-    "localhost:80:90", "localhost:x", "localhost/", "localhost,evil.example", "localhost..", "127.0.0.1, evil.example",
-    "2130706433", "0x7f.1", "localhost\x00", "xn--lcalhost-54a", "ⓛocalhost",
-]  # fmt: skip
+    "localhost:80:90",
+    "localhost:x",
+    "localhost/",
+    "localhost,evil.example",
+    "localhost..",
+    "127.0.0.1, evil.example",
+    "2130706433",
+    "0x7f.1",
+    "localhost\x00",
+    "xn--lcalhost-54a",
+    "ⓛocalhost",
+]
 
 
 @pytest.mark.parametrize(("names", "is_known"), [(KNOWN, True), (UNKNOWN, False)])
@@ -125,9 +154,11 @@ def admin(lookupd: NsqlookupdProcess, tmp_path: Path) -> Iterator[NsqadminProces
 
 
 MARKS = [
-    {"Origin": "http://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"},
+    {"Origin": "http://evil.example"},
+    {"Origin": "null"},
+    {"Sec-Fetch-Site": "cross-site"},
     {"Sec-Fetch-Site": "same-site", "User-Agent": CHROME},
-]  # fmt: skip
+]
 
 
 def check(daemon: ServerProcess, routes: dict[str, str]) -> None:

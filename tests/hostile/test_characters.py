@@ -46,15 +46,31 @@ def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerPr
 BODIES = [
     json.dumps(document).encode()
     for document in (
-        SURROGATE, [SURROGATE], {SURROGATE: 1}, {"topic": SURROGATE}, {"topic": "t", "channel": SURROGATE},
-        {"action": SURROGATE}, {"action": "pause", SURROGATE: {"x": SURROGATE}},
-        *({"action": action, "topic": "t", "channel": "c", word: SURROGATE} for action, word in (
-            ("create", "topic"), ("delete", "channel"), ("pause", "channel"), ("seek", "to"), ("publish", "body"),
-            ("tombstone", "node"), ("requeue_dead_letters", "target"), ("requeue_message", "message"),
-            ("discard_message", "message"), ("dismiss", "node"), ("promote", "node"),
-        )),
+        SURROGATE,
+        [SURROGATE],
+        {SURROGATE: 1},
+        {"topic": SURROGATE},
+        {"topic": "t", "channel": SURROGATE},
+        {"action": SURROGATE},
+        {"action": "pause", SURROGATE: {"x": SURROGATE}},
+        *(
+            {"action": action, "topic": "t", "channel": "c", word: SURROGATE}
+            for action, word in (
+                ("create", "topic"),
+                ("delete", "channel"),
+                ("pause", "channel"),
+                ("seek", "to"),
+                ("publish", "body"),
+                ("tombstone", "node"),
+                ("requeue_dead_letters", "target"),
+                ("requeue_message", "message"),
+                ("discard_message", "message"),
+                ("dismiss", "node"),
+                ("promote", "node"),
+            )
+        ),
     )
-]  # fmt: skip
+]
 IN_URLS = ["%ed%a0%80", "%ff", "%c3", "%00", "%5cud800", "%f4%90%80%80"]
 IN_HEADERS = "\xff\xed\xa0\x80"
 SLOW = ("/debug/", "/drain", "/events", "/render", "/graphite")
@@ -99,9 +115,15 @@ def test_names_of_clients(daemons: tuple[ServerProcess, ...], text: str) -> None
         assert harm(shown) == []
         wait_until(lambda: len(lookupd.http("GET", "/nodes").json()["producers"]) == 2)
         for daemon, path in (
-            (nsqd, "/stats?format=json"), (nsqd, "/metrics"), (lookupd, "/debug"), (lookupd, "/lookup?topic=t"),
-            (admin, "/api/nodes"), (admin, "/api/topics/t"), (admin, "/api/v2/nodes"), (admin, "/metrics"),
-        ):  # fmt: skip
+            (nsqd, "/stats?format=json"),
+            (nsqd, "/metrics"),
+            (lookupd, "/debug"),
+            (lookupd, "/lookup?topic=t"),
+            (admin, "/api/nodes"),
+            (admin, "/api/topics/t"),
+            (admin, "/api/v2/nodes"),
+            (admin, "/metrics"),
+        ):
             answer = daemon.http("GET", path)
             assert answer.status == 200, (path, answer.body)
             assert not set(answer.body) & {0x1B, 0x07, 0x00}, path
@@ -119,17 +141,25 @@ def hostile_lookupd() -> Iterator[str]:
         yield lookupd.address
 
 
-@pytest.mark.parametrize(("form", "flags"), [
-    (form, flags) for form in ("go", "table", "csv", "json") for flags in ((), ("--per-node",), ("--standbys",))
-    if form != "go" or not flags
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("form", "flags"),
+    [
+        (form, flags)
+        for form in ("go", "table", "csv", "json")
+        for flags in ((), ("--per-node",), ("--standbys",))
+        if form != "go" or not flags
+    ],
+)
 def test_nsq_stat(hostile_lookupd: str, form: str, flags: tuple[str, ...]) -> None:
     command = [sys.executable, "-m", "nsq_apps.nsq_stat", "--once", f"--format={form}", *flags]
     done = subprocess.run(
         [*command, f"--lookupd-http-address={hostile_lookupd}"],
-        cwd=REPOSITORY, capture_output=True, text=True, timeout=40, check=False,
-    )  # fmt: skip
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=40,
+        check=False,
+    )
     assert harm(done.stdout) == []
     assert harm(done.stderr) == []
     assert flags or "before" in done.stdout
-

@@ -71,9 +71,8 @@ ODD_STATE: dict[str, tuple[str, Any]] = {
 def run(module: str, *flags: str) -> subprocess.CompletedProcess[str]:
     """Run a program that ends by itself."""
     return subprocess.run(
-        [sys.executable, "-m", module, *flags], capture_output=True, text=True, timeout=40, env=ENVIRONMENT,
-        cwd=REPOSITORY,
-    )  # fmt: skip
+        [sys.executable, "-m", module, *flags], capture_output=True, text=True, timeout=40, env=ENVIRONMENT, cwd=REPOSITORY
+    )
 
 
 def content(directory: Path) -> dict[str, bytes]:
@@ -87,9 +86,8 @@ def test_a_state_file_with_odd_content_ends_the_start_with_one_sentence(tmp_path
     (tmp_path / name).write_bytes(checked(odd))
     before = content(tmp_path)
     result = run(
-        "nsq_apps.nsqd", f"--data-path={tmp_path}", "--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0",
-        "--log-level=fatal",
-    )  # fmt: skip
+        "nsq_apps.nsqd", f"--data-path={tmp_path}", "--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0", "--log-level=fatal"
+    )
     assert result.returncode == 1, result.stderr
     assert len(result.stderr.splitlines()) == 1
     assert name in result.stderr
@@ -145,9 +143,7 @@ def test_an_impossible_position_is_damage_that_is_kept(nsqd: NsqdProcess, entry:
 
 @pytest.mark.parametrize("make", ["link", "fifo"])
 @pytest.mark.parametrize("name", ["t:c.cursor", "t.cursor", "t.00000000000000000000.log", "nsqd.clock", "nsqd.epochs"])
-def test_nsqd_does_not_write_to_what_is_no_file_of_its_own(
-    nsqd: NsqdProcess, tmp_path: Path, name: str, make: str
-) -> None:
+def test_nsqd_does_not_write_to_what_is_no_file_of_its_own(nsqd: NsqdProcess, tmp_path: Path, name: str, make: str) -> None:
     nsqd.create("t", "c")
     nsqd.http("POST", "/pub?topic=t", b"kept")
     nsqd.stop()
@@ -157,9 +153,12 @@ def test_nsqd_does_not_write_to_what_is_no_file_of_its_own(
     place.unlink(missing_ok=True)
     put(place, victim, make)
     result = run(
-        "nsq_apps.nsqd", f"--data-path={nsqd.data_path}", "--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0",
+        "nsq_apps.nsqd",
+        f"--data-path={nsqd.data_path}",
+        "--tcp-address=127.0.0.1:0",
+        "--http-address=127.0.0.1:0",
         "--log-level=fatal",
-    )  # fmt: skip
+    )
     assert victim.read_bytes() == SECRET
     assert result.returncode == 1
     assert len(result.stderr.splitlines()) == 1, result.stderr
@@ -200,10 +199,15 @@ def output_dir(tmp_path: Path) -> Path:
 @contextlib.contextmanager
 def archiving(nsqd: NsqdProcess, output_dir: Path, *flags: str) -> Iterator[ToolProcess]:
     tool = ToolProcess(
-        "nsq_apps.nsq_to_file", "--topic=t", f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}",
-        f"--output-dir={output_dir}", "--filename-format=<TOPIC><REV>.log", "--sync-interval=100ms", *flags,
+        "nsq_apps.nsq_to_file",
+        "--topic=t",
+        f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}",
+        f"--output-dir={output_dir}",
+        "--filename-format=<TOPIC><REV>.log",
+        "--sync-interval=100ms",
+        *flags,
         log_path=output_dir.parent / "tool.log",
-    )  # fmt: skip
+    )
     with tool:
         yield tool
 
@@ -228,22 +232,34 @@ def has_message(directory: Path, body: bytes) -> bool:
 
 
 CLAIM = {
-    "topic": "t", "channel": "c", "format": "lines", "compress": "none", "name": "t.log", "revision": 0,
-    "work_name": "t.log", "output_dir": "", "is_shared": True, "offset": 0, "entry": None,
-}  # fmt: skip
+    "topic": "t",
+    "channel": "c",
+    "format": "lines",
+    "compress": "none",
+    "name": "t.log",
+    "revision": 0,
+    "work_name": "t.log",
+    "output_dir": "",
+    "is_shared": True,
+    "offset": 0,
+    "entry": None,
+}
 
 
 @pytest.mark.parametrize(
     "odd",
     [
-        {"work_name": "../victim"}, {"work_name": "VICTIM"}, {"name": "../victim"}, {"revision": "0"}, {"entry": 5},
-        {"format": "x"}, {"offset": -FAR},
+        {"work_name": "../victim"},
+        {"work_name": "VICTIM"},
+        {"name": "../victim"},
+        {"revision": "0"},
+        {"entry": 5},
+        {"format": "x"},
+        {"offset": -FAR},
     ],
     ids=str,
 )
-def test_a_claim_with_odd_content_is_left_alone(
-    nsqd: NsqdProcess, output_dir: Path, tmp_path: Path, odd: dict[str, Any]
-) -> None:
+def test_a_claim_with_odd_content_is_left_alone(nsqd: NsqdProcess, output_dir: Path, tmp_path: Path, odd: dict[str, Any]) -> None:
     """A claim names the file that a start repairs: cuts a torn line, and moves."""
     victim = tmp_path / "victim"
     victim.write_bytes(SECRET + b"a torn line")
@@ -298,9 +314,13 @@ def test_nsq_to_file_writes_to_a_directory_of_its_user_by_default(
     nsqd.http("POST", "/pub?topic=t", b"one")
     home = tmp_path / "data" / "nsq-to-file"
     with ToolProcess(
-        "nsq_apps.nsq_to_file", "--topic=t", f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}",
-        "--filename-format=<TOPIC>.log", "--sync-interval=100ms", log_path=tmp_path / "tool.log",
-    ) as tool:  # fmt: skip
+        "nsq_apps.nsq_to_file",
+        "--topic=t",
+        f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}",
+        "--filename-format=<TOPIC>.log",
+        "--sync-interval=100ms",
+        log_path=tmp_path / "tool.log",
+    ) as tool:
         wait_until(lambda: has_message(home, b"one"))
         assert tool.stop() == 0
     assert home.stat().st_mode & 0o007 == 0
@@ -368,9 +388,7 @@ def umask(mask: int) -> Iterator[None]:
 @pytest.mark.parametrize(("mask", "mode"), [(0, 0o660), (0o022, 0o640), (0o077, 0o600)])
 def test_a_unix_socket_is_never_open_to_everyone(tmp_path: Path, mask: int, mode: int) -> None:
     with umask(mask):
-        listener = Listener(
-            "TCP", str(tmp_path / "sock"), gevent.get_hub().loop, Log("", ERROR, form=TEXT), lambda *_: None
-        )
+        listener = Listener("TCP", str(tmp_path / "sock"), gevent.get_hub().loop, Log("", ERROR, form=TEXT), lambda *_: None)
     assert stat.S_IMODE((tmp_path / "sock").stat().st_mode) == mode
     listener.close()
 
@@ -382,5 +400,6 @@ def test_the_history_and_its_lock_belong_to_their_user(tmp_path: Path) -> None:
         file.write(History(10))
     file.close()
     assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {
-        "history.db": 0o600, "history.db.lock": 0o600,
-    }  # fmt: skip
+        "history.db": 0o600,
+        "history.db.lock": 0o600,
+    }

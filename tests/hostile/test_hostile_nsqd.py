@@ -137,9 +137,7 @@ def test_a_consumer_refuses_more_than_it_asked_for(shell: str, case: str, caplog
     pieces, features, reason = CASES[case]
     with flooding(pieces, **features) as (address, flood):
         log = logging.getLogger(f"hostile.{shell}")
-        consumer = Driver(
-            shell, "t", "c", lambda message: None, nsqd_tcp_addresses=[address], log=log, **features
-        )
+        consumer = Driver(shell, "t", "c", lambda message: None, nsqd_tcp_addresses=[address], log=log, **features)
         try:
             consumer.wait(lambda: reason in caplog.text)
         finally:

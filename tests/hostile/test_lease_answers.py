@@ -49,9 +49,12 @@ def test_an_odd_answer_is_no_answer(etcd: FakeEtcd, odd: str) -> None:
     assert lease is not None
     revision = store.write_note(lease, "{}", 0)
     asking: list[tuple[str, Callable[[], object]]] = [
-        (KEEPALIVE, lambda: store.renew(lease)), (RANGE, store.holder), (RANGE, store.note),
-        (RANGE, lambda: store.acquire("b:1")), (TXN, lambda: store.write_note(lease, "1", revision)),
-    ]  # fmt: skip
+        (KEEPALIVE, lambda: store.renew(lease)),
+        (RANGE, store.holder),
+        (RANGE, store.note),
+        (RANGE, lambda: store.acquire("b:1")),
+        (TXN, lambda: store.write_note(lease, "1", revision)),
+    ]
     for path, ask in asking:
         etcd.odd = {path: ODD[odd]}
         with pytest.raises(LeaseError):
@@ -66,11 +69,13 @@ def test_an_odd_answer_is_no_answer(etcd: FakeEtcd, odd: str) -> None:
     assert store.acquire("a:1") is not None
 
 
-@given(st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(["7", "5", "YQ==", "-1"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inner),
-    max_leaves=20,
-))  # fmt: skip
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(["7", "5", "YQ==", "-1"]),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inner),
+        max_leaves=20,
+    )
+)
 def test_the_reader_of_answers_raises_nothing_else(answer: Any) -> None:
     for read in (
         lambda: int(answers.lease_id(answer, TTL_S)),

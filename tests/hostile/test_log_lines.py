@@ -105,8 +105,9 @@ def test_nsqadmin_routes(admin: NsqadminProcess, route: str) -> None:
 
 NSQD_LINES = [
     *(name.encode() + rest for name in NSQD_COMMANDS for rest in (b"\n", b" \x1b[2J #\n", b" t c\n" + sized(b"{}"))),
-    identify(client_id="\x1b[2J", feature_negotiation=True), sub("t", "c") + fin(b"0123456789abcdef") * 20,
-]  # fmt: skip
+    identify(client_id="\x1b[2J", feature_negotiation=True),
+    sub("t", "c") + fin(b"0123456789abcdef") * 20,
+]
 LOOKUPD_LINES = [
     *(name.encode() + rest for name in LOOKUPD_COMMANDS for rest in (b"\n", b" \x1b[2J #\n", b"\n" + sized(b"[]"))),
     identify_nsqd() + b"".join(b"REGISTER t%d c\n" % number for number in range(20)),

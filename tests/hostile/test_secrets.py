@@ -38,10 +38,14 @@ PROGRAMS: list[Program[Any]] = [*DAEMONS, *programs()]
 LOGGING_TOOLS = [program for program in PROGRAMS if program.groups.get("Log")]
 SECRETS = [(program, setting) for program in PROGRAMS for setting in program.settings if setting.kind.hide]
 VALUES = (
-    f"http://user:{CANARY}@127.0.0.1:1/path", f"http://{CANARY}@127.0.0.1:1", f"user:{CANARY}@127.0.0.1:1",
-    f"http://127.0.0.1:1/path?token={CANARY}", f"etcd://user:{CANARY}@127.0.0.1:1,127.0.0.1:2/orders",
-    f"http://user:a/b?{CANARY}@127.0.0.1:1/", f"http://user:{CANARY}@:port/",
-)  # fmt: skip
+    f"http://user:{CANARY}@127.0.0.1:1/path",
+    f"http://{CANARY}@127.0.0.1:1",
+    f"user:{CANARY}@127.0.0.1:1",
+    f"http://127.0.0.1:1/path?token={CANARY}",
+    f"etcd://user:{CANARY}@127.0.0.1:1,127.0.0.1:2/orders",
+    f"http://user:a/b?{CANARY}@127.0.0.1:1/",
+    f"http://user:{CANARY}@:port/",
+)
 NAMED = (f"auth_secret,{CANARY}", f"Authorization: Bearer {CANARY}", f"spark.secret.key={CANARY}", CANARY)
 
 # Options whose names sound like secrets or addresses with logins, but that have none.
@@ -51,9 +55,7 @@ WITHOUT_SECRETS = re.compile(
     r"|(|.*-)(tcp|http|https|broadcast|statsd)-address|max-connections-per-address"  # host:port
     r"|content-type|conf(ig)?-?|acl-.*|http-client-token-host"
 )
-SUSPICIOUS = re.compile(
-    r"pass|secret|token|key|auth|credential|login|ur[il]|endpoint|header|address|opt$|conf$|post|get$"
-)
+SUSPICIOUS = re.compile(r"pass|secret|token|key|auth|credential|login|ur[il]|endpoint|header|address|opt$|conf$|post|get$")
 LISTS_OF_DAEMONS = {"lookupd-http-address", "nsqd-http-address"}
 
 
@@ -118,19 +120,29 @@ def test_what_is_shown(hide: Any, text: str, shown: str) -> None:
 
 
 COMPLETE = {
-    "nsqd": ("--data-path=/nowhere",), "nsqlookupd": (), "nsqadmin": ("--nsqd-http-address=127.0.0.1:1",),
-    "nsq_tail": ("--topic=t",), "nsq_stat": ("--lookupd-http-address=127.0.0.1:1",),
-    "nsq_to_file": ("--topic=t", "--output-dir=/nowhere"), "to_nsq": ("--topic=t", "--nsqd-tcp-address=127.0.0.1:1"),
-    "nsq_to_http": ("--topic=t",), "nsq_to_nsq": ("--topic=t", "--destination-nsqd-tcp-address=127.0.0.1:1"),
+    "nsqd": ("--data-path=/nowhere",),
+    "nsqlookupd": (),
+    "nsqadmin": ("--nsqd-http-address=127.0.0.1:1",),
+    "nsq_tail": ("--topic=t",),
+    "nsq_stat": ("--lookupd-http-address=127.0.0.1:1",),
+    "nsq_to_file": ("--topic=t", "--output-dir=/nowhere"),
+    "to_nsq": ("--topic=t", "--nsqd-tcp-address=127.0.0.1:1"),
+    "nsq_to_http": ("--topic=t",),
+    "nsq_to_nsq": ("--topic=t", "--destination-nsqd-tcp-address=127.0.0.1:1"),
     "spark_replay": ("/nowhere", "--dry-run"),
-}  # fmt: skip
+}
 
 
 def run(program: Program[Any], *flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", f"nsq_apps.{program.name}", *COMPLETE[program.name], *flags], cwd=REPOSITORY,
-        capture_output=True, text=True, timeout=40, stdin=subprocess.DEVNULL, env={**os.environ, **environment},
-    )  # fmt: skip
+        [sys.executable, "-m", f"nsq_apps.{program.name}", *COMPLETE[program.name], *flags],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=40,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, **environment},
+    )
 
 
 @pytest.mark.parametrize("case", SECRETS, ids=_id)
@@ -156,9 +168,7 @@ def test_a_running_nsqd_shows_no_secret(make_nsqd: MakeNsqd) -> None:
     nsqd = make_nsqd("--auth-http-address", address, without_scheme, "--log-level=debug")
     with nsqd.connect() as client:
         client.ask(auth(f"secret-{CANARY}".encode()))
-    assert nsqd.http("GET", "/config/auth_http_addresses").json() == [
-        "http://***@127.0.0.1:1/auth?***", "***@127.0.0.1:1",
-    ]  # fmt: skip
+    assert nsqd.http("GET", "/config/auth_http_addresses").json() == ["http://***@127.0.0.1:1/auth?***", "***@127.0.0.1:1"]
     paths = ["/config", "/info", "/stats", "/stats?format=json", "/metrics", "/debug/pprof/cmdline", "/debug/greenlets"]
     shown = {path: nsqd.http("GET", path).text for path in paths} | {"log": nsqd.log_text()}
     assert "AUTH failed" in shown["log"]
@@ -188,10 +198,15 @@ def test_nsqadmin_shows_no_secret(
     address = f"127.0.0.1:{nsqd.http_port}"
     url = f"http://user:{CANARY}@127.0.0.1:1/{{}}?token={CANARY}"
     nsqadmin = make_nsqadmin(
-        f"--{source}", f"--graphite-url={url.format('graphite')}", "--proxy-graphite",
-        f"--notification-http-endpoint={url.format(CANARY)}", f"--attention-http-endpoint={url.format(CANARY)}",
-        f"--client-opt=auth_secret,{CANARY}", "--log-level=debug", "--history-file=",
-    )  # fmt: skip
+        f"--{source}",
+        f"--graphite-url={url.format('graphite')}",
+        "--proxy-graphite",
+        f"--notification-http-endpoint={url.format(CANARY)}",
+        f"--attention-http-endpoint={url.format(CANARY)}",
+        f"--client-opt=auth_secret,{CANARY}",
+        "--log-level=debug",
+        "--history-file=",
+    )
     nsqd.create("orders", "archive")
     wait_until(lambda: nsqadmin.http("GET", f"/api/v2/nodes/{address}/details").status == 200, what="the nsqd")
     nsqadmin.http("POST", "/api/topics/orders", b'{"action":"pause"}')
@@ -201,10 +216,20 @@ def test_nsqadmin_shows_no_secret(
     keys = [setting.key for setting in NSQADMIN.settings if setting.key]
     views = ("session", "overview", "topics", "topics/orders", "attention", "nodes", "lookup", "marks")
     paths = [
-        "/", f"/nodes/{address}", f"/api/v2/nodes/{address}", f"/api/nodes/{address}",
-        "/metrics", "/api/topics", "/api/topics/orders", "/api/nodes", "/api/counter", "/render?target=x",
-        f"/api/v2/nodes/{address}/details", *(f"/config/{key}" for key in keys), *(f"/api/v2/{view}" for view in views),
-    ]  # fmt: skip
+        "/",
+        f"/nodes/{address}",
+        f"/api/v2/nodes/{address}",
+        f"/api/nodes/{address}",
+        "/metrics",
+        "/api/topics",
+        "/api/topics/orders",
+        "/api/nodes",
+        "/api/counter",
+        "/render?target=x",
+        f"/api/v2/nodes/{address}/details",
+        *(f"/config/{key}" for key in keys),
+        *(f"/api/v2/{view}" for view in views),
+    ]
     shown = {path: nsqadmin.http("GET", path).text for path in paths} | {"log": nsqadmin.log_text()}
     assert "http://127.0.0.1:1/graphite" in shown["/api/v2/session"]
     assert not [where for where, text in shown.items() if CANARY in text]
@@ -281,15 +306,11 @@ def test_a_config_file_with_a_secret_that_others_can_read_is_a_warning(tmp_path:
 # ---- guessed tokens
 
 
-def test_guesses_are_slowed_and_nothing_else_waits(
-    make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin, tmp_path: Path
-) -> None:
+def test_guesses_are_slowed_and_nothing_else_waits(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin, tmp_path: Path) -> None:
     accounts = tmp_path / "accounts"
     accounts.write_text(f"token:ci:{hashlib.sha256(b'right').hexdigest()}\n", "utf-8")
     nsqd = make_nsqd(f"--http-auth-file={accounts}")
-    nsqadmin = make_nsqadmin(
-        f"--nsqd-http-address=127.0.0.1:{nsqd.http_port}", f"--http-auth-file={accounts}", "--history-file="
-    )
+    nsqadmin = make_nsqadmin(f"--nsqd-http-address=127.0.0.1:{nsqd.http_port}", f"--http-auth-file={accounts}", "--history-file=")
     for port, path in ((nsqd.http_port, "/debug/gc"), (nsqadmin.http_port, "/api/topics")):
         guesses = [socket.create_connection(("127.0.0.1", port)) for _ in range(60)]
         for number, guess in enumerate(guesses):

@@ -81,9 +81,13 @@ def nested_lists(most_bytes: int) -> bytes:
 # In `make test` there is one input for each way in, and each kind of work that is divided into slices; the table of
 # `test_table.py` has smaller ones for each command and route.
 QUICK = {
-    "HTTP mpub of lines", "HTTP pubs", "TCP MPUB of many", "deflated bad FINs", "snappy of nothing",
+    "HTTP mpub of lines",
+    "HTTP pubs",
+    "TCP MPUB of many",
+    "deflated bad FINs",
+    "snappy of nothing",
     "IDENTIFYs of nested lists",
-}  # fmt: skip
+}
 # By name: to which port, and what.
 INPUTS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "HTTP mpub of lines": ("http", lambda: http_post("/mpub?topic=t", b"a\nbc\n" * 1_040_000)),
@@ -104,7 +108,7 @@ INPUTS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "snappy of nothing": ("tcp", snappy_of_empty_chunks),
     "IDENTIFY of nested lists": ("tcp", lambda: nested_lists(5_000_000)),
     "IDENTIFYs of nested lists": ("tcp", lambda: nested_lists(60_000) + nested_lists(60_000)[len(MAGIC) :] * 40),
-}  # fmt: skip
+}
 
 
 class Neighbour:
@@ -173,9 +177,7 @@ def attack(nsqd: NsqdProcess, port: int, data: bytes) -> float:
     return neighbour.worst_s
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in INPUTS]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in INPUTS])
 def test_a_neighbour_hardly_waits(make_nsqd: MakeNsqd, name: str) -> None:
     port, make_input = INPUTS[name]
     nsqd = make_nsqd()
@@ -198,7 +200,7 @@ AT_ONCE: dict[str, tuple[str, bytes]] = {
     "MPUB of tiny messages": ("tcp", tiny_messages(12_000)),
     "NOPs": ("tcp", MAGIC + NOP * 10_000 + pub("t", b"x")),
     "heads of requests": ("http", b"GET /ping HTTP/1.1\r\nHost: x\r\n" + b"X-A: b\r\n" * 7_000 + b"\r\n"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", AT_ONCE)

@@ -63,9 +63,7 @@ def received(client: Client) -> list[Frame]:
 
 @pytest.mark.parametrize("purpose", [FOLLOW, FENCE])
 @pytest.mark.parametrize("has_secret", [True, False])
-def test_a_stranger_neither_reads_nor_fences(
-    make_nsqd: MakeNsqd, secret: str, purpose: str, has_secret: bool
-) -> None:
+def test_a_stranger_neither_reads_nor_fences(make_nsqd: MakeNsqd, secret: str, purpose: str, has_secret: bool) -> None:
     """Also where each process of this machine is a member: the messages of an older version prove nothing."""
     nsqd = make_nsqd("--accept-standbys", *([secret] if has_secret else []))
     has_a_past(nsqd, SECRET if has_secret else b"")

@@ -84,40 +84,45 @@ ATTACKS: dict[str, Frames] = {
     "not-listed": lambda _: [listed_frame(), end()],
     "listed-twice": lambda size: [*listed({LOG: size}), *listed({}), end()],
     "removed": lambda size: [*listed({LOG: size}), file_frame(REMOVE, LOG), end()],
-    "removed-after-a-promotion": lambda size: [
-        *listed({LOG: size}, CREATED, Epoch(200, END)), file_frame(REMOVE, LOG), end(),
-    ],
-    "the-channel-first": lambda size: [
-        *listed({LOG: size}, journals=()), end(), file_frame(REMOVE, LOG), end(2),
-    ],
+    "removed-after-a-promotion": lambda size: [*listed({LOG: size}, CREATED, Epoch(200, END)), file_frame(REMOVE, LOG), end()],
+    "the-channel-first": lambda size: [*listed({LOG: size}, journals=()), end(), file_frame(REMOVE, LOG), end(2)],
     "the-channel-is-deleted": lambda size: [
-        *listed({LOG: size}), *new_version(JOURNAL, encode_entry(DELETED, 0, [], [])), end(),
-        file_frame(REMOVE, LOG), end(2),
+        *listed({LOG: size}),
+        *new_version(JOURNAL, encode_entry(DELETED, 0, [], [])),
+        end(),
+        file_frame(REMOVE, LOG),
+        end(2),
     ],
     "written-over": lambda size: [*listed({LOG: size}), file_frame(WRITE, LOG, 0, EMPTY_LOG), end()],
     "replaced": lambda size: [*listed({LOG: size}), *new_version(LOG, EMPTY_LOG), end()],
-    "replaced-and-removed": lambda size: [
-        *listed({LOG: size}), *new_version(LOG, EMPTY_LOG), file_frame(REMOVE, LOG), end(),
-    ],
+    "replaced-and-removed": lambda size: [*listed({LOG: size}), *new_version(LOG, EMPTY_LOG), file_frame(REMOVE, LOG), end()],
     "without-the-end-of-the-round": lambda size: [*listed({LOG: size}), file_frame(REMOVE, LOG)],
-}  # fmt: skip
+}
 # These are what any primary may say of messages that its standby never had for itself.
 ATTACKS_ON_WHAT_IT_HAD_AS_A_PRIMARY: dict[str, Frames] = {
     "finished": lambda size: [*listed({LOG: size}), *new_version(JOURNAL, ALL_FINISHED), end()],
     "finished-and-removed": lambda size: [
-        *listed({LOG: size}), *new_version(JOURNAL, ALL_FINISHED), file_frame(REMOVE, LOG), end(),
+        *listed({LOG: size}),
+        *new_version(JOURNAL, ALL_FINISHED),
+        file_frame(REMOVE, LOG),
+        end(),
     ],
     "other-state": lambda size: [
-        *listed({LOG: size}), *new_version("nsqd.dat", b'{"topics":[],"version":"1.3.0"}'),
-        *new_version(EPOCHS_FILE, encode_epoch_file(1 << 60, {})), *new_version(CLOCK_FILE, b"x"), end(),
+        *listed({LOG: size}),
+        *new_version("nsqd.dat", b'{"topics":[],"version":"1.3.0"}'),
+        *new_version(EPOCHS_FILE, encode_epoch_file(1 << 60, {})),
+        *new_version(CLOCK_FILE, b"x"),
+        end(),
     ],
-}  # fmt: skip
+}
 # A later epoch proves that the primary has the messages, so that it may finish them; they are kept, and not counted.
 NOT_COUNTED: dict[str, Frames] = {
     "finished-after-a-promotion": lambda size: [
-        *listed({LOG: size}, CREATED, Epoch(200, END)), *new_version(JOURNAL, ALL_FINISHED), file_frame(REMOVE, LOG),
+        *listed({LOG: size}, CREATED, Epoch(200, END)),
+        *new_version(JOURNAL, ALL_FINISHED),
+        file_frame(REMOVE, LOG),
         end(),
-    ],
+    ]
 }
 
 

@@ -138,9 +138,7 @@ def commands(table: dict[str, list[Input]], *, transports: bool) -> list[object]
 
 
 @pytest.mark.parametrize(("command", "number", "transport"), commands(NSQD_COMMANDS, transports=True))
-def test_nsqd_commands(
-    nsqd: NsqdProcess, certificates: Certificates, command: str, number: int, transport: str
-) -> None:
+def test_nsqd_commands(nsqd: NsqdProcess, certificates: Certificates, command: str, number: int, transport: str) -> None:
     name, make = NSQD_COMMANDS[command][number]
     check(nsqd, [nsqd_over(nsqd.tcp_port, transport, certificates)], [make()], f"nsqd {command} {name} {transport}")
     assert nsqd.is_healthy()
@@ -153,6 +151,7 @@ def test_nsqlookupd_commands(lookupd: NsqlookupdProcess, command: str, number: i
 
 
 # ---- HTTP
+
 
 def routes(table: dict[str, str], *, slow: str = "none") -> list[object]:
     return [pytest.param(route, marks=[pytest.mark.slow] if slow in route else []) for route in sorted(table)]

@@ -14,9 +14,15 @@ from tests.support.wire import bodies, req
 pytestmark = pytest.mark.ours
 
 FLAGS = (
-    "--max-attempts=orders=3", "--max-attempts=slow=1", "--dead-letter-topic=slow=graves", "--message-ttl=short=300ms",
-    "--message-ttl=graves=1h", "--msg-timeout=200ms", "--sync-every=1", "--e2e-processing-latency-percentile=0.5",
-)  # fmt: skip
+    "--max-attempts=orders=3",
+    "--max-attempts=slow=1",
+    "--dead-letter-topic=slow=graves",
+    "--message-ttl=short=300ms",
+    "--message-ttl=graves=1h",
+    "--msg-timeout=200ms",
+    "--sync-every=1",
+    "--e2e-processing-latency-percentile=0.5",
+)
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +67,7 @@ def test_a_message_that_is_requeued_too_often_moves(nsqd: NsqdProcess) -> None:
     (row,) = topic_stats(nsqd, "orders.dead")["dead_letters"]
     died = row.pop("died")
     assert died > poison.timestamp_ns
-    assert row == {
-        "id": poison.id.decode(), "attempts": 3, "topic": "orders", "channel": "c", "timestamp": poison.timestamp_ns,
-    }  # fmt: skip
+    assert row == {"id": poison.id.decode(), "attempts": 3, "topic": "orders", "channel": "c", "timestamp": poison.timestamp_ns}
     assert metrics(nsqd)['nsqd_channel_dead_letters_total{channel="c",topic="orders"}'] == 1
     assert "dead_letters" not in topic_stats(nsqd, "orders")
 

@@ -15,9 +15,13 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 @pytest.mark.slow
 def test_rows_are_measured_recorded_and_drawn(tmp_path: Path) -> None:
     options = [
-        "--only=^(pub-16|mpub-consumed)$", "--seconds=0.2", "--rounds=1", f"--results={tmp_path}",
-        f"--peer-nsqd={sys.executable} -m nsq_apps.nsqd", f"--plot={tmp_path / 'plot.svg'}",
-    ]  # fmt: skip
+        "--only=^(pub-16|mpub-consumed)$",
+        "--seconds=0.2",
+        "--rounds=1",
+        f"--results={tmp_path}",
+        f"--peer-nsqd={sys.executable} -m nsq_apps.nsqd",
+        f"--plot={tmp_path / 'plot.svg'}",
+    ]
     command = [sys.executable, "-m", "bench", *options]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -115,9 +115,7 @@ def test_what_there_is_and_nothing_is_changed(data: Path, check_json: Check) -> 
     assert sum(file["messages"] for file in topic["files"]) == ALL + DEFERRED
     assert topic["live"] == ALL + DEFERRED
     all_, done = sorted(topic["channels"], key=lambda channel: str(channel["name"]))
-    assert all_ == {
-        "name": "all", "is_paused": True, "queued": ALL, "deferred": DEFERRED, "finished": 0, "missing": 0
-    }  # fmt: skip
+    assert all_ == {"name": "all", "is_paused": True, "queued": ALL, "deferred": DEFERRED, "finished": 0, "missing": 0}
     assert (done["queued"], done["deferred"], done["finished"]) == (ALL - FINISHED, DEFERRED, FINISHED)
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in data.iterdir()} == before
 
@@ -150,8 +148,11 @@ def test_other_files_are_named(data: Path, check_json: Check) -> None:
         (data / name).touch()
     report = check_json(data).report
     assert [report[key] for key in ("leftovers", "set_aside", "go_files", "others")] == [
-        ["t.spare"], ["t.00000000000000000000.log.damaged"], ["import", "t.diskqueue.000000.dat"], ["notes.txt"]
-    ]  # fmt: skip
+        ["t.spare"],
+        ["t.00000000000000000000.log.damaged"],
+        ["import", "t.diskqueue.000000.dat"],
+        ["notes.txt"],
+    ]
 
 
 def test_a_reader_that_goes_away_is_no_error(data: Path) -> None:
@@ -195,8 +196,10 @@ DAMAGE = {
     "a record's body": Damage(FIRST_LOG, overwrite(SECOND_RECORD + 500, b"????"), "damaged records", BATCH),
     "a record's length": Damage(FIRST_LOG, overwrite(SECOND_RECORD + 4, b"\xff"), "damaged records", BATCH),
     "two records": Damage(
-        FIRST_LOG, lambda path: [overwrite(SECOND_RECORD + n * RECORD_BYTES, b"?")(path) for n in (0, 3)],
-        "damaged records", 2 * BATCH,
+        FIRST_LOG,
+        lambda path: [overwrite(SECOND_RECORD + n * RECORD_BYTES, b"?")(path) for n in (0, 3)],
+        "damaged records",
+        2 * BATCH,
     ),
     "the last record of a closed file": Damage(
         FIRST_LOG, lambda path: path.write_bytes(path.read_bytes()[:-1]), "damaged records", BATCH
@@ -204,12 +207,10 @@ DAMAGE = {
     "a file's header": Damage(
         FIRST_LOG, overwrite(0, bytes(FILE_HEADER_BYTES)), "header is damaged, its records say what it was", 0
     ),
-    "a file's salt": Damage(
-        FIRST_LOG, overwrite(8, b"\0\0"), "header is damaged, its records say what it was", 0
-    ),
+    "a file's salt": Damage(FIRST_LOG, overwrite(8, b"\0\0"), "header is damaged, its records say what it was", 0),
     "a position's entries": Damage("t:done.cursor", overwrite(12, b"?"), "damaged entries of a channel's position", 0),
     "nsqd.dat": Damage("nsqd.dat", lambda path: path.write_bytes(b'{"topics'), "cannot be understood", 0),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", DAMAGE)

@@ -40,8 +40,11 @@ GEVENT = {"gevent", "greenlet", "zope", "cffi", "_cffi_backend", "pycparser"}
 def run_without(allowed: set[str], code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", f"ALLOWED = {allowed!r}\n{_REFUSE}\n{code}"],
-        cwd=REPOSITORY, capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
 
 
 @pytest.mark.parametrize(

@@ -214,8 +214,9 @@ def test_a_host_is_trusted_by_its_name_too(shared_nsqd: NsqdProcess, certificate
 
 
 def test_an_nsqd_that_asks_for_certificates(make_nsqd: MakeNsqd, certificates: Certificates, dial: Dial) -> None:
-    nsqd = make_nsqd(*certificates.nsqd_flags, f"--tls-root-ca-file={certificates.authority}",
-                     "--tls-client-auth-policy=require-verify")  # fmt: skip
+    nsqd = make_nsqd(
+        *certificates.nsqd_flags, f"--tls-root-ca-file={certificates.authority}", "--tls-client-auth-policy=require-verify"
+    )
     trusting = {"tls_v1": True, "tls_root_ca_file": str(certificates.authority)}
     assert address_of(nsqd) in failure(dial(address_of(nsqd), **trusting), HandshakeFailed)
     shown = {"tls_cert": str(certificates.client_certificate), "tls_key": str(certificates.client_key)}
@@ -257,9 +258,7 @@ def test_who_may_do_what(make_nsqd: MakeNsqd, certificates: Certificates, dial: 
 def test_nobody_listens(dial: Dial) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    assert failure(dial(f"127.0.0.1:{port}"), ConnectionFailed) == (
-        f"127.0.0.1:{port}: cannot connect: Connection refused"
-    )  # fmt: skip
+    assert failure(dial(f"127.0.0.1:{port}"), ConnectionFailed) == (f"127.0.0.1:{port}: cannot connect: Connection refused")
     assert "No such file" in failure(dial("unix:/nowhere/nsqd.sock"), ConnectionFailed)
 
 

@@ -16,17 +16,7 @@ from typing import Any
 
 import pytest
 
-from nsqd_py.client import (
-    Consumer,
-    FlushFailed,
-    NoNsqd,
-    Producer,
-    PublishFailed,
-    PublishFuture,
-    WrongPlace,
-    aio,
-    connect,
-)
+from nsqd_py.client import Consumer, FlushFailed, NoNsqd, Producer, PublishFailed, PublishFuture, WrongPlace, aio, connect
 from nsqd_py.client import gevent as on_gevent
 from nsqd_py.protocol import outgoing
 from tests.support.aio_client import run_in_new_loop
@@ -247,9 +237,7 @@ def test_an_nsqd_that_does_not_read_holds_no_event_loop_up(topic: str) -> None:
         assert run_in_new_loop(publish(address)) is False
 
 
-def test_what_an_event_loop_left_leaves_with_the_interpreter(
-    shared_nsqd: NsqdProcess, address: str, topic: str
-) -> None:
+def test_what_an_event_loop_left_leaves_with_the_interpreter(shared_nsqd: NsqdProcess, address: str, topic: str) -> None:
     ended = run(
         "import asyncio\n"
         "from nsqd_py.client import aio\n"
@@ -287,8 +275,9 @@ with Consumer(TOPIC, "c", handle, nsqd_tcp_addresses=ADDRESS, max_in_flight=50, 
         time.sleep(0.01)
 print(len(set(bodies)))
 """,
-        ADDRESS=address, TOPIC=topic,
-    )  # fmt: skip
+        ADDRESS=address,
+        TOPIC=topic,
+    )
     assert (done.stdout, done.stderr) == ("50\n", "")
 
 
@@ -305,10 +294,17 @@ def test_control_c(address: str, topic: str, wait: str) -> None:
     with Producer(address) as producer:
         producer.publish(topic, b"x")
     code = f"from nsqd_py.client import Consumer, Producer\n{wait}"
-    with _deaf_server() as deaf, subprocess.Popen(
-        script(code, ADDRESS=address, TOPIC=topic, DEAF=deaf), cwd=REPOSITORY, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=_default_signals,
-    ) as process:  # fmt: skip
+    with (
+        _deaf_server() as deaf,
+        subprocess.Popen(
+            script(code, ADDRESS=address, TOPIC=topic, DEAF=deaf),
+            cwd=REPOSITORY,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            preexec_fn=_default_signals,
+        ) as process,
+    ):
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         time.sleep(0.2)
@@ -340,15 +336,14 @@ def test_what_was_published_soon_leaves_at_the_end(shared_nsqd: NsqdProcess, add
         "from nsqd_py.client import Producer\n"
         "producer = Producer(ADDRESS)\n"
         "for number in range(5000): producer.publish_soon(TOPIC, b'x')",
-        ADDRESS=address, TOPIC=topic,
-    )  # fmt: skip
+        ADDRESS=address,
+        TOPIC=topic,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert depth(shared_nsqd, topic) == 5000
 
 
-def test_a_consumer_that_nobody_stopped_ends_with_the_interpreter(
-    shared_nsqd: NsqdProcess, address: str, topic: str
-) -> None:
+def test_a_consumer_that_nobody_stopped_ends_with_the_interpreter(shared_nsqd: NsqdProcess, address: str, topic: str) -> None:
     done = run(
         """
 import threading, time
@@ -366,8 +361,9 @@ import atexit
 atexit._run_exitfuncs()
 print(time.monotonic() - began_s < 40)
 """,
-        ADDRESS=address, TOPIC=topic,
-    )  # fmt: skip
+        ADDRESS=address,
+        TOPIC=topic,
+    )
     assert (done.stdout, done.stderr, done.returncode) == ("True\n", "", 0)
     shared_nsqd.wait_for_channel(topic, "c", depth=9, in_flight_count=1, client_count=0)
 
@@ -388,7 +384,7 @@ print(future.done())
 os._exit(0)
 """,
         TOPIC=topic,
-    )  # fmt: skip
+    )
     assert (done.stdout, done.stderr) == ("ConnectionLost\nFalse\n", "")
 
 
@@ -433,5 +429,3 @@ def test_a_misspelt_option_fails_a_type_checker(tmp_path: Path) -> None:
     )
     text, _, _ = api.run(["--no-incremental", "--config-file", os.devnull, str(file)])
     assert [line.split(":")[1] for line in text.splitlines() if " error: " in line] == ["3", "4", "5", "6", "12"], text
-
-

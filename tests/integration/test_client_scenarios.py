@@ -175,9 +175,7 @@ def test_consumer_without_a_handler_has_nothing_to_run(kit: Shell, topic: str) -
 # ---- messages
 
 
-def test_bodies_arrive_as_they_were_published(
-    shared_nsqd: NsqdProcess, consume: Consume, shell: str, topic: str
-) -> None:
+def test_bodies_arrive_as_they_were_published(shared_nsqd: NsqdProcess, consume: Consume, shell: str, topic: str) -> None:
     bodies = [b"\0", bytes(range(256)), b"\xff\xfe", "Grüße".encode(), b"PUB topic\n", b"one\ntwo", b"x" * 300_000]
     with PRODUCERS[shell](address_of(shared_nsqd)) as producer:
         for body in bodies:
@@ -207,13 +205,9 @@ def test_messages_are_waited_for_one_by_one(shared_nsqd: NsqdProcess, consume: C
     assert got == [b"one", b"two", b"three"]
 
 
-def test_messages_of_several_nsqds(
-    shared_nsqd: NsqdProcess, other_nsqd: NsqdProcess, consume: Consume, topic: str
-) -> None:
+def test_messages_of_several_nsqds(shared_nsqd: NsqdProcess, other_nsqd: NsqdProcess, consume: Consume, topic: str) -> None:
     got: set[tuple[str, bytes]] = set()
-    driver = consume(
-        lambda message: got.add((message.nsqd, message.body)), shared_nsqd, other_nsqd, max_in_flight=2
-    )  # fmt: skip
+    driver = consume(lambda message: got.add((message.nsqd, message.body)), shared_nsqd, other_nsqd, max_in_flight=2)
     publish(shared_nsqd, topic, b"here")
     publish(other_nsqd, topic, b"there")
     driver.wait(lambda: got == {(address_of(shared_nsqd), b"here"), (address_of(other_nsqd), b"there")})

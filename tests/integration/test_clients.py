@@ -65,9 +65,7 @@ def test_library_publishes_and_consumes(
     ],
     ids=["plain", "deflate", "snappy", "tls", "tls-snappy"],
 )
-def test_nsqjs_publishes_and_consumes(
-    make_nsqd: MakeNsqd, certificates: Certificates, settings: dict[str, Any]
-) -> None:
+def test_nsqjs_publishes_and_consumes(make_nsqd: MakeNsqd, certificates: Certificates, settings: dict[str, Any]) -> None:
     if not (NSQJS / "node_modules" / "nsqjs").is_dir() or not shutil.which("node"):
         pytest.skip("needs Node.js with npm: `make test` installs nsqjs where they are")
     nsqd = make_nsqd(*certificates.nsqd_flags)

@@ -341,9 +341,14 @@ TEXTS = {
 }
 # Go keeps the last two, and gives them no effect; ours has none for the scan either.
 CHANGED = [
-    "--node-id=77", "--log-prefix=[mine] ", "--sync-timeout=3s", "--queue-scan-selection-count=5",
-    "--queue-scan-worker-pool-max=2", "--verbose", "--worker-id",
-]  # fmt: skip
+    "--node-id=77",
+    "--log-prefix=[mine] ",
+    "--sync-timeout=3s",
+    "--queue-scan-selection-count=5",
+    "--queue-scan-worker-pool-max=2",
+    "--verbose",
+    "--worker-id",
+]
 
 
 def test_every_option_is_told_under_its_key(make_nsqd: MakeNsqd) -> None:
@@ -432,8 +437,7 @@ def test_an_auth_server_has_its_time_to_take_a_connection(make_nsqd: MakeNsqd) -
 
 @pytest.mark.ours  # Go keeps messages in memory, and a limit of file sizes ends it
 @pytest.mark.parametrize(
-    ("verb", "sent"),
-    [("PUB", wire.pub("t", b"x")), ("MPUB", wire.mpub("t", [b"x"])), ("DPUB", wire.dpub("t", 9, b"x"))],
+    ("verb", "sent"), [("PUB", wire.pub("t", b"x")), ("MPUB", wire.mpub("t", [b"x"])), ("DPUB", wire.dpub("t", 9, b"x"))]
 )
 def test_a_publish_that_cannot_be_written_is_refused(make_nsqd: MakeNsqd, verb: str, sent: bytes) -> None:
     nsqd = make_nsqd()

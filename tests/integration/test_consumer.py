@@ -164,9 +164,7 @@ def test_a_message_that_comes_too_often_is_given_up(nsqd: NsqdProcess, consume: 
         seen.append(message.attempts)
         raise ValueError
 
-    driver = consume(
-        fail, nsqd, max_attempts=2, default_requeue_delay=0, max_backoff_duration=0, on_give_up=given_up.append
-    )
+    driver = consume(fail, nsqd, max_attempts=2, default_requeue_delay=0, max_backoff_duration=0, on_give_up=given_up.append)
     publish(nsqd, b"hopeless")
     driver.wait(lambda: is_done(nsqd) and given_up)
     assert seen == [1, 2]
@@ -224,9 +222,7 @@ def test_a_batch_handler_that_fails_gets_its_messages_again(nsqd: NsqdProcess, c
         batch.finish()
 
     publish(nsqd, *numbers(3))
-    driver = consume(
-        None, nsqd, batch_handler=fail_first, max_in_flight=3, default_requeue_delay=0, backoff_multiplier="20ms"
-    )
+    driver = consume(None, nsqd, batch_handler=fail_first, max_in_flight=3, default_requeue_delay=0, backoff_multiplier="20ms")
     driver.wait(lambda: is_done(nsqd))
     assert attempts == [1, 1, 1, 2, 2]
 
@@ -404,9 +400,7 @@ def test_an_nsqd_that_returns_is_found_again(tmp_path: Path, consume: MakeConsum
     nsqd = NsqdProcess(tmp_path / "nsqd", ports=(tcp_port, http_port))
     got: list[bytes] = []
     driver = consume(
-        lambda message: got.append(message.body),
-        nsqd_tcp_addresses=[f"127.0.0.1:{tcp_port}"],
-        lookupd_poll_interval="200ms",
+        lambda message: got.append(message.body), nsqd_tcp_addresses=[f"127.0.0.1:{tcp_port}"], lookupd_poll_interval="200ms"
     )
     try:
         for expected in ([b"one"], [b"one", b"two"]):
@@ -461,9 +455,7 @@ def test_everything_on_the_way(make_nsqd: MakeNsqd, consume: MakeConsumer, tmp_p
     assert [message.body for message in got] == numbers(300)
 
 
-def test_a_refusal_is_logged_and_not_the_end(
-    nsqd: NsqdProcess, consume: MakeConsumer, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_refusal_is_logged_and_not_the_end(nsqd: NsqdProcess, consume: MakeConsumer, caplog: pytest.LogCaptureFixture) -> None:
     """An nsqd that wants no more consumers, or TLS, may think otherwise later."""
     driver = consume(lambda message: None, nsqd, tls_v1=True, lookupd_poll_interval="50ms")
     driver.wait(lambda: caplog.messages)

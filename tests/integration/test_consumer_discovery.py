@@ -209,9 +209,7 @@ def test_an_answer_that_cannot_be_used_is_told(
     assert reason in caplog.messages[0]
 
 
-def test_other_nsqlookupds_may_be_asked(
-    make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, find: MakeFound
-) -> None:
+def test_other_nsqlookupds_may_be_asked(make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, find: MakeFound) -> None:
     one, other = make_nsqlookupd(), make_nsqlookupd()
     nsqd = make_nsqd(*flags(other))
     publish(nsqd, b"message")
@@ -222,9 +220,7 @@ def test_other_nsqlookupds_may_be_asked(
 
 
 @pytest.mark.ours
-def test_over_https(
-    make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, find: MakeFound, tmp_path: Path
-) -> None:
+def test_over_https(make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, find: MakeFound, tmp_path: Path) -> None:
     certificates = make_certificates(tmp_path / "certificates")
     lookupd = make_nsqlookupd(*certificates.server_flags)
     nsqd = make_nsqd(*flags(lookupd))

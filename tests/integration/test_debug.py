@@ -21,10 +21,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 @pytest.fixture(params=["nsqd", "nsqlookupd"])
 def daemon(request: pytest.FixtureRequest, tmp_path: Path) -> ServerProcess:
     process: ServerProcess
-    if request.param == "nsqd":
-        process = NsqdProcess(tmp_path / "nsqd")
-    else:
-        process = NsqlookupdProcess(tmp_path / "nsqlookupd.log")
+    process = NsqdProcess(tmp_path / "nsqd") if request.param == "nsqd" else NsqlookupdProcess(tmp_path / "nsqlookupd.log")
     request.addfinalizer(process.destroy)
     return process.start()
 

@@ -95,11 +95,7 @@ def test_second_answer_for_a_message_fails(nsqd: NsqdProcess) -> None:
         client.sub("t", "c", rdy_count=1)
         message = client.message()
         client.fin(message)
-        for verb, command in (
-            ("FIN", wire.fin(message.id)),
-            ("REQ", wire.req(message.id, 0)),
-            ("TOUCH", wire.touch(message.id)),
-        ):
+        for verb, command in (("FIN", wire.fin(message.id)), ("REQ", wire.req(message.id, 0)), ("TOUCH", wire.touch(message.id))):
             assert client.ask(command) == failed(verb, message.id, "ID not in flight")
 
 
@@ -109,11 +105,7 @@ def test_only_the_owner_answers_for_a_message(nsqd: NsqdProcess) -> None:
         owner.sub("t", "c", rdy_count=1)
         message = owner.message()
         other.sub("t", "c", rdy_count=1)
-        for verb, command in (
-            ("FIN", wire.fin(message.id)),
-            ("REQ", wire.req(message.id, 0)),
-            ("TOUCH", wire.touch(message.id)),
-        ):
+        for verb, command in (("FIN", wire.fin(message.id)), ("REQ", wire.req(message.id, 0)), ("TOUCH", wire.touch(message.id))):
             assert other.ask(command) == failed(verb, message.id, "client does not own message")
         owner.fin(message)
         owner.round_trip()
@@ -145,9 +137,7 @@ def test_requeue_with_a_delay(nsqd: NsqdProcess) -> None:
         nsqd.wait_for_channel("t", "c", deferred_count=1, in_flight_count=0, depth=0)
         assert client.message(TIMED_OUT_S) == message._replace(attempts=2)
         assert time.monotonic() - requeued >= 1.5
-        assert client.ask(wire.req(message.id, 1500), wire.fin(message.id)) == failed(
-            "FIN", message.id, "ID not in flight"
-        )
+        assert client.ask(wire.req(message.id, 1500), wire.fin(message.id)) == failed("FIN", message.id, "ID not in flight")
 
 
 def test_requeue_beyond_the_limit_is_shortened_to_it(make_nsqd: MakeNsqd) -> None:
@@ -220,9 +210,7 @@ def test_negotiated_msg_timeout_is_reported(make_nsqd: MakeNsqd) -> None:
         settings = client.identify()
         assert (settings["msg_timeout"], settings["max_msg_timeout"]) == (7000, 9000)
         assert client.identify(msg_timeout=9000)["msg_timeout"] == 9000
-        assert client.ask(wire.identify(msg_timeout=9001)).data == (
-            b"E_BAD_BODY IDENTIFY msg timeout (9001) is invalid"
-        )
+        assert client.ask(wire.identify(msg_timeout=9001)).data == (b"E_BAD_BODY IDENTIFY msg timeout (9001) is invalid")
 
 
 def test_touch_keeps_a_message_up_to_the_limit(make_nsqd: MakeNsqd) -> None:
@@ -382,9 +370,7 @@ def test_max_channel_consumers(make_nsqd: MakeNsqd) -> None:
     with nsqd.connect() as first, nsqd.connect() as second, nsqd.connect() as elsewhere:
         first.sub("t", "c")
         elsewhere.sub("t", "d")
-        assert second.ask(wire.sub("t", "c")) == Frame(
-            ERROR, b"E_SUB_FAILED SUB failed consumers for t:c exceeds limit of 1"
-        )
+        assert second.ask(wire.sub("t", "c")) == Frame(ERROR, b"E_SUB_FAILED SUB failed consumers for t:c exceeds limit of 1")
         assert second.rest() == []
     nsqd.wait_for_channel("t", "c", client_count=0)
     with nsqd.connect() as third:
@@ -660,10 +646,7 @@ def test_consumer_that_does_not_read_harms_nobody(make_nsqd: MakeNsqd) -> None:
     nsqd = make_nsqd("--mem-queue-size=100")
     process = psutil.Process(nsqd.pid)
     batches, body = 150, b"x" * (64 * KIB)
-    with (
-        Client(nsqd.tcp_port, receive_buffer_bytes=4096) as stuck,
-        nsqd.connect(output_buffer_size=-1) as other,
-    ):
+    with Client(nsqd.tcp_port, receive_buffer_bytes=4096) as stuck, nsqd.connect(output_buffer_size=-1) as other:
         stuck.sub("big", "c", rdy_count=2500)
         other.sub("small", "c", rdy_count=10)
         with nsqd.connect() as publisher:

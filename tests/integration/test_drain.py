@@ -125,9 +125,7 @@ def test_its_state_is_seen(nsqd: NsqdProcess) -> None:
     assert "Health: NOK - draining" in nsqd.http("GET", "/stats").text
 
 
-def test_nsqlookupd_forgets_it_while_its_consumers_go_on(
-    make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd
-) -> None:
+def test_nsqlookupd_forgets_it_while_its_consumers_go_on(make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd) -> None:
     lookupd = make_nsqlookupd()
     nsqd = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}")
     nsqd.create("orders", "billing")

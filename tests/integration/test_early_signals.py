@@ -41,8 +41,10 @@ def starting(log: Path, command: str, module: str, number: signal.Signals, *flag
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-c", SCRIPT, f"nsq_apps.{command}", module, str(int(number)), *flags],
-            cwd=REPOSITORY, stdout=output, stderr=output,
-        )  # fmt: skip
+            cwd=REPOSITORY,
+            stdout=output,
+            stderr=output,
+        )
     try:
         yield process
     finally:

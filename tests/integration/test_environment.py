@@ -55,9 +55,14 @@ def test_clients_need_no_address(shared_nsqd: NsqdProcess, monkeypatch: pytest.M
 def test_tools_need_no_address(shared_nsqd: NsqdProcess, make_nsqlookupd: MakeNsqlookupd) -> None:
     def run(tool: str, *flags: str, given: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", f"nsq_apps.{tool}", *flags], cwd=REPOSITORY, input=given, text=True,
-            capture_output=True, timeout=40, env={**os.environ, **variables},
-        )  # fmt: skip
+            [sys.executable, "-m", f"nsq_apps.{tool}", *flags],
+            cwd=REPOSITORY,
+            input=given,
+            text=True,
+            capture_output=True,
+            timeout=40,
+            env={**os.environ, **variables},
+        )
 
     address = f"127.0.0.1:{shared_nsqd.tcp_port}"
     published = run("to_nsq", "--topic=environment2", given="hello\n", NSQD_TCP_ADDRESS=address)

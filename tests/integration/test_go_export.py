@@ -103,9 +103,7 @@ def content(directory: Path) -> dict[str, tuple[bytes, int]]:
 # ---- what is written
 
 
-def test_each_queue_has_what_was_not_finished(
-    filled: tuple[Path, dict[bytes, Message]], tmp_path: Path, export: Export
-) -> None:
+def test_each_queue_has_what_was_not_finished(filled: tuple[Path, dict[bytes, Message]], tmp_path: Path, export: Export) -> None:
     data, tried = filled
     before = content(data)
     done = export(data, tmp_path / "go", f"--max-bytes-per-file={MAX_FILE_BYTES}")
@@ -130,20 +128,23 @@ def test_each_queue_has_what_was_not_finished(
         "topics": [
             {"name": "held", "paused": True, "channels": [{"name": "x", "paused": False}]},
             {"name": "lonely", "paused": False, "channels": []},
-            {"name": "t", "paused": False,
-             "channels": [{"name": "a", "paused": False}, {"name": "b", "paused": True}]},
+            {"name": "t", "paused": False, "channels": [{"name": "a", "paused": False}, {"name": "b", "paused": True}]},
         ],
         "version": "1.3.0",
-    }  # fmt: skip
+    }
     assert {path.stat().st_mode & 0o177 for path in go.path.iterdir()} == {0} and go.path.stat().st_mode & 0o77 == 0
 
 
 def test_what_it_prints(data: Path, tmp_path: Path, export: Export) -> None:
     lines = export(data, tmp_path / "go").output.splitlines()
     assert [line.split() for line in lines if line.startswith(("t ", "held", "lonely"))] == [
-        ["held", "20"], ["held", "x", "10"], ["lonely", "30"],
-        ["t", "0"], ["t", "a", "153", "7"], ["t", "b", "203", "3"],
-    ]  # fmt: skip
+        ["held", "20"],
+        ["held", "x", "10"],
+        ["lonely", "30"],
+        ["t", "0"],
+        ["t", "a", "153", "7"],
+        ["t", "b", "203", "3"],
+    ]
     assert lines[-3:] == [
         f"{tmp_path}/go: 3 topics, 3 channels, 416 messages, read again after writing",
         "10 deferred messages lost the due time, for which Go's nsqd has no place: it delivers them at once",
@@ -241,9 +242,8 @@ def emptied(data: Path, target: Path) -> None:
     ],
 )
 def test_what_it_refuses(
-    spoil: Callable[[Path, Path], None] | None, flags: tuple[str, ...], reason: str, data: Path, tmp_path: Path,
-    export: Export,
-) -> None:  # fmt: skip
+    spoil: Callable[[Path, Path], None] | None, flags: tuple[str, ...], reason: str, data: Path, tmp_path: Path, export: Export
+) -> None:
     target = tmp_path / "go"
     if spoil is not None:
         spoil(data, target)
@@ -269,9 +269,7 @@ def test_too_little_space(data: Path, tmp_path: Path, export: Export, monkeypatc
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
 
 
-def test_a_disk_that_changes_what_is_written(
-    data: Path, tmp_path: Path, export: Export, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_changes_what_is_written(data: Path, tmp_path: Path, export: Export, monkeypatch: pytest.MonkeyPatch) -> None:
     def change(descriptor: int, *_: int) -> None:
         with open(f"/proc/self/fd/{descriptor}", "r+b") as file:
             file.seek(-1, os.SEEK_END)
@@ -309,9 +307,8 @@ def test_an_interrupted_export_leaves_nothing_that_looks_complete(
 ) -> None:
     flags = [f"--data-path={data}", f"--export-to-go={tmp_path / 'go'}", f"--max-bytes-per-file={MAX_FILE_BYTES}"]
     process = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(int(number)), *flags], cwd=REPOSITORY, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", SCRIPT, str(int(number)), *flags], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
     assert process.returncode == (130 if number == signal.SIGINT else -number)
     assert "Traceback" not in process.stderr
     left = {path.name for path in tmp_path.iterdir()} - {"data"}
@@ -336,9 +333,11 @@ def test_go_s_nsqd_goes_on_with_it(data: Path, tmp_path: Path, export: Export) -
         nsqd.post("/topic/unpause?topic=held")
         nsqd.post("/channel/unpause?topic=t&channel=b")
         for topic, channel, names in (
-            ("t", "a", ["t:a"]), ("t", "b", ["t:b"]),
-            ("lonely", "first", ["lonely"]), ("held", "x", ["held:x", "held"]),
-        ):  # fmt: skip
+            ("t", "a", ["t:a"]),
+            ("t", "b", ["t:b"]),
+            ("lonely", "first", ["lonely"]),
+            ("held", "x", ["held:x", "held"]),
+        ):
             wanted = once_more([message for name in names for message in queues[name]])
             with nsqd.connect() as client:
                 assert sorted(received(client, topic, channel, len(wanted))) == sorted(wanted)

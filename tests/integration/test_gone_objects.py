@@ -75,15 +75,11 @@ def ask(nsqd: NsqdProcess, number: int) -> None:
 
 def left(nsqd: NsqdProcess) -> dict[str, int]:
     """Return how many objects of our own there are, by type, of those that there are many of."""
-    rows = re.findall(
-        r"^ *\d+ +(\d+)  (nsqd_py\.(?:api|tcp|queue)\S+)$", nsqd.http("GET", "/debug/pprof/heap").text, re.M
-    )
+    rows = re.findall(r"^ *\d+ +(\d+)  (nsqd_py\.(?:api|tcp|queue)\S+)$", nsqd.http("GET", "/debug/pprof/heap").text, re.M)
     return {name: int(count) for count, name in rows if int(count) > MOST_LEFT}
 
 
-@pytest.mark.parametrize(
-    "step", [come_and_go, negotiate, leave_while_served, delete_channel, use_ephemeral, send_rubbish, ask]
-)
+@pytest.mark.parametrize("step", [come_and_go, negotiate, leave_while_served, delete_channel, use_ephemeral, send_rubbish, ask])
 def test_what_is_gone_leaves_nothing_behind(make_nsqd: MakeNsqd, step: Callable[[NsqdProcess, int], None]) -> None:
     nsqd = make_nsqd()
     nsqd.create("t", "c")

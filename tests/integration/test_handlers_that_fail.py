@@ -83,8 +83,13 @@ class Log:
     debug = info = warning = exception = error
 
 
-COROUTINES = [coroutine, functools.partial(functools.partial(coroutine), 1), Awaited(), Awaited().method,
-              functools.partial(Awaited())]  # fmt: skip
+COROUTINES = [
+    coroutine,
+    functools.partial(functools.partial(coroutine), 1),
+    Awaited(),
+    Awaited().method,
+    functools.partial(Awaited()),
+]
 GENERATORS = [generator, async_generator, Awaited().generate, functools.partial(generator)]
 
 
@@ -100,13 +105,12 @@ def test_what_is_known_not_to_run_is_refused(shell: str, role: str) -> None:
 
 @pytest.mark.parametrize("role", ["handler", "batch_handler", "on_give_up"])
 @pytest.mark.parametrize(
-    "inner", [coroutine, generator, async_generator, lambda _: Future(), lambda _: AsyncResult()],
+    "inner",
+    [coroutine, generator, async_generator, lambda _: Future(), lambda _: AsyncResult()],
     ids=["coroutine", "generator", "async_generator", "Future", "AsyncResult"],
 )
 @pytest.mark.parametrize("shell", SHELLS)
-def test_a_result_that_did_not_run_fails_the_message(
-    consume: Callable[..., Driver], shell: str, inner: Any, role: str
-) -> None:
+def test_a_result_that_did_not_run_fails_the_message(consume: Callable[..., Driver], shell: str, inner: Any, role: str) -> None:
     if shell == "aio" and inner is coroutine:
         pytest.skip("is awaited")
     log = Log()
@@ -127,9 +131,7 @@ def raises(message: Any) -> None:
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_a_message_whose_giving_up_fails_comes_again(
-    consume: Callable[..., Driver], shell: str
-) -> None:
+def test_a_message_whose_giving_up_fails_comes_again(consume: Callable[..., Driver], shell: str) -> None:
     attempts: list[int] = []
 
     def give_up(message: Any) -> None:
@@ -143,9 +145,7 @@ def test_a_message_whose_giving_up_fails_comes_again(
 
 
 @pytest.mark.parametrize("role", ["handler", "on_give_up", "batch_handler"])
-def test_aio_awaits_what_a_plain_function_returns(
-    consume: Callable[..., Driver], role: str
-) -> None:
+def test_aio_awaits_what_a_plain_function_returns(consume: Callable[..., Driver], role: str) -> None:
     ran: list[int] = []
 
     async def work(item: Any) -> None:
@@ -153,8 +153,9 @@ def test_aio_awaits_what_a_plain_function_returns(
         if role == "batch_handler":
             item.finish()
 
-    driver = consume("aio", **{"handler": None if role == "batch_handler" else raises, "max_attempts": 1,
-                               role: lambda item: work(item)})  # fmt: skip
+    driver = consume(
+        "aio", **{"handler": None if role == "batch_handler" else raises, "max_attempts": 1, role: lambda item: work(item)}
+    )
     driver.wait(lambda: driver.stats().finished == 1)
     assert ran == [1]
 
@@ -216,8 +217,13 @@ def test_a_handler_that_exits_ends_the_consumer(
         raise error("because")
 
     call = leave_later if shell == "aio" else leave
-    settings: dict[str, Any] = {role: call, "nsqd_tcp_addresses": f"127.0.0.1:{shared_nsqd.tcp_port}",
-                                "max_in_flight": 10, "default_requeue_delay": 0, "max_backoff_duration": 0}  # fmt: skip
+    settings: dict[str, Any] = {
+        role: call,
+        "nsqd_tcp_addresses": f"127.0.0.1:{shared_nsqd.tcp_port}",
+        "max_in_flight": 10,
+        "default_requeue_delay": 0,
+        "max_backoff_duration": 0,
+    }
     if role == "on_give_up":
         settings |= {"handler": raises, "max_attempts": 1}
     with shared_nsqd.connect() as client:

@@ -202,9 +202,7 @@ def test_stats_as_text(nsqd: NsqdProcess, topic: str) -> None:
     assert re.fullmatch(r"uptime (\d+h)?(\d+m)?\d+(\.\d+)?[mµ]?s", lines[2])
     assert lines[3:6] == ["", "Health: OK", ""]
     assert re.search(r"^   heap_objects             \t\d+$", answer.text, re.MULTILINE)
-    assert re.search(
-        rf"^   \[{topic:15}\] depth: 0     be-depth: 0     msgs: 1        e2e%: $", answer.text, re.MULTILINE
-    )
+    assert re.search(rf"^   \[{topic:15}\] depth: 0     be-depth: 0     msgs: 1        e2e%: $", answer.text, re.MULTILINE)
     assert re.search(
         r"^   \*P \[c {24}\] depth: 1     be-depth: 0     inflt: 0    def: 0    re-q: 0     timeout: 0     "
         r"msgs: 1        e2e%: $",
@@ -558,8 +556,7 @@ def test_chunked_bodies(nsqd: NsqdProcess, topic: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "limit", "message"),
-    [("/pub", MAX_MSG_BYTES, "MSG_TOO_BIG"), ("/mpub", MAX_BODY_BYTES, "BODY_TOO_BIG")],
+    ("path", "limit", "message"), [("/pub", MAX_MSG_BYTES, "MSG_TOO_BIG"), ("/mpub", MAX_BODY_BYTES, "BODY_TOO_BIG")]
 )
 def test_chunked_body_over_the_limit(nsqd: NsqdProcess, path: str, limit: int, message: str) -> None:
     line = b"x" * 65535 + b"\n"
@@ -643,10 +640,19 @@ def test_url_of_common_length_is_fine(nsqd: NsqdProcess) -> None:
         b"GET /ping HTTP/1.1\r\n\r\n",
     ],
     ids=[
-        "word", "zeros", "nsq", "only-method", "no-version", "no-colon", "space-in-name", "length-word",
-        "length-negative", "two-lengths", "no-host",
+        "word",
+        "zeros",
+        "nsq",
+        "only-method",
+        "no-version",
+        "no-colon",
+        "space-in-name",
+        "length-word",
+        "length-negative",
+        "two-lengths",
+        "no-host",
     ],
-)  # fmt: skip
+)
 def test_garbage_is_answered_400_and_closed(nsqd: NsqdProcess, request_bytes: bytes) -> None:
     with RawConnection(nsqd) as connection:
         connection.send(request_bytes)

@@ -112,9 +112,7 @@ def test_admin_paths_of_nsqd(guarded: NsqdProcess) -> None:
 
 
 def test_admin_paths_of_nsqlookupd(make_nsqlookupd: MakeNsqlookupd, auth_file: Path) -> None:
-    check_paths(
-        make_nsqlookupd(f"--http-auth-file={auth_file}"), ADMIN_PATHS_OF_NSQLOOKUPD, OPEN_PATHS_OF_NSQLOOKUPD
-    )
+    check_paths(make_nsqlookupd(f"--http-auth-file={auth_file}"), ADMIN_PATHS_OF_NSQLOOKUPD, OPEN_PATHS_OF_NSQLOOKUPD)
 
 
 def test_every_path_that_changes_something_is_in_the_table() -> None:
@@ -237,16 +235,18 @@ def test_a_bad_file_at_reload_is_logged_and_the_old_users_stay(guarded: NsqdProc
 
 @pytest.mark.parametrize("command", ["nsq_apps.nsqd", "nsq_apps.nsqlookupd"])
 @pytest.mark.parametrize(("text", "problem"), [("ann:secret\n", "line 1: expected a hash"), (None, "No such file")])
-def test_a_bad_file_at_the_start_is_one_line_and_status_1(
-    tmp_path: Path, command: str, text: str | None, problem: str
-) -> None:
+def test_a_bad_file_at_the_start_is_one_line_and_status_1(tmp_path: Path, command: str, text: str | None, problem: str) -> None:
     path = tmp_path / "auth"
     if text is not None:
         path.write_text(text)
     done = subprocess.run(
         [sys.executable, "-m", command, f"--http-auth-file={path}"],
-        cwd=REPOSITORY, capture_output=True, text=True, timeout=40, check=False,
-    )  # fmt: skip
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=40,
+        check=False,
+    )
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1
     assert f"--http-auth-file {path}" in done.stderr

@@ -57,9 +57,8 @@ def test_a_keeper_stops_its_holder_while_etcd_is_stopped_and_competes_again_afte
     said: list[str] = []
     log = Log()
     keeper = LeaseKeeper(
-        etcd.store("three"), "first:1", TTL_S, log, lambda: True,
-        lambda: said.append("taken" if keeper.is_held else "lost"),
-    )  # fmt: skip
+        etcd.store("three"), "first:1", TTL_S, log, lambda: True, lambda: said.append("taken" if keeper.is_held else "lost")
+    )
     keeper.start()
 
     def until_said(*expected: str) -> None:

@@ -237,11 +237,7 @@ SLOW = {
     "the magic": ("tcp", b"", MAGIC[:3]),
     "a head": ("http", b"GET /", b"x" * 10_000),
     "a body": ("http", b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: 50000\r\n\r\n", b"x" * 10_000),
-    "chunks": (
-        "http",
-        b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n",
-        b"1\r\nx\r\n" * 2_000,
-    ),
+    "chunks": ("http", b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n" * 2_000),
 }
 
 
@@ -484,9 +480,7 @@ def test_nsqlookupd_takes_no_memory_for_what_is_declared(make_nsqlookupd: MakeNs
     assert read_all(refused)[4:].startswith(b"E_BAD_BODY")
 
 
-def test_a_tls_handshake_that_never_begins_is_not_waited_for(
-    make_nsqd: MakeNsqd, crowd: Crowd, tmp_path: Path
-) -> None:
+def test_a_tls_handshake_that_never_begins_is_not_waited_for(make_nsqd: MakeNsqd, crowd: Crowd, tmp_path: Path) -> None:
     certificates = make_certificates(tmp_path / "certificates")
     nsqd = make_nsqd(*certificates.nsqd_flags, "--handshake-timeout=500ms")
     silent = crowd.connect(nsqd.tcp_port)

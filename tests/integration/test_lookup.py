@@ -348,8 +348,7 @@ def test_a_lookupd_that_was_restarted_is_told_everything(make_nsqd: MakeNsqd, lo
 
 def test_what_was_loaded_is_told_in_a_pipe(tmp_path: Path, lookupd: FakeLookupd) -> None:
     """Answers come only after 200 commands: one at a time would wait for ever."""
-    topics = [{"name": f"t{n}", "paused": False, "channels": [{"name": c, "paused": False} for c in "abc"]}
-              for n in range(500)]  # fmt: skip
+    topics = [{"name": f"t{n}", "paused": False, "channels": [{"name": c, "paused": False} for c in "abc"]} for n in range(500)]
     nsqd = NsqdProcess(tmp_path / "nsqd", lookupd.flag)
     nsqd.data_path.mkdir()
     (nsqd.data_path / "nsqd.dat").write_text(json.dumps({"topics": topics, "version": "1.3.0"}))
@@ -409,9 +408,7 @@ def test_a_silent_lookupd_delays_nobody(make_nsqd: MakeNsqd, make_lookupd: MakeL
         wait_for_depths(nsqd, f"topic{number}", {"ch": 1})
 
 
-def test_hanging_http_delays_no_publish_and_a_dead_lookupd_frees_the_topic(
-    make_nsqd: MakeNsqd, lookupd: FakeLookupd
-) -> None:
+def test_hanging_http_delays_no_publish_and_a_dead_lookupd_frees_the_topic(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
     nsqd = connected(make_nsqd, lookupd)
     lookupd.may_answer_http.clear()
     with nsqd.connect() as client:
@@ -428,9 +425,7 @@ def test_hanging_http_delays_no_publish_and_a_dead_lookupd_frees_the_topic(
 # --- the channels of a new topic
 
 
-def test_first_messages_of_all_publishers_reach_all_channels(
-    make_nsqd: MakeNsqd, make_lookupd: MakeLookupd
-) -> None:
+def test_first_messages_of_all_publishers_reach_all_channels(make_nsqd: MakeNsqd, make_lookupd: MakeLookupd) -> None:
     """Two nsqlookupds know different channels; ephemeral ones and bad names are left out."""
     one = make_lookupd({"orders": ["a", "both", "tail#ephemeral", "bad name!", ""]})
     two = make_lookupd({"orders": ["b", "both"]})
@@ -531,9 +526,7 @@ def test_topics_loaded_without_channels_are_asked_for(make_nsqd: MakeNsqd, looku
     wait_for_depths(nsqd, "orders", {"a": 1, "b": 1})
 
 
-def test_an_unknown_broadcast_address_is_replaced_by_that_of_the_connection(
-    make_nsqd: MakeNsqd, lookupd: FakeLookupd
-) -> None:
+def test_an_unknown_broadcast_address_is_replaced_by_that_of_the_connection(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
     lookupd.broadcast_address = "no-such-host.invalid"
     lookupd.channels["orders"] = ["a"]
     nsqd = connected(make_nsqd, lookupd)
@@ -600,11 +593,29 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("certificates")
     for name in ("cert", "other"):
         subprocess.run(
-            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
-             "-subj", f"/CN={name}", "-addext", "subjectAltName=DNS:localhost", "-days", "1",
-             "-keyout", directory / ("key.pem" if name == "cert" else "other.key"), "-out", directory / f"{name}.pem"],
-            check=True, capture_output=True,
-        )  # fmt: skip
+            [
+                "openssl",
+                "req",
+                "-x509",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:prime256v1",
+                "-nodes",
+                "-subj",
+                f"/CN={name}",
+                "-addext",
+                "subjectAltName=DNS:localhost",
+                "-days",
+                "1",
+                "-keyout",
+                directory / ("key.pem" if name == "cert" else "other.key"),
+                "-out",
+                directory / f"{name}.pem",
+            ],
+            check=True,
+            capture_output=True,
+        )
     return directory
 
 
@@ -618,9 +629,7 @@ def tls_lookupd(make_lookupd: MakeLookupd, certificates: Path) -> FakeLookupd:
     return make_lookupd({"orders": ["a"]}, tls=context)
 
 
-def tls_flags(
-    fake: FakeLookupd, certificates: Path, authority: str = "cert.pem", host: str = "localhost"
-) -> list[str]:
+def tls_flags(fake: FakeLookupd, certificates: Path, authority: str = "cert.pem", host: str = "localhost") -> list[str]:
     return [
         f"--lookupd-tcp-address={host}:{fake.tcp_port}",
         "--lookupd-tls",
@@ -653,9 +662,7 @@ def test_tls_with_another_host_is_refused(make_nsqd: MakeNsqd, tls_lookupd: Fake
     assert not tls_lookupd.live
 
 
-def test_tls_with_a_stranger_when_it_is_asked_for(
-    make_nsqd: MakeNsqd, tls_lookupd: FakeLookupd, certificates: Path
-) -> None:
+def test_tls_with_a_stranger_when_it_is_asked_for(make_nsqd: MakeNsqd, tls_lookupd: FakeLookupd, certificates: Path) -> None:
     flags = tls_flags(tls_lookupd, certificates, "other.pem")
     make_nsqd(*flags, "--lookupd-tls-insecure-skip-verify")
     wait_until(lambda: tls_lookupd.live)

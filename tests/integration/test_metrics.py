@@ -22,9 +22,20 @@ DASHBOARD = CONTRIB / "grafana" / "nsqd.json"
 ALERTS = CONTRIB / "prometheus"
 # What expressions consist of beside metrics and labels.
 PROMQL = {
-    "absent", "and", "by", "histogram_quantile", "increase", "label_values", "max", "min", "on", "or", "rate", "sum",
+    "absent",
+    "and",
+    "by",
+    "histogram_quantile",
+    "increase",
+    "label_values",
+    "max",
+    "min",
+    "on",
+    "or",
+    "rate",
+    "sum",
     "unless",
-}  # fmt: skip
+}
 # A metric that Prometheus adds for each target.
 UP = {"up"}
 
@@ -80,20 +91,34 @@ def test_topics_and_channels(nsqd: NsqdProcess) -> None:
         name: scrape.value(f"nsqd_topic_{name}", topic="orders")
         for name in ("messages_total", "message_bytes_total", "depth", "backend_depth", "paused")
     }
-    assert of_topic == {
-        "messages_total": 7, "message_bytes_total": 26, "depth": 0, "backend_depth": 0, "paused": 0,
-    }  # fmt: skip
+    assert of_topic == {"messages_total": 7, "message_bytes_total": 26, "depth": 0, "backend_depth": 0, "paused": 0}
     assert scrape.value("nsqd_topic_paused", topic="held") == 1
     assert scrape.value("nsqd_topic_depth", topic="held") == 1
     names = (
-        "messages_total", "requeued_total", "timed_out_total", "lost_total", "depth", "backend_depth", "in_flight",
-        "deferred", "clients", "paused",
-    )  # fmt: skip
+        "messages_total",
+        "requeued_total",
+        "timed_out_total",
+        "lost_total",
+        "depth",
+        "backend_depth",
+        "in_flight",
+        "deferred",
+        "clients",
+        "paused",
+    )
     of_channel = {name: scrape.value(f"nsqd_channel_{name}", topic="orders", channel="c") for name in names}
     assert of_channel == {
-        "messages_total": 7, "requeued_total": 1, "timed_out_total": 0, "lost_total": 0, "depth": 1,
-        "backend_depth": 0, "in_flight": 3, "deferred": 2, "clients": 1, "paused": 0,
-    }  # fmt: skip
+        "messages_total": 7,
+        "requeued_total": 1,
+        "timed_out_total": 0,
+        "lost_total": 0,
+        "depth": 1,
+        "backend_depth": 0,
+        "in_flight": 3,
+        "deferred": 2,
+        "clients": 1,
+        "paused": 0,
+    }
     for quantile in ("0.99", "0.5"):
         assert 0 < scrape.value("nsqd_channel_e2e_latency_seconds", topic="orders", channel="c", quantile=quantile) < 60
         assert 0 < scrape.value("nsqd_topic_e2e_latency_seconds", topic="orders", quantile=quantile) < 60
@@ -248,8 +273,7 @@ def test_the_dashboard_is_what_grafana_loads(dashboard: Any) -> None:
     for panel in everything:
         place = panel["gridPos"]
         assert 0 <= place["x"] < place["x"] + place["w"] <= 24, panel["title"]
-        cells = {(x, y) for x in range(place["x"], place["x"] + place["w"])
-                 for y in range(place["y"], place["y"] + place["h"])}  # fmt: skip
+        cells = {(x, y) for x in range(place["x"], place["x"] + place["w"]) for y in range(place["y"], place["y"] + place["h"])}
         assert not cells & taken, f"{panel['title']} lies over another panel"
         taken |= cells
         assert panel["type"] in ("row", "stat", "timeseries")

@@ -28,8 +28,11 @@ def cat(*flags: str | Path, given: bytes = b"", expected: int = 0) -> tuple[list
     """The lines of standard output, and standard error."""
     done = subprocess.run(
         [sys.executable, "-m", "nsq_apps.nsq_cat", *map(str, flags)],
-        input=given, capture_output=True, env=ENVIRONMENT, timeout=60,
-    )  # fmt: skip
+        input=given,
+        capture_output=True,
+        env=ENVIRONMENT,
+        timeout=60,
+    )
     assert done.returncode == expected, done.stderr
     return done.stdout.splitlines(), done.stderr.decode()
 
@@ -79,9 +82,14 @@ def test_all_formats_are_recognized(name: str, codec: str, write: WriteFile) -> 
     if name != "lines":
         assert [message["timestamp"] for message in objects] == TIMES
         assert objects[9] == {
-            "timestamp": TIMES[9], "id": IDS[9].decode(), "attempts": 1, "topic": "orders", "channel": "archive",
-            "nsqd": "a:4150", "body": BODIES[9].decode(),
-        }  # fmt: skip
+            "timestamp": TIMES[9],
+            "id": IDS[9].decode(),
+            "attempts": 1,
+            "topic": "orders",
+            "channel": "archive",
+            "nsqd": "a:4150",
+            "body": BODIES[9].decode(),
+        }
         assert cat("--format", "{topic} {channel} {id}", "-n=1", path)[0] == [b"orders archive " + IDS[0]]
 
 
@@ -152,8 +160,6 @@ def test_layouts_that_exclude_each_other() -> None:
 def test_without_pyarrow_a_line_says_what_to_install(write: WriteFile) -> None:
     path = write("parquet")
     code = "import sys; sys.modules['pyarrow'] = None; from nsq_apps.nsq_cat import main; sys.exit(main(sys.argv[1:]))"
-    done = subprocess.run(
-        [sys.executable, "-c", code, path], capture_output=True, text=True, env=ENVIRONMENT, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, env=ENVIRONMENT, timeout=60)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "nsq-cat: parquet files need pyarrow: pip install 'nsqd-py[parquet]'\n"

@@ -61,9 +61,7 @@ def rows_by_name(document: Any) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def running(*flags: str) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [*COMMAND, *flags], cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen([*COMMAND, *flags], cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         yield process
     finally:
@@ -121,9 +119,7 @@ def test_what_a_consumer_does_is_in_the_lines(nsqd: NsqdProcess) -> None:
         consumer.messages(1)
         nsqd.wait_for_channel("orders", "archive", depth=2, in_flight_count=1, requeue_count=1, deferred_count=1)
         text = succeed(*of(nsqd), "--topic=orders", "--channel=archive", "--count=1", FAST)
-    assert text == HEADER + (
-        "      0       0 |       2       2       0     1     1 |       1       0            4       1\n"
-    )
+    assert text == HEADER + ("      0       0 |       2       2       0     1     1 |       1       0            4       1\n")
 
 
 def test_rates_are_per_second_of_the_interval(nsqd: NsqdProcess) -> None:
@@ -142,9 +138,7 @@ def test_rates_are_per_second_of_the_interval(nsqd: NsqdProcess) -> None:
     assert lines[-1][3] == "100"
 
 
-def test_nsqlookupd_names_the_nsqd_of_a_topic(
-    pair: Pair, nsqlookupd: NsqlookupdProcess
-) -> None:
+def test_nsqlookupd_names_the_nsqd_of_a_topic(pair: Pair, nsqlookupd: NsqlookupdProcess) -> None:
     text = succeed(*by(nsqlookupd), "--topic=orders", "--channel=archive", "--count=1", FAST)
     assert text.splitlines()[2].split()[3] == "7"
 
@@ -252,9 +246,7 @@ def test_an_address_may_be_https(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
     assert "certificate" in result.stderr
 
 
-def test_check_reports_what_is_paused_gone_or_without_consumer(
-    make_nsqd: MakeNsqd, nsqlookupd: NsqlookupdProcess
-) -> None:
+def test_check_reports_what_is_paused_gone_or_without_consumer(make_nsqd: MakeNsqd, nsqlookupd: NsqlookupdProcess) -> None:
     nsqd = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{nsqlookupd.tcp_port}")
     nsqd.create("checked", "archive")
     wait_until(lambda: nsqlookupd.channels("checked") == ["archive"])
@@ -267,9 +259,10 @@ def test_check_reports_what_is_paused_gone_or_without_consumer(
     assert result.returncode == 1
     assert rows_by_name(json.loads(result.stdout))["checked/archive"]["depth"] == 1
     assert re.findall(r"(?:checked).*", result.stderr) == [
-        "checked: paused, 0 waiting", "checked/archive: no consumer, 1 waiting",
+        "checked: paused, 0 waiting",
+        "checked/archive: no consumer, 1 waiting",
         "checked-lost: listed by an nsqlookupd, but no nsqd has it",
-    ]  # fmt: skip
+    ]
     assert run(*by(nsqlookupd), "--check", "--filter=none").returncode == 0
 
 

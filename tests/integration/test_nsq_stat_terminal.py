@@ -170,13 +170,19 @@ def first_row(terminal: Terminal) -> str:
 )
 def test_two_hundred_topics_scroll(columns: int, lines: int, page: int) -> None:
     keys = (
-        ("\x1b[B", 1), ("\x1b[B" * 3, 4), ("\x1b[A", 3), ("\x1b[6~", 3 + page), ("\x1b[5~", 3), ("\x1b[F", 200 - page),
-        ("\x1bOA", 199 - page), ("\x1b[1~", 0), ("\x1b[4~", 200 - page), ("\x1b[5~", 200 - 2 * page), ("\x1bOH", 0),
-    )  # fmt: skip
-    with (
-        answering(deep_topics(200)) as address,
-        shown(address, "--interval=60s", columns=columns, lines=lines) as terminal,
-    ):
+        ("\x1b[B", 1),
+        ("\x1b[B" * 3, 4),
+        ("\x1b[A", 3),
+        ("\x1b[6~", 3 + page),
+        ("\x1b[5~", 3),
+        ("\x1b[F", 200 - page),
+        ("\x1bOA", 199 - page),
+        ("\x1b[1~", 0),
+        ("\x1b[4~", 200 - page),
+        ("\x1b[5~", 200 - 2 * page),
+        ("\x1bOH", 0),
+    )
+    with answering(deep_topics(200)) as address, shown(address, "--interval=60s", columns=columns, lines=lines) as terminal:
         at = 1 if columns == 20 else 2  # behind in/s; a topic has no out/s
 
         def shown_depths() -> list[tuple[str, str]]:
@@ -339,9 +345,19 @@ def test_a_terminal_that_can_do_nothing_gets_lines(quiet: NsqdProcess) -> None:
 def many_topics(count: int) -> bytes:
     """What an nsqd with so many topics, of 3 channels each, says."""
     figures = dict.fromkeys(
-        ("depth", "backend_depth", "in_flight_count", "deferred_count", "message_count", "requeue_count",
-         "timeout_count", "client_count", "paused"), 1
-    )  # fmt: skip
+        (
+            "depth",
+            "backend_depth",
+            "in_flight_count",
+            "deferred_count",
+            "message_count",
+            "requeue_count",
+            "timeout_count",
+            "client_count",
+            "paused",
+        ),
+        1,
+    )
     channels = [{"channel_name": name, **figures} for name in ("archive", "mail", "search")]
     topics = [{"topic_name": f"topic{number:04}", **figures, "channels": channels} for number in range(count)]
     return json.dumps({"start_time": 1, "topics": topics}, separators=(",", ":")).encode()

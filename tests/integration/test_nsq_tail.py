@@ -325,13 +325,9 @@ def read_lines(tool: ToolProcess, count: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("asked", ["--since=1h", "--last=100"])
-def test_the_past_and_then_what_is_new_without_gap_or_double(
-    asked: str, make_nsqd: MakeNsqd, start: Start
-) -> None:
+def test_the_past_and_then_what_is_new_without_gap_or_double(asked: str, make_nsqd: MakeNsqd, start: Start) -> None:
     """Of two nsqds in the order of time, while they are published to, over a restart of one, and without a channel."""
-    one, two = nsqds = [
-        make_nsqd("--retention-time=1h", f"--http-address=127.0.0.1:{port}") for port in free_ports(2)
-    ]
+    one, two = nsqds = [make_nsqd("--retention-time=1h", f"--http-address=127.0.0.1:{port}") for port in free_ports(2)]
     for number in range(20):
         publish(nsqds[number % 2], "t", *(b"%d.%d" % (number, part) for part in range(5)))
     with start(*http(one, two), "--topic=t", asked) as tool:
@@ -364,9 +360,7 @@ def test_last_counts_messages_of_all_nsqds_and_cuts_batches(make_nsqd: MakeNsqd,
         assert [line.split()[1] for line in tool.output().splitlines()] == [b"a3", b"a5"]
 
 
-def test_the_nsqds_are_found_by_nsqlookupd(
-    make_nsqlookupd: MakeNsqlookupd, make_nsqd: MakeNsqd, start: Start
-) -> None:
+def test_the_nsqds_are_found_by_nsqlookupd(make_nsqlookupd: MakeNsqlookupd, make_nsqd: MakeNsqd, start: Start) -> None:
     lookupd = make_nsqlookupd()
     nsqd = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}", "--broadcast-address=127.0.0.1")
     publish(nsqd, "t", b"old")

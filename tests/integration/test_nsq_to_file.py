@@ -235,18 +235,20 @@ def test_a_finished_file_stays_in_the_output_dir(nsqd: NsqdProcess, tmp_path: Pa
 # --- topics by pattern
 
 
-def test_topics_by_pattern(
-    make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, output: Path, tmp_path: Path
-) -> None:
+def test_topics_by_pattern(make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, output: Path, tmp_path: Path) -> None:
     lookupd = make_nsqlookupd()
     nsqd = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}")
     publish(nsqd, b"of a", topic="take_a")
     publish(nsqd, b"not", topic="leave")
     wait_until(lambda: lookupd.topics() == ["leave", "take_a"])
     flags = (
-        f"--lookupd-http-address={lookupd.http_address}", "--topic-pattern=^take_", "--topic-refresh=50ms",
-        f"--output-dir={output}", "--sync-interval=50ms", "--consumer-opt=lookupd_poll_interval,100ms",
-    )  # fmt: skip
+        f"--lookupd-http-address={lookupd.http_address}",
+        "--topic-pattern=^take_",
+        "--topic-refresh=50ms",
+        f"--output-dir={output}",
+        "--sync-interval=50ms",
+        "--consumer-opt=lookupd_poll_interval,100ms",
+    )
     with ToolProcess(MODULE, *flags, log_path=tmp_path / "log") as tool:
         wait_until_finished(nsqd, "take_a")
         publish(nsqd, b"of b", topic="take_b")

@@ -124,9 +124,7 @@ def test_every_message_goes_on_once(source: NsqdProcess, one: NsqdProcess, start
 
 
 @pytest.mark.parametrize("destination_topic", ["", "joined"])
-def test_several_topics(
-    source: NsqdProcess, one: NsqdProcess, start: Start, topic: str, destination_topic: str
-) -> None:
+def test_several_topics(source: NsqdProcess, one: NsqdProcess, start: Start, topic: str, destination_topic: str) -> None:
     other = f"{topic}b"
     source.create(other, CHANNEL)
     flags = [f"--destination-topic={destination_topic}"] if destination_topic else []
@@ -158,12 +156,7 @@ def test_two_destinations_get_alike(
 
 
 def test_filters(source: NsqdProcess, one: NsqdProcess, start: Start, topic: str) -> None:
-    documents = [
-        {"state": "paid", "id": 1, "secret": "x"},
-        {"state": "open", "id": 2},
-        {"state": "paid", "id": 3.5},
-        {"id": 4},
-    ]
+    documents = [{"state": "paid", "id": 1, "secret": "x"}, {"state": "open", "id": 2}, {"state": "paid", "id": 3.5}, {"id": 4}]
     flags = [
         "--require-json-field=state",
         "--require-json-value=paid",
@@ -182,9 +175,7 @@ def test_filters(source: NsqdProcess, one: NsqdProcess, start: Start, topic: str
 # ---- what goes wrong
 
 
-def test_a_destination_that_is_away_is_passed_over(
-    source: NsqdProcess, one: NsqdProcess, start: Start, topic: str
-) -> None:
+def test_a_destination_that_is_away_is_passed_over(source: NsqdProcess, one: NsqdProcess, start: Start, topic: str) -> None:
     with start(f"--topic={topic}", "--destination-nsqd-tcp-address=127.0.0.1:1", *to(one)) as tool:
         publish(source, topic, *numbered(500))
         assert wait_until_all_are_done(source, topic) == 0
@@ -251,9 +242,7 @@ def test_a_destination_is_killed_in_the_middle(
 # ---- its end
 
 
-def test_sigterm_in_the_middle_loses_and_repeats_nothing(
-    source: NsqdProcess, one: NsqdProcess, start: Start, topic: str
-) -> None:
+def test_sigterm_in_the_middle_loses_and_repeats_nothing(source: NsqdProcess, one: NsqdProcess, start: Start, topic: str) -> None:
     publish(source, topic, *numbered(20_000))
     with start(f"--topic={topic}", *to(one)) as tool:
         wait_until(lambda: len(arrived_so_far(one, topic)) > 100, what="some to arrive")

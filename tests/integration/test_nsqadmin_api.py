@@ -55,8 +55,11 @@ def test_topics_channels_nodes_and_counters(cluster: AdminCluster) -> None:
     assert (node["total_messages"], node["total_clients"]) == (3, 0)
     key = f"orders:archive:{address(cluster.nsqds[0])}"
     assert admin.get("/api/counter")["stats"][key] == {
-        "node": address(cluster.nsqds[0]), "topic_name": "orders", "channel_name": "archive", "message_count": 2,
-    }  # fmt: skip
+        "node": address(cluster.nsqds[0]),
+        "topic_name": "orders",
+        "channel_name": "archive",
+        "message_count": 2,
+    }
 
 
 def test_clients_of_a_channel(cluster: AdminCluster) -> None:
@@ -88,8 +91,13 @@ def test_without_nsqlookupd(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin) ->
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "message"),
     [
-        ("GET", "/api/topics/none", None, 502, "UPSTREAM_ERROR: failed to query any nsqlookupd: got response 404 "
-            'Not Found "{\\"message\\":\\"TOPIC_NOT_FOUND\\"}"'),
+        (
+            "GET",
+            "/api/topics/none",
+            None,
+            502,
+            'UPSTREAM_ERROR: failed to query any nsqlookupd: got response 404 Not Found "{\\"message\\":\\"TOPIC_NOT_FOUND\\"}"',
+        ),
         ("GET", "/api/topics/orders/none", None, 404, "CHANNEL_NOT_FOUND"),
         ("GET", f"/api/nodes/{NOBODY}", None, 404, "NODE_NOT_FOUND"),
         ("POST", "/api/topics", b"", 400, "EOF"),
@@ -110,10 +118,8 @@ def test_without_nsqlookupd(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin) ->
         ("PUT", "/api/topics", {}, 405, "METHOD_NOT_ALLOWED"),
         ("GET", "/nowhere", None, 404, "NOT_FOUND"),
     ],
-)  # fmt: skip
-def test_what_is_refused(
-    cluster: AdminCluster, method: str, path: str, body: Any, status: int, message: str
-) -> None:
+)
+def test_what_is_refused(cluster: AdminCluster, method: str, path: str, body: Any, status: int, message: str) -> None:
     cluster.create("orders", "archive")
     assert send(cluster.admin(), method, path, body) == (status, {"message": message})
 
@@ -188,9 +194,24 @@ def test_problems_are_posted_when_they_have_lasted(cluster: AdminCluster) -> Non
     assert told.keys() - {"disk"} == {"no_consumer", "too_deep"}
     assert told["too_deep"]["text"] == "3 messages wait; the limit is 2"
     assert told["no_consumer"].keys() == {
-        "event", "kind", "severity", "word", "text", "advice", "topic", "channel", "node", "since_s", "is_since_exact",
-        "cause", "count", "places", "problems", "timestamp", "via",
-    }  # fmt: skip
+        "event",
+        "kind",
+        "severity",
+        "word",
+        "text",
+        "advice",
+        "topic",
+        "channel",
+        "node",
+        "since_s",
+        "is_since_exact",
+        "cause",
+        "count",
+        "places",
+        "problems",
+        "timestamp",
+        "via",
+    }
     named = [told["no_consumer"][name] for name in ("event", "topic", "channel")]
     assert named == ["problem_began", "orders", "archive"]
 
@@ -241,8 +262,9 @@ def test_lists_are_exported_as_csv(cluster: AdminCluster) -> None:
     assert answer.headers["Content-Disposition"] == 'attachment; filename="channels.csv"'
     rows = list(csv.DictReader(answer.text.splitlines()))
     assert [(row["channel"], row["depth"], row["paused"], row["problems"]) for row in rows] == [
-        ("archive", "3", "false", "no_consumer"), ("'-billing", "3", "false", "no_consumer"),  # no formula
-    ]  # fmt: skip
+        ("archive", "3", "false", "no_consumer"),
+        ("'-billing", "3", "false", "no_consumer"),  # no formula
+    ]
     (topic,) = csv.DictReader(admin.http("GET", "/api/v2/topics?format=csv").text.splitlines())
     assert (topic["topic"], topic["depth"]) == ("orders", "6")
     assert send(admin, "GET", "/api/v2/topics?format=xml") == (400, {"message": "INVALID_ARG_FORMAT"})

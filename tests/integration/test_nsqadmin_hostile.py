@@ -28,10 +28,19 @@ pytestmark = pytest.mark.xdist_group("nsqadmin hostile")
 
 def answers(port: int) -> dict[str, Any]:
     """By path, of an nsqlookupd and an nsqd at once."""
-    counts = dict.fromkeys((
-        "depth", "backend_depth", "message_count", "in_flight_count", "deferred_count", "requeue_count",
-        "timeout_count", "client_count",
-    ), 1)  # fmt: skip
+    counts = dict.fromkeys(
+        (
+            "depth",
+            "backend_depth",
+            "message_count",
+            "in_flight_count",
+            "deferred_count",
+            "requeue_count",
+            "timeout_count",
+            "client_count",
+        ),
+        1,
+    )
     texts = ("remote_address", "client_id", "hostname", "user_agent", "version", "auth_identity", "tls_version")
     client = dict.fromkeys(texts, EVIL)
     channel = {"channel_name": EVIL, "paused": False, "clients": [client], **counts}
@@ -42,10 +51,15 @@ def answers(port: int) -> dict[str, Any]:
     producers = {"producers": [told | there, told | nowhere]}
     message = {"id": EVIL, "body": EVIL, "timestamp": 1, "attempts": EVIL}
     return {
-        "/nodes": producers, "/lookup": producers, "/topics": {"topics": [EVIL]}, "/channels": {"channels": [EVIL]},
-        "/stats": {"version": EVIL, "health": EVIL, "start_time": 1, "topics": [topic]}, "/info": told | there,
-        "/channel/peek": {"messages": [message]}, "/topic/log": {EVIL: EVIL},
-    }  # fmt: skip
+        "/nodes": producers,
+        "/lookup": producers,
+        "/topics": {"topics": [EVIL]},
+        "/channels": {"channels": [EVIL]},
+        "/stats": {"version": EVIL, "health": EVIL, "start_time": 1, "topics": [topic]},
+        "/info": told | there,
+        "/channel/peek": {"messages": [message]},
+        "/topic/log": {EVIL: EVIL},
+    }
 
 
 @pytest.fixture(scope="module")
@@ -93,13 +107,27 @@ def check_log(admin: NsqadminProcess) -> list[str]:
 def test_answers(admin: NsqadminProcess, liar: int) -> None:
     topic, node = f"/api/v2/topics/{IN_URL}", f"127.0.0.1:{liar}"
     paths = [
-        "/api/topics", f"/api/topics/{IN_URL}", f"/api/topics/{IN_URL}/{IN_URL}",
-        "/api/nodes", f"/api/nodes/{node}", "/api/counter", "/api/v2/overview", "/api/v2/topics", topic,
-        f"{topic}/log", f"{topic}/dead-letters", f"{topic}/channels/{IN_URL}", f"{topic}/channels/{IN_URL}/clients",
+        "/api/topics",
+        f"/api/topics/{IN_URL}",
+        f"/api/topics/{IN_URL}/{IN_URL}",
+        "/api/nodes",
+        f"/api/nodes/{node}",
+        "/api/counter",
+        "/api/v2/overview",
+        "/api/v2/topics",
+        topic,
+        f"{topic}/log",
+        f"{topic}/dead-letters",
+        f"{topic}/channels/{IN_URL}",
+        f"{topic}/channels/{IN_URL}/clients",
         f"{topic}/messages",
-        f"{topic}/channels/{IN_URL}/peek", "/api/v2/nodes", f"/api/v2/nodes/{node}", f"/api/v2/nodes/[{IN_URL}]:1",
-        f"/api/v2/history?topic={IN_URL}", f"/api/v2/sparklines?topic={IN_URL}",
-    ]  # fmt: skip
+        f"{topic}/channels/{IN_URL}/peek",
+        "/api/v2/nodes",
+        f"/api/v2/nodes/{node}",
+        f"/api/v2/nodes/[{IN_URL}]:1",
+        f"/api/v2/history?topic={IN_URL}",
+        f"/api/v2/sparklines?topic={IN_URL}",
+    ]
     for path in paths:
         answer = admin.http("GET", path)
         assert (answer.status, answer.headers["Content-Type"]) == (200, "application/json; charset=utf-8"), path
@@ -116,9 +144,13 @@ def test_bytes_of_a_query_that_are_not_escaped(admin: NsqadminProcess, byte: byt
     paths = {
         f"/api/v2/topics/{IN_URL}/channels/{IN_URL}/clients?node=%s": 404,
         f"/api/v2/topics/{IN_URL}/channels/{IN_URL}/clients?offset=%s": 400,
-        f"/api/v2/topics/{IN_URL}/log?%s=1": 200, "/api/v2/topics?filter=%s": 200, "/api/topics?inactive=%s": 200,
-        "/api/graphite?metric=%s&target=%s": 400, "/api/v2/events?view=%s": 400, "/?%s": 200,
-    }  # fmt: skip
+        f"/api/v2/topics/{IN_URL}/log?%s=1": 200,
+        "/api/v2/topics?filter=%s": 200,
+        "/api/topics?inactive=%s": 200,
+        "/api/graphite?metric=%s&target=%s": 400,
+        "/api/v2/events?view=%s": 400,
+        "/?%s": 200,
+    }
     for path, status in paths.items():
         with socket.create_connection(("127.0.0.1", admin.http_port), timeout=40) as sock:
             sock.sendall(b"GET %b HTTP/1.0\r\n\r\n" % path.encode().replace(b"%s", byte))
@@ -155,12 +187,20 @@ def test_events(admin: NsqadminProcess, query: str) -> None:
 
 
 ACTIONS: list[dict[str, Any]] = [
-    {"action": "create"}, {"action": "create", "channel": EVIL}, {"action": "delete"},
-    {"action": "delete", "channel": EVIL}, {"action": "pause"}, {"action": "unpause", "channel": EVIL},
-    {"action": "empty"}, {"action": "tombstone", "node": EVIL}, {"action": "seek", "channel": EVIL, "to": EVIL},
-    {"action": "publish", "body": EVIL}, {"action": "publish", "body": EVIL, "node": EVIL},
-    {"action": "requeue_dead_letters", "target": EVIL}, {"action": "requeue_dead_letters", "target": "t"},
-]  # fmt: skip
+    {"action": "create"},
+    {"action": "create", "channel": EVIL},
+    {"action": "delete"},
+    {"action": "delete", "channel": EVIL},
+    {"action": "pause"},
+    {"action": "unpause", "channel": EVIL},
+    {"action": "empty"},
+    {"action": "tombstone", "node": EVIL},
+    {"action": "seek", "channel": EVIL, "to": EVIL},
+    {"action": "publish", "body": EVIL},
+    {"action": "publish", "body": EVIL, "node": EVIL},
+    {"action": "requeue_dead_letters", "target": EVIL},
+    {"action": "requeue_dead_letters", "target": "t"},
+]
 
 
 def test_actions_and_their_lines(admin: NsqadminProcess) -> None:

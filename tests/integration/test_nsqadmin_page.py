@@ -244,9 +244,7 @@ def test_sparklines(cluster: AdminCluster, admin: NsqadminProcess) -> None:
         return value is not None
 
     wait_until(lambda: ends("topic=orders%23ephemeral") == {"orders#ephemeral": 5.0}, what="the depth")
-    assert ends("topic=users&topic=none&topic=orders%23ephemeral") == {
-        "users": 0.0, "none": None, "orders#ephemeral": 5.0,
-    }  # fmt: skip
+    assert ends("topic=users&topic=none&topic=orders%23ephemeral") == {"users": 0.0, "none": None, "orders#ephemeral": 5.0}
     assert ends("of=orders%23ephemeral&channel=archive&channel=none") == {"archive": 5.0, "none": None}
     wait_until(lambda: ends(f"node={node}")[node] is not None, what="the nsqd's depth")
 
@@ -392,9 +390,7 @@ def test_one_dead_letter_goes_back_and_one_is_discarded(cluster: AdminCluster, a
 
 
 @pytest.mark.ours
-def test_dead_letters_are_viewed_requeued_and_discarded_by_number(
-    cluster: AdminCluster, admin: NsqadminProcess
-) -> None:
+def test_dead_letters_are_viewed_requeued_and_discarded_by_number(cluster: AdminCluster, admin: NsqadminProcess) -> None:
     cluster.create("orders", "archive")
     nsqd, node = cluster.nsqds[0], address(cluster.nsqds[0])
     nsqd.create("orders.dead")
@@ -448,9 +444,7 @@ def test_dead_letters_go_back(cluster: AdminCluster, admin: NsqadminProcess) -> 
 
 
 @pytest.mark.ours
-def test_no_dead_letter_beyond_the_limit_is_requeued_to_its_channel(
-    cluster: AdminCluster, admin: NsqadminProcess
-) -> None:
+def test_no_dead_letter_beyond_the_limit_is_requeued_to_its_channel(cluster: AdminCluster, admin: NsqadminProcess) -> None:
     cluster.nsqds[0].create("orders.dead")
     cluster.publish("orders.dead", 40, 0)
     admin.wait_for_topic("orders.dead", depth=40)

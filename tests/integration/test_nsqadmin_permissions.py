@@ -25,10 +25,12 @@ SECRETS = re.compile(rf"secret|hidden|\b(?:{HIDDEN}|{HIDDEN + SEEN})(?:\.0)?\b")
 RULES = ("view orders.* group:shop", "publish orders.eu ada", "administer orders.eu bob", "administer * root")
 FLAGS = ("--acl-http-header-from=127.0.0.0/8", "--admin-user=boss", "--proxy-graphite", "--graphite-url=http://127.0.0.1:1")
 QUERIES = {
-    "/api/graphite": "metric=rate&target=stats.secret", "/render": "target=stats.secret",
+    "/api/graphite": "metric=rate&target=stats.secret",
+    "/render": "target=stats.secret",
     "/api/v2/sparklines": "topic=secret&topic=orders.eu",
-    "/api/v2/history": "range=10m", "/api/v2/marks": "topic=secret",
-}  # fmt: skip
+    "/api/v2/history": "range=10m",
+    "/api/v2/marks": "topic=secret",
+}
 # These have no figures of topics, or nobody but an administrator gets them.
 REFUSED = {"/metrics", "/api/graphite", "/render", "/config/log_level"}
 
@@ -44,9 +46,7 @@ def admin(admin_cluster: AdminCluster) -> Iterator[NsqadminProcess]:
     first.post("/mpub?topic=secret", b"\n".join([b"x"] * HIDDEN))
     first.post("/mpub?topic=orders.eu", b"\n".join([b"x"] * SEEN))
     admin = admin_cluster.admin(*FLAGS, *(f"--topic-permission={rule}" for rule in RULES))
-    wait_until(
-        lambda: get(admin, "/api/v2/overview", BOSS).json()["depth"] == HIDDEN + SEEN, what="all messages at nsqadmin"
-    )
+    wait_until(lambda: get(admin, "/api/v2/overview", BOSS).json()["depth"] == HIDDEN + SEEN, what="all messages at nsqadmin")
     yield admin
     admin_cluster.clear()
 
@@ -55,17 +55,18 @@ def as_user(user: str, *groups: str) -> dict[str, str]:
     return {"X-Forwarded-User": user, **({"X-Forwarded-Groups": ",".join(groups)} if groups else {})}
 
 
-EVE, ADA, BOB, ROOT, BOSS = (
-    as_user("eve", "shop"), as_user("ada"), as_user("bob", "x"), as_user("root"), as_user("boss"),
-)  # fmt: skip
+EVE, ADA, BOB, ROOT, BOSS = (as_user("eve", "shop"), as_user("ada"), as_user("bob", "x"), as_user("root"), as_user("boss"))
 
 
 def paths(**names: str) -> list[str]:
     """All paths with GET of an nsqadmin, with these names in them."""
     options = NSQADMIN.defaults(
-        lookupd_http_address=("127.0.0.1:1",), http_address="127.0.0.1:0", history_file="", proxy_graphite=True,
+        lookupd_http_address=("127.0.0.1:1",),
+        http_address="127.0.0.1:0",
+        history_file="",
+        proxy_graphite=True,
         graphite_url="http://127.0.0.1:1",
-    )  # fmt: skip
+    )
     found = [path for path, handlers in Daemon(options, Log())._routes() if "GET" in handlers]
     return [re.sub(r"<(?:path:)?(\w+)>", lambda match: names[match[1]], path) for path in found]
 
@@ -76,9 +77,13 @@ def get(admin: NsqadminProcess, path: str, user: dict[str, str]) -> HTTPAnswer:
 
 def test_no_path_tells_of_a_hidden_topic(admin: NsqadminProcess, admin_cluster: AdminCluster) -> None:
     names = {
-        "channel": "archive", "node": address(admin_cluster.nsqds[0]), "opt": "log_level", "message": "0" * 16,
-        "name": "app.js", "seq": "0",
-    }  # fmt: skip
+        "channel": "archive",
+        "node": address(admin_cluster.nsqds[0]),
+        "opt": "log_level",
+        "message": "0" * 16,
+        "name": "app.js",
+        "seq": "0",
+    }
     looked = []
     for path in paths(topic="orders.eu", **names):
         if path in ("/api/v2/events", "/static/app.js", "/fonts/app.js"):

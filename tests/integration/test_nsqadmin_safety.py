@@ -31,9 +31,12 @@ def test_another_site_cannot_act(admin: NsqadminProcess) -> None:
     body = b'{"action":"create","topic":"t"}'
     token = {"X-Nsqadmin-Token": admin.token()}
     for headers in (
-        {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {"Origin": "http://evil"},
-        {"Origin": "null"}, {"Origin": f"http://{host}.evil"},
-    ):  # fmt: skip
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Origin": "http://evil"},
+        {"Origin": "null"},
+        {"Origin": f"http://{host}.evil"},
+    ):
         for path in ("/api/v2/actions", "/api/topics"):
             assert refusal(admin.http("POST", path, body, token | headers)) == (403, "CROSS_SITE_REQUEST")
         assert admin.http("DELETE", "/api/topics/t", headers=headers).status == 403

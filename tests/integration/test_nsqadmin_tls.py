@@ -31,9 +31,10 @@ def test_tls_on_both_sides(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin, tmp
     nsqd = make_nsqd(*certificates.nsqd_flags, "--tls-required")
     assert nsqd.http("GET", "/stats").status == 403
     admin = make_nsqadmin(
-        f"--nsqd-http-address={address(nsqd)}", f"--http-client-tls-root-ca-file={certificates.authority}",
+        f"--nsqd-http-address={address(nsqd)}",
+        f"--http-client-tls-root-ca-file={certificates.authority}",
         *certificates.server_flags,
-    )  # fmt: skip
+    )
     connection = http.client.HTTPSConnection("127.0.0.1", admin.http_port, context=certificates.client_context())
     with contextlib.closing(connection):
         connection.request("POST", "/api/topics", b'{"topic":"orders"}')
@@ -102,17 +103,17 @@ def test_a_server_that_registered_itself_does_not_see_the_token(
     token = tmp_path / "token"
     token.write_text("s3cret\n")
     nsqlookupd = make_nsqlookupd()
-    rogue = {
-        "broadcast_address": host, "hostname": "h", "tcp_port": 1, "http_port": listener.port, "version": "1",
-    }  # fmt: skip
+    rogue = {"broadcast_address": host, "hostname": "h", "tcp_port": 1, "http_port": listener.port, "version": "1"}
     body = json.dumps(rogue).encode()
     with socket.create_connection(("127.0.0.1", nsqlookupd.tcp_port)) as registration:
         registration.sendall(b"  V1IDENTIFY\n" + len(body).to_bytes(4, "big") + body)
         assert registration.recv(4096)
         admin = make_nsqadmin(
-            f"--lookupd-http-address=127.0.0.1:{nsqlookupd.http_port}", f"--http-client-token-file={token}",
-            "--proxy-graphite", f"--graphite-url=http://127.0.0.1:{listener.port}",
-        )  # fmt: skip
+            f"--lookupd-http-address=127.0.0.1:{nsqlookupd.http_port}",
+            f"--http-client-token-file={token}",
+            "--proxy-graphite",
+            f"--graphite-url=http://127.0.0.1:{listener.port}",
+        )
         wait_until(lambda: any(head.startswith("/stats") for head in listener.heads))
         admin.http("GET", "/render?target=x")
         admin.http("GET", "/api/graphite?metric=rate&target=sumSeries(x)")
@@ -131,9 +132,7 @@ def test_dead_letters_of_an_nsqd_that_wants_tls_and_a_secret(
     make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin, auth_server: AuthServer, tmp_path: Path
 ) -> None:
     certificates = make_certificates(tmp_path / "certificates")
-    nsqd = make_nsqd(
-        *certificates.nsqd_flags, "--tls-required=tcp-https", f"--auth-http-address={auth_server.address}"
-    )
+    nsqd = make_nsqd(*certificates.nsqd_flags, "--tls-required=tcp-https", f"--auth-http-address={auth_server.address}")
     nsqd.create("orders", "archive")
     nsqd.create("orders.dead", "letters")
     for number in range(3):

@@ -42,9 +42,7 @@ class Telemetry:
         self.tracer = self.tracer_provider.get_tracer("test")
 
     def instrumentation(self, **settings: bool) -> Instrumentation:
-        return Instrumentation(
-            tracer_provider=self.tracer_provider, meter_provider=self.meter_provider, **settings
-        )
+        return Instrumentation(tracer_provider=self.tracer_provider, meter_provider=self.meter_provider, **settings)
 
     def spans(self, kind: SpanKind, count: int = 1) -> list[ReadableSpan]:
         """Return the finished spans of a kind, which must be this many."""
@@ -126,10 +124,7 @@ def test_the_attributes_are_those_of_the_conventions(nsqd: Nsqd, nsq_topic: str,
     (handled,) = telemetry.spans(SpanKind.CONSUMER)
     common = {"messaging.system": "nsq", "messaging.destination.name": nsq_topic, "messaging.message.body.size": 7}
     assert published.name == f"publish {nsq_topic}"
-    assert published.attributes == common | {
-        "messaging.operation.name": "publish",
-        "messaging.operation.type": "send",
-    }
+    assert published.attributes == common | {"messaging.operation.name": "publish", "messaging.operation.type": "send"}
     host, _, port = nsqd.tcp_address.rpartition(":")
     assert handled.name == f"process {nsq_topic}"
     assert handled.attributes == common | {
@@ -168,9 +163,7 @@ def test_a_consumer_that_does_not_know_the_envelope(nsqd: Nsqd, nsq_topic: str, 
     [b"plain", MAGIC, MAGIC + b"\xff\xff", MAGIC + b"\x00\x05a: \xff\xffbody"],
     ids=["no envelope", "only the magic", "too short", "not ASCII"],
 )
-def test_bodies_of_strangers_are_passed_as_they_are(
-    nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry, body: bytes
-) -> None:
+def test_bodies_of_strangers_are_passed_as_they_are(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry, body: bytes) -> None:
     bodies = []
     nsqd.publish(nsq_topic, body)
     consume(nsqd, nsq_topic, 1, telemetry.instrumentation().handler(lambda message: bodies.append(message.body)))
@@ -207,9 +200,7 @@ def test_a_failed_handler(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> N
 
     instrumentation = telemetry.instrumentation()
     publish(nsqd, instrumentation, nsq_topic, b"order 1")
-    consume(
-        nsqd, nsq_topic, 2, instrumentation.handler(handle), default_requeue_delay=0, max_backoff_duration=0
-    )  # fmt: skip
+    consume(nsqd, nsq_topic, 2, instrumentation.handler(handle), default_requeue_delay=0, max_backoff_duration=0)
     failed, handled = telemetry.spans(SpanKind.CONSUMER, 2)
     assert (failed.status.status_code, failed.status.description) == (StatusCode.ERROR, "no such customer")
     assert failed.attributes is not None and failed.attributes["error.type"] == "ValueError"
@@ -298,9 +289,12 @@ def test_a_batch_is_linked_to_its_publishes(nsqd: Nsqd, nsq_topic: str, telemetr
             consumer.stop()
 
     consumer = Consumer(
-        nsq_topic, "billing", batch_handler=instrumentation.batch_handler(handle),
-        nsqd_tcp_addresses=nsqd.tcp_address, max_in_flight=10,
-    )  # fmt: skip
+        nsq_topic,
+        "billing",
+        batch_handler=instrumentation.batch_handler(handle),
+        nsqd_tcp_addresses=nsqd.tcp_address,
+        max_in_flight=10,
+    )
     with consumer:
         assert consumer.wait(40)
     assert sorted(bodies) == [b"of a stranger", b"order 1", b"order 2"]
@@ -320,9 +314,7 @@ def test_a_traced_producer_is_still_a_producer(nsqd: Nsqd, nsq_topic: str, telem
     assert nsqd.stats(nsq_topic)["topics"][0]["message_count"] == 1
 
 
-def test_a_publish_that_does_not_wait_ends_with_its_answer(
-    nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry
-) -> None:
+def test_a_publish_that_does_not_wait_ends_with_its_answer(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> None:
     results = []
     with telemetry.instrumentation().producer(Producer(nsqd.tcp_address)) as producer:
         producer.publish_soon(nsq_topic, b"order 1")
@@ -337,9 +329,7 @@ def test_a_publish_that_does_not_wait_ends_with_its_answer(
     assert [count for count, _ in telemetry.figures("messaging.client.sent.messages")] == [5]
 
 
-def test_what_nsqd_refuses_is_raised_by_flush_or_passed_to_on_done(
-    nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry
-) -> None:
+def test_what_nsqd_refuses_is_raised_by_flush_or_passed_to_on_done(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> None:
     too_large = bytes(2 << 20)
     errors: list[Any] = []
     producer = telemetry.instrumentation().producer(Producer(nsqd.tcp_address))
@@ -377,9 +367,7 @@ def test_asyncio(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> None:
             await producer.publish(nsq_topic, b"order 1")
             await producer.multi_publish(nsq_topic, [b"order 2", b"order 3"])
             await producer.publish_soon(nsq_topic, b"order 4")
-        consumer = aio.Consumer(
-            nsq_topic, "billing", instrumentation.handler(handle), nsqd_tcp_addresses=nsqd.tcp_address
-        )
+        consumer = aio.Consumer(nsq_topic, "billing", instrumentation.handler(handle), nsqd_tcp_addresses=nsqd.tcp_address)
         async with consumer:
             return await consumer.wait(40)
 

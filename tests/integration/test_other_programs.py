@@ -44,8 +44,9 @@ def lookupd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqlookupdProc
 def nsqd(lookupd: NsqlookupdProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
     process = NsqdProcess(
         tmp_path_factory.mktemp("nsqd") / "data",
-        f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}", "--broadcast-address=127.0.0.1",
-    )  # fmt: skip
+        f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}",
+        "--broadcast-address=127.0.0.1",
+    )
     yield process.start()
     process.destroy()
 
@@ -79,14 +80,18 @@ CLIENT = {
     **dict.fromkeys(["deflate", "snappy", "tls", "tls_negotiated_protocol_is_mutual"], bool),
 }
 CHANNEL = {
-    "channel_name": str, "paused": bool, "clients": [CLIENT],
+    "channel_name": str,
+    "paused": bool,
+    "clients": [CLIENT],
     **dict.fromkeys(["depth", "backend_depth", "in_flight_count", "deferred_count", "message_count"], int),
     **dict.fromkeys(["requeue_count", "timeout_count"], int),
-}  # fmt: skip
+}
 TOPIC = {
-    "topic_name": str, "paused": bool, "channels": [CHANNEL],
+    "topic_name": str,
+    "paused": bool,
+    "channels": [CHANNEL],
     **dict.fromkeys(["depth", "backend_depth", "message_count"], int),
-}  # fmt: skip
+}
 TELEGRAF_STATS = {"version": str, "health": str, "start_time": int, "topics": [TOPIC]}
 
 
@@ -239,21 +244,38 @@ def test_signoz_sees_spans_of_nsq(nsqd: NsqdProcess) -> None:
 KNOWN = {
     "inputs.nsq": {"endpoints"},
     "inputs.nsq_consumer": {
-        "nsqd", "nsqlookupd", "topic", "channel", "max_in_flight", "max_undelivered_messages", "data_format",
+        "nsqd",
+        "nsqlookupd",
+        "topic",
+        "channel",
+        "max_in_flight",
+        "max_undelivered_messages",
+        "data_format",
         "name_prefix",
     },
     "outputs.nsq": {"server", "topic", "data_format", "namedrop"},
     "connect input": {
-        "nsqd_tcp_addresses", "lookupd_http_addresses", "topic", "channel", "user_agent", "max_in_flight",
-        "max_attempts", "tls",
+        "nsqd_tcp_addresses",
+        "lookupd_http_addresses",
+        "topic",
+        "channel",
+        "user_agent",
+        "max_in_flight",
+        "max_attempts",
+        "tls",
     },
     "connect output": {"nsqd_tcp_address", "topic", "user_agent", "max_in_flight", "tls"},
     "keda": {
-        "nsqLookupdHTTPAddresses", "topic", "channel", "depthThreshold", "activationDepthThreshold", "useHttps",
+        "nsqLookupdHTTPAddresses",
+        "topic",
+        "channel",
+        "depthThreshold",
+        "activationDepthThreshold",
+        "useHttps",
         "unsafeSsl",
     },
     "fluentd nsq": {"@type", "nsqlookupd", "topic", "channel", "in_flight", "tag", "time_key", "tag_source"},
-}  # fmt: skip
+}
 
 
 def yaml_of(name: str) -> Json:

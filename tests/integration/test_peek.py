@@ -44,8 +44,12 @@ def test_it_shows_what_comes_next_and_changes_nothing(nsqd: NsqdProcess) -> None
     before = nsqd.channel_stats("plain", "c")
     found = peek(nsqd, "plain")
     assert {key: value for key, value in found.items() if key != "messages"} == {
-        "topic": "plain", "channel": "c", "depth": 25, "in_flight_count": 0, "deferred_count": 0,
-    }  # fmt: skip
+        "topic": "plain",
+        "channel": "c",
+        "depth": 25,
+        "in_flight_count": 0,
+        "deferred_count": 0,
+    }
     assert texts(found) == [f"{i:03}" for i in range(10)]
     assert texts(peek(nsqd, "plain", 1000)) == [f"{i:03}" for i in range(25)]
     assert nsqd.channel_stats("plain", "c") == before
@@ -77,7 +81,7 @@ def test_what_is_queued_again_comes_behind_what_waits(nsqd: NsqdProcess) -> None
 
 def test_bodies_that_are_no_text_are_base64(nsqd: NsqdProcess) -> None:
     nsqd.create("binary", "c")
-    bodies = [b"\xff\x00\xfe", "Grüße\n\"\x01".encode(), b"\xed\xa0\x80"]
+    bodies = [b"\xff\x00\xfe", 'Grüße\n"\x01'.encode(), b"\xed\xa0\x80"]
     with nsqd.connect() as client:
         client.mpub("binary", bodies)
     rows = peek(nsqd, "binary")["messages"]

@@ -64,9 +64,7 @@ for _ in range(3):
 
 
 @pytest.mark.parametrize(("way", "kind"), [("process", "fork"), ("executor", "fork"), ("fork", "fork")])
-def test_what_children_publish_soon_is_stored_once(
-    shared_nsqd: NsqdProcess, topic: str, way: str, kind: str
-) -> None:
+def test_what_children_publish_soon_is_stored_once(shared_nsqd: NsqdProcess, topic: str, way: str, kind: str) -> None:
     done = run(
         f"""
 import sys
@@ -80,16 +78,16 @@ for _ in range(500):
     producer.publish_soon(TOPIC, b"of the parent")
 {CHILDREN[way]}
 """,
-        shared_nsqd, topic, KIND=kind,
-    )  # fmt: skip
+        shared_nsqd,
+        topic,
+        KIND=kind,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert depth(shared_nsqd, topic) == 1 + 4 * 500
 
 
 @pytest.mark.parametrize("shell", ["nsqd_py.client", "nsqd_py.client.gevent"])
-def test_what_was_published_soon_is_stored_before_the_process_ends(
-    shared_nsqd: NsqdProcess, topic: str, shell: str
-) -> None:
+def test_what_was_published_soon_is_stored_before_the_process_ends(shared_nsqd: NsqdProcess, topic: str, shell: str) -> None:
     done = run(
         f"""
 from {shell} import Producer
@@ -97,8 +95,9 @@ producer = Producer(ADDRESS)
 for _ in range(500):
     producer.publish_soon(TOPIC, b"x")
 """,
-        shared_nsqd, topic,
-    )  # fmt: skip
+        shared_nsqd,
+        topic,
+    )
     assert (done.returncode, done.stderr, depth(shared_nsqd, topic)) == (0, "", 500)
 
 
@@ -120,8 +119,9 @@ if not os.fork():
     sys.exit()
 sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
 """,
-        shared_nsqd, topic,
-    )  # fmt: skip
+        shared_nsqd,
+        topic,
+    )
     assert (done.returncode, done.stderr, depth(shared_nsqd, topic)) == (0, "", 110)
 
 
@@ -150,8 +150,10 @@ began_s = time.monotonic()
 atexit._run_exitfuncs()
 print(time.monotonic() - began_s < 40, {producer.publish_soon.__self__._is_closed for producer in producers})
 """,
-            shared_nsqd, topic, DEAF=f"127.0.0.1:{deaf.getsockname()[1]}",
-        )  # fmt: skip
+            shared_nsqd,
+            topic,
+            DEAF=f"127.0.0.1:{deaf.getsockname()[1]}",
+        )
     assert (done.stdout, done.stderr, done.returncode) == ("True {True}\n", "", 0)
 
 
@@ -187,8 +189,9 @@ with warnings.catch_warnings(record=True) as warned:
 texts = [str(one.message) for one in warned]
 print(open_count() == before, *(sum(word in text for text in texts) for word in ("a producer for", "a consumer of")))
 """,
-        shared_nsqd, topic,
-    )  # fmt: skip
+        shared_nsqd,
+        topic,
+    )
     assert (done.stdout, done.stderr, done.returncode) == ("True 20 20\n", "", 0)
     shared_nsqd.wait_for_channel(topic, "c", client_count=0)
     assert depth(shared_nsqd, topic) == 2000 or shared_nsqd.channel_stats(topic, "c")["message_count"] == 2000

@@ -38,12 +38,7 @@ RunAll = Callable[[list[Callable[[], Any]]], None]
 MAX_MSG_SIZE = 1000
 NUMBERS = itertools.count()
 GEVENT, STEPPING = "gevent", "stepping"
-KINDS: dict[str, Any] = {
-    GEVENT: GeventProducer,
-    "threads": client.Producer,
-    "aio": AioProducer,
-    STEPPING: SteppingProducer,
-}
+KINDS: dict[str, Any] = {GEVENT: GeventProducer, "threads": client.Producer, "aio": AioProducer, STEPPING: SteppingProducer}
 
 
 @pytest.fixture(params=sorted(KINDS))
@@ -282,9 +277,7 @@ def test_a_refused_message_says_why(nsqd: NsqdProcess, make_producer: MakeProduc
 
 
 @pytest.mark.parametrize("retry_unknown", [True, pytest.param(False, marks=pytest.mark.ours)])
-def test_bad_ones_among_many_fail_alone(
-    nsqd: NsqdProcess, make_producer: MakeProducer, topic: str, retry_unknown: bool
-) -> None:
+def test_bad_ones_among_many_fail_alone(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str, retry_unknown: bool) -> None:
     """Each ends the connection, and what was sent behind it is sent again, once.
 
     Where nsqd resets the connection, as Go's does, the error and the answers before it may be lost on their way: then
@@ -315,9 +308,7 @@ def test_an_address_where_nobody_listens_is_told_at_once(make_producer: MakeProd
     assert time.monotonic() - began_s < 40
 
 
-def test_one_that_comes_later_is_found(
-    make_nsqd: MakeNsqd, make_producer: MakeProducer, topic: str, shell: str
-) -> None:
+def test_one_that_comes_later_is_found(make_nsqd: MakeNsqd, make_producer: MakeProducer, topic: str, shell: str) -> None:
     port = free_ports(1)[0]
     producer = make_producer(f"127.0.0.1:{port}")
     with pytest.raises(NoNsqd):
@@ -347,9 +338,7 @@ def test_ping_connects(nsqd: NsqdProcess, make_producer: MakeProducer) -> None:
 # ---- several nsqds, and those that fail
 
 
-def test_all_nsqds_are_used(
-    nsqd: NsqdProcess, other_nsqd: NsqdProcess, make_producer: MakeProducer, topic: str
-) -> None:
+def test_all_nsqds_are_used(nsqd: NsqdProcess, other_nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
     producer = make_producer(nsqd, other_nsqd)
 
     def both_are_used() -> bool:
@@ -555,9 +544,7 @@ def test_an_nsqd_that_nsqlookupd_forgot_may_come_back(
     assert drain(topic, nsqd).keys() == {b"before", b"after"}
 
 
-def test_nsqlookupds_that_know_no_nsqd(
-    make_nsqlookupd: MakeNsqlookupd, make_producer: MakeProducer, topic: str
-) -> None:
+def test_nsqlookupds_that_know_no_nsqd(make_nsqlookupd: MakeNsqlookupd, make_producer: MakeProducer, topic: str) -> None:
     producer = make_producer(lookupd_http_addresses=[make_nsqlookupd().http_address])
     with pytest.raises(NoNsqd, match="no nsqd is known"):
         producer.publish(topic, b"x")
@@ -566,9 +553,7 @@ def test_nsqlookupds_that_know_no_nsqd(
 # ---- the connection
 
 
-def test_everything_at_once_tls_snappy_and_auth(
-    make_nsqd: MakeNsqd, make_producer: MakeProducer, tmp_path: Path
-) -> None:
+def test_everything_at_once_tls_snappy_and_auth(make_nsqd: MakeNsqd, make_producer: MakeProducer, tmp_path: Path) -> None:
     certificates = make_certificates(tmp_path / "certificates")
     server = AuthServer()
     server.grant(("mine", (".*",), ("publish",)))
@@ -592,9 +577,7 @@ def test_everything_at_once_tls_snappy_and_auth(
 
 
 @pytest.mark.parametrize("shell", [STEPPING], indirect=True)
-def test_a_connection_that_ended_while_idle_is_replaced(
-    nsqd: NsqdProcess, make_producer: MakeProducer, topic: str
-) -> None:
+def test_a_connection_that_ended_while_idle_is_replaced(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
     """This producer answers no heartbeats while nobody calls it."""
     wait_until(lambda: not connections_of(nsqd))
     producer = make_producer(nsqd, heartbeat_interval=1, retry_unknown=False)

@@ -54,8 +54,11 @@ class Local:
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [REPOSITORY / "contrib/run-local.sh", directory / "bin", directory / "data"],
-                env=os.environ | flags, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
+                env=os.environ | flags,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
 
     def lookup(self, topic: str) -> Any:
         return asked(self.lookupd_http, f"/lookup?topic={topic}")

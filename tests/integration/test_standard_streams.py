@@ -11,8 +11,19 @@ import pytest
 
 from tests.support.nsqd_process import REPOSITORY, NsqdProcess, wait_until
 
-_PROGRAMS = ("nsqd", "nsqlookupd", "nsqadmin", "nsq_tail", "nsq_stat", "nsq_to_file", "nsq_to_http", "nsq_to_nsq",
-             "to_nsq", "spark_replay", "contrib")  # fmt: skip
+_PROGRAMS = (
+    "nsqd",
+    "nsqlookupd",
+    "nsqadmin",
+    "nsq_tail",
+    "nsq_stat",
+    "nsq_to_file",
+    "nsq_to_http",
+    "nsq_to_nsq",
+    "to_nsq",
+    "spark_replay",
+    "contrib",
+)
 _DEADLINE_S = 60
 _STREAMS = (">/dev/full", ">&-", "2>/dev/full", "2>&-", ">/dev/full 2>&1", ">&- 2>&-", "<&-", "| true")
 

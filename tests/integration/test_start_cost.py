@@ -22,28 +22,67 @@ PACKAGES = ("apps/nsq_apps", "nsqadmin_py", "nsqd_py", "nsqlookupd_py", "spark/n
 
 # Modules that are slow to import, and that an nsqd which was only started has no use for.
 NOT_FOR_A_START = {
-    "OpenSSL", "bcrypt", "click", "concurrent.futures", "cramjam", "ctypes.util", "ddsketch", "difflib", "email",
-    "html", "gevent.ssl", "gevent.subprocess", "hmac", "http.client", "httptools", "importlib.metadata", "isal",
+    "OpenSSL",
+    "bcrypt",
+    "click",
+    "concurrent.futures",
+    "cramjam",
+    "ctypes.util",
+    "ddsketch",
+    "difflib",
+    "email",
+    "html",
+    "gevent.ssl",
+    "gevent.subprocess",
+    "hmac",
+    "http.client",
+    "httptools",
+    "importlib.metadata",
+    "isal",
     "orjson",
-    "prometheus_client", "pydoc", "re2", "rich", "secrets", "ssl", "tomllib", "tracemalloc", "yaml",
-    "nsqd_py.auth", "nsqd_py.fsck.command", "nsqd_py.client", "nsqd_py.net.http.debug", "nsqd_py.go_import.take_over",
-    "nsqd_py.api.publishing", "nsqd_py.net.http.client", "nsqd_py.lookup.peers", "nsqd_py.stats.prometheus",
-    "nsqd_py.stats.statsd", "nsqd_py.net.tls",
-}  # fmt: skip
+    "prometheus_client",
+    "pydoc",
+    "re2",
+    "rich",
+    "secrets",
+    "ssl",
+    "tomllib",
+    "tracemalloc",
+    "yaml",
+    "nsqd_py.auth",
+    "nsqd_py.fsck.command",
+    "nsqd_py.client",
+    "nsqd_py.net.http.debug",
+    "nsqd_py.go_import.take_over",
+    "nsqd_py.api.publishing",
+    "nsqd_py.net.http.client",
+    "nsqd_py.lookup.peers",
+    "nsqd_py.stats.prometheus",
+    "nsqd_py.stats.statsd",
+    "nsqd_py.net.tls",
+}
 # And what no command needs to print its help, its version, or what is wrong with its flags.
 NOT_FOR_A_WORD = (NOT_FOR_A_START - {"nsqd_py.client"}) | {
-    "gevent", "greenlet", "pyarrow", "pyspark", "nsq_spark.replay.command", "zope", "nsqd_py.daemon",
-    "json", "logging", "pathlib", "random", "socket", "traceback", "urllib.parse",
-}  # fmt: skip
+    "gevent",
+    "greenlet",
+    "pyarrow",
+    "pyspark",
+    "nsq_spark.replay.command",
+    "zope",
+    "nsqd_py.daemon",
+    "json",
+    "logging",
+    "pathlib",
+    "random",
+    "socket",
+    "traceback",
+    "urllib.parse",
+}
 # The most modules that a word imports, beside those of the interpreter's own start: 72 to 91 when this was written.
 MOST_OF_WORD_MODULES = 100
 # What a tool needs for more than nsqds at an address, or for other flags.
 NOT_FOR_A_RUN = {"click", "email", "http.client", "re2", "rich", "ssl", "yaml", "tomllib"}
-RUNS = {
-    "nsq_tail": ("--topic=orders", "--n=1"),
-    "to_nsq": ("--topic=orders",),
-    "nsq_stat": ("--once",),
-}
+RUNS = {"nsq_tail": ("--topic=orders", "--n=1"), "to_nsq": ("--topic=orders",), "nsq_stat": ("--once",)}
 # Processor time, as a multiple of that of an interpreter that does nothing: a start takes less than 8, a word than 6.
 MOST_OF_START, MOST_OF_WORD = 16, 14
 ATTEMPTS = 12
@@ -60,8 +99,11 @@ def modules_after(command: str, *flags: str, end: Callable[[subprocess.Popen[str
     """The modules that a command has imported when it ends."""
     process = subprocess.Popen(
         [sys.executable, "-c", LIST_MODULES, f"nsq_apps.{command}", *flags],
-        cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     if end is not None:
         end(process)
     _, said = process.communicate(timeout=40)

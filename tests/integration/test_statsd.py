@@ -79,9 +79,8 @@ def test_counters_gauges_and_memory_arrive(make_nsqd: MakeNsqd, sink: Sink) -> N
 
 def test_what_is_not_wanted_is_left_out(make_nsqd: MakeNsqd, sink: Sink) -> None:
     nsqd = start(
-        make_nsqd, sink, "--statsd-interval=1100ms", "--statsd-mem-stats=false", "--statsd-exclude-ephemeral",
-        "--statsd-prefix=",
-    )  # fmt: skip
+        make_nsqd, sink, "--statsd-interval=1100ms", "--statsd-mem-stats=false", "--statsd-exclude-ephemeral", "--statsd-prefix="
+    )
     nsqd.create("t", "c", "d#ephemeral")
     nsqd.create("e#ephemeral", "c")
     text = sink.receive_until(r"^topic\.t\.channel\.c\.clients:0\|g$")
@@ -107,9 +106,7 @@ def test_the_prefix_is_an_option_to_look_at(make_nsqd: MakeNsqd) -> None:
 
 
 def test_percentiles_arrive(make_nsqd: MakeNsqd, sink: Sink) -> None:
-    nsqd = start(
-        make_nsqd, sink, "--statsd-interval=1100ms", "--statsd-prefix=", "--e2e-processing-latency-percentile=1.0,0.99"
-    )
+    nsqd = start(make_nsqd, sink, "--statsd-interval=1100ms", "--statsd-prefix=", "--e2e-processing-latency-percentile=1.0,0.99")
     with nsqd.connect() as client:
         client.sub("t", "c", rdy_count=1)
         client.pub("t", b"1")

@@ -195,9 +195,7 @@ def test_a_start_that_fails_is_never_ready(managers: list[Manager], tmp_path: Pa
 # ---- ports that are open already
 
 
-def test_nsqd_serves_on_ports_that_were_open_before(
-    managers: list[Manager], tmp_path: Path, ports: list[socket.socket]
-) -> None:
+def test_nsqd_serves_on_ports_that_were_open_before(managers: list[Manager], tmp_path: Path, ports: list[socket.socket]) -> None:
     http, tcp = ports
     service = nsqd(managers, tmp_path, LISTEN_FDNAMES="http:tcp:admin")
     with Client(number(tcp)) as producer, socket.create_server(("127.0.0.1", 0)) as useless:

@@ -181,8 +181,9 @@ def test_a_go_nsqd_that_was_killed(go: GoDirectory, go_nsqd: NsqdProcess, make_n
     nsqd.restart()
     nsqd.wait_for_channel("t", "b", depth=on_disk["t:b"], paused=True)
     assert [nsqd.stats(f"&topic={name}")["topics"][0]["depth"] for name in ("held", "lonely")] == [
-        on_disk["held"], on_disk["lonely"],
-    ]  # fmt: skip
+        on_disk["held"],
+        on_disk["lonely"],
+    ]
     with nsqd.connect() as client:
         found = received(client, "t", "a", on_disk["t:a"])
     assert len({message.body for message in found}) == on_disk["t:a"]

@@ -157,9 +157,7 @@ def test_nothing_is_published_of_nothing(nsqd: NsqdProcess, start: Start) -> Non
 @pytest.mark.parametrize("source", ["pipe", "file"])
 def test_a_large_input_arrives_whole(nsqd: NsqdProcess, start: Start, tmp_path: Path, source: str) -> None:
     chance = random.Random(1)
-    records = [
-        b"%06d %s" % (number, chance.randbytes(chance.randrange(300)).hex().encode()) for number in range(10_000)
-    ]
+    records = [b"%06d %s" % (number, chance.randbytes(chance.randrange(300)).hex().encode()) for number in range(10_000)]
     records[5000] += b"x" * 700_000
     path = tmp_path / "records"
     path.write_bytes(lines(*records))
@@ -335,9 +333,7 @@ HANDSHAKES = {
 
 @pytest.mark.ours
 @pytest.mark.parametrize("kind", HANDSHAKES)
-def test_a_refused_handshake_ends_it_at_once(
-    make_nsqd: MakeNsqd, start: Start, certificates: Certificates, kind: str
-) -> None:
+def test_a_refused_handshake_ends_it_at_once(make_nsqd: MakeNsqd, start: Start, certificates: Certificates, kind: str) -> None:
     has, flags, reason = HANDSHAKES[kind]
     own = {"auth": ("--auth-http-address=127.0.0.1:1",), "tls": certificates.nsqd_flags}.get(has, ())
     with start(*to(make_nsqd(*own)), *flags, "--retry-timeout=1h") as tool:

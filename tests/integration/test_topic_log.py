@@ -248,9 +248,7 @@ def test_a_channel_goes_to_a_time(nsqd: NsqdProcess) -> None:
     consume(nsqd, "kept", "c", 300)
     assert seek(nsqd, time.isoformat()).json()["seq"] == 200
     assert bodies(consume(nsqd, "kept", "c", 100)) == numbered(200, 300)
-    assert seek(nsqd, (time + timedelta(hours=1)).isoformat()).json() == {
-        "seq": 300, "timestamp": None, "skipped": 0,
-    }  # fmt: skip
+    assert seek(nsqd, (time + timedelta(hours=1)).isoformat()).json() == {"seq": 300, "timestamp": None, "skipped": 0}
     nsqd.wait_for_channel("kept", "c", depth=0)
 
 
@@ -296,9 +294,7 @@ def test_what_is_not_due_stays_deferred(nsqd: NsqdProcess) -> None:
 @pytest.mark.parametrize("retention", ["kept*=1h", "other=1h"])
 @pytest.mark.parametrize("places", [["earliest"], ["latest"], ["-1h"], ["middle", "earliest", "latest", "earliest"]])
 @pytest.mark.parametrize("end", ["stop", "kill", None])
-def test_a_seek_keeps_what_was_never_finished(
-    make_nsqd: MakeNsqd, retention: str, places: list[str], end: str | None
-) -> None:
+def test_a_seek_keeps_what_was_never_finished(make_nsqd: MakeNsqd, retention: str, places: list[str], end: str | None) -> None:
     """A deferred message, a requeued one and one in flight, in a part of the log that may be compacted."""
     nsqd = make_nsqd(f"--max-bytes-per-file={FILE_BYTES}", f"--retention-time={retention}", "--msg-timeout=1m")
     nsqd.create("kept", "c")

@@ -63,9 +63,7 @@ def test_a_consumer(nsqd: NsqdProcess, caplog: pytest.LogCaptureFixture) -> None
 def test_a_question_to_nsqlookupd(nsqd: NsqdProcess, lookupd: NsqlookupdProcess, lookup_type: Any) -> None:
     """nsqd's HTTP port says 404 to it, which is not that nsqlookupd does not know the topic."""
     asks = lookup_type(ClientOptions())
-    for port, text in (
-        (nsqd.tcp_port, TCP_FOR_HTTP), (lookupd.tcp_port, TCP_FOR_HTTP), (nsqd.http_port, NSQD_FOR_LOOKUPD),
-    ):  # fmt: skip
+    for port, text in ((nsqd.tcp_port, TCP_FOR_HTTP), (lookupd.tcp_port, TCP_FOR_HTTP), (nsqd.http_port, NSQD_FOR_LOOKUPD)):
         with pytest.raises(LookupFailed) as raised:
             asks.lookup(f"127.0.0.1:{port}", "t")
         assert text in str(raised.value)
@@ -84,10 +82,7 @@ def test_tools(nsqd: NsqdProcess, lookupd: NsqlookupdProcess, tmp_path: Path) ->
     runs = (
         ("nsq_apps.nsq_tail", f"--nsqd-tcp-address=127.0.0.1:{nsqd.http_port}", "--topic=t", HTTP_FOR_TCP),
         ("nsq_apps.nsq_tail", f"--lookupd-http-address=127.0.0.1:{lookupd.tcp_port}", "--topic=t", TCP_FOR_HTTP),
-        (
-            "nsq_apps.nsq_to_file", f"--lookupd-http-address=127.0.0.1:{lookupd.tcp_port}", "--topic-pattern=t",
-            TCP_FOR_HTTP,
-        ),  # fmt: skip
+        ("nsq_apps.nsq_to_file", f"--lookupd-http-address=127.0.0.1:{lookupd.tcp_port}", "--topic-pattern=t", TCP_FOR_HTTP),
     )
     for module, *flags, text in runs:
         more = [f"--output-dir={tmp_path}"] if "file" in module else []

@@ -169,15 +169,17 @@ def test_the_steps_of_the_dockerfile_make_a_tree_that_runs(tmp_path: Path) -> No
     health = json.loads(last("HEALTHCHECK").partition("CMD")[2])
     drain = containers()["nsqd"]["lifecycle"]["preStop"]["exec"]["command"]
     script = RUN.format(
-        user=last("USER"), command=shlex.join(json.loads(last("CMD"))), health=shlex.join(health),
-        stop=last("STOPSIGNAL").removeprefix("SIG"), drain=shlex.join(drain),
-    )  # fmt: skip
+        user=last("USER"),
+        command=shlex.join(json.loads(last("CMD"))),
+        health=shlex.join(health),
+        stop=last("STOPSIGNAL").removeprefix("SIG"),
+        drain=shlex.join(drain),
+    )
     build = BUILD.format(mounts=" ".join(_MOUNTS), steps=steps, run=shlex.quote(script))
     apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
     run = subprocess.run(
-        [*apart, "sh", "-c", build, "sh", tree, prefix],
-        capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
+        [*apart, "sh", "-c", build, "sh", tree, prefix], capture_output=True, text=True, timeout=600, check=False
+    )
     log = (tree / "log").read_text() if (tree / "log").exists() else ""
     assert run.returncode == 0, run.stdout + run.stderr + log
     assert run.stdout.split() == ["user", "10001", "stopped", "hello", "drained"]

@@ -45,9 +45,13 @@ def lower_bounds(*extras: str) -> list[str]:
 
 def run(*command: str | Path, **environment: str) -> None:
     done = subprocess.run(
-        [str(part) for part in command], cwd=REPOSITORY, capture_output=True, text=True, timeout=900,
+        [str(part) for part in command],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=900,
         env={**os.environ, **environment},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, f"{shlex.join(map(str, command))}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
 
 

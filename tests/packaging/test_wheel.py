@@ -29,9 +29,14 @@ pytestmark = [pytest.mark.ours, pytest.mark.xdist_group("wheel")]
 
 # Each package, and the folder of the checkout that it is in.
 PACKAGES = {
-    "nsqd_py": "", "nsqlookupd_py": "", "nsqadmin_py": "", "nsq_apps": "apps", "nsq_tools": "tools",
-    "nsq_spark": "spark", "pyspark_nsq": "spark",
-}  # fmt: skip
+    "nsqd_py": "",
+    "nsqlookupd_py": "",
+    "nsqadmin_py": "",
+    "nsq_apps": "apps",
+    "nsq_tools": "tools",
+    "nsq_spark": "spark",
+    "pyspark_nsq": "spark",
+}
 NOT_INSTALLED = ("tests", "bench")
 # Folders that many projects have, and that installed packages must not be called.
 FOLDERS_OF_A_PROJECT = ("apps", "tools", "spark", "tests", "contrib", "docs")
@@ -212,9 +217,7 @@ def nsqd_port(installed: Installed, tmp_path: Path) -> Iterator[int]:
             [installed.bin / "nsqd-py", *flags], cwd=installed.project, env=installed.environment, stderr=output
         )
     try:
-        found = wait_until(
-            lambda: re.search(r"TCP: listening on 127.0.0.1:(\d+)", log.read_text()), 30, "nsqd to listen"
-        )
+        found = wait_until(lambda: re.search(r"TCP: listening on 127.0.0.1:(\d+)", log.read_text()), 30, "nsqd to listen")
         yield int(found[1])
     finally:
         nsqd.terminate()

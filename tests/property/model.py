@@ -170,9 +170,13 @@ class ModelChannel:
     def release(self, seq: int) -> None:
         due_ns, published_ns = self.topic.births[seq]
         self.messages[seq] = Message(
-            DEFERRED if due_ns else QUEUED, due_ns=due_ns, born_ns=max(due_ns, published_ns),
-            since_ns=self.topic.clock(), wait=(due_ns, 0), kept_wait=(due_ns, 0),
-        )  # fmt: skip
+            DEFERRED if due_ns else QUEUED,
+            due_ns=due_ns,
+            born_ns=max(due_ns, published_ns),
+            since_ns=self.topic.clock(),
+            wait=(due_ns, 0),
+            kept_wait=(due_ns, 0),
+        )
 
     def empty(self) -> None:
         for message in self.messages.values():

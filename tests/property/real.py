@@ -38,9 +38,15 @@ class ModelConsumer(FakeConsumer):
     """
 
     def __init__(
-        self, world: World, topic: ModelTopic, name: str, rdy: int, timeout_ns: int, room: int,
+        self,
+        world: World,
+        topic: ModelTopic,
+        name: str,
+        rdy: int,
+        timeout_ns: int,
+        room: int,
         on_close: Callable[[ModelConsumer], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(world, rdy, timeout_ns, room)
         self.topic = topic
         self.name = name

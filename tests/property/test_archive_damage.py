@@ -88,9 +88,7 @@ FILE_HEADER_CHECKED_BYTES = 32
 
 @SOME
 @given(KINDS, PLACES, FLIPS, SPLIT_BYTES)
-def test_a_flipped_byte_in_a_record(
-    kind: str, share: float, flip: int, split_bytes: int
-) -> None:
+def test_a_flipped_byte_in_a_record(kind: str, share: float, flip: int, split_bytes: int) -> None:
     name, data, starts, batches = FILES[kind]
     place = starts[0] + int(share * (len(data) - starts[0]))
     hit = max(number for number, start in enumerate(starts) if start <= place)
@@ -104,16 +102,12 @@ def test_a_flipped_byte_in_a_record(
     assert str(path) in str(told.value) and str(starts[hit]) in str(told.value)
     assert found == [message for number, batch in enumerate(batches) if number != hit for message in batch]
     end = [*starts, len(data)][hit + 1]
-    assert {path: (one.records, one.size_bytes) for path, one in damage.counts.items()} == {
-        str(path): (1, end - starts[hit])
-    }
+    assert {path: (one.records, one.size_bytes) for path, one in damage.counts.items()} == {str(path): (1, end - starts[hit])}
 
 
 @SOME
 @given(KINDS, st.integers(0, FILE_HEADER_CHECKED_BYTES - 1), FLIPS, SPLIT_BYTES)
-def test_a_flipped_byte_in_the_header(
-    kind: str, place: int, flip: int, split_bytes: int
-) -> None:
+def test_a_flipped_byte_in_the_header(kind: str, place: int, flip: int, split_bytes: int) -> None:
     """Without its salt no record of a file can be trusted."""
     name, data, _, _ = FILES[kind]
     with file_of(name, flipped(data, place, flip)) as path:
@@ -131,9 +125,7 @@ def test_a_flipped_byte_in_the_header(
 
 @SOME
 @given(KINDS, PLACES, SPLIT_BYTES)
-def test_an_end_that_is_missing(
-    kind: str, share: float, split_bytes: int
-) -> None:
+def test_an_end_that_is_missing(kind: str, share: float, split_bytes: int) -> None:
     name, data, starts, batches = FILES[kind]
     length = starts[0] + int(share * (len(data) - starts[0]))
     whole = sum(1 for start in [*starts[1:], len(data)] if start <= length)
@@ -150,9 +142,7 @@ def test_an_end_that_is_missing(
 
 @SOME
 @given(KINDS, st.data(), SPLIT_BYTES)
-def test_much_that_flipped(
-    kind: str, data: st.DataObject, split_bytes: int
-) -> None:
+def test_much_that_flipped(kind: str, data: st.DataObject, split_bytes: int) -> None:
     name, whole, _, _ = FILES[kind]
     broken = whole
     for place in data.draw(st.lists(st.integers(64, len(whole) - 1), min_size=1, max_size=6)):
@@ -243,12 +233,7 @@ WITHOUT_CHECKSUMS: dict[str, Callable[[Sequence[Message]], bytes]] = {
 
 @settings(max_examples=examples(150), deadline=None)
 @given(st.sampled_from(sorted(WITHOUT_CHECKSUMS)), st.lists(st.tuples(PLACES, FLIPS), max_size=3), PLACES, SPLIT_BYTES)
-def test_nothing_else_goes_wrong(
-    name: str,
-    flips: list[tuple[float, int]],
-    kept: float,
-    split_bytes: int,
-) -> None:
+def test_nothing_else_goes_wrong(name: str, flips: list[tuple[float, int]], kept: float, split_bytes: int) -> None:
     data = WITHOUT_CHECKSUMS[name](messages(50))
     for share, flip in flips:
         data = flipped(data, int(share * len(data)), flip)
@@ -267,9 +252,7 @@ def test_nothing_else_goes_wrong(
 
 @settings(max_examples=examples(60), deadline=None)
 @given(st.sampled_from(["orders.log", "orders.jsonl", "orders.diskqueue.000001.dat"]), PLACES)
-def test_what_is_before_a_missing_end_is_read(
-    name: str, kept: float
-) -> None:
+def test_what_is_before_a_missing_end_is_read(name: str, kept: float) -> None:
     data = WITHOUT_CHECKSUMS[name](messages(50))
     with file_of(name, data[: int(kept * len(data))]) as path:
         found = read_messages(splits_of(path), damage=Damage("skip"))

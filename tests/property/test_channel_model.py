@@ -362,13 +362,25 @@ class TopicMachine(BrokerMachine):
 
     @rule(
         what=st.sampled_from(["publish", "answer", "administer", "seek", "time", "compact", "delete"]),
-        number=st.integers(1, 12), keep=st.integers(0, 80), parts=publishes, answers=all_answers,
-        administration=administrations, which=index, goal=goals,
-    )  # fmt: skip
+        number=st.integers(1, 12),
+        keep=st.integers(0, 80),
+        parts=publishes,
+        answers=all_answers,
+        administration=administrations,
+        which=index,
+        goal=goals,
+    )
     def kill(
-        self, what: str, number: int, keep: int, parts: list[tuple[list[int], int]],
-        answers: list[tuple[str, int, int, int]], administration: str, which: int, goal: str | int,
-    ) -> None:  # fmt: skip
+        self,
+        what: str,
+        number: int,
+        keep: int,
+        parts: list[tuple[list[int], int]],
+        answers: list[tuple[str, int, int, int]],
+        administration: str,
+        which: int,
+        goal: str | int,
+    ) -> None:
         """The process ends with the `number`th change of a file that this causes, if there are so many."""
         does: dict[str, Callable[[], None]] = {
             "publish": lambda: self.publish_several(parts),

@@ -68,7 +68,7 @@ FRAMES = st.one_of(
     st.sampled_from([frames.OK, frames.OK * 3, frames.HEARTBEAT, frames.CLOSE_WAIT, frames.error(b"E_FIN_FAILED x")]),
     st.binary(max_size=20).map(frames.response),
     st.binary(max_size=20).map(frames.error),
-)  # fmt: skip
+)
 PLACES = st.lists(st.integers(0, 5000), max_size=30)
 
 
@@ -108,10 +108,14 @@ def test_any_bytes_are_events_or_the_end(layer: str, parts: list[bytes], is_agre
     assert len([fact for fact in told if fact[0] == "ready"]) <= 1
 
 
-@given(st.dictionaries(st.sampled_from(["max_rdy_count", "version", "snappy", "deflate", "deflate_level", "tls_v1",
-                                        "msg_timeout", "auth_required"]),
-                       st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5),
-                                 st.lists(st.integers(), max_size=2))))  # fmt: skip
+@given(
+    st.dictionaries(
+        st.sampled_from(
+            ["max_rdy_count", "version", "snappy", "deflate", "deflate_level", "tls_v1", "msg_timeout", "auth_required"]
+        ),
+        st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5), st.lists(st.integers(), max_size=2)),
+    )
+)
 @settings(deadline=None)
 def test_any_identity_is_taken_or_refused(fields: dict[str, Any]) -> None:
     events = session_with("").received(identity(**fields))

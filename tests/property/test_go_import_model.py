@@ -17,8 +17,12 @@ from tests.support.go_directory import GoDirectory, GoMessage, go_messages, kept
 POOL = go_messages([b"%d" % number for number in range(24)])
 CHANNELS = ("a", "b", "c")
 # What a queue may hold: any messages in any order, some of them twice, the later one tried more often.
-QUEUES = st.lists(st.builds(lambda message, tries: message._replace(attempts=tries), st.sampled_from(POOL),
-                            st.integers(min_value=0, max_value=2)), max_size=14)  # fmt: skip
+QUEUES = st.lists(
+    st.builds(
+        lambda message, tries: message._replace(attempts=tries), st.sampled_from(POOL), st.integers(min_value=0, max_value=2)
+    ),
+    max_size=14,
+)
 
 
 class _Silent:
@@ -34,13 +38,16 @@ def expected(queue: list[GoMessage], own: list[GoMessage], given_away: set[int])
     own_last = {message.id: message for message in own}
     missed = [message for message in own_last.values() if message.id in given_away and message.id not in last]
     # What comes from the topic was delivered to nobody there.
-    return kept + missed + [message._replace(attempts=0) for message in own_last.values()
-                            if message.id not in given_away]  # fmt: skip
+    return kept + missed + [message._replace(attempts=0) for message in own_last.values() if message.id not in given_away]
 
 
 @settings(max_examples=examples(40))
-@given(st.fixed_dictionaries(dict.fromkeys(CHANNELS, QUEUES)), st.lists(st.sampled_from(POOL), max_size=14),
-       st.integers(min_value=0, max_value=5), st.integers(min_value=200, max_value=2000))  # fmt: skip
+@given(
+    st.fixed_dictionaries(dict.fromkeys(CHANNELS, QUEUES)),
+    st.lists(st.sampled_from(POOL), max_size=14),
+    st.integers(min_value=0, max_value=5),
+    st.integers(min_value=200, max_value=2000),
+)
 def test_each_channel_gets_its_messages_once(
     queues: dict[str, list[GoMessage]], own: list[GoMessage], cut: int, max_file_bytes: int
 ) -> None:

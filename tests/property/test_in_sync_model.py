@@ -41,11 +41,21 @@ class Primary:
 
     def step(self) -> None:
         standby = self.chance.choice(STANDBYS)
-        action = self.chance.choice([
-            self.write, self.write, lambda: self.get(standby), lambda: self.acknowledge(standby),
-            lambda: self.acknowledge(standby), lambda: self.disconnect(standby), self.change_set, self.change_set,
-            self.carry_out_late, self.pass_second, self.lose_patience,
-        ])  # fmt: skip
+        action = self.chance.choice(
+            [
+                self.write,
+                self.write,
+                lambda: self.get(standby),
+                lambda: self.acknowledge(standby),
+                lambda: self.acknowledge(standby),
+                lambda: self.disconnect(standby),
+                self.change_set,
+                self.change_set,
+                self.carry_out_late,
+                self.pass_second,
+                self.lose_patience,
+            ]
+        )
         action()
         self.answer()
 

@@ -151,24 +151,30 @@ class Nsqd:
 
     def delay_s(self) -> float:
         chance = self.cluster.chance
-        return (
-            HANGS_S if chance.random() < self.lost else chance.choice((0.001, chance.uniform(0, self.longest_delay_s)))
-        )
+        return HANGS_S if chance.random() < self.lost else chance.choice((0.001, chance.uniform(0, self.longest_delay_s)))
 
     def _run(self) -> None:
         options: Any = SimpleNamespace(
-            data_path=str(self.directory), lease="etcd://store/lease", lease_ttl_ns=int(TTL_S * 1e9),
-            standby_acks=1, broadcast_tcp_port=0, tcp_address=self.address,
+            data_path=str(self.directory),
+            lease="etcd://store/lease",
+            lease_ttl_ns=int(TTL_S * 1e9),
+            standby_acks=1,
+            broadcast_tcp_port=0,
+            tcp_address=self.address,
             broadcast_address=self.address.partition(":")[0],
-        )  # fmt: skip
+        )
         options.replace = lambda **changed: SimpleNamespace(**vars(options) | changed)
         store: Any = RemoteStore(self.cluster.store, self)
         make = partial(keeper.LeaseKeeper, clock=self.process.clock)
         with mock.patch.object(election, "LeaseKeeper", make):
             mine = Election(
-                options, FakeLog(), store, own_member(self.directory, options),  # type: ignore[arg-type]
-                lambda options, mine: Server(self, options, mine), "lease",
-            )  # fmt: skip
+                options,
+                FakeLog(),
+                store,
+                own_member(self.directory, options),  # type: ignore[arg-type]
+                lambda options, mine: Server(self, options, mine),
+                "lease",
+            )
         mine.run()
 
     @property

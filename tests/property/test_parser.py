@@ -273,16 +273,39 @@ int32 = st.sampled_from([0, 1, -1, 4, 5, 9, 40, 41, 42, 150, 151, 1 << 30, -(1 <
 scraps = (
     st.sampled_from(
         [
-            b"\n", b"\r\n", b" ", b"PUB t\n", b"PUB t\r\n", b"MPUB t\n", b"DPUB t 5\n", b"PUB bad!\n", b"PUB\n",
-            b"FIN ", b"FIN 0123456789abcdef\n", b"FIN 0123456789abcde\r\n", b"FIN 0123456789abcdef x\n",
-            b"FIN short\n", b"fin 0123456789abcdef\n", b"RDY -1\n", b"RDY 101\n", b"RDY x\n",
-            b"REQ 0123456789abcdef\n", b"AUTH\n", b"IDENTIFY\n", b"SUB t ch\n", b"SUB t\n",
-            b"x" * 63, b"x" * 64, b"\xff\n", b"\0\0\0\1", b"\0\0\0\0",
+            b"\n",
+            b"\r\n",
+            b" ",
+            b"PUB t\n",
+            b"PUB t\r\n",
+            b"MPUB t\n",
+            b"DPUB t 5\n",
+            b"PUB bad!\n",
+            b"PUB\n",
+            b"FIN ",
+            b"FIN 0123456789abcdef\n",
+            b"FIN 0123456789abcde\r\n",
+            b"FIN 0123456789abcdef x\n",
+            b"FIN short\n",
+            b"fin 0123456789abcdef\n",
+            b"RDY -1\n",
+            b"RDY 101\n",
+            b"RDY x\n",
+            b"REQ 0123456789abcdef\n",
+            b"AUTH\n",
+            b"IDENTIFY\n",
+            b"SUB t ch\n",
+            b"SUB t\n",
+            b"x" * 63,
+            b"x" * 64,
+            b"\xff\n",
+            b"\0\0\0\1",
+            b"\0\0\0\0",
         ]
     )
     | int32
     | st.binary(max_size=30)
-)  # fmt: skip
+)
 
 
 @st.composite
@@ -298,8 +321,7 @@ def false_mpubs(draw: st.DrawFn) -> bytes:
 
 
 inputs = st.tuples(
-    st.booleans(),
-    st.lists(conversations.flatmap(st.sampled_from).map(lambda sent: sent.data) | scraps | false_mpubs()),
+    st.booleans(), st.lists(conversations.flatmap(st.sampled_from).map(lambda sent: sent.data) | scraps | false_mpubs())
 ).map(lambda parts: (b"SUB t ch\n" if parts[0] else b"") + b"".join(parts[1]))
 
 

@@ -170,9 +170,7 @@ class RegistryMachine(RuleBasedStateMachine):
 
     @invariant()
     def nodes_are_those_who_are_there(self) -> None:
-        nodes = {
-            peer: list(zip(view.topics, view.tombstones, strict=True)) for peer, view in self.registry.nodes(self.now)
-        }
+        nodes = {peer: list(zip(view.topics, view.tombstones, strict=True)) for peer, view in self.registry.nodes(self.now)}
         assert nodes == {
             peer: [(topic, self.model.is_tombstoned(peer, topic, self.now)) for topic in self.model.topics_of(peer)]
             for peer in self.model.heard
@@ -189,8 +187,7 @@ class RegistryMachine(RuleBasedStateMachine):
             own = [entry for entry in registered if entry[0] is peer]
             assert peer.registrations == len(own)
             assert peer.topics == {
-                topic: sum(1 for entry in own if entry[1] == topic and entry[2])
-                for topic in self.model.topics_of(peer)
+                topic: sum(1 for entry in own if entry[1] == topic and entry[2]) for topic in self.model.topics_of(peer)
             }
 
     @invariant()

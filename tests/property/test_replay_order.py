@@ -42,23 +42,12 @@ def merged(files: list[list[int]], size: int, most_open: int, slab_bytes: int) -
         found = list(Merge(runs, spill, slab_bytes, most_open).rows())
     finally:
         spill.close()
-    return [
-        row
-        for batch in found
-        for row in zip(*(batch.column(name).to_pylist() for name in KEY_COLUMNS), strict=True)
-    ]
+    return [row for batch in found for row in zip(*(batch.column(name).to_pylist() for name in KEY_COLUMNS), strict=True)]
 
 
 @settings(deadline=None)
-@given(
-    st.lists(TIMES | TIMES.map(sorted), max_size=8),
-    st.integers(1, 7),
-    st.integers(0, 3),
-    st.sampled_from([1, 300, 1 << 20]),
-)
-def test_it_gives_every_row_once_and_in_order(
-    files: list[list[int]], size: int, most_open: int, slab_bytes: int
-) -> None:
+@given(st.lists(TIMES | TIMES.map(sorted), max_size=8), st.integers(1, 7), st.integers(0, 3), st.sampled_from([1, 300, 1 << 20]))
+def test_it_gives_every_row_once_and_in_order(files: list[list[int]], size: int, most_open: int, slab_bytes: int) -> None:
     everything = [(time, number, position) for number, times in enumerate(files) for position, time in enumerate(times)]
     assert merged(files, size, most_open, slab_bytes) == sorted(everything)
 

@@ -26,9 +26,7 @@ def archive(directory: Path, chance: random.Random, *, is_shuffled: bool) -> lis
     written = []
     for number, topic in enumerate(("clicks", "clicks", "orders")):
         some = [
-            Message(
-                b"%d-%d" % (number, n), topic, timestamp_ns=BASE_NS + n * 1000 + chance.randrange(1500), id=f"{n:016x}"
-            )
+            Message(b"%d-%d" % (number, n), topic, timestamp_ns=BASE_NS + n * 1000 + chance.randrange(1500), id=f"{n:016x}")
             for n in range(120)
         ]
         if not is_shuffled:
@@ -52,9 +50,7 @@ def test_it_goes_on_where_it_was_killed(is_ordered: bool, data: st.DataObject) -
         written = archive(Path(directory) / "archive", chance, is_shuffled=data.draw(st.booleans()))
         job = Job(
             (f"{directory}/archive",),
-            Selection(
-                Wanted(), grep=data.draw(st.sampled_from([None, "3"])), sample=data.draw(st.sampled_from([None, 0.6]))
-            ),
+            Selection(Wanted(), grep=data.draw(st.sampled_from([None, "3"])), sample=data.draw(st.sampled_from([None, 0.6]))),
             Destination(("played:1",), batch_bytes=data.draw(st.integers(20, 200))),
             Pacing(by_time=is_ordered),
             Safety(f"{directory}/checkpoint"),

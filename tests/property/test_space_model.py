@@ -55,9 +55,12 @@ class Sides:
 
     def start(self) -> None:
         self.broker = start_broker(
-            self.world, self.directory, max_bytes_per_file=FILE_BYTES, mem_queue_size=3,
+            self.world,
+            self.directory,
+            max_bytes_per_file=FILE_BYTES,
+            mem_queue_size=3,
             retention_bytes=ByTopic(self.retention_bytes),
-        )  # fmt: skip
+        )
         self.topic = self.broker.get_topic("t")
         self.channels = {name: self.broker.get_channel(self.topic, name) for name in CHANNELS}
         self.consumers = {

@@ -26,8 +26,11 @@ from tests.unit.fakes import SECOND, FakeLog, FakeThreadPool, close_descriptors
 
 Event = tuple[Any, ...]
 STANDBY_OPTIONS = {
-    "standby_acks": 1, "standby_timeout_ns": 10**6 * SECOND, "standby_on_timeout": "refuse", "max_bytes_per_file": 3000,
-}  # fmt: skip
+    "standby_acks": 1,
+    "standby_timeout_ns": 10**6 * SECOND,
+    "standby_on_timeout": "refuse",
+    "max_bytes_per_file": 3000,
+}
 
 
 class Backup(NamedTuple):

@@ -29,15 +29,40 @@ KINDS = [(form.name, codec) for form in FORMATS.values() for codec in form.codec
 
 # The current directory is <root>/here, and <root>/here/link is a symbolic link to <root>/far/away.
 SPELLINGS = (
-    "{root}/here/out", "out", "./out", "out/", "out//", "sub/../out", "../here/out", "link/out", "link/../out", "~/out",
-    "{root}/here/link/out", "{root}/here/../here/out", "{root}/here/linked", "linked", "linked/.", "out/sub/..", ".",
-    "{memory}/out", "memory",
-)  # fmt: skip
+    "{root}/here/out",
+    "out",
+    "./out",
+    "out/",
+    "out//",
+    "sub/../out",
+    "../here/out",
+    "link/out",
+    "link/../out",
+    "~/out",
+    "{root}/here/link/out",
+    "{root}/here/../here/out",
+    "{root}/here/linked",
+    "linked",
+    "linked/.",
+    "out/sub/..",
+    ".",
+    "{memory}/out",
+    "memory",
+)
 # The same directory in other words, and others.
 WORK_SPELLINGS = (
-    "{output}", "{output}/.", "./{output}", "{output}/", "work", "../here/work", "link/work", "{root}/work",
-    "{memory}/work", "memory", "{output}/work",
-)  # fmt: skip
+    "{output}",
+    "{output}/.",
+    "./{output}",
+    "{output}/",
+    "work",
+    "../here/work",
+    "link/work",
+    "{root}/work",
+    "{memory}/work",
+    "memory",
+    "{output}/work",
+)
 
 
 @dataclass
@@ -79,10 +104,19 @@ def a_place() -> Iterator[Place]:
 def plan(output: Path, work: Path, form: str, codec: str, **changes: Any) -> Plan:
     suffix = FORMATS[form].suffix + (CODECS[codec].suffix if FORMATS[form].is_appendable else "")
     settings: dict[str, Any] = {
-        "topic": "topic", "channel": "channel", "template": f"a/topic<REV>{suffix}", "datetime_format": "",
-        "work_dir": work, "output_dir": output, "form": FORMATS[form], "codec": CODECS[codec], "level": 3,
-        "rotation": Rotation(), "is_shared": False, "skips_empty": False,
-    }  # fmt: skip
+        "topic": "topic",
+        "channel": "channel",
+        "template": f"a/topic<REV>{suffix}",
+        "datetime_format": "",
+        "work_dir": work,
+        "output_dir": output,
+        "form": FORMATS[form],
+        "codec": CODECS[codec],
+        "level": 3,
+        "rotation": Rotation(),
+        "is_shared": False,
+        "skips_empty": False,
+    }
     return Plan(**{**settings, **changes})
 
 
@@ -120,9 +154,12 @@ def check(output: Path, work: Path) -> None:
 
 @settings(max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
 @given(
-    output=st.sampled_from(SPELLINGS), work=st.sampled_from(WORK_SPELLINGS), kind=st.sampled_from(KINDS),
-    is_killed=st.booleans(), has_a_copy=st.booleans(),
-)  # fmt: skip
+    output=st.sampled_from(SPELLINGS),
+    work=st.sampled_from(WORK_SPELLINGS),
+    kind=st.sampled_from(KINDS),
+    is_killed=st.booleans(),
+    has_a_copy=st.booleans(),
+)
 @example(output="out", work="{output}", kind=("lines", "none"), is_killed=False, has_a_copy=False)
 @example(output="out", work="{output}", kind=("lines", "none"), is_killed=True, has_a_copy=True)
 @example(output="linked", work="{output}", kind=("framed", "zstd"), is_killed=False, has_a_copy=True)

@@ -87,9 +87,7 @@ class Producers:
     def _publish_deferred(self) -> None:
         topic, numbers = self._take(1)
         with self._noted(topic, numbers):
-            self._producer.publish(
-                topic.name, body_of(numbers[0]), defer_s=round(random.uniform(0.1, LONGEST_DEFER_S), 3)
-            )
+            self._producer.publish(topic.name, body_of(numbers[0]), defer_s=round(random.uniform(0.1, LONGEST_DEFER_S), 3))
 
     def _post(self) -> None:
         """POST /mpub to any nsqd; one that is away, or whose disk is full, refuses it."""
@@ -149,9 +147,15 @@ class Consumers:
             topic.receive(name, message.body)
 
         return Consumer(
-            topic.name, name, handle, lookupd_http_addresses=self._cluster.lookupd_addresses, max_in_flight=200,
-            max_attempts=0, lookupd_poll_interval=2.0, log=_QUIET,
-        )  # fmt: skip
+            topic.name,
+            name,
+            handle,
+            lookupd_http_addresses=self._cluster.lookupd_addresses,
+            max_in_flight=200,
+            max_attempts=0,
+            lookupd_poll_interval=2.0,
+            log=_QUIET,
+        )
 
 
 class SlowReader:
@@ -168,9 +172,7 @@ class SlowReader:
     def _read(self) -> None:
         nsqd, topic = random.choice(self._cluster.nsqds), random.choice(self._topics)
         channel = random.choice(list(topic.received))
-        with contextlib.suppress(Closed, OSError), Client(
-            nsqd.tcp_port, receive_buffer_bytes=SMALL_BUFFER_BYTES
-        ) as client:
+        with contextlib.suppress(Closed, OSError), Client(nsqd.tcp_port, receive_buffer_bytes=SMALL_BUFFER_BYTES) as client:
             client.sub(topic.name, channel, rdy_count=10)
             for _ in range(SLOW_READS):
                 message = client.message(deadline_s=2.0)

@@ -15,12 +15,7 @@ from tests.support.nsqlookupd_process import NsqlookupdProcess
 
 NSQDS, LOOKUPDS = 3, 2
 # Small files, so that they come and go; short time-outs, so that what is held comes again and the hung are dropped.
-NSQD_FLAGS = (
-    "--max-bytes-per-file=1000000",
-    "--mem-queue-size=2000",
-    "--msg-timeout=5s",
-    "--sync-timeout=1s",
-)
+NSQD_FLAGS = ("--max-bytes-per-file=1000000", "--mem-queue-size=2000", "--msg-timeout=5s", "--sync-timeout=1s")
 
 
 class SoakNsqd(FaultyNsqd):
@@ -52,8 +47,7 @@ class Cluster:
         ports = free_ports(2 * (NSQDS + LOOKUPDS))
         pairs = list(zip(ports[::2], ports[1::2], strict=True))
         self.lookupds = [
-            NsqlookupdProcess(directory / f"nsqlookupd{number}.log", ports=pair)
-            for number, pair in enumerate(pairs[:LOOKUPDS])
+            NsqlookupdProcess(directory / f"nsqlookupd{number}.log", ports=pair) for number, pair in enumerate(pairs[:LOOKUPDS])
         ]
         lookupd_flags = [f"--lookupd-tcp-address=127.0.0.1:{tcp_port}" for tcp_port, _ in pairs[:LOOKUPDS]]
         self.nsqds = [

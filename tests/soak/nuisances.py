@@ -67,9 +67,12 @@ class NuisanceProcess:
 
 
 def _run(
-    nsqds: Sequence[Target], lookupds: Sequence[Target], channels: Sequence[tuple[str, str]], over: Event,
+    nsqds: Sequence[Target],
+    lookupds: Sequence[Target],
+    channels: Sequence[tuple[str, str]],
+    over: Event,
     counted: multiprocessing.Queue[object],
-) -> None:  # fmt: skip
+) -> None:
     workers = Workers()
     Nuisances(nsqds, lookupds, channels, workers).start()
     over.wait()
@@ -91,8 +94,12 @@ class Nuisances:
 
     def start(self) -> None:
         steps: list[Callable[[], None]] = [
-            self._come_and_go, self._hang, self._send_rubbish, self._send_hostile, self._litter_topics,
-        ]  # fmt: skip
+            self._come_and_go,
+            self._hang,
+            self._send_rubbish,
+            self._send_hostile,
+            self._litter_topics,
+        ]
         for step in steps:
             self._workers.repeat(lambda step=step: self._bear(step), PAUSE_S)  # type: ignore[misc]
 

@@ -83,11 +83,13 @@ class Result:
                 for process, of in self.trends.items()
             },
             "samples": {
-                process: {name: [round(value, 1) for value in thinned(known(samples), KEPT_SAMPLES)]
-                          for name, samples in figures.items()}
+                process: {
+                    name: [round(value, 1) for value in thinned(known(samples), KEPT_SAMPLES)]
+                    for name, samples in figures.items()
+                }
                 for process, figures in self.series.of.items()
             },
-        }  # fmt: skip
+        }
 
 
 def soak(plan: Plan, directory: Path, report: Callable[[str], None]) -> Result:

@@ -46,8 +46,7 @@ def thinned(samples: Sequence[float], most: int) -> list[float]:
 
 
 def theil_sen(values: Sequence[float]) -> float:
-    """Return the median slope per step between all pairs of evenly spaced values. Raises ValueError for fewer than two.
-    """
+    """Return the median slope per step between all pairs of evenly spaced values. Raises ValueError for fewer than two."""
     if len(values) < 2:
         raise ValueError("a slope needs two values")
     pairs = combinations(enumerate(values), 2)

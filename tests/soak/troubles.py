@@ -28,9 +28,15 @@ class Troubles:
         self._cluster = cluster
         self._workers = workers
         self._kinds: list[Callable[[], None]] = [
-            self._kill_nsqd, self._stop_nsqd, self._hang_nsqd, self._kill_lookupd, self._slow_disk, self._full_disk,
-            self._failing_sync, self._step_clock,
-        ]  # fmt: skip
+            self._kill_nsqd,
+            self._stop_nsqd,
+            self._hang_nsqd,
+            self._kill_lookupd,
+            self._slow_disk,
+            self._full_disk,
+            self._failing_sync,
+            self._step_clock,
+        ]
 
     def start(self) -> None:
         self._workers.repeat(self._make_one)

@@ -42,10 +42,21 @@ def finished(file: Path, data: bytes) -> Path:
     """Write a file of jsonl as nsq-to-file leaves it: with a line in the manifest."""
     file.write_bytes(data)
     facts: dict[str, Any] = {
-        "path": file.name, "topic": "orders", "channel": "archive", "format": "jsonl", "compress": "none",
-        "messages": data.count(b"\n"), "first_timestamp": None, "last_timestamp": None, "offset": 0,
-        "bytes": len(data), "crc32c": None, "repaired": False, "cut_bytes": 0, "closed": 0,
-    }  # fmt: skip
+        "path": file.name,
+        "topic": "orders",
+        "channel": "archive",
+        "format": "jsonl",
+        "compress": "none",
+        "messages": data.count(b"\n"),
+        "first_timestamp": None,
+        "last_timestamp": None,
+        "offset": 0,
+        "bytes": len(data),
+        "crc32c": None,
+        "repaired": False,
+        "cut_bytes": 0,
+        "closed": 0,
+    }
     Manifest(file.parent).add(Entry(**facts))
     return file
 
@@ -53,10 +64,13 @@ def finished(file: Path, data: bytes) -> Path:
 def table_of(some: list[Message]) -> pa.Table:
     names = ("topic", "channel", "id", "body", "nsqd")
     columns = {name: [getattr(one, name) for one in some] for name in names}
-    return pa.table({
-        **columns, "timestamp": [one.timestamp_ns for one in some],
-        "attempts": pa.array([one.attempts for one in some], pa.int32()),
-    })  # fmt: skip
+    return pa.table(
+        {
+            **columns,
+            "timestamp": [one.timestamp_ns for one in some],
+            "attempts": pa.array([one.attempts for one in some], pa.int32()),
+        }
+    )
 
 
 def jsonl_of(some: list[Message]) -> bytes:

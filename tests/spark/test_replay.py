@@ -36,16 +36,16 @@ FILES = 2
 
 def body(topic: str, file: int, number: int) -> bytes:
     return b'{"user":{"id":%d},"from":"%s","level":"%s"}' % (
-        number, b"%s-%d-%d" % (topic.encode(), file, number), b"error" if number % 10 == 0 else b"info",
-    )  # fmt: skip
+        number,
+        b"%s-%d-%d" % (topic.encode(), file, number),
+        b"error" if number % 10 == 0 else b"info",
+    )
 
 
 def messages_of(topic: str, file: int) -> list[Message]:
     """In time they lie between those of the other file of the topic; the ids of both are the same."""
     return [
-        Message(
-            body(topic, file, number), topic, timestamp_ns=BASE_NS + number * 1000 + file * 500, id=f"{number:016x}"
-        )
+        Message(body(topic, file, number), topic, timestamp_ns=BASE_NS + number * 1000 + file * 500, id=f"{number:016x}")
         for number in range(EACH)
     ]
 
@@ -122,10 +122,7 @@ def bodies(some: Sequence[Message]) -> Counter[bytes]:
         (Selection(), lambda message: True),
         (Selection(Wanted(frozenset(("orders",)))), lambda message: message.topic == "orders"),
         (Selection(grep='"level":"error"'), lambda message: b"error" in message.body),
-        (
-            Selection(where="json.user.id BETWEEN 7 AND 9"),
-            lambda message: message.id[-16:] in (f"{n:016x}" for n in (7, 8, 9)),
-        ),
+        (Selection(where="json.user.id BETWEEN 7 AND 9"), lambda message: message.id[-16:] in (f"{n:016x}" for n in (7, 8, 9))),
         (
             Selection(where="json.level = 'error' AND topic = 'clicks' AND attempts = 1"),
             lambda message: b"error" in message.body and message.topic == "clicks",
@@ -145,20 +142,15 @@ def test_what_is_selected_arrives(
 
 
 @pytest.mark.parametrize(
-    "where",
-    [pytest.param(None, id="as stored", marks=pytest.mark.slow), pytest.param("json.user.id >= 0", id="through SQL")],
+    "where", [pytest.param(None, id="as stored", marks=pytest.mark.slow), pytest.param("json.user.id >= 0", id="through SQL")]
 )
-def test_a_limit_is_exact_and_takes_the_first(
-    spark: Any, nsqd: NsqdProcess, archive: list[FileInfo], where: str | None
-) -> None:
+def test_a_limit_is_exact_and_takes_the_first(spark: Any, nsqd: NsqdProcess, archive: list[FileInfo], where: str | None) -> None:
     outcome = replay(spark, job_for(nsqd, Selection(where=where, limit=EACH + 33)), archive)
     assert outcome.counts.sent == EACH + 33
     assert all_arrived(nsqd) == bodies(everything()[: EACH + 33])
 
 
-@pytest.mark.parametrize(
-    "by_time", [pytest.param(False, id="by file", marks=pytest.mark.slow), pytest.param(True, id="by time")]
-)
+@pytest.mark.parametrize("by_time", [pytest.param(False, id="by file", marks=pytest.mark.slow), pytest.param(True, id="by time")])
 def test_duplicates_are_sent_once(spark: Any, nsqd: NsqdProcess, archive: list[FileInfo], by_time: bool) -> None:
     outcome = replay(spark, job_for(nsqd, Selection(dedupe="id"), Pacing(by_time=by_time)), archive)
     assert (outcome.errors, outcome.counts.read) == ([], 2 * EACH * FILES)

@@ -155,6 +155,4 @@ def test_the_table_of_columns() -> None:
 )
 def test_the_tables_of_options(title: str, options: tuple[Any, ...]) -> None:
     rows = rows_below(title)[-len(options) :]
-    assert rows == [
-        [f"`{option.name}`", f"`{option.default}`" if option.default else "", option.meaning] for option in options
-    ]
+    assert rows == [[f"`{option.name}`", f"`{option.default}`" if option.default else "", option.meaning] for option in options]

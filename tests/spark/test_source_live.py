@@ -226,9 +226,7 @@ def test_a_table_of_what_is_kept(make_nsqd: MakeNsqd) -> None:
 def test_a_table_of_what_is_not_kept_any_more(nsqd: NsqdProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     nsqd.create(TOPIC, "c")
     publish(nsqd, range(20))
-    kept = replace(
-        LiveTopic(live_options({"nsqd": address(nsqd), "topic": TOPIC}, 0)).kept()[address(nsqd)], earliest_seq=10
-    )
+    kept = replace(LiveTopic(live_options({"nsqd": address(nsqd), "topic": TOPIC}, 0)).kept()[address(nsqd)], earliest_seq=10)
     monkeypatch.setattr(LiveTopic, "kept", lambda topic, **_: {address(nsqd): kept})
     assert table(nsqd) == list(range(10, 20))
     wanted = json.dumps({address(nsqd): 5})

@@ -43,9 +43,7 @@ def test_a_message_is_a_row(spark: Any, archive: Path) -> None:
     assert [(row.id, row.attempts, row.timestamp_ns) for row in rows] == [
         (message.id, message.attempts, message.timestamp_ns) for message in expected
     ]
-    assert {(row.channel, row.nsqd, row.file) for row in rows} == {
-        ("archive", "127.0.0.1:4150", str(archive / "mixed.framed"))
-    }
+    assert {(row.channel, row.nsqd, row.file) for row in rows} == {("archive", "127.0.0.1:4150", str(archive / "mixed.framed"))}
     assert rows[0].timestamp.timestamp() == BASE_NS // 10**9
     assert len({row.position for row in rows}) == 300
 

@@ -77,9 +77,15 @@ def target(nsqd: NsqdProcess) -> NsqdProcess:
 
 def run(command: tuple[str, ...], *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*command, *words], cwd=REPOSITORY, env={**os.environ, **environment}, stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, timeout=START_DEADLINE_S, check=False,
-    )  # fmt: skip
+        [*command, *words],
+        cwd=REPOSITORY,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=START_DEADLINE_S,
+        check=False,
+    )
 
 
 def to(nsqd: NsqdProcess) -> str:

@@ -197,18 +197,14 @@ def test_a_hundred_predicates_choose_what_spark_chooses_with_a_schema(rows: Any,
     assert len(PREDICATES.splitlines()) >= 100
     predicates = PREDICATES.splitlines()[::step]
     parsed = rows.withColumn("json", F.from_json(F.col("body").cast("string"), SCHEMA))
-    expected = parsed.select(
-        "position", *(F.expr(f"({one}) <=> true").alias(f"p{n}") for n, one in enumerate(predicates))
-    )
+    expected = parsed.select("position", *(F.expr(f"({one}) <=> true").alias(f"p{n}") for n, one in enumerate(predicates)))
     wanted = [{row.position for row in expected.collect() if row[f"p{n}"]} for n in range(len(predicates))]
     given = bodies()
     for predicate, positions in zip(predicates, chosen(rows, predicates), strict=True):
         assert positions == wanted[predicates.index(predicate)], predicate
         found = filter_of(predicate)
         if found is not None:
-            left = {
-                number for number, row in enumerate(given) if found.mask(_chunk(number, row, number % 9, "anna"))[0]
-            }
+            left = {number for number, row in enumerate(given) if found.mask(_chunk(number, row, number % 9, "anna"))[0]}
             assert positions <= left, predicate
             assert positions == left or not found.is_exact, predicate
     assert sum(0 < len(positions) < rows.count() for positions in wanted) > 0.8 * len(predicates)
@@ -316,15 +312,38 @@ json.n * 1e308 - json.n * 1e308 > 5"""
 
 def test_python_evaluates_predicates_as_spark_does(rows: Any) -> None:
     strange = [
-        b'{"n":1e400,"name":"x"}', b'{"n":-0.0}', b'{"n":6.0}', b'{"n":"NaN"}', b'{"n":NaN,"name":"anna"}',
-        b'{"n":-Infinity}', b'{"n":"-INF"}', b'{"n":"Infinity"}', b'{"n":100000000000000000000000}', b'{"n":""}',
-        b'{"name":"anna"} and more', b' {"name":"anna"}', b'[{"n":7},{"n":1}]', b'[[{"n":7}]]', b'[7]',
-        b'{"n":6}{"n":9}', b'{"a":5}', b'{"paid":"true"}',
-        b'{"name":"anna","x":"\\ud800"}', b'{"name":"anna","x":"\xff"}', b'{"name":"an\tna"}', b'{"name":"anna",}',
-        b'{"name":"anna","x":01}', b'{"n":"none","name":"anna","user":{"id":"x","name":"anna","address":"Rome"}}',
-        b'{"user":{"id":3,"address":{"city":7}}}', b'{"user":[{"id":3}]}', b'{"user":{"id":{"id":3}}}',
-        b'{"name":{"a":1},"tags":{}}', b'{"name":["anna"]}', b'{"name":5,"n":5}', b'{"Name":"anna","N":6}',
-    ]  # fmt: skip
+        b'{"n":1e400,"name":"x"}',
+        b'{"n":-0.0}',
+        b'{"n":6.0}',
+        b'{"n":"NaN"}',
+        b'{"n":NaN,"name":"anna"}',
+        b'{"n":-Infinity}',
+        b'{"n":"-INF"}',
+        b'{"n":"Infinity"}',
+        b'{"n":100000000000000000000000}',
+        b'{"n":""}',
+        b'{"name":"anna"} and more',
+        b' {"name":"anna"}',
+        b'[{"n":7},{"n":1}]',
+        b'[[{"n":7}]]',
+        b"[7]",
+        b'{"n":6}{"n":9}',
+        b'{"a":5}',
+        b'{"paid":"true"}',
+        b'{"name":"anna","x":"\\ud800"}',
+        b'{"name":"anna","x":"\xff"}',
+        b'{"name":"an\tna"}',
+        b'{"name":"anna",}',
+        b'{"name":"anna","x":01}',
+        b'{"n":"none","name":"anna","user":{"id":"x","name":"anna","address":"Rome"}}',
+        b'{"user":{"id":3,"address":{"city":7}}}',
+        b'{"user":[{"id":3}]}',
+        b'{"user":{"id":{"id":3}}}',
+        b'{"name":{"a":1},"tags":{}}',
+        b'{"name":["anna"]}',
+        b'{"name":5,"n":5}',
+        b'{"Name":"anna","N":6}',
+    ]
     # INF is a number for Spark alone.
     some = [*bodies(), *(body for body in ODD_BODIES if b"INF" not in body), *strange]
     columns = [(number, body, 1 + number % 9, ("anna", "bert")[number % 2]) for number, body in enumerate(some)]
@@ -348,12 +367,40 @@ def _chunk(position: int, body: bytes, attempts: int, topic: str) -> Chunk:
 
 # Each has a value that is, or is nearly, one of the texts of the predicates below.
 ODD_BODIES = [
-    b'{"a":"error"}', b"{'a':'error'}", rb'{"a":"\u0065rror"}', rb'{"a":"e\rror"}', b'{"a":"Error"}', b'{"a":" error"}',
-    b'{"a":["error"]}', b'{"a":{"error":1}}', b'{"error":"a"}', b'{"a":true}', b'{"a":TRUE}', b'{"a":null}',
+    b'{"a":"error"}',
+    b"{'a':'error'}",
+    rb'{"a":"\u0065rror"}',
+    rb'{"a":"e\rror"}',
+    b'{"a":"Error"}',
+    b'{"a":" error"}',
+    b'{"a":["error"]}',
+    b'{"a":{"error":1}}',
+    b'{"error":"a"}',
+    b'{"a":true}',
+    b'{"a":TRUE}',
+    b'{"a":null}',
     b'{"a":1e5}',
-    b'{"a":100000.0}', b'{"a":NaN}', b'{"a":-INF}', b'{"a":Infinity}', b'{"a":"NaN"}', b'{"a":"\xc1\xa5rror"}',
-    b'{"a":"err\xffor"}', '{"a":"error"}'.encode("utf-16-le"), '{"a":"error"}'.encode("utf-16"),
-    '{"a":"error"}'.encode("utf-32-be"), b'\xef\xbb\xbf{"a":"error"}', b'{"a":"error"', b'{"a":"x","a":"error"}',
-    b'{"a":"error","a":"x"}', rb'{"a":"or\/der"}', b'{"a":"or/der"}', b'{"a":er/**/ror}', b'[{"a":"error"}]',
-    "{\"a\":\"\uff45rror\"}".encode(), b'{"\\u0061":"error"}', b'{"a":"null"}', b'{"a":"2024-01-31 10:00"}', b"",
-]  # fmt: skip
+    b'{"a":100000.0}',
+    b'{"a":NaN}',
+    b'{"a":-INF}',
+    b'{"a":Infinity}',
+    b'{"a":"NaN"}',
+    b'{"a":"\xc1\xa5rror"}',
+    b'{"a":"err\xffor"}',
+    '{"a":"error"}'.encode("utf-16-le"),
+    '{"a":"error"}'.encode("utf-16"),
+    '{"a":"error"}'.encode("utf-32-be"),
+    b'\xef\xbb\xbf{"a":"error"}',
+    b'{"a":"error"',
+    b'{"a":"x","a":"error"}',
+    b'{"a":"error","a":"x"}',
+    rb'{"a":"or\/der"}',
+    b'{"a":"or/der"}',
+    b'{"a":er/**/ror}',
+    b'[{"a":"error"}]',
+    '{"a":"\uff45rror"}'.encode(),
+    b'{"\\u0061":"error"}',
+    b'{"a":"null"}',
+    b'{"a":"2024-01-31 10:00"}',
+    b"",
+]

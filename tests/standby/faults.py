@@ -217,9 +217,26 @@ def full_disk(scene: Scene) -> float:
 FAULTS: dict[str, Callable[[Scene], float]] = {
     fault.__name__.replace("_", "-"): fault
     for fault in (
-        kill, stop, freeze, kill_both, power_cut, power_cut_both, store_frozen, store_killed, isolated, unheard, deaf,
-        no_store, half_store, no_standby, no_clients, slow_link, slow_standby, slow_disk, full_disk,
+        kill,
+        stop,
+        freeze,
+        kill_both,
+        power_cut,
+        power_cut_both,
+        store_frozen,
+        store_killed,
+        isolated,
+        unheard,
+        deaf,
+        no_store,
+        half_store,
+        no_standby,
+        no_clients,
+        slow_link,
+        slow_standby,
+        slow_disk,
+        full_disk,
     )
-}  # fmt: skip
+}
 STAYS = {"no-clients"}  # the primary stays the same
 FREEZES = {"freeze"}

@@ -64,11 +64,20 @@ class Hosts:
             subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_DISK_SIZE}", "nsqd", str(path)], check=True)
             self._mounted.append(path)
             nsqd = TapedNsqd(
-                path, f"--lease={self.etcd.url('orders')}", f"--lease-ttl={ttl_s}s", "--standby-acks=1",
-                "--standby-timeout=2s", "--msg-timeout=5s", "--max-bytes-per-file=1048576", f"--node-id={number}",
-                f"--lookupd-tcp-address={self.lookup.address}:{self.lookupd.tcp_port}", secret, *flags,
-                host=self.network.add_host(), ports=_PORTS,
-            )  # fmt: skip
+                path,
+                f"--lease={self.etcd.url('orders')}",
+                f"--lease-ttl={ttl_s}s",
+                "--standby-acks=1",
+                "--standby-timeout=2s",
+                "--msg-timeout=5s",
+                "--max-bytes-per-file=1048576",
+                f"--node-id={number}",
+                f"--lookupd-tcp-address={self.lookup.address}:{self.lookupd.tcp_port}",
+                secret,
+                *flags,
+                host=self.network.add_host(),
+                ports=_PORTS,
+            )
             self.nsqds.append(nsqd)
             nsqd.start()
 

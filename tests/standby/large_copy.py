@@ -114,9 +114,7 @@ def run(directory: Path, size_bytes: int, missed: int) -> list[Catching]:
                 process.destroy()
 
 
-def _until_it_follows(
-    what: str, primary: NsqdProcess, standby: NsqdProcess, compared_in: Path | None = None
-) -> Catching:
+def _until_it_follows(what: str, primary: NsqdProcess, standby: NsqdProcess, compared_in: Path | None = None) -> Catching:
     with Watched(what, primary, standby) as watched:
         wait_until(lambda: figures_of(standby)["state"] == "following", DEADLINE_S, "the standby to follow")
     if compared_in is not None:

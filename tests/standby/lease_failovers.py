@@ -89,9 +89,7 @@ def answered_alone(logs: Sequence[Path], ledger: EpochLedger) -> set[bytes]:
     """Return what clients were told to be acknowledged while an nsqd said in its log that it goes on alone."""
     spans = [span for log in logs for span in _spans_alone(log)]
     wall_s = time.time() - time.monotonic()
-    return {
-        body for body, at_s in ledger.acknowledged.items() if any(start <= at_s + wall_s <= end for start, end in spans)
-    }
+    return {body for body, at_s in ledger.acknowledged.items() if any(start <= at_s + wall_s <= end for start, end in spans)}
 
 
 def _spans_alone(log: Path) -> Iterator[tuple[float, float]]:
@@ -123,9 +121,15 @@ def _row(name: str, happened: Sequence[Happened]) -> str:
 
 
 def run(
-    directory: Path, count: int, ttl_s: int, faults: Sequence[str], seed: int, say: Callable[[str], object],
-    *flags: str, minutes: float = 0.0,
-) -> Report:  # fmt: skip
+    directory: Path,
+    count: int,
+    ttl_s: int,
+    faults: Sequence[str],
+    seed: int,
+    say: Callable[[str], object],
+    *flags: str,
+    minutes: float = 0.0,
+) -> Report:
     """Let `count` failovers happen, or as many as fit into `minutes`; return what clients saw."""
     chance = random.Random(seed)
     hosts = Hosts(directory, ttl_s, *flags)
@@ -185,9 +189,15 @@ def _let_happen(fault: str, hosts: Hosts, chance: random.Random, report: Report)
 @click.option("--sync-every", default=1, show_default=True, help="--sync-every of both nsqds.")
 @click.option("--on-timeout", default="refuse", help="--standby-on-timeout of both nsqds: refuse or alone.")
 def main(
-    count: int, minutes: float, ttl: int, fault: tuple[str, ...], seed: int | None, directory: Path | None,
-    sync_every: int, on_timeout: str,
-) -> None:  # fmt: skip
+    count: int,
+    minutes: float,
+    ttl: int,
+    fault: tuple[str, ...],
+    seed: int | None,
+    directory: Path | None,
+    sync_every: int,
+    on_timeout: str,
+) -> None:
     """Let two nsqds take over from each other under load, and report what clients saw."""
     seed = random.randrange(10**6) if seed is None else seed
     click.echo(f"seed {seed}", err=True)
@@ -199,9 +209,16 @@ def main(
 
     with tempfile.TemporaryDirectory(prefix="failovers-", ignore_cleanup_errors=True) as temporary:
         report = run(
-            directory or Path(temporary), count, ttl, list(fault or FAULTS), seed, say, f"--sync-every={sync_every}",
-            f"--standby-on-timeout={on_timeout}", minutes=minutes,
-        )  # fmt: skip
+            directory or Path(temporary),
+            count,
+            ttl,
+            list(fault or FAULTS),
+            seed,
+            say,
+            f"--sync-every={sync_every}",
+            f"--standby-on-timeout={on_timeout}",
+            minutes=minutes,
+        )
     click.echo("\n".join(report.table()))
     violations = report.violations(report.ledger.lost())
     for violation in violations[:50]:

@@ -66,9 +66,7 @@ def restored(tmp_path: Path) -> Iterator[Callable[..., NsqdProcess]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_backup_has_everything(
-    kind: str, make_nsqd: MakeNsqd, restored: Callable[..., NsqdProcess], tmp_path: Path
-) -> None:
+def test_a_backup_has_everything(kind: str, make_nsqd: MakeNsqd, restored: Callable[..., NsqdProcess], tmp_path: Path) -> None:
     """Channels at their positions, messages deferred, requeued and in flight, pauses; files that were rolled."""
     nsqd = make_nsqd(OPEN, "--max-bytes-per-file=20000")
     nsqd.create("orders", "fast", "slow")
@@ -318,12 +316,16 @@ def test_with_tls_and_names_in_certificates(make_nsqd: MakeNsqd, tmp_path: Path)
     """The flags are those of a standby."""
     certificates = make_certificates(tmp_path / "certificates")
     flags = (
-        *certificates.nsqd_flags, "--tls-client-auth-policy=require-verify",
-        f"--tls-root-ca-file={certificates.authority}", "--standby-tls",
+        *certificates.nsqd_flags,
+        "--tls-client-auth-policy=require-verify",
+        f"--tls-root-ca-file={certificates.authority}",
+        "--standby-tls",
         f"--standby-tls-root-ca-file={certificates.authority}",
-        f"--standby-tls-cert={certificates.client_certificate}", f"--standby-tls-key={certificates.client_key}",
-        "--standby-tls-allowed-names=client@example.org", "--standby-tls-allowed-names=localhost",
-    )  # fmt: skip
+        f"--standby-tls-cert={certificates.client_certificate}",
+        f"--standby-tls-key={certificates.client_key}",
+        "--standby-tls-allowed-names=client@example.org",
+        "--standby-tls-allowed-names=localhost",
+    )
     back_up(make_nsqd(OPEN, *flags), tmp_path / "backup", *flags)
 
 
@@ -339,9 +341,7 @@ def test_what_a_source_refuses(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
             (standby, [secret_file(tmp_path / "secret")], "this nsqd is a standby"),
         ):
             target = tmp_path / "backup"
-            status, output, errors = run(
-                f"--backup-to={target}", f"--standby-of=127.0.0.1:{nsqd.tcp_port}", *flags
-            )
+            status, output, errors = run(f"--backup-to={target}", f"--standby-of=127.0.0.1:{nsqd.tcp_port}", *flags)
             assert (status, output) == (1, "")
             assert reason in errors
             assert errors.count("\n") == 1

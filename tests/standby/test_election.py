@@ -32,9 +32,11 @@ def pair(tmp_path: Path, lookupd: NsqlookupdProcess) -> Iterator[tuple[FakeEtcd,
     with FakeEtcd() as etcd:
         ports = free_ports(4)
         flags = (
-            f"--lease=etcd://{etcd.address}/{NAME}", "--lease-ttl=5s", "--standby-acks=1",
+            f"--lease=etcd://{etcd.address}/{NAME}",
+            "--lease-ttl=5s",
+            "--standby-acks=1",
             f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}",
-        )  # fmt: skip
+        )
         NsqdProcess(tmp_path / "a").start().stop()
         nsqds = [
             NsqdProcess(tmp_path / name, *flags, ports=(ports[2 * number], ports[2 * number + 1]))
@@ -52,9 +54,7 @@ def wait_until_both_may_serve(etcd: FakeEtcd) -> None:
     wait_until(lambda: len(etcd.note(NAME)["members"]) == 2, DEADLINE_S, "the standby to be in sync")
 
 
-def test_the_holder_of_the_lease_serves_and_the_other_one_takes_over(
-    pair: tuple[FakeEtcd, NsqdProcess, NsqdProcess],
-) -> None:
+def test_the_holder_of_the_lease_serves_and_the_other_one_takes_over(pair: tuple[FakeEtcd, NsqdProcess, NsqdProcess]) -> None:
     etcd, first, second = pair
     assert is_primary(first)
     wait_until(lambda: figures_of(second)["state"] == "following", DEADLINE_S, "the standby to follow")
@@ -97,9 +97,7 @@ def has_state(nsqd: NsqdProcess, state: str) -> bool:
         return False
 
 
-def test_nsqds_without_a_store_are_alive_and_say_why_they_do_not_serve(
-    pair: tuple[FakeEtcd, NsqdProcess, NsqdProcess],
-) -> None:
+def test_nsqds_without_a_store_are_alive_and_say_why_they_do_not_serve(pair: tuple[FakeEtcd, NsqdProcess, NsqdProcess]) -> None:
     etcd, first, second = pair
     lease = {"name": NAME, "holder": f"127.0.0.1:{first.tcp_port}", "error": "", "waits_for": ""}
     wait_until(lambda: is_primary(first), DEADLINE_S, "the first to serve")

@@ -65,8 +65,7 @@ def test_nothing_acknowledged_is_lost(pair: Pair, seed: int) -> None:
     pair.primary.create("t", "c")
     for turn in range(ROUNDS):
         publishers = [
-            LoadedPublisher(pair.primary, "t", f"{turn}-{number}", batch=chance.choice((1, 1, 20)))
-            for number in range(4)
+            LoadedPublisher(pair.primary, "t", f"{turn}-{number}", batch=chance.choice((1, 1, 20))) for number in range(4)
         ]
         for publisher in publishers:
             publisher.start()

@@ -78,9 +78,7 @@ def test_an_old_primary_that_comes_back_without_a_flag_becomes_a_standby(pair: P
     assert consume_all(old, "t", "c") == [b"both", b"new"]
 
 
-def test_a_primary_that_was_cut_off_while_its_standby_was_promoted_gives_way(
-    pair: Pair, processes: list[NsqdProcess]
-) -> None:
+def test_a_primary_that_was_cut_off_while_its_standby_was_promoted_gives_way(pair: Pair, processes: list[NsqdProcess]) -> None:
     """What it took alone is set aside."""
     old, new = pair("--accept-standbys")
     new.kill()
@@ -120,9 +118,7 @@ def test_with_acks_the_old_primary_answers_no_publish(pair: Pair) -> None:
     assert is_primary(old)
 
 
-def test_an_nsqd_whose_logs_are_others_is_not_fenced(
-    pair: Pair, tmp_path: Path, processes: list[NsqdProcess]
-) -> None:
+def test_an_nsqd_whose_logs_are_others_is_not_fenced(pair: Pair, tmp_path: Path, processes: list[NsqdProcess]) -> None:
     """A new nsqd at the address of the old one has its own messages."""
     old, new = pair("--accept-standbys")
     old.kill()
@@ -135,9 +131,7 @@ def test_an_nsqd_whose_logs_are_others_is_not_fenced(
     assert is_primary(new)
 
 
-def test_a_fenced_nsqd_leaves_nsqlookupd(
-    tmp_path: Path, pair: Callable[..., tuple[NsqdProcess, NsqdProcess]]
-) -> None:
+def test_a_fenced_nsqd_leaves_nsqlookupd(tmp_path: Path, pair: Callable[..., tuple[NsqdProcess, NsqdProcess]]) -> None:
     lookupd = NsqlookupdProcess(tmp_path / "nsqlookupd.log").start()
     try:
         old, new = pair("--accept-standbys", f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}")

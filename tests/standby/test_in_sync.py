@@ -47,9 +47,12 @@ def group(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Group]:
     etcd = Etcd(tmp_path)
     ports = free_ports(2 * len(NAMES))
     flags = (
-        f"--lease={etcd.url('orders')}", "--lease-ttl=2s", "--standby-acks=1", "--standby-timeout=4s",
+        f"--lease={etcd.url('orders')}",
+        "--lease-ttl=2s",
+        "--standby-acks=1",
+        "--standby-timeout=4s",
         *getattr(request, "param", ()),
-    )  # fmt: skip
+    )
     nsqds = [
         NsqdProcess(tmp_path / name, *flags, ports=(ports[2 * number], ports[2 * number + 1]))
         for number, name in enumerate(NAMES)

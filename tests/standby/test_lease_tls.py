@@ -34,7 +34,8 @@ def etcd(tmp_path: Path, certificates: Certificates) -> Iterator[Etcd]:
 
 def test_nsqd_shows_its_certificate_and_serves(etcd: Etcd, certificates: Certificates, tmp_path: Path) -> None:
     flags = (
-        f"--lease={etcd.url('orders')}", "--lease-ttl=2s",
+        f"--lease={etcd.url('orders')}",
+        "--lease-ttl=2s",
         f"--lease-tls-root-ca-file={certificates.authority}",
         f"--lease-tls-cert={certificates.client_certificate}",
         f"--lease-tls-key={certificates.client_key}",

@@ -76,10 +76,21 @@ def test_nsq_stat_shows_the_lag_and_fails_beyond_a_limit(pair: StandbyCluster) -
     assert depths["orders", "archive"] == (3, None)  # once, and no rate between two answers of one moment
     (row,) = document["standbys"]
     assert row | {"as_of_s": 0} == {
-        "primary": primary, "standby": standby, "state": "following", "is_complete": True, "lag_messages": 0,
-        "lag_bytes": 0, "lag_s": 0.0, "as_of_s": 0, "acks": 0, "is_alone": False, "primary_answers": True, "epoch": 0,
-        "set_aside_messages": 0, "trouble": "",
-    }  # fmt: skip
+        "primary": primary,
+        "standby": standby,
+        "state": "following",
+        "is_complete": True,
+        "lag_messages": 0,
+        "lag_bytes": 0,
+        "lag_s": 0.0,
+        "as_of_s": 0,
+        "acks": 0,
+        "is_alone": False,
+        "primary_answers": True,
+        "epoch": 0,
+        "set_aside_messages": 0,
+        "trouble": "",
+    }
 
     hold_back(pair, 5)
     assert nsq_stat(pair, "--once").returncode == 0  # ten seconds are allowed

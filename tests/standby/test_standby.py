@@ -208,16 +208,13 @@ def test_or_it_goes_on_alone_and_says_so(primary_with: Start, follow: Start) -> 
     wait_until(lambda: primary.http("GET", "/ping").text == "OK", DEADLINE_S, "the standby to be waited for again")
 
 
-def test_with_tls_and_a_secret_where_clients_need_permissions(
-    primary_with: Start, follow: Start, tmp_path: Path
-) -> None:
+def test_with_tls_and_a_secret_where_clients_need_permissions(primary_with: Start, follow: Start, tmp_path: Path) -> None:
     certificates = make_certificates(tmp_path / "certificates")
     secret = secret_file(tmp_path / "secret")
     with contextlib.closing(AuthServer()) as server:
         primary = primary_with(
-            "--accept-standbys", "--tls-required", *certificates.nsqd_flags, secret,
-            f"--auth-http-address={server.address}",
-        )  # fmt: skip
+            "--accept-standbys", "--tls-required", *certificates.nsqd_flags, secret, f"--auth-http-address={server.address}"
+        )
         flags = ("--standby-tls", f"--standby-tls-root-ca-file={certificates.authority}")
         stranger = follow(primary, *flags, secret_file(tmp_path / "other", b"another secret, also long"), wait=False)
         wait_until(lambda: "the proof of membership is wrong" in stranger.log_text(), DEADLINE_S, "the refusal")
@@ -230,11 +227,15 @@ def test_with_names_in_certificates(primary_with: Start, follow: Start, tmp_path
     """One name is that of the servers, the other one that of the standby's certificate."""
     certificates = make_certificates(tmp_path / "certificates")
     flags = (
-        *certificates.nsqd_flags, "--tls-client-auth-policy=require-verify", "--tls-required=tcp-https",
-        f"--tls-root-ca-file={certificates.authority}", "--standby-tls",
+        *certificates.nsqd_flags,
+        "--tls-client-auth-policy=require-verify",
+        "--tls-required=tcp-https",
+        f"--tls-root-ca-file={certificates.authority}",
+        "--standby-tls",
         f"--standby-tls-root-ca-file={certificates.authority}",
-        f"--standby-tls-cert={certificates.client_certificate}", f"--standby-tls-key={certificates.client_key}",
-    )  # fmt: skip
+        f"--standby-tls-cert={certificates.client_certificate}",
+        f"--standby-tls-key={certificates.client_key}",
+    )
 
     def names(*names: str) -> list[str]:
         return [*flags, *(f"--standby-tls-allowed-names={name}" for name in names)]

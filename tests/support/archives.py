@@ -121,9 +121,7 @@ class TopicLogFile:
         body = mpub(published.bodies)
         base_id = 0x1000 + self._seq
         self.data += encode_record(
-            Batch(
-                self._seq, base_id, published.timestamp_ns, published.due_ns, count, uniform_stride(body, count), body
-            ),
+            Batch(self._seq, base_id, published.timestamp_ns, published.due_ns, count, uniform_stride(body, count), body),
             self.salt,
         )
         self.messages += [
@@ -187,9 +185,7 @@ def told(chunk: Chunk) -> list[Message]:
     return [Message(*(row[name] for name in ("body", *Message._fields[1:]))) for row in rows]
 
 
-def read_messages(
-    splits: Sequence[Split], wanted: Wanted | None = None, damage: Damage | None = None
-) -> list[Message]:
+def read_messages(splits: Sequence[Split], wanted: Wanted | None = None, damage: Damage | None = None) -> list[Message]:
     """All messages, in order; in each split the positions rise."""
     found: list[Message] = []
     for split in splits:

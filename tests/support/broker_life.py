@@ -12,16 +12,7 @@ import gevent
 
 from nsqd_py.batch import uniform_stride
 from nsqd_py.broker.broker import Broker
-from tests.unit.fakes import (
-    SECOND,
-    FakeConsumer,
-    FakePublisher,
-    Received,
-    World,
-    close_descriptors,
-    sized,
-    start_broker,
-)
+from tests.unit.fakes import SECOND, FakeConsumer, FakePublisher, Received, World, close_descriptors, sized, start_broker
 
 TOPIC = "orders"
 CHANNELS = ("fast", "slow")
@@ -74,9 +65,7 @@ class Life:
         publisher = NotingPublisher(lambda: self._mark("acknowledged", *messages))
         self._mark("published", *messages)
         body = sized(*messages)
-        self.broker.get_topic(TOPIC).publish(
-            body, len(messages), uniform_stride(body, len(messages)), publisher, 0, defer_ns
-        )
+        self.broker.get_topic(TOPIC).publish(body, len(messages), uniform_stride(body, len(messages)), publisher, 0, defer_ns)
         self.world.run()
         if self.broker.sync.every > 1:  # else it is told when it is let go
             publisher.look()

@@ -41,12 +41,17 @@ NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chro
 IS_REQUIRED = os.environ.get("NSQADMIN_BROWSER") == "required"
 EVIL_HOST = "evil.example"
 _FLAGS = (
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
     # Nobody but this machine is asked, whatever a page wants; that it wants it is a fault, see Watch.
     # The owner of EVIL_HOST lets it resolve to this machine.
     f"--host-resolver-rules=MAP {EVIL_HOST} 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-)  # fmt: skip
+)
 # The machine may be busy with other tests.
 DEADLINE_MS = 40_000
 DESK = ViewportSize(width=1280, height=900)
@@ -137,9 +142,7 @@ class Visits:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for context, _ in self._opened:
             context.close()
         if error is None:
@@ -147,13 +150,7 @@ class Visits:
                 watch.check()
 
     def __call__(
-        self,
-        admin: ServerProcess,
-        path: str = "/",
-        *,
-        faults: Iterable[str] = (),
-        size: ViewportSize = DESK,
-        **options: Any,
+        self, admin: ServerProcess, path: str = "/", *, faults: Iterable[str] = (), size: ViewportSize = DESK, **options: Any
     ) -> Page:
         """`faults` are regular expressions of those that are none here; `options` are those of a context."""
         url = f"http://{admin.host.address}:{admin.http_port}"
@@ -258,11 +255,7 @@ def violations(page: Page, rules: Sequence[str] = ()) -> list[str]:
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE_SCRIPT)
     found: list[dict[str, Any]] = page.evaluate("options => axe.run(options)", options)["violations"]
-    return [
-        f"{rule['id']}: {' '.join(node['target'])}: {node['failureSummary']}"
-        for rule in found
-        for node in rule["nodes"]
-    ]
+    return [f"{rule['id']}: {' '.join(node['target'])}: {node['failureSummary']}" for rule in found for node in rule["nodes"]]
 
 
 def overflow(page: Page) -> list[str]:

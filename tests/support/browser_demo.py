@@ -15,9 +15,11 @@ from tests.support.nsqd_process import NsqdProcess
 from tests.support.wire import Client, Closed, Message, fin, req
 
 FLAGS = (
-    "--max-attempts=payments=1", "--retention-time=1h", "--e2e-processing-latency-percentile=0.99,0.95,0.5",
+    "--max-attempts=payments=1",
+    "--retention-time=1h",
+    "--e2e-processing-latency-percentile=0.99,0.95,0.5",
     "--e2e-processing-latency-window-time=1m",
-)  # fmt: skip
+)
 # Topics with their channels, and how many messages a second come to each nsqd.
 TOPICS: dict[str, tuple[tuple[str, ...], int]] = {
     "clicks": (("archive", "stats", "tail#ephemeral"), 60),
@@ -29,19 +31,27 @@ TOPICS: dict[str, tuple[tuple[str, ...], int]] = {
 }
 # Who reads what: (topic, channel), of how many messages one fails.
 READERS = {
-    ("clicks", "archive"): 0, ("clicks", "stats"): 0, ("orders", "archive"): 20, ("orders", "billing"): 0,
-    ("users", "mailer"): 9, ("payments", "ledger"): 40,
-}  # fmt: skip
+    ("clicks", "archive"): 0,
+    ("clicks", "stats"): 0,
+    ("orders", "archive"): 20,
+    ("orders", "billing"): 0,
+    ("users", "mailer"): 9,
+    ("payments", "ledger"): 40,
+}
 # How many messages wait at the beginning, by topic and the channel that has them.
 WAITING = {("orders", "search"): 2_000, ("invoices", "mailer"): 300, ("logs", ""): 900, ("users", "search"): 120}
 _BATCHES_A_SECOND = 5
 
 
 def message(number: int) -> bytes:
-    return json.dumps({
-        "id": f"o-{number:06}", "customer": {"id": number % 977, "country": ["DE", "FR", "NL"][number % 3]},
-        "items": [{"sku": f"A-{number % 53}", "count": 1 + number % 4}], "total": round(number % 211 * 1.37, 2),
-    }).encode()  # fmt: skip
+    return json.dumps(
+        {
+            "id": f"o-{number:06}",
+            "customer": {"id": number % 977, "country": ["DE", "FR", "NL"][number % 3]},
+            "items": [{"sku": f"A-{number % 53}", "count": 1 + number % 4}],
+            "total": round(number % 211 * 1.37, 2),
+        }
+    ).encode()
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 from tests.support.network import LOOPBACK
 
 IMAGE = "<img src=x onerror=alert(1)>"
-SCRIPT = '"><script>alert(2)</script>\'--'
+SCRIPT = "\"><script>alert(2)</script>'--"
 LINK = "javascript:alert(3)"
 BACKWARDS = "safe\u202etxt.exe\u2066 and on"
 NULS = "before\0after\x1b[31m\r\n\ttabs"
@@ -71,9 +71,7 @@ class StubServer:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
@@ -86,9 +84,18 @@ _NO_LATENCY = {"count": 0, "percentiles": None}
 
 def _client(text: str) -> dict[str, Any]:
     texts = (
-        "client_id", "hostname", "version", "remote_address", "user_agent", "auth_identity", "auth_identity_url",
-        "tls_cipher_suite", "tls_version", "topology_zone", "topology_region",
-    )  # fmt: skip
+        "client_id",
+        "hostname",
+        "version",
+        "remote_address",
+        "user_agent",
+        "auth_identity",
+        "auth_identity_url",
+        "tls_cipher_suite",
+        "tls_version",
+        "topology_zone",
+        "topology_region",
+    )
     numbers = ("in_flight_count", "ready_count", "finish_count", "requeue_count", "message_count", "connect_ts")
     return dict.fromkeys(texts, text) | dict.fromkeys(numbers, 1) | {"tls": True, "authed": True, "state": 3}
 
@@ -97,22 +104,31 @@ def _channel(name: str, query: Query) -> dict[str, Any]:
     clients = [] if query.get("include_clients") == "false" else list(map(_client, TEXTS))
     counts = ("depth", "in_flight_count", "deferred_count", "message_count", "requeue_count", "timeout_count")
     return {
-        "channel_name": name, **dict.fromkeys(counts, 3), "backend_depth": 0, "client_count": len(TEXTS),
-        "clients": clients, "paused": False, "e2e_processing_latency": _NO_LATENCY,
-    }  # fmt: skip
+        "channel_name": name,
+        **dict.fromkeys(counts, 3),
+        "backend_depth": 0,
+        "client_count": len(TEXTS),
+        "clients": clients,
+        "paused": False,
+        "e2e_processing_latency": _NO_LATENCY,
+    }
 
 
 def _topic(name: str, query: Query) -> dict[str, Any]:
     channel = query.get("channel", "")
     channels = [_channel(found, query) for found in (name, *INHERITED) if channel in ("", found)]
-    letters = [
-        {"id": text, "attempts": 1, "topic": text, "channel": text, "timestamp": 1, "died": 2} for text in TEXTS
-    ]
+    letters = [{"id": text, "attempts": 1, "topic": text, "channel": text, "timestamp": 1, "died": 2} for text in TEXTS]
     return {
-        "topic_name": name, "depth": 3, "backend_depth": 0, "message_count": 3, "message_bytes": 3, "paused": False,
-        "channels": channels, "e2e_processing_latency": _NO_LATENCY,
+        "topic_name": name,
+        "depth": 3,
+        "backend_depth": 0,
+        "message_count": 3,
+        "message_bytes": 3,
+        "paused": False,
+        "channels": channels,
+        "e2e_processing_latency": _NO_LATENCY,
         "dead_letters": letters,
-    }  # fmt: skip
+    }
 
 
 def _stats(query: Query) -> Any:
@@ -124,19 +140,30 @@ def _stats(query: Query) -> Any:
 def _peek(query: Query) -> Any:
     messages = [{"id": text, "timestamp": 1, "attempts": 1, "body": text} for text in TEXTS]
     messages.append({"id": "json", "timestamp": 2, "attempts": 2, "body": json.dumps({text: text for text in TEXTS})})
-    return {"topic": IMAGE, "channel": IMAGE, "depth": 3, "in_flight_count": 0, "deferred_count": 0,
-            "messages": messages}  # fmt: skip
+    return {"topic": IMAGE, "channel": IMAGE, "depth": 3, "in_flight_count": 0, "deferred_count": 0, "messages": messages}
 
 
 def _log(query: Query) -> Any:
     file = {
-        "name": IMAGE, "first_seq": 0, "end_seq": 3, "first_timestamp": 1, "last_timestamp": 2, "bytes": 100,
-        "message_count": 3, "live_count": 2, "sparse": False,
-    }  # fmt: skip
+        "name": IMAGE,
+        "first_seq": 0,
+        "end_seq": 3,
+        "first_timestamp": 1,
+        "last_timestamp": 2,
+        "bytes": 100,
+        "message_count": 3,
+        "live_count": 2,
+        "sparse": False,
+    }
     return {
-        "topic": SCRIPT, "earliest_seq": 0, "first_seq": 0, "next_seq": 3, "released_seq": 1, "bytes": 100,
+        "topic": SCRIPT,
+        "earliest_seq": 0,
+        "first_seq": 0,
+        "next_seq": 3,
+        "released_seq": 1,
+        "bytes": 100,
         "files": [file, file | {"name": LONG}],
-    }  # fmt: skip
+    }
 
 
 _OF_NSQD: dict[str, Callable[[Query], Any]] = {"/stats": _stats, "/channel/peek": _peek, "/topic/log": _log}
@@ -150,10 +177,17 @@ def nsqlookupd(nsqd: StubServer) -> StubServer:
     """It names that nsqd, one that is not there, and topics that nobody has."""
     idle = [f"{text} idle" for text in TEXTS]
     producer = {
-        "remote_address": IMAGE, "hostname": IMAGE, "broadcast_address": LOOPBACK.address, "tcp_port": nsqd.port,
-        "http_port": nsqd.port, "version": SCRIPT, "topology_zone": IMAGE, "topology_region": SCRIPT,
-        "topics": list(TEXTS), "tombstones": [True] * len(TEXTS),
-    }  # fmt: skip
+        "remote_address": IMAGE,
+        "hostname": IMAGE,
+        "broadcast_address": LOOPBACK.address,
+        "tcp_port": nsqd.port,
+        "http_port": nsqd.port,
+        "version": SCRIPT,
+        "topology_zone": IMAGE,
+        "topology_region": SCRIPT,
+        "topics": list(TEXTS),
+        "tombstones": [True] * len(TEXTS),
+    }
     absent = producer | {"broadcast_address": IMAGE, "hostname": LONG, "http_port": 1, "tcp_port": 1}
 
     def answer(path: str, query: Query) -> Any:

@@ -89,13 +89,18 @@ class _Weak:
         signer = issuer or self
         builder = (
             x509.CertificateBuilder()
-            .subject_name(self.subject).issuer_name(signer.subject).public_key(self.key.public_key())
+            .subject_name(self.subject)
+            .issuer_name(signer.subject)
+            .public_key(self.key.public_key())
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(days=1)).not_valid_after(now + datetime.timedelta(days=1))
+            .not_valid_before(now - datetime.timedelta(days=1))
+            .not_valid_after(now + datetime.timedelta(days=1))
             .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
-            .add_extension(x509.SubjectAlternativeName(
-                [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        )  # fmt: skip
+            .add_extension(
+                x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
+                critical=False,
+            )
+        )
         self.pem = builder.sign(signer.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
         self.key_pem = self.key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()

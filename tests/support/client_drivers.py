@@ -138,7 +138,4 @@ class PlainDriver:
         self.connection.close()
 
 
-DRIVERS: dict[str, Callable[[str, ClientOptions], GeventDriver | PlainDriver]] = {
-    "gevent": GeventDriver,
-    "threads": PlainDriver,
-}
+DRIVERS: dict[str, Callable[[str, ClientOptions], GeventDriver | PlainDriver]] = {"gevent": GeventDriver, "threads": PlainDriver}

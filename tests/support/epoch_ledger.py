@@ -109,9 +109,7 @@ class EpochLedger:
     def lost(self) -> set[bytes]:
         """Return what was acknowledged, and never delivered in some channel."""
         with self._lock:
-            return {
-                body for body in self.acknowledged for received in self.received.values() if body not in received
-            }
+            return {body for body in self.acknowledged for received in self.received.values() if body not in received}
 
     @property
     def doubled(self) -> int:

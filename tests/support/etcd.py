@@ -42,9 +42,11 @@ class Etcd:
         ]
         if certificates is not None:
             self._command += (
-                f"--cert-file={certificates.server_certificate}", f"--key-file={certificates.server_key}",
-                f"--trusted-ca-file={certificates.authority}", "--client-cert-auth",
-            )  # fmt: skip
+                f"--cert-file={certificates.server_certificate}",
+                f"--key-file={certificates.server_key}",
+                f"--trusted-ca-file={certificates.authority}",
+                "--client-cert-auth",
+            )
         self._tls = certificates.client_context(with_certificate=True) if certificates is not None else None
         self.start()
 

@@ -37,20 +37,34 @@ def running(nodes: int, topics: int, channels: int, moving: float) -> Iterator[s
 
 def channel(name: str, count: int) -> dict[str, Any]:
     return {
-        "channel_name": name, "depth": count % 1000, "backend_depth": 0, "in_flight_count": count % 7,
-        "deferred_count": 0, "message_count": count, "requeue_count": 0, "timeout_count": 0, "client_count": 2,
-        "clients": None, "paused": False, "e2e_processing_latency": {"count": 0, "percentiles": None},
-    }  # fmt: skip
+        "channel_name": name,
+        "depth": count % 1000,
+        "backend_depth": 0,
+        "in_flight_count": count % 7,
+        "deferred_count": 0,
+        "message_count": count,
+        "requeue_count": 0,
+        "timeout_count": 0,
+        "client_count": 2,
+        "clients": None,
+        "paused": False,
+        "e2e_processing_latency": {"count": 0, "percentiles": None},
+    }
 
 
 def topic(number: int, channels: int, asked: int, moving: float) -> dict[str, Any]:
     moves = (number * 7919 % 100) < moving * 100
     count = 1000 + number + (asked * 10 if moves else 0)
     return {
-        "topic_name": f"orders.region-{number:03d}", "depth": 0, "backend_depth": 0, "message_count": count,
-        "message_bytes": count * 200, "paused": False, "e2e_processing_latency": {"count": 0, "percentiles": None},
+        "topic_name": f"orders.region-{number:03d}",
+        "depth": 0,
+        "backend_depth": 0,
+        "message_count": count,
+        "message_bytes": count * 200,
+        "paused": False,
+        "e2e_processing_latency": {"count": 0, "percentiles": None},
         "channels": [channel(f"channel-{place}", count) for place in range(channels)],
-    }  # fmt: skip
+    }
 
 
 def stats(topics: list[dict[str, Any]]) -> bytes:
@@ -59,10 +73,7 @@ def stats(topics: list[dict[str, Any]]) -> bytes:
 
 def answers(topics: int, channels: int, moving: float) -> list[bytes]:
     """What each nsqd says, one time after the other; made before anybody asks."""
-    return [
-        stats([topic(number, channels, asked, moving) for number in range(topics)])
-        for asked in range(_DIFFERENT_ANSWERS)
-    ]
+    return [stats([topic(number, channels, asked, moving) for number in range(topics)]) for asked in range(_DIFFERENT_ANSWERS)]
 
 
 class FakeNsqd:
@@ -91,9 +102,15 @@ def answer(sock: Any, body: bytes) -> None:
 def producer(port: int, topics: int) -> dict[str, Any]:
     names = [f"orders.region-{number:03d}" for number in range(topics)]
     return {
-        "remote_address": f"{LOCALHOST}:{port}", "hostname": f"host-{port}", "broadcast_address": LOCALHOST,
-        "tcp_port": port, "http_port": port, "version": "1.3.0", "topics": names, "tombstones": [False] * topics,
-    }  # fmt: skip
+        "remote_address": f"{LOCALHOST}:{port}",
+        "hostname": f"host-{port}",
+        "broadcast_address": LOCALHOST,
+        "tcp_port": port,
+        "http_port": port,
+        "version": "1.3.0",
+        "topics": names,
+        "tombstones": [False] * topics,
+    }
 
 
 def main(nodes: int, topics: int, channels: int, moving: float) -> None:

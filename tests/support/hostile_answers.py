@@ -25,9 +25,7 @@ def _many(head: str, item: str, tail: str, size_bytes: int) -> bytes:
 
 
 _HEAD = '{"version":"1.3.0","health":"OK","start_time":1,"topics":['
-_ONE = (
-    _HEAD + '{"topic_name":"t","depth":0,"backend_depth":0,"message_count":0,"paused":false,"channels":['
-)
+_ONE = _HEAD + '{"topic_name":"t","depth":0,"backend_depth":0,"message_count":0,"paused":false,"channels":['
 # What is in each form, by its name.
 FORMS: dict[str, Callable[[int], bytes]] = {
     "topics": lambda size: _many(_HEAD, _TOPIC, "]}", size),

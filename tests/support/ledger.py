@@ -212,8 +212,7 @@ class ChannelLedger:
         """
         finish = self.finished.get(body) or self.crossing.get(body)
         return finish is not None and finish.delivered_ns >= max(
-            (cut.start_ns for cut in self.cuts if cut.revives and cut.is_answered and message.sent_ns >= cut.before_ns),
-            default=0,
+            (cut.start_ns for cut in self.cuts if cut.revives and cut.is_answered and message.sent_ns >= cut.before_ns), default=0
         )
 
     def torn_groups(self) -> list[int]:

@@ -17,21 +17,7 @@ from typing import Any
 from nsqd_py.client import Consumer, Message, NsqClientError, Producer
 from tests.support.epoch_ledger import EpochLedger, Source
 from tests.support.network import Host
-from tests.support.wire import (
-    HEARTBEAT,
-    MESSAGE,
-    NOP,
-    OK,
-    Client,
-    Closed,
-    dpub,
-    fin,
-    identify,
-    mpub,
-    parse_message,
-    pub,
-    req,
-)
+from tests.support.wire import HEARTBEAT, MESSAGE, NOP, OK, Client, Closed, dpub, fin, identify, mpub, parse_message, pub, req
 from tests.support.wire import Message as WireMessage
 
 SILENCE_S = 3.0
@@ -166,9 +152,7 @@ class LedgerHttpPublisher(LedgerPublisher):
 class StayingConsumer(LedgerClient):
     """Consumes from one nsqd. It finishes most messages, requeues some, and leaves some to time out."""
 
-    def __init__(
-        self, host: Host, ledger: EpochLedger, name: str, topic: str, channel: str, nsqd: Address | None
-    ) -> None:
+    def __init__(self, host: Host, ledger: EpochLedger, name: str, topic: str, channel: str, nsqd: Address | None) -> None:
         super().__init__(host, ledger, name)
         self._topic = topic
         self._channel = channel
@@ -199,9 +183,7 @@ class StayingConsumer(LedgerClient):
 class LedgerConsumer(StayingConsumer):
     """Consumes from the nsqds that nsqlookupd names, one after the other."""
 
-    def __init__(
-        self, host: Host, ledger: EpochLedger, name: str, topic: str, channel: str, lookupd: Callable[[], str]
-    ) -> None:
+    def __init__(self, host: Host, ledger: EpochLedger, name: str, topic: str, channel: str, lookupd: Callable[[], str]) -> None:
         super().__init__(host, ledger, name, topic, channel, None)
         self._lookupd = lookupd
 
@@ -242,9 +224,7 @@ class LibraryPublisher(LedgerClient):
 class LibraryConsumer(LedgerClient):
     """The library's `Consumer`, in a channel that no other consumer has."""
 
-    def __init__(
-        self, host: Host, ledger: EpochLedger, name: str, topic: str, channel: str, lookupd: Callable[[], str]
-    ) -> None:
+    def __init__(self, host: Host, ledger: EpochLedger, name: str, topic: str, channel: str, lookupd: Callable[[], str]) -> None:
         super().__init__(host, ledger, name)
         self._topic = topic
         self._channel = channel
@@ -252,10 +232,15 @@ class LibraryConsumer(LedgerClient):
 
     def _work(self) -> None:
         consumer = Consumer(
-            self._topic, self._channel, self._handle, max_in_flight=200,
-            lookupd_http_addresses=[self._lookupd()], lookupd_poll_interval="1s", max_attempts=0,
+            self._topic,
+            self._channel,
+            self._handle,
+            max_in_flight=200,
+            lookupd_http_addresses=[self._lookupd()],
+            lookupd_poll_interval="1s",
+            max_attempts=0,
             **_QUICK,
-        )  # fmt: skip
+        )
         consumer.start()
         self.is_over.wait()
         consumer.stop()

@@ -144,9 +144,7 @@ class Handled:
 class Consumer:
     """Consumes one channel; finishes all when it `only_finishes`."""
 
-    def __init__(
-        self, nsqd: NsqdProcess, channel: ChannelLedger, chance: random.Random, *, only_finishes: bool = False
-    ) -> None:
+    def __init__(self, nsqd: NsqdProcess, channel: ChannelLedger, chance: random.Random, *, only_finishes: bool = False) -> None:
         self._nsqd = nsqd
         self._channel = channel
         self._chance = chance
@@ -220,10 +218,7 @@ def drain(nsqd: NsqdProcess, topics: list[PlannedTopic]) -> None:
     chance = random.Random(0)
     channels = [channel for topic in topics for channel in topic.ledger]
     with ThreadPoolExecutor(len(channels)) as pool:
-        consumers = [
-            pool.submit(_consume_all, Consumer(nsqd, channel, chance, only_finishes=True), nsqd)
-            for channel in channels
-        ]
+        consumers = [pool.submit(_consume_all, Consumer(nsqd, channel, chance, only_finishes=True), nsqd) for channel in channels]
         try:
             wait_until(lambda: all(_is_empty(nsqd, topic) for topic in topics), DRAIN_DEADLINE_S, "all to be finished")
         finally:

@@ -38,9 +38,7 @@ class AdminCluster:
         wait_until(lambda: len(self.lookupd.nodes()) == 2, what="both nsqds at nsqlookupd")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for process in [*self._admins, *self.nsqds, self.lookupd]:
             process.destroy()
 

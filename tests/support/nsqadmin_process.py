@@ -73,9 +73,7 @@ class NsqadminProcess(ServerProcess):
         return found
 
     @contextmanager
-    def events(
-        self, query: str, last_id: str = "", headers: dict[str, str] | None = None
-    ) -> Iterator[Iterator[dict[str, Any]]]:
+    def events(self, query: str, last_id: str = "", headers: dict[str, str] | None = None) -> Iterator[Iterator[dict[str, Any]]]:
         """The events of a view: `event`, `id` and what is in them."""
         connection = http.client.HTTPConnection(self.host.address, self.http_port, timeout=40)
         named = {**(headers or {}), **({"Last-Event-ID": last_id} if last_id else {})}

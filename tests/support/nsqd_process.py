@@ -77,12 +77,7 @@ class ServerProcess:
     """
 
     def __init__(
-        self,
-        command: Sequence[str],
-        flags: Sequence[str],
-        log_path: Path,
-        host: Host = LOOPBACK,
-        ports: tuple[int, int] = (0, 0),
+        self, command: Sequence[str], flags: Sequence[str], log_path: Path, host: Host = LOOPBACK, ports: tuple[int, int] = (0, 0)
     ) -> None:
         tcp_port, http_port = ports
         self.host = host
@@ -187,9 +182,7 @@ class ServerProcess:
 
     # --- talking to it
 
-    def http(
-        self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
-    ) -> HTTPAnswer:
+    def http(self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> HTTPAnswer:
         connection = http.client.HTTPConnection(self.host.address, self.http_port, timeout=40)
         try:
             connection.connect()

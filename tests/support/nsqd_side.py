@@ -61,8 +61,9 @@ def shake_hands(session: Session, side: NsqdSide, layers: list[str], **fields: A
     session.start()
     heard = side.hear(session.take_output())
     assert heard.startswith(b"  V2IDENTIFY\n")
-    events = session.received(side.tell(identity(tls_v1="tls" in layers, snappy="snappy" in layers,
-                                                 deflate="deflate" in layers, **fields)))  # fmt: skip
+    events = session.received(
+        side.tell(identity(tls_v1="tls" in layers, snappy="snappy" in layers, deflate="deflate" in layers, **fields))
+    )
     for layer in layers:
         side.add(layer)
         data = side.tell(frames.OK)
@@ -74,5 +75,3 @@ def shake_hands(session: Session, side: NsqdSide, layers: list[str], **fields: A
             assert side.hear(output) == b""
             data = side.take_output()
     return events
-
-

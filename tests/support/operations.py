@@ -31,9 +31,7 @@ class PlannedTopic:
 def plan(lives: Lives, operations: tuple[tuple[str, int, tuple[str, ...]], ...]) -> list[PlannedTopic]:
     """Topics by (name, share of the publishes, operations)."""
     return [
-        PlannedTopic(
-            TopicLedger(name, CHANNELS, lives), names, share, dict.fromkeys(("", *CHANNELS), {False})
-        )
+        PlannedTopic(TopicLedger(name, CHANNELS, lives), names, share, dict.fromkeys(("", *CHANNELS), {False}))
         for name, share, names in operations
     ]
 

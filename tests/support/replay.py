@@ -130,12 +130,7 @@ def tasks_of(
 
 
 def replayed(
-    job: Job,
-    files: Sequence[FileInfo],
-    nsqd: PlayedNsqd,
-    slots: int = 2,
-    checkpoint: Checkpoint | None = None,
-    attempt: int = 0,
+    job: Job, files: Sequence[FileInfo], nsqd: PlayedNsqd, slots: int = 2, checkpoint: Checkpoint | None = None, attempt: int = 0
 ) -> list[TaskResult]:
     """All tasks, one after the other."""
     context, tasks = tasks_of(job, files, slots, checkpoint)

@@ -29,9 +29,7 @@ class SlowLink:
         self.port = server.sockets[0].getsockname()[1]
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -47,9 +45,8 @@ class SlowLink:
         await asyncio.sleep(self._round_trip_s)
         upstream, to_upstream = await asyncio.open_connection("127.0.0.1", self._target_port)
         await asyncio.gather(
-            self._pump(reader, to_upstream, is_down=False), self._pump(upstream, writer, is_down=True),
-            return_exceptions=True,
-        )  # fmt: skip
+            self._pump(reader, to_upstream, is_down=False), self._pump(upstream, writer, is_down=True), return_exceptions=True
+        )
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_down: bool) -> None:
         queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()

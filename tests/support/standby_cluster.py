@@ -44,9 +44,7 @@ class StandbyCluster:
         wait_until(lambda: len(self.lookupd.nodes()) == 1, what="the primary at nsqlookupd")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for process in [*self._admins, self.standby, self.primary, self.lookupd]:
             process.destroy()
         if self.relay is not None:

@@ -37,9 +37,7 @@ class StandbyLink:
     A backup takes nothing after its first round.
     """
 
-    def __init__(
-        self, replication: Any, directory: Path, sent: list[bytes | None], *, is_backup: bool = False
-    ) -> None:
+    def __init__(self, replication: Any, directory: Path, sent: list[bytes | None], *, is_backup: bool = False) -> None:
         self.is_backup = is_backup
         self.last_round = 0
         self.peer = self.local_address = "127.0.0.1:4150"

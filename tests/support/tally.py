@@ -22,9 +22,7 @@ _PROPERTY = "tally"
 class Tally(Protocol):
     """Adds to a test's figures; may be called several times."""
 
-    def __call__(
-        self, *, kills: int = 0, faults: int = 0, acknowledged: int = 0, lost: int = 0, doubled: int = 0
-    ) -> None: ...
+    def __call__(self, *, kills: int = 0, faults: int = 0, acknowledged: int = 0, lost: int = 0, doubled: int = 0) -> None: ...
 
 
 @pytest.fixture

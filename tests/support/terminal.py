@@ -128,9 +128,7 @@ class Terminal:
 
 
 @contextlib.contextmanager
-def on_terminal(
-    command: Sequence[str], columns: int = 80, lines: int = 24, **environment: str
-) -> Iterator[Terminal]:
+def on_terminal(command: Sequence[str], columns: int = 80, lines: int = 24, **environment: str) -> Iterator[Terminal]:
     """The program on a terminal of this size; it is ended if it has not ended by itself."""
     terminal = Terminal(command, columns, lines, **environment)
     try:

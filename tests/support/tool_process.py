@@ -21,9 +21,14 @@ class ToolProcess:
     """Runs from `with` to its end; killed there if it still runs."""
 
     def __init__(
-        self, module: str, *flags: str, log_path: Path, stdin: int | IO[bytes] | None = None,
-        stdout: int | IO[bytes] = subprocess.PIPE, directory: Path = REPOSITORY,
-    ) -> None:  # fmt: skip
+        self,
+        module: str,
+        *flags: str,
+        log_path: Path,
+        stdin: int | IO[bytes] | None = None,
+        stdout: int | IO[bytes] = subprocess.PIPE,
+        directory: Path = REPOSITORY,
+    ) -> None:
         """`module` is that of the tool, such as nsq_apps.nsq_to_http; `stdin` and `stdout` are as for Popen.
 
         directory  where it runs
@@ -37,14 +42,16 @@ class ToolProcess:
         with self._log_path.open("wb") as log:
             stdin, stdout = self._streams
             self._process = subprocess.Popen(
-                self._command, cwd=self._directory, stdin=stdin, stdout=stdout, stderr=log,
+                self._command,
+                cwd=self._directory,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=log,
                 env={**os.environ, "PYTHONPATH": ENVIRONMENT["PYTHONPATH"]},  # with what a test has set since
             )
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._process.poll() is None:
             self._process.kill()
         self._process.communicate()
@@ -97,6 +104,4 @@ class ToolProcess:
 
 def run_tool(module: str, *flags: str) -> subprocess.CompletedProcess[str]:
     """One that ends by itself."""
-    return subprocess.run(
-        [sys.executable, "-m", module, *flags], cwd=REPOSITORY, capture_output=True, text=True, timeout=60
-    )
+    return subprocess.run([sys.executable, "-m", module, *flags], cwd=REPOSITORY, capture_output=True, text=True, timeout=60)

@@ -57,9 +57,17 @@ class Bench:
 
         world = self.world
         self.channel = Channel(
-            name, Position(self.source.end, self.source.end), self.source, self.limits, world.iteration, world.alarms,
-            world.clock, journal, count, keeps_batches=False,
-        )  # fmt: skip
+            name,
+            Position(self.source.end, self.source.end),
+            self.source,
+            self.limits,
+            world.iteration,
+            world.alarms,
+            world.clock,
+            journal,
+            count,
+            keeps_batches=False,
+        )
         return self.channel
 
     def release(self, *bodies: bytes, due_ns: int = 0) -> None:

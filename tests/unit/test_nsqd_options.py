@@ -10,14 +10,7 @@ import pytest
 
 from nsq_apps import nsqd as nsqd_command
 from nsqd_py.net.tls_options import TLS_NOT_REQUIRED, TLS_REQUIRED, TLS_REQUIRED_EXCEPT_HTTP
-from nsqd_py.options import (
-    NSQD,
-    BadOptions,
-    Options,
-    check_options,
-    default_node_id,
-    read_options,
-)
+from nsqd_py.options import NSQD, BadOptions, Options, check_options, default_node_id, read_options
 from nsqd_py.version import version_string
 
 SECOND_NS = 1_000_000_000
@@ -167,8 +160,7 @@ def test_tls_required(flag: str, value: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "value"),
-    [("false", TLS_NOT_REQUIRED), ("true", TLS_REQUIRED), ("1", TLS_REQUIRED), ('"tcp-https"', 1)],
+    ("line", "value"), [("false", TLS_NOT_REQUIRED), ("true", TLS_REQUIRED), ("1", TLS_REQUIRED), ('"tcp-https"', 1)]
 )
 def test_tls_required_in_a_file(tmp_path: Path, line: str, value: int) -> None:
     assert read_line(tmp_path, f"tls_required = {line}").tls_required == value
@@ -188,9 +180,7 @@ def test_tls_min_version(tmp_path: Path, word: str, value: int) -> None:
 
 def test_deferrals_are_as_long_as_requeue_delays_unless_told() -> None:
     assert read_options(["--max-req-timeout=2h"]).max_defer_timeout_ns == 7200 * SECOND_NS
-    assert read_options(["--max-req-timeout=2h", "--max-defer-timeout=24h"]).max_defer_timeout_ns == (
-        86400 * SECOND_NS
-    )
+    assert read_options(["--max-req-timeout=2h", "--max-defer-timeout=24h"]).max_defer_timeout_ns == (86400 * SECOND_NS)
 
 
 BAD_OPTIONS = [
@@ -238,18 +228,7 @@ def certificate(tmp_path: Path) -> tuple[str, str]:
     if not shutil.which("openssl"):
         pytest.skip("openssl makes the certificate of this test")
     cert, key = str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")
-    make = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-subj",
-        "/CN=localhost",
-        "-days",
-        "1",
-    ]
+    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-days", "1"]
     subprocess.run([*make, "-keyout", key, "-out", cert], check=True, capture_output=True)
     return cert, key
 
@@ -293,9 +272,7 @@ FATAL_LINE = r"\[nsqd\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} FATAL: "
         ("--config=/nonexistent", r"failed to load config file /nonexistent - No such file or directory\n"),
     ],
 )
-def test_a_refusal_is_a_fatal_line_and_status_2(
-    flag: str, line: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_refusal_is_a_fatal_line_and_status_2(flag: str, line: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert nsqd_command.main([flag]) == 2
     out, err = capfd.readouterr()
     assert out == ""
@@ -303,9 +280,7 @@ def test_a_refusal_is_a_fatal_line_and_status_2(
 
 
 def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, timeout=40, check=False
-    )
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=40, check=False)
 
 
 def test_the_command_answers_without_gevent() -> None:

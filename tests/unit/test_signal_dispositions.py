@@ -26,6 +26,9 @@ def test_it_does_so_where_the_shell_ignores_signals() -> None:
     pytest_command = shlex.join([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", inner])
     done = subprocess.run(
         ["/bin/sh", "-c", f"trap '' HUP INT QUIT; exec {pytest_command}"],
-        cwd=REPOSITORY, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert "1 passed" in done.stdout, done.stdout + done.stderr

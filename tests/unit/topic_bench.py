@@ -39,17 +39,31 @@ class Bench:
         log = None if is_ephemeral else TopicLog(self.directory, name, max_bytes_per_file, self.world.log.error)
         world = self.world
         return Topic(
-            name, log, GuidFactory(1), mem_queue_size, world.iteration, world.clock,
-            None if is_ephemeral else self.syncer, world.log,
-        )  # fmt: skip
+            name,
+            log,
+            GuidFactory(1),
+            mem_queue_size,
+            world.iteration,
+            world.clock,
+            None if is_ephemeral else self.syncer,
+            world.log,
+        )
 
     def channel(self, topic: Topic, name: str = "ch", mem_queue_size: int = 10_000) -> Channel:
         """As a broker makes it, but for the journal."""
         world = self.world
         channel = Channel(
-            name, Position(topic.released, topic.released), topic, limits(mem_queue_size=mem_queue_size),
-            world.iteration, world.alarms, world.clock, None, lambda _: None, keeps_batches=topic.log is None,
-        )  # fmt: skip
+            name,
+            Position(topic.released, topic.released),
+            topic,
+            limits(mem_queue_size=mem_queue_size),
+            world.iteration,
+            world.alarms,
+            world.clock,
+            None,
+            lambda _: None,
+            keeps_batches=topic.log is None,
+        )
         topic.channels[name] = channel
         topic.release()
         return channel

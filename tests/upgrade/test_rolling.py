@@ -91,9 +91,7 @@ def old_commands() -> Iterator[tuple[list[str], list[str]]]:
 def go_on_consuming(received: dict[str, set[bytes]]) -> None:
     """Return when each channel has received some more messages."""
     goals = {channel: len(bodies) + BETWEEN for channel, bodies in received.items()}
-    wait_until(
-        lambda: all(len(received[channel]) >= goal for channel, goal in goals.items()), DEADLINE_S, "more messages"
-    )
+    wait_until(lambda: all(len(received[channel]) >= goal for channel, goal in goals.items()), DEADLINE_S, "more messages")
 
 
 def roll(cluster: Cluster, end: Stop) -> None:
@@ -105,9 +103,14 @@ def roll(cluster: Cluster, end: Stop) -> None:
             received[channel].add(bytes(message.body))
 
         return Consumer(
-            TOPIC, channel, handle, lookupd_http_addresses=cluster.lookupd.http_address, max_in_flight=50,
-            lookupd_poll_interval=0.2, max_attempts=0,
-        )  # fmt: skip
+            TOPIC,
+            channel,
+            handle,
+            lookupd_http_addresses=cluster.lookupd.http_address,
+            max_in_flight=50,
+            lookupd_poll_interval=0.2,
+            max_attempts=0,
+        )
 
     for nsqd in cluster.nsqds:
         nsqd.create(TOPIC, *CHANNELS)

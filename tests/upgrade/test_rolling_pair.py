@@ -37,9 +37,12 @@ class Pair:
         """Start an nsqd that serves or follows. Here its program would be replaced by the new version."""
         self.nsqds[number] = NsqdProcess(
             self._directory / f"nsqd{number}",
-            *ACKS, f"--node-id={number}", f"--lookupd-tcp-address=127.0.0.1:{self.lookupd.tcp_port}", *flags,
+            *ACKS,
+            f"--node-id={number}",
+            f"--lookupd-tcp-address=127.0.0.1:{self.lookupd.tcp_port}",
+            *flags,
             ports=self._ports[number],
-        ).start()  # fmt: skip
+        ).start()
         return self.nsqds[number]
 
     def close(self) -> None:
@@ -90,9 +93,14 @@ def under_load(pair: Pair, upgrade: Callable[[Pair, Publishers], None]) -> None:
 
     pair.nsqds[0].create(TOPIC, CHANNEL)
     consumer = Consumer(
-        TOPIC, CHANNEL, handle, lookupd_http_addresses=pair.lookupd.http_address, max_in_flight=50,
-        lookupd_poll_interval=0.2, max_attempts=0,
-    )  # fmt: skip
+        TOPIC,
+        CHANNEL,
+        handle,
+        lookupd_http_addresses=pair.lookupd.http_address,
+        max_in_flight=50,
+        lookupd_poll_interval=0.2,
+        max_attempts=0,
+    )
     consumer.start()
     try:
         with Publishers([pair.address(0), pair.address(1)]) as publishers:

@@ -102,9 +102,8 @@ def work(nsqd: NsqdProcess) -> Client:
 
 
 def _consume(
-    client: Client, topic: str, bodies: Sequence[bytes], finished: Sequence[bytes], put_off: Sequence[bytes],
-    channel: str = "c",
-) -> dict[bytes, Message]:  # fmt: skip
+    client: Client, topic: str, bodies: Sequence[bytes], finished: Sequence[bytes], put_off: Sequence[bytes], channel: str = "c"
+) -> dict[bytes, Message]:
     """Take all messages, finish some and put others off for years; no more come afterwards."""
     client.sub(topic, channel, rdy_count=len(bodies))
     messages = {message.body: message for message in client.messages(len(bodies))}

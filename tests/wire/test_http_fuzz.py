@@ -92,26 +92,35 @@ QUERY = st.one_of(
 )
 HEADER = one_of_these_or(
     [
-        b"X: y", b"Connection: keep-alive", b"Expect: 100-continue", b"Accept-Encoding: gzip",
-        b"Authorization: Bearer " + TOKEN, b"Cookie: " + b"c" * 3000,
+        b"X: y",
+        b"Connection: keep-alive",
+        b"Expect: 100-continue",
+        b"Accept-Encoding: gzip",
+        b"Authorization: Bearer " + TOKEN,
+        b"Cookie: " + b"c" * 3000,
     ],
     st.sampled_from(
         [
-            b"Host:", b"Host: a b", b"host: \xff", b"Expect: tea",
-            b"Connection: close", b"Connection: upgrade\r\nUpgrade: h2c", b"Upgrade: websocket",
-            b"Authorization: Basic ", b"Authorization: Basic YTpi", b"Authorization: Bearer wrong",
+            b"Host:",
+            b"Host: a b",
+            b"host: \xff",
+            b"Expect: tea",
+            b"Connection: close",
+            b"Connection: upgrade\r\nUpgrade: h2c",
+            b"Upgrade: websocket",
+            b"Authorization: Basic ",
+            b"Authorization: Basic YTpi",
+            b"Authorization: Bearer wrong",
             b"Authorization: \xfe",
         ]
     ),
-)  # fmt: skip
+)
 BROKEN_LINE = st.sampled_from([b"no colon", b" folded", b"Bad name: x", b"\x00: x", b"Content-Length: -1", b"X: \x00"])
 BODY = one_of_these_or(
     [b"", b"message", b"a\nb\n\nc", b"debug", b"info", b"[]", b'["127.0.0.1:1"]', b'{"a":1}', b"x" * 101, b"x\n" * 200],
     st.binary(max_size=64),
 )
-VERSION = one_of_these_or(
-    [b"HTTP/1.1"] * 5 + [b"HTTP/1.0"], st.sampled_from([b"HTTP/2.0", b"HTTP/0.9", b"HTTP/1.7", b"", b"X"])
-)
+VERSION = one_of_these_or([b"HTTP/1.1"] * 5 + [b"HTTP/1.0"], st.sampled_from([b"HTTP/2.0", b"HTTP/0.9", b"HTTP/1.7", b"", b"X"]))
 METHOD = st.sampled_from([b"GET", b"POST", b"PUT", b"HEAD", b"OPTIONS", b"DELETE", b"PATCH", b"NOPE", b"p"])
 
 
@@ -159,7 +168,7 @@ def framed(body: bytes) -> st.SearchStrategy[tuple[list[bytes], bytes, bool]]:
             ([chunked, size % len(body)], chunk + b"0\r\n\r\n", False),
             ([b"Transfer-Encoding: gzip"], body, False),
         ]
-    )  # fmt: skip
+    )
 
 
 @st.composite

@@ -259,7 +259,7 @@ CASES = [
     Case("long header", request("GET /ping", b"", "A: " + "x" * 1_100_000), 431, TOO_LARGE, True),
     Case("endless header", b"GET /ping HTTP/1.1\r\nA: " + b"x" * 2_000_000, 431, TOO_LARGE, True),
     Case("endless trailer", chunked("POST /pub?topic=t", b"a")[:-4] + b"x" * 2_000_000, 431, TOO_LARGE, True),
-]  # fmt: skip
+]
 SHORT_CASES = [case for case in CASES if len(case.sent) < 10_000]
 by_id = pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 
@@ -379,14 +379,16 @@ def test_a_slow_request_holds_up_its_connection_only(server: Server, monkeypatch
         slow.shutdown(socket.SHUT_WR)
         found = answers(read_all(slow))
     assert [(answer.status, answer.body) for answer in found] == [
-        (200, b""), (200, b"OK"), (200, b""), (200, b"OK"), (404, message("NOT_FOUND")),
-    ]  # fmt: skip
+        (200, b""),
+        (200, b"OK"),
+        (200, b""),
+        (200, b"OK"),
+        (404, message("NOT_FOUND")),
+    ]
     assert server.broker.topics["t"].is_paused
 
 
-def test_a_request_that_fails_on_the_disk_is_an_internal_error(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_that_fails_on_the_disk_is_an_internal_error(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     def persist() -> None:
         raise OSError(errno.EIO, "Input/output error")
 
@@ -474,9 +476,18 @@ def test_a_client_that_takes_no_answers_is_not_read_from(server: Server) -> None
 # ---- anything at all
 
 _FRAGMENTS = [case.sent for case in SHORT_CASES if "/topic/" not in case.sent.decode("latin-1")] + [
-    b"\r\n", b"\r\n\r\n", b"POST /pub?topic=t HTTP/1.1\r\n", b"Host: x\r\n", b"Content-Length: 5\r\n", b"0\r\n\r\n",
-    b"Transfer-Encoding: chunked\r\n", b"Expect: 100-continue\r\n", b"Connection: close\r\n", b"5\r\nabcde\r\n", b"\0",
-]  # fmt: skip
+    b"\r\n",
+    b"\r\n\r\n",
+    b"POST /pub?topic=t HTTP/1.1\r\n",
+    b"Host: x\r\n",
+    b"Content-Length: 5\r\n",
+    b"0\r\n\r\n",
+    b"Transfer-Encoding: chunked\r\n",
+    b"Expect: 100-continue\r\n",
+    b"Connection: close\r\n",
+    b"5\r\nabcde\r\n",
+    b"\0",
+]
 
 
 @pytest.fixture(scope="module")

@@ -66,9 +66,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("method", "path", "status", "message"), REFUSALS)
-def test_what_cannot_be_done_is_refused(
-    nsqlookupd: NsqlookupdProcess, method: str, path: str, status: int, message: str
-) -> None:
+def test_what_cannot_be_done_is_refused(nsqlookupd: NsqlookupdProcess, method: str, path: str, status: int, message: str) -> None:
     answer = nsqlookupd.http(method, path)
     assert (answer.status, answer.json()) == (status, {"message": message})
     assert answer.headers["Content-Type"] == "application/json; charset=utf-8"
@@ -85,9 +83,7 @@ def test_ping_and_info(nsqlookupd: NsqlookupdProcess) -> None:
     assert set(nsqlookupd.http("GET", "/info").json()) == {"version"}
 
 
-def test_lookup_names_channels_and_producers(
-    nsqlookupd: NsqlookupdProcess, producer: LookupClient, topic: str
-) -> None:
+def test_lookup_names_channels_and_producers(nsqlookupd: NsqlookupdProcess, producer: LookupClient, topic: str) -> None:
     producer.register(topic, f"{topic} b", f"{topic} a")
     answer = nsqlookupd.http("GET", f"/lookup?topic={topic}").json()
     assert sorted(answer["channels"]) == ["a", "b"]
@@ -210,9 +206,7 @@ def test_a_topic_that_is_deleted_is_forgotten_with_its_channels(
 
 
 @pytest.mark.ours
-def test_what_is_ephemeral_goes_with_its_last_producer_also_when_that_dies(
-    nsqlookupd: NsqlookupdProcess, topic: str
-) -> None:
+def test_what_is_ephemeral_goes_with_its_last_producer_also_when_that_dies(nsqlookupd: NsqlookupdProcess, topic: str) -> None:
     """Go's nsqlookupd keeps it for ever unless the producer unregisters it."""
     with LookupClient(nsqlookupd.tcp_port) as producer:
         producer.introduce()

@@ -65,14 +65,11 @@ CASES = [
     Case("IDENTIFY-list", b"IDENTIFY\n" + sized(b"[]"), b"E_BAD_BODY IDENTIFY failed to decode JSON body"),
     Case("IDENTIFY-null", b"IDENTIFY\n" + sized(b"null"), b"E_BAD_BODY IDENTIFY missing fields"),
     Case("IDENTIFY-empty-body", b"IDENTIFY\n" + sized(b""), b"E_BAD_BODY IDENTIFY failed to decode JSON body"),
+    Case("IDENTIFY-size-cut-off", b"IDENTIFY\n\0\0", b"E_BAD_BODY IDENTIFY failed to read body size", end_of_input=True),
     Case(
-        "IDENTIFY-size-cut-off", b"IDENTIFY\n\0\0", b"E_BAD_BODY IDENTIFY failed to read body size", end_of_input=True
+        "IDENTIFY-body-cut-off", b"IDENTIFY\n" + int32(9) + b"{}", b"E_BAD_BODY IDENTIFY failed to read body", end_of_input=True
     ),
-    Case(
-        "IDENTIFY-body-cut-off", b"IDENTIFY\n" + int32(9) + b"{}", b"E_BAD_BODY IDENTIFY failed to read body",
-        end_of_input=True,
-    ),
-]  # fmt: skip
+]
 for command in ("REGISTER", "UNREGISTER"):
     words = command.encode()
     CASES += [

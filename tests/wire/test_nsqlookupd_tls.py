@@ -49,9 +49,7 @@ def test_both_ports_take_tls_and_plain_connections(make_nsqlookupd: MakeNsqlooku
             assert {producer["broadcast_address"] for producer in answer["producers"]} == {"secure", "plain"}
 
 
-def test_many_commands_and_long_answers_pass_through_tls(
-    make_nsqlookupd: MakeNsqlookupd, certificates: Certificates
-) -> None:
+def test_many_commands_and_long_answers_pass_through_tls(make_nsqlookupd: MakeNsqlookupd, certificates: Certificates) -> None:
     nsqlookupd = make_nsqlookupd(*certificates.server_flags)
     context = certificates.client_context()
     names = [f"topic{number}" for number in range(3000)]
@@ -64,9 +62,7 @@ def test_many_commands_and_long_answers_pass_through_tls(
         assert client.read() == b"OK"
 
 
-def test_with_tls_required_plain_clients_are_refused(
-    make_nsqlookupd: MakeNsqlookupd, certificates: Certificates
-) -> None:
+def test_with_tls_required_plain_clients_are_refused(make_nsqlookupd: MakeNsqlookupd, certificates: Certificates) -> None:
     nsqlookupd = make_nsqlookupd(*certificates.server_flags, "--tls-required")
     context = certificates.client_context()
     with LookupClient(nsqlookupd.tcp_port) as plain:
@@ -90,9 +86,7 @@ def test_require_verify_lets_in_who_shows_a_certificate_of_the_authority(
     make_nsqlookupd: MakeNsqlookupd, certificates: Certificates, tmp_path: Path
 ) -> None:
     nsqlookupd = make_nsqlookupd(
-        *certificates.server_flags,
-        "--tls-client-auth-policy=require-verify",
-        f"--tls-root-ca-file={certificates.authority}",
+        *certificates.server_flags, "--tls-client-auth-policy=require-verify", f"--tls-root-ca-file={certificates.authority}"
     )
     with LookupClient(nsqlookupd.tcp_port, tls=certificates.client_context(with_certificate=True)) as known:
         assert known.ask("PING") == b"OK"
@@ -100,15 +94,11 @@ def test_require_verify_lets_in_who_shows_a_certificate_of_the_authority(
     context = certificates.client_context()
     context.load_cert_chain(stranger.client_certificate, stranger.client_key)
     for unknown in (context, certificates.client_context()):
-        with pytest.raises((ssl.SSLError, ConnectionError, Closed)), LookupClient(
-            nsqlookupd.tcp_port, tls=unknown
-        ) as client:
+        with pytest.raises((ssl.SSLError, ConnectionError, Closed)), LookupClient(nsqlookupd.tcp_port, tls=unknown) as client:
             client.ask("PING")
 
 
-def test_what_is_no_tls_ends_only_its_own_connection(
-    make_nsqlookupd: MakeNsqlookupd, certificates: Certificates
-) -> None:
+def test_what_is_no_tls_ends_only_its_own_connection(make_nsqlookupd: MakeNsqlookupd, certificates: Certificates) -> None:
     nsqlookupd = make_nsqlookupd(*certificates.server_flags)
     with LookupClient(nsqlookupd.tcp_port, magic=b"\x16\x03\x01\x00\x05hello") as broken, pytest.raises(Closed):
         while True:

@@ -66,11 +66,7 @@ COMMANDS = [
     Case("unknown-command-crlf", b"HELLO\r\n", "E_INVALID invalid command HELLO"),
     Case("only-one-cr-is-cut", b"HELLO\r\r\n", "E_INVALID invalid command HELLO\r"),
     Case("command-of-raw-bytes", b"\x00\xff\xfe\n", b"E_INVALID invalid command \x00\xff\xfe"),
-    Case(
-        "longest-line",
-        b"x" * (MAX_LINE_BYTES - 1) + b"\n",
-        "E_INVALID invalid command " + "x" * (MAX_LINE_BYTES - 1),
-    ),
+    Case("longest-line", b"x" * (MAX_LINE_BYTES - 1) + b"\n", "E_INVALID invalid command " + "x" * (MAX_LINE_BYTES - 1)),
 ]
 
 STATES = [
@@ -83,12 +79,7 @@ STATES = [
     subscribed("IDENTIFY", b"IDENTIFY\n", "E_INVALID cannot IDENTIFY in current state"),
     subscribed("AUTH", b"AUTH too many words\n", "E_INVALID cannot AUTH in current state"),
     Case("CLS-twice", SUBSCRIBED + CLS + CLS, "E_INVALID cannot CLS in current state", replies=(OK, CLOSE_WAIT)),
-    Case(
-        "SUB-after-CLS",
-        SUBSCRIBED + CLS + SUBSCRIBED,
-        "E_INVALID cannot SUB in current state",
-        replies=(OK, CLOSE_WAIT),
-    ),
+    Case("SUB-after-CLS", SUBSCRIBED + CLS + SUBSCRIBED, "E_INVALID cannot SUB in current state", replies=(OK, CLOSE_WAIT)),
     Case(
         "RDY-after-CLS-is-ignored-FIN-is-not",
         SUBSCRIBED + CLS + b"RDY not-a-number\n" + b"FIN\n",
@@ -118,11 +109,7 @@ IDENTIFY = [
         f"E_BAD_BODY IDENTIFY body too big {MAX_BODY_BYTES + 1} > {MAX_BODY_BYTES}",
     ),
     *(
-        Case(
-            f"IDENTIFY-{name}",
-            b"IDENTIFY\n" + wire.sized(body),
-            "E_BAD_BODY IDENTIFY failed to decode JSON body",
-        )
+        Case(f"IDENTIFY-{name}", b"IDENTIFY\n" + wire.sized(body), "E_BAD_BODY IDENTIFY failed to decode JSON body")
         for name, body in {
             "not-json": b"hello",
             "cut-json": b'{"client_id": "x"',
@@ -173,11 +160,7 @@ IDENTIFY = [
         msg_timeout=1,
     ),
     bad_identify(
-        "order-buffer-size-third",
-        "output buffer size (1) is invalid",
-        output_buffer_size=1,
-        sample_rate=-1,
-        msg_timeout=1,
+        "order-buffer-size-third", "output buffer size (1) is invalid", output_buffer_size=1, sample_rate=-1, msg_timeout=1
     ),
     bad_identify("order-sample-rate-fourth", "sample rate (-1) is invalid", sample_rate=-1, msg_timeout=1),
     Case(
@@ -235,16 +218,8 @@ IN_FLIGHT = [
     for case in (
         subscribed(f"{verb}-no-words", f"{verb}\n".encode(), f"E_INVALID {verb} insufficient number of params"),
         subscribed(f"{verb}-empty-id", f"{verb} ".encode() + rest + b"\n", "E_INVALID invalid message ID"),
-        subscribed(
-            f"{verb}-short-id",
-            f"{verb} ".encode() + UNKNOWN_ID[:-1] + rest + b"\n",
-            "E_INVALID invalid message ID",
-        ),
-        subscribed(
-            f"{verb}-long-id",
-            f"{verb} ".encode() + UNKNOWN_ID + b"0" + rest + b"\n",
-            "E_INVALID invalid message ID",
-        ),
+        subscribed(f"{verb}-short-id", f"{verb} ".encode() + UNKNOWN_ID[:-1] + rest + b"\n", "E_INVALID invalid message ID"),
+        subscribed(f"{verb}-long-id", f"{verb} ".encode() + UNKNOWN_ID + b"0" + rest + b"\n", "E_INVALID invalid message ID"),
         subscribed(
             f"{verb}-unknown-id",
             f"{verb} ".encode() + UNKNOWN_ID + rest + b"\n",
@@ -284,11 +259,7 @@ PUB = [
     Case("PUB-no-words", b"PUB\n", "E_INVALID PUB insufficient number of parameters"),
     Case("PUB-size-0", b"PUB topic\n" + int32(0), "E_BAD_MESSAGE PUB invalid message body size 0"),
     Case("PUB-size-negative", b"PUB topic\n" + int32(-5), "E_BAD_MESSAGE PUB invalid message body size -5"),
-    Case(
-        "PUB-size-smallest",
-        b"PUB topic\n" + int32(-(2**31)),
-        "E_BAD_MESSAGE PUB invalid message body size -2147483648",
-    ),
+    Case("PUB-size-smallest", b"PUB topic\n" + int32(-(2**31)), "E_BAD_MESSAGE PUB invalid message body size -2147483648"),
     Case(
         "PUB-size-over-the-limit",
         b"PUB topic\n" + int32(MAX_MSG_BYTES + 1),
@@ -303,11 +274,7 @@ DPUB = [
     Case("DPUB-topic-before-delay", b"DPUB ! soon\n", 'E_BAD_TOPIC DPUB topic name "!" is not valid'),
     Case("DPUB-delay-word", b"DPUB topic soon\n", "E_INVALID DPUB could not parse timeout soon"),
     Case("DPUB-delay-negative", b"DPUB topic -1\n", "E_INVALID DPUB could not parse timeout -1"),
-    Case(
-        "DPUB-delay-over-the-limit",
-        b"DPUB topic 3600001\n",
-        "E_INVALID DPUB timeout 3600001 out of range 0-3600000",
-    ),
+    Case("DPUB-delay-over-the-limit", b"DPUB topic 3600001\n", "E_INVALID DPUB timeout 3600001 out of range 0-3600000"),
     Case(
         "DPUB-delay-wraps",
         b"DPUB topic 18446744073709551615\n",
@@ -335,11 +302,7 @@ MPUB = [
         f"E_BAD_BODY MPUB body too big {MAX_BODY_BYTES + 1} > {MAX_BODY_BYTES}",
     ),
     Case("MPUB-count-0", b"MPUB topic\n" + int32(100) + int32(0), "E_BAD_BODY MPUB invalid message count 0"),
-    Case(
-        "MPUB-count-negative",
-        b"MPUB topic\n" + int32(100) + int32(-1),
-        "E_BAD_BODY MPUB invalid message count -1",
-    ),
+    Case("MPUB-count-negative", b"MPUB topic\n" + int32(100) + int32(-1), "E_BAD_BODY MPUB invalid message count -1"),
     Case(
         "MPUB-count-over-the-limit",
         b"MPUB topic\n" + int32(100) + int32(MAX_MPUB_MESSAGES + 1),
@@ -443,9 +406,7 @@ CUT_OFF = [
     ),
 ]
 
-CASES = [
-    *COMMANDS, *STATES, *IDENTIFY, *AUTH, *SUB, *RDY, *IN_FLIGHT, *REQ, *PUB, *DPUB, *MPUB, *NAMES, *CUT_OFF,
-]  # fmt: skip
+CASES = [*COMMANDS, *STATES, *IDENTIFY, *AUTH, *SUB, *RDY, *IN_FLIGHT, *REQ, *PUB, *DPUB, *MPUB, *NAMES, *CUT_OFF]
 
 
 @pytest.fixture(scope="module")
@@ -555,9 +516,7 @@ def test_answers_before_an_overlong_line_are_sent(nsqd: NsqdProcess) -> None:
         pytest.param(wire.identify() + wire.identify(), [OK, OK], id="IDENTIFY-twice"),
         pytest.param(b"IDENTIFY words\n" + wire.sized(b"{}"), [OK], id="IDENTIFY-words"),
         pytest.param(b"IDENTIFY\n" + wire.sized(b"null"), [OK], id="IDENTIFY-null"),
-        pytest.param(
-            b"IDENTIFY\n" + wire.sized(b' {"x": [1.5e3], "msg_timeout": null}\n'), [OK], id="IDENTIFY-unknown"
-        ),
+        pytest.param(b"IDENTIFY\n" + wire.sized(b' {"x": [1.5e3], "msg_timeout": null}\n'), [OK], id="IDENTIFY-unknown"),
         pytest.param(wire.identify(deflate=True, snappy=True), [OK], id="IDENTIFY-compressions-not-negotiated"),
         pytest.param(
             wire.identify(heartbeat_interval=1000, output_buffer_timeout=25, output_buffer_size=64, msg_timeout=1000)
@@ -570,15 +529,9 @@ def test_answers_before_an_overlong_line_are_sent(nsqd: NsqdProcess) -> None:
         pytest.param(wire.pub("a" * 64, b"1") + wire.pub("a" * 54 + "#ephemeral", b"1"), [OK, OK], id="longest-names"),
         pytest.param(wire.pub(".-_09aZ", b"\x00\n\xff"), [OK], id="all-kinds-of-characters"),
         # The messages count, not the declared size of the body.
+        pytest.param(wire.mpub("ok", [b"1", b"22"], declared_bytes=1) + wire.pub("ok", b"3"), [OK, OK], id="MPUB-says-less"),
         pytest.param(
-            wire.mpub("ok", [b"1", b"22"], declared_bytes=1) + wire.pub("ok", b"3"),
-            [OK, OK],
-            id="MPUB-says-less",
-        ),
-        pytest.param(
-            wire.mpub("ok", [b"1", b"22"], declared_bytes=MAX_BODY_BYTES) + wire.pub("ok", b"3"),
-            [OK, OK],
-            id="MPUB-says-more",
+            wire.mpub("ok", [b"1", b"22"], declared_bytes=MAX_BODY_BYTES) + wire.pub("ok", b"3"), [OK, OK], id="MPUB-says-more"
         ),
     ],
 )
@@ -625,9 +578,29 @@ def test_identify_sent_with_what_follows(nsqd: NsqdProcess) -> None:
 # --- random bytes
 
 WORDS = [
-    b"PUB", b"MPUB", b"DPUB", b"SUB", b"RDY", b"FIN", b"REQ", b"TOUCH", b"CLS", b"NOP", b"AUTH", b"IDENTIFY",
-    b"fuzz", b"fuzz#ephemeral", b"0", b"1", b"-1", b"2500", b"99999999999999999999", UNKNOWN_ID, b"", b"\xff",
-]  # fmt: skip
+    b"PUB",
+    b"MPUB",
+    b"DPUB",
+    b"SUB",
+    b"RDY",
+    b"FIN",
+    b"REQ",
+    b"TOUCH",
+    b"CLS",
+    b"NOP",
+    b"AUTH",
+    b"IDENTIFY",
+    b"fuzz",
+    b"fuzz#ephemeral",
+    b"0",
+    b"1",
+    b"-1",
+    b"2500",
+    b"99999999999999999999",
+    UNKNOWN_ID,
+    b"",
+    b"\xff",
+]
 LINES = st.lists(st.sampled_from(WORDS), max_size=4).map(lambda words: b" ".join(words) + b"\n")
 SIZES = st.sampled_from([-(2**31), -1, 0, 1, 2, 3, 100, 2**24, 2**31 - 1]).map(int32)
 WELL_FORMED = st.sampled_from(

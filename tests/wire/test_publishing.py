@@ -193,9 +193,7 @@ def alike(nsqd: Nsqd, not_usual: list[int]) -> Peer:
     return peer
 
 
-def test_publishes_like_the_last_ones_share_a_record_with_others(
-    nsqd: Nsqd, disk: Disk, not_usual: list[int]
-) -> None:
+def test_publishes_like_the_last_ones_share_a_record_with_others(nsqd: Nsqd, disk: Disk, not_usual: list[int]) -> None:
     peers = [alike(nsqd, not_usual) for _ in range(3)]
     not_usual.clear()
     low, before = nsqd.log.next_seq, disk.writes
@@ -271,9 +269,7 @@ def test_a_publish_like_the_last_one_is_refused_while_nsqd_drains(nsqd: Nsqd, no
     assert nsqd.log.next_seq == low
 
 
-def test_a_publish_like_the_last_one_that_fails_gets_an_error(
-    nsqd: Nsqd, disk: Disk, not_usual: list[int]
-) -> None:
+def test_a_publish_like_the_last_one_that_fails_gets_an_error(nsqd: Nsqd, disk: Disk, not_usual: list[int]) -> None:
     peers = [alike(nsqd, not_usual) for _ in range(3)]
     not_usual.clear()
     low = nsqd.log.next_seq
@@ -290,9 +286,7 @@ def test_a_publish_like_the_last_one_that_fails_gets_an_error(
         assert b"E_PUB_FAILED PUB failed No space left on device" in answer and OK not in answer
 
 
-def test_commands_that_are_larger_than_a_small_read_are_soon_read_at_once(
-    nsqd: Nsqd, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_that_are_larger_than_a_small_read_are_soon_read_at_once(nsqd: Nsqd, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[int] = []
     on_data = ClientConnection.on_data
 
@@ -414,9 +408,7 @@ def test_a_consumer_gets_what_a_client_that_is_alone_publishes(nsqd: Nsqd) -> No
     assert peer.answers() == OK * 2
 
 
-def test_few_new_messages_wait_for_more_while_other_input_is_ready(
-    nsqd: Nsqd, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_few_new_messages_wait_for_more_while_other_input_is_ready(nsqd: Nsqd, monkeypatch: pytest.MonkeyPatch) -> None:
     reader, peer = nsqd.tcp(), nsqd.tcp()
     nsqd.subscribe(reader, rdy=100)
     monkeypatch.setattr(loop_iteration, "_LONGEST_POSTPONEMENT_NS", 1 << 60)
@@ -518,9 +510,7 @@ def test_a_wait_ends_with_input_of_any_connection(nsqd: Nsqd) -> None:
     peer.stream.close("done")
 
 
-def test_a_client_that_makes_nsqd_wait_in_vain_is_waited_for_less_often(
-    nsqd: Nsqd, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_that_makes_nsqd_wait_in_vain_is_waited_for_less_often(nsqd: Nsqd, monkeypatch: pytest.MonkeyPatch) -> None:
     waits = []
     monkeypatch.setattr(LoopIteration, "wait_briefly", lambda iteration: waits.append(nsqd.topic.message_count))
     peer = nsqd.tcp()
@@ -529,9 +519,7 @@ def test_a_client_that_makes_nsqd_wait_in_vain_is_waited_for_less_often(
     assert [later - earlier for earlier, later in itertools.pairwise(waits)] == [33, 65, 129]
 
 
-def test_a_client_that_is_late_now_and_then_is_waited_for_as_often(
-    nsqd: Nsqd, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_that_is_late_now_and_then_is_waited_for_as_often(nsqd: Nsqd, monkeypatch: pytest.MonkeyPatch) -> None:
     waits = []
 
     def wait(iteration: LoopIteration) -> bool:

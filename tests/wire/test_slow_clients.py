@@ -93,9 +93,7 @@ class Nsqd:
         iteration = LoopIteration(hub, log)
         broker = Broker(read_options([f"--data-path={directory}"]), log, iteration, Alarms(), hub.threadpool)
         self.http = lambda: Dialogue(lambda sock: PublishingConnection(sock, "a:5", hub.loop, iteration, log, broker))
-        self.tcp = lambda: Dialogue(
-            lambda sock: ClientConnection(sock, "a:5", hub.loop, iteration, log, broker, Limits())
-        )
+        self.tcp = lambda: Dialogue(lambda sock: ClientConnection(sock, "a:5", hub.loop, iteration, log, broker, Limits()))
         self.broker = broker
 
 
@@ -260,9 +258,17 @@ def test_nsqlookupd_waits_for_a_first_command_only_so_long() -> None:
 
     def make(sock: socket.socket) -> PeerConnection:
         return PeerConnection(
-            sock, "a:5", hub.loop, LoopIteration(hub, log), log, Registry(0, 0), SteadyClock(), b"{}",
-            requires_tls=False, on_close=lambda _connection: None,
-        )  # fmt: skip
+            sock,
+            "a:5",
+            hub.loop,
+            LoopIteration(hub, log),
+            log,
+            Registry(0, 0),
+            SteadyClock(),
+            b"{}",
+            requires_tls=False,
+            on_close=lambda _connection: None,
+        )
 
     silent, greeting, speaking = Dialogue(make), Dialogue(make), Dialogue(make)
     greeting.say(b"  V1IDENT")

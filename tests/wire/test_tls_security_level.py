@@ -65,8 +65,12 @@ def test_a_refusal_names_the_setting(weak: Certificates, tmp_path: Path, command
     flags = {"nsqd": f"--data-path={tmp_path}", "nsqadmin": "--lookupd-http-address=127.0.0.1:1"}.get(command, "")
     done = subprocess.run(
         [sys.executable, "-m", f"nsq_apps.{command}", *weak.server_flags, *filter(None, [flags])],
-        cwd=REPOSITORY, capture_output=True, text=True, timeout=40, check=False,
-    )  # fmt: skip
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=40,
+        check=False,
+    )
     assert done.returncode == 2
     assert f"cannot use --tls-cert {weak.server_certificate}" in done.stderr
     assert "key too small" in done.stderr
@@ -114,14 +118,13 @@ def test_tls_1_0(make_nsqd: MakeNsqd, weak: Certificates, certificates: Certific
     assert not publishes(make_nsqd(*certificates.nsqd_flags, OPEN, "--tls-min-version=tls1.2"), context)
 
 
-def test_nsqd_registers_with_a_weak_nsqlookupd(
-    make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, weak: Certificates
-) -> None:
+def test_nsqd_registers_with_a_weak_nsqlookupd(make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, weak: Certificates) -> None:
     lookupd = make_nsqlookupd(*weak.server_flags, OPEN)
     flags = (
-        f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}", "--lookupd-tls",
+        f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}",
+        "--lookupd-tls",
         f"--lookupd-tls-root-ca-file={weak.authority}",
-    )  # fmt: skip
+    )
     refusing = make_nsqd(*flags)
     wait_until(lambda: ADVICE in refusing.log_text(), what="the log to name the setting")
     nsqd = make_nsqd(*flags, OPEN)

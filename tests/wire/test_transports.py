@@ -71,9 +71,7 @@ def test_messages_of_all_sizes_pass_both_ways(
 
 
 @pytest.mark.parametrize("fields", TRANSPORTS.values(), ids=TRANSPORTS)
-def test_heartbeats_come_in_the_agreed_form(
-    nsqd: NsqdProcess, certificates: Certificates, fields: dict[str, object]
-) -> None:
+def test_heartbeats_come_in_the_agreed_form(nsqd: NsqdProcess, certificates: Certificates, fields: dict[str, object]) -> None:
     with TransportClient(nsqd.tcp_port) as client:
         client.upgrade(certificates.client_context(), heartbeat_interval=1000, **fields)
         assert client.frame() == wire.HEARTBEAT
@@ -88,9 +86,7 @@ def compressed(kind: str, data: bytes) -> bytes:
 
 @pytest.mark.ours
 @pytest.mark.parametrize("kind", ["snappy", "deflate"])
-def test_what_follows_identify_in_the_same_packet_survives_compression(
-    nsqd: NsqdProcess, topic: str, kind: str
-) -> None:
+def test_what_follows_identify_in_the_same_packet_survives_compression(nsqd: NsqdProcess, topic: str, kind: str) -> None:
     with TransportClient(nsqd.tcp_port) as client:
         commands = compressed(kind, wire.pub(topic, b"one") + wire.pub(topic, b"two"))
         client.send_raw(wire.identify(feature_negotiation=True, **{kind: True}) + commands)
@@ -100,9 +96,7 @@ def test_what_follows_identify_in_the_same_packet_survives_compression(
 
 
 @pytest.mark.ours
-def test_what_follows_identify_in_the_same_packet_survives_tls(
-    nsqd: NsqdProcess, certificates: Certificates
-) -> None:
+def test_what_follows_identify_in_the_same_packet_survives_tls(nsqd: NsqdProcess, certificates: Certificates) -> None:
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = certificates.client_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
     with pytest.raises(ssl.SSLWantReadError):
@@ -164,9 +158,7 @@ def test_a_plain_client_of_a_tls_port_is_told_nothing_it_cannot_read(nsqd: NsqdP
 
 @pytest.mark.parametrize("secure", [False, True], ids=["tcp", "tls"])
 @pytest.mark.parametrize("kind", ["snappy", "deflate"])
-def test_what_becomes_much_is_taken_bit_by_bit(
-    make_nsqd: MakeNsqd, certificates: Certificates, kind: str, secure: bool
-) -> None:
+def test_what_becomes_much_is_taken_bit_by_bit(make_nsqd: MakeNsqd, certificates: Certificates, kind: str, secure: bool) -> None:
     """200 MB of messages from less than 10 MB, and at most a fraction of it in memory at once."""
     nsqd = make_nsqd(*certificates.nsqd_flags, "--mem-queue-size=5")
     before_bytes = psutil.Process(nsqd.pid).memory_info().rss
@@ -200,13 +192,7 @@ def connects(nsqd: NsqdProcess, context: ssl.SSLContext) -> bool:
     [("", True, True, True), ("require", False, True, True), ("require-verify", False, False, True)],
 )
 def test_client_certificates(
-    make_nsqd: MakeNsqd,
-    certificates: Certificates,
-    tmp_path: Path,
-    policy: str,
-    without: bool,
-    stranger: bool,
-    known: bool,
+    make_nsqd: MakeNsqd, certificates: Certificates, tmp_path: Path, policy: str, without: bool, stranger: bool, known: bool
 ) -> None:
     flags = [f"--tls-client-auth-policy={policy}"] if policy else []
     nsqd = make_nsqd(*certificates.nsqd_flags, f"--tls-root-ca-file={certificates.authority}", *flags)
@@ -237,11 +223,14 @@ def test_without_the_required_tls_nothing_but_identify_works(
             client.frame()
 
 
-@pytest.mark.parametrize(("lowest", "highest", "works"), [
-    ("tls1.2", ssl.TLSVersion.TLSv1_2, True),
-    ("tls1.3", ssl.TLSVersion.TLSv1_2, False),
-    ("tls1.3", ssl.TLSVersion.TLSv1_3, True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("lowest", "highest", "works"),
+    [
+        ("tls1.2", ssl.TLSVersion.TLSv1_2, True),
+        ("tls1.3", ssl.TLSVersion.TLSv1_2, False),
+        ("tls1.3", ssl.TLSVersion.TLSv1_3, True),
+    ],
+)
 def test_the_lowest_version(
     make_nsqd: MakeNsqd, certificates: Certificates, lowest: str, highest: ssl.TLSVersion, works: bool
 ) -> None:
@@ -311,9 +300,7 @@ def test_an_https_client_that_is_refused_gets_a_line_of_log(make_nsqd: MakeNsqd,
 
 
 @pytest.mark.ours
-def test_a_broken_new_certificate_leaves_the_old_one(
-    make_nsqd: MakeNsqd, certificates: Certificates, tmp_path: Path
-) -> None:
+def test_a_broken_new_certificate_leaves_the_old_one(make_nsqd: MakeNsqd, certificates: Certificates, tmp_path: Path) -> None:
     shown = tmp_path / "shown"
     shutil.copytree(certificates.server_key.parent, shown)
     files = [f"--tls-cert={shown / 'server.pem'}", f"--tls-key={shown / 'server.key'}"]

@@ -15,20 +15,26 @@ if TYPE_CHECKING:
     from nsqd_py.client.options import ClientOptions
     from nsqd_py.net.http.client import HttpClient, Url
 
-# fmt: off
-NSQD_TCP = setting(STRINGS, (),
-    "TCP address (host:port) of an nsqd to consume from (may be given several times).")
-LOOKUPD_HTTP = setting(URLS, (),
-    "HTTP address (host:port) of an nsqlookupd that lists the nsqds of the topic (may be given several times).")
+
+NSQD_TCP = setting(STRINGS, (), "TCP address (host:port) of an nsqd to consume from (may be given several times).")
+LOOKUPD_HTTP = setting(
+    URLS, (), "HTTP address (host:port) of an nsqlookupd that lists the nsqds of the topic (may be given several times)."
+)
 TOPIC = setting(STRING, "", "NSQ topic.")
 TOPICS = setting(STRINGS, (), "NSQ topic (may be given several times).")
 MAX_IN_FLIGHT = setting(INT, 200, "Maximum number of messages in flight.", check=at_least(1))
-CONSUMER_OPT = setting(CLIENT_OPTIONS, (),
+CONSUMER_OPT = setting(
+    CLIENT_OPTIONS,
+    (),
     "Option of the consumer as name,value with the names of go-nsq's Config, such as tls_v1,true or "
-    "msg_timeout,30s (may be given several times).")
-PRODUCER_OPT = setting(CLIENT_OPTIONS, (),
+    "msg_timeout,30s (may be given several times).",
+)
+PRODUCER_OPT = setting(
+    CLIENT_OPTIONS,
+    (),
     "Option of the producer as name,value with the names of go-nsq's Config, such as snappy,true or "
-    "dial_timeout,5s (may be given several times).")
+    "dial_timeout,5s (may be given several times).",
+)
 
 
 class SourceOptions(Options):
@@ -36,7 +42,6 @@ class SourceOptions(Options):
 
     nsqd_tcp_address: tuple[str, ...] = NSQD_TCP
     lookupd_http_address: tuple[str, ...] = LOOKUPD_HTTP
-# fmt: on
 
 
 # --- checks; each raises BadUsage

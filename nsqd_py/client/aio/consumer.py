@@ -103,9 +103,7 @@ class Consumer(Public):
         self._threaded.on_left = self._on_left
         self._threaded.on_over = self._on_over
         self._threaded.on_stopped = self._on_stopped
-        self._threaded.set_kind(
-            takes_batches=batch_handler is not None, is_iterated=handler is None and batch_handler is None
-        )
+        self._threaded.set_kind(takes_batches=batch_handler is not None, is_iterated=handler is None and batch_handler is None)
         self._handling = self._threaded.handling
         self._takes_batches = batch_handler is not None
         self._takes_nothing = False
@@ -202,9 +200,7 @@ class Consumer(Public):
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.stop()
 
     # ---- messages

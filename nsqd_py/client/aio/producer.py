@@ -151,17 +151,13 @@ class Producer(Public, AfterFork, AtExit):
             await self._get_ready()
         return self._submit(head, b"", on_done)
 
-    async def multi_publish_soon(
-        self, topic: str, bodies: Sequence[Body], on_done: Done | None = None
-    ) -> asyncio.Future[None]:
+    async def multi_publish_soon(self, topic: str, bodies: Sequence[Body], on_done: Done | None = None) -> asyncio.Future[None]:
         """Send messages as `publish_soon`, in one command: much faster, and nsqd stores all or none."""
         head, body = encoding.several(topic, bodies)
         await self._get_ready()
         return self._submit(head, body, on_done)
 
-    async def send_mpub_body(
-        self, topic: str, body: bytes, count: int, on_done: Done | None = None
-    ) -> asyncio.Future[None]:
+    async def send_mpub_body(self, topic: str, body: bytes, count: int, on_done: Done | None = None) -> asyncio.Future[None]:
         """Send a finished body as `multi_publish_soon`; see `nsqd_py.client.Producer`."""
         head, body = encoding.finished(topic, body, count)
         await self._get_ready()
@@ -368,9 +364,7 @@ class Producer(Public, AfterFork, AtExit):
         self._begin()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
             await self.close()
         except NsqClientError:

@@ -93,8 +93,9 @@ class BaseConsumer(Public):
             most = self._options.max_in_flight
             max_in_flight = max(most, concurrency) if most else 0
         elif 0 < max_in_flight < concurrency:
-            self._log.warning("max_in_flight=%d: no more handlers work at a time, although concurrency=%d",
-                              max_in_flight, concurrency)  # fmt: skip
+            self._log.warning(
+                "max_in_flight=%d: no more handlers work at a time, although concurrency=%d", max_in_flight, concurrency
+            )
         self._options = self._options.with_settings(max_in_flight=max_in_flight)
         self._handler = handler
         self._batch_handler = batch_handler
@@ -119,9 +120,7 @@ class BaseConsumer(Public):
             on_output=self._on_output,
             on_backoff=self._on_backoff,
         )
-        self._handling = Handling(
-            self._subscription, self._options.max_attempts, on_give_up, self._log, self._endings
-        )  # fmt: skip
+        self._handling = Handling(self._subscription, self._options.max_attempts, on_give_up, self._log, self._endings)
         self._set_up()
         if not self._discovery.wanted and not self._lookupds:
             raise BadClientOption("a consumer needs the address of an nsqd (host:port) or of an nsqlookupd")
@@ -194,9 +193,7 @@ class BaseConsumer(Public):
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
 
     def _refuse_if_handled(self) -> None:

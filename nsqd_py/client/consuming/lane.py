@@ -128,10 +128,27 @@ class Lane:
     """
 
     __slots__ = (
-        "_commands", "_fins", "_forgotten", "_on_output", "_taken_fins", "address", "channel", "delays", "flow",
-        "has_output", "is_open", "last_message_s", "max_rdy", "most_rdy", "rdy", "rdy_since_s", "received", "requeued",
-        "topic", "touching",
-    )  # fmt: skip
+        "_commands",
+        "_fins",
+        "_forgotten",
+        "_on_output",
+        "_taken_fins",
+        "address",
+        "channel",
+        "delays",
+        "flow",
+        "has_output",
+        "is_open",
+        "last_message_s",
+        "max_rdy",
+        "most_rdy",
+        "rdy",
+        "rdy_since_s",
+        "received",
+        "requeued",
+        "topic",
+        "touching",
+    )
 
     def __init__(
         self,
@@ -149,9 +166,7 @@ class Lane:
         self.max_rdy = limits.max_rdy
         self.delays = delays
         self.flow = flow
-        self.touching: Touching[MessageBatch] = Touching(
-            limits.msg_timeout_s, limits.max_msg_timeout_s, is_automatic=touches
-        )
+        self.touching: Touching[MessageBatch] = Touching(limits.msg_timeout_s, limits.max_msg_timeout_s, is_automatic=touches)
         self.is_open = True
         self.rdy = self.most_rdy = self.received = self.requeued = 0
         self._forgotten = 0  # messages that were received and not answered, because they have timed out

@@ -9,16 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from nsqd_py.client.consuming.flow import (
-    Backoff,
-    BackoffState,
-    Clock,
-    Duration,
-    Flow,
-    RdySpread,
-    exponential,
-    full_jitter,
-)
+from nsqd_py.client.consuming.flow import Backoff, BackoffState, Clock, Duration, Flow, RdySpread, exponential, full_jitter
 from nsqd_py.client.consuming.lane import Lane, LaneLimits, LaneStats, RequeueDelays
 from nsqd_py.client.message import MessageBatch
 from nsqd_py.client.options import FULL_JITTER, ClientOptions
@@ -96,9 +87,7 @@ class Subscription:
     def opened(self, address: str, limits: LaneLimits) -> Lane:
         """Add a lane: an nsqd has accepted the subscription."""
         names = self.topic, self.channel, address
-        lane = Lane(
-            names, limits, self._delays, self.flow, self._now_s(), self._on_output, touches=self._auto_touch
-        )  # fmt: skip
+        lane = Lane(names, limits, self._delays, self.flow, self._now_s(), self._on_output, touches=self._auto_touch)
         self.lanes[address] = lane
         self.flow.opened(lane)
         return lane
@@ -159,8 +148,7 @@ class Subscription:
 
     def stats(self) -> ConsumerStats:
         now_s = self._now_s()
-        sums = {name: ended + sum(getattr(lane, name) for lane in self.lanes.values())
-                for name, ended in self._ended.items()}  # fmt: skip
+        sums = {name: ended + sum(getattr(lane, name) for lane in self.lanes.values()) for name, ended in self._ended.items()}
         return ConsumerStats(
             **sums,
             touched=self._touched,

@@ -193,9 +193,7 @@ class Consumer(BaseConsumer):
                     self._add_link(address)
 
     def _add_link(self, address: str) -> None:
-        membership = Membership(
-            address, self._subscription, self._options, self._log, monotonic, self._chance
-        )  # fmt: skip
+        membership = Membership(address, self._subscription, self._options, self._log, monotonic, self._chance)
         link = Link(membership, self._options, self._log, self)
         self._links[address] = link
         link.greenlet.link(lambda _: self._on_left(link))

@@ -85,9 +85,7 @@ class Finder:
         self.address = address
         self._topic = topic
         self._client = client
-        self._schedule = Schedule(
-            monotonic(), options.lookupd_poll_interval_s, options.lookupd_poll_jitter, chance
-        )  # fmt: skip
+        self._schedule = Schedule(monotonic(), options.lookupd_poll_interval_s, options.lookupd_poll_jitter, chance)
         self._outage = OutageLog(log, monotonic)
         self._on_answer = on_answer
         self._hurried = Event()

@@ -218,9 +218,17 @@ class Outlet:
     """
 
     __slots__ = (
-        "address", "connection", "failed_s", "failure", "has_refused", "is_open", "is_rest_unread", "is_wanted",
-        "pause", "window",
-    )  # fmt: skip
+        "address",
+        "connection",
+        "failed_s",
+        "failure",
+        "has_refused",
+        "is_open",
+        "is_rest_unread",
+        "is_wanted",
+        "pause",
+        "window",
+    )
 
     def __init__(self, address: str, limits: WindowLimits, pause: Pause) -> None:
         self.address = address

@@ -19,15 +19,7 @@ from nsqd_py.client.consuming.membership import Membership
 from nsqd_py.client.consuming.subscription import ConsumerStats
 from nsqd_py.client.message import Message, MessageBatch
 from nsqd_py.client.options import ClientLog
-from nsqd_py.client.process import (
-    AfterFork,
-    AtExit,
-    forget,
-    refuse_in_event_loop,
-    tell_after_fork,
-    tell_at_exit,
-    warn_of_dropped,
-)
+from nsqd_py.client.process import AfterFork, AtExit, forget, refuse_in_event_loop, tell_after_fork, tell_at_exit, warn_of_dropped
 from nsqd_py.client.threads.aside import Waker
 from nsqd_py.client.threads.locked_batch import LockedBatch
 from nsqd_py.client.threads.lookup import Finder
@@ -108,9 +100,7 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
         io_thread = threading.Thread(target=self._do_io, args=arguments, name="nsqd-py consumer", daemon=True)
         if self._handler is not None or self._batch_handler is not None:
             self._workers = [
-                threading.Thread(
-                    target=self._work, args=(ref(self), self._queue), name=f"nsqd-py handler {number}", daemon=True
-                )
+                threading.Thread(target=self._work, args=(ref(self), self._queue), name=f"nsqd-py handler {number}", daemon=True)
                 for number in range(self._concurrency)
             ]
         try:
@@ -376,9 +366,7 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
             self._finders.pop(address).stop()
         for address in lookupds:
             if address not in self._finders:
-                self._finders[address] = Finder(
-                    address, self.topic, self._options, self._chance, self._log, self._on_found
-                )
+                self._finders[address] = Finder(address, self.topic, self._options, self._chance, self._log, self._on_found)
         for address in wanted:
             if address not in self._peers:
                 self._add_peer(address)

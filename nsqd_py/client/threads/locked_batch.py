@@ -16,9 +16,7 @@ class LockedBatch(MessageBatch):
 
     __slots__ = ("_lock",)
 
-    def __init__(
-        self, lane: Lane, messages: Messages, arrived_s: float, lock: AbstractContextManager[object]
-    ) -> None:
+    def __init__(self, lane: Lane, messages: Messages, arrived_s: float, lock: AbstractContextManager[object]) -> None:
         super().__init__(lane, messages, arrived_s)
         self._lock = lock
 
@@ -30,9 +28,7 @@ class LockedBatch(MessageBatch):
         with self._lock:
             super().finish_some(ids)
 
-    def requeue(
-        self, delay_s: Delay | None = None, ids: Collection[bytes] | None = None, *, backoff: bool = False
-    ) -> None:
+    def requeue(self, delay_s: Delay | None = None, ids: Collection[bytes] | None = None, *, backoff: bool = False) -> None:
         with self._lock:
             super().requeue(delay_s, ids, backoff=backoff)
 

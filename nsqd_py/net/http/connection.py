@@ -64,15 +64,32 @@ class HttpConnection(Stream, Generic[App]):
     """
 
     __slots__ = (
-        "_answered_bytes", "_app", "_begun", "_body_bytes", "_has_ended", "_head", "_is_deaf", "_late", "_linger_timer",
-        "_loop", "_owes_continue", "_parser", "_place", "_queue", "_request", "_rest", "_router", "_since_s",
-        "_stalled_bytes", "_worker", "early",
-    )  # fmt: skip
+        "_answered_bytes",
+        "_app",
+        "_begun",
+        "_body_bytes",
+        "_has_ended",
+        "_head",
+        "_is_deaf",
+        "_late",
+        "_linger_timer",
+        "_loop",
+        "_owes_continue",
+        "_parser",
+        "_place",
+        "_queue",
+        "_request",
+        "_rest",
+        "_router",
+        "_since_s",
+        "_stalled_bytes",
+        "_worker",
+        "early",
+    )
 
     def __init__(
-        self, sock: socket.socket, peer: str, loop: Any, iteration: LoopIteration, log: Log, app: App,
-        router: Router[App],
-    ) -> None:  # fmt: skip
+        self, sock: socket.socket, peer: str, loop: Any, iteration: LoopIteration, log: Log, app: App, router: Router[App]
+    ) -> None:
         super().__init__(sock, peer, loop, iteration, log)
         self._loop = loop
         self._app = app
@@ -240,12 +257,7 @@ class HttpConnection(Stream, Generic[App]):
         url = head.url.decode("latin-1")
         target = self._router.resolve(head.method, url)
         request = Request(self._app, self, head.method, url, target, head.version == "1.0", head.keep_alive)
-        reply = (
-            self.check_client()
-            or self._check_browser(head)
-            or request.target.reply
-            or check_route(request, head, self.peer)
-        )
+        reply = self.check_client() or self._check_browser(head) or request.target.reply or check_route(request, head, self.peer)
         if reply is not None:
             self._refuse(request, reply)
             return

@@ -180,9 +180,7 @@ def collector(request: _Request) -> Reply:
 def free_memory(request: _Request) -> Reply:
     """Return unused memory to the system, and tell how much."""
     freed = _FREEING.free(gevent.get_hub().threadpool)
-    return _text(
-        f"collected {freed.collected} objects; resident {freed.before_bytes} bytes before, {freed.after_bytes} after\n"
-    )
+    return _text(f"collected {freed.collected} objects; resident {freed.before_bytes} bytes before, {freed.after_bytes} after\n")
 
 
 # ---- paths of Go for which Python has no data

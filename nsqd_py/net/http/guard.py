@@ -55,11 +55,7 @@ class Guard:
     """
 
     def __init__(
-        self,
-        path: str,
-        log: Log,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], object] = gevent.sleep,
+        self, path: str, log: Log, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], object] = gevent.sleep
     ) -> None:
         """Read the file. `clock` returns seconds, and `sleep` blocks a greenlet. Raises BadAuthFile."""
         self._path = path

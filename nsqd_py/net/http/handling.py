@@ -41,9 +41,7 @@ def _check_access(request: Request[App], head: Head, peer: str) -> Reply | None:
     """Return the refusal of a client that may not use the route. `perform` checks passwords later."""
     app = request.app
     guard = app.admin_guard
-    refusal = access.refusal(
-        request.route.access, peer, has_guard=guard is not None, clients_authorize=app.clients_authorize
-    )
+    refusal = access.refusal(request.route.access, peer, has_guard=guard is not None, clients_authorize=app.clients_authorize)
     if refusal is not None or guard is None:
         return refusal
     authorization = head.fields.get(b"authorization", b"")
@@ -94,6 +92,5 @@ def log_answer(log: Log, request: Request[App], reply: Reply, peer: str, elapsed
         by = f" by={quote(request.user.encode())}" if request.user else ""
         lines = log if is_change and by else log.of_clients  # no action of a known user is left out
         lines.info(
-            CHANGED if is_change else ASKED,
-            reply.status, request.method, request.url, peer, format_duration(elapsed_ns) + by,
-        )  # fmt: skip
+            CHANGED if is_change else ASKED, reply.status, request.method, request.url, peer, format_duration(elapsed_ns) + by
+        )

@@ -9,9 +9,7 @@ from nsqd_py.net.http.answers import Reply, plain, refused_by_http
 
 MAX_HEAD_BYTES = (1 << 20) + 4096  # Go's default, with its slack
 
-_RELEVANT = {
-    b"authorization", b"content-length", b"expect", b"host", b"transfer-encoding", *browsers.HEADERS,
-}  # fmt: skip
+_RELEVANT = {b"authorization", b"content-length", b"expect", b"host", b"transfer-encoding", *browsers.HEADERS}
 # The first one counts, as in Go.
 _MAY_BE_DOUBLED = {b"accept-language", b"authorization", b"referer", b"sec-fetch-mode", b"user-agent"}
 _HOST = re.compile(rb"[A-Za-z0-9!$%&()*+,\-.:;='\[\]_~]*")

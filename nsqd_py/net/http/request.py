@@ -51,14 +51,26 @@ class Request(Generic[App]):
     """
 
     __slots__ = (
-        "app", "connection", "credentials", "is_http_1_0", "is_unread", "keep_alive", "method", "parts", "reply",
-        "size_bytes", "size_limit", "target", "ticket", "url", "user",
-    )  # fmt: skip
+        "app",
+        "connection",
+        "credentials",
+        "is_http_1_0",
+        "is_unread",
+        "keep_alive",
+        "method",
+        "parts",
+        "reply",
+        "size_bytes",
+        "size_limit",
+        "target",
+        "ticket",
+        "url",
+        "user",
+    )
 
     def __init__(
-        self, app: App, connection: Any, method: str, url: str, target: Target[App],
-        is_http_1_0: bool, keep_alive: bool,
-    ) -> None:  # fmt: skip
+        self, app: App, connection: Any, method: str, url: str, target: Target[App], is_http_1_0: bool, keep_alive: bool
+    ) -> None:
         self.app = app
         self.connection = connection
         self.method = method

@@ -91,9 +91,7 @@ class Router(Generic[App]):
         self._by_method_and_path = {(route.method, route.path): route for route in routes}
         self._methods = sorted({route.method for route in routes})
         # (beginning of the path, path in the table) for paths that end in `:name`
-        self._open_ended = sorted(
-            {(path[: path.index(":")], path) for _, path in self._by_method_and_path if ":" in path}
-        )
+        self._open_ended = sorted({(path[: path.index(":")], path) for _, path in self._by_method_and_path if ":" in path})
         self._resolve_kept = lru_cache(_TARGETS_KEPT)(self._resolve)
 
     def resolve(self, method: str, url: str) -> Target[App]:

@@ -118,5 +118,6 @@ def _skippable_end(data: Window, start: int) -> int | None:
 
 
 _DECOMPRESS: dict[Compression, Callable[[Window, int, IO[bytes]], int]] = {
-    Compression.GZIP: _gzip_member, Compression.ZSTD: _zstd_frame,
-}  # fmt: skip
+    Compression.GZIP: _gzip_member,
+    Compression.ZSTD: _zstd_frame,
+}

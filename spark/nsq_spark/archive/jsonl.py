@@ -36,9 +36,7 @@ def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[C
         yield from _chunks(block, starts, ends, split, wanted, damage)
 
 
-def _chunks(
-    block: LineBlock, starts: Numbers, ends: Numbers, split: Split, wanted: Wanted, damage: Damage
-) -> Iterator[Chunk]:
+def _chunks(block: LineBlock, starts: Numbers, ends: Numbers, split: Split, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
     """Parse lines of a block together. If that fails, halve them to find the ones that are no messages."""
     count = len(starts)
     if not count:

@@ -13,14 +13,7 @@ import orjson
 import pyarrow as pa
 
 from nsq_spark.archive.damage import ArchiveError
-from nsq_spark.archive.formats import (
-    HEAD_BYTES,
-    Compression,
-    Format,
-    plain_head,
-    recognised_compression,
-    recognised_format,
-)
+from nsq_spark.archive.formats import HEAD_BYTES, Compression, Format, plain_head, recognised_compression, recognised_format
 from nsq_spark.archive.names import base_of, compiled_glob, is_glob, time_in, zone_of
 from nsq_spark.archive.sidecars import Companions, Manifests, Topic, chosen_channels, copies_text
 from nsq_spark.archive.splits import FileInfo
@@ -32,9 +25,20 @@ TOPIC_FROM_NAME = r"(?P<topic>[^/.]+)[^/]*$"
 _CLAIM_NAME = re.compile(r"\.nsq_to_file\.[0-9a-f]+\.json")
 # In data directories, what holds no messages, or only such as were finished or could not be read.
 _NO_MESSAGES = (
-    ".bad", ".crc", ".cursor", ".damaged", ".gone", ".meta.dat", ".moving", ".pid", ".spare", ".tmp",
-    "nsqd.clock", "nsqd.dat", "nsqd.stop",
-)  # fmt: skip
+    ".bad",
+    ".crc",
+    ".cursor",
+    ".damaged",
+    ".gone",
+    ".meta.dat",
+    ".moving",
+    ".pid",
+    ".spare",
+    ".tmp",
+    "nsqd.clock",
+    "nsqd.dat",
+    "nsqd.stop",
+)
 _REMOTE_READERS = 16
 
 

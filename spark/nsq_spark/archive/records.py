@@ -44,11 +44,20 @@ _read_front = Struct("<4sII").unpack_from  # magic, length, checksum
 
 HEADER = np.dtype(
     [
-        ("magic", "<u4"), ("length", "<u4"), ("checksum", "<u4"), ("version", "u1"), ("kind", "u1"), ("flags", "<u2"),
-        ("first_seq", "<u8"), ("base_id", "<u8"), ("timestamp_ns", "<i8"), ("due_ns", "<i8"), ("count", "<u4"),
+        ("magic", "<u4"),
+        ("length", "<u4"),
+        ("checksum", "<u4"),
+        ("version", "u1"),
+        ("kind", "u1"),
+        ("flags", "<u2"),
+        ("first_seq", "<u8"),
+        ("base_id", "<u8"),
+        ("timestamp_ns", "<i8"),
+        ("due_ns", "<i8"),
+        ("count", "<u4"),
         ("stride", "<u4"),
     ]
-)  # fmt: skip
+)
 _NO_HEADERS = np.zeros(0, HEADER)
 
 

@@ -143,8 +143,7 @@ def _gateway(process: int) -> Any:
     bridge = next(iter(sorted(jars.glob("py4j-*.jar"))), None)
     if bridge is None:
         raise ArchiveError(
-            f"Hadoop's file system needs the classes of Spark: there is no py4j-*.jar in {jars}; "
-            "pip install 'nsqd-py[spark]'"
+            f"Hadoop's file system needs the classes of Spark: there is no py4j-*.jar in {jars}; pip install 'nsqd-py[spark]'"
         )
     try:
         java = find_java(os.environ).home / "bin" / "java"
@@ -152,9 +151,13 @@ def _gateway(process: int) -> Any:
         raise ArchiveError(str(error).replace("Spark", "Hadoop's file system", 1)) from None
     places = (os.environ.get("HADOOP_CONF_DIR"), f"{jars}/*", os.environ.get("SPARK_DIST_CLASSPATH"))
     port, token = launch_gateway(
-        jarpath=str(bridge), classpath=os.pathsep.join(filter(None, places)), javaopts=_JAVA_OPTIONS,
-        java_path=str(java), die_on_exit=True, enable_auth=True,
-    )  # fmt: skip
+        jarpath=str(bridge),
+        classpath=os.pathsep.join(filter(None, places)),
+        javaopts=_JAVA_OPTIONS,
+        java_path=str(java),
+        die_on_exit=True,
+        enable_auth=True,
+    )
     return JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token, auto_convert=True))
 
 
@@ -177,13 +180,17 @@ _S3, _AZURE = "fs.s3a.", "fs.azure."
 _ANONYMOUS = "AnonymousAWSCredentialsProvider"
 # Names of pyarrow's arguments by Hadoop's settings.
 _S3_TEXTS = {
-    "access.key": "access_key", "secret.key": "secret_key", "session.token": "session_token",
+    "access.key": "access_key",
+    "secret.key": "secret_key",
+    "session.token": "session_token",
     "endpoint.region": "region",
-}  # fmt: skip
+}
 _AZURE_TEXTS = {
-    "account.key": "account_key", "sas.fixed.token": "sas_token", "account.oauth2.client.id": "client_id",
+    "account.key": "account_key",
+    "sas.fixed.token": "sas_token",
+    "account.oauth2.client.id": "client_id",
     "account.oauth2.client.secret": "client_secret",
-}  # fmt: skip
+}
 _AZURE_HOST = "dfs.core.windows.net"
 
 

@@ -52,9 +52,10 @@ class Companions:
         if position is None:
             return replace(info, is_live=self._is_last(info.path))
         info = replace(
-            info, is_live=number >= position.write_number,
+            info,
+            is_live=number >= position.write_number,
             settled_bytes=position.write_offset if number == position.write_number else 0,
-        )  # fmt: skip
+        )
         if not unread_only and (chosen is None or channel is not None):
             return info
         if number < position.read_number:

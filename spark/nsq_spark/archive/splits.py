@@ -109,9 +109,7 @@ class Split:
         return replace(self, after=after)
 
 
-def plan_splits(
-    files: Iterable[FileInfo], target_bytes: int = DEFAULT_SPLIT_BYTES, wanted: Wanted | None = None
-) -> list[Split]:
+def plan_splits(files: Iterable[FileInfo], target_bytes: int = DEFAULT_SPLIT_BYTES, wanted: Wanted | None = None) -> list[Split]:
     """Return splits of about `target_bytes`, in order of files and places; none of files that hold nothing wanted.
 
     Raises ArchiveError if a time is wanted and neither a file nor its name has one.
@@ -121,10 +119,21 @@ def plan_splits(
         if wanted is not None and not info.may_hold(wanted):
             continue
         for start, end in _ranges(info, max(1, target_bytes)):
-            splits.append(Split(
-                info.path, info.format, info.compression, start, end, info.topic, info.channel, info.size_bytes,
-                len(splits), info.is_live, info.settled_bytes,
-            ))  # fmt: skip
+            splits.append(
+                Split(
+                    info.path,
+                    info.format,
+                    info.compression,
+                    start,
+                    end,
+                    info.topic,
+                    info.channel,
+                    info.size_bytes,
+                    len(splits),
+                    info.is_live,
+                    info.settled_bytes,
+                )
+            )
     return splits
 
 
@@ -138,9 +147,7 @@ def _ranges(info: FileInfo, target_bytes: int) -> Iterator[tuple[int, int]]:
     yield from zip(bounds, bounds[1:], strict=False)
 
 
-def pack(
-    splits: Sequence[Split], *, tasks: int | None = None, target_bytes: int = DEFAULT_SPLIT_BYTES
-) -> list[list[Split]]:
+def pack(splits: Sequence[Split], *, tasks: int | None = None, target_bytes: int = DEFAULT_SPLIT_BYTES) -> list[list[Split]]:
     """Return a group of splits for each task: `tasks` of about the same work, or as many as hold `target_bytes` each.
 
     Each split is in one group, each group in the order of the plan.

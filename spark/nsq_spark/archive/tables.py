@@ -17,9 +17,14 @@ from nsq_spark.archive.wanted import Wanted
 
 # The columns that nsq-to-file writes; `timestamp` is in ns since the epoch.
 STORED_TYPES = {
-    "topic": pa.string(), "channel": pa.string(), "timestamp": pa.int64(), "id": pa.string(), "attempts": pa.int32(),
-    "body": pa.binary(), "nsqd": pa.string(),
-}  # fmt: skip
+    "topic": pa.string(),
+    "channel": pa.string(),
+    "timestamp": pa.int64(),
+    "id": pa.string(),
+    "attempts": pa.int32(),
+    "body": pa.binary(),
+    "nsqd": pa.string(),
+}
 
 
 def chunks_of(columns: Mapping[str, pa.Array], positions: Numbers, split: Split, wanted: Wanted) -> Iterator[Chunk]:

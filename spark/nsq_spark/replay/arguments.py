@@ -162,9 +162,7 @@ def spark_of(options: ReplayOptions) -> SparkWanted:
         conf.setdefault("spark.cores.max", str(options.parallelism))
     conf.setdefault("spark.app.name", "spark-replay")
     uses_sql = bool(options.dedupe) or needs_spark(options.where or None, options.json_schema or None)
-    return SparkWanted(
-        master, conf, COMPUTING if uses_sql and not _is_small(options.archive) else LIGHT, uses_sql=uses_sql
-    )
+    return SparkWanted(master, conf, COMPUTING if uses_sql and not _is_small(options.archive) else LIGHT, uses_sql=uses_sql)
 
 
 def parse_conf(given: Sequence[str]) -> dict[str, str]:

@@ -288,8 +288,7 @@ def open_checkpoint(job: Job, files: Sequence[FileInfo], *, is_dry: bool = False
         raise CheckpointError(f"the checkpoint {directory} cannot be used: {error.strerror}") from error
     except BAD_CONTENT as error:
         raise CheckpointError(
-            f"the checkpoint {directory} cannot be used: it has content that spark-replay does not write: "
-            f"{describe(error)}"
+            f"the checkpoint {directory} cannot be used: it has content that spark-replay does not write: {describe(error)}"
         ) from error
 
 

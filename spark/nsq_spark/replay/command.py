@@ -70,9 +70,7 @@ class _Command:
     def run(self) -> int:
         """Return the exit status."""
         wanted = self._wanted
-        with SparkStart(
-            wanted.master, wanted.conf, java_options=wanted.java_options, is_recorded=wanted.uses_sql
-        ) as session:
+        with SparkStart(wanted.master, wanted.conf, java_options=wanted.java_options, is_recorded=wanted.uses_sql) as session:
             files = _listed(self.job)
             checkpoint = open_checkpoint(self.job, files.files, is_dry=self._options.dry_run)
             try:

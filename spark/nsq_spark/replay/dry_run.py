@@ -161,9 +161,7 @@ def histogram_text(buckets: Mapping[int, int], bucket_ns: int) -> str:
     width_ns = row_width(min(buckets) * bucket_ns, max(buckets) * bucket_ns, bucket_ns)
     rows = _regrouped(buckets, width_ns // bucket_ns)
     most = max(rows.values())
-    lines = [
-        (time_text(row * width_ns), f"{rows[row]:,}", bar(rows[row] / most)) for row in range(min(rows), max(rows) + 1)
-    ]
+    lines = [(time_text(row * width_ns), f"{rows[row]:,}", bar(rows[row] / most)) for row in range(min(rows), max(rows) + 1)]
     days, rest = divmod(width_ns, _DAY_NS)
     width = re.sub(r"(?<=[hm])0[ms]", "", format_duration(width_ns)) if rest else count_text(days, "day")
     return f"messages in each {width}\n{rows_text(lines, right=(1,), indent='')}"

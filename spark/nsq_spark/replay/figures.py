@@ -47,6 +47,6 @@ def rows_text(rows: Iterable[Sequence[str]], right: Sequence[int] = (), indent: 
         aligned = (
             cell.rjust(width) if number in right else cell.ljust(width)
             for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )  # fmt: skip
+        )
         lines.append((indent + "  ".join(aligned)).rstrip())
     return "\n".join(lines)

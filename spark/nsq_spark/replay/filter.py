@@ -32,8 +32,14 @@ from nsq_spark.replay.predicate import Node, parsed, steps_of
 # Texts that no number and no object can be written as. Numbers in JSON may be written in several ways.
 _PLAIN_TEXT = re.compile(r"(?=.*[A-DF-Za-df-z_])[A-Za-z0-9_][A-Za-z0-9_ .:@/-]*")
 _COLUMN_TEXT = re.compile(r"[^'\"\\]*")
-_NUMBERS_AS_TEXT = {"NaN": math.inf, "+INF": math.inf, "+Infinity": math.inf, "Infinity": math.inf,
-                    "-INF": -math.inf, "-Infinity": -math.inf}  # fmt: skip
+_NUMBERS_AS_TEXT = {
+    "NaN": math.inf,
+    "+INF": math.inf,
+    "+Infinity": math.inf,
+    "Infinity": math.inf,
+    "-INF": -math.inf,
+    "-Infinity": -math.inf,
+}
 # At most 15 digits, which a DOUBLE holds.
 _NUMBER = re.compile(r"(?=(?:\.?\d){1,15}\.?(?:[eE]|$))(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?")
 _COLUMNS = {**dict.fromkeys(("topic", "channel", "nsqd", "id"), "text"), "attempts": "number"}
@@ -194,9 +200,7 @@ def _negated(condition: Condition) -> Condition:
     return lambda values: _TRUE - condition(values)
 
 
-def _tested(
-    read: Callable[[_Values], list[Any]], convert: Callable[[Any], Any], test: Callable[[Any], Any]
-) -> Condition:
+def _tested(read: Callable[[_Values], list[Any]], convert: Callable[[Any], Any], test: Callable[[Any], Any]) -> Condition:
     """Return a test of each value; it is null where the value is."""
 
     def truth(values: _Values) -> Numbers:
@@ -222,9 +226,16 @@ def _remainder(one: float, other: float) -> float | None:
 
 # By the sign, or the name of the function, and the number of operands.
 _CALCULATIONS: dict[tuple[str, int], Callable[..., float | None]] = {
-    ("+", 1): operator.pos, ("-", 1): operator.neg, ("abs", 1): abs, ("+", 2): operator.add, ("-", 2): operator.sub,
-    ("*", 2): operator.mul, ("/", 2): _quotient, ("%", 2): _remainder, ("mod", 2): _remainder,
-}  # fmt: skip
+    ("+", 1): operator.pos,
+    ("-", 1): operator.neg,
+    ("abs", 1): abs,
+    ("+", 2): operator.add,
+    ("-", 2): operator.sub,
+    ("*", 2): operator.mul,
+    ("/", 2): _quotient,
+    ("%", 2): _remainder,
+    ("mod", 2): _remainder,
+}
 
 
 def _names_field(node: Node) -> bool:

@@ -35,9 +35,7 @@ _NAMED_TYPES = {
     "STRING": _TEXT,
     "BOOLEAN": _TRUTH,
 }
-_COLUMN_TYPES = {
-    column.name: {"STRING": _TEXT, "INT": _NUMBER, "BIGINT": _LONG}.get(column.ddl, _OTHER) for column in COLUMNS
-}
+_COLUMN_TYPES = {column.name: {"STRING": _TEXT, "INT": _NUMBER, "BIGINT": _LONG}.get(column.ddl, _OTHER) for column in COLUMNS}
 # The types of the arguments of functions, and of their results.
 _FUNCTIONS: dict[str, tuple[str, str]] = {
     name: types
@@ -47,8 +45,10 @@ _FUNCTIONS: dict[str, tuple[str, str]] = {
         "try_multiply try_subtract": (_NUMBER, _NUMBER),
         "bit_count bit_get getbit shiftleft shiftright": (_WHOLE, _NUMBER),
         "isnan": (_NUMBER, _TRUTH),
-        "ascii bit_length char_length character_length crc32 find_in_set instr len length levenshtein locate "
-        "octet_length": (_TEXT, _NUMBER),
+        "ascii bit_length char_length character_length crc32 find_in_set instr len length levenshtein locate octet_length": (
+            _TEXT,
+            _NUMBER,
+        ),
         "base64 btrim concat concat_ws date_format get_json_object hex initcap lcase left lower lpad ltrim md5 "
         "regexp_extract regexp_replace regexp_substr repeat replace reverse right rpad rtrim sha sha1 sha2 split_part "
         "string substr substring substring_index translate trim ucase upper": (_TEXT, _TEXT),

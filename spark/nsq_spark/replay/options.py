@@ -13,18 +13,7 @@ from nsq_tools.options import check_lookupd_addresses, check_name, check_nsqd_ad
 from nsqd_py.settings.declaration import Options, at_least, setting
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
 from nsqd_py.settings.program import Program, ProgramOptions
-from nsqd_py.settings.types import (
-    BOOL,
-    CLIENT_OPTIONS,
-    DURATION,
-    INT,
-    NAMED_SECRETS,
-    SIZE,
-    STRING,
-    STRINGS,
-    URLS,
-    choice,
-)
+from nsqd_py.settings.types import BOOL, CLIENT_OPTIONS, DURATION, INT, NAMED_SECRETS, SIZE, STRING, STRINGS, URLS, choice
 
 if TYPE_CHECKING:
     from nsq_spark.replay.job import Dedupe
@@ -35,108 +24,157 @@ _PACKAGES = ("pyspark", "pyarrow", "pandas")
 _FORMATS = ("lines", "jsonl", "framed", "parquet", "topic_log", "go_queue")
 
 
-# fmt: off
-ARCHIVE = setting(STRINGS, (),
+ARCHIVE = setting(
+    STRINGS,
+    (),
     "File, directory or glob to read, also as a plain word (may be given several times): archives of nsq-to-file and "
     "of Go's nsq_to_file, data directories of nsqd. URLs such as s3a://bucket/dir and hdfs:// are read with the "
-    "settings that --conf gives.")
+    "settings that --conf gives.",
+)
+
 
 class _Archive(Options, title="Archive"):
     archive: tuple[str, ...] = ARCHIVE
-    format: str = setting(choice({"": "", **{name: name for name in _FORMATS}}, word="format"), "",
-        f"Format of all files, instead of recognising it: {', '.join(_FORMATS)}.", default_text="recognised")
-    default_topic: str = setting(STRING, "", "Topic of files that do not contain it (lines).",
-        default_text="from the name of the file, up to its first dot")
-    topic_from_name: str = setting(STRING, "",
-        "Regular expression with a group (?P<topic>...) that finds the topic in the path of such files.")
+    format: str = setting(
+        choice({"": "", **{name: name for name in _FORMATS}}, word="format"),
+        "",
+        f"Format of all files, instead of recognising it: {', '.join(_FORMATS)}.",
+        default_text="recognised",
+    )
+    default_topic: str = setting(
+        STRING,
+        "",
+        "Topic of files that do not contain it (lines).",
+        default_text="from the name of the file, up to its first dot",
+    )
+    topic_from_name: str = setting(
+        STRING, "", "Regular expression with a group (?P<topic>...) that finds the topic in the path of such files."
+    )
     unread_only: bool = setting(BOOL, False, "In Go's data directories, read only messages that were not consumed yet.")
-    go_channel: str = setting(STRING, "",
+    go_channel: str = setting(
+        STRING,
+        "",
         "In Go's data directories, read this channel of each topic, or `all` channels, which hold the same messages.",
-        default_text="the largest of each topic, and what the topic has not handed out yet")
-    file_time_zone: str = setting(STRING, "UTC",
-        "Time zone of the hours in the names of files without timestamps (lines): --start and --end select whole "
-        "files.")
-    skip_damaged: bool = setting(BOOL, False,
-        "Pass over damaged records, and count them by file; otherwise damage ends the replay.")
+        default_text="the largest of each topic, and what the topic has not handed out yet",
+    )
+    file_time_zone: str = setting(
+        STRING,
+        "UTC",
+        "Time zone of the hours in the names of files without timestamps (lines): --start and --end select whole files.",
+    )
+    skip_damaged: bool = setting(
+        BOOL, False, "Pass over damaged records, and count them by file; otherwise damage ends the replay."
+    )
 
 
 class _Selection(Options, title="Selection"):
-    topic: tuple[str, ...] = setting(STRINGS, (),
-        "Topic to send (may be given several times); all by default.")
+    topic: tuple[str, ...] = setting(STRINGS, (), "Topic to send (may be given several times); all by default.")
     topic_pattern: str = setting(STRING, "", "Also send topics that match this regular expression (RE2).")
-    start: str = setting(STRING, "",
+    start: str = setting(
+        STRING,
+        "",
         "Send messages that were published at this time or later: RFC 3339 (UTC without an offset), a number of s, ms "
-        "or ns since the epoch, or an age (-2h, -1d12h).")
+        "or ns since the epoch, or an age (-2h, -1d12h).",
+    )
     end: str = setting(STRING, "", "Send messages that were published before this time.")
-    where: str = setting(STRING, "",
+    where: str = setting(
+        STRING,
+        "",
         "Send messages for which this predicate of Spark SQL is true: over the columns topic, channel, timestamp, "
         "timestamp_ns, id, attempts, body, nsqd, file, position and, where bodies are JSON, json.field. A field is a "
-        "number beside numbers and a text beside texts; a value that does not fit is null.")
-    json_schema: str = setting(STRING, "",
+        "number beside numbers and a text beside texts; a value that does not fit is null.",
+    )
+    json_schema: str = setting(
+        STRING,
+        "",
         "Types of the fields that --where names, as Spark SQL writes them: 'n BIGINT, user STRUCT<name: STRING>'.",
-        default_text="what --where compares them with")
+        default_text="what --where compares them with",
+    )
     grep: str = setting(STRING, "", "Send messages whose body matches this regular expression (RE2).")
-    sample: str = setting(STRING, "",
-        "Send this share of the messages, such as 0.01 or 1%; it is always the same messages.", default_text="all")
-    limit: int | None = setting(INT, None, "Send only the first messages, up to this number.", default_text="no limit",
-        check=at_least(1))
-    dedupe: Dedupe = setting(choice({"": "", "id": "id", "body": "body"}, word="column"), "",
+    sample: str = setting(
+        STRING, "", "Send this share of the messages, such as 0.01 or 1%; it is always the same messages.", default_text="all"
+    )
+    limit: int | None = setting(
+        INT, None, "Send only the first messages, up to this number.", default_text="no limit", check=at_least(1)
+    )
+    dedupe: Dedupe = setting(
+        choice({"": "", "id": "id", "body": "body"}, word="column"),
+        "",
         "Send one of the messages with the same topic and id (id), or with the same topic and body (body).",
-        default_text="none")
+        default_text="none",
+    )
 
 
 class _Destination(Options, title="Destination"):
-    nsqd_tcp_address: tuple[str, ...] = setting(STRINGS, (),
+    nsqd_tcp_address: tuple[str, ...] = setting(
+        STRINGS,
+        (),
         "TCP address (host:port) of an nsqd to publish to (may be given several times: "
-        "messages are spread over them, and go to another one when one fails).")
-    lookupd_http_address: tuple[str, ...] = setting(URLS, (),
-        "HTTP address (host:port) of an nsqlookupd whose nsqds are published to (may be given "
-        "several times).")
-    topic_map: tuple[str, ...] = setting(STRINGS, (),
-        "old=new: publish the messages of a topic to another one (may be given several times).")
-    to_topic: str = setting(STRING, "", "Publish all other messages to this topic.", default_text="the topic of the "
-        "archive")
+        "messages are spread over them, and go to another one when one fails).",
+    )
+    lookupd_http_address: tuple[str, ...] = setting(
+        URLS, (), "HTTP address (host:port) of an nsqlookupd whose nsqds are published to (may be given several times)."
+    )
+    topic_map: tuple[str, ...] = setting(
+        STRINGS, (), "old=new: publish the messages of a topic to another one (may be given several times)."
+    )
+    to_topic: str = setting(STRING, "", "Publish all other messages to this topic.", default_text="the topic of the archive")
     defer_ns: int = setting(DURATION, 0, "Delay after which nsqd delivers a message.")
-    batch_bytes: int = setting(SIZE, BATCH_BYTES, "Largest number of bytes of messages in one command.",
-        check=at_least(1))
-    producer_opt: tuple[str, ...] = setting(CLIENT_OPTIONS, (),
+    batch_bytes: int = setting(SIZE, BATCH_BYTES, "Largest number of bytes of messages in one command.", check=at_least(1))
+    producer_opt: tuple[str, ...] = setting(
+        CLIENT_OPTIONS,
+        (),
         "Option of the producer as name,value with the names of go-nsq's Config, such as tls_v1,true or "
-        "auth_secret,... (may be given several times).")
+        "auth_secret,... (may be given several times).",
+    )
 
 
 class _Pace(Options, title="Pace"):
-    rate: int | None = setting(INT, None, "Largest number of messages to publish a second, over all tasks.",
-        default_text="no limit", check=at_least(1))
-    speed: str = setting(STRING, MAX_SPEED,
-        "Keep the gaps of the archive (original), or make them shorter (2x, 10x) or longer (0.5x); max ignores "
-        "them.")
-    order: str = setting(choice({"": ANY_ORDER, "none": ANY_ORDER, "time": BY_TIME}, word="order"), ANY_ORDER,
-
+    rate: int | None = setting(
+        INT, None, "Largest number of messages to publish a second, over all tasks.", default_text="no limit", check=at_least(1)
+    )
+    speed: str = setting(
+        STRING,
+        MAX_SPEED,
+        "Keep the gaps of the archive (original), or make them shorter (2x, 10x) or longer (0.5x); max ignores them.",
+    )
+    order: str = setting(
+        choice({"": ANY_ORDER, "none": ANY_ORDER, "time": BY_TIME}, word="order"),
+        ANY_ORDER,
         "time: each topic in the order in which it was published; none: the order that is fastest.",
-        default_text="none")
+        default_text="none",
+    )
 
 
 class _Safety(Options, title="Safety"):
-    dry_run: bool = setting(BOOL, False,
-        "Publish nothing: show the number of messages by topic and time, and the first "
-        "messages.")
+    dry_run: bool = setting(
+        BOOL, False, "Publish nothing: show the number of messages by topic and time, and the first messages."
+    )
     allow_empty: bool = setting(BOOL, False, "Exit with status 0 if no message matches, instead of 1.")
     yes: bool = setting(BOOL, False, "Start without asking.")
-    checkpoint: str = setting(STRING, "",
+    checkpoint: str = setting(
+        STRING,
+        "",
         "Directory that keeps what nsqd acknowledged, so that the same command resumes after a kill or a failure. All "
-        "executors must see it.")
-    give_up_after_ns: int = setting(DURATION, 10 * MINUTE_NS,
+        "executors must see it.",
+    )
+    give_up_after_ns: int = setting(
+        DURATION,
+        10 * MINUTE_NS,
         "How long to retry, with growing pauses, while no nsqd takes a message.",
-        check=lambda value: None if value >= SECOND_NS else "must be at least 1s")
+        check=lambda value: None if value >= SECOND_NS else "must be at least 1s",
+    )
     report: str = setting(STRING, "", "File for a report in JSON; - is standard output.")
 
 
 class _Spark(Options, title="Spark"):
-    master: str = setting(STRING, "local[*]",
-        "URL of the Spark master: local[4], local-cluster[2,1,1024], spark://host:7077, yarn, k8s://...")
+    master: str = setting(
+        STRING, "local[*]", "URL of the Spark master: local[4], local-cluster[2,1,1024], spark://host:7077, yarn, k8s://..."
+    )
     conf: tuple[str, ...] = setting(NAMED_SECRETS, (), "Setting of Spark as name=value (may be given several times).")
-    parallelism: int | None = setting(INT, None, "Number of tasks that run at the same time.",
-        default_text="as many as Spark has cores", check=at_least(1))
+    parallelism: int | None = setting(
+        INT, None, "Number of tasks that run at the same time.", default_text="as many as Spark has cores", check=at_least(1)
+    )
 
 
 class ReplayOptions(ProgramOptions, _Archive, _Selection, _Destination, _Pace, _Safety, _Spark):
@@ -146,29 +184,41 @@ class ReplayOptions(ProgramOptions, _Archive, _Selection, _Destination, _Pace, _
 # Answers the question on the terminal.
 _AGREE = r'run: until="\[y/N\]" then="y\n"'
 
-PROGRAM = Program("spark_replay", "spark-replay",
+PROGRAM = Program(
+    "spark_replay",
+    "spark-replay",
     "Publishes the messages of an archive again, or some of them. On a terminal, it shows its plan and asks before it "
     "starts. A message counts as sent when nsqd has acknowledged it. Every message is sent at least once: messages "
     "that were not acknowledged when something failed may be sent twice.",
     ReplayOptions,
     examples=(
-        ("Show what there is of an hour of yesterday, and send nothing",
-         "spark-replay /archive --topic=orders --start=2025-11-20T10:00:00Z --end=2025-11-20T11:00:00Z --dry-run"),
-        ("Replay it into another topic, ten times as fast as it was published",
-         "spark-replay /archive --topic=orders --start=2025-11-20T10:00:00Z --end=2025-11-20T11:00:00Z "
-         "--to-topic=orders_again --speed=10x --nsqd-tcp-address=127.0.0.1:4150",
-         _AGREE),
-        ("Replay the failed ones of the last two hours, each once, to the cluster that nsqlookupd knows",
-         "spark-replay '/archive/orders.*' --start=-2h --where='json.status >= 500' --dedupe=id "
-         "--lookupd-http-address=127.0.0.1:4161",
-         _AGREE),
-        ("Replay what Go's nsqd had not delivered, from a script that can be run again after a failure",
-         "spark-replay /var/lib/nsq --unread-only --nsqd-tcp-address=127.0.0.1:4150 --checkpoint=/var/lib/replay "
-         "--yes --report=replay.json"),
-        ("On a cluster, at most 50,000 messages a second",
-         "spark-replay s3a://archive/2025/11 --master=spark://10.0.0.1:7077 --rate=50000 "
-         "--conf=spark.hadoop.fs.s3a.endpoint=http://10.0.0.9:9000 --nsqd-tcp-address=10.0.0.2:4150",
-         "not run: needs a Spark cluster and a store of objects"),
+        (
+            "Show what there is of an hour of yesterday, and send nothing",
+            "spark-replay /archive --topic=orders --start=2025-11-20T10:00:00Z --end=2025-11-20T11:00:00Z --dry-run",
+        ),
+        (
+            "Replay it into another topic, ten times as fast as it was published",
+            "spark-replay /archive --topic=orders --start=2025-11-20T10:00:00Z --end=2025-11-20T11:00:00Z "
+            "--to-topic=orders_again --speed=10x --nsqd-tcp-address=127.0.0.1:4150",
+            _AGREE,
+        ),
+        (
+            "Replay the failed ones of the last two hours, each once, to the cluster that nsqlookupd knows",
+            "spark-replay '/archive/orders.*' --start=-2h --where='json.status >= 500' --dedupe=id "
+            "--lookupd-http-address=127.0.0.1:4161",
+            _AGREE,
+        ),
+        (
+            "Replay what Go's nsqd had not delivered, from a script that can be run again after a failure",
+            "spark-replay /var/lib/nsq --unread-only --nsqd-tcp-address=127.0.0.1:4150 --checkpoint=/var/lib/replay "
+            "--yes --report=replay.json",
+        ),
+        (
+            "On a cluster, at most 50,000 messages a second",
+            "spark-replay s3a://archive/2025/11 --master=spark://10.0.0.1:7077 --rate=50000 "
+            "--conf=spark.hadoop.fs.s3a.endpoint=http://10.0.0.9:9000 --nsqd-tcp-address=10.0.0.2:4150",
+            "not run: needs a Spark cluster and a store of objects",
+        ),
     ),
     argument="archive",
     exit_statuses=(
@@ -176,8 +226,8 @@ PROGRAM = Program("spark_replay", "spark-replay",
         (1, "it failed, or no message matched, and nothing was sent; one line on standard error gives the reason"),
         (2, "the command line or the config file is wrong; one line on standard error gives the remedy"),
         (3, "some messages were sent: it was stopped, or it failed in the middle, or nsqd refused some messages"),
-    ))
-# fmt: on
+    ),
+)
 
 
 def check(options: ReplayOptions) -> None:

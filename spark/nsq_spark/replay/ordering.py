@@ -73,9 +73,7 @@ def _read(path: Path) -> Batches:
 class Merge:
     """`rows` yields all rows of all runs in the order of their marks."""
 
-    def __init__(
-        self, runs: Sequence[Run], spill: Spill, slab_bytes: int = _SLAB_BYTES, most_open: int = _MOST_OPEN
-    ) -> None:
+    def __init__(self, runs: Sequence[Run], spill: Spill, slab_bytes: int = _SLAB_BYTES, most_open: int = _MOST_OPEN) -> None:
         self._waiting = deque(sorted(runs, key=lambda run: run.first_ns))
         self._open: list[_Front] = []
         self._spill = spill

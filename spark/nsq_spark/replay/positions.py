@@ -33,8 +33,10 @@ BEFORE_ALL: Mark = (-(1 << 63), -1, -1)
 KEYS = ("timestamp_ns", "file_number", "position")
 FILE_NUMBER, PART = "file_number", "part"
 SENDING = ("topic", *KEYS, "body")
-_NUMBERS = (Column(FILE_NUMBER, "INT", pa.int32(), "number of the file in the job"),
-            Column(PART, "INT", pa.int32(), "number of the split"))  # fmt: skip
+_NUMBERS = (
+    Column(FILE_NUMBER, "INT", pa.int32(), "number of the file in the job"),
+    Column(PART, "INT", pa.int32(), "number of the split"),
+)
 _COLUMNS = {column.name: column for column in (*COLUMNS, *_NUMBERS)}
 
 
@@ -141,8 +143,7 @@ def rows_of(block: Block, names: tuple[str, ...], part: int = -1) -> pa.RecordBa
     """Return some columns of a block, whose messages are of one file."""
     numbers = {FILE_NUMBER: block.marks.files, PART: part}
     columns = [
-        pa.array(np.full(block.count, numbers[name], np.int32)) if name in numbers else block.chunk.column(name)
-        for name in names
+        pa.array(np.full(block.count, numbers[name], np.int32)) if name in numbers else block.chunk.column(name) for name in names
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema_of(names))
 

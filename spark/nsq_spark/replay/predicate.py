@@ -24,10 +24,25 @@ _TOKEN = re.compile(
 _STEP = re.compile(r"\.\s*(\w+|`[^`]+`)|\[\s*(\d+)\s*\]")
 # What has another value each time: functions, and those that are one without parentheses too.
 _CHANGING_CALLS = frozenset(
-    ("rand", "randn", "random", "randstr", "uniform", "uuid", "shuffle", "now", "current_timestamp", "current_date",
-     "current_time", "curdate", "localtimestamp", "monotonically_increasing_id", "spark_partition_id",
-     "input_file_name")
-)  # fmt: skip
+    (
+        "rand",
+        "randn",
+        "random",
+        "randstr",
+        "uniform",
+        "uuid",
+        "shuffle",
+        "now",
+        "current_timestamp",
+        "current_date",
+        "current_time",
+        "curdate",
+        "localtimestamp",
+        "monotonically_increasing_id",
+        "spark_partition_id",
+        "input_file_name",
+    )
+)
 _CHANGING_WORDS = frozenset(("current_timestamp", "current_date", "current_time", "localtimestamp"))
 _SUGGESTION = re.compile(r" Did you mean one of the following\? \[[^\]]*\]\.")
 

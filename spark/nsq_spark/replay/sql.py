@@ -35,18 +35,7 @@ from nsq_spark.replay.job import Selection
 from nsq_spark.replay.json_types import Typed, typed
 from nsq_spark.replay.pace import PaceOfTask
 from nsq_spark.replay.planning import Part, Plan, Task, packed
-from nsq_spark.replay.positions import (
-    FILE_NUMBER,
-    KEYS,
-    PART,
-    SENDING,
-    Block,
-    by_file,
-    by_time,
-    ddl_of,
-    rows_of,
-    schema_of,
-)
+from nsq_spark.replay.positions import FILE_NUMBER, KEYS, PART, SENDING, Block, by_file, by_time, ddl_of, rows_of, schema_of
 from nsq_spark.replay.progress import TaskLine
 from nsq_spark.replay.reading import Reader
 from nsq_spark.replay.task import (
@@ -197,9 +186,7 @@ def _read(context: TaskContext, names: tuple[str, ...], tasks: tuple[Task, ...],
     yield pa.RecordBatch.from_pylist([{name: values.get(name) for name in names}], schema=schema_of(names))
 
 
-def _send(
-    context: TaskContext, make_sink: type[Sink], tasks: tuple[Task, ...], shuffled_into: int, batches: Batches
-) -> Batches:
+def _send(context: TaskContext, make_sink: type[Sink], tasks: tuple[Task, ...], shuffled_into: int, batches: Batches) -> Batches:
     """Give rows to the sink of the task with the number of the partition, and yield its result, pickled.
 
     shuffled_into  the number of tasks, if rows were shuffled and are in the order of files

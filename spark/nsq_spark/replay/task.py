@@ -12,14 +12,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from nsq_spark.archive.damage import ArchiveError, Damage, Skipped
-from nsq_spark.publisher import (
-    MOST_DEFERRED,
-    NotPublished,
-    Producers,
-    PublishBatch,
-    PublishObserver,
-    TaskPublisher,
-)
+from nsq_spark.publisher import MOST_DEFERRED, NotPublished, Producers, PublishBatch, PublishObserver, TaskPublisher
 from nsq_spark.replay.checkpoint import Acknowledged, CheckpointPlace, Ledger
 from nsq_spark.replay.errors import ReplayError, Stopped
 from nsq_spark.replay.job import Job
@@ -318,9 +311,7 @@ def hand_on_parts(parts: Iterable[Part], blocks_of: Callable[[Part], Iterable[Bl
         sink.end(part)
 
 
-def with_sink(
-    line: TaskLine, damage: Damage, open_sink: Callable[[], Sink], work: Callable[[Sink], None]
-) -> TaskResult:
+def with_sink(line: TaskLine, damage: Damage, open_sink: Callable[[], Sink], work: Callable[[Sink], None]) -> TaskResult:
     """Return the result of a task, however it ends."""
     result = TaskResult(line.task, line.counts, damage=damage.counts)
     with errors_in(result, line):

@@ -188,9 +188,7 @@ def _has_our_types(path: str, storage: Storage) -> bool:
 # ---- reading with Spark
 
 
-def _by_spark(
-    spark: SparkSession, choice: Choice, paths: Sequence[str], columns: Sequence[str], wanted: Wanted
-) -> DataFrame:
+def _by_spark(spark: SparkSession, choice: Choice, paths: Sequence[str], columns: Sequence[str], wanted: Wanted) -> DataFrame:
     form, reader = choice.format, spark.read.options(**_READING[choice.format])
     if form is Format.PARQUET:
         rows = reader.schema(_PARQUET_DDL).parquet(*paths)

@@ -73,15 +73,11 @@ class NsqReader(DataSourceReader):
             yield from read_partition(partition)
 
 
-def partitions_of(
-    groups: Iterable[list[Piece]], options: ReadOptions, columns: tuple[str, ...]
-) -> list[ArchivePartition]:
+def partitions_of(groups: Iterable[list[Piece]], options: ReadOptions, columns: tuple[str, ...]) -> list[ArchivePartition]:
     """Return a partition for each group. The same groups get the same names, others get other names."""
     listed = list(groups)
     digest = blake2b(repr(listed).encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
-    return [
-        ArchivePartition(f"{digest}-{number:05d}", options, columns, pieces) for number, pieces in enumerate(listed)
-    ]
+    return [ArchivePartition(f"{digest}-{number:05d}", options, columns, pieces) for number, pieces in enumerate(listed)]
 
 
 # ---- on executors

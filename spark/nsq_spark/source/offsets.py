@@ -63,9 +63,7 @@ class Offset:
         mark = self.marks.get(key_of(entry.path))
         return FINISHED if mark is None and moment_of(entry) < self.horizon else mark
 
-    def advanced(
-        self, batch: Iterable[Portion], there: Iterable[Entry], waiting: Iterable[Entry], max_age_ns: int
-    ) -> Offset:
+    def advanced(self, batch: Iterable[Portion], there: Iterable[Entry], waiting: Iterable[Entry], max_age_ns: int) -> Offset:
         """Return the offset after a batch. `there` are all files, `waiting` those with something not read yet."""
         portions = tuple(batch)
         entries = {key_of(entry.path): entry for entry in there}

@@ -112,52 +112,52 @@ class Option:
 
 _count, _size = at_least_one(int), at_least_one(_parse_size)
 
-COLUMNS_OPTION = Option(
-    "columns", _parse_columns, "", "only these columns, separated by commas; `schema(...)` does the same"
-)
-# fmt: off
+COLUMNS_OPTION = Option("columns", _parse_columns, "", "only these columns, separated by commas; `schema(...)` does the same")
+
 READ_OPTIONS = (
     Option("path", str, "", "file, directory (recursively) or glob; `load(path)` sets it"),
     Option("paths", _parse_paths, "", "several paths; `load([...])` sets them"),
     Option("topic", parse_list, "", "only these topics, separated by commas", aliases=("subscribe",)),
-    Option("topicPattern", str, "", "also topics in which this RE2 expression matches anywhere",
-        aliases=("subscribePattern",)),
+    Option("topicPattern", str, "", "also topics in which this RE2 expression matches anywhere", aliases=("subscribePattern",)),
     Option("startTime", str, "", "published at this time or later: RFC 3339, seconds since the epoch, or `-2h`"),
     Option("endTime", str, "", "published before this time"),
     Option("format", str, "", "`lines`, `jsonl`, `framed`, `parquet`, `topic_log` or `go_queue`; default: detected"),
     Option("compression", str, "", "`none`, `gzip` or `zstd`; default: detected"),
     Option("defaultTopic", str, "", "topic of messages whose file does not store it (`lines`)"),
-    Option("topicFromName", str, TOPIC_FROM_NAME,
-        "without `defaultTopic`: the group `topic` of this regular expression, in the path"),
-    Option("unreadOnly", parse_bool, "false",
-        "of the disk queues of Go's nsqd, only messages that were not consumed yet"),
+    Option(
+        "topicFromName", str, TOPIC_FROM_NAME, "without `defaultTopic`: the group `topic` of this regular expression, in the path"
+    ),
+    Option("unreadOnly", parse_bool, "false", "of the disk queues of Go's nsqd, only messages that were not consumed yet"),
     Option("goChannel", str, "", "of the disk queues of Go's nsqd, the channel to read, or `all` queues"),
     Option("fileTimeZone", str, "UTC", "time zone of the hours in names of files of `lines`"),
     Option("skipDamaged", parse_bool, "false", "skip damaged records and count them, instead of failing"),
-    Option("damageReport", _local_directory, "",
-        "directory for reports of skipped records: one file for each task that skipped any"),
+    Option(
+        "damageReport", _local_directory, "", "directory for reports of skipped records: one file for each task that skipped any"
+    ),
     COLUMNS_OPTION,
     Option("splitBytes", _size, "", "bytes that a task reads; default: 64 MiB, less for small archives"),
 )
 STREAM_OPTIONS = (
     Option("maxFilesPerTrigger", _count, "1000", "maximum number of files in a batch"),
-    Option("maxBytesPerTrigger", _size, "",
-        "maximum bytes of files in a batch; a file that cannot be split is read as a whole"),
-    Option("maxRowsPerTrigger", _count, "",
+    Option("maxBytesPerTrigger", _size, "", "maximum bytes of files in a batch; a file that cannot be split is read as a whole"),
+    Option(
+        "maxRowsPerTrigger",
+        _count,
+        "",
         "maximum number of messages in a batch; to count them, the driver reads them too",
-        aliases=("maxOffsetsPerTrigger",)),
+        aliases=("maxOffsetsPerTrigger",),
+    ),
     Option("maxFileAge", _parse_age, "7d", "how much older than the newest file a new file may be"),
 )
 WRITE_OPTIONS = (
-    Option("nsqdTcpAddress", parse_list, "",
-        "TCP addresses (host:port) of the nsqds to publish to, separated by commas"),
+    Option("nsqdTcpAddress", parse_list, "", "TCP addresses (host:port) of the nsqds to publish to, separated by commas"),
     Option("lookupdHttpAddress", parse_list, "", "HTTP addresses of the nsqlookupds that name them"),
     Option("topic", str, "", "topic of all messages; default: the column `topic`"),
     Option("batchBytes", _size, "128k", "approximate size of an MPUB"),
     Option("windowBytes", _size, "8m", "maximum of unanswered bytes on a connection of a task"),
     Option("giveUpAfter", parse_seconds, "60s", "how long to retry when nsqd is down or full"),
 )
-# fmt: on
+
 # Options of Kafka's source that nothing here is like, by their names in lower case.
 _FOREIGN = {
     "kafka.bootstrap.servers": "name the nsqds with nsqd (to read a topic) or nsqdTcpAddress (to publish)",
@@ -236,14 +236,19 @@ def read_options(given: Mapping[str, str], now_ns: int) -> ReadOptions:
         paths=paths,
         storage=Storage({_HADOOP_NAMES.get(name, name): value for name, value in values.with_prefix(_HADOOP)}),
         hints=Hints(
-            values["format"], values["compression"], values["defaultTopic"], values["topicFromName"],
-            values["unreadOnly"], values["goChannel"], values["fileTimeZone"],
+            values["format"],
+            values["compression"],
+            values["defaultTopic"],
+            values["topicFromName"],
+            values["unreadOnly"],
+            values["goChannel"],
+            values["fileTimeZone"],
         ),
         wanted=wanted,
         skip_damaged=values["skipDamaged"],
         damage_report=values["damageReport"] or "",
         split_bytes=values["splitBytes"],
-    )  # fmt: skip
+    )
 
 
 def split_bytes(given: int | None, total_bytes: int) -> int:
@@ -284,9 +289,8 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
     if topic and not is_valid_name(topic.encode()):
         raise BadOption(f"nsq: option topic: {topic!r} is no valid name of a topic")
     return WriteOptions(
-        nsqds, lookupds, _client_options(values), topic, values["batchBytes"], values["windowBytes"],
-        values["giveUpAfter"],
-    )  # fmt: skip
+        nsqds, lookupds, _client_options(values), topic, values["batchBytes"], values["windowBytes"], values["giveUpAfter"]
+    )
 
 
 def _client_options(values: Values) -> ClientOptions:

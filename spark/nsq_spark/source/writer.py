@@ -131,9 +131,12 @@ class _Writer:
         """Return when nsqd has acknowledged all rows. Raises PublishGaveUp and BadRow."""
         options = self._options
         producers = Producers(
-            options.nsqd_tcp_addresses, options.lookupd_http_addresses, options.client, options.give_up_after_s,
+            options.nsqd_tcp_addresses,
+            options.lookupd_http_addresses,
+            options.client,
+            options.give_up_after_s,
             window_bytes=options.window_bytes,
-        )  # fmt: skip
+        )
         # The producer bounds what is unanswered on each connection.
         publisher = TaskPublisher(producers, PublishObserver(), window_bytes=math.inf)
         try:

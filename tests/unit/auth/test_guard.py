@@ -193,10 +193,7 @@ def test_a_holder_of_no_authorizations(scene: Scene) -> None:
 
 @pytest.mark.parametrize(
     ("failure", "error"),
-    [
-        (NoAuthorization("not for clients"), "E_AUTH_FAILED AUTH failed"),
-        (RuntimeError("a bug"), "E_AUTH_ERROR AUTH error"),
-    ],
+    [(NoAuthorization("not for clients"), "E_AUTH_FAILED AUTH failed"), (RuntimeError("a bug"), "E_AUTH_ERROR AUTH error")],
 )
 def test_why_the_servers_failed_is_not_told(
     scene: Scene, failure: Exception, error: str, caplog: pytest.LogCaptureFixture
@@ -271,8 +268,7 @@ NO_LONGER = 'E_UNAUTHORIZED AUTH failed for SUB on "orders" "archive"'
 
 
 @pytest.mark.parametrize(
-    ("answer", "error"),
-    [(REFUSED, "E_AUTH_FAILED AUTH failed"), (ONLY_PUBLISH, NO_LONGER), (granted(), NO_LONGER)],
+    ("answer", "error"), [(REFUSED, "E_AUTH_FAILED AUTH failed"), (ONLY_PUBLISH, NO_LONGER), (granted(), NO_LONGER)]
 )
 def test_a_consumer_whose_permission_is_withdrawn_is_ended(scene: Scene, answer: Any, error: str) -> None:
     scene.consume(ttl=2)

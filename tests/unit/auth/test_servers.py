@@ -88,12 +88,7 @@ def test_logs_do_not_show_what_may_be_secret() -> None:
 
 @pytest.mark.parametrize(
     ("peer", "ip"),
-    [
-        ("192.0.2.1:4", "192.0.2.1"),
-        ("[2001:db8::1]:4", "2001:db8::1"),
-        ("[::ffff:192.0.2.1]:4", "192.0.2.1"),
-        ("@", ""),
-    ],
+    [("192.0.2.1:4", "192.0.2.1"), ("[2001:db8::1]:4", "2001:db8::1"), ("[::ffff:192.0.2.1]:4", "192.0.2.1"), ("@", "")],
 )
 def test_the_remote_ip_of_a_client(peer: str, ip: str) -> None:
     assert host_of(peer) == ip

@@ -146,9 +146,7 @@ def test_figures_are_in_seconds(bench: Bench) -> None:
     bench.drain.begin()
     unlimited = bench.drain.figures()
     start_s = START_NS // SECOND
-    assert unlimited == {
-        "draining": True, "drain_start_time": start_s, "drain_deadline": None, "drain_messages_left": 1,
-    }  # fmt: skip
+    assert unlimited == {"draining": True, "drain_start_time": start_s, "drain_deadline": None, "drain_messages_left": 1}
     bench.world.pass_time(3 * SECOND)
     bench.drain.begin(10 * SECOND)
     assert bench.drain.figures() == unlimited | {"drain_deadline": start_s + 13}

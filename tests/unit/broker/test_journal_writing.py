@@ -129,9 +129,7 @@ class StepwisePool:
         return function(*arguments)
 
 
-def test_settling_waits_for_a_snapshot_that_begins_when_a_write_ends(
-    life: SlowLife, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_settling_waits_for_a_snapshot_that_begins_when_a_write_ends(life: SlowLife, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_buffer, "_LARGE_SNAPSHOT", -1)  # each journal is worth a large snapshot
     monkeypatch.setattr(journal, "_COMPACT_ABOVE", 0)
     monkeypatch.setattr(journal, "_GROWTH", 0)

@@ -55,10 +55,7 @@ def test_what_was_written_is_read(directory: Path, path: Path) -> None:
     data = encode_metadata(broker.topics.values())
     assert json.loads(data)["version"] == NSQ_VERSION
     path.write_bytes(data)
-    assert read_metadata(path) == [
-        TopicEntry("plain", False, {"a": False, "b": True}),
-        TopicEntry("paused", True, {}),
-    ]
+    assert read_metadata(path) == [TopicEntry("plain", False, {"a": False, "b": True}), TopicEntry("paused", True, {})]
 
 
 def test_as_go_writes_it(path: Path) -> None:
@@ -129,9 +126,7 @@ def test_replace(path: Path) -> None:
     assert os.listdir(path.parent) == [METADATA_FILE]
 
 
-def test_replace_syncs_the_file_before_the_rename_and_the_directory_after(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replace_syncs_the_file_before_the_rename_and_the_directory_after(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[str] = []
     real_rename = os.rename
 
@@ -173,9 +168,7 @@ def test_a_replacement_that_fails_leaves_the_old_file(path: Path, monkeypatch: p
 def writer_of(path: Path, topics: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> tuple[MetadataWriter, list[int]]:
     """A writer, and the number of topics in each file that it writes."""
     world = World()
-    writer = MetadataWriter(
-        path, topics, world.log, world.alarms, world.clock, FakeThreadPool(), lambda topic, channel: False
-    )
+    writer = MetadataWriter(path, topics, world.log, world.alarms, world.clock, FakeThreadPool(), lambda topic, channel: False)
     written: list[int] = []
     monkeypatch.setattr(metadata, "replace_file", lambda path, data: written.append(len(json.loads(data)["topics"])))
     return writer, written
@@ -376,9 +369,7 @@ def test_a_channel_whose_journal_is_lost_gets_everything_again(directory: Path) 
 
 @pytest.mark.parametrize("name", ["t/../u", "", "x" * 65, "a b"])
 def test_names_that_are_not_valid_are_skipped(directory: Path, path: Path, name: str) -> None:
-    path.write_text(
-        json.dumps({"topics": [{"name": name}, {"name": "t", "channels": [{"name": name}, {"name": "ch"}]}]})
-    )
+    path.write_text(json.dumps({"topics": [{"name": name}, {"name": "t", "channels": [{"name": name}, {"name": "ch"}]}]}))
     broker = start_broker(World(), directory)
     assert set(broker.topics) == {"t"}
     assert set(broker.topics["t"].channels) == {"ch"}

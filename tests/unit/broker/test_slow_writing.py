@@ -107,9 +107,7 @@ def test_it_stays_slow_when_the_next_sync_is(bench: SlowBench) -> None:
     assert bodies(bench.slow) == [b"before", b"one", b"two"]
 
 
-def test_a_write_that_fails_takes_all_with_it_that_came_behind(
-    bench: SlowBench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_that_fails_takes_all_with_it_that_came_behind(bench: SlowBench, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = bench.put(b"one"), bench.put(b"two")
     third = bench.publish(bench.slow, b"three")  # of the iteration that is not at its end
     with monkeypatch.context() as patch:

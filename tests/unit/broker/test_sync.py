@@ -29,9 +29,14 @@ class Bench:
         self.synced: list[OSError | None] = []
         self.pace = DiskPace(self.world.alarms, self.world.clock)
         self.sync = GroupSync(
-            every, 2 * SECOND, pool or FakeThreadPool(), self.world.alarms, self.world.clock,
-            lambda _, error: self.synced.append(error), self.pace,
-        )  # fmt: skip
+            every,
+            2 * SECOND,
+            pool or FakeThreadPool(),
+            self.world.alarms,
+            self.world.clock,
+            lambda _, error: self.synced.append(error),
+            self.pace,
+        )
         self.log = TopicLog(directory, "orders", 1 << 20, self.world.log.error)
         self.topic = Topic(
             "orders", self.log, GuidFactory(1), 100, self.world.iteration, self.world.clock, self.sync, self.world.log
@@ -123,9 +128,7 @@ def test_it_is_tried_again_after_a_while_that_grows(bench: Bench, disk: Disk) ->
     assert bench.log.files[0].synced_offset == bench.log.files[0].end_offset
 
 
-def test_a_disk_that_syncs_nothing_is_not_filled_with_files(
-    bench: Bench, disk: Disk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_syncs_nothing_is_not_filled_with_files(bench: Bench, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.put()
     monkeypatch.setattr(disk, "_real", refuse(errno.EIO))
     for _ in range(100):

@@ -143,7 +143,7 @@ def test_a_name_is_looked_up_once() -> None:
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ("http://10.0.0.1:4151", "http://10.0.0.1:4151\": not http://; a client needs the TCP address"),
+        ("http://10.0.0.1:4151", 'http://10.0.0.1:4151": not http://; a client needs the TCP address'),
         ("tcp://u:secret@10.0.0.1", "TCP address of nsqd as host:port"),
         ("10.0.0.1", "has no port: give host:port, as in 10.0.0.1:4150"),
     ],

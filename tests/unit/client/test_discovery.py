@@ -42,9 +42,7 @@ def test_where_nodes_are_asked_for() -> None:
     assert nodes_url("h:4161") == "http://h:4161/nodes"
 
 
-@pytest.mark.parametrize(
-    "address", ["localhost", "http://localhost", "ftp://h:21", "h:port", ":4161", "h:99999", "[::1"]
-)
+@pytest.mark.parametrize("address", ["localhost", "http://localhost", "ftp://h:21", "h:port", ":4161", "h:99999", "[::1"])
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(BadClientOption, match="host:port"):
         lookup_url(address, "t")
@@ -66,9 +64,18 @@ def test_nsqds_of_an_answer() -> None:
 
 @pytest.mark.parametrize(
     "answer",
-    [None, [], {}, {"producers": None}, {"producers": [1]}, {"producers": [{}]}, {"producers": [producer("")]},
-     {"producers": [producer("a", "4150")]}, {"data": {}}],
-)  # fmt: skip
+    [
+        None,
+        [],
+        {},
+        {"producers": None},
+        {"producers": [1]},
+        {"producers": [{}]},
+        {"producers": [producer("")]},
+        {"producers": [producer("a", "4150")]},
+        {"data": {}},
+    ],
+)
 def test_an_answer_that_names_nothing_is_refused(answer: Any) -> None:
     with pytest.raises(BadLookupAnswer):
         nsqds_in(answer)

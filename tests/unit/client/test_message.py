@@ -31,9 +31,7 @@ def test_answers_leave_together() -> None:
     second.requeue(1.5)
     third.finish()
     assert world.ready == [world.lane]  # told once
-    assert world.sent() == [
-        b"FIN " + message_id(1), b"FIN " + message_id(3), b"REQ " + message_id(2) + b" 1500", b"RDY 0",
-    ]  # fmt: skip
+    assert world.sent() == [b"FIN " + message_id(1), b"FIN " + message_id(3), b"REQ " + message_id(2) + b" 1500", b"RDY 0"]
     assert world.sent() == []
 
 
@@ -127,9 +125,7 @@ def test_failures_slow_the_flow_and_a_success_restores_it() -> None:
     assert world.sent() == [b"RDY 1"]
     good.finish()
     assert world.sent()[-1] == b"RDY 100"
-    assert [line.partition(":")[0] for line in world.news] == [
-        "back-off, level 1", "back-off, level 1", "back-off is over",
-    ]  # fmt: skip
+    assert [line.partition(":")[0] for line in world.news] == ["back-off, level 1", "back-off, level 1", "back-off is over"]
 
 
 def test_unanswered_messages_are_touched() -> None:

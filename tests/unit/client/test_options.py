@@ -15,15 +15,47 @@ from nsqd_py.version import PROJECT_VERSION
 
 # Every `opt:` tag of go-nsq's Config, and the options of its TLS handler.
 GO_NSQ_NAMES = {
-    "dial_timeout", "read_timeout", "write_timeout", "local_addr", "lookupd_poll_interval", "lookupd_poll_jitter",
-    "lookupd_poll_timeout", "max_requeue_delay", "default_requeue_delay", "backoff_strategy",
-    "max_backoff_duration", "backoff_multiplier", "max_attempts", "low_rdy_idle_timeout", "low_rdy_timeout",
-    "rdy_redistribute_interval", "client_id", "hostname", "user_agent", "topology_region", "topology_zone",
-    "heartbeat_interval", "sample_rate", "tls_v1", "tls_config", "deflate", "deflate_level", "snappy",
-    "output_buffer_size", "output_buffer_timeout", "max_in_flight", "msg_timeout", "max_msg_size", "auth_secret",
-    "skip_lookupd_authorization", "tls_root_ca_file", "tls_insecure_skip_verify", "tls_cert", "tls_key",
+    "dial_timeout",
+    "read_timeout",
+    "write_timeout",
+    "local_addr",
+    "lookupd_poll_interval",
+    "lookupd_poll_jitter",
+    "lookupd_poll_timeout",
+    "max_requeue_delay",
+    "default_requeue_delay",
+    "backoff_strategy",
+    "max_backoff_duration",
+    "backoff_multiplier",
+    "max_attempts",
+    "low_rdy_idle_timeout",
+    "low_rdy_timeout",
+    "rdy_redistribute_interval",
+    "client_id",
+    "hostname",
+    "user_agent",
+    "topology_region",
+    "topology_zone",
+    "heartbeat_interval",
+    "sample_rate",
+    "tls_v1",
+    "tls_config",
+    "deflate",
+    "deflate_level",
+    "snappy",
+    "output_buffer_size",
+    "output_buffer_timeout",
+    "max_in_flight",
+    "msg_timeout",
+    "max_msg_size",
+    "auth_secret",
+    "skip_lookupd_authorization",
+    "tls_root_ca_file",
+    "tls_insecure_skip_verify",
+    "tls_cert",
+    "tls_key",
     "tls_min_version",
-}  # fmt: skip
+}
 
 
 OWN_NAMES = {"tls_security_level"}  # Go's TLS knows no such level
@@ -50,9 +82,7 @@ def test_defaults_are_those_of_go_nsq() -> None:
     assert (options.lookupd_poll_interval_s, options.lookupd_poll_jitter) == (60, 0.3)
     assert (options.max_requeue_delay_s, options.default_requeue_delay_s) == (900, 90)
     assert (options.max_backoff_duration_s, options.backoff_multiplier_s, options.max_attempts) == (120, 1, 5)
-    assert (options.heartbeat_interval_s, options.output_buffer_size, options.output_buffer_timeout_s) == (
-        30, 16384, 0.25,
-    )  # fmt: skip
+    assert (options.heartbeat_interval_s, options.output_buffer_size, options.output_buffer_timeout_s) == (30, 16384, 0.25)
     assert (options.max_in_flight, options.deflate_level, options.user_agent) == (1, 6, USER_AGENT)
     assert options.user_agent == f"nsqd-py/{PROJECT_VERSION}"
 

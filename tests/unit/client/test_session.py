@@ -79,9 +79,7 @@ def test_an_nsqd_that_does_not_negotiate() -> None:
     assert (ready.negotiated.max_rdy_count, ready.negotiated.snappy) == (2500, False)
 
 
-@pytest.mark.parametrize(
-    "layers", [[], ["snappy"], ["deflate"], ["tls"], ["tls", "snappy"], ["tls", "deflate"]], ids="-".join
-)
+@pytest.mark.parametrize("layers", [[], ["snappy"], ["deflate"], ["tls"], ["tls", "snappy"], ["tls", "deflate"]], ids="-".join)
 def test_both_ways_through_every_transport(layers: list[str], certificates: Certificates) -> None:
     session, side = new_session(options_for(layers, certificates)), NsqdSide(certificates)
     (ready,) = shake_hands(session, side, layers)
@@ -189,7 +187,7 @@ def test_an_answer_to_a_heartbeat_belongs_to_the_layers_of_its_time() -> None:
             "cannot use /nowhere.pem: No such file",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_handshake_that_fails(options: dict[str, Any], answer: bytes, kind: type[Exception], text: str) -> None:
     session = new_session(ClientOptions.of(**options))
     session.start()

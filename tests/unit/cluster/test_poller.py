@@ -52,9 +52,7 @@ class Servers:
         return orjson.loads(self.get_bytes(self.answer(), address, path, query))
 
 
-def poller(
-    servers: Servers, *, lookupds: tuple[str, ...] = (), nsqds: tuple[str, ...] = (), **asked: Any
-) -> Poller:
+def poller(servers: Servers, *, lookupds: tuple[str, ...] = (), nsqds: tuple[str, ...] = (), **asked: Any) -> Poller:
     upstream = cast("Upstream", servers)
     asked.setdefault("asks_info", True)
     return Poller(Cluster(), upstream, lookupds, nsqds, INTERVAL_S, lambda: None, raise_again, **asked)
@@ -66,10 +64,9 @@ def raise_again(error: Exception) -> None:
 
 def stats(**messages: int) -> dict[str, Any]:
     topics = [
-        {"topic_name": name, "depth": count, "backend_depth": 0, "message_count": count, "paused": False,
-         "channels": []}
+        {"topic_name": name, "depth": count, "backend_depth": 0, "message_count": count, "paused": False, "channels": []}
         for name, count in messages.items()
-    ]  # fmt: skip
+    ]
     return {"version": "1.3.0", "health": "OK", "start_time": 1, "topics": topics}
 
 
@@ -90,9 +87,13 @@ def took_s(work: Callable[[], None]) -> float:
 def test_nsqds_are_those_that_any_nsqlookupd_names() -> None:
     servers = Servers()
     servers.answers = {
-        "l1/nodes": named("a", "b"), "l2/nodes": named("b", "c"), "l3/nodes": UpstreamError("away"),
-        "a:2/stats": stats(t=1), "b:2/stats": stats(t=2), "c:2/stats": stats(t=4),
-    }  # fmt: skip
+        "l1/nodes": named("a", "b"),
+        "l2/nodes": named("b", "c"),
+        "l3/nodes": UpstreamError("away"),
+        "a:2/stats": stats(t=1),
+        "b:2/stats": stats(t=2),
+        "c:2/stats": stats(t=4),
+    }
     asker = poller(servers, lookupds=("l1", "l2", "l3"))
     asker.round()
     assert depth(asker) == 7
@@ -133,11 +134,15 @@ def test_nsqds_that_announce_one_address_are_noticed_and_asked_where_they_can_be
 @pytest.mark.parametrize(
     ("date", "ahead_s"),
     [
-        ("Tue, 14 Nov 2023 22:13:20 GMT", 0), ("Tue, 14 Nov 2023 22:13:22 GMT", 0),
-        ("Tue, 14 Nov 2023 22:18:22 GMT", 300), ("Tue, 14 Nov 2023 22:08:19 GMT", -300),
-        ("", 0), ("soon", 0), ("Tue, 14 Nov 99999 22:13:20 GMT", 0),
+        ("Tue, 14 Nov 2023 22:13:20 GMT", 0),
+        ("Tue, 14 Nov 2023 22:13:22 GMT", 0),
+        ("Tue, 14 Nov 2023 22:18:22 GMT", 300),
+        ("Tue, 14 Nov 2023 22:08:19 GMT", -300),
+        ("", 0),
+        ("soon", 0),
+        ("Tue, 14 Nov 99999 22:13:20 GMT", 0),
     ],
-)  # fmt: skip
+)
 def test_the_clock_of_an_nsqd_is_compared_with_the_time_of_its_request_and_answer(date: str, ahead_s: int) -> None:
     assert clock_ahead_s(date, 1_700_000_000.0, 1_700_000_002.0) == ahead_s  # 22:13:20 and 22:13:22
 
@@ -175,9 +180,7 @@ def test_an_nsqd_that_no_nsqlookupd_lists_any_more_is_asked_as_long_as_it_answer
 
 def test_an_nsqd_of_an_nsqlookupd_that_was_removed_is_asked_no_more() -> None:
     servers = Servers()
-    servers.answers = {
-        "l1/nodes": named("a"), "l2/nodes": named("b"), "a:2/stats": stats(t=1), "b:2/stats": stats(t=2)
-    }  # fmt: skip
+    servers.answers = {"l1/nodes": named("a"), "l2/nodes": named("b"), "a:2/stats": stats(t=1), "b:2/stats": stats(t=2)}
     asker = poller(servers, lookupds=("l1", "l2"), keeps_unlisted=True)
     asker.round()
     asker.set_lookupds(["l2"])
@@ -219,9 +222,7 @@ def test_only_topics_that_changed_are_read_again() -> None:
     servers.answers["a:2/stats"] = stats(t=1, u=3)
     asker.round()
     rows = views.topic_list(asker.cluster, views.Page()).rows
-    assert {name: (row["messages"], row["message_rate"] > 0) for name, row in rows.items()} == {
-        "t": (1, False), "u": (3, True),
-    }  # fmt: skip
+    assert {name: (row["messages"], row["message_rate"] > 0) for name, row in rows.items()} == {"t": (1, False), "u": (3, True)}
     servers.answers["a:2/stats"] = stats(t=2)
     asker.round()
     assert list(asker.cluster.topics) == ["t"]
@@ -337,9 +338,7 @@ def test_a_bug_ends_one_round_and_not_all() -> None:
             raise ZeroDivisionError("a bug")
         done.set()
 
-    asker = Poller(
-        Cluster(), cast("Upstream", servers), (), ("a:2",), 0.01, on_round, lambda error: bugs.append(repr(error))
-    )
+    asker = Poller(Cluster(), cast("Upstream", servers), (), ("a:2",), 0.01, on_round, lambda error: bugs.append(repr(error)))
     asker.start()
     assert done.wait(40)
     asker.close()
@@ -378,9 +377,11 @@ def test_standbys_are_found_through_their_primaries_and_stay_while_they_answer()
     servers = Servers()
     info = {"broadcast_address": "b", "tcp_port": 1, "http_port": 2, "hostname": "host-b"}
     servers.answers = {
-        "l/nodes": named("a"), "a:2/stats": stats_of_primary("b:2", "no address", "http://c:2"),
-        "b:2/stats": stats_of_standby(), "b:2/info": info,
-    }  # fmt: skip
+        "l/nodes": named("a"),
+        "a:2/stats": stats_of_primary("b:2", "no address", "http://c:2"),
+        "b:2/stats": stats_of_standby(),
+        "b:2/info": info,
+    }
     asker = poller(servers, lookupds=("l",), keeps_unlisted=True)
     for _ in range(4):
         asker.round()

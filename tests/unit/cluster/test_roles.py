@@ -44,12 +44,21 @@ def test_roles_are_read_from_answers() -> None:
     assert read_role({"topics": []}) is None  # Go's, or one without standbys
 
 
-@pytest.mark.parametrize("document", [
-    None, [], {"standby": 1}, {"standbys": []}, {"standby": {}, "standbys": None},
-    {"standby": {"last_round_ms_ago": "x", "lag_ms": 10**30, "epoch": None, "primary": 5}},
-    {"standbys": {"list": [None, 5, {}, {"lag_bytes": "many"}], "acks": -1.5}}, {"standbys": {"list": {"a": 1}}},
-    {"standby": {}, "lease": 5}, {"standbys": {}, "lease": {"error": 5, "holder": None}},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "document",
+    [
+        None,
+        [],
+        {"standby": 1},
+        {"standbys": []},
+        {"standby": {}, "standbys": None},
+        {"standby": {"last_round_ms_ago": "x", "lag_ms": 10**30, "epoch": None, "primary": 5}},
+        {"standbys": {"list": [None, 5, {}, {"lag_bytes": "many"}], "acks": -1.5}},
+        {"standbys": {"list": {"a": 1}}},
+        {"standby": {}, "lease": 5},
+        {"standbys": {}, "lease": {"error": 5, "holder": None}},
+    ],
+)
 def test_an_answer_of_any_form_is_read(document: Any) -> None:
     role = read_role(document)
     list(troubles(pairs([Member("x", "", role, is_answering=True)])))
@@ -83,9 +92,7 @@ def test_a_disconnected_standby_has_the_lag_that_it_heard_last() -> None:
 
 def test_a_standby_that_nobody_could_ask_is_known_from_its_primary() -> None:
     (following, copying) = pairs([primary(listed("b:4151"), listed("c:4151", is_following=False))])
-    assert (following.standby, following.state, copying.standby, copying.state) == (
-        "b:4151", "following", "c:4151", "copying",
-    )  # fmt: skip
+    assert (following.standby, following.state, copying.standby, copying.state) == ("b:4151", "following", "c:4151", "copying")
     assert kinds(primary(listed("c:4151", is_following=False))) == [(roles.INCOMPLETE, "c:4151")]
 
 
@@ -95,10 +102,15 @@ def test_a_standby_lags_from_a_limit_on() -> None:
     assert kinds(*late, lagging_after_s=8.0) == [(roles.LAGGING, "b:4151")]
 
 
-@pytest.mark.parametrize(("member", "kind"), [
-    (primary(acks=1), roles.ACKS_MISSING), (primary(acks=1, is_alone=True), roles.ALONE), (primary(), roles.NO_STANDBY),
-    (primary(listed(), acks=2), roles.ACKS_MISSING),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("member", "kind"),
+    [
+        (primary(acks=1), roles.ACKS_MISSING),
+        (primary(acks=1, is_alone=True), roles.ALONE),
+        (primary(), roles.NO_STANDBY),
+        (primary(listed(), acks=2), roles.ACKS_MISSING),
+    ],
+)
 def test_a_primary_misses_its_standbys(member: Member, kind: str) -> None:
     assert kinds(member) == [(kind, "a:4151")]
 
@@ -130,19 +142,23 @@ def waiting(address: str, **lease: str) -> Member:
 STANDBY = leased(standby("connecting", lease_decides=True))
 
 
-@pytest.mark.parametrize(("members", "found"), [
-    ([leased(primary(listed())), leased(standby(lease_decides=True))], []),
-    ([leased(primary()), STANDBY], [(roles.LEASED_AWAY, "b:4151")]),
-    # The store is away: the primary has ended serving, and its standby only knows the last holder.
-    ([waiting("a:4151", error=NO_ANSWER), leased(standby("connecting", lease_decides=True), error=NO_ANSWER)],
-     [(roles.LEASE_STORE, "a:4151"), (roles.LEASE_STORE, "b:4151"), (roles.NO_PRIMARY, "a:4151")]),
-    ([leased(primary(listed()), error=NO_ANSWER)], [(roles.LEASE_STORE, "a:4151")]),  # it may renew it in time
-    # The primary is gone, and does not answer; the lease has not ended yet, or another nsqd serves.
-    ([leased(primary())._replace(is_answering=False), STANDBY], [(roles.LEASED_AWAY, "b:4151")]),
-    ([waiting("a:4151", waits_for="c:4150"), waiting("b:4151", waits_for="c:4150")], [(roles.NO_PRIMARY, "a:4151")]),
-    ([waiting("a:4151"), waiting("b:4151", name="other")],
-     [(roles.NO_PRIMARY, "a:4151"), (roles.NO_PRIMARY, "b:4151")]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("members", "found"),
+    [
+        ([leased(primary(listed())), leased(standby(lease_decides=True))], []),
+        ([leased(primary()), STANDBY], [(roles.LEASED_AWAY, "b:4151")]),
+        # The store is away: the primary has ended serving, and its standby only knows the last holder.
+        (
+            [waiting("a:4151", error=NO_ANSWER), leased(standby("connecting", lease_decides=True), error=NO_ANSWER)],
+            [(roles.LEASE_STORE, "a:4151"), (roles.LEASE_STORE, "b:4151"), (roles.NO_PRIMARY, "a:4151")],
+        ),
+        ([leased(primary(listed()), error=NO_ANSWER)], [(roles.LEASE_STORE, "a:4151")]),  # it may renew it in time
+        # The primary is gone, and does not answer; the lease has not ended yet, or another nsqd serves.
+        ([leased(primary())._replace(is_answering=False), STANDBY], [(roles.LEASED_AWAY, "b:4151")]),
+        ([waiting("a:4151", waits_for="c:4150"), waiting("b:4151", waits_for="c:4150")], [(roles.NO_PRIMARY, "a:4151")]),
+        ([waiting("a:4151"), waiting("b:4151", name="other")], [(roles.NO_PRIMARY, "a:4151"), (roles.NO_PRIMARY, "b:4151")]),
+    ],
+)
 def test_the_troubles_of_a_group_with_a_lease(members: list[Member], found: list[tuple[str, str]]) -> None:
     assert [one for one in kinds(*members) if one[0] != roles.NO_STANDBY] == found
 
@@ -150,6 +166,4 @@ def test_the_troubles_of_a_group_with_a_lease(members: list[Member], found: list
 def test_a_group_without_a_primary_is_named() -> None:
     members = [waiting(f"{name}:4151", waits_for="d:4150") for name in "abc"]
     (trouble,) = troubles(pairs(members))
-    assert trouble.text == (
-        "waits for the lease orders, as do b:4151, c:4151: no nsqd serves; those that answer wait for d:4150"
-    )
+    assert trouble.text == ("waits for the lease orders, as do b:4151, c:4151: no nsqd serves; those that answer wait for d:4150")

@@ -14,15 +14,20 @@ from nsqd_py.cluster.model import BadStats, Cluster
 from nsqd_py.cluster.stats_reader import MOST_ROW_BYTES, MOST_WHOLE_BYTES, Rows
 
 CHANNEL_COUNTS = (
-    "depth", "backend_depth", "in_flight_count", "deferred_count", "message_count", "requeue_count", "timeout_count",
+    "depth",
+    "backend_depth",
+    "in_flight_count",
+    "deferred_count",
+    "message_count",
+    "requeue_count",
+    "timeout_count",
     "client_count",
-)  # fmt: skip
+)
 
 
 def topic(name: str, count: int = 0, channels: dict[str, int] | None = None, **more: Any) -> dict[str, Any]:
     rows = [
-        {"channel_name": key, **dict.fromkeys(CHANNEL_COUNTS, value), "paused": False}
-        for key, value in (channels or {}).items()
+        {"channel_name": key, **dict.fromkeys(CHANNEL_COUNTS, value), "paused": False} for key, value in (channels or {}).items()
     ]
     figures = {"depth": count, "backend_depth": 0, "message_count": count, "paused": False}
     return {"topic_name": name, "channels": rows, **figures, **more}
@@ -64,14 +69,20 @@ def test_only_what_changed_is_read() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        b'{"topics":[]}', b'{"topics":null}', b"[]", b'{"topics":[{"topic_name":5}]}',
-        b'{"topics":[{"topic_name":"a"},5]}', b'{"topics": [ {"topic_name": "a"} , {"topic_name": "b"} ]}',
-        b'{"more":[{"topic_name":"a"}],"topics":[]}', b'{"more":{"topics":[{"topic_name":"a"}]},"topics":[]}',
+        b'{"topics":[]}',
+        b'{"topics":null}',
+        b"[]",
+        b'{"topics":[{"topic_name":5}]}',
+        b'{"topics":[{"topic_name":"a"},5]}',
+        b'{"topics": [ {"topic_name": "a"} , {"topic_name": "b"} ]}',
+        b'{"more":[{"topic_name":"a"}],"topics":[]}',
+        b'{"more":{"topics":[{"topic_name":"a"}]},"topics":[]}',
         b'{"topics":[{"topic_name":"a","more":[{"topic_name":"b"},{"topic_name":"c"}]}]}',
-        b'[{"topic_name":"a"}]', b'{"topic_name":"a"}',
+        b'[{"topic_name":"a"}]',
+        b'{"topic_name":"a"}',
         b'{"topics":[{"topic_name":"a"}],"topics":[{"topic_name":"b"}]}',
     ],
-)  # fmt: skip
+)
 def test_other_forms_are_read_as_a_whole(body: bytes) -> None:
     rows = Rows()
     for _ in range(2):

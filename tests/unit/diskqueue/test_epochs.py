@@ -5,15 +5,7 @@ from __future__ import annotations
 import pytest
 from google_crc32c import extend
 
-from nsqd_py.diskqueue.epochs import (
-    Epoch,
-    EpochNumbers,
-    Epochs,
-    common_end,
-    decode_epoch_file,
-    encode_epoch_file,
-    raised,
-)
+from nsqd_py.diskqueue.epochs import Epoch, EpochNumbers, Epochs, common_end, decode_epoch_file, encode_epoch_file, raised
 
 CREATED = (Epoch(100, 0),)
 PROMOTED = (*CREATED, Epoch(200, 50))
@@ -63,16 +55,23 @@ def test_numbers_above_those_of_another_nsqd() -> None:
 
 
 def test_the_file_says_what_was_written() -> None:
-    assert decode_epoch_file(encode_epoch_file(200, {"t": PROMOTED, "u": CREATED})) == (
-        200, {"t": PROMOTED, "u": CREATED},
-    )  # fmt: skip
+    assert decode_epoch_file(encode_epoch_file(200, {"t": PROMOTED, "u": CREATED})) == (200, {"t": PROMOTED, "u": CREATED})
 
 
 @pytest.mark.parametrize(
     "content",
-    [b"{}", b"[]", b'{"node":0}', b'{"node":0,"logs":[]}', b'{"node":"x","logs":{}}', b'{"node":0,"logs":{"t":[[1]]}}',
-     b'{"node":0,"logs":{"t":[[2,0],[1,5]]}}', b'{"node":0,"logs":{"t":{}}}', b"\xff"],
-)  # fmt: skip
+    [
+        b"{}",
+        b"[]",
+        b'{"node":0}',
+        b'{"node":0,"logs":[]}',
+        b'{"node":"x","logs":{}}',
+        b'{"node":0,"logs":{"t":[[1]]}}',
+        b'{"node":0,"logs":{"t":[[2,0],[1,5]]}}',
+        b'{"node":0,"logs":{"t":{}}}',
+        b"\xff",
+    ],
+)
 def test_what_is_no_such_file(content: bytes) -> None:
     with pytest.raises(ValueError):
         decode_epoch_file(b"%08x\n%b" % (extend(0, content), content))

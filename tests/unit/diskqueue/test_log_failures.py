@@ -70,9 +70,7 @@ def test_a_failed_write_leaves_the_log_as_it_was(
 
 @pytest.mark.parametrize("with_spare", [False, True])
 @pytest.mark.parametrize("call", ["open", "pwrite", "rename", "posix_fallocate"])
-def test_a_new_file_that_cannot_be_made(
-    disk: Disk, monkeypatch: pytest.MonkeyPatch, call: str, with_spare: bool
-) -> None:
+def test_a_new_file_that_cannot_be_made(disk: Disk, monkeypatch: pytest.MonkeyPatch, call: str, with_spare: bool) -> None:
     fill(disk, 2)
     if with_spare:
         assert disk.log.drop_unneeded(never) == 1
@@ -125,16 +123,7 @@ def test_a_failed_read_says_so_and_can_be_tried_again(disk: Disk, monkeypatch: p
 
 # --- damage that comes while it runs
 
-FIELDS = {
-    "magic": 0,
-    "length": 4,
-    "length, high": 7,
-    "checksum": 8,
-    "version": 12,
-    "first_seq": 16,
-    "count": 48,
-    "body": 58,
-}
+FIELDS = {"magic": 0, "length": 4, "length, high": 7, "checksum": 8, "version": 12, "first_seq": 16, "count": 48, "body": 58}
 
 
 @pytest.mark.parametrize("place", FIELDS.values(), ids=FIELDS.keys())

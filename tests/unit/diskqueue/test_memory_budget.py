@@ -186,8 +186,12 @@ def test_of_a_large_batch_a_part_stays(scene: Scene) -> None:
     assert topic.channels["c"].backend_depth(topic.first_in_memory) == 94
     consumer = scene.consumer(topic.channels["c"], 200)
     assert [message.body for message in consumer.take()] == [
-        *[b"x" * (1 + number % 3) for number in range(100)], b"1", b"2", b"3", b"4",
-    ]  # fmt: skip
+        *[b"x" * (1 + number % 3) for number in range(100)],
+        b"1",
+        b"2",
+        b"3",
+        b"4",
+    ]
 
 
 def test_many_small_batches_are_fewer_than_the_messages_may_be(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,9 +203,7 @@ def test_many_small_batches_are_fewer_than_the_messages_may_be(scene: Scene, mon
     topic.trim_memory()
     assert topic.first_in_memory == 200
     assert topic.held_bytes == 100 * (4 + 3 + BATCH_BYTES + 4)
-    assert [message.body for message in scene.consumer(topic.channels["c"], 300).take()] == [
-        b"%d" % n for n in range(300)
-    ]
+    assert [message.body for message in scene.consumer(topic.channels["c"], 300).take()] == [b"%d" % n for n in range(300)]
 
 
 def test_the_more_clients_there_are_the_less_may_wait_for_each() -> None:

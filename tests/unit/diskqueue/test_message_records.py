@@ -9,21 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd_py.diskqueue.messages import (
-    Messages,
-    decode_messages,
-    encode_messages,
-    next_record,
-    record_positions,
-)
-from nsqd_py.diskqueue.records import (
-    RECORD_HEADER_BYTES,
-    Damaged,
-    Incomplete,
-    decode,
-    decode_header,
-    encode_record_parts,
-)
+from nsqd_py.diskqueue.messages import Messages, decode_messages, encode_messages, next_record, record_positions
+from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, Damaged, Incomplete, decode, decode_header, encode_record_parts
 
 SALT = 0xC0FFEE
 LEVELS = pytest.mark.parametrize("zstd_level", [None, 3])
@@ -53,9 +40,7 @@ def plain(given_messages: Messages) -> tuple[object, ...]:
     st.booleans(),
     st.text(max_size=60),
 )
-def test_round_trip(
-    zstd_level: int | None, rows: list[tuple[int, int, int, bytes, bytes]], has_due: bool, name: str
-) -> None:
+def test_round_trip(zstd_level: int | None, rows: list[tuple[int, int, int, bytes, bytes]], has_due: bool, name: str) -> None:
     times, due, attempts, ids, bodies = (list(column) for column in zip(*rows, strict=True))
     given_messages = Messages(name, "c", "n:1", times, attempts, ids, bodies, due if has_due else None)
     record = encode_messages(given_messages, 7, SALT, zstd_level)

@@ -26,9 +26,7 @@ def record(batch: Batch, salt: int = SALT) -> bytes:
 
 
 def fields(batch: Batch) -> tuple[object, ...]:
-    return (
-        batch.first_seq, batch.base_id, batch.timestamp_ns, batch.due_ns, batch.count, batch.stride, batch.body
-    )  # fmt: skip
+    return (batch.first_seq, batch.base_id, batch.timestamp_ns, batch.due_ns, batch.count, batch.stride, batch.body)
 
 
 uint64 = st.integers(0, (1 << 64) - 1)
@@ -38,14 +36,7 @@ uint32 = st.integers(0, (1 << 32) - 1)
 
 @given(uint64, uint64, int64, int64, st.integers(1, (1 << 32) - 1), uint32, st.binary(max_size=100), uint32)
 def test_round_trip(
-    first_seq: int,
-    base_id: int,
-    timestamp_ns: int,
-    due_ns: int,
-    count: int,
-    stride: int,
-    body: bytes,
-    salt: int,
+    first_seq: int, base_id: int, timestamp_ns: int, due_ns: int, count: int, stride: int, body: bytes, salt: int
 ) -> None:
     batch = Batch(first_seq, base_id, timestamp_ns, due_ns, count, stride, body)
     data = b"before" + record(batch, salt) + b"behind"
@@ -54,12 +45,7 @@ def test_round_trip(
     assert data[after:] == b"behind"
     header = decode_header(data, 6)
     assert (header.first_seq, header.end_seq, header.base_id) == (first_seq, first_seq + count, base_id)
-    assert (header.timestamp_ns, header.due_ns, header.count, header.stride) == (
-        timestamp_ns,
-        due_ns,
-        count,
-        stride,
-    )
+    assert (header.timestamp_ns, header.due_ns, header.count, header.stride) == (timestamp_ns, due_ns, count, stride)
     assert header.record_bytes == len(data) - 12
 
 

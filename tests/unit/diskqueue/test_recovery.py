@@ -12,15 +12,7 @@ from nsqd_py.diskqueue.journal import Journal, journal_name
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, FileHeader, encode_header
 from nsqd_py.diskqueue.recovery import recover_file
-from tests.unit.fakes import (
-    FakeConsumer,
-    World,
-    close_descriptors,
-    make_batch,
-    messages_of,
-    sized,
-    start_broker,
-)
+from tests.unit.fakes import FakeConsumer, World, close_descriptors, make_batch, messages_of, sized, start_broker
 
 TOPIC = "orders"
 MESSAGE = b"message %02d"
@@ -187,10 +179,21 @@ def test_every_damaged_byte_in_the_last_file_loses_one_record(directory: Path, b
 
 
 HEADER_FIELDS = {
-    "magic": (0, 4), "length": (4, 8), "checksum": (8, 12), "version": (12, 13), "kind": (13, 14), "flags": (14, 16),
-    "first_seq": (16, 24), "base_id": (24, 32), "timestamp": (32, 40), "due": (40, 48), "count": (48, 52),
-    "stride": (52, 56), "size": (56, 60), "body": (60, RECORD_BYTES),
-}  # fmt: skip
+    "magic": (0, 4),
+    "length": (4, 8),
+    "checksum": (8, 12),
+    "version": (12, 13),
+    "kind": (13, 14),
+    "flags": (14, 16),
+    "first_seq": (16, 24),
+    "base_id": (24, 32),
+    "timestamp": (32, 40),
+    "due": (40, 48),
+    "count": (48, 52),
+    "stride": (52, 56),
+    "size": (56, 60),
+    "body": (60, RECORD_BYTES),
+}
 
 
 @pytest.mark.parametrize(("low", "high"), HEADER_FIELDS.values(), ids=HEADER_FIELDS.keys())
@@ -421,10 +424,7 @@ def test_a_journal_goes_on_after_a_restart(directory: Path) -> None:
     channel = start_broker(world, directory, max_bytes_per_file=FILE_BYTES).topics[TOPIC].channels["ch"]
     consumer = FakeConsumer(world, rdy=100).subscribe(channel)
     world.run()
-    assert [(message.body, message.attempts) for message in consumer.take()] == [
-        (MESSAGE % 7, 1),
-        (MESSAGE % 0, 3),
-    ]
+    assert [(message.body, message.attempts) for message in consumer.take()] == [(MESSAGE % 7, 1), (MESSAGE % 0, 3)]
 
 
 def test_a_start_leaves_no_descriptors_behind(directory: Path) -> None:

@@ -43,9 +43,22 @@ FILES = [File(0, 10, 100, 1_000), File(10, 20, 100, 2_000), File(20, 30, 100, 3_
 
 @pytest.mark.parametrize(
     ("retention_ns", "retention_bytes", "kept_from"),
-    [(0, 0, 35), (1, 0, 35), (1_001, 0, 30), (2_500, 0, 20), (9_999, 0, 0),
-     (0, 1, 30), (0, 50, 30), (0, 51, 20), (0, 150, 20), (0, 151, 10), (0, 9_999, 0), (1_001, 151, 10), (9_999, 1, 0)],
-)  # fmt: skip
+    [
+        (0, 0, 35),
+        (1, 0, 35),
+        (1_001, 0, 30),
+        (2_500, 0, 20),
+        (9_999, 0, 0),
+        (0, 1, 30),
+        (0, 50, 30),
+        (0, 51, 20),
+        (0, 150, 20),
+        (0, 151, 10),
+        (0, 9_999, 0),
+        (1_001, 151, 10),
+        (9_999, 1, 0),
+    ],
+)
 def test_what_retention_keeps(retention_ns: int, retention_bytes: int, kept_from: int) -> None:
     assert retained_seq(FILES, retention_ns, retention_bytes, 5_000, 35) == kept_from
 

@@ -18,15 +18,7 @@ from nsqd_py.go_import import moving
 from nsqd_py.go_import import topics as import_topics
 from nsqd_py.go_import.take_over import take_over
 from nsqd_py.runtime.logs import Log
-from tests.support.go_directory import (
-    GoDirectory,
-    aside_folder,
-    go_messages,
-    kept_log,
-    kept_position,
-    kept_queue,
-    numbered,
-)
+from tests.support.go_directory import GoDirectory, aside_folder, go_messages, kept_log, kept_position, kept_queue, numbered
 
 NOW_S = 1_700_000_000.0
 ASIDE = "go-nsqd-20231114T221320Z"
@@ -257,9 +249,7 @@ def test_a_torn_message_at_the_end_is_told(go: GoDirectory) -> None:
     lines = imported(go.path)
     start = len(data) - len(messages[-1].stored)
     assert kept_queue(go.path, "t", "a") == messages[:2]
-    assert damaged(lines) == [
-        f"t:a.diskqueue.000000.dat: bytes {start} to {len(data) - 1}: no message, and none behind it"
-    ]
+    assert damaged(lines) == [f"t:a.diskqueue.000000.dat: bytes {start} to {len(data) - 1}: no message, and none behind it"]
     assert (aside_folder(go.path) / "t:a.diskqueue.000000.dat").read_bytes() == data[:-1]
 
 
@@ -273,9 +263,7 @@ def test_behind_a_wrong_length_the_rest_is_found(go: GoDirectory, size: bytes) -
     go.write("t:a", 1, b"".join(message.stored for message in numbered("later", 2, 20)))
     lines = imported(go.path)
     assert kept_queue(go.path, "t", "a") == messages[:4] + messages[5:] + numbered("later", 2, 20)
-    assert damaged(lines) == [
-        f"t:a.diskqueue.000000.dat: bytes {start} to {start + len(parts[4])}: no message"
-    ]
+    assert damaged(lines) == [f"t:a.diskqueue.000000.dat: bytes {start} to {start + len(parts[4])}: no message"]
 
 
 def test_every_truncation_leaves_all_whole_messages(go: GoDirectory) -> None:
@@ -347,9 +335,7 @@ def test_of_a_file_that_go_gave_up_comes_what_it_never_saw(go: GoDirectory) -> N
     lines = imported(go.path)
     assert kept_queue(go.path, "t", "a") == numbered("a", 3, 3) + numbered("later", 2, 20)
     start = len(parts[0] + parts[1])
-    assert damaged(lines) == [
-        f"t:a.diskqueue.000001.dat.bad: bytes {start} to {start + len(parts[2])}: no message"
-    ]
+    assert damaged(lines) == [f"t:a.diskqueue.000001.dat.bad: bytes {start} to {start + len(parts[2])}: no message"]
     assert any("1 files *.bad hold no damage" in line for line in lines.info_lines)
     assert (aside_folder(go.path) / "t:a.diskqueue.000002.dat.bad").read_bytes() == read
 
@@ -428,9 +414,7 @@ def test_a_channel_that_was_deleted_begins_anew(go: GoDirectory) -> None:
     assert kept_queue(go.path, "t", "b") == []
 
 
-def test_a_file_that_was_written_to_since_the_commit_is_imported_again(
-    go: GoDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_was_written_to_since_the_commit_is_imported_again(go: GoDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever went back to Go's nsqd between a kill and the next start loses nothing."""
     go.queue("t:a", numbered("a", 3))
     monkeypatch.setattr(moving.ImportFolder, "finish", lambda folder, marker: None)

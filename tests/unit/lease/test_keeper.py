@@ -161,9 +161,7 @@ def test_a_process_that_was_stopped_does_not_hold_its_lease_when_it_goes_on(stor
 
 
 @pytest.mark.parametrize("answer", [False, LeaseError("no answer")])
-def test_who_was_suspended_before_it_took_the_lease_asks_once_more_as_its_holder(
-    store: Store, answer: bool | LeaseError
-) -> None:
+def test_who_was_suspended_before_it_took_the_lease_asks_once_more_as_its_holder(store: Store, answer: bool | LeaseError) -> None:
     """Another holder may have come and gone between the question and the lease."""
     asked: list[str] = []
 

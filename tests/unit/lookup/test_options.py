@@ -79,7 +79,14 @@ def test_verification_is_left_out_only_when_told_so() -> None:
 
 def test_nothing_that_takes_effect_is_called_without_effect() -> None:
     options = read_options(
-        ["--lookupd-tcp-address=a:1", "--http-client-connect-timeout=1s", "--http-client-request-timeout=1s",
-         "--broadcast-tcp-port=1", "--broadcast-http-port=2", "--topology-zone=z", "--topology-region=r"]
-    )  # fmt: skip
+        [
+            "--lookupd-tcp-address=a:1",
+            "--http-client-connect-timeout=1s",
+            "--http-client-request-timeout=1s",
+            "--broadcast-tcp-port=1",
+            "--broadcast-http-port=2",
+            "--topology-zone=z",
+            "--topology-region=r",
+        ]
+    )
     assert options.without_effect() == []

@@ -117,9 +117,7 @@ MakePeers = Callable[..., LookupPeers]
 # --- names
 
 
-def test_of_two_families_the_one_that_works_is_registered_with_once(
-    make_peers: MakePeers, lookupd: SmallLookupd
-) -> None:
+def test_of_two_families_the_one_that_works_is_registered_with_once(make_peers: MakePeers, lookupd: SmallLookupd) -> None:
     peers = make_peers(Names(lookup=["::1", HOST]), f"lookup:{lookupd.port}")
     wait_here(lambda: lookupd.lines == [b"REGISTER orders\n"])
     assert lookupd.connections == 1
@@ -170,9 +168,7 @@ def test_a_name_that_is_known_later_is_found(make_peers: MakePeers, lookupd: Sma
     wait_here(lambda: lookupd.lines == [b"REGISTER orders\n"])
 
 
-def test_after_a_defect_it_registers_again(
-    make_peers: MakePeers, lookupd: SmallLookupd, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_a_defect_it_registers_again(make_peers: MakePeers, lookupd: SmallLookupd, monkeypatch: pytest.MonkeyPatch) -> None:
     defects = [KeyError("a bug"), KeyError("another one")]
 
     def parse(response: bytes) -> PeerInfo:
@@ -221,9 +217,7 @@ def test_a_resolver_that_hangs_stops_nothing(make_peers: MakePeers, lookupd: Sma
 # --- failures
 
 
-def test_pings_come_whatever_else_does(
-    make_peers: MakePeers, lookupd: SmallLookupd, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pings_come_whatever_else_does(make_peers: MakePeers, lookupd: SmallLookupd, monkeypatch: pytest.MonkeyPatch) -> None:
     """For an nsqlookupd they alone are signs of life."""
     monkeypatch.setattr(peer_module, "PING_EVERY_S", 0.02)
     peers = make_peers(Names(), f"{HOST}:{lookupd.port}")
@@ -266,9 +260,7 @@ def test_the_cost_of_addresses_that_fail_grows_with_their_number_only(
     assert not peers._peers
 
 
-def test_a_lookupd_that_refuses_to_be_introduced_is_tried_ever_less_often(
-    make_peers: MakePeers, lookupd: SmallLookupd
-) -> None:
+def test_a_lookupd_that_refuses_to_be_introduced_is_tried_ever_less_often(make_peers: MakePeers, lookupd: SmallLookupd) -> None:
     lookupd.identity = b"E_INVALID"
     peers = make_peers(Names(), f"{HOST}:{lookupd.port}")
     wait_here(lambda: lookupd.connections == 3)
@@ -290,8 +282,7 @@ def test_peer_info(response: bytes, info: PeerInfo) -> None:
 
 
 @pytest.mark.parametrize(
-    "response",
-    [b"E_BAD_BODY x", b"OK", b"", b"[]", b"7", b'{"http_port":"1"}', b'{"tcp_port":65536}', b'{"version":1}'],
+    "response", [b"E_BAD_BODY x", b"OK", b"", b"[]", b"7", b'{"http_port":"1"}', b'{"tcp_port":65536}', b'{"version":1}']
 )
 def test_what_is_no_peer_info(response: bytes) -> None:
     with pytest.raises(BadResponse):

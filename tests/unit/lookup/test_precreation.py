@@ -54,9 +54,7 @@ class Scene:
         self.are_tried.set()
         self.precreation = Precreation(self.broker, self, longest_s, self.world.log)
         self.broker.lookups = SimpleNamespace(
-            topic_made=self.precreation.begin,
-            notify=lambda *_, **__: None,
-            wait_until_started=self.precreation.wait,
+            topic_made=self.precreation.begin, notify=lambda *_, **__: None, wait_until_started=self.precreation.wait
         )  # type: ignore[assignment]
 
     def wait_until_tried(self, timeout_s: float) -> None:

@@ -7,13 +7,34 @@ import pytest
 
 from nsqd_py.net.addresses import check_listen_address, parse_host_port
 
-_BAD = ["127.0.0.1:70000", ":abc", "4150", "127.0.0.1:", "127.0.0.1:http", "::1:4150", "[::1", "[nsqd]:4150",
-        "tcp://127.0.0.1:4150", "http://127.0.0.1:4150", "a b:4150", "a..b:4150", "a:-1", "a:４１５０", "a:1,b:2",
-        f"{'a' * 64}:4150"]  # fmt: skip
+_BAD = [
+    "127.0.0.1:70000",
+    ":abc",
+    "4150",
+    "127.0.0.1:",
+    "127.0.0.1:http",
+    "::1:4150",
+    "[::1",
+    "[nsqd]:4150",
+    "tcp://127.0.0.1:4150",
+    "http://127.0.0.1:4150",
+    "a b:4150",
+    "a..b:4150",
+    "a:-1",
+    "a:４１５０",
+    "a:1,b:2",
+    f"{'a' * 64}:4150",
+]
 _NSQADMIN = ("nsqadmin", "--lookupd-http-address=127.0.0.1:1")
 _TAIL = ("nsq_tail", "--topic=t", "--n=1")
-_LISTEN = [(("nsqd",), "tcp"), (("nsqd",), "http"), (("nsqd",), "https"), (("nsqlookupd",), "tcp"),
-           (("nsqlookupd",), "http"), (_NSQADMIN, "http")]  # fmt: skip
+_LISTEN = [
+    (("nsqd",), "tcp"),
+    (("nsqd",), "http"),
+    (("nsqd",), "https"),
+    (("nsqlookupd",), "tcp"),
+    (("nsqlookupd",), "http"),
+    (_NSQADMIN, "http"),
+]
 
 
 @pytest.mark.parametrize("address", [*_BAD, "", "unix:/tmp/socket", "localhost"])
@@ -37,8 +58,10 @@ def test_an_address_to_connect_that_is_none_is_refused(address: str) -> None:
 
 _FLAGS = [
     *((command, f"--{flag}-address") for command, flag in _LISTEN),
-    *((("nsqd", "--tcp-address=127.0.0.1:0"), flag) for flag in (
-        "--statsd-address", "--lookupd-tcp-address", "--standby-of", "--auth-http-address", "--unix-socket")),
+    *(
+        (("nsqd", "--tcp-address=127.0.0.1:0"), flag)
+        for flag in ("--statsd-address", "--lookupd-tcp-address", "--standby-of", "--auth-http-address", "--unix-socket")
+    ),
     (("nsqadmin",), "--nsqd-http-address"),
     (("nsqadmin",), "--lookupd-http-address"),
     *((_TAIL, flag) for flag in ("--nsqd-tcp-address", "--lookupd-http-address")),
@@ -50,15 +73,19 @@ _FLAGS = [
     (("to_nsq", "--topic=t"), "--nsqd-tcp-address"),
     (("spark_replay", "/nowhere", "--yes"), "--nsqd-tcp-address"),
     (("spark_replay", "/nowhere", "--yes"), "--lookupd-http-address"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:70000", ":abc"])
 @pytest.mark.parametrize(("command", "flag"), _FLAGS)
 def test_every_program_refuses_impossible_addresses(
-    command: tuple[str, ...], flag: str, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...],
+    flag: str,
+    address: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.chdir(tmp_path)
     name, *arguments = command
     value = f"http://{address}/" if flag == "--post" else address

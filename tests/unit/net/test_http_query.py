@@ -61,8 +61,7 @@ def test_unescape_undoes_escaping(raw: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "number"),
-    [("0", 0), ("-1", -1), ("+10", 10), ("007", 7), (str(2**63 - 1), 2**63 - 1), (str(-(2**63)), -(2**63))],
+    ("text", "number"), [("0", 0), ("-1", -1), ("+10", 10), ("007", 7), (str(2**63 - 1), 2**63 - 1), (str(-(2**63)), -(2**63))]
 )
 def test_a_number_is_decimal(text: str, number: int) -> None:
     assert parse_int64(text) == number

@@ -7,17 +7,7 @@ from typing import Any
 
 import pytest
 
-from nsqd_py.net.limits import (
-    ADDRESS,
-    ALL,
-    DESCRIPTORS,
-    IDLE,
-    WRITE,
-    Connections,
-    TimeLimits,
-    highest_descriptor,
-    host_of,
-)
+from nsqd_py.net.limits import ADDRESS, ALL, DESCRIPTORS, IDLE, WRITE, Connections, TimeLimits, highest_descriptor, host_of
 from nsqd_py.runtime.logs import FATAL, Log
 
 FIRST_DESCRIPTOR = 3
@@ -130,12 +120,7 @@ def test_clients_of_a_unix_socket_have_no_address() -> None:
 
 @pytest.mark.parametrize(
     ("peer", "host"),
-    [
-        ("10.0.0.1:4150", "10.0.0.1"),
-        ("[::ffff:10.0.0.1]:4150", "10.0.0.1"),
-        ("[2001:db8::1]:4150", "2001:db8::1"),
-        ("@", ""),
-    ],
+    [("10.0.0.1:4150", "10.0.0.1"), ("[::ffff:10.0.0.1]:4150", "10.0.0.1"), ("[2001:db8::1]:4150", "2001:db8::1"), ("@", "")],
 )
 def test_the_address_of_a_peer(peer: str, host: str) -> None:
     assert host_of(peer) == host
@@ -188,9 +173,7 @@ def test_a_flood_is_one_line_in_ten_seconds() -> None:
     for port in range(100):
         enter(connections, f"10.0.0.2:{port}")
     connections.sweep(100.0)
-    assert log.lines == [
-        "refused 100 connections, the last of client(10.0.0.2:99) - as many as --max-connections are there"
-    ]
+    assert log.lines == ["refused 100 connections, the last of client(10.0.0.2:99) - as many as --max-connections are there"]
     enter(connections, "10.0.0.3:1")
     connections.sweep(109.0)
     assert len(log.lines) == 1

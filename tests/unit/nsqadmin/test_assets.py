@@ -65,9 +65,7 @@ def test_vendored_files_are_those_of_the_manifest(script: ModuleType) -> None:
         (lambda folder: (folder / "more.js").write_text("1"), "more.js is not in manifest.json"),
     ],
 )
-def test_a_difference_is_noticed(
-    script: ModuleType, tmp_path: Path, harm: Callable[[Path], object], words: str
-) -> None:
+def test_a_difference_is_noticed(script: ModuleType, tmp_path: Path, harm: Callable[[Path], object], words: str) -> None:
     folder = tmp_path / "vendor"
     shutil.copytree(VENDOR, folder)
     harm(folder)

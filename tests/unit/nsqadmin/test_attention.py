@@ -44,9 +44,8 @@ class Console:
             done = self.cluster.nodes["a"].topics["t"].channels["c"].finished if part else 0
             depth += came - finished
             row = channel(
-                "c", depth=depth, message_count=messages + came, finish_count=done + finished,
-                **{"client_count": 1} | counts,
-            )  # fmt: skip
+                "c", depth=depth, message_count=messages + came, finish_count=done + finished, **{"client_count": 1} | counts
+            )
             self.say(a=stats(topic("t", row)))
 
     def trend(self) -> Trend:
@@ -125,9 +124,8 @@ def on_two(console: Console, rounds: int, first: tuple[int, int], second: tuple[
             part = console.cluster.topics["t"].channels["c"].parts.get(node) if "t" in console.cluster.topics else None
             depth, messages, done = (part.counts[0], part.counts[4], part.finished) if part is not None else (0, 0, 0)
             row = channel(
-                "c", depth=depth + came - finished, message_count=messages + came, finish_count=done + finished,
-                client_count=1,
-            )  # fmt: skip
+                "c", depth=depth + came - finished, message_count=messages + came, finish_count=done + finished, client_count=1
+            )
             said[node] = stats(topic("t", row))
         console.say(**said)
 
@@ -142,8 +140,7 @@ def test_a_backlog_on_one_nsqd_names_it_and_has_its_own_time_to_drain() -> None:
     assert (found["drain_s"], found["drain_node"]) == (pytest.approx(960, rel=0.1), "a")
     (row,) = console.rows()
     assert re.fullmatch(
-        r"9,610 messages wait; the limit is 1,000; the backlog of 9,600 on a is drained there in 1[56] min.*",
-        row["text"],
+        r"9,610 messages wait; the limit is 1,000; the backlog of 9,600 on a is drained there in 1[56] min.*", row["text"]
     )
     assert channels_of(console, sort="drain_s") == ["t/c"]
     on_two(console, 20, (30, 20), (0, 0))
@@ -199,8 +196,7 @@ def test_messages_on_an_nsqd_to_which_no_consumer_is_connected() -> None:
         (topic("t", depth=1), "no_channel", "1 message waits, and the topic has no channel"),
         (topic("t.dead", depth=3), "dead_letters", "3 dead letters of t wait"),
         (topic("t", damaged_bytes=1200), "damage", "On a: 1,200 bytes of its log cannot be read"),
-        (topic("t", channel("c", lost_count=2)), "damage",
-         "On a: 2 messages were lost, since they are damaged or missing"),
+        (topic("t", channel("c", lost_count=2)), "damage", "On a: 2 messages were lost, since they are damaged or missing"),
     ],
 )
 def test_problems_of_topics_and_channels(answer: dict[str, Any], kind: str, text: str) -> None:
@@ -232,17 +228,20 @@ def test_a_cluster_without_nsqds_or_nsqlookupds_is_an_error() -> None:
     console.cluster.failed_lookups["l:2"] = "Connection refused"
     console.say(a=stats())
     assert [(row["kind"], row["severity"], row["node"]) for row in console.rows()] == [
-        ("no_lookup", "error", "l:1"), ("no_lookup", "error", "l:2"),
-    ]  # fmt: skip
+        ("no_lookup", "error", "l:1"),
+        ("no_lookup", "error", "l:2"),
+    ]
 
 
 @pytest.mark.parametrize(
     ("ahead_s", "texts"),
     [
-        (29, []), (-29, []), (30, ["has a clock that is 30 s ahead of that of nsqadmin"]),
+        (29, []),
+        (-29, []),
+        (30, ["has a clock that is 30 s ahead of that of nsqadmin"]),
         (-300, ["has a clock that is 5 min behind that of nsqadmin"]),
     ],
-)  # fmt: skip
+)
 def test_an_nsqd_with_another_time(ahead_s: int, texts: list[str]) -> None:
     console = Console()
     console.cluster.add_node("a", {}).clock_ahead_s = ahead_s
@@ -320,8 +319,12 @@ def test_nsqds_that_fail_hang_and_vanish() -> None:
     console.say(d=stats() | {"health": "NOK - disk: full"})
     rows = console.rows()
     assert [(row["kind"], row["node"]) for row in rows] == [
-        ("unhealthy", "d"), ("node_failed", "a"), ("node_gone", "b"), ("lookup_failed", "l:1"), ("node_slow", "c"),
-    ]  # fmt: skip
+        ("unhealthy", "d"),
+        ("node_failed", "a"),
+        ("node_gone", "b"),
+        ("lookup_failed", "l:1"),
+        ("node_slow", "c"),
+    ]
     assert [row["since_s"] for row in rows[1:3]] == [last_s, last_s]
     assert "7 messages waited there when it was last seen" in rows[1]["text"]
 
@@ -379,9 +382,9 @@ def test_a_restart_repeats_nothing() -> None:
     assert ended == ["1 message waits, and no consumer is connected"]
 
 
-@pytest.mark.parametrize("document", [
-    None, 5, [5], [{}], [{"kind": "unknown", "since_s": 1}], [{"kind": "paused", "since_s": "1"}],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "document", [None, 5, [5], [{}], [{"kind": "unknown", "since_s": 1}], [{"kind": "paused", "since_s": "1"}]]
+)
 def test_problems_of_any_form_are_read(document: Any) -> None:
     attention = Attention()
     attention.load(document, 1.0)
@@ -430,16 +433,23 @@ def test_many_problems_with_one_cause_are_one_row() -> None:
     assert row["text"] == "the worst is t126/c: 127 messages wait, and no consumer is connected"
     assert (row["topic"], row["channel"], len(row["problems"])) == ("t126", "c", 50)
     assert row["problems"][1] == {
-        "topic": "t125", "channel": "c", "node": "", "text": "126 messages wait, and no consumer is connected",
-    }  # fmt: skip
+        "topic": "t125",
+        "channel": "c",
+        "node": "",
+        "text": "126 messages wait, and no consumer is connected",
+    }
     assert console.findings.attention.view().head == {"total": 1, "errors": 1, "warnings": 0, "problems": 127}
 
 
 def test_causes_are_kept_apart_and_a_few_problems_are_rows() -> None:
     assert rows_of(*many(4, "damage", "a"), *many(3, "damage", "b", channel="c"), *many(4), *many(1, "growing"))[0] == [
-        ("damage", 4, "4 topics"), ("damage", 1, ""), ("damage", 1, ""), ("damage", 1, ""), ("growing", 1, ""),
+        ("damage", 4, "4 topics"),
+        ("damage", 1, ""),
+        ("damage", 1, ""),
+        ("damage", 1, ""),
+        ("growing", 1, ""),
         ("paused", 4, "4 topics"),
-    ]  # fmt: skip
+    ]
     apart = [Problem("node_failed", "failed", node=f"n{number}", cause=f"reason {number}") for number in range(6)]
     assert rows_of(*apart)[0] == [("node_failed", 6, "6 nsqds")]
     lookups = [Problem("no_lookup", "dead", node=f"l{number}") for number in range(4)]
@@ -449,9 +459,10 @@ def test_causes_are_kept_apart_and_a_few_problems_are_rows() -> None:
 def test_no_error_is_hidden_by_others() -> None:
     rows, head = rows_of(*many(MOST_OF_KIND + 5), *many(2 * MOST_OF_KIND, "no_consumer"), *many(1, "damage"))
     assert rows == [
-        ("damage", 1, ""), ("no_consumer", 2 * MOST_OF_KIND, f"at least {MOST_OF_KIND:,} topics"),
+        ("damage", 1, ""),
+        ("no_consumer", 2 * MOST_OF_KIND, f"at least {MOST_OF_KIND:,} topics"),
         ("paused", MOST_OF_KIND + 5, f"at least {MOST_OF_KIND:,} topics"),
-    ]  # fmt: skip
+    ]
     assert head == {"total": 3, "errors": 2, "warnings": 1, "problems": 3 * MOST_OF_KIND + 6}
 
 
@@ -491,8 +502,7 @@ def test_every_kind_says_what_to_do() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.2, "1 s"), (60, "1 min"), (80, "1 min 20 s"), (3600, "1 h"), (7500, "2 h 5 min"), (90061, "1 d 1 h")],
+    ("seconds", "text"), [(0.2, "1 s"), (60, "1 min"), (80, "1 min 20 s"), (3600, "1 h"), (7500, "2 h 5 min"), (90061, "1 d 1 h")]
 )
 def test_time_spans_have_two_units(seconds: float, text: str) -> None:
     assert span(seconds) == text

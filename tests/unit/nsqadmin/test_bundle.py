@@ -19,7 +19,9 @@ MODULES = {
 
 def test_each_module_is_there_once_after_what_it_imports() -> None:
     text = bundled("app.js", MODULES.__getitem__, {})
-    assert text == """const lib$x$js = (() => {
+    assert (
+        text
+        == """const lib$x$js = (() => {
 const a = 1;
 async function c() { return "// stays"; }
 
@@ -43,6 +45,7 @@ const { default: d } = lib$y$js;
 b(c, d, Promise.resolve(lib$z$js));
 return {  };
 })();"""
+    )
 
 
 def test_a_module_may_stay_apart() -> None:
@@ -54,11 +57,13 @@ def test_a_module_may_stay_apart() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ('import * as x from "./lib/x.js";', "import"), ('export * from "./lib/x.js";', "export"),
-        ("export let x = 1;", "export"), ("const here = import.meta.url;", "import.meta"),
+        ('import * as x from "./lib/x.js";', "import"),
+        ('export * from "./lib/x.js";', "export"),
+        ("export let x = 1;", "export"),
+        ("const here = import.meta.url;", "import.meta"),
         ('import { q } from "./app.js";', "imports itself"),
     ],
-)  # fmt: skip
+)
 def test_other_forms_are_refused(text: str, why: str) -> None:
     with pytest.raises(NotBundled, match=why):
         bundled("app.js", {**MODULES, "app.js": text}.__getitem__, {})

@@ -29,9 +29,18 @@ ROUND_S = 2.0
 
 def channel(name: str, **counts: Any) -> dict[str, Any]:
     figures = dict.fromkeys(
-        ("depth", "backend_depth", "in_flight_count", "deferred_count", "message_count", "requeue_count",
-         "timeout_count", "client_count"), 0,
-    )  # fmt: skip
+        (
+            "depth",
+            "backend_depth",
+            "in_flight_count",
+            "deferred_count",
+            "message_count",
+            "requeue_count",
+            "timeout_count",
+            "client_count",
+        ),
+        0,
+    )
     latency = {"count": 0, "percentiles": None}
     return {"channel_name": name, **figures, "paused": False, "e2e_processing_latency": latency, **counts}
 
@@ -68,8 +77,9 @@ def test_channels_of_one_nsqd_have_its_figures() -> None:
     page = Page.read({"sort": "depth", "limit": "2"}, SORTS)
     rows = channel_list(cluster, page, node="a").rows.values()
     assert [(row["topic"], row["channel"], row["depth"], row["paused"]) for row in rows] == [
-        ("orders", "y", 9, False), ("orders", "x", 3, False),
-    ]  # fmt: skip
+        ("orders", "y", 9, False),
+        ("orders", "x", 3, False),
+    ]
     assert channel_list(cluster, Page(search="z"), node="a").head["total"] == 1
     assert [row["paused"] for row in channel_list(cluster, page, node="b").rows.values()] == [True]
     with pytest.raises(NotKnown, match="NODE_NOT_FOUND"):
@@ -109,8 +119,13 @@ def test_figures_are_sums_over_all_nsqds() -> None:
     )
     row = cluster.row("orders")
     assert {name: row[name] for name in ("depth", "topic_depth", "messages", "clients", "channels", "nodes")} == {
-        "depth": 15, "topic_depth": 1, "messages": 11, "clients": 1, "channels": 2, "nodes": 2,
-    }  # fmt: skip
+        "depth": 15,
+        "topic_depth": 1,
+        "messages": 11,
+        "clients": 1,
+        "channels": 2,
+        "nodes": 2,
+    }
     assert views.channel(cluster, "orders", "x", 10.0).head["depth"] == 7
     assert views.overview(cluster, 10.0).head["depth"] == 15
 
@@ -222,9 +237,7 @@ def test_the_worst_latency_of_all_nsqds_counts() -> None:
     cluster = Cluster2()
     slow, slower = (stats(topic("t", channel("c", e2e_processing_latency=timed(ns)))) for ns in (7, 9))
     cluster.say(10.0, a=slow, b=slower)
-    assert views.channel(cluster, "t", "c", 0.0).head["latency"] == [
-        {"quantile": 0.99, "ns": 9.0}, {"quantile": 0.5, "ns": 1.0},
-    ]  # fmt: skip
+    assert views.channel(cluster, "t", "c", 0.0).head["latency"] == [{"quantile": 0.99, "ns": 9.0}, {"quantile": 0.5, "ns": 1.0}]
     assert recorded(cluster, Key("t", "c")) == (9.0, 1.0, (0.99, 0.5))
 
 
@@ -276,16 +289,25 @@ def test_an_nsqd_that_is_silent_keeps_its_figures_for_a_while() -> None:
 @pytest.mark.parametrize(
     "document",
     [
-        [], None, {"topics": 5}, {"topics": [{}]}, stats(topic("t", depth="1")), stats(topic("t", message_count=1.5)),
-        stats(topic("t", channel("c", oldest_timestamp=-1))), stats(topic("t", oldest_timestamp="x")),
+        [],
+        None,
+        {"topics": 5},
+        {"topics": [{}]},
+        stats(topic("t", depth="1")),
+        stats(topic("t", message_count=1.5)),
+        stats(topic("t", channel("c", oldest_timestamp=-1))),
+        stats(topic("t", oldest_timestamp="x")),
         stats(topic("t", channel("c", depth=1, finish_count=1.5))),
-        stats(topic("t", depth=2**63)), stats(topic("t", channel("c", message_count=-(2**63)))),
-        stats(topic("t", message_count=1e308)), stats(topic("t", channel("c", message_count=1e308))),
-        stats(topic("t", channel("c", e2e_processing_latency={
-            "count": 1, "percentiles": [{"quantile": 0.9, "value": "nan"}]}))),
-        stats(topic("t", channel("c", depth=None))), stats(topic(["t"])), stats(topic("t", channel(""))),  # type: ignore[arg-type]
+        stats(topic("t", depth=2**63)),
+        stats(topic("t", channel("c", message_count=-(2**63)))),
+        stats(topic("t", message_count=1e308)),
+        stats(topic("t", channel("c", message_count=1e308))),
+        stats(topic("t", channel("c", e2e_processing_latency={"count": 1, "percentiles": [{"quantile": 0.9, "value": "nan"}]}))),
+        stats(topic("t", channel("c", depth=None))),
+        stats(topic(["t"])),
+        stats(topic("t", channel(""))),  # type: ignore[arg-type]
     ],
-)  # fmt: skip
+)
 def test_what_is_no_answer_of_an_nsqd_is_refused(document: Any) -> None:
     cluster = Cluster2()
     cluster.say(10.0, a=stats(topic("t", message_count=3)))
@@ -301,8 +323,12 @@ ANYTHING = st.recursive(
     max_leaves=4,
 )
 NAMES = st.sampled_from(["t", "u", "\n", "\u2028", "__proto__"]) | ANYTHING
-LATENCIES = st.fixed_dictionaries({"count": st.just(1) | ANYTHING, "percentiles": st.lists(
-    st.fixed_dictionaries({"quantile": st.just(0.99) | ANYTHING, "value": ANYTHING}), max_size=2)})  # fmt: skip
+LATENCIES = st.fixed_dictionaries(
+    {
+        "count": st.just(1) | ANYTHING,
+        "percentiles": st.lists(st.fixed_dictionaries({"quantile": st.just(0.99) | ANYTHING, "value": ANYTHING}), max_size=2),
+    }
+)
 
 
 def hostile(good: dict[str, Any], **parts: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -352,13 +378,18 @@ def test_sums_are_always_those_of_what_was_said_last(rounds: list[dict[str, dict
     for answers in rounds:
         said |= answers
         now_s += ROUND_S
-        cluster.say(now_s, **{
-            address: stats(*(
-                topic(name, *(channel(key, depth=d, message_count=m) for key, (d, m) in channels.items()), depth=depth)
-                for name, (depth, channels) in topics.items()
-            ))
-            for address, topics in answers.items()
-        })  # fmt: skip
+        cluster.say(
+            now_s,
+            **{
+                address: stats(
+                    *(
+                        topic(name, *(channel(key, depth=d, message_count=m) for key, (d, m) in channels.items()), depth=depth)
+                        for name, (depth, channels) in topics.items()
+                    )
+                )
+                for address, topics in answers.items()
+            },
+        )
         if any(address not in answers for address in said):
             continue  # figures of the silent are kept; those that answered are checked below
         for name in "tu":

@@ -112,9 +112,10 @@ def test_one_stream_has_several_views() -> None:
     request = Request({"QUERY_STRING": "of=view%3Dtopic%26topic%3Da&of=topic%3Dc", "REQUEST_METHOD": "GET"})
     stream = iter(events.handle(request).response)
     assert next(stream) == b"retry: 2000\n\n"  # type: ignore[comparison-overlap]
-    assert read(stream) == ("change", {
-        "of": "view=topic&topic=a", "time": 7.0, "tick": 0, "full": True, "rows": {}, "keys": [], "head": {"depth": 1},
-    })  # fmt: skip
+    assert read(stream) == (
+        "change",
+        {"of": "view=topic&topic=a", "time": 7.0, "tick": 0, "full": True, "rows": {}, "keys": [], "head": {"depth": 1}},
+    )
     assert read(stream) == ("gone", {"of": "topic=c", "message": "TOPIC_NOT_FOUND"})
     views.heads = {"c": 3}
     events.publish(1)

@@ -18,10 +18,24 @@ ANY_JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=8,
 )
-KEYS = st.sampled_from([
-    "topic_name", "channels", "clients", "depth", "paused", "e2e_processing_latency", "percentiles", "count",
-    "quantile", "channel_name", "topics", "tombstones", "hostname", "http_port",
-])  # fmt: skip
+KEYS = st.sampled_from(
+    [
+        "topic_name",
+        "channels",
+        "clients",
+        "depth",
+        "paused",
+        "e2e_processing_latency",
+        "percentiles",
+        "count",
+        "quantile",
+        "channel_name",
+        "topics",
+        "tombstones",
+        "hostname",
+        "http_port",
+    ]
+)
 HOSTILE = st.dictionaries(KEYS, ANY_JSON | st.lists(st.dictionaries(KEYS, ANY_JSON, max_size=4), max_size=2))
 
 
@@ -67,8 +81,13 @@ def test_latencies_are_averaged_by_count() -> None:
 
 def test_clients_are_near_first() -> None:
     def client(node: str, region: str, zone: str) -> dict[str, Any]:
-        return {"node": node, "node_topology_region": "r", "node_topology_zone": "z", "topology_region": region,
-                "topology_zone": zone}  # fmt: skip
+        return {
+            "node": node,
+            "node_topology_region": "r",
+            "node_topology_zone": "z",
+            "topology_region": region,
+            "topology_zone": zone,
+        }
 
     far, near, beside = client("a", "q", "z"), client("a", "r", "y"), client("a", "r", "z")
     elsewhere = client("b", "r", "z")
@@ -78,10 +97,13 @@ def test_clients_are_near_first() -> None:
 @pytest.mark.parametrize(
     ("older", "newer"),
     [
-        ("1.2.1", "1.3.0"), ("1.3.0-alpha", "1.3.0"), ("1.3.0-alpha.2", "1.3.0-alpha.10"), ("unknown", "0.1.0"),
+        ("1.2.1", "1.3.0"),
+        ("1.3.0-alpha", "1.3.0"),
+        ("1.3.0-alpha.2", "1.3.0-alpha.10"),
+        ("unknown", "0.1.0"),
         ("1.9.0", "1.10.0"),
     ],
-)  # fmt: skip
+)
 def test_versions(older: str, newer: str) -> None:
     assert producers.version_key(older) < producers.version_key(newer)
     nodes = [producers.producer({"version": version, "tcp_port": port}) for port, version in enumerate((older, newer))]

@@ -80,8 +80,10 @@ def test_an_hour_in_small_steps_and_a_day_in_minutes() -> None:
         record(history, NOW_S + second, depth=float(second))
     step_s, times, (depths,) = history.read(ORDERS, ["depth"], 10, NOW_S + 178)
     assert (step_s, times, depths) == (
-        2.0, [NOW_S + second for second in (170, 172, 174, 176, 178)], [170.0, 172.0, 174.0, 176.0, 178.0],
-    )  # fmt: skip
+        2.0,
+        [NOW_S + second for second in (170, 172, 174, 176, 178)],
+        [170.0, 172.0, 174.0, 176.0, 178.0],
+    )
     step_s, times, (depths,) = history.read(ORDERS, ["depth"], COARSE_RANGE_S, NOW_S + 178)
     assert (step_s, len(times)) == (60.0, 1440)
     assert depths[-2:] == [29.0, 89.0]  # the means of two minutes that are over
@@ -170,9 +172,7 @@ def test_a_line_is_of_means_that_stay_as_they_are() -> None:
     ("range_s", "points", "wanted_step_s", "wanted_points"),
     [(3600, 40, 90, 40), (3600, 70, 52, 70), (10, 40, 2, 5), (COARSE_RANGE_S, 40, 36 * 60, 40), (3600, 1, 3600, 1)],
 )
-def test_a_line_has_so_many_points_or_fewer(
-    range_s: float, points: int, wanted_step_s: float, wanted_points: int
-) -> None:
+def test_a_line_has_so_many_points_or_fewer(range_s: float, points: int, wanted_step_s: float, wanted_points: int) -> None:
     step_s, (line,) = History().lines([ORDERS], "depth", range_s, points, NOW_S)
     assert (step_s, len(line)) == (wanted_step_s, wanted_points)
 
@@ -245,9 +245,7 @@ def test_a_damaged_file_is_set_aside_and_said(tmp_path: Path, capfd: pytest.Capt
     file.close()
     decode(unpack(path.read_bytes()), history)
     assert history.series
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == sorted(
-        [aside.name, "history.db", "history.db.lock"]
-    )
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == sorted([aside.name, "history.db", "history.db.lock"])
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link to a device"])

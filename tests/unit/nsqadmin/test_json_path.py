@@ -22,13 +22,32 @@ ORDER: dict[str, Any] = {
 @pytest.mark.parametrize(
     "path",
     [
-        "$", "$.id", "id", "$.note", "$.customer.country", "customer.tags[1]", '$["first name"]', "$.items[*].sku",
-        "$.id = 42", "id==42", "$.id != 41", "$.id < 43", "$.id >= 42", "$.paid = true", "$.note = null",
-        '$.customer.country = "de"', "$.customer.country = de", "$.customer.country ~ e",
-        "$.items[*].price > 15", "$.items[1].sku = B2", "$.customer.* = de", '$["first name"] ~ "da"',
-        "$.items[0].price = 9.5", '$.customer.country >= "aa"',
+        "$",
+        "$.id",
+        "id",
+        "$.note",
+        "$.customer.country",
+        "customer.tags[1]",
+        '$["first name"]',
+        "$.items[*].sku",
+        "$.id = 42",
+        "id==42",
+        "$.id != 41",
+        "$.id < 43",
+        "$.id >= 42",
+        "$.paid = true",
+        "$.note = null",
+        '$.customer.country = "de"',
+        "$.customer.country = de",
+        "$.customer.country ~ e",
+        "$.items[*].price > 15",
+        "$.items[1].sku = B2",
+        "$.customer.* = de",
+        '$["first name"] ~ "da"',
+        "$.items[0].price = 9.5",
+        '$.customer.country >= "aa"',
     ],
-)  # fmt: skip
+)
 def test_paths_that_fit(path: str) -> None:
     assert parse_json_path(path).matches(ORDER)
 
@@ -36,11 +55,23 @@ def test_paths_that_fit(path: str) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "$.nothing", "$.items[2]", "$.id[0]", "$.id.x", "$.id = 43", '$.id = "42"', "$.paid = 1", "$.nothing != 1",
-        "$.customer.country < 5", "$.id > de", "$.items[*].price > 20", "$.note ~ n", "$.paid < 2", "$.tags[*]",
+        "$.nothing",
+        "$.items[2]",
+        "$.id[0]",
+        "$.id.x",
+        "$.id = 43",
+        '$.id = "42"',
+        "$.paid = 1",
+        "$.nothing != 1",
+        "$.customer.country < 5",
+        "$.id > de",
+        "$.items[*].price > 20",
+        "$.note ~ n",
+        "$.paid < 2",
+        "$.tags[*]",
         "$.items = A1",
     ],
-)  # fmt: skip
+)
 def test_paths_that_do_not(path: str) -> None:
     assert not parse_json_path(path).matches(ORDER)
 

@@ -156,15 +156,11 @@ def test_a_search_backwards_that_is_late_goes_on_without_a_gap(looks: int) -> No
 def test_one_message() -> None:
     data = numbered(10, 5).read({"seq": "3"})
     message_id, body = message_at(data, 3) or ("", b"")
-    assert (body, message_id) == (b"3", LogSearch(ALL, 1, lambda: False).run(
-        lambda _: data, {"seq": "3"}, at_once,
-    ).rows[0]["id"])  # fmt: skip
+    assert (body, message_id) == (b"3", LogSearch(ALL, 1, lambda: False).run(lambda _: data, {"seq": "3"}, at_once).rows[0]["id"])
     assert message_at(data, 5) is None
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"<html>", log_of([make_batch(0, b"x")])[:-1], log_of([make_batch(0, b"x")]) + b"x" * 100]
-)
+@pytest.mark.parametrize("data", [b"", b"<html>", log_of([make_batch(0, b"x")])[:-1], log_of([make_batch(0, b"x")]) + b"x" * 100])
 def test_an_answer_that_is_no_log(data: bytes) -> None:
     found = LogSearch(ALL, 10, lambda: False)
     with pytest.raises(BadLog):

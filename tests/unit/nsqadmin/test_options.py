@@ -42,11 +42,26 @@ DEFAULTS = {
     "statsd_prefix": "nsq.%s",
 }
 OURS = {
-    "topic_permissions", "acl_groups_http_header",
-    "acl_http_header_from", "attention_http_endpoint", "attention_max_age", "attention_max_depth", "client_opt",
-    "history_file", "http_allowed_hosts", "http_auth_file", "http_client_token_file", "http_client_token_host",
-    "log_format", "max_connections", "poll_interval", "read_only", "tls_cert", "tls_key", "tls_security_level",
-}  # fmt: skip
+    "topic_permissions",
+    "acl_groups_http_header",
+    "acl_http_header_from",
+    "attention_http_endpoint",
+    "attention_max_age",
+    "attention_max_depth",
+    "client_opt",
+    "history_file",
+    "http_allowed_hosts",
+    "http_auth_file",
+    "http_client_token_file",
+    "http_client_token_host",
+    "log_format",
+    "max_connections",
+    "poll_interval",
+    "read_only",
+    "tls_cert",
+    "tls_key",
+    "tls_security_level",
+}
 
 
 def test_defaults() -> None:
@@ -67,9 +82,7 @@ def test_a_config_file_of_gos_nsqadmin_is_read(tmp_path: Path) -> None:
     assert options.statsd_interval_ns == 10 * SECOND_NS
 
 
-@pytest.mark.parametrize(
-    ("given", "clean"), [("", "/"), ("/", "/"), ("a", "/a"), ("/a/b/", "/a/b"), ("//a/../b", "/b")]
-)
+@pytest.mark.parametrize(("given", "clean"), [("", "/"), ("/", "/"), ("a", "/a"), ("/a/b/", "/a/b"), ("//a/../b", "/b")])
 def test_base_paths(given: str, clean: str) -> None:
     assert clean_base_path(given) == clean
 

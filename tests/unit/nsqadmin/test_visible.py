@@ -57,10 +57,17 @@ def life_of(console: Console) -> Console:
 
 
 QUERIES = [
-    {"view": "overview"}, {"view": "topics"}, {"view": "topics", "search": "hidden"}, {"view": "channels"},
-    {"view": "topic", "topic": "orders"}, {"view": "channel", "topic": "orders", "channel": "archive"},
-    {"view": "attention"}, {"view": "nodes"}, {"view": "node", "node": "a"}, {"view": "node", "node": "b"},
-]  # fmt: skip
+    {"view": "overview"},
+    {"view": "topics"},
+    {"view": "topics", "search": "hidden"},
+    {"view": "channels"},
+    {"view": "topic", "topic": "orders"},
+    {"view": "channel", "topic": "orders", "channel": "archive"},
+    {"view": "attention"},
+    {"view": "nodes"},
+    {"view": "node", "node": "a"},
+    {"view": "node", "node": "b"},
+]
 
 
 @pytest.mark.parametrize("query", QUERIES, ids=lambda query: "-".join(query.values()))

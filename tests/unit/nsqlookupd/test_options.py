@@ -28,10 +28,17 @@ DEFAULTS = {
 OF_TLS = {"tls_cert", "tls_client_auth_policy", "tls_key", "tls_min_version", "tls_required", "tls_root_ca_file"} | {
     "tls_security_level"
 }
-OF_LIMITS = {"max_topics_and_channels", "max_registrations", "max_registrations_per_nsqd",
-    "handshake_timeout", "http_head_timeout", "http_idle_timeout", "max_connections", "max_connections_per_address",
+OF_LIMITS = {
+    "max_topics_and_channels",
+    "max_registrations",
+    "max_registrations_per_nsqd",
+    "handshake_timeout",
+    "http_head_timeout",
+    "http_idle_timeout",
+    "max_connections",
+    "max_connections_per_address",
     "write_timeout",
-}  # fmt: skip
+}
 
 
 def test_defaults() -> None:

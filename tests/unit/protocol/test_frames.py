@@ -49,12 +49,7 @@ def test_hex_ids(first: int, count: int) -> None:
     data=st.data(),
 )
 def test_message_frames(
-    messages: list[bytes],
-    timestamp_ns: int,
-    base_id: int,
-    attempts: int,
-    use_stride: bool,
-    data: st.DataObject,
+    messages: list[bytes], timestamp_ns: int, base_id: int, attempts: int, use_stride: bool, data: st.DataObject
 ) -> None:
     low = data.draw(st.integers(0, len(messages) - 1), label="low")
     high = data.draw(st.integers(low + 1, len(messages)), label="high")

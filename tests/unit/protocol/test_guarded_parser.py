@@ -41,10 +41,7 @@ def one_pub(body: bytes) -> Command:
         (pub("t", b"1"), [PermissionRequest("PUB", b"t", b"", one_pub(b"1"))]),
         (dpub("t", 5, b"1"), [PermissionRequest("DPUB", b"t", b"", Dpub(b"t", int32(1) + b"1", 1, 5, 5_000_000))]),
         (b"MPUB t\n", [PermissionRequest("MPUB", b"t", b"", None)]),
-        (
-            mpub("t", [b"1"]),
-            [PermissionRequest("MPUB", b"t", b"", None), Mpub(b"t", int32(1) + b"1", 1, 5)],
-        ),
+        (mpub("t", [b"1"]), [PermissionRequest("MPUB", b"t", b"", None), Mpub(b"t", int32(1) + b"1", 1, 5)]),
     ],
 )
 def test_what_is_asked(data: bytes, expected: list[Command]) -> None:
@@ -55,9 +52,7 @@ def test_a_row_of_publishes_is_asked_about_once() -> None:
     parser = guarded()
     assert [type(command) for command in commands(parser, pub("t", b"1") * 3)] == [PermissionRequest, Pub]
     assert parser.lone_pub(pub("t", b"2")) == int32(1) + b"2"
-    assert commands(parser, pub("u", b"1")) == [
-        PermissionRequest("PUB", b"u", b"", Pub(b"u", int32(1) + b"1", 1, 5)),
-    ]
+    assert commands(parser, pub("u", b"1")) == [PermissionRequest("PUB", b"u", b"", Pub(b"u", int32(1) + b"1", 1, 5))]
 
 
 def test_a_publish_is_asked_about_again_when_the_last_is_forgotten() -> None:
@@ -94,8 +89,10 @@ def test_each_mpub_is_asked_about() -> None:
     assert commands(parser, mpub("t", [b"1"]) * 2, mpub("t", [b"1"])) == [asked, of_one] * 3
     other = [PermissionRequest("MPUB", b"u", b"", None), Mpub(b"u", int32(1) + b"1", 1, 5)]
     assert commands(parser, mpub("u", [b"1"]) + pub("t", b"1") + mpub("u", [b"1"])) == [
-        *other, PermissionRequest("PUB", b"t", b"", one_pub(b"1")), *other,
-    ]  # fmt: skip
+        *other,
+        PermissionRequest("PUB", b"t", b"", one_pub(b"1")),
+        *other,
+    ]
 
 
 def test_a_bad_body_of_a_publish_comes_before_the_permission() -> None:

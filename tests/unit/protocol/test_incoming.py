@@ -29,8 +29,11 @@ def test_a_row_of_messages_is_one_thing_with_columns() -> None:
 def test_answers_split_rows_and_keep_their_place() -> None:
     oks = frames.OK * 3
     data = oks + message(1) + frames.error(b"E_FIN_FAILED x") + message(2) + frames.HEARTBEAT + frames.OK
-    kinds = [(type(item), getattr(item, "data", None), getattr(item, "times", 1)) for item in FrameParser().feed(data)
-             if not isinstance(item, Messages)]  # fmt: skip
+    kinds = [
+        (type(item), getattr(item, "data", None), getattr(item, "times", 1))
+        for item in FrameParser().feed(data)
+        if not isinstance(item, Messages)
+    ]
     assert kinds == [
         (Responses, b"OK", 3),
         (ErrorFrame, b"E_FIN_FAILED x", 1),

@@ -37,7 +37,7 @@ PUBS = wire.pub("topic", b"one") + wire.pub("topic", b"three") + wire.pub("topic
         (outgoing.mpub_of("topic", wire.mpub_body([b"x"])), wire.mpub("topic", [b"x"])),
         (outgoing.mpub_head("topic", 9) + wire.mpub_body([b"x"]), wire.mpub("topic", [b"x"])),
     ],
-)  # fmt: skip
+)
 def test_commands_as_they_go_over_the_wire(command: bytes, expected: bytes) -> None:
     assert command == expected
 

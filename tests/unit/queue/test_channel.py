@@ -20,8 +20,7 @@ def bench() -> Bench:
 
 
 @pytest.mark.parametrize(
-    ("available", "clients", "share"),
-    [(1, 1, 1), (10, 1, 10), (10, 3, 4), (2, 5, 1), (9, 3, 3), (2500, 2, 1250)],
+    ("available", "clients", "share"), [(1, 1, 1), (10, 1, 10), (10, 3, 4), (2, 5, 1), (9, 3, 3), (2500, 2, 1250)]
 )
 def test_fair_share(available: int, clients: int, share: int) -> None:
     assert fair_share(available, clients) == share

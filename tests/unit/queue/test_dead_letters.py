@@ -102,10 +102,14 @@ def test_the_dead_topic_says_where_they_come_from(bench: Bench) -> None:
     bench.requeue_all(consumer)
     assert list(bench.dead.dead_letters) == [
         {
-            "id": message.id.decode(), "attempts": 2, "topic": "orders", "channel": "ch",
-            "timestamp": message.timestamp_ns, "died": bench.world.clock(),
+            "id": message.id.decode(),
+            "attempts": 2,
+            "topic": "orders",
+            "channel": "ch",
+            "timestamp": message.timestamp_ns,
+            "died": bench.world.clock(),
         }
-    ]  # fmt: skip
+    ]
     bench.publish(*[b"%d" % i for i in range(150)])
     consumer.set_rdy(200)
     bench.world.run()

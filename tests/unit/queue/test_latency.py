@@ -8,18 +8,7 @@ import pytest
 
 from nsqd_py.queue.in_flight import Delivery
 from nsqd_py.queue.latency import LatencyMeter
-from tests.unit.fakes import (
-    MS,
-    SECOND,
-    START_NS,
-    FakeClock,
-    FakeConsumer,
-    World,
-    limits,
-    make_batch,
-    sized,
-    start_broker,
-)
+from tests.unit.fakes import MS, SECOND, START_NS, FakeClock, FakeConsumer, World, limits, make_batch, sized, start_broker
 
 WINDOW_NS = 10 * SECOND
 
@@ -115,9 +104,7 @@ def test_a_wall_clock_that_was_set_back_gives_no_negative_latency() -> None:
 
 
 def make_channel(world: World, directory: Any, **changed: Any) -> tuple[Any, Any]:
-    changed = {
-        "e2e_processing_latency_percentile": (1.0,), "e2e_processing_latency_window_time_ns": WINDOW_NS, **changed,
-    }  # fmt: skip
+    changed = {"e2e_processing_latency_percentile": (1.0,), "e2e_processing_latency_window_time_ns": WINDOW_NS, **changed}
     broker = start_broker(world, directory, **changed)
     topic = broker.get_topic("t")
     return topic, broker.get_channel(topic, "c")

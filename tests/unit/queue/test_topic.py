@@ -287,10 +287,7 @@ def test_what_all_channels_have_passed_is_forgotten(bench: Bench) -> None:
     for _ in range(10):
         bench.publish(topic, b"x")
         bench.world.run()
-    consumers = [
-        FakeConsumer(bench.world, rdy=7).subscribe(first),
-        FakeConsumer(bench.world, rdy=4).subscribe(second),
-    ]
+    consumers = [FakeConsumer(bench.world, rdy=7).subscribe(first), FakeConsumer(bench.world, rdy=4).subscribe(second)]
     bench.world.run()
     topic.trim_memory()
     assert topic.first_in_memory == 4

@@ -34,9 +34,11 @@ def test_after_a_burst_one_line_a_second_says_how_many_were_left_out() -> None:
         for number in range(1_000):
             written.lines.error("client(%d) is wrong", number)
             written.lines.tell()
-    assert written.texts[CLIENT_BURST:] == [
-        f"client(0) is wrong ({1_000 - CLIENT_BURST} more like this were left out)"
-    ] + ["client(0) is wrong (999 more like this were left out)"] * 3
+    assert (
+        written.texts[CLIENT_BURST:]
+        == [f"client(0) is wrong ({1_000 - CLIENT_BURST} more like this were left out)"]
+        + ["client(0) is wrong (999 more like this were left out)"] * 3
+    )
 
 
 def test_floods_take_turns_and_are_one_line_a_second_together() -> None:

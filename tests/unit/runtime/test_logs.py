@@ -257,9 +257,7 @@ def test_a_json_line(pipe: Pipe) -> None:
     assert line["message"] == "TCP: listening on 127.0.0.1:4150"
 
 
-def test_the_time_of_a_json_line_has_microseconds_and_a_zone(
-    pipe: Pipe, set_time_zone: Callable[[str], None]
-) -> None:
+def test_the_time_of_a_json_line_has_microseconds_and_a_zone(pipe: Pipe, set_time_zone: Callable[[str], None]) -> None:
     set_time_zone("Asia/Kolkata")
     pipe.log(form=JSON).info("tick")
     [line] = pipe.objects()
@@ -283,7 +281,7 @@ def test_an_empty_prefix_is_no_field(pipe: Pipe) -> None:
 
 def test_whatever_is_in_it_a_json_line_is_one_line(pipe: Pipe) -> None:
     log = pipe.log(form=JSON)
-    log.info("a\nb \"%s\" \u2028 \x00", b"\xff\xe9".decode(errors="surrogateescape"))
+    log.info('a\nb "%s" \u2028 \x00', b"\xff\xe9".decode(errors="surrogateescape"))
     text = pipe.text()
     assert text.count("\n") == 1
     assert json.loads(text)["message"] == 'a\nb "\\udcff\\udce9" \u2028 \x00'
@@ -330,8 +328,7 @@ def test_what_nobody_caught_is_a_line_too(
 
 
 @pytest.mark.parametrize(
-    ("word", "level"),
-    [("debug", 1), ("info", 2), ("warn", 3), ("error", 4), ("fatal", 5), ("INFO", 2), ("Warn", 3)],
+    ("word", "level"), [("debug", 1), ("info", 2), ("warn", 3), ("error", 4), ("fatal", 5), ("INFO", 2), ("Warn", 3)]
 )
 def test_words_of_levels(word: str, level: int) -> None:
     assert parse_level(word) == level

@@ -167,11 +167,7 @@ class Handover:
         return sock
 
     def environment(self, **changes: str) -> dict[str, str]:
-        return {
-            "LISTEN_PID": PID,
-            "LISTEN_FDS": str(len(self._names)),
-            "LISTEN_FDNAMES": ":".join(self._names),
-        } | changes
+        return {"LISTEN_PID": PID, "LISTEN_FDS": str(len(self._names)), "LISTEN_FDNAMES": ":".join(self._names)} | changes
 
     def take(self, **changes: str) -> InheritedSockets:
         return InheritedSockets.from_environment(self.log, self.environment(**changes))
@@ -228,9 +224,7 @@ def test_sockets_of_one_name_belong_together(handover: Handover, listening: list
     assert ports(handover.take().take("tcp", ":4150")) == [port(sock) for sock in listening]
 
 
-def test_sockets_without_a_useful_name_are_found_by_their_ports(
-    handover: Handover, listening: list[socket.socket]
-) -> None:
+def test_sockets_without_a_useful_name_are_found_by_their_ports(handover: Handover, listening: list[socket.socket]) -> None:
     for sock in listening[:2]:
         handover.add("nsqd.socket", sock)
     inherited = handover.take()
@@ -288,9 +282,7 @@ def test_a_descriptor_that_is_no_socket_is_not_used(handover: Handover, tmp_path
 @pytest.mark.parametrize(
     "changes", [{"LISTEN_PID": "1"}, {"LISTEN_PID": ""}, {"LISTEN_FDS": ""}, {"LISTEN_FDS": "-1"}, {"LISTEN_FDS": "x"}]
 )
-def test_sockets_of_others_are_left_alone(
-    handover: Handover, listening: list[socket.socket], changes: dict[str, str]
-) -> None:
+def test_sockets_of_others_are_left_alone(handover: Handover, listening: list[socket.socket], changes: dict[str, str]) -> None:
     handover.add("tcp", listening[0])
     assert ports(handover.take(**changes).take("tcp", "")) == [None]
     os.fstat(500)
@@ -350,6 +342,9 @@ def test_systemd_takes_the_unit(tmp_path: Path, name: str) -> None:
         (tmp_path / path.name).write_text(re.sub(r"/usr/local/bin/\S+", "/bin/true", path.read_text()))
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(tmp_path / name)],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert (done.returncode, done.stderr) == (0, "")

@@ -59,9 +59,12 @@ def test_what_is_printed_is_read_again(program: Program, changes: bool, tmp_path
 def run(command: str, *flags: str, directory: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", f"nsq_apps.{command}", *flags],
-        cwd=directory, env={"PYTHONPATH": str(REPOSITORY), "NSQD_LEASE_FILE": ""},
-        capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+        cwd=directory,
+        env={"PYTHONPATH": str(REPOSITORY), "NSQD_LEASE_FILE": ""},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
 
 
 LOOKUPD = "--lookupd-http-address=http://user:pass4567@127.0.0.1:4161/?k=pass4567"
@@ -115,9 +118,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("command", "flags", "says"), REFUSED.values(), ids=REFUSED)
 @pytest.mark.parametrize("asked", ["--check-config", "--print-config"])
-def test_what_a_start_refuses_is_refused(
-    command: str, flags: tuple[str, ...], says: str, asked: str, tmp_path: Path
-) -> None:
+def test_what_a_start_refuses_is_refused(command: str, flags: tuple[str, ...], says: str, asked: str, tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text("nonsense = 1\n", "utf-8")
     refused = run(command, *flags, asked, directory=tmp_path)
     assert (refused.returncode, refused.stdout) == (2, ""), refused.stderr

@@ -26,19 +26,24 @@ class SorterOptions(ProgramOptions, General):
 
 SORTER = Program("sorter", "sort-it", "Sort.", SorterOptions)
 
-NEEDS = {shell: pytest.mark.skipif(shutil.which(shell) is None, reason=f"{shell} is not installed") for shell in
-         ("bash", "zsh", "fish")}  # fmt: skip
+NEEDS = {
+    shell: pytest.mark.skipif(shutil.which(shell) is None, reason=f"{shell} is not installed")
+    for shell in ("bash", "zsh", "fish")
+}
 
 
 def complete_in_bash(*words: str) -> list[str]:
     """What bash offers for the last word; `=` is a word of its own, as readline splits them."""
-    script = completion_script(SORTER, "bash") + f"""
+    script = (
+        completion_script(SORTER, "bash")
+        + f"""
 compopt() {{ :; }}
 COMP_WORDS=(sort-it {" ".join(f"'{word}'" for word in words)})
 COMP_CWORD={len(words)}
 _sort_it
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
+    )
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=40, check=True)
     assert done.stderr == ""
     return done.stdout.split()
@@ -62,9 +67,17 @@ def test_bash_offers_flags_and_their_choices(words: tuple[str, ...], offered: li
 @NEEDS["bash"]
 def test_bash_offers_all_flags() -> None:
     expected = {
-        "--version", "--config=", "--completion=", "--check-config", "--print-config", "--order=", "--work-dir=",
-        "--stable", "--limit=", "--help",
-    }  # fmt: skip
+        "--version",
+        "--config=",
+        "--completion=",
+        "--check-config",
+        "--print-config",
+        "--order=",
+        "--work-dir=",
+        "--stable",
+        "--limit=",
+        "--help",
+    }
     assert set(complete_in_bash("--")) == expected
 
 

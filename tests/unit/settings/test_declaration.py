@@ -19,7 +19,6 @@ SECOND_NS = 1_000_000_000
 MODE = choice({"fast": 1, "safe": 2}, word="mode")
 
 
-# fmt: off
 class Flow(Options, title="Flow"):
     mem_queue_size: int = setting(INT, 10_000, "How many to keep.")
     msg_timeout_ns: int = setting(DURATION, 60 * SECOND_NS, "How long to wait.")
@@ -29,8 +28,7 @@ class Flow(Options, title="Flow"):
 
 
 class Topics(Options):
-    topic: str = setting(STRING, "", "Its name.",
-        check=lambda name: "must be without @" if "@" in name else None)
+    topic: str = setting(STRING, "", "Its name.", check=lambda name: "must be without @" if "@" in name else None)
     percentile: tuple[float, ...] = setting(FLOATS, (), "Which.")
 
 
@@ -39,7 +37,6 @@ class Names(Topics, title="Names"):
     percentile: tuple[float, ...] = setting(FLOATS, (0.5,), "Which ones.")
     log_level: int = setting(LOG_LEVEL, 2, "How loud.")
     mode: int = setting(MODE, 2, "How.", default_text="what is best")
-# fmt: on
 
 
 class PumpOptions(ProgramOptions, Flow, Names):
@@ -152,9 +149,7 @@ WRONG_VALUES = [
 
 
 @pytest.mark.parametrize(("flag", "complaint"), WRONG_VALUES)
-def test_a_wrong_value_ends_with_2_and_one_line(
-    flag: str, complaint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_value_ends_with_2_and_one_line(flag: str, complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         read(flag)
     out, err = capsys.readouterr()

@@ -140,9 +140,7 @@ _OLD_NSQADMIN = _EVERYWHERE | {
         (nsqadmin_options.NSQADMIN, _NSQADMIN, _OLD_NSQADMIN),
     ],
 )
-def test_the_keys_of_every_release_of_nsq_are_accepted(
-    program: Program, keys: str, old: dict[str, str], tmp_path: Path
-) -> None:
+def test_the_keys_of_every_release_of_nsq_are_accepted(program: Program, keys: str, old: dict[str, str], tmp_path: Path) -> None:
     """Releases v0.2.15 to v1.3.0."""
     assert {setting.key for setting in program.settings} >= set(keys.split())
     values = {"log-level": "debug", "node_id": 7}

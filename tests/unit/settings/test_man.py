@@ -13,9 +13,7 @@ from nsqd_py.options import NSQD
 from nsqd_py.settings.docs import man_page
 
 CHECKOUT = Path(__file__).resolve().parents[3]
-FILES = {
-    path: text for path, text in printed_files() if path.parts[:2] in (("contrib", "man"), ("contrib", "completions"))
-}
+FILES = {path: text for path, text in printed_files() if path.parts[:2] in (("contrib", "man"), ("contrib", "completions"))}
 PAGES = [path for path in FILES if path.suffix == ".1"]
 
 
@@ -25,12 +23,7 @@ def test_the_file_is_fresh(path: Path) -> None:
 
 
 def test_there_is_no_other_file() -> None:
-    found = {
-        path
-        for folder in ("man", "completions")
-        for path in (CHECKOUT / "contrib" / folder).rglob("*")
-        if path.is_file()
-    }
+    found = {path for folder in ("man", "completions") for path in (CHECKOUT / "contrib" / folder).rglob("*") if path.is_file()}
     assert found == {CHECKOUT / path for path in FILES}
     assert len(PAGES) == 11
 

@@ -50,19 +50,14 @@ def test_no_times(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
-    [("2025-13-01", "month must be in 1..12"), ("9999-01-01", "the year 2262"), ("9" * 20, "the year 2262")],
+    ("text", "reason"), [("2025-13-01", "month must be in 1..12"), ("9999-01-01", "the year 2262"), ("9" * 20, "the year 2262")]
 )
 def test_times_that_cannot_be(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         parse_time(text, NOW_NS)
 
 
-@given(
-    st.datetimes(datetime(1970, 1, 2), datetime(2200, 1, 1)),
-    st.integers(0, 999),
-    st.integers(-1439, 1439),
-)
+@given(st.datetimes(datetime(1970, 1, 2), datetime(2200, 1, 1)), st.integers(0, 999), st.integers(-1439, 1439))
 def test_all_that_datetime_writes(moment: datetime, ns: int, offset_minutes: int) -> None:
     zone = timezone(timedelta(minutes=offset_minutes))
     moment = moment.replace(tzinfo=zone)

@@ -14,10 +14,18 @@ from nsqd_py.settings.types import ByTopic
 
 def test_settings_by_topic() -> None:
     options = read_options(
-        ["--retention-time=1h", "--retention-time", "logs.*=24h", "--retention-time=logs.debug=2h",
-         "--max-attempts=orders=5", "--dead-letter-topic=orders=target", "--message-ttl=logs.*=48h",
-         "--retention-bytes=1000", "--max-topic-bytes=?=7"]
-    )  # fmt: skip
+        [
+            "--retention-time=1h",
+            "--retention-time",
+            "logs.*=24h",
+            "--retention-time=logs.debug=2h",
+            "--max-attempts=orders=5",
+            "--dead-letter-topic=orders=target",
+            "--message-ttl=logs.*=48h",
+            "--retention-bytes=1000",
+            "--max-topic-bytes=?=7",
+        ]
+    )
     assert policy_of(options, "orders") == TopicPolicy(HOUR_NS, 1000, 5, "target")
     assert policy_of(options, "logs.debug") == TopicPolicy(24 * HOUR_NS, 1000, 0, "logs.debug.dead", 48 * HOUR_NS)
     assert policy_of(options, "x").max_bytes == 7
@@ -27,9 +35,7 @@ def test_the_last_value_for_all_counts() -> None:
     assert read_options(["--max-attempts=3", "--max-attempts=9"]).max_attempts == ByTopic(9)
 
 
-@pytest.mark.parametrize(
-    "text", ['retention_time = ["1h", "logs.*=24h"]', 'retention_time = "1h"', "retention_time = 3600000"]
-)
+@pytest.mark.parametrize("text", ['retention_time = ["1h", "logs.*=24h"]', 'retention_time = "1h"', "retention_time = 3600000"])
 def test_in_a_config_file(tmp_path: Path, text: str) -> None:
     path = tmp_path / "nsqd.toml"
     path.write_text(text)

@@ -20,15 +20,7 @@ from nsq_spark.archive.listing import Hints, list_files, survey
 from nsq_spark.archive.read import read
 from nsq_spark.archive.splits import plan_splits
 from nsq_spark.archive.storage import Storage, local_path
-from tests.support.archives import (
-    Published,
-    TopicLogFile,
-    compressed,
-    framed,
-    go_message,
-    go_metadata,
-    messages,
-)
+from tests.support.archives import Published, TopicLogFile, compressed, framed, go_message, go_metadata, messages
 
 LINE = b'{"timestamp":1700000000,"id":"0123","attempts":1,"topic":"t","channel":"c","nsqd":"n","body":"b"}\n'
 LOG = TopicLogFile("orders", first_seq=7)
@@ -67,9 +59,7 @@ def write(tmp_path: Path, **files: bytes) -> None:
         ("a.b-c.diskqueue.000012.dat", QUEUE, Format.GO_QUEUE, "a.b-c"),
     ],
 )
-def test_a_file_is_recognised(
-    tmp_path: Path, name: str, data: bytes, form: Format, topic: str, compression: Compression
-) -> None:
+def test_a_file_is_recognised(tmp_path: Path, name: str, data: bytes, form: Format, topic: str, compression: Compression) -> None:
     suffix = {Compression.GZIP: ".gz", Compression.ZSTD: ".zst"}.get(compression, "")
     path = tmp_path / (name + suffix)
     path.write_bytes(compressed(data, compression))
@@ -209,9 +199,7 @@ def test_queues_of_go(tmp_path: Path) -> None:
     }
     assert found["orders:ch.diskqueue.000005.dat"].settled_bytes == 3 * size
     unread = list_files([str(tmp_path)], Storage(), Hints(unread_only=True))
-    assert [(Path(info.path).name[-8:], info.start) for info in unread] == [
-        ("0000.dat", 0), ("0004.dat", size), ("0005.dat", 0),
-    ]  # fmt: skip
+    assert [(Path(info.path).name[-8:], info.start) for info in unread] == [("0000.dat", 0), ("0004.dat", size), ("0005.dat", 0)]
 
 
 def test_metadata_that_nobody_can_read(tmp_path: Path) -> None:

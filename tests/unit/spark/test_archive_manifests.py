@@ -22,10 +22,21 @@ EARLY = Wanted(start_ns=BASE_NS, end_ns=BASE_NS + 100)
 
 def entry(file: Path, topic: str = "orders", **changes: Any) -> Entry:
     fields: dict[str, Any] = {
-        "path": file.name, "topic": topic, "channel": "archive", "format": "framed", "compress": "none",
-        "messages": 100, "first_timestamp": BASE_NS, "last_timestamp": BASE_NS + 99, "offset": 0,
-        "bytes": file.stat().st_size, "crc32c": None, "repaired": False, "cut_bytes": 0, "closed": 0,
-    }  # fmt: skip
+        "path": file.name,
+        "topic": topic,
+        "channel": "archive",
+        "format": "framed",
+        "compress": "none",
+        "messages": 100,
+        "first_timestamp": BASE_NS,
+        "last_timestamp": BASE_NS + 99,
+        "offset": 0,
+        "bytes": file.stat().st_size,
+        "crc32c": None,
+        "repaired": False,
+        "cut_bytes": 0,
+        "closed": 0,
+    }
     return Entry(**{**fields, **changes})
 
 

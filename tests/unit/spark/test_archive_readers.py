@@ -75,9 +75,16 @@ def test_the_table_has_the_declared_columns(tmp_path: Path) -> None:
     row = table.to_pylist()[1]
     assert row.pop("timestamp").isoformat() == "2023-11-14T22:13:20+00:00"
     assert row == {
-        "topic": "orders", "channel": "archive", "timestamp_ns": BASE_NS + 1, "id": "0000000000000001", "attempts": 2,
-        "body": b"00000000000000000001", "nsqd": "127.0.0.1:4150", "file": str(path), "position": (64 << 20) + 1,
-    }  # fmt: skip
+        "topic": "orders",
+        "channel": "archive",
+        "timestamp_ns": BASE_NS + 1,
+        "id": "0000000000000001",
+        "attempts": 2,
+        "body": b"00000000000000000001",
+        "nsqd": "127.0.0.1:4150",
+        "file": str(path),
+        "position": (64 << 20) + 1,
+    }
 
 
 def test_only_the_columns_that_are_named_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -446,12 +453,25 @@ def test_lines_of_json_by_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "no json", "[1]", "7", "{}", '{"body":1}', '{"body":"a","body_base64":"YQ=="}', '{"body_base64":"Y"}',
-        '{"body_base64":"é"}', '{"body":"a"', '{"body":"a"} {"body":"b"}', '{"body":"a","timestamp":"1"}',
-        '{"body":"a","timestamp":1.5}', '{"body":"a","timestamp":9223372036854775808}', '{"body":"\\ud800"}',
-        '{"body":"a","attempts":true}', '{"body":"a","attempts":3000000000}', '{"body":"a","topic":7}',
+        "no json",
+        "[1]",
+        "7",
+        "{}",
+        '{"body":1}',
+        '{"body":"a","body_base64":"YQ=="}',
+        '{"body_base64":"Y"}',
+        '{"body_base64":"é"}',
+        '{"body":"a"',
+        '{"body":"a"} {"body":"b"}',
+        '{"body":"a","timestamp":"1"}',
+        '{"body":"a","timestamp":1.5}',
+        '{"body":"a","timestamp":9223372036854775808}',
+        '{"body":"\\ud800"}',
+        '{"body":"a","attempts":true}',
+        '{"body":"a","attempts":3000000000}',
+        '{"body":"a","topic":7}',
     ],
-)  # fmt: skip
+)
 def test_a_line_that_is_no_message(tmp_path: Path, line: str) -> None:
     data = lines(FIRST, line, FIRST)
     path = written(tmp_path, "x.jsonl", data)
@@ -551,9 +571,7 @@ def test_rows_without_a_body(tmp_path: Path) -> None:
 
 def test_a_page_that_is_damaged(tmp_path: Path) -> None:
     some = {"body": [b"%064d" % number for number in range(3000)]}
-    path = table_file(
-        tmp_path, some, row_group_size=1000, write_page_checksum=True, compression="none", use_dictionary=False
-    )
+    path = table_file(tmp_path, some, row_group_size=1000, write_page_checksum=True, compression="none", use_dictionary=False)
     data = bytearray(path.read_bytes())
     data[data.index(b"%064d" % 1500)] ^= 1
     path.write_bytes(data)

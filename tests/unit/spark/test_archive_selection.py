@@ -96,9 +96,7 @@ def data_path(tmp_path: Path) -> Path:
 
 def test_one_copy_of_each_message_of_a_go_data_directory(data_path: Path) -> None:
     listing = survey([str(data_path)], Storage())
-    assert listing.copies == [
-        "topic orders: read from the queue of channel a and from the topic's own; left out, as copies: b"
-    ]
+    assert listing.copies == ["topic orders: read from the queue of channel a and from the topic's own; left out, as copies: b"]
     expected = [message.body for message in messages(10)]
     found = bodies(data_path)
     assert sorted(found) == sorted([*expected, *expected[2:]])  # all of `alone`, which has no channel

@@ -118,11 +118,12 @@ def test_settings_of_azure() -> None:
         "fs.azure.account.oauth2.client.endpoint": "https://login.microsoftonline.com/tenant/oauth2/token",
     }
     assert remote.azure_arguments(application, host) == {
-        "account_name": "company", "client_id": "id", "client_secret": "secret", "tenant_id": "tenant"
-    }  # fmt: skip
-    assert remote.azure_arguments({}, "a.dfs.core.chinacloudapi.cn")["blob_storage_authority"] == (
-        ".blob.core.chinacloudapi.cn"
-    )
+        "account_name": "company",
+        "client_id": "id",
+        "client_secret": "secret",
+        "tenant_id": "tenant",
+    }
+    assert remote.azure_arguments({}, "a.dfs.core.chinacloudapi.cn")["blob_storage_authority"] == (".blob.core.chinacloudapi.cn")
 
 
 # ---- Hadoop
@@ -147,9 +148,7 @@ def test_what_only_hadoop_opens(mounted: Storage, tmp_path: Path) -> None:
     (tmp_path / "day" / "z.log").write_bytes(large + b"\n")
     for path in ("/data", "viewfs://archive/data/day", "viewfs://archive/data/*/*.log"):
         found = list_files([path], mounted)
-        assert [info.path for info in found] == [
-            "viewfs://archive/data/day/orders.a.log", "viewfs://archive/data/day/z.log"
-        ]  # fmt: skip
+        assert [info.path for info in found] == ["viewfs://archive/data/day/orders.a.log", "viewfs://archive/data/day/z.log"]
     assert bodies("/data/day/orders.a.log", mounted) == [b"1", b"2"]
     assert bodies("/data/day/z.log", mounted) == [large]
     with mounted.open("viewfs://archive/data/day/orders.a.log") as file:

@@ -15,8 +15,7 @@ def java(home: Path, version: str, *, status: int = 0) -> Path:
     path = home / "bin" / "java"
     path.parent.mkdir(parents=True)
     path.write_text(
-        f"#!/bin/sh\necho '    java.home = {home}' >&2\n"
-        f"echo '    java.specification.version = {version}' >&2\nexit {status}\n"
+        f"#!/bin/sh\necho '    java.home = {home}' >&2\necho '    java.specification.version = {version}' >&2\nexit {status}\n"
     )
     path.chmod(0o755)
     return path

@@ -175,9 +175,7 @@ def test_what_a_killed_try_has_sent_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_settled", [False, True], ids=["killed", "stopped"])
-def test_what_may_be_there_twice_is_what_an_earlier_run_may_have_had_on_the_way(
-    tmp_path: Path, is_settled: bool
-) -> None:
+def test_what_may_be_there_twice_is_what_an_earlier_run_may_have_had_on_the_way(tmp_path: Path, is_settled: bool) -> None:
     write_framed(tmp_path / ARCHIVE, messages(30))
     checkpoint = opened(job_of(tmp_path), tmp_path)
     ledger = checkpoint.place.ledger(0, 0)
@@ -258,10 +256,7 @@ def test_a_look_sees_what_is_left(tmp_path: Path, lane: str) -> None:
 
 # ---- the ledger
 
-ENTRIES = [
-    *(Entry("", Range((0, 1, n), (0, 1, n + 1)), 1) for n in range(5)),
-    Entry("a\nb", Range((1, 2, 3), (4, 5, 6)), 7),
-]
+ENTRIES = [*(Entry("", Range((0, 1, n), (0, 1, n + 1)), 1) for n in range(5)), Entry("a\nb", Range((1, 2, 3), (4, 5, 6)), 7)]
 
 
 @given(st.integers(0, 1000))
@@ -289,8 +284,9 @@ def test_what_adjoins_becomes_one_entry(tmp_path: Path) -> None:
     ledger.close()
     found = list(entries_in((tmp_path / "acks").read_bytes()))
     assert [(entry.range, entry.messages) for entry in found] == [
-        (Range((0, 0, 0), (0, 0, 1000)), 1000), (Range((0, 0, 2000), (0, 0, 2001)), 1)
-    ]  # fmt: skip
+        (Range((0, 0, 0), (0, 0, 1000)), 1000),
+        (Range((0, 0, 2000), (0, 0, 2001)), 1),
+    ]
 
 
 # ---- ranges, against sets of numbers

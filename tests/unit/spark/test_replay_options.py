@@ -66,9 +66,17 @@ def test_by_default_all_is_sent_as_fast_as_it_goes() -> None:
 
 def test_a_selection() -> None:
     found = job(
-        "--topic=a", "--topic=b", "--topic-pattern=^c", "--start=-1h", "--end=1700000000", "--where=attempts > 1",
-        "--grep=x", "--sample=5%", "--limit=7", "--dedupe=body",
-    ).selection  # fmt: skip
+        "--topic=a",
+        "--topic=b",
+        "--topic-pattern=^c",
+        "--start=-1h",
+        "--end=1700000000",
+        "--where=attempts > 1",
+        "--grep=x",
+        "--sample=5%",
+        "--limit=7",
+        "--dedupe=body",
+    ).selection
     wanted = found.wanted
     assert (wanted.topics, wanted.topic_pattern) == (frozenset("ab"), "^c")
     assert (wanted.start_ns, wanted.end_ns) == (NOW_NS - 3600 * 10**9, NOW_NS)
@@ -78,9 +86,14 @@ def test_a_selection() -> None:
 
 def test_a_destination() -> None:
     found = job(
-        "--topic-map=a=x", "--topic-map=b=y", "--to-topic=z", "--defer=1m", "--batch-bytes=1000",
-        "--producer-opt=tls_v1,true", "--producer-opt=auth_secret,s",
-    ).destination  # fmt: skip
+        "--topic-map=a=x",
+        "--topic-map=b=y",
+        "--to-topic=z",
+        "--defer=1m",
+        "--batch-bytes=1000",
+        "--producer-opt=tls_v1,true",
+        "--producer-opt=auth_secret,s",
+    ).destination
     assert [found.topic(name) for name in "abc"] == ["x", "y", "z"]
     assert (found.defer_s, found.batch_bytes, found.nsqd_tcp_addresses) == (60, 1000, ("127.0.0.1:4150",))
     assert found.options.tls_v1 and found.options.auth_secret == "s"
@@ -200,9 +213,7 @@ def test_a_word_that_no_flag_knows(capsys: pytest.CaptureFixture[str], words: tu
     assert words[0].partition("=")[0].strip("-") in refusal(capsys, "/archive", "--yes", TO, *words)
 
 
-def test_without_spark_it_says_what_to_install(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_spark_it_says_what_to_install(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay_options, "_PACKAGES", ("pyspark",))
     monkeypatch.setattr(replay_options, "find_spec", lambda name: None)
     assert main(["/archive", "--yes", TO]) == 1

@@ -58,18 +58,15 @@ def test_a_predicate_without_fields_stays_as_it_is() -> None:
 def test_a_field_with_two_types_is_read_twice() -> None:
     found = typed("json.n = 1 OR json.n = 'one' OR json.user IS NULL AND json.user.id = 2")
     assert found.columns == {
-        "json": "STRUCT<`n`: DOUBLE, `user`: STRING>", "json_2": "STRUCT<`n`: STRING, `user`: STRUCT<`id`: DOUBLE>>"
-    }  # fmt: skip
+        "json": "STRUCT<`n`: DOUBLE, `user`: STRING>",
+        "json_2": "STRUCT<`n`: STRING, `user`: STRUCT<`id`: DOUBLE>>",
+    }
     assert "json.`n` = 1 OR json_2.`n` = 'one'" in found.where
 
 
 @pytest.mark.parametrize(
     "predicate",
-    [
-        "unknown_function(json.a) = json.b",
-        "coalesce(json.a, json.b) = json.c",
-        "CASE json.a WHEN json.b THEN 1 END > 0",
-    ],
+    ["unknown_function(json.a) = json.b", "coalesce(json.a, json.b) = json.c", "CASE json.a WHEN json.b THEN 1 END > 0"],
 )
 def test_what_the_rule_does_not_decide_is_refused(predicate: str) -> None:
     with pytest.raises(BadPredicate, match=r"json\.a.* is a number or a text: say it with --json-schema"):

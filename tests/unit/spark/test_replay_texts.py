@@ -77,15 +77,11 @@ def test_a_plan_says_what_is_selected() -> None:
 
 
 def test_a_plan_says_how_it_is_sent() -> None:
-    destination = Destination(
-        lookupd_http_addresses=("h:4161",), topic_map=(("a", "x"),), to_topic="z", defer_s=90
-    )  # fmt: skip
+    destination = Destination(lookupd_http_addresses=("h:4161",), topic_map=(("a", "x"),), to_topic="z", defer_s=90)
     text = planned(destination=destination, pacing=Pacing(5000, 10, by_time=True), safety=Safety(skip_damaged=True))
     assert row(text, "to nsqd") == "those that nsqlookupd h:4161 knows"
     assert (row(text, "to topics"), row(text, "deferred")) == ("a as x, others as z", "1:30")
-    assert row(text, "pace") == (
-        "with the gaps of the archive, 10 x as fast, at most 5,000 messages a second, in order of time"
-    )
+    assert row(text, "pace") == ("with the gaps of the archive, 10 x as fast, at most 5,000 messages a second, in order of time")
     assert row(text, "damage") == "is passed over and counted"
 
 
@@ -102,9 +98,7 @@ def at(sent: int, read_bytes: int, matched: int | None = None, phase: str = "") 
 
 
 def test_the_progress() -> None:
-    assert progress_text(at(600, 200, phase="sending"), 300.4, 7.6) == (
-        "sending  600 sent  300/s  200 B of 1.0 kB  0:08 left"
-    )
+    assert progress_text(at(600, 200, phase="sending"), 300.4, 7.6) == ("sending  600 sent  300/s  200 B of 1.0 kB  0:08 left")
     assert progress_text(at(0, 0), 0) == "0 sent  0/s  0 B of 1.0 kB"
     assert progress_text(at(0, 1000, matched=10), 505, is_dry=True) == "10 found  505/s"
 
@@ -139,15 +133,11 @@ def test_the_bar_shows_the_speed_of_messages(monkeypatch: pytest.MonkeyPatch, is
 
 
 def test_the_summary_has_all_figures() -> None:
-    assert summary(outcome()) == (
-        "sent: read 2,000, matched 1,500, sent 1,500, failed 0, skipped 0, 150.0 kB, 3.00 s (500/s)"
-    )
+    assert summary(outcome()) == ("sent: read 2,000, matched 1,500, sent 1,500, failed 0, skipped 0, 150.0 kB, 3.00 s (500/s)")
 
 
 def test_the_summary_says_what_went_wrong() -> None:
-    found = outcome(
-        damage={"/a\x1b": Skipped(2, 1500)}, possible_duplicates=7, before=1, errors=["no\nsqd"], is_failed=True
-    )
+    found = outcome(damage={"/a\x1b": Skipped(2, 1500)}, possible_duplicates=7, before=1, errors=["no\nsqd"], is_failed=True)
     assert summary(found).splitlines() == [
         "partly sent: read 2,000, matched 1,500, sent 1,500, failed 0, skipped 2, 150.0 kB, 3.00 s (500/s)",
         "  1 message had been sent by earlier runs",
@@ -238,8 +228,14 @@ def test_the_report_has_what_the_summary_has(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
     assert (report["status"], report["exit_status"], report["stopped"]) == ("partly sent", 3, True)
     assert [report[name] for name in ("read", "matched", "sent", "failed", "skipped", "bytes", "seconds")] == [
-        2000, 1500, 1500, 0, 2, 150_000, 3.0,
-    ]  # fmt: skip
+        2000,
+        1500,
+        1500,
+        0,
+        2,
+        150_000,
+        3.0,
+    ]
     assert report["topics"] == {"orders": 1500} and report["possible_duplicates"] == 1
     assert report["damage"] == {"/a": {"records": 2, "size_bytes": 1500}}
     assert (report["start"], report["end"], report["checkpoint"]) == ("2023-11-14T22:13:20Z", None, "/checkpoint")

@@ -43,10 +43,7 @@ def test_a_value_is_a_body() -> None:
 @pytest.mark.parametrize(
     ("schema", "text"),
     [
-        (
-            "body STRING, headers LIST",
-            "column headers cannot be published: NSQ's messages have no headers; drop",
-        ),
+        ("body STRING, headers LIST", "column headers cannot be published: NSQ's messages have no headers; drop"),
         ("key STRING, value STRING", "column key cannot be published: NSQ's messages have no keys; drop it"),
     ],
 )

@@ -23,9 +23,7 @@ def test_an_offset_as_spark_keeps_it() -> None:
     assert offset.positions == {"a:1": 0, "b:1": 9}
 
 
-@pytest.mark.parametrize(
-    "document", [Offset().to_json(), {"version": 1, "topic": {"a": 3}}, {"version": 9, "topic": {}}]
-)
+@pytest.mark.parametrize("document", [Offset().to_json(), {"version": 1, "topic": {"a": 3}}, {"version": 9, "topic": {}}])
 def test_another_checkpoint_is_refused(document: dict[str, object]) -> None:
     with pytest.raises(BadOffset):
         TopicOffset.of_json(document)

@@ -9,16 +9,7 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from nsq_spark.archive.storage import Entry
-from nsq_spark.source.offsets import (
-    FINISHED,
-    MOST_MARKS,
-    BadOffset,
-    Offset,
-    Portion,
-    byte_mark,
-    is_byte_mark,
-    next_byte,
-)
+from nsq_spark.source.offsets import FINISHED, MOST_MARKS, BadOffset, Offset, Portion, byte_mark, is_byte_mark, next_byte
 
 AGE_NS = 1000
 MESSAGE = (4096 << 20) + 7  # the eighth message of a record at byte 4096

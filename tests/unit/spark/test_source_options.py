@@ -74,9 +74,7 @@ def test_defaults_are_values_that_can_be() -> None:
             option.parse(option.default)
 
 
-@pytest.mark.parametrize(
-    ("total_bytes", "split"), [(1000, 16 * MIB), (256 * MIB, 32 * MIB), (1 << 40, 64 * MIB)]
-)
+@pytest.mark.parametrize(("total_bytes", "split"), [(1000, 16 * MIB), (256 * MIB, 32 * MIB), (1 << 40, 64 * MIB)])
 def test_how_much_a_task_reads(total_bytes: int, split: int) -> None:
     assert split_bytes(None, total_bytes) == split
     assert split_bytes(5, total_bytes) == 5
@@ -85,9 +83,7 @@ def test_how_much_a_task_reads(total_bytes: int, split: int) -> None:
 def test_the_session_says_how_file_systems_are_reached() -> None:
     registered: list[Any] = []
     settings = {"spark.hadoop.fs.s3a.endpoint": "http://one", "spark.hadoop.fs.defaultFS": "hdfs://h", "spark.x": "1"}
-    session: Any = SimpleNamespace(
-        conf=SimpleNamespace(getAll=settings), dataSource=SimpleNamespace(register=registered.append)
-    )
+    session: Any = SimpleNamespace(conf=SimpleNamespace(getAll=settings), dataSource=SimpleNamespace(register=registered.append))
     register(session)
     (source,) = registered
     given = source({"path": "s3a://b/a", "fs.s3a.endpoint": "http://two"})._given()

@@ -26,9 +26,26 @@ def test_files_of_a_data_path(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["", ".", "..", "/etc/passwd", "../t.cursor", "a/t.cursor", f"../{LOG}", f"a/{LOG}", "nsqd.standby", "nsqd.stop",
-     "t.log", "t.spare", "t:../../c.cursor", "t:c#ephemeral.cursor", "t#ephemeral.cursor", ":c.cursor", "t\0.cursor"],
-)  # fmt: skip
+    [
+        "",
+        ".",
+        "..",
+        "/etc/passwd",
+        "../t.cursor",
+        "a/t.cursor",
+        f"../{LOG}",
+        f"a/{LOG}",
+        "nsqd.standby",
+        "nsqd.stop",
+        "t.log",
+        "t.spare",
+        "t:../../c.cursor",
+        "t:c#ephemeral.cursor",
+        "t#ephemeral.cursor",
+        ":c.cursor",
+        "t\0.cursor",
+    ],
+)
 def test_no_other_file_is_written(name: str, tmp_path: Path) -> None:
     copy = Copy(tmp_path, "now", was_primary=False)
     for kind in (WRITE, BEGIN, REMOVE):
@@ -97,9 +114,7 @@ def test_files_that_the_primary_has_dropped_are_dropped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("was_primary", "count"), [(False, 0), (True, 2)])
-def test_of_a_topic_that_the_primary_has_not_an_old_primary_keeps_all(
-    tmp_path: Path, was_primary: bool, count: int
-) -> None:
+def test_of_a_topic_that_the_primary_has_not_an_old_primary_keeps_all(tmp_path: Path, was_primary: bool, count: int) -> None:
     copy = copy_of(tmp_path, log_bytes(b"one", b"two"), was_primary=was_primary)
     copy.end_list()
     assert copy.alone_count == count

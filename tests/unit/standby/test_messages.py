@@ -70,9 +70,14 @@ def test_logs_that_do_not_fit_are_left_out() -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [{}, [], {"format": 2, "epoch": 0, "http_address": "", "logs": {}}, {"format": 1, "epoch": 0, "http_address": ""},
-     {"format": 1, "epoch": 0, "http_address": "", "logs": {"t": {"epochs": [[1, 0]], "files": {"f": [1]}}}}],
-)  # fmt: skip
+    [
+        {},
+        [],
+        {"format": 2, "epoch": 0, "http_address": "", "logs": {}},
+        {"format": 1, "epoch": 0, "http_address": ""},
+        {"format": 1, "epoch": 0, "http_address": "", "logs": {"t": {"epochs": [[1, 0]], "files": {"f": [1]}}}},
+    ],
+)
 def test_what_is_no_offer(fields: object) -> None:
     with pytest.raises(BadMessage):
         decode_offer(json.dumps(fields).encode())

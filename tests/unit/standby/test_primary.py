@@ -65,9 +65,7 @@ def test_a_data_path_has_one_connection_and_is_not_a_copy_of_another(tmp_path: P
     own, other = Member("1", "a:4150"), Member("2", "b:4150")
     life = Life(tmp_path / "primary", lambda *_: None, lease="etcd://a:1/b", standby_acks=1, **TIMEOUT)
     election: Any = SimpleNamespace(member=own, write_members=lambda _: True)
-    life.broker.replication = replication = Standbys(
-        life.broker, tmp_path / "primary", FakeThreadPool(), election=election
-    )
+    life.broker.replication = replication = Standbys(life.broker, tmp_path / "primary", FakeThreadPool(), election=election)
 
     def link(name: str, member: Member | None) -> StandbyLink:
         made = StandbyLink(replication, tmp_path / name, [])
@@ -196,9 +194,7 @@ def test_no_publisher_is_answered_since_a_backup_has_its_message(lease: str, tmp
         (tmp_path / name).mkdir()
     life = Life(tmp_path / "primary", lambda *_: None, lease=lease, standby_acks=1, **TIMEOUT)
     life.create()
-    election: Any = SimpleNamespace(
-        member=Member("1", "a:4150"), write_members=lambda _: pytest.fail("a new set"), figures=dict
-    )
+    election: Any = SimpleNamespace(member=Member("1", "a:4150"), write_members=lambda _: pytest.fail("a new set"), figures=dict)
     life.broker.replication = replication = Standbys(
         life.broker, tmp_path / "primary", FakeThreadPool(), election=election if lease else None
     )

@@ -29,28 +29,51 @@ START_S = 1_700_000_000.5
 
 def make_client(hostname: str, **figures: Any) -> Any:
     session = SimpleNamespace(
-        client_id="id", hostname=hostname, user_agent="agent/1", state=3, sample_rate=0, topology_zone="z",
-        topology_region="r",
-    )  # fmt: skip
+        client_id="id", hostname=hostname, user_agent="agent/1", state=3, sample_rate=0, topology_zone="z", topology_region="r"
+    )
     settings: dict[str, Any] = {
-        "session": session, "peer": "127.0.0.1:4321", "rdy": 7, "in_flight": {1: 1}, "message_count": 5,
-        "finish_count": 3, "requeue_count": 1, "connect_time": START_S, "pub_counts": {}, "uses_deflate": False,
-        "uses_snappy": False, "authorization": None, "tls_info": None, **figures,
-    }  # fmt: skip
+        "session": session,
+        "peer": "127.0.0.1:4321",
+        "rdy": 7,
+        "in_flight": {1: 1},
+        "message_count": 5,
+        "finish_count": 3,
+        "requeue_count": 1,
+        "connect_time": START_S,
+        "pub_counts": {},
+        "uses_deflate": False,
+        "uses_snappy": False,
+        "authorization": None,
+        "tls_info": None,
+        **figures,
+    }
     return SimpleNamespace(**settings)
 
 
 def make_channel(name: str, *clients: Any, is_paused: bool = False, **figures: Any) -> Any:
     settings: dict[str, Any] = {
-        "counts_by_nearness": [0, 0, 0], "latency": None,
-        "dead_letter_count": 0, "lost_count": 0, "finish_count": 0, "oldest_ns": 0,
-        "distributor": SimpleNamespace(expired_count=0, unreadable_count=0), **figures,
-    }  # fmt: skip
+        "counts_by_nearness": [0, 0, 0],
+        "latency": None,
+        "dead_letter_count": 0,
+        "lost_count": 0,
+        "finish_count": 0,
+        "oldest_ns": 0,
+        "distributor": SimpleNamespace(expired_count=0, unreadable_count=0),
+        **figures,
+    }
     return SimpleNamespace(
-        **settings, name=name, depth=4, backend_depth=lambda first_in_memory: first_in_memory, in_flight_count=1,
-        deferred_count=2, message_count=9, requeue_count=3, timeout_count=6, is_paused=is_paused,
+        **settings,
+        name=name,
+        depth=4,
+        backend_depth=lambda first_in_memory: first_in_memory,
+        in_flight_count=1,
+        deferred_count=2,
+        message_count=9,
+        requeue_count=3,
+        timeout_count=6,
+        is_paused=is_paused,
         clients=dict.fromkeys(clients_as_keys(clients)),
-    )  # fmt: skip
+    )
 
 
 def clients_as_keys(clients: tuple[Any, ...]) -> list[Any]:
@@ -65,15 +88,20 @@ class Hashed:
 
 def make_topic(name: str, *channels: Any, is_paused: bool = False, **figures: Any) -> Any:
     return SimpleNamespace(
-        **{"expired_count": 0, "dead_letters": [], "oldest_ns": 0, **figures}, name=name, depth=1, backend_depth=2,
-        message_count=10, message_bytes=100, is_paused=is_paused, first_in_memory=8, log=None,
+        **{"expired_count": 0, "dead_letters": [], "oldest_ns": 0, **figures},
+        name=name,
+        depth=1,
+        backend_depth=2,
+        message_count=10,
+        message_bytes=100,
+        is_paused=is_paused,
+        first_in_memory=8,
+        log=None,
         channels={channel.name: channel for channel in channels},
-    )  # fmt: skip
+    )
 
 
-def make_broker(
-    *topics: Any, clients: tuple[Any, ...] = (), problem: str | None = None, left_percent: int = 100
-) -> Any:
+def make_broker(*topics: Any, clients: tuple[Any, ...] = (), problem: str | None = None, left_percent: int = 100) -> Any:
     return SimpleNamespace(
         topics={topic.name: topic for topic in topics},
         clients=dict.fromkeys(clients_as_keys(clients)),
@@ -127,11 +155,7 @@ def test_clients_are_counted_when_they_are_left_out() -> None:
 def test_producers_are_those_who_published() -> None:
     broker = make_broker(
         make_topic("a"),
-        clients=(
-            make_client("idle"),
-            make_client("one", pub_counts={"a": 1}),
-            make_client("two", pub_counts={"a": 2, "b": 3}),
-        ),
+        clients=(make_client("idle"), make_client("one", pub_counts={"a": 1}), make_client("two", pub_counts={"a": 2, "b": 3})),
     )
     producers = collect(broker, "", "", include_clients=True).producers
     assert producers is not None
@@ -209,9 +233,7 @@ def test_counts_by_topology_show_where_there_are_any() -> None:
     channel = make_channel("c", counts_by_nearness=[4, 0, 3])
     topics = collect(make_broker(make_topic("t", channel)), "", "", include_clients=False).topics
     assert topics is not None
-    assert list(topics[0]["channels"][0])[5:9] == [
-        "message_count", "zone_local_msg_count", "global_msg_count", "requeue_count",
-    ]  # fmt: skip
+    assert list(topics[0]["channels"][0])[5:9] == ["message_count", "zone_local_msg_count", "global_msg_count", "requeue_count"]
     assert topics[0]["channels"][0]["zone_local_msg_count"] == 3
 
 
@@ -220,11 +242,11 @@ def test_what_go_does_not_count_shows_where_there_is_any() -> None:
     distributor = SimpleNamespace(expired_count=2, unreadable_count=3)
     channel = make_channel("c", dead_letter_count=1, distributor=distributor)
     topics = collect(
-        make_broker(
-            make_topic("t", channel, make_channel("plain"), expired_count=4), make_topic("t.dead", dead_letters=[died])
-        ),
-        "", "", include_clients=False,
-    ).topics  # fmt: skip
+        make_broker(make_topic("t", channel, make_channel("plain"), expired_count=4), make_topic("t.dead", dead_letters=[died])),
+        "",
+        "",
+        include_clients=False,
+    ).topics
     assert topics is not None
     (first, plain), own = topics[0]["channels"], {"dead_letter_count", "expired_count", "unreadable_count"}
     assert {key: first[key] for key in own} == {"dead_letter_count": 1, "expired_count": 2, "unreadable_count": 3}

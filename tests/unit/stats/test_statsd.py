@@ -19,17 +19,30 @@ from tests.unit.fakes import FakeLog
 
 def make_channel(name: str, messages: int = 0, *percentiles: tuple[float, float], **figures: Any) -> dict[str, Any]:
     return {
-        "channel_name": name, "depth": 1, "backend_depth": 2, "in_flight_count": 3, "deferred_count": 4,
-        "message_count": messages, "requeue_count": 5, "timeout_count": 6, "client_count": 7,
-        "e2e_processing_latency": latency(*percentiles), **figures,
-    }  # fmt: skip
+        "channel_name": name,
+        "depth": 1,
+        "backend_depth": 2,
+        "in_flight_count": 3,
+        "deferred_count": 4,
+        "message_count": messages,
+        "requeue_count": 5,
+        "timeout_count": 6,
+        "client_count": 7,
+        "e2e_processing_latency": latency(*percentiles),
+        **figures,
+    }
 
 
 def make_topic(name: str, messages: int, *channels: dict[str, Any], percentiles: Any = ()) -> dict[str, Any]:
     return {
-        "topic_name": name, "channels": list(channels), "depth": 8, "backend_depth": 9, "message_count": messages,
-        "message_bytes": 10 * messages, "e2e_processing_latency": latency(*percentiles),
-    }  # fmt: skip
+        "topic_name": name,
+        "channels": list(channels),
+        "depth": 8,
+        "backend_depth": 9,
+        "message_count": messages,
+        "message_bytes": 10 * messages,
+        "e2e_processing_latency": latency(*percentiles),
+    }
 
 
 def latency(*percentiles: tuple[float, float]) -> dict[str, Any]:
@@ -80,9 +93,16 @@ def test_memory_comes_last_and_counts_collections_since_the_last_report() -> Non
     memory = memory_figures() | {"gc_total_runs": 10, "heap_objects": 5}
     first = lines(reports, memory=memory)
     assert [line.partition(":")[0] for line in first] == [
-        "mem.heap_objects", "mem.heap_idle_bytes", "mem.heap_in_use_bytes", "mem.heap_released_bytes",
-        "mem.gc_pause_usec_100", "mem.gc_pause_usec_99", "mem.gc_pause_usec_95", "mem.next_gc_bytes", "mem.gc_runs",
-    ]  # fmt: skip
+        "mem.heap_objects",
+        "mem.heap_idle_bytes",
+        "mem.heap_in_use_bytes",
+        "mem.heap_released_bytes",
+        "mem.gc_pause_usec_100",
+        "mem.gc_pause_usec_99",
+        "mem.gc_pause_usec_95",
+        "mem.next_gc_bytes",
+        "mem.gc_runs",
+    ]
     assert (first[0], first[-1]) == ("mem.heap_objects:5|g", "mem.gc_runs:10|c")
     assert lines(reports, memory=memory | {"gc_total_runs": 13})[-1] == "mem.gc_runs:3|c"
 
@@ -149,14 +169,31 @@ def test_packets_end_with_lines_and_are_as_full_as_may_be() -> None:
 
 def make_broker(address: str, **changed: Any) -> Any:
     options = {
-        "statsd_address": address, "statsd_interval_ns": 20_000_000, "statsd_prefix": "%s", "statsd_mem_stats": False,
-        "statsd_udp_packet_size": 508, "statsd_exclude_ephemeral": False, "broadcast_address": "h",
-        "broadcast_http_port": 0, **changed,
-    }  # fmt: skip
+        "statsd_address": address,
+        "statsd_interval_ns": 20_000_000,
+        "statsd_prefix": "%s",
+        "statsd_mem_stats": False,
+        "statsd_udp_packet_size": 508,
+        "statsd_exclude_ephemeral": False,
+        "broadcast_address": "h",
+        "broadcast_http_port": 0,
+        **changed,
+    }
     topic = SimpleNamespace(
-        name="t", depth=0, backend_depth=0, message_count=1, message_bytes=2, is_paused=False, channels={}, log=None,
-        first_in_memory=0, expired_count=0, oldest_ns=0, finish_count=0, dead_letters=(),
-    )  # fmt: skip
+        name="t",
+        depth=0,
+        backend_depth=0,
+        message_count=1,
+        message_bytes=2,
+        is_paused=False,
+        channels={},
+        log=None,
+        first_in_memory=0,
+        expired_count=0,
+        oldest_ns=0,
+        finish_count=0,
+        dead_letters=(),
+    )
     return SimpleNamespace(options=SimpleNamespace(**options), topics={"t": topic}, http_port=99, log=FakeLog())
 
 

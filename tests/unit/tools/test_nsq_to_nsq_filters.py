@@ -138,11 +138,7 @@ def test_only_allowed_fields_pass(body: bytes, expected: bytes) -> None:
 
 
 JSON_VALUES = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**53), 2**53)
-    | st.text()
-    | st.floats(allow_nan=False, allow_infinity=False),
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text() | st.floats(allow_nan=False, allow_infinity=False),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=5,
 )
@@ -157,7 +153,7 @@ def test_what_passes_has_its_value(document: dict[str, object], allowed: set[str
     assert json.loads(passed) == {name: value for name, value in document.items() if name in allowed}
 
 
-@given(st.dictionaries(st.text(max_size=5), st.text(st.sampled_from("a<>&\u2028\"\\"), max_size=8)))
+@given(st.dictionaries(st.text(max_size=5), st.text(st.sampled_from('a<>&\u2028"\\'), max_size=8)))
 def test_what_is_written_can_stand_in_html(document: dict[str, object]) -> None:
     assert json.loads(write_object(document)) == document
     assert not set(b"<>&") & set(write_object(document))

@@ -33,9 +33,7 @@ COMPLETE = (TOPIC, SOURCE, DESTINATION)
         ([*COMPLETE, "--nsq"], "flag provided but not defined: -nsq"),
     ],
 )
-def test_what_cannot_be_is_said_in_a_line_or_two(
-    flags: list[str], line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_is_said_in_a_line_or_two(flags: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
     try:
         status = main(flags)
     except SystemExit as ended:  # where a single flag is wrong

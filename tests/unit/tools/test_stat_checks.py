@@ -15,10 +15,14 @@ def row(topic: str, channel: str = "", node: str = "", *, is_paused: bool = Fals
 
 
 ROWS = [
-    row("orders", depth=3), row("orders", "archive", depth=2), row("orders", "billing", depth=9, clients=1),
-    row("orders", "idle"), row("orders", "mail", depth=4, is_paused=True), row("alone", depth=1),
+    row("orders", depth=3),
+    row("orders", "archive", depth=2),
+    row("orders", "billing", depth=9, clients=1),
+    row("orders", "idle"),
+    row("orders", "mail", depth=4, is_paused=True),
+    row("alone", depth=1),
     row("held", is_paused=True),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(
@@ -26,14 +30,19 @@ ROWS = [
     [
         (
             [],
-            ["orders/archive: no consumer, 2 waiting", "orders/mail: paused, 4 waiting", "alone: no channel, 1 waiting",
-             "held: paused, 0 waiting", "lost: listed by an nsqlookupd, but no nsqd has it"],
+            [
+                "orders/archive: no consumer, 2 waiting",
+                "orders/mail: paused, 4 waiting",
+                "alone: no channel, 1 waiting",
+                "held: paused, 0 waiting",
+                "lost: listed by an nsqlookupd, but no nsqd has it",
+            ],
         ),
         (["orders/*"], ["orders/archive: no consumer, 2 waiting", "orders/mail: paused, 4 waiting"]),
         (["lost"], ["lost: listed by an nsqlookupd, but no nsqd has it"]),
         (["billing", "idle"], []),
     ],
-)  # fmt: skip
+)
 def test_what_is_paused_without_consumer_or_gone(patterns: list[str], problems: list[str]) -> None:
     assert list(problems_of(ROWS, [Name("lost")], Filter(patterns))) == problems
 

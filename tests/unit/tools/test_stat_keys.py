@@ -6,27 +6,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsq_tools.stat.controls import (
-    DOWN,
-    END,
-    ESCAPE,
-    HOME,
-    PAGE_DOWN,
-    PAGE_UP,
-    UP,
-    Controls,
-    KeyDecoder,
-    Window,
-    typed_filter,
-)
+from nsq_tools.stat.controls import DOWN, END, ESCAPE, HOME, PAGE_DOWN, PAGE_UP, UP, Controls, KeyDecoder, Window, typed_filter
 from nsq_tools.stat.model import Name
 from nsq_tools.stat.selection import BadPattern, Order
 
 SEQUENCES = {
-    "\x1b[A": UP, "\x1bOA": UP, "\x1b[B": DOWN, "\x1b[5~": PAGE_UP, "\x1b[6~": PAGE_DOWN, "\x1b[H": HOME,
-    "\x1bOH": HOME, "\x1b[1~": HOME, "\x1b[7~": HOME, "\x1b[F": END, "\x1bOF": END, "\x1b[4~": END, "\x1b[8~": END,
-    "\x1b[1;5B": DOWN, "\x1b[5;2~": PAGE_UP,
-}  # fmt: skip
+    "\x1b[A": UP,
+    "\x1bOA": UP,
+    "\x1b[B": DOWN,
+    "\x1b[5~": PAGE_UP,
+    "\x1b[6~": PAGE_DOWN,
+    "\x1b[H": HOME,
+    "\x1bOH": HOME,
+    "\x1b[1~": HOME,
+    "\x1b[7~": HOME,
+    "\x1b[F": END,
+    "\x1bOF": END,
+    "\x1b[4~": END,
+    "\x1b[8~": END,
+    "\x1b[1;5B": DOWN,
+    "\x1b[5;2~": PAGE_UP,
+}
 
 
 # --- keys
@@ -60,10 +60,19 @@ def test_escape_is_a_key_when_nothing_follows() -> None:
 @pytest.mark.parametrize(
     ("keys", "top"),
     [
-        ([DOWN], 1), ([DOWN, DOWN, UP], 1), ([UP], 0), ([PAGE_DOWN], 20), ([PAGE_DOWN] * 3, 60), ([END], 180),
-        ([END, UP], 179), ([END, PAGE_DOWN], 180), ([END, PAGE_UP], 160), ([PAGE_UP], 0), ([END, HOME], 0),
+        ([DOWN], 1),
+        ([DOWN, DOWN, UP], 1),
+        ([UP], 0),
+        ([PAGE_DOWN], 20),
+        ([PAGE_DOWN] * 3, 60),
+        ([END], 180),
+        ([END, UP], 179),
+        ([END, PAGE_DOWN], 180),
+        ([END, PAGE_UP], 160),
+        ([PAGE_UP], 0),
+        ([END, HOME], 0),
     ],
-)  # fmt: skip
+)
 def test_keys_scroll(keys: list[str], top: int) -> None:
     controls, window = Controls(Order()), Window.at(0, 20, 200)
     for key in keys:

@@ -13,8 +13,14 @@ from nsqd_py.cluster.model import Cluster
 
 ORDERS = Name("orders")
 ARCHIVE = Name("orders", "archive")
-KEYS = {"in_flight": "in_flight_count", "deferred": "deferred_count", "messages": "message_count",
-        "requeued": "requeue_count", "timed_out": "timeout_count", "clients": "client_count"}  # fmt: skip
+KEYS = {
+    "in_flight": "in_flight_count",
+    "deferred": "deferred_count",
+    "messages": "message_count",
+    "requeued": "requeue_count",
+    "timed_out": "timeout_count",
+    "clients": "client_count",
+}
 
 
 class Observed(Model):
@@ -123,9 +129,10 @@ def test_failures_name_server_and_reason() -> None:
     model.cluster.failed_lookups["lookup"] = "down"
     model.cluster.nodes["late"].is_late = model.cluster.nodes["lasts"].is_late = True
     assert failures_of(model.cluster, 10.0) == [
-        Failure("nsqlookupd", "lookup", "down"), Failure("nsqd", "fails", "no"),
+        Failure("nsqlookupd", "lookup", "down"),
+        Failure("nsqd", "fails", "no"),
         Failure("nsqd", "lasts", "no answer for 3s"),
-    ]  # fmt: skip
+    ]
     assert str(failures_of(model.cluster, 10.0)[0]) == "nsqlookupd lookup: down"
 
 
@@ -257,10 +264,7 @@ def test_growth_is_judged_over_some_rounds(depths: tuple[int, ...], grows: bool)
 
 def test_time_outs_are_told_only_when_they_happen() -> None:
     model = Observed()
-    told = [
-        round_of(model, reading("a", second, timed_out=count)).has_timed_out
-        for second, count in enumerate((5, 5, 6, 6))
-    ]
+    told = [round_of(model, reading("a", second, timed_out=count)).has_timed_out for second, count in enumerate((5, 5, 6, 6))]
     assert told == [False, False, True, False]
 
 

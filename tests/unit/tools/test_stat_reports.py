@@ -68,11 +68,25 @@ def test_json_is_an_object_on_a_line() -> None:
     assert document["nodes"] == ["10.0.0.1:4151"]
     assert document["failed"] == [{"address": "10.0.0.2:4151", "reason": "no"}]
     assert document["rows"][0] == {
-        "topic": "orders", "channel": "archive", "node": "", "in_per_s": 10, "out_per_s": 8.5, "finished_per_s": 8.0,
-        "depth": 12, "memory_depth": 7, "backend_depth": 5, "in_flight": 3, "deferred": 2, "requeued": 4,
-        "timed_out": 6, "messages": 100, "clients": 7, "paused": True, "oldest_age_s": None,
+        "topic": "orders",
+        "channel": "archive",
+        "node": "",
+        "in_per_s": 10,
+        "out_per_s": 8.5,
+        "finished_per_s": 8.0,
+        "depth": 12,
+        "memory_depth": 7,
+        "backend_depth": 5,
+        "in_flight": 3,
+        "deferred": 2,
+        "requeued": 4,
+        "timed_out": 6,
+        "messages": 100,
+        "clients": 7,
+        "paused": True,
+        "oldest_age_s": None,
         "drain_s": None,
-    }  # fmt: skip
+    }
     assert document["rows"][1]["in_per_s"] is None
 
 

@@ -20,15 +20,20 @@ from nsqd_py.cluster.figures import NO_CHANNEL, ChannelCounts, Rates
 
 
 def row(
-    topic: str, channel: str = "", rates: Rates | None = None, node: str = "", *, depths: Sequence[float] = (0,),
-    grows: bool = False, paused: bool = False, **counts: int,
-) -> Row:  # fmt: skip
+    topic: str,
+    channel: str = "",
+    rates: Rates | None = None,
+    node: str = "",
+    *,
+    depths: Sequence[float] = (0,),
+    grows: bool = False,
+    paused: bool = False,
+    **counts: int,
+) -> Row:
     return Row(Name(topic, channel), node, NO_CHANNEL._replace(**counts), rates, paused, tuple(depths), grows)
 
 
-def view(
-    rows: Sequence[Row], order: str = "topic", failures: Sequence[Failure] = (), all_rows: Sequence[Row] = ()
-) -> View:
+def view(rows: Sequence[Row], order: str = "topic", failures: Sequence[Failure] = (), all_rows: Sequence[Row] = ()) -> View:
     return View(rows, all_rows or rows, 1, failures, Order.parse(order), "2s", "12:00:00")
 
 
@@ -50,10 +55,20 @@ def styles_at(lines: list[Text], row_text: str, column: str) -> set[str]:
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (0, "0"), (9_999, "9999"), (10_000, "10.0k"), (99_940, "99.9k"), (99_960, "100k"), (999_400, "999k"),
-        (999_600, "1.0M"), (12_345_678, "12.3M"), (5e9, "5.0G"), (7e15, "7.0P"), (2**63, "9.2E"), (-20_000, "-20.0k"),
+        (0, "0"),
+        (9_999, "9999"),
+        (10_000, "10.0k"),
+        (99_940, "99.9k"),
+        (99_960, "100k"),
+        (999_400, "999k"),
+        (999_600, "1.0M"),
+        (12_345_678, "12.3M"),
+        (5e9, "5.0G"),
+        (7e15, "7.0P"),
+        (2**63, "9.2E"),
+        (-20_000, "-20.0k"),
     ],
-)  # fmt: skip
+)
 def test_numbers_are_short(value: float, text: str) -> None:
     assert short_number(value) == text
 
@@ -102,8 +117,7 @@ def test_long_names_keep_both_ends() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "0s"), (60, "1m"), (3599, "59m"), (3600, "1h"), (172_799, "47h"), (172_800, "2d"), (1e12, "9999d")],
+    ("seconds", "text"), [(0, "0s"), (60, "1m"), (3599, "59m"), (3600, "1h"), (172_799, "47h"), (172_800, "2d"), (1e12, "9999d")]
 )
 def test_time_spans_are_short(seconds: float, text: str) -> None:
     assert short_span(seconds) == text
@@ -274,9 +288,15 @@ def test_what_seems_to_come_back_is_no_negative_rate() -> None:
 
 FIGURE = re.compile(r"-?\d[\d.]*[kMGTPE]?")
 MANY = ChannelCounts(
-    depth=1007, backend_depth=1009, in_flight=1013, deferred=1019, messages=12_345_678, requeued=1021, timed_out=1031,
+    depth=1007,
+    backend_depth=1009,
+    in_flight=1013,
+    deferred=1019,
+    messages=12_345_678,
+    requeued=1021,
+    timed_out=1031,
     clients=1033,
-)  # fmt: skip
+)
 PACE = Rates(messages=12_345_678_000, requeued=1021_000, timed_out=1031_000, finished=12_342_639_000, growth=1007_000)
 
 
@@ -303,20 +323,27 @@ def test_a_figure_is_whole_or_not_shown(node: str) -> None:
 name = st.text("abcXYZ019._-", min_size=1, max_size=64)
 any_row = st.builds(
     lambda topic, channel, depth, node, paused: row(topic, channel, node=node, depth=depth, paused=paused),
-    name, st.one_of(st.just(""), name), st.integers(0, 10**12), st.one_of(st.just(""), name), st.booleans(),
-)  # fmt: skip
+    name,
+    st.one_of(st.just(""), name),
+    st.integers(0, 10**12),
+    st.one_of(st.just(""), name),
+    st.booleans(),
+)
 
 
-@given(
-    st.lists(any_row, max_size=40), st.integers(1, 250), st.integers(1, 60), st.integers(0, 6), st.integers(0, 50)
-)  # fmt: skip
+@given(st.lists(any_row, max_size=40), st.integers(1, 250), st.integers(1, 60), st.integers(0, 6), st.integers(0, 50))
 def test_it_fits_any_terminal(rows: list[Row], width: int, height: int, failed: int, top: int) -> None:
     seen = replace(view(rows, failures=[Failure("nsqd", "x", "no")] * failed), top=top)
     lines = plain(draw(seen, width, height))
     assert len(lines) <= height
     assert all(len(line) <= width for line in lines)
-    left = [int(count) for line in lines for count in re.findall(r"(\d+) (?:more|above|below)$|(\d+) above and", line)
-            for count in count if count]
+    left = [
+        int(count)
+        for line in lines
+        for count in re.findall(r"(\d+) (?:more|above|below)$|(\d+) above and", line)
+        for count in count
+        if count
+    ]
     hidden = window(seen, width, height)
     assert hidden.above + hidden.count + hidden.below == len(rows)
     if height > failed + 8 and width > 40:

@@ -88,6 +88,4 @@ def test_a_table_is_red_on_a_terminal_only() -> None:
 
 def test_each_trouble_is_one_sentence() -> None:
     assert all_troubles(known(FOLLOWS)) == []
-    assert all_troubles(known(AWAY)) == [
-        "nsqd d:4151: is not connected to its primary x:4150; it last heard from it 61 s ago"
-    ]
+    assert all_troubles(known(AWAY)) == ["nsqd d:4151: is not connected to its primary x:4150; it last heard from it 61 s ago"]

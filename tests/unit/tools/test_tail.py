@@ -88,12 +88,7 @@ def test_numbers_and_texts_stay_as_they_came() -> None:
 def test_each_kind_of_token_has_its_colour() -> None:
     body = b'{"k":["t",1,true]}'
     colours = re.findall(rb"\x1b\[([\d;]+)m([^\x1b]+)\x1b\[0m", json_text.pretty(body, json_text.coloured))
-    assert colours == [
-        (json_text.KEY, b'"k"'),
-        (json_text.TEXT, b'"t"'),
-        (json_text.NUMBER, b"1"),
-        (json_text.WORD, b"true"),
-    ]
+    assert colours == [(json_text.KEY, b'"k"'), (json_text.TEXT, b'"t"'), (json_text.NUMBER, b"1"), (json_text.WORD, b"true")]
 
 
 JSON = st.recursive(

@@ -45,10 +45,19 @@ class Desk:
     def plan(self, form: str = "lines", codec: str = "none", **changes: object) -> Plan:
         suffix = FORMATS[form].suffix + (CODECS[codec].suffix if FORMATS[form].is_appendable else "")
         plan = Plan(
-            topic="topic", channel="channel", template=f"topic<REV>.<DATETIME>{suffix}", datetime_format="%S",
-            work_dir=self.output, output_dir=self.output, form=FORMATS[form], codec=CODECS[codec], level=3,
-            rotation=Rotation(), is_shared=False, skips_empty=False,
-        )  # fmt: skip
+            topic="topic",
+            channel="channel",
+            template=f"topic<REV>.<DATETIME>{suffix}",
+            datetime_format="%S",
+            work_dir=self.output,
+            output_dir=self.output,
+            form=FORMATS[form],
+            codec=CODECS[codec],
+            level=3,
+            rotation=Rotation(),
+            is_shared=False,
+            skips_empty=False,
+        )
         return replace(plan, **changes)  # type: ignore[arg-type]
 
     def archive(self, form: str = "lines", codec: str = "none", **changes: object) -> Archive:
@@ -393,9 +402,7 @@ def interrupt(patch: pytest.MonkeyPatch, step: str, moment: str) -> None:
 # --- one file
 
 
-def test_a_write_that_cannot_even_be_cut_back_is_cut_before_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_that_cannot_even_be_cut_back_is_cut_before_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     output = OutputFile(tmp_path / "file")
     output.append(b"one\n")
     with monkeypatch.context() as patch:

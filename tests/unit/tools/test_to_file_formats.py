@@ -175,9 +175,14 @@ def test_columns(codec: str, tmp_path: Path) -> None:
     convert(source, target, codec)
     table = parquet.read_table(target)
     assert table.to_pylist()[1] == {
-        "topic": "topic", "channel": "channel", "timestamp": 1001, "id": f"{1:016x}", "attempts": 1, "body": b"\xff",
+        "topic": "topic",
+        "channel": "channel",
+        "timestamp": 1001,
+        "id": f"{1:016x}",
+        "attempts": 1,
+        "body": b"\xff",
         "nsqd": "127.0.0.1:4150",
-    }  # fmt: skip
+    }
     assert table.num_rows == 3
 
 

@@ -97,10 +97,19 @@ def test_an_incomplete_copy_stays_while_there_is_no_source(output: Path, work: P
 def written(work: Path, output: Path, form: str = "lines") -> FinishedFile:
     """A file of one message that has no place yet."""
     plan = Plan(
-        topic="topic", channel="channel", template=f"x<REV>{FORMATS[form].suffix}", datetime_format="", work_dir=work,
-        output_dir=output, form=FORMATS[form], codec=CODECS["none"], level=3, rotation=Rotation(), is_shared=False,
+        topic="topic",
+        channel="channel",
+        template=f"x<REV>{FORMATS[form].suffix}",
+        datetime_format="",
+        work_dir=work,
+        output_dir=output,
+        form=FORMATS[form],
+        codec=CODECS["none"],
+        level=3,
+        rotation=Rotation(),
+        is_shared=False,
         skips_empty=False,
-    )  # fmt: skip
+    )
     archive = Archive(plan, FakeLog(), lambda text: None, lambda: 0)  # type: ignore[arg-type]
     archive.add([Portion.whole(FakeBatch(b"one"))])
     archive.store(is_sync_due=True)
@@ -191,9 +200,7 @@ def test_without_links_a_copy_gets_its_name_and_then_the_source_goes(
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_without_links_a_file_is_finished(
-    work: Path, output: Path, form: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_links_a_file_is_finished(work: Path, output: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     NoLinks(monkeypatch)
     written(work, output, form).finish()
     assert all_bodies(output) == [b"one"]
@@ -201,9 +208,7 @@ def test_without_links_a_file_is_finished(
 
 
 @pytest.mark.parametrize("has_the_call", [True, False])
-def test_without_links_no_file_is_replaced(
-    source: Path, work: Path, has_the_call: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_links_no_file_is_replaced(source: Path, work: Path, has_the_call: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not by a file that was not there at the last look either, where the system can rename without replacing."""
     NoLinks(monkeypatch)
     if has_the_call:

@@ -36,9 +36,7 @@ COMPLETE = ("--topic=t", "--nsqd-tcp-address=127.0.0.1:1", "--post=http://127.0.
         ([*COMPLETE, "--nsq"], "flag provided but not defined: -nsq"),
     ],
 )
-def test_what_cannot_be_is_said_in_a_line_or_two(
-    flags: list[str], line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_is_said_in_a_line_or_two(flags: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
     try:
         status = main(flags)
     except SystemExit as ended:  # where a single flag is wrong
@@ -63,5 +61,3 @@ def test_a_get_has_no_content_type() -> None:
     options = PROGRAM.read([*COMPLETE[:2], "--get=http://x/%s"])
     check(options)
     assert list(headers_of(options)) == ["User-Agent"]
-
-

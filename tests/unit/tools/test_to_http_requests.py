@@ -86,8 +86,7 @@ def test_spaces_in_an_address_do_not_break_the_request() -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "host"),
-    [("http://h:80/", "h"), ("https://h/", "h"), ("https://h:80/", "h:80"), ("http://[::1]:81/", "[::1]:81")],
+    ("address", "host"), [("http://h:80/", "h"), ("https://h/", "h"), ("https://h:80/", "h:80"), ("http://[::1]:81/", "[::1]:81")]
 )
 def test_the_host_is_named_without_its_usual_port(address: str, host: str) -> None:
     assert b"\r\nHost: %b\r\n" % host.encode() in Request(POST, address, {}).head(b"")

@@ -86,10 +86,17 @@ def test_the_last_record_may_be_one_that_nobody_takes() -> None:
 @pytest.mark.parametrize(
     ("text", "delimiter"),
     [
-        ("\n", b"\n"), (",", b","), ("\\", b"\\"), (r"\n", b"\n"), (r"\t", b"\t"), (r"\0", b"\0"), (r"\\", b"\\"),
-        (r"\x1e", b"\x1e"), ("\udcff", b"\xff"),
+        ("\n", b"\n"),
+        (",", b","),
+        ("\\", b"\\"),
+        (r"\n", b"\n"),
+        (r"\t", b"\t"),
+        (r"\0", b"\0"),
+        (r"\\", b"\\"),
+        (r"\x1e", b"\x1e"),
+        ("\udcff", b"\xff"),
     ],
-)  # fmt: skip
+)
 def test_a_delimiter_is_a_byte_or_an_escape(text: str, delimiter: bytes) -> None:
     assert parse_delimiter(text) == delimiter
 
@@ -175,10 +182,7 @@ def test_other_refusals_teach_nothing() -> None:
 
 
 def test_without_a_reason_each_half_is_tried() -> None:
-    assert [numbered(part) for part in halves(batch_of(b"a", b"b", b"c")).parts] == [
-        [(b"a", 1)],
-        [(b"b", 2), (b"c", 3)],
-    ]
+    assert [numbered(part) for part in halves(batch_of(b"a", b"b", b"c")).parts] == [[(b"a", 1)], [(b"b", 2), (b"c", 3)]]
 
 
 @given(st.lists(st.binary(min_size=1, max_size=30), max_size=40), st.integers(5, 60), st.integers(1, 30))

@@ -9,23 +9,26 @@ from nsqd_py.settings.program import Program, ProgramOptions
 from nsqd_py.settings.types import BOOL, STRINGS
 
 
-# fmt: off
 class _Files(Options, title="Files"):
-    files: tuple[str, ...] = setting(STRINGS, ("-",),
+    files: tuple[str, ...] = setting(
+        STRINGS,
+        ("-",),
         "File to read; - is standard input. Formats are recognized: lines, jsonl, framed and parquet of nsq-to-file, "
-        "also compressed with gzip or zstd, and the logs (*.log) in a data path of nsqd (may be given several times).")
+        "also compressed with gzip or zstd, and the logs (*.log) in a data path of nsqd (may be given several times).",
+    )
 
 
 class _Output(ShownOptions, title="Output"):
-    jsonl: bool = setting(BOOL, False,
-        "Write each message as a JSON object on one line, as nsq-to-file --format=jsonl does.")
+    jsonl: bool = setting(BOOL, False, "Write each message as a JSON object on one line, as nsq-to-file --format=jsonl does.")
 
 
 class CatOptions(ProgramOptions, _Files, _Output):
     """The options of nsq-cat."""
 
 
-PROGRAM = Program("nsq_cat", "nsq-cat",
+PROGRAM = Program(
+    "nsq_cat",
+    "nsq-cat",
     "Show the messages in files of nsq-to-file and in logs of nsqd, each followed by a line feed. Neither nsqd nor "
     "Spark is needed. Damaged parts are reported on standard error, and reading goes on after them.",
     CatOptions,
@@ -40,8 +43,8 @@ PROGRAM = Program("nsq_cat", "nsq-cat",
         (0, "done; also when the reader of a pipe went away"),
         (1, "a file, or a part of one, could not be read; a line on standard error says which"),
         (2, "the command line or the config file is wrong; one line on standard error says how to mend it"),
-    ))
-# fmt: on
+    ),
+)
 
 
 def check(options: CatOptions) -> None:

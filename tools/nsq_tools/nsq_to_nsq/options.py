@@ -22,7 +22,7 @@ from nsqd_py.settings.types import INT, STRING, STRINGS, choice
 
 MODES = (ROUND_ROBIN, HOSTPOOL, EPSILON_GREEDY)
 
-# fmt: off
+
 class _What(Options):
     topic: tuple[str, ...] = TOPICS
     channel: str = setting(STRING, "nsq_to_nsq", "NSQ channel.")
@@ -34,29 +34,36 @@ class _Messages(_What, SourceOptions, title="Messages"):
 
 
 class _Destinations(Options, title="Destinations"):
-    destination_nsqd_tcp_address: tuple[str, ...] = setting(STRINGS, (),
-        "TCP address (host:port) of an nsqd to publish to (may be given several times).")
-    destination_topic: str = setting(STRING, "",
-        "Publish to this topic.", default_text="the topic of the message")
-    mode: str = setting(choice({mode: mode for mode in MODES}, word="mode"), HOSTPOOL,
+    destination_nsqd_tcp_address: tuple[str, ...] = setting(
+        STRINGS, (), "TCP address (host:port) of an nsqd to publish to (may be given several times)."
+    )
+    destination_topic: str = setting(STRING, "", "Publish to this topic.", default_text="the topic of the message")
+    mode: str = setting(
+        choice({mode: mode for mode in MODES}, word="mode"),
+        HOSTPOOL,
         "How to choose a destination: round-robin (in turn), hostpool (in turn, skipping failed ones), epsilon-greedy "
-        "(faster ones more often).")
+        "(faster ones more often).",
+    )
     producer_opt: tuple[str, ...] = PRODUCER_OPT
 
 
 class _Json(Options, title="JSON"):
-    require_json_field: str = setting(STRING, "",
-        "Publish only JSON objects with this field. Other messages are finished.")
-    require_json_value: str = setting(STRING, "",
+    require_json_field: str = setting(STRING, "", "Publish only JSON objects with this field. Other messages are finished.")
+    require_json_value: str = setting(
+        STRING,
+        "",
         "Publish only JSON objects in which --require-json-field has this value, as a string or a number. If the "
-        "field is missing, the message is requeued, and finished after five attempts.")
-    whitelist_json_field: tuple[str, ...] = setting(STRINGS, (),
-        "Publish only this field of each JSON object (may be given several times).")
+        "field is missing, the message is requeued, and finished after five attempts.",
+    )
+    whitelist_json_field: tuple[str, ...] = setting(
+        STRINGS, (), "Publish only this field of each JSON object (may be given several times)."
+    )
 
 
 class _Status(Options, title="Status"):
-    status_every: int = setting(INT, 250,
-        "Number of messages between two status lines, for each destination and for all; 0 means no status lines.")
+    status_every: int = setting(
+        INT, 250, "Number of messages between two status lines, for each destination and for all; 0 means no status lines."
+    )
 
 
 class _Log(LogOptions, title="Log"):
@@ -75,20 +82,28 @@ PROGRAM = Program(
     "slows down. JSON messages can be filtered by a field, and reduced to some of their fields.",
     NsqToNsqOptions,
     examples=[
-        ("Two topics of a cluster to an nsqd elsewhere", "nsq-to-nsq --lookupd-http-address=127.0.0.1:4161 "
+        (
+            "Two topics of a cluster to an nsqd elsewhere",
+            "nsq-to-nsq --lookupd-http-address=127.0.0.1:4161 "
             "--topic=clicks --topic=orders --destination-nsqd-tcp-address=10.0.0.1:4150",
-            "run: until-command=\"curl -s '10.0.0.1:4151/stats?topic=orders' | grep 'msgs: [1-9]'\""),
-        ("Only orders that were paid, to another topic", "nsq-to-nsq --nsqd-tcp-address=127.0.0.1:4150 --topic=orders "
+            "run: until-command=\"curl -s '10.0.0.1:4151/stats?topic=orders' | grep 'msgs: [1-9]'\"",
+        ),
+        (
+            "Only orders that were paid, to another topic",
+            "nsq-to-nsq --nsqd-tcp-address=127.0.0.1:4150 --topic=orders "
             "--destination-topic=paid --require-json-field=state --require-json-value=paid "
             "--destination-nsqd-tcp-address=127.0.0.1:4150",
-            "run: until-command=\"curl -s '127.0.0.1:4151/stats?topic=paid' | grep 'msgs: [1-9]'\""),
-        ("Two fields of each message, to two nsqds", "nsq-to-nsq --nsqd-tcp-address=127.0.0.1:4150 --topic=clicks "
+            "run: until-command=\"curl -s '127.0.0.1:4151/stats?topic=paid' | grep 'msgs: [1-9]'\"",
+        ),
+        (
+            "Two fields of each message, to two nsqds",
+            "nsq-to-nsq --nsqd-tcp-address=127.0.0.1:4150 --topic=clicks "
             "--whitelist-json-field=url --whitelist-json-field=at --destination-nsqd-tcp-address=10.0.0.1:4150 "
             "--destination-nsqd-tcp-address=10.0.0.2:4150",
-            "run: until-command=\"curl -s '10.0.0.2:4151/stats?topic=clicks' | grep 'msgs: [1-9]'\""),
+            "run: until-command=\"curl -s '10.0.0.2:4151/stats?topic=clicks' | grep 'msgs: [1-9]'\"",
+        ),
     ],
 )
-# fmt: on
 
 
 def check(options: NsqToNsqOptions) -> None:

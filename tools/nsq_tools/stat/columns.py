@@ -87,9 +87,7 @@ class Column:
     cell: Callable[[Row], Cell]
 
 
-def _count(
-    read: Callable[[ChannelCounts], float], alarm: Callable[[Row], str] = lambda row: ""
-) -> Callable[[Row], Cell]:
+def _count(read: Callable[[ChannelCounts], float], alarm: Callable[[Row], str] = lambda row: "") -> Callable[[Row], Cell]:
     def cell(row: Row) -> Cell:
         value = read(row.counts)
         return short_number(value), alarm(row) or ("" if value else QUIET)

@@ -52,9 +52,7 @@ class Keyboard:
         self.open()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
     def open(self) -> None:
@@ -208,9 +206,7 @@ def _terminal_size() -> tuple[int, int]:
 @contextmanager
 def _screen(console: Console) -> Iterator[Live]:
     """Show the terminal's alternate screen without a cursor, and restore the normal one afterwards."""
-    with Live(
-        console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
-    ) as screen:
+    with Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as screen:
         yield screen
 
 

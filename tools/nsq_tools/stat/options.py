@@ -27,59 +27,74 @@ def _check_filters(value: tuple[str, ...]) -> str | None:
     return None
 
 
-# fmt: off
 class _Addresses(Options):
-    nsqd_http_address: tuple[str, ...] = setting(URLS, (),
-        "HTTP address (host:port) of an nsqd (may be given several times); https://host:port for TLS.")
-    lookupd_http_address: tuple[str, ...] = setting(URLS, (),
-        "HTTP address (host:port) of an nsqlookupd that lists the nsqds (may be given several times); "
-        "https://host:port for TLS.")
+    nsqd_http_address: tuple[str, ...] = setting(
+        URLS, (), "HTTP address (host:port) of an nsqd (may be given several times); https://host:port for TLS."
+    )
+    lookupd_http_address: tuple[str, ...] = setting(
+        URLS,
+        (),
+        "HTTP address (host:port) of an nsqlookupd that lists the nsqds (may be given several times); https://host:port for TLS.",
+    )
 
 
 class _Sources(_Addresses, HttpClientOptions, title="Sources"):
-    http_client_connect_timeout_ns: int = setting(DURATION, 2 * SECOND_NS, "Timeout for connecting to an HTTP server.",
-        check=positive)
-    http_client_request_timeout_ns: int = setting(DURATION, 5 * SECOND_NS, "Timeout for an HTTP response.",
-        check=positive)
+    http_client_connect_timeout_ns: int = setting(
+        DURATION, 2 * SECOND_NS, "Timeout for connecting to an HTTP server.", check=positive
+    )
+    http_client_request_timeout_ns: int = setting(DURATION, 5 * SECOND_NS, "Timeout for an HTTP response.", check=positive)
 
 
 class _Selection(Options, title="Selection"):
     topic: str = setting(STRING, "", "NSQ topic; by default all.")
     channel: str = setting(STRING, "", "NSQ channel; by default all.")
-    filter: tuple[str, ...] = setting(STRINGS, (),
+    filter: tuple[str, ...] = setting(
+        STRINGS,
+        (),
         "Show only topics and channels that match (may be given several times). A filter is a glob for the topic or "
         "the channel (orders*), a glob for both (*/archive), or /a regular expression/.",
-        check=_check_filters)
-    sort: str = setting(STRING, "topic",
+        check=_check_filters,
+    )
+    sort: str = setting(
+        STRING,
+        "topic",
         f"Column to sort by, largest first; with a - before it, smallest first: {', '.join(SORT_KEYS)}.",
-        check=_check_sort)
+        check=_check_sort,
+    )
     per_node: bool = setting(BOOL, False, "Show a row for each nsqd instead of the sum.")
 
 
 class _Standbys(Options, title="Standbys"):
-    standbys: bool = setting(BOOL, False,
-        "Report primaries and their standbys instead of topics and channels.")
-    max_standby_lag_ns: int = setting(DURATION, int(LAGGING_AFTER_S * SECOND_NS),
+    standbys: bool = setting(BOOL, False, "Report primaries and their standbys instead of topics and channels.")
+    max_standby_lag_ns: int = setting(
+        DURATION,
+        int(LAGGING_AFTER_S * SECOND_NS),
         "Lag from which a standby counts as a failure: it is red, and --once ends with exit status 1. A standby that "
         "is disconnected or incomplete, and a primary that lacks standbys, always count.",
-        check=positive)
+        check=positive,
+    )
 
 
 class _Reports(Options, title="Reports"):
     interval_ns: int = setting(DURATION, 2 * SECOND_NS, "Time between two reports.", check=positive)
-    count: int | None = setting(INT, None, "Number of reports, after which nsq-stat exits.", default_text="no limit",
-        check=at_least(1))
-    once: bool = setting(BOOL, False,
-        "Report the current state and exit. There are no rates then; --count=1 shows rates.")
-    check: bool = setting(BOOL, False,
+    count: int | None = setting(
+        INT, None, "Number of reports, after which nsq-stat exits.", default_text="no limit", check=at_least(1)
+    )
+    once: bool = setting(BOOL, False, "Report the current state and exit. There are no rates then; --count=1 shows rates.")
+    check: bool = setting(
+        BOOL,
+        False,
         "Like --once, and report on standard error, with exit status 1, each topic or channel that is paused, has "
         "waiting messages and no consumer, or is listed by an nsqlookupd and on no nsqd; and each server that does not "
         "answer. "
-        "--topic, --channel, --filter and --per-node choose what is checked.")
-    format: str = setting(_FORMAT, AUTO,
+        "--topic, --channel, --filter and --per-node choose what is checked.",
+    )
+    format: str = setting(
+        _FORMAT,
+        AUTO,
         "Format of reports: go (the lines of Go's nsq_stat), table, csv, or json (one object a line).",
-        default_text="a live table on a terminal, go in a pipe, table with --once")
-# fmt: on
+        default_text="a live table on a terminal, go in a pipe, table with --once",
+    )
 
 
 class StatOptions(ProgramOptions, _Sources, _Selection, _Standbys, _Reports):
@@ -96,22 +111,32 @@ PROGRAM = Program(
     "Go's nsq_stat, or tables, CSV or JSON.",
     StatOptions,
     examples=(
-        ("Watch a whole cluster, the largest depth first",
-         "nsq-stat --lookupd-http-address=127.0.0.1:4161 --sort=depth", 'run: until="orders" then="q"'),
-        ("One channel, in the lines of Go's nsq_stat",
-         "nsq-stat --nsqd-http-address=127.0.0.1:4151 --topic=orders --channel=archive | tee stat.log",
-         'run: until="\\d"'),
-        ("All depths at this moment, for a script",
-         "nsq-stat --lookupd-http-address=127.0.0.1:4161 --once --format=json"),
-        ("Rates over two seconds, nsqd by nsqd, of some topics",
-         "nsq-stat --lookupd-http-address=127.0.0.1:4161 --filter='orders*' --per-node --interval=2s --count=1 "
-         "--format=csv"),
-        ("Is anything paused, gone, or without a consumer? Exit status 1 if so; what it is, is on standard error",
-         "nsq-stat --lookupd-http-address=127.0.0.1:4161 --check >/dev/null || echo 'look at it'"),
-        ("Is a standby missing, or behind by more than five seconds? Exit status 1 if so",
-         "nsq-stat --lookupd-http-address=127.0.0.1:4161 --standbys --max-standby-lag=5s --once"),
+        (
+            "Watch a whole cluster, the largest depth first",
+            "nsq-stat --lookupd-http-address=127.0.0.1:4161 --sort=depth",
+            'run: until="orders" then="q"',
+        ),
+        (
+            "One channel, in the lines of Go's nsq_stat",
+            "nsq-stat --nsqd-http-address=127.0.0.1:4151 --topic=orders --channel=archive | tee stat.log",
+            'run: until="\\d"',
+        ),
+        ("All depths at this moment, for a script", "nsq-stat --lookupd-http-address=127.0.0.1:4161 --once --format=json"),
+        (
+            "Rates over two seconds, nsqd by nsqd, of some topics",
+            "nsq-stat --lookupd-http-address=127.0.0.1:4161 --filter='orders*' --per-node --interval=2s --count=1 --format=csv",
+        ),
+        (
+            "Is anything paused, gone, or without a consumer? Exit status 1 if so; what it is, is on standard error",
+            "nsq-stat --lookupd-http-address=127.0.0.1:4161 --check >/dev/null || echo 'look at it'",
+        ),
+        (
+            "Is a standby missing, or behind by more than five seconds? Exit status 1 if so",
+            "nsq-stat --lookupd-http-address=127.0.0.1:4161 --standbys --max-standby-lag=5s --once",
+        ),
     ),
-)  # fmt: skip
+)
+
 
 def check_options(options: StatOptions) -> None:
     """Raise BadUsage if the options contradict each other."""

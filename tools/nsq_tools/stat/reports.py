@@ -132,9 +132,14 @@ class Reports:
         only_standbys = self.options.standbys
         nodes = list(map(one_line, self.poller.cluster.nodes))
         report = Report(
-            self.wall_clock(), [] if only_standbys else self._selected(), nodes, failed,
-            self._standbys(), only_standbys, wants_colour(),
-        )  # fmt: skip
+            self.wall_clock(),
+            [] if only_standbys else self._selected(),
+            nodes,
+            failed,
+            self._standbys(),
+            only_standbys,
+            wants_colour(),
+        )
         return FORMS[form](report, is_first=is_first)
 
     def _tell_failures(self, known: dict[str, Failure], failures: Sequence[Failure]) -> dict[str, Failure]:

@@ -31,10 +31,16 @@ def run(options: StatOptions, log: Log) -> int:
     cluster = Cluster()
     model = Model(cluster, channel=options.channel, per_node=options.per_node)
     poller = Poller(
-        cluster, Upstream(client), options.lookupd_http_address, options.nsqd_http_address,
-        options.interval_ns / SECOND_NS, model.end_round, lambda error: log.exception("%r", error),
-        topic=options.topic, channel=options.channel,
-    )  # fmt: skip
+        cluster,
+        Upstream(client),
+        options.lookupd_http_address,
+        options.nsqd_http_address,
+        options.interval_ns / SECOND_NS,
+        model.end_round,
+        lambda error: log.exception("%r", error),
+        topic=options.topic,
+        channel=options.channel,
+    )
     form = form_of(options, on_terminal=_can_show_tables())
     with StopSignals() as signals:
         _stop_on_hangup(signals)
@@ -54,9 +60,7 @@ def _stop_on_hangup(signals: StopSignals) -> None:
         gevent.signal_handler(signal.SIGHUP, signals.stop)
 
 
-def _work(
-    options: StatOptions, poller: Poller, model: Model, log: Log, form: str, stop: Callable[[], None]
-) -> Callable[[], int]:
+def _work(options: StatOptions, poller: Poller, model: Model, log: Log, form: str, stop: Callable[[], None]) -> Callable[[], int]:
     if form != LIVE:
         return lambda: Reports(options, poller, model, log).run(form)
 

@@ -7,18 +7,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from nsq_tools.stat.columns import (
-    ALARMING,
-    GAP,
-    QUIET,
-    TREND,
-    Layout,
-    layout,
-    short_number,
-    short_rate,
-    shorten,
-    sparkline,
-)
+from nsq_tools.stat.columns import ALARMING, GAP, QUIET, TREND, Layout, layout, short_number, short_rate, shorten, sparkline
 from nsq_tools.stat.controls import Window
 from nsq_tools.stat.model import Failure, Row
 from nsq_tools.stat.selection import Order

@@ -166,8 +166,9 @@ class LogTail:
             reason = "it is another nsqd's" if not address.path else "it has none"
         except (HttpClientError, KeyError, TypeError) as error:
             reason = str(error)
-        raise ToolError(f"--since and --last read over HTTP, and {text} does not answer at {guess} ({reason}): "
-                        "use --nsqd-http-address")  # fmt: skip
+        raise ToolError(
+            f"--since and --last read over HTTP, and {text} does not answer at {guess} ({reason}): use --nsqd-http-address"
+        )
 
 
 def run(options: TailOptions, log: Log) -> int:

@@ -27,38 +27,49 @@ if TYPE_CHECKING:
     from nsq_tools.tail.rendering import Renderer
 
 
-# fmt: off
 class _Source(SourceOptions, title="Source"):
     topic: tuple[str, ...] = TOPICS
-    channel: str = setting(STRING, "",
+    channel: str = setting(
+        STRING,
+        "",
         "NSQ channel. The default is an ephemeral channel for this run, which takes no messages from other consumers.",
-        default_text='"tail", six digits and "#ephemeral"')
-    since_ns: int = setting(DURATION, 0,
+        default_text='"tail", six digits and "#ephemeral"',
+    )
+    since_ns: int = setting(
+        DURATION,
+        0,
         "Show the messages of this time too, such as 10m, and go on with new ones. They are read from the logs of "
         "nsqd-py, as far as it keeps them (--retention-time of nsqd), without a channel.",
-        check=not_negative)
+        check=not_negative,
+    )
     last: int = setting(INT, 0, "As --since, with this number of messages.", check=not_negative)
-    nsqd_http_address: tuple[str, ...] = setting(URLS, (),
+    nsqd_http_address: tuple[str, ...] = setting(
+        URLS,
+        (),
         "HTTP address (host:port) of an nsqd, for --since and --last (may be given several times). By default, "
-        "the port is the one after that of --nsqd-tcp-address.")
+        "the port is the one after that of --nsqd-tcp-address.",
+    )
     max_in_flight: int = MAX_IN_FLIGHT
     consumer_opt: tuple[str, ...] = CONSUMER_OPT
 
 
 class ShownOptions(Options, title="Output"):
-    n: int = setting(INT, 0,
-        "Number of messages to show; then the tool ends. 0 means no limit.")
+    n: int = setting(INT, 0, "Number of messages to show; then the tool ends. 0 means no limit.")
     print_topic: bool = setting(BOOL, False, "Write the topic before each message: `topic | body`.")
-    grep: str = setting(STRING, "",
-        "Show only messages whose body matches this regular expression (RE2).")
-    pick: tuple[str, ...] = setting(STRINGS, (),
+    grep: str = setting(STRING, "", "Show only messages whose body matches this regular expression (RE2).")
+    pick: tuple[str, ...] = setting(
+        STRINGS,
+        (),
         'Show a value of a JSON body, by a path such as .user.name, .tags[0] or .["a key"] (may be given several '
-        "times: the values are written on one line, separated by tabs).")
-    json: bool = setting(BOOL, False,
-        "Format JSON: indented and coloured on a terminal, on one line in a pipe.")
-    format: str = setting(STRING, "",
+        "times: the values are written on one line, separated by tabs).",
+    )
+    json: bool = setting(BOOL, False, "Format JSON: indented and coloured on a terminal, on one line in a pipe.")
+    format: str = setting(
+        STRING,
+        "",
         f"Text to write for each message, with {', '.join(f'{{{field}}}' for field in FIELDS)}; "
-        r"\t and \n are a tab and a line feed.")
+        r"\t and \n are a tab and a line feed.",
+    )
 
 
 class _Log(LogOptions, title="Log"):
@@ -69,25 +80,35 @@ class TailOptions(ProgramOptions, _Source, ShownOptions, _Log):
     """The options of nsq-tail."""
 
 
-PROGRAM = Program("nsq_tail", "nsq-tail",
+PROGRAM = Program(
+    "nsq_tail",
+    "nsq-tail",
     "Show new messages of topics, each followed by a line feed. In a pipe, bodies are written unchanged; on a "
     "terminal, control characters are escaped. A message is finished after it is written.",
     TailOptions,
     examples=(
-        ("Watch a topic on one nsqd", "nsq-tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders",
-         'run: until="paid"'),
-        ("Ten messages of two topics from the whole cluster, each with its topic",
-         "nsq-tail --lookupd-http-address=127.0.0.1:4161 --topic=orders --topic=returns --print-topic -n 10"),
-        ("Two fields of the messages that failed",
-         "nsq-tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders --grep '\"status\": ?5' --pick .id --pick .status",
-         'run: until="50\\d"'),
-        ("The last ten messages that nsqd keeps, and then new ones",
-         "nsq-tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders --last 10", 'run: until="paid"'),
-        ("The time when each message was published, and the number of its attempts",
-         "nsq-tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders --format '{timestamp} {attempts} {body}'",
-         'run: until="Z 1 "'),
-    ))
-# fmt: on
+        ("Watch a topic on one nsqd", "nsq-tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders", 'run: until="paid"'),
+        (
+            "Ten messages of two topics from the whole cluster, each with its topic",
+            "nsq-tail --lookupd-http-address=127.0.0.1:4161 --topic=orders --topic=returns --print-topic -n 10",
+        ),
+        (
+            "Two fields of the messages that failed",
+            "nsq-tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders --grep '\"status\": ?5' --pick .id --pick .status",
+            'run: until="50\\d"',
+        ),
+        (
+            "The last ten messages that nsqd keeps, and then new ones",
+            "nsq-tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders --last 10",
+            'run: until="paid"',
+        ),
+        (
+            "The time when each message was published, and the number of its attempts",
+            "nsq-tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders --format '{timestamp} {attempts} {body}'",
+            'run: until="Z 1 "',
+        ),
+    ),
+)
 
 
 def check(options: TailOptions) -> None:

@@ -158,9 +158,7 @@ class Renderer:
         name = topic.encode()
         return (json_text.coloured(name, _TOPIC_COLOUR) if self._has_colour else name) + b" | "
 
-    def _column(
-        self, field: str, messages: Columns, indexes: Sequence[int], bodies: Sequence[bytes]
-    ) -> Sequence[bytes]:
+    def _column(self, field: str, messages: Columns, indexes: Sequence[int], bodies: Sequence[bytes]) -> Sequence[bytes]:
         """Return the value of a template field for each message."""
         if field == "body":
             return bodies

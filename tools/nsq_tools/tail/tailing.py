@@ -177,6 +177,4 @@ def consumer_options(options: TailOptions) -> ClientOptions:
     in_flight = options.max_in_flight
     if options.n > 0 and not options.grep:
         in_flight = min(options.n, in_flight)
-    return client_options(
-        options.consumer_opt, "consumer-opt", max_in_flight=in_flight, user_agent=user_agent("nsq_tail")
-    )
+    return client_options(options.consumer_opt, "consumer-opt", max_in_flight=in_flight, user_agent=user_agent("nsq_tail"))

@@ -11,9 +11,7 @@ from datetime import UTC, datetime
 
 FIELDS = ("timestamp", "timestamp_ns", "id", "attempts", "topic", "channel", "nsqd", "body")
 
-_PARTS = re.compile(
-    r"\{\{|\}\}|\{(?P<field>[^{}]*)\}|[{}]|\\x(?P<hex>[0-9a-fA-F]{2})|\\(?P<letter>.)|\\|[^{}\\]+", re.DOTALL
-)
+_PARTS = re.compile(r"\{\{|\}\}|\{(?P<field>[^{}]*)\}|[{}]|\\x(?P<hex>[0-9a-fA-F]{2})|\\(?P<letter>.)|\\|[^{}\\]+", re.DOTALL)
 _LETTERS = {"t": "\t", "n": "\n", "r": "\r", "0": "\0", "\\": "\\", "e": "\x1b"}
 _SECOND_NS = 1_000_000_000
 

@@ -249,9 +249,7 @@ class Archive:
         if current is None:
             return "no file is open"
         now_ns = self._clock_ns()
-        return self._plan.rotation.reason(
-            current.name, self._plan.name(now_ns), current.size_bytes, now_ns - current.opened_ns
-        )
+        return self._plan.rotation.reason(current.name, self._plan.name(now_ns), current.size_bytes, now_ns - current.opened_ns)
 
     def _open(self) -> _Current:
         now_ns = self._clock_ns()
@@ -275,9 +273,16 @@ class Archive:
         work_path = work_dir / revised if plan.form.convert is None else side_path(work_dir, token, ".framed")
         make_directories(work_path.parent)
         details = ClaimDetails(
-            plan.topic, plan.channel, plan.form.name, plan.codec.name, name, self._revision,
-            str(work_path.relative_to(work_dir)), str(output_dir), plan.is_shared,
-        )  # fmt: skip
+            plan.topic,
+            plan.channel,
+            plan.form.name,
+            plan.codec.name,
+            name,
+            self._revision,
+            str(work_path.relative_to(work_dir)),
+            str(output_dir),
+            plan.is_shared,
+        )
         claim = Claim.make(work_dir, token, details)
         try:
             return self._begin(claim, name, now_ns)

@@ -93,9 +93,13 @@ class FinishedFile:
     def _give_name(self) -> str:
         details = self.claim.details
         return place(
-            self.claim.work_path, Path(details.output_dir), details.name, details.revision, self.claim.token,
+            self.claim.work_path,
+            Path(details.output_dir),
+            details.name,
+            details.revision,
+            self.claim.token,
             _converter(FORMATS[details.format], details),
-        )  # fmt: skip
+        )
 
     def _note(self, entry: Entry) -> Entry:
         """Write the entry into the claim, so that the place is known after a kill."""
@@ -203,12 +207,7 @@ def _mended(claim: Claim, file: BinaryIO) -> Contents:
     os.fsync(file.fileno())
     file.seek(details.offset)
     return Contents(
-        scan.tally,
-        details.offset,
-        scan.end - details.offset,
-        checksum_of(file),
-        is_repaired=True,
-        cut_bytes=size - scan.end,
+        scan.tally, details.offset, scan.end - details.offset, checksum_of(file), is_repaired=True, cut_bytes=size - scan.end
     )
 
 

@@ -49,9 +49,7 @@ def place(source: Path, output_dir: Path, name: str, revision: int, token: str, 
     return _link(beside, output_dir, name, revision)
 
 
-def remove_other_names(
-    source: Path, output_dir: Path, placed: str, token: str, is_copy: Callable[[Path], bool]
-) -> bool:
+def remove_other_names(source: Path, output_dir: Path, placed: str, token: str, is_copy: Callable[[Path], bool]) -> bool:
     """Remove the other names of a file that was placed. Raises OSError.
 
     Before a name is removed, the inodes must show that the placed file exists and is the same file or a complete copy;

@@ -24,9 +24,7 @@ class SourceBatch(Columns, Protocol):
 class Portion:
     """Messages `start` to `stop` (not included) of a batch, in columns."""
 
-    __slots__ = (
-        "_batch", "_start", "attempts", "bodies", "channel", "ids", "nsqd", "size_bytes", "timestamps_ns", "topic",
-    )  # fmt: skip
+    __slots__ = ("_batch", "_start", "attempts", "bodies", "channel", "ids", "nsqd", "size_bytes", "timestamps_ns", "topic")
 
     def __init__(self, batch: SourceBatch, start: int, stop: int) -> None:
         self._batch = batch

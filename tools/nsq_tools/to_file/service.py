@@ -120,8 +120,9 @@ class Service:
             if is_open_to_all(directory):
                 self._log.warning(
                     "everyone can write to %s, and so can replace or remove what is archived there; give a directory "
-                    "that only this user and its group can write to", directory,
-                )  # fmt: skip
+                    "that only this user and its group can write to",
+                    directory,
+                )
 
     def _repair(self) -> None:
         """Finish the files that earlier runs left unfinished. Those that fail are left for the next start."""
@@ -138,8 +139,10 @@ class Service:
             entry = file.finish()
             self._log.warning(
                 "finished %s, which an earlier run left behind: %d messages, %d torn bytes cut off",
-                entry.path, entry.messages, entry.cut_bytes,
-            )  # fmt: skip
+                entry.path,
+                entry.messages,
+                entry.cut_bytes,
+            )
 
     # --- topics
 
@@ -187,9 +190,7 @@ class Service:
         return Plan(
             topic=topic,
             channel=options.channel,
-            template=filename_template(
-                filename_format(options), topic, host, os.getpid(), has_revisions=has_revisions(options)
-            ),
+            template=filename_template(filename_format(options), topic, host, os.getpid(), has_revisions=has_revisions(options)),
             datetime_format=options.datetime_format,
             work_dir=self._work_dir,
             output_dir=self._output_dir,

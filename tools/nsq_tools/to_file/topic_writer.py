@@ -175,8 +175,10 @@ class TopicWriter:
             self._consumer.pause()
             self._log.error(
                 "[%s] cannot write: %s; no more messages are taken, %d are kept in flight, and it is tried again",
-                self._name, describe(error), self._unfinished,
-            )  # fmt: skip
+                self._name,
+                describe(error),
+                self._unfinished,
+            )
         self._tick_due_s = self._clock_s() + _RETRY_S[min(self._failures, len(_RETRY_S) - 1)]
         self._failures += 1
         if self._is_stopping:

@@ -51,13 +51,7 @@ class ToOne:
     """Delivery to one of the hosts. If a host does not respond, the next is tried; any response is final."""
 
     def __init__(
-        self,
-        requests: Mapping[str, Request],
-        shares: HostShares,
-        sender: Sender,
-        timings: TimingsByHost,
-        log: Log,
-        clock: Clock,
+        self, requests: Mapping[str, Request], shares: HostShares, sender: Sender, timings: TimingsByHost, log: Log, clock: Clock
     ) -> None:
         """`requests` has the host as key; `clock` returns monotonic seconds."""
         self._requests = requests
@@ -110,9 +104,7 @@ class ToOne:
 class ToAll:
     """Delivery to every host, one after the other. If one fails, the message is requeued, and sent to all again."""
 
-    def __init__(
-        self, requests: Mapping[str, Request], sender: Sender, timings: TimingsByHost, clock: Clock
-    ) -> None:
+    def __init__(self, requests: Mapping[str, Request], sender: Sender, timings: TimingsByHost, clock: Clock) -> None:
         """The arguments are those of `ToOne`."""
         self._requests = requests
         self._sender = sender

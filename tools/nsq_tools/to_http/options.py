@@ -42,13 +42,12 @@ def _number(value: object) -> float:
 
 FLOAT: Kind[float] = Kind("float", _number, _number, str)
 
-# fmt: off
+
 class _What(Options):
     topic: str = TOPIC
     channel: str = setting(STRING, "nsq_to_http", "NSQ channel.")
     max_in_flight: int = MAX_IN_FLIGHT
-    sample: float = setting(FLOAT, 1.0,
-        "Share of the messages to send, from 0 to 1. The others are finished and not sent.")
+    sample: float = setting(FLOAT, 1.0, "Share of the messages to send, from 0 to 1. The others are finished and not sent.")
 
 
 class _Messages(_What, SourceOptions, title="Messages"):
@@ -56,30 +55,37 @@ class _Messages(_What, SourceOptions, title="Messages"):
 
 
 class _Targets(Options):
-    post: tuple[str, ...] = setting(URLS, (),
-        "URL that receives each message as the body of a POST (may be given several times).")
-    get: tuple[str, ...] = setting(URLS, (),
+    post: tuple[str, ...] = setting(
+        URLS, (), "URL that receives each message as the body of a POST (may be given several times)."
+    )
+    get: tuple[str, ...] = setting(
+        URLS,
+        (),
         "URL that receives each message in a GET: %s is replaced with the escaped message, %% with a percent sign "
-        "(may be given several times).")
-    mode: str = setting(choice({mode: mode for mode in MODES}, word="mode"), HOSTPOOL,
+        "(may be given several times).",
+    )
+    mode: str = setting(
+        choice({mode: mode for mode in MODES}, word="mode"),
+        HOSTPOOL,
         "How to choose an address: round-robin (in turn), hostpool (in turn, skipping failed ones), epsilon-greedy "
-        "(faster ones more often), all (every address).")
-    n: int = setting(INT, 100, "Maximum number of concurrent requests.",
-        check=at_least(1))
-    header: tuple[str, ...] = setting(NAMED_SECRETS, (),
-        "Header of requests, as 'name: value' (may be given several times).")
+        "(faster ones more often), all (every address).",
+    )
+    n: int = setting(INT, 100, "Maximum number of concurrent requests.", check=at_least(1))
+    header: tuple[str, ...] = setting(NAMED_SECRETS, (), "Header of requests, as 'name: value' (may be given several times).")
     content_type: str = setting(STRING, DEFAULT_CONTENT_TYPE, "The Content-Type of POST requests.")
 
 
 class _Requests(_Targets, HttpClientOptions, title="Requests"):
-    http_client_connect_timeout_ns: int = setting(DURATION, 2 * SECOND_NS,
-        "Timeout for connecting to an HTTP server, including the TLS handshake.")
+    http_client_connect_timeout_ns: int = setting(
+        DURATION, 2 * SECOND_NS, "Timeout for connecting to an HTTP server, including the TLS handshake."
+    )
     http_client_request_timeout_ns: int = setting(DURATION, 20 * SECOND_NS, "Timeout for an HTTP response.")
 
 
 class _Status(Options, title="Status"):
-    status_every: int = setting(INT, 250,
-        "Number of requests between two status lines, for each address and for all; 0 means no status lines.")
+    status_every: int = setting(
+        INT, 250, "Number of requests between two status lines, for each address and for all; 0 means no status lines."
+    )
 
 
 class _Log(LogOptions, title="Log"):
@@ -98,21 +104,31 @@ PROGRAM = Program(
     "other response, the message is requeued and the consumer slows down.",
     ToHttpOptions,
     examples=[
-        ("POST each message", "nsq-to-http --topic=clicks --lookupd-http-address=127.0.0.1:4161 "
-            "--post=http://127.0.0.1:8080/clicks",
-            'run: until-command="grep \'POST 127.0.0.1:8080 /clicks\' requests.log"'),
-        ("One message in ten, in the URL of a GET", "nsq-to-http --topic=clicks --nsqd-tcp-address=127.0.0.1:4150 "
+        (
+            "POST each message",
+            "nsq-to-http --topic=clicks --lookupd-http-address=127.0.0.1:4161 --post=http://127.0.0.1:8080/clicks",
+            "run: until-command=\"grep 'POST 127.0.0.1:8080 /clicks' requests.log\"",
+        ),
+        (
+            "One message in ten, in the URL of a GET",
+            "nsq-to-http --topic=clicks --nsqd-tcp-address=127.0.0.1:4150 "
             "--sample=0.1 --get='http://127.0.0.1:8080/click?event=%s'",
-            'run: until-command="grep \'GET 127.0.0.1:8080 /click?event\' requests.log"'),
-        ("Two servers, the faster one more often", "nsq-to-http --topic=clicks --nsqd-tcp-address=127.0.0.1:4150 "
+            "run: until-command=\"grep 'GET 127.0.0.1:8080 /click?event' requests.log\"",
+        ),
+        (
+            "Two servers, the faster one more often",
+            "nsq-to-http --topic=clicks --nsqd-tcp-address=127.0.0.1:4150 "
             "--mode=epsilon-greedy --post=http://10.0.0.1:8080/ --post=http://10.0.0.2:8080/",
-            'run: until-command="grep 10.0.0.1:8080 requests.log && grep 10.0.0.2:8080 requests.log"'),
-        ("With a token, over https", "nsq-to-http --topic=clicks --nsqd-tcp-address=127.0.0.1:4150 "
+            'run: until-command="grep 10.0.0.1:8080 requests.log && grep 10.0.0.2:8080 requests.log"',
+        ),
+        (
+            "With a token, over https",
+            "nsq-to-http --topic=clicks --nsqd-tcp-address=127.0.0.1:4150 "
             "--header='Authorization: Bearer …' --content-type=application/json --post=https://api.example.com/clicks",
-            "not run: needs a server with a certificate that everybody trusts"),
+            "not run: needs a server with a certificate that everybody trusts",
+        ),
     ],
 )
-# fmt: on
 
 
 def check(options: ToHttpOptions) -> None:

@@ -102,12 +102,7 @@ class Sender:
     """Sends messages from many greenlets at the same time, each over a connection of a shared pool."""
 
     def __init__(
-        self,
-        connect_timeout_s: float | None,
-        request_timeout_s: float | None,
-        tls: Any,
-        log: Log,
-        clock: Callable[[], float],
+        self, connect_timeout_s: float | None, request_timeout_s: float | None, tls: Any, log: Log, clock: Callable[[], float]
     ) -> None:
         """A time-out of None means no limit. `tls` is a context of gevent.ssl; `clock` returns monotonic seconds."""
         self._connect_timeout_s = connect_timeout_s

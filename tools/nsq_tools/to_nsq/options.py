@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from nsq_tools.cli import BadUsage
-from nsq_tools.options import (
-    PRODUCER_OPT,
-    TOPIC,
-    check_name,
-    check_nsqd_addresses,
-    client_options,
-)
+from nsq_tools.options import PRODUCER_OPT, TOPIC, check_name, check_nsqd_addresses, client_options
 from nsq_tools.to_nsq.records import parse_delimiter
 from nsqd_py.settings.declaration import Options, setting
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
@@ -18,20 +12,24 @@ from nsqd_py.settings.program import Program, ProgramOptions
 from nsqd_py.settings.types import DURATION, INT, STRING, STRINGS
 
 
-# fmt: off
 class _Destination(Options, title="Destination"):
-    nsqd_tcp_address: tuple[str, ...] = setting(STRINGS, (),
-        "TCP address (host:port) of an nsqd to publish to (may be given several times; each receives every message).")
+    nsqd_tcp_address: tuple[str, ...] = setting(
+        STRINGS, (), "TCP address (host:port) of an nsqd to publish to (may be given several times; each receives every message)."
+    )
     topic: str = TOPIC
     producer_opt: tuple[str, ...] = PRODUCER_OPT
-    retry_timeout_ns: int = setting(DURATION, MINUTE_NS,
+    retry_timeout_ns: int = setting(
+        DURATION,
+        MINUTE_NS,
         "Time for which publishing to an nsqd is retried, with growing delays, before to-nsq fails.",
-        check=lambda value: None if value >= SECOND_NS else "must be at least 1s")
+        check=lambda value: None if value >= SECOND_NS else "must be at least 1s",
+    )
 
 
 class _Input(Options, title="Input"):
-    delimiter: str = setting(STRING, "\n",
-        r"Byte that separates records; \n, \t, \r, \0, \\ and \x1e are accepted.", default_text=r'"\n"')
+    delimiter: str = setting(
+        STRING, "\n", r"Byte that separates records; \n, \t, \r, \0, \\ and \x1e are accepted.", default_text=r'"\n"'
+    )
     rate: int = setting(INT, 0, "Maximum number of messages a second; 0 means no limit.")
 
 
@@ -43,21 +41,29 @@ class ToNsqOptions(ProgramOptions, _Destination, _Input, _Log):
     """The options of to-nsq."""
 
 
-PROGRAM = Program("to_nsq", "to-nsq",
+PROGRAM = Program(
+    "to_nsq",
+    "to-nsq",
     "Publish standard input, one message a record. Records are published as they arrive, in batches if there are many. "
     "Empty records are skipped. It exits when every nsqd has acknowledged every message.",
     ToNsqOptions,
     examples=(
         ("Publish each line of a file", "to-nsq --nsqd-tcp-address=127.0.0.1:4150 --topic=orders < orders.jsonl"),
-        ("Publish the output of a program as it is written",
-         "tail -F access.log | to-nsq --nsqd-tcp-address=127.0.0.1:4150 --topic=access",
-         "run: until-command=\"curl -s '127.0.0.1:4151/stats?topic=access' | grep 'depth: 3'\""),
-        ("Publish file names, which may contain line feeds, at most a thousand a second",
-         r"find . -print0 | to-nsq --nsqd-tcp-address=127.0.0.1:4150 --topic=files --delimiter='\0' --rate=1000"),
-        ("Publish a file to two nsqd",
-         "to-nsq --nsqd-tcp-address=10.0.0.1:4150 --nsqd-tcp-address=10.0.0.2:4150 --topic=orders < orders.jsonl"),
-    ))
-# fmt: on
+        (
+            "Publish the output of a program as it is written",
+            "tail -F access.log | to-nsq --nsqd-tcp-address=127.0.0.1:4150 --topic=access",
+            "run: until-command=\"curl -s '127.0.0.1:4151/stats?topic=access' | grep 'depth: 3'\"",
+        ),
+        (
+            "Publish file names, which may contain line feeds, at most a thousand a second",
+            r"find . -print0 | to-nsq --nsqd-tcp-address=127.0.0.1:4150 --topic=files --delimiter='\0' --rate=1000",
+        ),
+        (
+            "Publish a file to two nsqd",
+            "to-nsq --nsqd-tcp-address=10.0.0.1:4150 --nsqd-tcp-address=10.0.0.2:4150 --topic=orders < orders.jsonl",
+        ),
+    ),
+)
 
 
 def check(options: ToNsqOptions) -> None:

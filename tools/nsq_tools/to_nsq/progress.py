@@ -92,9 +92,7 @@ class Bar:
         self._greenlet = gevent.spawn(self._draw_often)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         if self._greenlet is not None:
             self._greenlet.kill()
         _write(ERASE_LINE)

@@ -141,8 +141,10 @@ class StdinPublisher:
         left = max(self._taken - destination.over for destination in self._destinations)
         self._log.info(
             "stopping: %d messages that were read are still published%s (%d acknowledged); a second signal ends it",
-            left, rate, self.progress().messages,
-        )  # fmt: skip
+            left,
+            rate,
+            self.progress().messages,
+        )
 
     def _batches(self) -> Iterator[RecordBatch]:
         with _reading():

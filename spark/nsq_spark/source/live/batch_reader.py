@@ -69,9 +69,7 @@ def partitions_of(offset: TopicOffset, options: LiveOptions, columns: tuple[str,
     stretches = {nsqd: stretch for nsqd, stretch in offset.stretches.items() if stretch.messages}
     each = -(-options.least_partitions // max(1, len(stretches)))
     return [
-        TopicPartition(
-            nsqd, options.topic, part.low, part.high, columns, options.fails_on_loss, options.give_up_after_s
-        )
+        TopicPartition(nsqd, options.topic, part.low, part.high, columns, options.fails_on_loss, options.give_up_after_s)
         for nsqd, stretch in stretches.items()
         for part in stretch.cut(each)
     ]

@@ -198,9 +198,12 @@ class LiveTopic:
     def _looked_up(self, lookupd: str) -> set[str]:
         """Raises NoTopic and ArchiveError."""
         path = f"/lookup?{urlencode({'topic': self._options.topic})}"
-        return _addresses(lookupd, path, "nsqlookupd", lambda found: {
-            _address(one["broadcast_address"], one["http_port"]) for one in found["producers"]
-        })  # fmt: skip
+        return _addresses(
+            lookupd,
+            path,
+            "nsqlookupd",
+            lambda found: {_address(one["broadcast_address"], one["http_port"]) for one in found["producers"]},
+        )
 
     def place(self, nsqd: str, kept: Kept, place: Place) -> int:
         """Return the sequence number of a place in the options."""

@@ -27,24 +27,31 @@ EARLIEST, LATEST = "earliest", "latest"
 # which -2 stands for the earliest and -1 for the latest.
 Place: TypeAlias = str | int | Mapping[str, int]
 
-# fmt: off
+
 LIVE_OPTIONS = (
     Option("nsqd", parse_list, "", "HTTP addresses (host:port) of nsqds, separated by commas"),
     Option("lookupd", parse_list, "", "or HTTP addresses of the nsqlookupds that name them"),
     Option("topic", str, "", "the topic", aliases=("subscribe",)),
-    Option("startingOffsets", str, EARLIEST,
-        "where a table or a new query begins: `earliest`, `latest`, a time, or JSON such as `{\"host:port\": 120}`",
-        aliases=("startingPosition",)),
+    Option(
+        "startingOffsets",
+        str,
+        EARLIEST,
+        'where a table or a new query begins: `earliest`, `latest`, a time, or JSON such as `{"host:port": 120}`',
+        aliases=("startingPosition",),
+    ),
     Option("endingOffsets", str, LATEST, "where a table ends, in the same form; not for streams"),
-    Option("maxMessagesPerTrigger", at_least_one(int), "",
+    Option(
+        "maxMessagesPerTrigger",
+        at_least_one(int),
+        "",
         "maximum number of messages in a batch, of all nsqds together",
-        aliases=("maxOffsetsPerTrigger",)),
+        aliases=("maxOffsetsPerTrigger",),
+    ),
     Option("minPartitions", at_least_one(int), "1", "minimum number of tasks that share the reading"),
     Option("failOnDataLoss", parse_bool, "true", "fail if messages were dropped before they were read"),
     COLUMNS_OPTION,
     Option("giveUpAfter", parse_seconds, "60s", "how long to retry when nsqds do not answer"),
 )
-# fmt: on
 
 
 @dataclass(frozen=True)
@@ -74,17 +81,22 @@ def live_options(given: Mapping[str, str], now_ns: int) -> LiveOptions:
     if not (nsqds or lookupds):
         raise BadOption("nsq: option nsqd or lookupd is needed: where is the topic?")
     if given.get("path"):
-        raise BadOption(
-            "nsq: option path: messages are of an archive (path) or of a topic (nsqd, lookupd), not of both"
-        )
+        raise BadOption("nsq: option path: messages are of an archive (path) or of a topic (nsqd, lookupd), not of both")
     if not is_valid_name(topic.encode()):
         raise BadOption(f"nsq: option topic: {topic!r} is no name of a topic")
     check_each("nsqd", nsqds, parse_address)
     check_each("lookupd", lookupds, parse_address)
     return LiveOptions(
-        nsqds, lookupds, topic, _place(values, "startingOffsets", now_ns), _place(values, "endingOffsets", now_ns),
-        values["maxMessagesPerTrigger"], values["minPartitions"], values["failOnDataLoss"], values["giveUpAfter"],
-    )  # fmt: skip
+        nsqds,
+        lookupds,
+        topic,
+        _place(values, "startingOffsets", now_ns),
+        _place(values, "endingOffsets", now_ns),
+        values["maxMessagesPerTrigger"],
+        values["minPartitions"],
+        values["failOnDataLoss"],
+        values["giveUpAfter"],
+    )
 
 
 def stream_of(given: Mapping[str, str], now_ns: int) -> LiveOptions:
