@@ -3,15 +3,13 @@
 daemon          the process
 options         its settings
 upstream        the client of requests to nsqd and nsqlookupd
-permissions     permissions of users and groups on topics                     pure
-address_blocks  blocks of addresses in CIDR notation                          pure
-clusterinfo     the questions and commands of Go's nsqadmin
-go_json         answers in the JSON of Go's nsqadmin                          pure
+permissions     permissions of users and groups on topics, and blocks of addresses   pure
+clusterinfo     the requests and commands of Go's nsqadmin
+go_json         answers in the JSON of Go's nsqadmin                                 pure
 dead_letters    publishes dead letters again
 audit           logs each action, and posts it to --notification-http-endpoint
-notifications   POSTs JSON to a URL: actions, and problems
 cluster         what the page and the history get of the observed cluster
-history         figures of the past hour and day
+history         metrics of the past hour and day
 messages        finds messages in the log of a topic
 web             the HTTP side: Go's API, the API under /api/v2, events, the page
 static          the page itself

@@ -10,29 +10,25 @@ from time import monotonic, time
 import gevent
 from gevent.event import Event
 
-from nsqadmin_py.audit import AuditLog
+from nsqadmin_py.audit import AuditLog, Notifications
 from nsqadmin_py.cluster.attention import grouped
 from nsqadmin_py.cluster.findings import Findings
 from nsqadmin_py.cluster.problems import Limits
-from nsqadmin_py.cluster.recording import records
 from nsqadmin_py.clusterinfo import ClusterInfo
+from nsqadmin_py.history.annotations import Marks
 from nsqadmin_py.history.file import HistoryFile, Remembered
-from nsqadmin_py.history.marks import Marks
-from nsqadmin_py.history.series import History
-from nsqadmin_py.notifications import Notifications
+from nsqadmin_py.history.series import History, records
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.upstream import make_upstream
 from nsqadmin_py.web.access import Access
 from nsqadmin_py.web.actions import Actions
 from nsqadmin_py.web.app import App, Route
+from nsqadmin_py.web.dead_letters import LetterQueries
 from nsqadmin_py.web.events import Events
-from nsqadmin_py.web.go_api import GoApi
-from nsqadmin_py.web.graphite import GraphiteProxy
-from nsqadmin_py.web.letter_queries import LetterQueries
+from nsqadmin_py.web.go_api import GoApi, GraphiteProxy
 from nsqadmin_py.web.message_queries import MessageQueries
 from nsqadmin_py.web.metrics import Metrics
-from nsqadmin_py.web.node_details import NodeDetails
-from nsqadmin_py.web.node_queries import NodeQueries
+from nsqadmin_py.web.node_queries import NodeDetails, NodeQueries
 from nsqadmin_py.web.server import HttpServer, server_tls
 from nsqadmin_py.web.shell import Shell
 from nsqadmin_py.web.views_api import Views, ViewsApi, ViewsOfUsers

@@ -6,8 +6,7 @@ import ipaddress
 import posixpath
 from collections.abc import Sequence
 
-from nsqadmin_py.address_blocks import UNIX
-from nsqadmin_py.permissions import read_rule
+from nsqadmin_py.permissions import UNIX, read_rule
 from nsqd_py.net.addresses import check_listen_address
 from nsqd_py.net.tls_options import (
     HTTP_ALLOWED_HOSTS,

@@ -8,8 +8,8 @@ from typing import Any
 
 from gevent import ssl
 
-from nsqadmin_py.address_blocks import AddressBlocks
 from nsqadmin_py.options import NsqadminOptions
+from nsqadmin_py.permissions import AddressBlocks
 from nsqd_py.cluster.upstream import Upstream
 from nsqd_py.lookup.endpoints import literal_endpoint
 from nsqd_py.net.addresses import join_address

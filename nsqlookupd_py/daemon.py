@@ -28,9 +28,8 @@ from nsqd_py.runtime.systemd import Notifier
 from nsqd_py.version import NSQ_VERSION, version_string
 from nsqlookupd_py.connection import TOO_MANY_CONNECTIONS, PeerConnection, frame
 from nsqlookupd_py.http import LookupApi, LookupHttpConnection
-from nsqlookupd_py.limits import UNLIMITED, RegistryLimits
 from nsqlookupd_py.options import NsqlookupdOptions
-from nsqlookupd_py.registry import Registry
+from nsqlookupd_py.registry import UNLIMITED, Registry, RegistryLimits
 
 # Thresholds of the garbage collector. Registrations are long-lived sets: a collection of 200,000 of them took 40 ms,
 # one of 10,000 takes 2 ms.

@@ -25,10 +25,8 @@ from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.pacing import Pace
 from nsqd_py.version import NSQ_VERSION
-from nsqlookupd_py.limits import TooManyNames
-from nsqlookupd_py.names import STEP, Rest, json_list, no_rest
-from nsqlookupd_py.peer import NodeView, Peer, TopicView
-from nsqlookupd_py.registry import QUICK_NAMES, Registration, Registry
+from nsqlookupd_py.protocol import NodeView, Peer, TopicView
+from nsqlookupd_py.registry import QUICK_NAMES, STEP, Registration, Registry, Rest, TooManyNames, json_list, no_rest
 
 # Go's zero time in ns, which /debug shows for "never".
 _NEVER_TOMBSTONED = -6795364578871345152

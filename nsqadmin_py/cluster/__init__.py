@@ -1,15 +1,10 @@
-"""What the page and the history get of the cluster that `nsqd_py.cluster` observes.
+"""What the page and the history get of the cluster that `nsqd_py.cluster` observes. Everything here is pure.
 
-recording   copies figures to the history after each round                    pure
-last_known  the last states of nsqds, also of those that are gone             pure
-trends      how the backlogs of channels develop                              pure
-problems    what is wrong in the cluster now                                  pure
-attention   the list of problems, since when, and what to do                  pure
-findings    all that nsqadmin concludes from the rounds                       pure
-view        the form of all views, and the figures in them                    pure
-views       the JSON of the cluster, its topics and channels                  pure
-channel_views  the JSON of a list of all channels                             pure
-visible     the cluster of a user who may not view all topics         pure
-node_views  the JSON of nsqds                                                 pure
-standby_views  the JSON of primaries and standbys                             pure
+last_known  the last states of nsqds, also of those that are gone
+trends      how the backlogs of channels develop
+problems    what is wrong in the cluster now
+attention   the list of problems, since when, and what to do
+findings    all that nsqadmin concludes from the rounds; the cluster of a user who may not view all topics
+node_views  the form of all views, and the JSON of nsqds
+views       the JSON of the cluster, its topics and channels
 """

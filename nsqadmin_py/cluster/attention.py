@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple
 
+from nsqadmin_py.cluster.node_views import Json, View
 from nsqadmin_py.cluster.problems import ERROR, KINDS, LOOKUP_KINDS, WARNING, Problem, counted
-from nsqadmin_py.cluster.view import Json, View
 from nsqd_py.cluster.values import flag_in, rows_in, text_in
 
 # A problem that returns within this time is the same one.

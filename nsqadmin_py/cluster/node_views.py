@@ -1,14 +1,139 @@
-"""The JSON of nsqds. Pure."""
+"""The form of all views: a head, and rows that know when they last changed; and the figures in them. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from heapq import nsmallest
+from typing import Any
 
 from nsqadmin_py.cluster.last_known import FIGURES, NOTHING_KNOWN, LastKnown, LastTopic, NodeMemory
-from nsqadmin_py.cluster.standby_views import NO_ROLE, Roles
-from nsqadmin_py.cluster.view import RATES, Json, NotKnown, View, figures_json, latency_json
-from nsqd_py.cluster.figures import ChannelCounts, TopicCounts
+from nsqd_py.cluster.figures import MILLI, ChannelCounts, Latency, Numbers, Part, Rates, Sum, TopicCounts
 from nsqd_py.cluster.model import Cluster, Node
+from nsqd_py.cluster.roles import Pair, Primary, Standby, Trouble, troubles
+
+Json = dict[str, Any]
+
+
+class BadQuery(ValueError):
+    """The query is not valid; str(error) is the message of the answer."""
+
+
+class NotKnown(LookupError):
+    """The topic, channel or node does not exist; str(error) is the message of the answer."""
+
+
+@dataclass(slots=True)
+class View:
+    """`changed` holds for each key the tick in which its row last changed."""
+
+    head: Json
+    rows: dict[str, Json] = field(default_factory=dict)
+    changed: dict[str, int] = field(default_factory=dict)
+
+    def add(self, key: str, row: Json, changed: int) -> None:
+        self.rows[key] = row
+        self.changed[key] = changed
+
+
+RATES = ("message_rate", "finish_rate", "requeue_rate", "timeout_rate")
+
+
+def hide_rates(view: View) -> None:
+    """Replace all rates by null, which means unknown."""
+    for row in (view.head, *view.rows.values()):
+        row.update((name, None) for name in RATES if name in row)
+
+
+def figures_json(topic_depth: int, counts: ChannelCounts, messages: int, flow: Numbers, rates: Numbers) -> Json:
+    pace = Rates._make(rates)
+    return {
+        "depth": topic_depth + counts.depth,
+        "topic_depth": topic_depth,
+        "in_flight": counts.in_flight,
+        "deferred": counts.deferred,
+        "messages": messages,
+        "requeued": counts.requeued,
+        "timed_out": counts.timed_out,
+        "clients": counts.clients,
+        "message_rate": flow[0] / MILLI,
+        "finish_rate": pace.finished / MILLI,
+        "requeue_rate": pace.requeued / MILLI,
+        "timeout_rate": pace.timed_out / MILLI,
+    }
+
+
+def latency_json(latency: Latency) -> list[Json]:
+    return [{"quantile": quantile, "ns": value_ns} for quantile, value_ns in latency]
+
+
+def oldest_json(rows: Iterable[Sum | Part]) -> float | None:
+    """Return the publish time of the oldest waiting message, in s since the epoch; None if none is known."""
+    oldest_ns = min((row.oldest_ns for row in rows if row.oldest_ns), default=0)
+    return oldest_ns / 1e9 if oldest_ns else None
+
+
+# The figures of an nsqd that has no standby, and is none.
+NO_ROLE: Json = {
+    "role": "",
+    "epoch": None,
+    "lag_messages": None,
+    "lag_bytes": None,
+    "lag_s": None,
+    "standby": None,
+    "standbys": None,
+    "troubles": [],
+}
+
+
+class Roles:
+    """The pairs of primaries and standbys of a cluster, as of now."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.pairs = cluster.pairs()
+        self._troubles: list[Trouble] = list(troubles(self.pairs))
+
+    def json_of(self, node: Node) -> Json:
+        """Return the role of an nsqd, the lag of a standby, and the largest lag of a primary's standbys."""
+        if node.role is None:
+            return NO_ROLE
+        about: Json = {"epoch": node.role.epoch, "troubles": self._texts(node.address)}
+        if isinstance(node.role, Standby):
+            pair = next(pair for pair in self.pairs if pair.standby == node.address)
+            about |= {"role": "standby", "standby": pair_json(pair) | {"lease_decides": pair.lease_decides}}
+            return NO_ROLE | about | _lag_json(pair)
+        own = [pair for pair in self.pairs if pair.primary == node.address and pair.standby]
+        about |= {"role": "primary", "standbys": _primary_json(node.role, own)}
+        known = [pair for pair in own if pair.state != FAILED]
+        if known:
+            about |= _lag_json(max(known, key=lambda pair: (pair.lag.ms, pair.lag.messages or 0)))
+        return NO_ROLE | about
+
+    def _texts(self, address: str) -> list[str]:
+        return [trouble.text for trouble in self._troubles if trouble.node == address]
+
+
+def _primary_json(role: Primary, own: list[Pair]) -> Json:
+    return {"acks": role.acks, "is_alone": role.is_alone, "list": [pair_json(pair) for pair in own]}
+
+
+def pair_json(pair: Pair) -> Json:
+    """Return a standby and its primary. `as_of_s` is the age of the lag, null if none was known yet."""
+    return {
+        "node": pair.standby,
+        "primary": pair.primary,
+        "primary_answers": pair.primary_answers,
+        "state": pair.state,
+        "is_complete": pair.is_complete,
+        "as_of_s": None if pair.as_of_ms is None else pair.as_of_ms / 1000,
+        "set_aside_messages": pair.set_aside,
+        **_lag_json(pair),
+    }
+
+
+def _lag_json(pair: Pair) -> Json:
+    return {"lag_messages": pair.lag.messages, "lag_bytes": pair.lag.size_bytes, "lag_s": round(pair.lag.ms / 1000, 3)}
+
 
 # An nsqd whose answer takes this long is slow. The poller marks it as late earlier.
 SLOW_AFTER_S = 5.0
@@ -16,6 +141,7 @@ SLOW_AFTER_S = 5.0
 # The topics that the row of an nsqd names.
 MOST_NAMED = 3
 
+# FAILED is also the state of a standby that does not answer, see `nsqd_py.cluster.roles`.
 OK, SLOW, FAILED, NEW, GONE = "ok", "slow", "failed", "new", "gone"
 
 

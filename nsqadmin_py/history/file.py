@@ -22,8 +22,7 @@ import google_crc32c
 import orjson
 from gevent.threadpool import ThreadPool
 
-from nsqadmin_py.history.rings import Ring
-from nsqadmin_py.history.series import History, Key, Rings, Series
+from nsqadmin_py.history.series import History, Key, Ring, Rings, Series
 from nsqd_py.runtime import private_files
 from nsqd_py.runtime.documents import BAD_CONTENT
 from nsqd_py.runtime.logs import Log

@@ -1,16 +1,138 @@
-"""The history of a cluster: rings for each figure of each topic, channel and nsqd. Pure.
+"""Rings: the latest values of one figure, one for each time step. Pure.
 
-300 topics with 3 channels on 120 nsqds have 1,320 series of seven figures: at most 230 MB if each of them changes all
-the time, and usually a third of that. There are never more than `MOST_SERIES`.
+The number of a step is its time divided by the step's length, so rings need not store times. A value takes four bytes.
+A figure that never changes (most are 0) takes none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from math import isnan
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import isnan, nan
 from typing import NamedTuple
 
-from nsqadmin_py.history.rings import Ring
+from nsqadmin_py.cluster.node_views import Roles
+from nsqd_py.cluster.figures import MILLI, ChannelCounts, Latency, Numbers, Rates
+from nsqd_py.cluster.model import Cluster, totals
+
+FLOAT = "f"
+FLOAT_BYTES = 4
+
+
+class Ring:
+    """The values of the last `capacity` steps. A step whose value is unknown is NaN."""
+
+    __slots__ = ("capacity", "first", "last", "_constant", "_values")
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.first = 0  # the first known step
+        self.last = -1
+        self._constant = nan
+        self._values: array[float] | None = None  # None while all known steps have the same value
+
+    def put(self, step: int, value: float) -> None:
+        """Set the value of a step. It replaces an existing value; a step before the latest is ignored."""
+        if self.last < 0:
+            self.first, self.last, self._constant = step, step, value
+            return
+        if step < self.last:
+            return
+        if self._values is None:
+            if value == self._constant and step - self.last <= 1:
+                self._advance(step)
+                return
+            self._spread()
+        values = self._values
+        assert values is not None
+        for missing in range(max(self.last + 1, step - self.capacity + 1), step):
+            values[missing % self.capacity] = nan
+        values[step % self.capacity] = value
+        self._advance(step)
+
+    def _advance(self, step: int) -> None:
+        self.last = step
+        if step - self.first >= self.capacity:
+            self.first = step - self.capacity + 1
+
+    def _spread(self) -> None:
+        """Store a value for each step in place of one for all."""
+        values = array(FLOAT, [nan]) * self.capacity
+        for step in range(self.first, self.last + 1):
+            values[step % self.capacity] = self._constant
+        self._values = values
+
+    def read(self, begin: int, end: int) -> list[float]:
+        """Return the values of the steps from `begin` to before `end`."""
+        low, high = max(begin, self.first), min(end, self.last + 1)
+        if low >= high:
+            return [nan] * max(0, end - begin)
+        known = self._known(low, high).tolist()
+        if high - low == end - begin:  # true for most, and copying would take as long as all of the above
+            return known
+        return [nan] * (low - begin) + known + [nan] * (end - high)
+
+    def _known(self, begin: int, end: int) -> array[float]:
+        """Return the values of steps that all lie between the first and the last."""
+        if self._values is None:
+            return array(FLOAT, [self._constant]) * (end - begin)
+        place = begin % self.capacity
+        to_the_end = self._values[place : place + end - begin]
+        return to_the_end + self._values[: end - begin - len(to_the_end)]
+
+    def means(self, begin: int, width: int, count: int) -> list[float]:
+        """Return the means of `count` spans of `width` steps each, beginning with step `begin`."""
+        if self._values is None and self.first <= begin and begin + width * count <= self.last + 1:
+            return [self._constant] * count
+        values = self.read(begin, begin + width * count)
+        spans = (values[at : at + width] for at in range(0, width * count, width))
+        # The sum of a span with a gap is NaN. Most have none, so their values are not checked: 25 us, not 120.
+        return [mean(span) if isnan(total := sum(span)) else total / width for span in spans]
+
+    def summary(self, begin: int, end: int) -> tuple[float, float, float]:
+        """Return the mean, lowest and highest of the known values of these steps; NaN if there are none."""
+        if self._values is None and self.first <= begin and end <= self.last + 1:
+            return self._constant, self._constant, self._constant
+        known = [value for value in self.read(begin, end) if not isnan(value)]
+        return (sum(known) / len(known), min(known), max(known)) if known else (nan, nan, nan)
+
+    # ---- as bytes
+
+    def dump(self) -> tuple[int, int, bytes]:
+        """Return the first step, the last step, and the values; a single value if all are equal."""
+        if self._values is None:
+            return self.first, self.last, array(FLOAT, [self._constant]).tobytes()
+        return self.first, self.last, self._known(self.first, self.last + 1).tobytes()
+
+    @classmethod
+    def load(cls, capacity: int, first: int, last: int, data: bytes) -> Ring:
+        """Return a ring from the result of `dump`. Raises ValueError."""
+        values: array[float] = array(FLOAT)
+        values.frombytes(data)
+        ring = cls(capacity)
+        if not 0 <= first <= last or last - first >= capacity or len(values) not in (1, last - first + 1):
+            raise ValueError("steps and values do not fit")
+        ring.first, ring.last = first, last
+        if len(values) == 1:
+            ring._constant = values[0]
+        else:
+            place = first % capacity
+            until_end = values[: capacity - place]
+            spread: array[float] = array(FLOAT, [nan]) * capacity
+            spread[place : place + len(until_end)] = until_end
+            spread[: len(values) - len(until_end)] = values[len(until_end) :]
+            ring._values = spread
+        return ring
+
+    @property
+    def size_bytes(self) -> int:
+        return 0 if self._values is None else FLOAT_BYTES * self.capacity
+
+
+def mean(values: Iterable[float]) -> float:
+    known = [value for value in values if not isnan(value)]
+    return sum(known) / len(known) if known else nan
+
 
 FINE_STEP_S = 2.0
 COARSE_STEP_S = 60.0
@@ -187,3 +309,55 @@ class History:
         """Return the memory of the values in bytes."""
         all_rings = (ring for series in self.series.values() for rings in series.rings.values() for ring in rings)
         return sum(ring.size_bytes for ring in all_rings)
+
+
+Record = tuple[Key, Values, tuple[float, ...]]
+
+
+def records(cluster: Cluster) -> Iterator[Record]:
+    """Yield a record for the cluster, and one for each topic, channel and nsqd whose figures are known.
+
+    The depth of a topic includes the depths of its channels.
+    """
+    yield _cluster(cluster)
+    for name, topic in cluster.topics.items():
+        counts, rates = topic.channel_totals()
+        latency = cluster.latency_of(topic, name)
+        yield _record(Key(name), topic.counts[0] + counts.depth, counts, topic.rates, rates, latency)
+        for channel_name, channel in topic.channels.items():
+            of_channel = channel.figures
+            latency = cluster.latency_of(channel, name, channel_name)
+            key = Key(name, channel_name)
+            yield _record(key, of_channel.depth, of_channel, channel.rates, Rates._make(channel.rates), latency)
+    roles = Roles(cluster)
+    for address, node in cluster.nodes.items():
+        if node.is_whole:
+            counts = ChannelCounts._make(node.of_channels.counts)
+            depth = node.of_topics.counts[0] + counts.depth
+            rates = Rates._make(node.of_channels.rates)
+            key, values, quantiles = _record(Key(node=address), depth, counts, node.of_topics.rates, rates, node.latency)
+            about = roles.json_of(node)
+            lags = {name: about[name] for name in LAGS if about[name] is not None}
+            yield key, {**values, **lags}, quantiles
+
+
+def _cluster(cluster: Cluster) -> Record:
+    topics, topic_rates, channels, channel_rates = totals(cluster)
+    counts = ChannelCounts._make(channels)
+    return _record(Key(), topics[0] + counts.depth, counts, topic_rates, channel_rates, ())
+
+
+def _record(key: Key, depth: int, counts: ChannelCounts, flow: Numbers, rates: Rates, latency: Latency) -> Record:
+    values: dict[str, float] = {
+        "depth": depth,
+        "in_flight": counts.in_flight,
+        "deferred": counts.deferred,
+        "message_rate": flow[0] / MILLI,
+        "finish_rate": rates.finished / MILLI,
+        "requeue_rate": rates.requeued / MILLI,
+        "timeout_rate": rates.timed_out / MILLI,
+    }
+    if not latency:
+        return key, values, ()
+    values.update((name, value_ns) for name, (_, value_ns) in zip(LATENCIES, latency, strict=False))
+    return key, values, tuple(quantile for quantile, _ in latency[:MOST_QUANTILES])

@@ -1,21 +1,146 @@
-"""Which bodies are wanted: those with a text, a match of a regular expression, and a value at a JSON path.
+"""A small language for values in JSON: `$.customer.id = 42`. Pure.
 
-The regular expressions are those of RE2, as in Go. RE2 needs time proportional to the body; a pathological expression
-needs 2 s of a core for a body of 1 MiB, so the size of expressions and of the text that they see is limited. RE2 lets
-other threads run meanwhile.
+    $.order.total         a member; `$.` may be left out
+    $["first name"]       a member whose name has other characters than letters, digits, - and _
+    $.items[0].sku        an element; $.items[*].sku is that of any element, and * also stands for any member
+    path = value          also != < <= > >=, and ~ for a text that contains another one
+    path                  true if the path exists, whatever its value is
+
+A value is JSON (`42`, `"paid"`, `true`, `null`), or a word without quotes, which is a text. Numbers compare with
+numbers and texts with texts; other pairs are only unequal. If a path with * leads to several values, one of them has to
+fit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import operator
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from nsqadmin_py.messages.json_path import BadPath, parse_json_path
 from nsqd_py.settings.regex import BadExpression, compiled
 
 MOST_CHARACTERS = 1000
+
+_ANY = object()
+_STEP = re.compile(
+    r"""\.?(?P<name>[\w-]+)            # .name, or a name at the beginning
+      | \.?(?P<any>\*) | \[(?P<each>\*)\]
+      | \[(?P<index>\d{1,9})\]
+      | \[(?P<quoted>"(?:[^"\\]|\\.)*")\]""",
+    re.VERBOSE,
+)
+_OPERATION = re.compile(r"\s*(!=|<=|>=|==?|<|>|~)\s*(.*)", re.DOTALL)
+
+
+class BadPath(ValueError):
+    """The text is no path; str(error) says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonPath:
+    """A path, and the comparison that one of its values must pass."""
+
+    steps: tuple[object, ...]
+    compare: Callable[[Any], bool]
+
+    def matches(self, document: Any) -> bool:
+        """True if the document has a value at the path that fits. Each value is visited at most once per step."""
+        found = [document]
+        for step in self.steps:
+            found = [value for parent in found for value in _below(parent, step)]
+        return any(map(self.compare, found))
+
+
+def parse_json_path(text: str) -> JsonPath:
+    """Raises BadPath."""
+    if len(text) > MOST_CHARACTERS:
+        raise BadPath(f"a path has at most {MOST_CHARACTERS} characters")
+    text = text.strip()
+    position = 1 if text.startswith("$") else 0
+    steps: list[object] = []
+    while position < len(text) and (step := _STEP.match(text, position)) is not None:
+        if step["name"] is not None and position and not step[0].startswith("."):
+            break  # the word of `path~word`, or a mistake
+        steps.append(_step_of(step))
+        position = step.end()
+    rest = text[position:]
+    if not steps and not text.startswith("$"):
+        raise BadPath("a path begins with $ or a name, such as $.customer.id")
+    if not rest.strip():
+        return JsonPath(tuple(steps), lambda value: True)
+    operation = _OPERATION.fullmatch(rest)
+    if operation is None:
+        raise BadPath(f"expected .name, [0], [*], or a comparison such as = 42 at {rest[:40]!r}")
+    return JsonPath(tuple(steps), _comparison(operation[1], operation[2].strip()))
+
+
+def _step_of(step: re.Match[str]) -> object:
+    if step["index"] is not None:
+        return int(step["index"])
+    if step["quoted"] is not None:
+        try:
+            return json.loads(step["quoted"])
+        except ValueError as error:
+            raise BadPath(f"{step['quoted']} is not a JSON string") from error
+    return step["name"] if step["name"] is not None else _ANY
+
+
+def _below(parent: Any, step: object) -> Iterator[Any]:
+    """Yield the values to which a step leads."""
+    if step is _ANY:
+        if isinstance(parent, list):
+            yield from parent
+        elif isinstance(parent, dict):
+            yield from parent.values()
+    elif isinstance(parent, dict):
+        if str(step) in parent:
+            yield parent[str(step)]
+    elif isinstance(parent, list) and isinstance(step, int) and step < len(parent):
+        yield parent[step]
+
+
+_ORDERS: dict[str, Callable[[Any, Any], bool]] = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+
+
+def _comparison(sign: str, text: str) -> Callable[[Any], bool]:
+    if not text:
+        raise BadPath(f"there is no value behind {sign}")
+    wanted = _literal(text)
+    if sign == "~":
+        part = wanted if isinstance(wanted, str) else text
+        return lambda value: isinstance(value, str) and part in value
+    if sign == "!=":
+        return lambda value: not _is_equal(value, wanted)
+    if sign in _ORDERS:
+        order = _ORDERS[sign]
+        return lambda value: _is_comparable(value, wanted) and order(value, wanted)
+    return lambda value: _is_equal(value, wanted)
+
+
+def _literal(text: str) -> Any:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return value
+
+
+def _is_equal(value: Any, wanted: Any) -> bool:
+    """Compare as JSON does: true is not 1."""
+    return bool(value == wanted) and isinstance(value, bool) == isinstance(wanted, bool)
+
+
+def _is_comparable(value: Any, wanted: Any) -> bool:
+    if isinstance(value, bool) or isinstance(wanted, bool):
+        return False
+    return any(isinstance(value, kind) and isinstance(wanted, kind) for kind in (int | float, str))
+
+
 # The beginning of a body, in which an expression is looked for.
 MOST_MATCHED_BYTES = 256 * 1024
 # Larger bodies are not parsed as JSON.

@@ -1,22 +1,50 @@
-"""Reads the log of a topic on one nsqd, and keeps the messages that a filter wants.
-
-nsqd sends whole records, as they are on its disk, and only forwards. A search backwards reads windows of the log, each
-before the last one, and doubles them while it finds little. Matching runs in a thread.
-"""
+"""A message as the page gets it: the beginning of its body as text or base64, and the size of the whole. Pure."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from nsqadmin_py.messages.filters import MessageFilter
-from nsqadmin_py.messages.rows import shown
 from nsqd_py.batch import Batch
-from nsqd_py.cluster.values import Figures
+from nsqd_py.cluster.values import Figures, number_in
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, NO_LOG, FileHeader, batches_in
 from nsqd_py.protocol.frames import hex_ids
+
+# The part of a body that the page shows: characters, or bytes of a body that is no text.
+SHOWN_CHARACTERS = 64 * 1024
+_SHOWN_BYTES = SHOWN_CHARACTERS // 4 * 3
+
+
+def body_of(message: Mapping[str, Any]) -> bytes:
+    """Return the body of a message of /channel/peek; empty if it has none."""
+    body = message.get("body")
+    if isinstance(body, str):
+        return body.encode("utf-8", "surrogatepass")
+    try:
+        return b64decode(str(message.get("body_base64", "")), validate=True)
+    except ValueError:
+        return b""
+
+
+def shown(message: Mapping[str, Any], body: bytes) -> Figures:
+    """Return a message with the size of its body, and at most the part of the body that the page shows."""
+    row = {key: value for key, value in message.items() if key not in ("body", "body_base64")}
+    if "attempts" in row:
+        row["attempts"] = number_in(message, "attempts")
+    row["size"] = len(body)
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        row["body_base64"] = b64encode(body[:_SHOWN_BYTES]).decode()
+        return row | ({"is_cut": True} if len(body) > _SHOWN_BYTES else {})
+    row["body"] = text[:SHOWN_CHARACTERS]
+    return row | ({"is_cut": True} if len(text) > SHOWN_CHARACTERS else {})
+
 
 # Of bodies in one answer to the page. The first message is returned even if it is larger.
 _MOST_SHOWN_BYTES = 4 * 1024 * 1024

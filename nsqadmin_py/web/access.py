@@ -11,9 +11,8 @@ from typing import Any
 
 from werkzeug.wrappers import Request, Response
 
-from nsqadmin_py.address_blocks import AddressBlocks
 from nsqadmin_py.options import NsqadminOptions
-from nsqadmin_py.permissions import ADMINISTER, EVERYTHING, Scope, read_rule, scope_of
+from nsqadmin_py.permissions import ADMINISTER, EVERYTHING, AddressBlocks, Scope, read_rule, scope_of
 from nsqadmin_py.web.answers import NotThere, Refusal
 from nsqd_py.net.addresses import join_address
 from nsqd_py.net.http import browsers

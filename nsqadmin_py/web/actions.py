@@ -15,10 +15,9 @@ from nsqadmin_py.cluster.node_views import FAILED, OK, state_of
 from nsqadmin_py.cluster.problems import CHANNEL_OF_LETTERS
 from nsqadmin_py.clusterinfo import ClusterInfo, Errors, NobodyAnswered, joined
 from nsqadmin_py.permissions import ADMINISTER, PUBLISH
-from nsqadmin_py.web import letter_actions
+from nsqadmin_py.web import dead_letters
 from nsqadmin_py.web.access import Access
-from nsqadmin_py.web.answers import Refusal, as_json
-from nsqadmin_py.web.bodies import object_in, text_of
+from nsqadmin_py.web.answers import Refusal, as_json, object_in, text_of
 from nsqadmin_py.web.node_queries import ask_nodes, reason_of
 from nsqd_py.client.errors import NsqClientError
 from nsqd_py.client.options import ClientOptions
@@ -222,16 +221,16 @@ class Actions:
 
     def _requeue_message(self, order: ActionRequest) -> Result:
         """Publish one waiting message to the topic `target`, and finish it."""
-        return letter_actions.requeue(self._upstream, self._letter(order), text_of(order.more, "target"))
+        return dead_letters.requeue(self._upstream, self._letter(order), text_of(order.more, "target"))
 
     def _discard_message(self, order: ActionRequest) -> Result:
         """Finish one waiting message without delivering it."""
-        return letter_actions.discard(self._upstream, self._letter(order))
+        return dead_letters.discard(self._upstream, self._letter(order))
 
-    def _letter(self, order: ActionRequest) -> letter_actions.Letter:
+    def _letter(self, order: ActionRequest) -> dead_letters.Letter:
         if order.channel:
             _check_channel(order.channel)
-        letter = letter_actions.letter_of(order.more, order.node, order.topic, order.channel)
+        letter = dead_letters.letter_of(order.more, order.node, order.topic, order.channel)
         ask_nodes(self._cluster, order.topic, order.channel, order.node)
         return letter
 

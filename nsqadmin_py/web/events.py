@@ -20,7 +20,7 @@ import orjson
 from gevent.event import Event
 from werkzeug.wrappers import Request, Response
 
-from nsqadmin_py.cluster.view import View
+from nsqadmin_py.cluster.node_views import View
 from nsqadmin_py.web.answers import NotThere, Refusal
 from nsqadmin_py.web.views_api import Query, Views, ViewsOfUsers
 

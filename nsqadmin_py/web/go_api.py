@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -15,12 +16,12 @@ from nsqadmin_py.clusterinfo import ClusterInfo, Errors, NobodyAnswered, joined
 from nsqadmin_py.go_json import by_node_and_nearness, sum_of_channels, sum_of_topics, without_empty_counts
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.web.access import Access, peer_of
-from nsqadmin_py.web.answers import Refusal, as_go, plain
-from nsqadmin_py.web.bodies import body_of, object_in, text_of
+from nsqadmin_py.web.answers import Refusal, as_go, body_of, object_in, plain, text_of
 from nsqd_py.cluster.producers import http_address
 from nsqd_py.cluster.upstream import Upstream, UpstreamError
 from nsqd_py.cluster.values import Figures, list_in
 from nsqd_py.net.addresses import host_and_port
+from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, limit_s, parse_url
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime.logs import Log, parse_level
 from nsqd_py.settings.durations import SECOND_NS
@@ -291,3 +292,35 @@ def _config_value(request: Request) -> bytes:
     if not value:
         raise Refusal(413, "INVALID_VALUE")
     return value
+
+
+_TYPES = ((b"\x89PNG", "image/png"), (b"[", "application/json"), (b"{", "application/json"), (b"<svg", "image/svg+xml"))
+
+
+class GraphiteProxy:
+    def __init__(self, options: NsqadminOptions, access: Access, log: Log) -> None:
+        url = parse_url(options.graphite_url)
+        self._url = url
+        self._access = access
+        self._log = log
+        self._client = HttpClient(
+            limit_s(options.http_client_connect_timeout_ns), limit_s(options.http_client_request_timeout_ns)
+        )
+
+    def render(self, request: Request) -> Response:
+        self._access.check_sees_all(request)
+        query = request.query_string.decode("latin-1")
+        url = parse_url(f"{self._url.place}/render" + (f"?{query}" if query else ""))
+        try:
+            # The client's login is for nsqadmin; that of Graphite is in --graphite-url.
+            body = self._client.exchange("GET", replace(url, login=self._url.login))
+        except BadStatus as error:
+            return Response(error.body, error.status, {"Content-Type": "text/plain; charset=utf-8"})
+        except HttpClientError as error:
+            self._log.of_clients.error("graphite request failed - %s", error)
+            raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
+        return Response(body, 200, {"Content-Type": _type_of(body), "Cache-Control": "no-store"})
+
+
+def _type_of(body: bytes) -> str:
+    return next((kind for begin, kind in _TYPES if body.startswith(begin)), "text/plain; charset=utf-8")

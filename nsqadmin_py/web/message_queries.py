@@ -13,8 +13,7 @@ from gevent.lock import BoundedSemaphore
 from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.messages.filters import BadFilter, MessageFilter
-from nsqadmin_py.messages.log_search import BadLog, LogSearch, first_seq_of, message_at, search_back
-from nsqadmin_py.messages.rows import body_of, shown
+from nsqadmin_py.messages.log_search import BadLog, LogSearch, body_of, first_seq_of, message_at, search_back, shown
 from nsqadmin_py.web.answers import Refusal, as_json, number_of
 from nsqadmin_py.web.node_queries import answer_of_each, ask_each, ask_nodes
 from nsqd_py.cluster.model import Cluster

@@ -12,12 +12,10 @@ from werkzeug.datastructures import MultiDict
 from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.cluster import node_views, views
-from nsqadmin_py.cluster.channel_views import SORTS, channel_list
-from nsqadmin_py.cluster.findings import NO_FINDINGS, Findings
-from nsqadmin_py.cluster.view import BadQuery, NotKnown, View, hide_rates
-from nsqadmin_py.cluster.views import Page
-from nsqadmin_py.cluster.visible import VisibleCluster, visible_findings
-from nsqadmin_py.history.marks import Marks, marks_json
+from nsqadmin_py.cluster.findings import NO_FINDINGS, Findings, VisibleCluster, visible_findings
+from nsqadmin_py.cluster.node_views import BadQuery, NotKnown, View, hide_rates
+from nsqadmin_py.cluster.views import SORTS, Page, channel_list
+from nsqadmin_py.history.annotations import Marks, marks_json
 from nsqadmin_py.history.series import COARSE_RANGE_S, COARSE_STEP_S, LAGS, LATENCIES, METRICS, History, Key
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.permissions import Scope

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nsqadmin_py.web import bodies, server
+from nsqadmin_py.web import answers, server
 from nsqd_py.api import handlers
 from nsqd_py.api.routes import ROUTES as NSQD_ROUTES
 from nsqd_py.auth import servers
@@ -77,7 +77,7 @@ def test_defaults_of_limits(program: Program[Any], names: tuple[str, ...]) -> No
     [
         (heads.MAX_HEAD_BYTES // MIB, "head of a request | 1 MiB"),
         (parser.MAX_LINE_LENGTH // KIB, "line of a TCP command | 16 KiB"),
-        (bodies.MOST_BYTES // MIB, "body of a request to nsqadmin | 16 MiB"),
+        (answers.MOST_BYTES // MIB, "body of a request to nsqadmin | 16 MiB"),
         (response_limiter.MOST_UNREAD_BYTES // MIB, "lists of nsqlookupd) | 32 MiB"),
         (response_limiter.MOST_UNREAD_OF_ADDRESS // MIB, "8 MiB for one address"),
         (response_limiter.MOST_RUNNING, "made at a time | 2;"),

@@ -12,8 +12,7 @@ import orjson
 
 from nsqadmin_py import go_json
 from nsqadmin_py.cluster import node_views, views
-from nsqadmin_py.web.answers import Refusal
-from nsqadmin_py.web.bodies import object_in, text_of
+from nsqadmin_py.web.answers import Refusal, object_in, text_of
 from nsqd_py.auth.permissions import BadAnswer, compile_rules, read_answer
 from nsqd_py.broker.metadata import read_metadata
 from nsqd_py.cluster import producers
@@ -38,7 +37,7 @@ from nsqd_py.settings.durations import parse_duration
 from nsqd_py.settings.timestamps import parse_time
 from nsqd_py.standby import messages as standby
 from nsqd_py.standby.copy import Copy, check_name
-from nsqlookupd_py.parser import LookupParser
+from nsqlookupd_py.protocol import LookupParser
 from tests.fuzz.log_target import log_file
 from tests.fuzz.table import TARGETS, target
 from tests.support import wire

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from nsqlookupd_py.peer import Peer
+from nsqlookupd_py.protocol import Peer
 from nsqlookupd_py.registry import Registry
 from tests.support.examples import examples
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqadmin_py.cluster.recording import records
+from nsqadmin_py.history.series import records
 from nsqd_py.cluster.model import BadStats, Cluster
 from nsqd_py.cluster.stats_reader import MOST_ROW_BYTES, MOST_WHOLE_BYTES, Rows
 

@@ -11,8 +11,8 @@ from gevent import socket
 from werkzeug.test import EnvironBuilder
 from werkzeug.wrappers import Request
 
-from nsqadmin_py.address_blocks import AddressBlocks
 from nsqadmin_py.options import NSQADMIN
+from nsqadmin_py.permissions import AddressBlocks
 from nsqadmin_py.web.access import Access, host_of, peer_of
 from nsqadmin_py.web.answers import Refusal
 from nsqadmin_py.web.server import HttpServer

@@ -9,13 +9,12 @@ import pytest
 
 from nsqadmin_py.cluster import views
 from nsqadmin_py.cluster.attention import MOST_OF_KIND, Attention, Found
-from nsqadmin_py.cluster.channel_views import SORTS, channel_list
-from nsqadmin_py.cluster.findings import Findings
+from nsqadmin_py.cluster.findings import Findings, VisibleCluster
 from nsqadmin_py.cluster.last_known import NodeMemory
+from nsqadmin_py.cluster.node_views import BadQuery
 from nsqadmin_py.cluster.problems import KINDS, Limits, Problem, problems, span
 from nsqadmin_py.cluster.trends import MOST_TRENDS, Trend, Trends
-from nsqadmin_py.cluster.view import BadQuery
-from nsqadmin_py.cluster.visible import VisibleCluster
+from nsqadmin_py.cluster.views import SORTS, channel_list
 from nsqadmin_py.web.events import Reader
 from nsqd_py.cluster.producers import SharedAddress
 from tests.unit.nsqadmin.test_cluster import ROUND_S, Cluster2, channel, stats, topic

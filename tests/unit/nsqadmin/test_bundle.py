@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nsqadmin_py.web import shell
-from nsqadmin_py.web.bundle import NotBundled, bundled
+from nsqadmin_py.web.shell import NotBundled, bundled
 
 MODULES = {
     "app.js": 'import { a as b,\n  c } from "./lib/x.js";\nimport d from "./lib/y.js";\nb(c, d, import("./lib/z.js"));',

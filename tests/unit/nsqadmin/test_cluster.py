@@ -12,12 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqadmin_py.cluster import node_views, views
-from nsqadmin_py.cluster.channel_views import SORTS, channel_list
 from nsqadmin_py.cluster.findings import Findings
-from nsqadmin_py.cluster.recording import records
-from nsqadmin_py.cluster.view import BadQuery, NotKnown
-from nsqadmin_py.cluster.views import Page
-from nsqadmin_py.history.series import History, Key
+from nsqadmin_py.cluster.node_views import BadQuery, NotKnown
+from nsqadmin_py.cluster.views import SORTS, Page, channel_list
+from nsqadmin_py.history.series import History, Key, records
 from nsqadmin_py.web.events import Reader
 from nsqadmin_py.web.node_queries import answer_of_each, ask_nodes
 from nsqadmin_py.web.views_api import Views

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqadmin_py.history.file import BadHistory, HistoryFile, decode, encode, pack, unpack
-from nsqadmin_py.history.rings import Ring, mean
-from nsqadmin_py.history.series import COARSE_RANGE_S, MOST_SERIES, History, Key
+from nsqadmin_py.history.series import COARSE_RANGE_S, MOST_SERIES, History, Key, Ring, mean
 from nsqd_py.runtime.logs import Log
 
 NOW_S = 1_800_000_000.0

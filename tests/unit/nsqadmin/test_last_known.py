@@ -10,7 +10,7 @@ import pytest
 from nsqadmin_py.cluster import node_views, views
 from nsqadmin_py.cluster.findings import Findings
 from nsqadmin_py.cluster.last_known import MOST_GONE, LastKnown, NodeMemory
-from nsqadmin_py.cluster.view import NotKnown
+from nsqadmin_py.cluster.node_views import NotKnown
 from nsqadmin_py.history.file import NOTHING, decode, encode
 from nsqadmin_py.history.series import History
 from nsqd_py.cluster.model import FORGET_AFTER_S

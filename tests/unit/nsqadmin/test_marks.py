@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from nsqadmin_py.history.annotations import MOST_MARKS, Marks, marks_json
 from nsqadmin_py.history.file import NOTHING, decode, encode
-from nsqadmin_py.history.marks import MOST_MARKS, Marks, marks_json
 from nsqadmin_py.history.series import History
 
 DAY_S = 24 * 3600.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nsqadmin_py.web.node_details import figures_of_metrics
+from nsqadmin_py.web.node_queries import figures_of_metrics
 
 LAG = b"nsqd_event_loop_lag_seconds_bucket"
 

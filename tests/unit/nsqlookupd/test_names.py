@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from nsqlookupd_py.names import SHORT, STEP, json_list, sorted_names
+from nsqlookupd_py.registry import SHORT, STEP, json_list, sorted_names
 
 
 @pytest.mark.parametrize("size", [0, 1, SHORT, SHORT + 1, 20_000])

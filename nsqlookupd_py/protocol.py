@@ -1,4 +1,4 @@
-"""A producer: an nsqd that has sent IDENTIFY; and the cached answers about producers."""
+"""The parser of nsqlookupd's TCP protocol: lines, and the body of IDENTIFY. Bytes in, commands out, no I/O."""
 
 from __future__ import annotations
 
@@ -6,8 +6,61 @@ from typing import Any
 
 import orjson
 
-from nsqd_py.errors import BadBody
+from nsqd_py.batch import SIZE_BYTES
+from nsqd_py.errors import BadBody, Invalid
 from nsqd_py.protocol.fields import INT64, Kind, decode_fields
+
+MAX_LINE_BYTES = 16 * 1024
+MAX_BODY_BYTES = 64 * 1024  # a body of nested lists of this size takes 2 ms to read
+
+_SPACE = b" \t\n\v\f\r"
+
+
+class LookupParser:
+    """Parses the bytes of one connection after its magic."""
+
+    __slots__ = ("_buffer", "_position")
+
+    def __init__(self) -> None:
+        self._buffer = b""
+        self._position = 0
+
+    def feed(self, data: bytes) -> None:
+        self._buffer = self._buffer[self._position :] + data if self._position < len(self._buffer) else data
+        self._position = 0
+
+    def next_line(self) -> list[str] | None:
+        """Return the words of the next line; None while it is incomplete. Raises Invalid if it is too long.
+
+        Bytes that are not UTF-8 become surrogates.
+        """
+        end = self._buffer.find(b"\n", self._position)
+        if end < 0:
+            if len(self._buffer) - self._position > MAX_LINE_BYTES:
+                raise Invalid(f"the command is longer than {MAX_LINE_BYTES} bytes")
+            return None
+        line = self._buffer[self._position : end]
+        self._position = end + 1
+        return line.strip(_SPACE).decode("utf-8", "surrogateescape").split(" ")
+
+    def next_body(self) -> bytes | None:
+        """Return the data of `[4-byte size][data]`; None while they are incomplete. Raises BadBody."""
+        start = self._position + SIZE_BYTES
+        if len(self._buffer) < start:
+            return None
+        size = int.from_bytes(self._buffer[self._position : start], "big", signed=True)
+        if not 0 <= size <= MAX_BODY_BYTES:
+            raise BadBody("IDENTIFY failed to read body")
+        if len(self._buffer) < start + size:
+            return None
+        self._position = start + size
+        return self._buffer[start : start + size]
+
+    def cut_short(self) -> BadBody:
+        """Return the error for a body whose rest will not arrive."""
+        missing = "body size" if len(self._buffer) - self._position < SIZE_BYTES else "body"
+        return BadBody(f"IDENTIFY failed to read {missing}")
+
 
 # In the order of their appearance in answers.
 _TEXTS = ("hostname", "broadcast_address")
