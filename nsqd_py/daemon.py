@@ -18,7 +18,7 @@ from nsqd_py.broker.state_files import STANDBY_FILE, ClockKeeper, read_epochs
 from nsqd_py.debug.collector import COLLECTIONS
 from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.errors import StartError, is_full
-from nsqd_py.go_import.signs import may_have_go_files
+from nsqd_py.go_import import may_have_go_files
 from nsqd_py.lookup.on_demand import LookupsOnDemand
 from nsqd_py.net.http.browsers import KnownHosts
 from nsqd_py.net.limits import connections

@@ -20,12 +20,12 @@ from nsqd_py.broker.slow_disk import SlowReader, SlowWriter
 from nsqd_py.broker.state_files import write_clean_stop
 from nsqd_py.broker.sync import GroupSync
 from nsqd_py.clock import SteadyClock, wall_ns
-from nsqd_py.diskqueue.epochs import encode_epoch_file
 from nsqd_py.diskqueue.journal import Journal, journal_name
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.memory_budget import MemoryBudget
+from nsqd_py.diskqueue.ranges import encode_epoch_file
 from nsqd_py.errors import Draining, Refusal, TooManyChannels, TooManyTopics
 from nsqd_py.guid import GuidFactory
+from nsqd_py.memory_budget import MemoryBudget
 from nsqd_py.net.http.browsers import KnownHosts
 from nsqd_py.net.http.response_limiter import ResponseLimiter
 from nsqd_py.net.loop_iteration import LoopIteration

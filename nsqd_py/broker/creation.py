@@ -14,9 +14,9 @@ import gevent
 import gevent.pool
 from gevent.event import Event
 
-from nsqd_py.diskqueue.epochs import Epoch, EpochNumbers, Epochs, SavedEpochs
 from nsqd_py.diskqueue.journal import Journal
 from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.diskqueue.ranges import Epoch, EpochNumbers, Epochs, SavedEpochs
 from nsqd_py.diskqueue.reading import RecordOffsets
 from nsqd_py.errors import Refusal, TooManyNewTopics
 from nsqd_py.net.addresses import host_of

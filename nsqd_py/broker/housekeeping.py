@@ -15,10 +15,10 @@ import gevent
 
 from nsqd_py.broker.disk_limits import DiskHealth
 from nsqd_py.broker.journal_writing import JOURNAL_DELAY_NS, Saved
+from nsqd_py.diskqueue.compaction import alive_bytes, is_worth_moving, moved_bytes, retained_seq
 from nsqd_py.diskqueue.files import LogFile, sync_directory
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.ranges import Range, union
-from nsqd_py.diskqueue.space import alive_bytes, is_worth_moving, moved_bytes, retained_seq
 from nsqd_py.guid import id_time_ns
 from nsqd_py.pqueues import Alarms
 from nsqd_py.queue.topic import Topic

@@ -19,8 +19,8 @@ import gevent
 import gevent.lock
 from gevent.event import Event
 
-from nsqd_py.diskqueue.epochs import EPOCHS_FILE
 from nsqd_py.diskqueue.files import sync_directory
+from nsqd_py.diskqueue.ranges import EPOCHS_FILE
 from nsqd_py.diskqueue.records import NewerFormat
 from nsqd_py.errors import StartError
 from nsqd_py.pqueues import Alarms

@@ -12,8 +12,7 @@ import orjson
 
 from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.compaction import Unmovable, walk
-from nsqd_py.diskqueue.file_index import FileIndex
-from nsqd_py.diskqueue.files import LogFile
+from nsqd_py.diskqueue.files import FileIndex, LogFile
 from nsqd_py.pqueues import Run
 from nsqd_py.protocol.frames import hex_ids
 from nsqd_py.queue.channel import Channel

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import gevent
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.diskqueue.file_index import RecordWindow
+from nsqd_py.diskqueue.compaction import holes
 from nsqd_py.diskqueue.files import LogFile, sync_directory
 from nsqd_py.diskqueue.journal import Journal
 from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.diskqueue.reading import RecordWindow
 from nsqd_py.diskqueue.records import Damaged, Incomplete
-from nsqd_py.diskqueue.space import holes
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.threads import in_thread

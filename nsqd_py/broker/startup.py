@@ -15,13 +15,11 @@ from pathlib import Path
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.metadata import METADATA_FILE, BadMetadata, TopicEntry, read_metadata
 from nsqd_py.broker.state_files import CLOCK_FILE, MEMBER_FILE, STOP_FILE, LogEnd, forget_clean_stop, read_clean_stop, read_epochs
-from nsqd_py.diskqueue.damage import missing_files, needed_of
-from nsqd_py.diskqueue.epochs import EPOCHS_FILE
 from nsqd_py.diskqueue.files import COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX, LogFile, parse_log_file_name
 from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX, Journal, SavedPosition, group_waiting
-from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of, union
+from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Range, SeqRanges, common, count_of, union
 from nsqd_py.diskqueue.records import Damaged, NewerFormat
-from nsqd_py.diskqueue.recovery import DeferredSpan, expect_end, mend_header, recover_file
+from nsqd_py.diskqueue.recovery import DeferredSpan, expect_end, mend_header, missing_files, needed_of, recover_file
 from nsqd_py.errors import StartError, is_full
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
 from nsqd_py.queue.position import Position

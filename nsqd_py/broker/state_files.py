@@ -26,9 +26,9 @@ from google_crc32c import extend
 
 from nsqd_py.broker.metadata import replace_file
 from nsqd_py.clock import SteadyClock
-from nsqd_py.diskqueue.epochs import EPOCHS_FILE, SavedEpochs, decode_epochs_of_logs
 from nsqd_py.diskqueue.files import sync_directory
 from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.diskqueue.ranges import EPOCHS_FILE, SavedEpochs, decode_epochs_of_logs
 from nsqd_py.errors import StartError
 from nsqd_py.guid import END_OF_IDS_NS, FIRST_ID_NS
 from nsqd_py.pqueues import Alarms

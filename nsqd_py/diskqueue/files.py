@@ -12,12 +12,12 @@ import errno
 import os
 import re
 import sys
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
-from nsqd_py.diskqueue.file_index import INDEX_EVERY, FileIndex, Place, Segment
 from nsqd_py.diskqueue.open_files import OPEN_FILES, LazyFile
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader, RecordHeader
 from nsqd_py.runtime.private_files import open_file
@@ -402,3 +402,92 @@ class LogFile(LazyFile):
         """Close, and keep the space as `spare` for the next file. Raises OSError; then the file is unchanged."""
         os.rename(self.path, spare)
         self.close()
+
+
+INDEX_EVERY = 256 * 1024
+
+
+class Place(NamedTuple):
+    """The start of a record, and a summary of the records before it.
+
+    seq            all numbers before it are lower, all from it on are not
+    offset         offset of the record in the file
+    message_count  messages before it in the file
+    newest_ns      the latest timestamp before it, or later
+    """
+
+    seq: int
+    offset: int
+    message_count: int
+    newest_ns: int
+
+
+class Segment(NamedTuple):
+    """The bytes and messages between two places; the messages have numbers in low..high (not included)."""
+
+    low: int
+    high: int
+    size_bytes: int
+    message_count: int
+
+
+class FileIndex:
+    """The index of one file, as columns of equal length.
+
+    `offsets` is public because the writer reads its last entry with each batch.
+    """
+
+    __slots__ = ("_counts", "_newest_ns", "_seqs", "offsets")
+
+    def __init__(self, first_seq: int, offset: int) -> None:
+        self.offsets = [offset]
+        self._seqs = [first_seq]
+        self._counts = [0]
+        self._newest_ns = [0]
+
+    def append(self, place: Place) -> None:
+        """Add a place behind all others."""
+        self._seqs.append(place.seq)
+        self.offsets.append(place.offset)
+        self._counts.append(place.message_count)
+        self._newest_ns.append(place.newest_ns)
+
+    def insert(self, seq: int, offset: int, count: int, newest_ns: int) -> None:
+        """Add a place between others, unless one is near; `newest_ns` is that of the whole file.
+
+        The latest timestamp before the new place is unknown. That of the next place is a correct upper bound.
+        """
+        at = bisect_right(self.offsets, offset)
+        if offset - self.offsets[at - 1] >= INDEX_EVERY:
+            self.offsets.insert(at, offset)
+            self._seqs.insert(at, seq)
+            self._counts.insert(at, count)
+            self._newest_ns.insert(at, self._newest_ns[at] if at < len(self._newest_ns) else newest_ns)
+
+    def offset_before(self, seq: int) -> int:
+        """Return the offset of a record at or before `seq`."""
+        return self.offsets[max(0, bisect_right(self._seqs, seq) - 1)]
+
+    def seq_after(self, seq: int) -> int | None:
+        """Return the number of the first place behind `seq`; None behind the last."""
+        at = bisect_right(self._seqs, seq)
+        return self._seqs[at] if at < len(self._seqs) else None
+
+    def offset_before_time(self, timestamp_ns: int) -> int:
+        """Return the offset of a record at or before the first message of this time or later."""
+        return self.offsets[max(0, bisect_left(self._newest_ns, timestamp_ns) - 1)]
+
+    def segments(self, end: Place) -> Iterator[Segment]:
+        """Yield what lies between the places; `end` is the end of the file."""
+        places = [*zip(self._seqs, self.offsets, self._counts, strict=True), end[:3]]
+        for (low, low_offset, low_count), (high, high_offset, high_count) in zip(places, places[1:], strict=False):
+            yield Segment(low, high, high_offset - low_offset, high_count - low_count)
+
+    def copy(self) -> FileIndex:
+        """Return a copy for use in another thread."""
+        copy = FileIndex(0, 0)
+        copy.offsets = self.offsets.copy()
+        copy._seqs = self._seqs.copy()
+        copy._counts = self._counts.copy()
+        copy._newest_ns = self._newest_ns.copy()
+        return copy

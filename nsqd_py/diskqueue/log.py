@@ -7,20 +7,18 @@ file. A file of which little is needed is replaced by a sparse one (`compaction`
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 from nsqd_py.batch import Batch
-from nsqd_py.diskqueue.damage import DamageReport
-from nsqd_py.diskqueue.epochs import Epochs, raised
-from nsqd_py.diskqueue.file_list import FileList
 from nsqd_py.diskqueue.files import GONE_SUFFIX, LARGEST_STEP, SPARE_SUFFIX, LogFile, log_file_name, run_to_end
-from nsqd_py.diskqueue.memory_budget import MemoryBudget
 from nsqd_py.diskqueue.open_files import OPEN_FILES
+from nsqd_py.diskqueue.ranges import Epochs, raised
 from nsqd_py.diskqueue.reading import ChunkReader, RecordOffsets, first_since
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, encode_record
-from nsqd_py.diskqueue.recovery import RecoveredFile
+from nsqd_py.diskqueue.recovery import DamageReport, RecoveredFile
 from nsqd_py.diskqueue.syncing import (
     Appending,
     Unsynced,
@@ -31,6 +29,7 @@ from nsqd_py.diskqueue.syncing import (
     sync_directories,
     written_lately,
 )
+from nsqd_py.memory_budget import MemoryBudget
 
 _SMALL_BYTES = 8 * 1024  # a record that is copied into one piece
 
@@ -47,7 +46,7 @@ class TopicLog:
     used_id        highest message id in it
     latest_due_ns  latest due time in it, or later
     damage         the damage found since the start
-    epochs         see `nsqd_py.diskqueue.epochs`
+    epochs         see `nsqd_py.diskqueue.ranges`
     busy_files     files that a thread reads or writes, and that must stay
     syncs          files that wait for a sync
     """
@@ -487,3 +486,52 @@ class TopicLog:
         self._last = None
         self._unsynced.clear()
         self.busy_files.clear()
+
+
+class FileList:
+    """The files in order. They change only through these methods, which keep `first_seqs` beside them."""
+
+    __slots__ = ("_first_seqs", "files")
+
+    def __init__(self) -> None:
+        self.files: list[LogFile] = []
+        self._first_seqs: list[int] = []
+
+    def add(self, file: LogFile) -> None:
+        """Add a file behind all others."""
+        self.files.append(file)
+        self._first_seqs.append(file.first_seq)
+
+    def set(self, files: list[LogFile]) -> None:
+        """Replace the list."""
+        self.files = files
+        self._first_seqs = [file.first_seq for file in files]
+
+    @property
+    def first_seq(self) -> int | None:
+        """The number of the first message; None without files."""
+        return self._first_seqs[0] if self._first_seqs else None
+
+    def earliest_whole_seq(self, next_seq: int) -> int:
+        """Return the number from which on, up to `next_seq`, no file is sparse."""
+        earliest = next_seq
+        for file in reversed(self.files):
+            if not file.is_whole:
+                break
+            earliest = file.first_seq
+        return earliest
+
+    def reaching(self, seq: int) -> Iterator[LogFile]:
+        """Yield the files with messages from `seq` on."""
+        place = max(0, bisect_right(self._first_seqs, seq) - 1)
+        return (file for file in self.files[place:] if file.end_seq > seq)
+
+    def by_file(self, seqs: Sequence[int]) -> Iterator[tuple[LogFile | None, Sequence[int]]]:
+        """Yield ascending numbers grouped by the file that begins at or before them; None: before all files."""
+        at = 0
+        while at < len(seqs):
+            place = bisect_right(self._first_seqs, seqs[at]) - 1
+            is_last = place + 1 == len(self.files)
+            after = len(seqs) if is_last else bisect_left(seqs, self._first_seqs[place + 1], at)
+            yield (self.files[place] if place >= 0 else None), seqs[at:after]
+            at = after

@@ -10,6 +10,7 @@ A wall clock may step back, so a time can occur twice. A search finds its first 
 
 from __future__ import annotations
 
+import os
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
@@ -18,13 +19,20 @@ from itertools import zip_longest
 from struct import Struct
 
 from nsqd_py.batch import Batch
-from nsqd_py.diskqueue.damage import DamageReport
-from nsqd_py.diskqueue.file_index import RecordWindow
 from nsqd_py.diskqueue.files import LogFile
-from nsqd_py.diskqueue.memory_budget import MemoryBudget
-from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, MAGIC, RECORD_HEADER_BYTES, Damaged, Incomplete, RecordHeader, decode
-from nsqd_py.diskqueue.recovery import find_record
+from nsqd_py.diskqueue.records import (
+    FILE_HEADER_BYTES,
+    MAGIC,
+    RECORD_HEADER_BYTES,
+    Damaged,
+    Incomplete,
+    RecordHeader,
+    decode,
+    decode_header,
+)
+from nsqd_py.diskqueue.recovery import DamageReport, find_record
 from nsqd_py.guid import id_time_ns
+from nsqd_py.memory_budget import MemoryBudget
 
 READ_BYTES = 1024 * 1024
 _SMALL_READ_BYTES = 64 * 1024
@@ -345,3 +353,89 @@ def first_record(file: LogFile) -> RecordHeader | None:
         return RecordWindow(file.fileno(), file.end_offset).header(FILE_HEADER_BYTES)
     except (Damaged, Incomplete):
         return None
+
+
+_WINDOW_BYTES = 128 * 1024
+_place_of = Struct("<4sI8xQ24xI4x").unpack_from  # of a record's header: magic, length, first number, count
+_time_of = Struct("<4sI8xQ8xQ8xI4x").unpack_from  # the same with the timestamp before the count
+
+
+class RecordWindow:
+    """A buffered part of a file that moves with the reads. `end` is the offset at which the last record ends."""
+
+    __slots__ = ("_data", "_end", "_fd", "_start")
+
+    def __init__(self, fd: int, end: int) -> None:
+        self._fd = fd
+        self._end = end
+        self._start = 0
+        self._data = b""
+
+    def header(self, offset: int) -> RecordHeader:
+        """Return the header of the record at `offset`. Raises Damaged, Incomplete, OSError."""
+        position = self._hold(offset, RECORD_HEADER_BYTES)
+        return decode_header(self._data, position)
+
+    def batch(self, offset: int, header: RecordHeader, salt: int) -> Batch:
+        """Return the batch at `offset`, verified. Raises Damaged, Incomplete, OSError."""
+        position = self._hold(offset, header.record_bytes)
+        return decode(self._data, position, salt)[0]
+
+    def skip_below(self, offset: int, seq: int) -> int:
+        """Return the offset, from `offset` on, of the first record that ends behind `seq`, or of damage.
+
+        Skipping a record takes a tenth of the time that decoding its header takes. Raises OSError.
+        """
+        while offset < self._end:
+            position = self._hold(offset, RECORD_HEADER_BYTES)
+            data = self._data
+            last = len(data) - RECORD_HEADER_BYTES
+            if position > last:
+                break
+            while position <= last:
+                magic, length, first_seq, count = _place_of(data, position)
+                if magic != MAGIC or first_seq + count > seq:
+                    return self._start + position
+                position += RECORD_HEADER_BYTES + length
+            offset = self._start + position
+        return offset
+
+    def skip_older(self, offset: int, timestamp_ns: int, seq: int) -> tuple[int, int]:
+        """Return (offset, number) of the first record from `offset` on with that timestamp or a later one.
+
+        It has messages from `seq` on. At damage or at the end, the number is the one after the last record. Raises
+        OSError.
+        """
+        reached = seq
+        while offset < self._end:
+            position = self._hold(offset, RECORD_HEADER_BYTES)
+            data = self._data
+            last = len(data) - RECORD_HEADER_BYTES
+            if position > last:
+                break
+            while position <= last:
+                magic, length, first_seq, found_ns, count = _time_of(data, position)
+                after = first_seq + count
+                if magic != MAGIC or (found_ns >= timestamp_ns and after > seq):
+                    return self._start + position, reached if magic != MAGIC else max(first_seq, seq)
+                reached = max(reached, after)
+                position += RECORD_HEADER_BYTES + length
+            offset = self._start + position
+        return offset, reached
+
+    def headers(self, offset: int) -> Iterator[tuple[int, RecordHeader]]:
+        """Yield (offset, header) of the record at `offset` and all behind it. Raises Damaged, Incomplete, OSError."""
+        while offset < self._end:
+            header = self.header(offset)
+            yield offset, header
+            offset += header.record_bytes
+
+    def _hold(self, offset: int, size: int) -> int:
+        """Load `size` bytes from `offset` on, or as many as there are; return their position in the data."""
+        position = offset - self._start
+        if position < 0 or position + size > len(self._data):
+            left = max(0, self._end - offset)
+            self._data = os.pread(self._fd, min(max(size, _WINDOW_BYTES), left), offset)
+            self._start = offset
+            position = 0
+        return position

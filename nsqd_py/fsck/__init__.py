@@ -4,8 +4,7 @@ options    the settings
 command    runs the check, the repair or the export, instead of serving
 reading    reads a directory as a start would, and changes nothing
 counting   counts messages by topic, channel and state                    pure
-reports    the findings as data                                           pure
-texts      the findings as text and as JSON                               pure
+reports    the findings as data, as text and as JSON                     pure
 repair     copies damaged bytes aside, and rewrites the files
 go_export  writes the unfinished messages as files of Go's nsqd
 """

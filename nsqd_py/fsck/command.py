@@ -15,8 +15,7 @@ from nsqd_py.fsck.go_export import export
 from nsqd_py.fsck.options import JSON, TEXT
 from nsqd_py.fsck.reading import read_directory
 from nsqd_py.fsck.repair import repair
-from nsqd_py.fsck.reports import DirectoryReport, Refused
-from nsqd_py.fsck.texts import as_json, as_text
+from nsqd_py.fsck.reports import DirectoryReport, Refused, as_json, as_text
 from nsqd_py.runtime.private_files import locked
 from nsqd_py.runtime.streams import complain
 

@@ -6,10 +6,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from nsqd_py.diskqueue.damage import needed_of
 from nsqd_py.diskqueue.journal import SavedPosition
 from nsqd_py.diskqueue.ranges import Range, SeqRanges, common
-from nsqd_py.diskqueue.recovery import DeferredSpan
+from nsqd_py.diskqueue.recovery import DeferredSpan, needed_of
 from nsqd_py.fsck.reports import ChannelReport
 
 

@@ -21,7 +21,14 @@ from google_crc32c import extend
 from nsqd_py.broker.metadata import METADATA_FILE, document_of
 from nsqd_py.broker.state_files import STANDBY_FILE
 from nsqd_py.diskqueue.files import sync_directory
-from nsqd_py.diskqueue.go_files import (
+from nsqd_py.diskqueue.journal import SavedPosition
+from nsqd_py.diskqueue.ranges import Range
+from nsqd_py.diskqueue.reading import RecordOffsets
+from nsqd_py.diskqueue.recovery import RecoveredFile
+from nsqd_py.fsck.counting import LogNumbers
+from nsqd_py.fsck.reading import LoadedTopic, kept_numbers, load_directory
+from nsqd_py.fsck.reports import Refused, bytes_text, count_text, table
+from nsqd_py.go_import.go_files import (
     HEAD_BYTES,
     GoMessage,
     GoPosition,
@@ -30,14 +37,6 @@ from nsqd_py.diskqueue.go_files import (
     go_position_name,
     parse_go_name,
 )
-from nsqd_py.diskqueue.journal import SavedPosition
-from nsqd_py.diskqueue.ranges import Range
-from nsqd_py.diskqueue.reading import RecordOffsets
-from nsqd_py.diskqueue.recovery import RecoveredFile
-from nsqd_py.fsck.counting import LogNumbers
-from nsqd_py.fsck.reading import LoadedTopic, kept_numbers, load_directory
-from nsqd_py.fsck.reports import Refused
-from nsqd_py.fsck.texts import bytes_text, count_text, table
 from nsqd_py.go_import.go_queue import GoDamage, find_go_queues
 from nsqd_py.go_import.moving import sync_files
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name

@@ -22,17 +22,15 @@ from nsqd_py.broker.state_files import (
     read_clock_file,
     read_clocks,
 )
-from nsqd_py.diskqueue.damage import MissingFile, missing_files
-from nsqd_py.diskqueue.epochs import EPOCHS_FILE
 from nsqd_py.diskqueue.files import LogFile, parse_log_file_name
-from nsqd_py.diskqueue.go_files import parse_go_name
 from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX, SavedPosition, decode_journal, entry_bytes, journal_name, next_entry
-from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, union
+from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Range, SeqRanges, common, union
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader, NewerFormat
-from nsqd_py.diskqueue.recovery import RecoveredFile, expect_end, recover_file, salvage_from
+from nsqd_py.diskqueue.recovery import MissingFile, RecoveredFile, expect_end, missing_files, recover_file, salvage_from
 from nsqd_py.fsck.counting import LogNumbers, released_until, size_of
 from nsqd_py.fsck.reports import DirectoryReport, FileReport, Finding, Problem, TopicReport
-from nsqd_py.go_import.signs import FOLDER
+from nsqd_py.go_import import FOLDER
+from nsqd_py.go_import.go_files import parse_go_name
 
 ASIDE_DIRECTORY = "damaged"
 STAT_BLOCK_BYTES = 512

@@ -1,10 +1,21 @@
-"""Imports the data directory of Go's nsqd, once, at the start.
+"""Imports the data directory of Go's nsqd, once, at the start. No other file here is loaded if there is none.
 
-signs       recognises such a directory; without one, no other file here is imported
-take_over   the import, step by step
-existing    reads the logs and positions that this nsqd has in the directory already
-repeats     finds messages that Go's nsqd left twice
-go_queue    reads a disk queue of Go's nsqd
-topics      writes a topic's log, and the journals of its channels
-moving      moves new files into place and Go's files aside, safe against a kill
+go_files   the format of the disk queues of Go's nsqd                   pure
+go_queue   reads a disk queue of Go's nsqd
+take_over  the import, step by step
+existing   reads the logs and positions that this nsqd has in the directory already
+topics     writes a topic's log, and the journals of its channels, without what Go's nsqd left twice
+moving     moves new files into place and Go's files aside, safe against a kill
 """
+
+import os
+from pathlib import Path
+
+# The folder of an unfinished import, and a part of the name of each file of Go's disk queues.
+FOLDER = "import"
+_GO_QUEUE = ".diskqueue."
+
+
+def may_have_go_files(directory: Path) -> bool:
+    """True if the directory has files to import, or an import that was cut short. Raises OSError."""
+    return any(name == FOLDER or _GO_QUEUE in name for name in os.listdir(directory))

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nsqd_py.diskqueue.go_files import (
+from nsqd_py.go_import.go_files import (
     BLOCK_BYTES,
     GO_POSITION_SUFFIX,
     GoFileKind,

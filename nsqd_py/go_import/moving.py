@@ -20,7 +20,7 @@ from nsqd_py.broker.metadata import METADATA_FILE, replace_file
 from nsqd_py.diskqueue.files import parse_log_file_name, sync_directory
 from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX
 from nsqd_py.errors import StartError
-from nsqd_py.go_import.signs import FOLDER
+from nsqd_py.go_import import FOLDER
 
 MARKER = "imported.json"
 _SYNCS_AT_ONCE = 16  # file systems commit many syncs at once

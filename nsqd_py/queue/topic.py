@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from nsqd_py.batch import SIZE_BYTES, Batch
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.memory_budget import CountedBatch, MemoryAccount, MemoryBudget
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES
 from nsqd_py.guid import GuidFactory
+from nsqd_py.memory_budget import CountedBatch, MemoryAccount, MemoryBudget
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.batch_cache import BatchCache

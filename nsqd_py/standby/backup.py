@@ -26,8 +26,8 @@ from google_crc32c import extend
 
 from nsqd_py.broker.metadata import replace_file
 from nsqd_py.broker.state_files import BACKUP_FILE, read_checked, write_checked
-from nsqd_py.diskqueue.epochs import EPOCHS_FILE
 from nsqd_py.diskqueue.files import sync_directory
+from nsqd_py.diskqueue.ranges import EPOCHS_FILE
 from nsqd_py.errors import NsqdError, StartError
 from nsqd_py.runtime.logs import FATAL, Log
 from nsqd_py.runtime.private_files import DIRECTORY_MODE, MODE, create, locked, open_file

@@ -15,10 +15,9 @@ from google_crc32c import extend
 
 from nsqd_py.broker.metadata import METADATA_FILE
 from nsqd_py.broker.state_files import CLOCK_FILE, STOP_FILE, read_epochs
-from nsqd_py.diskqueue.epochs import EPOCHS_FILE, Epochs, common_end
 from nsqd_py.diskqueue.files import COMPACT_SUFFIX, LogFile, parse_log_file_name, sync_directory
 from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX
-from nsqd_py.diskqueue.ranges import count_of, union
+from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Epochs, common_end, count_of, union
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
 from nsqd_py.diskqueue.recovery import recover_file
 from nsqd_py.errors import NsqdError
@@ -81,7 +80,7 @@ class Copy:
     Files grow at their end, or are replaced by a new version. Whatever else would happen to messages that were not
     finished, they are set aside first, see `Aside`.
 
-    epoch        when the nsqd that wrote them was promoted, see `nsqd_py.diskqueue.epochs`
+    epoch        when the nsqd that wrote them was promoted, see `nsqd_py.diskqueue.ranges`
     epochs       of the logs, by topic
     member       this nsqd in the group that shares its lease, for offers
     was_primary  True if these are the files of an nsqd that was a primary itself, until it began to follow

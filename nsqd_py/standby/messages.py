@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from nsqd_py.diskqueue.epochs import Epochs, decode_epochs
+from nsqd_py.diskqueue.ranges import Epochs, decode_epochs
 from nsqd_py.errors import NsqdError
 
 FORMAT = 1

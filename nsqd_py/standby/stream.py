@@ -20,10 +20,10 @@ from google_crc32c import extend
 
 from nsqd_py.broker.metadata import METADATA_FILE
 from nsqd_py.broker.state_files import CLOCK_FILE
-from nsqd_py.diskqueue.epochs import EPOCHS_FILE
 from nsqd_py.diskqueue.files import LogFile, log_file_name
 from nsqd_py.diskqueue.journal import DELETED, Journal, encode_entry, journal_name
 from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.diskqueue.ranges import EPOCHS_FILE
 from nsqd_py.errors import Invalid
 from nsqd_py.runtime.pacing import Pace
 from nsqd_py.runtime.threads import in_thread

@@ -70,7 +70,7 @@ def test_damage_that_cannot_be_kept_aside_names_the_full_disk(left: Path) -> Non
     path.write_bytes(data)
     consumer = life.consumer("fast", rdy=10)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nsqd_py.diskqueue.damage.os.write", full)
+        patch.setattr("nsqd_py.diskqueue.recovery.os.write", full)
         life.settle()
     (error,) = life.world.log.errors
     assert "the disk is full" in error

@@ -19,9 +19,9 @@ from nsqd_py.cluster import producers
 from nsqd_py.cluster.model import BadStats, Cluster
 from nsqd_py.cluster.values import rows_in
 from nsqd_py.diskqueue import journal as journal_module
-from nsqd_py.diskqueue.epochs import Epoch
 from nsqd_py.diskqueue.journal import CHANGE, DELETED, SNAPSHOT, decode_journal, encode_entry
 from nsqd_py.diskqueue.messages import decode_messages, record_positions
+from nsqd_py.diskqueue.ranges import Epoch
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader, Incomplete, NewerFormat, decode
 from nsqd_py.errors import ClientError, LayerError, LineTooLong, NsqdError, StartError
 from nsqd_py.go_import.go_queue import find_go_queues

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from nsqd_py.broker.state_files import CLOCK_FILE
-from nsqd_py.diskqueue.epochs import EPOCHS_FILE, Epoch, encode_epoch_file
 from nsqd_py.diskqueue.files import log_file_name
 from nsqd_py.diskqueue.journal import DELETED, SNAPSHOT, encode_entry
+from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Epoch, encode_epoch_file
 from nsqd_py.diskqueue.records import FileHeader
 from nsqd_py.standby.messages import (
     BEGIN,

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from nsqd_py.broker.metadata import METADATA_FILE
 from nsqd_py.broker.state_files import read_epochs
-from nsqd_py.diskqueue.epochs import EPOCHS_FILE, EpochNumbers, encode_epoch_file
+from nsqd_py.diskqueue.ranges import EPOCHS_FILE, EpochNumbers, encode_epoch_file
 from nsqd_py.lease import keeper
 from nsqd_py.lease.store import Lease, LeaseError, LeaseLost, Note
 from nsqd_py.standby import election

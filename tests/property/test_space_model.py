@@ -8,8 +8,8 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nsqd_py.diskqueue.compaction import holes
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.space import holes
 from nsqd_py.settings.types import ByTopic
 from tests.support.examples import examples
 from tests.unit.fakes import SECOND, FakeConsumer, Received, World, close_descriptors, sized, start_broker

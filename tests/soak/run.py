@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nsqd_py.fsck.reading import read_directory
-from nsqd_py.fsck.texts import finding_text
+from nsqd_py.fsck.reports import finding_text
 from tests.soak.clients import Consumers, Producers, SlowReader
 from tests.soak.cluster import Cluster
 from tests.soak.ledger import TopicLedger

@@ -17,8 +17,7 @@ from pathlib import Path
 import pytest
 
 from nsqd_py.fsck.reading import read_directory
-from nsqd_py.fsck.reports import Finding, Problem
-from nsqd_py.fsck.texts import finding_text
+from nsqd_py.fsck.reports import Finding, Problem, finding_text
 from tests.support.ledger import ChannelLedger, Lives
 from tests.support.mixed_load import Load, drain
 from tests.support.nsqd_process import NsqdProcess, wait_until

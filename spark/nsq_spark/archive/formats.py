@@ -10,8 +10,8 @@ import orjson
 import pyarrow as pa
 
 from nsqd_py.diskqueue.files import parse_log_file_name
-from nsqd_py.diskqueue.go_files import GoFileKind, parse_go_name
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FILE_MAGIC, MAGIC, MESSAGES, RECORD_HEADER_BYTES
+from nsqd_py.go_import.go_files import GoFileKind, parse_go_name
 
 # The part of a file that is read to recognise it: it holds all of the first block of a zstd frame.
 HEAD_BYTES = 160 * 1024

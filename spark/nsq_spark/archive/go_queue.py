@@ -1,4 +1,4 @@
-"""Go's disk queue (`nsqd_py/diskqueue/go_files.py`), by the column.
+"""Go's disk queue (`nsqd_py/go_import/go_files.py`), by the column.
 
 It has no checksums and no magic numbers: behind a wrong size, the next message cannot be found. Bytes are a message if
 their size fits into the file and they have an id.
@@ -20,7 +20,7 @@ from nsq_spark.archive.payload import Payload
 from nsq_spark.archive.splits import Split
 from nsq_spark.archive.wanted import Wanted
 from nsqd_py.batch import SIZE_BYTES
-from nsqd_py.diskqueue.go_files import BLOCK_BYTES, OVERHEAD_BYTES, go_message_places
+from nsqd_py.go_import.go_files import BLOCK_BYTES, OVERHEAD_BYTES, go_message_places
 
 _HEAD = np.dtype([("size", ">u4"), ("timestamp_ns", ">i8"), ("attempts", ">u2"), ("id", "u1", (ID_BYTES,))])
 _read_size = Struct(">I").unpack_from

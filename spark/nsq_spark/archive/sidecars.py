@@ -16,7 +16,7 @@ from nsq_spark.archive.splits import FileInfo
 from nsq_spark.archive.storage import Entry, Storage, directory_of, name_of
 from nsq_spark.archive.wanted import Wanted
 from nsqd_py.diskqueue.files import parse_log_file_name
-from nsqd_py.diskqueue.go_files import GO_POSITION_SUFFIX, GoPosition, parse_go_position
+from nsqd_py.go_import.go_files import GO_POSITION_SUFFIX, GoPosition, parse_go_position
 
 Topic = tuple[str, str]  # a directory, and a topic in it
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.diskqueue.epochs import EPOCHS_FILE, Epochs
+from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Epochs
 from tests.unit.fakes import FakeConsumer, World, close_descriptors, start_broker
 
 # Written by the last version without epochs: `orders` with 10 messages, of which channel `fast` had 4 in flight, and a

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from google_crc32c import extend
 
-from nsqd_py.diskqueue.epochs import Epoch, EpochNumbers, Epochs, common_end, decode_epoch_file, encode_epoch_file, raised
+from nsqd_py.diskqueue.ranges import Epoch, EpochNumbers, Epochs, common_end, decode_epoch_file, encode_epoch_file, raised
 
 CREATED = (Epoch(100, 0),)
 PROMOTED = (*CREATED, Epoch(200, 50))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd_py.diskqueue.go_files import (
+from nsqd_py.go_import.go_files import (
     BLOCK_BYTES,
     GoFileKind,
     GoFileName,

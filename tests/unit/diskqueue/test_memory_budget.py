@@ -9,7 +9,7 @@ import pytest
 
 from nsqd_py.batch import BATCH_BYTES
 from nsqd_py.broker.broker import Broker
-from nsqd_py.diskqueue.memory_budget import MemoryBudget
+from nsqd_py.memory_budget import MemoryBudget
 from nsqd_py.queue import batch_cache
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.topic import Topic

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd_py.batch import Batch
-from nsqd_py.diskqueue.file_index import Segment
+from nsqd_py.diskqueue.compaction import alive_bytes, is_worth_moving, moved_bytes, retained_seq
+from nsqd_py.diskqueue.files import Segment
 from nsqd_py.diskqueue.ranges import is_within, union
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES
-from nsqd_py.diskqueue.space import alive_bytes, is_worth_moving, moved_bytes, retained_seq
 from tests.unit.fakes import close_descriptors, make_batch
 from tests.unit.log_bench import Disk
 

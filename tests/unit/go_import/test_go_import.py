@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from nsqd_py.diskqueue.go_files import BLOCK_BYTES
 from nsqd_py.diskqueue.journal import Journal
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader
 from nsqd_py.errors import StartError
 from nsqd_py.go_import import moving
 from nsqd_py.go_import import topics as import_topics
+from nsqd_py.go_import.go_files import BLOCK_BYTES
 from nsqd_py.go_import.take_over import take_over
 from nsqd_py.runtime.logs import Log
 from tests.support.go_directory import GoDirectory, aside_folder, go_messages, kept_log, kept_position, kept_queue, numbered

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from nsqd_py.diskqueue.epochs import EPOCHS_FILE, Epoch, encode_epoch_file
 from nsqd_py.diskqueue.files import log_file_name
 from nsqd_py.diskqueue.journal import CHANGE, SNAPSHOT, encode_entry
+from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Epoch, encode_epoch_file
 from nsqd_py.diskqueue.records import FileHeader, encode_record
 from nsqd_py.standby.copy import BadName, Copy, check_name
 from nsqd_py.standby.messages import BEGIN, COMMIT, PART, REMOVE, WRITE, BadMessage, FileMessage, TopicFiles

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from nsqd_py.diskqueue.epochs import Epoch
+from nsqd_py.diskqueue.ranges import Epoch
 from nsqd_py.standby.messages import (
     BEGIN,
     COMMIT,

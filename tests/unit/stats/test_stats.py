@@ -14,7 +14,7 @@ import pytest
 from gevent.socket import socketpair
 
 from nsqd_py.debug.memory import memory_figures
-from nsqd_py.diskqueue.memory_budget import MemoryBudget
+from nsqd_py.memory_budget import MemoryBudget
 from nsqd_py.queue.in_flight import Delivery
 from nsqd_py.queue.latency import LatencyMeter
 from nsqd_py.runtime.pacing import Pace
