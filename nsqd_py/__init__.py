@@ -16,6 +16,7 @@ options   nsqd's settings
 batch     a batch of messages as it was published                             pure
 guid      message ids                                                         pure
 pqueues   deferred messages and deadlines, ordered by time                    pure
+memory_budget  the limit on the bytes of messages that one nsqd holds    pure
 errors    every error of nsqd, with the form that clients see                 pure
 clock     the wall clock and the steady clock
 version   the version of this project, and of the NSQ release that it matches
