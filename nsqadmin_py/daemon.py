@@ -37,7 +37,7 @@ from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.poller import Poller
 from nsqd_py.errors import StartError
 from nsqd_py.net.http.guard import admin_guard
-from nsqd_py.runtime import early_signals
+from nsqd_py.runtime.command import release_signals
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals, calm_collector, log_uncaught_errors, raise_descriptor_limit
 from nsqd_py.runtime.systemd import Notifier
@@ -96,7 +96,7 @@ class Daemon:
         log_uncaught_errors(gevent.get_hub(), self._log)
         self._log.info("%s", version_string("nsqadmin"))
         reload = gevent.signal_handler(signal.SIGHUP, self._reload)
-        early_signals.release()
+        release_signals()
         with StopSignals() as signals:
             try:
                 remembered = self._file.open(self._history)

@@ -30,7 +30,7 @@ from nsqd_py.options import NsqdOptions
 from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.frames import TOO_MANY_CONNECTIONS
 from nsqd_py.protocol.session import Limits
-from nsqd_py.runtime import early_signals
+from nsqd_py.runtime.command import release_signals
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.private_files import lock_directory
 from nsqd_py.runtime.process import (
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from nsqd_py.auth.guard import Guard, Guarded
     from nsqd_py.lease.keeper import LeaseWatch
     from nsqd_py.lookup.peers import LookupPeers
-    from nsqd_py.net.certificates import CertificateReloader
     from nsqd_py.net.http.guard import Guard as AdminGuard
+    from nsqd_py.net.tls import CertificateReloader
     from nsqd_py.standby.election import Election
     from nsqd_py.standby.fencing import Fencer
     from nsqd_py.standby.follower import Follower
@@ -195,7 +195,7 @@ class Daemon:
             gevent.signal_handler(signal.SIGHUP, self._reload),
             gevent.signal_handler(signal.SIGUSR1, self._broker.drain.begin),
         ]
-        early_signals.release()
+        release_signals()
 
     def _load(self, signals: StopSignals) -> None:
         """Load the data path. Raises StartError, OSError and _Stopped."""
@@ -492,9 +492,9 @@ def keep_certificate(options: NsqdOptions, log: Log) -> CertificateReloader | No
     """Return the certificate for clients; None without TLS. Raises OSError."""
     if not options.tls_cert:
         return None
-    from nsqd_py.net import certificates  # slow to import; only TLS needs it
+    from nsqd_py.net.tls import keep_certificate  # slow to import; only TLS needs it
 
-    return certificates.keep_certificate(options, log)
+    return keep_certificate(options, log)
 
 
 def _http_refusal() -> bytes:

@@ -11,17 +11,16 @@ import orjson
 from nsqd_py.clock import SteadyClock
 from nsqd_py.debug.collector import COLLECTIONS
 from nsqd_py.errors import StartError
-from nsqd_py.net.certificates import CHECK_EVERY_S, CertificateReloader, keep_certificate
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.browsers import KnownHosts
 from nsqd_py.net.http.guard import admin_guard
 from nsqd_py.net.limits import connections
 from nsqd_py.net.listeners import Listeners, Refusal
 from nsqd_py.net.loop_iteration import LoopIteration
-from nsqd_py.net.tls import TlsIfAsked
+from nsqd_py.net.tls import CHECK_EVERY_S, CertificateReloader, TlsIfAsked, keep_certificate
 from nsqd_py.net.tls_options import TLS_NOT_REQUIRED, TLS_REQUIRED
 from nsqd_py.net.transport import Stream
-from nsqd_py.runtime import early_signals
+from nsqd_py.runtime.command import release_signals
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals, calm_collector, log_uncaught_errors, raise_descriptor_limit, return_freed_blocks
 from nsqd_py.runtime.systemd import Notifier
@@ -78,7 +77,7 @@ class Daemon:
         self._log.gather(self._iteration)
         self._log.info("%s", version_string("nsqlookupd"))
         reload = gevent.signal_handler(signal.SIGHUP, self._reload)
-        early_signals.release()
+        release_signals()
         with StopSignals() as signals:
             try:
                 self._tls = keep_certificate(self._options, self._log)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import nsqd_py
-from nsqd_py.runtime.streams import complain, with_streams
+from nsqd_py.runtime.command import complain, with_streams
 
 _FOLDERS = ("config", "grafana", "integrations", "prometheus", "systemd")
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from nsqd_py.runtime import early_signals
+from nsqd_py.runtime.command import RELOAD, hold_signals
 
 if TYPE_CHECKING:
     from nsq_tools.to_file.options import ToFileOptions
@@ -21,7 +21,7 @@ def _run(options: ToFileOptions, log: Log) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run nsq-to-file until a signal ends it. Return the exit status."""
-    early_signals.hold(early_signals.RELOAD)  # before the imports, which take most of the start
+    hold_signals(RELOAD)  # before the imports, which take most of the start
     from nsq_tools.cli import Tool
     from nsq_tools.to_file.options import PROGRAM, check_options
 

@@ -14,7 +14,7 @@ from gevent.pywsgi import Input, WSGIHandler, WSGIServer
 
 from nsqd_py.errors import StartError
 from nsqd_py.net.addresses import split_address
-from nsqd_py.net.http.yielding_file import yielding_reader
+from nsqd_py.net.http.client import yielding_reader
 from nsqd_py.net.limits import BODY, HEAD, Connections, TimeLimits
 from nsqd_py.net.listeners import Listener
 from nsqd_py.net.tls_context import advised, set_level, set_lowest_version

@@ -22,7 +22,7 @@ from nsqd_py.diskqueue.reading import first_record
 from nsqd_py.errors import Draining, HttpError
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.answers import Reply
-from nsqd_py.net.http.request import Request, parse_int64
+from nsqd_py.net.http.router import Request, parse_int64
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.pacing import ONE_ROUND_S, Pace

@@ -26,8 +26,8 @@ from nsqd_py.diskqueue.ranges import encode_epoch_file
 from nsqd_py.errors import Draining, Refusal, TooManyChannels, TooManyTopics
 from nsqd_py.guid import GuidFactory
 from nsqd_py.memory_budget import MemoryBudget
+from nsqd_py.net.http.answers import ResponseLimiter
 from nsqd_py.net.http.browsers import KnownHosts
-from nsqd_py.net.http.response_limiter import ResponseLimiter
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.names import is_ephemeral
@@ -44,9 +44,9 @@ from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.pacing import LoopLag
 
 if TYPE_CHECKING:
-    from nsqd_py.net.certificates import CertificateReloader
     from nsqd_py.net.http.guard import Guard
     from nsqd_py.net.limits import Connections
+    from nsqd_py.net.tls import CertificateReloader
     from nsqd_py.options import NsqdOptions
     from nsqd_py.queue.latency import LatencyMeter
 

@@ -18,7 +18,7 @@ from nsqd_py.diskqueue.records import Damaged, Incomplete
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.threads import in_thread
-from nsqd_py.settings.timestamps import parse_time
+from nsqd_py.settings.durations import parse_time
 
 EARLIEST = "earliest"
 LATEST = "latest"

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 from nsqd_py.client.errors import AtAddress, AuthFailed, ConnectionLost, HandshakeFailed, NsqdSaid
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.errors import LayerError
-from nsqd_py.net.layers import Layer, Stacked
+from nsqd_py.net.layers import DeflateLayer, Layer, SnappyLayer, Stacked
 from nsqd_py.protocol import MAGIC_V2, outgoing
 from nsqd_py.protocol.fields import INT64, Kind, decode_fields
 from nsqd_py.protocol.incoming import ErrorFrame, Found, FrameParser, Messages, Responses, WrongPort
@@ -357,9 +357,6 @@ class Session:
         try:
             if step is Step.START_TLS:
                 return self._make_tls()
-            # Imported here, so that a client that does not compress works without the packages for it.
-            from nsqd_py.net.compression import DeflateLayer, SnappyLayer
-
             return SnappyLayer() if step is Step.START_SNAPPY else DeflateLayer(negotiated.deflate_level)
         except ModuleNotFoundError as error:
             reason = f"{error}: compression needs `pip install cramjam google-crc32c`"

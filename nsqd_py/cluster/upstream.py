@@ -13,8 +13,8 @@ import orjson
 from nsqd_py.cluster.answer_budget import Answer, AnswerBudget
 from nsqd_py.cluster.values import rows_in
 from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, Url, parse_url
-from nsqd_py.net.http.foreign_json import load_foreign_json
 from nsqd_py.protocol.names import quote
+from nsqd_py.runtime.documents import load_foreign_json
 from nsqd_py.runtime.logs import one_line
 
 # The most producers in one answer of an nsqlookupd.

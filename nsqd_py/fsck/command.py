@@ -16,8 +16,8 @@ from nsqd_py.fsck.options import JSON, TEXT
 from nsqd_py.fsck.reading import read_directory
 from nsqd_py.fsck.repair import repair
 from nsqd_py.fsck.reports import DirectoryReport, Refused, as_json, as_text
+from nsqd_py.runtime.command import complain
 from nsqd_py.runtime.private_files import locked
-from nsqd_py.runtime.streams import complain
 
 if TYPE_CHECKING:
     from nsqd_py.options import NsqdOptions

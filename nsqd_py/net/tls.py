@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from nsqd_py.errors import LayerError
-from nsqd_py.net.tls_context import OPENSSL_DEFAULT, advised, set_level
+from nsqd_py.net.tls_context import OPENSSL_DEFAULT, advised, cipher_list, set_level
+from nsqd_py.net.tls_options import ServerTlsOptions
+from nsqd_py.runtime.logs import Log
 
 REQUIRE = "require"
 REQUIRE_VERIFY = "require-verify"
@@ -287,3 +290,178 @@ class TlsIfAsked:
 
     def end(self) -> bytes:
         return self._layer.end() if self._layer is not None else b""
+
+
+# ---- The certificate of a server. When its files change, they are loaded without a restart.
+
+
+CHECK_EVERY_S = 2.0
+
+# (modification time in ns, inode, size) of a file; a tool may replace the file, or overwrite it.
+_Stamp = tuple[int, int, int]
+
+
+class CertificateReloader:
+    """Reloads a certificate when its files change.
+
+    server  makes the TLS engines of new connections; open connections keep theirs
+    """
+
+    def __init__(self, files: TlsFiles, log: Log) -> None:
+        """Load the files. Raises OSError if they cannot be used."""
+        self._files = files
+        self._log = log
+        self._stamps = self._read_stamps()
+        self.server: TlsServer = _make_server(files)
+
+    def check(self) -> None:
+        """Reload the files if they changed."""
+        stamps = self._read_stamps()
+        if stamps != self._stamps:
+            self._stamps = stamps
+            self.reload()
+
+    def reload(self) -> None:
+        """Load the files; if they cannot be used, log that and keep the old certificate."""
+        try:
+            self.server = _make_server(self._files)
+        except (OSError, LayerError) as error:
+            self._log.error("TLS: cannot use the new certificate, the old one stays - %s", error)
+        else:
+            self._log.info("TLS: certificate loaded from %s", self._files.cert_file)
+
+    def _read_stamps(self) -> list[_Stamp | None]:
+        paths = [self._files.cert_file, self._files.key_file, self._files.root_ca_file]
+        return [_stamp(path) for path in paths if path]
+
+
+def _stamp(path: str) -> _Stamp | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_ino, status.st_size
+
+
+def keep_certificate(options: ServerTlsOptions, log: Log) -> CertificateReloader | None:
+    """Return the certificate of a server; None without TLS. Raises OSError if its files cannot be used."""
+    if not options.tls_cert:
+        return None
+    files = TlsFiles(
+        options.tls_cert,
+        options.tls_key,
+        options.tls_root_ca_file,
+        options.tls_client_auth_policy,
+        options.tls_min_version,
+        options.tls_security_level,
+    )
+    return CertificateReloader(files, log)
+
+
+def _make_server(files: TlsFiles) -> TlsServer:
+    """Return the maker of TLS engines for the files. Raises OSError (ssl.SSLError is one) if they cannot be used."""
+    if files.client_auth_policy == REQUIRE:
+        return AnyCertificateServer(files)
+    return StandardServer(files)
+
+
+# ---- TLS that requires a certificate of clients and accepts any (`--tls-client-auth-policy=require`)
+#
+# It needs pyOpenSSL: the standard library refuses certificates that no trusted authority has signed.
+
+
+_ANY_READ_BYTES = 16 * 1024
+_BIO_BYTES = 64 * 1024
+
+
+class AnyCertificateServer:
+    """Makes the TLS engines of a server with the policy "require"."""
+
+    def __init__(self, files: TlsFiles) -> None:
+        """Load the files. Raises OSError if they cannot be used."""
+        from OpenSSL import SSL  # it takes 40 ms
+
+        context = SSL.Context(SSL.TLS_SERVER_METHOD)
+        if files.level != OPENSSL_DEFAULT:
+            context.set_cipher_list(cipher_list(files.level).encode())
+        if files.min_version:
+            context.set_min_proto_version(files.min_version)
+        try:
+            context.use_certificate_chain_file(files.cert_file)
+            context.use_privatekey_file(files.key_file)
+            if files.root_ca_file:
+                context.load_verify_locations(files.root_ca_file)
+        except SSL.Error as error:
+            raise OSError(f"cannot use {files.cert_file} with {files.key_file}: {advised(error)}") from error
+        context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, _accept_any)
+        self._ssl = SSL
+        self._context = context
+
+    def engine(self) -> Engine:
+        return AnyCertificateEngine(self._ssl, self._context)
+
+
+def _accept_any(connection: Any, certificate: Any, error: int, depth: int, is_good: int) -> bool:
+    return True
+
+
+class AnyCertificateEngine:
+    """An `Engine` on an in-memory connection of pyOpenSSL."""
+
+    __slots__ = ("_connection", "_ssl")
+
+    def __init__(self, library: Any, context: Any) -> None:
+        self._ssl = library
+        self._connection = library.Connection(context, None)
+        self._connection.set_accept_state()
+
+    def write_received(self, data: bytes) -> None:
+        self._connection.bio_write(data)
+
+    def do_handshake(self) -> bool:
+        try:
+            self._connection.do_handshake()
+        except self._ssl.WantReadError:
+            return False
+        except self._ssl.Error as error:
+            raise LayerError(f"TLS: {advised(error)}") from error
+        return True
+
+    def read(self) -> tuple[bytes, bool]:
+        parts: list[bytes] = []
+        try:
+            while part := self._connection.recv(_ANY_READ_BYTES):
+                parts.append(part)
+                if len(parts) == MOST_RECORDS:
+                    return b"".join(parts), True
+        except (self._ssl.WantReadError, self._ssl.ZeroReturnError):
+            pass  # all input is read; or the peer has ended the stream, and the socket will report that too
+        except self._ssl.Error as error:
+            raise LayerError(f"TLS: {error}") from error
+        return b"".join(parts), False
+
+    def write(self, data: bytes) -> None:
+        while data:
+            data = data[self._connection.send(data) :]
+
+    def take_output(self) -> bytes:
+        parts = []
+        try:
+            while part := self._connection.bio_read(_BIO_BYTES):
+                parts.append(part)
+        except self._ssl.WantReadError:
+            pass  # all output is read
+        return b"".join(parts)
+
+    def end(self) -> None:
+        with suppress(self._ssl.Error):  # the peer is gone already
+            self._connection.shutdown()
+
+    def info(self) -> TlsInfo:
+        connection = self._connection
+        certificate = connection.get_peer_certificate()
+        return TlsInfo(
+            connection.get_protocol_version_name().replace("TLSv", "TLS"),
+            cipher_name(connection.get_cipher_name() or ""),
+            (certificate.get_subject().CN or "") if certificate is not None else "",
+        )

@@ -6,6 +6,7 @@ A duration is a whole number of nanoseconds in 64 bits with a sign.
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 
 MICROSECOND_NS = 1_000
 MILLISECOND_NS = 1_000_000
@@ -108,3 +109,95 @@ def _decimal(size_ns: int, unit_ns: int) -> str:
         return str(whole)
     digits = len(str(unit_ns)) - 1
     return f"{whole}.{rest:0{digits}d}".rstrip("0")
+
+
+# ---- Times that users write: RFC 3339, a number since the epoch, or an age.
+
+
+_MAX_CHARACTERS = 1000
+_MAX_SHOWN = 100
+_DAY_NS = 24 * 3600 * SECOND_NS
+_RFC3339 = re.compile(
+    r"(?P<date>\d{4}-\d\d-\d\d)"
+    r"(?:[Tt ](?P<time>\d\d:\d\d(?::\d\d)?)(?P<fraction>\.\d+)?\s*(?P<zone>[Zz]|[+-]\d\d:\d\d)?)?"
+)
+_NUMBER = re.compile(r"(?P<whole>\d+)(?:\.(?P<fraction>\d*))?")
+_RELATIVE = re.compile(r"-(?:(?P<days>\d+(?:\.\d+)?)d)?(?P<rest>.*)")
+# A number below the limit is in this unit: seconds (until the year 5138), milliseconds, microseconds.
+_EPOCH_UNITS = ((10**11, SECOND_NS), (10**14, 10**6), (10**17, 10**3))
+
+
+def parse_time(text: str, now_ns: int) -> int:
+    """Return the nanoseconds since the epoch of one of these:
+
+    2025-11-20T10:00:00Z      RFC 3339; without an offset it is UTC, without a time midnight
+    1763632800, 1763632800.5  seconds since the epoch; a number with more digits is in ms, us or ns
+    -2h, -1d12h, now          an age, counted back from `now_ns`, in Go's units of durations and in days
+
+    Raises ValueError with a text that says what is wrong.
+    """
+    text = text.strip()
+    if len(text) > _MAX_CHARACTERS:
+        raise _no_time(text)
+    if text == "now":
+        return now_ns
+    for parse in (_parse_rfc3339, _parse_epoch):
+        found = parse(text)
+        if found is not None:
+            return found
+    if text.startswith("-"):
+        return now_ns - _parse_age(text)
+    raise _no_time(text)
+
+
+def _no_time(text: str) -> ValueError:
+    return ValueError(f'"{text[:_MAX_SHOWN]}" is not a time (such as 2025-11-20T10:00:00Z, 1763632800 or -2h)')
+
+
+def _parse_rfc3339(text: str) -> int | None:
+    match = _RFC3339.fullmatch(text)
+    if match is None:
+        return None
+    zone = (match["zone"] or "Z").upper().replace("Z", "+00:00")
+    try:
+        moment = datetime.fromisoformat(f"{match['date']}T{match['time'] or '00:00'}{zone}")
+    except ValueError as error:
+        raise ValueError(f'"{text}" is not a time: {error}') from None
+    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    return _checked((since.days * 86_400 + since.seconds) * SECOND_NS + _billionths(match["fraction"]), text)
+
+
+def _billionths(fraction: str | None) -> int:
+    """Return the nanoseconds of a fraction of a second, with any number of digits."""
+    return int((fraction or "").lstrip(".")[:9].ljust(9, "0"))
+
+
+def _parse_epoch(text: str) -> int | None:
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        return None
+    whole = int(match["whole"])
+    unit_ns = next((unit_ns for limit, unit_ns in _EPOCH_UNITS if whole < limit), 1)
+    return _checked(whole * unit_ns + _billionths(match["fraction"]) * unit_ns // SECOND_NS, text)
+
+
+def _parse_age(text: str) -> int:
+    match = _RELATIVE.fullmatch(text)
+    if match is None:  # it has more than one line
+        raise _no_time(text)
+    days = float(match["days"] or 0)
+    if days > MAX_NS / _DAY_NS:
+        raise ValueError(f'"{text[:_MAX_SHOWN]}" is too long ago: the limit is {MAX_NS // _DAY_NS} days')
+    days_ns = round(days * _DAY_NS)
+    if not match["rest"] and match["days"]:
+        return days_ns
+    try:
+        return days_ns + parse_duration(match["rest"])
+    except ValueError:
+        raise _no_time(text) from None
+
+
+def _checked(time_ns: int, text: str) -> int:
+    if time_ns > MAX_NS:
+        raise ValueError(f'"{text}" is too late: the year 2262 is the limit')
+    return time_ns

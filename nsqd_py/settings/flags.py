@@ -211,3 +211,23 @@ def _load_yaml(path: str, text: str) -> Any:
         problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
         where = f" (at line {mark.line + 1}, column {mark.column + 1})" if mark else ""
         raise BadOptions(f"failed to load config file {path} - {problem or 'it is not YAML'}{where}") from error
+
+
+# ---- Addresses from the environment, for clients and programs that are given none.
+
+
+NSQD_TCP_ADDRESS = "NSQD_TCP_ADDRESS"
+NSQLOOKUPD_HTTP_ADDRESS = "NSQLOOKUPD_HTTP_ADDRESS"
+
+
+def addresses_from_environment(environment: Mapping[str, str] = os.environ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the nsqds of NSQD_TCP_ADDRESS or, without one, the nsqlookupds of NSQLOOKUPD_HTTP_ADDRESS.
+
+    Each variable is a list, separated by commas.
+    """
+    nsqds = _list(environment.get(NSQD_TCP_ADDRESS, ""))
+    return nsqds, () if nsqds else _list(environment.get(NSQLOOKUPD_HTTP_ADDRESS, ""))
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())

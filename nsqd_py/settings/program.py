@@ -7,12 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
 from nsqd_py.errors import StartError
+from nsqd_py.runtime.command import complain, with_streams
 from nsqd_py.runtime.hidden import without_logins
 from nsqd_py.runtime.logs import Log
-from nsqd_py.runtime.streams import complain, with_streams
 from nsqd_py.settings.declaration import BadOptions, Options, setting
-from nsqd_py.settings.environment import addresses_from_environment
-from nsqd_py.settings.flags import HELP, BadValue, UsageError, config_warnings, from_environment, normalise, parsed, read_config
+from nsqd_py.settings.flags import (
+    HELP,
+    BadValue,
+    UsageError,
+    addresses_from_environment,
+    config_warnings,
+    from_environment,
+    normalise,
+    parsed,
+    read_config,
+)
 from nsqd_py.settings.groups import LogOptions
 from nsqd_py.settings.types import BOOL, STRING, choice
 from nsqd_py.version import version_string

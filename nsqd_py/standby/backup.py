@@ -29,9 +29,9 @@ from nsqd_py.broker.state_files import BACKUP_FILE, read_checked, write_checked
 from nsqd_py.diskqueue.files import sync_directory
 from nsqd_py.diskqueue.ranges import EPOCHS_FILE
 from nsqd_py.errors import NsqdError, StartError
+from nsqd_py.runtime.command import complain
 from nsqd_py.runtime.logs import FATAL, Log
 from nsqd_py.runtime.private_files import DIRECTORY_MODE, MODE, create, locked, open_file
-from nsqd_py.runtime.streams import complain
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.flags import UsageError
 from nsqd_py.standby.copy import check_name, sync_paths

@@ -25,8 +25,8 @@ from nsqd_py.lease.etcd import EtcdStore
 from nsqd_py.lease.keeper import LeaseKeeper, LeaseWatch
 from nsqd_py.lease.store import LeaseError, LeaseLost, LeaseStore, parse_lease_url
 from nsqd_py.net.http.client import HttpClient
-from nsqd_py.net.http.foreign_json import load_foreign_json
 from nsqd_py.net.tls_options import peer_context
+from nsqd_py.runtime.documents import load_foreign_json
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.outages import OutageLog
 from nsqd_py.runtime.process import StopSignals

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nsqd_py.broker.broker import Broker
 from nsqd_py.errors import ClientError
 from nsqd_py.net.addresses import host_and_port
-from nsqd_py.net.layers import Layer, Stacked
+from nsqd_py.net.layers import DeflateLayer, Layer, SnappyLayer, Stacked
 from nsqd_py.net.limits import HANDSHAKE, TimeLimits
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.transport import Stream
@@ -138,16 +138,10 @@ class ClientStream(Stream):
             yield self._tls
         if upgrades.snappy:
             self.log.of_clients.info("PROTOCOL(V2): [%s] upgrading connection to snappy", self.peer)
-            from nsqd_py.net.compression import (
-                SnappyLayer,  # imported with the first snappy client: start-up is quicker without its library
-            )
-
             yield SnappyLayer()
         if upgrades.deflate_level:
             level = upgrades.deflate_level
             self.log.of_clients.info("PROTOCOL(V2): [%s] upgrading connection to deflate (level %d)", self.peer, level)
-            from nsqd_py.net.compression import DeflateLayer
-
             yield DeflateLayer(level)
 
     @property

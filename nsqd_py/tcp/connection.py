@@ -19,9 +19,9 @@ import gevent
 from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.broker.broker import Broker
 from nsqd_py.errors import BadBody, BadMessage, ClientError, LineTooLong
-from nsqd_py.net.early_answers import EarlyAnswers
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.socket_buffers import SMALL_READ
+from nsqd_py.net.transport import EarlyAnswers
 from nsqd_py.protocol import MAGIC_V2, frames
 from nsqd_py.protocol.command_table import PUB, words
 from nsqd_py.protocol.commands import Command, Mpub

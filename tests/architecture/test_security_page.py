@@ -15,11 +15,12 @@ from nsqd_py.cluster import answer_budget, stats_reader, upstream
 from nsqd_py.debug import memory
 from nsqd_py.lookup import peer
 from nsqd_py.net import loop_iteration
-from nsqd_py.net.http import client, foreign_json, guard, heads, response_limiter
-from nsqd_py.net.http.access import Access
+from nsqd_py.net.http import answers as http_answers
+from nsqd_py.net.http import client, guard, heads
+from nsqd_py.net.http.router import Access
 from nsqd_py.options import NSQD
 from nsqd_py.protocol import parser
-from nsqd_py.runtime import logs
+from nsqd_py.runtime import documents, logs
 from nsqd_py.settings.groups import LimitOptions
 from nsqd_py.settings.program import Program
 from nsqd_py.tcp import error_charge
@@ -78,10 +79,10 @@ def test_defaults_of_limits(program: Program[Any], names: tuple[str, ...]) -> No
         (heads.MAX_HEAD_BYTES // MIB, "head of a request | 1 MiB"),
         (parser.MAX_LINE_LENGTH // KIB, "line of a TCP command | 16 KiB"),
         (answers.MOST_BYTES // MIB, "body of a request to nsqadmin | 16 MiB"),
-        (response_limiter.MOST_UNREAD_BYTES // MIB, "lists of nsqlookupd) | 32 MiB"),
-        (response_limiter.MOST_UNREAD_OF_ADDRESS // MIB, "8 MiB for one address"),
-        (response_limiter.MOST_RUNNING, "made at a time | 2;"),
-        (int(response_limiter.WAIT_S), "wait for up to 10 s"),
+        (http_answers.MOST_UNREAD_BYTES // MIB, "lists of nsqlookupd) | 32 MiB"),
+        (http_answers.MOST_UNREAD_OF_ADDRESS // MIB, "8 MiB for one address"),
+        (http_answers.MOST_RUNNING, "made at a time | 2;"),
+        (int(http_answers.WAIT_S), "wait for up to 10 s"),
         (parser.MAX_JSON_BYTES // KIB, "of `AUTH` | 64 KiB"),
         (logs.CLIENT_BURST, "clients cause | 20 of each kind"),
         (logs.MAX_CLIENT_CHARACTERS, "counts those left out; 500 characters"),
@@ -96,7 +97,7 @@ def test_defaults_of_limits(program: Program[Any], names: tuple[str, ...]) -> No
         (int(server.HEAD_S), "head of a request 120 s"),
         (int(server.BODY_S), "body 60 s"),
         (client.MAX_STATS_BYTES // MIB, "32 MiB and 1,000,000 JSON values"),
-        (f"{foreign_json.MAX_VALUES:,}", "1,000,000 JSON values"),
+        (f"{documents.MAX_VALUES:,}", "1,000,000 JSON values"),
         (f"{stats_reader.MOST_TOPICS:,}", "100,000 topics"),
         (stats_reader.MOST_ROW_BYTES // MIB, "2 MiB for one topic"),
         (stats_reader.MOST_WHOLE_BYTES // KIB, "form than nsqd's, 256 KiB"),

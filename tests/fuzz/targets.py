@@ -25,16 +25,14 @@ from nsqd_py.diskqueue.ranges import Epoch
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader, Incomplete, NewerFormat, decode
 from nsqd_py.errors import ClientError, LayerError, LineTooLong, NsqdError, StartError
 from nsqd_py.go_import.go_queue import find_go_queues
-from nsqd_py.net.compression import DeflateLayer, SnappyLayer
 from nsqd_py.net.http.credentials import parse_credentials, parse_login, split_authorization
 from nsqd_py.net.http.heads import Head, Refused
-from nsqd_py.net.http.request import BadQuery, parse_query
-from nsqd_py.net.layers import Layer
+from nsqd_py.net.http.router import BadQuery, parse_query
+from nsqd_py.net.layers import DeflateLayer, Layer, SnappyLayer
 from nsqd_py.protocol import commands
 from nsqd_py.protocol.parser import CommandParser
 from nsqd_py.protocol.session import STATE_SUBSCRIBED, Limits, Session
-from nsqd_py.settings.durations import parse_duration
-from nsqd_py.settings.timestamps import parse_time
+from nsqd_py.settings.durations import parse_duration, parse_time
 from nsqd_py.standby import messages as standby
 from nsqd_py.standby.copy import Copy, check_name
 from nsqlookupd_py.protocol import LookupParser

@@ -59,7 +59,7 @@ def test_a_round_trip_needs_no_more_than_gevent(nsqd: NsqdProcess, module: str, 
 
 def test_answers_of_nsqlookupds_are_read_with_the_standard_library() -> None:
     code = """
-from nsqd_py.net.http.foreign_json import load_foreign_json
+from nsqd_py.runtime.documents import load_foreign_json
 print(load_foreign_json(b'{"producers": [1, 2]}'))
 for bad in (b"", b"{", b"[" * 500_000):
     try:

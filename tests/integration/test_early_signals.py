@@ -106,9 +106,9 @@ def test_a_signal_ends_a_check_of_data(tmp_path: Path) -> None:
 def test_a_child_that_is_started_gets_all_signals() -> None:
     """`release` leaves nothing blocked."""
     script = (
-        "from nsqd_py.runtime import early_signals as e; import signal\n"
-        "e.hold(e.RELOAD_AND_DRAIN); print(len(signal.pthread_sigmask(signal.SIG_BLOCK, ())))\n"
-        "e.release(); print(len(signal.pthread_sigmask(signal.SIG_BLOCK, ())))\n"
+        "from nsqd_py.runtime.command import *; import signal\n"
+        "hold_signals(RELOAD_AND_DRAIN); print(len(signal.pthread_sigmask(signal.SIG_BLOCK, ())))\n"
+        "release_signals(); print(len(signal.pthread_sigmask(signal.SIG_BLOCK, ())))\n"
     )
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)

@@ -10,7 +10,7 @@ import pytest
 
 from nsqd_py.client import BadAddress, Consumer, Producer
 from nsqd_py.client.addresses import parse_address
-from nsqd_py.settings.environment import addresses_from_environment
+from nsqd_py.settings.flags import addresses_from_environment
 from tests.support.nsqd_process import REPOSITORY, NsqdProcess
 from tests.support.nsqlookupd_process import MakeNsqlookupd
 

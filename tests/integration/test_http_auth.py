@@ -18,8 +18,8 @@ import bcrypt
 import pytest
 
 from nsqd_py.api.routes import ROUTES as NSQD_ROUTES
-from nsqd_py.net.http.access import OPEN, Access, refusal
-from nsqd_py.net.http.router import Route
+from nsqd_py.net.http.handling import access_refusal
+from nsqd_py.net.http.router import OPEN, Access, Route
 from nsqlookupd_py.http import ROUTES as NSQLOOKUPD_ROUTES
 from tests.support.auth_server import AuthServer
 from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, ServerProcess, wait_until
@@ -164,9 +164,9 @@ def test_where_clients_authorize_bodies_are_read_with_credentials_only(
     ],
 )
 def test_the_process_is_ended_from_its_own_machine_or_with_credentials(peer: str, expected: int | None) -> None:
-    refused = refusal(Access.SHUT_DOWN, peer, has_guard=False, clients_authorize=False)
+    refused = access_refusal(Access.SHUT_DOWN, peer, has_guard=False, clients_authorize=False)
     assert (refused.status if refused is not None else None) == expected
-    assert refusal(Access.SHUT_DOWN, peer, has_guard=True, clients_authorize=False) is None
+    assert access_refusal(Access.SHUT_DOWN, peer, has_guard=True, clients_authorize=False) is None
 
 
 def test_users_come_and_go_with_the_file(guarded: NsqdProcess, auth_file: Path) -> None:

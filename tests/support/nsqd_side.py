@@ -8,8 +8,7 @@ from typing import Any
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.client.session import Event, Session
 from nsqd_py.client.tls import tls_layer
-from nsqd_py.net.compression import DeflateLayer, SnappyLayer
-from nsqd_py.net.layers import Layer, Stacked
+from nsqd_py.net.layers import DeflateLayer, Layer, SnappyLayer, Stacked
 from nsqd_py.net.tls import StandardServer, TlsFiles, TlsLayer
 from nsqd_py.protocol import frames
 from tests.support.certificates import Certificates

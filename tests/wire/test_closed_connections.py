@@ -16,8 +16,8 @@ import pytest
 
 from nsqd_py.api.publishing import PublishingConnection
 from nsqd_py.broker.broker import Broker
-from nsqd_py.net.certificates import keep_certificate
 from nsqd_py.net.loop_iteration import LoopIteration
+from nsqd_py.net.tls import keep_certificate
 from nsqd_py.options import read_options
 from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.session import Limits

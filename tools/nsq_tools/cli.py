@@ -11,8 +11,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import IO, Any, Generic, NamedTuple, TypeVar
 
+from nsqd_py.runtime.command import complain, with_streams
 from nsqd_py.runtime.logs import INFO, TEXT, Log, one_line
-from nsqd_py.runtime.streams import complain, with_streams
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.groups import LogOptions
 from nsqd_py.settings.program import Program, ProgramOptions, config_answer

@@ -20,7 +20,7 @@ from nsqd_py.client.lookup import lookup_url
 from nsqd_py.client.message import Message, MessageBatch
 from nsqd_py.client.options import ClientLog, ClientOptions, standard_log
 from nsqd_py.client.public import Public
-from nsqd_py.settings.environment import addresses_from_environment
+from nsqd_py.settings.flags import addresses_from_environment
 
 STOP_TIMEOUT_S = 30.0
 _LONGEST_NAP_S = 0.5

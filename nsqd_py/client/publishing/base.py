@@ -20,7 +20,7 @@ from nsqd_py.client.publishing.encoding import Body
 from nsqd_py.client.publishing.outlet import WindowLimits
 from nsqd_py.client.publishing.publish import Done, Failures, Publish
 from nsqd_py.protocol import outgoing
-from nsqd_py.settings.environment import addresses_from_environment
+from nsqd_py.settings.flags import addresses_from_environment
 
 WINDOW = 1000
 WINDOW_BYTES = 16 << 20

@@ -19,8 +19,8 @@ from nsqd_py.client.discovery import Schedule
 from nsqd_py.client.lookup import BadLookupAnswer, LookupFailed, lookup_headers, lookup_url, nodes_url, nsqds_in
 from nsqd_py.client.options import ClientLog, ClientOptions
 from nsqd_py.client.tls import client_context
-from nsqd_py.net.http.foreign_json import load_foreign_json
 from nsqd_py.protocol.wrong_port import not_http, not_lookupd_http
+from nsqd_py.runtime.documents import load_foreign_json
 from nsqd_py.runtime.hidden import hidden_url
 from nsqd_py.runtime.outages import OutageLog
 

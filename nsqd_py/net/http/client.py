@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import base64
 import http.client
+import io
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from time import perf_counter
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -18,10 +20,9 @@ import gevent
 from gevent import socket
 
 from nsqd_py.net.addresses import is_host
-from nsqd_py.net.http.foreign_json import load_foreign_json
-from nsqd_py.net.http.yielding_file import yielding_reader
 from nsqd_py.net.tls_context import advised
 from nsqd_py.protocol.wrong_port import not_http
+from nsqd_py.runtime.documents import load_foreign_json
 
 _FORBIDDEN = 403
 _HIGHEST_PORT = 65535
@@ -313,3 +314,39 @@ def _reason(error: Exception) -> str:
     if isinstance(error, http.client.BadStatusLine) and not isinstance(error, OSError):  # RemoteDisconnected is both
         return not_http(str(error))
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+# ---- A socket file that lets other greenlets run while the peer sends without pause.
+
+
+_MAX_RUN_S = 0.002
+
+
+class YieldingFile(io.RawIOBase):
+    """Reads from the raw file of a socket of gevent, and lets other greenlets run every 2 ms.
+
+    gevent's sockets do not yield while there is something to read: neither time-outs nor other greenlets would run.
+    """
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._resumed_s = perf_counter()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        if perf_counter() - self._resumed_s > _MAX_RUN_S:
+            gevent.sleep(0)
+            self._resumed_s = perf_counter()
+        count: int | None = self._file.readinto(buffer)
+        return count
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def yielding_reader(sock: Any, buffer_bytes: int) -> io.BufferedReader:
+    """Return a buffered reader of a socket. Parsing a full buffer delays other greenlets, so it should be small."""
+    return io.BufferedReader(YieldingFile(sock.makefile("rb", 0)), buffer_bytes)

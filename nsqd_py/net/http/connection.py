@@ -17,16 +17,14 @@ import gevent
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from nsqd_py.errors import HttpError, LayerError
-from nsqd_py.net.early_answers import EarlyAnswers
 from nsqd_py.net.http import answers, browsers, heads
 from nsqd_py.net.http.answers import Reply
 from nsqd_py.net.http.handling import check_route, is_quick, log_answer, perform
 from nsqd_py.net.http.heads import Head, Refused
-from nsqd_py.net.http.request import App, Request
-from nsqd_py.net.http.router import Router, Target
+from nsqd_py.net.http.router import App, Request, Router, Target
 from nsqd_py.net.limits import BODY, HEAD, IDLE, TimeLimits
 from nsqd_py.net.loop_iteration import LoopIteration
-from nsqd_py.net.transport import Stream
+from nsqd_py.net.transport import EarlyAnswers, Stream
 from nsqd_py.runtime.logs import Log
 
 # Bytes that may arrive without completing a head or adding to a body: heads and trailers.

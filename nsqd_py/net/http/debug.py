@@ -24,10 +24,8 @@ from nsqd_py.debug.profile import PROFILER, Profile, ProfileUnderWay
 from nsqd_py.debug.stacks import frame_of, greenlets_text, living_greenlets, threads_text
 from nsqd_py.errors import HttpError
 from nsqd_py.net.http import answers
-from nsqd_py.net.http.access import Access
 from nsqd_py.net.http.answers import Reply
-from nsqd_py.net.http.request import Request, parse_int64
-from nsqd_py.net.http.router import Route
+from nsqd_py.net.http.router import Access, Request, Route, parse_int64
 from nsqd_py.runtime.pacing import Pace
 from nsqd_py.settings.flags import shown_words
 

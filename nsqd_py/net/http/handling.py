@@ -1,17 +1,53 @@
-"""From a request to its answer: its checks, whether it may have to wait, its handler, and its line in the log."""
+"""From a request to its answer: access rules and other checks, its handler, and its line in the log.
+
+A client needs for each kind of route:
+
+| route | without `--http-auth-file` | with it |
+|---|---|---|
+| FIGURES, PUBLISH | open | open |
+| BODIES | open; refused if TCP clients must authorize (`--auth-http-address`) | credentials |
+| ADMINISTER | open | credentials |
+| SHUT_DOWN | only from this machine | as ADMINISTER |
+
+Requests that a foreign web page may have caused are refused before (`nsqd_py.net.http.browsers`).
+"""
 
 from __future__ import annotations
 
 from nsqd_py.errors import HttpError
-from nsqd_py.net.addresses import host_of
-from nsqd_py.net.http import access, answers
-from nsqd_py.net.http.access import OPEN
+from nsqd_py.net.addresses import host_of, is_loopback
+from nsqd_py.net.http import answers
 from nsqd_py.net.http.answers import Reply
 from nsqd_py.net.http.heads import Head
-from nsqd_py.net.http.request import App, Request
+from nsqd_py.net.http.router import OPEN, Access, App, Request
 from nsqd_py.protocol.names import quote
 from nsqd_py.runtime.logs import INFO, Log
 from nsqd_py.settings.durations import format_duration
+
+NEEDS_AUTH_FILE = answers.failure(HttpError(403, "HTTP_AUTH_FILE_REQUIRED"))
+
+
+def access_refusal(access: Access, peer: str, *, has_guard: bool, clients_authorize: bool) -> Reply | None:
+    """Return the answer to a request that is refused with any credentials; None if it may run or they decide.
+
+    peer               `host:port` of the client, `@` or empty for a unix socket
+    has_guard          True if credentials are required (`--http-auth-file`)
+    clients_authorize  True if TCP clients have to AUTH
+    """
+    if access in OPEN or has_guard:
+        return None
+    if access is Access.BODIES and clients_authorize:
+        return NEEDS_AUTH_FILE
+    if access is Access.SHUT_DOWN and not is_local(peer):
+        return NEEDS_AUTH_FILE
+    return None
+
+
+def is_local(peer: str) -> bool:
+    """True for a client on this machine: a loopback address or a unix socket."""
+    host = host_of(peer)
+    return not host or is_loopback(host)
+
 
 # Two texts, because `nsqd_py.runtime.logs` limits lines by text: many GETs must not hide changes.
 CHANGED = "%d %s %s (%s) %s"
@@ -41,7 +77,7 @@ def _check_access(request: Request[App], head: Head, peer: str) -> Reply | None:
     """Return the refusal of a client that may not use the route. `perform` checks passwords later."""
     app = request.app
     guard = app.admin_guard
-    refusal = access.refusal(request.route.access, peer, has_guard=guard is not None, clients_authorize=app.clients_authorize)
+    refusal = access_refusal(request.route.access, peer, has_guard=guard is not None, clients_authorize=app.clients_authorize)
     if refusal is not None or guard is None:
         return refusal
     authorization = head.fields.get(b"authorization", b"")

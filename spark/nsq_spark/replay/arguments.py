@@ -19,9 +19,8 @@ from nsq_tools.cli import BadUsage
 from nsq_tools.options import client_options, user_agent
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime.hidden import hidden_value
-from nsqd_py.settings.durations import SECOND_NS
+from nsqd_py.settings.durations import SECOND_NS, parse_time
 from nsqd_py.settings.regex import BadExpression, compiled
-from nsqd_py.settings.timestamps import parse_time
 
 _HADOOP = "spark.hadoop."
 _FACTOR = re.compile(r"(\d+(?:\.\d+)?|\.\d+)([x%]?)")

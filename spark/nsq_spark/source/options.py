@@ -24,8 +24,7 @@ from nsqd_py.client.errors import BadAddress, BadClientOption, NsqClientError
 from nsqd_py.client.lookup import nodes_url
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.protocol.names import is_valid_name
-from nsqd_py.settings.durations import SECOND_NS, parse_duration
-from nsqd_py.settings.timestamps import parse_time
+from nsqd_py.settings.durations import SECOND_NS, parse_duration, parse_time
 from nsqd_py.settings.types import parse_bool
 
 _SIZE = re.compile(r"(?P<number>\d+)\s*(?P<unit>[kmgt]?)(?:i?b)?", re.IGNORECASE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nsqd_py.net.early_answers import KINDS, EarlyAnswers
+from nsqd_py.net.transport import KINDS, EarlyAnswers
 
 
 def test_a_ticket_names_the_answer_that_is_queued_next() -> None:

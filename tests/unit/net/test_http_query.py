@@ -13,7 +13,7 @@ from nsqd_py.api import bodies, publishing
 from nsqd_py.api.routes import ROUTER
 from nsqd_py.batch import Batch, uniform_stride
 from nsqd_py.errors import ClientError, HttpError
-from nsqd_py.net.http.request import BadQuery, parse_int64, parse_query, unescape
+from nsqd_py.net.http.router import BadQuery, parse_int64, parse_query, unescape
 from nsqd_py.protocol import multi_body
 from tests.unit.fakes import sized
 

@@ -7,7 +7,7 @@ from typing import Any
 import gevent
 import pytest
 
-from nsqd_py.runtime.greenlets import ReusedGreenlets
+from nsqd_py.runtime.threads import ReusedGreenlets
 
 
 def test_a_greenlet_is_used_again() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nsqd_py.runtime import log_sink
-from nsqd_py.runtime.log_sink import KEPT_BYTES, LineSink
+from nsqd_py.runtime import logs
+from nsqd_py.runtime.logs import KEPT_BYTES, LineSink
 from tests.support.nsqd_process import wait_until
 
 
@@ -41,7 +41,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlowFile:
 def test_after_a_slow_write_a_thread_writes(file: SlowFile, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         times = iter((0.0, 1.0))
-        patch.setattr(log_sink, "monotonic", lambda: next(times))
+        patch.setattr(logs, "monotonic", lambda: next(times))
         file.sink.write(b"slow\n")
     for number in range(100):
         file.sink.write(b"%d\n" % number)
@@ -56,7 +56,7 @@ def test_after_a_slow_write_a_thread_writes(file: SlowFile, monkeypatch: pytest.
 def test_what_waits_is_bounded(file: SlowFile, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         times = iter((0.0, 1.0))
-        patch.setattr(log_sink, "monotonic", lambda: next(times))
+        patch.setattr(logs, "monotonic", lambda: next(times))
         file.sink.write(b"slow\n")
     line = b"x" * 999 + b"\n"
     for _ in range(1000):

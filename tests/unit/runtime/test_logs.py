@@ -10,8 +10,7 @@ from typing import Any
 import gevent
 import pytest
 
-from nsqd_py.runtime.log_sink import KEPT_BYTES
-from nsqd_py.runtime.logs import DEBUG, ERROR, FATAL, INFO, JSON, TEXT, WARNING, Log, level_word, parse_level
+from nsqd_py.runtime.logs import DEBUG, ERROR, FATAL, INFO, JSON, KEPT_BYTES, TEXT, WARNING, Log, level_word, parse_level
 from nsqd_py.runtime.process import log_uncaught_errors
 
 NOON_S = datetime(2026, 11, 21, 12, 0, 0, 1234).timestamp()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd_py.settings.timestamps import parse_time
+from nsqd_py.settings.durations import parse_time
 
 SECOND_NS = 10**9
 NOW_NS = 1_763_632_800 * SECOND_NS

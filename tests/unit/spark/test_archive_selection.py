@@ -15,7 +15,7 @@ from nsq_spark.archive.read import read
 from nsq_spark.archive.splits import plan_splits
 from nsq_spark.archive.storage import Storage
 from nsq_spark.archive.wanted import Wanted
-from nsqd_py.settings.timestamps import parse_time
+from nsqd_py.settings.durations import parse_time
 from tests.support.archives import go_message, go_metadata, messages
 
 HOUR_NS = 3600 * 10**9

@@ -13,8 +13,8 @@ from nsq_tools.tail.options import renderer_of
 from nsq_tools.tail.rendering import MessageLimit, Renderer
 from nsq_tools.to_file.formats.jsonl import json_lines
 from nsqd_py.diskqueue.messages import Messages
+from nsqd_py.runtime.command import complain
 from nsqd_py.runtime.logs import one_line
-from nsqd_py.runtime.streams import complain
 
 
 def run(options: CatOptions) -> int:

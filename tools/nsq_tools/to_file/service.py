@@ -36,7 +36,7 @@ from nsq_tools.to_file.topic_writer import TopicWriter, describe
 from nsqd_py.client.gevent import Consumer
 from nsqd_py.net.http.client import HttpClient, HttpClientError, Url
 from nsqd_py.protocol.names import is_valid_name
-from nsqd_py.runtime import early_signals
+from nsqd_py.runtime.command import release_signals
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals, calm_collector, log_uncaught_errors
 from nsqd_py.runtime.threads import in_thread
@@ -96,7 +96,7 @@ class Service:
             self._repair()
             calm_collector()
             on_hup = gevent.signal_handler(signal.SIGHUP, self._reopen)
-            early_signals.release()
+            release_signals()
             try:
                 self._update(list(self._options.topic))
                 if self._options.topic and not self._writers:

@@ -1,4 +1,4 @@
-"""The standard streams of a command, which may be closed, full, or without a reader."""
+"""What every command does around its program: standard streams that are closed or full, signals that come early."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import atexit
 import errno
 import gc
 import os
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -58,3 +59,24 @@ def _forget_output() -> None:
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)
+
+
+# ---- signals that a program handles only once it has started: the default action of the kernel would end it
+#
+# A command calls `hold_signals` before it imports anything that takes long, and `release_signals` when its handlers are
+# in place. A signal that arrives in between stays pending in the kernel.
+
+
+# SIGHUP reloads or reopens files, SIGUSR1 drains nsqd. SIGTERM and SIGINT end a start as they end a running program.
+RELOAD = (signal.SIGHUP,)
+RELOAD_AND_DRAIN = (signal.SIGHUP, signal.SIGUSR1)
+
+
+def hold_signals(signals: tuple[signal.Signals, ...]) -> None:
+    """Block `signals` in this thread and in those that it starts later."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+
+
+def release_signals() -> None:
+    """Let the signals through that `hold_signals` may have blocked."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, RELOAD_AND_DRAIN)
