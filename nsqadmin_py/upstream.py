@@ -11,7 +11,7 @@ from gevent import ssl
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.permissions import AddressBlocks
 from nsqd_py.cluster.upstream import Upstream
-from nsqd_py.lookup.endpoints import literal_endpoint
+from nsqd_py.lookup.host import literal_endpoint
 from nsqd_py.net.addresses import join_address
 from nsqd_py.net.http.client import MAX_STATS_BYTES, HttpClient, Target, Url, limit_s, parse_url, resolve_by_hub
 from nsqd_py.net.tls_options import http_client_context

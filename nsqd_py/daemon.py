@@ -53,10 +53,10 @@ if TYPE_CHECKING:
     from nsqd_py.lookup.peers import LookupPeers
     from nsqd_py.net.http.guard import Guard as AdminGuard
     from nsqd_py.net.tls import CertificateReloader
+    from nsqd_py.standby.copy import StandbyState
     from nsqd_py.standby.election import Election
-    from nsqd_py.standby.fencing import Fencer
     from nsqd_py.standby.follower import Follower
-    from nsqd_py.standby.state import StandbyState
+    from nsqd_py.standby.role import Fencer
     from nsqd_py.stats.statsd import StatsdReporter
 
 _LOOK_FOR_SIGNALS_EVERY_S = 0.05
@@ -224,7 +224,7 @@ class Daemon:
         load(self._broker, directory)
         self._is_loaded = True
         if promoted is not None or self._election is not None:
-            from nsqd_py.standby.promotion import promote
+            from nsqd_py.standby.role import promote
 
             promote(self._broker, directory, promoted, self._election)
             if signals.is_asked:
@@ -248,10 +248,9 @@ class Daemon:
             return None
         if not options.standby_of and not options.promote and not (directory / STANDBY_FILE).exists():
             return None
-        from nsqd_py.standby.door import Door
         from nsqd_py.standby.follower import Follower
-        from nsqd_py.standby.promotion import check_role, goes_on_as_primary
-        from nsqd_py.standby.role import StandbyRole
+        from nsqd_py.standby.group import Door
+        from nsqd_py.standby.role import StandbyRole, check_role, goes_on_as_primary
 
         state = check_role(directory, options.standby_of, promote=options.promote)
         if state is not None and not options.promote:
@@ -270,15 +269,15 @@ class Daemon:
         return None
 
     def _wait_for_lease(self, election: Election, directory: Path) -> None:
+        from nsqd_py.standby.copy import read_state
         from nsqd_py.standby.role import WaitingRole
-        from nsqd_py.standby.state import read_state
 
         state, saved = read_state(directory), read_epochs(directory)
         role = WaitingRole(election, saved.node if saved is not None else 0, is_complete=state is None or state.is_complete)
         self._broker.replication, self._broker.refusal = role, role.refusal
 
     def _fence(self, old_primary: str) -> None:
-        from nsqd_py.standby.fencing import Fencer
+        from nsqd_py.standby.role import Fencer
 
         self._fencer = Fencer(
             self._broker,
@@ -524,8 +523,7 @@ def _guard_maker(options: NsqdOptions, broker: Broker, log: Log) -> Callable[[Gu
     if not options.auth_http_address:
         return None
     from nsqd_py.auth.guard import Guard  # slow to import: it needs RE2
-    from nsqd_py.auth.renewals import Renewals
-    from nsqd_py.auth.servers import configured_servers
+    from nsqd_py.auth.servers import Renewals, configured_servers
     from nsqd_py.lookup.host import Resolver
 
     servers = configured_servers(options, Resolver().resolve)

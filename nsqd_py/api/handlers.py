@@ -6,19 +6,21 @@ The checks have the order of Go's nsqd: it decides which of several errors a cli
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Callable
+from struct import Struct
 
 import gevent
 
-from nsqd_py.api import bodies
-from nsqd_py.batch import SIZE_BYTES
+from nsqd_py.batch import SIZE_BYTES, uniform_stride
 from nsqd_py.broker.broker import Broker
-from nsqd_py.errors import ClientError, Draining, HttpError
+from nsqd_py.errors import BadBody, BadMessage, ClientError, Draining, HttpError
 from nsqd_py.net.addresses import check_peer_addresses
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.answers import Reply
 from nsqd_py.net.http.router import Request, parse_int64
 from nsqd_py.protocol.command_table import milliseconds_to_ns
+from nsqd_py.protocol.multi_body import SLICE_MESSAGES, MessageWalk, Part, check_message_count
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.topic import Topic
@@ -27,9 +29,82 @@ from nsqd_py.runtime.pacing import ONE_ROUND_S, Pace
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.settings.durations import parse_duration
 from nsqd_py.stats.collect import collect, render_json
-from nsqd_py.stats.health import health_of
-from nsqd_py.stats.text import render_text
+from nsqd_py.stats.text import health_of, render_text
 from nsqd_py.version import NSQ_VERSION
+
+# Bytes of lines in one slice: 16 KiB of empty lines take 0.3 ms, of lines of one byte 1 ms.
+_SLICE_BYTES = 16 * 1024
+# Lines are collected to batches of this size, or of SLICE_MESSAGES.
+_FULL_BYTES = 256 * 1024
+
+_pack_size = Struct(">I").pack
+_read_int32 = Struct(">i").unpack_from
+
+
+def from_lines(text: bytes, max_msg_size: int, rest: Callable[[], object]) -> list[Part]:
+    """Convert lines to messages; empty lines are left out. The result may be empty. Raises HttpError 413."""
+    parts: list[Part] = []
+    lines: list[bytes] = []
+    size_bytes = 0
+    position = 0
+    while position < len(text):
+        after = text.find(b"\n", min(position + _SLICE_BYTES, len(text))) + 1 or len(text)
+        found = [line for line in text[position:after].split(b"\n") if line]
+        if len(lines) + len(found) > SLICE_MESSAGES or size_bytes > _FULL_BYTES:
+            _add_part(parts, lines, max_msg_size)
+            lines = []
+            size_bytes = 0
+        for low in range(SLICE_MESSAGES, len(found), SLICE_MESSAGES):
+            _add_part(parts, found[low - SLICE_MESSAGES : low], max_msg_size)
+        lines += found[(len(found) - 1) // SLICE_MESSAGES * SLICE_MESSAGES :] if found else []
+        size_bytes += after - position
+        position = after
+        rest()
+    _add_part(parts, lines, max_msg_size)
+    return parts
+
+
+def _add_part(parts: list[Part], lines: list[bytes], max_msg_size: int) -> None:
+    """Add the lines as one part, unless there are none. Raises HttpError 413."""
+    sizes = set(map(len, lines))
+    if not sizes:
+        return
+    if max(sizes) > max_msg_size:
+        raise HttpError(413, "MSG_TOO_BIG")
+    if len(sizes) == 1:
+        size = sizes.pop()
+        prefix = _pack_size(size)
+        parts.append((prefix + prefix.join(lines), len(lines), SIZE_BYTES + size))
+        return
+    pieces = []
+    for line in lines:
+        pieces.append(_pack_size(len(line)))
+        pieces.append(line)
+    parts.append((b"".join(pieces), len(lines), 0))
+
+
+def from_binary(data: bytes, max_msg_size: int, max_body_size: int, rest: Callable[[], object]) -> list[Part]:
+    """Convert `[4-byte count]([4-byte size][message])...`; bytes after the last message are ignored.
+
+    Raises BadBody and BadMessage, as MPUB does.
+    """
+    if len(data) < SIZE_BYTES:
+        raise BadBody("MPUB failed to read message count")
+    count = check_message_count(_read_int32(data, 0)[0], max_body_size)
+    if count <= SLICE_MESSAGES and len(data) - SIZE_BYTES >= count * (SIZE_BYTES + 1):
+        body = data[SIZE_BYTES:]
+        stride = uniform_stride(body, count)
+        if 0 < stride <= SIZE_BYTES + max_msg_size:
+            return [(body, count, stride)]
+    walk = MessageWalk(count, SIZE_BYTES, max_msg_size, sys.maxsize)
+    while not walk.is_over:
+        if not walk.go_on(data, 0):
+            if walk.offset + SIZE_BYTES > len(data):
+                raise BadMessage(f"MPUB failed to read message({walk.index}) body size")
+            raise BadMessage("MPUB failed to read message body")
+        rest()
+    return walk.parts(data, 0)
+
 
 # The time for which /stats waits for the channels of new topics.
 NEW_TOPICS_S = 0.25
@@ -118,11 +193,11 @@ def mpub(request: Request[Broker]) -> Reply:
     rest = _never_rest if request.size_bytes <= request.route.quick_bytes else Pace(ONE_ROUND_S).rest_if_due
     if _is_binary(request):
         try:
-            parts = bodies.from_binary(request.body, options.max_msg_size, options.max_body_size, rest)
+            parts = from_binary(request.body, options.max_msg_size, options.max_body_size, rest)
         except ClientError as error:
             raise HttpError(413, error.code.removeprefix("E_")) from error
     else:
-        parts = bodies.from_lines(request.body, options.max_msg_size, rest)
+        parts = from_lines(request.body, options.max_msg_size, rest)
     if topic.is_closed:  # it was deleted during a slice
         topic = _topic_to_publish_to(request)
     if len(parts) == 1:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import gevent
 
 from nsqd_py.auth.permissions import Authorization
-from nsqd_py.auth.renewals import Renewals
-from nsqd_py.auth.servers import AuthServers, NoAuthorization, Question
+from nsqd_py.auth.servers import AuthServers, NoAuthorization, Question, Renewals
 from nsqd_py.errors import AuthError, AuthFailed, AuthFirst, ClientError, Invalid, Unauthorized
 from nsqd_py.net.addresses import host_of
 from nsqd_py.pqueues import Alarms

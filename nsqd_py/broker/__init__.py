@@ -5,8 +5,7 @@ creation          creates the log of a topic, and the journal of a new channel i
 
 Start and stop
 startup           loads a data directory; rebuilds positions from journals
-metadata          `nsqd.dat`: its JSON, and writing it soon after a change
-state_files       `nsqd.clock` and `nsqd.stop`: the steady clock, and the record of a clean stop
+state_files       `nsqd.dat` (topics and channels), `nsqd.clock` (the steady clock), `nsqd.stop` (a clean stop)
 drain             refuses new messages, delivers the rest, and ends
 closing           writes and closes each topic at the end
 
@@ -22,6 +21,5 @@ disk_limits       free space, free descriptors, and the write errors that /ping,
 removed_files     restores log files that another program removed
 
 Operations on one channel
-peek              shows queued, in-flight or deferred messages without delivering them
-seek              moves a channel in its topic's log
+channel_admin     shows messages without delivering them; moves a channel in its topic's log
 """

@@ -13,11 +13,10 @@ from nsqd_py.broker.disk_limits import DescriptorRelief, DiskHealth, FreeSpace
 from nsqd_py.broker.drain import Drain
 from nsqd_py.broker.housekeeping import Compactor, Housekeeper
 from nsqd_py.broker.journal_writing import JournalWriter, Saved
-from nsqd_py.broker.metadata import METADATA_FILE, MetadataWriter
 from nsqd_py.broker.removed_files import RemovedFiles
 from nsqd_py.broker.replication import NoReplication, Replication
 from nsqd_py.broker.slow_disk import SlowReader, SlowWriter
-from nsqd_py.broker.state_files import write_clean_stop
+from nsqd_py.broker.state_files import METADATA_FILE, MetadataWriter, write_clean_stop
 from nsqd_py.broker.sync import GroupSync
 from nsqd_py.clock import SteadyClock, wall_ns
 from nsqd_py.diskqueue.journal import Journal, journal_name

@@ -13,8 +13,19 @@ from operator import itemgetter
 from pathlib import Path
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.broker.metadata import METADATA_FILE, BadMetadata, TopicEntry, read_metadata
-from nsqd_py.broker.state_files import CLOCK_FILE, MEMBER_FILE, STOP_FILE, LogEnd, forget_clean_stop, read_clean_stop, read_epochs
+from nsqd_py.broker.state_files import (
+    CLOCK_FILE,
+    MEMBER_FILE,
+    METADATA_FILE,
+    STOP_FILE,
+    BadMetadata,
+    LogEnd,
+    TopicEntry,
+    forget_clean_stop,
+    read_clean_stop,
+    read_epochs,
+    read_metadata,
+)
 from nsqd_py.diskqueue.files import COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX, LogFile, parse_log_file_name
 from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX, Journal, SavedPosition, group_waiting
 from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Range, SeqRanges, common, count_of, union

@@ -18,8 +18,7 @@ from typing import Any, BinaryIO
 import orjson
 from google_crc32c import extend
 
-from nsqd_py.broker.metadata import METADATA_FILE, document_of
-from nsqd_py.broker.state_files import STANDBY_FILE
+from nsqd_py.broker.state_files import METADATA_FILE, STANDBY_FILE, document_of
 from nsqd_py.diskqueue.files import sync_directory
 from nsqd_py.diskqueue.journal import SavedPosition
 from nsqd_py.diskqueue.ranges import Range

@@ -10,17 +10,20 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 
-from nsqd_py.broker.metadata import METADATA_FILE, BadMetadata, TopicEntry, read_metadata
 from nsqd_py.broker.state_files import (
     BACKUP_FILE,
     CLOCK_FILE,
     MEMBER_FILE,
+    METADATA_FILE,
     STANDBY_FILE,
     STOP_FILE,
+    BadMetadata,
     LogEnd,
+    TopicEntry,
     read_clean_stop,
     read_clock_file,
     read_clocks,
+    read_metadata,
 )
 from nsqd_py.diskqueue.files import LogFile, parse_log_file_name
 from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX, SavedPosition, decode_journal, entry_bytes, journal_name, next_entry

@@ -12,8 +12,7 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
-from nsqd_py.broker.metadata import encode_entries, replace_file
-from nsqd_py.broker.state_files import forget_clean_stop
+from nsqd_py.broker.state_files import encode_entries, forget_clean_stop, replace_file
 from nsqd_py.diskqueue.files import parse_log_file_name, sync_directory
 from nsqd_py.diskqueue.journal import DELETED, JOURNAL_SUFFIX, SNAPSHOT, SavedPosition, encode_entry, group_waiting, journal_name
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader

@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from nsqd_py.broker.metadata import METADATA_FILE, replace_file
+from nsqd_py.broker.state_files import METADATA_FILE, replace_file
 from nsqd_py.diskqueue.files import parse_log_file_name, sync_directory
 from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX
 from nsqd_py.errors import StartError

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from nsqd_py.broker.metadata import METADATA_FILE, TopicEntry, read_metadata
+from nsqd_py.broker.state_files import METADATA_FILE, TopicEntry, read_metadata
 from nsqd_py.errors import StartError
 from nsqd_py.go_import.existing import ExistingFiles
 from nsqd_py.go_import.go_queue import GoDamage, GoQueue, find_go_queues

@@ -4,8 +4,6 @@ on_demand      imports the rest with the first address
 peers          all nsqlookupds: one peer for each endpoint
 peer           one nsqlookupd: connects, registers, tells what changes, asks for the channels of a topic
 connection     its TCP connection, with TLS, and both sides of IDENTIFY
-registrations  the keys to register, and the changes not reported yet           pure
-host           a configured address, and the endpoints behind its name; resolves names in threads
-endpoints      addresses as they are configured                                pure
+host           a configured address and its endpoints; resolves names in threads
 precreation    makes the channels of a new topic before its first message is released
 """

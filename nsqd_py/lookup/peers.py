@@ -12,11 +12,9 @@ from gevent.event import Event
 
 from nsqd_py.broker.broker import Broker
 from nsqd_py.lookup.connection import identify
-from nsqd_py.lookup.endpoints import Endpoint, parse_address
-from nsqd_py.lookup.host import LookupHost, Resolver
-from nsqd_py.lookup.peer import MAX_ANSWER_BYTES, LookupPeer, PeerContext
+from nsqd_py.lookup.host import Endpoint, LookupHost, Resolver, parse_address
+from nsqd_py.lookup.peer import MAX_ANSWER_BYTES, Inventory, LookupPeer, PeerContext
 from nsqd_py.lookup.precreation import Precreation
-from nsqd_py.lookup.registrations import Inventory
 from nsqd_py.net.http.client import HttpClient, limit_s
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.logs import Log

@@ -2,6 +2,10 @@
 
 All names are checked, so that no message can write anywhere else. Files are written as nsqd writes them: records are
 appended, a journal or a sparse file is replaced by another one under its name.
+
+`nsqd.standby` says that a data path is a copy, and whether the copy is complete. It is there from the beginning of the
+first copy until the standby is promoted. nsqd does not serve such a directory: its messages are still those of the
+primary. `nsqd.member` is the random id of a data path in a group that shares a lease. It is not copied.
 """
 
 from __future__ import annotations
@@ -9,12 +13,23 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from google_crc32c import extend
 
-from nsqd_py.broker.metadata import METADATA_FILE
-from nsqd_py.broker.state_files import CLOCK_FILE, STOP_FILE, read_epochs
+from nsqd_py.broker.state_files import (
+    CLOCK_FILE,
+    MEMBER_FILE,
+    METADATA_FILE,
+    STANDBY_FILE,
+    STOP_FILE,
+    read_checked,
+    read_epochs,
+    write_checked,
+)
 from nsqd_py.diskqueue.files import COMPACT_SUFFIX, LogFile, parse_log_file_name, sync_directory
 from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX
 from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Epochs, common_end, count_of, union
@@ -22,8 +37,9 @@ from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
 from nsqd_py.diskqueue.recovery import recover_file
 from nsqd_py.errors import NsqdError
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
+from nsqd_py.runtime.documents import decode_fields
 from nsqd_py.runtime.private_files import open_file
-from nsqd_py.standby.aside import Aside
+from nsqd_py.standby.aside import Aside, Unfinished, count_in, finished_in
 from nsqd_py.standby.messages import (
     BEGIN,
     CHECKED_BYTES,
@@ -39,7 +55,59 @@ from nsqd_py.standby.messages import (
     OfferedLog,
     TopicFiles,
 )
-from nsqd_py.standby.unfinished import Unfinished, count_in, finished_in
+
+if TYPE_CHECKING:
+    from nsqd_py.options import NsqdOptions
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyState:
+    """The state of a standby's data path.
+
+    primary      address of the nsqd that it follows
+    is_complete  False until the standby has had everything that the primary had; before that it cannot be promoted
+    was_primary  True until then, if the files are also those of an nsqd that was a primary itself
+    is_fenced    True if it follows because it was fenced, also without --standby-of
+    """
+
+    primary: str
+    is_complete: bool
+    was_primary: bool = False
+    is_fenced: bool = False
+
+
+def read_state(directory: Path) -> StandbyState | None:
+    """Return the state of a standby's data path; None if it is none. Raises OSError."""
+    return read_checked(directory / STANDBY_FILE, partial(decode_fields, StandbyState))
+
+
+def write_state(directory: Path, state: StandbyState) -> None:
+    """Write the state durably. Raises OSError."""
+    write_checked(directory / STANDBY_FILE, asdict(state))
+
+
+def remove_state(directory: Path) -> None:
+    """Remove the state durably: the directory has its own messages from now on. Raises OSError."""
+    (directory / STANDBY_FILE).unlink(missing_ok=True)
+    sync_directory(directory)
+
+
+def own_member(directory: Path, options: NsqdOptions) -> Member:
+    """Return this nsqd as a member of its group; its id is made at the first call. Raises OSError."""
+    identity = read_checked(directory / MEMBER_FILE, _decode_id)
+    if identity is None:
+        identity = os.urandom(8).hex()
+        write_checked(directory / MEMBER_FILE, {"id": identity})
+    port = options.broadcast_tcp_port or int(options.tcp_address.rpartition(":")[2])
+    return Member(identity, f"{options.broadcast_address}:{port}")
+
+
+def _decode_id(fields: dict[str, object]) -> str:
+    identity = fields["id"]
+    if not isinstance(identity, str):
+        raise TypeError(f"{identity!r} is not an id")
+    return identity
+
 
 _STATE_FILES = (METADATA_FILE, CLOCK_FILE, EPOCHS_FILE)
 _MOST_OPEN = 64

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import gevent
 
-from nsqd_py.broker.metadata import METADATA_FILE
-from nsqd_py.broker.state_files import read_epochs
+from nsqd_py.broker.state_files import METADATA_FILE, read_epochs
 from nsqd_py.errors import StartError
 from nsqd_py.lease.etcd import EtcdStore
 from nsqd_py.lease.keeper import LeaseKeeper, LeaseWatch
@@ -30,8 +29,8 @@ from nsqd_py.runtime.documents import load_foreign_json
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.outages import OutageLog
 from nsqd_py.runtime.process import StopSignals
+from nsqd_py.standby.copy import own_member, read_state
 from nsqd_py.standby.messages import Member
-from nsqd_py.standby.state import own_member, read_state
 
 if TYPE_CHECKING:
     from nsqd_py.options import NsqdOptions

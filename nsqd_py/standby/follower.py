@@ -28,10 +28,20 @@ from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.standby import group, messages
 from nsqd_py.standby.aside import ALONE_PREFIX, REMOVED_PREFIX
-from nsqd_py.standby.copy import Copy, sync_paths
-from nsqd_py.standby.membership import FOLLOW, NONCE_BYTES, Caller, NotMember
-from nsqd_py.standby.messages import BadMessage, FileMessage, Lag, Listed, Offer, Round, TopicFiles
-from nsqd_py.standby.state import StandbyState, own_member, read_state, write_state
+from nsqd_py.standby.copy import Copy, StandbyState, own_member, read_state, sync_paths, write_state
+from nsqd_py.standby.messages import (
+    FOLLOW,
+    NONCE_BYTES,
+    BadMessage,
+    Caller,
+    FileMessage,
+    Lag,
+    Listed,
+    NotMember,
+    Offer,
+    Round,
+    TopicFiles,
+)
 
 if TYPE_CHECKING:
     from nsqd_py.options import NsqdOptions

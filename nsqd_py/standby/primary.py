@@ -13,12 +13,11 @@ from nsqd_py.broker.replication import NoReplication
 from nsqd_py.errors import Invalid
 from nsqd_py.protocol.frames import OK
 from nsqd_py.queue.publish_buffer import Tickets
-from nsqd_py.standby.acks import HeldAnswers
-from nsqd_py.standby.door import Door
-from nsqd_py.standby.fencing import check_fence
-from nsqd_py.standby.in_sync import InSyncSet, Members
+from nsqd_py.standby.acks import HeldAnswers, InSyncSet, Members
+from nsqd_py.standby.copy import StandbyState, write_state
+from nsqd_py.standby.group import Door
 from nsqd_py.standby.messages import Offer
-from nsqd_py.standby.state import StandbyState, write_state
+from nsqd_py.standby.role import check_fence
 from nsqd_py.standby.stream import Stream
 
 if TYPE_CHECKING:

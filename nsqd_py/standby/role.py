@@ -1,18 +1,34 @@
-"""The roles of an nsqd that does not serve: they refuse all requests except statistics and promotion."""
+"""The roles of an nsqd that does not serve: they refuse all requests except statistics and promotion.
+
+A promotion makes a standby's data path that of a primary: with a new epoch, so that its old primary can tell. Then
+fencing keeps the old primary from serving: the promoted nsqd sends it the newer epoch, until it gets the answer that
+the other one does not serve. An nsqd with `--accept-standbys` whose logs the sender continues gives way for good: it
+becomes a standby of the sender. Both prove to each other that they belong to one group, so that no one else can fence
+an nsqd.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import gevent
+
+from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.replication import NoReplication
-from nsqd_py.errors import HttpError, Invalid, IsStandby
+from nsqd_py.broker.state_files import read_epochs
+from nsqd_py.errors import HttpError, Invalid, IsStandby, StartError
 from nsqd_py.protocol.frames import OK
-from nsqd_py.standby.door import Door
-from nsqd_py.standby.follower import Follower, standby_figures
-from nsqd_py.standby.messages import Lag
+from nsqd_py.runtime.logs import Log
+from nsqd_py.standby.copy import StandbyState, read_state, remove_state
+from nsqd_py.standby.follower import Follower, ask, is_followed_by, sentence, standby_figures
+from nsqd_py.standby.group import Door
+from nsqd_py.standby.messages import FENCE, Lag, Offer, OfferedLog
 
 if TYPE_CHECKING:
+    from nsqd_py.broker.broker import Broker
+    from nsqd_py.options import NsqdOptions
     from nsqd_py.standby.election import Election
 
 
@@ -92,3 +108,125 @@ class WaitingRole(NoReplication):
 
     def promote(self) -> None:
         raise HttpError(409, "LEASE_DECIDES")
+
+
+def check_role(directory: Path, standby_of: str, *, promote: bool) -> StandbyState | None:
+    """Return the state if this data path must be promoted at this start, or if it was fenced; else None.
+
+    Raises StartError if it is a standby's, and it must not, or cannot, be promoted.
+    """
+    try:
+        state = read_state(directory)
+    except OSError as error:
+        raise StartError(f"failed to read the state of the standby in {directory} - {error}") from error
+    if state is None:
+        saved = read_epochs(directory)
+        if promote and standby_of and (saved is None or not saved.node):
+            raise StartError("--promote and --standby-of exclude each other: this data path was never a standby's")
+        return None
+    if promote:
+        if not state.is_complete:
+            raise StartError(
+                f"the copy of {state.primary} in {directory.absolute()} is not complete, and cannot be promoted; start "
+                f"nsqd with --standby-of={state.primary}, and wait for its state `following`"
+            )
+        return state
+    if not standby_of and state.is_fenced:
+        return state
+    if not standby_of:
+        raise StartError(
+            f"{directory.absolute()} is the copy of {state.primary}: start nsqd with --standby-of={state.primary} to "
+            "follow it, or with --promote to make it a primary"
+        )
+    return None
+
+
+def goes_on_as_primary(directory: Path, options: NsqdOptions, log: Log) -> bool:
+    """True if this data path was promoted before, and the nsqd of --standby-of is not a newer primary.
+
+    So a promoted standby may start again with the same flags. Blocks this greenlet. Raises OSError.
+    """
+    saved = read_epochs(directory)
+    if read_state(directory) is not None or saved is None or not saved.node or is_followed_by(options, saved.node):
+        return False
+    log.warning(
+        "STANDBY: this data path was promoted, and %s is no newer primary: --standby-of has no effect", options.standby_of
+    )
+    return True
+
+
+def promote(broker: Broker, directory: Path, state: StandbyState | None, election: Election | None = None) -> None:
+    """Begin a new epoch in all logs of a loaded broker, and make that durable. Raises OSError. Blocks this greenlet.
+
+    state     that of a standby's data path; None if it is a primary's
+    election  must be told of the epoch before and after. If it has lost its lease, it ends the daemon.
+    """
+    if election is not None:
+        broker.logs.epoch_numbers.skip_past(election.highest_epoch)
+    epoch = broker.logs.epoch_numbers.next()
+    if election is not None and not election.announce(epoch):
+        return
+    broker.epoch = epoch
+    broker.keeps_epochs = True
+    for topic in broker.topics.values():
+        if topic.log is not None:
+            topic.log.begin_epoch(epoch)
+    broker.persist_metadata()
+    if state is not None:
+        remove_state(directory)
+        broker.log.warning("STANDBY: promoted; %s was its primary", state.primary)
+    if election is not None:
+        election.begin(epoch)
+
+
+# The time in which an old primary that came back can serve.
+_PAUSE_S = 1.0
+
+
+class Fencer:
+    """Fences the nsqd at `options.standby_of`; `address` is where that one can follow."""
+
+    def __init__(self, broker: Broker, options: NsqdOptions, address: Callable[[], str]) -> None:
+        self._broker = broker
+        self._options = options
+        self._address = address
+        self._greenlet: Any = None
+
+    def start(self) -> None:
+        self._greenlet = gevent.spawn(self._run)
+
+    def stop(self) -> None:
+        """Blocks this greenlet."""
+        if self._greenlet is not None:
+            self._greenlet.kill()
+
+    def _run(self) -> None:
+        log, place = self._broker.log, self._options.standby_of
+        reported = ""
+        while True:
+            try:
+                ask(self._options, FENCE, self._offer())
+            except Exception as error:  # noqa: BLE001 - whatever it answers, this must go on
+                if repr(error) != reported:
+                    log.warning("STANDBY: cannot fence the old primary %s - %s; trying again", place, sentence(error))
+                    reported = repr(error)
+            else:
+                log.warning("STANDBY: the old primary %s is fenced: it does not serve", place)
+                return
+            gevent.sleep(_PAUSE_S)
+
+    def _offer(self) -> Offer:
+        logs = {topic.name: OfferedLog(topic.log.epochs) for topic in self._broker.topics.values() if topic.log is not None}
+        return Offer(self._broker.epoch, "", logs, self._address())
+
+
+def check_fence(broker: Broker, offer: Offer) -> None:
+    """Raise Invalid unless the sender of this offer was promoted after this nsqd, and continues one of its logs."""
+    if offer.epoch <= broker.epoch:
+        raise Invalid(f"cannot STANDBY: your epoch {offer.epoch} is not newer than mine, {broker.epoch}")
+    for name, offered in offer.logs.items():
+        topic = broker.topics.get(name)
+        mine = topic.log.epochs if topic is not None and topic.log is not None else ()
+        if mine and mine[-1] in offered.epochs[:-1]:
+            return
+    raise Invalid("cannot STANDBY: none of your logs continues one of mine")

@@ -18,8 +18,7 @@ import gevent
 from gevent.event import Event
 from google_crc32c import extend
 
-from nsqd_py.broker.metadata import METADATA_FILE
-from nsqd_py.broker.state_files import CLOCK_FILE
+from nsqd_py.broker.state_files import CLOCK_FILE, METADATA_FILE
 from nsqd_py.diskqueue.files import LogFile, log_file_name
 from nsqd_py.diskqueue.journal import DELETED, Journal, encode_entry, journal_name
 from nsqd_py.diskqueue.log import TopicLog

@@ -17,8 +17,7 @@ from gevent.event import Event
 from nsqd_py.broker.broker import Broker
 from nsqd_py.clock import wall_ns
 from nsqd_py.debug.memory import memory_figures
-from nsqd_py.lookup.endpoints import Endpoint, parse_address
-from nsqd_py.lookup.host import Resolver
+from nsqd_py.lookup.host import Endpoint, Resolver, parse_address
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.runtime.pacing import Pace
 from nsqd_py.stats.collect import Figures, collect

@@ -92,7 +92,7 @@ def test_retention_keeps_as_long_when_the_clock_was_set_back(tmp_path: Path) -> 
 AS_NOBODY = """
 import encodings.idna, os, pprint, sys
 import nsq_apps.nsqd, gevent.threadpool, nsqd_py.daemon, nsqd_py.options, nsqd_py.settings.program
-import nsqd_py.standby.membership
+import nsqd_py.standby.messages
 if os.getuid() == 0:
     os.setgroups([])
     os.setgid(65534)

@@ -14,7 +14,7 @@ from nsqadmin_py import go_json
 from nsqadmin_py.cluster import node_views, views
 from nsqadmin_py.web.answers import Refusal, object_in, text_of
 from nsqd_py.auth.permissions import BadAnswer, compile_rules, read_answer
-from nsqd_py.broker.metadata import read_metadata
+from nsqd_py.broker.state_files import read_metadata
 from nsqd_py.cluster import producers
 from nsqd_py.cluster.model import BadStats, Cluster
 from nsqd_py.cluster.values import rows_in

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd_py.lease import answers
+from nsqd_py.lease import etcd as answers
 from nsqd_py.lease.etcd import EtcdStore
 from nsqd_py.lease.keeper import LeaseKeeper, LeaseWatch
 from nsqd_py.lease.store import Lease, LeaseError, Note, check_holder, parse_lease_url

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqd_py.standby.membership import FENCE, FOLLOW
+from nsqd_py.standby.messages import FENCE, FOLLOW
 from tests.support.auth_server import AuthServer
 from tests.support.member import SECRET, ack, caller_of, fence_of, join, member, plain_offer, secret_file, standby
 from tests.support.network import Relay, free_ports

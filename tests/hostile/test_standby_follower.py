@@ -15,6 +15,7 @@ from nsqd_py.diskqueue.files import log_file_name
 from nsqd_py.diskqueue.journal import DELETED, SNAPSHOT, encode_entry
 from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Epoch, encode_epoch_file
 from nsqd_py.diskqueue.records import FileHeader
+from nsqd_py.standby.copy import StandbyState, write_state
 from nsqd_py.standby.messages import (
     BEGIN,
     COMMIT,
@@ -28,7 +29,6 @@ from nsqd_py.standby.messages import (
     round_frame,
     topic_frame,
 )
-from nsqd_py.standby.state import StandbyState, write_state
 from tests.support.hostile_primary import frame, hostile_primary
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.standby_processes import DEADLINE_S, consume_all, figures_of

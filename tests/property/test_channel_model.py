@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from nsqd_py.batch import uniform_stride
-from nsqd_py.broker.seek import EARLIEST, LATEST, seek_channel
+from nsqd_py.broker.channel_admin import EARLIEST, LATEST, seek_channel
 from nsqd_py.queue.disk_limits import NoRoom
 from tests.property.machine import CHANNELS, MAX_MSG_TIMEOUT_NS, TOPICS, BrokerMachine, index
 from tests.property.model import DEFERRED, QUEUED, ModelChannel, ModelTopic

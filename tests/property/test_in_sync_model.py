@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsqd_py.standby.in_sync import InSyncSet, Members
+from nsqd_py.standby.acks import InSyncSet, Members
 from tests.support.examples import examples
 
 STANDBYS = ("x", "y", "z")

@@ -21,16 +21,15 @@ from unittest import mock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsqd_py.broker.metadata import METADATA_FILE
-from nsqd_py.broker.state_files import read_epochs
+from nsqd_py.broker.state_files import METADATA_FILE, read_epochs
 from nsqd_py.diskqueue.ranges import EPOCHS_FILE, EpochNumbers, encode_epoch_file
 from nsqd_py.lease import keeper
 from nsqd_py.lease.store import Lease, LeaseError, LeaseLost, Note
 from nsqd_py.standby import election
+from nsqd_py.standby.acks import InSyncSet
+from nsqd_py.standby.copy import StandbyState, own_member, read_state, write_state
 from nsqd_py.standby.election import Election
-from nsqd_py.standby.in_sync import InSyncSet
-from nsqd_py.standby.promotion import promote
-from nsqd_py.standby.state import StandbyState, own_member, read_state, write_state
+from nsqd_py.standby.role import promote
 from tests.property.simulated_time import Process, Simulation
 from tests.support.examples import examples
 from tests.unit.fakes import FakeLog

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.standby import messages, stream
+from nsqd_py.standby.copy import StandbyState
 from nsqd_py.standby.primary import Standbys
-from nsqd_py.standby.promotion import promote
-from nsqd_py.standby.state import StandbyState
+from nsqd_py.standby.role import promote
 from tests.support.broker_life import CHANNELS, TOPIC, Life, work
 from tests.support.examples import examples
 from tests.support.standby_link import StandbyLink, replay

@@ -10,8 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from nsqd_py.standby.group import NO_SECRET
-from nsqd_py.standby.membership import NONCE_BYTES, Listener
-from nsqd_py.standby.messages import STREAM_FRAME
+from nsqd_py.standby.messages import NONCE_BYTES, STREAM_FRAME, Listener
 from tests.support.wire import MAGIC
 
 HEARTBEAT = b"_heartbeat_"

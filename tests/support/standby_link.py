@@ -9,8 +9,7 @@ from typing import Any
 
 from nsqd_py.standby import messages
 from nsqd_py.standby.copy import Copy
-from nsqd_py.standby.membership import FOLLOW, NONCE_BYTES, Caller
-from nsqd_py.standby.messages import FileMessage, Listed, Round, TopicFiles
+from nsqd_py.standby.messages import FOLLOW, NONCE_BYTES, Caller, FileMessage, Listed, Round, TopicFiles
 
 _MOST_OFFER_BYTES = 1 << 20
 _FRAME_HEAD_BYTES = 8

@@ -12,7 +12,7 @@ from struct import pack, pack_into
 import pytest
 from google_crc32c import extend
 
-from nsqd_py.broker.metadata import METADATA_FILE
+from nsqd_py.broker.state_files import METADATA_FILE
 from nsqd_py.diskqueue.records import VERSION
 from tests.support.broker_life import TOPIC, Life
 from tests.support.nsqd_process import REPOSITORY

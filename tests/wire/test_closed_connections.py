@@ -22,7 +22,7 @@ from nsqd_py.options import read_options
 from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.session import Limits
 from nsqd_py.runtime.logs import FATAL, Log
-from nsqd_py.standby.membership import FOLLOW, NONCE_BYTES, Caller
+from nsqd_py.standby.messages import FOLLOW, NONCE_BYTES, Caller
 from nsqd_py.standby.primary import Standbys
 from nsqd_py.tcp.connection import ClientConnection
 from tests.support.certificates import make_certificates

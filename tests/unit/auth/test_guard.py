@@ -11,8 +11,7 @@ from gevent.event import Event
 
 from nsqd_py.auth.guard import LONGEST_GRACE_S, SHORTEST_GRACE_S, Guard, Step
 from nsqd_py.auth.permissions import Authorization, compile_rules, read_answer
-from nsqd_py.auth.renewals import MOST_AT_A_TIME, Renewals
-from nsqd_py.auth.servers import NoAuthorization, Question
+from nsqd_py.auth.servers import MOST_AT_A_TIME, NoAuthorization, Question, Renewals
 from nsqd_py.errors import AuthFirst, ClientError, Invalid, Unauthorized
 from nsqd_py.net.tls import TlsInfo
 from nsqd_py.pqueues import Alarms
@@ -307,7 +306,7 @@ def test_a_consumer_with_a_permission_goes_on(scene: Scene) -> None:
 def test_a_subscription_outlives_silent_auth_servers_for_a_limited_time(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, ttl_s: int, grace_s: int, hangs: bool
 ) -> None:
-    monkeypatch.setattr("nsqd_py.auth.renewals.PAUSE_AFTER_FAILURE_S", 0)
+    monkeypatch.setattr("nsqd_py.auth.servers.PAUSE_AFTER_FAILURE_S", 0)
     scene.consume(ttl=ttl_s)
     scene.servers.answer = AWAY
     if hangs:
@@ -323,7 +322,7 @@ def test_a_subscription_outlives_silent_auth_servers_for_a_limited_time(
 
 
 def test_auth_servers_that_answer_again_save_the_subscription(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nsqd_py.auth.renewals.PAUSE_AFTER_FAILURE_S", 0)
+    monkeypatch.setattr("nsqd_py.auth.servers.PAUSE_AFTER_FAILURE_S", 0)
     scene.consume(ttl=10)
     scene.servers.answer = AWAY
     scene.advance(10)

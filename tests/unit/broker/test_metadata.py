@@ -14,8 +14,8 @@ import gevent
 import pytest
 from gevent.event import Event
 
-from nsqd_py.broker import creation, metadata
-from nsqd_py.broker.metadata import (
+from nsqd_py.broker import creation, state_files
+from nsqd_py.broker.state_files import (
     METADATA_FILE,
     BadMetadata,
     MetadataWriter,
@@ -170,7 +170,7 @@ def writer_of(path: Path, topics: dict[str, Any], monkeypatch: pytest.MonkeyPatc
     world = World()
     writer = MetadataWriter(path, topics, world.log, world.alarms, world.clock, FakeThreadPool(), lambda topic, channel: False)
     written: list[int] = []
-    monkeypatch.setattr(metadata, "replace_file", lambda path, data: written.append(len(json.loads(data)["topics"])))
+    monkeypatch.setattr(state_files, "replace_file", lambda path, data: written.append(len(json.loads(data)["topics"])))
     return writer, written
 
 
@@ -179,7 +179,7 @@ def add(topics: dict[str, Any], name: str) -> None:
 
 
 def test_topics_that_are_new_after_a_write_share_the_next_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata, "_PAUSE_FACTOR", 1e9)
+    monkeypatch.setattr(state_files, "_PAUSE_FACTOR", 1e9)
     topics: dict[str, Any] = {}
     writer, written = writer_of(path, topics, monkeypatch)
     for name in "abcde":
@@ -193,8 +193,8 @@ def test_topics_that_are_new_after_a_write_share_the_next_one(path: Path, monkey
 
 
 def test_who_needs_the_file_does_not_wait_for_the_pause(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata, "_PAUSE_FACTOR", 1e9)
-    monkeypatch.setattr(metadata, "_LONGEST_PAUSE_S", 60)
+    monkeypatch.setattr(state_files, "_PAUSE_FACTOR", 1e9)
+    monkeypatch.setattr(state_files, "_LONGEST_PAUSE_S", 60)
     topics: dict[str, Any] = {}
     writer, written = writer_of(path, topics, monkeypatch)
     for _ in range(2):  # the second time, after a whole pause that was cut short
@@ -235,8 +235,8 @@ def test_a_channel_that_is_deleted_while_the_file_is_encoded_keeps_its_journal_u
     journal = directory / "first:ch.cursor"
     with monkeypatch.context() as patch:
         patch.setattr(broker, "want_metadata", lambda: None)  # it would wait for this very file
-        patch.setattr(metadata, "_FEW", 0)
-        patch.setattr(metadata, "Pace", PauseOnce(lambda: broker.delete_channel(first, "ch")))
+        patch.setattr(state_files, "_FEW", 0)
+        patch.setattr(state_files, "Pace", PauseOnce(lambda: broker.delete_channel(first, "ch")))
         broker.persist_metadata()
     assert [entry.channels for entry in read_metadata(path)] == [{"ch": False}, {}]
     assert journal.exists()
@@ -247,7 +247,7 @@ def test_a_channel_that_is_deleted_while_the_file_is_encoded_keeps_its_journal_u
 
 def test_the_loop_goes_on_while_many_topics_are_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pacing, "SLICE_S", 0)  # the slices end at once
-    monkeypatch.setattr(metadata, "_FEW", 0)
+    monkeypatch.setattr(state_files, "_FEW", 0)
     topics: dict[str, Any] = {}
     for number in range(50):
         add(topics, f"t{number}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nsqd_py.lookup.registrations import Changes, Key, register_all
+from nsqd_py.lookup.peer import Changes, Key, register_all
 
 TOPIC: Key = ("orders", "")
 CHANNEL: Key = ("orders", "ch")

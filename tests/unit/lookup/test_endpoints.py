@@ -6,8 +6,7 @@ import socket
 
 import pytest
 
-from nsqd_py.lookup.endpoints import Address, Endpoint, EndpointSelection, parse_address
-from nsqd_py.lookup.host import Resolver
+from nsqd_py.lookup.host import Address, Endpoint, EndpointSelection, Resolver, parse_address
 
 V4 = Endpoint(socket.AF_INET, ("127.0.0.1", 4160))
 OTHER_V4 = Endpoint(socket.AF_INET, ("127.0.0.2", 4160))

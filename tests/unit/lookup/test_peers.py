@@ -17,8 +17,7 @@ from gevent.server import StreamServer
 from nsqd_py.lookup import host as host_module
 from nsqd_py.lookup import peer as peer_module
 from nsqd_py.lookup.connection import BadResponse, LookupConnection, PeerInfo, parse_peer_info
-from nsqd_py.lookup.endpoints import parse_address
-from nsqd_py.lookup.host import LookupHost, Resolver
+from nsqd_py.lookup.host import LookupHost, Resolver, parse_address
 from nsqd_py.lookup.peers import LookupPeers
 from nsqd_py.options import NSQD
 from tests.unit.fakes import FakeLog, World, start_broker

@@ -11,7 +11,7 @@ import pytest
 from gevent.server import StreamServer
 
 from nsqd_py.cluster.upstream import Upstream
-from nsqd_py.lookup.endpoints import Endpoint
+from nsqd_py.lookup.host import Endpoint
 from nsqd_py.lookup.peer import ChannelQuery, lasting_channels
 from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, Unreachable
 

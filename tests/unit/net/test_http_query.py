@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nsqd_py.api import bodies, publishing
+from nsqd_py.api import handlers, publishing
 from nsqd_py.api.routes import ROUTER
 from nsqd_py.batch import Batch, uniform_stride
 from nsqd_py.errors import ClientError, HttpError
@@ -143,9 +143,9 @@ _messages = st.lists(st.binary(min_size=1, max_size=20), min_size=1, max_size=50
 def small_slices() -> Iterator[None]:
     """Slices of a few messages and bytes, so that small bodies have several."""
     with (
-        mock.patch.object(bodies, "SLICE_MESSAGES", 3),
+        mock.patch.object(handlers, "SLICE_MESSAGES", 3),
         mock.patch.object(multi_body, "SLICE_MESSAGES", 3),
-        mock.patch.object(bodies, "_SLICE_BYTES", 16),
+        mock.patch.object(handlers, "_SLICE_BYTES", 16),
     ):
         yield
 
@@ -172,39 +172,39 @@ def nothing() -> None:
 @example([b"a\n" * 20])
 def test_lines_become_batches(messages: list[bytes]) -> None:
     wanted = [line for message in messages for line in message.split(b"\n") if line]
-    assert messages_of(bodies.from_lines(b"\n".join(messages), 60, nothing)) == wanted
+    assert messages_of(handlers.from_lines(b"\n".join(messages), 60, nothing)) == wanted
 
 
 def test_lines_of_one_size_have_a_stride() -> None:
-    assert bodies.from_lines(b"ab\ncd\n", 2, nothing) == [(sized(b"ab", b"cd"), 2, 6)]
+    assert handlers.from_lines(b"ab\ncd\n", 2, nothing) == [(sized(b"ab", b"cd"), 2, 6)]
 
 
 @pytest.mark.parametrize("text", [b"ab\nabc", b"ab\n" * 40 + b"abc", b"abc\n" + b"ab\n" * 40])
 def test_a_line_that_is_too_long_refuses_all(text: bytes) -> None:
     with pytest.raises(HttpError, match="MSG_TOO_BIG"):
-        bodies.from_lines(text, 2, nothing)
+        handlers.from_lines(text, 2, nothing)
 
 
 @given(_messages, st.binary(max_size=9))
 def test_binary_bodies_are_batches_already(messages: list[bytes], behind: bytes) -> None:
     data = len(messages).to_bytes(4, "big") + sized(*messages)
-    assert messages_of(bodies.from_binary(data + behind, 20, 1 << 20, nothing)) == messages
+    assert messages_of(handlers.from_binary(data + behind, 20, 1 << 20, nothing)) == messages
 
 
 @given(_messages, st.data())
 def test_a_binary_body_that_is_cut_short_is_an_error(messages: list[bytes], data: st.DataObject) -> None:
     whole = len(messages).to_bytes(4, "big") + sized(*messages)
     with pytest.raises(ClientError) as raised:
-        bodies.from_binary(whole[: data.draw(st.integers(0, len(whole) - 1))], 20, 1 << 20, nothing)
+        handlers.from_binary(whole[: data.draw(st.integers(0, len(whole) - 1))], 20, 1 << 20, nothing)
     assert raised.value.code in ("E_BAD_BODY", "E_BAD_MESSAGE")
 
 
 def test_long_bodies_are_read_with_rests() -> None:
     rests: list[int] = []
-    bodies.from_lines(b"a\n" * 100, 20, lambda: rests.append(1))
+    handlers.from_lines(b"a\n" * 100, 20, lambda: rests.append(1))
     assert len(rests) >= 10
     rests.clear()
-    bodies.from_binary(b"\0\0\0\x3c" + sized(*[b"a", b"bb"] * 30), 20, 1 << 20, lambda: rests.append(1))
+    handlers.from_binary(b"\0\0\0\x3c" + sized(*[b"a", b"bb"] * 30), 20, 1 << 20, lambda: rests.append(1))
     assert len(rests) == 20
 
 
@@ -224,7 +224,7 @@ def test_long_bodies_are_read_with_rests() -> None:
 )
 def test_binary_bodies_are_checked_as_mpub_is(data: bytes, code: str) -> None:
     with pytest.raises(ClientError) as raised:
-        bodies.from_binary(data, 10, 104, nothing)
+        handlers.from_binary(data, 10, 104, nothing)
     assert raised.value.code == code
 
 

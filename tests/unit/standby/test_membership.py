@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd_py.standby.membership import FENCE, FOLLOW, NONCE_BYTES, PROOF_BYTES, Caller, Listener, NotMember
+from nsqd_py.standby.messages import FENCE, FOLLOW, NONCE_BYTES, PROOF_BYTES, Caller, Listener, NotMember
 
 OLD, NEW, OTHER = b"the secret until now", b"the secret from now on", b"the secret of another group"
 A, B = "a:4150", "b:4150"
