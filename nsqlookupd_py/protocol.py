@@ -8,7 +8,7 @@ import orjson
 
 from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.errors import BadBody, Invalid
-from nsqd_py.protocol.fields import INT64, Kind, decode_fields
+from nsqd_py.protocol.session import INT64, Kind, decode_fields
 
 MAX_LINE_BYTES = 16 * 1024
 MAX_BODY_BYTES = 64 * 1024  # a body of nested lists of this size takes 2 ms to read

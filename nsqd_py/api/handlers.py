@@ -19,7 +19,7 @@ from nsqd_py.net.addresses import check_peer_addresses
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.answers import Reply
 from nsqd_py.net.http.router import Request, parse_int64
-from nsqd_py.protocol.command_table import milliseconds_to_ns
+from nsqd_py.protocol.commands import milliseconds_to_ns
 from nsqd_py.protocol.multi_body import SLICE_MESSAGES, MessageWalk, Part, check_message_count
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.queue.channel import Channel

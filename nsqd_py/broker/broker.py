@@ -36,8 +36,7 @@ from nsqd_py.queue.dead_letters import DeadLetters, Origin
 from nsqd_py.queue.disk_limits import DiskSpace
 from nsqd_py.queue.expiry import Expiry
 from nsqd_py.queue.position import Position
-from nsqd_py.queue.topic import Topic
-from nsqd_py.queue.topic_policy import policy_of, takes_dead_letters
+from nsqd_py.queue.topic import Topic, policy_of, takes_dead_letters
 from nsqd_py.runtime.disk_pace import DiskPace
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.pacing import LoopLag

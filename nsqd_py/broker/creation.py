@@ -23,8 +23,7 @@ from nsqd_py.net.addresses import host_of
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.disk_limits import DiskSpace
-from nsqd_py.queue.topic import Topic
-from nsqd_py.queue.topic_policy import policy_of
+from nsqd_py.queue.topic import Topic, policy_of
 from nsqd_py.runtime.disk_pace import CallTimer
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.threads import in_thread

@@ -23,8 +23,8 @@ from nsqd_py.client.options import ClientOptions
 from nsqd_py.errors import LayerError
 from nsqd_py.net.layers import DeflateLayer, Layer, SnappyLayer, Stacked
 from nsqd_py.protocol import MAGIC_V2, outgoing
-from nsqd_py.protocol.fields import INT64, Kind, decode_fields
 from nsqd_py.protocol.incoming import ErrorFrame, Found, FrameParser, Messages, Responses, WrongPort
+from nsqd_py.protocol.session import INT64, Kind, decode_fields
 
 HEARTBEAT = b"_heartbeat_"
 _OK = b"OK"

@@ -1,13 +1,10 @@
 """The NSQ protocol V2 without I/O: bytes in, commands out; batches in, frames out.
 
 nsqd's side
-commands        the commands of clients, as classes
-command_table   their arguments, states, errors, and the order of checks
-parser          turns bytes in any chunks into commands
-fin_run         recognises consecutive FINs
-guarded_parser  the same for a client that needs permissions
+commands        the commands of clients, as classes, and the table of their arguments, states, errors and order of checks
+parser          turns bytes in any chunks into commands; asks for permissions where a client needs them
 multi_body      finds the messages of a large MPUB in slices
-session         what a client negotiated, and its state
+session         what a client negotiated with the JSON of IDENTIFY, and its state
 frames          responses, errors and messages as bytes
 
 The client's side
@@ -16,7 +13,6 @@ incoming        turns bytes into messages, responses and errors
 
 Both
 names           valid names of topics and channels
-fields          the JSON of IDENTIFY
 wrong_port      error messages for a connection to the wrong port
 
 Nothing here imports gevent, opens a file or reads a clock, so that any process can use it.

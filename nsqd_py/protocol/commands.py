@@ -1,13 +1,18 @@
-"""The commands of clients, as the parser returns them: complete, checked, and with numbers for words.
+"""The commands of clients, as the parser returns them, and the table of checks that make them.
 
 `body`, `count` and `stride` are those of `nsqd_py.batch.Batch`. The names of topics and channels are valid.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from nsqd_py.errors import BadBody, BadChannel, BadMessage, BadTopic, ClientError, Invalid
+from nsqd_py.protocol.frames import ID_LENGTH
 from nsqd_py.protocol.multi_body import Part
+from nsqd_py.protocol.names import is_valid_name, quote
+from nsqd_py.protocol.session import STATE_CLOSING, STATE_INIT, STATE_STANDBY, STATE_SUBSCRIBED, Session
 
 
 @dataclass(slots=True)
@@ -162,3 +167,219 @@ Command = (
     | Standby
     | Ack
 )
+
+
+Params = list[bytes]
+
+NO_BODY = 0
+SIZED_BODY = 1  # [4-byte size][body]
+MULTI_BODY = 2  # [4-byte size][4-byte count], then count times [4-byte size][message]
+
+# The kinds of publishes.
+PUB, MPUB, DPUB = range(3)
+
+# When the client's permission for a command is checked.
+NEVER = 0
+BEFORE_BODY = 1
+AFTER_BODY = 2
+
+_UINT64 = (1 << 64) - 1
+_INT64_SIGN = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class CommandSpec:
+    """One row of the table.
+
+    read        returns the command, or None if its body follows; raises the same ClientError as Go's nsqd
+    body        NO_BODY, SIZED_BODY or MULTI_BODY
+    body_error  the error for a bad or missing body: BadBody or BadMessage
+    body_name   the name of the body in error texts
+    permission  NEVER, BEFORE_BODY or AFTER_BODY: when the permission for its topic and channel is checked
+    """
+
+    name: str
+    read: Callable[[Session, Params], Command | None]
+    body: int = NO_BODY
+    body_error: type[ClientError] = BadBody
+    body_name: str = "body"
+    permission: int = NEVER
+
+
+def words(raw: bytes) -> str:
+    """Return bytes of a client's command as text for an error."""
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def parse_number(raw: bytes) -> int:
+    """Return decimal digits as a signed 64-bit number that wraps; 0 for no digits. Raises ValueError."""
+    if not raw:
+        return 0
+    if not raw.isdigit():
+        raise ValueError(raw)
+    if len(raw) <= 18:
+        return int(raw)
+    wrapped = 0
+    for digit in raw:  # digit by digit, since int() refuses very long numbers
+        wrapped = (wrapped * 10 + digit - 48) & _UINT64
+    return wrapped - ((wrapped & _INT64_SIGN) << 1)
+
+
+def milliseconds_to_ns(milliseconds: int) -> int:
+    """Return a signed 64-bit number of ns. It wraps for huge values, as in Go."""
+    wrapped = milliseconds * 1_000_000 & _UINT64
+    return wrapped - ((wrapped & _INT64_SIGN) << 1)
+
+
+def defer_ns_of(params: Params) -> int:
+    """Return the delay of a DPUB in ns, from the words of its line."""
+    return milliseconds_to_ns(parse_number(params[2]))
+
+
+def _check_topic(command: str, params: Params, prefix: str = "") -> None:
+    if not is_valid_name(params[1]):
+        raise BadTopic(f"{prefix}{command} topic name {quote(params[1])} is not valid")
+
+
+def _check_identify(session: Session, params: Params) -> None:
+    if session.state != STATE_INIT:
+        raise Invalid("cannot IDENTIFY in current state")
+
+
+def _check_auth(session: Session, params: Params) -> None:
+    if session.state != STATE_INIT:
+        raise Invalid("cannot AUTH in current state")
+    if len(params) != 1:
+        raise Invalid("AUTH invalid number of parameters")
+
+
+def _read_sub(session: Session, params: Params) -> Sub:
+    if session.state != STATE_INIT:
+        raise Invalid("cannot SUB in current state")
+    if session.heartbeat_interval_ms <= 0:
+        raise Invalid("cannot SUB with heartbeats disabled")
+    if len(params) < 3:
+        raise Invalid("SUB insufficient number of parameters")
+    _check_topic("SUB", params)
+    if not is_valid_name(params[2]):
+        raise BadChannel(f"SUB channel name {quote(params[2])} is not valid")
+    return Sub(params[1], params[2])
+
+
+def _read_rdy(session: Session, params: Params) -> Rdy:
+    if session.state == STATE_CLOSING:  # such an RDY is ignored, whatever its count
+        return Rdy(0)
+    if session.state != STATE_SUBSCRIBED:
+        raise Invalid("cannot RDY in current state")
+    count = 1
+    if len(params) > 1:
+        try:
+            count = parse_number(params[1])
+        except ValueError:
+            raise Invalid(f"RDY could not parse count {words(params[1])}") from None
+    if not 0 <= count <= session.limits.max_rdy_count:
+        raise Invalid(f"RDY count {count} out of range 0-{session.limits.max_rdy_count}")
+    return Rdy(count)
+
+
+def _check_message_command(session: Session, params: Params, word_count: int) -> None:
+    """Check FIN, REQ and TOUCH: the client is subscribed, and the message id has the right length."""
+    if session.state != STATE_SUBSCRIBED and session.state != STATE_CLOSING:
+        raise Invalid(f"cannot {words(params[0])} in current state")
+    if len(params) < word_count:
+        raise Invalid(f"{words(params[0])} insufficient number of params")
+    if len(params[1]) != ID_LENGTH:
+        raise Invalid("invalid message ID")
+
+
+def _read_fin(session: Session, params: Params) -> Fin:
+    _check_message_command(session, params, 2)
+    return Fin([params[1]])
+
+
+def _read_req(session: Session, params: Params) -> Req:
+    _check_message_command(session, params, 3)
+    try:
+        delay_ms = parse_number(params[2])
+    except ValueError:
+        raise Invalid(f"REQ could not parse timeout {words(params[2])}") from None
+    return Req(params[1], milliseconds_to_ns(delay_ms))
+
+
+def _read_touch(session: Session, params: Params) -> Touch:
+    _check_message_command(session, params, 2)
+    return Touch(params[1])
+
+
+def _read_cls(session: Session, params: Params) -> Command:
+    if session.state != STATE_SUBSCRIBED:
+        raise Invalid("cannot CLS in current state")
+    return CLS
+
+
+def _read_nop(session: Session, params: Params) -> Command:
+    """Allow NOP in every state."""
+    return NOP
+
+
+def _check_member(session: Session, params: Params) -> None:
+    if session.state not in (STATE_INIT, STATE_STANDBY):
+        raise Invalid(f"cannot {words(params[0])} in current state")
+
+
+def _read_ack(session: Session, params: Params) -> Ack:
+    if session.state != STATE_STANDBY:
+        raise Invalid("cannot ACK in current state")
+    if len(params) < 2:
+        raise Invalid("ACK insufficient number of params")
+    try:
+        return Ack(parse_number(params[1]))
+    except ValueError:
+        raise Invalid(f"ACK could not parse round {words(params[1])}") from None
+
+
+def _check_pub(session: Session, params: Params) -> None:
+    if len(params) < 2:
+        raise Invalid("PUB insufficient number of parameters")
+    _check_topic("PUB", params)
+
+
+def _check_mpub(session: Session, params: Params) -> None:
+    if len(params) < 2:
+        raise Invalid("MPUB insufficient number of parameters")
+    _check_topic("MPUB", params, prefix="E_BAD_TOPIC ")  # Go's nsqd doubles the code too
+
+
+def _check_dpub(session: Session, params: Params) -> None:
+    if len(params) < 3:
+        raise Invalid("DPUB insufficient number of parameters")
+    _check_topic("DPUB", params)
+    try:
+        timeout_ms = parse_number(params[2])
+    except ValueError:
+        raise Invalid(f"DPUB could not parse timeout {words(params[2])}") from None
+    limit_ms = session.limits.max_defer_timeout_ms
+    if not 0 <= milliseconds_to_ns(timeout_ms) <= limit_ms * 1_000_000:
+        raise Invalid(f"DPUB timeout {timeout_ms & _UINT64} out of range 0-{limit_ms}")
+
+
+COMMANDS: dict[bytes, CommandSpec] = {
+    spec.name.encode(): spec
+    for spec in (
+        CommandSpec("IDENTIFY", _check_identify, SIZED_BODY),
+        CommandSpec("AUTH", _check_auth, SIZED_BODY),
+        CommandSpec("SUB", _read_sub, permission=BEFORE_BODY),
+        CommandSpec("RDY", _read_rdy),
+        CommandSpec("FIN", _read_fin),
+        CommandSpec("REQ", _read_req),
+        CommandSpec("TOUCH", _read_touch),
+        CommandSpec("CLS", _read_cls),
+        CommandSpec("NOP", _read_nop),
+        CommandSpec("PUB", _check_pub, SIZED_BODY, BadMessage, "message body", AFTER_BODY),
+        CommandSpec("MPUB", _check_mpub, MULTI_BODY, permission=BEFORE_BODY),
+        CommandSpec("DPUB", _check_dpub, SIZED_BODY, BadMessage, "message body", AFTER_BODY),
+        CommandSpec("MEMBER", _check_member, SIZED_BODY),
+        CommandSpec("STANDBY", _check_member, SIZED_BODY),
+        CommandSpec("ACK", _read_ack),
+    )
+}

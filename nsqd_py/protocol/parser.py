@@ -9,16 +9,57 @@ A line is checked against the session before its body is read, and sizes are che
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from struct import Struct
 
 from nsqd_py.batch import SIZE_BYTES, cut_out, uniform_stride
 from nsqd_py.errors import BadBody, BadMessage, ClientError, Invalid, LineTooLong
-from nsqd_py.protocol.command_table import COMMANDS, DPUB, MULTI_BODY, PUB, CommandSpec, Params, defer_ns_of, words
-from nsqd_py.protocol.commands import SLICE_READ, Auth, Command, Dpub, Fin, Identify, LargeMpub, Member, Mpub, Pub, Standby
-from nsqd_py.protocol.fin_run import FIN_LENGTH, FIN_RUN, MATCHED_BYTES, is_fin_run
+from nsqd_py.protocol.commands import (
+    AFTER_BODY,
+    BEFORE_BODY,
+    COMMANDS,
+    DPUB,
+    MULTI_BODY,
+    PUB,
+    SLICE_READ,
+    Auth,
+    Command,
+    CommandSpec,
+    Dpub,
+    Fin,
+    Identify,
+    LargeMpub,
+    Member,
+    Mpub,
+    Params,
+    PermissionRequest,
+    Pub,
+    Standby,
+    Sub,
+    defer_ns_of,
+    words,
+)
 from nsqd_py.protocol.multi_body import SLICE_MESSAGES, MessageWalk, check_message_count
 from nsqd_py.protocol.session import STATE_CLOSING, STATE_SUBSCRIBED, Session
+
+FIN_RUN = re.compile(rb"(?:FIN [0-9a-f]{16}\n){1,512}")
+FIN_LENGTH = 21
+MATCHED_BYTES = 12 * FIN_LENGTH  # up to here the regular expression is faster than strided counts
+
+
+def is_fin_run(run: bytes) -> bool:
+    """True if all of it is `FIN <16 bytes>\\n`: strided counts, half the time of the regular expression."""
+    count = len(run) // FIN_LENGTH
+    return (
+        run.count(b"\n") == run[20::FIN_LENGTH].count(b"\n") == count
+        and run.count(b" ") == run[3::FIN_LENGTH].count(b" ") == count
+        and run[0::FIN_LENGTH].count(b"F") == count
+        and run[1::FIN_LENGTH].count(b"I") == count
+        and run[2::FIN_LENGTH].count(b"N") == count
+        and b"\r" not in run
+    )
+
 
 # The largest body of IDENTIFY and AUTH: 5 MB of nested lists take 2 s to read, this much 2 ms.
 MAX_JSON_BYTES = 64 * 1024
@@ -457,3 +498,39 @@ class CommandParser:
         if available < walk.offset + SIZE_BYTES:
             return BadMessage(f"MPUB failed to read message({walk.index}) body size")
         return BadMessage("MPUB failed to read message body")
+
+
+class GuardedParser(CommandParser):
+    """A `CommandParser` with permissions. It is a separate class, so that the other one does no work for them."""
+
+    __slots__ = ("_was_asked",)
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self._was_asked = False
+
+    @property
+    def missing_body_bytes(self) -> int:
+        """0: each body waits for a permission."""
+        return 0
+
+    def _command_line(self) -> Command | None:
+        command = super()._command_line()
+        if isinstance(command, Sub):
+            return PermissionRequest("SUB", command.topic_name, command.channel_name, command)
+        return command
+
+    def _command_with_body(self) -> Command | None:
+        spec = self._spec
+        assert spec is not None
+        topic_name = self._params[1] if spec.permission else b""
+        if spec.permission == BEFORE_BODY and not self._was_asked:
+            self._was_asked = True
+            return PermissionRequest(spec.name, topic_name, b"", None)
+        command = super()._command_with_body()
+        if command is None or command is SLICE_READ:
+            return command
+        self._was_asked = False
+        if spec.permission == AFTER_BODY:
+            return PermissionRequest(spec.name, topic_name, b"", command)
+        return command

@@ -15,12 +15,11 @@ from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.pqueues import Alarms, Run
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.dead_letters import DeadLetters
-from nsqd_py.queue.delivery import Distributor
+from nsqd_py.queue.delivery import ChannelLimits, Consumer, Distributor, FinishMeter, MessageSource
 from nsqd_py.queue.in_flight import Delivery, Entry, InFlightTable, strays
 from nsqd_py.queue.journal_buffer import JournalBuffer, Unsaved, runs_of_entries
 from nsqd_py.queue.oldest import OldestMessage
 from nsqd_py.queue.position import TOPOLOGY_AWARE, Position
-from nsqd_py.queue.roles import ChannelLimits, Consumer, FinishMeter, MessageSource
 
 # Requeued runs in which `discard` looks for a message: as many as a peek shows.
 _MOST_SEARCHED = 1000

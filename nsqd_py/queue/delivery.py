@@ -5,18 +5,142 @@ from __future__ import annotations
 import random
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.ranges import runs_of
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.pqueues import Alarms, Run
-from nsqd_py.protocol.frames import hex_ids, message_frames, single_frames
-from nsqd_py.queue.in_flight import Delivery
-from nsqd_py.queue.lookahead import LONGEST_RUN, MOST_ATTEMPTS, Lookahead, Single, is_older
+from nsqd_py.protocol.frames import Part, hex_ids, message_frames, single_frames
+from nsqd_py.queue.in_flight import Delivery, InFlightTable
+from nsqd_py.queue.message_reader import LONGEST_RUN, MOST_ATTEMPTS, Lookahead, Single, is_older
 from nsqd_py.queue.position import Position, by_nearness, fair_share
-from nsqd_py.queue.roles import Consumer, DeliveryListener, MessageSource
-from nsqd_py.queue.unreadable import UnreadableRanges
+
+
+class Consumer(Protocol):
+    """A connection that subscribed to a channel."""
+
+    peer: str  # its address, as people read it
+    in_flight: InFlightTable
+    is_waiting: bool  # in the channel's queue of clients that can take a message
+    msg_timeout_ns: int
+    sample_rate: int
+    message_count: int
+    nearness: int  # GLOBAL, REGION_LOCAL or ZONE_LOCAL, see `nsqd_py.queue.position`
+
+    def capacity(self) -> int:
+        """Return the number of messages it takes now: RDY minus in flight, 0 while its output buffer is full."""
+
+    def room_bytes(self) -> int:
+        """Return the approximate number of bytes that may be sent to it now."""
+
+    def send_frames(self, parts: list[Part], size_bytes: int) -> None:
+        """Send parts of frames, about `size_bytes` in all."""
+
+    def watch_deadline(self, deadline_ns: int) -> None:
+        """Call `expire` of the channel no later than this."""
+
+    def close(self, reason: str) -> None: ...
+
+
+class MessageSource(Protocol):
+    """The source of a channel's messages: its topic."""
+
+    def batch_at(self, seq: int) -> Batch | None:
+        """Return the batch that contains `seq`, or else the next batch, or None. Raises OSError."""
+
+    def batches_at(self, seqs: list[int]) -> Iterator[Batch | None]:
+        """Yield `batch_at` of each of these numbers, which must ascend. Neighbouring batches are not read."""
+
+    def readable_from(self, seq: int) -> int:
+        """Return the next number after `seq` from which messages may be readable, if `seq` is not."""
+
+    def most_unfinished(self) -> int | None:
+        """Return the limit on a channel's unfinished messages if they are in memory only; None while memory is free."""
+
+
+class DeliveryListener(Protocol):
+    """The object that records the outcome of deliveries: the channel."""
+
+    def mark_finished(self, low: int, high: int) -> None:
+        """Finish messages low..high (high excluded), none of which is finished yet."""
+
+    def defer(self, due_ns: int, run: Run) -> None:
+        """Requeue these messages at that time."""
+
+    def queue_strays(self) -> None:
+        """Requeue messages that left the in-flight table because another message has the same id."""
+
+
+class FinishMeter(Protocol):
+    """Measures the time of messages from publish to FIN."""
+
+    def finished(self, deliveries: Mapping[Delivery, int]) -> None:
+        """Add finished messages, counted by delivery."""
+
+    def figures(self, others: Iterable[Any]) -> dict[str, Any]:
+        """Return count and percentiles, merged with those of other meters."""
+
+
+class ChannelLimits(Protocol):
+    """The options that apply to channels; times in ns."""
+
+    @property
+    def enable_experiment(self) -> Sequence[str]: ...
+
+    mem_queue_size: int
+    max_msg_timeout_ns: int
+    max_channel_consumers: int
+
+
+FIRST_DELAY_NS = 1_000_000_000
+LONGEST_DELAY_NS = 60_000_000_000
+
+
+class UnreadableRanges:
+    """The ranges of a channel's messages that could not be read at the last try.
+
+    A range begins where reading failed, and ends where reading may succeed again. Its messages are deferred in the
+    channel's position, and delivered when they can be read.
+    """
+
+    __slots__ = ("_position", "_ranges")
+
+    def __init__(self, position: Position) -> None:
+        self._position = position
+        self._ranges: dict[int, tuple[int, int]] = {}  # end: (start, how often reading failed)
+
+    def failed(self, low: int, end: int) -> int:
+        """Record that low..end could not be read. Return the delay until the next try: 1 s at first, at most 60 s."""
+        self._forget_finished()
+        start, failures = self._ranges.get(end, (low, 0))
+        self._ranges[end] = min(start, low), failures + 1
+        return min(FIRST_DELAY_NS << min(failures, 10), LONGEST_DELAY_NS)
+
+    def _forget_finished(self) -> None:
+        floor = self._position.finished.floor
+        for end in [end for end in self._ranges if end <= floor]:
+            del self._ranges[end]
+
+    def read(self, seq: int) -> None:
+        """Remove the range of a message that was read; its other messages stay deferred until their next try."""
+        for end in [end for end, (start, _) in self._ranges.items() if start <= seq < end]:
+            del self._ranges[end]
+
+    @property
+    def count(self) -> int:
+        """The number of deferred messages that could not be read."""
+        ranges = [(start, end) for end, (start, _) in self._ranges.items()]
+        if not ranges:
+            return 0
+        return sum(
+            high - low for _, (low, high, _, _) in self._position.deferred if any(start <= low < end for start, end in ranges)
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self._ranges)
+
 
 _FRAME_OVERHEAD = 26  # bytes of a message frame in addition to its size in the batch
 # Failing reads of a broken disk are slow. After this number of them delivery stops until _GO_ON_AFTER_NS later.

@@ -10,6 +10,7 @@ import errno
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,20 +21,93 @@ from nsqd_py.guid import GuidFactory
 from nsqd_py.memory_budget import CountedBatch, MemoryAccount, MemoryBudget
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.protocol.names import is_ephemeral
-from nsqd_py.queue.batch_cache import BatchCache
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.dead_letters import MOST_REMEMBERED
 from nsqd_py.queue.disk_limits import DiskSpace, NoRoom
-from nsqd_py.queue.log_writing import append, append_at_once
-from nsqd_py.queue.message_reader import MessageReader
+from nsqd_py.queue.message_reader import BatchCache, MessageReader
 from nsqd_py.queue.oldest import publish_time_ns
-from nsqd_py.queue.publish_buffer import PublishBuffer, Publisher, Tickets
-from nsqd_py.queue.topic_policy import TopicPolicy
+from nsqd_py.queue.publish_buffer import PublishBuffer, Publisher, Tickets, append, append_at_once
 from nsqd_py.runtime.disk_pace import UNMEASURED, DiskPace
 from nsqd_py.runtime.logs import Log
+from nsqd_py.settings.types import ByTopic
 
 if TYPE_CHECKING:
     from nsqd_py.broker.slow_disk import SlowWriter
+
+_SUFFIX = ".dead"
+_EPHEMERAL = "#ephemeral"
+_LONGEST_NAME = 64
+
+
+class PolicyOptions(Protocol):
+    """The options of nsqd that set policies."""
+
+    @property
+    def retention_time_ns(self) -> ByTopic[int]: ...
+    @property
+    def retention_bytes(self) -> ByTopic[int]: ...
+    @property
+    def max_attempts(self) -> ByTopic[int]: ...
+    @property
+    def dead_letter_topic(self) -> ByTopic[str]: ...
+    @property
+    def message_ttl_ns(self) -> ByTopic[int]: ...
+    @property
+    def max_topic_bytes(self) -> ByTopic[int]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPolicy:
+    """The settings of one topic; 0 or "" turns one off.
+
+    retention_ns, retention_bytes: how much of the log is kept after all channels have finished it.
+    max_attempts: after this number of attempts a message is moved to `dead_letter_topic`.
+    ttl_ns: the time to live of a message.
+    max_bytes: the size of the log at which publishes are refused.
+    takes_dead_letters: the topic can contain messages that were moved from another topic.
+    """
+
+    retention_ns: int = 0
+    retention_bytes: int = 0
+    max_attempts: int = 0
+    dead_letter_topic: str = ""
+    ttl_ns: int = 0
+    max_bytes: int = 0
+    takes_dead_letters: bool = False
+
+
+def policy_of(options: PolicyOptions, topic: str) -> TopicPolicy:
+    """Return the policy of a topic."""
+    dead_letters = dead_letter_topic(topic, options.dead_letter_topic.of(topic))
+    return TopicPolicy(
+        retention_ns=options.retention_time_ns.of(topic),
+        retention_bytes=options.retention_bytes.of(topic),
+        max_attempts=options.max_attempts.of(topic) if dead_letters != topic else 0,
+        dead_letter_topic=dead_letters,
+        ttl_ns=options.message_ttl_ns.of(topic),
+        max_bytes=options.max_topic_bytes.of(topic),
+        takes_dead_letters=takes_dead_letters(options, topic),
+    )
+
+
+def takes_dead_letters(options: PolicyOptions, topic: str) -> bool:
+    """True if the options can send dead letters to this topic, or if it has the name of a default dead letter topic."""
+    return dead_letter_topic(topic, "") == topic or topic in options.dead_letter_topic.values
+
+
+def dead_letter_topic(topic: str, given: str) -> str:
+    """Return the topic that receives a topic's dead letters: `given`, or `<topic>.dead`, cut to the longest valid name.
+
+    A dead letter topic keeps its own dead letters: the result is the topic itself.
+    """
+    if given:
+        return given
+    bare = topic.removesuffix(_EPHEMERAL)
+    if bare.endswith(_SUFFIX):
+        return topic
+    suffix = _SUFFIX + topic[len(bare) :]
+    return bare[: _LONGEST_NAME - len(suffix)] + suffix
+
 
 _TRIM_EVERY = 64
 

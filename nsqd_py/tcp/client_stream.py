@@ -17,10 +17,35 @@ from nsqd_py.protocol import frames
 from nsqd_py.protocol.session import Limits, Session, Upgrades
 from nsqd_py.runtime.logs import Log
 from nsqd_py.tcp.commands import MS_NS
-from nsqd_py.tcp.error_charge import ERRORS_PER_S, ErrorCharge
 
 if TYPE_CHECKING:
     from nsqd_py.net.tls import TlsInfo, TlsLayer
+
+# A consumer that answers all its in-flight messages too late (2,500 by default) causes that number of errors at once.
+ERRORS_AT_ONCE = 10_000
+ERRORS_PER_S = 1_000
+
+
+class ErrorCharge:
+    """The error count of one client, which decreases by ERRORS_PER_S each second."""
+
+    __slots__ = ("_count", "_since_s")
+
+    def __init__(self, now_s: float) -> None:
+        self._count = 0.0
+        self._since_s = now_s
+
+    def add(self, now_s: float) -> bool:
+        """Count an error. Return True if there are too many now."""
+        self._count += 1
+        return self._count > ERRORS_AT_ONCE and self.is_over(now_s)
+
+    def is_over(self, now_s: float) -> bool:
+        """True if there are too many errors. After ten seconds without errors it is always False."""
+        left = min(self._count, 2 * ERRORS_AT_ONCE) - (now_s - self._since_s) * ERRORS_PER_S
+        self._count, self._since_s = max(0.0, left), now_s
+        return self._count > ERRORS_AT_ONCE
+
 
 _SILENT_INTERVALS = 2
 _LOOK_AGAIN_NS = 100 * MS_NS

@@ -1,6 +1,6 @@
 """The handlers of commands: each function acts on topics and channels for a connection, and answers it.
 
-The parser checks each command against the table in `protocol.command_table`; handlers receive only valid commands.
+The parser checks each command against the table in `protocol.commands`; handlers receive only valid commands.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from nsqd_py.errors import (
     TouchFailed,
 )
 from nsqd_py.protocol import frames
-from nsqd_py.protocol.command_table import DPUB, MPUB, PUB, words
 from nsqd_py.protocol.commands import (
+    DPUB,
+    MPUB,
     NOP,
+    PUB,
     Ack,
     Auth,
     Cls,
@@ -44,6 +46,7 @@ from nsqd_py.protocol.commands import (
     Standby,
     Sub,
     Touch,
+    words,
 )
 from nsqd_py.protocol.session import STATE_CLOSING, STATE_STANDBY, STATE_SUBSCRIBED, Upgrades
 from nsqd_py.queue.position import TOPOLOGY_AWARE, nearness

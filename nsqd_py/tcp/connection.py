@@ -23,10 +23,8 @@ from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.socket_buffers import SMALL_READ
 from nsqd_py.net.transport import EarlyAnswers
 from nsqd_py.protocol import MAGIC_V2, frames
-from nsqd_py.protocol.command_table import PUB, words
-from nsqd_py.protocol.commands import Command, Mpub
-from nsqd_py.protocol.guarded_parser import GuardedParser
-from nsqd_py.protocol.parser import CommandParser
+from nsqd_py.protocol.commands import PUB, Command, Mpub, words
+from nsqd_py.protocol.parser import CommandParser, GuardedParser
 from nsqd_py.protocol.session import STATE_STANDBY, Limits
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.in_flight import InFlightTable

@@ -23,7 +23,7 @@ from nsqd_py.protocol import parser
 from nsqd_py.runtime import documents, logs
 from nsqd_py.settings.groups import LimitOptions
 from nsqd_py.settings.program import Program
-from nsqd_py.tcp import error_charge
+from nsqd_py.tcp import client_stream
 from nsqlookupd_py.http import ROUTES as LOOKUPD_ROUTES
 from nsqlookupd_py.options import NSQLOOKUPD
 
@@ -86,8 +86,8 @@ def test_defaults_of_limits(program: Program[Any], names: tuple[str, ...]) -> No
         (parser.MAX_JSON_BYTES // KIB, "of `AUTH` | 64 KiB"),
         (logs.CLIENT_BURST, "clients cause | 20 of each kind"),
         (logs.MAX_CLIENT_CHARACTERS, "counts those left out; 500 characters"),
-        (f"{error_charge.ERRORS_AT_ONCE:,}", "connection) | 10,000 at once"),
-        (error_charge.ERRORS_PER_S, "at once and 1000 a second"),
+        (f"{client_stream.ERRORS_AT_ONCE:,}", "connection) | 10,000 at once"),
+        (client_stream.ERRORS_PER_S, "at once and 1000 a second"),
         (round(loop_iteration.SLOW_PART * 100), "have 5 % of the event loop"),
         (guard.MOST_WAITING_PER_ADDRESS, "4 waiting for each address"),
         (handlers.MOST_LOOKUPDS, "nsqlookupd_tcp_addresses` | 100"),

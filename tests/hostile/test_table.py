@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from nsqd_py.api.routes import ROUTES as NSQD_ROUTE_TABLE
-from nsqd_py.protocol.command_table import COMMANDS as NSQD_COMMAND_TABLE
+from nsqd_py.protocol.commands import COMMANDS as NSQD_COMMAND_TABLE
 from nsqlookupd_py.connection import COMMANDS as LOOKUPD_COMMAND_TABLE
 from nsqlookupd_py.http import ROUTES as LOOKUPD_ROUTE_TABLE
 from tests.support.certificates import Certificates, make_certificates

@@ -16,10 +16,10 @@ from nsqd_py.batch import Batch, uniform_stride
 from nsqd_py.errors import ClientError, LineTooLong
 from nsqd_py.protocol import multi_body
 from nsqd_py.protocol import parser as parser_module
-from nsqd_py.protocol.command_table import PUB
 from nsqd_py.protocol.commands import (
     CLS,
     NOP,
+    PUB,
     Cls,
     Command,
     Dpub,

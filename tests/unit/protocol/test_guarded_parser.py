@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nsqd_py.errors import BadBody, BadMessage, ClientError, Invalid
 from nsqd_py.protocol.commands import NOP, Auth, Command, Dpub, Mpub, PermissionRequest, Pub, Sub
-from nsqd_py.protocol.guarded_parser import GuardedParser
+from nsqd_py.protocol.parser import GuardedParser
 from nsqd_py.protocol.session import Limits, Session
 from tests.support.wire import auth, dpub, int32, mpub, pub, sub
 

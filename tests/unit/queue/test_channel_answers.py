@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nsqd_py.queue.lookahead import MOST_ATTEMPTS
+from nsqd_py.queue.message_reader import MOST_ATTEMPTS
 from tests.unit.channel_bench import Bench, numbered
 from tests.unit.fakes import SECOND, FakeConsumer
 

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from nsqd_py.batch import Batch
-from nsqd_py.queue.lookahead import LONGEST_RUN
+from nsqd_py.queue.message_reader import LONGEST_RUN
 from tests.unit.channel_bench import Bench
 from tests.unit.fakes import SECOND, FakeConsumer
 
