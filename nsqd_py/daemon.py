@@ -15,7 +15,7 @@ import gevent
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.startup import load
 from nsqd_py.broker.state_files import STANDBY_FILE, ClockKeeper, read_epochs
-from nsqd_py.debug.collector import COLLECTIONS
+from nsqd_py.debug.memory import PAUSES
 from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.errors import StartError, is_full
 from nsqd_py.go_import import may_have_go_files
@@ -156,7 +156,7 @@ class Daemon:
             self._disk_threads.serve()
             self._write_threads.serve()
             calm_collector()
-            COLLECTIONS.watch()
+            PAUSES.watch()
             if self._follower is not None:
                 self._follower.start()
             elif self._broker.refusal is None:

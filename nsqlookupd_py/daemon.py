@@ -9,7 +9,7 @@ import gevent
 import orjson
 
 from nsqd_py.clock import SteadyClock
-from nsqd_py.debug.collector import COLLECTIONS
+from nsqd_py.debug.memory import PAUSES
 from nsqd_py.errors import StartError
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.browsers import KnownHosts
@@ -86,7 +86,7 @@ class Daemon:
                     self._certificate_timer.start(self._check_certificate)
                 self._listen()
                 calm_collector(*COLLECT_EVERY)
-                COLLECTIONS.watch()
+                PAUSES.watch()
                 self._connections.start()
                 self._listeners.start()
                 self._notifier.ready(f"serving on {self._listeners.address}")

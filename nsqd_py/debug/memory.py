@@ -2,55 +2,55 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import sys
-from collections.abc import Callable
-from time import monotonic
-from typing import Any, NamedTuple
-
-from nsqd_py.debug.collector import COLLECTIONS
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _NS_PER_US = 1000
-# The least time between two collections on request.
-REST_S = 10.0
+_PAUSES_KEPT = 128
 
 
-class Freed(NamedTuple):
-    """The result of freeing memory. Sizes are of the whole process in bytes, 0 if the system does not report them."""
+class Pauses:
+    """The durations of the garbage collections since `watch`. It costs 1 us a collection, and nothing in between."""
 
-    collected: int
-    before_bytes: int
-    after_bytes: int
+    def __init__(self) -> None:
+        self._started_ns = 0
+        self.total_ns = 0
+        self.last_ns: deque[int] = deque(maxlen=_PAUSES_KEPT)
+
+    def watch(self) -> None:
+        """Begin to time collections. Idempotent."""
+        if self._on_phase not in gc.callbacks:
+            gc.callbacks.append(self._on_phase)
+
+    def _on_phase(self, phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            self._started_ns = time.perf_counter_ns()
+            return
+        pause_ns = time.perf_counter_ns() - self._started_ns
+        self.total_ns += pause_ns
+        self.last_ns.append(pause_ns)
 
 
-class Freeing:
-    """Frees memory on request, at most every REST_S: the whole process waits for a collection."""
-
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self._clock = clock
-        self._next_s = 0.0
-
-    def free(self, threadpool: Any) -> Freed:
-        """Free memory (see `free_memory`), unless that was done within REST_S."""
-        if self._clock() < self._next_s:
-            return Freed(0, resident_bytes(), resident_bytes())
-        self._next_s = self._clock() + REST_S
-        return free_memory(threadpool)
+# There is one collector in a process.
+PAUSES = Pauses()
 
 
-def free_memory(threadpool: Any) -> Freed:
-    """Collect garbage, which stops the process (30 ms a million objects), and trim the allocator's heap in a thread."""
+def free_memory(threadpool: Any) -> str:
+    """Collect garbage, which stops the process (30 ms a million objects), trim the heap in a thread, and report it."""
     before_bytes = resident_bytes()
     collected = gc.collect()
     threadpool.apply(_trim)
-    return Freed(collected, before_bytes, resident_bytes())
+    return f"collected {collected} objects; resident {before_bytes} bytes before, {resident_bytes()} after\n"
 
 
 def _trim() -> None:
-    import ctypes  # slow to import
-
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # only glibc has it
     if trim is not None:
         trim(0)
@@ -65,12 +65,12 @@ def resident_bytes() -> int:
         return 0
 
 
-def memory_figures() -> dict[str, Any]:
-    """Return counts of blocks, resident bytes and pauses of the last collections; 0 for figures only Go has.
+def memory_statistics() -> dict[str, int]:
+    """Return counts of blocks, resident bytes and pauses of the last collections; 0 for values only Go has.
 
     Python counts the blocks by pools, which takes 0.3 ms for five million.
     """
-    pauses_ns = sorted(COLLECTIONS.last_pauses_ns)
+    pauses_ns = sorted(PAUSES.last_ns)
     return {
         "heap_objects": sys.getallocatedblocks(),
         "heap_idle_bytes": 0,
@@ -84,8 +84,6 @@ def memory_figures() -> dict[str, Any]:
     }
 
 
-def percentile(part: float, ordered: list[int]) -> int:
+def percentile(part: float, ordered: Sequence[int]) -> int:
     """Return the value that this part of the ordered values does not exceed; 0 without values."""
-    if not ordered:
-        return 0
-    return ordered[min(len(ordered) - 1, int(part * len(ordered) + 0.5))]
+    return ordered[min(len(ordered) - 1, int(part * len(ordered) + 0.5))] if ordered else 0

@@ -1,54 +1,49 @@
-"""The stacks of greenlets and threads as text. Equal stacks are shown once with a count; there may be thousands."""
+"""The stacks of greenlets and threads, and a sampling profile of the main thread.
+
+The kernel sends SIGPROF after every few ms of processor time that the process used, and Python calls the handler
+with the running frame. So time in which the process waits does not count, and C code counts for the function that
+called it. (A thread that samples frames would need the interpreter lock, and would get it mostly from functions that
+release it: every profile would show `recv` and `send`.)
+
+A sample costs 8 us, all samples 0.2 % of a core. The kernel's tick may make samples less frequent than INTERVAL_S.
+"""
 
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections import Counter
 from types import CodeType, FrameType
-from typing import NamedTuple
 
 import gevent
 from greenlet import greenlet
 
-from nsqd_py.debug.profile import function_name, modules_by_file
 from nsqd_py.runtime.pacing import Pace
 
+INTERVAL_S = 0.005
 _MOST_FRAMES = 128
-
-# (code, line), innermost first.
-_Stack = tuple[tuple[CodeType, int], ...]
+_MOST_STACKS = 2000
 
 
-class _Snapshot(NamedTuple):
-    """The name, state and stack of a greenlet or thread."""
-
-    name: str
-    state: str
-    stack: _Stack
-
-
-def greenlets_text(pace: Pace, *, each: bool) -> str:
-    """Return the stacks of all greenlets: one by one, or equal ones together with a count."""
-    found = []
-    for one in living_greenlets(pace):
-        found.append(_snapshot(one))
+def stacks_text(pace: Pace) -> str:
+    """Return the stacks of all greenlets and threads. Equal ones, which may be thousands, are one paragraph."""
+    stacks: Counter[tuple[str, tuple[str, ...]]] = Counter()
+    modules = _modules_by_file()
+    for one in _living_greenlets(pace):
+        is_current = one is gevent.getcurrent()
+        frame = sys._getframe() if is_current else one.gr_frame
+        state = "running" if is_current else "waiting" if frame is not None else "not started"
+        stacks[f"greenlet {state}", _lines(frame, modules)] += 1
         pace.rest_if_due()
-    return _text("greenlets", found, pace, each=each)
-
-
-def threads_text(pace: Pace) -> str:
-    """Return the stacks of all threads, one by one."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
-    found = [
-        _Snapshot(f"thread {ident} {names.get(ident, '')}".rstrip(), "running", _stack(frame))
-        for ident, frame in sys._current_frames().items()
-    ]
-    return _text("threads", found, pace, each=True)
+    for ident, frame in sys._current_frames().items():
+        stacks[f"thread {names.get(ident, ident)}", _lines(frame, modules)] += 1
+    return "\n".join(f"{count} {heading}\n{''.join(lines)}" for (heading, lines), count in stacks.most_common())
 
 
-def living_greenlets(pace: Pace) -> list[greenlet]:
+def _living_greenlets(pace: Pace) -> list[greenlet]:
     """Return all greenlets that have not ended. Of those from before `gc.freeze`, only the hub and the main one."""
     hub = gevent.get_hub()
     found: dict[greenlet, None] = dict.fromkeys(filter(None, (gevent.getcurrent(), hub, hub.parent)))
@@ -62,50 +57,68 @@ def living_greenlets(pace: Pace) -> list[greenlet]:
     return list(found)
 
 
-def frame_of(one: greenlet) -> FrameType | None:
-    """Return the current frame of a greenlet; None if it has not started, or has ended."""
-    return sys._getframe(1) if one is gevent.getcurrent() else one.gr_frame
-
-
-def _snapshot(one: greenlet) -> _Snapshot:
-    frame = frame_of(one)
-    if one is gevent.getcurrent():
-        state = "running"
-    elif frame is not None:
-        state = "waiting"
-    else:
-        state = "ended" if one.dead else "not started"
-    return _Snapshot(f"{type(one).__name__} {id(one):#x}", state, _stack(frame))
-
-
-def _stack(frame: FrameType | None) -> _Stack:
-    lines: list[tuple[CodeType, int]] = []
+def _lines(frame: FrameType | None, modules: dict[str, str]) -> tuple[str, ...]:
+    """Return a line for each frame, innermost first."""
+    lines: list[str] = []
     while frame is not None and len(lines) < _MOST_FRAMES:
-        lines.append((frame.f_code, frame.f_lineno or 0))
+        code = frame.f_code
+        lines.append(f"    {_function_name(code, modules)}  {code.co_filename}:{frame.f_lineno}\n")
         frame = frame.f_back
     return tuple(lines)
 
 
-def _text(what: str, found: list[_Snapshot], pace: Pace, *, each: bool) -> str:
-    """Return `what: 3`, then a paragraph for each snapshot, or for each distinct stack."""
-    modules = modules_by_file()
-    lines = [f"{what}: {len(found)}\n"]
-    for heading, stack in _one_by_one(found) if each else _by_stack(found):
-        lines.append(f"\n{heading}\n")
-        lines += [f"    {function_name(code, modules)}  {code.co_filename}:{line}\n" for code, line in stack]
-        pace.rest_if_due()
-    return "".join(lines)
+def _modules_by_file() -> dict[str, str]:
+    return {getattr(module, "__file__", None) or "": name for name, module in list(sys.modules.items())}
 
 
-def _one_by_one(found: Iterable[_Snapshot]) -> Iterator[tuple[str, _Stack]]:
-    return ((f"{one.name} {one.state}", one.stack) for one in found)
+def _function_name(code: CodeType, modules: dict[str, str]) -> str:
+    """Return a name such as `nsqd_py.queue.topic.Topic.commit`."""
+    return f"{modules.get(code.co_filename, code.co_filename)}.{code.co_qualname}"
 
 
-def _by_stack(found: Iterable[_Snapshot]) -> Iterator[tuple[str, _Stack]]:
-    """Yield each distinct stack with its count, the most frequent first."""
-    counts: dict[tuple[str, _Stack], int] = {}
-    for one in found:
-        key = one.state, one.stack
-        counts[key] = counts.get(key, 0) + 1
-    for (state, stack), count in sorted(counts.items(), key=lambda item: -item[1]):
-        yield f"{count} {state}", stack
+class ProfileUnderWay(Exception):
+    """A profile is running already; a process has only one timer of this kind."""
+
+
+class Profiler:
+    """Takes profiles of this process, in its main thread."""
+
+    def __init__(self) -> None:
+        # By code objects, innermost first. They are named at the end of the profile.
+        self._counts: Counter[tuple[CodeType, ...]] | None = None
+
+    def profile(self, seconds: float) -> str:
+        """Profile for this time and return folded stacks, lines such as `outer;inner 12`. Blocks this greenlet only.
+
+        Raises ProfileUnderWay.
+        """
+        if self._counts is not None:
+            raise ProfileUnderWay
+        counts = self._counts = Counter()
+        try:
+            # The handler stays after the profile: without one, a late signal would end the process.
+            signal.signal(signal.SIGPROF, self._on_signal)
+            signal.siginterrupt(signal.SIGPROF, False)
+            signal.setitimer(signal.ITIMER_PROF, INTERVAL_S, INTERVAL_S)
+            gevent.sleep(seconds)
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            self._counts = None
+        modules = _modules_by_file()
+        folded = ((";".join(_function_name(code, modules) for code in reversed(codes)), count) for codes, count in counts.items())
+        return "".join(f"{stack or '(other stacks)'} {count}\n" for stack, count in sorted(folded))
+
+    def _on_signal(self, _number: int, frame: FrameType | None) -> None:
+        counts = self._counts
+        if counts is None:
+            return
+        codes: list[CodeType] = []
+        while frame is not None and len(codes) < _MOST_FRAMES:
+            codes.append(frame.f_code)
+            frame = frame.f_back
+        stack = tuple(codes)
+        counts[stack if stack in counts or len(counts) < _MOST_STACKS else ()] += 1
+
+
+# One for the process, like the timer.
+PROFILER = Profiler()

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import orjson
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.debug.memory import memory_figures
+from nsqd_py.debug.memory import memory_statistics
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.position import GLOBAL, REGION_LOCAL, ZONE_LOCAL
 from nsqd_py.queue.topic import Topic
@@ -237,7 +237,7 @@ def render_json(broker: Broker, stats: Stats, *, include_memory: bool) -> Figure
         document["disk_left_percent"] = left_percent
     document["topics"] = _encoded_topics(stats.topics, pace)
     if include_memory:
-        document["memory"] = memory_figures() | broker.memory.figures()
+        document["memory"] = memory_statistics() | broker.memory.figures()
     document["producers"] = _encoded(stats.producers, pace)
     return document
 

@@ -19,7 +19,7 @@ from prometheus_client.utils import floatToGoString
 
 from nsqd_py.broker.broker import Broker
 from nsqd_py.clock import wall_ns
-from nsqd_py.debug.collector import COLLECTIONS
+from nsqd_py.debug.memory import PAUSES
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.histogram import Histogram
@@ -174,7 +174,7 @@ BROKER_FAMILIES = (
         "nsqd_gc_pause_seconds",
         COUNTER,
         "Time that the process stood still for the garbage collector.",
-        lambda _: COLLECTIONS.total_pause_ns / _NS_PER_S,
+        lambda _: PAUSES.total_ns / _NS_PER_S,
     ),
 )
 

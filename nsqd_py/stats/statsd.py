@@ -16,7 +16,7 @@ from gevent.event import Event
 
 from nsqd_py.broker.broker import Broker
 from nsqd_py.clock import wall_ns
-from nsqd_py.debug.memory import memory_figures
+from nsqd_py.debug.memory import memory_statistics
 from nsqd_py.lookup.host import Endpoint, Resolver, parse_address
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.runtime.pacing import Pace
@@ -216,7 +216,7 @@ class StatsdReporter:
         broker = self._broker
         pace = Pace()
         topics = collect(broker, "", "", include_clients=False).topics or ()
-        for line in reports.lines(topics, memory_figures() if broker.options.statsd_mem_stats else None):
+        for line in reports.lines(topics, memory_statistics() if broker.options.statsd_mem_stats else None):
             pace.rest_if_due()
             yield line
 

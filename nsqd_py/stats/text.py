@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.debug.memory import memory_figures
+from nsqd_py.debug.memory import memory_statistics
 from nsqd_py.net.addresses import host_and_port
 from nsqd_py.runtime.logs import one_line
 from nsqd_py.runtime.pacing import ONE_ROUND_S, Pace
@@ -41,7 +41,7 @@ def _lines(broker: Broker, stats: Stats, include_memory: bool, now_s: float) -> 
     yield f"Health: {health_text(broker)}"
     if include_memory:
         yield "\nMemory:"
-        for name, value in (memory_figures() | broker.memory.figures()).items():
+        for name, value in (memory_statistics() | broker.memory.figures()).items():
             yield f"   {name:<25}\t{value}"
     yield "\nTopics:" if stats.topics else "\nTopics: None"
     for number, topic in enumerate(stats.topics or ()):

@@ -12,11 +12,10 @@ from nsqd_py.api import handlers
 from nsqd_py.api.routes import ROUTES as NSQD_ROUTES
 from nsqd_py.auth import servers
 from nsqd_py.cluster import answer_budget, stats_reader, upstream
-from nsqd_py.debug import memory
 from nsqd_py.lookup import peer
 from nsqd_py.net import loop_iteration
 from nsqd_py.net.http import answers as http_answers
-from nsqd_py.net.http import client, guard, heads
+from nsqd_py.net.http import client, debug, guard, heads
 from nsqd_py.net.http.router import Access
 from nsqd_py.options import NSQD
 from nsqd_py.protocol import parser
@@ -91,7 +90,7 @@ def test_defaults_of_limits(program: Program[Any], names: tuple[str, ...]) -> No
         (round(loop_iteration.SLOW_PART * 100), "have 5 % of the event loop"),
         (guard.MOST_WAITING_PER_ADDRESS, "4 waiting for each address"),
         (handlers.MOST_LOOKUPDS, "nsqlookupd_tcp_addresses` | 100"),
-        (int(memory.REST_S), "once in 10 s"),
+        (int(debug.FREEING_INTERVAL_S), "once in 10 s"),
         (logs.MAX_MESSAGE_CHARACTERS, "4096 characters"),
         (int(server.SOCKET_TIMEOUT_S), "progress 60 s"),
         (int(server.HEAD_S), "head of a request 120 s"),

@@ -311,7 +311,7 @@ def test_guesses_are_slowed_and_nothing_else_waits(make_nsqd: MakeNsqd, make_nsq
     accounts.write_text(f"token:ci:{hashlib.sha256(b'right').hexdigest()}\n", "utf-8")
     nsqd = make_nsqd(f"--http-auth-file={accounts}")
     nsqadmin = make_nsqadmin(f"--nsqd-http-address=127.0.0.1:{nsqd.http_port}", f"--http-auth-file={accounts}", "--history-file=")
-    for port, path in ((nsqd.http_port, "/debug/gc"), (nsqadmin.http_port, "/api/topics")):
+    for port, path in ((nsqd.http_port, "/debug/greenlets"), (nsqadmin.http_port, "/api/topics")):
         guesses = [socket.create_connection(("127.0.0.1", port)) for _ in range(60)]
         for number, guess in enumerate(guesses):
             guess.sendall(f"GET {path} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {number}\r\n\r\n".encode())

@@ -50,10 +50,8 @@ ADMIN_PATHS_OF_NSQD = [
     ("POST", "/promote"),
     ("GET", "/debug/pprof/"),
     ("GET", "/debug/pprof/profile?seconds=1"),
-    ("GET", "/debug/pprof/heap"),
     ("GET", "/debug/pprof/cmdline"),
     ("GET", "/debug/greenlets"),
-    ("GET", "/debug/gc"),
     ("POST", "/debug/freememory"),
 ]
 # Allowed, and refused for another reason: there is no such message, and this is no standby.
@@ -174,9 +172,9 @@ def test_users_come_and_go_with_the_file(guarded: NsqdProcess, auth_file: Path) 
     assert guarded.http("POST", "/topic/create?topic=t", headers=ann).status == 200
     assert guarded.http("POST", "/topic/create?topic=t", headers=bob).status == 401
     auth_file.write_text(password_line("bob", "geheim").replace("$2b$", "$2y$"))
-    wait_until(lambda: guarded.http("GET", "/debug/gc", headers=bob).status == 200)
-    assert guarded.http("GET", "/debug/gc", headers=ann).status == 401
-    assert guarded.http("GET", "/debug/gc", headers=WITH_TOKEN).status == 401
+    wait_until(lambda: guarded.http("GET", "/debug/greenlets", headers=bob).status == 200)
+    assert guarded.http("GET", "/debug/greenlets", headers=ann).status == 401
+    assert guarded.http("GET", "/debug/greenlets", headers=WITH_TOKEN).status == 401
 
 
 def test_publishing_is_open_also_with_credentials(guarded: NsqdProcess) -> None:
@@ -225,12 +223,12 @@ def test_a_bad_file_at_reload_is_logged_and_the_old_users_stay(guarded: NsqdProc
     auth_file.write_text("ann:secret\n")
 
     def is_told() -> bool:
-        assert guarded.http("GET", "/debug/gc", headers=WITH_TOKEN).status == 200
+        assert guarded.http("GET", "/debug/greenlets", headers=WITH_TOKEN).status == 200
         return "line 1: expected a hash" in guarded.log_text()
 
     wait_until(is_told)
     assert " ERROR: HTTP: --http-auth-file" in guarded.log_text()
-    assert guarded.http("GET", "/debug/gc", headers=with_password("ann", "secret")).status == 200
+    assert guarded.http("GET", "/debug/greenlets", headers=with_password("ann", "secret")).status == 200
 
 
 @pytest.mark.parametrize("command", ["nsq_apps.nsqd", "nsq_apps.nsqlookupd"])
@@ -262,7 +260,7 @@ def test_a_flood_of_wrong_passwords_keeps_nobody_waiting(make_nsqd: MakeNsqd, tm
 
     def attack(number: int) -> None:
         for attempt in itertools.count():
-            answer = nsqd.http("GET", "/debug/gc", headers=with_password("ann", f"{number}.{attempt}"))
+            answer = nsqd.http("GET", "/debug/greenlets", headers=with_password("ann", f"{number}.{attempt}"))
             statuses.append(answer.status)
             if is_over.is_set():
                 return
@@ -276,13 +274,13 @@ def test_a_flood_of_wrong_passwords_keeps_nobody_waiting(make_nsqd: MakeNsqd, tm
             for _ in range(21):
                 client.pub("t", b"message")
                 client.fin(client.message(deadline_s=2.0))
-                assert nsqd.http("GET", "/debug/gc", headers=WITH_TOKEN).status == 200
+                assert nsqd.http("GET", "/debug/greenlets", headers=WITH_TOKEN).status == 200
     finally:
         is_over.set()
         for attacker in attackers:
             attacker.join()
     assert set(statuses) == {401, 429}
-    assert nsqd.http("GET", "/debug/gc", headers=with_password("ann", "secret")).status == 200
+    assert nsqd.http("GET", "/debug/greenlets", headers=with_password("ann", "secret")).status == 200
     assert nsqd.stop() == 0
 
 

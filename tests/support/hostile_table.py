@@ -110,16 +110,9 @@ def identify_nsqd(**changes: str) -> bytes:
 _TOPIC, _CHANNEL = "?topic=hostile", "?topic=hostile&channel=c%23ephemeral"
 _DEBUG: dict[str, str] = {
     "GET /debug/greenlets": "",
-    "GET /debug/pprof/goroutine": "?debug=2",
-    "GET /debug/pprof/threadcreate": "",
+    "GET /debug/pprof/goroutine": "",
     "GET /debug/pprof/profile": "?seconds=1",
-    "GET /debug/pprof/heap": "",
-    "GET /debug/gc": "",
     "GET /debug/pprof/cmdline": "",
-    "GET /debug/pprof/symbol": "",
-    "POST /debug/pprof/symbol": "",
-    "GET /debug/pprof/block": "",
-    "PUT /debug/setblockrate": "?rate=1",
     "POST /debug/freememory": "",
 }
 NSQD_ROUTES: dict[str, str] = {

@@ -1,16 +1,18 @@
-"""Stacks of greenlets and threads, and the pace of long work."""
+"""Stacks of greenlets and threads, the profile, and the pace of long work."""
 
 from __future__ import annotations
 
 import re
+import signal
 import socket
 import threading
 import time
 
 import gevent
 import gevent.event
+import pytest
 
-from nsqd_py.debug.stacks import greenlets_text, threads_text
+from nsqd_py.debug.stacks import INTERVAL_S, Profiler, ProfileUnderWay, stacks_text
 from nsqd_py.runtime.pacing import SLICE_S, Pace
 
 
@@ -18,44 +20,27 @@ def wait_for(event: gevent.event.Event) -> None:
     event.wait()
 
 
-def test_thousands_at_one_place_are_one_paragraph() -> None:
+def test_equal_stacks_are_one_paragraph() -> None:
     event = gevent.event.Event()
     waiting = [gevent.spawn(wait_for, event) for _ in range(3000)]
     while any(one.gr_frame is None for one in waiting):  # not started
         gevent.sleep(0.001)
-    text = greenlets_text(Pace(), each=False)
-    event.set()
-    gevent.joinall(waiting)
-    assert len(re.findall(rf"^    {re.escape(__name__)}\.wait_for  {re.escape(__file__)}:\d+$", text, re.M)) == 1
-    assert re.search(r"^3000 waiting\n(    gevent\..*\n)*    .*\.wait_for ", text, re.M)
-    total = re.match(r"greenlets: (\d+)\n", text)
-    assert total is not None
-    assert int(total[1]) >= 3002  # with this one and the hub
-
-
-def test_one_by_one() -> None:
-    event = gevent.event.Event()
-    waiting = [gevent.spawn(wait_for, event) for _ in range(3)]
-    begun_later = gevent.Greenlet(wait_for, event)
-    gevent.sleep(0.001)
-    text = greenlets_text(Pace(), each=True)
-    event.set()
-    gevent.joinall(waiting)
-    for one in waiting:
-        assert f"\nGreenlet {id(one):#x} waiting\n" in text
-    assert f"\nGreenlet {id(begun_later):#x} not started\n" in text
-    assert " running\n" in text
-
-
-def test_threads_by_name() -> None:
+    later = gevent.Greenlet(wait_for, event)
     may_end = threading.Event()
     thread = threading.Thread(target=may_end.wait, name="a-thread-of-this-test")
     thread.start()
-    text = threads_text(Pace())
+    text = stacks_text(Pace())
+    event.set()
     may_end.set()
+    gevent.joinall(waiting)
     thread.join()
-    assert re.search(r"\nthread \d+ a-thread-of-this-test running\n    threading\.", text)
-    assert " MainThread running\n" in text
+    assert not later.started
+    assert len(re.findall(rf"^    {re.escape(__name__)}\.wait_for  {re.escape(__file__)}:\d+$", text, re.M)) == 1
+    assert re.search(r"^3000 greenlet waiting\n(    gevent\..*\n)*    .*\.wait_for ", text, re.M)
+    assert re.search(r"^\d+ greenlet not started\n", text, re.M)
+    assert re.search(r"^1 greenlet running\n", text, re.M)
+    assert re.search(r"^1 thread a-thread-of-this-test\n    threading\.", text, re.M)
+    assert "thread MainThread\n" in text
 
 
 def test_sockets_are_served_between_slices() -> None:
@@ -80,3 +65,42 @@ def test_sockets_are_served_between_slices() -> None:
     ours.close()
     theirs.close()
     assert len(served) >= 15
+
+
+def use_processor(seconds: float) -> None:
+    end_s = time.process_time() + seconds
+    while time.process_time() < end_s:
+        pass
+
+
+def work_in_slices() -> None:
+    while True:
+        use_processor(0.01)
+        gevent.sleep(0.001)
+
+
+def test_a_profile_counts_samples_by_the_processor_time_of_a_function() -> None:
+    worker = gevent.spawn(work_in_slices)
+    used_s, folded = 0.0, ""
+    while used_s < 0.1:  # a machine that serves others gives little time to this one
+        before_s = time.process_time()
+        folded = Profiler().profile(0.45)
+        used_s = time.process_time() - before_s
+    worker.kill()
+    counts = {stack: int(count) for stack, _, count in (line.rpartition(" ") for line in folded.splitlines())}
+    busy = sum(count for stack, count in counts.items() if f"{__name__}.work_in_slices;{__name__}.use_processor" in stack)
+    # At most one an interval; at least what the slowest usual tick (100 Hz) lets through.
+    assert 0.3 * used_s / 0.01 <= busy <= 1.3 * used_s / INTERVAL_S
+    assert busy >= 0.8 * sum(counts.values())
+
+
+def test_one_profile_at_a_time_and_a_signal_after_its_end_does_no_harm() -> None:
+    profiler = Profiler()
+    first = gevent.spawn(profiler.profile, 0.1)
+    gevent.sleep(0.01)
+    with pytest.raises(ProfileUnderWay):
+        profiler.profile(0.1)
+    first.join()
+    profiler.profile(0.01)
+    assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
+    signal.raise_signal(signal.SIGPROF)

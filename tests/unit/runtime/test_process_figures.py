@@ -1,4 +1,4 @@
-"""Figures of the process: a histogram, the lag of the loop, pauses of the garbage collector."""
+"""Statistics of the process: a histogram, the lag of the loop, pauses of the garbage collector."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from math import inf
 import pytest
 
 from nsqd_py.debug import memory
-from nsqd_py.debug.collector import Collections
 from nsqd_py.runtime.histogram import Histogram
 from nsqd_py.runtime.pacing import INTERVAL_NS, LoopLag
 from tests.unit.fakes import MS, World
@@ -43,17 +42,16 @@ def test_percentiles_of_few_values(part: float, ordered: list[int], expected: in
     assert memory.percentile(part, ordered) == expected
 
 
-def test_pauses_of_the_collector_are_told_in_microseconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    collections = Collections()
-    monkeypatch.setattr(memory, "COLLECTIONS", collections)
-    collections.watch()
+def test_pauses_of_the_collector_are_reported_in_microseconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses = memory.Pauses()
+    monkeypatch.setattr(memory, "PAUSES", pauses)
+    pauses.watch()
     try:
         gc.collect()
-        figures = memory.memory_figures()
+        shown = memory.memory_statistics()
     finally:
-        gc.callbacks.remove(collections._on_phase)
-    pauses_ns = collections.last_pauses_ns
-    assert figures["gc_pause_usec_100"] == max(pauses_ns) // 1000 > 0
-    assert figures["gc_pause_usec_95"] <= figures["gc_pause_usec_99"] <= figures["gc_pause_usec_100"]
-    assert figures["gc_total_runs"] >= len(pauses_ns) > 0
-    assert collections.total_pause_ns == sum(pauses_ns)
+        gc.callbacks.remove(pauses._on_phase)
+    assert shown["gc_pause_usec_100"] == max(pauses.last_ns) // 1000 > 0
+    assert shown["gc_pause_usec_95"] <= shown["gc_pause_usec_99"] <= shown["gc_pause_usec_100"]
+    assert shown["gc_total_runs"] >= len(pauses.last_ns) > 0
+    assert pauses.total_ns == sum(pauses.last_ns)

@@ -13,7 +13,7 @@ import orjson
 import pytest
 from gevent.socket import socketpair
 
-from nsqd_py.debug.memory import memory_figures
+from nsqd_py.debug.memory import memory_statistics
 from nsqd_py.memory_budget import MemoryBudget
 from nsqd_py.queue.in_flight import Delivery
 from nsqd_py.queue.latency import LatencyMeter
@@ -335,7 +335,7 @@ def test_a_topic_that_goes_while_others_are_looked_at_is_left_out(monkeypatch: p
 
 
 def test_memory_is_measured() -> None:
-    figures = memory_figures()
+    figures = memory_statistics()
     assert figures["heap_objects"] > 1000
     assert figures["heap_in_use_bytes"] > 1 << 20
 

@@ -11,7 +11,7 @@ import gevent
 import pytest
 from gevent import socket
 
-from nsqd_py.debug.memory import memory_figures
+from nsqd_py.debug.memory import memory_statistics
 from nsqd_py.lookup.host import Resolver
 from nsqd_py.stats.statsd import Reports, StatsdReporter, full_prefix, packets
 from tests.unit.fakes import FakeLog
@@ -90,7 +90,7 @@ def test_keys_and_their_order_are_those_of_go() -> None:
 
 def test_memory_comes_last_and_counts_collections_since_the_last_report() -> None:
     reports = Reports("", exclude_ephemeral=False)
-    memory = memory_figures() | {"gc_total_runs": 10, "heap_objects": 5}
+    memory = memory_statistics() | {"gc_total_runs": 10, "heap_objects": 5}
     first = lines(reports, memory=memory)
     assert [line.partition(":")[0] for line in first] == [
         "mem.heap_objects",
