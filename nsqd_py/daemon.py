@@ -15,11 +15,11 @@ import gevent
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.startup import load
 from nsqd_py.broker.state_files import STANDBY_FILE, ClockKeeper, read_epochs
+from nsqd_py.clock import SteadyClock
 from nsqd_py.debug.memory import PAUSES
 from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.errors import StartError, is_full
 from nsqd_py.go_import import may_have_go_files
-from nsqd_py.lookup.on_demand import LookupsOnDemand
 from nsqd_py.net.http.browsers import KnownHosts
 from nsqd_py.net.limits import connections
 from nsqd_py.net.listeners import Listeners, Refusal
@@ -98,11 +98,10 @@ class Daemon:
         # Not gevent's pool, which resolves names: a stalled disk must not delay them.
         self._disk_threads = DiskThreads(_DISK_THREADS)
         self._write_threads = DiskThreads(_DISK_THREADS)
-        self._broker = Broker(options, log, self._iteration, self._alarms, self._disk_threads, self._write_threads)
-        self._clocks = ClockKeeper(
-            Path(options.data_path or "."), self._broker.clock, self._broker.wall_clock, self._alarms, self._disk_threads, log
-        )
-        self._lookups = LookupsOnDemand(lambda: _lookup_peers(self._broker, options, log))
+        clock = SteadyClock()
+        self._broker = Broker(options, log, self._iteration, self._alarms, self._disk_threads, self._write_threads, clock)
+        self._clocks = ClockKeeper(self._broker.services, clock)
+        self._lookups: LookupPeers | None = None
         self._make_guard = _guard_maker(options, self._broker, log)
         self._statsd: StatsdReporter | None = None
         self._certificate_alarm = self._alarms.alarm(self._check_certificate)
@@ -115,7 +114,7 @@ class Daemon:
         self._handlers: list[Any] = []
         self._drainer: gevent.Greenlet[..., None] | None = None
         self._lock: int | None = None
-        self._is_loaded = False
+        self._is_loaded = self._is_serving = False
         self._follower: Follower | None = None
         self._fencer: Fencer | None = None
         self._lease_watch: LeaseWatch | None = None
@@ -160,20 +159,22 @@ class Daemon:
             if self._follower is not None:
                 self._follower.start()
             elif self._broker.refusal is None:
-                self._broker.lookups = self._lookups
-                self._lookups.set_addresses(self._options.lookupd_tcp_address)
+                self._broker.make_lookups = self._make_lookups
+                self._broker.set_lookupds(self._options.lookupd_tcp_address)
             self._connections.start()
             self._listeners.start()
             if self._election is not None:
                 self._lease_watch = self._election.watch(self._loop, self._lose_lease)
-            self._lookups.start()
+            self._is_serving = True
+            if self._lookups is not None:
+                self._lookups.start()
             self._start_statsd()
             self._broker.loop_lag.start()
             self._broker.removed_files.start()
             if self._fencer is not None:
                 self._fencer.start()
             self._drainer = gevent.spawn(self._drain, signals)
-            if self._lookups.has_peers or self._options.broadcast_address != socket.gethostname():
+            if self._lookups is not None or self._options.broadcast_address != socket.gethostname():
                 gevent.spawn(self._check_broadcast_address)
             self.notifier.ready(f"serving on {self._listeners.address}")
             self.notifier.start_watchdog(self._loop)
@@ -193,7 +194,7 @@ class Daemon:
         """Handle SIGHUP and SIGUSR1. They were held back since the command began: a drain needs all topics."""
         self._handlers = [
             gevent.signal_handler(signal.SIGHUP, self._reload),
-            gevent.signal_handler(signal.SIGUSR1, self._broker.drain.begin),
+            gevent.signal_handler(signal.SIGUSR1, self._broker.begin_drain),
         ]
         release_signals()
 
@@ -307,7 +308,7 @@ class Daemon:
         self.give_way()
 
     def _drain(self, signals: StopSignals) -> None:
-        self._broker.drain.wait_until_over(self.notifier.status)
+        self._broker.drain.wait_until_over(self.notifier.status, lambda: self._lookups)
         signals.stop()
 
     def _check_broadcast_address(self) -> None:
@@ -396,6 +397,15 @@ class Daemon:
             if self._broker.tls is not None:
                 self._broker.tls.reload()
 
+    def _make_lookups(self) -> LookupPeers:
+        """Return the connections to nsqlookupds. Raises StartError."""
+        from nsqd_py.lookup.peers import LookupPeers  # with the HTTP client and TLS, 20 ms of a start
+
+        self._lookups = LookupPeers(self._broker, self._options, self._log, _lookupd_tls(self._options))
+        if self._is_serving:
+            self._lookups.start()
+        return self._lookups
+
     # ---- time
 
     def _set_timer(self, due_ns: int) -> None:
@@ -436,7 +446,8 @@ class Daemon:
             self._drainer.kill()
         if self._fencer is not None:
             self._fencer.stop()
-        self._lookups.close()  # first, so that consumers stop finding this nsqd
+        if self._lookups is not None:
+            self._lookups.close()  # first, so that consumers stop finding this nsqd
         if self._statsd is not None:
             self._statsd.stop()
         self._broker.loop_lag.stop()
@@ -529,13 +540,6 @@ def _guard_maker(options: NsqdOptions, broker: Broker, log: Log) -> Callable[[Gu
     servers = configured_servers(options, Resolver().resolve)
     renewals = Renewals(servers, log)
     return lambda client: Guard(client, servers, renewals, broker.alarms, broker.clock)
-
-
-def _lookup_peers(broker: Broker, options: NsqdOptions, log: Log) -> LookupPeers:
-    """Return the connections to nsqlookupds. Raises StartError."""
-    from nsqd_py.lookup.peers import LookupPeers
-
-    return LookupPeers(broker, options, log, _lookupd_tls(options))
 
 
 def _lookupd_tls(options: NsqdOptions) -> Any:

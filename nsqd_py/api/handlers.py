@@ -162,7 +162,7 @@ def _change_lookupds(broker: Broker, value: bytes) -> None:
         raise ValueError(f"more than {MOST_LOOKUPDS} addresses")
     check_peer_addresses(addresses)
     broker.options.lookupd_tcp_address = tuple(addresses)
-    broker.lookups.set_addresses(addresses)
+    broker.set_lookupds(addresses)
 
 
 _CHANGES: dict[str, Callable[[Broker, bytes], None]] = {
@@ -313,7 +313,8 @@ def stats(request: Request[Broker]) -> Reply:
     params = request.params
     broker = request.app
     # A client that published to a new topic looks for its channels next; nsqlookupds are being asked for them.
-    broker.wait_until_all_started(NEW_TOPICS_S)
+    if broker.lookups is not None:
+        broker.lookups.wait_until_all_started(NEW_TOPICS_S)
     figures = collect(
         broker,
         params.get("topic", ""),
@@ -351,7 +352,7 @@ def drain(request: Request[Broker]) -> Reply:
         raise HttpError(400, "INVALID_TIMEOUT") from error
     if timeout_ns is not None and timeout_ns < 0:
         raise HttpError(400, "INVALID_TIMEOUT")
-    request.app.drain.begin(timeout_ns)
+    request.app.begin_drain(timeout_ns)
     return answers.json(request.app.drain.figures())
 
 
@@ -424,7 +425,7 @@ def create_channel(request: Request[Broker]) -> Reply:
         raise Draining
     if name not in topic.channels:
         await_turn(request)
-    request.app.channels.make(topic, name)
+    request.app.make_channel(topic, name)
     return answers.EMPTY
 
 

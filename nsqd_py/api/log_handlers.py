@@ -131,7 +131,7 @@ def _target(request: Request[Broker], key: str) -> str | int | None:
     if text is None:
         return None
     try:
-        return channel_admin.parse_target(text, request.app.wall_clock())
+        return channel_admin.parse_target(text, request.app.services.wall_clock())
     except ValueError:
         raise HttpError(400, f"INVALID_ARG_{key.upper()}") from None
 
@@ -209,7 +209,7 @@ def _runs_to_peek(request: Request[Broker], channel: Channel) -> Iterable[StateR
     runs_of = STATES.get(request.params.get("state", "queued"))
     if runs_of is None:
         raise HttpError(400, "INVALID_ARG_STATE")
-    ahead_ns = request.app.wall_clock() - request.app.clock()
+    ahead_ns = request.app.services.wall_clock() - request.app.clock()
     return runs_of(channel, count, ahead_ns.__add__)
 
 

@@ -1,18 +1,17 @@
 """The topics and channels of one nsqd: created, deleted, loaded at the start, and maintained on disk.
 
 broker            creates, finds and deletes topics and channels
-creation          creates the log of a topic, and the journal of a new channel in a thread; nsqlookupds learn of them
+services          what all parts use; the interfaces of nsqlookupds and standbys
 
 Start and stop
 startup           loads a data directory; rebuilds positions from journals
 state_files       `nsqd.dat` (topics and channels), `nsqd.clock` (the steady clock), `nsqd.stop` (a clean stop)
-drain             refuses new messages, delivers the rest, and ends
-closing           writes and closes each topic at the end
+topic_files       makes the log of a new topic; writes and closes each topic at the end
+admission         drains: refuses new messages, delivers the rest, and ends; limits how many topics clients create
 
 Writing
 journal_writing   writes the positions of channels 20 times a second
 sync              fsync of logs: --sync-every and --sync-timeout
-replication       what the broker tells its standbys of each change
 slow_disk         writes and reads in threads while the disk is slow
 
 Space and health

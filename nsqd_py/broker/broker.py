@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nsqd_py.broker.closing import close_topics
-from nsqd_py.broker.creation import ChannelMaker, CreationRate, LogMaker, Lookups, NoLookups
+from gevent.event import Event
+
+from nsqd_py.broker.admission import CreationRate, Drain
 from nsqd_py.broker.disk_limits import DescriptorRelief, DiskHealth, FreeSpace
-from nsqd_py.broker.drain import Drain
-from nsqd_py.broker.housekeeping import Compactor, Housekeeper
+from nsqd_py.broker.housekeeping import Housekeeper
 from nsqd_py.broker.journal_writing import JournalWriter, Saved
 from nsqd_py.broker.removed_files import RemovedFiles
-from nsqd_py.broker.replication import NoReplication, Replication
+from nsqd_py.broker.services import Lookups, Replication, Services
 from nsqd_py.broker.slow_disk import SlowReader, SlowWriter
-from nsqd_py.broker.state_files import METADATA_FILE, MetadataWriter, write_clean_stop
+from nsqd_py.broker.state_files import MetadataWriter, write_clean_stop
 from nsqd_py.broker.sync import GroupSync
+from nsqd_py.broker.topic_files import LogMaker, close_topics
 from nsqd_py.clock import SteadyClock, wall_ns
 from nsqd_py.diskqueue.journal import Journal, journal_name
 from nsqd_py.diskqueue.log import TopicLog
@@ -37,9 +39,10 @@ from nsqd_py.queue.disk_limits import DiskSpace
 from nsqd_py.queue.expiry import Expiry
 from nsqd_py.queue.position import Position
 from nsqd_py.queue.topic import Topic, policy_of, takes_dead_letters
-from nsqd_py.runtime.disk_pace import DiskPace
+from nsqd_py.runtime.disk_pace import CallTimer, DiskPace
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.pacing import LoopLag
+from nsqd_py.runtime.threads import in_thread
 
 if TYPE_CHECKING:
     from nsqd_py.net.http.guard import Guard
@@ -53,28 +56,34 @@ class Broker:
     """All topics of one nsqd. `options` are those of `nsqd_py.options`."""
 
     def __init__(
-        self, options: NsqdOptions, log: Log, iteration: LoopIteration, alarms: Alarms, threadpool: Any, write_threads: Any = None
+        self,
+        options: NsqdOptions,
+        log: Log,
+        iteration: LoopIteration,
+        alarms: Alarms,
+        threadpool: Any,
+        write_threads: Any = None,
+        clock: Callable[[], int] | None = None,
+        wall_clock: Callable[[], int] = wall_ns,
     ) -> None:
         """`write_threads` write to logs while the disk is slow, since syncs may use all of `threadpool`."""
         self.options = options
         self.log = log
         self.iteration = iteration
         self.alarms = alarms
-        self.clock = SteadyClock()
-        self.wall_clock: Callable[[], int] = wall_ns
+        self.clock = clock or SteadyClock()
         self.start_time = time.time()
         self.is_same_boot = False  # True if the machine was not rebooted since the last nsqd on this data path
         self.topics: dict[str, Topic] = {}
         self.open_topics = self.topics  # those that take messages: all, or none when it drains
         self.known_lines: KnownLines = {}  # the lines of publishes
-        self.drain = Drain(self)
         self.connections: Connections | None = None
         self.clients: dict[Any, None] = {}
         self.http_clients: dict[Any, None] = {}
-        self.tcp_port = -1
-        self.http_port = -1
-        self.lookups: Lookups = NoLookups()
-        self.replication: Replication = NoReplication()
+        self.tcp_port = self.http_port = self.https_port = -1
+        self.lookups: Lookups | None = None
+        self.make_lookups: Callable[[], Lookups] | None = None  # called when the first address is set
+        self.replication = Replication()
         self.epoch = 0  # in which this nsqd was promoted; 0 if it never was a standby
         self.keeps_epochs = False  # True if somebody compares the epochs of the logs after a restart
         self.refusal: Callable[[], Refusal] | None = None  # why no topic is created or used, if so
@@ -83,71 +92,59 @@ class Broker:
         self.response_limiter = ResponseLimiter()
         self.clients_authorize = False
         self.known_hosts = KnownHosts(())
-        self.https_port = -1
         self.guids = GuidFactory(options.node_id)
         self.memory = MemoryBudget(options.mem_queue_bytes)
         self.disk = DiskHealth(log)
-        self.pace = DiskPace(alarms, lambda: self.clock(), log)
-        self._directory = Path(options.data_path or ".")
-        self.channels = ChannelMaker(self, threadpool)
-        self.creation_rate = CreationRate(options.max_new_topics_per_second, lambda: self.clock())
-        self.metadata = MetadataWriter(
-            self._directory / METADATA_FILE,
-            self.topics,
-            log,
-            alarms,
-            lambda: self.clock(),
-            threadpool,
-            self.channels.is_making,
-            lambda: self.replication.metadata_written(),
-            lambda: self.encode_epochs() if self.keeps_epochs else None,
-        )
-        self.removed_files = RemovedFiles(lambda: self.clock(), threadpool, log, alarms, self.topics)
+        self.pace = DiskPace(alarms, self.clock, log)
+        directory = Path(options.data_path or ".")
+        self.services = services = Services(options, directory, log, alarms, threadpool, self.clock, wall_clock, self.pace)
+        self.drain = Drain(services, self.topics)
+        self.creation_rate = CreationRate(options.max_new_topics_per_second, self.clock)
+        # The channels whose journals are being written. By name, like the journals: a topic may be deleted and created again.
+        self._begun: dict[tuple[str, str], Event] = {}
+        self.metadata = MetadataWriter(services, self.topics, self._begun, self._metadata_written, self._kept_epochs)
+        self.removed_files = RemovedFiles(self.clock, threadpool, log, alarms, self.topics)
         self.sync = GroupSync(
             options.sync_every,
             options.sync_timeout_ns,
             threadpool,
             alarms,
-            lambda: self.clock(),
+            self.clock,
             self._on_sync,
             self.pace,
             self.metadata.settle,
             self.removed_files.look,
         )
         self.descriptors = DescriptorRelief(self.sync.hurry)
-        free_space = FreeSpace(self._directory, self.pace, threadpool)
         self.space = DiskSpace(
-            free_space,
+            FreeSpace(directory, self.pace, threadpool),
             options.max_disk_bytes,
             options.min_free_disk_bytes,
-            lambda: self.topics.values(),
-            lambda topic: self.housekeeper.make_room(topic),
+            self.topics.values,
+            self._make_room,
             alarms,
-            lambda: self.clock(),
+            self.clock,
             log,
         )
-        self.expiry = Expiry(alarms, lambda: self.clock(), self._on_expired)
+        self.expiry = Expiry(alarms, self.clock, self._on_expired)
         self.loop_lag = LoopLag(alarms, self.clock, self.pace.sample)
-        self.compactor = Compactor(
-            alarms,
-            lambda: self.clock(),
-            lambda: self.wall_clock(),
-            threadpool,
-            log,
-            lambda: not self.pace.was_slow_lately,
-            self._save_positions,
-        )
-        self._threadpool = threadpool
         self._write_threads = write_threads or threadpool
-        self.journals = JournalWriter(alarms, lambda: self.clock(), threadpool, self.pace, self._on_saved)
-        self.housekeeper = Housekeeper(
-            self.compactor, self.pace, self.disk, alarms, lambda: self.clock(), log, self.write_position
-        )
-        self.logs = LogMaker(self._directory, options, self.space, threadpool, log, lambda: self.clock())
+        self.journals = JournalWriter(alarms, self.clock, threadpool, self.pace, self._on_saved)
+        self.housekeeper = Housekeeper(services, self.disk, self.write_position, self._save_positions)
+        self.logs = LogMaker(services, self.space)
 
     def _on_sync(self, topic: Topic, error: OSError | None) -> None:
         self.disk.synced(topic, error)
         self.descriptors.synced()
+
+    def _make_room(self, topic: Topic) -> None:
+        self.housekeeper.make_room(topic)
+
+    def _metadata_written(self) -> None:
+        self.replication.metadata_written()
+
+    def _kept_epochs(self) -> bytes | None:
+        return self.encode_epochs() if self.keeps_epochs else None
 
     def encode_epochs(self) -> bytes:
         """Return the content of `nsqd.epochs`."""
@@ -156,7 +153,7 @@ class Broker:
 
     def _save_positions(self, topic: Topic) -> bool:
         """Write the changes of a topic's channels; return False while a thread writes. Raises OSError."""
-        if self.channels.begun_count(topic):  # their journals say that they need all that is in the log now
+        if self._begun_count(topic):  # their journals say that they need all that is in the log now
             return False
         changed = [channel for channel in topic.channels.values() if channel.is_dirty]
         is_done = self.journals.save_now(topic)
@@ -166,7 +163,8 @@ class Broker:
 
     def _on_saved(self, saved: list[Saved]) -> None:
         self.housekeeper.saved(saved)
-        self.replication.channels_saved(saved)
+        for topic, channel, _ in saved:
+            self.replication.channel_changed(topic, channel)
 
     # ---- health
 
@@ -185,6 +183,18 @@ class Broker:
     def count_buffers(self) -> None:
         """Count the partly received requests and unsent output of connections: 0.3 us each."""
         self.memory.note_buffers(sum(client.buffered_bytes for client in (*self.clients, *self.http_clients)))
+
+    # ---- draining
+
+    def begin_drain(self, timeout_ns: int | None = None) -> None:
+        """Refuse messages from now on, and end within `timeout_ns`, see `Drain.begin`."""
+        if self.drain.begin(timeout_ns):
+            for topic in self.topics.values():
+                topic.commit()
+            self.open_topics = {}
+            for client in self.clients:
+                client.forget_topic()
+            self.log.of_clients.info("NSQ: draining, %d messages to deliver", self.drain.messages_left)
 
     # ---- topics
 
@@ -210,23 +220,39 @@ class Broker:
         self.log.of_clients.info("TOPIC(%s): created", name)
         if not topic.is_ephemeral:
             self.want_metadata()
-        self.lookups.topic_made(topic)
+        if self.lookups is not None:
+            self.lookups.topic_made(topic)
         self.replication.topic_made(topic)
         return topic
 
+    def set_lookupds(self, addresses: Sequence[str]) -> None:
+        """Register with exactly these nsqlookupds from now on."""
+        if self.lookups is None and addresses and self.make_lookups is not None and not self.drain.is_active:
+            self.lookups = self.make_lookups()
+        if self.lookups is not None:
+            self.lookups.set_addresses(addresses)
+
+    def _notify_lookupds(self, topic_name: str, channel_name: str, *, was_deleted: bool) -> None:
+        if self.lookups is not None:
+            self.lookups.notify(topic_name, channel_name, was_deleted)
+
     def wait_until_started(self, topic: Topic, timeout_s: float | None = None) -> bool:
         """Wait until nsqlookupds have named the channels of a new topic; True if they have. Blocks this greenlet."""
-        return topic.is_started or self.lookups.wait_until_started(topic, timeout_s)
-
-    def wait_until_all_started(self, timeout_s: float) -> None:
-        """Wait for the channels of all current topics. Blocks this greenlet."""
-        self.lookups.wait_until_all_started(timeout_s)
+        return topic.is_started or self.lookups is None or self.lookups.wait_until_started(topic, timeout_s)
 
     def add_topic(self, name: str, log: TopicLog | None) -> Topic:
         """Return a new topic on this log; nothing is written yet."""
         syncer = self.sync if log is not None else None
         topic = Topic(
-            name, log, self.guids, self.options.mem_queue_size, self.iteration, self.wall_clock, syncer, self.log, self.clock
+            name,
+            log,
+            self.guids,
+            self.options.mem_queue_size,
+            self.iteration,
+            self.services.wall_clock,
+            syncer,
+            self.log,
+            self.clock,
         )
         topic.policy = policy_of(self.options, name)
         topic.on_write = lambda error: self.disk.written(topic, error)
@@ -248,7 +274,7 @@ class Broker:
         topic = self.topics[name]
         if topic.log is not None:  # the event loop deletes an ephemeral one when its last consumer leaves
             self._settle(topic)
-        if self.topics.get(name) is not topic:  # deleted meanwhile; a new one may have this name
+        if self.topics.get(name) is not topic:  # deleted in the meantime; a new one may have this name
             return
         del self.topics[name]
         self.log.of_clients.info("TOPIC(%s): deleting", name)
@@ -259,8 +285,8 @@ class Broker:
         self.disk.forget(topic)
         topic.shrink(0)
         for channel in topic.channels.values():
-            self.lookups.notify(name, channel.name, was_deleted=True)
-        self.lookups.notify(name, "", was_deleted=True)
+            self._notify_lookupds(name, channel.name, was_deleted=True)
+        self._notify_lookupds(name, "", was_deleted=True)
         self.replication.topic_deleted(name)
         if topic.log is not None:
             topic.log.remove()
@@ -277,12 +303,12 @@ class Broker:
         topic.settle()
         while self.journals.is_writing:
             self.journals.settle()
-            topic.settle()  # messages published meanwhile would create a file after the others are removed
+            topic.settle()  # messages published in the meantime would create a file after the others are removed
 
     def empty_topic(self, topic: Topic) -> None:
         """Drop messages that no channel has yet. Raises OSError. Blocks this greenlet while the disk is slow."""
         self.journals.settle()
-        if topic.is_closed:  # deleted meanwhile: writing its position now would affect the next topic of its name
+        if topic.is_closed:  # deleted in the meantime: writing its position now would affect the next topic of its name
             return
         topic.empty()
         self.save_held(topic)
@@ -296,8 +322,8 @@ class Broker:
     def get_channel(self, topic: Topic, name: str, journal: Journal | None = None) -> Channel:
         """Return the channel of this name; create it if there is none, at the first unreleased message.
 
-        `journal` is the journal that was written for it; without one, it is written now. `ChannelMaker.make` writes it
-        in a thread. Raises TooManyChannels, and OSError if the journal cannot be written.
+        `journal` is the journal that was written for it; without one, it is written now. `make_channel` writes it in a
+        thread. Raises TooManyChannels, and OSError if the journal cannot be written.
         """
         channel = topic.channels.get(name)
         if channel is None:
@@ -312,7 +338,7 @@ class Broker:
                 del topic.channels[name]
                 raise
             self.log.of_clients.info("TOPIC(%s): new channel(%s)", topic.name, name)
-            self.lookups.notify(topic.name, name, was_deleted=False)
+            self._notify_lookupds(topic.name, name, was_deleted=False)
             self.replication.channel_changed(topic, channel)
             if not channel.is_ephemeral and not topic.is_ephemeral:
                 self.want_metadata()
@@ -324,6 +350,57 @@ class Broker:
         most = self.options.max_channels_per_topic
         if most and len(topic.channels) + begun_count >= most:
             raise TooManyChannels(topic.name, most)
+
+    def _begun_count(self, topic: Topic) -> int:
+        """Return the number of channels of this topic whose journals are being written."""
+        return sum(begun == topic.name for begun, _ in self._begun)
+
+    def writes_journal(self, topic: Topic, name: str) -> bool:
+        """True if creating the channel writes a journal: it does not exist yet, and is not ephemeral."""
+        return name not in topic.channels and topic.log is not None and not is_ephemeral(name)
+
+    def make_channel(self, topic: Topic, name: str) -> Channel:
+        """Return the channel of this name, created if there is none; a thread writes its journal.
+
+        Raises OSError if its journal cannot be written, and TooManyChannels. Blocks this greenlet: only the client that
+        creates a channel waits for the disk.
+        """
+        key = topic.name, name
+        while key in self._begun:
+            self._begun[key].wait()
+        if not self.writes_journal(topic, name):
+            return self.get_channel(topic, name)
+        self.check_channel_count(topic, self._begun_count(topic))
+        written = self._begun[key] = Event()
+        try:
+            return self._make_channel(topic, name)
+        finally:
+            del self._begun[key]
+            written.set()
+
+    def _make_channel(self, topic: Topic, name: str) -> Channel:
+        journal, floor, timer = self.channel_journal(topic.name, name), topic.released, CallTimer()
+
+        def write() -> None:
+            with timer:
+                journal.snapshot(floor, [], [])
+
+        self.pace.begin(timer)
+        try:
+            in_thread(self.services.threadpool, write)
+        finally:
+            self.pace.end(timer, timer.slowest_ns)
+        if topic.is_closed:
+            now = self.topics.get(topic.name)
+            if now is None or name not in now.channels:
+                journal.remove()
+            raise OSError(errno.ENOENT, f"topic {topic.name} was deleted while channel {name} was created")
+        if name in topic.channels:  # created in the meantime by code that does not wait for threads
+            return topic.channels[name]
+        channel = self.get_channel(topic, name, journal)
+        if channel.position.finished.floor > floor:  # messages were published in the meantime
+            channel.save_soon()
+        return channel
 
     def add_channel(self, topic: Topic, name: str, position: Position, journal: Journal | None = None) -> Channel:
         """Return a new channel at this position; nothing is written yet."""
@@ -360,8 +437,8 @@ class Broker:
                 policy.max_attempts,
                 lambda: self.topics.get(name) or self._make_topic(name),
                 self.iteration,
-                lambda: self.clock(),
-                lambda: self.wall_clock(),
+                self.clock,
+                self.services.wall_clock,
             )
         )
 
@@ -378,11 +455,14 @@ class Broker:
 
         options = self.options
         return LatencyMeter(
-            options.e2e_processing_latency_percentile, options.e2e_processing_latency_window_time_ns, self.clock, self.wall_clock
+            options.e2e_processing_latency_percentile,
+            options.e2e_processing_latency_window_time_ns,
+            self.clock,
+            self.services.wall_clock,
         )
 
     def channel_journal(self, topic_name: str, channel_name: str) -> Journal:
-        return Journal(self._directory / journal_name(topic_name, channel_name))
+        return Journal(self.services.directory / journal_name(topic_name, channel_name))
 
     def delete_channel(self, topic: Topic, name: str) -> None:
         """Delete a channel and its undelivered messages. Raises KeyError, and OSError from the disk.
@@ -392,12 +472,12 @@ class Broker:
         channel = topic.channels[name]
         if channel.journal is not None:
             self.journals.settle()
-        if topic.channels.get(name) is not channel:  # deleted meanwhile; a new one may have this name
+        if topic.channels.get(name) is not channel:  # deleted in the meantime; a new one may have this name
             return
         topic.commit()
         del topic.channels[name]
         self.log.of_clients.info("TOPIC(%s): deleting channel %s", topic.name, name)
-        self.lookups.notify(topic.name, name, was_deleted=True)
+        self._notify_lookupds(topic.name, name, was_deleted=True)
         channel.close()
         if channel.journal is not None:
             channel.journal.mark_deleted()
@@ -426,7 +506,7 @@ class Broker:
         Blocks this greenlet while the disk is slow.
         """
         self.journals.settle()
-        if channel.is_closed:  # deleted meanwhile: its journal must not be written again
+        if channel.is_closed:  # deleted in the meantime: its journal must not be written again
             return
         topic.commit()
         channel.empty()
@@ -464,7 +544,7 @@ class Broker:
         self.replication.position_written(topic)
 
     def topic_journal(self, topic_name: str) -> Journal:
-        return Journal(self._directory / journal_name(topic_name))
+        return Journal(self.services.directory / journal_name(topic_name))
 
     # ---- `nsqd.dat`
 
@@ -480,7 +560,7 @@ class Broker:
 
     def close(self) -> None:
         """Write everything to disk and close all files. Raises nothing; failures are logged."""
-        self.compactor.close()
+        self.housekeeper.close()
         for topic in list(self.topics.values()):
             topic.settle()
         self.sync.join()
@@ -490,10 +570,9 @@ class Broker:
         self.replication.close()
         self.sync.close()
         self.log.info("NSQ: closing topics")
-        ends = close_topics(self, self._threadpool)
-        self.housekeeper.close()
+        ends = close_topics(list(self.topics.values()), self.services, self.removed_files)
         self.logs.join()
         try:
-            write_clean_stop(self._directory, ends)
+            write_clean_stop(self.services.directory, ends)
         except OSError as error:
             self.log.error("NSQ: failed to record that this was a clean stop - %s", error)

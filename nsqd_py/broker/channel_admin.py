@@ -210,7 +210,7 @@ def seek_channel(broker: Broker, topic: Topic, name: str, target: str | int) -> 
     wanted = _seq_of(topic, log, target)
     not_due = _find_deferred(log, wanted, broker.clock())
     broker.journals.settle()
-    channel = broker.channels.make(topic, name)
+    channel = broker.make_channel(topic, name)
     # During the search, files may have been dropped or compacted.
     seq = topic.released if target == LATEST else min(max(wanted, log.earliest_seq), topic.released)
     skip_below = seq if target == LATEST else 0

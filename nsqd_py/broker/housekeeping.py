@@ -15,110 +15,15 @@ import gevent
 
 from nsqd_py.broker.disk_limits import DiskHealth
 from nsqd_py.broker.journal_writing import JOURNAL_DELAY_NS, Saved
+from nsqd_py.broker.services import Services
 from nsqd_py.diskqueue.compaction import alive_bytes, is_worth_moving, moved_bytes, retained_seq
 from nsqd_py.diskqueue.files import LogFile, sync_directory
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.ranges import Range, union
 from nsqd_py.guid import id_time_ns
-from nsqd_py.pqueues import Alarms
 from nsqd_py.queue.topic import Topic
-from nsqd_py.runtime.disk_pace import DiskPace
-from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.pacing import Pace
 from nsqd_py.runtime.threads import in_thread
-
-
-class Housekeeper:
-    """Cleans up topics whose channels have advanced; while the disk is slow, it waits.
-
-    write_position  writes the number up to which a topic's messages are finished
-    """
-
-    def __init__(
-        self,
-        compactor: Compactor,
-        pace: DiskPace,
-        disk: DiskHealth,
-        alarms: Alarms,
-        clock: Callable[[], int],
-        log: Log,
-        write_position: Callable[[Topic, int], None],
-    ) -> None:
-        self._compactor = compactor
-        self._pace = pace
-        self._disk = disk
-        self._clock = clock
-        self._log = log
-        self._write_position = write_position
-        self._waiting: dict[Topic, bool] = {}  # True if it makes room
-        self._alarm = alarms.alarm(self._clean_up_all)
-
-    def saved(self, saved: list[Saved]) -> None:
-        """Handle the results of a round of journal writes."""
-        for topic, channel, error in saved:
-            self._disk.position_saved(topic, error)
-            if error is not None:
-                self._log.of_clients.error("CHANNEL(%s): failed to write its position - %s", channel.name, error)
-            self._waiting.setdefault(topic, False)
-        self._clean_up_all(self._clock())
-
-    def _clean_up_all(self, now_ns: int) -> None:
-        for _ in range(len(self._waiting)):
-            if self._pace.was_slow_lately:  # it can wait
-                self._alarm.set(now_ns + JOURNAL_DELAY_NS)
-                return
-            topic = next(iter(self._waiting))
-            makes_room = self._waiting.pop(topic)
-            if not topic.is_closed:
-                self._pace.timed(partial(self._save_without_channels, topic))
-                self.clean_up(topic, makes_room=makes_room)
-
-    def _save_without_channels(self, topic: Topic) -> None:
-        """Write the topic's own position if all its channels are ephemeral, and so have no journals."""
-        if topic.log is None or topic.has_journals:
-            return
-        try:
-            self._write_position(topic, topic.kept_floor)
-        except OSError as error:
-            self._disk.position_failed(topic, error)
-
-    def clean_up(self, topic: Topic, *, makes_room: bool = False) -> None:
-        """Trim the topic's memory, and drop or compact its files; while the disk is slow, the files wait."""
-        topic.trim_memory()
-        if topic.log is not None:
-            is_too_early = self._pace.was_slow_lately
-            if is_too_early or (makes_room and topic.is_writing):
-                self._waiting[topic] = makes_room or self._waiting.get(topic, False)
-                self._alarm.set_no_later(self._clock() + JOURNAL_DELAY_NS)
-            elif makes_room:
-                self._close_unneeded(topic, topic.log)
-            if is_too_early:
-                return
-            try:
-                self._compactor.drop_unneeded(topic)
-            except OSError as error:
-                self._log.of_clients.error("TOPIC(%s): failed to remove a file - %s", topic.name, error)
-            self._compactor.look_at(topic)
-            if makes_room:
-                topic.log.free_spare()
-
-    def make_room(self, topic: Topic) -> None:
-        """Free all space that can be freed, also in the file that is being written; while the disk is slow, this waits.
-
-        If nobody needs that file, it is dropped. If little of it is needed, it is closed so that it can be compacted.
-        This is for a topic that was emptied, and for all topics when the disk is short of space.
-        """
-        self.clean_up(topic, makes_room=True)
-
-    def _close_unneeded(self, topic: Topic, log: TopicLog) -> None:
-        if log.files and not topic.is_needed(log.files[-1].first_seq, log.next_seq):
-            with contextlib.suppress(OSError):  # a full disk has no room for a new file
-                self._pace.timed(log.roll)
-        self._compactor.look_at_open_file(topic)
-
-    def close(self) -> None:
-        self._alarm.set(None)
-
 
 _PAUSE_NS = 250_000_000
 _PAUSE_AFTER_FAILURE_NS = 30_000_000_000
@@ -178,36 +83,105 @@ def _young_from(log: TopicLog, oldest_ns: int) -> int:
     return young
 
 
-class Compactor:
-    """Drops and compacts files of the topics given to it; topics with a retention time are checked again and again.
+class Housekeeper:
+    """Cleans up topics whose channels have advanced, and compacts their files; while the disk is slow, it waits.
+
+    Topics with a retention time are checked again and again.
 
     compacted_count  files that were made sparse
+    write_position   writes the number up to which a topic's messages are finished
     save_positions   writes the positions of a topic's channels; returns False if that must wait
     """
 
     def __init__(
         self,
-        alarms: Alarms,
-        clock: Callable[[], int],
-        wall_clock: Callable[[], int],
-        threadpool: Any,
-        report: Log,
-        may_work: Callable[[], bool],
-        save_positions: Callable[[Topic], bool] = lambda topic: True,
+        services: Services,
+        disk: DiskHealth,
+        write_position: Callable[[Topic, int], None],
+        save_positions: Callable[[Topic], bool],
     ) -> None:
         self.compacted_count = 0
+        self._services = services
+        self._log = services.log
+        self._clock = services.clock
+        self._pace = services.pace
+        self._disk = disk
+        self._write_position = write_position
         self._save_positions = save_positions
-        self._clock = clock
-        self._wall_clock = wall_clock
-        self._threadpool = threadpool
-        self._report = report
-        self._may_work = may_work
-        self._waiting: dict[Topic, None] = {}
+        self._to_clean: dict[Topic, bool] = {}  # True if it makes room
+        self._clean_alarm = services.alarms.alarm(self._clean_up_all)
+        self._to_compact: dict[Topic, None] = {}
         self._short_of_space: set[Topic] = set()
         self._not_before_ns = 0
-        self._alarm = alarms.alarm(lambda _now_ns: self._start())
+        self._compact_alarm = services.alarms.alarm(lambda _now_ns: self._start())
         self._greenlet: Any = None
         self._is_closing = False
+
+    def saved(self, saved: list[Saved]) -> None:
+        """Handle the results of a round of journal writes."""
+        for topic, channel, error in saved:
+            self._disk.position_saved(topic, error)
+            if error is not None:
+                self._log.of_clients.error("CHANNEL(%s): failed to write its position - %s", channel.name, error)
+            self._to_clean.setdefault(topic, False)
+        self._clean_up_all(self._clock())
+
+    def _clean_up_all(self, now_ns: int) -> None:
+        for _ in range(len(self._to_clean)):
+            if self._pace.was_slow_lately:  # it can wait
+                if not self._is_closing:
+                    self._clean_alarm.set(now_ns + JOURNAL_DELAY_NS)
+                return
+            topic = next(iter(self._to_clean))
+            makes_room = self._to_clean.pop(topic)
+            if not topic.is_closed:
+                self._pace.timed(partial(self._save_without_channels, topic))
+                self.clean_up(topic, makes_room=makes_room)
+
+    def _save_without_channels(self, topic: Topic) -> None:
+        """Write the topic's own position if all its channels are ephemeral, and so have no journals."""
+        if topic.log is None or topic.has_journals:
+            return
+        try:
+            self._write_position(topic, topic.kept_floor)
+        except OSError as error:
+            self._disk.position_failed(topic, error)
+
+    def clean_up(self, topic: Topic, *, makes_room: bool = False) -> None:
+        """Trim the topic's memory, and drop or compact its files; while the disk is slow, the files wait."""
+        topic.trim_memory()
+        if topic.log is not None:
+            is_too_early = self._pace.was_slow_lately
+            if is_too_early or (makes_room and topic.is_writing):
+                self._to_clean[topic] = makes_room or self._to_clean.get(topic, False)
+                self._clean_alarm.set_no_later(self._clock() + JOURNAL_DELAY_NS)
+            elif makes_room:
+                self._close_unneeded(topic, topic.log)
+            if is_too_early:
+                return
+            try:
+                self.drop_unneeded(topic)
+            except OSError as error:
+                self._log.of_clients.error("TOPIC(%s): failed to remove a file - %s", topic.name, error)
+            self.look_at(topic)
+            if makes_room:
+                topic.log.free_spare()
+
+    def make_room(self, topic: Topic) -> None:
+        """Free all space that can be freed, also in the file that is being written; while the disk is slow, this waits.
+
+        If nobody needs that file, it is dropped. If little of it is needed, it is closed so that it can be compacted.
+        This is for a topic that was emptied, and for all topics when the disk is short of space.
+        """
+        self.clean_up(topic, makes_room=True)
+
+    def _close_unneeded(self, topic: Topic, log: TopicLog) -> None:
+        if log.files and not topic.is_needed(log.files[-1].first_seq, log.next_seq):
+            with contextlib.suppress(OSError):  # a full disk has no room for a new file
+                self._pace.timed(log.roll)
+        self.look_at_open_file(topic)
+
+    # ---- files
 
     def look_at(self, topic: Topic) -> None:
         """Check the topic soon: messages were finished, or it has a new file."""
@@ -223,14 +197,14 @@ class Compactor:
         self._wait_for(topic)
 
     def _wait_for(self, topic: Topic) -> None:
-        self._waiting[topic] = None
-        if self._greenlet is None and self._alarm.due_ns is None:
-            self._alarm.set(max(self._clock() + _PAUSE_NS, self._not_before_ns))
+        self._to_compact[topic] = None
+        if self._greenlet is None and self._compact_alarm.due_ns is None:
+            self._compact_alarm.set(max(self._clock() + _PAUSE_NS, self._not_before_ns))
 
     def drop_unneeded(self, topic: Topic) -> None:
         """Drop files that neither a channel nor retention needs, while the disk is fast. Raises OSError."""
         if topic.log is not None:
-            kept = kept_from(topic, self._wall_clock(), self._clock())
+            kept = kept_from(topic, self._services.wall_clock(), self._clock())
             topic.log.drop_unneeded(partial(self._is_needed, topic), kept, partial(topic.pace.attempt, can_wait=True))
 
     def _is_needed(self, topic: Topic, low: int, high: int) -> bool:
@@ -250,7 +224,8 @@ class Compactor:
     def close(self) -> None:
         """Begin nothing new, and wait for the running work. Blocks this greenlet."""
         self._is_closing = True
-        self._alarm.set(None)
+        self._compact_alarm.set(None)
+        self._clean_alarm.set(None)
         if self._greenlet is not None:
             self._greenlet.join()
 
@@ -262,21 +237,21 @@ class Compactor:
 
     def run(self) -> None:
         """Check the waiting topics. Blocks this greenlet."""
-        waiting, self._waiting = list(self._waiting), {}
+        waiting, self._to_compact = list(self._to_compact), {}
         pause_ns = _PAUSE_NS
         try:
             for topic in waiting:
-                pause_ns = max(pause_ns, self._clean_up(topic))
+                pause_ns = max(pause_ns, self._compact(topic))
         finally:
             self._greenlet = None
         self._not_before_ns = self._clock() + pause_ns
         for topic in waiting:
             if topic.policy.retention_ns and not topic.is_closed:
                 self.look_at(topic)
-        if self._waiting and not self._is_closing:
-            self._alarm.set(self._not_before_ns)
+        if self._to_compact and not self._is_closing:
+            self._compact_alarm.set(self._not_before_ns)
 
-    def _clean_up(self, topic: Topic) -> int:
+    def _compact(self, topic: Topic) -> int:
         """Drop and compact what is worth it; return the pause before the next check, in ns."""
         began_ns = time.perf_counter_ns()
         try:
@@ -286,7 +261,7 @@ class Compactor:
             self.drop_unneeded(topic)
             while self._may_go_on(topic):
                 if not self._are_saved(topic):
-                    self._waiting[topic] = None  # no file may go: check again later
+                    self._to_compact[topic] = None  # no file may go: check again later
                     return 0
                 choice = self._choose(topic)
                 took_ns = time.perf_counter_ns() - began_ns
@@ -295,22 +270,22 @@ class Compactor:
                     return _BUSY_SHARE * took_ns
                 self._move(topic, *choice)
         except OSError as error:
-            self._report.error("TOPIC(%s): failed to make room on the disk - %s", topic.name, error)
+            self._log.error("TOPIC(%s): failed to make room on the disk - %s", topic.name, error)
             return _PAUSE_AFTER_FAILURE_NS
         except Exception as error:  # noqa: BLE001 - a bug with one topic must not keep the others from making room
-            self._report.exception("TOPIC(%s): failed to make room on the disk - %r", topic.name, error)
+            self._log.exception("TOPIC(%s): failed to make room on the disk - %r", topic.name, error)
             return _PAUSE_AFTER_FAILURE_NS
         return 0
 
     def _may_go_on(self, topic: Topic) -> bool:
-        return not self._is_closing and not topic.is_closed and self._may_work()
+        return not self._is_closing and not topic.is_closed and not self._pace.was_slow_lately
 
     def _close_open_file(self, topic: Topic) -> None:
         """Close the file that is being written, if compacting it is worth it. Raises OSError."""
         log = topic.log
         assert log is not None
         file = log.files[-1] if log.files else None
-        until = min(topic.released, kept_from(topic, self._wall_clock(), self._clock()))
+        until = min(topic.released, kept_from(topic, self._services.wall_clock(), self._clock()))
         if file is None or file.end_seq > until or topic.is_writing or not self._may_go_on(topic):
             return
         found = living_of(topic, file, Pace())
@@ -325,7 +300,7 @@ class Compactor:
         log = topic.log
         assert log is not None
         pace = Pace()
-        until = min(topic.released, kept_from(topic, self._wall_clock(), self._clock()))
+        until = min(topic.released, kept_from(topic, self._services.wall_clock(), self._clock()))
         before: LogFile | None = None
         for file in list(log.files[:-1]):
             if file.end_seq > until:
@@ -349,29 +324,29 @@ class Compactor:
         finish = None
         try:
             while not compaction.is_done and self._may_go_on(topic):
-                in_thread(self._threadpool, compaction.step)
+                in_thread(self._services.threadpool, compaction.step)
             if compaction.is_done and not topic.is_closed and self._are_saved(topic):
                 finish = compaction.settle(living(topic, file.first_seq, file.end_seq))
         except Unmovable as error:
             file.is_unmovable = True
-            self._report.error("DISKQUEUE: %s; the file stays as it is", error)
+            self._log.error("DISKQUEUE: %s; the file stays as it is", error)
         finally:
             if finish is None:
                 compaction.abandon()
         if finish is not None:
             self.compacted_count += 1
-            self._report.debug("DISKQUEUE: moved what is needed of %s", file.path.name)
+            self._log.debug("DISKQUEUE: moved what is needed of %s", file.path.name)
             self._finish(log, file, finish, is_gone=neighbour is not None)
 
     def _finish(self, log: TopicLog, file: LogFile, finish: Callable[[], None], *, is_gone: bool) -> None:
         """Keep the space of the old file for the next one, or free it. Raises OSError."""
         is_kept = False
         try:
-            in_thread(self._threadpool, sync_directory, log.directory)
+            in_thread(self._services.threadpool, sync_directory, log.directory)
             is_kept = is_gone and log.take_space(file)
         finally:
             if not is_kept:
-                in_thread(self._threadpool, finish)
+                in_thread(self._services.threadpool, finish)
 
 
 def _fits(log: TopicLog, neighbour: LogFile | None, moved: int) -> bool:

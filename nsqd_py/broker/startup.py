@@ -195,7 +195,7 @@ class _TopicLoader:
         self._needed += needed_of(unreleased, held_finished, self._log.next_seq)
         self._report_missing()
         self._broker.log.info("TOPIC(%s): created", topic.name)
-        self._broker.compactor.look_at(topic)
+        self._broker.housekeeper.look_at(topic)
 
     def _read_files(self) -> None:
         files = self._open_files()

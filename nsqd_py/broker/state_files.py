@@ -24,7 +24,7 @@ import errno
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -36,6 +36,7 @@ import gevent.lock
 from gevent.event import Event
 from google_crc32c import extend
 
+from nsqd_py.broker.services import Services
 from nsqd_py.clock import SteadyClock
 from nsqd_py.diskqueue.files import sync_directory
 from nsqd_py.diskqueue.log import TopicLog
@@ -43,11 +44,9 @@ from nsqd_py.diskqueue.ranges import EPOCHS_FILE, SavedEpochs, decode_epochs_of_
 from nsqd_py.diskqueue.records import NewerFormat
 from nsqd_py.errors import StartError
 from nsqd_py.guid import END_OF_IDS_NS, FIRST_ID_NS
-from nsqd_py.pqueues import Alarms
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.documents import BAD_CONTENT, checked_number, decode_fields, describe
-from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.pacing import ONE_ROUND_S, Pace
 from nsqd_py.runtime.private_files import open_file, read_bytes
 from nsqd_py.runtime.threads import in_thread
@@ -185,35 +184,30 @@ class MetadataWriter:
 
     def __init__(
         self,
-        path: Path,
+        services: Services,
         topics: Mapping[str, Topic],
-        log: Log,
-        alarms: Alarms,
-        clock: Callable[[], int],
-        threadpool: Any,
-        is_making: Callable[[str, str], bool],
-        on_written: Callable[[], None] = lambda: None,
-        epochs: Callable[[], bytes | None] = lambda: None,
+        being_made: Container[tuple[str, str]],
+        on_written: Callable[[], None],
+        epochs: Callable[[], bytes | None],
     ) -> None:
-        """`is_making(topic_name, channel_name)` is True while that channel is being created.
+        """`being_made` has the names (topic, channel) of channels that are being created.
 
         `epochs` returns the content of `nsqd.epochs`, which is written before; None if there shall be no such file.
         """
         self._on_written = on_written
         self._epochs = epochs
-        self._path = path
-        self._is_making = is_making
+        self._path = services.directory / METADATA_FILE
+        self._being_made = being_made
         self._topics = topics
-        self._log = log
-        self._clock = clock
-        self._threadpool = threadpool
+        self._services = services
+        self._log = services.log
         self._deleted: list[tuple[Topic, Channel]] = []
         self._lock = gevent.lock.Semaphore()
         self._is_wanted = False
         self._is_closing = False
         self._is_urgent = Event()
         self._greenlet: Any = None
-        self._alarm = alarms.alarm(lambda _now_ns: self.want())
+        self._alarm = services.alarms.alarm(lambda _now_ns: self.want())
 
     def want(self) -> None:
         """Write the file soon."""
@@ -231,7 +225,7 @@ class MetadataWriter:
                 self._is_wanted = False
                 began_s = perf_counter()
                 if not self._try_to_persist():
-                    self._alarm.set(self._clock() + _RETRY_NS)
+                    self._alarm.set(self._services.clock() + _RETRY_NS)
                 self._is_urgent.wait(min(_PAUSE_FACTOR * (perf_counter() - began_s), _LONGEST_PAUSE_S))
         finally:
             self._greenlet = None
@@ -257,7 +251,7 @@ class MetadataWriter:
             data = encode_metadata(self._topics.values())
             epochs = self._epochs()
             try:
-                in_thread(self._threadpool, self._replace, data, epochs, [channel for _, channel in deleted])
+                in_thread(self._services.threadpool, self._replace, data, epochs, [channel for _, channel in deleted])
             except Exception:
                 self._deleted[:0] = deleted
                 raise
@@ -283,7 +277,7 @@ class MetadataWriter:
             channel.journal.close()
             current = self._topics.get(topic.name)
             is_there_again = current is not None and channel.name in current.channels
-            if not is_there_again and not self._is_making(topic.name, channel.name):
+            if not is_there_again and (topic.name, channel.name) not in self._being_made:
                 channel.journal.remove()
 
     def settle(self) -> None:
@@ -454,23 +448,18 @@ _STEP_NS = 1_000_000_000  # smaller differences are no step: the system corrects
 class ClockKeeper:
     """Sets the steady clock at the start; writes `nsqd.clock` then, when the wall clock is set, and at the end."""
 
-    def __init__(
-        self, directory: Path, clock: SteadyClock, wall_clock: Callable[[], int], alarms: Alarms, threadpool: Any, log: Log
-    ) -> None:
-        self._directory = directory
+    def __init__(self, services: Services, clock: SteadyClock) -> None:
+        self._services = services
         self._clock = clock
-        self._wall_clock = wall_clock
-        self._threadpool = threadpool
-        self._log = log
         self._written: ClockReading | None = None
-        self._alarm = alarms.alarm(self._look)
+        self._alarm = services.alarms.alarm(self._look)
 
     def restore(self) -> bool:
         """Continue the steady clock of the last nsqd on this data path. Raises OSError.
 
         Return True if the machine has not been rebooted since: then nothing that nsqd wrote was lost.
         """
-        before = read_clock_file(self._directory)
+        before = read_clock_file(self._services.directory)
         now = self._read()
         if before is None:
             return False
@@ -488,22 +477,22 @@ class ClockKeeper:
         self._write(self._read())
 
     def _read(self) -> ClockReading:
-        return read_clocks(self._clock(), self._wall_clock)
+        return read_clocks(self._clock(), self._services.wall_clock)
 
     def _look(self, now_ns: int) -> None:
         self._alarm.set(now_ns + _LOOK_EVERY_NS)
         before = self._written
-        step_ns = self._wall_clock() - now_ns - (before.wall_ns - before.steady_ns) if before is not None else 0
+        step_ns = self._services.wall_clock() - now_ns - (before.wall_ns - before.steady_ns) if before is not None else 0
         if abs(step_ns) >= _STEP_NS:
-            self._log.warning("NSQ: the clock was set by %.1f s", step_ns / 1e9)
+            self._services.log.warning("NSQ: the clock was set by %.1f s", step_ns / 1e9)
             gevent.spawn(self._write_in_thread)
 
     def _write_in_thread(self) -> None:
-        in_thread(self._threadpool, self._write, self._read())
+        in_thread(self._services.threadpool, self._write, self._read())
 
     def _write(self, reading: ClockReading) -> None:
         self._written = reading
         try:
-            write_clock_file(self._directory, reading)
+            write_clock_file(self._services.directory, reading)
         except OSError as error:  # the next start uses the wall clock
-            self._log.error("NSQ: failed to write down the time - %s", error)
+            self._services.log.error("NSQ: failed to write down the time - %s", error)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gevent
 
-from nsqd_py.broker.replication import NoReplication
+from nsqd_py.broker.services import Replication
 from nsqd_py.errors import Invalid
 from nsqd_py.protocol.frames import OK
 from nsqd_py.queue.publish_buffer import Tickets
@@ -22,7 +22,6 @@ from nsqd_py.standby.stream import Stream
 
 if TYPE_CHECKING:
     from nsqd_py.broker.broker import Broker
-    from nsqd_py.broker.journal_writing import Saved
     from nsqd_py.queue.channel import Channel
     from nsqd_py.queue.topic import Topic
     from nsqd_py.standby.election import Election
@@ -36,7 +35,7 @@ _MOST_WAIT_NS = 30 * _TICK_NS
 _RETRY_S = 0.1
 
 
-class Standbys(NoReplication):
+class Standbys(Replication):
     """All standbys of this nsqd.
 
     Each write to a log has a number, beginning at 1. A standby that has acknowledged a round has all writes up to the
@@ -66,7 +65,7 @@ class Standbys(NoReplication):
         self._goes_on_alone = options.standby_on_timeout == ALONE
         self._streams: dict[Any, Stream] = {}
         self._standbys: dict[Any, Stream] = {}  # these streams, without those of backups
-        self._held = HeldAnswers(options.standby_acks, options.standby_timeout_ns, lambda: broker.clock())
+        self._held = HeldAnswers(options.standby_acks, options.standby_timeout_ns, broker.clock)
         self._writes = self._writes_at_tick = 0
         self.is_alone = False
         self._election = election
@@ -197,11 +196,6 @@ class Standbys(NoReplication):
     def channel_changed(self, topic: Topic, channel: Channel) -> None:
         for stream in self._streams.values():
             stream.channel_changed(topic, channel)
-
-    def channels_saved(self, saved: Sequence[Saved]) -> None:
-        for stream in self._streams.values():
-            for topic, channel, _ in saved:
-                stream.channel_changed(topic, channel)
 
     def position_written(self, topic: Topic) -> None:
         for stream in self._streams.values():

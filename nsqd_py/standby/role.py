@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import gevent
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.broker.replication import NoReplication
+from nsqd_py.broker.services import Replication
 from nsqd_py.broker.state_files import read_epochs
 from nsqd_py.errors import HttpError, Invalid, IsStandby, StartError
 from nsqd_py.protocol.frames import OK
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from nsqd_py.standby.election import Election
 
 
-class StandbyRole(NoReplication):
+class StandbyRole(Replication):
     """The `Replication` of a standby. `on_promotion` is called once, when it shall become a primary, unless a lease
     decides about that.
     """
@@ -82,7 +82,7 @@ class StandbyRole(NoReplication):
         self._on_promotion()
 
 
-class WaitingRole(NoReplication):
+class WaitingRole(Replication):
     """The `Replication` of an nsqd that waits: no nsqd has the lease, as far as this one knows."""
 
     def __init__(self, election: Election, epoch: int, *, is_complete: bool) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, assert_never
 
+import gevent
+
 from nsqd_py.errors import (
     AuthDisabled,
     ClientError,
@@ -166,14 +168,30 @@ def sub(client: ClientConnection, command: Sub) -> None:
         raise SubFailed(f"SUB failed {error.strerror or error}") from error
     except Refusal as error:
         raise SubFailed(f"SUB failed {error.reason}") from error
-    if broker.channels.wants_disk(topic, channel_name):
-        broker.channels.make_for(client, topic, channel_name, lambda found: _subscribe(client, topic, found))
+    if broker.writes_journal(topic, channel_name):
+        client.pause()
+        gevent.spawn(_make_channel, client, topic, channel_name)
     else:
         try:
             channel = broker.get_channel(topic, channel_name)
         except Refusal as error:
             raise SubFailed(f"SUB failed {error.reason}") from error
         _subscribe(client, topic, channel)
+
+
+def _make_channel(client: ClientConnection, topic: Topic, name: str) -> None:
+    """Create a channel and subscribe the client, which is paused until then. Runs in a greenlet."""
+    found: Channel | OSError | Refusal
+    try:
+        try:
+            found = client.broker.make_channel(topic, name)
+        except (OSError, Refusal) as error:
+            found = error
+        if not client.closed:
+            client.go_on(lambda: _subscribe(client, topic, found))
+    except Exception as error:  # noqa: BLE001 - a bug here must not leave the client waiting
+        client.log.of_clients.exception("client(%s) - %r", client.peer, error)
+        client.close("internal error")
 
 
 def _subscribe(client: ClientConnection, topic: Topic, channel: Channel | OSError | Refusal) -> None:

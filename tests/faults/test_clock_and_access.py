@@ -34,7 +34,7 @@ def test_the_clock_steps_back_an_hour(tmp_path: Path, is_killed: bool, tally: Ta
     life = Life(tmp_path, lambda *_: None)
     life.create()
     wall_ns = life.world.clock()
-    life.broker.wall_clock = lambda: wall_ns
+    life.broker.services.wall_clock = lambda: wall_ns
     before = [b"before %d" % number for number in range(5)]
     for body in before:
         life.publish(body)
@@ -44,7 +44,7 @@ def test_the_clock_steps_back_an_hour(tmp_path: Path, is_killed: bool, tally: Ta
         life.pass_time(SECOND)
         life.end()
         life = Life(tmp_path, lambda *_: None)
-        life.broker.wall_clock = lambda: wall_ns
+        life.broker.services.wall_clock = lambda: wall_ns
         life.world.clock.now_ns -= HOUR
     after = [b"after %d" % number for number in range(5)]
     for body in after:
@@ -67,7 +67,7 @@ def test_retention_keeps_as_long_when_the_clock_was_set_back(tmp_path: Path) -> 
     life = Life(tmp_path, lambda *_: None, retention_time_ns=ByTopic(600 * SECOND), max_bytes_per_file=1000)
     life.create()
     wrong_by_ns = -HOUR
-    life.broker.wall_clock = lambda: life.world.clock() + wrong_by_ns
+    life.broker.services.wall_clock = lambda: life.world.clock() + wrong_by_ns
     for _ in range(5):
         life.publish(b"x" * 800)
     wrong_by_ns = 0

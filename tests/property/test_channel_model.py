@@ -323,7 +323,7 @@ class TopicMachine(BrokerMachine):
     @rule()
     def compact(self) -> None:
         self.pass_time(SECOND)
-        self.broker.compactor.run()
+        self.broker.housekeeper.run()
         stored = self.stored()
         needed = [seq for seq in range(len(self.model.bodies)) if self.model.is_needed(seq, seq + 1)]
         assert stored.issuperset(needed)

@@ -148,7 +148,7 @@ class Sides:
 
     def compact(self) -> None:
         self.world.pass_time(SECOND)
-        self.broker.compactor.run()
+        self.broker.housekeeper.run()
 
     def kill(self) -> None:
         for channel in self.channels.values():

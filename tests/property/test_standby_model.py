@@ -64,7 +64,7 @@ class Primary(Life):
         choice = self._chance.random()
         topic = self.broker.topics.get(TOPIC)
         if topic is not None and choice < 0.15:
-            self.broker.compactor.run()
+            self.broker.housekeeper.run()
         elif topic is not None and choice < 0.2:
             self.broker.pause_topic(topic, not topic.is_paused)
         elif choice < 0.25:

@@ -312,15 +312,15 @@ def start_broker(world: World, directory: Path, **changed: Any) -> Broker:
     """A broker on what is in the directory."""
     options = limits(**changed)
     options.data_path = str(directory)
-    broker = Broker(options, world.log, world.iteration, world.alarms, FakeThreadPool())
-    broker.clock = world.clock  # type: ignore[assignment]
-    broker.wall_clock = world.clock
+    broker = Broker(
+        options, world.log, world.iteration, world.alarms, FakeThreadPool(), clock=world.clock, wall_clock=world.clock
+    )
     broker.pace.is_measured = False  # a busy machine is no slow disk
     # What greenlets do in the background is done at once.
     broker.want_metadata = broker.persist_metadata  # type: ignore[method-assign]
     broker.logs._run_in_background = lambda work: work()  # type: ignore[method-assign]
     # `run` is called by those tests that want it: the greenlet of a broker that was killed must not come back.
-    broker.compactor._start = lambda: None  # type: ignore[method-assign]
+    broker.housekeeper._start = lambda: None  # type: ignore[method-assign]
     load(broker, directory)
     return broker
 

@@ -263,7 +263,7 @@ def test_a_publish_like_the_last_one_creates_its_topic_again(nsqd: Nsqd, not_usu
 def test_a_publish_like_the_last_one_is_refused_while_nsqd_drains(nsqd: Nsqd, not_usual: list[int]) -> None:
     peer = alike(nsqd, not_usual)
     low = nsqd.log.next_seq
-    nsqd.broker.drain.begin(0)
+    nsqd.broker.begin_drain(0)
     nsqd.hear(peer.say(pub("t", b"new")))
     assert b"E_PUB_FAILED" in peer.answers()
     assert nsqd.log.next_seq == low

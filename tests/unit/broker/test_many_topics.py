@@ -111,6 +111,6 @@ def test_a_stop_syncs_many_topics_at_once(tmp_path: Path) -> None:
 
     threads = Threads()
     _, broker = make(tmp_path / "data", 100)
-    broker._threadpool = threads
+    broker.services.threadpool = threads
     broker.close()
     assert threads.most > 4

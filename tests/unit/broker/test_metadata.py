@@ -14,7 +14,7 @@ import gevent
 import pytest
 from gevent.event import Event
 
-from nsqd_py.broker import creation, state_files
+from nsqd_py.broker import state_files
 from nsqd_py.broker.state_files import (
     METADATA_FILE,
     BadMetadata,
@@ -24,6 +24,7 @@ from nsqd_py.broker.state_files import (
     read_metadata,
     replace_file,
 )
+from nsqd_py.diskqueue.journal import Journal
 from nsqd_py.errors import StartError
 from nsqd_py.runtime import pacing
 from nsqd_py.version import NSQ_VERSION
@@ -168,7 +169,10 @@ def test_a_replacement_that_fails_leaves_the_old_file(path: Path, monkeypatch: p
 def writer_of(path: Path, topics: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> tuple[MetadataWriter, list[int]]:
     """A writer, and the number of topics in each file that it writes."""
     world = World()
-    writer = MetadataWriter(path, topics, world.log, world.alarms, world.clock, FakeThreadPool(), lambda topic, channel: False)
+    services: Any = SimpleNamespace(
+        directory=path.parent, log=world.log, alarms=world.alarms, clock=world.clock, threadpool=FakeThreadPool()
+    )
+    writer = MetadataWriter(services, topics, (), lambda: None, lambda: None)
     written: list[int] = []
     monkeypatch.setattr(state_files, "replace_file", lambda path, data: written.append(len(json.loads(data)["topics"])))
     return writer, written
@@ -395,28 +399,28 @@ def test_a_channel_that_is_made_again_while_its_deletion_is_written_keeps_its_jo
 ) -> None:
     broker = start_broker(World(), directory)
     topic = broker.get_topic("t")
-    broker.channels.make(topic, "c")
+    broker.make_channel(topic, "c")
     monkeypatch.setattr(broker, "want_metadata", lambda: None)  # the deletion is written down when the test says
     broker.delete_channel(topic, "c")
-    write = creation._NewJournal.write
+    write = Journal.snapshot
 
-    def write_and_persist(new: Any) -> None:
-        write(new)
+    def write_and_persist(journal: Journal, *position: Any) -> None:
+        write(journal, *position)
         broker.persist_metadata()
 
-    monkeypatch.setattr(creation._NewJournal, "write", write_and_persist)
-    channel = broker.channels.make(topic, "c")
+    monkeypatch.setattr(Journal, "snapshot", write_and_persist)
+    channel = broker.make_channel(topic, "c")
     assert channel.journal is not None and channel.journal.path.exists()
 
 
 def test_makers_of_one_channel_wait_for_each_other_also_across_topics_of_one_name(directory: Path) -> None:
     broker = start_broker(World(), directory)
     old = broker.get_topic("t")
-    begun = broker.channels._begun["t", "c"] = Event()
+    begun = broker._begun["t", "c"] = Event()
     broker.delete_topic("t")
-    made = gevent.spawn(broker.channels.make, broker.get_topic("t"), "c")
+    made = gevent.spawn(broker.make_channel, broker.get_topic("t"), "c")
     gevent.sleep(0)
     assert not made.ready() and old.is_closed
-    del broker.channels._begun["t", "c"]
+    del broker._begun["t", "c"]
     begun.set()
     assert made.get(timeout=40).journal.path.exists()

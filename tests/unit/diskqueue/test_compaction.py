@@ -73,7 +73,7 @@ class Orders:
 
     def compact(self) -> None:
         self.world.pass_time(SECOND)
-        self.broker.compactor.run()
+        self.broker.housekeeper.run()
 
     def received_in_the_end(self) -> list[int]:
         """What comes, and is finished, until nothing is put off any more."""
@@ -121,7 +121,7 @@ def test_the_disk_stays_within_its_bound(directory: Path, put_off_every: int, pe
         orders.compact()
         live_bytes = (len(put_off) - len(come_again)) * RECORD_BYTES
         assert orders.log_bytes() <= 2 * live_bytes + 2 * orders.file_bytes
-    assert orders.broker.compactor.compacted_count > 3
+    assert orders.broker.housekeeper.compacted_count > 3
     assert orders.world.log.errors == []
     assert len(come_again) > (4800 - 3600) * per_second // put_off_every - 2
     for number, message in come_again.items():
@@ -279,7 +279,7 @@ def test_killed_at_each_step(directory: Path, monkeypatch: pytest.MonkeyPatch, h
         with monkeypatch.context() as patched:
             killer = Killer(patched, kill_after, torn=torn)
             with contextlib.suppress(Killed):
-                orders.broker.compactor.run()
+                orders.broker.housekeeper.run()
         orders.restart_after_kill()
         assert not list(directory.glob(f"*{COMPACT_SUFFIX}"))
         orders.compact()
@@ -408,11 +408,11 @@ def test_a_full_disk_leaves_all_as_it_was(directory: Path, monkeypatch: pytest.M
     orders.world.pass_time(SECOND)
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwrite", lambda fd, data, offset: os.write(fd, data[:5]) and 5)
-        orders.broker.compactor.run()
+        orders.broker.housekeeper.run()
     assert orders.shapes() == [(0, 1), (20, 10), (30, 5)]
     assert "failed to make room on the disk" in orders.world.log.errors[-1]
     orders.world.pass_time(60 * SECOND)
-    orders.broker.compactor.look_at(orders.topic)
+    orders.broker.housekeeper.look_at(orders.topic)
     orders.compact()
     assert orders.shapes() == [(0, 2), (30, 5)]
     orders.restart_after_kill()

@@ -289,7 +289,7 @@ def test_while_it_drains_dead_letters_move_too(bench: Bench) -> None:
     bench.publish(b"poison")
     consumer = bench.consumer()
     bench.requeue_all(consumer)
-    bench.broker.drain.begin(0)
+    bench.broker.begin_drain(0)
     bench.requeue_all(consumer)
     assert (bench.figures(), bench.dead.message_count) == ((0, 0, 0), 1)
 

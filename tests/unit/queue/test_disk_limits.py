@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nsqd_py.broker import creation
+from nsqd_py.broker import topic_files
 from nsqd_py.queue.topic import Topic
 from nsqd_py.settings.types import ByTopic
 from tests.support.broker_life import TOPIC, Life
@@ -251,7 +251,7 @@ def test_the_open_file_is_closed_early_when_enough_of_it_is_finished(
 ) -> None:
     """Its size is the default, 100 MiB: it would free nothing until all of it is finished."""
     if "max_topic_bytes" in option:
-        monkeypatch.setattr(creation, "_SMALLEST_FILE_BYTES", 100 * MIB)
+        monkeypatch.setattr(topic_files, "_SMALLEST_FILE_BYTES", 100 * MIB)
     life = room.start(max_bytes_per_file=100 * MIB, **option)
     life.create()
     before = room.fill()
@@ -262,7 +262,7 @@ def test_the_open_file_is_closed_early_when_enough_of_it_is_finished(
     assert len(received) == before
     life.finish("slow", consumer, *(message for number, message in enumerate(received) if number % 20))
     room.pass_look()
-    life.broker.compactor.run()
+    life.broker.housekeeper.run()
     room.pass_look()
     assert room.health is None
     log = room.topic.log
@@ -282,7 +282,7 @@ def test_a_file_of_which_little_is_finished_stays_open(room: Room) -> None:
     life.settle()
     life.finish("slow", consumer, *consumer.take()[: before // 3])
     room.pass_look()
-    life.broker.compactor.run()
+    life.broker.housekeeper.run()
     log = room.topic.log
     assert log is not None
     assert len(log.files) == 1

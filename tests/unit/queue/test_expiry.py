@@ -182,7 +182,7 @@ def test_setting_the_clock_makes_no_message_old(bench: Bench) -> None:
     bench.channel()
     wall_ns = bench.world.clock
     offset_ns = [0]
-    bench.broker.wall_clock = lambda: wall_ns() + offset_ns[0]
+    bench.broker.services.wall_clock = lambda: wall_ns() + offset_ns[0]
     bench.publish(b"before")
     offset_ns[0] = 3600 * SECOND
     bench.world.pass_time(10 * SECOND)

@@ -1,0 +1,112 @@
+"""What the parts of a broker share, and what follows its changes: nsqlookupds and standbys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from nsqd_py.errors import HttpError, Invalid
+from nsqd_py.pqueues import Alarms
+from nsqd_py.queue.channel import Channel
+from nsqd_py.queue.topic import Topic
+from nsqd_py.runtime.disk_pace import DiskPace
+from nsqd_py.runtime.logs import Log
+
+if TYPE_CHECKING:
+    from nsqd_py.options import NsqdOptions
+
+
+@dataclass
+class Services:
+    """What all parts of a broker use.
+
+    directory   the data path
+    threadpool  threads for work on files
+    clock       the steady clock, in ns since the epoch
+    wall_clock  in ns since the epoch
+    """
+
+    options: NsqdOptions
+    directory: Path
+    log: Log
+    alarms: Alarms
+    threadpool: Any
+    clock: Callable[[], int]
+    wall_clock: Callable[[], int]
+    pace: DiskPace
+
+
+class Lookups(Protocol):
+    """The nsqlookupds of a broker. Methods do not block unless their docstring says so."""
+
+    def set_addresses(self, addresses: Sequence[str]) -> None:
+        """Register with exactly these nsqlookupds from now on."""
+
+    def topic_made(self, topic: Topic) -> None:
+        """Handle a new topic, which is held until its channels are known."""
+
+    def notify(self, topic_name: str, channel_name: str, was_deleted: bool) -> None:
+        """Report a new or deleted channel, or topic (with the channel name "")."""
+
+    def wait_until_started(self, topic: Topic, timeout_s: float | None = None) -> bool:
+        """Wait until the channels of a new topic are known; True if they are. Blocks this greenlet."""
+
+    def wait_until_all_started(self, timeout_s: float) -> None:
+        """Wait until the channels of all current topics are known. Blocks this greenlet."""
+
+    def close(self) -> None:
+        """Unregister this nsqd. Blocks this greenlet."""
+
+
+class Replication:
+    """The standbys of this nsqd, or its primary. This class is that of an nsqd without any. No method blocks."""
+
+    def topic_made(self, topic: Topic) -> None:
+        """Handle a new topic."""
+
+    def topic_deleted(self, name: str) -> None:
+        """Handle the end of a topic."""
+
+    def channel_changed(self, topic: Topic, channel: Channel) -> None:
+        """Handle a change in the journal of a channel, which was created, moved, emptied, saved or deleted."""
+
+    def position_written(self, topic: Topic) -> None:
+        """Handle the new position of a topic that holds its messages back."""
+
+    def metadata_written(self) -> None:
+        """Handle a new version of `nsqd.dat`."""
+
+    def member(self, client: Any, body: bytes) -> None:
+        """Answer this connection's MEMBER, a step of the proof that it belongs to the group. Raises ClientError."""
+        raise Invalid("cannot STANDBY: --accept-standbys is off")
+
+    def attach(self, client: Any, body: bytes) -> None:
+        """Let this connection follow; `body` is the document of STANDBY. Raises ClientError."""
+        self.member(client, body)
+
+    def acknowledge(self, client: Any, number: int) -> None:
+        """Handle that the standby behind this connection has written a round."""
+
+    def detach(self, client: Any) -> None:
+        """Handle the end of a connection."""
+
+    def notice(self) -> str | None:
+        """Return what an operator should know of the standbys, for /ping; None if all is well."""
+        return None
+
+    def promote(self) -> None:
+        """Begin to make a primary of a standby. Raises HttpError if this is none, or if its copy is not complete."""
+        raise HttpError(409, "NOT_A_STANDBY")
+
+    def figures(self) -> dict[str, Any]:
+        """Return what /stats shows in addition to topics."""
+        return {}
+
+    def lags(self) -> list[tuple[str, dict[str, int]]]:
+        """Return (address, `lag_messages`, `lag_bytes` and `lag_ms`) of each standby, or of the primary."""
+        return []
+
+    def close(self) -> None:
+        """End all streams."""
