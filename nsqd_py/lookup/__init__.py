@@ -1,6 +1,5 @@
 """nsqd's side of nsqlookupd: registers topics and channels, and asks for the channels of a new topic.
 
-on_demand      imports the rest with the first address
 peers          all nsqlookupds: one peer for each endpoint
 peer           one nsqlookupd: connects, registers, tells what changes, asks for the channels of a topic
 connection     its TCP connection, with TLS, and both sides of IDENTIFY
