@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from nsqd_py.errors import BadChannel, BadTopic, ClientError, Invalid
 from nsqd_py.net.limits import HANDSHAKE, TimeLimits
@@ -12,30 +12,12 @@ from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.transport import Stream
 from nsqd_py.protocol import MAGIC_V1
 from nsqd_py.protocol.names import is_valid_name
-from nsqd_py.runtime.logs import INFO, Log
-from nsqlookupd_py.protocol import LookupParser, Peer, identify
+from nsqd_py.runtime.logs import Log
+from nsqlookupd_py.protocol import REQUIRED_FIELDS, LookupParser, Peer, identify
 from nsqlookupd_py.registry import Registry
 
 OK = b"OK"
 STEPS_AT_ONCE = 200
-
-
-class Client(Protocol):
-    """The connection of an nsqd. `identified` is None before IDENTIFY."""
-
-    @property
-    def identified(self) -> Peer | None: ...
-
-    @property
-    def peer(self) -> str: ...
-
-    @property
-    def log(self) -> Log: ...
-
-    @property
-    def registry(self) -> Registry: ...
-
-    def now_ns(self) -> int: ...
 
 
 class Removal:
@@ -53,75 +35,15 @@ class Removal:
         """Remove some registrations; return True if there are more."""
         for number, removed in enumerate(self._steps, start=1):
             if removed:
-                self._tell(*removed)
+                self._log.of_clients.info("DB: client(%s) UNREGISTER %s", self._peer, in_words(*removed))
             if removed is None or number == STEPS_AT_ONCE:  # a step that removes nothing has looked at many
                 return True
         return False
-
-    def _tell(self, topic: str, channel: str) -> None:
-        self._log.of_clients.info("DB: client(%s) UNREGISTER %s", self._peer, in_words(topic, channel))
-
-
-class TopicRemoval(Removal):
-    """Removes a topic of a peer, and warns of channels that the peer did not unregister before."""
-
-    def _tell(self, topic: str, channel: str) -> None:
-        if channel:  # nsqd unregisters channels first
-            self._log.of_clients.warning("client(%s) unexpected UNREGISTER %s", self._peer, in_words(topic, channel))
-        else:
-            super()._tell(topic, channel)
-
-
-def ping(client: Client, words: Sequence[str]) -> bytes:
-    """Note that the peer is alive. Allowed before IDENTIFY."""
-    peer = client.identified
-    if peer is not None:
-        now_ns = client.now_ns()
-        ago_s = (now_ns - peer.updated_ns) / 1e9
-        client.log.of_clients.debug("CLIENT(%s): pinged (last ping %.3fs ago)", client.peer, ago_s)
-        client.registry.ping(peer, now_ns)
-    return OK
-
-
-def register(client: Client, words: Sequence[str]) -> bytes:
-    peer = _identified(client)
-    topic, channel = _names(words)
-    added = client.registry.register(peer, topic, channel)
-    if added and client.log.level <= INFO:
-        for registration in added:
-            client.log.of_clients.info("DB: client(%s) REGISTER %s", client.peer, in_words(*registration))
-    return OK
-
-
-def unregister(client: Client, words: Sequence[str]) -> bytes | Removal:
-    """Unregister a channel or a topic. OK is sent at the end of a removal that takes long."""
-    peer = _identified(client)
-    topic, channel = _names(words)
-    if channel:
-        if client.registry.unregister_channel(peer, topic, channel):
-            client.log.of_clients.info("DB: client(%s) UNREGISTER %s", client.peer, in_words(topic, channel))
-        return OK
-    removal = TopicRemoval(client.registry.begin_to_unregister(peer, topic), client.peer, client.log)
-    return removal if removal.work() else OK
-
-
-# Without IDENTIFY, which has a body.
-COMMANDS: dict[str, Callable[[Client, Sequence[str]], bytes | Removal]] = {
-    "PING": ping,
-    "REGISTER": register,
-    "UNREGISTER": unregister,
-}
 
 
 def in_words(topic: str, channel: str) -> str:
     """Return a registration in the form of Go's log lines."""
     return f"category:{'channel' if channel else 'topic'} key:{topic} subkey:{channel}"
-
-
-def _identified(client: Client) -> Peer:
-    if client.identified is None:
-        raise Invalid("client must IDENTIFY")
-    return client.identified
 
 
 def _names(words: Sequence[str]) -> tuple[str, str]:
@@ -205,9 +127,6 @@ class PeerConnection(Stream):
         self._removal: Removal | None = None  # of the last command, which is answered at the end of the removal
         self._begun_s = loop.now()
 
-    def now_ns(self) -> int:
-        return self._clock()
-
     def on_data(self, data: bytes) -> None:
         parser = self._parser
         if parser is None:
@@ -222,9 +141,12 @@ class PeerConnection(Stream):
         """Handle a few of the received commands, or a part of one that takes long."""
         parser = self._parser
         assert parser is not None
-        if not self._has_removed():
-            self._fall_behind()
-            return
+        if self._removal is not None:
+            if self._removal.work():
+                self._fall_behind()
+                return
+            self._removal = None
+            self.send(frame(OK))
         try:
             for _ in range(COMMANDS_AT_ONCE):
                 response = self._next_response(parser)
@@ -242,16 +164,6 @@ class PeerConnection(Stream):
             if error.fatal:
                 return
         self._fall_behind()
-
-    def _has_removed(self) -> bool:
-        """Continue the removal that the last command began; return False if it is not complete."""
-        removal = self._removal
-        if removal is not None:
-            if removal.work():
-                return False
-            self._removal = None
-            self.send(frame(OK))
-        return True
 
     def on_end(self) -> None:
         if self._parser is not None and self._awaits_body:
@@ -298,6 +210,37 @@ class PeerConnection(Stream):
             raise Invalid(f"invalid command {verb}")
         return command(self, words)
 
+    def _ping(self, words: Sequence[str]) -> bytes:
+        """Note that the peer is alive. Allowed before IDENTIFY."""
+        peer = self.identified
+        if peer is not None:
+            now_ns = self._clock()
+            ago_s = (now_ns - peer.updated_ns) / 1e9
+            self.log.of_clients.debug("CLIENT(%s): pinged (last ping %.3fs ago)", self.peer, ago_s)
+            peer.updated_ns = now_ns
+        return OK
+
+    def _register(self, words: Sequence[str]) -> bytes:
+        for registration in self.registry.register(self._registered_peer(), *_names(words)):
+            self.log.of_clients.info("DB: client(%s) REGISTER %s", self.peer, in_words(*registration))
+        return OK
+
+    def _unregister(self, words: Sequence[str]) -> bytes | Removal:
+        """Unregister a channel or a topic. OK is sent at the end of a removal that takes long."""
+        peer = self._registered_peer()
+        topic, channel = _names(words)
+        if channel:
+            if self.registry.unregister_channel(peer, topic, channel):
+                self.log.of_clients.info("DB: client(%s) UNREGISTER %s", self.peer, in_words(topic, channel))
+            return OK
+        removal = Removal(self.registry.unregistering_topic(peer, topic), self.peer, self.log)
+        return removal if removal.work() else OK
+
+    def _registered_peer(self) -> Peer:
+        if self.identified is None:
+            raise Invalid("client must IDENTIFY")
+        return self.identified
+
     def _identify(self, parser: LookupParser) -> bytes | None:
         body = parser.next_body()
         if body is None:
@@ -305,15 +248,8 @@ class PeerConnection(Stream):
         self._awaits_body = False
         peer = self.identified = identify(self.peer, body, self._clock())
         self.registry.add_peer(peer)
-        info = peer.info
-        self.log.of_clients.info(
-            "CLIENT(%s): IDENTIFY Address:%s TCP:%d HTTP:%d Version:%s",
-            self.peer,
-            info["broadcast_address"],
-            info["tcp_port"],
-            info["http_port"],
-            info["version"],
-        )
+        shown = (peer.info[name] for name in REQUIRED_FIELDS)
+        self.log.of_clients.info("CLIENT(%s): IDENTIFY Address:%s TCP:%d HTTP:%d Version:%s", self.peer, *shown)
         return self._introduction
 
     def overdue(self, now_s: float, limits: TimeLimits) -> str:
@@ -332,6 +268,14 @@ class PeerConnection(Stream):
         self._on_close(self)
         peer, self.identified = self.identified, None
         if peer is not None:
-            removal = Removal(self.registry.begin_to_remove(peer), self.peer, self.log)
+            removal = Removal(self.registry.removing_peer(peer), self.peer, self.log)
             if removal.work():
                 self._iteration.backlog.add(removal)
+
+
+# Without IDENTIFY, which has a body.
+COMMANDS: dict[str, Callable[[PeerConnection, Sequence[str]], bytes | Removal]] = {
+    "PING": PeerConnection._ping,
+    "REGISTER": PeerConnection._register,
+    "UNREGISTER": PeerConnection._unregister,
+}

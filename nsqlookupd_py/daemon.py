@@ -38,16 +38,7 @@ COLLECT_EVERY = (10_000, 1_000)
 _REFUSALS: dict[str, Refusal] = {"TCP": lambda: frame(TOO_MANY_CONNECTIONS), "HTTP": answers.refused_connection}
 
 
-def registry_limits(options: NsqlookupdOptions) -> RegistryLimits:
-    """Return the limits of the registry. An option of 0 means no limit."""
-    return RegistryLimits(
-        names=options.max_topics_and_channels or UNLIMITED,
-        registrations=options.max_registrations or UNLIMITED,
-        of_producer=options.max_registrations_per_nsqd or UNLIMITED,
-    )
-
-
-class Daemon:
+class Nsqlookupd:
     """Everything that runs in one nsqlookupd."""
 
     def __init__(self, options: NsqlookupdOptions, log: Log) -> None:
@@ -57,7 +48,12 @@ class Daemon:
         self._loop = hub.loop
         self._iteration = LoopIteration(hub, log)
         self._clock = SteadyClock()
-        self._registry = Registry(options.inactive_producer_timeout_ns, options.tombstone_lifetime_ns, registry_limits(options))
+        limits = (options.max_topics_and_channels, options.max_registrations, options.max_registrations_per_nsqd)
+        self._registry = Registry(
+            options.inactive_producer_timeout_ns,
+            options.tombstone_lifetime_ns,
+            RegistryLimits(*(limit or UNLIMITED for limit in limits)),
+        )
         self._api = LookupApi(
             self._registry, self._clock, log, KnownHosts.of(options), requires_tls=options.tls_required == TLS_REQUIRED
         )
@@ -83,7 +79,7 @@ class Daemon:
                 self._tls = keep_certificate(self._options, self._log)
                 self._api.admin_guard = admin_guard(self._options.http_auth_file, self._log)
                 if self._tls is not None:
-                    self._certificate_timer.start(self._check_certificate)
+                    self._certificate_timer.start(self._tls.check)
                 self._listen()
                 calm_collector(*COLLECT_EVERY)
                 PAUSES.watch()
@@ -104,10 +100,6 @@ class Daemon:
         with self._notifier.reloading():
             if self._tls is not None:
                 self._tls.reload()
-
-    def _check_certificate(self) -> None:
-        assert self._tls is not None
-        self._tls.check()
 
     def _listen(self) -> None:
         options = self._options

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import gevent
@@ -22,9 +22,11 @@ from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.pacing import Pace
 from nsqd_py.version import NSQ_VERSION
-from nsqlookupd_py.protocol import NodeView, Peer, TopicView
-from nsqlookupd_py.registry import QUICK_NAMES, STEP, Registration, Registry, Rest, TooManyNames, json_list, no_rest
+from nsqlookupd_py.protocol import Peer
+from nsqlookupd_py.registry import STEP, Registry, TooManyNames
 
+# An answer with at most this many names takes 1 ms, and is made in the event loop.
+QUICK_NAMES = 2 * STEP
 # Go's zero time in ns, which /debug shows for "never".
 _NEVER_TOMBSTONED = -6795364578871345152
 
@@ -44,17 +46,6 @@ class LookupApi:
         self.known_hosts = known_hosts
         self.response_limiter = ResponseLimiter()
         self.http_clients: dict[Any, None] = {}
-        self._topics: list[str] = []
-        self._topics_revision = -1
-
-    def topics(self, rest: Rest) -> list[str]:
-        """Return the sorted topics. They are sorted again only after the set of topics changed."""
-        registry = self.registry
-        revision = registry.revision
-        if self._topics_revision != revision:
-            self._topics = registry.topics(rest)
-            self._topics_revision = revision
-        return self._topics
 
 
 class LookupHttpConnection(HttpConnection[LookupApi]):
@@ -86,100 +77,80 @@ def info(request: Request[LookupApi]) -> Reply:
 
 def topics(request: Request[LookupApi]) -> Reply:
     """Return the names of all topics."""
-    rest = _rest()
-    return answers.json_in_pieces(_encode_list("topics", request.app.topics(rest), rest))
+    return _in_pieces(_encode_list("topics", request.app.registry.topics()))
 
 
 def channels(request: Request[LookupApi]) -> Reply:
     """Return the names of a topic's channels."""
-    topic = _argument(request, "topic")
-    rest = _rest()
-    return answers.json_in_pieces(_encode_list("channels", request.app.registry.channels(topic, rest), rest))
+    return _in_pieces(_encode_list("channels", request.app.registry.channels(_argument(request, "topic"))))
 
 
 def lookup(request: Request[LookupApi]) -> Reply:
     """Return a topic's channels, and the nsqds that have the topic."""
     topic = _argument(request, "topic")
     api = request.app
-    rest = _rest()
-    view = api.registry.lookup(topic, api.clock(), rest)
-    if view is None:
+    producers = api.registry.lookup(topic, api.clock())
+    if producers is None:
         raise HttpError(404, "TOPIC_NOT_FOUND")
-    if len(view.channels) > QUICK_NAMES:
-        return answers.json_in_pieces(_topic_pieces(view, rest))
-    if view.encoded is None:
-        view.encoded = b"".join(_topic_pieces(view, rest))
-    return answers.encoded_json(view.encoded)
+    return _in_pieces(_encode_lookup(api.registry.channels(topic), producers))
 
 
-def _topic_pieces(view: TopicView, rest: Rest) -> Iterator[bytes]:
+def _encode_lookup(channels: list[str], producers: list[Peer]) -> Iterator[bytes]:
     yield b'{"channels":'
-    yield from _with_rests(json_list(view.channels), rest)
+    yield from _json_list(channels)
     yield b',"producers":['
-    for start in range(0, len(view.producers), STEP):
-        yield b"," * bool(start) + b",".join([peer.info_json for peer in view.producers[start : start + STEP]])
-        rest()
+    for start in range(0, len(producers), STEP):
+        yield b"," * bool(start) + b",".join([peer.info_json for peer in producers[start : start + STEP]])
     yield b"]}"
 
 
 def nodes(request: Request[LookupApi]) -> Reply:
     """Return all nsqds with their topics and tombstones."""
-    return answers.json_in_pieces(_node_list(request.app, _rest()))
+    return _in_pieces(_encode_nodes(request.app))
 
 
-def _node_list(api: LookupApi, rest: Rest) -> Iterator[bytes]:
-    before = b'{"producers":['
-    for peer, view in api.registry.nodes(api.clock(), rest):
-        yield before
-        yield from _node_pieces(peer, view, rest)
-        before = b","
-    yield b"]}" if before == b"," else before + b"]}"
-
-
-def _node_pieces(peer: Peer, view: NodeView, rest: Rest) -> Iterator[bytes]:
-    if view.encoded is not None:
-        yield view.encoded
-    elif len(view.topics) <= QUICK_NAMES:
-        view.encoded = orjson.dumps({**peer.info, "tombstones": view.tombstones, "topics": view.topics})
-        yield view.encoded
-        rest()
-    else:
-        yield peer.info_json[:-1] + b',"tombstones":'
-        yield from _with_rests(json_list(view.tombstones), rest)
+def _encode_nodes(api: LookupApi) -> Iterator[bytes]:
+    yield b'{"producers":['
+    before = b""
+    for peer, topics, tombstones in api.registry.nodes(api.clock()):
+        yield before + peer.info_json[:-1] + b',"tombstones":'
+        yield from _json_list(tombstones)
         yield b',"topics":'
-        yield from _with_rests(json_list(view.topics), rest)
-        yield b"}"
+        yield from _json_list(topics)
+        before = b"},"
+    yield b"}]}" if before else b"]}"
 
 
 def debug(request: Request[LookupApi]) -> Reply:
-    """Return all registrations: `category:topic:channel` and its producers. The answer is made in pieces."""
-    return answers.json_in_pieces(_registration_pieces(request.app.registry, _rest()))
+    """Return all registrations: `category:topic:channel` and its producers."""
+    return _in_pieces(_encode_registrations(request.app.registry))
 
 
-def _registration_pieces(registry: Registry, rest: Rest) -> Iterator[bytes]:
+def _encode_registrations(registry: Registry) -> Iterator[bytes]:
     before = b"{"
-    for registration in registry.registrations(rest):
-        if registration.producers:
-            yield before
-            yield _encode_registration(registration)
+    for category, topic, channel, peers in registry.all_registrations():
+        if peers:
+            yield before + _encode_registration(category, topic, channel, peers)
             before = b","
-        rest()
+        else:
+            yield b""
     yield b"}" if before == b"," else b"{}"
 
 
-def _encode_registration(registration: Registration) -> bytes:
-    key = f"{registration.category}:{registration.topic}:{registration.channel}"
-    producers = [
-        {
-            "id": peer.remote_address,
-            **{name: value for name, value in peer.info.items() if name != "remote_address"},
-            "last_update": peer.updated_ns,
-            "tombstoned": bool(tombstoned_ns),
-            "tombstoned_at": tombstoned_ns or _NEVER_TOMBSTONED,
-        }
-        for peer, tombstoned_ns in registration.producers
-    ]
-    return orjson.dumps(key) + b":" + orjson.dumps(producers)
+def _encode_registration(category: str, topic: str, channel: str, peers: list[Peer]) -> bytes:
+    producers = []
+    for peer in peers:
+        tombstoned_ns = peer.tombstones.get(topic) if category == "topic" else None
+        producers.append(
+            {
+                "id": peer.remote_address,
+                **{name: value for name, value in peer.info.items() if name != "remote_address"},
+                "last_update": peer.updated_ns,
+                "tombstoned": tombstoned_ns is not None,
+                "tombstoned_at": tombstoned_ns or _NEVER_TOMBSTONED,
+            }
+        )
+    return orjson.dumps(f"{category}:{topic}:{channel}") + b":" + orjson.dumps(producers)
 
 
 # ---- administration
@@ -189,7 +160,7 @@ def create_topic(request: Request[LookupApi]) -> Reply:
     """Register a topic, which no nsqd needs to have."""
     topic = _valid_argument(request, "topic")
     request.app.log.of_clients.info("DB: adding topic(%s)", topic)
-    _add(request.app.registry, topic, "")
+    _create(request.app.registry, topic)
     return answers.EMPTY
 
 
@@ -197,10 +168,10 @@ def delete_topic(request: Request[LookupApi]) -> Reply:
     """Forget a topic and its channels."""
     topic = _argument(request, "topic")
     request.app.log.of_clients.info("DB: removing topic(%s)", topic)
-    rest = _rest()
-    for number, channel in enumerate(request.app.registry.begin_to_remove_topic(topic), start=1):
+    pause = _pause()
+    for number, channel in enumerate(request.app.registry.removing_topic(topic), start=1):
         if number % 50 == 0:
-            rest()
+            pause()
         request.app.log.of_clients.info("DB: removing channel(%s) from topic(%s)", channel, topic)
     return answers.EMPTY
 
@@ -220,7 +191,7 @@ def create_channel(request: Request[LookupApi]) -> Reply:
     topic = _valid_argument(request, "topic")
     channel = _valid_argument(request, "channel")
     request.app.log.of_clients.info("DB: adding channel(%s) in topic(%s)", channel, topic)
-    _add(request.app.registry, topic, channel)
+    _create(request.app.registry, topic, channel)
     return answers.EMPTY
 
 
@@ -236,9 +207,9 @@ def delete_channel(request: Request[LookupApi]) -> Reply:
     return answers.EMPTY
 
 
-def _add(registry: Registry, topic: str, channel: str) -> None:
+def _create(registry: Registry, topic: str, channel: str = "") -> None:
     try:
-        registry.add_channel(topic, channel)
+        registry.create(topic, channel)
     except TooManyNames as error:
         raise HttpError(403, "TOO_MANY_TOPICS_AND_CHANNELS") from error
 
@@ -246,37 +217,51 @@ def _add(registry: Registry, topic: str, channel: str) -> None:
 # ---- long answers
 
 
-def _rest() -> Rest:
-    """Return a function that lets other greenlets run now and then.
-
-    In the event loop, which makes short answers, it does nothing.
-    """
-    return no_rest if gevent.getcurrent() is gevent.get_hub() else Pace().rest_if_due
+def _pause() -> Callable[[], object]:
+    """Return a function that lets other greenlets run now and then. In the event loop, it does nothing."""
+    return _no_pause if gevent.getcurrent() is gevent.get_hub() else Pace().rest_if_due
 
 
-def _encode_list(key: str, names: list[str], rest: Rest) -> Iterator[bytes]:
+def _no_pause() -> None:
+    """Do nothing."""
+
+
+def _in_pieces(pieces: Iterator[bytes]) -> Reply:
+    """Return an answer that is made in steps of less than a millisecond: it may have 200,000 names."""
+    pause = _pause()
+
+    def with_pauses() -> Iterator[bytes]:
+        for piece in pieces:
+            yield piece
+            pause()
+
+    return answers.json_in_pieces(with_pauses())
+
+
+def _encode_list(key: str, names: list[str]) -> Iterator[bytes]:
     yield b'{"%b":' % key.encode()
-    yield from _with_rests(json_list(names), rest)
+    yield from _json_list(names)
     yield b"}"
 
 
-def _with_rests(pieces: Iterator[bytes], rest: Rest) -> Iterator[bytes]:
-    for piece in pieces:
-        yield piece
-        rest()
+def _json_list(values: Sequence[object]) -> Iterator[bytes]:
+    """Yield the JSON list of the values in pieces."""
+    if len(values) <= STEP:
+        yield orjson.dumps(values)
+        return
+    before = b"["
+    for start in range(0, len(values), STEP):
+        yield before + orjson.dumps(values[start : start + STEP])[1:-1]
+        before = b","
+    yield b"]"
 
 
-def _has_few_topics(request: Request[LookupApi]) -> bool:
-    return request.app.registry.has_few_topics()
-
-
-def _has_few_channels(request: Request[LookupApi]) -> bool:
-    params = request.target.params or {}
-    return request.app.registry.has_few_channels(params.get("topic", ""))
-
-
-def _has_few_registrations(request: Request[LookupApi]) -> bool:
-    return request.app.registry.usage.registrations <= QUICK_NAMES
+def _is_quick(request: Request[LookupApi]) -> bool:
+    """True if the answer has so few names that the event loop may make it."""
+    registry = request.app.registry
+    topic = (request.target.params or {}).get("topic")
+    names = registry.registrations + registry.names if topic is None else registry.count_channels(topic)
+    return names <= QUICK_NAMES
 
 
 # ---- arguments
@@ -300,13 +285,13 @@ ADMINISTER, FIGURES = Access.ADMINISTER, Access.FIGURES
 ROUTES: tuple[Route[LookupApi], ...] = (
     Route("GET", "/ping", ping, FIGURES, is_hot=True),
     Route("GET", "/info", info, FIGURES, is_hot=True),
-    Route("GET", "/lookup", lookup, FIGURES, is_hot=True, is_quick=_has_few_channels, is_long=True),
-    Route("GET", "/topics", topics, FIGURES, is_hot=True, is_quick=_has_few_topics, is_long=True),
-    Route("GET", "/channels", channels, FIGURES, is_hot=True, is_quick=_has_few_channels, is_long=True),
-    Route("GET", "/nodes", nodes, FIGURES, is_hot=True, is_quick=_has_few_registrations, is_long=True),
+    Route("GET", "/lookup", lookup, FIGURES, is_hot=True, is_quick=_is_quick, is_long=True),
+    Route("GET", "/topics", topics, FIGURES, is_hot=True, is_quick=_is_quick, is_long=True),
+    Route("GET", "/channels", channels, FIGURES, is_hot=True, is_quick=_is_quick, is_long=True),
+    Route("GET", "/nodes", nodes, FIGURES, is_hot=True, is_quick=_is_quick, is_long=True),
     Route("GET", "/debug", debug, ADMINISTER, is_long=True),
     Route("POST", "/topic/create", create_topic, ADMINISTER, is_hot=True),
-    Route("POST", "/topic/delete", delete_topic, ADMINISTER, is_hot=True, is_quick=_has_few_channels),
+    Route("POST", "/topic/delete", delete_topic, ADMINISTER, is_hot=True, is_quick=_is_quick),
     Route("POST", "/topic/tombstone", tombstone, ADMINISTER, is_hot=True),
     Route("POST", "/channel/create", create_channel, ADMINISTER, is_hot=True),
     Route("POST", "/channel/delete", delete_channel, ADMINISTER, is_hot=True),

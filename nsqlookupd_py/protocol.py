@@ -67,61 +67,31 @@ _TEXTS = ("hostname", "broadcast_address")
 _PORTS = ("tcp_port", "http_port")
 _DETAILS = ("version", "topology_zone", "topology_region")
 _FIELDS: dict[str, Kind] = {**dict.fromkeys(_TEXTS, str), **dict.fromkeys(_PORTS, INT64), **dict.fromkeys(_DETAILS, str)}
-_REQUIRED = ("broadcast_address", "tcp_port", "http_port", "version")
+REQUIRED_FIELDS = ("broadcast_address", "tcp_port", "http_port", "version")
 
 
 class Peer:
-    """One connected nsqd.
+    """One connected nsqd: a producer.
 
     remote_address  `host:port` of its connection, and its id: an nsqd that connects twice counts twice
     node            `broadcast address:HTTP port`, its name in a request for a tombstone
     updated_ns      time of its last command
     topics          the topics that it registered, each with the number of its channels there
+    tombstones      the times at which topics of it were tombstoned, by topic
     registrations   the number of its topics and channels
-    node_view       its entry in /nodes, cached by the registry
     """
 
-    __slots__ = ("info", "info_json", "node", "node_view", "registrations", "remote_address", "topics", "updated_ns")
+    __slots__ = ("info", "info_json", "node", "registrations", "remote_address", "tombstones", "topics", "updated_ns")
 
     def __init__(self, remote_address: str, fields: dict[str, Any], now_ns: int) -> None:
         self.remote_address = remote_address
         self.info = {"remote_address": remote_address, **fields}
         self.info_json = orjson.dumps(self.info)
         self.node = f"{fields['broadcast_address']}:{fields['http_port']}"
-        self.node_view: NodeView | None = None
         self.updated_ns = now_ns
         self.topics: dict[str, int] = {}
+        self.tombstones: dict[str, int] = {}
         self.registrations = 0
-
-
-class NodeView:
-    """A peer's entry in /nodes, without `info`. It is valid until `valid_until_ns` or the peer's next change.
-
-    encoded  the entry's JSON, cached by the HTTP handler if it is short
-    """
-
-    __slots__ = ("encoded", "tombstones", "topics", "valid_until_ns")
-
-    def __init__(self, topics: list[str], tombstones: list[bool], valid_until_ns: int) -> None:
-        self.topics = topics
-        self.tombstones = tombstones
-        self.valid_until_ns = valid_until_ns
-        self.encoded: bytes | None = None
-
-
-class TopicView:
-    """The answer of /lookup for a topic, valid until `valid_until_ns` or the topic's next change.
-
-    encoded  the answer's JSON, cached by the HTTP handler
-    """
-
-    __slots__ = ("channels", "encoded", "producers", "valid_until_ns")
-
-    def __init__(self, channels: list[str], producers: list[Peer], valid_until_ns: int) -> None:
-        self.channels = channels
-        self.producers = producers
-        self.valid_until_ns = valid_until_ns
-        self.encoded: bytes | None = None
 
 
 def identify(remote_address: str, body: bytes, now_ns: int) -> Peer:
@@ -130,6 +100,6 @@ def identify(remote_address: str, body: bytes, now_ns: int) -> Peer:
         fields = decode_fields(body, _FIELDS)
     except ValueError as error:
         raise BadBody("IDENTIFY failed to decode JSON body") from error
-    if not all(fields[name] for name in _REQUIRED):
+    if not all(fields[name] for name in REQUIRED_FIELDS):
         raise BadBody("IDENTIFY missing fields")
     return Peer(remote_address, fields, now_ns)

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def _serve(options: NsqlookupdOptions, log: Log) -> int:
-    from nsqlookupd_py.daemon import Daemon
+    from nsqlookupd_py.daemon import Nsqlookupd
 
-    Daemon(options, log).run()
+    Nsqlookupd(options, log).run()
     return 0
 
 
