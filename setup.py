@@ -4,8 +4,6 @@ The folders at the top of the repository are named for its readers. Installed pa
 `apps`: half the projects in the world have folders of these names.
 """
 
-from pathlib import Path
-
 from setuptools import find_packages, setup
 
 FOLDERS = {
@@ -17,13 +15,6 @@ FOLDERS = {
 # Data files that administrators need: `python -m nsq_apps.contrib` shows them.
 CONTRIB_FOLDERS = ("config", "grafana", "integrations", "prometheus", "systemd")
 CONTRIB = {f"nsqd_py.contrib.{folder}": f"contrib/{folder}" for folder in CONTRIB_FOLDERS}
-# What shells and man(1) find below the prefix of an installation.
-SHARED = {
-    "share/man/man1": "contrib/man",
-    "share/bash-completion/completions": "contrib/completions/bash",
-    "share/zsh/site-functions": "contrib/completions/zsh",
-    "share/fish/vendor_completions.d": "contrib/completions/fish",
-}
 
 packages = {folder: find_packages(folder, include=names) for folder, names in FOLDERS.items()}
 setup(
@@ -32,5 +23,4 @@ setup(
         name: f"{folder}/{name}" for folder, names in packages.items() for name in names if folder != "." and "." not in name
     }
     | CONTRIB,
-    data_files=[(target, sorted(map(str, Path(folder).iterdir()))) for target, folder in SHARED.items()],
 )

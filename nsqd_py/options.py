@@ -12,7 +12,6 @@ from nsqd_py.net.addresses import check_listen_address, check_peer_address, chec
 from nsqd_py.net.tls_context import client_context
 from nsqd_py.net.tls_options import ServerTlsOptions, check_authorities, check_tls, implied_tls_required
 from nsqd_py.protocol.names import is_valid_name
-from nsqd_py.queue.position import TOPOLOGY_AWARE
 from nsqd_py.settings.declaration import BadOptions, Options, not_negative, setting
 from nsqd_py.settings.durations import HOUR_NS, MILLISECOND_NS, MINUTE_NS, SECOND_NS
 from nsqd_py.settings.groups import OBSOLETE_VERBOSE, VERBOSE, LimitOptions, LogOptions, log_prefix_setting
@@ -199,7 +198,9 @@ class _Discovery(Options, title="Discovery, authorization and topology"):
         STRING, "", "Zone of this nsqd, a part of the network that fails as one; sent to nsqlookupd and clients."
     )
     enable_experiment: tuple[str, ...] = setting(
-        STRINGS, (), f'Enable an experiment ("{TOPOLOGY_AWARE}": serve nearer consumers first; may be given several times).'
+        STRINGS,
+        (),
+        'Enable an experiment ("topology-aware-consumption": serve nearer consumers first; may be given several times).',
     )
 
 

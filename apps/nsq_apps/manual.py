@@ -1,8 +1,7 @@
 """Reference pages and example configuration files, made from the code.
 
 `python -m nsq_apps.manual` writes them: docs/tools/<command>.md for each tool, docs/options*.md and
-contrib/config/*.{toml,yaml} for each daemon, docs/http-api.md, docs/metrics.md and contrib/prometheus/nsqadmin.yml; and
-for each command a page for man(1) and completions, which the wheel installs.
+contrib/config/*.{toml,yaml} for each daemon, docs/http-api.md, docs/metrics.md and contrib/prometheus/nsqadmin.yml.
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ from typing import Any
 
 from nsq_apps.alerts import nsqadmin_rules
 from nsq_apps.reference import http_page, metrics_page
-from nsqd_py.settings.completion import completion_script
-from nsqd_py.settings.docs import FORMATS, example, man_page, reference_page, secrets_note, settings_tables
+from nsqd_py.settings.docs import FORMATS, example, reference_page, secrets_note, settings_tables
 from nsqd_py.settings.program import Program
 
 PRINTED_BY = "python -m nsq_apps.manual"
@@ -39,8 +37,6 @@ _DAEMONS = (
     ("nsqlookupd_py", "NSQLOOKUPD", "options-nsqlookupd.md"),
     ("nsqadmin_py", "NSQADMIN", "options-nsqadmin.md"),
 )
-# The file of a command's completions, as each shell expects it.
-_COMPLETIONS = {"bash": "{}", "zsh": "_{}", "fish": "{}.fish"}
 
 
 def printed_files() -> Iterator[tuple[Path, str]]:
@@ -55,14 +51,6 @@ def printed_files() -> Iterator[tuple[Path, str]]:
         yield Path("docs", docs_page), reference_page(program, PRINTED_BY)
         for file_format in FORMATS:
             yield Path("contrib", "config", f"{program.name}.{file_format}"), example(program, PRINTED_BY, file_format)
-
-    daemons = [getattr(import_module(f"{package}.options"), name) for package, name, _ in _DAEMONS]
-    for program in (*daemons, *programs()):
-        statuses = program.exit_statuses or (() if program.command.endswith("-py") else _EXIT_STATUSES)
-        yield Path("contrib", "man", f"{program.command}.1"), man_page(program, PRINTED_BY, statuses)
-        for shell, file_name in _COMPLETIONS.items():
-            path = Path("contrib", "completions", shell, file_name.format(program.command))
-            yield path, completion_script(program, shell)
 
 
 def programs() -> Iterator[Program[Any]]:

@@ -44,7 +44,7 @@ def _serve(options: NsqdOptions, log: Log) -> int:
 
 
 def _check(options: NsqdOptions) -> None:
-    """Raise BadOptions, UsageError or StartError if nsqd cannot start with these options."""
+    """Raise BadOptions or StartError if nsqd cannot start with these options."""
     from nsqd_py.options import check_options
     from nsqd_py.standby.group import check_group
 

@@ -1,52 +1,23 @@
-"""The texts that follow from a program's declaration: `--help`, reference and manual pages, example config files."""
+"""The texts that follow from a program's declaration: reference pages and example config files."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
-from nsqd_py.runtime.hidden import HIDDEN
-from nsqd_py.settings.types import BOOL, INT, SIZE, ByTopic, Kind
-
-if TYPE_CHECKING:
-    from nsqd_py.settings.declaration import Options, Setting
-    from nsqd_py.settings.program import Program
+from nsqd_py.settings.declaration import Setting
+from nsqd_py.settings.flags import literal
+from nsqd_py.settings.program import Program
+from nsqd_py.settings.types import INT, Kind
 
 # What stands between a key and its value in an example config file.
 FORMATS = {"toml": " = ", "yaml": ": "}
 
-_HELP_WIDTH = 100
 _EXAMPLE_WIDTH = 100
 # Placeholders for defaults that differ from machine to machine.
 _PLACEHOLDERS: dict[Kind[Any], Any] = {INT: 1}
 _PLACEHOLDER = "nsq1.example.com"
-
-
-# ---- --help
-
-
-def help_text(program: Program[Any]) -> str:
-    """Return the text of `--help`, laid out by click."""
-    import click  # 20 ms; only --help needs it
-
-    formatter = click.HelpFormatter(width=_HELP_WIDTH)
-    arguments = f"[OPTIONS] [{program.argument.name.upper()}]..." if program.argument else "[OPTIONS]"
-    formatter.write_usage(program.command, arguments)
-    formatter.write_paragraph()
-    with formatter.indentation():
-        formatter.write_text(program.summary)
-    for title, settings in program.groups.items():
-        with formatter.section(title):
-            formatter.write_dl([_help_row(setting) for setting in settings], col_max=36)
-    for purpose, line, _ in program.examples:
-        with formatter.section(purpose):
-            formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
-    return formatter.getvalue().rstrip("\n")
-
-
-def _help_row(setting: Setting) -> tuple[str, str]:
-    return setting.usage, f"{setting.full_help} [default: {setting.shown_default}]"
 
 
 # ---- the reference page, in Markdown
@@ -131,86 +102,4 @@ def _entry(setting: Setting, separator: str) -> str:
         text += f" Default: {setting.default_text}."
     comment = textwrap.fill(text, _EXAMPLE_WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
     value = _PLACEHOLDERS.get(setting.kind, _PLACEHOLDER) if setting.default_text else setting.default
-    return f"{comment}\n#{setting.key}{separator}{_literal(setting.kind, value)}\n"
-
-
-def _literal(kind: Kind[Any], value: Any) -> str:
-    """Return a value in a form that is both TOML and YAML."""
-    if kind in (BOOL, INT, SIZE):
-        return kind.show(value)
-    if isinstance(value, ByTopic):
-        shown = [one if isinstance(one, str) else kind.show(ByTopic(one)) for one in value.values]
-        rules = [f"{pattern}={one}" for (pattern, _), one in zip(value.rules, shown[1:], strict=True)]
-        value = [*rules, shown[0]] if rules else shown[0]
-    elif not isinstance(value, str | tuple):
-        value = kind.show(value)
-    import json  # slow to import
-
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-# ---- --print-config
-
-
-def effective_config(options: Options) -> str:
-    """Return the values of all settings that config files can contain, as one of TOML, without secrets."""
-    parts = []
-    for title, settings in options.groups.items():
-        lines = [line for setting in settings if setting.key for line in _effective(setting, options)]
-        parts += [f"# ---- {title}\n", *lines, ""] if lines else []
-    return "\n".join(parts)
-
-
-def _effective(setting: Setting, options: Options) -> Iterable[str]:
-    value = getattr(options, setting.attribute)
-    shown = setting.kind.shown(value)
-    if setting.kind.hide and HIDDEN in str(shown):
-        yield f"# {HIDDEN} hides a secret: replace it, or remove the line and use a flag or a variable."
-    yield f"# {setting.key} is not set" if value is None else f"{setting.key} = {_literal(setting.kind, shown)}"
-
-
-# ---- man(1); the macros are those of man(7)
-
-
-def man_page(program: Program[Any], printed_by: str, exit_statuses: Sequence[tuple[int, str]]) -> str:
-    """Return the page of section 1. It names the command that prints it."""
-    argument = f" [\\fI{_roff(program.argument.name)}\\fR ...]" if program.argument else ""
-    summary = program.summary[0].lower() + program.summary[1:].split(". ")[0].rstrip(".")
-    parts = [
-        f'.\\" Printed by `{printed_by}`; change the declarations, not this page.',
-        f'.TH {program.command.upper()} 1 "" "nsqd-py" "NSQ in Python"',
-        ".SH NAME",
-        f"{_roff(program.command)} \\- {_roff(summary)}",
-        ".SH SYNOPSIS",
-        f"\\fB{_roff(program.command)}\\fR [\\fIoptions\\fR]{argument}",
-        ".SH DESCRIPTION",
-        _roff(program.summary),
-        ".PP",
-        "A flag overrides the config file (\\-\\-config), and the config file overrides the default.",
-        "Durations have units: 250ms, 60s, 1h30m.",
-        ".SH OPTIONS",
-    ]
-    for title, settings in program.groups.items():
-        parts.append(f".SS {_roff(title)}")
-        for setting in settings:
-            default = setting.default_text or setting.shown_default
-            parts += _man_entry(setting.usage, f"{setting.full_help} Default: {default or 'empty'}.")
-    if program.examples:
-        parts.append(".SH EXAMPLES")
-        for purpose, line, _ in program.examples:
-            parts += [".PP", _roff(f"{purpose}:"), ".PP", ".nf", _roff(line), ".fi"]
-    if exit_statuses:
-        parts.append(".SH EXIT STATUS")
-        for status, meaning in exit_statuses:
-            parts += _man_entry(str(status), meaning)
-    return "\n".join(parts) + "\n"
-
-
-def _man_entry(term: str, text: str) -> Iterable[str]:
-    return ".TP", f"\\fB{_roff(term)}\\fR", _roff(text)
-
-
-def _roff(text: str) -> str:
-    """Return the text as roff shows it: backslashes, dashes, and dots and quotes at the beginning of a line."""
-    escaped = text.replace("\\", "\\e").replace("-", "\\-")
-    return "\n".join("\\&" + line if line[:1] in (".", "'") else line for line in escaped.split("\n"))
+    return f"{comment}\n#{setting.key}{separator}{literal(setting.kind, value)}\n"

@@ -1,68 +1,18 @@
-"""The values of settings from the command line and from the config file.
+"""The values of settings from config files and from the environment.
 
-Flags have the forms of Go's flag package: `-name value`, `-name=value`, `--name=value`, `-bool`. A config file is TOML,
-or YAML if its name ends in .yaml or .yml. A key may be spelt as its flag; an unknown key is an error.
+A config file is TOML, or YAML if its name ends in .yaml or .yml. A key may be spelt as its flag; an unknown key is an error.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from nsqd_py.runtime.hidden import without_logins
-from nsqd_py.settings.declaration import BadOptions, Setting
-from nsqd_py.settings.types import read_secret
-
-HELP_FLAGS = ("help", "h")
-HELP = "--help"
-
-
-class UsageError(Exception):
-    """The command line is wrong; the text is the line to print."""
-
-
-class BadValue(UsageError):
-    """The value of a flag is wrong; the text says what was expected."""
-
-
-def normalise(
-    argv: Sequence[str], settings: Iterable[Setting], argument: Setting | None = None, removed: Mapping[str, str] = {}
-) -> list[str]:
-    """Return the flags in the form `--name=value`. A value may begin with a dash. Raises UsageError.
-
-    argument  the setting whose values are the words without a dash, if the program has one
-    removed   what to use instead of flags that former versions had, by name
-    """
-    by_name = {setting.name: setting for setting in settings}
-    words = iter(argv)
-    return [_one_flag(word, words, by_name, argument, removed) for word in words]
-
-
-def _one_flag(
-    word: str, rest: Iterator[str], by_name: Mapping[str, Setting], argument: Setting | None, removed: Mapping[str, str]
-) -> str:
-    if argument is not None and (word == "-" or not word.startswith("-")):
-        return f"--{argument.name}={word}"
-    if not word.startswith("-") or word in ("-", "--"):
-        raise UsageError(f"unexpected argument: {word} (a boolean flag takes its value after a =)")
-    name, equals, value = word.removeprefix("-").removeprefix("-").partition("=")
-    if not name or name.startswith("-"):
-        raise UsageError(f"bad flag syntax: {word}")
-    if name in HELP_FLAGS:
-        return HELP
-    if name in removed:
-        raise UsageError(f"--{name} was removed: {removed[name]}")
-    if name not in by_name:
-        raise UsageError(f"flag provided but not defined: -{name}{suggestion(name, by_name, '-')}")
-    if not equals:
-        bare = by_name[name].kind.bare_value
-        given = next(rest, None) if bare is None else bare
-        if given is None:
-            raise UsageError(f"flag needs an argument: -{name}")
-        value = given
-    return f"--{name}={value}"
+from nsqd_py.runtime.hidden import HIDDEN, without_logins
+from nsqd_py.settings.declaration import BadOptions, Options, Setting
+from nsqd_py.settings.types import BOOL, INT, SIZE, ByTopic, Kind, read_secret
 
 
 def shown_words(words: Sequence[str], settings: Iterable[Setting]) -> list[str]:
@@ -89,20 +39,6 @@ def suggestion(word: str, known: Iterable[str], prefix: str = "") -> str:
 
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.75)
     return f" (did you mean {prefix}{close[0]}?)" if close else ""
-
-
-def parsed(arguments: Iterable[str], settings: Iterable[Setting]) -> dict[str, Any]:
-    """Return the values of normalised flags, by attribute. Raises BadValue."""
-    by_name = {setting.name: setting for setting in settings}
-    given: dict[str, list[Any]] = {}
-    for argument in arguments:
-        name, _, text = argument.removeprefix("--").partition("=")
-        try:
-            given.setdefault(name, []).append(by_name[name].kind.parse(text))
-        except ValueError as error:
-            shown = by_name[name].kind.shown(text)
-            raise BadValue(f'invalid value "{shown}" for flag -{name}: {error}') from error
-    return {by_name[name].attribute: by_name[name].kind.join(values) for name, values in given.items()}
 
 
 def read_config(
@@ -231,3 +167,38 @@ def addresses_from_environment(environment: Mapping[str, str] = os.environ) -> t
 
 def _list(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+# ---- --print-config
+
+
+def effective_config(options: Options) -> str:
+    """Return the values of all settings that config files can contain, as one of TOML, without secrets."""
+    parts = []
+    for title, settings in options.groups.items():
+        lines = [line for setting in settings if setting.key for line in _effective(setting, options)]
+        parts += [f"# ---- {title}\n", *lines, ""] if lines else []
+    return "\n".join(parts)
+
+
+def _effective(setting: Setting, options: Options) -> Iterable[str]:
+    value = getattr(options, setting.attribute)
+    shown = setting.kind.shown(value)
+    if setting.kind.hide and HIDDEN in str(shown):
+        yield f"# {HIDDEN} hides a secret: replace it, or remove the line and use a flag or a variable."
+    yield f"# {setting.key} is not set" if value is None else f"{setting.key} = {literal(setting.kind, shown)}"
+
+
+def literal(kind: Kind[Any], value: Any) -> str:
+    """Return a value in a form that is both TOML and YAML."""
+    if kind in (BOOL, INT, SIZE):
+        return kind.show(value)
+    if isinstance(value, ByTopic):
+        shown = [one if isinstance(one, str) else kind.show(ByTopic(one)) for one in value.values]
+        rules = [f"{pattern}={one}" for (pattern, _), one in zip(value.rules, shown[1:], strict=True)]
+        value = [*rules, shown[0]] if rules else shown[0]
+    elif not isinstance(value, str | tuple):
+        value = kind.show(value)
+    import json  # slow to import
+
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

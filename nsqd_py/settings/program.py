@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from nsqd_py.errors import StartError
-from nsqd_py.runtime.command import complain, with_streams
-from nsqd_py.runtime.hidden import without_logins
+from nsqd_py.runtime.command import with_streams
 from nsqd_py.runtime.logs import Log
+from nsqd_py.settings.command_line import GoCommand
 from nsqd_py.settings.declaration import BadOptions, Options, setting
-from nsqd_py.settings.flags import (
-    HELP,
-    BadValue,
-    UsageError,
-    addresses_from_environment,
-    config_warnings,
-    from_environment,
-    normalise,
-    parsed,
-    read_config,
-)
+from nsqd_py.settings.flags import addresses_from_environment, config_warnings, effective_config, from_environment, read_config
 from nsqd_py.settings.groups import LogOptions
 from nsqd_py.settings.types import BOOL, STRING, choice
 from nsqd_py.version import version_string
@@ -59,8 +49,6 @@ class ProgramOptions(Options, title="This program"):
 def config_answer(options: Options) -> str:
     """Return what --check-config or --print-config prints, once the options are checked; "" if neither is given."""
     if getattr(options, "print_config", False):
-        from nsqd_py.settings.docs import effective_config
-
         return effective_config(options)
     return "The settings are valid.\n" if getattr(options, "check_config", False) else ""
 
@@ -123,14 +111,20 @@ class Program(Generic[OptionsT]):
         `--completion` (status 0) and after a wrong command line (status 2, with one or two lines on stderr). Raises
         BadOptions for a bad config file or variable.
         """
-        try:
-            arguments = normalise(argv, self.settings, self.argument, self.removed)
-            flags = {} if HELP in arguments else parsed(arguments, self.settings)
-        except UsageError as error:
-            self._fail(error)
-        told = self._told(flags, wants_help=HELP in arguments)
-        if told:
-            print(told, end="")
+        command = GoCommand(
+            self.command,
+            self.summary,
+            self.groups,
+            self.argument,
+            ((purpose, line) for purpose, line, _ in self.examples),
+            self.removed,
+        )
+        flags = command.read(argv)
+        if flags.get("version"):
+            print(version_string(self.name))
+            sys.exit(0)
+        if flags.get("completion"):
+            command.print_completion(flags["completion"])
             sys.exit(0)
         path = flags.get("config")
         from_file = read_config(path, self.settings, self.removed, self._options.obsolete_keys) if path else {}
@@ -144,25 +138,6 @@ class Program(Generic[OptionsT]):
         nsqds, lookupds = addresses_from_environment()
         added = {"nsqd_tcp_address": nsqds, "lookupd_http_address": lookupds}
         return given | {name: value for name, value in added.items() if value and name in self._options.settings}
-
-    def _told(self, flags: dict[str, Any], *, wants_help: bool) -> str:
-        """Return the text that the flags ask for, or ""."""
-        if wants_help:
-            from nsqd_py.settings.docs import help_text  # it imports click, which takes 20 ms
-
-            return help_text(self) + "\n"
-        if flags.get("version"):
-            return version_string(self.name) + "\n"
-        if flags.get("completion"):
-            from nsqd_py.settings.completion import completion_script
-
-            return completion_script(self, flags["completion"])
-        return ""
-
-    def _fail(self, error: UsageError) -> NoReturn:
-        hint = () if isinstance(error, BadValue) else (f"To list all flags: {self.command} --help",)
-        complain(without_logins(str(error)), *hint)
-        sys.exit(2)
 
 
 DaemonT = TypeVar("DaemonT", bound=LogOptions)
@@ -202,7 +177,7 @@ class DaemonCommand(NamedTuple, Generic[DaemonT]):
 
     read_options: read the command line. Raises BadOptions.
     check_options: raise BadOptions if the daemon cannot start with them.
-    serve: run the daemon and return the exit status. Raises StartError, BadOptions and UsageError. It imports what it
+    serve: run the daemon and return the exit status. Raises StartError and BadOptions. It imports what it
         needs when it is called, so that --version, --help and errors do not wait for gevent.
     instead: do what the options ask for instead of serving, and return the exit status; None to serve.
     """
@@ -239,9 +214,6 @@ class DaemonCommand(NamedTuple, Generic[DaemonT]):
                 print(answer, end="")
                 return 0
             return self.serve(options, log)
-        except UsageError as error:
-            log.fatal("%s", error)
-            return 2
         except (BadOptions, StartError) as error:
             log.fatal("failed to instantiate %s - %s", self.name, error)
             return 2 if isinstance(error, BadOptions) or answer else 1

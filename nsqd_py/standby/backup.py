@@ -32,7 +32,6 @@ from nsqd_py.runtime.command import complain
 from nsqd_py.runtime.logs import FATAL, Log
 from nsqd_py.runtime.private_files import DIRECTORY_MODE, MODE, create, locked, open_file
 from nsqd_py.settings.declaration import BadOptions
-from nsqd_py.settings.flags import UsageError
 from nsqd_py.standby.copy import check_name, sync_paths
 from nsqd_py.standby.follower import Follower, sentence
 from nsqd_py.standby.group import check_group
@@ -61,7 +60,7 @@ def run(options: NsqdOptions) -> int:
         options.check_values()
         _check_usage(options)
         text = _back_up(options) if options.backup_to else _restore(options)
-    except (UsageError, BadOptions) as error:
+    except BadOptions as error:
         complain(f"nsqd-py: {error}")
         return 2
     except (NsqdError, OSError) as error:
@@ -76,14 +75,14 @@ def run(options: NsqdOptions) -> int:
 
 def _check_usage(options: NsqdOptions) -> None:
     if options.backup_to and options.restore_from:
-        raise UsageError("--backup-to and --restore-from exclude each other")
+        raise BadOptions("--backup-to and --restore-from exclude each other")
     if options.restore_from and not options.data_path:
-        raise UsageError("--restore-from needs --data-path, the new directory to restore into")
+        raise BadOptions("--restore-from needs --data-path, the new directory to restore into")
     if options.backup_to:
         if not options.standby_of:
-            raise UsageError("--backup-to needs --standby-of, the TCP address of the nsqd to copy")
+            raise BadOptions("--backup-to needs --standby-of, the TCP address of the nsqd to copy")
         if options.backup_to.endswith(_OTHER_ARCHIVES) and not options.backup_to.endswith(_ARCHIVE):
-            raise UsageError(f"--backup-to={options.backup_to}: the name of an archive must end in {_ARCHIVE}")
+            raise BadOptions(f"--backup-to={options.backup_to}: the name of an archive must end in {_ARCHIVE}")
 
 
 @contextmanager

@@ -19,7 +19,6 @@ from nsqd_py.errors import Invalid, NsqdError
 from nsqd_py.net.addresses import host_of, is_loopback, split_address
 from nsqd_py.protocol import frames
 from nsqd_py.settings.declaration import BadOptions
-from nsqd_py.settings.flags import UsageError
 from nsqd_py.standby.messages import FENCE, NONCE_BYTES, BadMessage, Listener, NotMember, Offer, decode_offer
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ def _read_secrets(path: str) -> tuple[bytes, ...]:
 def check_group(options: NsqdOptions) -> str:
     """Check what decides about membership, before nsqd starts; return a warning, or "".
 
-    Raises UsageError if a flag opens nsqd to standbys of other machines and nothing proves their membership, and
+    Raises BadOptions if a flag opens nsqd to standbys of other machines and nothing proves their membership, and
     BadOptions if the proofs cannot work.
     """
     secrets(options)
@@ -97,7 +96,7 @@ def check_group(options: NsqdOptions) -> str:
         return ""
     other = next((address for address in _addresses(options) if not is_loopback_address(address)), None)
     if other is not None:
-        raise UsageError(
+        raise BadOptions(
             f"{flag} needs {_FLAG} or --standby-tls-allowed-names, since {other} is no loopback address: without them, "
             "every host that reaches nsqd could read and replace its messages (docs/standby.md)"
         )

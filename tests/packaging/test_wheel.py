@@ -241,15 +241,6 @@ with nsqd_py.embedded(nsqds=1, lookupd=True) as cluster:
     assert installed.run("python", "-c", code).strip() == "['orders']"
 
 
-def test_manual_pages_and_completions_are_installed(installed: Installed) -> None:
-    share = installed.bin.parent / "share"
-    for command in {name.removesuffix("-py") if name == "to-nsq-py" else name for name in commands()}:
-        assert (share / "man/man1" / f"{command}.1").is_file()
-        assert (share / "bash-completion/completions" / command).is_file()
-        assert (share / "zsh/site-functions" / f"_{command}").is_file()
-        assert (share / "fish/vendor_completions.d" / f"{command}.fish").is_file()
-
-
 def test_units_dashboards_and_examples_are_found_after_an_installation(installed: Installed) -> None:
     paths = [Path(line) for line in installed.run("python", "-m", "nsq_apps.contrib").splitlines()]
     names = ("config", "grafana", "integrations", "prometheus", "systemd")

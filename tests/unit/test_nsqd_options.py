@@ -299,4 +299,4 @@ finally:
 def test_the_module_is_a_command() -> None:
     done = run_python("-m", "nsq_apps.nsqd", "-no-such-flag")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("flag provided but not defined: -no-such-flag\n")
+    assert done.stderr.startswith("No such option '--no-such-flag'")

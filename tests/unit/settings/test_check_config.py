@@ -15,7 +15,7 @@ from nsq_apps.manual import programs
 from nsqadmin_py.options import NSQADMIN
 from nsqd_py.options import NSQD
 from nsqd_py.settings.declaration import Setting
-from nsqd_py.settings.docs import effective_config
+from nsqd_py.settings.flags import effective_config
 from nsqd_py.settings.program import Program
 from nsqd_py.settings.types import ByTopic
 from nsqlookupd_py.options import NSQLOOKUPD
@@ -104,7 +104,7 @@ def test_what_is_accepted_is_printed_without_secrets_and_accepted_again(
 
 
 REFUSED = {
-    "a flag that is wrong": ("nsqd", ("--msg-timeout=x",), "invalid value"),
+    "a flag that is wrong": ("nsqd", ("--msg-timeout=x",), "Invalid value"),
     "a value that a check refuses": ("nsqd", ("--max-connections=-1",), "--max-connections"),
     "a file that is not there": ("nsqd", ("--tls-cert=none.pem", "--tls-key=none.pem"), "none.pem"),
     "no data path": ("nsqd", ("--data-path=none",), "none"),

@@ -109,17 +109,17 @@ def test_flags(argv: list[str], attribute: str, value: Any) -> None:
 
 
 WRONG_FLAGS = [
-    (["-no-such-flag"], "flag provided but not defined: -no-such-flag"),
-    (["--no-such-flag=1"], "flag provided but not defined: -no-such-flag"),
-    (["--topics=x"], "did you mean -topic?"),
+    (["-no-such-flag"], "No such option '--no-such-flag'"),
+    (["--no-such-flag=1"], "No such option '--no-such-flag'"),
+    (["--topics=x"], "Did you mean '--topic'?"),
     (["-old-mode=1"], "--old-mode was removed: use --mode"),
-    (["---topic=x"], "bad flag syntax: ---topic=x"),
-    (["--=x"], "bad flag syntax: --=x"),
-    (["--topic"], "flag needs an argument: -topic"),
-    (["--snappy", "false"], "unexpected argument: false"),
-    (["topic"], "unexpected argument: topic"),
-    (["--", "--topic=x"], "unexpected argument: --"),
-    (["-"], "unexpected argument: -"),
+    (["---topic=x"], "No such option"),
+    (["--=x"], "No such option"),
+    (["--topic"], "Option '--topic' requires an argument."),
+    (["--snappy", "false"], "unexpected extra argument (false)"),
+    (["topic"], "unexpected extra argument (topic)"),
+    (["--", "--topic=x"], "unexpected extra argument (--topic=x)"),
+    (["-"], "unexpected extra argument (-)"),
 ]
 
 
@@ -155,7 +155,7 @@ def test_a_wrong_value_ends_with_2_and_one_line(flag: str, complaint: str, capsy
     out, err = capsys.readouterr()
     name, _, value = flag.removeprefix("--").partition("=")
     assert (end.value.code, out) == (2, "")
-    assert err.startswith(f'invalid value "{value}" for flag -{name}: ')
+    assert err.startswith(f"Invalid value for '--{name}': \"{value}\": ")
     assert complaint in err
     assert err.count("\n") == 1
 

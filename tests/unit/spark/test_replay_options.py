@@ -226,13 +226,3 @@ def test_its_help_needs_no_spark() -> None:
     code = f"import sys, nsq_spark.replay.options; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
-
-
-def test_shells_complete_files_too(capsys: pytest.CaptureFixture[str]) -> None:
-    scripts = {}
-    for shell in ("zsh", "fish"):
-        with pytest.raises(SystemExit):
-            PROGRAM.read([f"--completion={shell}"])
-        scripts[shell] = capsys.readouterr().out
-    assert "'*:archive:_files'" in scripts["zsh"]
-    assert "complete -c spark-replay -f" not in scripts["fish"].splitlines()

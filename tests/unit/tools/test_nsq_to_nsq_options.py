@@ -30,7 +30,7 @@ COMPLETE = (TOPIC, SOURCE, DESTINATION)
         ([*COMPLETE, "--max-in-flight=0"], "--max-in-flight must be at least 1"),
         ([*COMPLETE, DESTINATION.replace(":2", ":1")], "from 127.0.0.1:1 to itself without end"),
         ([*COMPLETE, DESTINATION.replace(":2", ":1"), "--destination-topic=t"], "to itself without end"),
-        ([*COMPLETE, "--nsq"], "flag provided but not defined: -nsq"),
+        ([*COMPLETE, "--nsq"], "No such option '--nsq'"),
     ],
 )
 def test_what_cannot_be_is_said_in_a_line_or_two(flags: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,6 @@ import shlex
 import pytest
 
 from nsq_apps.manual import PAGES, PRINTED_BY, page, programs
-from nsqd_py.settings.flags import normalise
 from nsqd_py.settings.program import Program
 
 tools = pytest.mark.parametrize("program", list(programs()), ids=lambda program: program.command)
@@ -30,4 +29,4 @@ def test_its_examples_are_understood(program: Program) -> None:
         words = shlex.split(line)
         start = words.index(program.command) + 1
         ends = [index for index, word in enumerate(words) if index >= start and word[0] in "|<>&"]
-        assert normalise(words[start : min(ends, default=len(words))], program.settings, program.argument)
+        assert program.read(words[start : min(ends, default=len(words))])

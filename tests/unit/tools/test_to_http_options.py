@@ -33,7 +33,7 @@ COMPLETE = ("--topic=t", "--nsqd-tcp-address=127.0.0.1:1", "--post=http://127.0.
         ([*COMPLETE, "--topic=a b"], "is not a valid name"),
         ([*COMPLETE, "--consumer-opt=x,1"], '--consumer-opt: there is no client option "x"'),
         ([*COMPLETE, "--http-client-tls-root-ca-file=/nowhere"], "No such file"),
-        ([*COMPLETE, "--nsq"], "flag provided but not defined: -nsq"),
+        ([*COMPLETE, "--nsq"], "No such option '--nsq'"),
     ],
 )
 def test_what_cannot_be_is_said_in_a_line_or_two(flags: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
