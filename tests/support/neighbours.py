@@ -1,4 +1,4 @@
-"""Tests that run beside each other, in processes of their own, and those that need the machine for themselves.
+"""Tests that run at the same time, in processes of their own, and those that need the machine for themselves.
 
 A test marked `alone` measures what others would disturb. Every test holds a shared lock while it runs, and one that
 is marked the exclusive one; the gate keeps others from slipping in while it waits for those that run.
@@ -16,12 +16,13 @@ from pathlib import Path
 import pytest
 
 MARK = "alone"
-_LOCKS = Path(tempfile.gettempdir(), f"nsqd-tests-of-{os.getuid()}")
+# Of this checkout: a test that hangs in another one holds no one up.
+_LOCKS = Path(tempfile.gettempdir(), "nsqd-tests" + str(Path(__file__).resolve().parents[2]).replace("/", "-"))
 
 
 @contextmanager
 def room_for(item: pytest.Item) -> Iterator[None]:
-    """While it is entered, nothing runs beside a test that is marked."""
+    """While it is entered, nothing else runs with a test that is marked."""
     with ExitStack() as room:
         with _locked("gate", fcntl.LOCK_EX):
             is_alone = item.get_closest_marker(MARK) is not None
