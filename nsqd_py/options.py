@@ -438,13 +438,15 @@ class _Backup(Options, title="Backup"):
     backup_to: str = setting(
         STRING,
         "",
-        "Copy all messages of the running nsqd at --standby-of to this new directory, or archive if the name ends in "
-        ".tar.zst, and exit with 0 if the backup is complete. That nsqd needs --accept-standbys; --standby-secret-file "
-        "and --standby-tls-... are those of a standby.",
+        "Copy all messages of the running nsqd at --standby-of to this new directory, and exit with 0 if the backup is "
+        "complete. That nsqd needs --accept-standbys; --standby-secret-file and --standby-tls-... are those of a standby.",
         config_key="",
     )
     restore_from: str = setting(
-        STRING, "", "Write the messages of this backup to --data-path, a new or empty directory, and exit.", config_key=""
+        STRING,
+        "",
+        "Write the messages of this backup, a directory, to --data-path, a new or empty directory, and exit.",
+        config_key="",
     )
 
 

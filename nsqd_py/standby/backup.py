@@ -1,8 +1,7 @@
-"""`nsqd-py --backup-to` and `--restore-from`: copies of a running nsqd in a directory or an archive.
+"""`nsqd-py --backup-to` and `--restore-from`: copies of a running nsqd in a directory.
 
-A backup is what a standby gets in its first round. Its `nsqd.backup` lists the files with sizes and checksums; nsqd
-serves no data path that has this file. It is made under another name, and renamed when it is complete and synced. An
-archive is a tar compressed with zstd, which other programs can unpack.
+A backup is what a standby gets in its first two rounds. Its `nsqd.backup` lists the files with sizes and checksums;
+nsqd serves no data path that has this file. It is made under another name, and renamed when it is complete and synced.
 
 What is restored has the messages of its origin, but no epochs: it is another nsqd, which can neither fence its origin
 nor take the lease of its group.
@@ -10,18 +9,14 @@ nor take the lease of its group.
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
-import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from struct import Struct
 from typing import IO, TYPE_CHECKING, Any
 
-import cramjam
 from google_crc32c import extend
 
 from nsqd_py.broker.state_files import BACKUP_FILE, read_checked, replace_file, write_checked
@@ -30,7 +25,7 @@ from nsqd_py.diskqueue.ranges import EPOCHS_FILE
 from nsqd_py.errors import NsqdError, StartError
 from nsqd_py.runtime.command import complain
 from nsqd_py.runtime.logs import FATAL, Log
-from nsqd_py.runtime.private_files import DIRECTORY_MODE, MODE, create, locked, open_file
+from nsqd_py.runtime.private_files import DIRECTORY_MODE, create, locked, open_file
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.standby.copy import check_name, sync_paths
 from nsqd_py.standby.follower import Follower, sentence
@@ -40,14 +35,12 @@ from nsqd_py.standby.messages import Offer, Round
 if TYPE_CHECKING:
     from nsqd_py.options import NsqdOptions
 
-_ARCHIVE = ".tar.zst"
-_OTHER_ARCHIVES = (".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst", ".zip")
+_ARCHIVES = (".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst", ".zip")
 _FORMAT = 1
 _PIECE_BYTES = 256 * 1024
-_ZSTD_LEVEL = 3
-# Each frame of an archive stands behind a skippable frame with its size, since cramjam reads whole frames only.
-_SIZE_FRAME = Struct("<III")
-_SKIPPABLE = 0x184D2A50
+# A journal in the first round may say that a message has moved to a topic whose log was sent before; the second round
+# has that log up to a later moment.
+_ROUNDS = 2
 
 
 class BadBackup(NsqdError):
@@ -81,8 +74,8 @@ def _check_usage(options: NsqdOptions) -> None:
     if options.backup_to:
         if not options.standby_of:
             raise BadOptions("--backup-to needs --standby-of, the TCP address of the nsqd to copy")
-        if options.backup_to.endswith(_OTHER_ARCHIVES) and not options.backup_to.endswith(_ARCHIVE):
-            raise BadOptions(f"--backup-to={options.backup_to}: the name of an archive must end in {_ARCHIVE}")
+        if options.backup_to.endswith(_ARCHIVES):
+            raise BadOptions(f"--backup-to={options.backup_to}: a backup is a directory; pack it with tar afterwards")
 
 
 @contextmanager
@@ -98,11 +91,11 @@ def _locked(directory: Path) -> Iterator[None]:
 
 
 class _Complete(Exception):
-    """The first round has ended."""
+    """All rounds of a backup have ended."""
 
 
-class _FirstRound(Follower):
-    """A follower that ends after its first round. It acknowledges nothing, so that no publisher relies on it."""
+class _FirstRounds(Follower):
+    """A follower that ends after _ROUNDS. It acknowledges nothing, so that no publisher relies on it."""
 
     def take(self) -> None:
         """Write what the primary has, and sync it."""
@@ -117,7 +110,8 @@ class _FirstRound(Follower):
         return replace(super()._offer(), is_backup=True)
 
     def _end_round(self, message: Round) -> None:
-        raise _Complete
+        if message.number >= _ROUNDS:
+            raise _Complete
 
 
 def _back_up(options: NsqdOptions) -> str:
@@ -130,31 +124,23 @@ def _back_up(options: NsqdOptions) -> str:
         try:
             if os.path.lexists(target):
                 raise BadBackup(f"{target} exists already: choose another --backup-to")
-            _clear(work)
+            shutil.rmtree(work / "files", ignore_errors=True)
             files = work / "files"
             files.mkdir(DIRECTORY_MODE)
             count, size_bytes = _copy_from(options, files)
-            if target.name.endswith(_ARCHIVE):
-                _write_archive(files, work / "archive")
-                files = work / "archive"
             os.rename(files, target)
             sync_directory(target.parent)
         finally:
-            _clear(work)
+            shutil.rmtree(work / "files", ignore_errors=True)
             with suppress(OSError):  # it has files of somebody else
                 work.rmdir()
     return f"{target} is a backup of {options.standby_of}: {count} files, {size_bytes} bytes"
 
 
-def _clear(work: Path) -> None:
-    shutil.rmtree(work / "files", ignore_errors=True)
-    (work / "archive").unlink(missing_ok=True)
-
-
 def _copy_from(options: NsqdOptions, directory: Path) -> tuple[int, int]:
     """Write a backup into an empty directory; return the number and the bytes of its files."""
     try:
-        _FirstRound(options, directory, None, Log(level=FATAL), lambda: "").take()
+        _FirstRounds(options, directory, None, Log(level=FATAL), lambda: "").take()
     except Exception as error:
         raise BadBackup(f"the backup of {options.standby_of} is not complete: {sentence(error)}") from error
     (directory / EPOCHS_FILE).unlink(missing_ok=True)
@@ -238,51 +224,8 @@ def _decode_list(fields: dict[str, Any]) -> dict[str, list[int]]:
 
 def _members(source: Path) -> Iterator[tuple[str, IO[bytes]]]:
     """Yield the name and the content of each file in a backup."""
-    if source.is_dir():
-        for name in (BACKUP_FILE, *sorted({path.name for path in source.iterdir()} - {BACKUP_FILE})):
-            with open(source / name, "rb", opener=open_file) as file:
-                yield name, file
-        return
-    with source.open("rb") as archive, tarfile.open(fileobj=_Frames(archive), mode="r|", bufsize=_PIECE_BYTES) as tar:
-        for member in tar:
-            content = tar.extractfile(member)
-            if content is not None:
-                yield member.name, content
-
-
-# ---- archives
-
-
-def _write_archive(directory: Path, path: Path) -> None:
-    with create(path) as archive:
-        with tarfile.open(fileobj=_Frames(archive), mode="w|", bufsize=_PIECE_BYTES) as tar:
-            for name in (BACKUP_FILE, *sorted(set(os.listdir(directory)) - {BACKUP_FILE})):
-                member, status = tarfile.TarInfo(name), (directory / name).stat()
-                member.size, member.mtime, member.mode = status.st_size, int(status.st_mtime), MODE
-                with (directory / name).open("rb") as file:
-                    tar.addfile(member, file)
-        archive.flush()
-        os.fsync(archive.fileno())
-
-
-class _Frames(io.RawIOBase):
-    """The content of an archive, of which each write compresses a piece, and each read returns one."""
-
-    def __init__(self, archive: IO[bytes]) -> None:
-        self._archive = archive
-
-    def write(self, data: Any) -> int:
-        frame = bytes(cramjam.zstd.compress(data, _ZSTD_LEVEL))
-        self._archive.write(_SIZE_FRAME.pack(_SKIPPABLE, 4, len(frame)) + frame)
-        return len(data)
-
-    def read(self, size: int = -1) -> bytes:
-        """Return the next piece, whatever `size` is."""
-        head = self._archive.read(_SIZE_FRAME.size)
-        if not head:
-            return b""
-        magic, _, length = _SIZE_FRAME.unpack(head.ljust(_SIZE_FRAME.size))
-        if magic != _SKIPPABLE or length > 2 * _PIECE_BYTES:
-            raise BadBackup("it is damaged, or no archive of nsqd-py: unpack it, and restore the directory")
-        piece = bytearray(_PIECE_BYTES)
-        return bytes(piece[: cramjam.zstd.decompress_into(self._archive.read(length), piece)])
+    if not source.is_dir():
+        raise BadBackup("it is no directory: unpack an archive with tar first")
+    for name in (BACKUP_FILE, *sorted({path.name for path in source.iterdir()} - {BACKUP_FILE})):
+        with open(source / name, "rb", opener=open_file) as file:
+            yield name, file

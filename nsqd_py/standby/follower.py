@@ -29,19 +29,7 @@ from nsqd_py.runtime.threads import in_thread
 from nsqd_py.standby import group, messages
 from nsqd_py.standby.aside import ALONE_PREFIX, REMOVED_PREFIX
 from nsqd_py.standby.copy import Copy, StandbyState, own_member, read_state, sync_paths, write_state
-from nsqd_py.standby.messages import (
-    FOLLOW,
-    NONCE_BYTES,
-    BadMessage,
-    Caller,
-    FileMessage,
-    Lag,
-    Listed,
-    NotMember,
-    Offer,
-    Round,
-    TopicFiles,
-)
+from nsqd_py.standby.messages import FOLLOW, NONCE_BYTES, BadMessage, Caller, FileMessage, Lag, Listed, Offer, Round, TopicFiles
 
 if TYPE_CHECKING:
     from nsqd_py.options import NsqdOptions
@@ -50,7 +38,6 @@ CONNECTING, COPYING, FOLLOWING = "connecting", "copying", "following"
 # A read allocates as much, so that reads are small while little arrives.
 _SMALLEST_READ, _LARGEST_READ = 16 * 1024, 512 * 1024
 _MOST_FRAME_BYTES = 16 * 1024 * 1024
-_MOST_ANSWER_BYTES = 64 * 1024
 _CONNECT_TIMEOUT_S = 5.0
 _SILENCE_S = 30.0  # the primary ends a round each second
 _NOTICE_AFTER_S = 10.0  # /ping says that it cannot follow
@@ -65,34 +52,21 @@ class Refused(NsqdError):
     """The primary does not let this nsqd follow; the text says why."""
 
 
-def standby_figures(
-    primary: str,
-    epoch: int,
-    state: str,
-    lag: Lag,
-    *,
-    is_complete: bool,
-    lease_decides: bool,
-    is_fenced: bool = False,
-    last_round_ms_ago: int | None = None,
-    set_aside_messages: int = 0,
-    error: str = "",
-) -> dict[str, Any]:
-    """Return what /stats shows of a standby."""
-    return {
-        "standby": {
-            "primary": primary,
-            "epoch": epoch,
-            "state": state,
-            "is_complete": is_complete,
-            "is_fenced": is_fenced,
-            **lag.figures(),
-            "last_round_ms_ago": last_round_ms_ago,
-            "set_aside_messages": set_aside_messages,
-            "lease_decides": lease_decides,
-            "error": error,
-        }
+def standby_figures(**known: Any) -> dict[str, Any]:
+    """Return what /stats shows of a standby; what is not known is empty."""
+    others = {
+        "primary": "",
+        "epoch": 0,
+        "state": "waiting",
+        "is_complete": False,
+        "is_fenced": False,
+        **Lag(0, 0, 0).figures(),
+        "last_round_ms_ago": None,
+        "set_aside_messages": 0,
+        "lease_decides": True,
+        "error": "",
     }
+    return {"standby": others | known}
 
 
 class Follower:
@@ -122,7 +96,7 @@ class Follower:
         self._copy = Copy(directory, name, was_primary=before.was_primary if before is not None else not is_new)
         if options.lease:
             self._copy.member = own_member(directory, options)
-        self._sock: Any = None
+        self._link: _Link | None = None
         self._to_acknowledge = 0
         self._acknowledged = 0
         self._is_listed = False
@@ -145,10 +119,10 @@ class Follower:
     def figures(self) -> dict[str, Any]:
         """Return what /stats shows of this standby."""
         return standby_figures(
-            self._options.standby_of,
-            self._copy.epoch,
-            self.state,
-            self.lag,
+            primary=self._options.standby_of,
+            epoch=self._copy.epoch,
+            state=self.state,
+            **self.lag.figures(),
             is_complete=self.is_complete,
             lease_decides=bool(self._options.lease),
             is_fenced=self.is_fenced,
@@ -195,24 +169,26 @@ class Follower:
 
     def _close_connection(self) -> None:
         self.state = CONNECTING
-        if self._sock is not None:
-            self._sock.close()
-            self._sock = None
+        if self._link is not None:
+            self._link.sock.close()
+            self._link = None
         self._copy.close()
 
     def _follow(self) -> None:
         """Follow until the connection ends. Raises OSError and NsqdError."""
-        self._sock, caller = _connect(self._options, FOLLOW)
+        link = self._link = _Link(self._options)
         self._sync_error = None
         self._to_acknowledge = self._acknowledged = 0
         self._is_listed = False
-        self._sock.sendall(_standby_command(caller, self._offer()))
+        link.offer(FOLLOW, self._offer)
         self.state = COPYING
         self._log.info("STANDBY: following %s", self._options.standby_of)
-        reader = _FrameReader(self._sock)
         rested_s = time.monotonic()
-        for kind, data in reader.frames():
-            self._handle(kind, data)
+        for kind, data in link.frames:
+            if kind == messages.STREAM_FRAME:
+                self._take(messages.decode(data))
+            else:  # a heartbeat
+                link.sock.sendall(outgoing.NOP)
             if time.monotonic() - rested_s > _SLICE_S:
                 gevent.sleep(0)
                 rested_s = time.monotonic()
@@ -223,14 +199,6 @@ class Follower:
         return self._copy.offer(self._http_address())
 
     # ---- what the primary says
-
-    def _handle(self, kind: int, data: bytes) -> None:
-        if kind == messages.STREAM_FRAME:
-            self._take(messages.decode(data))
-        elif kind == frames.ERROR:
-            raise Refused(data.decode("utf-8", "replace"))
-        else:  # a heartbeat
-            self._sock.sendall(outgoing.NOP)
 
     def _take(self, message: messages.Message) -> None:
         if not self._is_listed and not isinstance(message, TopicFiles | Listed):
@@ -301,8 +269,9 @@ class Follower:
         return paths, self._directory if has_new_names else None
 
     def _acknowledge(self, number: int) -> None:
+        assert self._link is not None
         self._acknowledged = number
-        self._sock.sendall(b"ACK %d\n" % number)
+        self._link.sock.sendall(b"ACK %d\n" % number)
 
     def _acknowledge_rounds(self) -> None:
         """Sync what was written, and acknowledge it if that waits for the sync. Runs in a greenlet."""
@@ -310,10 +279,10 @@ class Follower:
         while True:
             self._wake.wait(self._options.sync_timeout_ns / 1e9)
             self._wake.clear()
-            number, sock = self._to_acknowledge, self._sock
+            number, link = self._to_acknowledge, self._link
             try:
                 in_thread(self._threadpool, sync_paths, *self._unsynced())
-                if is_strict and sock is not None and sock is self._sock and number > self._acknowledged:
+                if is_strict and link is not None and link is self._link and number > self._acknowledged:
                     self._acknowledge(number)
             except Exception as error:  # noqa: BLE001 - `_follow` raises it; without this greenlet nothing is synced
                 self._sync_error = error
@@ -339,55 +308,93 @@ def ask(options: NsqdOptions, purpose: str, offer: Offer) -> int:
 
     Raises OSError, Refused with its error, and NotMember.
     """
-    sock, caller = _connect(options, purpose)
+    link = _Link(options)
     try:
-        sock.sendall(_standby_command(caller, offer))
-        for kind, data in _FrameReader(sock).frames():
-            if kind == frames.ERROR:
-                raise Refused(data.decode("utf-8", "replace"))
-            if data != frames.HEARTBEAT[_HEAD.size :]:
-                return kind
-        raise ConnectionError("no answer")
+        link.offer(purpose, lambda: offer)
+        return link.response()[0]
     finally:
-        sock.close()
+        link.sock.close()
 
 
-def _standby_command(caller: Caller, offer: Offer) -> bytes:
-    return _command(b"STANDBY", caller.signed(messages.encode_offer(offer, _MOST_OFFER_BYTES)))
+class _Link:
+    """A connection to the nsqd of --standby-of. Methods raise OSError, Refused and NotMember.
 
-
-def _command(name: bytes, body: bytes) -> bytes:
-    return name + b"\n" + len(body).to_bytes(4, "big") + body
-
-
-def _connect(options: NsqdOptions, purpose: str) -> tuple[Any, Caller]:
-    """Return a connection to the primary on which both sides have proven their membership, and this side's proofs.
-
-    Raises OSError, Refused and NotMember.
+    frames  yields kind and data of each frame; raises Refused for an error
     """
-    secret = group.secrets(options)[0]
-    host, _, port = options.standby_of.rpartition(":")
-    sock: Any = green_socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT_S)
-    try:
-        reached = socket_address(sock.getpeername())
+
+    def __init__(self, options: NsqdOptions) -> None:
+        self._options = options
+        self._host, _, port = options.standby_of.rpartition(":")
+        self._host = self._host.strip("[]")
+        self.sock: Any = green_socket.create_connection((self._host, int(port)), _CONNECT_TIMEOUT_S)
+        self.frames = self._read_frames()
+
+    def offer(self, purpose: str, offer: Callable[[], Offer]) -> None:
+        """Send an offer, after both sides have proven their membership."""
+        options = self._options
+        secret = group.secrets(options)[0]
+        reached = socket_address(self.sock.getpeername())
         group.check_peer(options, reached)
-        sock.settimeout(_SILENCE_S)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.sendall(MAGIC_V2 + outgoing.identify(_identity(options)))
-        answer = json.loads(_response(sock))
+        self.sock.settimeout(_SILENCE_S)
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.sock.sendall(MAGIC_V2 + outgoing.identify(_identity(options)))
+        answer = json.loads(self.response()[1])
         if options.standby_tls:
             if not answer.get("tls_v1"):
                 raise Refused("it has no TLS, and --standby-tls is set")
-            sock = _with_tls(sock, host, options)
-            _response(sock)
+            self._begin_tls()
         caller = Caller(secret, purpose, options.standby_of, reached, os.urandom(NONCE_BYTES))
-        sock.sendall(_command(b"MEMBER", caller.hello()))
-        sock.sendall(_command(b"MEMBER", caller.prove(_response(sock))))
-        caller.check(_response(sock))
-    except BaseException:
-        sock.close()
-        raise
-    return sock, caller
+        self._command(b"MEMBER", caller.hello())
+        self._command(b"MEMBER", caller.prove(self.response()[1]))
+        caller.check(self.response()[1])
+        self._command(b"STANDBY", caller.signed(messages.encode_offer(offer(), _MOST_OFFER_BYTES)))
+
+    def _command(self, name: bytes, body: bytes) -> None:
+        self.sock.sendall(name + b"\n" + len(body).to_bytes(4, "big") + body)
+
+    def _begin_tls(self) -> None:
+        from gevent import ssl  # slow to import; only TLS needs it
+
+        from nsqd_py.net.tls import names_in
+
+        context = peer_context(self._options, "standby", ssl.SSLContext)
+        self.sock = context.wrap_socket(self.sock, server_hostname=self._host)
+        self.frames = self._read_frames()  # without what came in plain text behind the last answer
+        group.check_certificate(self._options, names_in(self.sock.getpeercert()))
+        self.response()
+
+    def response(self) -> tuple[int, bytes]:
+        """Return the next frame that is no heartbeat."""
+        for kind, data in self.frames:
+            if data != frames.HEARTBEAT[_HEAD.size :]:
+                return kind, data
+        raise ConnectionError("no answer")
+
+    def _read_frames(self) -> Iterator[tuple[int, bytes]]:
+        buffer = b""
+        read_bytes = _SMALLEST_READ
+        while True:
+            position = 0
+            while len(buffer) - position >= _HEAD.size:
+                size, kind = _HEAD.unpack_from(buffer, position)
+                if not 4 <= size <= _MOST_FRAME_BYTES:
+                    raise Refused(f"it sent a frame of {size} bytes: it is no nsqd-py")
+                end = position + 4 + size
+                if end > len(buffer):
+                    break
+                data = buffer[position + _HEAD.size : end]
+                if kind == frames.ERROR:
+                    raise Refused(data.decode("utf-8", "replace"))
+                yield kind, data
+                position = end
+            received = self.sock.recv(read_bytes)
+            if not received:
+                raise ConnectionError("it has closed the connection")
+            if len(received) == read_bytes:
+                read_bytes = min(2 * read_bytes, _LARGEST_READ)
+            elif len(received) < read_bytes // 4:
+                read_bytes = max(read_bytes // 2, _SMALLEST_READ)
+            buffer = buffer[position:] + received if position < len(buffer) else received
 
 
 def _identity(options: NsqdOptions) -> bytes:
@@ -401,72 +408,3 @@ def _identity(options: NsqdOptions) -> bytes:
             "heartbeat_interval": 5000,
         }
     ).encode()
-
-
-class _FrameReader:
-    """Reads frames from a socket."""
-
-    def __init__(self, sock: Any) -> None:
-        self._sock = sock
-
-    def frames(self) -> Iterator[tuple[int, bytes]]:
-        """Yield kind and data of each frame. Raises OSError, also at the end of the stream."""
-        buffer = b""
-        read_bytes = _SMALLEST_READ
-        while True:
-            position = 0
-            while len(buffer) - position >= _HEAD.size:
-                size, kind = _HEAD.unpack_from(buffer, position)
-                if not 4 <= size <= _MOST_FRAME_BYTES:
-                    raise Refused(f"it sent a frame of {size} bytes: it is no nsqd-py")
-                end = position + 4 + size
-                if end > len(buffer):
-                    break
-                yield kind, buffer[position + _HEAD.size : end]
-                position = end
-            received = self._sock.recv(read_bytes)
-            if not received:
-                raise ConnectionError("it has closed the connection")
-            if len(received) == read_bytes:
-                read_bytes = min(2 * read_bytes, _LARGEST_READ)
-            elif len(received) < read_bytes // 4:
-                read_bytes = max(read_bytes // 2, _SMALLEST_READ)
-            buffer = buffer[position:] + received if position < len(buffer) else received
-
-
-def _response(sock: Any) -> bytes:
-    """Return the data of the next frame that is no heartbeat. Raises OSError and Refused."""
-    data = frames.HEARTBEAT[_HEAD.size :]
-    while data == frames.HEARTBEAT[_HEAD.size :]:
-        size, kind = _HEAD.unpack(_exactly(sock, _HEAD.size))
-        if not 4 <= size <= _MOST_ANSWER_BYTES:
-            raise Refused("it does not speak the NSQ protocol")
-        data = _exactly(sock, size - 4)
-    if kind == frames.ERROR:
-        raise Refused(data.decode("utf-8", "replace"))
-    return data
-
-
-def _exactly(sock: Any, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        received = sock.recv(size - len(data))
-        if not received:
-            raise ConnectionError("it has closed the connection")
-        data += received
-    return data
-
-
-def _with_tls(sock: Any, host: str, options: NsqdOptions) -> Any:
-    from gevent import ssl  # slow to import; only TLS needs it
-
-    from nsqd_py.net.tls import names_in
-
-    context = peer_context(options, "standby", ssl.SSLContext)
-    secure = context.wrap_socket(sock, server_hostname=host.strip("[]"))
-    try:
-        group.check_certificate(options, names_in(secure.getpeercert()))
-    except NotMember:
-        secure.close()
-        raise
-    return secure

@@ -24,7 +24,7 @@ from nsqd_py.runtime.logs import Log
 from nsqd_py.standby.copy import StandbyState, read_state, remove_state
 from nsqd_py.standby.follower import Follower, ask, is_followed_by, sentence, standby_figures
 from nsqd_py.standby.group import Door
-from nsqd_py.standby.messages import FENCE, Lag, Offer, OfferedLog
+from nsqd_py.standby.messages import FENCE, Offer, OfferedLog
 
 if TYPE_CHECKING:
     from nsqd_py.broker.broker import Broker
@@ -103,7 +103,7 @@ class WaitingRole(Replication):
         return f"waiting for the lease {self._election.figures()['lease']['name']}"
 
     def figures(self) -> dict[str, Any]:
-        about = standby_figures("", self._epoch, "waiting", Lag(0, 0, 0), is_complete=self._is_complete, lease_decides=True)
+        about = standby_figures(epoch=self._epoch, is_complete=self._is_complete)
         return about | self._election.figures()
 
     def promote(self) -> None:

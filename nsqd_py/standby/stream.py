@@ -283,38 +283,12 @@ class Stream:
         self._positions.update(topic.name for topic in topics)
         self._send_topics({topic: set(topic.channels.values()) for topic in topics})
         self._to_copy_bytes = 0
-        while self.offer.is_backup and not self._have_logs_only_grown():
-            self._send_changes()
         self._end_round(covers)
-
-    def _have_logs_only_grown(self) -> bool:
-        """Send what is new in the logs; return False if more than that has changed in them.
-
-        A journal that could not wait for the next round may say that a message has moved to another topic, whose log
-        was sent before that. A backup has no later rounds: with this, it has that message.
-        """
-        for topic in list(self._changed):
-            if topic.log is None or topic.is_closed:
-                continue
-            sent = self._topics.get(topic.name)
-            listed = topic.log.files
-            if sent is None or sent.log is not topic.log or sent.listed is not listed:
-                return False
-            self._send_log(sent)
-            if topic.log.files is not listed:
-                return False
-        return True
+        if self.offer.is_backup:
+            self._wake.set()  # it waits for a second round
 
     def _next_round(self) -> None:
         covers = self._begin_round()
-        self._send_changes()
-        now_ns = self._broker.clock()
-        if now_ns >= self._next_look_ns:
-            self._next_look_ns = now_ns + _LOOK_FOR_DROPPED_EVERY_NS
-            self._look_for_dropped()
-        self._end_round(covers)
-
-    def _send_changes(self) -> None:
         deleted, self._deleted = self._deleted, {}
         for name in deleted:
             if name not in self._broker.topics:
@@ -322,6 +296,11 @@ class Stream:
                 self._send(messages.topic_frame(TopicFiles(name)))
         changed, self._changed = self._changed, {}
         self._send_topics(changed)
+        now_ns = self._broker.clock()
+        if now_ns >= self._next_look_ns:
+            self._next_look_ns = now_ns + _LOOK_FOR_DROPPED_EVERY_NS
+            self._look_for_dropped()
+        self._end_round(covers)
 
     def _begin_round(self) -> int:
         """Return the number of the last write that this round will cover."""
@@ -520,7 +499,7 @@ class Stream:
         version, end_offset = ends.get(channel, (-1, 0))
         is_writing = self._broker.journals.is_writing
         if is_writing or version != journal.version:  # or it was made or replaced a moment ago
-            if not self.is_following and before is None:
+            if self._round == 1 and before is None:
                 self._send_file(file_name)  # the first round has all; its end may be torn
             if not is_writing:  # whose end begins a round
                 self._wake.set()

@@ -33,7 +33,7 @@ def apply_to(copy: Copy, data: bytes) -> int | None:
 class StandbyLink:
     """The connection of a standby, as its primary sees it. `sent` is on record for all connections.
 
-    A backup takes nothing after its first round.
+    A backup takes nothing after its second round.
     """
 
     def __init__(self, replication: Any, directory: Path, sent: list[bytes | None], *, is_backup: bool = False) -> None:
@@ -84,7 +84,7 @@ class StandbyLink:
 
     @property
     def is_over(self) -> bool:
-        return self.is_backup and self.last_round > 0
+        return self.is_backup and self.last_round > 1
 
     def end(self) -> None:
         if self.closed:
