@@ -2,7 +2,7 @@
 #   docker build --tag nsqd-py .
 FROM python:3.13-slim AS build
 COPY . /src
-RUN python -m venv /opt/nsqd && /opt/nsqd/bin/pip install --no-cache-dir "/src[admin]"
+RUN python -m venv /opt/nsqd && /opt/nsqd/bin/pip install --no-cache-dir "/src[all]"
 
 FROM python:3.13-slim
 COPY --from=build /opt/nsqd /opt/nsqd

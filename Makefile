@@ -90,7 +90,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(INSTALLED): setup.cfg setup.py pyproject.toml | $(BIN)/python
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[admin]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[all]'
 	@touch $@
 
 $(INSTALLED_DEV): setup.cfg setup.py pyproject.toml | $(BIN)/python
@@ -99,7 +99,7 @@ $(INSTALLED_DEV): setup.cfg setup.py pyproject.toml | $(BIN)/python
 
 # Modules are compiled when they are imported, which few of those installed are.
 packages:
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -e '.[admin,dev,java,spark]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -e '.[dev,java,spark]'
 	@if command -v npm >/dev/null; then \
 	    npm install --prefix tests/support/nsqjs --no-audit --no-fund --no-package-lock --silent; \
 	else echo "Without npm, the tests with nsqjs are skipped."; fi

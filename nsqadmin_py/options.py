@@ -17,7 +17,7 @@ from nsqd_py.net.tls_options import (
     check_authorities,
     check_certificate,
 )
-from nsqd_py.settings.declaration import BadOptions, Options, not_negative, setting
+from nsqd_py.settings.declaration import BadOptions, Options, check_package, not_negative, setting
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.groups import OBSOLETE_VERBOSE, VERBOSE, LogOptions, log_prefix_setting
 from nsqd_py.settings.program import Program, ProgramOptions
@@ -306,8 +306,5 @@ def _check_urls(options: NsqadminOptions) -> None:
 
 def check_packages() -> None:
     """Raise BadOptions if a package that nsqadmin needs is not installed."""
-    try:
-        import jinja2  # noqa: F401  only to check that it is installed
-        import werkzeug  # noqa: F401
-    except ImportError as error:
-        raise BadOptions(f"{error.name} is not installed: pip install 'nsqd-py[admin]'") from error
+    for module in ("jinja2", "werkzeug"):
+        check_package(module, "admin", "nsqadmin")

@@ -7,6 +7,7 @@ after it. An `HttpError` has a status and the `message` of its JSON body.
 from __future__ import annotations
 
 import errno
+from importlib.util import find_spec
 from typing import ClassVar
 
 
@@ -17,6 +18,11 @@ class NsqdError(Exception):
 def is_full(error: OSError) -> bool:
     """True if the disk, or the quota of this user, is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def missing_package(module: str, extra: str) -> str:
+    """Return what to install for a module of an extra; "" if it is installed."""
+    return "" if find_spec(module) is not None else f"it needs {module}: pip install 'nsqd-py[{extra}]'"
 
 
 class StartError(NsqdError):

@@ -12,7 +12,7 @@ from nsqd_py.net.addresses import check_listen_address, check_peer_address, chec
 from nsqd_py.net.tls_context import client_context
 from nsqd_py.net.tls_options import ServerTlsOptions, check_authorities, check_tls, implied_tls_required
 from nsqd_py.protocol.names import is_valid_name
-from nsqd_py.settings.declaration import BadOptions, Options, not_negative, setting
+from nsqd_py.settings.declaration import BadOptions, Options, check_package, not_negative, setting
 from nsqd_py.settings.durations import HOUR_NS, MILLISECOND_NS, MINUTE_NS, SECOND_NS
 from nsqd_py.settings.groups import OBSOLETE_VERBOSE, VERBOSE, LimitOptions, LogOptions, log_prefix_setting
 from nsqd_py.settings.program import Program, ProgramOptions
@@ -498,6 +498,10 @@ def check_options(options: NsqdOptions) -> None:
     """Raise BadOptions if nsqd cannot start with `options`. It reads the TLS files and changes nothing."""
     options.check_values()
     check_tls(options)
+    if options.e2e_processing_latency_percentile:
+        check_package("ddsketch", "latency", "--e2e-processing-latency-percentile")
+    if options.auth_http_address:
+        check_package("re2", "regex", "--auth-http-address")
     for peer in ("lookupd", "standby", "lease"):
         _check_client_tls(options, peer)
     if options.statsd_address and options.statsd_interval_ns <= 0:

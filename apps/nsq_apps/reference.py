@@ -15,7 +15,8 @@ Answers are JSON where this page does not say otherwise. An error is JSON with a
 """
 
 METRICS_INTRODUCTION = """\
-`GET /metrics` of nsqd has these metrics in Prometheus' text format. Counters start at 0 when nsqd starts. With
+`GET /metrics` of nsqd has these metrics in Prometheus' text format (`pip install 'nsqd-py[metrics]'`). Counters start at 0
+when nsqd starts. With
 `--e2e-processing-latency-percentile` there are percentiles too: `nsqd_topic_e2e_latency_seconds` and
 `nsqd_channel_e2e_latency_seconds`. `python -m nsq_apps.contrib` lists dashboards for Grafana that use these metrics.
 """

@@ -15,8 +15,10 @@ from nsqadmin_py.cluster.problems import KINDS
 from nsqadmin_py.cluster.views import overview
 from nsqadmin_py.history.series import History
 from nsqadmin_py.web.access import Access
+from nsqadmin_py.web.answers import Refusal
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.roles import FOLLOWING
+from nsqd_py.errors import missing_package
 from nsqd_py.runtime.logs import one_line
 
 if TYPE_CHECKING:
@@ -44,6 +46,8 @@ class Metrics:
     def handle(self, request: Request) -> Response:
         """Raises Refusal for a user who may not view all topics: the sums contain all of them."""
         self._access.check_sees_all(request)
+        if missing := missing_package("prometheus_client", "metrics"):
+            raise Refusal(501, missing)
         # Imported late: nsqadmin starts without it.
         from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 

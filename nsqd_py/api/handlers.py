@@ -14,7 +14,7 @@ import gevent
 
 from nsqd_py.batch import SIZE_BYTES, uniform_stride
 from nsqd_py.broker.broker import Broker
-from nsqd_py.errors import BadBody, BadMessage, ClientError, Draining, HttpError
+from nsqd_py.errors import BadBody, BadMessage, ClientError, Draining, HttpError, missing_package
 from nsqd_py.net.addresses import check_peer_addresses
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.answers import Reply
@@ -330,6 +330,8 @@ def stats(request: Request[Broker]) -> Reply:
 
 def metrics(request: Request[Broker]) -> Reply:
     """Figures for Prometheus. Its library takes 50 ms to import; that happens at the first scrape, in a thread."""
+    if missing := missing_package("prometheus_client", "metrics"):
+        raise HttpError(501, missing)
     in_thread(gevent.get_hub().threadpool, _import_metrics)
     from nsqd_py.stats.prometheus import CONTENT_TYPE, exposition
 

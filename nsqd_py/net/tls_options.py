@@ -6,7 +6,7 @@ from typing import Any
 
 from nsqd_py.net.http.browsers import check_hosts
 from nsqd_py.net.tls_context import LEVELS, OPENSSL_DEFAULT, advised, client_context, set_level
-from nsqd_py.settings.declaration import BadOptions, Options, setting
+from nsqd_py.settings.declaration import BadOptions, Options, check_package, setting
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.types import DURATION, FALSE_WORDS, STRING, STRINGS, TRUE_WORDS, Kind, choice
 
@@ -158,6 +158,8 @@ def implied_tls_required(options: ServerTlsOptions) -> int:
 
 def check_tls(options: ServerTlsOptions) -> None:
     """Read the files that the options name; raise BadOptions if one cannot be used, or if options contradict."""
+    if options.tls_client_auth_policy == "require":
+        check_package("OpenSSL", "tls", "--tls-client-auth-policy=require")
     has_certificate = bool(options.tls_cert or options.tls_key)
     if options.tls_required != TLS_NOT_REQUIRED and not has_certificate:
         raise BadOptions("--tls-required (or --tls-client-auth-policy) needs --tls-cert and --tls-key")

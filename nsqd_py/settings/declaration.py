@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
+from nsqd_py.errors import missing_package
 from nsqd_py.runtime.hidden import without_logins
 from nsqd_py.settings.types import Kind
 
@@ -177,6 +178,12 @@ class Options:
                 raise BadOptions(self.without_secrets(f"--{setting.name}: {error}")) from error
             if requirement:
                 raise BadOptions(f"--{setting.name} {requirement}, got {setting.kind.show(value)}")
+
+
+def check_package(module: str, extra: str, flag: str) -> None:
+    """Raise BadOptions if the module of an extra that a flag needs is not installed."""
+    if missing := missing_package(module, extra):
+        raise BadOptions(f"{flag}: {missing}")
 
 
 # --- checks of single values

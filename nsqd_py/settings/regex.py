@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from nsqd_py.errors import missing_package
+
 
 class BadExpression(ValueError):
     """The pattern is not a valid regular expression; str(error) says why."""
@@ -11,7 +13,10 @@ class BadExpression(ValueError):
 
 def compiled(expression: str | bytes, *, most_bytes: int = 0, captures: bool = True) -> Any:
     """Return a compiled pattern, for str and bytes. `most_bytes` limits its size. Raises BadExpression."""
-    import re2  # type: ignore[import-untyped]  # it has no types, and takes 4 ms
+    missing = missing_package("re2", "regex")
+    if missing:
+        raise BadExpression(missing)
+    import re2  # type: ignore[import-untyped]  # it has no types, and may not be installed
 
     options = re2.Options()
     options.log_errors = False  # RE2 would write them to standard error

@@ -97,7 +97,7 @@ _KEPT = ("JAVA_HOME", "PYTHONDONTWRITEBYTECODE", "SPARK_SUBMIT_OPTS")
 def environment(home: Path) -> dict[str, str]:
     """Return the environment of a user who has just logged in, with the installed commands first on the PATH."""
     missing = [command for command in COMMANDS if not (BIN / command).exists()]
-    assert not missing, f"{', '.join(missing)} missing in {BIN}: install the checkout there (pip install -e '.[admin]')"
+    assert not missing, f"{', '.join(missing)} missing in {BIN}: install the checkout there (pip install -e '.[all]')"
     return {
         "PATH": f"{BIN}:{os.environ.get('PATH', os.defpath)}",
         "HOME": str(home),

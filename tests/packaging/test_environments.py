@@ -16,6 +16,7 @@ from tests.support.nsqd_process import REPOSITORY
 
 pytestmark = [pytest.mark.ours, pytest.mark.slow]
 
+EXTRAS = ("admin", "auth", "gzip", "latency", "metrics", "regex", "tls")  # those of `all`
 # Without pytest-xdist and all else that only a part of the tests needs.
 TOOLS = ("pytest", "hypothesis", "psutil", "trustme", "bcrypt")
 TRIED = (
@@ -56,13 +57,13 @@ def run(*command: str | Path, **environment: str) -> None:
 
 
 def test_every_dependency_has_a_lower_bound() -> None:
-    assert len(lower_bounds("admin")) >= 15
+    assert len(lower_bounds(*EXTRAS)) >= 15
 
 
 def test_the_programs_run_on_the_lower_bounds(tmp_path: Path) -> None:
     python, pip = new_environment(sys.executable, tmp_path)
     constraints = tmp_path / "lower.txt"
-    constraints.write_text("\n".join(lower_bounds("admin")))
+    constraints.write_text("\n".join(lower_bounds(*EXTRAS)))
     run(*pip, "--only-binary=:all:", "-r", constraints)
     run(*pip, "-c", constraints, *TOOLS, "pytest-xdist", "pyte")
     run_tests(python, tmp_path)
@@ -74,7 +75,7 @@ def test_the_programs_run_on_later_pythons(version: str, tmp_path: Path) -> None
     if interpreter is None:
         pytest.skip(f"no Python {version} here")
     python, pip = new_environment(interpreter, tmp_path)
-    names = [bound.partition("==")[0] for bound in lower_bounds("admin")]
+    names = [bound.partition("==")[0] for bound in lower_bounds(*EXTRAS)]
     run(*pip, "--only-binary=:all:", *names, *TOOLS, "pytest-xdist", "pyte")
     run_tests(python, tmp_path)
 

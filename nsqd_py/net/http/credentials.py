@@ -19,7 +19,7 @@ from base64 import b64decode
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from nsqd_py.errors import StartError
+from nsqd_py.errors import StartError, missing_package
 
 _MOST_FILE_BYTES = 1 << 20
 _MOST_LOGIN_BYTES = 1024
@@ -102,6 +102,8 @@ def parse_credentials(text: bytes, path: str) -> Credentials:
             problem = _add_line(line, hashes, tokens)
             if problem:
                 raise BadAuthFile(f"--http-auth-file {path}, line {number}: {problem}")
+    if hashes and (missing := missing_package("bcrypt", "auth")):
+        raise BadAuthFile(f"--http-auth-file {path} has passwords: {missing}")
     if not hashes and not tokens:
         raise BadAuthFile(f"--http-auth-file {path}: no user and no token in it")
     return Credentials(hashes, tokens)

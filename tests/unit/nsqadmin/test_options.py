@@ -121,7 +121,7 @@ def test_what_cannot_work_is_refused(changes: dict[str, object], words: str) -> 
 
 def test_without_its_packages_it_says_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "werkzeug", None)
-    with pytest.raises(BadOptions, match=r"not installed: pip install 'nsqd-py\[admin\]'"):
+    with pytest.raises(BadOptions, match=r"needs werkzeug: pip install 'nsqd-py\[admin\]'"):
         check_options(NSQADMIN.defaults(lookupd_http_address=("127.0.0.1:4161",)))
 
 
