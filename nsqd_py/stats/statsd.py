@@ -15,49 +15,32 @@ import gevent
 from gevent.event import Event
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.clock import wall_ns
 from nsqd_py.debug.memory import memory_statistics
 from nsqd_py.lookup.host import Endpoint, Resolver, parse_address
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.runtime.pacing import Pace
 from nsqd_py.stats.collect import Figures, collect
-from nsqd_py.stats.statsd_prefix import full_prefix
+from nsqd_py.stats.metrics import CHANNEL, COUNTER, GAUGE, TOPIC, Metric, age_ns
 
-COUNTER, GAUGE = "c", "g"
 DEFAULT_PACKET_BYTES = 4096  # if the option is 0
 _NOT_SPREAD_S = 1.0
 _STOP_S = 1.0
 _NS_PER_MS = 1_000_000
 
-# (name in statsd, name in /stats, COUNTER or GAUGE).
-Row = tuple[str, str, str]
-TOPIC_ROWS: tuple[Row, ...] = (
-    ("message_count", "message_count", COUNTER),
-    ("message_bytes", "message_bytes", COUNTER),
-    ("depth", "depth", GAUGE),
-    ("backend_depth", "backend_depth", GAUGE),
+Row = tuple[str, str, str]  # name in statsd, name in /stats, COUNTER or GAUGE
+_GAUGES_OF_MEMORY = (
+    "heap_objects heap_idle_bytes heap_in_use_bytes heap_released_bytes gc_pause_usec_100 gc_pause_usec_99 gc_pause_usec_95 "
+    "next_gc_bytes"
 )
-CHANNEL_ROWS: tuple[Row, ...] = (
-    ("message_count", "message_count", COUNTER),
-    ("depth", "depth", GAUGE),
-    ("backend_depth", "backend_depth", GAUGE),
-    ("in_flight_count", "in_flight_count", GAUGE),
-    ("deferred_count", "deferred_count", GAUGE),
-    ("requeue_count", "requeue_count", COUNTER),
-    ("timeout_count", "timeout_count", COUNTER),
-    ("clients", "client_count", GAUGE),
-)
-MEMORY_ROWS: tuple[Row, ...] = (
-    ("heap_objects", "heap_objects", GAUGE),
-    ("heap_idle_bytes", "heap_idle_bytes", GAUGE),
-    ("heap_in_use_bytes", "heap_in_use_bytes", GAUGE),
-    ("heap_released_bytes", "heap_released_bytes", GAUGE),
-    ("gc_pause_usec_100", "gc_pause_usec_100", GAUGE),
-    ("gc_pause_usec_99", "gc_pause_usec_99", GAUGE),
-    ("gc_pause_usec_95", "gc_pause_usec_95", GAUGE),
-    ("next_gc_bytes", "next_gc_bytes", GAUGE),
-    ("gc_runs", "gc_total_runs", COUNTER),
-)
+
+
+def _rows(of_kind: Iterable[Metric]) -> list[Row]:
+    return [(metric.statsd, metric.key, metric.kind) for metric in of_kind if metric.statsd]
+
+
+TOPIC_ROWS, CHANNEL_ROWS = _rows(TOPIC), _rows(CHANNEL)
+MEMORY_ROWS: list[Row] = [*((name, name, GAUGE) for name in _GAUGES_OF_MEMORY.split()), ("gc_runs", "gc_total_runs", COUNTER)]
+
 
 # ---- the lines of a report
 
@@ -107,7 +90,7 @@ class Reports:
 
     def _age(self, key: str, channel: Figures) -> Iterator[str]:
         """Yield the age of the oldest queued message; once 0 when none is left, since statsd keeps the last value."""
-        age_ms = _age_ms(channel)
+        age_ms = age_ns(channel.get("oldest_timestamp", 0)) // _NS_PER_MS
         if age_ms:
             self._aged.add(key)
         if key in self._aged:
@@ -122,13 +105,7 @@ class Reports:
         return count - before if count >= before else count
 
     def _line(self, key: str, value: int, kind: str) -> str:
-        return f"{self._prefix}{key}:{value}|{kind}\n"
-
-
-def _age_ms(channel: Figures) -> int:
-    """Return the age of the oldest queued message; 0 if there is none."""
-    timestamp_ns: int = channel.get("oldest_timestamp", 0)
-    return max(0, wall_ns() - timestamp_ns) // _NS_PER_MS if timestamp_ns else 0
+        return f"{self._prefix}{key}:{value}|{kind[0]}\n"
 
 
 def packets(lines: Iterable[str], size_bytes: int) -> list[bytes]:
@@ -159,11 +136,8 @@ class StatsdReporter:
         self._greenlet: gevent.Greenlet[..., None] | None = None
 
     def start(self) -> None:
-        """Start reporting. The ports must be known: they may be part of the prefix, which is set in the options."""
-        broker, options = self._broker, self._broker.options
-        http_port = options.broadcast_http_port or max(0, broker.http_port)
-        options.statsd_prefix = full_prefix(options.statsd_prefix, options.broadcast_address, http_port)
-        if options.statsd_address:
+        """Start reporting, if there is an address. The prefix in the options must be complete."""
+        if self._broker.options.statsd_address:
             self._greenlet = gevent.spawn(self._run)
 
     def stop(self) -> None:

@@ -11,9 +11,10 @@ import gevent
 import pytest
 from gevent import socket
 
+from nsqd_py.daemon import full_prefix
 from nsqd_py.debug.memory import memory_statistics
 from nsqd_py.lookup.host import Resolver
-from nsqd_py.stats.statsd import Reports, StatsdReporter, full_prefix, packets
+from nsqd_py.stats.statsd import Reports, StatsdReporter, packets
 from tests.unit.fakes import FakeLog
 
 
@@ -171,7 +172,7 @@ def make_broker(address: str, **changed: Any) -> Any:
     options = {
         "statsd_address": address,
         "statsd_interval_ns": 20_000_000,
-        "statsd_prefix": "%s",
+        "statsd_prefix": "nsq.",
         "statsd_mem_stats": False,
         "statsd_udp_packet_size": 508,
         "statsd_exclude_ephemeral": False,
@@ -204,9 +205,8 @@ def test_it_reports_again_and_again_and_stops() -> None:
         broker = make_broker(f"127.0.0.1:{sink.getsockname()[1]}")
         reporter = StatsdReporter(broker, Resolver())
         reporter.start()
-        assert broker.options.statsd_prefix == "h_99."
-        assert sink.recv(1000).splitlines()[0] == b"h_99.topic.t.message_count:1|c"
-        assert sink.recv(1000).splitlines()[0] == b"h_99.topic.t.message_count:0|c"
+        assert sink.recv(1000).splitlines()[0] == b"nsq.topic.t.message_count:1|c"
+        assert sink.recv(1000).splitlines()[0] == b"nsq.topic.t.message_count:0|c"
         reporter.stop()
         assert broker.log.errors == []
 

@@ -1,0 +1,149 @@
+"""The metrics of topics, channels, logs, standbys and the process: what /metrics and statsd report of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import attrgetter, itemgetter
+from typing import Any, NamedTuple
+
+from nsqd_py.clock import wall_ns
+from nsqd_py.debug.memory import PAUSES
+from nsqd_py.queue.channel import Channel
+from nsqd_py.queue.topic import Topic
+from nsqd_py.settings.durations import SECOND_NS
+
+COUNTER, GAUGE = "counter", "gauge"
+
+
+class Metric(NamedTuple):
+    """A metric of each thing of one kind.
+
+    name    in /metrics, without the `_total` of a counter
+    value   computes it for a thing
+    statsd  its name in statsd; empty if it is not sent
+    key     its name in /stats, where statsd finds it
+    """
+
+    name: str
+    kind: str
+    help: str
+    value: Callable[[Any], float]
+    statsd: str = ""
+    key: str = ""
+
+
+class Place(NamedTuple):
+    """A channel and its topic."""
+
+    topic: Topic
+    channel: Channel
+
+
+def age_ns(timestamp_ns: int) -> int:
+    """Return the time since a timestamp; 0 if it is 0, or in the future."""
+    return max(0, wall_ns() - timestamp_ns) if timestamp_ns else 0
+
+
+def _counter(name: str, text: str, value: str | Callable[[Any], float], statsd: str = "", key: str = "") -> Metric:
+    """`value` may be the name of an attribute; `key` is `statsd` by default."""
+    return Metric(name, COUNTER, text, attrgetter(value) if isinstance(value, str) else value, statsd, key or statsd)
+
+
+def _gauge(name: str, text: str, value: str | Callable[[Any], float], statsd: str = "", key: str = "") -> Metric:
+    return _counter(name, text, value, statsd, key)._replace(kind=GAUGE)
+
+
+TOPIC = (
+    _counter("nsqd_topic_messages", "Messages published to the topic.", "message_count", "message_count"),
+    _counter("nsqd_topic_message_bytes", "Bytes of messages published to the topic.", "message_bytes", "message_bytes"),
+    _gauge("nsqd_topic_depth", "Messages that no channel has received yet.", "depth", "depth"),
+    _gauge("nsqd_topic_backend_depth", "Messages of the depth that are not in memory.", "backend_depth", "backend_depth"),
+    _gauge("nsqd_topic_paused", "1 while the topic is paused.", "is_paused"),
+    _gauge(
+        "nsqd_topic_oldest_message_age_seconds",
+        "Age of the oldest message that no channel has received yet; 0 if there is none.",
+        lambda topic: age_ns(topic.oldest_ns) / SECOND_NS,
+    ),
+    _gauge("nsqd_topic_memory_bytes", "Bytes of the topic's messages in memory.", "held_bytes"),
+    _counter("nsqd_topic_expired", "Messages that expired before a channel received them.", "expired_count"),
+)
+# Of a `Place`.
+CHANNEL = (
+    _counter("nsqd_channel_messages", "Messages that the channel received.", "channel.message_count", "message_count"),
+    _gauge("nsqd_channel_depth", "Messages queued for delivery.", "channel.depth", "depth"),
+    _gauge(
+        "nsqd_channel_backend_depth",
+        "Messages of the depth that are not in memory.",
+        lambda place: place.channel.backend_depth(place.topic.first_in_memory),
+        "backend_depth",
+    ),
+    _gauge("nsqd_channel_in_flight", "Messages in flight.", "channel.in_flight_count", "in_flight_count"),
+    _gauge("nsqd_channel_deferred", "Deferred messages.", "channel.deferred_count", "deferred_count"),
+    _counter("nsqd_channel_requeued", "Messages that consumers requeued.", "channel.requeue_count", "requeue_count"),
+    _counter("nsqd_channel_timed_out", "Messages that timed out in flight.", "channel.timeout_count", "timeout_count"),
+    _gauge("nsqd_channel_clients", "Connected consumers.", lambda place: len(place.channel.clients), "clients", "client_count"),
+    _counter("nsqd_channel_finished", "Messages that consumers finished.", "channel.finish_count"),
+    _gauge("nsqd_channel_paused", "1 while the channel is paused.", "channel.is_paused"),
+    _gauge(
+        "nsqd_channel_oldest_message_age_seconds",
+        "Age of the oldest message queued for delivery; 0 if there is none.",
+        lambda place: age_ns(place.channel.oldest_ns) / SECOND_NS,
+    ),
+    _counter("nsqd_channel_lost", "Messages of the channel that could not be read and were skipped.", "channel.lost_count"),
+    _gauge(
+        "nsqd_channel_unreadable",
+        "Messages of the channel that cannot be read at present.",
+        "channel.distributor.unreadable_count",
+    ),
+    _counter("nsqd_channel_expired", "Messages that expired in the channel.", "channel.distributor.expired_count"),
+    _counter("nsqd_channel_dead_letters", "Messages moved to the dead-letter topic.", "channel.dead_letter_count"),
+)
+# Labelled with the address of the standby, or on the standby with that of its primary.
+STANDBY = (
+    _gauge("nsqd_standby_lag_messages", "Messages that the standby has not acknowledged.", itemgetter("lag_messages")),
+    _gauge("nsqd_standby_lag_bytes", "Bytes that the standby has not acknowledged.", itemgetter("lag_bytes")),
+    _gauge(
+        "nsqd_standby_lag_seconds",
+        "Age of the oldest change that the standby has not acknowledged.",
+        lambda lag: lag["lag_ms"] / 1000,
+    ),
+)
+LOG = (
+    _gauge("nsqd_log_bytes", "Bytes of records in the topic's log.", "size_bytes"),
+    _gauge("nsqd_log_files", "Files of the topic's log.", lambda log: len(log.files)),
+    _counter("nsqd_log_damaged_bytes", "Bytes of the topic's log that could not be read.", "damage.bytes_found"),
+    _counter("nsqd_log_missing_messages", "Messages that were in no file of the log at the start.", "damage.missing_count"),
+    _counter("nsqd_log_removed_files", "Files that another process removed or cut while nsqd used them.", "damage.removed_files"),
+)
+BROKER = (
+    _gauge("nsqd_healthy", "1 if the health in /stats is OK.", lambda broker: broker.health() is None),
+    _gauge("nsqd_draining", "1 during a drain.", "drain.is_active"),
+    _gauge(
+        "nsqd_answering_alone",
+        "1 while publishers are answered without the standbys of --standby-acks.",
+        lambda broker: bool(broker.replication.figures().get("standbys", {}).get("is_alone")),
+    ),
+    _gauge("nsqd_start_time_seconds", "Start time, in seconds since the Unix epoch.", "start_time"),
+    _gauge("nsqd_disk_free_bytes", "Free bytes of the disk of --data-path.", "space.free_bytes"),
+    _gauge(
+        "nsqd_disk_left_ratio",
+        "Part of the disk, or of --max-disk-bytes if that is less, that publishes may still take: 0 to 1.",
+        lambda broker: broker.space.left_percent() / 100,
+    ),
+    _gauge("nsqd_topics", "Number of topics.", lambda broker: len(broker.topics)),
+    _gauge("nsqd_memory_limit_bytes", "The value of --mem-queue-bytes.", "memory.limit_bytes"),
+    _counter("nsqd_log_write_errors", "Failed writes to logs.", "disk.write_errors"),
+    _counter(
+        "nsqd_gc_pause_seconds",
+        "Time that the process stood still for the garbage collector.",
+        lambda _: PAUSES.total_ns / SECOND_NS,
+    ),
+)
+TOPIC_LATENCY = _gauge("nsqd_topic_e2e_latency_seconds", "From publish to finish, all channels.", float)
+CHANNEL_LATENCY = _gauge("nsqd_channel_e2e_latency_seconds", "From publish to finish.", float)
+# With a label.
+BUILD = _gauge("nsqd_build_info", "Versions of this nsqd.", float)
+CONNECTIONS = _gauge("nsqd_connections", "Open connections.", float)
+REFUSED = _counter("nsqd_connections_refused", "Connections that were refused.", float)
+TIMED_OUT = _counter("nsqd_connections_timed_out", "Connections that timed out.", float)
+MEMORY = _gauge("nsqd_memory_bytes", "Bytes of messages and buffers in memory.", float)
