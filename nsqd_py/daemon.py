@@ -45,7 +45,7 @@ from nsqd_py.runtime.process import (
 )
 from nsqd_py.runtime.systemd import Notifier
 from nsqd_py.runtime.threads import DiskThreads
-from nsqd_py.tcp.connection import ClientConnection
+from nsqd_py.tcp.fast_publishing import FastConnection
 from nsqd_py.version import NSQ_VERSION, version_string
 
 if TYPE_CHECKING:
@@ -358,7 +358,7 @@ class Daemon:
 
     def _on_client(self, sock: socket.socket, peer: str) -> None:
         self._log.of_clients.info("TCP: new client(%s)", peer)
-        client = ClientConnection(sock, peer, self._loop, self._iteration, self._log, self._broker, self._limits)
+        client = FastConnection(sock, peer, self._loop, self._iteration, self._log, self._broker, self._limits)
         if self._make_guard is not None:
             client.require_auth(self._make_guard(client))
         self._start(client)

@@ -32,7 +32,6 @@ from nsqd_py.net.http.browsers import KnownHosts
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.names import is_ephemeral
-from nsqd_py.protocol.parser import KnownLines
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.dead_letters import DeadLetters, Origin
 from nsqd_py.queue.disk_limits import DiskSpace
@@ -76,7 +75,6 @@ class Broker:
         self.is_same_boot = False  # True if the machine was not rebooted since the last nsqd on this data path
         self.topics: dict[str, Topic] = {}
         self.open_topics = self.topics  # those that take messages: all, or none when it drains
-        self.known_lines: KnownLines = {}  # the lines of publishes
         self.connections: Connections | None = None
         self.clients: dict[Any, None] = {}
         self.http_clients: dict[Any, None] = {}
@@ -192,8 +190,6 @@ class Broker:
             for topic in self.topics.values():
                 topic.commit()
             self.open_topics = {}
-            for client in self.clients:
-                client.forget_topic()
             self.log.of_clients.info("NSQ: draining, %d messages to deliver", self.drain.messages_left)
 
     # ---- topics

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from os import sched_yield
 from select import POLLIN, poll
 from time import monotonic_ns
 from typing import Any, Protocol
@@ -38,8 +37,6 @@ _INPUT_S = 0.003
 _LATE_AFTER_NS = 3_000_000
 # The longest time that a delivery waits while other input is ready.
 _LONGEST_POSTPONEMENT_NS = 1_000_000
-# The longest wait without sleeping.
-BRIEFLY_NS = 100_000
 
 
 class Worker(Protocol):
@@ -68,7 +65,7 @@ class Backlog:
     __slots__ = (
         "_input_until_s",
         "_is_scheduled",
-        "_is_working",
+        "is_working",
         "_iteration",
         "_light",
         "_loop",
@@ -87,7 +84,7 @@ class Backlog:
         self._light: OrderedDict[Worker, None] = OrderedDict()
         self._iteration = -1
         self._input_until_s = 0.0
-        self._is_working = False
+        self.is_working = False
         self._slow: OrderedDict[Worker, None] = OrderedDict()
         self._loop = loop
         self._timer = loop.timer(0.0)
@@ -120,7 +117,7 @@ class Backlog:
 
         What a connection reads in its turn is not handled in the same turn: it may be too much for a light one.
         """
-        if self._is_working:
+        if self.is_working:
             return False
         now_s = time.perf_counter()
         iteration: int = self._loop.iteration
@@ -138,14 +135,14 @@ class Backlog:
         self._timer.stop()
         workers, light = self._workers, self._light
         began_s = now_s = time.perf_counter()
-        self._is_working = True
+        self.is_working = True
         while (workers or light) and now_s - began_s < SLICE_S:
             is_light_first = now_s - began_s < SLICE_S / 2 or not workers
             worker, _ = (light if light and is_light_first else workers).popitem(last=False)
             if worker.work() and worker not in self._slow:
                 self._queue_of(worker)[worker] = None
             now_s = time.perf_counter()
-        self._is_working = False
+        self.is_working = False
         if workers or light:
             self._timer.start(self._work)
         else:
@@ -201,7 +198,6 @@ class LoopIteration:
     now_s        the time of the loop, if there is work for the end of this iteration
     is_coming    True if there is work for the end of this iteration
     backlog      work that continues in later iterations
-    last_reader  the connection that was read last, if it published a single message
     """
 
     __slots__ = (
@@ -218,7 +214,6 @@ class LoopIteration:
         "_watcher",
         "backlog",
         "is_coming",
-        "last_reader",
         "now_s",
     )
 
@@ -227,7 +222,6 @@ class LoopIteration:
         self._log = log
         self.is_coming = False
         self.now_s = 0.0
-        self.last_reader: object = None
         self.backlog = Backlog(hub.loop)
         self._committers: list[Committer] = []
         self._deliverers: list[Deliverer] = []
@@ -261,19 +255,6 @@ class LoopIteration:
         self._flushers.append(flusher)
         if not self.is_coming:
             self._schedule_end()
-
-    def wait_briefly(self) -> bool:
-        """Wait up to 100 us for input of any connection, without sleeping; return True if there is some.
-
-        Other processes may use this processor meanwhile, for example the client.
-        """
-        until_ns = monotonic_ns() + BRIEFLY_NS
-        while True:
-            sched_yield()
-            if self._poll_loop(0):
-                return True
-            if monotonic_ns() > until_ns:
-                return False
 
     def is_late(self) -> bool:
         """True if this iteration has delivered for 3 ms: delivery with work per message continues in the next one."""

@@ -36,7 +36,6 @@ STOP_READING_ABOVE = 1024 * 1024  # with more unsent bytes, nothing more is read
 class Stream:
     """The socket of one connection. Subclasses implement `on_data` and may extend `on_end` and `on_close`.
 
-    usual_bytes   the length of input that `on_usual_data` may handle, -1 if there is none; any other input ends that
     is_quick      True if the last input took a few microseconds: the next is read without a look at the clock
     is_light      True if the last input was short, and neither encrypted nor compressed: then it can be a bomb
     queued_bytes  output that a subclass counts until the socket has taken it; then `on_drained` sets it to 0
@@ -45,7 +44,6 @@ class Stream:
     __slots__ = (
         "_closing",
         "_decoding",
-        "_exact_bytes",
         "_fd_reader",
         "_fd_writer",
         "_holds",
@@ -70,7 +68,6 @@ class Stream:
         "owner",
         "peer",
         "queued_bytes",
-        "usual_bytes",
     )
 
     def __init__(self, sock: socket.socket, peer: str, loop: Any, iteration: LoopIteration, log: Log) -> None:
@@ -84,8 +81,6 @@ class Stream:
         self._layer: Layer | None = None
         self._decoding: Layer | None = None  # has received bytes that are not decoded yet
         self._read_size = SMALL_READ
-        self.usual_bytes = -1
-        self._exact_bytes = 0  # size of the next read, if it is for `on_exact_data`
         self._reading = False
         self._unsent: memoryview | None = None
         self._untaken_before = 0
@@ -138,21 +133,16 @@ class Stream:
 
     def _read(self) -> None:
         try:
-            data = self._sock.recv(self._exact_bytes or self._read_size)
+            data = self._sock.recv(self._read_size)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
             self.close(f"failed to read - {error}")
             return
         try:
-            if len(data) == self.usual_bytes and self.on_usual_data(data):
-                return
-            self.usual_bytes = -1
             self.is_quick = False
             self.is_light = len(data) < _LIGHT_BYTES and self._layer is None
-            if self._exact_bytes and data:
-                self.on_exact_data(data)
-            elif data:
+            if data:
                 started_ns = 0
                 if len(data) == self._read_size:
                     started_ns = thread_time_ns()
@@ -277,14 +267,6 @@ class Stream:
 
     def on_data(self, data: bytes) -> None:
         """Handle received bytes; `data` is never empty."""
-        raise NotImplementedError
-
-    def on_usual_data(self, data: bytes) -> bool:
-        """Handle `usual_bytes` received bytes and return True, or return False."""
-        raise NotImplementedError
-
-    def on_exact_data(self, data: bytes) -> None:
-        """Handle at most `_exact_bytes` received bytes."""
         raise NotImplementedError
 
     def on_end(self) -> None:

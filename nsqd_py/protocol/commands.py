@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.errors import BadBody, BadChannel, BadMessage, BadTopic, ClientError, Invalid
 from nsqd_py.protocol.frames import ID_LENGTH
 from nsqd_py.protocol.multi_body import Part
@@ -68,33 +69,20 @@ class Nop:
     __slots__ = ()
 
 
-@dataclass(slots=True)
-class Pub:
-    """One or more consecutive PUBs to one topic."""
+# The kinds of publishes.
+PUB, MPUB, DPUB = range(3)
 
+
+@dataclass(slots=True)
+class Publish:
+    """One or more consecutive PUBs, or DPUBs, with the same line; or one MPUB."""
+
+    kind: int
     topic_name: bytes
     body: bytes
     count: int
     stride: int
-
-
-@dataclass(slots=True)
-class Dpub:
-    """One or more consecutive DPUBs with the same line."""
-
-    topic_name: bytes
-    body: bytes
-    count: int
-    stride: int
-    defer_ns: int
-
-
-@dataclass(slots=True)
-class Mpub:
-    topic_name: bytes
-    body: bytes
-    count: int
-    stride: int
+    defer_ns: int = 0
 
 
 @dataclass(slots=True)
@@ -157,9 +145,7 @@ Command = (
     | Touch
     | Cls
     | Nop
-    | Pub
-    | Dpub
-    | Mpub
+    | Publish
     | LargeMpub
     | SliceRead
     | PermissionRequest
@@ -174,9 +160,6 @@ Params = list[bytes]
 NO_BODY = 0
 SIZED_BODY = 1  # [4-byte size][body]
 MULTI_BODY = 2  # [4-byte size][4-byte count], then count times [4-byte size][message]
-
-# The kinds of publishes.
-PUB, MPUB, DPUB = range(3)
 
 # When the client's permission for a command is checked.
 NEVER = 0
@@ -193,6 +176,8 @@ class CommandSpec:
 
     read        returns the command, or None if its body follows; raises the same ClientError as Go's nsqd
     body        NO_BODY, SIZED_BODY or MULTI_BODY
+    make        returns the command from the words of its line and its body behind its size; for a SIZED_BODY
+    is_large    True if the body may be as large as an MPUB; JSON is limited to MAX_JSON_BYTES
     body_error  the error for a bad or missing body: BadBody or BadMessage
     body_name   the name of the body in error texts
     permission  NEVER, BEFORE_BODY or AFTER_BODY: when the permission for its topic and channel is checked
@@ -201,6 +186,8 @@ class CommandSpec:
     name: str
     read: Callable[[Session, Params], Command | None]
     body: int = NO_BODY
+    make: Callable[[Params, bytes], Command] | None = None
+    is_large: bool = False
     body_error: type[ClientError] = BadBody
     body_name: str = "body"
     permission: int = NEVER
@@ -363,11 +350,23 @@ def _check_dpub(session: Session, params: Params) -> None:
         raise Invalid(f"DPUB timeout {timeout_ms & _UINT64} out of range 0-{limit_ms}")
 
 
+def _sized(make: Callable[[bytes], Command]) -> Callable[[Params, bytes], Command]:
+    return lambda params, body: make(body[SIZE_BYTES:])
+
+
+def _make_pub(params: Params, body: bytes) -> Publish:
+    return Publish(PUB, params[1], body, 1, len(body))
+
+
+def _make_dpub(params: Params, body: bytes) -> Publish:
+    return Publish(DPUB, params[1], body, 1, len(body), defer_ns_of(params))
+
+
 COMMANDS: dict[bytes, CommandSpec] = {
     spec.name.encode(): spec
     for spec in (
-        CommandSpec("IDENTIFY", _check_identify, SIZED_BODY),
-        CommandSpec("AUTH", _check_auth, SIZED_BODY),
+        CommandSpec("IDENTIFY", _check_identify, SIZED_BODY, _sized(Identify)),
+        CommandSpec("AUTH", _check_auth, SIZED_BODY, _sized(Auth)),
         CommandSpec("SUB", _read_sub, permission=BEFORE_BODY),
         CommandSpec("RDY", _read_rdy),
         CommandSpec("FIN", _read_fin),
@@ -375,11 +374,15 @@ COMMANDS: dict[bytes, CommandSpec] = {
         CommandSpec("TOUCH", _read_touch),
         CommandSpec("CLS", _read_cls),
         CommandSpec("NOP", _read_nop),
-        CommandSpec("PUB", _check_pub, SIZED_BODY, BadMessage, "message body", AFTER_BODY),
-        CommandSpec("MPUB", _check_mpub, MULTI_BODY, permission=BEFORE_BODY),
-        CommandSpec("DPUB", _check_dpub, SIZED_BODY, BadMessage, "message body", AFTER_BODY),
-        CommandSpec("MEMBER", _check_member, SIZED_BODY),
-        CommandSpec("STANDBY", _check_member, SIZED_BODY),
+        CommandSpec(
+            "PUB", _check_pub, SIZED_BODY, _make_pub, body_error=BadMessage, body_name="message body", permission=AFTER_BODY
+        ),
+        CommandSpec("MPUB", _check_mpub, MULTI_BODY, is_large=True, permission=BEFORE_BODY),
+        CommandSpec(
+            "DPUB", _check_dpub, SIZED_BODY, _make_dpub, body_error=BadMessage, body_name="message body", permission=AFTER_BODY
+        ),
+        CommandSpec("MEMBER", _check_member, SIZED_BODY, _sized(Member)),
+        CommandSpec("STANDBY", _check_member, SIZED_BODY, _sized(Standby), is_large=True),
         CommandSpec("ACK", _read_ack),
     )
 }

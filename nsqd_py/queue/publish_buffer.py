@@ -45,10 +45,8 @@ class PublishBuffer:
         "_defer_ns",
         "_guids",
         "_is_waiting",
-        "_longest_run",
         "_on_first",
         "_publishers",
-        "_run_stride",
         "_sealed",
         "_steady_clock",
         "_stride",
@@ -78,7 +76,6 @@ class PublishBuffer:
         self._count = 0
         self._bytes = 0
         self._stride = 0
-        self._run_stride = self._longest_run = 0
         self._defer_ns = 0
         self._sealed: list[Batch] = []
         self._publishers: Tickets = []
@@ -89,9 +86,6 @@ class PublishBuffer:
         They are due `defer_ns` after that. If the write fails, `publisher.publish_failed(ticket, error)` is called.
         """
         bodies = self._bodies
-        if self._run_stride:
-            self._bytes = self._count * self._run_stride
-            self._run_stride = 0
         if bodies and (
             defer_ns != self._defer_ns
             or self._bytes + len(body) > _SEAL_ABOVE
@@ -113,34 +107,9 @@ class PublishBuffer:
             self._is_waiting = True
             self._on_first()
 
-    def publish_like_last(self, size: bytes, message: bytes, stride: int, publisher: Publisher, ticket: int) -> None:
-        """Add one message that is due at once; `size` is its size field. Quicker if the last one had the same size."""
-        if stride == self._run_stride and self._count < self._longest_run:
-            self._count += 1
-            self._bodies.append(size)
-            self._bodies.append(message)
-            self._publishers.append((publisher, ticket))
-            return
-        self.publish(size + message, 1, stride, publisher, ticket)
-        if self._stride:
-            self._run_stride = stride
-            self._longest_run = min(_SEAL_ABOVE // stride, IDS_PER_TICK)
-
     def close(self) -> None:
         """Drop `on_first`, which refers to the topic. Call it when nobody publishes to the topic any more."""
         self._on_first = _ignore
-
-    def lone_batch(self, body: bytes, defer_ns: int) -> Batch | None:
-        """Return a batch of one message that does not go through the buffer; None if the buffer is not empty.
-
-        When it is written, the caller adds 1 to `end_seq`.
-        """
-        if self._is_waiting:
-            return None
-        steady_ns = self._steady_clock()
-        due_ns = steady_ns + defer_ns if defer_ns else 0
-        base_id = self._guids.reserve(1, steady_ns)
-        return Batch(self.end_seq, base_id, self._wall_clock(), due_ns, 1, len(body), body)
 
     def publish_parts(
         self, parts: Sequence[tuple[bytes, int, int]], publisher: Publisher | None, ticket: int, defer_ns: int = 0
@@ -179,7 +148,7 @@ class PublishBuffer:
         """Make a batch of the collected publishes, or several if they need more than one range of ids."""
         bodies, count, stride = self._bodies, self._count, self._stride
         self._bodies = []
-        self._count = self._bytes = self._run_stride = 0
+        self._count = self._bytes = 0
         body = bodies[0] if len(bodies) == 1 else b"".join(bodies)
         now_ns, steady_ns = self._wall_clock(), self._steady_clock()
         due_ns = steady_ns + self._defer_ns if self._defer_ns else 0

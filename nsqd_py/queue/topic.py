@@ -20,13 +20,14 @@ from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES
 from nsqd_py.guid import GuidFactory
 from nsqd_py.memory_budget import CountedBatch, MemoryAccount, MemoryBudget
 from nsqd_py.net.loop_iteration import LoopIteration
+from nsqd_py.protocol.multi_body import Part
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.dead_letters import MOST_REMEMBERED
 from nsqd_py.queue.disk_limits import DiskSpace, NoRoom
 from nsqd_py.queue.message_reader import BatchCache, MessageReader
 from nsqd_py.queue.oldest import publish_time_ns
-from nsqd_py.queue.publish_buffer import PublishBuffer, Publisher, Tickets, append, append_at_once
+from nsqd_py.queue.publish_buffer import PublishBuffer, Publisher, Tickets, append
 from nsqd_py.runtime.disk_pace import UNMEASURED, DiskPace
 from nsqd_py.runtime.logs import Log
 from nsqd_py.settings.types import ByTopic
@@ -169,9 +170,6 @@ class Topic:
         "on_write",
         "pace",
         "policy",
-        "publish",
-        "publish_like_last",
-        "publish_parts",
         "released",
         "room_bytes",
         "slow_writer",
@@ -197,9 +195,6 @@ class Topic:
         self.buffer = PublishBuffer(
             self.next_seq, guids, wall_clock, id_clock or wall_clock, partial(iteration.add_committer, self)
         )
-        self.publish = self.buffer.publish  # saves a call for each single PUB
-        self.publish_like_last = self.buffer.publish_like_last
-        self.publish_parts = self.buffer.publish_parts
         self.name = name
         self.is_ephemeral = is_ephemeral(name)
         self.log = log
@@ -308,6 +303,14 @@ class Topic:
 
     # ---- publishing
 
+    def publish(self, body: bytes, count: int, stride: int, publisher: Publisher | None, ticket: int, defer_ns: int = 0) -> None:
+        """Publish `count` messages at the end of this event-loop iteration, see `PublishBuffer.publish`."""
+        self.buffer.publish(body, count, stride, publisher, ticket, defer_ns)
+
+    def publish_parts(self, parts: Sequence[Part], publisher: Publisher | None, ticket: int, defer_ns: int = 0) -> None:
+        """Publish several batches; all are written, or none."""
+        self.buffer.publish_parts(parts, publisher, ticket, defer_ns)
+
     def publish_dead_letters(self, batch: Batch, died_ns: int, publisher: Publisher, ticket: int) -> None:
         """Publish messages of another topic with their ids and timestamps; their time to live restarts."""
         self.buffer.republish(batch, died_ns if self.policy.ttl_ns else 0, publisher, ticket)
@@ -337,32 +340,6 @@ class Topic:
                 self.refuse(batches, publishers, OSError(f"internal error: {error!r}"))
                 raise
         self.accept_written(batches, publishers)
-
-    def write_alone(self, body: bytes, defer_ns: int) -> Batch | None:
-        """Write one message immediately and return its batch, if a single write to a fast disk is enough; else None.
-
-        The caller answers the publisher, and then calls `accept_written`. This is for a client that publishes one
-        message at a time while no other client is active: 2.5 us less than through the publish buffer, and the rest of
-        the work is done while the client prepares its next message. If None is returned, nothing has changed; the
-        publish buffer handles all errors.
-        """
-        log, syncer = self.log, self._syncer
-        size_bytes = RECORD_HEADER_BYTES + len(body)
-        if log is None or self._is_in_thread or self.pace.is_slow or (syncer is not None and syncer.every == 1):
-            return None
-        batch = self.buffer.lone_batch(body, defer_ns)
-        if batch is None:
-            return None
-        try:
-            if size_bytes > self.room_bytes:
-                self._ask_for_room(size_bytes)
-            if not append_at_once(log, self.pace, [batch], size_bytes):
-                return None
-        except OSError:
-            return None
-        self.room_bytes -= size_bytes
-        self.buffer.end_seq += 1
-        return batch
 
     def _ask_for_room(self, size_bytes: int) -> None:
         """Get `room_bytes` for a write of this size. Raises OSError if a limit on disk space is reached."""

@@ -16,7 +16,6 @@ from nsqd_py.net.transport import Stream
 from nsqd_py.protocol import frames
 from nsqd_py.protocol.session import Limits, Session, Upgrades
 from nsqd_py.runtime.logs import Log
-from nsqd_py.tcp.commands import MS_NS
 
 if TYPE_CHECKING:
     from nsqd_py.net.tls import TlsInfo, TlsLayer
@@ -48,6 +47,7 @@ class ErrorCharge:
 
 
 _SILENT_INTERVALS = 2
+MS_NS = 1_000_000
 _LOOK_AGAIN_NS = 100 * MS_NS
 
 
@@ -92,10 +92,6 @@ class ClientStream(Stream):
 
     def take_unread(self) -> bytes:
         """Return the received bytes after the last command, which are not handled otherwise."""
-        raise NotImplementedError
-
-    def check_slow_body(self) -> bool:
-        """Let the parser check the part of a large body that has arrived: it may be invalid. True if there was one."""
         raise NotImplementedError
 
     # ---- errors
@@ -200,8 +196,6 @@ class ClientStream(Stream):
         """Send a heartbeat. Close a client that sent nothing for two intervals, or took nothing for one."""
         interval_ns = self.session.heartbeat_interval_ms * MS_NS
         if self.closed or not interval_ns:
-            return
-        if self.check_slow_body() and (self.closed or self._closing):
             return
         if self._holds:  # waiting for a slow disk is not silence of the client; the heartbeat goes ahead of its answers
             self._heard_s = self._loop.now()

@@ -6,42 +6,28 @@ The parser checks each command against the table in `protocol.commands`; handler
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, assert_never
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import gevent
 
-from nsqd_py.errors import (
-    AuthDisabled,
-    ClientError,
-    DpubFailed,
-    FinFailed,
-    MpubFailed,
-    NsqdError,
-    PubFailed,
-    Refusal,
-    ReqFailed,
-    SubFailed,
-    TouchFailed,
-)
+from nsqd_py.errors import AuthDisabled, FinFailed, NsqdError, Refusal, ReqFailed, SubFailed, TouchFailed
 from nsqd_py.protocol import frames
 from nsqd_py.protocol.commands import (
-    DPUB,
     MPUB,
     NOP,
-    PUB,
     Ack,
     Auth,
     Cls,
     Command,
-    Dpub,
     Fin,
     Identify,
     LargeMpub,
     Member,
-    Mpub,
     Nop,
     PermissionRequest,
-    Pub,
+    Publish,
     Rdy,
     Req,
     SliceRead,
@@ -51,20 +37,11 @@ from nsqd_py.protocol.commands import (
     words,
 )
 from nsqd_py.protocol.session import STATE_CLOSING, STATE_STANDBY, STATE_SUBSCRIBED, Upgrades
+from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.position import TOPOLOGY_AWARE, nearness
-
-if TYPE_CHECKING:
-    from nsqd_py.queue.channel import Channel
-    from nsqd_py.queue.topic import Topic
-    from nsqd_py.tcp.connection import ClientConnection
-
-MS_NS = 1_000_000
-
-_PUBLISH_ERRORS: dict[int, tuple[str, type[ClientError]]] = {
-    PUB: ("PUB", PubFailed),
-    MPUB: ("MPUB", MpubFailed),
-    DPUB: ("DPUB", DpubFailed),
-}
+from nsqd_py.queue.topic import Topic
+from nsqd_py.tcp.client import PUBLISH_ERRORS, Client
+from nsqd_py.tcp.client_stream import MS_NS
 
 
 class Throttled(NsqdError):
@@ -76,54 +53,12 @@ class Throttled(NsqdError):
         self.command = command
 
 
-def execute(client: ClientConnection, command: Command) -> None:
-    """Execute a command. Raises ClientError, and Throttled."""
-    match command:  # the commands that come most often first
-        case Pub():
-            pub(client, command)
-        case Fin():
-            fin(client, command.message_ids)
-        case Mpub():
-            mpub(client, command)
-        case Rdy():
-            rdy(client, command.count)
-        case Req():
-            req(client, command)
-        case Touch():
-            touch(client, command.message_id)
-        case Dpub():
-            dpub(client, command)
-        case Nop() | SliceRead():
-            pass
-        case Ack():
-            client.broker.replication.acknowledge(client, command.round_number)
-        case LargeMpub():
-            large_mpub(client, command)
-        case PermissionRequest():
-            permit(client, command)
-        case Sub():
-            sub(client, command)
-        case Identify():
-            identify(client, command.body)
-        case Auth():
-            auth(client, command.secret)
-        case Cls():
-            cls(client)
-        case Member():
-            client.session.state = STATE_STANDBY
-            client.broker.replication.member(client, command.body)
-        case Standby():
-            client.broker.replication.attach(client, command.body)
-        case _:
-            assert_never(command)
-
-
 # ---- identification
 
 
-def identify(client: ClientConnection, body: bytes) -> None:
+def identify(client: Client, command: Identify) -> None:
     session = client.session
-    answer = session.identify(body)
+    answer = session.identify(command.body)
     names = client.peer, session.client_id, session.hostname, session.user_agent
     client.log.of_clients.info("[%s] IDENTIFY: %s %s %s", *names)
     client.msg_timeout_ns = session.msg_timeout_ms * MS_NS
@@ -137,26 +72,25 @@ def identify(client: ClientConnection, body: bytes) -> None:
         client.upgrade(session.upgrades)
 
 
-def auth(client: ClientConnection, secret: bytes) -> None:
+def auth(client: Client, command: Auth) -> None:
     if client.guard is None:
         raise AuthDisabled("AUTH disabled")
-    client.guard.authenticate(secret, lambda answer: client.send(frames.response(answer)))
+    client.guard.authenticate(command.secret, lambda answer: client.send(frames.response(answer)))
 
 
-def permit(client: ClientConnection, request: PermissionRequest) -> None:
+def permit(client: Client, request: PermissionRequest) -> None:
     """Execute the command of the request when the client is authorized for it."""
     if client.guard is None:  # the client was closed by a command before this one
         return
     command = request.command
-    client.guard.check(
-        request.name, request.topic_name, request.channel_name, lambda: execute(client, command) if command is not None else None
-    )
+    execute = partial(HANDLERS[type(command)], client, command) if command is not None else _nothing
+    client.guard.check(request.name, request.topic_name, request.channel_name, execute)
 
 
 # ---- consumers
 
 
-def sub(client: ClientConnection, command: Sub) -> None:
+def sub(client: Client, command: Sub) -> None:
     name, broker = command.topic_name.decode(), client.broker
     channel_name = command.channel_name.decode()
     try:
@@ -179,7 +113,7 @@ def sub(client: ClientConnection, command: Sub) -> None:
         _subscribe(client, topic, channel)
 
 
-def _make_channel(client: ClientConnection, topic: Topic, name: str) -> None:
+def _make_channel(client: Client, topic: Topic, name: str) -> None:
     """Create a channel and subscribe the client, which is paused until then. Runs in a greenlet."""
     found: Channel | OSError | Refusal
     try:
@@ -194,7 +128,7 @@ def _make_channel(client: ClientConnection, topic: Topic, name: str) -> None:
         client.close("internal error")
 
 
-def _subscribe(client: ClientConnection, topic: Topic, channel: Channel | OSError | Refusal) -> None:
+def _subscribe(client: Client, topic: Topic, channel: Channel | OSError | Refusal) -> None:
     """Make the client a consumer of the channel. Raises SubFailed if `channel` is an error."""
     if isinstance(channel, Refusal):
         raise SubFailed(f"SUB failed {channel.reason}") from channel
@@ -210,15 +144,16 @@ def _subscribe(client: ClientConnection, topic: Topic, channel: Channel | OSErro
     client.send(frames.OK)
 
 
-def rdy(client: ClientConnection, count: int) -> None:
+def rdy(client: Client, command: Rdy) -> None:
     if client.session.state == STATE_CLOSING:
         client.log.of_clients.info("PROTOCOL(V2): [%s] ignoring RDY after CLS", client.peer)
         return
-    client.rdy = count
+    client.rdy = command.count
     client.maybe_ready()
 
 
-def fin(client: ClientConnection, message_ids: list[bytes]) -> None:
+def fin(client: Client, command: Fin) -> None:
+    message_ids = command.message_ids
     channel = client.channel
     assert channel is not None
     missing = channel.finish(client, message_ids)
@@ -229,7 +164,7 @@ def fin(client: ClientConnection, message_ids: list[bytes]) -> None:
         channel.client_ready(client)
 
 
-def req(client: ClientConnection, command: Req) -> None:
+def req(client: Client, command: Req) -> None:
     channel = client.channel
     assert channel is not None
     message_id, delay_ns = command.message_id, command.delay_ns
@@ -242,7 +177,8 @@ def req(client: ClientConnection, command: Req) -> None:
     client.maybe_ready()
 
 
-def touch(client: ClientConnection, message_id: bytes) -> None:
+def touch(client: Client, command: Touch) -> None:
+    message_id = command.message_id
     channel = client.channel
     assert channel is not None
     if not channel.touch(client, message_id):
@@ -253,7 +189,7 @@ def _missing_reason(channel: Channel, message_id: bytes) -> str:
     return "client does not own message" if channel.owns(message_id) else "ID not in flight"
 
 
-def cls(client: ClientConnection) -> None:
+def cls(client: Client, command: Cls) -> None:
     client.rdy = 0
     client.session.state = STATE_CLOSING
     client.send(frames.CLOSE_WAIT)
@@ -262,24 +198,23 @@ def cls(client: ClientConnection) -> None:
 # ---- publishers
 
 
-def pub(client: ClientConnection, command: Pub) -> None:
-    _publish(client, PUB, command)
-    client.send(frames.OK * command.count)
+def publish(client: Client, command: Publish) -> None:
+    """Execute one or more equal PUBs or DPUBs, or an MPUB. The answer leaves when the messages are in the log."""
+    kind, count = command.kind, command.count
+    topic = client.broker.open_topics.get(command.topic_name.decode()) or _make_topic(client, kind, command)
+    topic.publish(command.body, count, command.stride, client, client.early.ticket(kind), command.defer_ns)
+    client.pub_counts[topic.name] += count
+    client.send(frames.OK if kind == MPUB or count == 1 else frames.OK * count)
 
 
-def mpub(client: ClientConnection, command: Mpub) -> None:
-    _publish(client, MPUB, command)
-    client.send(frames.OK)
-
-
-def large_mpub(client: ClientConnection, command: LargeMpub) -> None:
-    topic, ticket = _topic_and_ticket(client, MPUB, command)
-    topic.publish_parts(command.parts, client, ticket)
+def large_mpub(client: Client, command: LargeMpub) -> None:
+    topic = _make_topic(client, MPUB, command)
+    topic.publish_parts(command.parts, client, client.early.ticket(MPUB))
     client.pub_counts[topic.name] += command.count
     client.send(frames.OK)
 
 
-def await_mpub(client: ClientConnection, topic_name: bytes) -> None:
+def await_mpub(client: Client, topic_name: bytes) -> None:
     """Create the topic of an MPUB whose body is incomplete or refused, as Go's nsqd does before it reads the body."""
     with contextlib.suppress(Refusal, Throttled):  # the MPUB command reports it, or waits
         if topic_name.decode() not in client.broker.topics:
@@ -287,7 +222,7 @@ def await_mpub(client: ClientConnection, topic_name: bytes) -> None:
         client.broker.get_topic(topic_name.decode())
 
 
-def _await_turn(client: ClientConnection, command: Command) -> None:
+def _await_turn(client: Client, command: Command) -> None:
     """Take the client's turn to create a topic or channel. Raises Throttled if it is not yet, and Refusal."""
     if not client.has_turn:
         wait_s = client.broker.creation_rate.wait_s(client.peer)
@@ -295,31 +230,45 @@ def _await_turn(client: ClientConnection, command: Command) -> None:
             raise Throttled(wait_s, command)
 
 
-def dpub(client: ClientConnection, command: Dpub) -> None:
-    _publish(client, DPUB, command, command.defer_ns)
-    client.send(frames.OK * command.count)
-
-
-def _publish(client: ClientConnection, kind: int, command: Pub | Mpub | Dpub, defer_ns: int = 0) -> None:
-    topic, ticket = _topic_and_ticket(client, kind, command)
-    topic.publish(command.body, command.count, command.stride, client, ticket, defer_ns)
-    client.pub_counts[topic.name] += command.count
-
-
-def _topic_and_ticket(client: ClientConnection, kind: int, command: Pub | Mpub | Dpub | LargeMpub) -> tuple[Topic, int]:
-    """Return the topic and the ticket of the answer; the ticket contains the kind of the publish, for errors."""
-    ticket = client.early.ticket(kind)
+def _make_topic(client: Client, kind: int, command: Publish | LargeMpub) -> Topic:
+    """Return the topic of a publish; create it if needed. Raises ClientError and Throttled."""
     broker, topic_name = client.broker, command.topic_name.decode()
     try:
         if topic_name not in broker.topics:
             _await_turn(client, command)
-        return broker.get_topic(topic_name), ticket
+        return broker.get_topic(topic_name)
     except Refusal as error:
-        name, failure = _PUBLISH_ERRORS[kind]
+        name, failure = PUBLISH_ERRORS[kind]
         raise failure(f"{name} failed {error.reason}") from error
 
 
-def publish_error(kind: int, error: OSError) -> ClientError:
-    """Return the client error for a publish of this kind that could not be written."""
-    name, failure = _PUBLISH_ERRORS[kind]
-    return failure(f"{name} failed {error.strerror or error}")
+# ---- the table
+
+
+def _stand_by(client: Client, command: Member) -> None:
+    client.session.state = STATE_STANDBY
+    client.broker.replication.member(client, command.body)
+
+
+def _nothing(*_: object) -> None:
+    """Do what NOP does."""
+
+
+HANDLERS: dict[type, Callable[[Client, Any], None]] = {
+    Publish: publish,
+    LargeMpub: large_mpub,
+    Fin: fin,
+    Rdy: rdy,
+    Req: req,
+    Touch: touch,
+    Nop: _nothing,
+    SliceRead: _nothing,
+    Sub: sub,
+    Cls: cls,
+    Identify: identify,
+    Auth: auth,
+    PermissionRequest: permit,
+    Member: _stand_by,
+    Standby: lambda client, command: client.broker.replication.attach(client, command.body),
+    Ack: lambda client, command: client.broker.replication.acknowledge(client, command.round_number),
+}

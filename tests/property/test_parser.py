@@ -14,26 +14,9 @@ from hypothesis import strategies as st
 
 from nsqd_py.batch import Batch, uniform_stride
 from nsqd_py.errors import ClientError, LineTooLong
-from nsqd_py.protocol import multi_body
+from nsqd_py.protocol import commands, multi_body
 from nsqd_py.protocol import parser as parser_module
-from nsqd_py.protocol.commands import (
-    CLS,
-    NOP,
-    PUB,
-    Cls,
-    Command,
-    Dpub,
-    Fin,
-    Identify,
-    LargeMpub,
-    Mpub,
-    Pub,
-    Rdy,
-    Req,
-    SliceRead,
-    Sub,
-    Touch,
-)
+from nsqd_py.protocol.commands import CLS, NOP, Cls, Command, Fin, Identify, LargeMpub, Publish, Rdy, Req, SliceRead, Sub, Touch
 from nsqd_py.protocol.parser import MAX_LINE_LENGTH, CommandParser
 from nsqd_py.protocol.session import STATE_CLOSING, STATE_SUBSCRIBED, Limits, Session
 from tests.support.examples import examples
@@ -71,11 +54,7 @@ class Reader:
     def read(self, data: bytes) -> None:
         if self.is_over or not data:
             return
-        body = self.parser.lone_pub(data)
-        if body is not None:
-            self.events += events_of(lone_command(self.parser, body))
-            return
-        before = len(self.parser.unread())
+        before = self.parser.gathered_bytes
         self.parser.feed(data)
         try:
             while (command := self.parser.next_command()) is not None:
@@ -99,10 +78,10 @@ class Reader:
     def check_memory(self, most: int) -> None:
         if self.is_over:
             return
-        unread = self.parser.unread()
         # The size of a message behind the largest body is read before it is refused.
-        assert len(unread) < max(parser_module.MAX_LINE_LENGTH, 4 + LIMITS.max_body_size + 4)
-        assert len(self.parser._buffer) + len(self.parser._gathered) <= most
+        assert self.parser.gathered_bytes <= most
+        if self.parser.has_unread:
+            assert len(self.parser.unread()) < max(parser_module.MAX_LINE_LENGTH, 4 + LIMITS.max_body_size + 4)
 
     def finish(self) -> list[Event]:
         if not self.is_over:
@@ -115,27 +94,20 @@ class Reader:
         self.events.append(event)
 
 
-def lone_command(parser: CommandParser, body: bytes) -> Command:
-    """What `next_command` would give for a lone publish."""
-    if parser.pub_kind == PUB:
-        return Pub(parser.pub_topic, body, 1, len(body))
-    return Dpub(parser.pub_topic, body, 1, len(body), parser.pub_defer_ns)
-
-
 def events_of(command: Command) -> Iterator[Event]:
     match command:
         case Fin():
             yield from (("FIN", message_id) for message_id in command.message_ids)
-        case Pub():
+        case Publish(kind=commands.PUB):
             yield from (("PUB", command.topic_name, message) for message in messages_in(command))
-        case Dpub():
+        case Publish(kind=commands.DPUB):
             yield from (("DPUB", command.topic_name, message, command.defer_ns) for message in messages_in(command))
-        case Mpub():
+        case Publish():
             yield "MPUB", command.topic_name, messages_in(command)
         case LargeMpub():
             assert sum(part[1] for part in command.parts) == command.count > multi_body.SLICE_MESSAGES
             assert all(part[1] <= multi_body.SLICE_MESSAGES for part in command.parts)
-            parts = [Mpub(command.topic_name, *part) for part in command.parts]
+            parts = [Publish(commands.MPUB, command.topic_name, *part) for part in command.parts]
             yield "MPUB", command.topic_name, [message for part in parts for message in messages_in(part)]
         case SliceRead():
             pass
@@ -143,7 +115,7 @@ def events_of(command: Command) -> Iterator[Event]:
             yield command
 
 
-def messages_in(command: Pub | Dpub | Mpub) -> list[bytes]:
+def messages_in(command: Publish) -> list[bytes]:
     assert type(command.body) is bytes
     assert command.stride in (0, uniform_stride(command.body, command.count))
     messages = [Batch(0, 0, 0, 0, command.count, 0, command.body).message(i) for i in range(command.count)]
@@ -406,8 +378,7 @@ def test_an_idle_connection_holds_nothing() -> None:
     reader = Reader()
     reader.read(b"SUB t ch\n" + b"FIN 0123456789abcdef\n" * 1_000)
     assert len(reader.events) == 1_001
-    assert reader.parser.unread() == b""
-    assert reader.parser._buffer == b""
+    assert reader.parser.gathered_bytes == 0
 
 
 def test_a_run_of_fins_is_one_command() -> None:
@@ -423,8 +394,8 @@ def test_a_run_of_fins_is_one_command() -> None:
 def test_a_run_of_pubs_is_one_batch_but_for_its_first() -> None:
     parser = CommandParser(Session(LIMITS))
     parser.feed((b"PUB t\n" + sized(b"hello")) * 100)
-    assert parser.next_command() == Pub(b"t", sized(b"hello"), 1, 9)
-    assert parser.next_command() == Pub(b"t", sized(*[b"hello"] * 99), 99, 9)
+    assert parser.next_command() == Publish(commands.PUB, b"t", sized(b"hello"), 1, 9)
+    assert parser.next_command() == Publish(commands.PUB, b"t", sized(*[b"hello"] * 99), 99, 9)
     assert parser.next_command() is None
 
 
@@ -440,4 +411,4 @@ def test_an_mpub_of_one_size_keeps_its_stride_however_it_arrives() -> None:
         if command is None:
             parser.feed(data[split:])
             command = parser.next_command()
-        assert command == Mpub(b"t", sized(*bodies), 10, 9)
+        assert command == Publish(commands.MPUB, b"t", sized(*bodies), 10, 9)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import itertools
 import os
 import socket
 from collections.abc import Iterator
@@ -23,11 +22,11 @@ from nsqd_py.net.transport import Stream
 from nsqd_py.options import read_options
 from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.session import Limits
-from nsqd_py.queue.disk_limits import NoRoom
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.logs import FATAL, Log
-from nsqd_py.tcp.connection import ALONE_AFTER_READS, ClientConnection
-from tests.support.wire import dpub, identify, int32, mpub, pub, sub
+from nsqd_py.tcp.connection import ClientConnection
+from nsqd_py.tcp.fast_publishing import FastConnection
+from tests.support.wire import dpub, identify, mpub, pub, sub
 from tests.unit.fakes import messages_of, parse_messages, sized
 
 OK = b"\0\0\0\6\0\0\0\0OK"
@@ -66,7 +65,7 @@ class Peer:
 class Nsqd:
     """A broker, and connections to it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, connection: type[ClientConnection]) -> None:
         hub = gevent.get_hub()
         log = Log(level=FATAL)
         self.iteration = iteration = LoopIteration(hub, log)
@@ -74,7 +73,7 @@ class Nsqd:
         iteration.backlog.slice_s = iteration.backlog.input_s = 1000.0
         options = read_options([f"--data-path={directory}"])
         self.broker = broker = Broker(options, log, iteration, Alarms(), hub.threadpool)
-        self._make_tcp = lambda sock: ClientConnection(sock, "a:5", hub.loop, iteration, log, broker, Limits())
+        self._make_tcp = lambda sock: connection(sock, "a:5", hub.loop, iteration, log, broker, Limits())
         self._make_http = lambda sock: PublishingConnection(sock, "a:5", hub.loop, iteration, log, broker)
 
     def tcp(self) -> Peer:
@@ -125,9 +124,10 @@ class Nsqd:
         return found
 
 
-@pytest.fixture
-def nsqd(tmp_path: Path) -> Iterator[Nsqd]:
-    nsqd = Nsqd(tmp_path)
+@pytest.fixture(params=[ClientConnection, FastConnection])
+def nsqd(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Nsqd]:
+    """With the shortcut for publishes and without it."""
+    nsqd = Nsqd(tmp_path, request.param)
     yield nsqd
     nsqd.broker.close()
 
@@ -154,114 +154,52 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     return Disk(monkeypatch)
 
 
-def test_lone_publishes_of_all_clients_share_one_record_and_one_write(nsqd: Nsqd, disk: Disk) -> None:
-    peers = [nsqd.tcp() for _ in range(5)]
+def test_publishes_like_the_last_ones_share_a_record_with_others(nsqd: Nsqd, disk: Disk) -> None:
+    """From TCP and HTTP alike."""
+    peers = [nsqd.tcp() for _ in range(3)]
     web = nsqd.http().say(HTTP_PUB % (3, b"web"))
-    low, before = nsqd.log.next_seq, disk.writes
-    for number, peer in enumerate(peers):
-        peer.say(pub("t", b"%d" % number))
-    nsqd.hear(*peers, web)
-    assert nsqd.written(low) == [(0, [b"0", b"1", b"2", b"3", b"4", b"web"])]
-    assert disk.writes == before + 1
-    assert [peer.answers() for peer in peers] == [OK] * 5
-    assert web.answers().startswith(b"HTTP/1.1 200 OK\r\n")
-
-
-@pytest.fixture
-def not_usual(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The lengths of all input that is not handled as a PUB like the client's last one."""
-    lengths: list[int] = []
-    on_data = ClientConnection.on_data
-
-    def note(connection: ClientConnection, data: bytes) -> None:
-        lengths.append(len(data))
-        on_data(connection, data)
-
-    monkeypatch.setattr(ClientConnection, "on_data", note)
-    return lengths
-
-
-def alike(nsqd: Nsqd, not_usual: list[int]) -> Peer:
-    """A client whose last PUBs, to the topic t, had one size."""
-    peer = nsqd.tcp()
-    not_usual.clear()
-    for _ in range(3):
-        nsqd.hear(peer.say(pub("t", b"abc")))
-    assert peer.answers() == OK * 3
-    assert not_usual == [len(pub("t", b"abc"))] * 2
-    not_usual.clear()
-    return peer
-
-
-def test_publishes_like_the_last_ones_share_a_record_with_others(nsqd: Nsqd, disk: Disk, not_usual: list[int]) -> None:
-    peers = [alike(nsqd, not_usual) for _ in range(3)]
-    not_usual.clear()
     low, before = nsqd.log.next_seq, disk.writes
     for number, peer in enumerate(peers):
         peer.stream._heard_s = 0.0  # type: ignore[attr-defined]
         peer.say(pub("t", b"%03d" % number), pub("t", b"%03d" % (10 + number)))
         peer.read()
         peer.read()
-    assert not not_usual
     assert all(peer.stream._heard_s for peer in peers)  # type: ignore[attr-defined]
     peers[0].say(mpub("t", [b"xyz", b"larger"]), pub("t", b"end")).read()
     peers[0].read()
+    web.read()
     nsqd.iteration.end()
-    bodies = [b"000", b"010", b"001", b"011", b"002", b"012", b"xyz", b"larger", b"end"]
+    assert web.answers().startswith(b"HTTP/1.1 200 OK\r\n")
+    bodies = [b"000", b"010", b"001", b"011", b"002", b"012", b"xyz", b"larger", b"end", b"web"]
     assert nsqd.written(low) == [(0, bodies)]
     assert disk.writes == before + 1
     assert [peer.answers() for peer in peers] == [OK * 4, OK * 2, OK * 2]
-    assert [peer.stream.pub_counts for peer in peers] == [{"t": 9}, {"t": 6}, {"t": 6}]  # type: ignore[attr-defined]
+    assert [peer.stream.pub_counts for peer in peers] == [{"t": 6}, {"t": 3}, {"t": 3}]  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("size_bytes", [1, 100, 40_000, 200_000])
-def test_publishes_like_the_last_one_are_divided_into_records_as_others(
-    nsqd: Nsqd, size_bytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    count = 5000 if size_bytes <= 100 else 7
-    bodies = [bytes([number % 251]) * size_bytes for number in range(count)]
-    nsqd.tcp()
-    topic, low = nsqd.topic, nsqd.log.next_seq
-    publisher: Any = None
-    size = int32(size_bytes)
-    topic.publish(sized(bodies[0]), 1, 4 + size_bytes, publisher, 0, 60_000_000_000)  # deferred: another record
-    for body in bodies[1:]:
-        topic.publish_like_last(size, body, 4 + size_bytes, publisher, 0)
-    topic.publish(sized(b"x"), 1, 5, None, 0)
-    monkeypatch.setattr(topic.buffer, "_publishers", [])
-    nsqd.iteration.end()
-    written = nsqd.written(low)
-    assert written[0][0] and written[0][1] == bodies[:1]
-    assert [body for due_ns, record in written[1:] for body in record if not due_ns] == [*bodies[1:], b"x"]
-    for _, record in written[1:]:
-        assert len(record) == 1 or len(b"".join(sized(body) for body in record)) <= 128 * 1024
-    assert max(len(record) for _, record in written) <= 4096
-
-
-def test_after_publishes_of_one_size_others_are_parsed(nsqd: Nsqd, not_usual: list[int]) -> None:
-    peer = alike(nsqd, not_usual)
+def test_after_publishes_of_one_size_others_are_parsed(nsqd: Nsqd) -> None:
+    peer = nsqd.tcp()
     low = nsqd.log.next_seq
     peer.say(pub("t", b"abcd"), pub("u", b"abc"), dpub("t", 0, b"a"), pub("t", b"a") + pub("t", b"b"), pub("t", b"0"))
     for _ in range(5):
         peer.read()
     nsqd.iteration.end()
-    assert len(not_usual) == 5
     assert [body for _, record in nsqd.written(low) for body in record] == [b"abcd", b"a", b"a", b"b", b"0"]
     assert nsqd.broker.topics["u"].message_count == 1
     assert peer.answers() == OK * 6
-    assert peer.stream.pub_counts == {"t": 9, "u": 1}  # type: ignore[attr-defined]
+    assert peer.stream.pub_counts == {"t": 6, "u": 1}  # type: ignore[attr-defined]
 
 
-def test_a_publish_like_the_last_one_creates_its_topic_again(nsqd: Nsqd, not_usual: list[int]) -> None:
-    peer = alike(nsqd, not_usual)
+def test_a_publish_like_the_last_one_creates_its_topic_again(nsqd: Nsqd) -> None:
+    peer = nsqd.tcp()
     nsqd.broker.delete_topic("t")
     nsqd.hear(peer.say(pub("t", b"new")))
     assert peer.answers() == OK
     assert nsqd.written(0) == [(0, [b"new"])]
 
 
-def test_a_publish_like_the_last_one_is_refused_while_nsqd_drains(nsqd: Nsqd, not_usual: list[int]) -> None:
-    peer = alike(nsqd, not_usual)
+def test_a_publish_like_the_last_one_is_refused_while_nsqd_drains(nsqd: Nsqd) -> None:
+    peer = nsqd.tcp()
     low = nsqd.log.next_seq
     nsqd.broker.begin_drain(0)
     nsqd.hear(peer.say(pub("t", b"new")))
@@ -269,9 +207,8 @@ def test_a_publish_like_the_last_one_is_refused_while_nsqd_drains(nsqd: Nsqd, no
     assert nsqd.log.next_seq == low
 
 
-def test_a_publish_like_the_last_one_that_fails_gets_an_error(nsqd: Nsqd, disk: Disk, not_usual: list[int]) -> None:
-    peers = [alike(nsqd, not_usual) for _ in range(3)]
-    not_usual.clear()
+def test_a_publish_like_the_last_one_that_fails_gets_an_error(nsqd: Nsqd, disk: Disk) -> None:
+    peers = [nsqd.tcp() for _ in range(3)]
     low = nsqd.log.next_seq
     disk.fails = 1
     for peer in peers:
@@ -279,7 +216,6 @@ def test_a_publish_like_the_last_one_that_fails_gets_an_error(nsqd: Nsqd, disk: 
         peer.read()
         peer.read()
     nsqd.iteration.end()
-    assert not not_usual
     assert nsqd.log.next_seq == low
     for peer in peers:
         answer = peer.answers()
@@ -351,63 +287,6 @@ def test_a_write_that_fails_withdraws_the_answers_of_all(nsqd: Nsqd, disk: Disk)
     assert again.answers() == OK
 
 
-@pytest.fixture
-def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loop does not know these connections: a wait for input ends as if some had come."""
-    monkeypatch.setattr(LoopIteration, "wait_briefly", lambda iteration: True)
-
-
-def alone(nsqd: Nsqd) -> Peer:
-    """A client that publishes one message at a time, and is the only one for many iterations."""
-    peer = nsqd.tcp()
-    for _ in range(ALONE_AFTER_READS + 1):
-        nsqd.hear(peer.say(pub("t", b"x")))
-    assert peer.answers() == OK * (ALONE_AFTER_READS + 1)
-    return peer
-
-
-@pytest.mark.usefixtures("no_wait")
-def test_the_next_publish_of_a_client_that_is_alone_is_read_at_once(nsqd: Nsqd) -> None:
-    peer = alone(nsqd)
-    low = nsqd.log.next_seq
-    peer.say(*(pub("t", b"%d" % number) for number in range(5)))
-    peer.read()  # the iteration does not end
-    assert nsqd.log.next_seq == low + 5
-    assert peer.answers() == OK * 5
-    assert [bodies for _, bodies in nsqd.written(low)] == [[b"%d" % number] for number in range(5)]
-    assert nsqd.topic.message_count == nsqd.log.next_seq
-    assert peer.stream.pub_counts == {"t": low + 5}  # type: ignore[attr-defined]
-
-
-@pytest.mark.usefixtures("no_wait")
-def test_a_client_that_is_alone_may_change_topic_and_delay(nsqd: Nsqd) -> None:
-    peer, low = alone(nsqd), 0
-    nsqd.hear(peer.say(pub("other", b"x") + dpub("t", 60_000, b"y")))
-    assert peer.answers() == OK * 2
-    low = nsqd.log.next_seq
-    for _ in range(ALONE_AFTER_READS + 1):
-        nsqd.hear(peer.say(pub("t", b"x")))
-    peer.say(pub("t", b"0"), dpub("t", 60_000, b"1"), pub("other", b"2"), pub("t", b"3"), b"NOP\n")
-    peer.read()
-    (_, first), (due_ns, deferred), (not_due, last) = nsqd.written(low + ALONE_AFTER_READS + 1)
-    assert (first, deferred, last) == ([b"0"], [b"1"], [b"3"])
-    assert due_ns and not not_due
-    assert nsqd.broker.topics["other"].message_count == 2
-    assert peer.answers() == OK * (ALONE_AFTER_READS + 5)
-
-
-@pytest.mark.usefixtures("no_wait")
-def test_a_consumer_gets_what_a_client_that_is_alone_publishes(nsqd: Nsqd) -> None:
-    reader = nsqd.tcp()
-    nsqd.subscribe(reader, rdy=100)
-    peer = alone(nsqd)
-    reader.answers()
-    peer.say(pub("t", b"first of two"), pub("t", b"second of two"))
-    peer.read()
-    assert reader.answers().endswith(b"second of two")
-    assert peer.answers() == OK * 2
-
-
 def test_few_new_messages_wait_for_more_while_other_input_is_ready(nsqd: Nsqd, monkeypatch: pytest.MonkeyPatch) -> None:
     reader, peer = nsqd.tcp(), nsqd.tcp()
     nsqd.subscribe(reader, rdy=100)
@@ -450,126 +329,6 @@ def test_large_messages_reach_a_client_that_takes_them_in_small_pieces(nsqd: Nsq
             received += reader.answers()
             gevent.sleep(0)
     assert [message.body for message in parse_messages(received)] == bodies
-
-
-@pytest.mark.usefixtures("no_wait")
-@pytest.mark.parametrize(
-    "hinder",
-    [
-        lambda topic: setattr(topic.pace, "is_slow", True),
-        lambda topic: setattr(topic, "_is_in_thread", True),
-        lambda topic: setattr(topic, "log", None),
-        lambda topic: topic.publish(int32(1) + b"x", 1, 5, None, 0),
-        lambda topic: topic.log.roll(),  # the new file has no space yet
-    ],
-)
-def test_a_message_is_not_written_alone_where_that_takes_more_than_a_write(nsqd: Nsqd, hinder: Any) -> None:
-    nsqd.tcp()
-    topic, log = nsqd.topic, nsqd.log
-    hinder(topic)
-    before = (log.next_seq, topic.next_seq, topic.buffer.end_seq, topic.message_count)
-    assert topic.write_alone(int32(1) + b"y", 0) is None
-    assert (log.next_seq, topic.next_seq, topic.buffer.end_seq, topic.message_count) == before
-
-
-@pytest.mark.parametrize("is_full", [False, True])
-def test_a_message_whose_write_alone_fails_is_tried_once_more_and_then_refused(
-    nsqd: Nsqd, disk: Disk, monkeypatch: pytest.MonkeyPatch, is_full: bool
-) -> None:
-    peer = alone(nsqd)
-    low = nsqd.log.next_seq
-
-    def break_disk(iteration: LoopIteration) -> bool:
-        if is_full:
-            nsqd.topic.room_bytes = 0
-            monkeypatch.setattr(nsqd.broker.space, "grant", refuse)
-        else:
-            disk.fails = 2
-        return True
-
-    def refuse(topic: Topic, size_bytes: int) -> int:
-        raise NoRoom("full")
-
-    monkeypatch.setattr(LoopIteration, "wait_briefly", break_disk)
-    peer.say(pub("t", b"kept"), pub("t", b"lost"), pub("t", b"behind it"))
-    peer.read()
-    answers = peer.answers()
-    assert answers.startswith(OK) and answers.count(OK) == 1
-    assert b"E_PUB_FAILED" in answers
-    assert nsqd.written(low) == [(0, [b"kept"])]
-    assert nsqd.topic.buffer.end_seq == nsqd.topic.next_seq == low + 1
-
-
-def test_a_wait_ends_with_input_of_any_connection(nsqd: Nsqd) -> None:
-    peer = nsqd.tcp()
-    peer.stream.start()
-    gevent.sleep(0.001)  # the loop learns of it
-    assert not nsqd.iteration.wait_briefly()
-    peer.say(pub("t", b"x"))
-    assert nsqd.iteration.wait_briefly()
-    peer.stream.close("done")
-
-
-def test_a_client_that_makes_nsqd_wait_in_vain_is_waited_for_less_often(nsqd: Nsqd, monkeypatch: pytest.MonkeyPatch) -> None:
-    waits = []
-    monkeypatch.setattr(LoopIteration, "wait_briefly", lambda iteration: waits.append(nsqd.topic.message_count))
-    peer = nsqd.tcp()
-    for _ in range(500):
-        nsqd.hear(peer.say(pub("t", b"x")))
-    assert [later - earlier for earlier, later in itertools.pairwise(waits)] == [33, 65, 129]
-
-
-def test_a_client_that_is_late_now_and_then_is_waited_for_as_often(nsqd: Nsqd, monkeypatch: pytest.MonkeyPatch) -> None:
-    waits = []
-
-    def wait(iteration: LoopIteration) -> bool:
-        waits.append(nsqd.topic.message_count)
-        if len(waits) % 6 == 0:
-            return False
-        peer.say(pub("t", b"x"))
-        return True
-
-    peer = alone(nsqd)
-    monkeypatch.setattr(LoopIteration, "wait_briefly", wait)
-    for _ in range(100):
-        nsqd.hear(peer.say(pub("t", b"x")))
-        peer.answers()
-    assert len(waits) > 400
-
-
-@pytest.mark.usefixtures("no_wait")
-def test_nothing_is_read_while_a_publish_waits_for_its_sync(nsqd: Nsqd) -> None:
-    peer = alone(nsqd)
-    nsqd.broker.sync.every = nsqd.broker.sync.sync_every = 1
-    low = nsqd.log.next_seq
-    peer.say(pub("t", b"waits"), pub("t", b"behind it"))
-    peer.read()
-    assert (nsqd.log.next_seq, peer.answers()) == (low + 1, b"")
-    assert peer.stream._sock.recv(100, socket.MSG_PEEK) == pub("t", b"behind it")
-    with gevent.Timeout(40):
-        while not (answers := peer.answers()):
-            gevent.sleep(0.001)
-    peer.read()
-    with gevent.Timeout(40):
-        while len(answers) < len(OK * 2):
-            gevent.sleep(0.001)
-            answers += peer.answers()
-    assert answers == OK * 2
-    assert nsqd.log.next_seq == low + 2
-
-
-@pytest.mark.usefixtures("no_wait")
-def test_nothing_is_read_behind_a_publish_that_failed(nsqd: Nsqd, disk: Disk) -> None:
-    peer = alone(nsqd)
-    low = nsqd.log.next_seq
-    disk.fails = 1
-    peer.say(pub("t", b"lost"), pub("t", b"behind it"))
-    peer.read()
-    nsqd.iteration.end()
-    answers = peer.answers()
-    assert b"E_PUB_FAILED" in answers
-    assert OK not in answers
-    assert nsqd.written(low) == []
 
 
 def test_an_upgrade_behind_a_publish_that_waits_for_its_sync_gets_no_ok(nsqd: Nsqd) -> None:

@@ -123,7 +123,6 @@ class HttpConnection(Stream, Generic[App]):
     def on_data(self, data: bytes) -> None:
         if self._is_deaf:
             return
-        self._iteration.last_reader = self
         if self._unsent is not None:  # the client does not take its answers: handle this input, but read no more
             self._set_reading(False)
         if self._place <= _AT_START and self._worker is None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd_py.errors import BadBody, BadMessage, ClientError, Invalid
-from nsqd_py.protocol.commands import NOP, Auth, Command, Dpub, Mpub, PermissionRequest, Pub, Sub
+from nsqd_py.protocol.commands import DPUB, MPUB, NOP, PUB, Auth, Command, PermissionRequest, Publish, Sub
 from nsqd_py.protocol.parser import GuardedParser
 from nsqd_py.protocol.session import Limits, Session
 from tests.support.wire import auth, dpub, int32, mpub, pub, sub
@@ -29,7 +29,7 @@ def commands(parser: GuardedParser, *parts: bytes) -> list[Command]:
 
 
 def one_pub(body: bytes) -> Command:
-    return Pub(b"t", int32(len(body)) + body, 1, len(body) + 4)
+    return Publish(PUB, b"t", int32(len(body)) + body, 1, len(body) + 4)
 
 
 @pytest.mark.parametrize(
@@ -39,9 +39,9 @@ def one_pub(body: bytes) -> Command:
         (b"NOP\n", [NOP]),
         (sub("t", "c"), [PermissionRequest("SUB", b"t", b"c", Sub(b"t", b"c"))]),
         (pub("t", b"1"), [PermissionRequest("PUB", b"t", b"", one_pub(b"1"))]),
-        (dpub("t", 5, b"1"), [PermissionRequest("DPUB", b"t", b"", Dpub(b"t", int32(1) + b"1", 1, 5, 5_000_000))]),
+        (dpub("t", 5, b"1"), [PermissionRequest("DPUB", b"t", b"", Publish(DPUB, b"t", int32(1) + b"1", 1, 5, 5_000_000))]),
         (b"MPUB t\n", [PermissionRequest("MPUB", b"t", b"", None)]),
-        (mpub("t", [b"1"]), [PermissionRequest("MPUB", b"t", b"", None), Mpub(b"t", int32(1) + b"1", 1, 5)]),
+        (mpub("t", [b"1"]), [PermissionRequest("MPUB", b"t", b"", None), Publish(MPUB, b"t", int32(1) + b"1", 1, 5)]),
     ],
 )
 def test_what_is_asked(data: bytes, expected: list[Command]) -> None:
@@ -50,16 +50,15 @@ def test_what_is_asked(data: bytes, expected: list[Command]) -> None:
 
 def test_a_row_of_publishes_is_asked_about_once() -> None:
     parser = guarded()
-    assert [type(command) for command in commands(parser, pub("t", b"1") * 3)] == [PermissionRequest, Pub]
-    assert parser.lone_pub(pub("t", b"2")) == int32(1) + b"2"
-    assert commands(parser, pub("u", b"1")) == [PermissionRequest("PUB", b"u", b"", Pub(b"u", int32(1) + b"1", 1, 5))]
+    assert [type(command) for command in commands(parser, pub("t", b"1") * 3)] == [PermissionRequest, Publish]
+    assert commands(parser, pub("t", b"2")) == [one_pub(b"2")]
+    assert commands(parser, pub("u", b"1")) == [PermissionRequest("PUB", b"u", b"", Publish(PUB, b"u", int32(1) + b"1", 1, 5))]
 
 
 def test_a_publish_is_asked_about_again_when_the_last_is_forgotten() -> None:
     parser = guarded()
     commands(parser, pub("t", b"1"))
     parser.forget_pub()
-    assert parser.lone_pub(pub("t", b"2")) is None
     assert commands(parser, pub("t", b"2") * 2)[0] == PermissionRequest("PUB", b"t", b"", one_pub(b"2"))
 
 
@@ -67,7 +66,6 @@ def test_a_body_without_a_command_is_no_publish_when_the_last_is_forgotten() -> 
     parser = guarded()
     commands(parser, pub("t", b"1"))
     parser.forget_pub()
-    assert parser.lone_pub(int32(6) + b"stolen") is None
     with pytest.raises(Invalid):
         commands(parser, int32(6) + b"sto\nen")
 
@@ -75,19 +73,17 @@ def test_a_body_without_a_command_is_no_publish_when_the_last_is_forgotten() -> 
 def test_each_row_of_deferred_publishes_is_asked_about_once() -> None:
     parser = guarded()
     found = commands(parser, dpub("t", 5, b"1") * 3 + dpub("t", 6, b"1"))
-    assert [type(command) for command in found] == [PermissionRequest, Dpub, PermissionRequest]
-    assert parser.lone_pub(dpub("t", 6, b"2")) == int32(1) + b"2"
-    assert parser.lone_pub(dpub("t", 5, b"2")) is None
+    assert [type(command) for command in found] == [PermissionRequest, Publish, PermissionRequest]
     parser.forget_pub()
-    assert parser.lone_pub(dpub("t", 6, b"2")) is None
+    assert type(commands(parser, dpub("t", 6, b"2"))[0]) is PermissionRequest
 
 
 def test_each_mpub_is_asked_about() -> None:
     parser = guarded()
     asked: Command = PermissionRequest("MPUB", b"t", b"", None)
-    of_one: Command = Mpub(b"t", int32(1) + b"1", 1, 5)
+    of_one: Command = Publish(MPUB, b"t", int32(1) + b"1", 1, 5)
     assert commands(parser, mpub("t", [b"1"]) * 2, mpub("t", [b"1"])) == [asked, of_one] * 3
-    other = [PermissionRequest("MPUB", b"u", b"", None), Mpub(b"u", int32(1) + b"1", 1, 5)]
+    other = [PermissionRequest("MPUB", b"u", b"", None), Publish(MPUB, b"u", int32(1) + b"1", 1, 5)]
     assert commands(parser, mpub("u", [b"1"]) + pub("t", b"1") + mpub("u", [b"1"])) == [
         *other,
         PermissionRequest("PUB", b"t", b"", one_pub(b"1")),
@@ -114,7 +110,7 @@ def acted_on(found: Iterable[Command]) -> list[tuple[bytes, bytes]]:
     for command in found:
         inner = command.command if isinstance(command, PermissionRequest) else command
         if inner is not None:
-            assert isinstance(inner, (Pub, Mpub))
+            assert isinstance(inner, Publish)
             published.append((inner.topic_name, inner.body))
     return published
 
@@ -148,7 +144,7 @@ class Revoked:
     def __init__(self) -> None:
         self.parser = guarded()
         self.permitted: set[bytes] = set()
-        self.unpermitted: list[Pub | Dpub] = []
+        self.unpermitted: list[Publish] = []
         self.is_over = False
 
     def revoke(self) -> None:
@@ -156,10 +152,6 @@ class Revoked:
         self.permitted.clear()
 
     def read(self, data: bytes) -> None:
-        body = self.parser.lone_pub(data)
-        if body is not None:
-            self._publish(Pub(self.parser.pub_topic, body, 1, len(body)))
-            return
         try:
             for command in commands(self.parser, data):
                 self._act(command)
@@ -171,10 +163,10 @@ class Revoked:
             self.permitted.add(command.topic_name)
             if command.command is not None:
                 self._act(command.command)
-        elif isinstance(command, (Pub, Dpub)):
+        elif isinstance(command, Publish):
             self._publish(command)
 
-    def _publish(self, command: Pub | Dpub) -> None:
+    def _publish(self, command: Publish) -> None:
         if command.topic_name not in self.permitted:
             self.unpermitted.append(command)
 
