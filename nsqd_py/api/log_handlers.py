@@ -15,7 +15,6 @@ from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.channel_admin import STATES, Peek, StateRun
 from nsqd_py.broker.housekeeping import living_of
 from nsqd_py.diskqueue.files import LogFile
-from nsqd_py.diskqueue.kept import read_kept
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.ranges import Range, count_of, union
 from nsqd_py.diskqueue.reading import first_record
@@ -44,9 +43,9 @@ def read_topic(request: Request[Broker]) -> Reply:
     _, log = _topic_and_log(request)
     seq = _first_seq(request, log)
     most_bytes = min(_number(request, "max_bytes", _DEFAULT_READ_BYTES, lowest=1), _MOST_READ_BYTES)
-    kept = read_kept(log, seq, most_bytes, partial(in_thread, gevent.get_hub().threadpool))
+    kept = log.read_kept(seq, most_bytes, partial(in_thread, gevent.get_hub().threadpool))
     headers = (
-        f"X-Nsq-First-Seq: {kept.asked_seq}\r\n"
+        f"X-Nsq-First-Seq: {kept.first_seq}\r\n"
         f"X-Nsq-Next-Seq: {kept.next_seq}\r\n"
         f"X-Nsq-End-Seq: {log.next_seq}\r\n"
         f"X-Nsq-Earliest-Seq: {log.earliest_seq}\r\n"

@@ -101,7 +101,7 @@ class Broker:
         # The channels whose journals are being written. By name, like the journals: a topic may be deleted and created again.
         self._begun: dict[tuple[str, str], Event] = {}
         self.metadata = MetadataWriter(services, self.topics, self._begun, self._metadata_written, self._kept_epochs)
-        self.removed_files = RemovedFiles(self.clock, threadpool, log, alarms, self.topics)
+        self.removed_files = RemovedFiles(self.clock, log, alarms, self.topics)
         self.sync = GroupSync(
             options.sync_every,
             options.sync_timeout_ns,
@@ -125,7 +125,7 @@ class Broker:
             log,
         )
         self.expiry = Expiry(alarms, self.clock, self._on_expired)
-        self.loop_lag = LoopLag(alarms, self.clock, self.pace.sample)
+        self.loop_lag = LoopLag(alarms, self.clock)
         self._write_threads = write_threads or threadpool
         self.journals = JournalWriter(alarms, self.clock, threadpool, self.pace, self._on_saved)
         self.housekeeper = Housekeeper(services, self.disk, self.write_position, self._save_positions)

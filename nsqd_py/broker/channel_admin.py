@@ -17,10 +17,10 @@ import orjson
 from nsqd_py.batch import Batch
 from nsqd_py.broker.broker import Broker
 from nsqd_py.diskqueue.compaction import Unmovable, holes, walk
-from nsqd_py.diskqueue.files import FileIndex, LogFile, sync_directory
+from nsqd_py.diskqueue.files import LogFile, sync_directory
 from nsqd_py.diskqueue.journal import Journal
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.reading import RecordWindow
+from nsqd_py.diskqueue.reading import RecordWindow, read_by
 from nsqd_py.diskqueue.records import Damaged, Incomplete
 from nsqd_py.pqueues import Run
 from nsqd_py.protocol.frames import hex_ids
@@ -115,7 +115,7 @@ class Peek:
         if source is None:
             descriptor = file.duplicate()
             stack.callback(os.close, descriptor)
-            source = self._sources[file] = _Source(descriptor, file, file.index_copy())
+            source = self._sources[file] = _Source(descriptor, file)
         return source
 
     # ---- in a thread
@@ -143,7 +143,6 @@ class _Source(NamedTuple):
 
     descriptor: int
     file: LogFile
-    places: FileIndex
 
 
 class _MessageRange(NamedTuple):
@@ -287,6 +286,6 @@ class _Search:
             os.close(self._fd)
 
     def _deferred(self) -> Iterator[_Deferred]:
-        for _, record in RecordWindow(self._fd, self._end_offset).headers(self._offset):
+        for _, record in RecordWindow(read_by(self._fd), self._end_offset).headers(self._offset):
             if record.due_ns > self._now_ns:
                 yield record.first_seq, record.end_seq, record.due_ns

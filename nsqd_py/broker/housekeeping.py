@@ -128,7 +128,7 @@ class Housekeeper:
 
     def _clean_up_all(self, now_ns: int) -> None:
         for _ in range(len(self._to_clean)):
-            if self._pace.was_slow_lately:  # it can wait
+            if self._pace.is_slow:  # it can wait
                 if not self._is_closing:
                     self._clean_alarm.set(now_ns + JOURNAL_DELAY_NS)
                 return
@@ -151,7 +151,7 @@ class Housekeeper:
         """Trim the topic's memory, and drop or compact its files; while the disk is slow, the files wait."""
         topic.trim_memory()
         if topic.log is not None:
-            is_too_early = self._pace.was_slow_lately
+            is_too_early = self._pace.is_slow
             if is_too_early or (makes_room and topic.is_writing):
                 self._to_clean[topic] = makes_room or self._to_clean.get(topic, False)
                 self._clean_alarm.set_no_later(self._clock() + JOURNAL_DELAY_NS)
@@ -205,7 +205,7 @@ class Housekeeper:
         """Drop files that neither a channel nor retention needs, while the disk is fast. Raises OSError."""
         if topic.log is not None:
             kept = kept_from(topic, self._services.wall_clock(), self._clock())
-            topic.log.drop_unneeded(partial(self._is_needed, topic), kept, partial(topic.pace.attempt, can_wait=True))
+            topic.log.drop_unneeded(partial(self._is_needed, topic), kept, topic.pace.attempt)
 
     def _is_needed(self, topic: Topic, low: int, high: int) -> bool:
         """True if a file must stay: it is needed, or the positions of its channels could not be written first.
@@ -278,7 +278,7 @@ class Housekeeper:
         return 0
 
     def _may_go_on(self, topic: Topic) -> bool:
-        return not self._is_closing and not topic.is_closed and not self._pace.was_slow_lately
+        return not self._is_closing and not topic.is_closed and not self._pace.is_slow
 
     def _close_open_file(self, topic: Topic) -> None:
         """Close the file that is being written, if compacting it is worth it. Raises OSError."""

@@ -16,7 +16,7 @@ from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.syncing import Appending
 from nsqd_py.queue.publish_buffer import Tickets
-from nsqd_py.runtime.disk_pace import NOTED_NS, CallTimer, DiskPace
+from nsqd_py.runtime.disk_pace import CallTimer, DiskPace
 from nsqd_py.runtime.threads import in_thread
 
 if TYPE_CHECKING:
@@ -148,7 +148,11 @@ class SlowReader:
         """Read like `LogFile.read`. Raises StillReading while a thread reads; call again after `on_read`."""
         if not self._pace.is_slow:
             self._pieces = None
-            return self._read_at_once(file, offset, size)
+            began_ns = monotonic_ns()
+            try:
+                return file.read(offset, size)
+            finally:
+                self._pace.note(monotonic_ns() - began_ns)
         place = file, offset, size
         pieces = self._pieces
         piece = pieces.get(place) if pieces is not None else None
@@ -166,15 +170,6 @@ class SlowReader:
                 del piece  # its traceback holds this frame: together they would be a reference cycle
         pieces.move_to_end(place)
         return piece
-
-    def _read_at_once(self, file: LogFile, offset: int, size: int) -> bytes:
-        began_ns = monotonic_ns()
-        try:
-            return file.read(offset, size)
-        finally:
-            took_ns = monotonic_ns() - began_ns
-            if took_ns >= NOTED_NS:
-                self._pace.note(took_ns)
 
     def _read_in_thread(self, piece: _Piece, place: tuple[LogFile, int, int]) -> None:
         self._pace.begin(piece)

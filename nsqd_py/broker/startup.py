@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator
-from itertools import zip_longest
 from operator import itemgetter
 from pathlib import Path
 
@@ -19,18 +18,16 @@ from nsqd_py.broker.state_files import (
     METADATA_FILE,
     STOP_FILE,
     BadMetadata,
-    LogEnd,
     TopicEntry,
     forget_clean_stop,
     read_clean_stop,
     read_epochs,
     read_metadata,
 )
-from nsqd_py.diskqueue.files import COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX, LogFile, parse_log_file_name
+from nsqd_py.diskqueue.files import COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX, parse_log_file_name
 from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX, Journal, SavedPosition, group_waiting
 from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Range, SeqRanges, common, count_of, union
-from nsqd_py.diskqueue.records import Damaged, NewerFormat
-from nsqd_py.diskqueue.recovery import DeferredSpan, expect_end, mend_header, missing_files, needed_of, recover_file
+from nsqd_py.diskqueue.recovery import LogEnd, missing_files, needed_of, read_log
 from nsqd_py.errors import StartError, is_full
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
 from nsqd_py.queue.position import Position
@@ -61,7 +58,7 @@ def load(broker: Broker, directory: Path) -> None:
             broker.log.warning("skipping creation of invalid topic %s", entry.name)
         elif not is_ephemeral(entry.name):
             try:
-                _TopicLoader(broker, entry, sorted(files[entry.name]), journals, stopped.get(entry.name)).load()
+                _TopicLoader(broker, entry, files[entry.name], journals, stopped.get(entry.name)).load()
             except OSError as error:
                 raise StartError(_refusal(entry.name, directory, error)) from error
     broker.logs.forget_kept()
@@ -140,9 +137,7 @@ class _TopicLoader:
 
     journals        the names of all journals in the directory
     stop            the end of its log at the last clean stop, if there was one
-    _holes          numbers that are in no file
-    _damaged_holes  those that were lost with damaged bytes
-    _needed         those that some channel has not finished
+    _needed         missing numbers that some channel has not finished
 
     After a power cut a position may be older than the log, and the messages that it needs may have been finished. Then
     it is not certain that a missing message is lost.
@@ -153,19 +148,14 @@ class _TopicLoader:
     ) -> None:
         self._broker = broker
         self._entry = entry
-        self._paths = files
         self._existing = journals
         self._journals = {name: broker.channel_journal(entry.name, name) for name in self._valid_channels()}
         self._stop = stop
         self._is_certain = stop is not None or broker.is_same_boot
         self._log = broker.logs.make(entry.name)
-        self._deferred: list[DeferredSpan] = []
-        self._holes: list[Range] = []
-        self._damaged_holes: list[Range] = []
+        self._found = read_log(files, stop)
         self._needed: list[Range] = []
         self._certain_until = 0
-        self._ends_damaged = False  # describes the last file that was read
-        self._unreadable_seqs: list[int] = []  # the first numbers of files that were set aside
 
     def load(self) -> None:
         saved = {name: self._read_journal(name, journal) for name, journal in self._journals.items()}
@@ -182,8 +172,7 @@ class _TopicLoader:
             self._log.start_at(self._stop.next_seq)
         # After a kill, the end of the log is unknown.
         self._certain_until = 0 if not self._is_certain else log_end if self._stop is None else self._log.next_seq
-        if self._log.next_seq > log_end:
-            self._add_hole(log_end, self._log.next_seq)
+        self._found.extend_to(self._log.next_seq)
         self._broker.guids.skip_past(self._log.used_id)
         topic = self._broker.add_topic(self._entry.name, self._log)
         topic.is_paused = self._entry.is_paused
@@ -191,72 +180,18 @@ class _TopicLoader:
         for name, position in saved.items():
             self._add_channel(topic, name, position)
         held_finished = held.finished if held is not None else SeqRanges()
-        unreleased = [(max(low, topic.released), high) for low, high in self._holes]
+        unreleased = [(max(low, topic.released), high) for low, high in self._found.holes]
         self._needed += needed_of(unreleased, held_finished, self._log.next_seq)
         self._report_missing()
         self._broker.log.info("TOPIC(%s): created", topic.name)
         self._broker.housekeeper.look_at(topic)
 
     def _read_files(self) -> None:
-        files = self._open_files()
-        for file, following in zip_longest(files, files[1:]):
-            is_last = following is None
-            recovered = recover_file(file, is_last=is_last, until=None if is_last else following.first_seq)
-            if is_last and self._stop is not None and self._stop.file_seqs[-1:] == [file.first_seq]:
-                expect_end(recovered, self._stop.end_offset)
-            if file.first_seq > self._log.next_seq:
-                self._add_hole(self._log.next_seq, file.first_seq)
-            self._log.adopt(recovered, is_last=is_last, is_synced=self._stop is not None)
-            self._holes.extend(recovered.gaps)
-            self._deferred.extend(recovered.deferred)
-            if recovered.damaged:
-                self._damaged_holes.extend(recovered.gaps)
-                self._ends_damaged = recovered.damaged[-1][1] >= file.end_offset
-            else:
-                self._ends_damaged = recovered.torn is not None and not is_last
-
-    def _add_hole(self, low: int, high: int) -> None:
-        """Note missing numbers between two files, before the first or behind the last."""
-        self._holes.append((low, high))
-        if self._ends_damaged or any(low <= seq < high for seq in self._unreadable_seqs):
-            self._damaged_holes.append((low, high))
-        self._ends_damaged = False
-
-    def _open_files(self) -> list[LogFile]:
-        files = []
-        for first_seq, path in self._paths:
-            try:
-                file = self._open_file(path, first_seq)
-            except Damaged as error:
-                self._set_aside(path, str(error))
-                self._unreadable_seqs.append(first_seq)
-                continue
-            if file.first_seq == first_seq:
-                files.append(file)
-            else:
-                file.close()
-                self._set_aside(path, "its header is that of another file")
-                self._unreadable_seqs.append(first_seq)
-        return files
-
-    def _open_file(self, path: Path, first_seq: int) -> LogFile:
-        """Open a log file; rebuild its header if that is damaged.
-
-        Raises Damaged if it cannot be rebuilt, StartError if a later version wrote it.
-        """
-        try:
-            return LogFile.open(path)
-        except NewerFormat as error:
-            raise error.refusal(str(path)) from error
-        except Damaged:
-            if not mend_header(path, first_seq):
-                raise
-        self._broker.log.error("DISKQUEUE: %s: its header was damaged, and was rebuilt from its records", path.name)
-        return LogFile.open(path)
-
-    def _set_aside(self, path: Path, reason: str) -> None:
-        aside = _set_aside(path)
-        self._broker.log.error("DISKQUEUE: %s: %s; set aside as %s", path.name, reason, aside.name)
+        for unreadable in self._found.unreadable:
+            aside = _set_aside(unreadable.path)
+            self._broker.log.error("DISKQUEUE: %s: %s; set aside as %s", unreadable.path.name, unreadable.reason, aside.name)
+        for recovered in self._found.files:
+            self._log.adopt(recovered, is_last=recovered is self._found.files[-1], is_synced=self._stop is not None)
 
     def _valid_channels(self) -> list[str]:
         valid = []
@@ -286,13 +221,13 @@ class _TopicLoader:
 
     def _lost(self, needed: list[Range]) -> list[Range]:
         """Return the messages among these that are certainly lost."""
-        return common(needed, [(0, self._certain_until), *self._damaged_holes])
+        return common(needed, [(0, self._certain_until), *self._found.damaged_holes])
 
     def _report_missing(self) -> None:
         """Log which files are missing; damaged ones were logged before."""
         needed = union(self._needed)
         self._log.damage.missing_count = count_of(self._lost(needed))
-        holes = [hole for hole in self._holes if hole not in self._damaged_holes]
+        holes = [hole for hole in self._found.holes if hole not in self._found.damaged_holes]
         name = self._entry.name
         for gone in missing_files(name, holes, needed, self._stop.file_seqs if self._stop is not None else ()):
             if gone.high <= self._certain_until:
@@ -312,18 +247,20 @@ class _TopicLoader:
         reached = [position.end for position in saved.values() if position is not None]
         start = held.finished.floor if held is not None else 0
         topic.released = max([start, self._log.first_seq, *reached])
-        topic.unreleased_deferred = [(span.low, span.high, span.due_ns) for span in self._deferred if span.low >= topic.released]
+        topic.unreleased_deferred = [
+            (span.low, span.high, span.due_ns) for span in self._found.deferred if span.low >= topic.released
+        ]
 
     def _add_channel(self, topic: Topic, name: str, saved: SavedPosition | None) -> None:
         is_lost = saved is None
         if saved is None:  # its journal is lost: deliver everything again
             saved = SavedPosition(SeqRanges(min(self._log.first_seq, topic.released)))
-        needed = needed_of(self._holes, saved.finished, topic.released)
+        needed = needed_of(self._found.holes, saved.finished, topic.released)
         for low, high in needed:
             saved.finished.add_missing(low, high)
         self._needed += needed
         saved.forget_finished()
-        deferred = [(span.low, span.high, span.due_ns) for span in self._deferred if span.low < topic.released]
+        deferred = [(span.low, span.high, span.due_ns) for span in self._found.deferred if span.low < topic.released]
         position = restore_position(saved, topic.released, deferred, self._broker.clock())
         channel = self._broker.add_channel(topic, name, position, self._journals[name])
         channel.distributor.lost_count = count_of(self._lost(needed))

@@ -24,12 +24,12 @@ import errno
 import json
 import os
 import time
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import gevent
 import gevent.lock
@@ -42,6 +42,7 @@ from nsqd_py.diskqueue.files import sync_directory
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.ranges import EPOCHS_FILE, SavedEpochs, decode_epochs_of_logs
 from nsqd_py.diskqueue.records import NewerFormat
+from nsqd_py.diskqueue.recovery import LogEnd
 from nsqd_py.errors import StartError
 from nsqd_py.guid import END_OF_IDS_NS, FIRST_ID_NS
 from nsqd_py.queue.channel import Channel
@@ -326,19 +327,6 @@ def read_checked(path: Path, decode: Callable[[Any], T]) -> T | None:
             f"the content of {path.absolute()} is not what nsqd writes, although its checksum is right: "
             f"{describe(error)}; move the file out of the data path to start without it"
         ) from error
-
-
-class LogEnd(NamedTuple):
-    """The end of a topic's log.
-
-    next_seq    the number of its next message
-    file_seqs   the first number of each of its files, in order
-    end_offset  the end of the last record in the last file
-    """
-
-    next_seq: int
-    file_seqs: Sequence[int]
-    end_offset: int
 
 
 def end_of(log: TopicLog) -> LogEnd:

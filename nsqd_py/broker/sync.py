@@ -10,16 +10,16 @@ written in threads, so that a stalled disk only stops those who need it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from operator import length_hint
 from typing import Any
 
 from gevent.event import Event
 
-from nsqd_py.batch import Batch
+from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.syncing import Unsynced, sync_and_close, sync_directories
+from nsqd_py.diskqueue.syncing import Unsynced, sync_and_release, sync_directories
 from nsqd_py.pqueues import Alarm, Alarms
 from nsqd_py.queue.publish_buffer import Tickets
 from nsqd_py.queue.topic import Topic
@@ -44,7 +44,7 @@ def _nothing_to_do() -> None:
     pass
 
 
-def _nothing_to_put_back(topic: Topic, log: TopicLog) -> OSError | None:
+def _nothing_to_find(topic: Topic, log: TopicLog, files: Sequence[LogFile]) -> OSError | None:
     return None
 
 
@@ -101,7 +101,7 @@ class _TopicSync:
 class _Part:
     """One topic of a sync: its files, and the publishers that wait for it."""
 
-    __slots__ = ("held", "in_memory", "is_retry", "state", "taken", "topic", "took_s")
+    __slots__ = ("held", "is_retry", "state", "taken", "topic", "took_s")
 
     def __init__(self, topic: Topic, state: _TopicSync, held: list[tuple[int, Tickets]], *, is_retry: bool) -> None:
         self.topic = topic
@@ -109,7 +109,6 @@ class _Part:
         self.held = held
         self.is_retry = is_retry
         self.taken: list[Unsynced] = []
-        self.in_memory: dict[int, Batch] = {}
         self.took_s = 0.0
 
     def take(self) -> None:
@@ -117,8 +116,6 @@ class _Part:
         log = self.topic.log
         if log is not None:
             self.taken = log.take_unsynced(with_failed=self.is_retry)
-            if any(map(_has_failed, self.taken)):
-                self.in_memory = self.topic.batches_in_memory()
 
     def refuse(self, error: OSError) -> None:
         """Report an error to all publishers, and release them."""
@@ -149,7 +146,7 @@ class _Run:
             self.place = place
             began_s = time.perf_counter()
             directories += [unsynced for unsynced in part.taken if unsynced.file is None]
-            sync_and_close([unsynced for unsynced in part.taken if unsynced.file is not None], part.in_memory)
+            sync_and_release([unsynced for unsynced in part.taken if unsynced.file is not None])
             part.took_s = time.perf_counter() - began_s
         sync_directories(directories)
 
@@ -173,7 +170,7 @@ class GroupSync:
     every         number of unsynced messages from which on topics report each write
     sync_every    number of unsynced messages from which on a topic is synced; with 1, publishers wait for that
     durations_s   durations of all syncs, including failed ones
-    put_back      restores files that another program removed; returns the error if that failed
+    look          returns an error if another program removed or cut one of the files that were synced
     settle_names  waits until `nsqd.dat` is on the disk; may block its greenlet
     """
 
@@ -187,13 +184,13 @@ class GroupSync:
         on_sync: Callable[[Topic, OSError | None], None],
         pace: DiskPace,
         settle_names: Callable[[], None] = _nothing_to_do,
-        put_back: Callable[[Topic, TopicLog], OSError | None] = _nothing_to_put_back,
+        look: Callable[[Topic, TopicLog, Sequence[LogFile]], OSError | None] = _nothing_to_find,
     ) -> None:
         self.sync_every = self.every = max(1, every)
         self._listener: WriteListener | None = None
         self.durations_s = Histogram(_DURATION_BOUNDS_S)
         self._settle_names = settle_names
-        self._put_back = put_back
+        self._look = look
         self._timeout_ns = timeout_ns
         self._threadpool = threadpool
         self._alarms = alarms
@@ -358,7 +355,8 @@ class GroupSync:
         if log is None:
             return None
         self.durations_s.observe(part.took_s)
-        error = log.note_synced(part.taken) or self._put_back(topic, log)
+        files = [unsynced.file for unsynced in part.taken if unsynced.file is not None]
+        error = log.note_synced(part.taken) or self._look(topic, log, files)
         if error is None:
             state.succeeded()
         elif part.is_retry:
@@ -405,7 +403,3 @@ class GroupSync:
         """Wait for the running syncs, and begin no others: logs are synced and restored when they are closed."""
         self.join()
         self._is_closed = True
-
-
-def _has_failed(unsynced: Unsynced) -> bool:
-    return unsynced.file is not None and unsynced.file.sync_error is not None

@@ -10,11 +10,11 @@ import gevent.pool
 
 from nsqd_py.broker.removed_files import RemovedFiles
 from nsqd_py.broker.services import Services
-from nsqd_py.broker.state_files import LogEnd, end_of
+from nsqd_py.broker.state_files import end_of
 from nsqd_py.diskqueue.journal import Journal, journal_name
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.ranges import Epoch, EpochNumbers, Epochs, SavedEpochs
-from nsqd_py.diskqueue.reading import RecordOffsets
+from nsqd_py.diskqueue.recovery import LogEnd
 from nsqd_py.diskqueue.syncing import Unsynced, sync_directories
 from nsqd_py.queue.disk_limits import DiskSpace
 from nsqd_py.queue.topic import Topic, policy_of
@@ -34,7 +34,6 @@ class LogMaker:
         self._services = services
         self._space = space
         self._background = gevent.pool.Group()
-        self._places = RecordOffsets()
 
     def keep(self, saved: SavedEpochs) -> None:
         """Give logs that are made with these names their earlier epochs, until `forget_kept`."""
@@ -54,7 +53,7 @@ class LogMaker:
         file_bytes = options.max_bytes_per_file
         if max_bytes:  # space is freed one file at a time
             file_bytes = min(file_bytes, max(max_bytes // _FILES_OF_LIMITED, _SMALLEST_FILE_BYTES))
-        log = TopicLog(directory, topic_name, file_bytes, self._report_damage, self._run_in_background, self._places)
+        log = TopicLog(directory, topic_name, file_bytes, self._report_damage, self._run_in_background)
         log.epochs = self._kept_epochs.get(topic_name) or (Epoch(self.epoch_numbers.next(), 0),)
         log.allocate_ahead(wanted=self._space.allocates_ahead())
         return log
@@ -133,7 +132,7 @@ class _Closing:
             if log is not None:
                 if topic.is_held:
                     Journal(self.services.directory / journal_name(topic.name)).snapshot(topic.kept_floor, [], [])
-                self.removed_files.look_at_the_end(topic, log)
+                self.removed_files.check(topic, log, log.files)
                 self.end = end_of(log)
                 self.taken = log.take_unsynced()
         except OSError as error:

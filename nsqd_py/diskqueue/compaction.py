@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from nsqd_py.batch import Batch
-from nsqd_py.diskqueue.files import COMPACT_SUFFIX, FileIndex, LogFile, Segment, sync_directory
+from nsqd_py.diskqueue.files import COMPACT_SUFFIX, LogFile, Segment, sync_directory
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.ranges import Range, is_within
-from nsqd_py.diskqueue.reading import RecordWindow
+from nsqd_py.diskqueue.reading import RecordWindow, read_by
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, Damaged, Incomplete, decode_header, encode_record
 
 # One step writes this many bytes or records, about 10 ms, since the thread may keep the event loop from running.
@@ -70,7 +70,7 @@ class Compaction:
         self._source = file.duplicate()
         # If a power cut loses the copy, the original must be on the disk.
         os.fdatasync(self._source)
-        self._living_batches = walk(self._source, file, file.index_copy(), self._living)
+        self._living_batches = walk(self._source, file, self._living)
         if neighbour is None:
             self._target = LogFile.create_sparse(file.path.with_name(file.path.name + COMPACT_SUFFIX), file)
         else:
@@ -138,21 +138,19 @@ def _write(target: LogFile, records: list[bytes]) -> None:
         offset += len(record)
 
 
-def walk(fd: int, file: LogFile, index: FileIndex, living: Sequence[Range]) -> Iterator[Batch]:
+def walk(descriptor: int, file: LogFile, living: Sequence[Range]) -> Iterator[Batch]:
     """Yield the live messages as batches, in order.
 
     Raises Unmovable if one is missing or damaged, and OSError.
     """
-    window = RecordWindow(fd, file.end_offset)
+    window = RecordWindow(read_by(descriptor), file.end_offset)
     wanted = deque(living)
     offset = 0
     try:
         while wanted:
             low = wanted[0][0]
-            offset = window.skip_below(max(offset, index.offset_before(low)), low)
-            header = window.header(offset)
-            yield from _take_parts(window.batch(offset, header, file.salt), wanted)
-            offset += header.record_bytes
+            offset = window.find(file, low)
+            yield from _take_parts(window.batch(offset, file.salt), wanted)
     except (Damaged, Incomplete) as error:
         raise Unmovable(f"{file.path.name}: {error} ({offset})") from error
 

@@ -12,9 +12,12 @@ import errno
 import os
 import re
 import sys
+from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, TypeVar, cast
 
@@ -68,6 +71,74 @@ def _salt() -> int:
     return int.from_bytes(os.urandom(4), "big")
 
 
+INDEX_EVERY = 64 * 1024  # finding a record takes 50 us, and an index has 0.05 % of the bytes of its file
+
+
+class Place(NamedTuple):
+    """The start of a record, and a summary of the records before it.
+
+    seq            all numbers before it are lower, all from it on are not
+    offset         offset of the record in the file
+    message_count  messages before it in the file
+    newest_ns      the latest timestamp before it, or later
+    """
+
+    seq: int
+    offset: int
+    message_count: int
+    newest_ns: int
+
+
+class Segment(NamedTuple):
+    """The bytes and messages between two places; the messages have numbers in low..high (not included)."""
+
+    low: int
+    high: int
+    size_bytes: int
+    message_count: int
+
+
+class FileIndex:
+    """The index of one file, as columns of equal length. Threads may search it while the event loop appends to it.
+
+    `offsets` is public because the writer reads its last entry with each batch.
+    """
+
+    __slots__ = ("_counts", "_newest_ns", "_seqs", "offsets")
+
+    def __init__(self, first_seq: int, offset: int) -> None:
+        self.offsets = array("Q", [offset])
+        self._seqs = array("Q", [first_seq])
+        self._counts = array("Q", [0])
+        self._newest_ns = array("q", [0])
+
+    def append(self, place: Place) -> None:
+        """Add a place behind all others."""
+        self.offsets.append(place.offset)
+        self._counts.append(place.message_count)
+        self._newest_ns.append(place.newest_ns)
+        self._seqs.append(place.seq)  # the last one: it is what a thread searches
+
+    def offset_before(self, seq: int) -> int:
+        """Return the offset of a record at or before `seq`."""
+        return self.offsets[max(0, bisect_right(self._seqs, seq) - 1)]
+
+    def seq_after(self, seq: int) -> int | None:
+        """Return the number of the first place behind `seq`; None behind the last."""
+        at = bisect_right(self._seqs, seq)
+        return self._seqs[at] if at < len(self._seqs) else None
+
+    def offset_before_time(self, timestamp_ns: int) -> int:
+        """Return the offset of a record at or before the first message of this time or later."""
+        return self.offsets[max(0, bisect_left(self._newest_ns, timestamp_ns) - 1)]
+
+    def segments(self, end: Place) -> Iterator[Segment]:
+        """Yield what lies between the places; `end` is the end of the file."""
+        places = [*zip(self._seqs, self.offsets, self._counts, strict=True), end[:3]]
+        for (low, low_offset, low_count), (high, high_offset, high_count) in pairwise(places):
+            yield Segment(low, high, high_offset - low_offset, high_count - low_count)
+
+
 class LogFile(LazyFile):
     """A log file, opened when it is used.
 
@@ -81,7 +152,7 @@ class LogFile(LazyFile):
     sync_error     error of the last sync, or None
     most_ahead     most bytes that are preallocated
     most_bytes     size up to which the file is preallocated
-    was_cut        True if the file was found shorter than this object made it; the broker sets `cut_is_reported`
+    was_cut        True if another program truncated or removed the file; the broker sets `cut_is_reported`
     """
 
     __slots__ = (
@@ -174,15 +245,16 @@ class LogFile(LazyFile):
             raise
 
     @classmethod
-    def open(cls, path: Path) -> LogFile:
+    def open(cls, path: Path, flags: int = os.O_RDWR) -> LogFile:
         """Open an existing file and read its header. Raises OSError and Damaged."""
-        fd = OPEN_FILES.with_room(lambda: open_file(path, os.O_RDWR))
+        fd = OPEN_FILES.with_room(lambda: open_file(path, flags))
         try:
             header = FileHeader.decode(os.pread(fd, FILE_HEADER_BYTES, 0))
             file = cls(path, fd, header, os.fstat(fd).st_size)
         except BaseException:
             os.close(fd)
             raise
+        file.flags = flags
         file.mark_clean()
         OPEN_FILES.add(file)
         return file
@@ -265,12 +337,12 @@ class LogFile(LazyFile):
             self.allocated = self.end_offset
 
     def is_cut(self) -> bool:
-        """True if another program truncated the file, or removed it while it was closed. Raises OSError."""
+        """True if another program truncated or removed the file."""
         try:
-            size = (os.fstat(self._fd) if self.is_open else os.stat(self.path)).st_size
-        except FileNotFoundError:
-            size = 0
-        self.was_cut |= size < max(self.end_offset, self.allocated)
+            status = os.fstat(self._fd) if self.is_open else os.stat(self.path)
+            self.was_cut |= not status.st_nlink or status.st_size < max(self.end_offset, self.allocated)
+        except OSError:
+            self.was_cut = True
         return self.was_cut
 
     # ---- open or not
@@ -327,11 +399,6 @@ class LogFile(LazyFile):
         self.end_offset = offset
         self.newest_ns = max(self.newest_ns, newest_ns)
 
-    def note(self, seq: int, offset: int) -> None:
-        """Add to the index that the record with `seq` begins at `offset`, unless it has an entry near that."""
-        if not self.header.is_sparse:  # there the number of messages before it is unknown
-            self._index.insert(seq, offset, seq - self.first_seq, self.newest_ns)
-
     def offset_before(self, seq: int) -> int:
         """Return the offset of a record at or before `seq`."""
         return self._index.offset_before(seq)
@@ -345,33 +412,25 @@ class LogFile(LazyFile):
         """Return the offset of a record at or before the first message of this time or later."""
         return self._index.offset_before_time(timestamp_ns)
 
-    def places(self) -> list[int]:
-        """Return the offsets of some records, about one per 256 KiB, in rising order."""
+    def places(self) -> Sequence[int]:
+        """Return the offsets of some records, about one per 64 KiB, in rising order."""
         return self._index_offsets
 
     def segments(self) -> Iterator[Segment]:
-        """Yield the parts of the file, about 256 KiB each."""
+        """Yield the parts of the file, about 64 KiB each."""
         return self._index.segments(self._end)
-
-    def index_copy(self) -> FileIndex:
-        """Return a copy of the index for another thread."""
-        return self._index.copy()
 
     def twin(self) -> LogFile:
         """Return a second object for the file, with another descriptor, to be extended while this one is read.
 
         Raises OSError.
         """
-        return self.with_descriptor(self.duplicate())
-
-    def with_descriptor(self, descriptor: int) -> LogFile:
-        """Return a copy of this object for the descriptor of a file with the same content."""
-        twin = LogFile(self.path, descriptor, self.header, self.end_offset)
+        twin = LogFile(self.path, self.duplicate(), self.header, self.end_offset)
         twin.end_offset, twin.end_seq = self.end_offset, self.end_seq
         twin.missing_count, twin.newest_ns = self.missing_count, self.newest_ns
         twin.synced_offset, twin.synced_seq = self.synced_offset, self.synced_seq
         twin._clean_offset = self._clean_offset
-        twin._index = self._index.copy()
+        twin._index = deepcopy(self._index)
         twin._index_offsets = twin._index.offsets
         return twin
 
@@ -402,92 +461,3 @@ class LogFile(LazyFile):
         """Close, and keep the space as `spare` for the next file. Raises OSError; then the file is unchanged."""
         os.rename(self.path, spare)
         self.close()
-
-
-INDEX_EVERY = 256 * 1024
-
-
-class Place(NamedTuple):
-    """The start of a record, and a summary of the records before it.
-
-    seq            all numbers before it are lower, all from it on are not
-    offset         offset of the record in the file
-    message_count  messages before it in the file
-    newest_ns      the latest timestamp before it, or later
-    """
-
-    seq: int
-    offset: int
-    message_count: int
-    newest_ns: int
-
-
-class Segment(NamedTuple):
-    """The bytes and messages between two places; the messages have numbers in low..high (not included)."""
-
-    low: int
-    high: int
-    size_bytes: int
-    message_count: int
-
-
-class FileIndex:
-    """The index of one file, as columns of equal length.
-
-    `offsets` is public because the writer reads its last entry with each batch.
-    """
-
-    __slots__ = ("_counts", "_newest_ns", "_seqs", "offsets")
-
-    def __init__(self, first_seq: int, offset: int) -> None:
-        self.offsets = [offset]
-        self._seqs = [first_seq]
-        self._counts = [0]
-        self._newest_ns = [0]
-
-    def append(self, place: Place) -> None:
-        """Add a place behind all others."""
-        self._seqs.append(place.seq)
-        self.offsets.append(place.offset)
-        self._counts.append(place.message_count)
-        self._newest_ns.append(place.newest_ns)
-
-    def insert(self, seq: int, offset: int, count: int, newest_ns: int) -> None:
-        """Add a place between others, unless one is near; `newest_ns` is that of the whole file.
-
-        The latest timestamp before the new place is unknown. That of the next place is a correct upper bound.
-        """
-        at = bisect_right(self.offsets, offset)
-        if offset - self.offsets[at - 1] >= INDEX_EVERY:
-            self.offsets.insert(at, offset)
-            self._seqs.insert(at, seq)
-            self._counts.insert(at, count)
-            self._newest_ns.insert(at, self._newest_ns[at] if at < len(self._newest_ns) else newest_ns)
-
-    def offset_before(self, seq: int) -> int:
-        """Return the offset of a record at or before `seq`."""
-        return self.offsets[max(0, bisect_right(self._seqs, seq) - 1)]
-
-    def seq_after(self, seq: int) -> int | None:
-        """Return the number of the first place behind `seq`; None behind the last."""
-        at = bisect_right(self._seqs, seq)
-        return self._seqs[at] if at < len(self._seqs) else None
-
-    def offset_before_time(self, timestamp_ns: int) -> int:
-        """Return the offset of a record at or before the first message of this time or later."""
-        return self.offsets[max(0, bisect_left(self._newest_ns, timestamp_ns) - 1)]
-
-    def segments(self, end: Place) -> Iterator[Segment]:
-        """Yield what lies between the places; `end` is the end of the file."""
-        places = [*zip(self._seqs, self.offsets, self._counts, strict=True), end[:3]]
-        for (low, low_offset, low_count), (high, high_offset, high_count) in zip(places, places[1:], strict=False):
-            yield Segment(low, high, high_offset - low_offset, high_count - low_count)
-
-    def copy(self) -> FileIndex:
-        """Return a copy for use in another thread."""
-        copy = FileIndex(0, 0)
-        copy.offsets = self.offsets.copy()
-        copy._seqs = self._seqs.copy()
-        copy._counts = self._counts.copy()
-        copy._newest_ns = self._newest_ns.copy()
-        return copy

@@ -184,6 +184,51 @@ def _settle(floor: int, ranges: list[Range], waiting: dict[int, tuple[int, int]]
     return saved
 
 
+@dataclass(frozen=True, slots=True)
+class ReadJournal:
+    """The content of a journal, also behind damage.
+
+    saved    the position from all readable entries; later entries add to earlier ones, so a lost one in the middle only
+             means that messages are delivered again
+    damaged  damaged byte ranges that have entries behind them
+    torn     an incomplete entry at the end, as a power cut may leave it
+    """
+
+    saved: SavedPosition
+    damaged: tuple[tuple[int, int], ...]
+    torn: tuple[int, int] | None
+
+    @property
+    def is_damaged(self) -> bool:
+        return bool(self.damaged)
+
+
+def read_journal(data: bytes) -> ReadJournal:
+    """Read every readable entry of a journal. Raises NewerFormat."""
+    good: list[bytes] = []
+    damaged = []
+    position = 0
+    while position < len(data):
+        start = next_entry(data, position)
+        if start > position:
+            damaged.append((position, start))
+        size = entry_bytes(data, start)
+        good.append(data[start : start + size])
+        position = start + size
+    saved, _ = decode_journal(b"".join(good))
+    if damaged and damaged[-1][1] == len(data) and good[:-1]:
+        return ReadJournal(saved, tuple(damaged[:-1]), damaged[-1])
+    return ReadJournal(saved, tuple(damaged), None)
+
+
+def encode_position(saved: SavedPosition) -> bytes:
+    """Return a snapshot of the position."""
+    if saved.is_deleted:
+        return encode_entry(DELETED, 0, [], [])
+    waits = group_waiting(saved.waiting, _END_OF_NUMBERS)
+    return encode_entry(SNAPSHOT, saved.finished.floor, saved.finished.islands(), waits)
+
+
 class Replacement:
     """A large snapshot that a thread makes and writes, while changes are still appended to the journal.
 

@@ -16,7 +16,7 @@ from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.files import GONE_SUFFIX, LARGEST_STEP, SPARE_SUFFIX, LogFile, log_file_name, run_to_end
 from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.diskqueue.ranges import Epochs, raised
-from nsqd_py.diskqueue.reading import ChunkReader, RecordOffsets, first_since
+from nsqd_py.diskqueue.reading import ChunkReader, KeptRecords, first_since, read_kept_piece
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, encode_record
 from nsqd_py.diskqueue.recovery import DamageReport, RecoveredFile
 from nsqd_py.diskqueue.syncing import (
@@ -25,7 +25,7 @@ from nsqd_py.diskqueue.syncing import (
     UnsyncedFiles,
     encode_batches,
     last_id,
-    sync_and_close,
+    sync_and_release,
     sync_directories,
     written_lately,
 )
@@ -59,7 +59,6 @@ class TopicLog:
         "_is_appending",
         "_last",
         "_most_ahead",
-        "_places",
         "_spare",
         "_topic",
         "_unsynced",
@@ -81,7 +80,6 @@ class TopicLog:
         max_file_bytes: int,
         on_damage: Callable[[str], None],
         in_background: Callable[[Callable[[], None]], object] = _at_once,
-        places: RecordOffsets | None = None,
     ) -> None:
         self.directory = directory
         self._topic = topic
@@ -91,7 +89,6 @@ class TopicLog:
         self._last: LogFile | None = None
         self.damage = DamageReport(on_damage)
         self._chunks = ChunkReader(self.damage)
-        self._places = places if places is not None else RecordOffsets()
         self._spare: Path | None = None
         self.syncs = UnsyncedFiles(directory)
         self._unsynced = self.syncs.unsynced
@@ -328,7 +325,7 @@ class TopicLog:
             if file is None:
                 yield from (None for _ in numbers)
             else:
-                yield from self._places.read_each(file, numbers, self._chunks.read_file)
+                yield from self._chunks.read_each(file, numbers)
 
     def read_files_by(self, read: Callable[[LogFile, int, int], bytes]) -> None:
         """Let `read` replace `LogFile.read`. It may raise BlockingIOError, and then so do the reads of this log."""
@@ -339,9 +336,27 @@ class TopicLog:
         file = next(self._file_list.reaching(seq), None)
         return file.readable_from(seq) if file is not None else self.next_seq
 
-    def report_damage(self, file: LogFile, start: int, end: int) -> None:
-        """Report bytes of a file that are skipped. Raises OSError if they cannot be copied aside."""
-        self.damage.report(file, start, end)
+    def read_kept(self, seq: int, most_bytes: int, in_thread: Callable[[Callable[[], None]], None]) -> KeptRecords:
+        """Return records from the one that holds `seq`, or the next one, up to `most_bytes`; at least one.
+
+        Raises OSError. Blocks as `in_thread` does.
+        """
+        kept = KeptRecords(max(seq, self.earliest_seq))
+        while kept.size_bytes < most_bytes:
+            file = next(self._file_list.reaching(kept.next_seq), None)
+            if file is None:
+                kept.next_seq = max(kept.next_seq, self.next_seq)
+                break
+            end_seq = file.end_seq
+            batches, _, damaged = read_kept_piece(file, kept.next_seq, in_thread)
+            for start, end in damaged:
+                if file in self.files:
+                    self.damage.report(file, start, end)
+            if not all(kept.add(batch, most_bytes) for batch in batches):
+                break
+            if not batches:
+                kept.next_seq = max(kept.next_seq, end_seq)
+        return kept
 
     # ---- files that nobody needs
 
@@ -411,7 +426,6 @@ class TopicLog:
 
     def _let_go(self, file: LogFile) -> None:
         self.busy_files.discard(file)
-        self._places.forget(file)
         self.syncs.forget(file)
 
     def roll(self) -> None:
@@ -446,7 +460,7 @@ class TopicLog:
 
         In this order: a file with unsynced data takes 1.5 ms to truncate, since ext4 writes the data first.
         """
-        sync_and_close([unsynced for unsynced in taken if unsynced.file is not None], {})
+        sync_and_release([unsynced for unsynced in taken if unsynced.file is not None])
         for file in self.files:
             file.cut()
             file.close()
@@ -480,8 +494,6 @@ class TopicLog:
             self._spare = None
 
     def _forget(self) -> None:
-        for file in self.files:
-            self._places.forget(file)
         self._set_files([])
         self._last = None
         self._unsynced.clear()

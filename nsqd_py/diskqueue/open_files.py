@@ -29,12 +29,13 @@ _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
 class LazyFile:
-    """A file that is opened when it is used."""
+    """A file that is opened when it is used, with these `flags`."""
 
-    __slots__ = ("_fd", "_hold_count", "_is_used", "_wants_close", "path")
+    __slots__ = ("_fd", "_hold_count", "_is_used", "_wants_close", "flags", "path")
 
     def __init__(self, path: Path, fd: int) -> None:
         self.path = path
+        self.flags = os.O_RDWR
         self._fd = fd
         self._hold_count = 0
         self._is_used = False
@@ -159,7 +160,7 @@ class OpenFiles:
         """Open a file that was closed for lack of use, and return its descriptor. Raises OSError."""
         with self.lock:
             if not file.is_open:
-                fd = self.with_room(lambda: open_file(file.path, os.O_RDWR))
+                fd = self.with_room(lambda: open_file(file.path, file.flags))
                 try:
                     file.wake(fd)
                 except OSError:

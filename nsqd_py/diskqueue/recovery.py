@@ -3,9 +3,6 @@
 Closed files are walked from header to header. The last file of a topic is read in full, because a crash may have torn
 its end. Bytes behind the last valid record are cut off; damage in the middle is skipped, copied aside and reported.
 Nothing that could not be read is deleted.
-
-A damaged file header is rebuilt from the records. The checksum of a record starts with the salt of its file, and
-crc32c is linear: two checksums over the same bytes differ by an invertible linear map of their start values.
 """
 
 from __future__ import annotations
@@ -15,10 +12,11 @@ import errno
 import mmap
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import zip_longest
 from pathlib import Path
+from typing import NamedTuple
 
 from google_crc32c import extend
 
@@ -32,8 +30,8 @@ from nsqd_py.diskqueue.records import (
     RECORD_HEADER_BYTES,
     VERSION,
     Damaged,
-    FileHeader,
     Incomplete,
+    NewerFormat,
     RecordHeader,
     decode,
     decode_header,
@@ -105,6 +103,99 @@ def expect_end(recovered: RecoveredFile, end_offset: int) -> None:
         recovered.torn = None
         recovered.damaged = [place for place in recovered.damaged if place[0] < reached]
         recovered.damaged.append((reached, end_offset))
+
+
+class LogEnd(NamedTuple):
+    """The end of a topic's log at a clean stop.
+
+    next_seq    the number of its next message
+    file_seqs   the first number of each of its files, in order
+    end_offset  the end of the last record in the last file
+    """
+
+    next_seq: int
+    file_seqs: Sequence[int]
+    end_offset: int
+
+
+class Unreadable(NamedTuple):
+    """A log file whose header cannot be read, or is that of another file: `found_seq` is the number in it."""
+
+    path: Path
+    first_seq: int
+    reason: str
+    found_seq: int | None = None
+
+
+class RecoveredLog:
+    """The files of one log as they were found. Nothing is changed.
+
+    next_seq       the number after the last message
+    holes          numbers that are in no file
+    damaged_holes  those that were lost with damaged bytes
+    """
+
+    def __init__(self) -> None:
+        self.files: list[RecoveredFile] = []
+        self.unreadable: list[Unreadable] = []
+        self.next_seq = 0
+        self.holes: list[Range] = []
+        self.damaged_holes: list[Range] = []
+        self.deferred: list[DeferredSpan] = []
+        self._ends_damaged = False  # describes the last file
+
+    def add(self, recovered: RecoveredFile, *, is_last: bool) -> None:
+        """Add a file; files must be added in order."""
+        self.files.append(recovered)
+        self.extend_to(recovered.file.first_seq)
+        self.next_seq = max(self.next_seq, recovered.file.end_seq)
+        self.holes += recovered.gaps
+        self.deferred += recovered.deferred
+        if recovered.damaged:
+            self.damaged_holes += recovered.gaps
+            self._ends_damaged = recovered.damaged[-1][1] >= recovered.file.end_offset
+        else:
+            self._ends_damaged = recovered.torn is not None and not is_last
+
+    def extend_to(self, seq: int) -> None:
+        """Count the numbers up to `seq` as missing: between two files, before the first or behind the last."""
+        low, self.next_seq = self.next_seq, max(self.next_seq, seq)
+        if seq > low:
+            self.holes.append((low, seq))
+            if self._ends_damaged or any(low <= unreadable.first_seq < seq for unreadable in self.unreadable):
+                self.damaged_holes.append((low, seq))
+            self._ends_damaged = False
+
+
+def read_log(paths: Iterable[tuple[int, Path]], stop: LogEnd | None, *, is_check: bool = False) -> RecoveredLog:
+    """Read the files of a log, given with the first numbers in their names. Raises OSError and StartError.
+
+    `stop` is the end at the last clean stop, if there was one. A check verifies every record, and leaves the files closed.
+    """
+    log = RecoveredLog()
+    files: list[LogFile] = []
+    for first_seq, path in sorted(paths):
+        try:
+            file = LogFile.open(path, os.O_RDONLY if is_check else os.O_RDWR)
+        except NewerFormat as error:
+            raise error.refusal(str(path)) from error
+        except Damaged as error:
+            log.unreadable.append(Unreadable(path, first_seq, str(error)))
+            continue
+        if file.first_seq == first_seq:
+            files.append(file)
+        else:
+            file.close()
+            log.unreadable.append(Unreadable(path, first_seq, "its header is that of another file", file.first_seq))
+    for file, following in zip_longest(files, files[1:]):
+        is_last = following is None
+        recovered = recover_file(file, is_last=is_last or is_check, until=None if is_last else following.first_seq)
+        if is_last and stop is not None and stop.file_seqs[-1:] == [file.first_seq]:
+            expect_end(recovered, stop.end_offset)
+        log.add(recovered, is_last=is_last)
+        if is_check:
+            file.close()
+    return log
 
 
 class _Walk:
@@ -271,111 +362,12 @@ class _Walk:
             return None
 
 
-_WORD_BITS = 32
-_RECORDS_TRIED = 8
-
-
-def salvage_header(data: bytes | mmap.mmap, first_seq: int) -> FileHeader | None:
-    """Return the header that a log file named after `first_seq` must have had, or None if it cannot be known.
-
-    Two records must agree on the salt, or one record with what is left of the header.
-    """
-    if len(data) <= FILE_HEADER_BYTES:
-        return None
-    left = data[:FILE_HEADER_BYTES]
-    believed = {FileHeader.unchecked(left).salt}
-    for header, position in _records(data):
-        salt = _salt_of(data, header, position)
-        if salt is None or header.first_seq < first_seq:
-            continue
-        if salt in believed:
-            return _header(salt, first_seq, left)
-        believed.add(salt)
-    return None
-
-
-def salvage_from(descriptor: int, first_seq: int) -> FileHeader | None:
-    """Return the result of `salvage_header` for an open file. Raises OSError."""
-    size = os.fstat(descriptor).st_size
-    if size <= FILE_HEADER_BYTES:
-        return None
-    with mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) as data:
-        return salvage_header(data, first_seq)
-
-
-def mend_header(path: Path, first_seq: int) -> bool:
-    """Rewrite a damaged file header if it can be known, and copy the old one aside; True if done. Raises OSError."""
-    descriptor = open_file(path, os.O_RDWR)
-    try:
-        header = salvage_from(descriptor, first_seq)
-        if header is None:
-            return False
-        aside = path.with_name(f"{path.stem}.0.damaged")
-        if not aside.exists():
-            write_aside(aside, os.pread(descriptor, FILE_HEADER_BYTES, 0))
-        os.pwrite(descriptor, header.encode(), 0)
-        os.fsync(descriptor)
-        return True
-    finally:
-        os.close(descriptor)
-
-
-def _header(salt: int, first_seq: int, left: bytes) -> FileHeader:
-    """Return a header with the remaining fields if they match the checksum, else without the highest id."""
-    stored = FileHeader.unchecked(left)
-    for flags in product((False, True), repeat=3):
-        header = FileHeader(salt, first_seq, stored.used_id, *flags)
-        if header.encode()[12:16] == left[12:16]:
-            return header
-    return FileHeader(salt, first_seq, 0, stored.is_reused, stored.is_sparse, stored.is_imported)
-
-
-def _records(data: bytes | mmap.mmap) -> Iterator[tuple[RecordHeader, int]]:
-    """Yield what look like the first records."""
-    position = data.find(MAGIC, 0)
-    for _ in range(_RECORDS_TRIED):
-        if position < 0:
-            return
-        try:
-            header = decode_header(data[position : position + RECORD_HEADER_BYTES], 0)
-        except (Damaged, Incomplete):
-            after = position + 1
-        else:
-            yield header, position
-            after = position + header.record_bytes
-        position = data.find(MAGIC, after)
-
-
-def _salt_of(data: bytes | mmap.mmap, header: RecordHeader, position: int) -> int | None:
-    """Return the start value of the record's checksum; None if the record is cut off."""
-    checked = data[position + CHECKED_FROM : position + header.record_bytes]
-    if len(checked) != header.record_bytes - CHECKED_FROM:
-        return None
-    return beginning_of(header.checksum ^ extend(0, checked), len(checked))
-
-
-def beginning_of(difference: int, length: int) -> int:
-    """Return c such that extend(c, data) ^ extend(0, data) is `difference`, for any data of this length."""
-    zeros = bytes(length)
-    plain = extend(0, zeros)
-    rows = [(extend(1 << bit, zeros) ^ plain, 1 << bit) for bit in range(_WORD_BITS)]
-    beginning = 0
-    for bit in reversed(range(_WORD_BITS)):  # Gaussian elimination
-        place = next(index for index, (image, _) in enumerate(rows) if image >> bit & 1)
-        pivot, source = rows.pop(place)
-        rows = [(image ^ pivot, begun ^ source) if image >> bit & 1 else (image, begun) for image, begun in rows]
-        if difference >> bit & 1:
-            difference ^= pivot
-            beginning ^= source
-    return beginning
-
-
 class DamageReport:
     """Damage found since the start.
 
     bytes_found     bytes that could not be read
     missing_count   messages that a channel needed and that were in no file at the start
-    removed_files   files that another program removed while they were in use, and that were written again
+    removed_files   files that another program removed or cut while they were in use
     """
 
     __slots__ = ("_on_damage", "_reported", "bytes_found", "missing_count", "removed_files")

@@ -1,34 +1,22 @@
 """Writing to a log in steps, syncing its files, and recovering from a failed fsync.
 
 After an fsync fails, the kernel marks the pages clean, or may have dropped them: a second fsync that succeeds says
-nothing about them. So everything that no sync has covered is written again, from what can still be read of it or from
-memory, and is then synced.
+nothing about them. So everything that no sync has covered and that can be read back is written again, and then synced.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
-from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from nsqd_py.batch import Batch
-from nsqd_py.diskqueue.files import LogFile
-from nsqd_py.diskqueue.records import (
-    FILE_HEADER_BYTES,
-    RECORD_HEADER_BYTES,
-    Damaged,
-    Incomplete,
-    decode,
-    decode_header,
-    encode_header,
-    encode_record,
-)
+from nsqd_py.diskqueue.files import LogFile, sync_directory
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, decode_header, encode_header
 from nsqd_py.diskqueue.recovery import find_record
 from nsqd_py.runtime.disk_pace import CallTimer
-from nsqd_py.runtime.private_files import open_file
 
 
 class Appending:
@@ -112,107 +100,65 @@ _LATELY_S = 600.0
 class Unsynced:
     """Something that waits for a sync: a file up to an offset, held until it is synced, or the directory (no file).
 
-    descriptor  the descriptor that the syncing thread uses; it may have opened it, since opening can be slow
-    error       the error of the sync, if it failed
+    error  the error of the sync, if it failed
     """
 
     file: LogFile | None
+    directory: Path
     end_offset: int = 0
     end_seq: int = 0
-    directory: Path | None = None
     error: OSError | None = None
-    descriptor: int = -1
-
-    def open(self) -> bool:
-        """Set the descriptor; return True if the caller must close it. Raises OSError."""
-        if self.directory is not None:
-            self.descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
-            return True
-        assert self.file is not None
-        if self.file.is_open:
-            self.descriptor = self.file.fileno()
-            return False
-        # This process has not written to it since it was open last; the sync covers what another process wrote.
-        self.descriptor = open_file(self.file.path, os.O_RDWR)
-        return True
 
 
-def sync_and_close(taken: Iterable[Unsynced], in_memory: Mapping[int, Batch]) -> None:
+def sync_and_release(taken: Iterable[Unsynced]) -> None:
     """Sync each one, end its hold, and set its `error`. May run in a thread.
 
     Files whose last sync failed are first written again, see `write_again`.
     """
     for unsynced in taken:
-        is_own = False
+        file = unsynced.file
         try:
-            is_own = unsynced.open()
-            if unsynced.file is not None and unsynced.file.sync_error is not None:
-                write_again(unsynced, in_memory)
-            os.fdatasync(unsynced.descriptor)
+            if file is None:
+                sync_directory(unsynced.directory)
+                continue
+            if file.sync_error is not None:
+                write_again(file, unsynced.end_offset)
+            os.fdatasync(file.fileno())
         except OSError as error:
             unsynced.error = error.with_traceback(None)  # it is kept, and its frames hold `unsynced`
         finally:
-            with contextlib.suppress(OSError):
-                if is_own:
-                    os.close(unsynced.descriptor)
-                if unsynced.file is not None:
-                    unsynced.file.release()
+            if file is not None:
+                file.release()
 
 
 def sync_directories(taken: Iterable[Unsynced]) -> None:
     """Sync the directories of these, each once, and set their `error`. May run in a thread."""
-    errors: dict[Path | None, OSError | None] = {}
+    errors: dict[Path, OSError | None] = {}
     for unsynced in taken:
         if unsynced.directory not in errors:
-            sync_and_close([unsynced], {})
+            sync_and_release([unsynced])
             errors[unsynced.directory] = unsynced.error
         unsynced.error = errors[unsynced.directory]
 
 
-def write_again(unsynced: Unsynced, in_memory: Mapping[int, Batch]) -> None:
-    """Write everything again that no sync has covered. May run in a thread.
+def write_again(file: LogFile, end_offset: int) -> None:
+    """Write all records again that no sync has covered, as far as they can be read back. May run in a thread.
 
-    A record that cannot be read back is taken from `in_memory`, by its first sequence number. If it is not there
-    either, it stays as it is, and readers will report it as damaged. Raises OSError.
+    Readers report the others as damaged. Raises OSError.
     """
-    file, descriptor = unsynced.file, unsynced.descriptor
-    assert file is not None
     if not file.synced_offset:
-        _write(descriptor, file.header.encode(), 0)
-    offset, seq = max(file.synced_offset, FILE_HEADER_BYTES), file.synced_seq
-    while offset < unsynced.end_offset:
-        record = _record_at(descriptor, offset, file.salt)
-        batch = in_memory.get(seq)
-        if record is None and batch is not None:
-            record = encode_record(batch, file.salt)
-        if record is None:
-            offset = _next_record(descriptor, offset, unsynced.end_offset, file.salt)
-            seq = -1
-            continue
-        _write(descriptor, record, offset)
-        offset += len(record)
-        seq = decode_header(record, 0).end_seq
+        _write(file, file.header.encode(), 0)
+    start = max(file.synced_offset, FILE_HEADER_BYTES)
+    data = os.pread(file.fileno(), end_offset - start, start)
+    position = find_record(data, 0, file.salt)
+    while position is not None:
+        end = position + decode_header(data, position).record_bytes
+        _write(file, data[position:end], start + position)
+        position = find_record(data, end, file.salt)
 
 
-def _record_at(descriptor: int, offset: int, salt: int) -> bytes | None:
-    """Return the record at `offset` if its checksum is right; None if it cannot be read."""
-    try:
-        head = os.pread(descriptor, RECORD_HEADER_BYTES, offset)
-        record = os.pread(descriptor, decode_header(head, 0).record_bytes, offset)
-        decode(record, 0, salt)
-    except (OSError, Damaged, Incomplete):
-        return None
-    return record
-
-
-def _next_record(descriptor: int, offset: int, end_offset: int, salt: int) -> int:
-    """Return the offset of the next valid record behind a damaged one."""
-    found = find_record(os.pread(descriptor, end_offset - offset, offset), 1, salt)
-    return end_offset if found is None else offset + found
-
-
-def _write(descriptor: int, data: bytes, offset: int) -> None:
-    if os.pwrite(descriptor, data, offset) != len(data):
+def _write(file: LogFile, data: bytes, offset: int) -> None:
+    if os.pwrite(file.fileno(), data, offset) != len(data):
         raise OSError(errno.ENOSPC, "short write while records were written again after a failed sync")
 
 
@@ -240,16 +186,16 @@ class UnsyncedFiles:
         self._failed: frozenset[LogFile] = frozenset()
 
     def take(self, *, with_failed: bool) -> list[Unsynced]:
-        """Take everything that no sync has covered, held until `sync_and_close`; the directory comes last.
+        """Take everything that no sync has covered, held until `sync_and_release`; the directory comes last.
 
         Without `with_failed`, files whose last sync failed are left for later.
         """
         files = {file for file in self.unsynced if with_failed or file.sync_error is None}
         for file in files:
             file.hold()
-        taken = [Unsynced(file, file.end_offset, file.end_seq) for file in files]
+        taken = [Unsynced(file, self._directory, file.end_offset, file.end_seq) for file in files]
         if self.directory_changed:
-            taken.append(Unsynced(None, directory=self._directory))
+            taken.append(Unsynced(None, self._directory))
         self.unsynced -= files
         self.directory_changed = False
         return taken

@@ -11,18 +11,19 @@ import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import orjson
 from google_crc32c import extend
 
+from nsqd_py.batch import Batch
 from nsqd_py.broker.state_files import METADATA_FILE, STANDBY_FILE, document_of
 from nsqd_py.diskqueue.files import sync_directory
 from nsqd_py.diskqueue.journal import SavedPosition
 from nsqd_py.diskqueue.ranges import Range
-from nsqd_py.diskqueue.reading import RecordOffsets
+from nsqd_py.diskqueue.reading import RecordWindow
+from nsqd_py.diskqueue.records import Damaged, Incomplete
 from nsqd_py.diskqueue.recovery import RecoveredFile
 from nsqd_py.fsck.counting import LogNumbers
 from nsqd_py.fsck.reading import LoadedTopic, kept_numbers, load_directory
@@ -42,7 +43,6 @@ from nsqd_py.protocol.names import is_ephemeral, is_valid_name
 from nsqd_py.runtime import private_files
 
 _BUFFER_BYTES = 1024 * 1024
-_NUMBERS_AT_ONCE = 50_000
 _DISK_BLOCK_BYTES = 4096
 _GO_MAX_MSG_SIZE = 1024 * 1024  # the default of Go's nsqd
 
@@ -157,18 +157,18 @@ class _Queue:
 
     def _read(self, recovered: RecoveredFile, numbers: Iterator[int]) -> Iterator[GoMessage]:
         waiting = self.saved.waiting
-        descriptor = os.open(recovered.file.path, os.O_RDONLY)
-        try:
-            file, offsets = recovered.file.with_descriptor(descriptor), RecordOffsets()
-            while seqs := list(islice(numbers, _NUMBERS_AT_ONCE)):
-                for seq, batch in zip(seqs, offsets.read_each(file, seqs), strict=True):
-                    if batch is None:
-                        raise Refused(f"{recovered.file.path}: message {seq} cannot be read any more")
-                    place = seq - batch.first_seq
-                    attempts = waiting[seq][1] if seq in waiting else 0
-                    yield batch.timestamp_ns, attempts, batch.base_id + place, batch.message(place)
-        finally:
-            os.close(descriptor)
+        file, window = recovered.file, RecordWindow(recovered.file.read, recovered.file.end_offset)
+        batch: Batch | None = None
+        for seq in numbers:
+            if batch is None or seq >= batch.end_seq:
+                try:
+                    batch = window.batch(window.find(file, seq), file.salt)
+                except (Damaged, Incomplete) as error:
+                    raise Refused(f"{file.path}: message {seq} cannot be read any more") from error
+            place = seq - batch.first_seq
+            attempts = waiting[seq][1] if seq in waiting else 0
+            yield batch.timestamp_ns, attempts, batch.base_id + place, batch.message(place)
+        file.close()
 
     def write(self, folder: Path, max_file_bytes: int) -> None:
         """Write the files and the position. Raises OSError and Refused."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from pathlib import Path
 
 from nsqd_py.broker.state_files import (
@@ -18,18 +16,17 @@ from nsqd_py.broker.state_files import (
     STANDBY_FILE,
     STOP_FILE,
     BadMetadata,
-    LogEnd,
     TopicEntry,
     read_clean_stop,
     read_clock_file,
     read_clocks,
     read_metadata,
 )
-from nsqd_py.diskqueue.files import LogFile, parse_log_file_name
-from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX, SavedPosition, decode_journal, entry_bytes, journal_name, next_entry
+from nsqd_py.diskqueue.files import parse_log_file_name
+from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX, SavedPosition, journal_name, read_journal
 from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Range, SeqRanges, common, union
-from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader, NewerFormat
-from nsqd_py.diskqueue.recovery import MissingFile, RecoveredFile, expect_end, missing_files, recover_file, salvage_from
+from nsqd_py.diskqueue.records import NewerFormat
+from nsqd_py.diskqueue.recovery import LogEnd, MissingFile, RecoveredFile, missing_files, read_log
 from nsqd_py.fsck.counting import LogNumbers, released_until, size_of
 from nsqd_py.fsck.reports import DirectoryReport, FileReport, Finding, Problem, TopicReport
 from nsqd_py.go_import import FOLDER
@@ -135,7 +132,7 @@ class _Reader:
     def _read_topic(self, entry: TopicEntry, found: FoundTopic) -> LoadedTopic:
         stop = self._stopped.get(entry.name)
         noted = len(self.report.findings)
-        files = list(self._read_logs(found, stop))
+        files = self._read_log(found, stop)
         is_damaged = any(finding.is_damage for finding in self.report.findings[noted:])
         saved = {name: self._read_journal(path) for name, path in found.journals.items()}
         held = self._read_journal(found.held) if found.held is not None else None
@@ -199,49 +196,20 @@ class _Reader:
             self._note(path, Problem.TORN_ENTRY, *journal.torn)
         return journal.saved if data else None
 
-    def _read_logs(self, found: FoundTopic, stop: LogEnd | None) -> Iterator[RecoveredFile]:
-        readable = []
-        for first_seq, path in sorted(found.logs):
-            header = self._read_header(path, first_seq)
-            if header is not None:
-                readable.append((path, header))
-        for (path, header), following in zip_longest(readable, readable[1:]):
-            yield self._read_log(path, header, following[1].first_seq if following else None, stop)
-
-    def _read_log(self, path: Path, header: FileHeader, following: int | None, stop: LogEnd | None) -> RecoveredFile:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            file = LogFile(path, descriptor, header, os.fstat(descriptor).st_size)
-            recovered = recover_file(file, is_last=True, until=following)
-        finally:
-            os.close(descriptor)
-        if following is None and stop is not None and stop.file_seqs[-1:] == [header.first_seq]:
-            expect_end(recovered, stop.end_offset)
-        for start, end in recovered.damaged:
-            self._note(path, Problem.RECORDS, start, end)
-        if recovered.torn is not None:  # only the last file can have been written to when nsqd ended
-            self._note(path, Problem.TORN_RECORD if following is None else Problem.RECORDS, *recovered.torn)
-        return recovered
-
-    def _read_header(self, path: Path, first_seq: int) -> FileHeader | None:
-        """Read a file header, or rebuild it from the records; return None if the file is unreadable."""
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            try:
-                header = FileHeader.decode(file.read(FILE_HEADER_BYTES))
-            except NewerFormat as error:
-                raise error.refusal(str(path)) from error
-            except Damaged:
-                salvaged = salvage_from(file.fileno(), first_seq)
-                if salvaged is None:
-                    self._note(path, Problem.UNREADABLE, 0, size)
-                else:
-                    self._note(path, Problem.HEADER, 0, FILE_HEADER_BYTES)
-                return salvaged
-        if header.first_seq != first_seq:
-            self._note(path, Problem.WRONG_NAME, 0, size, f"it begins with number {header.first_seq}")
-            return None
-        return header
+    def _read_log(self, found: FoundTopic, stop: LogEnd | None) -> list[RecoveredFile]:
+        log = read_log(found.logs, stop, is_check=True)
+        for path, _, _, found_seq in log.unreadable:
+            problem = Problem.UNREADABLE if found_seq is None else Problem.WRONG_NAME
+            detail = "" if found_seq is None else f"it begins with number {found_seq}"
+            self._note(path, problem, 0, path.stat().st_size, detail)
+        for recovered in log.files:
+            path = recovered.file.path
+            for start, end in recovered.damaged:
+                self._note(path, Problem.RECORDS, start, end)
+            if recovered.torn is not None:  # only the last file can have been written to when nsqd ended
+                is_last = recovered is log.files[-1]
+                self._note(path, Problem.TORN_RECORD if is_last else Problem.RECORDS, *recovered.torn)
+        return log.files
 
     def _note(self, path: Path, problem: Problem, start: int, end: int, detail: str = "") -> None:
         self.report.findings.append(Finding(path.name, problem, start, end, detail))
@@ -273,40 +241,3 @@ def _file_report(recovered: RecoveredFile) -> FileReport:
         file.header.is_sparse,
         file.header.is_imported,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class ReadJournal:
-    """The content of a journal, also behind damage.
-
-    saved    the position from all readable entries; later entries add to earlier ones, so a lost one in the middle only
-             means that messages are delivered again
-    damaged  damaged byte ranges that have entries behind them
-    torn     an incomplete entry at the end, as a power cut may leave it
-    """
-
-    saved: SavedPosition
-    damaged: tuple[tuple[int, int], ...]
-    torn: tuple[int, int] | None
-
-    @property
-    def is_damaged(self) -> bool:
-        return bool(self.damaged)
-
-
-def read_journal(data: bytes) -> ReadJournal:
-    """Read every readable entry of a journal. Raises NewerFormat."""
-    good: list[bytes] = []
-    damaged = []
-    position = 0
-    while position < len(data):
-        start = next_entry(data, position)
-        if start > position:
-            damaged.append((position, start))
-        size = entry_bytes(data, start)
-        good.append(data[start : start + size])
-        position = start + size
-    saved, _ = decode_journal(b"".join(good))
-    if damaged and damaged[-1][1] == len(data) and good[:-1]:
-        return ReadJournal(saved, tuple(damaged[:-1]), damaged[-1])
-    return ReadJournal(saved, tuple(damaged), None)

@@ -13,15 +13,12 @@ from itertools import groupby
 from pathlib import Path
 
 from nsqd_py.broker.state_files import encode_entries, forget_clean_stop, replace_file
-from nsqd_py.diskqueue.files import parse_log_file_name, sync_directory
-from nsqd_py.diskqueue.journal import DELETED, JOURNAL_SUFFIX, SNAPSHOT, SavedPosition, encode_entry, group_waiting, journal_name
+from nsqd_py.diskqueue.files import sync_directory
+from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX, encode_position, journal_name, read_journal
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader
-from nsqd_py.diskqueue.recovery import salvage_header
-from nsqd_py.fsck.reading import ASIDE_DIRECTORY, read_directory, read_journal
+from nsqd_py.fsck.reading import ASIDE_DIRECTORY, read_directory
 from nsqd_py.fsck.reports import DirectoryReport, Finding, Problem
 from nsqd_py.runtime import private_files
-
-_ALL_NUMBERS = 2**64
 
 
 def repair(directory: Path, report: DirectoryReport) -> list[str]:
@@ -53,7 +50,7 @@ def _accept_losses(directory: Path, report: DirectoryReport) -> list[str]:
             if saved.is_deleted or (not path.exists() and finding.start == finding.end):
                 continue
             saved.finished.add_missing(finding.start, finding.end)
-            replace_file(path, _snapshot(saved))
+            replace_file(path, encode_position(saved))
     return done
 
 
@@ -81,16 +78,6 @@ class _Repair:
         sync_directory(self._aside_directory)
         self._say(f"moved to {self._shown(aside)}")
 
-    def write_header(self, findings: list[Finding]) -> None:
-        data = self._path.read_bytes()
-        parsed = parse_log_file_name(self._path.name)
-        assert parsed is not None
-        header = salvage_header(data, parsed[1])
-        assert header is not None, "the check found a header"
-        self._keep(data, findings)
-        replace_file(self._path, header.encode() + data[FILE_HEADER_BYTES:])
-        self._say("header rebuilt from the records")
-
     def cut_out(self, findings: list[Finding]) -> None:
         """Rewrite the file without damaged records. It becomes sparse, since numbers are missing."""
         data = self._path.read_bytes()
@@ -112,7 +99,7 @@ class _Repair:
     def rewrite_journal(self, findings: list[Finding]) -> None:
         data = self._path.read_bytes()
         self._keep(data, [Finding(self._path.name, Problem.JOURNAL, 0, len(data))])
-        replace_file(self._path, _snapshot(read_journal(data).saved))
+        replace_file(self._path, encode_position(read_journal(data).saved))
         self._say("rewritten from the readable entries; messages may be delivered again")
 
     def forget_position(self, findings: list[Finding]) -> None:
@@ -160,22 +147,14 @@ class _Repair:
         self._done.append(f"{self._path.name}: {text}")
 
 
-def _snapshot(saved: SavedPosition) -> bytes:
-    if saved.is_deleted:
-        return encode_entry(DELETED, 0, [], [])
-    waits = list(group_waiting(saved.waiting, _ALL_NUMBERS))
-    return encode_entry(SNAPSHOT, saved.finished.floor, saved.finished.islands(), waits)
-
-
 def _places(findings: list[Finding]) -> str:
     return "1 damaged place" if len(findings) == 1 else f"{len(findings)} damaged places"
 
 
-# In this order: a header before the records, the end before what is in front of it.
+# In this order: the end before what is in front of it.
 _REPAIRS: tuple[tuple[tuple[Problem, ...], Callable[[_Repair, list[Finding]], None]], ...] = (
     ((Problem.METADATA,), _Repair.rebuild_metadata),
     ((Problem.UNREADABLE, Problem.WRONG_NAME), _Repair.move_aside),
-    ((Problem.HEADER,), _Repair.write_header),
     ((Problem.TORN_RECORD,), _Repair.cut_off),
     ((Problem.RECORDS,), _Repair.cut_out),
     ((Problem.POSITION,), _Repair.forget_position),

@@ -122,7 +122,6 @@ class Problem(StrEnum):
     """The kinds of damage; each has its own repair."""
 
     METADATA = "cannot be understood"
-    HEADER = "header is damaged, its records say what it was"
     UNREADABLE = "cannot be read as a log file"
     WRONG_NAME = "header is that of another file"
     RECORDS = "damaged records"

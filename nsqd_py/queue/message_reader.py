@@ -110,9 +110,6 @@ class BatchCache:
         young = (batch.first_seq for batch in self.batches if id_time_ns(batch.base_id) >= steady_ns)
         return next(young, None)
 
-    def by_first_seq(self) -> dict[int, Batch]:
-        return dict(zip(self.first_seqs, self.batches, strict=True))
-
     # ---- dropping
 
     def trim(self, passed: int) -> None:

@@ -10,7 +10,7 @@ from nsqd_py.batch import SIZE_BYTES, Batch, uniform_stride
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.guid import IDS_PER_TICK, GuidFactory
-from nsqd_py.runtime.disk_pace import NOTED_NS, DiskPace
+from nsqd_py.runtime.disk_pace import SLOW_NS, DiskPace
 
 if TYPE_CHECKING:
     from nsqd_py.broker.slow_disk import SlowWriter
@@ -211,7 +211,7 @@ def append_at_once(log: TopicLog, pace: DiskPace, batches: list[Batch], size_byt
         return log.append_at_once(batches, size_bytes)
     finally:
         took_ns = monotonic_ns() - began_ns
-        if took_ns >= NOTED_NS:
+        if took_ns >= SLOW_NS:
             pace.note(took_ns)
 
 

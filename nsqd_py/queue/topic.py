@@ -428,10 +428,6 @@ class Topic:
             self.slow_writer.join()
             self.commit()
 
-    def batches_in_memory(self) -> dict[int, Batch]:
-        """Return the cached batches by their first sequence number."""
-        return self._recent.by_first_seq()
-
     def _cut_overflow(self, batches: list[Batch]) -> list[Batch]:
         """Return the batches without the messages that an ephemeral topic without channels has no memory for."""
         room = self._mem_queue_size - self.depth

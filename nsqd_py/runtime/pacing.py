@@ -37,15 +37,10 @@ class Pace:
             self._ends_s = time.perf_counter() + SLICE_S
 
 
-def _ignore() -> None:
-    pass
-
-
 class LoopLag:
-    """An alarm every 250 ms, which records in `lags_s` how late it rings. It calls `on_tick` each time."""
+    """An alarm every 250 ms, which records in `lags_s` how late it rings."""
 
-    def __init__(self, alarms: Alarms, clock: Callable[[], int], on_tick: Callable[[], None] = _ignore) -> None:
-        self._on_tick = on_tick
+    def __init__(self, alarms: Alarms, clock: Callable[[], int]) -> None:
         self.lags_s = Histogram(_BOUNDS_S)
         self._clock = clock
         self._alarm = alarms.alarm(self._on_alarm)
@@ -59,7 +54,6 @@ class LoopLag:
 
     def _on_alarm(self, now_ns: int) -> None:
         self.lags_s.observe((now_ns - self._due_ns) / 1e9)
-        self._on_tick()
         self._wait(now_ns)
 
     def _wait(self, now_ns: int) -> None:

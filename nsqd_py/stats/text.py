@@ -145,7 +145,7 @@ class Health(NamedTuple):
 def health_of(broker: Broker) -> Health:
     problems = {topic.name: str(error) for topic, error in broker.disk.errors()}
     problems |= broker.space.refused()
-    problems |= {topic.name: text for topic, text in broker.removed_files.cut.items()}
+    problems |= {topic.name: text for topic, text in broker.removed_files.problems.items()}
     topics = tuple(sorted(problems.items()))
     node_problem = broker.node_problem()
     if node_problem is not None:

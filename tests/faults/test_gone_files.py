@@ -242,44 +242,33 @@ def test_a_position_that_is_gone(nsqd: NsqdProcess, check: Check) -> None:
 # ---- while it runs
 
 
-@pytest.mark.parametrize("place", [0, -1], ids=["closed", "written to"])
-def test_a_file_that_is_removed_while_nsqd_runs_is_written_anew(nsqd: NsqdProcess, check: Check, place: int) -> None:
-    removed = log_files(nsqd)[place]
-    removed.unlink()
-    publish(nsqd, ALL, ALL + BATCH)
-    wait_until(removed.exists, what="the file to be there again")
-    wait_until(lambda: topic_figures(nsqd).get("removed_files") == 1, what="it to be counted")
-    assert f"{removed.name} was removed while it was in use" in nsqd.log_text()
-    assert 'nsqd_log_removed_files_total{topic="t"} 1.0' in nsqd.http("GET", "/metrics").text
-    publish(nsqd, ALL + BATCH, ALL + 2 * BATCH)
-    nsqd.kill()
-    assert check(nsqd.data_path)[0] == 0
-    nsqd.start()
-    assert consumed(nsqd, "all", ALL + 2 * BATCH) == list(range(ALL + 2 * BATCH))
-
-
 @pytest.mark.parametrize("sync", ["--sync-every=1", "--sync-every=2500"])
 @pytest.mark.parametrize("place", [0, -1], ids=["closed", "written to"])
-@pytest.mark.parametrize("publishes", [True, False])
-def test_a_file_that_is_cut_while_nsqd_runs_is_reported(tmp_path: Path, place: int, publishes: bool, sync: str) -> None:
+@pytest.mark.parametrize(
+    ("harm", "publishes"), [(Path.unlink, True), (lambda path: os.truncate(path, 3000), True), (Path.unlink, False)]
+)
+def test_a_file_that_is_removed_or_cut_while_nsqd_runs_is_reported(
+    tmp_path: Path, harm: Callable[[Path], None], place: int, publishes: bool, sync: str
+) -> None:
     nsqd = NsqdProcess(tmp_path / "data", *FLAGS, sync).start()
     nsqd.create("t", "all")
     publish(nsqd, 0, ALL)
-    cut = log_files(nsqd)[place]
-    os.truncate(cut, 3000)
+    harmed = log_files(nsqd)[place]
+    harm(harmed)
     published = ALL
     while publishes and topic_figures(nsqd).get("removed_files") != 1:
         with contextlib.suppress(Closed, AssertionError):  # the first one that a sync covers gets an error
             publish(nsqd, published, published + BATCH)
         published += BATCH
     wait_until(lambda: topic_figures(nsqd).get("removed_files") == 1, what="it to be counted")
+    assert 'nsqd_log_removed_files_total{topic="t"} 1.0' in nsqd.http("GET", "/metrics").text
     wait_until(lambda: nsqd.http("GET", "/ping").status == 200, what="the next sync")
     health = nsqd.http("GET", "/health?format=json").json()
     assert (health["status"], health["topics"][0]["topic_name"]) == ("degraded", "t")
-    assert f"{cut.name} was cut" in health["topics"][0]["reason"]
+    assert f"{harmed.name} was removed or cut" in health["topics"][0]["reason"]
     publish(nsqd, published, published + BATCH)
-    assert nsqd.log_text().count(f"TOPIC(t): {cut.name} was cut while it was in use") == 1
-    assert place == 0 or len(log_files(nsqd)) > 3, "nothing more is written to it"
+    assert nsqd.log_text().count(f"TOPIC(t): {harmed.name} was removed or cut while it was in use") == 1
+    assert place == 0 or log_files(nsqd)[-1] != harmed, "nothing more is written to it"
     with nsqd.connect() as client:
         client.sub("t", "all", rdy_count=2500)
         found = {int(body) for body in bodies(client.consume(ALL // 2))}
@@ -290,16 +279,23 @@ def test_a_file_that_is_cut_while_nsqd_runs_is_reported(tmp_path: Path, place: i
     nsqd.stop()
 
 
-def test_a_file_that_was_removed_is_there_after_a_stop(nsqd: NsqdProcess, check: Check) -> None:
-    for path in log_files(nsqd):
-        path.unlink()
+@pytest.mark.parametrize("place", [0, -1], ids=["closed", "written to"])
+def test_a_removed_file_is_read_until_nsqd_stops_and_missing_then(nsqd: NsqdProcess, check: Check, place: int) -> None:
+    removed = log_files(nsqd)[place]
+    removed.unlink()
+    publish(nsqd, ALL, ALL + BATCH)
+    wait_until(lambda: topic_figures(nsqd).get("removed_files") == 1, what="it to be counted")
+    publish(nsqd, ALL + BATCH, ALL + 2 * BATCH)
+    assert consumed(nsqd, "some", ALL + 2 * BATCH - FINISHED) == list(range(FINISHED, ALL + 2 * BATCH))
     nsqd.stop()
-    assert check(nsqd.data_path)[0] == 0
+    status, report = check(nsqd.data_path)
+    assert (status, gone(report)) == (1, [removed.name])
     nsqd.start()
-    assert consumed(nsqd, "all", ALL) == list(range(ALL))
+    assert f"{removed.name} is gone" in nsqd.log_text()
+    assert topic_figures(nsqd)["missing_count"] > 0
 
 
-def test_a_position_that_is_removed_while_nsqd_runs_is_written_anew(nsqd: NsqdProcess) -> None:
+def test_a_position_that_is_removed_while_nsqd_runs_is_written_again(nsqd: NsqdProcess) -> None:
     cursor = nsqd.data_path / "t:some.cursor"
     cursor.unlink()
     finish_of_some(nsqd, 1)

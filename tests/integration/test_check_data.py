@@ -24,6 +24,7 @@ BATCH, BATCHES, FINISHED, DEFERRED = 20, 20, 115, 3
 BODY_BYTES = 96
 RECORD_BYTES = RECORD_HEADER_BYTES + BATCH * (4 + BODY_BYTES)
 ALL = BATCH * BATCHES
+PER_FILE = BATCH * ((20_000 - FILE_HEADER_BYTES) // RECORD_BYTES)
 NOT_OVER_MS = 3_600_000
 
 
@@ -204,10 +205,8 @@ DAMAGE = {
     "the last record of a closed file": Damage(
         FIRST_LOG, lambda path: path.write_bytes(path.read_bytes()[:-1]), "damaged records", BATCH
     ),
-    "a file's header": Damage(
-        FIRST_LOG, overwrite(0, bytes(FILE_HEADER_BYTES)), "header is damaged, its records say what it was", 0
-    ),
-    "a file's salt": Damage(FIRST_LOG, overwrite(8, b"\0\0"), "header is damaged, its records say what it was", 0),
+    "a file's header": Damage(FIRST_LOG, overwrite(0, bytes(FILE_HEADER_BYTES)), "cannot be read as a log file", PER_FILE),
+    "a file's salt": Damage(FIRST_LOG, overwrite(8, b"\0\0"), "cannot be read as a log file", PER_FILE),
     "a position's entries": Damage("t:done.cursor", overwrite(12, b"?"), "damaged entries of a channel's position", 0),
     "nsqd.dat": Damage("nsqd.dat", lambda path: path.write_bytes(b'{"topics'), "cannot be understood", 0),
 }

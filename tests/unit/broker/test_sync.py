@@ -67,13 +67,14 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 class Disk:
-    """fdatasync of some files fails."""
+    """A sync of some files, or of their directory, fails."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.bad: set[str] = set()
         self.syncs: list[str] = []
         self._real = os.fdatasync
         monkeypatch.setattr(os, "fdatasync", self._sync)
+        monkeypatch.setattr(os, "fsync", self._sync)
 
     def _sync(self, fd: int) -> None:
         name = Path(os.readlink(f"/proc/self/fd/{fd}")).name
@@ -160,25 +161,6 @@ def test_a_sync_needs_no_descriptor_more(bench: Bench, monkeypatch: pytest.Monke
         patch.setattr(os, "open", refuse(errno.EMFILE))
         assert ended_well(bench.put())
     assert bench.synced[-1] is None
-
-
-def test_a_record_that_cannot_be_read_back_is_written_from_memory(
-    bench: Bench, disk: Disk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As where the system forgot the page that it could not write."""
-    bench.put(b"one")
-    (file,) = bench.log.files
-    disk.bad.add(file.path.name)
-    bench.put(b"two")
-    with file.path.open("r+b") as data:
-        data.seek(file.synced_offset)
-        data.write(bytes(file.end_offset - file.synced_offset))
-    assert [batch.first_seq for batch in bench.log.read(0)] == [0]
-    disk.bad.clear()
-    bench.pass_time(SECOND)
-    assert bench.synced[-1] is None
-    bench.log._chunks.forget()
-    assert [batch.message(0) for batch in bench.log.read(0)] == [b"one", b"two"]
 
 
 def test_a_bug_in_a_sync_keeps_nobody_waiting(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -387,7 +369,7 @@ def test_a_bug_with_one_topic_does_not_stop_the_others(many: ManyTopics, monkeyp
     assert first is not None
     many.put(*many.topics[:3])
     with monkeypatch.context() as patch:
-        patch.setattr(many.bench.sync, "_put_back", lambda _, log: 1 // 0 if log is first else None)
+        patch.setattr(many.bench.sync, "_look", lambda _, log, files: 1 // 0 if log is first else None)
         many.bench.pass_time(2 * SECOND)
     assert many.bench.synced == [None, None]
     many.put(*many.topics[:3])

@@ -11,7 +11,7 @@ import pytest
 
 from nsqd_py.diskqueue.files import LogFile, log_file_name, parse_log_file_name
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
-from nsqd_py.diskqueue.syncing import sync_and_close
+from nsqd_py.diskqueue.syncing import sync_and_release
 from tests.unit.fakes import close_descriptors, make_batch, messages_of
 from tests.unit.log_bench import TOPIC, Disk, fill, never
 
@@ -239,7 +239,7 @@ def sync(disk: Disk) -> list[Path]:
     """What was synced."""
     taken = disk.log.take_unsynced()
     paths = [unsynced.file.path if unsynced.file is not None else unsynced.directory for unsynced in taken]
-    sync_and_close(taken, {})
+    sync_and_release(taken)
     assert disk.log.note_synced(taken) is None
     return [path for path in paths if path is not None]
 

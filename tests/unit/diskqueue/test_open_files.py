@@ -14,7 +14,7 @@ from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
-from nsqd_py.diskqueue.syncing import sync_and_close
+from nsqd_py.diskqueue.syncing import sync_and_release
 
 MOST = 4
 
@@ -40,7 +40,7 @@ def append(log: TopicLog, body: bytes = b"x" * 8) -> None:
 
 def sync(log: TopicLog) -> None:
     taken = log.take_unsynced()
-    sync_and_close(taken, {})
+    sync_and_release(taken)
     assert log.note_synced(taken) is None
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
-from nsqd_py.diskqueue.reading import RecordOffsets
 from tests.unit.fakes import close_descriptors, messages_of
-from tests.unit.log_bench import Disk, fill, never
+from tests.unit.log_bench import Disk, fill
 
 
 @pytest.fixture
@@ -54,27 +51,6 @@ def test_what_is_appended_later_is_found(disk: Disk) -> None:
     assert read_each(disk, [2, 3]) == [b"third", None]
 
 
-def test_a_record_is_read_alone(disk: Disk) -> None:
-    """1,000 messages, in no order: the file is walked once, then each costs one read of its record."""
-    disk.new_log(max_file_bytes=1 << 24)
-    for i in range(3_000):
-        disk.append(b"%06d" % i * 20)
-    seqs = list(range(3_000))
-    random.Random(2).shuffle(seqs)
-    sizes = []
-    real = os.pread
-
-    def pread(fd: int, size: int, offset: int) -> bytes:
-        sizes.append(size)
-        return real(fd, size, offset)
-
-    with mock.patch.object(os, "pread", pread):
-        for seq in seqs[:1_000]:
-            assert read_each(disk, [seq]) == [b"%06d" % seq * 20]
-    assert len(sizes) <= 1_000 + 10
-    assert sum(sizes) < 1_000 * 200 + 2 * disk.log.size_bytes + 2 * 256 * 1024
-
-
 def test_a_damaged_record_is_not_found_and_the_others_are(disk: Disk) -> None:
     places = [disk.append(b"%d" % i * 50).first_seq for i in range(5)]
     (path,) = disk.paths()
@@ -92,24 +68,3 @@ def test_a_damaged_header_ends_the_walk(disk: Disk) -> None:
     at = data.index(b"2" * 60) - 60
     path.write_bytes(data[:at] + b"\0" * 8 + data[at + 8 :])
     assert read_each(disk, [0, 1, 2, 3, 4]) == [b"0" * 60, b"1" * 60, None, None, None]
-
-
-def test_files_that_are_gone_are_forgotten(disk: Disk) -> None:
-    fill(disk, files=4)
-    assert None not in read_each(disk, list(range(8)))
-    places = disk.log._places
-    assert len(places._sections) == 4
-    assert disk.log.drop_unneeded(never) == 3
-    assert len(places._sections) == 1
-    assert read_each(disk, [0, 7]) == [None, dict(disk.written)[7]]
-
-
-def test_no_more_places_than_the_most_are_remembered(disk: Disk) -> None:
-    disk.log._places = RecordOffsets(most=50)
-    disk.new_log(max_file_bytes=2_000)
-    disk.log._places = places = RecordOffsets(most=50)
-    for i in range(300):
-        disk.append(b"%04d" % i * 10)
-    for seq in (*range(0, 300, 7), *range(299, 0, -11)):
-        assert read_each(disk, [seq]) == [b"%04d" % seq * 10]
-        assert places._count == sum(map(len, places._sections.values())) <= 50 + 30

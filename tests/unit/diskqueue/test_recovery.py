@@ -326,19 +326,14 @@ def make_topic(world: World, directory: Path, count: int) -> Broker:
     return broker
 
 
+@pytest.mark.parametrize("is_all", [True, False], ids=["all", "header"])
 @pytest.mark.parametrize("index", [0, 1, 2])
-def test_a_damaged_file_header_is_worked_out_from_the_records(directory: Path, index: int) -> None:
+def test_a_file_whose_header_cannot_be_read_is_set_aside(directory: Path, index: int, is_all: bool) -> None:
     paths = write_log(directory, 12)
-    flip(paths[index], 20, 1)
-    header = paths[index].read_bytes()[:FILE_HEADER_BYTES]
-    assert received(directory) == [MESSAGE % seq for seq in range(12)]
-    assert paths[index].with_name(f"{paths[index].stem}.0.damaged").read_bytes() == header
-
-
-@pytest.mark.parametrize("index", [0, 1, 2])
-def test_a_file_of_which_nothing_can_be_read_is_set_aside(directory: Path, index: int) -> None:
-    paths = write_log(directory, 12)
-    overwrite(paths[index], 0, bytes(paths[index].stat().st_size))
+    if is_all:
+        overwrite(paths[index], 0, bytes(paths[index].stat().st_size))
+    else:
+        flip(paths[index], 20, 1)
     content = paths[index].read_bytes()
     left = [seq for seq in range(12) if seq // PER_FILE != index]
     assert received(directory) == [MESSAGE % seq for seq in left]
