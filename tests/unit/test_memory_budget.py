@@ -10,7 +10,7 @@ import pytest
 from nsqd_py.batch import BATCH_BYTES
 from nsqd_py.broker.broker import Broker
 from nsqd_py.memory_budget import MemoryBudget
-from nsqd_py.queue import batch_cache
+from nsqd_py.queue import message_reader
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.topic import Topic
 from nsqd_py.settings.types import ByTopic
@@ -195,7 +195,7 @@ def test_of_a_large_batch_a_part_stays(scene: Scene) -> None:
 
 
 def test_many_small_batches_are_fewer_than_the_messages_may_be(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_cache, "_MOST_BATCHES", 100)
+    monkeypatch.setattr(message_reader, "_MOST_BATCHES", 100)
     scene.start(mem_queue_size=5_000)
     topic = scene.topic("orders", "c")
     for number in range(300):
