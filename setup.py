@@ -13,7 +13,7 @@ FOLDERS = {
     "spark": ["nsq_spark*", "pyspark_nsq*"],
 }
 # Data files that administrators need: `python -m nsq_apps.contrib` shows them.
-CONTRIB_FOLDERS = ("config", "grafana", "integrations", "prometheus", "systemd")
+CONTRIB_FOLDERS = ("grafana", "integrations", "prometheus", "systemd")
 CONTRIB = {f"nsqd_py.contrib.{folder}": f"contrib/{folder}" for folder in CONTRIB_FOLDERS}
 
 packages = {folder: find_packages(folder, include=names) for folder, names in FOLDERS.items()}

@@ -1,5 +1,4 @@
-"""Files for administrators that are installed with nsqd-py: systemd units, example configurations, a Grafana
-dashboard, configurations of other programs, alerts for Prometheus.
+"""Files for administrators that are installed with nsqd-py: systemd units, dashboards, alerts, other programs' settings.
 
 `python -m nsq_apps.contrib` lists them, and `python -m nsq_apps.contrib systemd/nsqd.service` prints one.
 """
@@ -13,7 +12,7 @@ from pathlib import Path
 import nsqd_py
 from nsqd_py.runtime.command import complain, with_streams
 
-_FOLDERS = ("config", "grafana", "integrations", "prometheus", "systemd")
+_FOLDERS = ("grafana", "integrations", "prometheus", "systemd")
 
 
 def directory() -> Path:

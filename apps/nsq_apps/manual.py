@@ -1,7 +1,7 @@
-"""Reference pages and example configuration files, made from the code.
+"""Reference pages, made from the code.
 
-`python -m nsq_apps.manual` writes them: docs/tools/<command>.md for each tool, docs/options*.md and
-contrib/config/*.{toml,yaml} for each daemon, docs/http-api.md, docs/metrics.md and contrib/prometheus/nsqadmin.yml.
+`python -m nsq_apps.manual` writes them: docs/tools/<command>.md for each tool, docs/options*.md for each daemon,
+docs/http-api.md, docs/metrics.md and contrib/prometheus/nsqadmin.yml.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from nsq_apps.alerts import nsqadmin_rules
 from nsq_apps.reference import http_page, metrics_page
-from nsqd_py.settings.docs import FORMATS, example, reference_page, secrets_note, settings_tables
+from nsqd_py.settings.docs import reference_page, secrets_note, settings_tables
 from nsqd_py.settings.program import Program
 
 PRINTED_BY = "python -m nsq_apps.manual"
@@ -49,8 +49,6 @@ def printed_files() -> Iterator[tuple[Path, str]]:
     for package, name, docs_page in _DAEMONS:
         program = getattr(import_module(f"{package}.options"), name)
         yield Path("docs", docs_page), reference_page(program, PRINTED_BY)
-        for file_format in FORMATS:
-            yield Path("contrib", "config", f"{program.name}.{file_format}"), example(program, PRINTED_BY, file_format)
 
 
 def programs() -> Iterator[Program[Any]]:

@@ -6,7 +6,7 @@ groups        settings that several programs have
 program       a program: its settings and its start
 command_line  flags in Go's forms, --help and completion, by click
 flags         the config file and the environment
-docs          reference pages, example config files
+docs          reference pages
 durations     durations and times that users write
 regex         regular expressions that users write
 """

@@ -8,8 +8,8 @@
 
     PUMP = Program("pump", "pump-py", "Pump messages.", PumpOptions)
 
-The flag (`--msg-timeout`), the key of the config file (`msg_timeout`), `--help`, completion, the reference page and the
-example config files follow from the field. mypy knows each attribute and its type.
+The flag (`--msg-timeout`), the key of the config file (`msg_timeout`), `--help`, completion, the reference page and what
+`--print-config` prints follow from the field. mypy knows each attribute and its type.
 """
 
 from __future__ import annotations

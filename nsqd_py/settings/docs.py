@@ -1,4 +1,4 @@
-"""The texts that follow from a program's declaration: reference pages and example config files."""
+"""The reference page of a program, in Markdown, that follows from its declaration."""
 
 from __future__ import annotations
 
@@ -7,12 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from nsqd_py.settings.declaration import Setting
-from nsqd_py.settings.flags import literal
 from nsqd_py.settings.program import Program
 from nsqd_py.settings.types import INT, Kind
-
-# What stands between a key and its value in an example config file.
-FORMATS = {"toml": " = ", "yaml": ": "}
 
 _EXAMPLE_WIDTH = 100
 # Placeholders for defaults that differ from machine to machine.
@@ -74,32 +70,3 @@ def _row(setting: Setting) -> str:
     default = setting.default_text or f"`{setting.shown_default}`"
     cells = (f"`{setting.usage}`", key, default, setting.full_help)
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
-
-
-# ---- example config files
-
-
-def example(program: Program[Any], command: str, file_format: str) -> str:
-    """Return an example config file: every key with its help, and its default commented out.
-
-    The file names the `command` that prints it; `file_format` is a key of `FORMATS`.
-    """
-    parts = [
-        f"# Settings of {program.command}, to be given with --config. Printed by `{command}`.\n"
-        "# What is commented out is the default. A flag on the command line goes before this file.\n"
-    ]
-    for title, settings in program.groups.items():
-        in_files = [setting for setting in settings if setting.key]
-        if in_files:
-            parts.append(f"# ---- {title}\n")
-            parts += [_entry(setting, FORMATS[file_format]) for setting in in_files]
-    return "\n".join(parts)
-
-
-def _entry(setting: Setting, separator: str) -> str:
-    text = setting.full_help
-    if setting.default_text:
-        text += f" Default: {setting.default_text}."
-    comment = textwrap.fill(text, _EXAMPLE_WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
-    value = _PLACEHOLDERS.get(setting.kind, _PLACEHOLDER) if setting.default_text else setting.default
-    return f"{comment}\n#{setting.key}{separator}{literal(setting.kind, value)}\n"

@@ -173,20 +173,22 @@ def _list(text: str) -> tuple[str, ...]:
 
 
 def effective_config(options: Options) -> str:
-    """Return the values of all settings that config files can contain, as one of TOML, without secrets."""
+    """Return all settings that config files can contain as TOML, with their help. Defaults are comments, secrets hidden."""
     parts = []
     for title, settings in options.groups.items():
         lines = [line for setting in settings if setting.key for line in _effective(setting, options)]
-        parts += [f"# ---- {title}\n", *lines, ""] if lines else []
+        parts += [f"# ---- {title}\n", *lines] if lines else []
     return "\n".join(parts)
 
 
 def _effective(setting: Setting, options: Options) -> Iterable[str]:
     value = getattr(options, setting.attribute)
     shown = setting.kind.shown(value)
+    yield f"# {setting.full_help}"
     if setting.kind.hide and HIDDEN in str(shown):
         yield f"# {HIDDEN} hides a secret: replace it, or remove the line and use a flag or a variable."
-    yield f"# {setting.key} is not set" if value is None else f"{setting.key} = {literal(setting.kind, shown)}"
+    is_default = value == setting.default or value is None
+    yield f"{'#' if is_default else ''}{setting.key} = {literal(setting.kind, '' if value is None else shown)}\n"
 
 
 def literal(kind: Kind[Any], value: Any) -> str:

@@ -41,7 +41,8 @@ class ProgramOptions(Options, title="This program"):
     print_config: bool = setting(
         BOOL,
         False,
-        "Check them, print all settings in effect as a config file (TOML), and exit. Passwords and tokens are shown as ***.",
+        "Check them, print all settings as a config file (TOML) in which defaults are comments, and exit. Passwords and "
+        "tokens are shown as ***.",
         config_key="",
     )
 

@@ -53,7 +53,7 @@ def ended(program: subprocess.Popen[bytes], streams: str, status: int) -> None:
 @pytest.mark.parametrize("streams", [">/dev/full", ">&-", ">/dev/full 2>&1", ">&- 2>&-", "| true"])
 @pytest.mark.parametrize("module", _PROGRAMS)
 def test_help(module: str, streams: str) -> None:
-    argument = "config/nsqd.toml" if module == "contrib" else "--help"
+    argument = "systemd/nsqd.service" if module == "contrib" else "--help"
     with started(streams, module, argument) as program:
         ended(program, streams, status=1 if streams.startswith(">") else 0)
 

@@ -243,7 +243,7 @@ with nsqd_py.embedded(nsqds=1, lookupd=True) as cluster:
 
 def test_units_dashboards_and_examples_are_found_after_an_installation(installed: Installed) -> None:
     paths = [Path(line) for line in installed.run("python", "-m", "nsq_apps.contrib").splitlines()]
-    names = ("config", "grafana", "integrations", "prometheus", "systemd")
+    names = ("grafana", "integrations", "prometheus", "systemd")
     folders = [REPOSITORY / "contrib" / name for name in names]
     expected = [path for folder in folders for path in sorted(folder.iterdir())]
     assert [path.name for path in paths] == [path.name for path in expected]

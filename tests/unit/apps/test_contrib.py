@@ -14,14 +14,14 @@ def test_it_lists_every_file_with_its_path(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_it_prints_the_files_that_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert contrib.main(["config/nsqd.toml", "config/nsqd.yaml"]) == 0
-    folder = REPOSITORY / "contrib/config"
-    assert capsys.readouterr().out == (folder / "nsqd.toml").read_text() + (folder / "nsqd.yaml").read_text()
+    assert contrib.main(["systemd/nsqd.service", "systemd/nsqd.socket"]) == 0
+    folder = REPOSITORY / "contrib/systemd"
+    assert capsys.readouterr().out == (folder / "nsqd.service").read_text() + (folder / "nsqd.socket").read_text()
 
 
-@pytest.mark.parametrize("name", ["nsqd.toml", "../README.md", "/etc/passwd"])
+@pytest.mark.parametrize("name", ["nsqd.service", "../README.md", "/etc/passwd"])
 def test_it_names_the_choices_for_an_unknown_file(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert contrib.main([name]) == 2
     told = capsys.readouterr()
     assert told.out == ""
-    assert told.err.startswith(f"{name}: no such file; choose from config/nsqadmin.toml, ")
+    assert told.err.startswith(f"{name}: no such file; choose from grafana/")

@@ -54,6 +54,7 @@ def test_what_is_printed_is_read_again(program: Program, changes: bool, tmp_path
     path = tmp_path / "printed.toml"
     path.write_text(effective_config(options), "utf-8")
     assert vars(program.read(["--config", str(path)])) == vars(options) | {"config": str(path)}
+    assert all(one.full_help in path.read_text("utf-8") for one in program.settings if one.key)
 
 
 def run(command: str, *flags: str, directory: Path) -> subprocess.CompletedProcess[str]:
