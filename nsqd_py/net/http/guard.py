@@ -8,14 +8,14 @@ import secrets
 import sys
 import threading
 import time
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from ipaddress import ip_network
 from typing import Any
 
 import gevent
-from gevent.event import Event
+from gevent.lock import Semaphore
 from gevent.threadpool import ThreadPool
 
 from nsqd_py.net.http.answers import TOO_MANY_LOGINS, UNAUTHORIZED, Reply
@@ -31,7 +31,7 @@ _BCRYPT_BYTES = 72  # bcrypt ignores the rest of a password, as htpasswd does
 _LOW_PRIORITY = 10
 
 MOST_WAITING_PER_ADDRESS = 4
-MOST_WAITING_ADDRESSES = 256
+MOST_WAITING = 256
 
 # Wrong passwords and tokens of an address that delay nothing; each further one doubles the delay of the next check.
 FREE_FAILURES = 5
@@ -50,8 +50,7 @@ class Guard:
 
     Tokens, and what was right for an address within REMEMBERED_S, are checked at once. Another password takes a thread
     0.1 s or more. The thread has a low priority and checks one password at a time, so that wrong passwords in any
-    number delay no message. The addresses that send passwords take turns. After wrong passwords or tokens, an address
-    waits before its next one is checked.
+    number delay no message. After wrong passwords or tokens, an address waits before its next one is checked.
     """
 
     def __init__(
@@ -67,8 +66,7 @@ class Guard:
         # Digests of headers that were right, and when each must be checked again. The key is a secret of the process.
         self._key = secrets.token_bytes(32)
         self._remembered: dict[bytes, float] = {}
-        self._queue = LoginQueue()
-        self._failures = Failures(clock, sleep)
+        self._logins = Logins(clock, sleep)
         self._pool: Any = None
 
     def known(self, authorization: bytes, address: str) -> bool | None:
@@ -82,18 +80,17 @@ class Guard:
             return False
         if self._clock() < self._remembered.get(self._digest(authorization, address), 0.0):
             return True
-        if scheme == b"basic" or self._failures.delay_s(address):
+        if scheme == b"basic" or self._logins.delay_s(address):
             return None
         return self._check_token(authorization, address)
 
     def check(self, authorization: bytes, address: str) -> Reply | None:
         """Return the refusal of a header that `address` sent; None if it is right. Blocks this greenlet."""
         try:
-            self._failures.wait(address)
-            if split_authorization(authorization)[0] == b"bearer":
-                passes = self._check_token(authorization, address)
-            else:
-                with self._queue.turn(address):
+            with self._logins.turn(address):
+                if split_authorization(authorization)[0] == b"bearer":
+                    passes = self._check_token(authorization, address)
+                else:
                     known = self.known(authorization, address)  # another request may have had the same header
                     passes = self._check_password(authorization, address) if known is None else known
         except TooManyLogins:
@@ -132,7 +129,7 @@ class Guard:
         if is_right:
             self._remember(self._digest(authorization, address))
         else:
-            self._failures.note(address)
+            self._logins.note_failure(address)
 
     def _digest(self, authorization: bytes, address: str) -> bytes:
         """Return the key of a header of an address: guesses of another address must not find what it remembers."""
@@ -191,19 +188,23 @@ def _is_right(login: Login, known_hash: bytes) -> bool:
 
 
 class TooManyLogins(Exception):
-    """Too many passwords of this address wait for a check, or passwords of too many addresses."""
+    """Too many logins wait for a check, of this address or of all."""
 
 
-class Failures:
-    """Delays addresses that sent wrong passwords or tokens. Other addresses and the event loop do not wait."""
+class Logins:
+    """Lets one login at a time be checked, and delays those of addresses that sent wrong passwords or tokens.
+
+    At most MOST_WAITING_PER_ADDRESS logins of an address wait, and MOST_WAITING of all. The event loop does not wait.
+    """
 
     def __init__(self, clock: Callable[[], float], sleep: Callable[[float], object]) -> None:
         self._clock = clock
         self._sleep = sleep
         self._failed: OrderedDict[str, tuple[int, float]] = OrderedDict()  # count, and when the last one was
         self._waiting: Counter[str] = Counter()
+        self._turn = Semaphore()
 
-    def note(self, address: str) -> None:
+    def note_failure(self, address: str) -> None:
         """Count a wrong password or token. The addresses that failed longest ago are forgotten if there are many."""
         source = _source(address)
         self._failed[source] = (self._count(source) + 1, self._clock())
@@ -216,16 +217,18 @@ class Failures:
         excess = self._count(_source(address)) - FREE_FAILURES
         return 0.0 if excess < 0 else min(LONGEST_DELAY_S, _FIRST_DELAY_S * 2 ** min(excess, 10))
 
-    def wait(self, address: str) -> None:
-        """Wait as long as this address has to. Raises TooManyLogins. Blocks this greenlet."""
-        delay_s, source = self.delay_s(address), _source(address)
-        if not delay_s:
-            return
-        if self._waiting[source] >= MOST_WAITING_PER_ADDRESS or len(self._waiting) > MOST_WAITING_ADDRESSES:
+    @contextmanager
+    def turn(self, address: str) -> Iterator[None]:
+        """Hold the turn, after the delay of this address. Raises TooManyLogins. Blocks this greenlet."""
+        source = _source(address)
+        if self._waiting[source] > MOST_WAITING_PER_ADDRESS or self._waiting.total() > MOST_WAITING:  # and one is checked
             raise TooManyLogins
         self._waiting[source] += 1
         try:
-            self._sleep(delay_s)
+            if delay_s := self.delay_s(address):
+                self._sleep(delay_s)
+            with self._turn:
+                yield
         finally:
             self._waiting[source] -= 1
             if not self._waiting[source]:
@@ -241,61 +244,3 @@ def _source(address: str) -> str:
     if ":" not in address:
         return address
     return str(ip_network(f"{address.partition('%')[0]}/64", strict=False))
-
-
-class LoginQueue:
-    """Lets one greenlet at a time check a password. The addresses take turns.
-
-    An address that sends wrong passwords without a pause delays another address by one check only. At most
-    MOST_WAITING_PER_ADDRESS checks of an address wait, and checks of at most MOST_WAITING_ADDRESSES addresses.
-    """
-
-    def __init__(self) -> None:
-        self._waiting: OrderedDict[str, deque[Event]] = OrderedDict()
-        self._is_busy = False
-
-    @contextmanager
-    def turn(self, address: str) -> Iterator[None]:
-        """Hold the turn of this address, after waiting for it. Raises TooManyLogins. Blocks this greenlet."""
-        self._enter(address)
-        try:
-            yield
-        finally:
-            self._leave()
-
-    def _enter(self, address: str) -> None:
-        if not self._is_busy:
-            self._is_busy = True
-            return
-        waiting = self._waiting.get(address)
-        if waiting is None:
-            if len(self._waiting) >= MOST_WAITING_ADDRESSES:
-                raise TooManyLogins
-            waiting = self._waiting[address] = deque()
-        elif len(waiting) >= MOST_WAITING_PER_ADDRESS:
-            raise TooManyLogins
-        my_turn = Event()
-        waiting.append(my_turn)
-        try:
-            my_turn.wait()
-        except BaseException:  # this greenlet is killed: the next one gets the turn
-            if my_turn.is_set():
-                self._leave()
-            else:
-                self._forget(address, my_turn)
-            raise
-
-    def _leave(self) -> None:
-        if not self._waiting:
-            self._is_busy = False
-            return
-        address, waiting = self._waiting.popitem(last=False)
-        waiting.popleft().set()
-        if waiting:
-            self._waiting[address] = waiting  # behind the other addresses
-
-    def _forget(self, address: str, my_turn: Event) -> None:
-        waiting = self._waiting[address]
-        waiting.remove(my_turn)
-        if not waiting:
-            del self._waiting[address]
