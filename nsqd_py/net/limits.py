@@ -39,7 +39,6 @@ _KEPT_PART_OF_MANY = 8
 _LEAST_KEPT_OF_MANY = 64
 _SWEEP_S = 1.0
 _SHORTEST_SWEEP_S = 0.05
-_LOG_INTERVAL_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +109,6 @@ class Connections:
         self._per_host: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.timed_out: Counter[str] = Counter()
-        self._to_log: dict[str, tuple[int, str]] = {}
-        self._logged_s = -_LOG_INTERVAL_S
 
     def __len__(self) -> int:
         return len(self._hosts)
@@ -131,7 +128,7 @@ class Connections:
         reason = self._why_refused(peer, descriptor)
         if reason:
             self.refused[reason] += 1
-            self._note(reason, peer)
+            self._log.of_clients.warning("refused client(%s) - " + REASON_TEXTS[reason], peer)
         return reason
 
     def _why_refused(self, peer: str, descriptor: int) -> str:
@@ -194,30 +191,10 @@ class Connections:
         for connection, reason in late:
             if connection in self._hosts:  # closing one connection may close another
                 self.timed_out[reason] += 1
-                self._note(reason, connection.peer)
+                self._log.of_clients.info("closed client(%s) - " + REASON_TEXTS[reason], connection.peer)
                 connection.time_out(reason)
-        self._log_noted(now_s)
-        self._log.of_clients.tell()
         if self.on_sweep is not None:
             self.on_sweep()
-
-    # ---- the log: one line for each reason every 10 s, not one for each connection
-
-    def _note(self, reason: str, peer: str) -> None:
-        count, _ = self._to_log.get(reason, (0, ""))
-        self._to_log[reason] = count + 1, peer
-
-    def _log_noted(self, now_s: float) -> None:
-        if not self._to_log or now_s - self._logged_s < _LOG_INTERVAL_S:
-            return
-        self._logged_s = now_s
-        for reason, (count, peer) in self._to_log.items():
-            text = REASON_TEXTS[reason]
-            if reason in self.refused:
-                self._log.warning("refused %d connections, the last of client(%s) - %s", count, peer, text)
-            else:
-                self._log.info("closed %d connections, the last of client(%s) - %s", count, peer, text)
-        self._to_log.clear()
 
 
 def connections(options: LimitOptions, log: Log, loop: Any) -> Connections:

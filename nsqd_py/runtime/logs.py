@@ -158,37 +158,13 @@ def json_escape(character: str) -> str:
 FORMS: dict[str, Callable[[str], TextForm | JsonForm]] = {TEXT: TextForm, JSON: JsonForm}
 
 
-class _Kind:
-    """The lines of one level and text.
-
-    allowance: the number of lines that may be written now.
-    left_out: the number of lines that were left out since the last one.
-    """
-
-    __slots__ = ("allowance", "args", "left_out", "level", "text", "updated_s")
-
-    def __init__(self, level: int, text: str, now_s: float) -> None:
-        self.level = level
-        self.text = text
-        self.allowance = float(CLIENT_BURST)
-        self.updated_s = now_s
-        self.left_out = 0
-        self.args: tuple[object, ...] = ()
-
-    def may_write(self, now_s: float) -> bool:
-        self.allowance = min(CLIENT_BURST, self.allowance + (now_s - self.updated_s) * CLIENT_LINES_PER_S)
-        self.updated_s = now_s
-        return self.allowance >= 1 and not self.left_out
-
-
 class ClientLines:
-    """Log lines that clients can cause: a burst of each text; of texts that exceed it, one line a second in all.
+    """Log lines that clients can cause: a burst of each text, then one line of it a second.
 
-    Lines that are left out are counted. The texts that wait take turns, so that a flood of one hides no other: the last
-    line of each is written, with the number of those before it.
+    The next line of a text says how many were left out before it. There are few texts: all of them are in the program.
     """
 
-    __slots__ = ("_clock", "_kinds", "_level_of", "_told_s", "_waiting", "_write")
+    __slots__ = ("_clock", "_kinds", "_level_of", "_write")
 
     def __init__(
         self, level_of: Callable[[], int], write: Callable[[int, str, str], None], clock: Callable[[], float] = monotonic
@@ -199,9 +175,8 @@ class ClientLines:
         self._level_of = level_of
         self._write = write
         self._clock = clock
-        self._kinds: dict[tuple[int, str], _Kind] = {}
-        self._waiting: dict[_Kind, None] = {}  # those with lines that were left out, the longest waiting first
-        self._told_s = clock()
+        # By level and text: the number of lines that may be written, since when, and the number of those left out.
+        self._kinds: dict[tuple[int, str], tuple[float, float, int]] = {}
 
     def debug(self, text: str, *args: object) -> None:
         self._line(DEBUG, text, args)
@@ -220,44 +195,22 @@ class ClientLines:
         self._line(ERROR, text, args, with_trace=True)
 
     def _line(self, level: int, text: str, args: tuple[object, ...], *, with_trace: bool = False) -> None:
-        """Write `text % args`, or count it. There are few texts: all of them are in the program."""
+        """Write `text % args`, or count it."""
         if level < self._level_of():
             return
         now_s = self._clock()
-        kind = self._kinds.get((level, text))
-        if kind is None:
-            kind = self._kinds[level, text] = _Kind(level, text, now_s)
-        if kind.may_write(now_s):
-            kind.allowance -= 1
-            self._put(kind, args, _traceback() if with_trace else "")
-        else:
-            self._waiting[kind] = None
-            kind.allowance = 0.0  # it recovers when its lines come more slowly
-            kind.left_out += 1
-            kind.args = args
-            self.tell()
-
-    def tell(self) -> None:
-        """Write the last line of the text that has waited longest, at most once a second.
-
-        Lines call this; call it every second too, for the last ones of a flood."""
-        now_s = self._clock()
-        if not self._waiting or now_s - self._told_s < 1 / CLIENT_LINES_PER_S:
+        allowance, updated_s, left_out = self._kinds.get((level, text), (CLIENT_BURST, now_s, 0))
+        allowance = min(CLIENT_BURST, allowance + (now_s - updated_s) * CLIENT_LINES_PER_S)
+        if allowance < 1:
+            self._kinds[level, text] = allowance, now_s, left_out + 1
             return
-        self._told_s = now_s
-        kind = next(iter(self._waiting))
-        del self._waiting[kind]
-        others, kind.left_out = kind.left_out - 1, 0
-        self._put(kind, kind.args, others=others)
-        kind.args = ()
-
-    def _put(self, kind: _Kind, args: tuple[object, ...], trace: str = "", *, others: int = 0) -> None:
-        message = (kind.text % args).translate(_LINE_BREAKS)
+        self._kinds[level, text] = allowance - 1, now_s, 0
+        message = (text % args).translate(_LINE_BREAKS)
         if len(message) > MAX_CLIENT_CHARACTERS:
             message = message[:MAX_CLIENT_CHARACTERS] + "..."
-        if others:
-            message += f" ({others} more like this were left out)"
-        self._write(kind.level, message, trace)
+        if left_out:
+            message += f" ({left_out} more like this were left out)"
+        self._write(level, message, _traceback() if with_trace else "")
 
 
 class Log:

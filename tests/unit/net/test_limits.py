@@ -24,17 +24,6 @@ class FakeLoop:
     def close(self) -> None: ...
 
 
-class KeptLog(Log):
-    def __init__(self) -> None:
-        super().__init__(level=FATAL)
-        self.lines: list[str] = []
-
-    def warning(self, text: str, *arguments: object) -> None:
-        self.lines.append(text % arguments)
-
-    info = warning
-
-
 class Visitor:
     """A connection that is overdue from `due_s` on, for `reason`."""
 
@@ -56,11 +45,10 @@ class Visitor:
         self.owner.remove(self)
 
 
-def crowd(most: int = 0, most_per_host: int = 0) -> tuple[Connections, KeptLog]:
-    log = KeptLog()
-    connections = Connections(most, most_per_host, TimeLimits(), log, FakeLoop())
+def crowd(most: int = 0, most_per_host: int = 0) -> Connections:
+    connections = Connections(most, most_per_host, TimeLimits(), Log(level=FATAL), FakeLoop())
     connections.start()
-    return connections, log
+    return connections
 
 
 def enter(connections: Connections, peer: str) -> Visitor | None:
@@ -76,14 +64,14 @@ def enter(connections: Connections, peer: str) -> Visitor | None:
 
 
 def test_without_limits_everybody_comes_in() -> None:
-    connections, _ = crowd()
+    connections = crowd()
     assert all(enter(connections, f"10.0.0.1:{port}") for port in range(1, 1001))
     assert len(connections) == 1000
     assert not connections.refused
 
 
 def test_who_is_above_the_limit_stays_outside_until_somebody_leaves() -> None:
-    connections, _ = crowd(most=2)
+    connections = crowd(most=2)
     first = enter(connections, "10.0.0.1:1")
     assert first and enter(connections, "10.0.0.2:1")
     assert enter(connections, "10.0.0.3:1") is None
@@ -94,7 +82,7 @@ def test_who_is_above_the_limit_stays_outside_until_somebody_leaves() -> None:
 
 
 def test_at_the_end_all_are_closed() -> None:
-    connections, _ = crowd()
+    connections = crowd()
     visitors = [enter(connections, f"10.0.0.1:{port}") for port in range(1, 4)]
     connections.close_all("stopping")
     assert [visitor.ended for visitor in visitors if visitor] == ["stopping"] * 3
@@ -102,7 +90,7 @@ def test_at_the_end_all_are_closed() -> None:
 
 
 def test_an_address_has_its_own_limit() -> None:
-    connections, _ = crowd(most_per_host=2)
+    connections = crowd(most_per_host=2)
     first = enter(connections, "10.0.0.1:1")
     assert first and enter(connections, "10.0.0.1:2")
     assert enter(connections, "10.0.0.1:3") is None
@@ -113,7 +101,7 @@ def test_an_address_has_its_own_limit() -> None:
 
 
 def test_clients_of_a_unix_socket_have_no_address() -> None:
-    connections, _ = crowd(most_per_host=1)
+    connections = crowd(most_per_host=1)
     assert enter(connections, "@")
     assert enter(connections, "@")
 
@@ -127,7 +115,7 @@ def test_the_address_of_a_peer(peer: str, host: str) -> None:
 
 
 def test_the_last_descriptors_are_kept_for_files() -> None:
-    connections, _ = crowd()
+    connections = crowd()
     highest = highest_descriptor()
     assert connections.refuses("10.0.0.1:1", highest) == ""
     assert connections.refuses("10.0.0.1:1", highest + 1) == DESCRIPTORS
@@ -139,7 +127,7 @@ def test_the_last_descriptors_are_kept_for_files() -> None:
 
 
 def test_a_sweep_ends_who_is_overdue() -> None:
-    connections, _ = crowd()
+    connections = crowd()
     patient, slow = Visitor("10.0.0.1:1"), Visitor("10.0.0.1:2", due_s=5, reason=WRITE)
     connections.add(patient)
     connections.add(slow)
@@ -162,22 +150,3 @@ def test_a_sweep_ends_who_is_overdue() -> None:
 )
 def test_sweeps_come_often_enough_for_the_shortest_limit(limits: TimeLimits, sweep_s: float) -> None:
     assert limits.sweep_s == sweep_s
-
-
-# ---- the log
-
-
-def test_a_flood_is_one_line_in_ten_seconds() -> None:
-    connections, log = crowd(most=1)
-    enter(connections, "10.0.0.1:1")
-    for port in range(100):
-        enter(connections, f"10.0.0.2:{port}")
-    connections.sweep(100.0)
-    assert log.lines == ["refused 100 connections, the last of client(10.0.0.2:99) - as many as --max-connections are there"]
-    enter(connections, "10.0.0.3:1")
-    connections.sweep(109.0)
-    assert len(log.lines) == 1
-    connections.sweep(110.0)
-    assert log.lines[1].startswith("refused 1 connections, the last of client(10.0.0.3:1)")
-    connections.sweep(200.0)
-    assert len(log.lines) == 2
