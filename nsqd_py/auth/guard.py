@@ -214,7 +214,7 @@ class Guard:
             return
         if not self._is_renewing:
             self._is_renewing = True
-            self._renewals.add(self, self._question())
+            self._renewals.add(self._question(), self.renewed)
         self._alarm.set(now_ns + SECOND_NS)
 
     def renewed(self, answer: Authorization | NoAuthorization) -> None:

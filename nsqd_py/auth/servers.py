@@ -6,7 +6,7 @@ import random
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlencode
 
 import gevent
@@ -15,12 +15,9 @@ import orjson
 from nsqd_py.auth.permissions import Authorization, BadAnswer, compile_rules, read_answer
 from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, Resolve, Url, limit_s, parse_url
 from nsqd_py.net.tls_context import client_context
+from nsqd_py.options import NsqdOptions
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.pacing import Pace
-
-if TYPE_CHECKING:
-    from nsqd_py.auth.guard import Guard
-    from nsqd_py.options import NsqdOptions
 
 MAX_ANSWER_BYTES = 1024 * 1024
 _FORBIDDEN = 403
@@ -195,12 +192,12 @@ class Renewals:
     def __init__(self, servers: AuthServers, log: Log) -> None:
         self._servers = servers
         self._log = log
-        self._waiting: OrderedDict[Question, list[Guard]] = OrderedDict()
+        self._waiting: OrderedDict[Question, list[Callable[[Authorization | NoAuthorization], None]]] = OrderedDict()
         self._greenlets = 0
 
-    def add(self, guard: Guard, question: Question) -> None:
-        """Ask for the guard, then call its `renewed`."""
-        self._waiting.setdefault(question, []).append(guard)
+    def add(self, question: Question, renewed: Callable[[Authorization | NoAuthorization], None]) -> None:
+        """Ask, then call `renewed` with the answer."""
+        self._waiting.setdefault(question, []).append(renewed)
         if self._greenlets < MOST_AT_A_TIME:
             self._greenlets += 1
             gevent.spawn(self._run)
@@ -208,11 +205,11 @@ class Renewals:
     def _run(self) -> None:
         try:
             while self._waiting:
-                question, guards = self._waiting.popitem(last=False)
+                question, waiting = self._waiting.popitem(last=False)
                 answer = self._ask(question)
                 pace = Pace()
-                for guard in guards:
-                    guard.renewed(answer)
+                for renewed in waiting:
+                    renewed(answer)
                     pace.rest_if_due()
                 if isinstance(answer, NoAuthorization) and not answer.is_refusal:
                     gevent.sleep(PAUSE_AFTER_FAILURE_S)

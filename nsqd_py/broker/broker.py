@@ -29,7 +29,9 @@ from nsqd_py.guid import GuidFactory
 from nsqd_py.memory_budget import MemoryBudget
 from nsqd_py.net.http.answers import ResponseLimiter
 from nsqd_py.net.http.browsers import KnownHosts
+from nsqd_py.net.limits import Connections
 from nsqd_py.net.loop_iteration import LoopIteration
+from nsqd_py.options import NsqdOptions
 from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.channel import Channel
@@ -45,9 +47,7 @@ from nsqd_py.runtime.threads import in_thread
 
 if TYPE_CHECKING:
     from nsqd_py.net.http.guard import Guard
-    from nsqd_py.net.limits import Connections
     from nsqd_py.net.tls import CertificateReloader
-    from nsqd_py.options import NsqdOptions
     from nsqd_py.queue.latency import LatencyMeter
 
 

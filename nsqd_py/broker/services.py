@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from nsqd_py.errors import HttpError, Invalid
+from nsqd_py.options import NsqdOptions
 from nsqd_py.pqueues import Alarms
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.disk_pace import DiskPace
 from nsqd_py.runtime.logs import Log
-
-if TYPE_CHECKING:
-    from nsqd_py.options import NsqdOptions
 
 
 @dataclass

@@ -10,7 +10,7 @@ import socket
 import ssl
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gevent
 import orjson
@@ -20,12 +20,10 @@ from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.errors import NsqdError
 from nsqd_py.net.http.client import Target, connect
 from nsqd_py.net.tls_options import peer_context
+from nsqd_py.options import NsqdOptions
 from nsqd_py.protocol import MAGIC_V1
 from nsqd_py.protocol.wrong_port import not_lookupd_tcp
 from nsqd_py.version import NSQ_VERSION
-
-if TYPE_CHECKING:
-    from nsqd_py.options import NsqdOptions
 
 OK = b"OK"
 CONNECT_TIMEOUT_S = 1.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gevent
 from gevent.event import Event
@@ -16,11 +16,9 @@ from nsqd_py.lookup.host import Endpoint, LookupHost, Resolver, parse_address
 from nsqd_py.lookup.peer import MAX_ANSWER_BYTES, Inventory, LookupPeer, PeerContext
 from nsqd_py.lookup.precreation import Precreation
 from nsqd_py.net.http.client import HttpClient, limit_s
+from nsqd_py.options import NsqdOptions
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.logs import Log
-
-if TYPE_CHECKING:
-    from nsqd_py.options import NsqdOptions
 
 _CLOSE_S = 1.0
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from google_crc32c import extend
 
@@ -23,6 +23,7 @@ from nsqd_py.broker.state_files import BACKUP_FILE, read_checked, replace_file, 
 from nsqd_py.diskqueue.files import sync_directory
 from nsqd_py.diskqueue.ranges import EPOCHS_FILE
 from nsqd_py.errors import NsqdError, StartError
+from nsqd_py.options import NsqdOptions
 from nsqd_py.runtime.command import complain
 from nsqd_py.runtime.logs import FATAL, Log
 from nsqd_py.runtime.private_files import DIRECTORY_MODE, create, locked, open_file
@@ -31,9 +32,6 @@ from nsqd_py.standby.copy import check_name, sync_paths
 from nsqd_py.standby.follower import Follower, sentence
 from nsqd_py.standby.group import check_group
 from nsqd_py.standby.messages import Offer, Round
-
-if TYPE_CHECKING:
-    from nsqd_py.options import NsqdOptions
 
 _ARCHIVES = (".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst", ".zip")
 _FORMAT = 1

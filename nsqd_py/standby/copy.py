@@ -16,7 +16,6 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from google_crc32c import extend
 
@@ -36,6 +35,7 @@ from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Epochs, common_end, count_of, 
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
 from nsqd_py.diskqueue.recovery import recover_file
 from nsqd_py.errors import NsqdError
+from nsqd_py.options import NsqdOptions
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
 from nsqd_py.runtime.documents import decode_fields
 from nsqd_py.runtime.private_files import open_file
@@ -55,9 +55,6 @@ from nsqd_py.standby.messages import (
     OfferedLog,
     TopicFiles,
 )
-
-if TYPE_CHECKING:
-    from nsqd_py.options import NsqdOptions
 
 
 @dataclass(frozen=True, slots=True)

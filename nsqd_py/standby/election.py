@@ -14,7 +14,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import gevent
 
@@ -25,15 +25,13 @@ from nsqd_py.lease.keeper import LeaseKeeper, LeaseWatch
 from nsqd_py.lease.store import LeaseError, LeaseLost, LeaseStore, parse_lease_url
 from nsqd_py.net.http.client import HttpClient
 from nsqd_py.net.tls_options import peer_context
+from nsqd_py.options import NsqdOptions
 from nsqd_py.runtime.documents import load_foreign_json
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.outages import OutageLog
 from nsqd_py.runtime.process import StopSignals
 from nsqd_py.standby.copy import own_member, read_state
 from nsqd_py.standby.messages import Member
-
-if TYPE_CHECKING:
-    from nsqd_py.options import NsqdOptions
 
 _SECOND_NS = 1_000_000_000
 _LOOK_EVERY_S = 0.1
@@ -58,7 +56,7 @@ class Server(Protocol):
         """End it, so that this nsqd can take another role."""
 
 
-class Note(NamedTuple):
+class EpochNote(NamedTuple):
     """The note of the lease; see the module's text."""
 
     epoch: int = 0
@@ -66,7 +64,7 @@ class Note(NamedTuple):
     members: dict[str, str] | None = None  # addresses by id; None if every nsqd with the epoch may compete
 
     @classmethod
-    def of(cls, text: str) -> Note:
+    def of(cls, text: str) -> EpochNote:
         """Return the note that this text is. Raises LeaseError."""
         if not text:
             return cls()
@@ -114,7 +112,7 @@ class Election:
         self.member = member
         self._make_server = make_server
         self._directory = Path(options.data_path or ".")
-        self._note = Note()
+        self._note = EpochNote()
         self._note_revision = 0
         self._must_read_note = False  # a request to write it, without an answer, may have been carried out
         self._outage = OutageLog(log, time.monotonic)
@@ -203,7 +201,7 @@ class Election:
 
     def _read_note(self) -> None:
         text, self._note_revision = self._store.note()
-        self._note, self._must_read_note = Note.of(text), False
+        self._note, self._must_read_note = EpochNote.of(text), False
 
     def _wanted_role(self) -> str | None:
         """Return the role that the lease gives this nsqd; None while nobody else has it either."""
@@ -234,13 +232,13 @@ class Election:
     def begin(self, epoch: int) -> bool:
         """Write that this nsqd serves in an epoch, which is durable here. Return False if the lease has ended."""
         has_promised = self._options.standby_acks > 0
-        return self._write(Note(epoch, epoch, dict([self.member]) if has_promised else None))
+        return self._write(EpochNote(epoch, epoch, dict([self.member]) if has_promised else None))
 
     def write_members(self, members: Mapping[str, str]) -> bool:
         """Write the in-sync set. Return False if the lease has ended, or if it is not certain that the store has it."""
         return self._try_to_write(self._note._replace(members=dict(members)))
 
-    def _write(self, note: Note) -> bool:
+    def _write(self, note: EpochNote) -> bool:
         while not self._try_to_write(note):
             if self._gave_way or not self._keeper.is_held:
                 self._give_way()
@@ -248,7 +246,7 @@ class Election:
             gevent.sleep(_LOOK_EVERY_S)
         return True
 
-    def _try_to_write(self, note: Note) -> bool:
+    def _try_to_write(self, note: EpochNote) -> bool:
         try:
             if self._must_read_note:
                 self._read_note()

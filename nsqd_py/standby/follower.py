@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gevent
 from gevent import socket as green_socket
@@ -23,6 +23,7 @@ from nsqd_py.broker.state_files import MEMBER_FILE
 from nsqd_py.errors import NsqdError
 from nsqd_py.net.addresses import socket_address
 from nsqd_py.net.tls_options import peer_context
+from nsqd_py.options import NsqdOptions
 from nsqd_py.protocol import MAGIC_V2, frames, outgoing
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.threads import in_thread
@@ -30,9 +31,6 @@ from nsqd_py.standby import group, messages
 from nsqd_py.standby.aside import ALONE_PREFIX, REMOVED_PREFIX
 from nsqd_py.standby.copy import Copy, StandbyState, own_member, read_state, sync_paths, write_state
 from nsqd_py.standby.messages import FOLLOW, NONCE_BYTES, BadMessage, Caller, FileMessage, Lag, Listed, Offer, Round, TopicFiles
-
-if TYPE_CHECKING:
-    from nsqd_py.options import NsqdOptions
 
 CONNECTING, COPYING, FOLLOWING = "connecting", "copying", "following"
 # A read allocates as much, so that reads are small while little arrives.

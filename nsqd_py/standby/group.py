@@ -13,19 +13,16 @@ import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from nsqd_py.broker.broker import Broker
 from nsqd_py.errors import Invalid, NsqdError
 from nsqd_py.net.addresses import host_of, is_loopback, split_address
+from nsqd_py.options import NsqdOptions
+from nsqd_py.pqueues import Alarm
 from nsqd_py.protocol import frames
 from nsqd_py.settings.declaration import BadOptions
-from nsqd_py.standby.messages import FENCE, NONCE_BYTES, BadMessage, Listener, NotMember, Offer, decode_offer
-
-if TYPE_CHECKING:
-    from nsqd_py.broker.broker import Broker
-    from nsqd_py.options import NsqdOptions
-    from nsqd_py.pqueues import Alarm
-    from nsqd_py.tcp.connection import ClientConnection
+from nsqd_py.standby.messages import FENCE, NONCE_BYTES, BadMessage, Listener, NotMember, Offer, StandbyConnection, decode_offer
 
 _FLAG = "--standby-secret-file"
 _LEAST_SECRET_BYTES = 16
@@ -178,7 +175,7 @@ class Door:
         self._refused = 0
         self._reported_ns = 0
 
-    def member(self, client: ClientConnection, body: bytes) -> None:
+    def member(self, client: StandbyConnection, body: bytes) -> None:
         """Answer a MEMBER."""
         visit = self._visits.get(client)
         if visit is None:
@@ -191,7 +188,7 @@ class Door:
         except (NotMember, BadSecretFile) as error:
             self._refuse(client, visit, error)
 
-    def _listener(self, client: ClientConnection) -> Listener:
+    def _listener(self, client: StandbyConnection) -> Listener:
         """Raises NotMember and BadSecretFile."""
         options = self._broker.options
         check_peer(options, client.peer)
@@ -199,7 +196,7 @@ class Door:
         own = (f"{options.broadcast_address}:{options.broadcast_tcp_port}", client.local_address)
         return Listener(secrets(options), own, os.urandom(NONCE_BYTES))
 
-    def admit(self, client: ClientConnection, body: bytes) -> Offer | None:
+    def admit(self, client: StandbyConnection, body: bytes) -> Offer | None:
         """Return the offer in the body of a member's STANDBY; None if its sender is refused later. Raises Invalid."""
         visit = self._visits.get(client)
         if visit is None or visit.listener is None:
@@ -236,14 +233,14 @@ class Door:
 
     # ---- refusals
 
-    def _refuse(self, client: ClientConnection, visit: _Visit, error: NotMember | BadSecretFile) -> None:
+    def _refuse(self, client: StandbyConnection, visit: _Visit, error: NotMember | BadSecretFile) -> None:
         self._report(client, error)
         reason = str(error) if isinstance(error, NotMember) else "this nsqd cannot use its --standby-secret-file"
         visit.refusal = f"cannot STANDBY: {reason}"
         client.pause()
         visit.alarm.set(self._broker.clock() + _REFUSAL_DELAY_NS)
 
-    def _end(self, client: ClientConnection, _now_ns: int) -> None:
+    def _end(self, client: StandbyConnection, _now_ns: int) -> None:
         visit = self._visits.pop(client)
         if not visit.refusal:
             self._report(client, "no proof of membership in time")
@@ -256,7 +253,7 @@ class Door:
 
         client.go_on(answer)
 
-    def _report(self, client: ClientConnection, reason: object) -> None:
+    def _report(self, client: StandbyConnection, reason: object) -> None:
         self._refused += 1
         now_ns = self._broker.clock()
         if now_ns - self._reported_ns >= _SECOND_NS:

@@ -32,11 +32,12 @@ sends frames of type 3, whose data are one of these, little-endian:
 
 from __future__ import annotations
 
+import hmac
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from nsqd_py.diskqueue.ranges import Epochs, decode_epochs
 from nsqd_py.errors import NsqdError
@@ -73,16 +74,12 @@ class Handshake:
     listener_nonce: bytes
 
     def _proof(self, secret: bytes, role: bytes, document: bytes = b"") -> bytes:
-        import hmac  # loads OpenSSL: only members of a group need it
-
         texts = (self.purpose, self.asked, self.reached)
         parts = (_LABEL, role, *map(str.encode, texts), self.caller_nonce, self.listener_nonce, document)
         return hmac.digest(secret, b"".join(len(part).to_bytes(4, "big") + part for part in parts), "sha256")
 
 
 def _is_same(proof: bytes, expected: bytes) -> bool:
-    import hmac
-
     return hmac.compare_digest(proof, expected)
 
 
@@ -226,6 +223,33 @@ WRITE, BEGIN, PART, COMMIT, REMOVE, TOPIC, LISTED, ROUND = range(1, 9)
 _FILE_HEAD = Struct("<BHQ")
 _ROUND = Struct("<BQQQQ")
 _FRAME_HEAD = Struct(">ii")
+
+
+class StandbyConnection(Protocol):
+    """A connection of a standby, or of an nsqd that wants to follow or to fence."""
+
+    peer: str
+    closed: bool
+    out: list[bytes | memoryview]
+
+    @property
+    def unsent_bytes(self) -> int: ...
+
+    @property
+    def local_address(self) -> str: ...
+
+    @property
+    def tls_info(self) -> Any: ...
+
+    def send(self, data: bytes) -> None: ...
+
+    def pause(self) -> None: ...
+
+    def go_on(self, step: Callable[[], None]) -> None: ...
+
+    def close(self, reason: str) -> None: ...
+
+    def close_when_sent(self) -> None: ...
 
 
 class BadMessage(NsqdError):

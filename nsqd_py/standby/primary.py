@@ -9,23 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import gevent
 
+from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Replication
 from nsqd_py.errors import Invalid
 from nsqd_py.protocol.frames import OK
+from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.publish_buffer import Tickets
+from nsqd_py.queue.topic import Topic
 from nsqd_py.standby.acks import HeldAnswers, InSyncSet, Members
 from nsqd_py.standby.copy import StandbyState, write_state
 from nsqd_py.standby.group import Door
-from nsqd_py.standby.messages import Offer
+from nsqd_py.standby.messages import Offer, StandbyConnection
 from nsqd_py.standby.role import check_fence
 from nsqd_py.standby.stream import Stream
 
 if TYPE_CHECKING:
-    from nsqd_py.broker.broker import Broker
-    from nsqd_py.queue.channel import Channel
-    from nsqd_py.queue.topic import Topic
     from nsqd_py.standby.election import Election
-    from nsqd_py.tcp.connection import ClientConnection
 
 REFUSE, ALONE = "refuse", "alone"
 _TICK_NS = 1_000_000_000
@@ -88,12 +87,12 @@ class Standbys(Replication):
 
     # ---- connections
 
-    def member(self, client: ClientConnection, body: bytes) -> None:
+    def member(self, client: StandbyConnection, body: bytes) -> None:
         if client in self._streams:
             raise Invalid("cannot MEMBER in current state")
         self._door.member(client, body)
 
-    def attach(self, client: ClientConnection, body: bytes) -> None:
+    def attach(self, client: StandbyConnection, body: bytes) -> None:
         offer = self._door.admit(client, body)
         if offer is None:
             return
@@ -130,7 +129,7 @@ class Standbys(Replication):
                 client.close("the standby has connected again")
         self._addresses[member.id] = member.address
 
-    def _fence(self, client: ClientConnection, offer: Offer) -> None:
+    def _fence(self, client: StandbyConnection, offer: Offer) -> None:
         """Stop serving for good, since a standby of this nsqd was promoted."""
         check_fence(self._broker, offer)
         if self._on_fenced is None:
@@ -142,7 +141,7 @@ class Standbys(Replication):
         client.send(OK)
         self._on_fenced(new_primary)
 
-    def acknowledge(self, client: ClientConnection, number: int) -> None:
+    def acknowledge(self, client: StandbyConnection, number: int) -> None:
         stream = self._standbys.get(client)
         if stream is not None:
             is_first = not stream.is_following
@@ -150,7 +149,7 @@ class Standbys(Replication):
             if is_first and stream.is_following:
                 self._broker.log.info("STANDBY(%s): has a copy of everything", client.peer)
 
-    def detach(self, client: ClientConnection) -> None:
+    def detach(self, client: StandbyConnection) -> None:
         self._door.forget(client)
         stream = self._streams.pop(client, None)
         if stream is not None:

@@ -19,6 +19,7 @@ from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Replication
 from nsqd_py.broker.state_files import read_epochs
 from nsqd_py.errors import HttpError, Invalid, IsStandby, StartError
+from nsqd_py.options import NsqdOptions
 from nsqd_py.protocol.frames import OK
 from nsqd_py.runtime.logs import Log
 from nsqd_py.standby.copy import StandbyState, read_state, remove_state
@@ -27,8 +28,6 @@ from nsqd_py.standby.group import Door
 from nsqd_py.standby.messages import FENCE, Offer, OfferedLog
 
 if TYPE_CHECKING:
-    from nsqd_py.broker.broker import Broker
-    from nsqd_py.options import NsqdOptions
     from nsqd_py.standby.election import Election
 
 

@@ -12,27 +12,25 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import gevent
 from gevent.event import Event
 from google_crc32c import extend
 
+from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.state_files import CLOCK_FILE, METADATA_FILE
 from nsqd_py.diskqueue.files import LogFile, log_file_name
 from nsqd_py.diskqueue.journal import DELETED, Journal, encode_entry, journal_name
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.ranges import EPOCHS_FILE
 from nsqd_py.errors import Invalid
+from nsqd_py.queue.channel import Channel
+from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.pacing import Pace
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.standby import messages
-from nsqd_py.standby.messages import BEGIN, COMMIT, PART, REMOVE, WRITE, Lag, Offer, OfferedFile, TopicFiles
-
-if TYPE_CHECKING:
-    from nsqd_py.broker.broker import Broker
-    from nsqd_py.queue.channel import Channel
-    from nsqd_py.queue.topic import Topic
+from nsqd_py.standby.messages import BEGIN, COMMIT, PART, REMOVE, WRITE, Lag, Offer, OfferedFile, StandbyConnection, TopicFiles
 
 _PIECE_BYTES = 256 * 1024
 # What a standby that follows has not got yet was just written, so that reading it does not wait for the disk. A thread
@@ -46,21 +44,6 @@ _LOOK_FOR_DROPPED_EVERY_NS = 1_000_000_000
 
 # The version and the size of journals at one moment.
 Ends: TypeAlias = "dict[Channel, tuple[int, int]]"
-
-
-class Subscriber(Protocol):
-    """The connection of a standby."""
-
-    peer: str
-    closed: bool
-    out: list[bytes | memoryview]
-
-    def send(self, data: bytes) -> None: ...
-
-    def close(self, reason: str) -> None: ...
-
-    @property
-    def unsent_bytes(self) -> int: ...
 
 
 @dataclass(slots=True)
@@ -131,7 +114,7 @@ class Stream:
 
     def __init__(
         self,
-        client: Subscriber,
+        client: StandbyConnection,
         broker: Broker,
         directory: Path,
         offer: Offer,

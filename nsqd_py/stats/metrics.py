@@ -32,7 +32,7 @@ class Metric(NamedTuple):
     key: str = ""
 
 
-class Place(NamedTuple):
+class ChannelRow(NamedTuple):
     """A channel and its topic."""
 
     topic: Topic
@@ -67,7 +67,7 @@ TOPIC = (
     _gauge("nsqd_topic_memory_bytes", "Bytes of the topic's messages in memory.", "held_bytes"),
     _counter("nsqd_topic_expired", "Messages that expired before a channel received them.", "expired_count"),
 )
-# Of a `Place`.
+# Of a `ChannelRow`.
 CHANNEL = (
     _counter("nsqd_channel_messages", "Messages that the channel received.", "channel.message_count", "message_count"),
     _gauge("nsqd_channel_depth", "Messages queued for delivery.", "channel.depth", "depth"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from nsqd_py.broker.broker import Broker
 from nsqd_py.debug.memory import memory_statistics
@@ -15,9 +15,6 @@ from nsqd_py.runtime.pacing import ONE_ROUND_S, Pace
 from nsqd_py.settings.durations import SECOND_NS, format_duration
 from nsqd_py.stats.collect import Figures, Stats, health_text
 from nsqd_py.version import version_string
-
-if TYPE_CHECKING:
-    from nsqd_py.broker.broker import Broker
 
 _UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"))
 

@@ -223,19 +223,6 @@ def test_a_primary_serves_no_longer_than_its_lease(etcd: FakeEtcd, nsqd: NsqdPro
     wait_until(lambda: publishes(nsqd), what="a publish under the next lease")
 
 
-@pytest.mark.parametrize("path", [RANGE, GRANT, TXN])
-def test_a_waiting_nsqd_serves_when_the_answers_are_sound_again(etcd: FakeEtcd, nsqd: NsqdProcess, path: str) -> None:
-    for odd in ("[]", '{"kvs":[5]}', "null", "[" * 50):
-        etcd.odd = {path: ODD[odd]}
-        if not nsqd.is_running:
-            nsqd.launch()
-        asked = etcd.asked.count(path)
-        wait_until(lambda: etcd.asked.count(path) > asked + 1, what="two questions")  # noqa: B023
-    etcd.odd = {}
-    nsqd.wait_until_it_listens()
-    wait_until(lambda: publishes(nsqd), what="a publish")
-
-
 def test_a_primary_that_was_suspended_past_its_lease_answers_nothing(etcd: FakeEtcd, nsqd: NsqdProcess) -> None:
     nsqd.start()
     wait_until(lambda: publishes(nsqd), what="a publish")

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
-import socket
 import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trustme
@@ -50,19 +47,6 @@ _numbers = itertools.count()
 def welcome(permission_count: int = 1) -> Frame:
     document = {"identity": "me", "identity_url": "http://me.example/", "permission_count": permission_count}
     return Frame(RESPONSE, json.dumps(document, separators=(",", ":")).encode())
-
-
-@pytest.fixture
-def make_server() -> Iterator[Callable[[], AuthServer]]:
-    servers: list[AuthServer] = []
-
-    def make() -> AuthServer:
-        servers.append(AuthServer())
-        return servers[-1]
-
-    yield make
-    for server in servers:
-        server.close()
 
 
 @pytest.fixture(scope="module")
@@ -138,14 +122,6 @@ def test_the_question_and_the_answer(guarded: NsqdProcess, server: AuthServer, t
     assert asked.values == {"secret": [SECRET.decode()], "remote_ip": [HOST], "tls": ["false"], "common_name": [""]}
 
 
-def test_a_question_by_post(make_nsqd: MakeNsqd, server: AuthServer) -> None:
-    nsqd = make_nsqd(f"--auth-http-address=http://{server.address}/nsq", "--auth-http-request-method=post")
-    authorized(nsqd).close()
-    (asked,) = server.asked
-    assert (asked.method, asked.path) == ("POST", "/nsq")
-    assert asked.values == {"secret": [SECRET.decode()], "remote_ip": [HOST], "tls": ["false"], "common_name": [""]}
-
-
 def test_identify_tells_that_no_auth_is_required(nsqd: NsqdProcess) -> None:
     client = nsqd.connect()
     assert client.identify()["auth_required"] is False
@@ -173,39 +149,10 @@ def test_before_auth(guarded: NsqdProcess, command: bytes, error: bytes) -> None
     assert guarded.topic_stats("unknown") is None
 
 
-def test_auth_twice(guarded: NsqdProcess, server: AuthServer) -> None:
-    assert refusal(authorized(guarded), auth(b"again")) == b"E_INVALID AUTH already set"
-    assert len(server.asked) == 1
-
-
 def test_auth_after_sub(guarded: NsqdProcess, server: AuthServer, topic: str) -> None:
     client = authorized(guarded)
     client.sub(topic, "archive")
     assert refusal(client, auth(b"again")) == b"E_INVALID cannot AUTH in current state"
-
-
-@pytest.mark.parametrize(
-    ("status", "body", "reason"),
-    [
-        (403, b"no", 'got response 403 Forbidden "no"|invalid'),
-        (500, {}, "got response 500"),
-        (200, b"not json", "unexpected|invalid|JSON"),
-        (200, {"ttl": 0, "authorizations": []}, "invalid TTL 0"),
-        (200, {"ttl": 9, "authorizations": [{"permissions": ["fly"]}]}, "unknown permission fly"),
-        (200, {"ttl": 9, "authorizations": [{"topic": "("}]}, "unable to compile topic"),
-    ],
-)
-def test_an_answer_that_is_none(guarded: NsqdProcess, server: AuthServer, status: int, body: Any, reason: str) -> None:
-    server.refuse(status, body)
-    assert refusal(guarded.connect(), auth(SECRET)) == AUTH_FAILED.data
-    log = guarded.log_text()
-    assert re.search(f"AUTH failed failed to auth against .*{server.address} - .*({reason})", log), log
-    assert "sesame" not in log
-
-
-def test_a_secret_without_authorizations(guarded: NsqdProcess, server: AuthServer) -> None:
-    server.grant()
-    assert refusal(guarded.connect(), auth(SECRET)) == b"E_UNAUTHORIZED AUTH no authorizations found"
 
 
 def test_a_client_with_a_certificate(make_nsqd: MakeNsqd, server: AuthServer, tmp_path: Path) -> None:
@@ -228,14 +175,6 @@ def test_a_client_with_a_certificate(make_nsqd: MakeNsqd, server: AuthServer, tm
         client.pub("orders", b"x")
     assert server.asked[0].values["tls"] == ["true"]
     assert server.asked[0].values["common_name"] == ["worker"]
-
-
-@pytest.mark.parametrize("fields", [{"snappy": True}, {"deflate": True}])
-def test_a_compressed_client(guarded: NsqdProcess, server: AuthServer, topic: str, fields: dict[str, bool]) -> None:
-    with TransportClient(guarded.tcp_port) as client:
-        client.upgrade(**fields)
-        client.send(auth(SECRET), pub(topic, b"1") * 100, mpub(topic, [b"2"]))
-        assert [client.next_frame() for _ in range(102)] == [welcome()] + [OK] * 101
 
 
 @pytest.mark.parametrize(("library", "module"), [("pynsq", "nsq"), ("gnsq", "gnsq")])
@@ -310,74 +249,7 @@ def test_publishing_over_http_needs_no_auth(guarded: NsqdProcess, topic: str) ->
 # --- several servers
 
 
-def closed_port() -> int:
-    with socket.socket() as sock:
-        sock.bind((HOST, 0))
-        port: int = sock.getsockname()[1]
-        return port
-
-
-def test_another_server_is_asked_where_one_fails(make_nsqd: MakeNsqd, make_server: Callable[[], AuthServer]) -> None:
-    refusing, good = make_server(), make_server()
-    refusing.refuse()
-    addresses = [good.address, f"{HOST}:{closed_port()}", refusing.address]
-    nsqd = make_nsqd(*[f"--auth-http-address={address}" for address in addresses])
-    for _ in range(30):
-        authorized(nsqd).close()
-    assert len(good.asked) == 30
-    assert 0 < len(refusing.asked) < 30  # it began at any of them
-
-
 # --- renewal
-
-
-def test_an_authorization_is_renewed_at_the_first_command_after_its_time(
-    guarded: NsqdProcess, server: AuthServer, topic: str
-) -> None:
-    server.grant(EVERYTHING, ttl=1)
-    published = 0
-    with authorized(guarded) as client:
-        for _ in until_the_deadline():
-            client.pub(topic, b"x")  # one at a time, the quick way
-            published += 1
-            if len(server.asked) == 2:
-                break
-        client.pub(topic, b"x")
-    assert server.asked[0].values == server.asked[1].values
-    assert len(server.asked) == 2
-    assert message_count(guarded, topic) == published + 1
-
-
-@pytest.mark.parametrize("in_a_row", [1, 50])
-def test_what_is_revoked_ends_with_the_time_of_the_authorization(
-    guarded: NsqdProcess, server: AuthServer, topic: str, in_a_row: int
-) -> None:
-    server.grant(EVERYTHING, ttl=1)
-    published = 0
-    with authorized(guarded) as client:
-        server.grant(("^read$", (".*",), BOTH))
-        for _ in until_the_deadline():
-            answer = client.ask(pub(topic, b"x") * in_a_row)
-            if answer != OK:
-                break
-            assert [client.next_frame() for _ in range(in_a_row - 1)] == [OK] * (in_a_row - 1)
-            published += in_a_row
-        assert answer == Frame(ERROR, b'E_UNAUTHORIZED AUTH failed for PUB on "%s" ""' % topic.encode())
-        assert client.rest() == []
-    assert len(server.asked) == 2
-    assert message_count(guarded, topic) == published
-
-
-def test_servers_that_are_away_at_the_renewal(guarded: NsqdProcess, server: AuthServer, topic: str) -> None:
-    server.grant(EVERYTHING, ttl=1)
-    with authorized(guarded) as client:
-        server.refuse()
-        for _ in until_the_deadline():
-            answer = client.ask(pub(topic, b"x"))
-            if answer != OK:
-                break
-        assert answer == AUTH_FAILED
-        assert client.rest() == []
 
 
 @pytest.mark.parametrize("reads", [True, False])
@@ -426,20 +298,6 @@ def test_a_consumer_with_a_permission_stays_and_survives_a_restart_of_the_auth_s
         assert client.message().body == b"x"
 
 
-def test_publishes_that_wait_for_the_disk_and_for_the_auth_server(make_nsqd: MakeNsqd, server: AuthServer) -> None:
-    nsqd = make_nsqd(f"--auth-http-address={server.address}", "--sync-every=1")
-    server.grant(EVERYTHING, ttl=1)
-    rounds = 0
-    with authorized(nsqd) as client:
-        for _ in until_the_deadline():
-            client.send(pub("a", b"1"), pub("b", b"2"), mpub("a", [b"3", b"4"]), dpub("b", 1, b"5"))
-            assert [client.next_frame() for _ in range(4)] == [OK] * 4
-            rounds += 1
-            if len(server.asked) == 2:
-                break
-    assert (message_count(nsqd, "a"), message_count(nsqd, "b")) == (3 * rounds, 2 * rounds)
-
-
 # --- servers that hang
 
 
@@ -465,13 +323,6 @@ def test_a_server_that_hangs_delays_its_client_only(guarded: NsqdProcess, server
         assert client.message().body == b"behind"
 
 
-def test_a_server_that_hangs_has_its_time(make_nsqd: MakeNsqd, server: AuthServer) -> None:
-    nsqd = make_nsqd(f"--auth-http-address={server.address}", "--http-client-request-timeout=200ms")
-    with server.hanging():
-        assert refusal(nsqd.connect(), auth(SECRET), pub("behind", b"x")) == AUTH_FAILED.data
-    assert nsqd.topic_stats("behind") is None
-
-
 @pytest.mark.parametrize("behind", [b"", pub("behind", b"x")])
 def test_a_client_that_leaves_while_it_waits(guarded: NsqdProcess, server: AuthServer, behind: bytes) -> None:
     client = guarded.connect()
@@ -494,20 +345,6 @@ def test_nsqd_stops_while_a_client_waits(make_nsqd: MakeNsqd, server: AuthServer
         with pytest.raises(Closed):
             client.next_frame()
     assert "Traceback" not in nsqd.log_text()
-
-
-def test_everything_in_one_packet(guarded: NsqdProcess, server: AuthServer, topic: str) -> None:
-    with guarded.connect() as client:
-        commands = [identify(), auth(SECRET), pub(topic, b"1"), mpub(topic, [b"2", b"3"]), sub(topic, "c"), rdy(3)]
-        client.send(*commands)
-        assert [client.next_frame() for _ in range(5)] == [OK, welcome(), OK, OK, OK]
-        assert bodies(client.messages(3)) == [b"1", b"2", b"3"]
-
-
-def test_a_byte_at_a_time(guarded: NsqdProcess, server: AuthServer, topic: str) -> None:
-    with guarded.connect() as client:
-        client.send_byte_by_byte(auth(SECRET) + pub(topic, b"1") + mpub(topic, [b"2"]))
-        assert [client.next_frame() for _ in range(3)] == [welcome(), OK, OK]
 
 
 # --- expressions that are meant to hurt

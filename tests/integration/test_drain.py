@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
-from tests.support.wire import bodies, dpub, mpub, pub, req, sub
+from tests.support.wire import bodies, dpub, mpub, pub, req
 
 pytestmark = pytest.mark.ours
 
@@ -59,13 +59,6 @@ def test_everything_is_delivered_and_then_nsqd_ends(nsqd: NsqdProcess, start_dra
     assert "INFO: NSQ: drained, no messages are left" in nsqd.log_text()
 
 
-@ways
-def test_an_nsqd_without_messages_ends_at_once(nsqd: NsqdProcess, start_drain: Callable[..., None]) -> None:
-    nsqd.create("orders", "billing")
-    start_drain(nsqd)
-    assert nsqd.wait(40) == 0
-
-
 @pytest.mark.parametrize("name", REFUSED)
 def test_publishers_are_told_why_and_their_messages_are_not_taken(nsqd: NsqdProcess, name: str) -> None:
     with nsqd.connect() as producer:
@@ -96,21 +89,6 @@ def test_http_publishers_go_elsewhere(nsqd: NsqdProcess) -> None:
     assert ask("/pub?topic=orders", b"late") == refused
     connection.close()
     assert [topic["depth"] for topic in nsqd.stats()["topics"]] == [3]
-
-
-def test_what_is_new_comes_only_with_a_consumer_of_what_is_there(nsqd: NsqdProcess) -> None:
-    nsqd.post("/pub?topic=orders", b"waiting for a channel")
-    nsqd.post("/drain")
-    for path in ("/topic/create?topic=new", "/channel/create?topic=orders&channel=ch"):
-        answer = nsqd.http("POST", path)
-        assert (answer.status, answer.json()) == (503, {"message": "DRAINING"})
-    with nsqd.connect() as stranger:
-        assert stranger.ask(sub("new", "ch")).data == b"E_SUB_FAILED SUB failed nsqd is draining"
-    assert nsqd.is_running
-    with nsqd.connect() as consumer:
-        consumer.sub("orders", "ch", rdy_count=1)
-        assert bodies(consumer.consume(1)) == [b"waiting for a channel"]
-        assert nsqd.wait() == 0
 
 
 def test_its_state_is_seen(nsqd: NsqdProcess) -> None:
@@ -163,26 +141,6 @@ def test_messages_that_are_left_at_the_time_limit_are_there_after_the_next_start
     assert nsqd.http("POST", "/pub?topic=orders", b"as ever").body == b"OK"
 
 
-def test_a_later_request_changes_the_time_limit(nsqd: NsqdProcess) -> None:
-    nsqd.post("/pub?topic=orders", b"left")
-    assert nsqd.post("/drain").json()["drain_deadline"] is None
-    assert nsqd.post("/drain?timeout=1h").json()["drain_deadline"] is not None
-    assert nsqd.post("/drain").json()["drain_deadline"] is not None
-    nsqd.signal(signal.SIGUSR1)
-    assert nsqd.is_running
-    nsqd.post("/drain?timeout=1ms")
-    assert nsqd.wait() == LEFT_MESSAGES
-
-
-def test_ephemeral_messages_that_are_left_are_counted_as_lost(nsqd: NsqdProcess) -> None:
-    nsqd.create("orders", "billing")
-    nsqd.post("/pub?topic=orders", b"kept")
-    nsqd.post("/pub?topic=clicks%23ephemeral", b"lost")
-    nsqd.post("/drain?timeout=1ms")
-    assert nsqd.wait() == LEFT_MESSAGES
-    assert re.search("WARNING: NSQ: the drain ends .* 2 messages left; 1 stay .* 1 of ephemeral", nsqd.log_text())
-
-
 @pytest.mark.parametrize("timeout", ["soon", "30", "-1s", ""])
 def test_a_time_limit_that_is_none_starts_nothing(nsqd: NsqdProcess, timeout: str) -> None:
     answer = nsqd.http("POST", f"/drain?timeout={timeout}")
@@ -199,18 +157,3 @@ def test_a_stop_does_not_wait_for_the_drain(nsqd: NsqdProcess) -> None:
     assert "NSQ: bye" in nsqd.log_text()
     nsqd.start()
     assert nsqd.topic_stats("orders")["depth"] == 1  # type: ignore[index]
-
-
-def test_what_a_consumer_left_in_flight_is_waited_for(make_nsqd: MakeNsqd) -> None:
-    nsqd = make_nsqd()
-    nsqd.post("/pub?topic=orders", b"once more")
-    with nsqd.connect(msg_timeout=1500) as consumer:
-        consumer.sub("orders", "billing", rdy_count=1)
-        consumer.message()
-    nsqd.post("/drain")
-    nsqd.wait_for_channel("orders", "billing", in_flight_count=1, client_count=0)
-    with nsqd.connect() as consumer:
-        consumer.sub("orders", "billing", rdy_count=1)
-        [message] = consumer.consume(1)
-        assert (message.body, message.attempts) == (b"once more", 2)
-    assert nsqd.wait() == 0

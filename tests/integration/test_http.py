@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.support import wire
-from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.nsqd_process import NsqdProcess
 from tests.support.wire import bodies, int32, mpub_body, sized
 
 MAX_MSG_BYTES = 1024 * 1024
@@ -152,26 +151,6 @@ def test_stats_as_json(nsqd: NsqdProcess, topic: str) -> None:
     assert [producer["client_id"] for producer in stats["producers"] if producer["client_id"] == "id"] == ["id"]
 
 
-def test_stats_memory_has_the_keys_of_go(nsqd: NsqdProcess) -> None:
-    memory = nsqd.stats()["memory"]
-    assert {key: type(value) for key, value in memory.items()} == dict.fromkeys(
-        [
-            "heap_objects",
-            "heap_idle_bytes",
-            "heap_in_use_bytes",
-            "heap_released_bytes",
-            "gc_pause_usec_100",
-            "gc_pause_usec_99",
-            "gc_pause_usec_95",
-            "next_gc_bytes",
-            "gc_total_runs",
-            "message_bytes",  # from here on ours
-            "buffer_bytes",
-        ],
-        int,
-    )
-
-
 def test_stats_filters(nsqd: NsqdProcess, topic: str) -> None:
     nsqd.create(topic, "d")
     with nsqd.connect() as client:
@@ -223,11 +202,6 @@ def test_pub_keeps_the_body_as_it_came(nsqd: NsqdProcess, topic: str) -> None:
     assert published(nsqd, topic) == [body]
 
 
-def test_pub_largest_message(nsqd: NsqdProcess, topic: str) -> None:
-    nsqd.post(f"/pub?topic={topic}", b"x" * MAX_MSG_BYTES)
-    assert published(nsqd, topic) == [b"x" * MAX_MSG_BYTES]
-
-
 def test_pub_deferred(nsqd: NsqdProcess, topic: str) -> None:
     nsqd.post(f"/pub?topic={topic}&defer=60000", b"later")
     nsqd.post(f"/pub?topic={topic}&defer=0", b"now")
@@ -260,21 +234,9 @@ def test_mpub_binary(nsqd: NsqdProcess, topic: str, value: str) -> None:
     assert sorted(published(nsqd, topic)) == sorted(messages)
 
 
-@pytest.mark.parametrize("value", ["false", "0"])
-def test_mpub_not_binary(nsqd: NsqdProcess, topic: str, value: str) -> None:
-    nsqd.post(f"/mpub?topic={topic}&binary={value}", b"one\ntwo")
-    assert sorted(published(nsqd, topic)) == [b"one", b"two"]
-
-
 def test_mpub_binary_ignores_what_follows_its_messages(nsqd: NsqdProcess, topic: str) -> None:
     nsqd.post(f"/mpub?topic={topic}&binary=true", mpub_body([b"one"]) + b"more")
     assert published(nsqd, topic) == [b"one"]
-
-
-def test_mpub_largest_body(nsqd: NsqdProcess, topic: str) -> None:
-    line = b"x" * (MAX_MSG_BYTES - 1) + b"\n"
-    nsqd.post(f"/mpub?topic={topic}", line * 5)
-    assert published(nsqd, topic) == [line[:-1]] * 5
 
 
 # --- topics and channels
@@ -426,11 +388,6 @@ def test_refusal(nsqd: NsqdProcess, refusal: Refusal) -> None:
     assert answer.headers["X-NSQ-Content-Type"] == "nsq; version=1.0"
 
 
-def test_method_not_allowed_says_which_are(nsqd: NsqdProcess) -> None:
-    assert "POST" in nsqd.http("GET", "/pub").headers["Allow"]
-    assert "GET" in nsqd.http("POST", "/stats").headers["Allow"]
-
-
 # --- the connection
 
 
@@ -484,28 +441,6 @@ def post(topic: str, body: bytes, headers: str = "", version: str = "1.1") -> by
     return f"{head}{headers}\r\n".encode() + body
 
 
-def test_keep_alive(nsqd: NsqdProcess, topic: str) -> None:
-    with RawConnection(nsqd) as connection:
-        for number in range(50):
-            connection.send(post(topic, str(number).encode()))
-            answer = connection.answer()
-            assert (answer.status, answer.body) == (200, b"OK")
-        # An error that was understood leaves the connection open.
-        connection.send(post("!", b"1"))
-        assert connection.answer().status == 400
-        connection.send(b"GET /ping HTTP/1.1\r\nHost: nsqd\r\n\r\n")
-        assert connection.answer().body == b"OK"
-    assert len(published(nsqd, topic)) == 50
-
-
-def test_connection_close(nsqd: NsqdProcess, topic: str) -> None:
-    with RawConnection(nsqd) as connection:
-        connection.send(post(topic, b"1", "Connection: close\r\n"))
-        answer = connection.answer()
-        assert (answer.status, answer.headers["connection"]) == (200, "close")
-        assert connection.at_end()
-
-
 def test_pipelined_requests(nsqd: NsqdProcess, topic: str) -> None:
     count = 300
     requests = [post(topic, str(number).encode()) for number in range(count)]
@@ -516,17 +451,6 @@ def test_pipelined_requests(nsqd: NsqdProcess, topic: str) -> None:
         statuses = [connection.answer().status for _ in range(count)]
     assert statuses == [200] * 100 + [400] + [200] * (count - 101)
     assert len(published(nsqd, topic)) == count - 2
-
-
-def test_http_1_0(nsqd: NsqdProcess, topic: str) -> None:
-    with RawConnection(nsqd) as connection:
-        connection.send(f"POST /pub?topic={topic} HTTP/1.0\r\nContent-Length: 1\r\n\r\n1".encode())
-        assert (connection.answer().status, connection.at_end()) == (200, True)
-    with RawConnection(nsqd) as connection:
-        for _ in range(2):
-            connection.send(post(topic, b"2", "Connection: keep-alive\r\n", version="1.0"))
-            assert connection.answer().status == 200
-    assert sorted(published(nsqd, topic)) == [b"1", b"2", b"2"]
 
 
 def chunked(*chunks: bytes, trailer: bytes = b"") -> bytes:
@@ -567,13 +491,6 @@ def test_chunked_body_over_the_limit(nsqd: NsqdProcess, path: str, limit: int, m
         assert (answer.status, json.loads(answer.body)) == (413, {"message": message})
 
 
-def test_bad_chunk_is_refused(nsqd: NsqdProcess) -> None:
-    with RawConnection(nsqd) as connection:
-        connection.send(post_chunked("/pub?topic=refused", b"zz\r\nhello\r\n0\r\n\r\n"))
-        assert connection.answer().status in (400, 500)  # 500 in Go
-        assert connection.at_end()
-
-
 def test_expect_100_continue(nsqd: NsqdProcess, topic: str) -> None:
     request = post(topic, b"body", "Expect: 100-continue\r\n")
     with RawConnection(nsqd) as connection:
@@ -582,14 +499,6 @@ def test_expect_100_continue(nsqd: NsqdProcess, topic: str) -> None:
         connection.send(request[-4:])
         assert connection.answer().status == 200
     assert published(nsqd, topic) == [b"body"]
-
-
-def test_expect_100_continue_is_not_given_for_a_body_too_big(nsqd: NsqdProcess) -> None:
-    head = f"POST /pub?topic=refused HTTP/1.1\r\nHost: h\r\nContent-Length: {MAX_MSG_BYTES + 1}\r\n"
-    with RawConnection(nsqd) as connection:
-        connection.send(head.encode() + b"Expect: 100-continue\r\n\r\n")
-        assert connection.answer().status == 413
-        assert connection.at_end()
 
 
 def test_body_too_big_is_refused_before_it_is_sent(nsqd: NsqdProcess) -> None:
@@ -617,11 +526,6 @@ def test_url_too_long(nsqd: NsqdProcess) -> None:
             connection.send(b"GET /ping?" + b"x" * 2 * MIB + b" HTTP/1.1\r\nHost: h\r\n\r\n")
         assert connection.answer().status in (414, 431)  # 431 in Go
         assert connection.at_end()
-
-
-def test_url_of_common_length_is_fine(nsqd: NsqdProcess) -> None:
-    answer = nsqd.http("GET", "/ping?" + "x" * 4000, headers={"X-Long": "y" * 4000})
-    assert answer.status == 200
 
 
 @pytest.mark.parametrize(
@@ -661,37 +565,9 @@ def test_garbage_is_answered_400_and_closed(nsqd: NsqdProcess, request_bytes: by
     assert nsqd.is_healthy()
 
 
-def test_slow_request(nsqd: NsqdProcess, topic: str) -> None:
-    request = post(topic, b"slowly", "X-Header: value\r\n")
-    with RawConnection(nsqd) as connection:
-        for position in range(len(request)):
-            connection.send(request[position : position + 1])
-            time.sleep(0.002)  # so that each byte is read on its own
-        assert connection.answer().status == 200
-    assert published(nsqd, topic) == [b"slowly"]
-
-
 @pytest.mark.parametrize("cut", [10, 45, -2], ids=["request-line", "headers", "body"])
 def test_request_cut_off_publishes_nothing(nsqd: NsqdProcess, topic: str, cut: int) -> None:
     with RawConnection(nsqd) as connection:
         connection.send(post(topic, b"never whole")[:cut])
     assert nsqd.is_healthy()
     assert published(nsqd, topic) == []
-
-
-def test_many_connections_at_once(nsqd: NsqdProcess, topic: str) -> None:
-    count = 200
-    with contextlib.ExitStack() as stack:
-        connections = [stack.enter_context(RawConnection(nsqd)) for _ in range(count)]
-        for number, connection in enumerate(connections):
-            connection.send(post(topic, str(number).encode()))
-        assert [connection.answer().status for connection in connections] == [200] * count
-    wait_until(lambda: (nsqd.channel_stats(topic, "c") or {})["depth"] == count)
-
-
-def test_tcp_and_http_publish_to_the_same_topic(nsqd: NsqdProcess, topic: str) -> None:
-    with nsqd.connect() as client:
-        client.send(wire.pub(topic, b"tcp"))
-        assert client.next_frame() == wire.OK
-    nsqd.post(f"/pub?topic={topic}", b"http")
-    assert sorted(published(nsqd, topic)) == [b"http", b"tcp"]

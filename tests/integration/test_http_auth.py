@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import http.client
 import itertools
-import re
 import subprocess
 import sys
 import threading
@@ -120,13 +119,6 @@ def test_every_path_that_changes_something_is_in_the_table() -> None:
     assert not [path for _, path in open_to_all if path.startswith("/debug")]
 
 
-def test_every_admin_path_is_tried_above() -> None:
-    tried = {(method, path.partition("?")[0]) for method, path in ADMIN_PATHS_OF_NSQD}
-    guarded = {(route.method, route.path) for route in NSQD_ROUTES if route.access not in OPEN}
-    untried = {path for method, path in guarded if (method, path.replace(":opt", "log_level")) not in tried}
-    assert all(path.startswith("/debug/") or path == "/drain" for path in untried), untried
-
-
 @pytest.fixture
 def auth_server() -> Iterator[AuthServer]:
     server = AuthServer()
@@ -177,21 +169,6 @@ def test_users_come_and_go_with_the_file(guarded: NsqdProcess, auth_file: Path) 
     assert guarded.http("GET", "/debug/greenlets", headers=WITH_TOKEN).status == 401
 
 
-def test_publishing_is_open_also_with_credentials(guarded: NsqdProcess) -> None:
-    """On one connection, so that heads are known from the second request on."""
-    connection = http.client.HTTPConnection("127.0.0.1", guarded.http_port, timeout=40)
-    for headers in ({}, WITH_TOKEN, with_password("ann", "wrong")):
-        for path, body in (("/pub?topic=t", b"one"), ("/mpub?topic=t", b"two\nthree")):
-            for _ in range(3):
-                connection.request("POST", path, body, headers)
-                answer = connection.getresponse()
-                assert (answer.status, answer.read()) == (200, b"OK")
-    connection.close()
-    topic = guarded.topic_stats("t")
-    assert topic is not None
-    assert topic["message_count"] == 27
-
-
 def test_the_body_of_a_refused_request_is_skipped(guarded: NsqdProcess) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", guarded.http_port, timeout=40)
     for headers, status in (({}, 401), (with_password("ann", "no"), 401), (with_password("ann", "secret"), 200)):
@@ -201,22 +178,6 @@ def test_the_body_of_a_refused_request_is_skipped(guarded: NsqdProcess) -> None:
         assert answer.status == status
     connection.close()
     assert guarded.http("GET", "/config/log_level").text == "1"
-
-
-def test_requests_in_a_row_are_answered_in_their_order(guarded: NsqdProcess) -> None:
-    """Passwords take time, tokens none: the answers keep their places."""
-    connection = http.client.HTTPConnection("127.0.0.1", guarded.http_port, timeout=40)
-    connection.connect()
-    logins = [with_password("ann", "secret"), WITH_TOKEN, with_password("ann", "wrong"), WITH_TOKEN, {}]
-    lines = [f"Authorization: {login['Authorization']}\r\n" if login else "" for login in logins]
-    connection.sock.sendall(
-        "".join(f"POST /topic/create?topic=t HTTP/1.1\r\nHost: x\r\n{line}\r\n" for line in lines).encode()
-        + b"GET /ping HTTP/1.0\r\n\r\n"
-    )
-    received = b"".join(iter(lambda: connection.sock.recv(65536), b""))
-    connection.close()
-    statuses = re.findall(rb"HTTP/1\.[01] (\d+) ", received)
-    assert statuses == [b"200", b"200", b"401", b"200", b"401", b"200"]
 
 
 def test_a_bad_file_at_reload_is_logged_and_the_old_users_stay(guarded: NsqdProcess, auth_file: Path) -> None:

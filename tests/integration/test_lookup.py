@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import socket
 import ssl
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +20,7 @@ import pytest
 
 from nsqd_py.lookup.peers import LookupPeers
 from nsqd_py.options import NSQD
+from tests.support.certificates import Certificates, make_certificates
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.unit.fakes import World, start_broker
 
@@ -289,12 +288,6 @@ def test_a_broadcast_address_that_cannot_be_resolved_gets_a_warning(make_nsqd: M
     assert "resolved" not in make_nsqd("--broadcast-address=localhost").log_text()
 
 
-def test_broadcast_ports_are_told_in_place_of_its_own(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
-    make_nsqd(lookupd.flag, "--broadcast-tcp-port=1111", "--broadcast-http-port=2222")
-    identity = wait_until(lambda: lookupd.live)[0].identity
-    assert (identity["tcp_port"], identity["http_port"]) == (1111, 2222)
-
-
 def test_changes_are_told_as_they_come(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
     nsqd = connected(make_nsqd, lookupd)
     nsqd.create("orders", "a", "b")
@@ -304,14 +297,6 @@ def test_changes_are_told_as_they_come(make_nsqd: MakeNsqd, lookupd: FakeLookupd
     nsqd.post("/topic/delete?topic=orders")
     wait_for(lookupd)
     assert lookupd.events[-2:] == ["UNREGISTER orders b", "UNREGISTER orders"]
-
-
-def test_ephemeral_ones_are_told_too(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
-    nsqd = connected(make_nsqd, lookupd)
-    with nsqd.connect() as client:
-        client.sub("tmp#ephemeral", "tail#ephemeral")
-        wait_for(lookupd, "tmp#ephemeral", "tmp#ephemeral tail#ephemeral")
-    wait_for(lookupd)
 
 
 def test_a_topic_made_again_is_told_as_deleted_and_made(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
@@ -366,13 +351,6 @@ def test_nsqd_leaves_the_lookupds_before_its_clients(make_nsqd: MakeNsqd, lookup
     wait_until(lambda: not lookupd.live)
     log = nsqd.log_text()
     assert -1 < log.index("LOOKUP: closing") < log.index("TCP: closing")
-
-
-def test_a_refused_command_is_logged(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
-    nsqd = connected(make_nsqd, lookupd)
-    lookupd.response = b"E_BAD_TOPIC REGISTER topic name 'orders' is not valid"
-    nsqd.create("orders")
-    wait_until(lambda: "REGISTER orders - E_BAD_TOPIC" in nsqd.log_text())
 
 
 def test_an_address_that_refuses_is_logged_and_others_are_used(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
@@ -447,14 +425,6 @@ def test_first_messages_of_all_publishers_reach_all_channels(make_nsqd: MakeNsqd
     wait_for(two, *names)
 
 
-def test_a_publish_right_after_the_start_reaches_all_channels(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
-    """The connection with nsqlookupd is only being made."""
-    lookupd.channels["orders"] = ["a", "b"]
-    nsqd = make_nsqd(lookupd.flag)
-    nsqd.post("/pub?topic=orders", b"message")
-    wait_for_depths(nsqd, "orders", {"a": 1, "b": 1})
-
-
 def test_held_messages_survive_a_crash(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
     lookupd.channels["orders"] = ["a", "b"]
     nsqd = connected(make_nsqd, lookupd)
@@ -466,34 +436,6 @@ def test_held_messages_survive_a_crash(make_nsqd: MakeNsqd, lookupd: FakeLookupd
     lookupd.may_answer_http.set()
     nsqd.start()
     wait_for_depths(nsqd, "orders", {"a": 2, "b": 2})
-
-
-def test_held_messages_survive_a_stop(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
-    """Also those of a topic that has a channel by now."""
-    nsqd = connected(make_nsqd, lookupd)
-    lookupd.may_answer_http.clear()
-    with nsqd.connect() as client:
-        client.pub("orders", b"one", b"two")
-        client.sub("orders", "ch")
-    wait_until(lambda: lookupd.asked)
-    assert nsqd.stop() == 0
-    nsqd.start()
-    wait_for_depths(nsqd, "orders", {"ch": 2})
-
-
-def test_a_topic_deleted_while_it_is_asked_for_stays_deleted(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
-    lookupd.channels["orders"] = ["a"]
-    nsqd = connected(make_nsqd, lookupd)
-    lookupd.may_answer_http.clear()
-    with nsqd.connect() as client:
-        client.pub("orders", b"message")
-        wait_until(lambda: lookupd.asked)
-        nsqd.post("/topic/delete?topic=orders")
-        lookupd.may_answer_http.set()
-        client.pub("other", b"message")  # its question comes behind the other's answer
-        wait_for(lookupd, "other")
-    assert nsqd.topic_stats("orders") is None
-    assert "REGISTER orders a" not in lookupd.events
 
 
 def test_a_lookupd_that_was_away_is_asked_before_it_is_told(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
@@ -513,17 +455,6 @@ def test_a_lookupd_that_was_away_is_asked_before_it_is_told(make_nsqd: MakeNsqd,
     assert lookupd.asked == ["asked", "orders"]  # `asked` is no news, and `known` has a channel
     # It had its channels when it was told of: nothing was there to be told of without them.
     assert "REGISTER orders" not in lookupd.live[0].commands
-
-
-def test_topics_loaded_without_channels_are_asked_for(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
-    lookupd.channels["orders"] = ["a", "b"]
-    lookupd.stop()
-    nsqd = make_nsqd(lookupd.flag)
-    nsqd.post("/pub?topic=orders", b"message")
-    nsqd.stop()
-    lookupd.start()
-    nsqd.start()
-    wait_for_depths(nsqd, "orders", {"a": 1, "b": 1})
 
 
 def test_an_unknown_broadcast_address_is_replaced_by_that_of_the_connection(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
@@ -586,60 +517,31 @@ def test_a_name_for_two_families_is_registered_with_once(tmp_path: Path, make_lo
 
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """cert.pem with key.pem for localhost, which signs itself; other.pem signs nothing."""
-    if not shutil.which("openssl"):
-        pytest.skip("openssl makes the certificates of this test")
-    directory = tmp_path_factory.mktemp("certificates")
-    for name in ("cert", "other"):
-        subprocess.run(
-            [
-                "openssl",
-                "req",
-                "-x509",
-                "-newkey",
-                "ec",
-                "-pkeyopt",
-                "ec_paramgen_curve:prime256v1",
-                "-nodes",
-                "-subj",
-                f"/CN={name}",
-                "-addext",
-                "subjectAltName=DNS:localhost",
-                "-days",
-                "1",
-                "-keyout",
-                directory / ("key.pem" if name == "cert" else "other.key"),
-                "-out",
-                directory / f"{name}.pem",
-            ],
-            check=True,
-            capture_output=True,
-        )
-    return directory
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("certificates"), "localhost")
 
 
 @pytest.fixture
-def tls_lookupd(make_lookupd: MakeLookupd, certificates: Path) -> FakeLookupd:
+def tls_lookupd(make_lookupd: MakeLookupd, certificates: Certificates) -> FakeLookupd:
     """It wants a certificate too."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificates / "cert.pem", certificates / "key.pem")
-    context.load_verify_locations(certificates / "cert.pem")
+    context.load_cert_chain(certificates.server_certificate, certificates.server_key)
+    context.load_verify_locations(certificates.authority)
     context.verify_mode = ssl.CERT_REQUIRED
     return make_lookupd({"orders": ["a"]}, tls=context)
 
 
-def tls_flags(fake: FakeLookupd, certificates: Path, authority: str = "cert.pem", host: str = "localhost") -> list[str]:
+def tls_flags(fake: FakeLookupd, certificates: Certificates, authority: Path | None = None) -> list[str]:
     return [
-        f"--lookupd-tcp-address={host}:{fake.tcp_port}",
+        f"--lookupd-tcp-address=localhost:{fake.tcp_port}",
         "--lookupd-tls",
-        f"--lookupd-tls-root-ca-file={certificates / authority}",
-        f"--lookupd-tls-cert={certificates / 'cert.pem'}",
-        f"--lookupd-tls-key={certificates / 'key.pem'}",
+        f"--lookupd-tls-root-ca-file={authority or certificates.authority}",
+        f"--lookupd-tls-cert={certificates.client_certificate}",
+        f"--lookupd-tls-key={certificates.client_key}",
     ]
 
 
-def test_tls_on_both_ports(make_nsqd: MakeNsqd, tls_lookupd: FakeLookupd, certificates: Path) -> None:
+def test_tls_on_both_ports(make_nsqd: MakeNsqd, tls_lookupd: FakeLookupd, certificates: Certificates) -> None:
     """The name that counts is the configured one, whatever the nsqlookupd says of itself."""
     nsqd = make_nsqd(*tls_flags(tls_lookupd, certificates))
     wait_until(lambda: tls_lookupd.live)
@@ -650,19 +552,17 @@ def test_tls_on_both_ports(make_nsqd: MakeNsqd, tls_lookupd: FakeLookupd, certif
     wait_until(lambda: "closed by nsqlookupd" in nsqd.log_text(), what="the end to be noticed")
 
 
-def test_tls_with_a_stranger_is_refused(make_nsqd: MakeNsqd, tls_lookupd: FakeLookupd, certificates: Path) -> None:
-    nsqd = make_nsqd(*tls_flags(tls_lookupd, certificates, "other.pem"))
+def test_tls_with_a_stranger_is_refused(
+    make_nsqd: MakeNsqd, tls_lookupd: FakeLookupd, certificates: Certificates, tmp_path: Path
+) -> None:
+    nsqd = make_nsqd(*tls_flags(tls_lookupd, certificates, make_certificates(tmp_path).authority))
     wait_until(lambda: "certificate verify failed" in nsqd.log_text())
     assert not tls_lookupd.live
 
 
-def test_tls_with_another_host_is_refused(make_nsqd: MakeNsqd, tls_lookupd: FakeLookupd, certificates: Path) -> None:
-    nsqd = make_nsqd(*tls_flags(tls_lookupd, certificates, host=HOST))
-    wait_until(lambda: "IP address mismatch" in nsqd.log_text())
-    assert not tls_lookupd.live
-
-
-def test_tls_with_a_stranger_when_it_is_asked_for(make_nsqd: MakeNsqd, tls_lookupd: FakeLookupd, certificates: Path) -> None:
-    flags = tls_flags(tls_lookupd, certificates, "other.pem")
+def test_tls_with_a_stranger_when_it_is_asked_for(
+    make_nsqd: MakeNsqd, tls_lookupd: FakeLookupd, certificates: Certificates, tmp_path: Path
+) -> None:
+    flags = tls_flags(tls_lookupd, certificates, make_certificates(tmp_path).authority)
     make_nsqd(*flags, "--lookupd-tls-insecure-skip-verify")
     wait_until(lambda: tls_lookupd.live)

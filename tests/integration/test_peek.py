@@ -97,25 +97,6 @@ def test_large_bodies_are_fewer(nsqd: NsqdProcess) -> None:
     assert [len(text) for text in texts(peek(nsqd, "large", 1000))] == [1_000_000] * 4
 
 
-def test_deferred_messages_are_not_queued(nsqd: NsqdProcess) -> None:
-    nsqd.create("deferred", "c")
-    with nsqd.connect() as client:
-        client.pub("deferred", b"first")
-        client.dpub("deferred", 3_600_000, b"later")
-        client.pub("deferred", b"second")
-    found = peek(nsqd, "deferred")
-    assert (texts(found), found["depth"], found["deferred_count"]) == (["first", "second"], 2, 1)
-
-
-def test_an_ephemeral_channel_shows_its_messages(nsqd: NsqdProcess) -> None:
-    nsqd.create("memory%23ephemeral", "c")
-    with nsqd.connect() as client:
-        client.sub("memory#ephemeral", "c")
-        with nsqd.connect() as publisher:
-            publisher.pub("memory#ephemeral", b"here")
-        assert texts(peek(nsqd, "memory%23ephemeral")) == ["here"]
-
-
 @pytest.mark.parametrize(
     ("query", "status", "code"),
     [

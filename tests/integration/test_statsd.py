@@ -87,31 +87,3 @@ def test_what_is_not_wanted_is_left_out(make_nsqd: MakeNsqd, sink: Sink) -> None
     text += sink.receive_until(r"^topic\.t\.channel\.c\.clients:0\|g$")
     assert "ephemeral" not in text
     assert "mem." not in text
-
-
-@pytest.mark.ours
-def test_any_interval_will_do_and_stopping_does_not_wait_for_it(make_nsqd: MakeNsqd, sink: Sink) -> None:
-    nsqd = start(make_nsqd, sink, "--statsd-interval=50ms")
-    sink.receive_until(r"mem\.gc_runs")
-    nsqd.stop()
-    slow = start(make_nsqd, sink, "--statsd-interval=1h")
-    assert slow.stop() == 0
-    assert "STATSD: closing" in slow.log_text()
-
-
-@pytest.mark.ours
-def test_the_prefix_is_an_option_to_look_at(make_nsqd: MakeNsqd) -> None:
-    nsqd = make_nsqd()
-    assert nsqd.http("GET", "/config/statsd_prefix").text == f"nsq.127_0_0_1_{nsqd.http_port}."
-
-
-def test_percentiles_arrive(make_nsqd: MakeNsqd, sink: Sink) -> None:
-    nsqd = start(make_nsqd, sink, "--statsd-interval=1100ms", "--statsd-prefix=", "--e2e-processing-latency-percentile=1.0,0.99")
-    with nsqd.connect() as client:
-        client.sub("t", "c", rdy_count=1)
-        client.pub("t", b"1")
-        client.fin(client.message())
-        client.round_trip()
-    for place in (r"topic\.t", r"topic\.t\.channel\.c"):
-        for percent in ("100", "99"):
-            sink.receive_until(rf"^{place}\.e2e_processing_latency_{percent}:[1-9]\d*\|g$")

@@ -209,19 +209,6 @@ def test_nsqd_serves_on_ports_that_were_open_before(managers: list[Manager], tmp
         pass
 
 
-def test_ports_without_names_are_those_of_the_addresses(
-    managers: list[Manager], tmp_path: Path, ports: list[socket.socket]
-) -> None:
-    http, tcp = ports
-    addresses = (f"--tcp-address=0.0.0.0:{number(tcp)}", f"--http-address=0.0.0.0:{number(http)}")
-    service = nsqd(managers, tmp_path, *addresses, LISTEN_FDNAMES="nsqd.socket:nsqd.socket")
-    service.start(http, tcp)
-    service.hear_until("READY")
-    assert ping(http) == b"OK"
-    with Client(number(tcp)) as producer:
-        producer.pub("orders", b"hello")
-
-
 def test_a_unix_socket_of_the_manager_stays(managers: list[Manager], tmp_path: Path) -> None:
     path = tmp_path / "http.sock"
     with socket.socket(socket.AF_UNIX) as sock:
@@ -237,19 +224,6 @@ def test_a_unix_socket_of_the_manager_stays(managers: list[Manager], tmp_path: P
         service.signal(signal.SIGTERM)
         assert service.wait() == 0
         assert path.exists()
-
-
-def test_nsqlookupd_serves_on_ports_that_were_open_before(
-    managers: list[Manager], tmp_path: Path, ports: list[socket.socket]
-) -> None:
-    http, tcp = ports
-    service = nsqlookupd(managers, tmp_path, LISTEN_FDNAMES="http:tcp")
-    service.start(http, tcp)
-    service.hear_until("READY")
-    assert ping(http) == b"OK"
-    with socket.create_connection(tcp.getsockname(), timeout=40) as peer:
-        peer.sendall(b"  V1PING\n")
-        assert peer.recv(100) == b"\x00\x00\x00\x02OK"
 
 
 # ---- what it logs

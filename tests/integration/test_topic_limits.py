@@ -67,21 +67,6 @@ def test_no_more_channels_than_max_channels_per_topic(make_nsqd: MakeNsqd) -> No
     assert nsqd.is_healthy()
 
 
-def test_what_is_on_disk_is_loaded_whatever_the_limits(make_nsqd: MakeNsqd) -> None:
-    nsqd = make_nsqd()
-    for name in ("a", "b", "c"):
-        nsqd.create(name, "one", "two")
-    nsqd.stop()
-    again = NsqdProcess(nsqd.data_path, "--max-topics=1", "--max-channels-per-topic=1").start()
-    try:
-        found = {topic["topic_name"]: len(topic["channels"]) for topic in again.stats()["topics"]}
-        assert found == {"a": 2, "b": 2, "c": 2}
-        again.post("/topic/delete?topic=c")
-        assert refusal(again.http("POST", "/topic/create?topic=c")) == (403, "TOO_MANY_TOPICS")
-    finally:
-        again.destroy()
-
-
 # --- --max-new-topics-per-second
 
 AT_ONCE = 100  # with one a second
@@ -141,12 +126,3 @@ def test_a_client_that_would_have_to_wait_for_long_is_refused(make_nsqd: MakeNsq
     assert answer.status == 200 or refusal(answer) == (429, "TOO_MANY_NEW_TOPICS")
     for client in clients:
         client.close()
-
-
-@pytest.mark.parametrize("flag", ["--max-new-topics-per-second=0", "--max-topics=0"])
-def test_a_script_that_restores_thousands_of_topics_does_not_wait(make_nsqd: MakeNsqd, flag: str) -> None:
-    nsqd = make_nsqd(flag)
-    with nsqd.connect() as client:
-        client.send(*(wire.pub(f"t{number}", b"x") for number in range(3000)))
-        assert [client.next_frame() for _ in range(3000)] == [OK] * 3000
-    assert "it waits for" not in nsqd.log_text()

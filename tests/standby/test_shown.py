@@ -141,18 +141,6 @@ def test_nsqadmin_shows_roles_and_lag(pair: StandbyCluster) -> None:
     wait_until(lambda: 5 in admin.get(query)["data"][1], DEADLINE_S, "the lag in the history")
 
 
-def test_a_standby_that_is_killed_is_gone_and_can_be_dismissed(pair: StandbyCluster) -> None:
-    admin = pair.admin()
-    pair.wait_for_row(admin, pair.standby, standby_state="following")
-    pair.standby.kill()
-    pair.wait_for_row(admin, pair.standby, state="gone", role="standby")
-    wait_until(lambda: len(kinds(admin)) == 2, DEADLINE_S, "two problems")
-    found = kinds(admin)
-    assert found["standby_missing"] == "accepts standbys, and none follows it"
-    assert "has no connection to it" in found["node_gone"]
-    assert act(admin, "dismiss", address(pair.standby)).status == 200
-
-
 def test_a_standby_is_promoted_when_its_primary_is_gone(pair: StandbyCluster, tmp_path: Path) -> None:
     history = f"--history-file={tmp_path / 'history'}"
     admin = pair.admin(history)

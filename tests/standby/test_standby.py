@@ -198,16 +198,6 @@ def test_a_publish_is_refused_when_no_standby_acknowledges_it(primary_with: Star
     assert primary.http("POST", "/pub?topic=t", b"z").status == 200
 
 
-def test_or_it_goes_on_alone_and_says_so(primary_with: Start, follow: Start) -> None:
-    primary = primary_with("--standby-acks=1", "--standby-timeout=300ms", "--standby-on-timeout=alone")
-    assert primary.http("POST", "/pub?topic=t", b"x").status == 200
-    assert primary.http("GET", "/ping").text == "OK - answering publishers without a standby"
-    assert primary.stats()["standbys"]["is_alone"]
-    assert "answered without them" in primary.log_text()
-    follow(primary)
-    wait_until(lambda: primary.http("GET", "/ping").text == "OK", DEADLINE_S, "the standby to be waited for again")
-
-
 def test_with_tls_and_a_secret_where_clients_need_permissions(primary_with: Start, follow: Start, tmp_path: Path) -> None:
     certificates = make_certificates(tmp_path / "certificates")
     secret = secret_file(tmp_path / "secret")

@@ -321,19 +321,6 @@ def test_a_subscription_outlives_silent_auth_servers_for_a_limited_time(
     assert scene.client.errors == ["E_AUTH_FAILED AUTH failed"]
 
 
-def test_auth_servers_that_answer_again_save_the_subscription(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nsqd_py.auth.servers.PAUSE_AFTER_FAILURE_S", 0)
-    scene.consume(ttl=10)
-    scene.servers.answer = AWAY
-    scene.advance(10)
-    scene.settle()
-    scene.servers.answer = granted(EVERYTHING, ttl=100)
-    scene.advance(1)
-    scene.settle()
-    scene.advance(90)
-    assert (len(scene.servers.questions), scene.client.errors) == (3, [])
-
-
 def test_consumers_that_expire_together(scene: Scene) -> None:
     """Those with one secret share a question; few questions are asked at a time."""
     scene.servers.answer = granted(EVERYTHING, ttl=10)
@@ -371,13 +358,6 @@ def test_a_client_that_goes_while_its_guard_asks(scene: Scene) -> None:
     assert scene.done == []
 
 
-def test_a_client_that_goes_is_not_rung_for(scene: Scene) -> None:
-    scene.authenticate()
-    scene.guard.close()
-    scene.advance(100)
-    assert scene.client.forgotten_pubs == 0
-
-
 def test_a_client_that_is_gone_is_not_kept_in_memory_for_long(scene: Scene) -> None:
     scene.servers.answer = granted(EVERYTHING, ttl=1_000_000)
     scene.authenticate()
@@ -386,16 +366,6 @@ def test_a_client_that_is_gone_is_not_kept_in_memory_for_long(scene: Scene) -> N
     scene.guard.close()
     scene.advance(60)
     assert scene.alarms.next_due_ns is None
-
-
-def test_a_long_authorization_expires_on_time(scene: Scene) -> None:
-    scene.servers.answer = granted(EVERYTHING, ttl=150)
-    scene.authenticate()
-    for _ in range(149):
-        scene.advance(1)
-    assert scene.client.forgotten_pubs == 0
-    scene.advance(1)
-    assert scene.client.forgotten_pubs == 1
 
 
 def test_the_memory_of_decisions_has_a_bound(scene: Scene) -> None:

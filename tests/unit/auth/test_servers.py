@@ -11,8 +11,7 @@ import pytest
 
 from nsqd_py.auth.servers import AuthServers, NoAuthorization, Question, auth_url, authorization
 from nsqd_py.lookup.host import Resolver
-from nsqd_py.net.addresses import host_of
-from nsqd_py.net.http.client import HttpClient, Url, parse_url
+from nsqd_py.net.http.client import HttpClient, Url
 from tests.support.auth_server import EVERYTHING, HOST, AuthServer, answer_of
 from tests.support.certificates import Certificates, make_certificates
 
@@ -82,18 +81,6 @@ def test_what_is_no_address(address: str) -> None:
         auth_url(address)
 
 
-def test_logs_do_not_show_what_may_be_secret() -> None:
-    assert parse_url("https://u:p@[::1]:81/path?token=1").place == "https://[::1]:81"
-
-
-@pytest.mark.parametrize(
-    ("peer", "ip"),
-    [("192.0.2.1:4", "192.0.2.1"), ("[2001:db8::1]:4", "2001:db8::1"), ("[::ffff:192.0.2.1]:4", "192.0.2.1"), ("@", "")],
-)
-def test_the_remote_ip_of_a_client(peer: str, ip: str) -> None:
-    assert host_of(peer) == ip
-
-
 # --- questions
 
 VALUES = {"remote_ip": ["192.0.2.1"], "tls": ["true"], "common_name": ["name"], "secret": ["open sesame&=?\ufffd"]}
@@ -129,21 +116,6 @@ def test_the_next_server_is_asked_where_one_fails(make_server: Callable[..., Aut
     all_of_them = servers(refusing.address, good.address, nonsense.address, f"{HOST}:{closed_port()}", first=2)
     assert ask(all_of_them).identity == "me"
     assert [len(server.asked) for server in (refusing, nonsense, good)] == [1, 1, 1]
-
-
-def test_the_first_to_be_asked_is_chosen(make_server: Callable[..., AuthServer]) -> None:
-    one, two = make_server(), make_server()
-    chosen = []
-
-    def choose(count: int) -> int:
-        chosen.append(count)
-        return len(chosen) - 1
-
-    both = AuthServers([one.address, two.address], "get", HttpClient(2.0, 2.0), no_tls, choose)
-    ask(both)
-    assert (chosen, len(one.asked), len(two.asked)) == ([2], 1, 0)
-    ask(both)
-    assert (chosen, len(one.asked), len(two.asked)) == ([2, 2], 1, 1)
 
 
 def test_when_all_fail_the_reasons_are_told(make_server: Callable[..., AuthServer]) -> None:

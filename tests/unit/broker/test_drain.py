@@ -37,13 +37,6 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-def test_a_broker_that_serves_says_nothing_of_draining(bench: Bench) -> None:
-    bench.publish("orders", 1)
-    assert not bench.drain.is_active
-    assert bench.drain.figures() == {}
-    assert bench.broker.health() is None
-
-
 def test_what_is_left_are_messages_queued_in_flight_and_deferred(bench: Bench) -> None:
     topic = bench.publish("orders", 3)
     consumer = FakeConsumer(bench.world, rdy=2).subscribe(bench.broker.get_channel(topic, "ch"))
@@ -80,30 +73,6 @@ def test_messages_of_a_topic_without_channels_are_left(bench: Bench, name: str) 
     bench.broker.begin_drain()
     assert bench.drain.messages_left == 2
     assert not bench.is_over()
-
-
-def test_topics_and_channels_without_messages_are_not_waited_for(bench: Bench) -> None:
-    bench.broker.get_topic("quiet")
-    bench.broker.get_channel(bench.broker.get_topic("read"), "ch")
-    bench.broker.begin_drain()
-    assert bench.is_over()
-
-
-def test_messages_of_paused_topics_and_channels_are_waited_for(bench: Bench) -> None:
-    topic = bench.publish("paused", 1)
-    bench.broker.get_channel(topic, "ch")
-    bench.broker.pause_channel(topic, topic.channels["ch"], True)
-    bench.broker.begin_drain()
-    assert not bench.is_over()
-    bench.broker.empty_channel(topic, topic.channels["ch"])
-    assert bench.is_over()
-
-
-def test_what_was_published_in_this_turn_is_taken(bench: Bench) -> None:
-    topic = bench.broker.get_topic("orders")
-    topic.publish(sized(b"last"), 1, 8, None, 0)
-    bench.broker.begin_drain()
-    assert bench.drain.messages_left == 1
 
 
 def test_no_topic_takes_messages_while_it_drains(bench: Bench) -> None:

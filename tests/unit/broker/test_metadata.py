@@ -15,20 +15,12 @@ import pytest
 from gevent.event import Event
 
 from nsqd_py.broker import state_files
-from nsqd_py.broker.state_files import (
-    METADATA_FILE,
-    BadMetadata,
-    MetadataWriter,
-    TopicEntry,
-    encode_metadata,
-    read_metadata,
-    replace_file,
-)
+from nsqd_py.broker.state_files import METADATA_FILE, BadMetadata, TopicEntry, encode_metadata, read_metadata, replace_file
 from nsqd_py.diskqueue.journal import Journal
 from nsqd_py.errors import StartError
 from nsqd_py.runtime import pacing
 from nsqd_py.version import NSQ_VERSION
-from tests.unit.fakes import SECOND, FakeConsumer, FakeThreadPool, World, close_descriptors, sized, start_broker
+from tests.unit.fakes import SECOND, FakeConsumer, World, close_descriptors, sized, start_broker
 
 
 @pytest.fixture
@@ -81,10 +73,6 @@ def test_what_may_be_missing(path: Path, text: str, entries: list[TopicEntry]) -
     assert read_metadata(path) == entries
 
 
-def test_no_file_names_nothing(path: Path) -> None:
-    assert read_metadata(path) == []
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -118,13 +106,6 @@ def test_what_cannot_be_read_stops_the_start(path: Path) -> None:
 
 
 # --- replacing
-
-
-def test_replace(path: Path) -> None:
-    replace_file(path, b"one")
-    replace_file(path, b"two")
-    assert path.read_bytes() == b"two"
-    assert os.listdir(path.parent) == [METADATA_FILE]
 
 
 def test_replace_syncs_the_file_before_the_rename_and_the_directory_after(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,52 +145,6 @@ def test_a_replacement_that_fails_leaves_the_old_file(path: Path, monkeypatch: p
     assert len(os.listdir("/proc/self/fd")) == before
     replace_file(path, b"three")
     assert path.read_bytes() == b"three"
-
-
-def writer_of(path: Path, topics: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> tuple[MetadataWriter, list[int]]:
-    """A writer, and the number of topics in each file that it writes."""
-    world = World()
-    services: Any = SimpleNamespace(
-        directory=path.parent, log=world.log, alarms=world.alarms, clock=world.clock, threadpool=FakeThreadPool()
-    )
-    writer = MetadataWriter(services, topics, (), lambda: None, lambda: None)
-    written: list[int] = []
-    monkeypatch.setattr(state_files, "replace_file", lambda path, data: written.append(len(json.loads(data)["topics"])))
-    return writer, written
-
-
-def add(topics: dict[str, Any], name: str) -> None:
-    topics[name] = SimpleNamespace(name=name, is_paused=False, is_ephemeral=False, channels={})
-
-
-def test_topics_that_are_new_after_a_write_share_the_next_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_files, "_PAUSE_FACTOR", 1e9)
-    topics: dict[str, Any] = {}
-    writer, written = writer_of(path, topics, monkeypatch)
-    for name in "abcde":
-        add(topics, name)
-        writer.want()
-        gevent.sleep(0)
-    with gevent.Timeout(40):
-        while len(written) < 2:
-            gevent.sleep(0.001)
-    assert written == [1, 5]
-
-
-def test_who_needs_the_file_does_not_wait_for_the_pause(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_files, "_PAUSE_FACTOR", 1e9)
-    monkeypatch.setattr(state_files, "_LONGEST_PAUSE_S", 60)
-    topics: dict[str, Any] = {}
-    writer, written = writer_of(path, topics, monkeypatch)
-    for _ in range(2):  # the second time, after a whole pause that was cut short
-        add(topics, f"a{len(written)}")
-        writer.want()
-        gevent.sleep(0)
-        add(topics, f"b{len(written)}")
-        writer.want()
-        with gevent.Timeout(40):
-            writer.settle()
-    assert written == [1, 2, 3, 4]
 
 
 class PauseOnce:
@@ -254,7 +189,7 @@ def test_the_loop_goes_on_while_many_topics_are_encoded(monkeypatch: pytest.Monk
     monkeypatch.setattr(state_files, "_FEW", 0)
     topics: dict[str, Any] = {}
     for number in range(50):
-        add(topics, f"t{number}")
+        topics[f"t{number}"] = SimpleNamespace(name=f"t{number}", is_paused=False, is_ephemeral=False, channels={})
     iterations = 0
 
     def count() -> None:
@@ -349,14 +284,6 @@ def test_topics_and_channels_that_the_file_misses(directory: Path, path: Path) -
     close_descriptors(directory)
     again = start_broker(World(), directory)
     assert again.topics["t"].channels["ch"].depth == 1
-
-
-def test_topics_and_channels_without_files(directory: Path, path: Path) -> None:
-    path.write_text('{"topics":[{"name":"t","paused":true,"channels":[{"name":"ch","paused":true}]}]}')
-    broker = start_broker(World(), directory)
-    topic = broker.topics["t"]
-    assert (topic.is_paused, topic.depth) == (True, 0)
-    assert (topic.channels["ch"].is_paused, topic.channels["ch"].depth) == (True, 0)
 
 
 def test_a_channel_whose_journal_is_lost_gets_everything_again(directory: Path) -> None:

@@ -129,27 +129,6 @@ def test_a_lease_that_cannot_be_renewed_ends_here_before_it_ends_in_the_store(st
     side.keeper.close()
 
 
-def test_a_short_absence_of_the_store_costs_nothing(store: Store) -> None:
-    side = Side(store, "first", 3.0)
-    side.wait_for("taken")
-    store.is_away = True
-    refused = store.refused
-    until(lambda: store.refused > refused, "a failed renewal")
-    store.is_away = False
-    until(lambda: store.renewed > 1, "renewals")
-    side.keeper.close()
-    assert side.said == ["taken"]
-
-
-def test_the_store_says_that_the_lease_is_lost(store: Store) -> None:
-    side = Side(store, "first")
-    side.wait_for("taken")
-    store.number += 1
-    side.wait_for("taken", "free")
-    side.keeper.close()
-    assert store.owner == "first"  # the other holder's: it was not released
-
-
 def test_a_process_that_was_stopped_does_not_hold_its_lease_when_it_goes_on(store: Store) -> None:
     side = Side(store, "first")
     side.wait_for("taken")

@@ -34,10 +34,6 @@ def test_what_is_no_address(text: str) -> None:
         parse_address(text)
 
 
-def test_endpoints_are_shown_as_addresses() -> None:
-    assert (str(V4), str(V6)) == ("127.0.0.1:4160", "[::1]:4160")
-
-
 def nobody(endpoint: Endpoint) -> bool:
     return False
 
@@ -59,13 +55,6 @@ def test_the_other_family_where_the_first_cannot_be_connected() -> None:
     assert selection.in_use == (V4,)
     assert selection.change_family()
     assert selection.in_use == (V6,)
-
-
-def test_there_may_be_no_other_family() -> None:
-    selection = EndpointSelection()
-    selection.resolved([V4], nobody)
-    assert not selection.change_family()
-    assert selection.in_use == (V4,)
 
 
 def test_a_family_that_vanished_is_replaced() -> None:

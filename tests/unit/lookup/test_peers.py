@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import gevent
-import orjson
 import pytest
 from gevent.event import Event
 from gevent.server import StreamServer
 
 from nsqd_py.lookup import host as host_module
-from nsqd_py.lookup import peer as peer_module
 from nsqd_py.lookup.connection import BadResponse, LookupConnection, PeerInfo, parse_peer_info
 from nsqd_py.lookup.host import LookupHost, Resolver, parse_address
 from nsqd_py.lookup.peers import LookupPeers
@@ -124,24 +122,6 @@ def test_of_two_families_the_one_that_works_is_registered_with_once(make_peers: 
     assert peers._log.errors == []  # type: ignore[attr-defined]
 
 
-def test_all_addresses_of_a_family_are_registered_with(make_peers: MakePeers, lookupd: SmallLookupd) -> None:
-    peers = make_peers(Names(lookup=[HOST, "127.0.0.2"]), f"lookup:{lookupd.port}")
-    wait_here(lambda: lookupd.lines == [b"REGISTER orders\n"])
-    assert [str(endpoint) for endpoint in peers._peers] == [f"{HOST}:{lookupd.port}", f"127.0.0.2:{lookupd.port}"]
-    assert all(peer.is_started for peer in peers._peers.values())
-
-
-def test_one_endpoint_behind_two_addresses_is_one_peer(make_peers: MakePeers, lookupd: SmallLookupd) -> None:
-    peers = make_peers(Names(lookup=[HOST]), f"lookup:{lookupd.port}", f"{HOST}:{lookupd.port}")
-    wait_here(lambda: lookupd.lines == [b"REGISTER orders\n"])
-    wait_here(lambda: all(host.selection.in_use for host in peers._hosts.values()))
-    peers.set_addresses((f"lookup:{lookupd.port}",))
-    peers.notify("new", "", was_deleted=False)  # there is none of this name
-    peers.notify("orders", "", was_deleted=True)  # and it was made again
-    wait_here(lambda: lookupd.lines[1:] == [b"UNREGISTER orders\n", b"REGISTER orders\n"])
-    assert lookupd.connections == 1
-
-
 def test_a_resolution_that_fails_keeps_what_is_there(lookupd: SmallLookupd) -> None:
     names = Names()
     log: Any = World().log
@@ -157,14 +137,6 @@ def test_a_resolution_that_fails_keeps_what_is_there(lookupd: SmallLookupd) -> N
     assert [str(endpoint) for endpoint in host.selection.in_use] == [f"{HOST}:4160"]
     assert len(progress) == 3
     assert log.errors == ["LOOKUP(lookup:4160): failed to resolve - Name or service not known"] * 2
-
-
-def test_a_name_that_is_known_later_is_found(make_peers: MakePeers, lookupd: SmallLookupd) -> None:
-    names = Names()
-    make_peers(names, f"lookup:{lookupd.port}")
-    wait_here(lambda: names.count > 0)
-    names.ips["lookup"] = [HOST]
-    wait_here(lambda: lookupd.lines == [b"REGISTER orders\n"])
 
 
 def test_after_a_defect_it_registers_again(make_peers: MakePeers, lookupd: SmallLookupd, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,59 +186,6 @@ def test_a_resolver_that_hangs_stops_nothing(make_peers: MakePeers, lookupd: Sma
 
 
 # --- failures
-
-
-def test_pings_come_whatever_else_does(make_peers: MakePeers, lookupd: SmallLookupd, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For an nsqlookupd they alone are signs of life."""
-    monkeypatch.setattr(peer_module, "PING_EVERY_S", 0.02)
-    peers = make_peers(Names(), f"{HOST}:{lookupd.port}")
-
-    def pings_after_a_change() -> int:
-        peers.notify("orders", "", was_deleted=False)
-        return lookupd.lines.count(b"PING\n")
-
-    wait_here(lambda: pings_after_a_change() > 2)
-    assert lookupd.connections == 1
-
-
-def test_one_that_refuses_was_tried_and_nobody_waits_for_it(make_peers: MakePeers, lookupd: SmallLookupd) -> None:
-    lookupd.server.stop(0)
-    peers = make_peers(Names(), f"{HOST}:{lookupd.port}")
-    assert peers.peers_to_ask() == []
-    with gevent.Timeout(40):
-        peers.wait_until_tried(60)
-
-
-def test_the_cost_of_addresses_that_fail_grows_with_their_number_only(
-    make_peers: MakePeers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settled = 0
-    settle = LookupPeers._settle
-
-    def counting(peers: LookupPeers) -> None:
-        nonlocal settled
-        settled += 1
-        settle(peers)
-
-    monkeypatch.setattr(LookupPeers, "_settle", counting)
-    peers = make_peers(Names(), *(f"{HOST}:{port}" for port in range(1, 301)))
-    peers.wait_until_tried(10)
-    assert all(peer.is_failing for peer in peers._peers.values())
-    assert settled == 2  # by `set_addresses` and by `start`
-    settled = 0
-    peers.set_addresses(())
-    assert settled == 1
-    assert not peers._peers
-
-
-def test_a_lookupd_that_refuses_to_be_introduced_is_tried_ever_less_often(make_peers: MakePeers, lookupd: SmallLookupd) -> None:
-    lookupd.identity = b"E_INVALID"
-    peers = make_peers(Names(), f"{HOST}:{lookupd.port}")
-    wait_here(lambda: lookupd.connections == 3)
-    (peer,) = peers._peers.values()
-    wait_here(lambda: peer._backoff.wait_s(peer._clock()) > 0.2)
-    assert peer.query is None
-    assert peers._log.errors == [f"LOOKUPD({HOST}:{lookupd.port}): lookupd returned E_INVALID"]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -338,17 +257,6 @@ def test_the_end_is_noticed_at_once(make_server: MakeServer) -> None:
     connection.close()
 
 
-def test_waiting_ends_with_its_time_or_a_change(make_server: MakeServer) -> None:
-    connection = LookupConnection(endpoint_of(make_server(lambda sock: gevent.sleep(10))), 100)
-    wake = Event()
-    connection.wait(wake, 0.01)
-    assert not wake.is_set()
-    gevent.spawn(wake.set)
-    with gevent.Timeout(40):
-        connection.wait(wake, 60)
-    connection.close()
-
-
 def test_what_nothing_asked_for_is_an_error(make_server: MakeServer) -> None:
     def serve(sock: Any) -> None:
         sock.sendall(sized(b"OK"))
@@ -358,12 +266,3 @@ def test_what_nothing_asked_for_is_an_error(make_server: MakeServer) -> None:
     with pytest.raises(BadResponse, match="nothing asked for"):
         connection.wait(Event(), 60)
     connection.close()
-
-
-def test_identify_tells_the_real_ports(make_peers: MakePeers, lookupd: SmallLookupd) -> None:
-    peers = make_peers(Names(), f"{HOST}:{lookupd.port}")
-    command = peers._context.identify()
-    head, body = command[:13], orjson.loads(command[13:])
-    assert head == b"IDENTIFY\n" + (len(command) - 13).to_bytes(4, "big")
-    assert (body["tcp_port"], body["http_port"]) == (-1, -1)
-    assert body.keys() >= {"version", "hostname", "broadcast_address", "topology_zone", "topology_region"}

@@ -118,21 +118,6 @@ def test_a_peer_that_hangs_is_waited_for_so_long_and_no_longer(make_scene: MakeS
     assert topic not in hung.asked
 
 
-def test_a_peer_that_fails_costs_nothing(make_scene: MakeScene) -> None:
-    scene = make_scene(FakePeer(error="refused"), FakePeer("a"))
-    topic = scene.publish("orders", b"one")
-    assert scene.broker.wait_until_started(topic, 5)
-    assert depths(topic) == {"a": 1}
-    assert [line.endswith("topic orders - refused") for line in scene.warnings] == [True]
-
-
-def test_nobody_to_ask(make_scene: MakeScene) -> None:
-    scene = make_scene()
-    topic = scene.publish("orders", b"one")
-    assert scene.broker.wait_until_started(topic, 5)
-    assert scene.world.log.errors == ["no available nsqlookupd to query for channels to pre-create for topic orders"]
-
-
 def test_peers_that_are_only_connecting_are_waited_for(make_scene: MakeScene) -> None:
     scene = make_scene()
     scene.are_tried.clear()
@@ -219,26 +204,6 @@ def test_a_late_peer_is_asked_for_what_was_missed(make_scene: MakeScene) -> None
     assert sorted(peer.questions) == sorted(topic.name for topic in topics[1:])
     assert [depths(topic) for topic in topics[1:]] == [{"a": 1, "b": 1}] * 19
     assert depths(topics[0]) == {"has one": 1}
-
-
-def test_a_peer_is_asked_once(make_scene: MakeScene) -> None:
-    """Channels that were deleted since do not come back with its next connection."""
-    peer: Any = FakePeer("a")
-    scene = make_scene(peer)
-    topic = new_topic(scene, "orders", b"one")
-    scene.broker.delete_channel(topic, "a")
-    scene.precreation.catch_up(peer)
-    assert (peer.questions, depths(topic)) == (["orders"], {})
-
-
-def test_a_late_peer_that_fails_is_not_asked_on(make_scene: MakeScene) -> None:
-    scene = make_scene()
-    for number in range(50):
-        new_topic(scene, f"t{number}")
-    peer: Any = FakePeer(error="refused")
-    scene.precreation.catch_up(peer)
-    assert len(peer.questions) < 10
-    assert not peer.asked
 
 
 def test_a_late_peer_that_hangs_is_waited_for_so_long(make_scene: MakeScene) -> None:

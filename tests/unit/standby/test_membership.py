@@ -58,11 +58,6 @@ def test_a_caller_that_is_refused(one: Caller, other: Listener, reason: str) -> 
         other.document(one.signed(b"document"))
 
 
-@pytest.mark.parametrize("own", [(A,), ("x:1", "10.0.0.1:4150")])
-def test_an_address_that_leads_here(own: tuple[str, ...]) -> None:
-    shake(caller(), listener(own=own))
-
-
 @pytest.mark.parametrize("changed", ["purpose", "asked", "reached", "nonce"])
 def test_a_proof_holds_for_one_handshake(changed: str) -> None:
     """A stranger between the two sides changes one field of the greeting."""

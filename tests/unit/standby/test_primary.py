@@ -185,24 +185,3 @@ def test_the_first_round_has_a_journal_that_is_replaced_while_it_is_sent(tmp_pat
     again = Life(tmp_path / "first", lambda *_: None)
     assert [again.drain(name) for name in CHANNELS] == [[], []]
     again.end()
-
-
-@pytest.mark.parametrize("lease", ["", "etcd://a:1/b"])
-def test_no_publisher_is_answered_since_a_backup_has_its_message(lease: str, tmp_path: Path) -> None:
-    """Also if the backup acknowledges it, which it does not do."""
-    for name in ("primary", "backup"):
-        (tmp_path / name).mkdir()
-    life = Life(tmp_path / "primary", lambda *_: None, lease=lease, standby_acks=1, **TIMEOUT)
-    life.create()
-    election: Any = SimpleNamespace(member=Member("1", "a:4150"), write_members=lambda _: pytest.fail("a new set"), figures=dict)
-    life.broker.replication = replication = Standbys(
-        life.broker, tmp_path / "primary", FakeThreadPool(), election=election if lease else None
-    )
-    link = StandbyLink(replication, tmp_path / "backup", [], is_backup=True).connect()
-    publisher = life.publish(b"x")
-    while not link.is_over:
-        life.settle()
-    assert publisher.holds
-    assert replication.figures()["standbys"]["list"] == replication.lags() == []
-    link.end()
-    life.end()

@@ -13,7 +13,6 @@ import orjson
 import pytest
 from gevent.socket import socketpair
 
-from nsqd_py.debug.memory import memory_statistics
 from nsqd_py.memory_budget import MemoryBudget
 from nsqd_py.queue.in_flight import Delivery
 from nsqd_py.queue.latency import LatencyMeter
@@ -116,57 +115,6 @@ def names(stats: Stats) -> Any:
     """{topic: [channels]}, in order."""
     assert stats.topics is not None
     return {t["topic_name"]: [c["channel_name"] for c in t["channels"]] for t in stats.topics}
-
-
-BROKER = make_broker(
-    make_topic("zeta", make_channel("z"), make_channel("a")), make_topic("Mid"), make_topic("alpha", make_channel("a"))
-)
-
-
-@pytest.mark.parametrize(
-    ("topic", "channel", "found"),
-    [
-        ("", "", {"Mid": [], "alpha": ["a"], "zeta": ["a", "z"]}),
-        ("zeta", "", {"zeta": ["a", "z"]}),
-        ("zeta", "z", {"zeta": ["z"]}),
-        ("zeta", "other", {}),
-        ("", "a", {"alpha": ["a"], "zeta": ["a"]}),
-    ],
-)
-def test_topics_and_channels_are_selected_and_sorted(topic: str, channel: str, found: Any) -> None:
-    stats = names(collect(BROKER, topic, channel, include_clients=True))
-    assert (stats, list(stats)) == (found, list(found))
-
-
-def test_an_unknown_topic_is_none_and_a_fresh_server_has_an_empty_list() -> None:
-    assert collect(BROKER, "other", "", include_clients=True) == (None, None)
-    assert collect(make_broker(), "", "", include_clients=True) == ([], None)
-
-
-def test_clients_are_counted_when_they_are_left_out() -> None:
-    broker = make_broker(make_topic("t", make_channel("c", make_client("h"))), clients=(make_client("p"),))
-    with_clients = collect(broker, "", "", include_clients=True).topics
-    without = collect(broker, "", "", include_clients=False).topics
-    assert with_clients is not None and without is not None
-    assert len(with_clients[0]["channels"][0]["clients"]) == 1
-    assert (without[0]["channels"][0]["clients"], without[0]["channels"][0]["client_count"]) == (None, 1)
-
-
-def test_producers_are_those_who_published() -> None:
-    broker = make_broker(
-        make_topic("a"),
-        clients=(make_client("idle"), make_client("one", pub_counts={"a": 1}), make_client("two", pub_counts={"a": 2, "b": 3})),
-    )
-    producers = collect(broker, "", "", include_clients=True).producers
-    assert producers is not None
-    assert [(p["hostname"], p["pub_counts"]) for p in producers] == [
-        ("one", [{"topic": "a", "count": 1}]),
-        ("two", [{"topic": "a", "count": 2}, {"topic": "b", "count": 3}]),
-    ]
-    only_a = collect(broker, "a", "", include_clients=True).producers
-    assert only_a is not None
-    assert only_a[1]["pub_counts"] == [{"topic": "a", "count": 2}]
-    assert collect(broker, "", "", include_clients=False).producers is None
 
 
 def test_json_has_the_keys_in_the_order_that_go_has() -> None:
@@ -334,12 +282,6 @@ def test_a_topic_that_goes_while_others_are_looked_at_is_left_out(monkeypatch: p
     assert names(collect(broker, "", "", include_clients=False)) == {"a": ["c"], "d": []}
 
 
-def test_memory_is_measured() -> None:
-    figures = memory_statistics()
-    assert figures["heap_objects"] > 1000
-    assert figures["heap_in_use_bytes"] > 1 << 20
-
-
 def test_a_scarce_disk_shows_before_the_topics() -> None:
     document = render_json(make_broker(left_percent=19), Stats([], None), include_memory=False)
     assert (list(document)[3:5], document["disk_left_percent"]) == (["disk_left_percent", "topics"], 19)
@@ -385,12 +327,6 @@ def test_the_text_form(set_time_zone: Callable[[str], None]) -> None:
         "Producers:\n"
         "   [V2 prod:99 agent/1      ] msgs: 5        topics: t=2,u=3 connected: 1m5s\n"
     )
-
-
-def test_the_text_form_of_a_fresh_server() -> None:
-    text = render_text(make_broker(), Stats([], None), include_memory=True)
-    assert "\n\nHealth: OK\n\nMemory:\n   heap_objects             \t" in text
-    assert text.endswith("\n\nTopics: None\n\nProducers: None\n")
 
 
 def test_a_damaged_log_shows() -> None:

@@ -9,10 +9,8 @@ from typing import Any
 
 import gevent
 import pytest
-from gevent import socket
 
 from nsqd_py.daemon import full_prefix
-from nsqd_py.debug.memory import memory_statistics
 from nsqd_py.lookup.host import Resolver
 from nsqd_py.stats.statsd import Reports, StatsdReporter, packets
 from tests.unit.fakes import FakeLog
@@ -89,25 +87,6 @@ def test_keys_and_their_order_are_those_of_go() -> None:
     ]
 
 
-def test_memory_comes_last_and_counts_collections_since_the_last_report() -> None:
-    reports = Reports("", exclude_ephemeral=False)
-    memory = memory_statistics() | {"gc_total_runs": 10, "heap_objects": 5}
-    first = lines(reports, memory=memory)
-    assert [line.partition(":")[0] for line in first] == [
-        "mem.heap_objects",
-        "mem.heap_idle_bytes",
-        "mem.heap_in_use_bytes",
-        "mem.heap_released_bytes",
-        "mem.gc_pause_usec_100",
-        "mem.gc_pause_usec_99",
-        "mem.gc_pause_usec_95",
-        "mem.next_gc_bytes",
-        "mem.gc_runs",
-    ]
-    assert (first[0], first[-1]) == ("mem.heap_objects:5|g", "mem.gc_runs:10|c")
-    assert lines(reports, memory=memory | {"gc_total_runs": 13})[-1] == "mem.gc_runs:3|c"
-
-
 def counters(found: list[str]) -> dict[str, int]:
     return {key: int(value[:-2]) for key, _, value in (line.partition(":") for line in found) if value.endswith("|c")}
 
@@ -134,13 +113,6 @@ def test_a_topic_that_was_made_anew_counts_from_0() -> None:
     again = Reports("", exclude_ephemeral=False)
     lines(again, make_topic("fewer", 5))
     assert counters(lines(again, make_topic("fewer", 2)))["topic.fewer.message_count"] == 2
-
-
-def test_ephemeral_ones_may_be_left_out() -> None:
-    topics = make_topic("a#ephemeral", 1, make_channel("c")), make_topic("b", 1, make_channel("d#ephemeral"))
-    kept = lines(Reports("", exclude_ephemeral=True), *topics)
-    assert {line.rpartition(".")[0] for line in kept} == {"topic.b"}
-    assert len(lines(Reports("", exclude_ephemeral=False), *topics)) == 2 * (4 + 8)
 
 
 @pytest.mark.parametrize(
@@ -198,19 +170,6 @@ def make_broker(address: str, **changed: Any) -> Any:
     return SimpleNamespace(options=SimpleNamespace(**options), topics={"t": topic}, http_port=99, log=FakeLog())
 
 
-def test_it_reports_again_and_again_and_stops() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sink:
-        sink.bind(("127.0.0.1", 0))
-        sink.settimeout(40)
-        broker = make_broker(f"127.0.0.1:{sink.getsockname()[1]}")
-        reporter = StatsdReporter(broker, Resolver())
-        reporter.start()
-        assert sink.recv(1000).splitlines()[0] == b"nsq.topic.t.message_count:1|c"
-        assert sink.recv(1000).splitlines()[0] == b"nsq.topic.t.message_count:0|c"
-        reporter.stop()
-        assert broker.log.errors == []
-
-
 def test_a_name_that_is_not_found_is_logged_and_tried_again() -> None:
     found: list[Any] = []
 
@@ -246,10 +205,3 @@ def test_a_look_up_that_hangs_stops_neither_the_loop_nor_the_end() -> None:
     reporter.stop()
     assert not ended
     is_over.set()
-
-
-def test_without_an_address_nothing_runs() -> None:
-    reporter = StatsdReporter(make_broker(""), Resolver())
-    reporter.start()
-    assert reporter._greenlet is None
-    reporter.stop()
