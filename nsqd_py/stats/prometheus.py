@@ -24,7 +24,7 @@ from nsqd_py.runtime.pacing import ONE_ROUND_S, Pace
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.stats import metrics
 from nsqd_py.stats.collect import latency_figures
-from nsqd_py.stats.metrics import COUNTER, Metric, ChannelRow
+from nsqd_py.stats.metrics import COUNTER, ChannelRow, Metric
 from nsqd_py.version import NSQ_VERSION
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
