@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nsqd_py.fsck.options import CheckOptions
+from nsqd_py.lease.store import parse_lease_url
 from nsqd_py.net.addresses import check_listen_address, check_peer_address, check_peer_addresses, check_port, optional
 from nsqd_py.net.tls_context import client_context
 from nsqd_py.net.tls_options import ServerTlsOptions, check_authorities, check_tls, implied_tls_required
@@ -16,7 +16,7 @@ from nsqd_py.settings.declaration import BadOptions, Options, check_package, not
 from nsqd_py.settings.durations import HOUR_NS, MILLISECOND_NS, MINUTE_NS, SECOND_NS
 from nsqd_py.settings.groups import OBSOLETE_VERBOSE, VERBOSE, LimitOptions, LogOptions, log_prefix_setting
 from nsqd_py.settings.program import Program, ProgramOptions
-from nsqd_py.settings.types import BOOL, DURATION, FLOATS, INT, SIZE, STRING, STRINGS, URL, URLS, ByTopic, by_topic
+from nsqd_py.settings.types import BOOL, DURATION, FLOATS, INT, SIZE, STRING, STRINGS, URL, URLS, ByTopic, by_topic, choice
 
 LOG_PREFIX = "[nsqd] "
 
@@ -97,6 +97,37 @@ _HOSTNAME = os.uname().nodename
 _TIMER = "accepted for compatibility, without effect: one timer serves all deadlines"
 
 # Each: name, kind, default; then what it does.
+
+
+TEXT, JSON = "text", "json"
+
+
+class CheckOptions(Options, title="A stopped data directory"):
+    """The settings of --check-data and --export-to-go."""
+
+    check_data: str = setting(
+        STRING,
+        "",
+        "Report the contents of this data directory and any damage, and exit with 0 if there is none, with 1 if there "
+        "is. No nsqd may be using the directory.",
+        config_key="",
+    )
+    repair: bool = setting(
+        BOOL, False, "With --check-data: copy damaged data to the subdirectory `damaged`, and repair the files.", config_key=""
+    )
+    check_format: str = setting(
+        choice({TEXT: TEXT, JSON: JSON}, word="format"),
+        TEXT,
+        "Format of the report of --check-data: text or json.",
+        config_key="",
+    )
+    export_to_go: str = setting(
+        STRING,
+        "",
+        "Write the topics, channels and unfinished messages of --data-path, which no nsqd may be using, to this new "
+        "directory as files of Go's nsqd v1.3.0, with its --max-bytes-per-file and --max-msg-size, and exit.",
+        config_key="",
+    )
 
 
 class _General(LogOptions, title="General"):
@@ -513,8 +544,6 @@ def check_options(options: NsqdOptions) -> None:
 
 
 def _check_with_lease(options: NsqdOptions) -> None:
-    from nsqd_py.lease.store import parse_lease_url
-
     try:
         parse_lease_url(options.lease, options.lease_password_file)
     except ValueError as error:

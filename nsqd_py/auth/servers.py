@@ -13,9 +13,7 @@ import gevent
 import orjson
 
 from nsqd_py.auth.permissions import Authorization, BadAnswer, compile_rules, read_answer
-from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, Resolve, Url, limit_s, parse_url
-from nsqd_py.net.tls_context import client_context
-from nsqd_py.options import NsqdOptions
+from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, Url, parse_url
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.pacing import Pace
 
@@ -156,26 +154,6 @@ def authorization(document: Any) -> Authorization:
         if not len(rules) % _RULES_AT_A_TIME:
             gevent.sleep(0)
     return Authorization(answer.ttl_s, answer.identity, answer.identity_url, rules)
-
-
-def configured_servers(options: NsqdOptions, resolve: Resolve) -> AuthServers:
-    """Return the servers of `--auth-http-address`."""
-    connect_timeout_s = limit_s(options.http_client_connect_timeout_ns)
-    request_timeout_s = limit_s(options.http_client_request_timeout_ns)
-    client = HttpClient(connect_timeout_s, request_timeout_s, resolve)
-    return AuthServers(options.auth_http_address, options.auth_http_request_method, client, lambda: _tls_context(options))
-
-
-def _tls_context(options: NsqdOptions) -> Any:
-    """Return the context for auth servers, whose certificate --tls-root-ca-file or the system must trust."""
-    from gevent import ssl  # slow to import; only TLS needs it
-
-    return client_context(
-        ssl.SSLContext,
-        root_ca_file=options.tls_root_ca_file,
-        level=options.tls_security_level,
-        lowest_version=options.tls_min_version,
-    )
 
 
 MOST_AT_A_TIME = 8

@@ -1,6 +1,5 @@
 """`nsqd-py --check-data PATH`, `--repair` and `--export-to-go DIR`: work on a data directory that no nsqd uses.
 
-options    the settings
 command    runs the check, the repair or the export, instead of serving
 reading    reads a directory as a start would, and changes nothing
 counting   counts messages by topic, channel and state                    pure
