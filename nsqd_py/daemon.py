@@ -375,7 +375,7 @@ class Daemon:
 
         assert self._broker.tls is not None
         connection = PublishingConnection(sock, peer, self._loop, self._iteration, self._log, self._broker)
-        connection.add_layer(TlsLayer(self._broker.tls.server))
+        connection.add_layer(TlsLayer(self._broker.tls.engine()))
         self._start(connection)
 
     def _start(self, stream: Stream) -> None:
@@ -506,9 +506,9 @@ def keep_certificate(options: NsqdOptions, log: Log) -> CertificateReloader | No
     """Return the certificate for clients; None without TLS. Raises OSError."""
     if not options.tls_cert:
         return None
-    from nsqd_py.net.tls import keep_certificate  # slow to import; only TLS needs it
+    from nsqd_py.net.tls import CertificateReloader  # ssl is slow to import; only TLS needs it
 
-    return keep_certificate(options, log)
+    return CertificateReloader(options, log)
 
 
 def _http_refusal() -> bytes:

@@ -17,7 +17,7 @@ from nsqd_py.net.http.guard import admin_guard
 from nsqd_py.net.limits import connections
 from nsqd_py.net.listeners import Listeners, Refusal
 from nsqd_py.net.loop_iteration import LoopIteration
-from nsqd_py.net.tls import CHECK_EVERY_S, CertificateReloader, TlsIfAsked, keep_certificate
+from nsqd_py.net.tls import CHECK_EVERY_S, CertificateReloader, TlsIfAsked
 from nsqd_py.net.tls_options import TLS_NOT_REQUIRED, TLS_REQUIRED
 from nsqd_py.net.transport import Stream
 from nsqd_py.runtime.command import release_signals
@@ -76,7 +76,7 @@ class Nsqlookupd:
         release_signals()
         with StopSignals() as signals:
             try:
-                self._tls = keep_certificate(self._options, self._log)
+                self._tls = CertificateReloader(self._options, self._log) if self._options.tls_cert else None
                 self._api.admin_guard = admin_guard(self._options.http_auth_file, self._log)
                 if self._tls is not None:
                     self._certificate_timer.start(self._tls.check)
@@ -137,7 +137,7 @@ class Nsqlookupd:
 
     def _start(self, stream: Stream) -> None:
         if self._tls is not None:
-            stream.add_layer(TlsIfAsked(self._tls.server))
+            stream.add_layer(TlsIfAsked(self._tls.engine))
         self._connections.add(stream)
         stream.start()
 

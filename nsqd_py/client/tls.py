@@ -9,20 +9,9 @@ from nsqd_py.net import tls_context
 from nsqd_py.net.tls import StandardEngine, TlsLayer
 
 
-class TlsClient:
-    """Creates engines that expect `server_name`, a host or an IP address, in the certificate."""
-
-    def __init__(self, context: ssl.SSLContext, server_name: str) -> None:
-        self._context = context
-        self._server_name = server_name
-
-    def engine(self) -> StandardEngine:
-        return StandardEngine(self._context, self._server_name)
-
-
 def tls_layer(options: ClientOptions, server_name: str) -> TlsLayer:
     """Return the layer of a new connection. It reads the files again. Raises OSError if they cannot be used."""
-    return TlsLayer(TlsClient(options.tls_config or client_context(options), server_name))
+    return TlsLayer(StandardEngine(options.tls_config or client_context(options), server_name))
 
 
 def client_context(options: ClientOptions, context_class: type[ssl.SSLContext] = ssl.SSLContext) -> ssl.SSLContext:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import ssl
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from nsqd_py.errors import LayerError
@@ -14,7 +16,6 @@ from nsqd_py.net.tls_options import ServerTlsOptions
 from nsqd_py.runtime.logs import Log
 
 REQUIRE = "require"
-REQUIRE_VERIFY = "require-verify"
 
 # The first byte of a TLS connection, a handshake record. No text protocol begins with it.
 _HANDSHAKE = 0x16
@@ -24,23 +25,6 @@ MOST_RECORDS = 512
 
 # The key exchanges in OpenSSL's names of cipher suites for TLS 1.2 and older.
 _EXCHANGES = ("ECDHE-ECDSA", "ECDHE-RSA", "DHE-RSA")
-
-
-@dataclass(frozen=True, slots=True)
-class TlsFiles:
-    """The files and settings of a server's TLS.
-
-    client_auth_policy  "", "require" (clients need any certificate) or "require-verify" (signed by `root_ca_file`)
-    min_version         the lowest version of the protocol, as a number of `ssl.TLSVersion`
-    level               security level of OpenSSL; see `nsqd_py.net.tls_context`
-    """
-
-    cert_file: str
-    key_file: str
-    root_ca_file: str = ""
-    client_auth_policy: str = ""
-    min_version: int = 0
-    level: int = OPENSSL_DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,31 +66,22 @@ class Engine(Protocol):
     def info(self) -> TlsInfo: ...
 
 
-class TlsServer(Protocol):
-    """Makes a TLS engine for each connection, of a server or of a client."""
-
-    def engine(self) -> Engine: ...
+# Makes the engine of a new connection.
+MakeEngine = Callable[[], Engine]
 
 
-class StandardServer:
-    """TLS of the standard library."""
-
-    def __init__(self, files: TlsFiles) -> None:
-        """Load the files. Raises OSError if they cannot be used."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        set_level(context, files.level)
-        if files.min_version:
-            context.minimum_version = ssl.TLSVersion(files.min_version)
-        # With an empty password, a key that needs one fails instead of asking on the terminal.
-        context.load_cert_chain(files.cert_file, files.key_file, password="")
-        if files.root_ca_file:
-            context.load_verify_locations(cafile=files.root_ca_file)
-        if files.client_auth_policy:
-            context.verify_mode = ssl.CERT_REQUIRED
-        self._context = context
-
-    def engine(self) -> Engine:
-        return StandardEngine(self._context)
+def standard_engines(options: ServerTlsOptions) -> MakeEngine:
+    """Load the files of a server. Raises OSError if they cannot be used."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    set_level(context, options.tls_security_level)
+    context.minimum_version = ssl.TLSVersion(options.tls_min_version)
+    # With an empty password, a key that needs one fails instead of asking on the terminal.
+    context.load_cert_chain(options.tls_cert, options.tls_key, password="")
+    if options.tls_root_ca_file:
+        context.load_verify_locations(cafile=options.tls_root_ca_file)
+    if options.tls_client_auth_policy:
+        context.verify_mode = ssl.CERT_REQUIRED
+    return partial(StandardEngine, context)
 
 
 class StandardEngine:
@@ -211,8 +186,8 @@ class TlsLayer:
 
     is_secure = True
 
-    def __init__(self, server: TlsServer) -> None:
-        self._engine = server.engine()
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
         self.is_open = False
         self.has_more = False
         self._waiting: list[bytes] = []
@@ -256,10 +231,10 @@ class TlsLayer:
 class TlsIfAsked:
     """TLS for a peer whose first byte begins a TLS handshake; the bytes of other peers pass unchanged."""
 
-    __slots__ = ("_is_plain", "_layer", "_server", "is_secure")
+    __slots__ = ("_is_plain", "_layer", "_make_engine", "is_secure")
 
-    def __init__(self, server: TlsServer) -> None:
-        self._server = server
+    def __init__(self, make_engine: MakeEngine) -> None:
+        self._make_engine = make_engine
         self._layer: TlsLayer | None = None
         self._is_plain = False
         self.is_secure = False
@@ -278,7 +253,7 @@ class TlsIfAsked:
             if self._is_plain or received[0] != _HANDSHAKE:
                 self._is_plain = True
                 return received
-            self._layer = TlsLayer(self._server)
+            self._layer = TlsLayer(self._make_engine())
             self.is_secure = True
         return self._layer.decode(received)
 
@@ -304,15 +279,15 @@ _Stamp = tuple[int, int, int]
 class CertificateReloader:
     """Reloads a certificate when its files change.
 
-    server  makes the TLS engines of new connections; open connections keep theirs
+    engine  makes the TLS engines of new connections; open connections keep theirs
     """
 
-    def __init__(self, files: TlsFiles, log: Log) -> None:
+    def __init__(self, options: ServerTlsOptions, log: Log) -> None:
         """Load the files. Raises OSError if they cannot be used."""
-        self._files = files
+        self._options = options
         self._log = log
         self._stamps = self._read_stamps()
-        self.server: TlsServer = _make_server(files)
+        self.engine = _engines(options)
 
     def check(self) -> None:
         """Reload the files if they changed."""
@@ -324,15 +299,15 @@ class CertificateReloader:
     def reload(self) -> None:
         """Load the files; if they cannot be used, log that and keep the old certificate."""
         try:
-            self.server = _make_server(self._files)
+            self.engine = _engines(self._options)
         except (OSError, LayerError) as error:
             self._log.error("TLS: cannot use the new certificate, the old one stays - %s", error)
         else:
-            self._log.info("TLS: certificate loaded from %s", self._files.cert_file)
+            self._log.info("TLS: certificate loaded from %s", self._options.tls_cert)
 
     def _read_stamps(self) -> list[_Stamp | None]:
-        paths = [self._files.cert_file, self._files.key_file, self._files.root_ca_file]
-        return [_stamp(path) for path in paths if path]
+        options = self._options
+        return [_stamp(path) for path in (options.tls_cert, options.tls_key, options.tls_root_ca_file) if path]
 
 
 def _stamp(path: str) -> _Stamp | None:
@@ -343,62 +318,35 @@ def _stamp(path: str) -> _Stamp | None:
     return status.st_mtime_ns, status.st_ino, status.st_size
 
 
-def keep_certificate(options: ServerTlsOptions, log: Log) -> CertificateReloader | None:
-    """Return the certificate of a server; None without TLS. Raises OSError if its files cannot be used."""
-    if not options.tls_cert:
-        return None
-    files = TlsFiles(
-        options.tls_cert,
-        options.tls_key,
-        options.tls_root_ca_file,
-        options.tls_client_auth_policy,
-        options.tls_min_version,
-        options.tls_security_level,
-    )
-    return CertificateReloader(files, log)
-
-
-def _make_server(files: TlsFiles) -> TlsServer:
-    """Return the maker of TLS engines for the files. Raises OSError (ssl.SSLError is one) if they cannot be used."""
-    if files.client_auth_policy == REQUIRE:
-        return AnyCertificateServer(files)
-    return StandardServer(files)
+def _engines(options: ServerTlsOptions) -> MakeEngine:
+    return any_certificate_engines(options) if options.tls_client_auth_policy == REQUIRE else standard_engines(options)
 
 
 # ---- TLS that requires a certificate of clients and accepts any (`--tls-client-auth-policy=require`)
 #
 # It needs pyOpenSSL: the standard library refuses certificates that no trusted authority has signed.
 
-
 _ANY_READ_BYTES = 16 * 1024
 _BIO_BYTES = 64 * 1024
 
 
-class AnyCertificateServer:
-    """Makes the TLS engines of a server with the policy "require"."""
+def any_certificate_engines(options: ServerTlsOptions) -> MakeEngine:
+    """Load the files of a server. Raises OSError if they cannot be used."""
+    from OpenSSL import SSL  # it takes 40 ms
 
-    def __init__(self, files: TlsFiles) -> None:
-        """Load the files. Raises OSError if they cannot be used."""
-        from OpenSSL import SSL  # it takes 40 ms
-
-        context = SSL.Context(SSL.TLS_SERVER_METHOD)
-        if files.level != OPENSSL_DEFAULT:
-            context.set_cipher_list(cipher_list(files.level).encode())
-        if files.min_version:
-            context.set_min_proto_version(files.min_version)
-        try:
-            context.use_certificate_chain_file(files.cert_file)
-            context.use_privatekey_file(files.key_file)
-            if files.root_ca_file:
-                context.load_verify_locations(files.root_ca_file)
-        except SSL.Error as error:
-            raise OSError(f"cannot use {files.cert_file} with {files.key_file}: {advised(error)}") from error
-        context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, _accept_any)
-        self._ssl = SSL
-        self._context = context
-
-    def engine(self) -> Engine:
-        return AnyCertificateEngine(self._ssl, self._context)
+    context = SSL.Context(SSL.TLS_SERVER_METHOD)
+    if options.tls_security_level != OPENSSL_DEFAULT:
+        context.set_cipher_list(cipher_list(options.tls_security_level).encode())
+    context.set_min_proto_version(options.tls_min_version)
+    try:
+        context.use_certificate_chain_file(options.tls_cert)
+        context.use_privatekey_file(options.tls_key)
+        if options.tls_root_ca_file:
+            context.load_verify_locations(options.tls_root_ca_file)
+    except SSL.Error as error:
+        raise OSError(f"cannot use {options.tls_cert} with {options.tls_key}: {advised(error)}") from error
+    context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, _accept_any)
+    return partial(AnyCertificateEngine, SSL, context)
 
 
 def _accept_any(connection: Any, certificate: Any, error: int, depth: int, is_good: int) -> bool:

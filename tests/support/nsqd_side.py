@@ -9,7 +9,8 @@ from nsqd_py.client.options import ClientOptions
 from nsqd_py.client.session import Event, Session
 from nsqd_py.client.tls import tls_layer
 from nsqd_py.net.layers import DeflateLayer, Layer, SnappyLayer, Stacked
-from nsqd_py.net.tls import StandardServer, TlsFiles, TlsLayer
+from nsqd_py.net.tls import TlsLayer, standard_engines
+from nsqd_py.net.tls_options import ServerTlsOptions
 from nsqd_py.protocol import frames
 from tests.support.certificates import Certificates
 
@@ -42,8 +43,8 @@ class NsqdSide:
         if name == "deflate":
             return DeflateLayer(6)
         assert self._certificates is not None
-        files = TlsFiles(str(self._certificates.server_certificate), str(self._certificates.server_key))
-        return TlsLayer(StandardServer(files))
+        files = {"tls_cert": str(self._certificates.server_certificate), "tls_key": str(self._certificates.server_key)}
+        return TlsLayer(standard_engines(ServerTlsOptions(**files))())
 
     def tell(self, data: bytes) -> bytes:
         return data if self._layer is None else self._layer.encode(data)

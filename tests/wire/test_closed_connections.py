@@ -17,7 +17,7 @@ import pytest
 from nsqd_py.api.publishing import PublishingConnection
 from nsqd_py.broker.broker import Broker
 from nsqd_py.net.loop_iteration import LoopIteration
-from nsqd_py.net.tls import keep_certificate
+from nsqd_py.net.tls import CertificateReloader
 from nsqd_py.options import read_options
 from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.session import Limits
@@ -47,7 +47,7 @@ class Nsqd:
         flags = [f"--data-path={data_path}", "--accept-standbys", *self._certificates.nsqd_flags]
         options = read_options(flags)
         self.broker = broker = Broker(options, log, iteration, Alarms(), hub.threadpool)
-        broker.tls = keep_certificate(options, log)
+        broker.tls = CertificateReloader(options, log)
         broker.replication = Standbys(broker, data_path, hub.threadpool)
         peer = "127.0.0.1:5"
         self._address = f"{options.broadcast_address}:{options.broadcast_tcp_port}"

@@ -16,11 +16,11 @@ import pytest
 
 from nsqd_py.api.publishing import PublishingConnection
 from nsqd_py.broker.broker import Broker
-from nsqd_py.client.tls import TlsClient
 from nsqd_py.clock import SteadyClock
 from nsqd_py.net.limits import BODY, HANDSHAKE, HEAD, IDLE, WRITE, TimeLimits
 from nsqd_py.net.loop_iteration import LoopIteration
-from nsqd_py.net.tls import StandardServer, TlsFiles, TlsIfAsked, TlsLayer
+from nsqd_py.net.tls import StandardEngine, TlsIfAsked, TlsLayer, standard_engines
+from nsqd_py.net.tls_options import ServerTlsOptions
 from nsqd_py.net.transport import Stream
 from nsqd_py.options import read_options
 from nsqd_py.pqueues import Alarms
@@ -218,14 +218,15 @@ def test_a_magic_that_does_not_come_is_not_waited_for(nsqd: Nsqd) -> None:
 @pytest.mark.parametrize("part", [0.5, 1.0], ids=["half a hello", "a hello"])
 def test_a_tls_handshake_has_its_time(nsqd: Nsqd, tmp_path: Path, kind: str, is_sure: bool, part: float) -> None:
     files = make_certificates(tmp_path)
-    server = StandardServer(TlsFiles(str(files.server_certificate), str(files.server_key)))
-    client = TlsLayer(TlsClient(files.client_context(), "localhost"))
+    options = ServerTlsOptions(tls_cert=str(files.server_certificate), tls_key=str(files.server_key))
+    make_engine = standard_engines(options)
+    client = TlsLayer(StandardEngine(files.client_context(), "localhost"))
     client.decode(b"")
     hello = client.take_output()
     dialogue = getattr(nsqd, kind)()
     if kind == "tcp":
         dialogue.say(MAGIC)
-    dialogue.stream.add_layer(TlsLayer(server) if is_sure else TlsIfAsked(server))
+    dialogue.stream.add_layer(TlsLayer(make_engine()) if is_sure else TlsIfAsked(make_engine))
     dialogue.say(hello[: int(len(hello) * part)])
     assert dialogue.sweep(1) == ""
     dialogue.say(hello[int(len(hello) * part) :][:-1])  # more of it is no reason to wait longer
