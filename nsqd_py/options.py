@@ -10,7 +10,15 @@ from typing import Any
 from nsqd_py.lease.store import parse_lease_url
 from nsqd_py.net.addresses import check_listen_address, check_peer_address, check_peer_addresses, check_port, optional
 from nsqd_py.net.tls_context import client_context
-from nsqd_py.net.tls_options import ServerTlsOptions, check_authorities, check_tls, implied_tls_required
+from nsqd_py.net.tls_options import (
+    ServerTlsOptions,
+    check_authorities,
+    check_tls,
+    client_authorities,
+    client_certificate,
+    client_key,
+    implied_tls_required,
+)
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.settings.declaration import BadOptions, Options, check_package, not_negative, setting
 from nsqd_py.settings.durations import HOUR_NS, MILLISECOND_NS, MINUTE_NS, SECOND_NS
@@ -193,15 +201,9 @@ class _Discovery(Options, title="Discovery, authorization and topology"):
         check=check_peer_addresses,
     )
     lookupd_tls: bool = setting(BOOL, False, "Use TLS to nsqlookupds, on their TCP and HTTP ports.")
-    lookupd_tls_root_ca_file: str = setting(
-        STRING,
-        "",
-        "Certificate authorities that sign the certificates of nsqlookupds (PEM file); by default those of the system.",
-    )
-    lookupd_tls_cert: str = setting(STRING, "", "Client certificate for nsqlookupds (PEM file).")
-    lookupd_tls_key: str = setting(
-        STRING, "", "Private key of --lookupd-tls-cert (PEM file); not needed if that file contains the key."
-    )
+    lookupd_tls_root_ca_file: str = client_authorities("nsqlookupds")
+    lookupd_tls_cert: str = client_certificate("nsqlookupds")
+    lookupd_tls_key: str = client_key("lookupd")
     lookupd_tls_insecure_skip_verify: bool = setting(
         BOOL, False, "Accept any certificate from nsqlookupds. The connection is encrypted, but the server is not verified."
     )
@@ -430,23 +432,13 @@ class _Standby(Options, title="Standby"):
         "Time to live of --lease, at least 2s: after the primary is gone, a standby takes its place within about this time.",
         check=_check_ttl,
     )
-    lease_tls_root_ca_file: str = setting(
-        STRING,
-        "",
-        "Certificate authorities that sign the certificate of the lease's store (PEM file); by default those of the system.",
-    )
-    lease_tls_cert: str = setting(STRING, "", "Client certificate for the lease's store (PEM file).")
-    lease_tls_key: str = setting(
-        STRING, "", "Private key of --lease-tls-cert (PEM file); not needed if that file contains the key."
-    )
+    lease_tls_root_ca_file: str = client_authorities("the lease's store")
+    lease_tls_cert: str = client_certificate("the lease's store")
+    lease_tls_key: str = client_key("lease")
     standby_tls: bool = setting(BOOL, False, "Use TLS to the primary.")
-    standby_tls_root_ca_file: str = setting(
-        STRING, "", "Certificate authorities that sign the certificate of the primary (PEM file); by default those of the system."
-    )
-    standby_tls_cert: str = setting(STRING, "", "Client certificate for the primary (PEM file).")
-    standby_tls_key: str = setting(
-        STRING, "", "Private key of --standby-tls-cert (PEM file); not needed if that file contains the key."
-    )
+    standby_tls_root_ca_file: str = client_authorities("the primary")
+    standby_tls_cert: str = client_certificate("the primary")
+    standby_tls_key: str = client_key("standby")
     standby_tls_insecure_skip_verify: bool = setting(
         BOOL, False, "Accept any certificate from the primary. The connection is encrypted, but the server is not verified."
     )

@@ -84,6 +84,25 @@ HTTP_ALLOWED_HOSTS = setting(
 )
 
 
+# ---- the settings of nsqd's own connections: --<peer>-tls-...
+
+
+def client_authorities(server: str) -> str:
+    """Declare --<peer>-tls-root-ca-file."""
+    help = f"Certificate authorities that sign the certificate of {server} (PEM file); by default those of the system."
+    return setting(STRING, "", help)
+
+
+def client_certificate(server: str) -> str:
+    """Declare --<peer>-tls-cert."""
+    return setting(STRING, "", f"Client certificate for {server} (PEM file).")
+
+
+def client_key(peer: str) -> str:
+    """Declare --<peer>-tls-key."""
+    return setting(STRING, "", f"Private key of --{peer}-tls-cert (PEM file); not needed if that file contains the key.")
+
+
 class ServerTlsOptions(Options):
     """The settings of nsqd and nsqlookupd for TLS, and for the accounts of administrators."""
 
