@@ -6,26 +6,17 @@ nsq input and output, fluent-plugin-nsq with nsq-ruby, and SigNoz's query of mes
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import SpanKind
 
-from nsqd_py.client import Consumer, Producer
-from nsqd_py.otel import Instrumentation
 from tests.support.nsqd_process import REPOSITORY, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import NsqlookupdProcess
-from tests.support.wire import NOP, req
+from tests.support.wire import req
 
 pytestmark = pytest.mark.ours
 
@@ -113,34 +104,7 @@ def test_telegraf_reads_the_stats(nsqd: NsqdProcess) -> None:
     assert (consumer["client_id"], consumer["user_agent"], consumer["ready_count"]) == ("me", "go-nsq/1.1.0", 2)
 
 
-def test_telegraf_with_an_nsqd_that_has_nothing(tmp_path: Path) -> None:
-    nsqd = NsqdProcess(tmp_path / "fresh").start()
-    try:
-        assert decoded(nsqd.http("GET", "/stats?format=json").json(), TELEGRAF_STATS)["topics"] == []
-    finally:
-        nsqd.destroy()
-
-
 # ---- those with go-nsq: Telegraf's nsq_consumer and output, Redpanda Connect
-
-
-def test_go_nsq_publishes_and_consumes(nsqd: NsqdProcess) -> None:
-    """A producer sends NOP to try the connection. Connect requeues with a delay, and reads id, time and attempts."""
-    settings = {"user_agent": "redpanda-connect", "heartbeat_interval": 30_000}
-    nsqd.create("connect", "c")
-    with nsqd.connect(**settings) as client:
-        client.send(NOP)
-        client.pub("connect", b"cpu usage=1 1700000000000000000\n")
-    with nsqd.connect(**settings) as client:
-        client.sub("connect", "c", 100)
-        [first] = client.messages(1)
-        client.send(req(first.id, 0))
-        [second] = client.messages(1)
-        client.fin(second)
-        client.round_trip()
-    assert re.fullmatch(rb"[0-9a-f]{16}", first.id) and second.id == first.id
-    assert (first.attempts, second.attempts, second.body) == (1, 2, b"cpu usage=1 1700000000000000000\n")
-    assert first.timestamp_ns == second.timestamp_ns > 1_700_000_000_000_000_000
 
 
 # ---- KEDA
@@ -206,37 +170,7 @@ def test_fluentd_s_plugin_finds_nsqds(lookupd: NsqlookupdProcess, nsqd: NsqdProc
     assert ruby_nsqds(lookupd, "/nodes?ts=1700000000") == [address]
 
 
-def test_fluentd_s_http_output_publishes_each_record(nsqd: NsqdProcess) -> None:
-    nsqd.create("logs", "c")
-    records = [{"message": "a\nb", "n": n} for n in range(3)]
-    chunk = "".join(f"{json.dumps(record)}\n" for record in records).encode()
-    answer = nsqd.http("POST", "/mpub?topic=logs", chunk, headers={"Content-Type": "application/x-ndjson"})
-    assert answer.status == 200
-    with nsqd.connect() as client:
-        client.sub("logs", "c", 3)
-        assert [json.loads(message.body) for message in client.consume(3)] == records
-
-
 # ---- SigNoz
-
-
-def test_signoz_sees_spans_of_nsq(nsqd: NsqdProcess) -> None:
-    exporter, provider = InMemorySpanExporter(), TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    telemetry = Instrumentation(tracer_provider=provider, meter_provider=MeterProvider())
-    address = f"127.0.0.1:{nsqd.tcp_port}"
-    with telemetry.producer(Producer(address)) as producer:
-        producer.publish("signoz", b"1")
-    handled: list[bytes] = []
-    handler = telemetry.handler(lambda message: handled.append(message.body))
-    with Consumer("signoz", "c", handler, nsqd_tcp_addresses=address):
-        wait_until(lambda: len(exporter.get_finished_spans()) == 2)
-    rows = set()
-    for span in exporter.get_finished_spans():
-        attributes = dict(span.attributes or {})
-        destination = attributes.get("messaging.destination.name") or attributes.get("messaging.destination")
-        rows.add((attributes["messaging.system"], destination, span.kind))
-    assert rows == {("nsq", "signoz", SpanKind.PRODUCER), ("nsq", "signoz", SpanKind.CONSUMER)}
 
 
 # ---- the configurations

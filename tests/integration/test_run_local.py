@@ -156,29 +156,6 @@ def test_a_program_that_is_killed_is_started_again(local: Local) -> None:
     assert local.log.read_text().count(": bye") == len(PROGRAMS)
 
 
-@pytest.mark.slow  # the same for the first to start and for the last
-@pytest.mark.parametrize("name", ["nsqlookupd", "nsqadmin"])
-def test_each_program_is_started_again(local: Local, name: str) -> None:
-    wait_until_old_enough(local)
-    victim = process_of(local, name)
-    assert victim is not None
-    victim.kill()
-    wait_until(lambda: process_of(local, name) not in (None, victim), 40, "it to be started again")
-    wait_until(lambda: (local.lookup("greetings") or {}).get("producers"), 40, "nsqlookupd to know the topic")
-    wait_until(lambda: local.seen("greetings"), 40, "nsqadmin to know the topic")
-
-
-def test_when_one_ends_by_itself_so_do_the_others(local: Local) -> None:
-    wait_until(lambda: local.publish("greetings") and local.seen("greetings"), 40, "all of them")
-    victim = process_of(local, "nsqd")
-    assert victim is not None
-    victim.terminate()
-    assert local.process.wait(40) == 0
-    text = local.log.read_text()
-    assert text.count(": bye") == len(PROGRAMS)
-    assert "Ended by itself: nsqd (status 0)" in text
-
-
 def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, running(tmp_path, taken.getsockname()[1]) as local:
         assert local.process.wait(40) == 1

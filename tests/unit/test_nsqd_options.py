@@ -11,7 +11,6 @@ import pytest
 from nsq_apps import nsqd as nsqd_command
 from nsqd_py.net.tls_options import TLS_NOT_REQUIRED, TLS_REQUIRED, TLS_REQUIRED_EXCEPT_HTTP
 from nsqd_py.options import NSQD, BadOptions, Options, check_options, default_node_id, read_options
-from nsqd_py.version import version_string
 
 SECOND_NS = 1_000_000_000
 
@@ -75,56 +74,6 @@ NSQD_DEFAULTS = {
 }
 
 
-# Those that Go's nsqd does not have.
-OURS = {
-    "accept_standbys",
-    "standby_acks",
-    "standby_secret_file",
-    "standby_tls_allowed_names",
-    "standby_of",
-    "standby_on_timeout",
-    "standby_timeout",
-    "standby_tls",
-    "standby_tls_cert",
-    "standby_tls_insecure_skip_verify",
-    "standby_tls_key",
-    "standby_tls_root_ca_file",
-    "drain_timeout",
-    "tls_security_level",
-    "handshake_timeout",
-    "http_allowed_hosts",
-    "http_auth_file",
-    "http_head_timeout",
-    "http_idle_timeout",
-    "http_unix_socket",
-    "log_format",
-    "dead_letter_topic",
-    "lookupd_tls",
-    "lookupd_tls_cert",
-    "lookupd_tls_insecure_skip_verify",
-    "lookupd_tls_key",
-    "lookupd_tls_root_ca_file",
-    "max_attempts",
-    "max_connections",
-    "max_connections_per_address",
-    "max_disk_bytes",
-    "lease",
-    "lease_password_file",
-    "lease_tls_cert",
-    "lease_tls_key",
-    "lease_tls_root_ca_file",
-    "lease_ttl",
-    "max_topic_bytes",
-    "mem_queue_bytes",
-    "message_ttl",
-    "min_free_disk_bytes",
-    "retention_bytes",
-    "retention_time",
-    "unix_socket",
-    "write_timeout",
-}
-
-
 def read_line(directory: Path, line: str) -> Options:
     """nsqd's options from a config file with one line."""
     path = directory / "nsqd.cfg"
@@ -132,11 +81,9 @@ def read_line(directory: Path, line: str) -> Options:
     return read_options(["--config", str(path)])
 
 
-def test_defaults_of_nsqd() -> None:
+def test_defaults_are_those_of_go() -> None:
     options = NSQD.defaults()
     assert {key: options.by_config_key(key) for key in NSQD_DEFAULTS} == NSQD_DEFAULTS
-    others = {setting.key for setting in NSQD.settings} - NSQD_DEFAULTS.keys()
-    assert others == {"", "id", "broadcast_address", "max_defer_timeout"} | OURS
     check_options(options)
 
 
@@ -277,26 +224,3 @@ def test_a_refusal_is_a_fatal_line_and_status_2(flag: str, line: str, capfd: pyt
     out, err = capfd.readouterr()
     assert out == ""
     assert re.fullmatch(FATAL_LINE + line, err)
-
-
-def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=40, check=False)
-
-
-def test_the_command_answers_without_gevent() -> None:
-    script = """
-import sys
-from nsq_apps.nsqd import main
-try:
-    main(["--version"])
-finally:
-    print("gevent" in sys.modules)
-"""
-    done = run_python("-c", script)
-    assert (done.returncode, done.stdout) == (0, version_string("nsqd") + "\nFalse\n")
-
-
-def test_the_module_is_a_command() -> None:
-    done = run_python("-m", "nsq_apps.nsqd", "-no-such-flag")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("No such option '--no-such-flag'")

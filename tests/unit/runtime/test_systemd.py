@@ -21,7 +21,6 @@ from nsqadmin_py.options import NSQADMIN
 from nsqd_py.net.addresses import split_address
 from nsqd_py.options import NSQD
 from nsqd_py.runtime import systemd
-from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.systemd import InheritedSockets, Notifier
 from nsqd_py.settings.program import Program
 from nsqlookupd_py.options import NSQLOOKUPD
@@ -208,35 +207,26 @@ def port(sock: socket.socket) -> int:
     return number
 
 
-def test_sockets_are_found_by_their_names(handover: Handover, listening: list[socket.socket]) -> None:
-    for name, sock in zip(("http", "tcp", "https"), listening, strict=True):
+@pytest.mark.parametrize(
+    ("names", "taken"),
+    [
+        (["http", "tcp", "https"], [("tcp", None, [1]), ("http", None, [0]), ("tcp", None, [None]), ("https", None, [2])]),
+        (["tcp", "tcp", "tcp"], [("tcp", None, [0, 1, 2])]),
+        (["nsqd.socket", "nsqd.socket", ""], [("tcp", 1, [1]), ("http", 0, [0]), ("https", 2, [2])]),
+        (["http", "", ""], [("tcp", 0, [None]), ("http", None, [0])]),
+    ],
+    ids=["by name", "several of a name", "by port without a useful name", "a name goes before a port"],
+)
+def test_sockets_are_found(
+    handover: Handover, listening: list[socket.socket], names: list[str], taken: list[tuple[str, int | None, list[int | None]]]
+) -> None:
+    for name, sock in zip(names, listening, strict=True):
         handover.add(name, sock)
     inherited = handover.take()
-    assert ports(inherited.take("tcp", "0.0.0.0:4150")) == [port(listening[1])]
-    assert ports(inherited.take("http", "0.0.0.0:4151")) == [port(listening[0])]
-    assert ports(inherited.take("tcp", "0.0.0.0:4150")) == [None]
-    assert ports(inherited.take("https", "0.0.0.0:4152")) == [port(listening[2])]
-
-
-def test_sockets_of_one_name_belong_together(handover: Handover, listening: list[socket.socket]) -> None:
-    for sock in listening:
-        handover.add("tcp", sock)
-    assert ports(handover.take().take("tcp", ":4150")) == [port(sock) for sock in listening]
-
-
-def test_sockets_without_a_useful_name_are_found_by_their_ports(handover: Handover, listening: list[socket.socket]) -> None:
-    for sock in listening[:2]:
-        handover.add("nsqd.socket", sock)
-    inherited = handover.take()
-    assert ports(inherited.take("tcp", f"0.0.0.0:{port(listening[1])}")) == [port(listening[1])]
-    assert ports(inherited.take("http", f"[::]:{port(listening[0])}")) == [port(listening[0])]
-
-
-def test_a_name_goes_before_a_port(handover: Handover, listening: list[socket.socket]) -> None:
-    handover.add("http", listening[0])
-    inherited = handover.take()
-    assert ports(inherited.take("tcp", f":{port(listening[0])}")) == [None]
-    assert ports(inherited.take("http", ":1")) == [port(listening[0])]
+    for name, at, expected in taken:
+        address = f"0.0.0.0:{port(listening[at])}" if at is not None else "0.0.0.0:1"
+        assert ports(inherited.take(name, address)) == [None if one is None else port(listening[one]) for one in expected]
+    inherited.close_others()
 
 
 def test_a_unix_socket_is_found_by_its_path(handover: Handover, tmp_path: Path) -> None:
@@ -272,13 +262,6 @@ def test_what_does_not_listen_for_streams_is_not_used(handover: Handover, listen
     assert [warning.partition(") ")[2] for warning in handover.log.warnings] == ["is not a listening stream socket"] * 2
 
 
-def test_a_descriptor_that_is_no_socket_is_not_used(handover: Handover, tmp_path: Path) -> None:
-    with (tmp_path / "file").open("w") as file:
-        handover.add("tcp", file)  # type: ignore[arg-type]
-    assert ports(handover.take().take("tcp", "")) == [None]
-    assert "descriptor 500 (tcp) is not a socket" in handover.log.warnings[0]
-
-
 @pytest.mark.parametrize(
     "changes", [{"LISTEN_PID": "1"}, {"LISTEN_PID": ""}, {"LISTEN_FDS": ""}, {"LISTEN_FDS": "-1"}, {"LISTEN_FDS": "x"}]
 )
@@ -286,16 +269,6 @@ def test_sockets_of_others_are_left_alone(handover: Handover, listening: list[so
     handover.add("tcp", listening[0])
     assert ports(handover.take(**changes).take("tcp", "")) == [None]
     os.fstat(500)
-
-
-def test_names_may_be_missing(handover: Handover, listening: list[socket.socket]) -> None:
-    for sock in listening:
-        handover.add("", sock)
-    environment = handover.environment()
-    del environment["LISTEN_FDNAMES"]
-    inherited = InheritedSockets.from_environment(Log(), environment)
-    assert environment == {}
-    assert [ports(inherited.take("tcp", f":{port(sock)}")) for sock in listening] == [[port(s)] for s in listening]
 
 
 # ---- the units

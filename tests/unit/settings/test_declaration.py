@@ -1,7 +1,6 @@
 """Settings from flags, config files and defaults."""
 
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -352,38 +351,3 @@ def test_an_attribute_has_the_unit_of_its_kind() -> None:
     with pytest.raises((TypeError, RuntimeError)) as error:  # Python 3.11 wraps what __set_name__ raises
         type("Wrong", (Options,), {"patience": setting(DURATION, 0, "How long.")})
     assert "patience is not a name" in str(error.value) + str(error.value.__cause__)
-
-
-MISSPELT = """
-from nsqd_py.options import NsqdOptions
-from nsq_tools.tail.options import TailOptions
-
-def use(options: NsqdOptions, tail: TailOptions) -> int:
-    options.log_level = tail.log_level
-    return options.msg_timeout_ns + tail.max_in_flight
-
-def misuse(options: NsqdOptions, tail: TailOptions) -> str:
-    options.msg_timout_ns  # misspelt
-    options.log_levle = 1  # misspelt
-    tail.max_inflight  # misspelt
-    NsqdOptions(mem_queue_sise=1)  # misspelt
-    return options.max_msg_size  # an int
-"""
-
-
-def test_mypy_finds_misspelt_options(tmp_path: Path) -> None:
-    source = tmp_path / "misspelt.py"
-    source.write_text(MISSPELT)
-    wrong = {number for number, line in enumerate(MISSPELT.splitlines(), 1) if "# " in line}
-    root = Path(__file__).parent.parent.parent.parent
-    flags = [f"--config-file={root / 'setup.cfg'}", f"--cache-dir={root / '.mypy_cache'}", "--follow-imports=silent"]
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", *flags, str(source)], cwd=root, capture_output=True, text=True, timeout=300
-    )
-    errors = [line for line in done.stdout.splitlines() if ": error: " in line]
-    assert {int(line.split(":")[1]) for line in errors} == wrong, done.stdout + done.stderr
-
-
-def test_what_is_given_without_effect_is_known() -> None:
-    assert PUMP.defaults(snappy=False).without_effect() == []
-    assert [setting.name for setting in PUMP.defaults(verbose=True).without_effect()] == ["verbose"]
