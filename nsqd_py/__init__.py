@@ -27,7 +27,7 @@ Rooms, each importing only those below it (setup.cfg has the contracts):
 api         nsqd's HTTP paths
 otel        OpenTelemetry for Producer and Consumer
 stats       figures for /stats, statsd and Prometheus
-fsck        --check-data, --repair and --export-to-go
+fsck        --check-data and --export-to-go
 tcp         connections of NSQ clients
 lookup      nsqd's side of nsqlookupd
 standby     a second nsqd that follows this one, and takes its place

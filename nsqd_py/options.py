@@ -120,9 +120,6 @@ class CheckOptions(Options, title="A stopped data directory"):
         "is. No nsqd may be using the directory.",
         config_key="",
     )
-    repair: bool = setting(
-        BOOL, False, "With --check-data: copy damaged data to the subdirectory `damaged`, and repair the files.", config_key=""
-    )
     check_format: str = setting(
         choice({TEXT: TEXT, JSON: JSON}, word="format"),
         TEXT,
@@ -497,7 +494,10 @@ NSQD = Program(
     "Receive messages from publishers, store them, and deliver them to consumers. "
     "Flags have one dash or two; their values follow after a space or =.",
     NsqdOptions,
-    removed={"standby-auth-secret-file": "use --standby-secret-file; a standby needs no AUTH"},
+    removed={
+        "standby-auth-secret-file": "use --standby-secret-file; a standby needs no AUTH",
+        "repair": "start nsqd-py on the directory: a start sets aside what is damaged, and delivers the rest",
+    },
 )
 
 

@@ -59,7 +59,7 @@ def _instead(options: NsqdOptions) -> int | None:
     """Check or export a data path, make or restore a backup, and return the exit status; None to serve."""
     if options.export_to_go:
         from nsqd_py.fsck.command import export_to_go as command
-    elif options.check_data or options.repair:
+    elif options.check_data:
         from nsqd_py.fsck.command import check_data as command
     elif options.backup_to or options.restore_from:
         from nsqd_py.standby.backup import run as command

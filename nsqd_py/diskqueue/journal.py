@@ -4,8 +4,8 @@ A journal is a sequence of entries `[length u32][crc32c u32][payload]`, little-e
 entry (u8: 1 snapshot, 2 change, 3 the channel is deleted), the floor (u64), the numbers of the two lists that follow
 (two u32), and the lists: ranges of finished messages (low u64, high u64), and waiting runs (low u64, high u64, due ns
 i64, attempts u16). Due 0 means queued; a negative due time means queued behind all messages below the number -due - 1.
-A snapshot has the whole position; a change has what is new since the entry before. Reading ends at the first entry that
-is cut off or whose checksum is wrong. Messages that were finished later are then delivered again, and none is lost. An
+A snapshot has the whole position; a change has what is new since the entry before. An entry
+that is cut off or whose checksum is wrong is skipped: messages that it finished are delivered again, and none is lost. An
 entry of another kind is of a later version: this one cannot know what it changes.
 """
 
@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from struct import Struct
+from typing import NamedTuple
 
 from google_crc32c import extend
 
@@ -184,41 +185,37 @@ def _settle(floor: int, ranges: list[Range], waiting: dict[int, tuple[int, int]]
     return saved
 
 
-@dataclass(frozen=True, slots=True)
-class ReadJournal:
+class JournalContent(NamedTuple):
     """The content of a journal, also behind damage.
 
     saved    the position from all readable entries; later entries add to earlier ones, so a lost one in the middle only
              means that messages are delivered again
-    damaged  damaged byte ranges that have entries behind them
-    torn     an incomplete entry at the end, as a power cut may leave it
+    damaged  damaged byte ranges that have entries behind them, or are the whole file
+    end      the end of the last readable entry; behind it may be a torn one, as a power cut leaves it
     """
 
     saved: SavedPosition
-    damaged: tuple[tuple[int, int], ...]
-    torn: tuple[int, int] | None
-
-    @property
-    def is_damaged(self) -> bool:
-        return bool(self.damaged)
+    damaged: list[Range]
+    end: int
 
 
-def read_journal(data: bytes) -> ReadJournal:
+def read_journal(data: bytes) -> JournalContent:
     """Read every readable entry of a journal. Raises NewerFormat."""
     good: list[bytes] = []
-    damaged = []
-    position = 0
+    damaged: list[Range] = []
+    position = end = 0
     while position < len(data):
         start = next_entry(data, position)
-        if start > position:
+        if start > position and (start < len(data) or not good):
             damaged.append((position, start))
-        size = entry_bytes(data, start)
-        good.append(data[start : start + size])
-        position = start + size
-    saved, _ = decode_journal(b"".join(good))
-    if damaged and damaged[-1][1] == len(data) and good[:-1]:
-        return ReadJournal(saved, tuple(damaged[:-1]), damaged[-1])
-    return ReadJournal(saved, tuple(damaged), None)
+        position = start + entry_bytes(data, start)
+        if position > start:
+            good.append(data[start:position])
+            end = position
+    saved, good_bytes = decode_journal(b"".join(good))
+    if good_bytes < sum(map(len, good)):  # an entry that nsqd did not write, with a right checksum
+        damaged.append((good_bytes, end))
+    return JournalContent(saved, damaged, end)
 
 
 def encode_position(saved: SavedPosition) -> bytes:
@@ -300,7 +297,7 @@ class Journal:
     def load(self, on_damage: Callable[[str], None] = lambda text: None) -> SavedPosition | None:
         """Return the position in the file; None if there is no file.
 
-        A torn end is cut off. Entries behind a damaged one are copied to another file, which `on_damage` reports.
+        A torn end is cut off. A damaged file is kept under another name, which `on_damage` reports, and replaced.
         Raises StartError if a later version wrote it.
         """
         try:
@@ -308,15 +305,24 @@ class Journal:
         except FileNotFoundError:
             return None
         try:
-            saved, good = decode_journal(data)
+            content = read_journal(data)
         except NewerFormat as error:
             raise error.refusal(str(self.path)) from error
-        if good != len(data):
-            if next_entry(data, good) < len(data):
-                on_damage(self._keep_aside(good, data[good:]))
-            self._cut(good)
-        self._size = good
-        return saved if good else None
+        self._size = content.end
+        if content.damaged:
+            aside = self.path.with_name(f"{self.path.name}.damaged")
+            if not aside.exists():
+                write_aside(aside, data)
+            places = ", ".join(f"{start} to {end}" for start, end in content.damaged)
+            on_damage(
+                f"{self.path.name} is damaged at bytes {places}: it is kept as {aside.name}, and messages that only those bytes "
+                "counted as finished are delivered again"
+            )
+            if content.end:
+                self.replace(encode_position(content.saved))
+        if content.end < len(data):
+            self._cut(self._size)
+        return content.saved if content.end else None
 
     def _cut(self, end: int) -> None:
         fd = open_file(self.path, os.O_RDWR)
@@ -324,15 +330,6 @@ class Journal:
             os.ftruncate(fd, end)
         finally:
             os.close(fd)
-
-    def _keep_aside(self, position: int, data: bytes) -> str:
-        aside = self.path.with_name(f"{self.path.name}.{position}.damaged")
-        if not aside.exists():
-            write_aside(aside, data)
-        return (
-            f"{self.path.name} is damaged at {position}: {len(data)} bytes from there on are kept as {aside.name}, and "
-            "messages that they counted as finished are delivered again"
-        )
 
     def change(self, floor: int, finished: Iterable[Range], waiting: Iterable[Wait]) -> None:
         """Append a change."""

@@ -1,9 +1,8 @@
-"""`nsqd-py --check-data PATH`, `--repair` and `--export-to-go DIR`: work on a data directory that no nsqd uses.
+"""`nsqd-py --check-data PATH` and `--export-to-go DIR`: work on a data directory that no nsqd uses.
 
-command    runs the check, the repair or the export, instead of serving
+command    runs the check or the export, instead of serving
 reading    reads a directory as a start would, and changes nothing
 counting   counts messages by topic, channel and state                    pure
 reports    the findings as data, as text and as JSON                     pure
-repair     copies damaged bytes aside, and rewrites the files
 go_export  writes the unfinished messages as files of Go's nsqd
 """

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from nsqd_py.broker.state_files import read_clock_file, read_clocks
 from nsqd_py.errors import StartError
 from nsqd_py.fsck.go_export import export
-from nsqd_py.fsck.reading import read_directory
-from nsqd_py.fsck.repair import repair
+from nsqd_py.fsck.reading import load_directory
 from nsqd_py.fsck.reports import DirectoryReport, Refused, as_json, as_text
 from nsqd_py.options import JSON, TEXT
 from nsqd_py.runtime.command import complain
@@ -30,11 +29,11 @@ _FORMS: dict[str, Callable[[DirectoryReport], str]] = {TEXT: as_text, JSON: as_j
 
 
 def check_data(options: NsqdOptions) -> int:
-    """Check or repair the directory, print the report, and return the exit status."""
+    """Check the directory, print the report, and return the exit status."""
+    directory = Path(options.check_data)
     try:
-        if not options.check_data:
-            raise Refused("--repair needs --check-data=PATH")
-        report = _examine(Path(options.check_data), is_repair=options.repair)
+        with _refusing(directory), locked(directory, is_exclusive=False):
+            report, _ = load_directory(directory, _now_ns(directory))
     except Refused as error:
         complain(f"nsqd-py: {error}")
         return BAD_USAGE
@@ -64,18 +63,6 @@ def _say(text: str) -> None:
         print(text, flush=True)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _examine(directory: Path, *, is_repair: bool) -> DirectoryReport:
-    """Return the report, after the repair if there is one. Raises Refused."""
-    with _refusing(directory), locked(directory, is_exclusive=is_repair):
-        report = read_directory(directory, _now_ns(directory))
-        if not is_repair or not report.findings:
-            return report
-        repairs = repair(directory, report)
-        repaired = read_directory(directory, _now_ns(directory))
-        repaired.repairs = repairs
-        return repaired
 
 
 @contextmanager

@@ -1,21 +1,18 @@
 """`--export-to-go=DIR`: the messages of a data path as files of Go's nsqd v1.3.0.
 
 Each channel becomes a queue of the messages that it has not finished; each topic one of those that no channel has yet.
-Go's files have no due times: messages with one are the last of their queue. Everything is written to DIR.tmp, read
-again, and renamed.
+Go's files have no due times: messages with one are the last of their queue. Everything is written to DIR.tmp and renamed.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import orjson
-from google_crc32c import extend
 
 from nsqd_py.batch import Batch
 from nsqd_py.broker.state_files import METADATA_FILE, STANDBY_FILE, document_of
@@ -27,7 +24,7 @@ from nsqd_py.diskqueue.records import Damaged, Incomplete
 from nsqd_py.diskqueue.recovery import RecoveredFile
 from nsqd_py.fsck.counting import LogNumbers
 from nsqd_py.fsck.reading import LoadedTopic, kept_numbers, load_directory
-from nsqd_py.fsck.reports import Refused, bytes_text, count_text, table
+from nsqd_py.fsck.reports import DirectoryReport, Refused, count_text, table
 from nsqd_py.go_import.go_files import (
     HEAD_BYTES,
     GoMessage,
@@ -37,13 +34,11 @@ from nsqd_py.go_import.go_files import (
     go_position_name,
     parse_go_name,
 )
-from nsqd_py.go_import.go_queue import GoDamage, find_go_queues
 from nsqd_py.go_import.moving import sync_files
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
 from nsqd_py.runtime import private_files
 
 _BUFFER_BYTES = 1024 * 1024
-_DISK_BLOCK_BYTES = 4096
 _GO_MAX_MSG_SIZE = 1024 * 1024  # the default of Go's nsqd
 
 
@@ -60,47 +55,38 @@ def export(directory: Path, target: Path, now_ns: int, max_file_bytes: int, max_
     _remove(folder)
     folder.mkdir(private_files.DIRECTORY_MODE)
     try:
-        queues = _measured(directory, target, now_ns, max_file_bytes, max_message_bytes)
-        _write(queues, folder, max_file_bytes)
+        report, topics = _load(directory, now_ns)
+        queues = [queue for topic in topics for queue in _queues_of(topic, now_ns)]
+        for queue in queues:
+            queue.write(folder, max_file_bytes)
+        largest_bytes = max(queue.largest_bytes for queue in queues)
+        if largest_bytes > max_message_bytes:
+            raise Refused(
+                f"there is a message of {largest_bytes} bytes, and Go's nsqd skips the rest of a file at one above its "
+                f"--max-msg-size: run both with --max-msg-size={largest_bytes}"
+            )
+        private_files.write_bytes(folder / METADATA_FILE, _metadata(queues))
+        sync_files(folder.iterdir())
+        sync_directory(folder)
         folder.rename(target)
     except BaseException:
         _remove(folder)
         raise
     sync_directory(target.parent)
-    return "\n".join(_lines(queues, target))
+    return "\n".join(_lines(queues, target, report))
 
 
-def _measured(directory: Path, target: Path, now_ns: int, max_file_bytes: int, max_message_bytes: int) -> list[_Queue]:
-    """Return the queues to write. Raises OSError, StartError, and Refused if Go's nsqd or the disk cannot take them."""
-    queues = [queue for topic in _load(directory, now_ns) for queue in _queues_of(topic, now_ns)]
-    for queue in queues:
-        queue.measure()
-    largest = max(queues, key=lambda queue: queue.largest_bytes)
-    if largest.largest_bytes > max_message_bytes:
-        raise Refused(
-            f"{largest.name} has a message of {largest.largest_bytes} bytes, and Go's nsqd skips the rest of a file at "
-            f"one above its --max-msg-size: run both with --max-msg-size={largest.largest_bytes}"
-        )
-    needed = sum(queue.disk_bytes(max_file_bytes) for queue in queues)
-    free = shutil.disk_usage(target.parent)[2]
-    if needed > free:
-        raise Refused(f"{target} would take {bytes_text(needed)}; {bytes_text(free)} are free on its disk")
-    return queues
-
-
-def _load(directory: Path, now_ns: int) -> list[LoadedTopic]:
-    """Return the topics that a start would create. Raises Refused if one would not start, or lose something."""
+def _load(directory: Path, now_ns: int) -> tuple[DirectoryReport, list[LoadedTopic]]:
+    """Return the topics that a start would create. Raises Refused if there is nothing that can be exported."""
     if (directory / STANDBY_FILE).exists():
         raise Refused(f"{directory} is the copy of a standby: export the data path of its primary, or promote it first")
     report, topics = load_directory(directory, now_ns)
-    if not report.is_well:
-        raise Refused(f"{directory} is damaged: see nsqd-py --check-data={directory}, and repair it with --repair")
     if report.go_files:
         raise Refused(f"{directory} has files of Go's nsqd that were not imported: start nsqd-py on it, and stop it")
     topics = [topic for topic in topics if _may_last(topic.entry.name)]
     if not topics:
         raise Refused(f"{directory} has no topics: --data-path is the directory in which nsqd-py worked")
-    return topics
+    return report, topics
 
 
 def _may_last(name: str) -> bool:
@@ -124,25 +110,7 @@ class _Queue:
     saved: SavedPosition
     later: set[int] = field(default_factory=set)
     count: int = 0
-    size_bytes: int = 0
     largest_bytes: int = 0
-    checksum: int = 0
-
-    @property
-    def name(self) -> str:
-        return self.topic if self.channel is None else f"{self.topic}:{self.channel}"
-
-    def measure(self) -> None:
-        """Count the messages and their bytes. Raises OSError and Refused."""
-        for _, _, _, body in self.messages():
-            self.count += 1
-            self.size_bytes += HEAD_BYTES + len(body)
-            self.largest_bytes = max(self.largest_bytes, len(body))
-
-    def disk_bytes(self, max_file_bytes: int) -> int:
-        """Return the space of its files on a disk, at most: two files in a row have more than one may have."""
-        file_count = 1 + 2 * self.size_bytes // max(1, max_file_bytes)
-        return self.size_bytes + _DISK_BLOCK_BYTES * (file_count + 1) if self.count else 0
 
     def ranges(self, log: LogNumbers) -> list[Range]:
         return log.held if self.channel is None else log.unfinished(self.saved)
@@ -171,26 +139,23 @@ class _Queue:
         file.close()
 
     def write(self, folder: Path, max_file_bytes: int) -> None:
-        """Write the files and the position. Raises OSError and Refused."""
+        """Write the files and the position, if there are messages. Raises OSError and Refused."""
         number = offset = 0
-        file = self._create(folder, number)
-        try:
+        with ExitStack() as stack:
             for message in self.messages():
                 data = encode_go_message(message)
-                if offset and offset + len(data) > max_file_bytes:
-                    file.close()
-                    number, offset = number + 1, 0
-                    file = self._create(folder, number)
+                if not self.count or offset + len(data) > max_file_bytes:
+                    stack.close()
+                    number, offset = number + bool(self.count), 0
+                    path = folder / go_file_name(self.topic, self.channel, number)
+                    file = stack.enter_context(private_files.create(path, _BUFFER_BYTES))
                 file.write(data)
                 offset += len(data)
-                self.checksum = extend(self.checksum, data)
-        finally:
-            file.close()
-        position = GoPosition(self.count, 0, 0, number, offset)
-        private_files.write_bytes(folder / go_position_name(self.topic, self.channel), position.encode())
-
-    def _create(self, folder: Path, number: int) -> BinaryIO:
-        return private_files.create(folder / go_file_name(self.topic, self.channel, number), _BUFFER_BYTES)
+                self.count += 1
+                self.largest_bytes = max(self.largest_bytes, len(data) - HEAD_BYTES)
+        if self.count:
+            position = GoPosition(self.count, 0, 0, number, offset)
+            private_files.write_bytes(folder / go_position_name(self.topic, self.channel), position.encode())
 
 
 def _queues_of(topic: LoadedTopic, now_ns: int) -> Iterator[_Queue]:
@@ -200,29 +165,6 @@ def _queues_of(topic: LoadedTopic, now_ns: int) -> Iterator[_Queue]:
         queue = _Queue(topic.entry.name, channel, is_paused, topic.files, topic.log, saved)
         queue.later = topic.log.later(queue.ranges(topic.log), saved.waiting, now_ns)
         yield queue
-
-
-# ---- the directory
-
-
-def _write(queues: list[_Queue], folder: Path, max_file_bytes: int) -> None:
-    """Write everything, and verify it. Raises OSError and Refused."""
-    for queue in queues:
-        if queue.count:
-            queue.write(folder, max_file_bytes)
-    metadata = _metadata(queues)
-    private_files.write_bytes(folder / METADATA_FILE, metadata)
-    sync_files(folder.iterdir())
-    sync_directory(folder)
-    for path in folder.iterdir():
-        _forget_cached(path)
-    _verify(folder, queues, metadata)
-
-
-def _forget_cached(path: Path) -> None:
-    """Let the file be read from the disk again. Raises OSError."""
-    with path.open("rb") as file:
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _remove(folder: Path) -> None:
@@ -237,24 +179,6 @@ def _remove(folder: Path) -> None:
     folder.rmdir()
 
 
-def _verify(folder: Path, queues: list[_Queue], metadata: bytes) -> None:
-    """Read everything again. Raises OSError, and Refused if it is not what was written."""
-    found = {(queue.topic, queue.channel): queue for queue in find_go_queues(folder)}
-    is_same = (folder / METADATA_FILE).read_bytes() == metadata
-    for queue in queues:
-        damages: list[GoDamage] = []
-        count = checksum = 0
-        read = found.get((queue.topic, queue.channel))
-        if read is not None:
-            for messages in read.blocks(damages.append):
-                count += len(messages)
-                checksum = extend(checksum, b"".join(map(encode_go_message, messages)))
-            is_same &= read.position is not None and read.position.depth == count and not damages
-        is_same &= (count, checksum) == (queue.count, queue.checksum)
-    if not is_same:
-        raise Refused(f"{folder} does not hold what was written to it; its disk may be faulty")
-
-
 def _metadata(queues: list[_Queue]) -> bytes:
     topics: list[dict[str, Any]] = []
     for queue in queues:
@@ -265,7 +189,7 @@ def _metadata(queues: list[_Queue]) -> bytes:
     return orjson.dumps(document_of(topics))
 
 
-def _lines(queues: list[_Queue], target: Path) -> Iterator[str]:
+def _lines(queues: list[_Queue], target: Path, report: DirectoryReport) -> Iterator[str]:
     """Yield the counts."""
     rows = [
         (queue.topic, queue.channel or "", f"{queue.count:,}", f"{len(queue.later):,}" if queue.later else "") for queue in queues
@@ -274,7 +198,9 @@ def _lines(queues: list[_Queue], target: Path) -> Iterator[str]:
     yield ""
     topic_count = sum(queue.channel is None for queue in queues)
     counts = {"topic": topic_count, "channel": len(queues) - topic_count, "message": sum(q.count for q in queues)}
-    yield f"{target}: {', '.join(count_text(n, noun) for noun, n in counts.items())}, read again after writing"
+    yield f"{target}: {', '.join(count_text(n, noun) for noun, n in counts.items())}"
+    if not report.is_well:
+        yield f"{report.path} is damaged, and what cannot be read is not exported: see nsqd-py --check-data={report.path}"
     deferred = sum(len(queue.later) for queue in queues)
     if deferred:
         yield (

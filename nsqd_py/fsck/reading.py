@@ -32,11 +32,10 @@ from nsqd_py.fsck.reports import DirectoryReport, FileReport, Finding, Problem, 
 from nsqd_py.go_import import FOLDER
 from nsqd_py.go_import.go_files import parse_go_name
 
-ASIDE_DIRECTORY = "damaged"
 STAT_BLOCK_BYTES = 512
 _SET_ASIDE = re.compile(r"damaged|.*\.damaged~*|go-nsqd-.*|standby-(alone|removed)-.*")
+_LEFTOVERS = (".gone", ".spare", ".compact", ".tmp")  # the next start removes them
 _STATE_FILES = (METADATA_FILE, STOP_FILE, CLOCK_FILE, EPOCHS_FILE, STANDBY_FILE, MEMBER_FILE, BACKUP_FILE)
-_LEFTOVER = re.compile(r".*\.(gone|spare|compact|tmp)")
 
 
 @dataclass(slots=True)
@@ -59,11 +58,6 @@ class LoadedTopic:
 
     def is_paused(self, channel: str) -> bool:
         return self.entry.channels.get(channel, False)
-
-
-def read_directory(directory: Path, now_ns: int) -> DirectoryReport:
-    """Return a report on the directory. Raises OSError."""
-    return load_directory(directory, now_ns)[0]
 
 
 def load_directory(directory: Path, now_ns: int) -> tuple[DirectoryReport, list[LoadedTopic]]:
@@ -108,7 +102,7 @@ class _Reader:
                 self._topics[topic].journals[channel] = path
             else:
                 self._topics[topic].held = path
-        elif name not in _STATE_FILES:
+        elif name not in _STATE_FILES and not name.endswith(_LEFTOVERS):
             self._list_of(path).append(name)
 
     def _list_of(self, path: Path) -> list[str]:
@@ -117,7 +111,7 @@ class _Reader:
             return report.set_aside
         if parse_go_name(path.name) is not None or path.name == FOLDER:
             return report.go_files
-        return report.leftovers if _LEFTOVER.fullmatch(path.name) else report.others
+        return report.others
 
     def _entries(self) -> list[TopicEntry]:
         path = self._directory / METADATA_FILE
@@ -187,13 +181,13 @@ class _Reader:
             journal = read_journal(data)
         except NewerFormat as error:
             raise error.refusal(str(path)) from error
-        if data and journal.damaged == ((0, len(data)),):
+        if data and not journal.end:
             self._note(path, Problem.POSITION, 0, len(data))
             return None
         for start, end in journal.damaged:
             self._note(path, Problem.JOURNAL, start, end)
-        if journal.torn is not None:
-            self._note(path, Problem.TORN_ENTRY, *journal.torn)
+        if journal.end < len(data):
+            self._note(path, Problem.TORN_ENTRY, journal.end, len(data))
         return journal.saved if data else None
 
     def _read_log(self, found: FoundTopic, stop: LogEnd | None) -> list[RecoveredFile]:

@@ -37,12 +37,10 @@ def _lines(report: DirectoryReport) -> Iterator[str]:
         yield from table([_HEADINGS, *(row for topic in report.topics for row in _rows(topic))])
     yield from _section("damage", [finding_text(finding) for finding in report.damage])
     harmless = [finding_text(finding) for finding in report.findings if not finding.is_damage]
-    yield from _section("as a crash leaves it; the next start mends it", harmless)
-    yield from _section("removed by the next start", _some(report.leftovers))
+    yield from _section("as a crash leaves it; the next start repairs it", harmless)
     yield from _section("of a Go nsqd, taken over by the next start", _some(report.go_files))
     yield from _section("set aside earlier", _some(report.set_aside))
     yield from _section("not nsqd's", _some(report.others))
-    yield from _section("done", report.repairs)
     yield ""
     yield "all well" if report.is_well else f"{count_text(sum(1 for _ in report.damage), 'damaged place')}"
 
@@ -119,7 +117,7 @@ class Refused(Exception):
 
 
 class Problem(StrEnum):
-    """The kinds of damage; each has its own repair."""
+    """The kinds of damage."""
 
     METADATA = "cannot be understood"
     UNREADABLE = "cannot be read as a log file"
@@ -204,7 +202,6 @@ class TopicReport:
 class DirectoryReport:
     """A data directory.
 
-    leftovers  files that the next start removes
     set_aside  bytes that nsqd could not read at an earlier time
     go_files   files of Go's nsqd, which the next start imports
     others     files that are not nsqd's
@@ -213,8 +210,6 @@ class DirectoryReport:
     path: str
     topics: list[TopicReport] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    repairs: list[str] = field(default_factory=list)
-    leftovers: list[str] = field(default_factory=list)
     set_aside: list[str] = field(default_factory=list)
     go_files: list[str] = field(default_factory=list)
     others: list[str] = field(default_factory=list)

@@ -143,18 +143,6 @@ def unsaved(nsqd: NsqdProcess, count: int = FINISHED) -> bool:
     return saved.finished.floor < count
 
 
-def test_repair_counts_what_is_gone_as_lost(nsqd: NsqdProcess, check: Check) -> None:
-    nsqd.stop()
-    log_files(nsqd)[1].unlink()
-    status, report = check(nsqd.data_path, "--repair")
-    assert (status, report["findings"]) == (0, [])
-    assert any("lost" in line for line in report["repairs"])
-    assert check(nsqd.data_path, "--repair")[1]["repairs"] == []
-    nsqd.start()
-    assert "is gone" not in nsqd.log_text()
-    assert consumed(nsqd, "all", ALL - PER_FILE)[PER_FILE] == 2 * PER_FILE
-
-
 def test_files_that_went_since_all_was_finished_are_none(nsqd: NsqdProcess, check: Check) -> None:
     """Also when nsqd is killed right then: what is finished is written down before its file goes."""
     consumed(nsqd, "all", ALL)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd_py.diskqueue.journal import CHANGE, DELETED, SNAPSHOT, encode_entry
-from nsqd_py.fsck.reading import read_journal
+from nsqd_py.diskqueue.journal import CHANGE, DELETED, SNAPSHOT, encode_entry, read_journal
 
 FIRST = encode_entry(SNAPSHOT, 10, [(20, 30)], [(40, 42, 99, 3)])
 SECOND = encode_entry(CHANGE, 12, [(33, 35)], [])
@@ -16,7 +15,7 @@ WHOLE = FIRST + SECOND + THIRD
 
 def test_a_whole_journal() -> None:
     journal = read_journal(WHOLE)
-    assert (journal.damaged, journal.torn) == ((), None)
+    assert (journal.damaged, journal.end) == ([], len(WHOLE))
     assert journal.saved.finished.floor == 15
     assert journal.saved.finished.islands() == [(20, 30), (33, 35), (50, 51)]
     assert journal.saved.waiting == {40: (99, 3), 41: (99, 3), 52: (0, 1)}
@@ -25,20 +24,19 @@ def test_a_whole_journal() -> None:
 def test_damage_in_the_middle_takes_one_entry() -> None:
     place = len(FIRST) + 10
     journal = read_journal(WHOLE[:place] + b"?" + WHOLE[place + 1 :])
-    assert journal.damaged == ((len(FIRST), len(FIRST + SECOND)),)
-    assert journal.torn is None
+    assert (journal.damaged, journal.end) == ([(len(FIRST), len(FIRST + SECOND))], len(WHOLE))
     assert journal.saved.finished.islands() == [(20, 30), (50, 51)]
 
 
 def test_an_end_that_is_no_whole_entry_is_torn() -> None:
     journal = read_journal(WHOLE[:-1])
-    assert (journal.damaged, journal.torn) == ((), (len(FIRST + SECOND), len(WHOLE) - 1))
-    assert read_journal(WHOLE + bytes(100)).torn == (len(WHOLE), len(WHOLE) + 100)
+    assert (journal.damaged, journal.end) == ([], len(FIRST + SECOND))
+    assert read_journal(WHOLE + bytes(100)).end == len(WHOLE)
 
 
 def test_nothing_can_be_read() -> None:
     journal = read_journal(b"x" * 100)
-    assert (journal.damaged, journal.torn) == (((0, 100),), None)
+    assert (journal.damaged, journal.end) == ([(0, 100)], 0)
     assert journal.saved.finished.floor == 0
 
 
@@ -50,7 +48,7 @@ def test_a_deleted_channel() -> None:
 def test_any_damage_forgets_and_never_invents(place: int, change: int) -> None:
     damaged = WHOLE[:place] + bytes([WHOLE[place] ^ change]) + WHOLE[place + 1 :]
     whole, journal = read_journal(WHOLE).saved, read_journal(damaged)
-    assert journal.damaged or journal.torn
+    assert journal.damaged or journal.end < len(damaged)
     assert all(whole.finished.covers(low, high) for low, high in journal.saved.finished.islands())
     assert journal.saved.finished.floor <= whole.finished.floor
     assert journal.saved.waiting.items() <= whole.waiting.items()
