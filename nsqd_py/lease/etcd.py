@@ -143,6 +143,7 @@ class EtcdStore:
         self._client = replace(client, max_answer_bytes=_MOST_ANSWER_BYTES)
 
     def acquire(self, holder: str) -> Lease | None:
+        """Take the lease; None if another holder has it. `holder` is an address. Raises LeaseError."""
         if self.holder() is not None:
             return None
         handle = self._ask("lease/grant", {"TTL": self._ttl_s}, lambda answer: lease_id(answer, self._ttl_s))
@@ -155,6 +156,8 @@ class EtcdStore:
         return Lease(number, handle) if number is not None else None
 
     def renew(self, lease: Lease) -> None:
+        """Let the lease live for its whole time again. Raises LeaseLost, LeaseError."""
+
         def read(answer: Any) -> bool:
             return is_renewed(answer, lease.handle, self._ttl_s)
 
@@ -162,9 +165,12 @@ class EtcdStore:
             raise LeaseLost("etcd says that the lease has ended")
 
     def release(self, lease: Lease) -> None:
+        """End the lease now. Raises LeaseError."""
         self._revoke(lease.handle)
 
     def holder(self) -> str | None:
+        """Return the address of the holder, host:port; None if there is no holder. Raises LeaseError."""
+
         # A read of etcd is linearizable by default: a member that is cut off from the others does not answer it.
         def read(answer: Any) -> str | None:
             found = entry(answer, self._key)
@@ -173,6 +179,8 @@ class EtcdStore:
         return self._ask("kv/range", {"key": encoded(self._key)}, read)
 
     def note(self) -> Note:
+        """Return the note; NO_NOTE if there is none. Raises LeaseError."""
+
         def read(answer: Any) -> Note:
             found = entry(answer, self._note_key)
             return Note(*found) if found is not None else NO_NOTE
@@ -180,6 +188,10 @@ class EtcdStore:
         return self._ask("kv/range", {"key": encoded(self._note_key)}, read)
 
     def write_note(self, lease: Lease, text: str, revision: int) -> int:
+        """Replace the note that has this revision, as the holder of this lease; return the new revision.
+
+        Raises LeaseLost, and LeaseError also if the note has another revision.
+        """
         is_ours = _created(self._key, lease.number)
         is_same = {"key": encoded(self._note_key), "target": "MOD", "result": "EQUAL", "mod_revision": revision}
         new_revision = self._put(self._note_key, text, [is_ours, is_same])

@@ -18,7 +18,8 @@ from typing import Any
 import gevent
 from gevent.event import Event
 
-from nsqd_py.lease.store import Lease, LeaseError, LeaseLost, LeaseStore
+from nsqd_py.lease.etcd import EtcdStore
+from nsqd_py.lease.store import Lease, LeaseError, LeaseLost
 from nsqd_py.runtime.outages import LineWriter, OutageLog
 
 
@@ -51,7 +52,7 @@ class LeaseKeeper:
 
     def __init__(
         self,
-        store: LeaseStore,
+        store: EtcdStore,
         holder: str,
         ttl_s: float,
         log: LineWriter,

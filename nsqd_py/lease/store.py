@@ -1,4 +1,4 @@
-"""The interface of a lease store, its errors, and the URL of a lease: `etcd://127.0.0.1:2379,127.0.0.1:22379/orders`.
+"""What a lease is, its errors, and its URL: `etcd://127.0.0.1:2379,127.0.0.1:22379/orders`.
 
 `etcds://` is TLS. A store gives a lease to one holder at a time, ends it after its time to live when the holder does
 not renew it, and numbers the holders in ascending order.
@@ -7,7 +7,7 @@ not renew it, and numbers the holders in ascending order.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from nsqd_py.net.addresses import check_peer_addresses
@@ -46,31 +46,6 @@ class Note(NamedTuple):
 
 
 NO_NOTE = Note("", 0)
-
-
-class LeaseStore(Protocol):
-    """Gives one lease. Every call sends one or two requests and blocks its greenlet."""
-
-    def acquire(self, holder: str) -> Lease | None:
-        """Take the lease; None if another holder has it. `holder` is an address. Raises LeaseError."""
-
-    def renew(self, lease: Lease) -> None:
-        """Let the lease live for its whole time again. Raises LeaseLost, LeaseError."""
-
-    def release(self, lease: Lease) -> None:
-        """End the lease now. Raises LeaseError."""
-
-    def holder(self) -> str | None:
-        """Return the address of the holder, host:port; None if there is no holder. Raises LeaseError."""
-
-    def note(self) -> Note:
-        """Return the note; NO_NOTE if there is none. Raises LeaseError."""
-
-    def write_note(self, lease: Lease, text: str, revision: int) -> int:
-        """Replace the note that has this revision, as the holder of this lease; return the new revision.
-
-        Raises LeaseLost, and LeaseError also if the note has another revision.
-        """
 
 
 def check_holder(text: str) -> str:

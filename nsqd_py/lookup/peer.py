@@ -28,81 +28,59 @@ from nsqd_py.runtime.outages import Backoff, OutageLog
 Key = tuple[str, str]
 
 
-class Inventory:
-    """A live view of the topics and channels of a broker."""
-
-    def __init__(self, topics: Mapping[str, Topic]) -> None:
-        self._topics = topics
-
-    def keys(self) -> list[Key]:
-        """Return the keys of all topics and channels."""
-        topics = self._topics
-        return [
-            *((name, "") for name in topics),
-            *((name, channel) for name, topic in topics.items() for channel in topic.channels),
-        ]
-
-    def has(self, key: Key) -> bool:
-        topic_name, channel = key
-        topic = self._topics.get(topic_name)
-        return topic is not None and (not channel or channel in topic.channels)
+def keys_of(topics: Mapping[str, Topic]) -> list[Key]:
+    """Return the keys of all topics and channels."""
+    return [*((name, "") for name in topics), *((name, channel) for name, topic in topics.items() for channel in topic.channels)]
 
 
 class Changes:
     """The changes since `begin`, which each new connection calls first."""
 
     def __init__(self) -> None:
-        self._told: set[Key] = set()
-        self._pending: dict[Key, bool] = {}  # True if the key was deleted since the nsqlookupd was told of it
+        self._reported: set[Key] = set()
+        self._pending: dict[Key, bool] = {}  # True if the key was deleted since it was reported
 
     def begin(self, existing: Iterable[Key]) -> None:
-        """Start with an nsqlookupd that is about to be told all of `existing`."""
-        self._told = set(existing)
+        """Start with an nsqlookupd that is about to get all of `existing`."""
+        self._reported = set(existing)
         self._pending.clear()
 
     def note(self, key: Key, was_deleted: bool) -> None:
         if not was_deleted:
             self._pending.setdefault(key, False)
-        elif key in self._told:
+        elif key in self._reported:
             self._pending[key] = True
         else:
-            self._pending.pop(key, None)  # made and deleted before the nsqlookupd was told
+            self._pending.pop(key, None)  # made and deleted before the nsqlookupd heard of it
 
     def __bool__(self) -> bool:
         return bool(self._pending)
 
-    def __len__(self) -> int:
-        return len(self._pending)
-
-    def take(self, exists: Callable[[Key], bool]) -> list[bytes]:
+    def take(self, topics: Mapping[str, Topic]) -> list[bytes]:
         """Return the commands that report the changes. Deletions come first, so that a key made again counts as new."""
         pending, self._pending = self._pending, {}
         deleted = [key for key, was_deleted in pending.items() if was_deleted]
-        made = [key for key in pending if exists(key)]
-        self._told.difference_update(deleted)
-        self._told.update(made)
+        made = [
+            (name, channel)
+            for name, channel in pending
+            if (topic := topics.get(name)) is not None and (not channel or channel in topic.channels)
+        ]
+        self._reported.difference_update(deleted)
+        self._reported.update(made)
         # A channel before its topic: nsqlookupd warns of topics that leave channels behind.
         deleted.sort(key=lambda key: not key[1])
-        return [unregister(key) for key in deleted] + [register(key) for key in made]
+        return [_command("UNREGISTER", key) for key in deleted] + [_command("REGISTER", key) for key in made]
 
 
 def register_all(existing: Iterable[Key]) -> list[bytes]:
     """Return the commands that register everything. Registering a channel registers its topic too."""
     keys = list(existing)
     with_channels = {topic for topic, channel in keys if channel}
-    return [register(key) for key in keys if key[1] or key[0] not in with_channels]
+    return [_command("REGISTER", key) for key in keys if key[1] or key[0] not in with_channels]
 
 
-def register(key: Key) -> bytes:
-    return b"REGISTER " + _words(key)
-
-
-def unregister(key: Key) -> bytes:
-    return b"UNREGISTER " + _words(key)
-
-
-def _words(key: Key) -> bytes:
-    return " ".join(filter(None, key)).encode() + b"\n"
+def _command(verb: str, key: Key) -> bytes:
+    return " ".join(filter(None, (verb, *key))).encode() + b"\n"
 
 
 _AT_A_TIME = 16
@@ -176,7 +154,7 @@ class PeerContext:
     """
 
     log: Log
-    inventory: Inventory
+    topics: Mapping[str, Topic]
     identify: Callable[[], bytes]
     on_known: Callable[[LookupPeer], None]
     on_failed: Callable[[LookupPeer], bool]
@@ -288,10 +266,10 @@ class LookupPeer:
             connection.wait(self._wake, max(0.0, ping_at_s - self._clock()))
             self._wake.clear()
             if self._changes:
-                self._tell_changes(connection)
+                self._report_changes(connection)
             if self._clock() >= ping_at_s:
                 self._log.debug("LOOKUPD(%s): sending heartbeat", self.name)
-                self._tell(connection, [PING])
+                self._send(connection, [PING])
                 ping_at_s = self._clock() + PING_EVERY_S
 
     def _identify(self, connection: LookupConnection) -> None:
@@ -314,19 +292,19 @@ class LookupPeer:
 
     def _register_all(self, connection: LookupConnection) -> None:
         # Changes are collected from the same moment on, so that none is missed.
-        keys = self._context.inventory.keys()
+        keys = keys_of(self._context.topics)
         self._changes.begin(keys)
         commands = register_all(keys)
         self._log.of_clients.info("LOOKUPD(%s): registering %d topics and channels", self.name, len(keys))
-        self._tell(connection, commands)
+        self._send(connection, commands)
 
-    def _tell_changes(self, connection: LookupConnection) -> None:
-        commands = self._changes.take(self._context.inventory.has)
+    def _report_changes(self, connection: LookupConnection) -> None:
+        commands = self._changes.take(self._context.topics)
         for command in commands:
             self._log.of_clients.info("LOOKUPD(%s): %s", self.name, _shown(command))
-        self._tell(connection, commands)
+        self._send(connection, commands)
 
-    def _tell(self, connection: LookupConnection, commands: Sequence[bytes]) -> None:
+    def _send(self, connection: LookupConnection, commands: Sequence[bytes]) -> None:
         for window in _windows(commands):
             connection.send(*window)
             for command in window:

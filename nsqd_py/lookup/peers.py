@@ -13,7 +13,7 @@ from gevent.event import Event
 from nsqd_py.broker.broker import Broker
 from nsqd_py.lookup.connection import identify
 from nsqd_py.lookup.host import Endpoint, LookupHost, Resolver, parse_address
-from nsqd_py.lookup.peer import MAX_ANSWER_BYTES, Inventory, LookupPeer, PeerContext
+from nsqd_py.lookup.peer import MAX_ANSWER_BYTES, LookupPeer, PeerContext
 from nsqd_py.lookup.precreation import Precreation
 from nsqd_py.net.http.client import HttpClient, limit_s
 from nsqd_py.options import NsqdOptions
@@ -52,7 +52,7 @@ class LookupPeers:
         self._precreation = Precreation(broker, self, request_timeout_s, log)
         self._context = PeerContext(
             log,
-            Inventory(broker.topics),
+            broker.topics,
             lambda: identify(options, broker.tcp_port, broker.http_port),
             self._on_known,
             self._on_failed,

@@ -13,10 +13,10 @@ from typing import Protocol
 import gevent
 from gevent.pool import Group
 
+from nsqd_py.broker.broker import Broker
 from nsqd_py.errors import Refusal
 from nsqd_py.lookup.peer import LookupPeer
 from nsqd_py.net.http.client import HttpClientError
-from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.logs import Log
 
@@ -25,15 +25,6 @@ FIRST_ATTEMPTS_S = 2.0
 _QUESTIONS_AT_ONCE = 8
 # Each question has its own deadline. A question that waited behind others is given up a little later.
 _MARGIN_S = 0.1
-
-
-class Broker(Protocol):
-    """The part of the broker that is used here."""
-
-    topics: dict[str, Topic]
-
-    def get_channel(self, topic: Topic, name: str) -> Channel:
-        """Raises OSError."""
 
 
 class KnownPeers(Protocol):

@@ -22,7 +22,7 @@ from nsqd_py.broker.state_files import METADATA_FILE, read_epochs
 from nsqd_py.errors import StartError
 from nsqd_py.lease.etcd import EtcdStore
 from nsqd_py.lease.keeper import LeaseKeeper, LeaseWatch
-from nsqd_py.lease.store import LeaseError, LeaseLost, LeaseStore, parse_lease_url
+from nsqd_py.lease.store import LeaseError, LeaseLost, parse_lease_url
 from nsqd_py.net.http.client import HttpClient
 from nsqd_py.net.tls_options import peer_context
 from nsqd_py.options import NsqdOptions
@@ -100,7 +100,7 @@ class Election:
         self,
         options: NsqdOptions,
         log: Log,
-        store: LeaseStore,
+        store: EtcdStore,
         member: Member,
         make_server: Callable[[NsqdOptions, Election], Server],
         name: str,

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from nsqd_py.lease.etcd import EtcdStore
-from nsqd_py.lease.store import LeaseError, LeaseStore, parse_lease_url
+from nsqd_py.lease.store import LeaseError, parse_lease_url
 from nsqd_py.net.http.client import HttpClient
 from tests.support.certificates import Certificates
 from tests.support.network import LOOPBACK, Host, free_ports
@@ -60,7 +60,7 @@ class Etcd:
     def url(self, name: str) -> str:
         return f"etcd{'s' * self._is_secure}://{self.address}/{name}"
 
-    def store(self, name: str, ttl_s: int = 2) -> LeaseStore:
+    def store(self, name: str, ttl_s: int = 2) -> EtcdStore:
         return EtcdStore(parse_lease_url(self.url(name)), ttl_s, HttpClient(1, 1, tls=self._tls))
 
     def answers(self) -> bool:

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from nsqd_py.lease.etcd import EtcdStore
-from nsqd_py.lease.store import LeaseError, LeaseLost, LeaseStore, LeaseUrl, Note, parse_lease_url
+from nsqd_py.lease.store import LeaseError, LeaseLost, LeaseUrl, Note, parse_lease_url
 from nsqd_py.net.http.client import HttpClient
 from tests.support.etcd import ETCD, Etcd
 from tests.support.fake_etcd import FakeEtcd
 
 CLIENT = HttpClient(5, 5)
-Open = Callable[[str], LeaseStore]
+Open = Callable[[str], EtcdStore]
 
 
 @pytest.mark.parametrize(
