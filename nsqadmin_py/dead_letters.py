@@ -12,8 +12,7 @@ from time import monotonic
 from gevent.event import Event
 
 from nsqd_py.client.errors import NsqClientError
-from nsqd_py.client.gevent.consumer import Consumer
-from nsqd_py.client.gevent.producer import Producer
+from nsqd_py.client.gevent import Consumer, Producer
 from nsqd_py.client.message import Message, Requeue
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.runtime.logs import Log, one_line

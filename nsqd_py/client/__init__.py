@@ -4,9 +4,9 @@
 
 There are three kinds, with the same names, options, errors and behaviour; these are the first:
 
-threads     for plain Python: threads, or greenlets where gevent has patched them
+blocking    for plain Python: threads, or greenlets where gevent has patched them
+gevent      for programs on gevent: the blocking clients on greenlets
 aio         for asyncio
-gevent      for programs on gevent
 
 publishing  the logic of all producers, without I/O
 consuming   the logic of all consumers, without I/O
@@ -15,14 +15,11 @@ options     the options of a client, by the names of go-nsq, and its log
 keywords    the options as typed keywords                               pure
 callables   handlers that would not run, such as generator functions    pure
 addresses   addresses of nsqd                                           pure
-public      classes whose `dir()` shows no internals                pure
 errors      the errors, with the address of the nsqd                    pure
 session     the protocol of one connection and its handshake            pure
-dialing     opens a connection on any kind of socket
 process     forks, the end of the interpreter, and event loops
 tls         applies the TLS options
-discovery   the nsqds to connect to                                     pure
-lookup      requests to nsqlookupd, and their answers                   pure
+lookup      the nsqds to connect to, and the answers of nsqlookupds     pure
 """
 
 from __future__ import annotations
@@ -31,6 +28,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from nsqd_py.client.blocking.connection import Connection as Connection
+    from nsqd_py.client.blocking.consumer import Consumer as Consumer
+    from nsqd_py.client.blocking.consumer import ConsumerStats as ConsumerStats
+    from nsqd_py.client.blocking.producer import Producer as Producer
+    from nsqd_py.client.blocking.producer import PublishFuture as PublishFuture
+    from nsqd_py.client.blocking.producer import connect as connect
     from nsqd_py.client.errors import AuthFailed as AuthFailed
     from nsqd_py.client.errors import BadAddress as BadAddress
     from nsqd_py.client.errors import BadClientOption as BadClientOption
@@ -51,12 +54,6 @@ if TYPE_CHECKING:
     from nsqd_py.client.options import ClientOptions as ClientOptions
     from nsqd_py.client.publishing.publish import BadBody as BadBody
     from nsqd_py.client.publishing.publish import FlushFailed as FlushFailed
-    from nsqd_py.client.threads.connection import Connection as Connection
-    from nsqd_py.client.threads.consumer import Consumer as Consumer
-    from nsqd_py.client.threads.consumer import ConsumerStats as ConsumerStats
-    from nsqd_py.client.threads.producer import Producer as Producer
-    from nsqd_py.client.threads.producer import PublishFuture as PublishFuture
-    from nsqd_py.client.threads.producer import connect as connect
 
 # Names are imported when they are first used, which takes less time.
 _NAMES = {
@@ -78,9 +75,9 @@ _NAMES = {
     "message": ("AlreadyAnswered", "Message", "MessageBatch", "Requeue"),
     "options": ("ClientOptions",),
     "publishing.publish": ("BadBody", "FlushFailed"),
-    "threads.connection": ("Connection",),
-    "threads.consumer": ("Consumer", "ConsumerStats"),
-    "threads.producer": ("Producer", "PublishFuture", "connect"),
+    "blocking.connection": ("Connection",),
+    "blocking.consumer": ("Consumer", "ConsumerStats"),
+    "blocking.producer": ("Producer", "PublishFuture", "connect"),
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from itertools import repeat
+from typing import Any, Protocol
 
-from nsqd_py.client.consuming.lane import Lane
 from nsqd_py.client.errors import NsqClientError
 from nsqd_py.client.keywords import Delay, seconds_of
-from nsqd_py.client.public import Public
 from nsqd_py.protocol.incoming import Messages
 
 
@@ -28,7 +27,24 @@ class Requeue(Exception):
         self.backoff = backoff
 
 
-class MessageBatch(Public):
+class Window(Protocol):
+    """The part of `InFlightWindow` that a batch uses: where its messages come from, and go to."""
+
+    topic: str
+    channel: str
+    address: str
+    is_open: bool
+    flow: Any
+
+    def answered(self, batch: Any) -> None: ...
+    def finish_one(self, message_id: bytes) -> None: ...
+    def finish(self, ids: Collection[bytes]) -> None: ...
+    def succeeded(self) -> None: ...
+    def requeue(self, message_id: bytes, attempts: int, delay_s: float | None, *, backoff: bool) -> None: ...
+    def touch(self, batch: Any, ids: Collection[bytes]) -> None: ...
+
+
+class MessageBatch:
     """Messages of one nsqd that arrived together, as columns, and which of them are not answered yet.
 
     topic, channel, nsqd                    their origin; `nsqd` is an address
@@ -37,10 +53,10 @@ class MessageBatch(Public):
                                             or their time-out is over
     """
 
-    __slots__ = ("_lane", "_messages", "_open_ids", "arrived_s", "due_s", "is_live")
+    __slots__ = ("_messages", "_open_ids", "_window", "arrived_s", "due_s", "is_live")
 
-    def __init__(self, lane: Lane, messages: Messages, arrived_s: float) -> None:
-        self._lane = lane
+    def __init__(self, window: Window, messages: Messages, arrived_s: float) -> None:
+        self._window = window
         self._messages = messages
         self._open_ids: set[bytes] | None = None  # None: all of them; a batch that is finished whole needs no set
         self.arrived_s = self.due_s = arrived_s
@@ -53,15 +69,15 @@ class MessageBatch(Public):
 
     @property
     def topic(self) -> str:
-        return self._lane.topic
+        return self._window.topic
 
     @property
     def channel(self) -> str:
-        return self._lane.channel
+        return self._window.channel
 
     @property
     def nsqd(self) -> str:
-        return self._lane.address
+        return self._window.address
 
     @property
     def ids(self) -> list[bytes]:
@@ -107,16 +123,16 @@ class MessageBatch(Public):
 
     def finish(self) -> None:
         """Finish all that are not answered. Raises AlreadyAnswered if none are left."""
-        lane = self._lane
+        window = self._window
         ids = self._take_all()
-        if lane.is_open:
-            lane.finish(ids)
+        if window.is_open:
+            window.finish(ids)
 
     def finish_some(self, ids: Collection[bytes]) -> None:
         """Finish these messages. Raises AlreadyAnswered, and finishes none, if one of them is answered already."""
         self._take(ids)
-        if ids and self._lane.is_open:
-            self._lane.finish(ids)
+        if ids and self._window.is_open:
+            self._window.finish(ids)
 
     def requeue(self, delay_s: Delay | None = None, ids: Collection[bytes] | None = None, *, backoff: bool = False) -> None:
         """Receive these again after `delay_s`, by default longer with each attempt. Raises as `finish_some`."""
@@ -124,7 +140,7 @@ class MessageBatch(Public):
             ids = self._take_all()
         else:
             self._take(ids)
-        if self._lane.is_open:
+        if self._window.is_open:
             attempts = dict(zip(self.ids, self.attempts, strict=True))
             for message_id in ids:
                 self._requeue_taken(message_id, attempts[message_id], delay_s, backoff=backoff)
@@ -134,10 +150,9 @@ class MessageBatch(Public):
         self.touch_some(self.open_ids())
 
     def touch_some(self, ids: Collection[bytes]) -> None:
-        lane = self._lane
-        if ids and lane.is_open:
-            lane.touching.touched(self, lane.flow.now_s())
-            lane.touch(ids)
+        window = self._window
+        if ids and window.is_open:
+            window.touch(self, ids)
 
     # ---- one of them
 
@@ -163,32 +178,30 @@ class MessageBatch(Public):
             open_ids.remove(message_id)
         except KeyError:
             return False
-        lane = self._lane
-        if lane.is_open:
-            lane.finish_one(message_id)
-        if not open_ids or lane.flow.is_held_back:
+        window = self._window
+        if window.is_open:
+            window.finish_one(message_id)
+        if not open_ids or window.flow.is_held_back:
             self._finished_one()
         return True
 
     def _finished_one(self) -> None:
         """Note that the last message of the batch, or one during back-off, was finished."""
-        lane = self._lane
+        window = self._window
         if self.is_answered:
-            lane.touching.discard(self)
-        if lane.is_open and lane.flow.is_held_back:
-            lane.flow.succeeded()
+            window.answered(self)
+        if window.is_open:
+            window.succeeded()
 
     def requeue_one(self, message_id: bytes, attempts: int, delay_s: Delay | None, *, backoff: bool) -> None:
         if not self.is_open(message_id):
             raise _answered_before(message_id)
         self._take((message_id,))
-        if self._lane.is_open:
+        if self._window.is_open:
             self._requeue_taken(message_id, attempts, delay_s, backoff=backoff)
 
     def _requeue_taken(self, message_id: bytes, attempts: int, delay_s: Delay | None, *, backoff: bool) -> None:
-        lane = self._lane
-        delay_s = lane.delays.after(attempts) if delay_s is None else seconds_of(delay_s)
-        lane.requeue(message_id, delay_s, backoff=backoff)
+        self._window.requeue(message_id, attempts, None if delay_s is None else seconds_of(delay_s), backoff=backoff)
 
     # ---- the account of what is open
 
@@ -197,7 +210,7 @@ class MessageBatch(Public):
         if not ids:
             raise AlreadyAnswered("all messages of this batch were answered before")
         self._open_ids = set()
-        self._lane.touching.discard(self)
+        self._window.answered(self)
         return ids
 
     def _take(self, ids: Collection[bytes]) -> None:
@@ -207,7 +220,7 @@ class MessageBatch(Public):
             raise AlreadyAnswered("a message was answered before, is here twice, or is of another batch")
         open_ids -= wanted
         if not open_ids:
-            self._lane.touching.discard(self)
+            self._window.answered(self)
 
     def _open_set(self) -> set[bytes]:
         if self._open_ids is None:
@@ -215,7 +228,7 @@ class MessageBatch(Public):
         return self._open_ids
 
 
-class Message(Public):
+class Message:
     """One message.
 
     id            16 hex characters, as bytes

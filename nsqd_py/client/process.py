@@ -67,20 +67,20 @@ class _Registry(Generic[T]):
         self._refs.clear()
 
 
-_TOLD_OF_FORKS: _Registry[AfterFork] = _Registry()
-_TOLD_OF_EXIT: _Registry[AtExit] = _Registry()
+_AFTER_FORK: _Registry[AfterFork] = _Registry()
+_AT_EXIT: _Registry[AtExit] = _Registry()
 _finalizing_pid = 0
 
 
-def tell_after_fork(one: AfterFork) -> None:
+def call_after_fork(one: AfterFork) -> None:
     """Call its `_after_fork` in every child process while the object exists."""
-    _TOLD_OF_FORKS.add(one)
+    _AFTER_FORK.add(one)
 
 
-def tell_at_exit(one: AtExit) -> None:
+def close_at_exit(one: AtExit) -> None:
     """Close it when the process ends, unless the object is gone by then."""
     global _finalizing_pid
-    _TOLD_OF_EXIT.add(one)
+    _AT_EXIT.add(one)
     if "multiprocessing.util" in sys.modules and _finalizing_pid != os.getpid():
         from multiprocessing import process, util
 
@@ -91,8 +91,8 @@ def tell_at_exit(one: AtExit) -> None:
 
 def forget(one: AfterFork | AtExit) -> None:
     """Note that it is closed."""
-    _TOLD_OF_EXIT.discard(one)
-    _TOLD_OF_FORKS.discard(one)
+    _AT_EXIT.discard(one)
+    _AFTER_FORK.discard(one)
 
 
 def warn_of_dropped(name: str) -> None:
@@ -101,15 +101,15 @@ def warn_of_dropped(name: str) -> None:
 
 
 def _after_fork() -> None:
-    _TOLD_OF_EXIT.clear()  # nothing is open here
-    for one in list(_TOLD_OF_FORKS):
+    _AT_EXIT.clear()  # nothing is open here
+    for one in list(_AFTER_FORK):
         one._after_fork()
 
 
 def _at_exit() -> None:
     """Close all objects together: however many there are, this takes little more than EXIT_S."""
     deadline_s = monotonic() + EXIT_S
-    ones = list(_TOLD_OF_EXIT)
+    ones = list(_AT_EXIT)
     for one in ones:
         one._begin_at_exit()
     for one in ones:

@@ -88,6 +88,7 @@ _IDENTITY_FIELDS: dict[str, Kind] = {
     "topology_zone": str,
 }
 _AUTH_FIELDS: dict[str, Kind] = {"identity": str, "identity_url": str, "permission_count": INT64}
+_LIMITS = ("max_rdy_count", "msg_timeout_s", "max_msg_timeout_s")
 _IN_MS = ("msg_timeout", "max_msg_timeout", "output_buffer_timeout")
 
 
@@ -183,7 +184,8 @@ def _negotiated(fields: dict[str, Any]) -> Negotiated:
     fields["deflate_level"] = min(max(fields["deflate_level"], 1), 9)  # zlib takes no other
     for name in _IN_MS:
         fields[f"{name}_s"] = fields.pop(name) / _SECOND_MS
-    return Negotiated(**fields)
+    limits = {name: fields.pop(name) for name in _LIMITS}  # an nsqd that reports none has the protocol's defaults
+    return Negotiated(**fields, **{name: limit for name, limit in limits.items() if limit})
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,11 @@ from typing import Any
 
 from nsq_spark.archive.payload import Payload
 from nsqd_py.batch import SIZE_BYTES
+from nsqd_py.client.blocking.lookup import LookupClient
+from nsqd_py.client.blocking.publishing_core import SteppingProducer
 from nsqd_py.client.errors import BadName, ConnectionLost, NoNsqd, NsqClientError, NsqdSaid, TimedOut
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.client.publishing.publish import BadBody, Publish
-from nsqd_py.client.threads.lookup import LookupClient
-from nsqd_py.client.threads.stepping import SteppingProducer
 from nsqd_py.runtime.outages import Backoff
 
 # The limit of unanswered bytes, and so of what may be stored twice after a failure. Two batches for each nsqd may be

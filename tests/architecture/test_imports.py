@@ -129,7 +129,7 @@ def test_executors_need_no_gevent() -> None:
     """Import what Spark's executors import, in a fresh process."""
     named = [name for name in ALL_MODULES if name.startswith("nsqd_py.protocol.")]
     assert "nsqd_py.protocol.parser" in named
-    named += ["nsqd_py.diskqueue.records", "nsqd_py.diskqueue.messages", "nsqd_py.client.threads.stepping"]
+    named += ["nsqd_py.diskqueue.records", "nsqd_py.diskqueue.messages", "nsqd_py.client.blocking.publishing_core"]
     lines = [f"import {name}" for name in named]
     lines += ["import sys", "print(sorted(name for name in sys.modules if name.split('.')[0] in ('gevent', 'greenlet')))"]
     run = subprocess.run(

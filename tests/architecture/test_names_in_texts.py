@@ -101,7 +101,7 @@ def test_the_drawing_of_the_rooms_has_the_order_of_the_contract() -> None:
 def test_a_missing_name_is_found() -> None:
     assert list(missing_paths("`nsqd_py/net/tls.py`, `tls_context.py`, `drain.py`, `queue/topic.py`")) == ["drain.py"]
     assert list(missing_paths("`nsqd_py/nowhere/`, `tests/unit`, `lunch.py`")) == ["nsqd_py/nowhere/", "lunch.py"]
-    assert module_exists("nsqd_py.client.Producer") and module_exists("nsqd_py.client.threads")
+    assert module_exists("nsqd_py.client.Producer") and module_exists("nsqd_py.client.blocking")
     assert not module_exists("nsqd_py.client.Consumers") and not module_exists("nsqd_py.nowhere.file")
 
 

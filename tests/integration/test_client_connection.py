@@ -7,29 +7,24 @@ import select
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
-import gevent
 import pytest
 
-from nsqd_py.client import AuthFailed, BadAddress, ConnectionFailed, HandshakeFailed, dialing
-from nsqd_py.client.gevent.connection import Connection, Listener
+from nsqd_py.client import AuthFailed, BadAddress, ConnectionFailed, HandshakeFailed
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.protocol import frames, outgoing
-from nsqd_py.protocol.incoming import Messages
-from nsqd_py.runtime.logs import Log
 from tests.support.auth_server import AuthServer
 from tests.support.certificates import Certificates, make_certificates
-from tests.support.client_drivers import DRIVERS, Driver, GeventDriver, PlainDriver
+from tests.support.client_drivers import DRIVERS, Driver
 from tests.support.fake_nsqd import agree, agree_then, hang_up, listening, read_late, reset
 from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess
 from tests.unit.protocol.test_incoming import message
 
-Dial = Callable[..., GeventDriver | PlainDriver]
+Dial = Callable[..., Driver]
 
 TRANSPORTS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -46,7 +41,7 @@ def dial(request: pytest.FixtureRequest) -> Iterator[Dial]:
     """`dial(address, **options)`: a connection that is not open yet."""
     drivers: list[Driver] = []
 
-    def make(address: str, **options: Any) -> GeventDriver | PlainDriver:
+    def make(address: str, **options: Any) -> Driver:
         driver = DRIVERS[request.param](address, ClientOptions.of(**options))
         drivers.append(driver)
         return driver
@@ -111,40 +106,6 @@ def test_messages_go_both_ways(
     shared_nsqd.wait_for_channel(topic, "channel", depth=0, in_flight_count=0, requeue_count=0, client_count=0)
 
 
-class NotingSocket(socket.socket):
-    """A socket that notes how much each read asks for."""
-
-    sizes: list[int]
-
-    def recv(self, size: int, flags: int = 0) -> bytes:
-        self.sizes.append(size)
-        return super().recv(size, flags)
-
-
-def test_a_consumer_of_few_messages_reads_with_a_small_buffer(
-    shared_nsqd: NsqdProcess, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A large buffer for each small read fragments the heap, which grows to many times what is used."""
-    sizes: list[int] = []
-
-    def connect(*arguments: Any) -> NotingSocket:
-        noting = NotingSocket(fileno=dialing.connect(*arguments).detach())
-        noting.sizes = sizes
-        return noting
-
-    monkeypatch.setattr("nsqd_py.client.threads.connection.connect", connect)
-    driver = PlainDriver(address_of(shared_nsqd), ClientOptions())
-    driver.open()
-    sizes.clear()
-    driver.send(outgoing.sub(topic, "channel") + outgoing.rdy(5) + outgoing.pub(topic, b"small"))
-    driver.wait(lambda heard: heard.bodies == [b"small"])
-    assert set(sizes) == {dialing.SMALL_READ_BYTES}
-    driver.send(outgoing.pub(topic, bytes(500_000)))
-    driver.wait(lambda heard: len(heard.bodies) == 2)
-    assert dialing.READ_BYTES in sizes
-    driver.close()
-
-
 @pytest.mark.ours
 def test_unix_sockets(make_nsqd: MakeNsqd, dial: Dial, tmp_path: Path) -> None:
     make_nsqd(f"--unix-socket={tmp_path}/nsqd.sock")
@@ -158,10 +119,7 @@ def test_what_was_written_goes_out_before_a_close(shared_nsqd: NsqdProcess, dial
     driver = dial(address_of(shared_nsqd))
     driver.open()
     shared_nsqd.create(topic, "channel")
-    if isinstance(driver, GeventDriver):
-        driver.connection.write(outgoing.pubs(topic, [b"x" * 1000] * 2_000))  # and not a byte of it has left
-    else:
-        driver.connection.send(outgoing.pubs(topic, [b"x" * 1000] * 2_000))
+    driver.connection.send(outgoing.pubs(topic, [b"x" * 1000] * 2_000))
     driver.close()
     shared_nsqd.wait_for_channel(topic, "channel", depth=2_000)
 
@@ -315,22 +273,13 @@ def test_why_nsqd_closed_is_heard_though_sending_failed(shared_nsqd: NsqdProcess
     assert driver.heard.ends == 1
 
 
-def test_heartbeats_keep_it_open(shared_nsqd: NsqdProcess) -> None:
-    """nsqd closes the connection of who does not answer two of them."""
-    drivers = [make(address_of(shared_nsqd), ClientOptions.of(heartbeat_interval="1s")) for make in DRIVERS.values()]
-    for driver in drivers:
-        driver.open()
-    waiting, blocked = drivers
+def test_heartbeats_keep_it_open(shared_nsqd: NsqdProcess, dial: Dial) -> None:
+    """nsqd closes the connection of a client that does not answer two of them."""
+    driver = dial(address_of(shared_nsqd), heartbeat_interval="1s")
+    driver.open()
     opened_s = monotonic()
-    assert isinstance(blocked, PlainDriver)
-    ends_s = opened_s + 3.5
-    while monotonic() < ends_s:
-        assert blocked.connection.receive(0.05) == []
-        gevent.sleep(0.05)  # the other one's turn
-    for driver in (waiting, blocked):
-        assert driver.connection.is_open
-        assert driver.connection.last_received_s > opened_s + 2
-        driver.close()
+    driver.wait(lambda heard: driver.connection.last_received_s > opened_s + 2.5)
+    assert driver.connection.is_open
 
 
 def test_a_thread_that_was_busy_does_not_take_it_for_silence(dial: Dial) -> None:
@@ -344,78 +293,6 @@ def test_a_thread_that_was_busy_does_not_take_it_for_silence(dial: Dial) -> None
         assert driver.connection.is_open
 
 
-# ---- gevent's own
-
-
-class Quiet(Listener):
-    """Counts the ends, and closes the connection at the first message, or fails."""
-
-    def __init__(self, is_broken: bool = False) -> None:
-        self.ends: list[str] = []
-        self.messages = self.responses = 0
-        self._is_broken = is_broken
-
-    def on_messages(self, connection: Connection, messages: Messages) -> None:
-        self.messages += len(messages)
-        assert not self._is_broken, "a bug of the listener"
-        connection.close()
-
-    def on_response(self, connection: Connection, data: bytes) -> None:
-        self.responses += 1
-
-    def on_closed(self, connection: Connection, reason: str) -> None:
-        self.ends.append(reason)
-
-
-@pytest.mark.parametrize(("is_broken", "reason"), [(False, "closed"), (True, "internal error")])
-def test_the_end_is_told_once(shared_nsqd: NsqdProcess, topic: str, is_broken: bool, reason: str) -> None:
-    listener = Quiet(is_broken)
-    read_end, write_end = os.pipe()
-    connection = Connection(address_of(shared_nsqd), ClientOptions(), listener, Log(descriptor=write_end))
-    connection.open()
-    connection.write(outgoing.sub(topic, "c#ephemeral") + outgoing.rdy(1) + outgoing.pubs(topic, [b"x"] * 3))
-    connection.join(40)
-    assert listener.ends == [reason]
-    assert listener.messages == 1
-    connection.close()
-    connection.write(b"nobody will read this")
-    assert not connection.is_open
-    os.close(write_end)
-    with os.fdopen(read_end) as log:
-        assert ("a bug of the listener" in log.read()) == is_broken
-
-
-def test_after_a_close_nothing_is_told() -> None:
-    with listening(agree_then(message(1) + frames.OK + message(2), and_close=True)) as address:
-        listener = Quiet()
-        connection = Connection(address, ClientOptions(), listener, Log())
-        connection.open()
-        connection.write(outgoing.NOP)
-        connection.join(40)
-    assert (listener.messages, listener.responses, listener.ends) == (1, 0, ["closed"])
-
-
-def test_writers_do_not_wait_but_may() -> None:
-    data = b"x" * 20_000_000
-    may_read = threading.Event()
-    with listening(read_late(2 * len(data), may_read=may_read)) as address:
-        driver = GeventDriver(address, ClientOptions())
-        driver.open()
-        connection = driver.connection
-        connection.write(data)
-        assert connection.unsent_bytes == len(data)
-        connection.drain(len(data))
-        assert 0 < connection.unsent_bytes < len(data)  # the socket is full
-        connection.write(data)
-        gevent.sleep(0)
-        assert len(data) < connection.unsent_bytes < 2 * len(data)
-        may_read.set()
-        connection.drain(1)
-        assert connection.unsent_bytes == 0
-        driver.wait(lambda heard: heard.responses == [b"OK"])
-    driver.close()
-
-
 # ---- without gevent
 
 
@@ -423,7 +300,7 @@ def test_a_forked_child_does_not_disturb_its_parent(shared_nsqd: NsqdProcess, to
     """In a process of its own: this one has threads, and gevent."""
     script = f"""
 import os
-from nsqd_py.client.threads import Connection
+from nsqd_py.client import Connection
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.protocol import frames, outgoing
 connection = Connection("{address_of(shared_nsqd)}", ClientOptions.of(deflate=True))
@@ -445,8 +322,8 @@ print(connection.receive(15))
 def test_those_who_block_need_no_gevent() -> None:
     script = """
 import sys
-import nsqd_py.client.threads
-from nsqd_py.client.threads import Connection
+import nsqd_py.client.blocking.producer
+from nsqd_py.client import Connection
 from nsqd_py.client import ClientOptions, NsqClientError
 import nsqd_py.client.tls
 print(sorted(name for name in sys.modules if name.split(".")[0] in ("gevent", "greenlet")))

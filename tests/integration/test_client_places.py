@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -66,11 +66,11 @@ def test_futures_of_publishes(address: str, topic: str) -> None:
     told: list[PublishFuture] = []
     with Producer(address) as producer:
         futures = [producer.publish_soon(topic, b"%d" % number) for number in range(100)]
-        futures[0].add_done_callback(told.append)  # type: ignore[arg-type]
-        assert [future.result(10) for future in as_completed(futures, 10)] == [None] * 100
+        futures[0].add_done_callback(told.append)
+        assert [future.result(10) for future in futures] == [None] * 100
         assert told == futures[:1]
-        futures[0].add_done_callback(told.append)  # type: ignore[arg-type]
-        assert (told, futures[0].done(), futures[0].cancel()) == (futures[:1] * 2, True, False)
+        futures[0].add_done_callback(told.append)
+        assert (told, futures[0].done()) == (futures[:1] * 2, True)
         refused = producer.publish_soon(topic, b"x" * (2 << 20))
         assert isinstance(refused.exception(10), PublishFailed)
         with pytest.raises(FlushFailed):
@@ -116,7 +116,7 @@ def test_a_publish_of_a_closed_producer(address: str, topic: str) -> None:
 def test_a_producer_on_gevent_belongs_to_one_thread(address: str, topic: str) -> None:
     with on_gevent.Producer(address) as producer:
         producer.publish(topic, b"x")
-        with ThreadPoolExecutor(1) as pool, pytest.raises(WrongPlace, match=r"nsqd_py\.client\.Producer"):
+        with ThreadPoolExecutor(1) as pool, pytest.raises(WrongPlace, match=r"use nsqd_py\.client,"):
             pool.submit(producer.publish, topic, b"x").result(10)
         producer.flush(timeout_s=1)  # nothing of it is left
 
@@ -401,21 +401,12 @@ def test_importing_a_producer_takes_little_time() -> None:
     assert not {"asyncio", "ssl", "http", "email", "gevent"} & set(imported[0])
 
 
-def test_a_future_of_a_publish_in_an_event_loop(address: str, topic: str) -> None:
-    async def publish() -> None:
-        with Producer(address) as producer:
-            futures = [asyncio.wrap_future(producer.publish_soon(topic, b"x")) for _ in range(100)]
-            assert await asyncio.gather(*futures) == [None] * 100
-
-    run_in_new_loop(publish())
-
-
 def test_a_misspelt_option_fails_a_type_checker(tmp_path: Path) -> None:
     from mypy import api
 
     file = tmp_path / "script.py"
     file.write_text(
-        "import asyncio\nfrom nsqd_py.client import Consumer, Producer, aio\n"
+        "from nsqd_py.client import Consumer, Producer, aio\n"
         "Producer('h:1', snapy=True)\n"
         "Consumer('t', 'c', max_attemps=3)\n"
         "aio.Producer('h:1', snapy=True)\n"
@@ -423,9 +414,8 @@ def test_a_misspelt_option_fails_a_type_checker(tmp_path: Path) -> None:
         "Producer(nsqd_tcp_addresses='h:1', snappy=True, dial_timeout='1s')\n"
         "Consumer('t', 'c', nsqd_tcp_addresses=['h:1'], max_attempts=3, max_in_flight=4)\n"
         "future = Producer('h:1').publish_soon('t', b'x')\n"
-        "asyncio.wrap_future(future).cancel()\n"
         "future.result(1)\n"
         "future.reslt()\n"
     )
     text, _, _ = api.run(["--no-incremental", "--config-file", os.devnull, str(file)])
-    assert [line.split(":")[1] for line in text.splitlines() if " error: " in line] == ["3", "4", "5", "6", "12"], text
+    assert [line.split(":")[1] for line in text.splitlines() if " error: " in line] == ["2", "3", "4", "5", "10"], text

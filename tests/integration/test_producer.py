@@ -18,11 +18,11 @@ import gevent
 import pytest
 
 from nsqd_py import client
+from nsqd_py.client.blocking.publishing_core import SteppingProducer
 from nsqd_py.client.errors import BadName, ConnectionLost, NoNsqd, NsqClientError, PublishFailed, TimedOut
 from nsqd_py.client.gevent import Producer as GeventProducer
 from nsqd_py.client.publishing.base import BaseProducer
 from nsqd_py.client.publishing.publish import BadBody, FlushFailed
-from nsqd_py.client.threads import SteppingProducer
 from tests.support.aio_client import AioProducer
 from tests.support.auth_server import AuthServer
 from tests.support.certificates import make_certificates
@@ -513,12 +513,10 @@ def test_all_nsqds_of_nsqlookupds_are_used(
     wait_until(is_used)
 
 
-def outlets_of(producer: Any) -> dict[str, Any]:
-    """The nsqds that it has; the producer for asyncio has a threaded one, and that one a core."""
-    for name in ("producer", "_threaded", "_core"):
-        producer = vars(producer).get(name, producer)
-    outlets: dict[str, Any] = producer._dispatcher.outlets
-    return outlets
+def nsqds_of(producer: Any) -> dict[str, Any]:
+    """Return the nsqds that it has."""
+    writers: dict[str, Any] = vars(producer).get("producer", producer)._core.dispatcher.writers
+    return writers
 
 
 def test_an_nsqd_that_nsqlookupd_forgot_may_come_back(
@@ -535,8 +533,8 @@ def test_an_nsqd_that_nsqlookupd_forgot_may_come_back(
     def is_forgotten() -> bool:
         pause(shell, 0.01)
         with contextlib.suppress(NsqClientError):
-            producer._step() if shell == STEPPING else producer.flush()
-        return address not in outlets_of(producer)
+            producer.step(0.25) if shell == STEPPING else producer.flush()
+        return address not in nsqds_of(producer)
 
     wait_until(is_forgotten)
     nsqd.start()

@@ -13,11 +13,12 @@ from nsq_spark.archive.damage import ArchiveError
 from nsq_spark.source.live.nsqds import ask
 from nsqd_py import client
 from nsqd_py.client import NoNsqd
+from nsqd_py.client.blocking.backend import THREADS, Backend
+from nsqd_py.client.blocking.lookup import LookupClient
+from nsqd_py.client.gevent import Greenlets
 from nsqd_py.client.gevent import Producer as GeventProducer
-from nsqd_py.client.gevent.lookup_client import LookupClient
 from nsqd_py.client.lookup import LookupFailed
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.client.threads.lookup import LookupClient as ThreadedLookupClient
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import NsqlookupdProcess
 from tests.support.tool_process import ToolProcess, run_tool
@@ -59,10 +60,10 @@ def test_a_consumer(nsqd: NsqdProcess, caplog: pytest.LogCaptureFixture) -> None
     assert HTTP_FOR_TCP in caplog.text
 
 
-@pytest.mark.parametrize("lookup_type", [LookupClient, ThreadedLookupClient], ids=["gevent", "threads"])
-def test_a_question_to_nsqlookupd(nsqd: NsqdProcess, lookupd: NsqlookupdProcess, lookup_type: Any) -> None:
+@pytest.mark.parametrize("backend", [Greenlets(), THREADS], ids=["gevent", "threads"])
+def test_a_question_to_nsqlookupd(nsqd: NsqdProcess, lookupd: NsqlookupdProcess, backend: Backend) -> None:
     """nsqd's HTTP port says 404 to it, which is not that nsqlookupd does not know the topic."""
-    asks = lookup_type(ClientOptions())
+    asks = LookupClient(ClientOptions(), backend)
     for port, text in ((nsqd.tcp_port, TCP_FOR_HTTP), (lookupd.tcp_port, TCP_FOR_HTTP), (nsqd.http_port, NSQD_FOR_LOOKUPD)):
         with pytest.raises(LookupFailed) as raised:
             asks.lookup(f"127.0.0.1:{port}", "t")

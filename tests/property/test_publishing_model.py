@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from nsqd_py.client.errors import ConnectionFailed, ConnectionLost, NoNsqd, PublishFailed
 from nsqd_py.client.publishing.dispatcher import MAX_LOSSES, Dispatcher
-from nsqd_py.client.publishing.outlet import Outlet, WindowLimits
 from nsqd_py.client.publishing.publish import DONE, FAILED, SENT, WAITING, Publish
+from nsqd_py.client.publishing.writer import ConnectionWriter, WindowLimits
 from nsqd_py.runtime.outages import Backoff
 from tests.support.examples import examples
 
@@ -74,33 +74,33 @@ class Publishing(RuleBasedStateMachine):
 
     # ---- the shell
 
-    def send(self, outlet: Outlet, publish: Publish) -> None:
-        peer = self.peers[outlet.address]
-        assert peer.is_connected and outlet.is_open
+    def send(self, writer: ConnectionWriter, publish: Publish) -> None:
+        peer = self.peers[writer.address]
+        assert peer.is_connected and writer.is_open
         peer.received.append(publish)
 
     def pump(self) -> None:
         while (order := self.dispatcher.next_to_send(self.now_s)) is not None:
             assert order.publishes
             for publish in order.publishes:
-                self.send(order.outlet, publish)
+                self.send(order.writer, publish)
 
     def over(self, publishes: list[Publish]) -> None:
         self.told += publishes
 
-    def outlet(self, address: str) -> Outlet | None:
-        return self.dispatcher.outlets.get(address)
+    def writer(self, address: str) -> ConnectionWriter | None:
+        return self.dispatcher.writers.get(address)
 
     # ---- what happens
 
     @rule(address=which)
     def come(self, address: str) -> None:
-        self.dispatcher.add_outlet(address, Backoff(0.1, 15.0, lambda: 0.5))
+        self.dispatcher.add_writer(address, Backoff(0.1, 15.0, lambda: 0.5))
 
     @rule(addresses=st.sets(which))
     def keep(self, addresses: set[str]) -> None:
-        for outlet in self.dispatcher.keep_outlets(addresses):
-            assert not self.peers[outlet.address].is_connected
+        for writer in self.dispatcher.keep_writers(addresses):
+            assert not self.peers[writer.address].is_connected
 
     @rule()
     def end_of_turn(self) -> None:
@@ -117,18 +117,18 @@ class Publishing(RuleBasedStateMachine):
 
     @rule(address=which)
     def connect(self, address: str) -> None:
-        outlet, peer = self.outlet(address), self.peers[address]
-        if outlet is None or peer.is_connected:
+        writer, peer = self.writer(address), self.peers[address]
+        if writer is None or peer.is_connected:
             return
         peer.is_connected = peer.reads = True
-        self.dispatcher.opened(outlet)
+        self.dispatcher.opened(writer)
         self.pump()
 
     @rule(address=which)
     def fail_to_connect(self, address: str) -> None:
-        outlet = self.outlet(address)
-        if outlet is not None and not self.peers[address].is_connected:
-            self.over(self.dispatcher.not_opened(outlet, ConnectionFailed(address, "refused"), self.now_s))
+        writer = self.writer(address)
+        if writer is not None and not self.peers[address].is_connected:
+            self.over(self.dispatcher.not_opened(writer, ConnectionFailed(address, "refused"), self.now_s))
             self.pump()
 
     @rule(address=which, count=st.integers(1, 5))
@@ -142,24 +142,24 @@ class Publishing(RuleBasedStateMachine):
     @rule(address=which, count=st.integers(1, 5))
     def hear(self, address: str, count: int) -> None:
         """Answers arrive; OKs in a row as one."""
-        peer, outlet = self.peers[address], self.outlet(address)
+        peer, writer = self.peers[address], self.writer(address)
         arrived, peer.answers = peer.answers[:count], peer.answers[count:]
         oks = len([answer for answer in arrived if answer == "OK"])
         if oks:
-            assert outlet is not None
-            self.over(self.dispatcher.answered_ok(outlet, oks, self.now_s))
+            assert writer is not None
+            self.over(self.dispatcher.answered_ok(writer, oks, self.now_s))
         for code in arrived[oks:]:
-            assert outlet is not None
-            self.over(self.dispatcher.answered_error(outlet, code, "", self.now_s))
+            assert writer is not None
+            self.over(self.dispatcher.answered_error(writer, code, "", self.now_s))
         self.pump()
 
     @rule(address=which)
     def lose(self, address: str) -> None:
-        outlet, peer = self.outlet(address), self.peers[address]
+        writer, peer = self.writer(address), self.peers[address]
         if peer.is_connected:
-            assert outlet is not None
+            assert writer is not None
             peer.disconnect()
-            self.over(self.dispatcher.closed(outlet, "gone", self.now_s))
+            self.over(self.dispatcher.closed(writer, "gone", self.now_s))
             self.pump()
 
     @rule(seconds=st.floats(0.1, 12.0))
@@ -167,18 +167,18 @@ class Publishing(RuleBasedStateMachine):
         self.now_s += seconds
         publishes, hung = self.dispatcher.expire(self.now_s)
         self.over(publishes)
-        for outlet in hung:
-            self.lose(outlet.address)
+        for writer in hung:
+            self.lose(writer.address)
         self.pump()
 
-    @precondition(lambda self: self.dispatcher.outlets)
+    @precondition(lambda self: self.dispatcher.writers)
     @rule()
     def heal(self) -> None:
         """When all nsqds work again, and are wanted, everything ends, and early."""
-        for address in list(self.dispatcher.outlets):
+        for address in list(self.dispatcher.writers):
             self.come(address)
         for _ in range(3 * MAX_LOSSES * len(self.publishes) + 3):
-            for address in list(self.dispatcher.outlets):
+            for address in list(self.dispatcher.writers):
                 if not self.peers[address].reads:
                     self.lose(address)
                 self.connect(address)
@@ -193,7 +193,7 @@ class Publishing(RuleBasedStateMachine):
     @invariant()
     def each_is_in_exactly_one_place(self) -> None:
         waiting = self.waiting()
-        sent = [p for outlet in self.dispatcher.outlets.values() for p in outlet.window if not p.is_over]
+        sent = [p for writer in self.dispatcher.writers.values() for p in writer.window if not p.is_over]
         places = [*waiting, *sent, *self.told]
         assert sorted(map(id, places)) == sorted(map(id, self.publishes))
         assert all(publish.state is WAITING for publish in waiting)
@@ -204,15 +204,15 @@ class Publishing(RuleBasedStateMachine):
     @invariant()
     def windows_hold_what_the_peer_has_not_answered(self) -> None:
         for address, peer in self.peers.items():
-            outlet = self.outlet(address)
+            writer = self.writer(address)
             if not peer.is_connected:
-                assert outlet is None or not outlet.window
+                assert writer is None or not writer.window
                 continue
-            assert outlet is not None
-            assert len(outlet.window) == len(peer.received) + len(peer.answers)
-            assert len(outlet.window) <= LIMITS.publishes
-            assert outlet.window.size_bytes == sum(publish.size_bytes for publish in outlet.window)
-            assert outlet.window.size_bytes < LIMITS.size_bytes + 80
+            assert writer is not None
+            assert len(writer.window) == len(peer.received) + len(peer.answers)
+            assert len(writer.window) <= LIMITS.publishes
+            assert writer.window.size_bytes == sum(publish.size_bytes for publish in writer.window)
+            assert writer.window.size_bytes < LIMITS.size_bytes + 80
 
     @invariant()
     def done_means_stored(self) -> None:

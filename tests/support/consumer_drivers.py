@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, TypeVar
 import gevent
 import gevent.event
 
+from nsqd_py.client import Consumer as ThreadedConsumer
 from nsqd_py.client.consuming.subscription import ConsumerStats
-from nsqd_py.client.gevent.consumer import Consumer as GeventConsumer
-from nsqd_py.client.threads.consumer import Consumer as ThreadedConsumer
+from nsqd_py.client.gevent import Consumer as GeventConsumer
 from tests.support.aio_client import AioConsumer
 
 DEADLINE_S = 40.0

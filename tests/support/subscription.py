@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import struct
 
-from nsqd_py.client.consuming.lane import Lane, LaneLimits
 from nsqd_py.client.consuming.subscription import Subscription
 from nsqd_py.client.message import MessageBatch
 from nsqd_py.client.options import ClientOptions
+from nsqd_py.client.session import Negotiated
 from nsqd_py.protocol.incoming import FrameParser, Messages
 
-LIMITS = LaneLimits(max_rdy=2500, msg_timeout_s=60.0, max_msg_timeout_s=900.0)
+LIMITS = Negotiated(max_rdy_count=2500, msg_timeout_s=60.0, max_msg_timeout_s=900.0)
 
 
 def message_id(number: int) -> bytes:
@@ -29,28 +29,30 @@ def messages(*numbers: int, attempts: int = 1) -> Messages:
 
 
 class World:
-    """A subscription with one lane, and a clock that stands still until it is set."""
+    """A subscription at one nsqd, and a clock that stands still until it is set."""
 
-    def __init__(self, max_in_flight: int = 100, **settings: object) -> None:
+    def __init__(
+        self, max_in_flight: int = 100, limits: Negotiated = LIMITS, auto_touch: bool = True, **settings: object
+    ) -> None:
         self.now_s = 0.0
-        self.ready: list[Lane] = []
+        self.ready: list[str] = []
         self.news: list[str] = []
         self.subscription = Subscription(
             "topic",
             "channel",
             ClientOptions.of(max_in_flight=max_in_flight, **settings),
-            auto_touch=True,
+            auto_touch=auto_touch,
             clock=lambda: self.now_s,
             chance=lambda: 0.0,
-            on_output=lambda lane, is_urgent: self.ready.append(lane),
+            on_output=lambda: self.ready.append("output"),
             on_backoff=self.news.append,
         )
-        self.lane = self.subscription.opened("nsqd:4150", LIMITS)
+        self.window = self.subscription.opened("nsqd:4150", limits)
 
     def batch(self, *numbers: int, attempts: int = 1) -> MessageBatch:
-        return self.subscription.received(self.lane, messages(*numbers, attempts=attempts))
+        return self.subscription.received(self.window, messages(*numbers, attempts=attempts))
 
     def sent(self) -> list[bytes]:
         """The commands that left since the last time."""
         self.ready.clear()
-        return self.lane.take_output().splitlines()
+        return self.window.take_output().splitlines()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
+from time import monotonic
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Generic, Self, TypeVar, Unpack
 
-from nsqd_py.client.aio.work_queue import WorkQueue
+from nsqd_py.client.blocking import consumer as blocking
 from nsqd_py.client.callables import check_handler_result, refuse_what_does_not_run
 from nsqd_py.client.consuming.base import STOP_TIMEOUT_S, BaseConsumer
 from nsqd_py.client.consuming.handling import AT_ONCE, ENDINGS, ignore
@@ -17,16 +19,80 @@ from nsqd_py.client.consuming.subscription import ConsumerStats
 from nsqd_py.client.errors import BadClientOption, NsqClientError, WrongPlace
 from nsqd_py.client.keywords import ConsumerKeywords
 from nsqd_py.client.message import Message, MessageBatch, Requeue
-from nsqd_py.client.public import Public
-from nsqd_py.client.threads import consumer as threads
 
 Handler = Callable[[Message], Awaitable[object] | None]
 BatchHandler = Callable[[MessageBatch], Awaitable[object] | None]
 
 _CANCEL_S = 1.0  # how long handlers may take to end when they are cancelled
+Item = TypeVar("Item")
+
+_SLICE_S = 0.01  # how often a task that never waits lets others run
 
 
-class _Threaded(threads.Consumer):
+class TaskQueue(Generic[Item]):
+    """Items for idle tasks. `take` waits for one. Many items wake one task, which wakes the next if there is more."""
+
+    __slots__ = ("_idle", "_is_closed", "_items", "_rest_s")
+
+    def __init__(self) -> None:
+        self._items: deque[Item] = deque()
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self._is_closed = False
+        self._rest_s = 0.0
+
+    def put_all(self, items: Iterable[Item]) -> None:
+        self._items.extend(items)
+        self._wake_one()
+
+    def clear(self) -> list[Item]:
+        """Remove and return the items that no task has taken. Any thread may call this."""
+        items = []
+        while self._items:
+            items.append(self._items.popleft())
+        return items
+
+    def close(self) -> None:
+        """Close the queue: `take` returns None once it is empty."""
+        self._is_closed = True
+        while self._idle:
+            self._wake_one()
+
+    async def take(self, timeout_s: float | None = None) -> Item | None:
+        """Return the next item; None after the time-out, or once the queue is closed and empty."""
+        if monotonic() > self._rest_s:
+            await asyncio.sleep(0)
+            self._rest_s = monotonic() + _SLICE_S
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not self._items and not self._is_closed:
+                    await self._wait()
+        except TimeoutError:
+            return None
+        return self._items.popleft() if self._items else None
+
+    async def _wait(self) -> None:
+        waiter = asyncio.get_running_loop().create_future()
+        self._idle.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter in self._idle:
+                self._idle.remove(waiter)
+            elif self._items:
+                self._wake_one()
+            raise
+        self._rest_s = monotonic() + _SLICE_S
+        if len(self._items) > 1:
+            self._wake_one()
+
+    def _wake_one(self) -> None:
+        if self._idle:
+            waiter = self._idle.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+class _Threaded(blocking.Consumer):
     """The threaded consumer, without the methods that wait.
 
     on_batch, on_left, on_over, on_stopped  called in the I/O thread: with batches; when what no handler has begun must
@@ -77,7 +143,7 @@ class _Threaded(threads.Consumer):
             self.on_stopped()
 
 
-class Consumer(Public):
+class Consumer:
     __doc__ = BaseConsumer.__doc__
 
     def __init__(
@@ -107,7 +173,7 @@ class Consumer(Public):
         self._handling = self._threaded.handling
         self._takes_batches = batch_handler is not None
         self._takes_nothing = False
-        self._queue: WorkQueue[Any] = WorkQueue()
+        self._queue: TaskQueue[Any] = TaskQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._workers: list[asyncio.Task[None]] = []
         self._iterating: asyncio.Task[Any] | None = None

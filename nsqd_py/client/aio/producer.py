@@ -17,19 +17,13 @@ from time import monotonic
 from types import TracebackType
 from typing import Self, Unpack
 
+from nsqd_py.client.blocking.publishing_core import PublishingCore
 from nsqd_py.client.errors import NoNsqd, NsqClientError, WrongPlace
 from nsqd_py.client.keywords import Delay, ProducerKeywords
-from nsqd_py.client.process import AfterFork, AtExit, forget, tell_after_fork, tell_at_exit
-from nsqd_py.client.public import Public
-from nsqd_py.client.publishing import encoding
-from nsqd_py.client.publishing.base import BaseProducer
-from nsqd_py.client.publishing.dispatcher import Dispatcher
-from nsqd_py.client.publishing.encoding import Body
-from nsqd_py.client.publishing.outlet import Outlet
-from nsqd_py.client.publishing.publish import Done, Publish
-from nsqd_py.client.threads.aside import Aside
-from nsqd_py.client.threads.connection import Connection
-from nsqd_py.client.threads.producer import Core
+from nsqd_py.client.process import AfterFork, AtExit, call_after_fork, close_at_exit, forget
+from nsqd_py.client.publishing.base import BaseProducer, ProducerSettings
+from nsqd_py.client.publishing.publish import Body, Done, Publish, finished, ignore_result, several, single
+from nsqd_py.client.publishing.writer import ConnectionWriter
 
 _CONNECTING_INTERVAL_S = 0.05  # how often to look for what is due while no nsqd is connected
 _UNCLOSED: set[Producer] = set()  # for the end of the interpreter, when no event loop holds them any more
@@ -43,71 +37,19 @@ class _LoopPublish(Publish):
     future: asyncio.Future[None]
 
 
-class _LoopCore(Core):
-    """The connections of a producer, which never wait.
-
-    on_opened, on_lost  called with an outlet that has a connection now, or is about to lose it
-    """
-
-    _waits = False
-
-    on_opened: Callable[[Outlet], None]
-    on_lost: Callable[[Outlet], None]
-
-    @property
-    def waker_fileno(self) -> int:
-        """Return the descriptor that is readable when a connection has opened, or an nsqlookupd has answered."""
-        return self._waker.fileno()
-
-    @property
-    def dispatcher(self) -> Dispatcher:
-        return self._dispatcher
-
-    def pump(self) -> None:
-        """Send the publishes that a connection has room for."""
-        self._pump()
-
-    def hear(self, outlet: Outlet) -> None:
-        """Read what an nsqd has sent, and send what there is room for now."""
-        self._hear(outlet)
-        self._pump()
-
-    def connected(self) -> list[Outlet]:
-        return self._connected()
-
-    def wait_from_now_on(self) -> None:
-        """Work without the event loop: it has ended, or another thread closes the connections."""
-        self._waits = True
-        self.deliver = self.on_opened = self.on_lost = _ignore
-        for outlet in self._connected():
-            outlet.connection.waits = True
-
-    def fail_all(self, error: NsqClientError) -> None:
-        self._tell(self.give_up(error))
-
-    def _opened(self, outlet: Outlet, opening: Aside[Connection]) -> None:
-        super()._opened(outlet, opening)
-        if outlet.connection is not None:
-            self.on_opened(outlet)
-
-    def _lost(self, outlet: Outlet, reason: str) -> None:
-        self.on_lost(outlet)
-        super()._lost(outlet, reason)
-
-
-class Producer(Public, AfterFork, AtExit):
+class Producer(AfterFork, AtExit):
     __doc__ = BaseProducer.__doc__
 
     def __init__(self, *addresses: str, **settings: Unpack[ProducerKeywords]) -> None:
         """Takes the arguments of `nsqd_py.client.Producer`. Raises BadClientOption."""
-        self._core = _LoopCore(*addresses, **settings)
-        self._core.deliver = self._deliver
+        self.settings = ProducerSettings.of(addresses, **settings)
+        self._core = PublishingCore(self.settings, waits=False)
+        self._core.on_over = self._deliver
         self._core.on_opened = self._watch
         self._core.on_lost = self._unwatch
-        self.settings = self._core.settings
         self._publish_timeout_s = self.settings.publish_timeout_s
         self._set_up()
-        tell_after_fork(self)
+        call_after_fork(self)
 
     def _set_up(self) -> None:
         """Set the state of a producer that no event loop uses."""
@@ -123,10 +65,10 @@ class Producer(Public, AfterFork, AtExit):
 
     async def publish(self, topic: str, body: Body, *, defer_s: Delay = 0) -> None:
         """Publish one message, and return when it is stored. With `defer_s`, its delivery is delayed."""
-        head = encoding.single(topic, body, defer_s)
+        head = single(topic, body, defer_s)
         if not (self._pump_is_due and self._dispatcher.waiting.has_room):
             await self._get_ready()
-        await self._submit(head, b"", _ignore)
+        await self._submit(head, b"", ignore_result)
 
     async def publish_deferred(self, topic: str, body: Body, delay_s: Delay) -> None:
         """Publish one message that is delivered at the earliest after `delay_s`."""
@@ -134,9 +76,9 @@ class Producer(Public, AfterFork, AtExit):
 
     async def multi_publish(self, topic: str, bodies: Sequence[Body]) -> None:
         """Publish all messages or none: they are one command."""
-        head, body = encoding.several(topic, bodies)
+        head, body = several(topic, bodies)
         await self._get_ready()
-        await self._submit(head, body, _ignore)
+        await self._submit(head, body, ignore_result)
 
     async def publish_soon(
         self, topic: str, body: Body, on_done: Done | None = None, *, defer_s: Delay = 0
@@ -146,20 +88,20 @@ class Producer(Public, AfterFork, AtExit):
         The event loop calls `on_done` with None or the error. Without it, `flush` raises errors. The future has the
         result too; cancelling it does not take the message back.
         """
-        head = encoding.single(topic, body, defer_s)
+        head = single(topic, body, defer_s)
         if not (self._pump_is_due and self._dispatcher.waiting.has_room):
             await self._get_ready()
         return self._submit(head, b"", on_done)
 
     async def multi_publish_soon(self, topic: str, bodies: Sequence[Body], on_done: Done | None = None) -> asyncio.Future[None]:
         """Send messages as `publish_soon`, in one command: much faster, and nsqd stores all or none."""
-        head, body = encoding.several(topic, bodies)
+        head, body = several(topic, bodies)
         await self._get_ready()
         return self._submit(head, body, on_done)
 
     async def send_mpub_body(self, topic: str, body: bytes, count: int, on_done: Done | None = None) -> asyncio.Future[None]:
         """Send a finished body as `multi_publish_soon`; see `nsqd_py.client.Producer`."""
-        head, body = encoding.finished(topic, body, count)
+        head, body = finished(topic, body, count)
         await self._get_ready()
         return self._submit(head, body, on_done)
 
@@ -182,8 +124,8 @@ class Producer(Public, AfterFork, AtExit):
         self._begin()
         deadline_s = monotonic() + self._publish_timeout_s
         self._check_that_there_is_any()
-        while not (self._core.has_room and self._core.has_discovered):
-            await self._change(deadline_s, self._core.still_open)
+        while not (self._dispatcher.waiting.has_room and self._core.has_discovered):
+            await self._change(deadline_s, self._dispatcher.still_open)
             self._check_that_there_is_any()
 
     async def _change(self, deadline_s: float, make_error: Callable[[], NsqClientError]) -> None:
@@ -198,7 +140,7 @@ class Producer(Public, AfterFork, AtExit):
     def _check_that_there_is_any(self) -> None:
         if self._is_closed:
             raise NoNsqd("the producer is closed")
-        refusal = self._core.refusal()
+        refusal = self._core.refusal
         if refusal is not None:
             raise refusal
 
@@ -213,8 +155,8 @@ class Producer(Public, AfterFork, AtExit):
             raise WrongPlace("the producer belongs to another event loop: make one for each")
         self._loop = loop
         _UNCLOSED.add(self)
-        tell_at_exit(self)
-        self._loop.add_reader(self._core.waker_fileno, self._work)
+        close_at_exit(self)
+        self._loop.add_reader(self._core.poller.fileno(), self._work)
         self._work()
         self._keep_time()
 
@@ -224,53 +166,54 @@ class Producer(Public, AfterFork, AtExit):
         self._work()
         interval_s = self.settings.sweep_interval_s
         self._timer = self._loop.call_later(
-            interval_s if self._core.is_connected else min(interval_s, _CONNECTING_INTERVAL_S), self._keep_time
+            interval_s if self._dispatcher.is_connected else min(interval_s, _CONNECTING_INTERVAL_S), self._keep_time
         )
 
     def _work(self) -> None:
         """Connect, ask nsqlookupds, and fail publishes whose time is over, as far as it is due."""
         self._core.step(0.0)
-        self._look_for_unsent()
+        self._send_later()
         self._has_changed.set()
 
     def _pump(self) -> None:
         self._pump_is_due = False
         self._core.pump()
-        self._look_for_unsent()
-        self._tell_of_room()
+        self._send_later()
+        self._announce_room()
 
-    def _watch(self, outlet: Outlet) -> None:
+    def _watch(self, writer: ConnectionWriter) -> None:
         assert self._loop is not None
-        self._loop.add_reader(outlet.connection.fileno(), self._on_readable, outlet)
+        self._loop.add_reader(writer.connection.fileno(), self._on_readable, writer)
 
-    def _unwatch(self, outlet: Outlet) -> None:
+    def _unwatch(self, writer: ConnectionWriter) -> None:
         assert self._loop is not None
-        self._loop.remove_reader(outlet.connection.fileno())
-        self._loop.remove_writer(outlet.connection.fileno())
+        self._loop.remove_reader(writer.connection.fileno())
+        self._loop.remove_writer(writer.connection.fileno())
 
-    def _on_readable(self, outlet: Outlet) -> None:
-        self._core.hear(outlet)
-        if outlet.connection is not None and outlet.connection.has_events and self._loop is not None:
-            self._loop.call_soon(self._hear_more, outlet)  # a few bytes were decompressed to many
-        self._look_for_unsent()
-        self._tell_of_room()
+    def _on_readable(self, writer: ConnectionWriter) -> None:
+        self._core.receive_from(writer)
+        self._core.pump()
+        if writer.connection is not None and writer.connection.has_events and self._loop is not None:
+            self._loop.call_soon(self._receive_more, writer)  # a few bytes were decompressed to many
+        self._send_later()
+        self._announce_room()
 
-    def _hear_more(self, outlet: Outlet) -> None:
-        if outlet.connection is not None:
-            self._on_readable(outlet)
+    def _receive_more(self, writer: ConnectionWriter) -> None:
+        if writer.connection is not None:
+            self._on_readable(writer)
 
-    def _look_for_unsent(self) -> None:
+    def _send_later(self) -> None:
         """Continue to send when the sockets have room again."""
         assert self._loop is not None
-        for outlet in self._core.connected():
-            if outlet.connection.has_unsent:
-                self._loop.add_writer(outlet.connection.fileno(), self._on_writable, outlet)
+        for writer in self._core.connected:
+            if writer.connection.has_unsent:
+                self._loop.add_writer(writer.connection.fileno(), self._on_writable, writer)
 
-    def _on_writable(self, outlet: Outlet) -> None:
+    def _on_writable(self, writer: ConnectionWriter) -> None:
         assert self._loop is not None
-        outlet.connection.send_unsent()
-        if not outlet.connection.has_unsent:
-            self._loop.remove_writer(outlet.connection.fileno())
+        writer.connection.send_unsent()
+        if not writer.connection.has_unsent:
+            self._loop.remove_writer(writer.connection.fileno())
 
     # ---- results
 
@@ -283,10 +226,10 @@ class Producer(Public, AfterFork, AtExit):
                 else:
                     future.set_exception(publish.error)
                     future.exception()  # `flush` reports it to those who do not look
-        if not self._core.unfinished:
+        if not self._dispatcher.unfinished:
             self._is_idle.set()
 
-    def _tell_of_room(self) -> None:
+    def _announce_room(self) -> None:
         """Wake those who wait for room if there is much, so that they do not wake for each message."""
         if self._dispatcher.waiting.is_half_empty:
             self._has_changed.set()
@@ -301,19 +244,19 @@ class Producer(Public, AfterFork, AtExit):
         """
         try:
             async with asyncio.timeout(timeout_s):
-                while self._core.unfinished:
+                while self._dispatcher.unfinished:
                     self._is_idle.clear()
                     await self._is_idle.wait()
         except TimeoutError:
-            raise self._core.still_open() from None
-        self._core.raise_failures()
+            raise self._dispatcher.still_open() from None
+        self._core.failures.raise_new()
 
     async def ping(self) -> None:
         """Connect to an nsqd, if none is connected. Raises NoNsqd."""
         deadline_s = monotonic() + self._publish_timeout_s
         self._begin()
         self._check_that_there_is_any()
-        while not self._core.is_connected:
+        while not self._dispatcher.is_connected:
             await self._change(deadline_s, self._core.not_connected)
             self._check_that_there_is_any()
 
@@ -325,7 +268,7 @@ class Producer(Public, AfterFork, AtExit):
             await self.flush(timeout_s)
         finally:
             self._end()
-            await asyncio.shield(asyncio.to_thread(self._core.let_go))
+            await asyncio.shield(asyncio.to_thread(self._core.close))
 
     def _end(self) -> None:
         """Take it out of the event loop. Fail what is not published."""
@@ -333,13 +276,13 @@ class Producer(Public, AfterFork, AtExit):
         self._pump_is_due = False
         self._forget()
         if self._loop is not None:
-            self._loop.remove_reader(self._core.waker_fileno)
-            for outlet in self._core.connected():
-                self._unwatch(outlet)
+            self._loop.remove_reader(self._core.poller.fileno())
+            for writer in self._core.connected:
+                self._unwatch(writer)
         if self._timer is not None:
             self._timer.cancel()
-        self._core.fail_all(NoNsqd("the producer is closed"))
-        self._core.wait_from_now_on()
+        self._core.report(self._dispatcher.give_up(NoNsqd("the producer is closed")))
+        self._core.leave_event_loop()
         self._has_changed.set()
 
     def _forget(self) -> None:
@@ -348,16 +291,18 @@ class Producer(Public, AfterFork, AtExit):
 
     def _at_exit(self, left_s: float) -> None:
         """Publish what is left, although the event loop has ended."""
-        self._core.wait_from_now_on()
+        self._core.leave_event_loop()
         try:
-            self._core.close(left_s)
+            self._core.flush(left_s)
         except NsqClientError as error:
             self._core.log.warning("producer: at the end of the process: %s", error)
+        finally:
+            self._core.close()
 
     def _after_fork(self) -> None:
         """In the child: leave everything to the parent. Another event loop may use the producer here."""
         _UNCLOSED.discard(self)
-        self._core._after_fork()
+        self._core.after_fork()
         self._set_up()
 
     async def __aenter__(self) -> Self:
@@ -381,7 +326,3 @@ async def connect(*addresses: str, **settings: Unpack[ProducerKeywords]) -> Prod
         await producer.close(0.0)
         raise
     return producer
-
-
-def _ignore(result: object) -> None:
-    """Takes a result that nobody needs, as of a publish whose caller waits for its future."""

@@ -11,22 +11,19 @@ from typing import Self, Unpack
 from nsqd_py.client.addresses import address_list, parse_address
 from nsqd_py.client.callables import refuse_what_does_not_run
 from nsqd_py.client.consuming.handling import ENDINGS, BatchHandler, Handler, Handling
-from nsqd_py.client.consuming.lane import Lane
 from nsqd_py.client.consuming.subscription import ConsumerStats, Subscription
-from nsqd_py.client.discovery import Discovery
 from nsqd_py.client.errors import BadClientOption
 from nsqd_py.client.keywords import ClientKeywords
-from nsqd_py.client.lookup import lookup_url
+from nsqd_py.client.lookup import Discovery, lookup_url
 from nsqd_py.client.message import Message, MessageBatch
 from nsqd_py.client.options import ClientLog, ClientOptions, standard_log
-from nsqd_py.client.public import Public
 from nsqd_py.settings.flags import addresses_from_environment
 
 STOP_TIMEOUT_S = 30.0
 _LONGEST_NAP_S = 0.5
 
 
-class BaseConsumer(Public):
+class BaseConsumer:
     """Receives messages of a channel from all nsqds that have them, and answers them.
 
     If `handler(message)` returns, the message is finished. If it raises `Requeue` or another exception, the message
@@ -182,8 +179,8 @@ class BaseConsumer(Public):
     def __iter__(self) -> Iterator[Message]:
         return self.messages()
 
-    def _on_output(self, lane: Lane, is_urgent: bool) -> None:
-        """Note that a lane has output. It is urgent if the user asked for it just now."""
+    def _on_output(self) -> None:
+        """Send output soon: there was none, and now there is some."""
         raise NotImplementedError
 
     def _on_backoff(self, news: str) -> None:
@@ -252,7 +249,7 @@ class BaseConsumer(Public):
     def _nap_s(self) -> float:
         """Return the time until something other than a message needs attention."""
         subscription = self._subscription
-        timeouts_s = [lane.touching.timeout_s for lane in subscription.lanes.values()]
+        timeouts_s = [window.msg_timeout_s for window in subscription.windows.values()]
         # New messages may add an earlier deadline.
         longest_s = min([_LONGEST_NAP_S, *(timeout_s / 10 for timeout_s in timeouts_s)])
         return min(longest_s, max(0.0, subscription.due_s - monotonic()))

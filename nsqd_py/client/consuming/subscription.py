@@ -1,7 +1,7 @@
-"""A channel as one consumer has it, over any number of nsqds: the part that all consumers share. No I/O.
+"""One channel as a consumer has it, over any number of nsqds: the part that all consumers share. No I/O.
 
-The shells (`client.threads`, `client.gevent`, `client.aio`) open connections, transfer bytes and messages, and provide
-the clock and random numbers.
+The shells (`client.blocking`, `client.aio`) open connections, transfer bytes and messages, and provide the clock and
+random numbers.
 """
 
 from __future__ import annotations
@@ -9,18 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from nsqd_py.client.consuming.flow import Backoff, BackoffState, Clock, Duration, Flow, RdySpread, exponential, full_jitter
-from nsqd_py.client.consuming.lane import Lane, LaneLimits, LaneStats, RequeueDelays
+from nsqd_py.client.consuming.flow import Backoff, BackoffState, Clock, Flow, RdySpread, exponential, full_jitter
+from nsqd_py.client.consuming.in_flight import ConnectionStats, InFlightWindow
 from nsqd_py.client.message import MessageBatch
 from nsqd_py.client.options import FULL_JITTER, ClientOptions
+from nsqd_py.client.session import Negotiated
 from nsqd_py.protocol import outgoing
 from nsqd_py.protocol.incoming import Messages
 
 _STARVED_AT = 0.85  # of RDY, as the client guide recommends, to anticipate starvation
+_SUMS = ("received", "finished", "requeued")
 
 
 class ConsumerStats(NamedTuple):
-    """The figures of a consumer, and its current state.
+    """The statistics of a consumer, and its current state.
 
     received, finished, requeued   messages; a message that is delivered again is received again
     touched                        automatic touches of messages
@@ -42,11 +44,11 @@ class ConsumerStats(NamedTuple):
     max_in_flight: int
     is_paused: bool
     backoff: BackoffState
-    connections: Mapping[str, LaneStats]
+    connections: Mapping[str, ConnectionStats]
 
 
 class Subscription:
-    """All lanes of a consumer, and their flow."""
+    """The in-flight windows of a consumer, and their flow."""
 
     def __init__(
         self,
@@ -57,100 +59,95 @@ class Subscription:
         auto_touch: bool,
         clock: Clock,
         chance: Callable[[], float],
-        on_output: Callable[[Lane, bool], None],
+        on_output: Callable[[], None],
         on_backoff: Callable[[str], None],
-        make_batch: Callable[[Lane, Messages, float], MessageBatch] = MessageBatch,
     ) -> None:
-        """`on_output(lane, is_urgent)` reports output to send, `on_backoff(text)` a change of back-off."""
+        """`on_output()` reports output to send, `on_backoff(text)` a change of back-off."""
         self.topic = topic
         self.channel = channel
         self.subscribe = outgoing.sub(topic, channel)  # raises BadName
-        self.lanes: dict[str, Lane] = {}
+        self.windows: dict[str, InFlightWindow] = {}
         self.given_up = 0
+        self.make_batch: Callable[[InFlightWindow, Messages, float], MessageBatch] = MessageBatch
         self._auto_touch = auto_touch
         self._now_s = clock
         self._on_output = on_output
-        self.make_batch = make_batch
-        self._delays = RequeueDelays(options.default_requeue_delay_s, options.max_requeue_delay_s)
-        self._ended = {"received": 0, "finished": 0, "requeued": 0}  # sums of closed lanes
+        self._delays_s = options.default_requeue_delay_s, options.max_requeue_delay_s
+        self._ended = dict.fromkeys(_SUMS, 0)  # of closed windows
         self._touched = self._timed_out = self._refused = 0
         spread = RdySpread(options.low_rdy_idle_timeout_s, options.low_rdy_timeout_s)
-        backoff = Backoff(_duration(options, chance), options.max_backoff_duration_s)
-        interval_s = options.rdy_redistribute_interval_s
-        self.flow = Flow(options.max_in_flight, spread, backoff, interval_s, clock, on_backoff)
+        multiplier_s = options.backoff_multiplier_s
+        is_random = options.backoff_strategy == FULL_JITTER
+        duration = full_jitter(multiplier_s, chance) if is_random else exponential(multiplier_s)
+        backoff = Backoff(duration, options.max_backoff_duration_s)
+        self.flow = Flow(options.max_in_flight, spread, backoff, options.rdy_redistribute_interval_s, clock, on_backoff)
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.channel}"
 
-    # ---- what happens
+    # ---- events of a connection
 
-    def opened(self, address: str, limits: LaneLimits) -> Lane:
-        """Add a lane: an nsqd has accepted the subscription."""
+    def opened(self, address: str, negotiated: Negotiated) -> InFlightWindow:
+        """Add a window: an nsqd has accepted the subscription."""
         names = self.topic, self.channel, address
-        lane = Lane(names, limits, self._delays, self.flow, self._now_s(), self._on_output, touches=self._auto_touch)
-        self.lanes[address] = lane
-        self.flow.opened(lane)
-        return lane
+        window = InFlightWindow(
+            names, negotiated, self._delays_s, self.flow, self._now_s(), self._on_output, touches=self._auto_touch
+        )
+        self.windows[address] = window
+        self.flow.opened(window)
+        return window
 
-    def received(self, lane: Lane, messages: Messages) -> MessageBatch:
-        count = len(messages)
-        lane.received += count
-        lane.last_message_s = now_s = self._now_s()
-        batch = self.make_batch(lane, messages, now_s)
-        lane.touching.add(batch)
+    def received(self, window: InFlightWindow, messages: Messages) -> MessageBatch:
+        batch = self.make_batch(window, messages, self._now_s())
+        window.add(batch)
         return batch
 
     def refused(self, code: str) -> None:
         """Note that nsqd refused an answer: the message is not in flight any more. A late TOUCH does not count."""
         self._refused += code in ("E_FIN_FAILED", "E_REQ_FAILED")
 
-    def closed(self, lane: Lane) -> None:
-        if self.lanes.get(lane.address) is lane:
-            del self.lanes[lane.address]
-        for name in self._ended:
-            self._ended[name] += getattr(lane, name)
-        lane.close()
-        self.flow.closed(lane)
+    def closed(self, window: InFlightWindow) -> None:
+        if self.windows.get(window.address) is window:
+            del self.windows[window.address]
+        for name in _SUMS:
+            self._ended[name] += getattr(window, name)
+        window.close()
+        self.flow.closed(window)
 
     # ---- time
 
     @property
     def due_s(self) -> float:
         """Return when `tick` has something to do next."""
-        touches = (lane.touching.due_s for lane in self.lanes.values())
-        return min([self.flow.due_s, *(due_s for due_s in touches if due_s is not None)])
+        return min([self.flow.due_s, *(window.due_s for window in self.windows.values())])
 
     def tick(self) -> None:
+        """Change RDY, and touch what is due."""
         now_s = self._now_s()
         self.flow.tick(now_s)
-        for lane in self.lanes.values():
-            self._look_after(lane, now_s)
+        for window in self.windows.values():
+            to_touch, expired = window.take_due(now_s)
+            self._timed_out += sum(batch.open_count for batch in expired)
+            for batch in to_touch:
+                self._touched += batch.open_count
+                batch.touch()
 
-    def _look_after(self, lane: Lane, now_s: float) -> None:
-        to_touch, expired = lane.touching.look(now_s)
-        for batch in to_touch:
-            self._touched += batch.open_count
-            batch.touch()
-        for batch in expired:
-            self._timed_out += batch.open_count
-            batch.is_live = False
-
-    # ---- how it stands
+    # ---- statistics
 
     @property
     def in_flight(self) -> int:
-        return sum(lane.in_flight for lane in self.lanes.values())
+        return sum(window.in_flight for window in self.windows.values())
 
     @property
     def is_starved(self) -> bool:
         """True if some nsqd can send little or nothing before more messages are answered."""
-        return any(lane.in_flight > 0 and lane.in_flight >= lane.rdy * _STARVED_AT for lane in self.lanes.values())
+        return any(window.in_flight > 0 and window.in_flight >= window.rdy * _STARVED_AT for window in self.windows.values())
 
     def stats(self) -> ConsumerStats:
         now_s = self._now_s()
-        sums = {name: ended + sum(getattr(lane, name) for lane in self.lanes.values()) for name, ended in self._ended.items()}
+        windows = self.windows.values()
         return ConsumerStats(
-            **sums,
+            **{name: ended + sum(getattr(window, name) for window in windows) for name, ended in self._ended.items()},
             touched=self._touched,
             timed_out=self._timed_out,
             refused=self._refused,
@@ -159,11 +156,5 @@ class Subscription:
             max_in_flight=self.flow.max_in_flight,
             is_paused=self.flow.is_paused,
             backoff=self.flow.state(now_s),
-            connections={address: lane.stats(now_s) for address, lane in self.lanes.items()},
+            connections={address: window.stats(now_s) for address, window in self.windows.items()},
         )
-
-
-def _duration(options: ClientOptions, chance: Callable[[], float]) -> Duration:
-    if options.backoff_strategy == FULL_JITTER:
-        return full_jitter(options.backoff_multiplier_s, chance)
-    return exponential(options.backoff_multiplier_s)

@@ -3,6 +3,6 @@
 base        settings, and every way to publish
 encoding    the commands
 publish     one publish, its result and its errors
-outlet      one nsqd: what it has not answered; and publishes that wait for a connection
+writer      one nsqd: what it has not answered; and publishes that wait for a connection
 dispatcher  assigns publishes to nsqds
 """

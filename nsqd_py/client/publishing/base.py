@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack
 
 from nsqd_py.client.addresses import address_list, parse_address
-from nsqd_py.client.callables import check_result
 from nsqd_py.client.errors import BadClientOption, NsqClientError
-from nsqd_py.client.keywords import ClientKeywords, Delay
+from nsqd_py.client.keywords import ClientKeywords, Delay, ProducerKeywords
 from nsqd_py.client.lookup import nodes_url
-from nsqd_py.client.options import ClientOptions
-from nsqd_py.client.public import Public
-from nsqd_py.client.publishing import encoding
-from nsqd_py.client.publishing.encoding import Body
-from nsqd_py.client.publishing.outlet import WindowLimits
-from nsqd_py.client.publishing.publish import Done, Failures, Publish
+from nsqd_py.client.options import ClientOptions, standard_log
+from nsqd_py.client.publishing.publish import Body, Done, Publish, finished, several, single
+from nsqd_py.client.publishing.writer import WindowLimits
 from nsqd_py.protocol import outgoing
 from nsqd_py.settings.flags import addresses_from_environment
-
-WINDOW = 1000
-WINDOW_BYTES = 16 << 20
-PUBLISH_TIMEOUT_S = 30.0
-ANSWER_TIMEOUT_S = 10.0
 
 # How long an nsqd is avoided after its first failure, and at most.
 FIRST_PAUSE_S = 0.1
@@ -46,6 +36,39 @@ class ProducerSettings:
     publish_timeout_s: float
     answer_timeout_s: float
     retry_unknown: bool
+    log: Any
+
+    @classmethod
+    def of(
+        cls,
+        addresses: Sequence[str],
+        *,
+        nsqd_tcp_addresses: str | Iterable[str] = (),
+        lookupd_http_addresses: str | Iterable[str] = (),
+        options: ClientOptions | None = None,
+        window: int = 1000,
+        window_bytes: int = 16 << 20,
+        publish_timeout_s: float = 30.0,
+        answer_timeout_s: float = 10.0,
+        retry_unknown: bool = True,
+        log: Any = None,
+        **go_settings: Unpack[ClientKeywords],
+    ) -> ProducerSettings:
+        """Return the settings of these arguments; see `BaseProducer`. Raises BadClientOption."""
+        named = [*addresses, *address_list(nsqd_tcp_addresses)]
+        lookupds: Iterable[str] = address_list(lookupd_http_addresses)
+        if not named and not lookupds:
+            named[:], lookupds = addresses_from_environment()
+        return cls(
+            nsqds=tuple(dict.fromkeys(str(parse_address(text)) for text in named)),
+            lookupds=tuple(dict.fromkeys(lookupds)),
+            options=(options or ClientOptions()).with_settings(**go_settings),
+            window=WindowLimits(window, window_bytes),
+            publish_timeout_s=publish_timeout_s,
+            answer_timeout_s=answer_timeout_s,
+            retry_unknown=retry_unknown,
+            log=log if log is not None else standard_log(),
+        )
 
     def __post_init__(self) -> None:
         if not self.nsqds and not self.lookupds:
@@ -57,26 +80,13 @@ class ProducerSettings:
         if self.publish_timeout_s <= 0 or self.answer_timeout_s <= 0:
             raise BadClientOption("publish_timeout_s and answer_timeout_s have to be more than 0")
 
-    def arguments(self) -> dict[str, Any]:
-        """Return the arguments of a producer with these settings."""
-        return {
-            "nsqd_tcp_addresses": self.nsqds,
-            "lookupd_http_addresses": self.lookupds,
-            "options": self.options,
-            "window": self.window.publishes,
-            "window_bytes": self.window.size_bytes,
-            "publish_timeout_s": self.publish_timeout_s,
-            "answer_timeout_s": self.answer_timeout_s,
-            "retry_unknown": self.retry_unknown,
-        }
-
     @property
     def sweep_interval_s(self) -> float:
         """Return how often to check for publishes whose time is over."""
         return min(0.25, self.publish_timeout_s / 4, self.answer_timeout_s / 4)
 
 
-class BaseProducer(Public, Generic[P]):
+class BaseProducer(Generic[P]):
     """Publishes to one nsqd or several.
 
     Several nsqds are used in turn. One that fails is avoided for a while and tried again; a message that it certainly
@@ -93,51 +103,24 @@ class BaseProducer(Public, Generic[P]):
                                is not bytes
     """
 
-    # The exceptions of `on_done` that are only logged: it must not end what reads the answers.
-    _on_done_failures: type[BaseException] = BaseException
-
-    def __init__(
-        self,
-        *addresses: str,
-        nsqd_tcp_addresses: str | Iterable[str] = (),
-        lookupd_http_addresses: str | Iterable[str] = (),
-        options: ClientOptions | None = None,
-        window: int = WINDOW,
-        window_bytes: int = WINDOW_BYTES,
-        publish_timeout_s: float = PUBLISH_TIMEOUT_S,
-        answer_timeout_s: float = ANSWER_TIMEOUT_S,
-        retry_unknown: bool = True,
-        log: Any = None,
-        **go_settings: Unpack[ClientKeywords],
-    ) -> None:
+    def __init__(self, *addresses: str, **settings: Unpack[ProducerKeywords]) -> None:
         """Connects at the first use. Addresses are host:port, [::1]:port, unix:/path or nsq://host:port.
 
         Without any, NSQD_TCP_ADDRESS or NSQLOOKUPD_HTTP_ADDRESS of the environment lists them, separated by commas.
 
+        nsqd_tcp_addresses       more addresses of nsqds
         lookupd_http_addresses   publish to all nsqds that these nsqlookupds know; asked every lookupd_poll_interval
-        options, **go_settings   of the connections, by the names of go-nsq: `snappy=True`, `auth_secret="..."`
-        window, window_bytes     how many publishes, of how many bytes together, may be unanswered on one connection
-        publish_timeout_s        how long a publish may take in all, with every retry
-        answer_timeout_s         an nsqd that owes an answer for this long is disconnected
+        options, and others      of the connections, by the names of go-nsq: `snappy=True`, `auth_secret="..."`
+        window, window_bytes     how many publishes, of how many bytes together, may be unanswered on one connection;
+                                 1000 and 16 MiB by default
+        publish_timeout_s        how long a publish may take in all, with every retry: 30 s
+        answer_timeout_s         an nsqd that owes an answer for this long is disconnected: 10 s
+        retry_unknown            see above
         log                      has `info`, `warning`, ... as a logging.Logger, which is the default
 
         Raises BadClientOption.
         """
-        named = [*addresses, *address_list(nsqd_tcp_addresses)]
-        lookupds: Iterable[str] = address_list(lookupd_http_addresses)
-        if not named and not lookupds:
-            named[:], lookupds = addresses_from_environment()
-        self.settings = ProducerSettings(
-            nsqds=tuple(dict.fromkeys(str(parse_address(text)) for text in named)),
-            lookupds=tuple(dict.fromkeys(lookupds)),
-            options=(options or ClientOptions()).with_settings(**go_settings),
-            window=WindowLimits(window, window_bytes),
-            publish_timeout_s=publish_timeout_s,
-            answer_timeout_s=answer_timeout_s,
-            retry_unknown=retry_unknown,
-        )
-        self.log = log if log is not None else logging.getLogger("nsqd_py.client")
-        self._failures = Failures()
+        self.settings = ProducerSettings.of(addresses, **settings)
         self._set_up()
 
     # ---- and wait for OK
@@ -147,7 +130,7 @@ class BaseProducer(Public, Generic[P]):
 
         Delays are numbers of seconds, or timedeltas.
         """
-        self._publish(encoding.single(topic, body, defer_s))
+        self._publish(single(topic, body, defer_s))
 
     def publish_deferred(self, topic: str, body: Body, delay_s: Delay) -> None:
         """Publish one message that is delivered at the earliest after `delay_s`."""
@@ -155,7 +138,7 @@ class BaseProducer(Public, Generic[P]):
 
     def multi_publish(self, topic: str, bodies: Sequence[Body]) -> None:
         """Publish all messages or none: they are one command."""
-        self._publish(*encoding.several(topic, bodies))
+        self._publish(*several(topic, bodies))
 
     # ---- and go on
 
@@ -165,18 +148,18 @@ class BaseProducer(Public, Generic[P]):
         `on_done` is called with None or the error; it must not wait. Without it, `flush` raises errors. The returned
         object has `is_over` and `error`.
         """
-        return self._publish_soon(encoding.single(topic, body, defer_s), b"", on_done)
+        return self._publish_soon(single(topic, body, defer_s), b"", on_done)
 
     def multi_publish_soon(self, topic: str, bodies: Sequence[Body], on_done: Done | None = None) -> P:
         """Send messages as `publish_soon`, in one command: much faster, and nsqd stores all or none."""
-        return self._publish_soon(*encoding.several(topic, bodies), on_done)
+        return self._publish_soon(*several(topic, bodies), on_done)
 
     def send_mpub_body(self, topic: str, body: bytes, count: int, on_done: Done | None = None) -> P:
         """Send a finished body as `multi_publish_soon`.
 
         `body` is the number of messages in 4 bytes, big-endian, then each message behind its size. It is not copied.
         """
-        return self._publish_soon(*encoding.finished(topic, body, count), on_done)
+        return self._publish_soon(*finished(topic, body, count), on_done)
 
     def send_mpub_pieces(self, topic: str, pieces: Sequence[Body], on_done: Done | None = None) -> P:
         """Send a body as `send_mpub_body` does that is made of several pieces.
@@ -213,17 +196,6 @@ class BaseProducer(Public, Generic[P]):
     def close(self, timeout_s: float | None = None) -> None:
         """`flush`, then close the connections, even if that raises."""
         raise NotImplementedError
-
-    def _tell(self, publishes: Iterable[Publish]) -> None:
-        """Report the results of these publishes."""
-        for publish in publishes:
-            if publish.on_done is not None:
-                try:
-                    check_result(publish.on_done, publish.on_done(publish.error))
-                except self._on_done_failures as error:
-                    self.log.exception("on_done of a publish: %r", error)
-            elif publish.error is not None:
-                self._failures.add(publish.error)
 
     def __enter__(self) -> Self:
         return self

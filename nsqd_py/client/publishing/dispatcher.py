@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, PublishFailed, TimedOut
-from nsqd_py.client.publishing.outlet import Outlet, Pause, WaitingRoom, WindowLimits
 from nsqd_py.client.publishing.publish import SENT, Publish, verdict_on
+from nsqd_py.client.publishing.writer import ConnectionWriter, Pause, WaitingRoom, WindowLimits
 
 # A publish fails after this many connections were lost while its answer was due.
 MAX_LOSSES = 5
@@ -26,19 +26,19 @@ MOST_LONELY_PAUSE_S = 1.0
 class Order(NamedTuple):
     """Publishes to send over one connection, in this order."""
 
-    outlet: Outlet
+    writer: ConnectionWriter
     publishes: list[Publish]
 
 
 class Overdue(NamedTuple):
-    """Publishes that failed because their time is over, and outlets whose nsqd owes an answer for too long."""
+    """Publishes that failed because their time is over, and writers whose nsqd owes an answer for too long."""
 
     publishes: list[Publish]
-    hung: list[Outlet]
+    hung: list[ConnectionWriter]
 
 
 class Dispatcher:
-    """Each publish is waiting, in the window of one outlet, or over.
+    """Each publish is waiting, in the window of one writer, or over.
 
     waiting       publishes to be sent; check that it has room before `submit`
     unfinished    how many are not over
@@ -52,7 +52,7 @@ class Dispatcher:
         With `retry_unknown`, a publish whose connection was lost before its answer is sent again, and may be stored
         twice. Without it, the publish fails with ConnectionLost.
         """
-        self.outlets: dict[str, Outlet] = {}
+        self.writers: dict[str, ConnectionWriter] = {}
         self.lookup_failures: dict[str, NsqClientError] = {}
         self.waiting = WaitingRoom(limits)
         self.unfinished = 0
@@ -60,42 +60,42 @@ class Dispatcher:
         self._limits = limits
         self._retry_unknown = retry_unknown
         self._answer_timeout_s = answer_timeout_s
-        self._open: list[Outlet] = []
+        self._open: list[ConnectionWriter] = []
         self._turn = 0
         self._was_connected = False
 
     # ---- the nsqds
 
-    def add_outlet(self, address: str, pause: Pause) -> Outlet:
+    def add_writer(self, address: str, pause: Pause) -> ConnectionWriter:
         """Add an nsqd. A known one keeps its state."""
-        outlet = self.outlets.get(address)
-        if outlet is None:
-            outlet = self.outlets[address] = Outlet(address, self._limits, pause)
-        outlet.is_wanted = True
-        return outlet
+        writer = self.writers.get(address)
+        if writer is None:
+            writer = self.writers[address] = ConnectionWriter(address, self._limits, pause)
+        writer.is_wanted = True
+        return writer
 
-    def keep_outlets(self, addresses: Iterable[str]) -> list[Outlet]:
+    def keep_writers(self, addresses: Iterable[str]) -> list[ConnectionWriter]:
         """Drop the other nsqds; one that is connected goes when it disconnects.
 
-        Return the outlets that were dropped.
+        Return the writers that were dropped.
         """
         wanted = set(addresses)
-        for outlet in self.outlets.values():
-            outlet.is_wanted = outlet.address in wanted
+        for writer in self.writers.values():
+            writer.is_wanted = writer.address in wanted
         return self._forget_unwanted()
 
-    def opened(self, outlet: Outlet) -> None:
-        """Note that an outlet is connected."""
+    def opened(self, writer: ConnectionWriter) -> None:
+        """Note that an writer is connected."""
         self.is_connected = self._was_connected = True
-        self._open.append(outlet)
-        outlet.is_open = True
-        outlet.failure = None
-        outlet.has_refused = outlet.is_rest_unread = False
+        self._open.append(writer)
+        writer.is_open = True
+        writer.failure = None
+        writer.has_refused = writer.is_rest_unread = False
 
-    def not_opened(self, outlet: Outlet, error: NsqClientError, now_s: float) -> list[Publish]:
+    def not_opened(self, writer: ConnectionWriter, error: NsqClientError, now_s: float) -> list[Publish]:
         """Note that connecting failed. Return the publishes that fail because there is no nsqd at all."""
-        outlet.failure = error
-        self._leave_alone(outlet, now_s)
+        writer.failure = error
+        self._leave_alone(writer, now_s)
         no_nsqd = self.no_nsqd()
         return self._fail_all(self.waiting.take_all(), no_nsqd) if no_nsqd else []
 
@@ -104,27 +104,27 @@ class Dispatcher:
 
         After a first connection, publishes wait for an nsqd that is away.
         """
-        if self._was_connected or any(outlet.failure is None for outlet in self.outlets.values()):
+        if self._was_connected or any(writer.failure is None for writer in self.writers.values()):
             return None
         return self._no_nsqd_error()
 
     def still_open(self) -> TimedOut:
         """Return the error of a `flush` whose time is over."""
         why = "" if self._open else f"; {self._no_nsqd_error()}"
-        return TimedOut(", ".join(list(self.outlets)), f"{self.unfinished} publishes are open{why}")
+        return TimedOut(", ".join(list(self.writers)), f"{self.unfinished} publishes are open{why}")
 
     def not_connected(self, timeout_s: float) -> NoNsqd:
         """Return the error of a `ping` whose time is over."""
         return self._no_nsqd_error(f"no nsqd could be connected for {timeout_s:g}s: ")
 
-    def pause_s(self, outlet: Outlet, now_s: float) -> float:
-        """Return the time until an outlet may be tried again.
+    def pause_s(self, writer: ConnectionWriter, now_s: float) -> float:
+        """Return the time until an writer may be tried again.
 
         While no nsqd is connected, that is at most `MOST_LONELY_PAUSE_S` after the last failure: a standby refuses
         publishes for as long as its primary lives, and must be tried soon after that.
         """
-        pause_s = outlet.pause.wait_s(now_s)
-        return pause_s if self._open else min(pause_s, max(0.0, outlet.failed_s + MOST_LONELY_PAUSE_S - now_s))
+        pause_s = writer.pause.wait_s(now_s)
+        return pause_s if self._open else min(pause_s, max(0.0, writer.failed_s + MOST_LONELY_PAUSE_S - now_s))
 
     # ---- what is to be sent
 
@@ -139,7 +139,7 @@ class Dispatcher:
         self.unfinished += len(publishes)
 
     def next_to_send(self, now_s: float) -> Order | None:
-        """Return the next publishes that an outlet has room for. Call it after each event until it returns None."""
+        """Return the next publishes that an writer has room for. Call it after each event until it returns None."""
         if not self.waiting or not self._open:
             return None
         if self.waiting.is_next_alone:
@@ -147,62 +147,62 @@ class Dispatcher:
         most = RUN if len(self._open) > 1 else self._limits.publishes
         for _ in self._open:
             self._turn = turn = (self._turn + 1) % len(self._open)
-            outlet = self._open[turn]
-            room = outlet.window.room
+            writer = self._open[turn]
+            room = writer.window.room
             publishes = self.waiting.take(WindowLimits(min(room.publishes, most), room.size_bytes))
             if publishes:
-                outlet.window.add(publishes, now_s)
-                return Order(outlet, publishes)
+                writer.window.add(publishes, now_s)
+                return Order(writer, publishes)
         return None
 
     def _one_alone(self, now_s: float) -> Order | None:
-        outlet = next((outlet for outlet in self._open if not outlet.window), None)
-        if outlet is None:
+        writer = next((writer for writer in self._open if not writer.window), None)
+        if writer is None:
             return None
         publishes = self.waiting.take_one()
-        outlet.window.add(publishes, now_s, is_alone=True)
-        return Order(outlet, publishes)
+        writer.window.add(publishes, now_s, is_alone=True)
+        return Order(writer, publishes)
 
     # ---- what became of it
 
-    def answered_ok(self, outlet: Outlet, count: int, now_s: float) -> list[Publish]:
+    def answered_ok(self, writer: ConnectionWriter, count: int, now_s: float) -> list[Publish]:
         """Note `count` answers OK. Return the publishes that are done now."""
-        outlet.pause.reset()
-        done = outlet.window.take_done(count, now_s)
+        writer.pause.reset()
+        done = writer.window.take_done(count, now_s)
         self.unfinished -= len(done)
         return done
 
-    def answered_error(self, outlet: Outlet, code: str, text: str, now_s: float) -> list[Publish]:
+    def answered_error(self, writer: ConnectionWriter, code: str, text: str, now_s: float) -> list[Publish]:
         """Note a refusal. Return the publish if that is final. Nothing more is sent over this connection."""
         verdict = verdict_on(code, text)
-        refusal = PublishFailed(outlet.address, code, text)
-        self._take_out(outlet)
-        outlet.has_refused = True
-        outlet.is_rest_unread = verdict.is_rest_unread
+        refusal = PublishFailed(writer.address, code, text)
+        self._take_out(writer)
+        writer.has_refused = True
+        writer.is_rest_unread = verdict.is_rest_unread
         if verdict.is_for_another:
-            self._leave_alone(outlet, now_s)
-        publish = outlet.window.take_refused(now_s)
+            self._leave_alone(writer, now_s)
+        publish = writer.window.take_refused(now_s)
         if publish is None:
             return []
-        if verdict.is_standby and len(self.outlets) > 1:
-            outlet.failure = refusal
+        if verdict.is_standby and len(self.writers) > 1:
+            writer.failure = refusal
         else:
             publish.refusals += 1
-        if verdict.is_for_another and publish.refusals < len(self.outlets):
+        if verdict.is_for_another and publish.refusals < len(self.writers):
             self.waiting.put_back([publish])
             return []
         return [self._fail(publish, refusal)]
 
-    def closed(self, outlet: Outlet, reason: str, now_s: float) -> list[Publish]:
+    def closed(self, writer: ConnectionWriter, reason: str, now_s: float) -> list[Publish]:
         """Note a lost connection. Return the publishes that fail; the others wait for another one."""
-        self._take_out(outlet)
-        lost = ConnectionLost(outlet.address, reason)
-        if not outlet.has_refused:
-            outlet.failure = lost
-            self._leave_alone(outlet, now_s)
+        self._take_out(writer)
+        lost = ConnectionLost(writer.address, reason)
+        if not writer.has_refused:
+            writer.failure = lost
+            self._leave_alone(writer, now_s)
         failed, again = [], []
-        for publish in outlet.window.take_unanswered():
-            if self._may_go_again(publish, outlet):
+        for publish in writer.window.take_unanswered():
+            if self._may_go_again(publish, writer):
                 again.append(publish)
             else:
                 failed.append(self._fail(publish, lost))
@@ -211,53 +211,53 @@ class Dispatcher:
         return failed
 
     def expire(self, now_s: float) -> Overdue:
-        """Return what is overdue. Call it a few times a second, and close outlets that hang."""
+        """Return what is overdue. Call it a few times a second, and close writers that hang."""
         waiting = self.waiting.take_overdue(now_s)
         overdue = [self._fail(publish, self.not_taken(publish)) for publish in waiting]
-        for outlet in self.outlets.values():
-            late = [publish for publish in outlet.window if publish.deadline_s <= now_s and publish.state is SENT]
-            overdue += self._fail_all(late, TimedOut(outlet.address, "no answer to a publish in time"))
-        hung = [outlet for outlet in self.outlets.values() if outlet.window.is_hung(now_s, self._answer_timeout_s)]
+        for writer in self.writers.values():
+            late = [publish for publish in writer.window if publish.deadline_s <= now_s and publish.state is SENT]
+            overdue += self._fail_all(late, TimedOut(writer.address, "no answer to a publish in time"))
+        hung = [writer for writer in self.writers.values() if writer.window.is_hung(now_s, self._answer_timeout_s)]
         return Overdue(overdue, hung)
 
     def give_up(self, error: NsqClientError) -> list[Publish]:
         """Fail everything that is not over: the producer closes."""
         left = self.waiting.take_all()
-        for outlet in self.outlets.values():
-            left += outlet.window.take_unanswered()
+        for writer in self.writers.values():
+            left += writer.window.take_unanswered()
         return self._fail_all(left, error)
 
     def not_taken(self, publish: Publish) -> NsqClientError:
         """Return why no nsqd took it in time. NoNsqd means that it is stored nowhere, TimedOut does not."""
         if publish.losses:
-            return TimedOut(", ".join(self.outlets), "a connection was lost while an answer was due, and no other came")
+            return TimedOut(", ".join(self.writers), "a connection was lost while an answer was due, and no other came")
         if self._open:
-            return TimedOut(", ".join(outlet.address for outlet in self._open), "no room for a publish in time")
+            return TimedOut(", ".join(writer.address for writer in self._open), "no room for a publish in time")
         return self._no_nsqd_error()
 
     # ----
 
-    def _take_out(self, outlet: Outlet) -> None:
-        if outlet.is_open:
-            outlet.is_open = False
-            self._open.remove(outlet)
+    def _take_out(self, writer: ConnectionWriter) -> None:
+        if writer.is_open:
+            writer.is_open = False
+            self._open.remove(writer)
             self.is_connected = bool(self._open)
 
-    def _leave_alone(self, outlet: Outlet, now_s: float) -> None:
-        outlet.pause.failed(now_s)
-        outlet.failed_s = now_s
+    def _leave_alone(self, writer: ConnectionWriter, now_s: float) -> None:
+        writer.pause.failed(now_s)
+        writer.failed_s = now_s
 
-    def _may_go_again(self, publish: Publish, outlet: Outlet) -> bool:
-        if outlet.is_rest_unread:
+    def _may_go_again(self, publish: Publish, writer: ConnectionWriter) -> bool:
+        if writer.is_rest_unread:
             return True
         publish.losses += 1
         return self._retry_unknown and publish.losses < MAX_LOSSES
 
-    def _forget_unwanted(self) -> list[Outlet]:
-        unwanted = [outlet for outlet in self.outlets.values() if not outlet.is_wanted]
-        forgotten = [outlet for outlet in unwanted if not outlet.is_open and not outlet.window]
-        for outlet in forgotten:
-            del self.outlets[outlet.address]
+    def _forget_unwanted(self) -> list[ConnectionWriter]:
+        unwanted = [writer for writer in self.writers.values() if not writer.is_wanted]
+        forgotten = [writer for writer in unwanted if not writer.is_open and not writer.window]
+        for writer in forgotten:
+            del self.writers[writer.address]
         return forgotten
 
     def _fail(self, publish: Publish, error: NsqClientError) -> Publish:
@@ -270,10 +270,10 @@ class Dispatcher:
 
     def _no_nsqd_error(self, head: str = "") -> NoNsqd:
         """Return the error with the last failure of each nsqd or, if none is known, of each nsqlookupd."""
-        outlets = list(self.outlets.values())
-        failures = [outlet.failure for outlet in outlets if outlet.failure is not None]
-        reasons = [str(outlet.failure or f"{outlet.address}: not connected yet") for outlet in outlets]
-        if not outlets:
+        writers = list(self.writers.values())
+        failures = [writer.failure for writer in writers if writer.failure is not None]
+        reasons = [str(writer.failure or f"{writer.address}: not connected yet") for writer in writers]
+        if not writers:
             unasked = [f"nsqlookupd {failure}" for failure in list(self.lookup_failures.values())]
             head, reasons = f"{head}no nsqd is known: ", unasked or ["no nsqlookupd names one"]
         return NoNsqd(head + "; ".join(reasons), failures)

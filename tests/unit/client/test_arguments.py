@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from nsqd_py import client
-from nsqd_py.client import BadAddress, BadClientOption, aio
+from nsqd_py.client import BadAddress, BadClientOption
 from nsqd_py.client import gevent as on_gevent
 from nsqd_py.client.addresses import address_list, parse_address
 from nsqd_py.client.consuming.handling import Handling
 from nsqd_py.client.errors import BadName
 from nsqd_py.client.options import standard_log
-from nsqd_py.client.publishing import encoding
+from nsqd_py.client.publishing import publish as encoding
 from nsqd_py.protocol import outgoing
 from nsqd_py.protocol.incoming import FrameParser, WrongPort
 from tests.support.aio_client import AioConsumer, AioProducer
@@ -194,26 +194,6 @@ def test_fewer_messages_than_handlers_are_a_warning(caplog: pytest.LogCaptureFix
     with caplog.at_level(logging.WARNING, "nsqd_py.client"):
         client.Consumer("t", "c", print, nsqd_tcp_addresses="127.0.0.1:4150", concurrency=5, max_in_flight=2)
     assert "max_in_flight=2" in caplog.text and "concurrency=5" in caplog.text
-
-
-INSTANCES = [
-    client.Producer("127.0.0.1:4150"),
-    aio.Producer("127.0.0.1:4150"),
-    client.Consumer("t", "c", nsqd_tcp_addresses="127.0.0.1:4150"),
-    aio.Consumer("t", "c", nsqd_tcp_addresses="127.0.0.1:4150"),
-    World().batch(1),
-    World().batch(1).messages()[0],
-]
-
-
-@pytest.mark.parametrize(
-    "one", [*INSTANCES, *map(type, INSTANCES), on_gevent.Producer, on_gevent.Consumer], ids=lambda one: str(one)[:40]
-)
-def test_dir_shows_no_internals(one: object) -> None:
-    names = dir(one)
-    assert {"publish", "messages", "finish"} & set(names)
-    assert not [name for name in names if name.startswith("_") and not name.startswith("__")]
-    assert not {"after_fork", "at_exit", "begin_at_exit"} & set(names)
 
 
 # --- delays

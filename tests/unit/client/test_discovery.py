@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from nsqd_py.client.discovery import Discovery, Schedule
 from nsqd_py.client.errors import BadClientOption
-from nsqd_py.client.lookup import BadLookupAnswer, lookup_headers, lookup_url, nodes_url, nsqds_in
+from nsqd_py.client.lookup import BadLookupAnswer, Discovery, Schedule, lookup_headers, lookup_url, nodes_url, nsqds_in
 from nsqd_py.client.options import ClientOptions
 
 A, B, C = "a:4150", "b:4150", "c:4150"

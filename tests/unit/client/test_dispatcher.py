@@ -8,8 +8,8 @@ import pytest
 
 from nsqd_py.client.errors import ConnectionFailed, ConnectionLost, NoNsqd, NsqClientError, PublishFailed, TimedOut
 from nsqd_py.client.publishing.dispatcher import MAX_LOSSES, RUN, Dispatcher
-from nsqd_py.client.publishing.outlet import ALONE_AFTER_LOSSES, Outlet, WindowLimits
 from nsqd_py.client.publishing.publish import DONE, FAILED, SENT, WAITING, Publish
+from nsqd_py.client.publishing.writer import ALONE_AFTER_LOSSES, ConnectionWriter, WindowLimits
 from nsqd_py.runtime.outages import Backoff
 
 A, B = "a:4150", "b:4150"
@@ -32,7 +32,7 @@ def test_the_error_is_there_before_the_publish_is_over() -> None:
 
 
 class Desk:
-    """A dispatcher with the time, which is 0 until it is set, and open outlets."""
+    """A dispatcher with the time, which is 0 until it is set, and open writers."""
 
     def __init__(self, *addresses: str, window: int = 100, **settings: Any) -> None:
         settings = {"retry_unknown": True, "answer_timeout_s": 10.0, **settings}
@@ -41,11 +41,11 @@ class Desk:
         for address in addresses:
             self.dispatcher.opened(self.add(address))
 
-    def add(self, address: str) -> Outlet:
-        return self.dispatcher.add_outlet(address, Backoff(1.0, 16.0, lambda: 0.0))
+    def add(self, address: str) -> ConnectionWriter:
+        return self.dispatcher.add_writer(address, Backoff(1.0, 16.0, lambda: 0.0))
 
-    def outlet(self, address: str) -> Outlet:
-        return self.dispatcher.outlets[address]
+    def writer(self, address: str) -> ConnectionWriter:
+        return self.dispatcher.writers[address]
 
     def submit(self, count: int = 1, deadline_s: float = 100.0) -> list[Publish]:
         """Publishes that wait for the end of the turn."""
@@ -65,24 +65,24 @@ class Desk:
     def pump(self) -> list[tuple[str, Publish]]:
         sent = []
         while (order := self.dispatcher.next_to_send(self.now_s)) is not None:
-            sent += [(order.outlet.address, publish) for publish in order.publishes]
+            sent += [(order.writer.address, publish) for publish in order.publishes]
         return sent
 
     def ok(self, address: str, count: int = 1) -> list[Publish]:
-        return self.dispatcher.answered_ok(self.outlet(address), count, self.now_s)
+        return self.dispatcher.answered_ok(self.writer(address), count, self.now_s)
 
     def refuse(self, address: str, code: str, text: str = "because") -> list[Publish]:
-        return self.dispatcher.answered_error(self.outlet(address), code, text, self.now_s)
+        return self.dispatcher.answered_error(self.writer(address), code, text, self.now_s)
 
     def lose(self, address: str) -> list[Publish]:
-        return self.dispatcher.closed(self.outlet(address), "gone", self.now_s)
+        return self.dispatcher.closed(self.writer(address), "gone", self.now_s)
 
     def reopen(self, address: str) -> list[tuple[str, Publish]]:
-        self.dispatcher.opened(self.outlet(address))
+        self.dispatcher.opened(self.writer(address))
         return self.pump()
 
     def fail_to_open(self, address: str) -> list[Publish]:
-        return self.dispatcher.not_opened(self.outlet(address), ConnectionFailed(address, "refused"), self.now_s)
+        return self.dispatcher.not_opened(self.writer(address), ConnectionFailed(address, "refused"), self.now_s)
 
 
 def states(publishes: list[Publish]) -> list[str]:
@@ -100,7 +100,7 @@ def error_of(publish: Publish) -> NsqClientError:
 def test_publishes_go_to_all_in_turn() -> None:
     desk = Desk(A, B)
     desk.send(10)
-    assert [len(desk.outlet(A).window), len(desk.outlet(B).window)] == [5, 5]
+    assert [len(desk.writer(A).window), len(desk.writer(B).window)] == [5, 5]
 
 
 def test_one_that_is_full_is_passed_over() -> None:
@@ -108,7 +108,7 @@ def test_one_that_is_full_is_passed_over() -> None:
     desk.send(4)
     desk.ok(B, 2)
     desk.send(4)
-    assert [len(desk.outlet(A).window), len(desk.outlet(B).window)] == [4, 2]
+    assert [len(desk.writer(A).window), len(desk.writer(B).window)] == [4, 2]
 
 
 def test_many_of_one_turn_go_in_runs() -> None:
@@ -118,7 +118,7 @@ def test_many_of_one_turn_go_in_runs() -> None:
     assert order is not None
     assert len(order.publishes) == RUN
     desk.pump()
-    assert {len(desk.outlet(A).window), len(desk.outlet(B).window)} == {RUN, 2 * RUN}
+    assert {len(desk.writer(A).window), len(desk.writer(B).window)} == {RUN, 2 * RUN}
 
 
 def test_one_nsqd_gets_all_at_once() -> None:
@@ -165,8 +165,8 @@ def test_ok_is_for_the_oldest() -> None:
 def test_what_is_at_fault_itself_is_not_sent_again(code: str) -> None:
     desk = Desk(A, B, retry_unknown=False)
     good, _, bad, _, behind, _ = desk.send(6)
-    assert desk.outlet(B).window
-    first = desk.outlet(A if good in desk.outlet(A).window else B).address
+    assert desk.writer(B).window
+    first = desk.writer(A if good in desk.writer(A).window else B).address
     desk.ok(first)
     assert desk.refuse(first, code) == [bad]
     error = error_of(bad)
@@ -183,7 +183,7 @@ def test_a_bad_message_does_not_speak_against_its_nsqd() -> None:
     desk.send(1)
     desk.refuse(A, "E_BAD_MESSAGE")
     desk.lose(A)
-    assert desk.outlet(A).pause.wait_s(0.0) == 0
+    assert desk.writer(A).pause.wait_s(0.0) == 0
 
 
 def test_after_an_error_nothing_more_is_sent_there() -> None:
@@ -191,7 +191,7 @@ def test_after_an_error_nothing_more_is_sent_there() -> None:
     desk.send(2)
     desk.refuse(A, "E_BAD_BODY")
     desk.send(3)
-    assert [len(desk.outlet(A).window), len(desk.outlet(B).window)] == [0, 4]
+    assert [len(desk.writer(A).window), len(desk.writer(B).window)] == [0, 4]
 
 
 @pytest.mark.parametrize("code", ["E_PUB_FAILED", "E_MPUB_FAILED", "E_DPUB_FAILED", "E_AUTH_FAILED"])
@@ -201,13 +201,13 @@ def test_what_one_cannot_store_goes_to_another(code: str) -> None:
     assert desk.refuse(A, code) == []
     assert [address for address, _ in desk.pump()] == [B]
     assert states(publishes) == [SENT, SENT]
-    assert desk.outlet(A).pause.wait_s(0.0) == 1.0
+    assert desk.writer(A).pause.wait_s(0.0) == 1.0
 
 
 def test_what_none_can_store_fails() -> None:
     desk = Desk(A, B)
     (publish,) = desk.send(1)
-    first, second = (A, B) if publish in desk.outlet(A).window else (B, A)
+    first, second = (A, B) if publish in desk.writer(A).window else (B, A)
     desk.refuse(first, "E_PUB_FAILED")
     desk.pump()
     assert desk.refuse(second, "E_PUB_FAILED") == [publish]
@@ -258,7 +258,7 @@ def test_an_unknown_error_is_final() -> None:
 def test_what_was_not_answered_is_sent_elsewhere_in_order() -> None:
     desk = Desk(A, B)
     publishes = desk.send(6)
-    lost = list(desk.outlet(A).window)
+    lost = list(desk.writer(A).window)
     assert desk.lose(A) == []
     (new,) = desk.submit(1)
     assert desk.pump() == [(B, lost[0]), (B, lost[1]), (B, lost[2]), (B, new)]
@@ -268,7 +268,7 @@ def test_what_was_not_answered_is_sent_elsewhere_in_order() -> None:
 def test_without_retry_unknown_what_was_not_answered_fails() -> None:
     desk = Desk(A, B, retry_unknown=False)
     desk.send(4)
-    lost = list(desk.outlet(A).window)
+    lost = list(desk.writer(A).window)
     assert desk.lose(A) == lost
     assert states(lost) == [FAILED, FAILED]
     assert isinstance(error_of(lost[0]), ConnectionLost)
@@ -306,13 +306,13 @@ def test_an_nsqd_that_fails_is_left_alone_for_longer_each_time() -> None:
     waits = []
     for _ in range(4):
         desk.lose(A)
-        waits.append(desk.outlet(A).pause.wait_s(0.0))
+        waits.append(desk.writer(A).pause.wait_s(0.0))
         desk.reopen(A)
     assert waits == [1.0, 2.0, 4.0, 8.0]
     desk.send(1)
     desk.ok(A)
     desk.lose(A)
-    assert desk.outlet(A).pause.wait_s(0.0) == 1.0
+    assert desk.writer(A).pause.wait_s(0.0) == 1.0
 
 
 def test_while_no_nsqd_is_connected_each_is_tried_soon() -> None:
@@ -321,13 +321,13 @@ def test_while_no_nsqd_is_connected_each_is_tried_soon() -> None:
         desk.lose(A)
         desk.reopen(A)
     desk.lose(A)
-    assert desk.dispatcher.pause_s(desk.outlet(A), 0.0) == 16.0
+    assert desk.dispatcher.pause_s(desk.writer(A), 0.0) == 16.0
     desk.lose(B)
-    assert desk.dispatcher.pause_s(desk.outlet(A), 0.0) == 1.0
-    assert desk.dispatcher.pause_s(desk.outlet(A), 0.75) == 0.25
-    assert desk.dispatcher.pause_s(desk.outlet(A), 2.0) == 0.0
+    assert desk.dispatcher.pause_s(desk.writer(A), 0.0) == 1.0
+    assert desk.dispatcher.pause_s(desk.writer(A), 0.75) == 0.25
+    assert desk.dispatcher.pause_s(desk.writer(A), 2.0) == 0.0
     desk.reopen(B)
-    assert desk.dispatcher.pause_s(desk.outlet(A), 2.0) == 14.0
+    assert desk.dispatcher.pause_s(desk.writer(A), 2.0) == 14.0
 
 
 # ---- none at all
@@ -363,7 +363,7 @@ def test_errors_say_why_no_nsqd_is_connected() -> None:
     desk = Desk(A)
     desk.lose(A)
     desk.fail_to_open(A)
-    why = str(desk.dispatcher.outlets[A].failure)
+    why = str(desk.dispatcher.writers[A].failure)
     assert str(desk.dispatcher.not_connected(3)) == f"no nsqd could be connected for 3s: {why}"
     assert str(desk.dispatcher.still_open()).endswith(f"0 publishes are open; {why}")
     unknown = Desk().dispatcher
@@ -410,7 +410,7 @@ def test_an_outlet_that_hangs_is_named() -> None:
     desk.now_s = 2.0
     desk.ok(B)
     assert desk.dispatcher.expire(2.9).hung == []
-    assert desk.dispatcher.expire(3.0).hung == [desk.outlet(A)]
+    assert desk.dispatcher.expire(3.0).hung == [desk.writer(A)]
 
 
 def test_at_the_end_all_that_is_left_fails() -> None:
@@ -427,16 +427,16 @@ def test_at_the_end_all_that_is_left_fails() -> None:
 def test_one_that_is_not_wanted_any_more_is_used_while_its_connection_lives() -> None:
     desk = Desk(A, B)
     desk.add("c:4150")
-    assert [outlet.address for outlet in desk.dispatcher.keep_outlets([B])] == ["c:4150"]
+    assert [writer.address for writer in desk.dispatcher.keep_writers([B])] == ["c:4150"]
     desk.send(4)
-    assert len(desk.outlet(A).window) == 2
+    assert len(desk.writer(A).window) == 2
     desk.lose(A)
-    assert list(desk.dispatcher.outlets) == [B]
+    assert list(desk.dispatcher.writers) == [B]
 
 
 def test_one_that_comes_back_is_wanted_again() -> None:
     desk = Desk(A, B)
-    desk.dispatcher.keep_outlets([B])
+    desk.dispatcher.keep_writers([B])
     desk.add(A)
     desk.lose(A)
-    assert list(desk.dispatcher.outlets) == [A, B]
+    assert list(desk.dispatcher.writers) == [A, B]

@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from nsqd_py.client.threads.locked_batch import LockedBatch
+from nsqd_py.client.blocking.nsqd_subscription import LockedBatch
 from tests.support.subscription import World, message_id
 
 _THREADS = 4
@@ -40,7 +40,7 @@ def test_each_message_is_finished_once_by_one_of_many_threads(world: World) -> N
 
     def take_output() -> None:
         while not has_ended.is_set():
-            sent.extend(world.lane.take_output().splitlines())
+            sent.extend(world.window.take_output().splitlines())
 
     def finish_all() -> int:
         return sum(batch.finish_if_open(message_id(number)) for number in range(_MESSAGES))
@@ -54,7 +54,7 @@ def test_each_message_is_finished_once_by_one_of_many_threads(world: World) -> N
     assert finished == _MESSAGES
     assert sorted(sent) == [b"FIN " + message_id(number) for number in range(_MESSAGES)]
     assert batch.is_answered
-    assert (world.lane.in_flight, world.lane.finished, len(world.lane.touching)) == (0, _MESSAGES, 0)
+    assert (world.window.in_flight, world.window.finished, world.window.is_empty) == (0, _MESSAGES, True)
 
 
 def test_output_that_comes_while_it_is_taken_is_announced(world: World) -> None:
@@ -63,6 +63,6 @@ def test_output_that_comes_while_it_is_taken_is_announced(world: World) -> None:
     finishing = threading.Thread(target=lambda: [batch.finish_one(message_id(number)) for number in range(_MESSAGES)])
     finishing.start()
     while finishing.is_alive():
-        if world.lane.has_output:
-            world.lane.take_output()
-    assert world.lane.has_output or world.lane.take_output() == b""
+        if world.window.has_output:
+            world.window.take_output()
+    assert world.window.has_output or world.window.take_output() == b""

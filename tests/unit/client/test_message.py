@@ -10,7 +10,7 @@ from tests.support.subscription import World, message_id
 
 def test_a_new_connection_is_asked_for_messages() -> None:
     world = World()
-    assert world.ready == [world.lane]
+    assert world.ready == ["output"]
     assert world.sent() == [b"RDY 100"]
 
 
@@ -30,7 +30,7 @@ def test_answers_leave_together() -> None:
     first.finish()
     second.requeue(1.5)
     third.finish()
-    assert world.ready == [world.lane]  # told once
+    assert world.ready == ["output"]  # told once
     assert world.sent() == [b"FIN " + message_id(1), b"FIN " + message_id(3), b"REQ " + message_id(2) + b" 1500", b"RDY 0"]
     assert world.sent() == []
 
@@ -158,7 +158,7 @@ def test_answers_to_a_lost_connection_go_nowhere() -> None:
     first, second, third = world.batch(1, 2, 3).messages()
     first.finish()
     world.sent()
-    world.subscription.closed(world.lane)
+    world.subscription.closed(world.window)
     assert not second.is_live
     second.finish()
     third.requeue()

@@ -1,4 +1,4 @@
-"""What `nsqd_py.client` and its three kinds give by name."""
+"""What `nsqd_py.client` and `nsqd_py.client.aio` give by name."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from types import ModuleType
 import pytest
 
 from nsqd_py import client
-from nsqd_py.client import aio, threads
-from nsqd_py.client import gevent as on_gevent
+from nsqd_py.client import aio
 
 
 def names_for_type_checkers(module: ModuleType) -> dict[str, str]:
@@ -23,7 +22,7 @@ def names_for_type_checkers(module: ModuleType) -> dict[str, str]:
     return {alias.name: node.module or "" for node in imports for alias in node.names}
 
 
-@pytest.mark.parametrize("module", [client, threads, aio, on_gevent], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [client, aio], ids=lambda module: module.__name__)
 def test_every_name_is_what_type_checkers_think(module: ModuleType) -> None:
     homes = names_for_type_checkers(module)
     assert homes == {name: f"{module.__name__}.{home}" for name, home in module._HOMES.items()}
@@ -31,7 +30,7 @@ def test_every_name_is_what_type_checkers_think(module: ModuleType) -> None:
         assert getattr(module, name) is getattr(import_module(home), name)
 
 
-@pytest.mark.parametrize("module", [client, threads, aio, on_gevent], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [client, aio], ids=lambda module: module.__name__)
 def test_there_are_no_others(module: ModuleType) -> None:
     with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
         module.Nonsense  # noqa: B018 - it is asked for to see it fail

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from nsqd_py.client.errors import TimedOut
-from nsqd_py.client.publishing.outlet import ALONE_AFTER_LOSSES, WaitingRoom, Window, WindowLimits
 from nsqd_py.client.publishing.publish import DONE, SENT, WAITING, Publish
+from nsqd_py.client.publishing.writer import ALONE_AFTER_LOSSES, WaitingRoom, Window, WindowLimits
 
 
 def make_publish(size_bytes: int = 10, deadline_s: float = 100.0) -> Publish:

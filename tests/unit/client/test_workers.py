@@ -9,8 +9,9 @@ import gevent
 import pytest
 from gevent.event import Event
 
-from nsqd_py.client.gevent.work_queue import WorkQueue
-from nsqd_py.client.threads.work_queue import WorkQueue as ThreadQueue
+from nsqd_py.client.blocking.backend import THREADS
+from nsqd_py.client.blocking.waiting import WorkQueue
+from nsqd_py.client.gevent import Greenlets
 
 
 class Interrupted(Exception):
@@ -23,10 +24,10 @@ def turn() -> None:
         gevent.sleep(0)
 
 
-@pytest.mark.parametrize("wake", [WorkQueue.close, lambda queue: queue.put(1)], ids=["close", "put"])
+@pytest.mark.parametrize("wake", [WorkQueue.close, lambda queue: queue.put_all([1])], ids=["close", "put"])
 def test_a_greenlet_that_was_interrupted_is_not_woken_elsewhere(wake: Callable[[WorkQueue[int]], None]) -> None:
     """As when Ctrl-C ends a loop over a consumer, which then waits for the connections to close."""
-    queue: WorkQueue[int] = WorkQueue()
+    queue: WorkQueue[int] = WorkQueue(Greenlets())
     elsewhere = Event()
 
     def work() -> str:
@@ -46,24 +47,24 @@ def test_a_greenlet_that_was_interrupted_is_not_woken_elsewhere(wake: Callable[[
 
 
 def test_another_greenlet_takes_what_an_interrupted_one_was_woken_for() -> None:
-    queue: WorkQueue[int] = WorkQueue()
+    queue: WorkQueue[int] = WorkQueue(Greenlets())
     taken: list[int | None] = []
 
     def work() -> None:
         taken.append(queue.take())
 
-    other = gevent.spawn(work)
-    turn()
     interrupted = gevent.spawn(work)
     turn()
+    other = gevent.spawn(work)
+    turn()
     gevent.get_hub().loop.run_callback(interrupted.throw, gevent.GreenletExit)
-    queue.put(7)  # wakes the one that began to wait last
+    queue.put_all([7])
     other.join(timeout=40)
     assert taken == [7]
 
 
 def test_a_queue_of_threads_is_waited_for_until_it_is_empty() -> None:
-    items: ThreadQueue[int] = ThreadQueue()
+    items: WorkQueue[int] = WorkQueue(THREADS)
     taken: list[int] = []
 
     def work() -> None:
@@ -80,15 +81,15 @@ def test_a_queue_of_threads_is_waited_for_until_it_is_empty() -> None:
     worker.join()
 
 
-def test_nobody_waits_longer_for_a_queue_than_allowed() -> None:
-    items: ThreadQueue[int] = ThreadQueue()
+def test_no_caller_waits_longer_for_a_queue_than_allowed() -> None:
+    items: WorkQueue[int] = WorkQueue(THREADS)
     items.put_all([1])
     items.wait_until_empty(0.001)
     assert items.take() == 1
 
 
 def test_a_worker_waits_on_when_another_one_was_faster() -> None:
-    items: ThreadQueue[int] = ThreadQueue()
+    items: WorkQueue[int] = WorkQueue(THREADS)
     taken: list[int] = []
 
     def work() -> None:

@@ -18,7 +18,7 @@ def test_the_packages_are_imported_from_the_zip_file(tmp_path: Path) -> None:
     path = zip_packages(tmp_path / "ours.zip")
     code = (
         f"import sys; sys.path.insert(0, {str(path)!r}); import nsq_spark.archive.read;"
-        "import nsqd_py.client.threads.stepping;"
+        "import nsqd_py.client.blocking.publishing_core;"
         "print(nsq_spark.archive.read.__file__); print([name for name in sys.modules if name.startswith('gevent')])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)

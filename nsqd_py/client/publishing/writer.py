@@ -205,7 +205,7 @@ class Pause(Protocol):
     def wait_s(self, now_s: float) -> float: ...
 
 
-class Outlet:
+class ConnectionWriter:
     """An nsqd, its connection if it has one, and its unanswered publishes.
 
     pause           when it may be tried again after a failure; `Dispatcher.pause_s` may shorten it

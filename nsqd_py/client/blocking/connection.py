@@ -1,4 +1,4 @@
-"""A connection to nsqd on a plain socket, without gevent: only the caller's thread waits.
+"""A connection to nsqd on a blocking socket: only the caller's thread, or greenlet, waits.
 
 Heartbeats are answered only during `send` and `receive`: a caller that does not call either for two heartbeat
 intervals loses the connection. Only one thread at a time may use it.
@@ -9,25 +9,116 @@ from __future__ import annotations
 import os
 import select
 import socket
+import sys
 from contextlib import suppress
+from fcntl import ioctl
 from termios import TIOCOUTQ
 from time import monotonic
+from typing import Any
 
-from nsqd_py.client.addresses import parse_address
-from nsqd_py.client.dialing import (
-    LAST_READS,
-    LINGER_S,
-    READ_BYTES,
-    SMALL_READ_BYTES,
-    connect,
-    count_bytes,
-    new_session,
-    next_read_bytes,
-    shake_hands,
-)
-from nsqd_py.client.errors import AtAddress, ConnectionLost
+from nsqd_py.client.addresses import Address, parse_address
+from nsqd_py.client.blocking.backend import THREADS, Backend
+from nsqd_py.client.errors import AtAddress, ConnectionFailed, ConnectionLost
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.client.session import Broken, Event, Negotiated
+from nsqd_py.client.session import Broken, Event, Negotiated, Ready, Session
+from nsqd_py.net.addresses import host_and_port
+from nsqd_py.net.layers import Layer
+
+_READ_BYTES = 256 * 1024
+# The buffer of a read whose predecessor was small. What a read does not fill goes back to malloc in pieces: with the
+# large one for each read, a consumer of 2000 messages a second grew by 0.4 MB each second, all of it free memory.
+_SMALL_READ_BYTES = 16 * 1024
+_LINGER_S = 1.0  # how long nsqd may take after a close to read the rest and close its side
+_SHORTEST_WAIT_S = 0.001
+_UNIX_SERVER_NAME = "localhost"  # the name that a certificate must have if there is no host
+
+
+def _next_read_bytes(received: int) -> int:
+    """Return the size of the buffer for the read that follows one of `received` bytes."""
+    return _READ_BYTES if received >= _SMALL_READ_BYTES else _SMALL_READ_BYTES
+
+
+def _connect(socket: Any, address: Address, options: ClientOptions) -> Any:
+    """Return a connected socket of the module `socket`. Raises ConnectionFailed."""
+    limit_s = options.dial_timeout_s or None
+    try:
+        if address.path:
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            sock.settimeout(limit_s)
+            sock.connect(address.path)
+            return sock
+        sock = socket.create_connection((address.host, address.port), limit_s, _source(options.local_addr))
+    except TimeoutError as error:
+        raise ConnectionFailed(str(address), f"no connection within {options.dial_timeout_s:g}s") from error
+    except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
+        raise ConnectionFailed(str(address), f"cannot connect: {_words(error)}") from error
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    return sock
+
+
+def _source(local_addr: str) -> tuple[str, int] | None:
+    if not local_addr:
+        return None
+    host, port = host_and_port(local_addr)
+    return host, int(port or "0")
+
+
+def _words(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _new_session(address: Address, options: ClientOptions) -> Session:
+    """Return a session with TLS for the host of this address."""
+
+    def make_tls() -> Layer:
+        from nsqd_py.client.tls import tls_layer  # imported only if TLS is negotiated: it is slow to import
+
+        return tls_layer(options, address.host or _UNIX_SERVER_NAME)
+
+    return Session(str(address), options, make_tls, socket.gethostname())
+
+
+def _shake_hands(sock: Any, session: Session, limit_s: float) -> tuple[Negotiated, list[Event]]:
+    """Return what was negotiated, and the events behind it. Raises HandshakeFailed, AuthFailed."""
+    deadline_s = monotonic() + limit_s
+    session.start()
+    try:
+        while True:
+            sock.settimeout(max(deadline_s - monotonic(), _SHORTEST_WAIT_S))
+            sock.sendall(session.take_output())
+            data = sock.recv(_READ_BYTES)
+            if not data:
+                raise session.ended()
+            events = session.received(data)
+            while not events and session.has_more and monotonic() < deadline_s:
+                events = session.received(b"")
+            if not events and monotonic() >= deadline_s:  # nsqd sends heartbeats, or something compressed, without end
+                raise TimeoutError
+            if events:
+                return _first(sock, session, events), events[1:]
+    except TimeoutError as error:
+        raise session.failed(f"no end of the handshake within {limit_s:g}s") from error
+    except OSError as error:
+        raise session.failed(f"the connection broke during the handshake: {_words(error)}") from error
+
+
+def _first(sock: Any, session: Session, events: list[Event]) -> Negotiated:
+    first = events[0]
+    if isinstance(first, Ready):
+        return first.negotiated
+    assert isinstance(first, Broken)  # no other event comes before
+    sock.sendall(session.take_output())  # TLS tells the peer the reason
+    raise first.error
+
+
+# Reads of a connection that is over: what nsqd sent before may hold its reason, but it may also send without end.
+_LAST_READS = 64
+
+
+def _untaken_bytes(sock: Any) -> int:
+    """Return how many bytes in the socket the peer has not taken yet."""
+    return int.from_bytes(ioctl(sock, TIOCOUTQ, bytes(4)), sys.byteorder)
 
 
 class Connection:
@@ -40,17 +131,18 @@ class Connection:
     waits            False in an event loop: `send` keeps what the socket does not take, and `close` waits for nothing
     """
 
-    def __init__(self, address: str, options: ClientOptions) -> None:
+    def __init__(self, address: str, options: ClientOptions, backend: Backend = THREADS) -> None:
         """Raises BadAddress."""
         self._target = parse_address(address)
         self.address = str(self._target)
         self.negotiated = Negotiated()
         self.last_received_s = 0.0
         self._options = options
-        self._session = new_session(socket, self._target, options)
-        self.sock = socket.socket()
+        self._backend = backend
+        self._session = _new_session(self._target, options)
+        self.sock: Any = None
         self._pid = 0
-        self._read_bytes = SMALL_READ_BYTES
+        self._read_bytes = _SMALL_READ_BYTES
         self.waits = True
         self._unsent = memoryview(b"")
         self._is_flushing = False
@@ -61,13 +153,11 @@ class Connection:
 
     # ---- its life
 
-    def open(self, handshake_limit_s: float | None = None) -> Negotiated:
+    def open(self) -> Negotiated:
         """Connect, and negotiate within read_timeout. Raises ConnectionFailed, HandshakeFailed, AuthFailed."""
-        self.sock.close()
-        self.sock = connect(socket, self._target, self._options)
+        self.sock = _connect(self._backend.socket, self._target, self._options)
         try:
-            limit_s = handshake_limit_s or self._options.read_timeout_s
-            self.negotiated, events = shake_hands(self.sock, self._session, limit_s)
+            self.negotiated, events = _shake_hands(self.sock, self._session, self._options.read_timeout_s)
         except BaseException:
             self.sock.close()
             raise
@@ -89,24 +179,26 @@ class Connection:
 
     def fileno(self) -> int:
         """Return the descriptor for `select`; check `has_events` too."""
-        return self.sock.fileno()
+        descriptor: int = self.sock.fileno()
+        return descriptor
 
     def close(self) -> None:
-        """Close the connection. Idempotent. Returns when nsqd has closed its side too, or after LINGER_S."""
+        """Close the connection. Idempotent. Returns when nsqd has closed its side too, or after _LINGER_S."""
         if self.is_open and self.waits and not self.is_foreign:
             with suppress(OSError):  # TimeoutError is an OSError
-                self._say_goodbye(monotonic() + LINGER_S)
+                self._say_goodbye(monotonic() + _LINGER_S)
         self._failure = self._failure or ConnectionLost(self.address, "closed")
-        self.sock.close()
+        if self.sock is not None:
+            self.sock.close()
 
     def _say_goodbye(self, deadline_s: float) -> None:
         sock = self.sock
-        sock.settimeout(LINGER_S)
+        sock.settimeout(_LINGER_S)
         sock.sendall(bytes(self._unsent) + self._session.end())
         sock.shutdown(socket.SHUT_WR)
         while (left_s := deadline_s - monotonic()) > 0:
             sock.settimeout(left_s)
-            if not sock.recv(READ_BYTES):
+            if not sock.recv(_READ_BYTES):
                 break
 
     # ---- reading
@@ -149,7 +241,7 @@ class Connection:
         return False
 
     def _poll(self, mask: int, timeout_s: float | None) -> int:
-        poll = select.poll()
+        poll = self._backend.poll()
         poll.register(self.sock, mask)
         ready = poll.poll(None if timeout_s is None else timeout_s * 1000)
         return ready[0][1] if ready else 0
@@ -165,7 +257,7 @@ class Connection:
         if not data:
             self.fail(self._session.ended().reason)
             return
-        self._read_bytes = next_read_bytes(len(data))
+        self._read_bytes = _next_read_bytes(len(data))
         self.last_received_s = monotonic()
         self._take(data)
 
@@ -233,10 +325,10 @@ class Connection:
     def _wait_for_room(self) -> None:
         """Wait until the socket takes more.
 
-        Read meanwhile, since nsqd may be blocked until somebody reads its output.
+        Read in the meantime, since nsqd may be blocked until somebody reads its output.
         """
         limit_s = self._options.write_timeout_s
-        untaken_bytes = count_bytes(self.sock, TIOCOUTQ)
+        untaken_bytes = _untaken_bytes(self.sock)
         if untaken_bytes != self._untaken_bytes:
             self._untaken_bytes, self._taken_s = untaken_bytes, monotonic()
         left_s = self._taken_s + limit_s - monotonic()
@@ -249,15 +341,17 @@ class Connection:
         """Read the last data, which may hold nsqd's reason, then fail."""
         with suppress(OSError):
             self.sock.shutdown(socket.SHUT_RDWR)
-        for _ in range(LAST_READS):
+        for _ in range(_LAST_READS):
             if self._failure is None:
                 self._read()
         self.fail(reason)
 
 
-def opened(address: str, options: ClientOptions, first: bytes = b"", *, waits: bool = True) -> Connection:
+def opened(
+    address: str, options: ClientOptions, first: bytes = b"", backend: Backend = THREADS, *, waits: bool = True
+) -> Connection:
     """Return an open connection over which `first` was sent. Raises as `Connection.open` and `send`."""
-    connection = Connection(address, options)
+    connection = Connection(address, options, backend)
     try:
         connection.open()
         if first:

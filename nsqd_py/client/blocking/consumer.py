@@ -1,31 +1,25 @@
-"""The consumer for plain Python: a thread does all input and output, others run handlers or iterate."""
+"""The blocking consumer: a thread, or greenlet, does all input and output, others run handlers or iterate."""
 
 from __future__ import annotations
 
-import _thread
-import math
-import select
-import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
+from nsqd_py.client.blocking.backend import THREADS, Backend, WorkerThread
+from nsqd_py.client.blocking.nsqd_subscription import LockedBatch, NsqdSubscription
+from nsqd_py.client.blocking.waiting import Latch, WorkQueue
 from nsqd_py.client.consuming.base import STOP_TIMEOUT_S, BaseConsumer, canonical_address
 from nsqd_py.client.consuming.handling import AT_ONCE
-from nsqd_py.client.consuming.lane import Lane
-from nsqd_py.client.consuming.membership import Membership
 from nsqd_py.client.consuming.subscription import ConsumerStats
 from nsqd_py.client.message import Message, MessageBatch
 from nsqd_py.client.options import ClientLog
-from nsqd_py.client.process import AfterFork, AtExit, forget, refuse_in_event_loop, tell_after_fork, tell_at_exit, warn_of_dropped
-from nsqd_py.client.threads.aside import Waker
-from nsqd_py.client.threads.locked_batch import LockedBatch
-from nsqd_py.client.threads.lookup import Finder
-from nsqd_py.client.threads.peer import Peer
-from nsqd_py.client.threads.waiters import Latch
-from nsqd_py.client.threads.work_queue import WorkQueue
+from nsqd_py.client.process import AfterFork, AtExit, call_after_fork, close_at_exit, forget, warn_of_dropped
+
+if TYPE_CHECKING:
+    from nsqd_py.client.blocking.lookup import Finder
 
 __all__ = ["Consumer", "ConsumerStats"]
 
@@ -33,9 +27,8 @@ _EXIT_S = 1.0  # how long running handlers have after Ctrl-C in a loop, and at t
 _CLOSE_S = 5.0  # how long closing the connections may take after the time of a stop
 # How long handlers may work before the I/O thread goes on. Without this pause it would read the next messages before
 # handlers begin with the first ones, and nsqd would get the answers to both later, together: it would have nothing to
-# do meanwhile.
+# do in the meantime.
 _HANDLING_S = 0.005
-_MS = 1000
 
 
 class Consumer(BaseConsumer, AfterFork, AtExit):
@@ -51,32 +44,36 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
     `BaseConsumer` describes the arguments and the rules for handlers.
     """
 
-    _io_thread: threading.Thread | None = None
+    _io_task: Any = None
 
     def _set_up(self) -> None:
+        self._backend = self._make_backend()
         self._begin()
-        tell_after_fork(self)
+        call_after_fork(self)
+
+    def _make_backend(self) -> Backend:
+        return THREADS
 
     def _begin(self) -> None:
         """Set the state of a consumer without connections and threads."""
-        self._lock = threading.RLock()  # of everything that the I/O thread shares with those that answer messages
+        backend = self._backend
+        self._lock = backend.make_answer_lock()
         self._subscription.make_batch = partial(LockedBatch, lock=self._lock)
-        self._waker = Waker()
-        self._peers: dict[str, Peer] = {}
+        self._poller = backend.make_poller()
+        self._nsqds: dict[str, NsqdSubscription] = {}
         self._finders: dict[str, Finder] = {}
-        self._queue: WorkQueue[Any] = WorkQueue()
-        self._owners: dict[int, Finder | Peer] = {}  # of the descriptors that the I/O thread waits for
-        self._io_thread = None
-        self._workers: list[threading.Thread] = []
-        self._is_started = threading.Lock()  # taken by what starts the threads, and kept
-        self._has_started = Latch()
-        self._iterating: threading.Thread | None = None
+        self._queue: WorkQueue[Any] = WorkQueue(backend)
+        self._io_task = None
+        self._workers: set[object] = set()
+        self._iterating: object = None  # the thread that iterates
+        self._is_started = backend.make_lock()  # taken by what starts the threads, and kept
+        self._has_started = Latch(backend.make_lock)
         self._is_iterated = self._handler is None and self._batch_handler is None
         self._takes_batches = self._batch_handler is not None
         self._takes_nothing = False
         self._stop_by_s: float | None = None  # set by `stop`
         self._is_leaving = False
-        self._stopped = Latch()
+        self._stopped = Latch(backend.make_lock)
         self._is_asleep = False
         self._failure = None
 
@@ -85,35 +82,37 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
     @property
     def running(self) -> bool:
         """True if the consumer was started and `stop` was not called."""
-        return self._io_thread is not None and self._stop_by_s is None
+        return self._io_task is not None and self._stop_by_s is None
 
     def start(self) -> None:
         """Connect, and begin to consume. Returns at once. Idempotent. A stopped consumer stays stopped."""
-        if self._io_thread is None and self._stop_by_s is None:
-            _thread.start_new_thread(self._start_threads, ())  # a signal handler would interrupt their start here
-            self._has_started.wait()
+        if self._io_task is None and self._stop_by_s is None:
+            arguments = ref(self), self._poller, self._queue, str(self._subscription), self._log
+            try:
+                self._backend.spawn("nsqd-py consumer", self._do_io, *arguments)
+            except RuntimeError as error:  # the system has no more threads
+                self._end_with(error)
+            else:
+                self._has_started.wait()
 
-    def _start_threads(self) -> None:
+    def _begin_io(self) -> bool:
+        """Start the handlers. Return False if another thread does the input and output, or if nothing is left to do."""
         if not self._is_started.acquire(blocking=False):
-            return
-        arguments = ref(self), self._queue, str(self._subscription), self._log
-        io_thread = threading.Thread(target=self._do_io, args=arguments, name="nsqd-py consumer", daemon=True)
-        if self._handler is not None or self._batch_handler is not None:
-            self._workers = [
-                threading.Thread(target=self._work, args=(ref(self), self._queue), name=f"nsqd-py handler {number}", daemon=True)
-                for number in range(self._concurrency)
-            ]
+            return False
         try:
-            if self._stop_by_s is None:
-                io_thread.start()
-                self._io_thread = io_thread
-                tell_at_exit(self)
-                for worker in self._workers:
-                    worker.start()
-        except RuntimeError as error:  # the system has no more threads
+            with self._lock:
+                if self._stop_by_s is not None:
+                    return False
+                self._io_task = self._backend.current()
+            close_at_exit(self)
+            if not self._is_iterated:
+                for number in range(self._concurrency):
+                    self._backend.spawn(f"nsqd-py handler {number}", self._work, ref(self), self._queue)
+        except RuntimeError as error:
             self._end_with(error)
         finally:
             self._has_started.set()
+        return True
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Request no more messages, wait for those in flight, and close.
@@ -123,8 +122,8 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
         to stop. Ctrl-C, or another exception of a signal handler, ends the time-out.
         """
         self.begin_to_stop(timeout_s)
-        if threading.current_thread() not in (self._io_thread, self._iterating, *self._workers):
-            refuse_in_event_loop("stop")
+        if self._backend.current() not in (self._io_task, self._iterating, *self._workers):
+            self._backend.refuse_to_wait("stop")
             assert self._stop_by_s is not None
             try:
                 self._stopped.wait(self._stop_by_s + _CLOSE_S - monotonic())
@@ -136,31 +135,36 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
         stop_by_s = monotonic() + timeout_s
         with self._lock:
             self._stop_by_s = stop_by_s if self._stop_by_s is None else min(self._stop_by_s, stop_by_s)
-            if self._io_thread is None:
+            if self._io_task is None:
                 self._stopped.set()
-        self._waker.wake()
+        self._poller.wake()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        refuse_in_event_loop("wait")
+        self._backend.refuse_to_wait("wait")
         has_stopped = self._stopped.wait(timeout_s)
         if has_stopped:
             self._raise_failure()
         return has_stopped
 
     def _begin_at_exit(self) -> None:
-        self.begin_to_stop(_EXIT_S)
+        if self._backend.is_usable:
+            self.begin_to_stop(_EXIT_S)
 
     def _at_exit(self, left_s: float) -> None:
-        self._stopped.wait(left_s)
+        if self._backend.is_usable:
+            self._stopped.wait(left_s)
 
     def _after_fork(self) -> None:
         """In the child: close the descriptors of the parent, without sending anything."""
-        self._lock = threading.RLock()
+        self._backend.after_fork()
+        for task in (self._io_task, *self._workers):
+            self._backend.kill(task)
+        self._lock = self._backend.make_answer_lock()
         for finder in self._finders.values():
-            finder.stop()
-        for peer in self._peers.values():
-            peer.abandon("it belongs to the parent process")
-        self._waker.close()
+            finder.kill()
+        for nsqd in self._nsqds.values():
+            nsqd.abandon("it belongs to the parent process")
+        self._poller.close()
         self._begin()
 
     # ---- nsqds and nsqlookupds
@@ -169,7 +173,7 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
         """Consume from this nsqd too. Raises BadAddress."""
         with self._lock:
             self._discovery.add(canonical_address(address))
-        self._waker.wake()
+        self._poller.wake()
 
     def disconnect_from_nsqd(self, address: str) -> None:
         """Disconnect once what is in flight is answered.
@@ -179,15 +183,15 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
         canonical = canonical_address(address)
         with self._lock:
             self._discovery.remove(canonical)
-            if canonical in self._peers:
-                self._peers[canonical].membership.leave()
-        self._waker.wake()
+            if canonical in self._nsqds:
+                self._nsqds[canonical].leave()
+        self._poller.wake()
 
     def set_lookupd_http_addresses(self, addresses: str | Iterable[str]) -> None:
         """Replace the nsqlookupds. Connections to nsqds stay. Raises BadClientOption."""
         with self._lock:
             self._take_lookupds(addresses)
-        self._waker.wake()
+        self._poller.wake()
 
     # ---- messages, in the threads of the callers
 
@@ -204,7 +208,7 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
         return self._iterate_batches(idle_timeout_s)
 
     def _iterate(self, idle_timeout_s: float | None) -> Iterator[Message]:
-        refuse_in_event_loop("iterating")
+        self._backend.refuse_to_wait("iterating")
         message: Message | None = None
         try:
             self._begin_iteration()
@@ -223,7 +227,7 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
         self._raise_failure()
 
     def _iterate_batches(self, idle_timeout_s: float | None) -> Iterator[MessageBatch]:
-        refuse_in_event_loop("iterating")
+        self._backend.refuse_to_wait("iterating")
         try:
             self._begin_iteration()
             while self.running and (batch := self._queue.take(idle_timeout_s)) is not None:
@@ -237,7 +241,7 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
         self._raise_failure()
 
     def _begin_iteration(self) -> None:
-        self._iterating = threading.current_thread()
+        self._iterating = self._backend.current()
         self.start()
 
     def _hurry_after(self, error: BaseException) -> None:
@@ -254,52 +258,66 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
     @staticmethod
     def _work(consumer_ref: ref[Consumer], queue: WorkQueue[Any]) -> None:
         """Call the handler. A worker that waits does not keep the consumer alive."""
-        while (item := queue.take()) is not None:
-            consumer = consumer_ref()
-            if consumer is None or not consumer._handle(item):
-                return
-            del consumer, item
-
-    def _handle(self, item: Any) -> bool:
-        """Return False if the worker ends."""
+        consumer = consumer_ref()
+        if consumer is None:
+            return
+        consumer._workers.add(consumer._backend.current())
         try:
-            if self._batch_handler is not None:
-                self._handling.handle_batch(self._batch_handler, item)
-            elif self._handler is not None:
-                self._handling.handle(self._handler, item)
+            while True:
+                del consumer
+                item = queue.take()
+                consumer = consumer_ref()
+                if item is None or consumer is None:
+                    return
+                if consumer._batch_handler is not None:
+                    consumer._handling.handle_batch(consumer._batch_handler, item)
+                elif consumer._handler is not None:
+                    consumer._handling.handle(consumer._handler, item)
+                del item
         except BaseException as error:  # noqa: BLE001 - `wait` raises it
-            self._end_with(error)
-            return False
-        return True
+            consumer = consumer_ref()
+            if consumer is not None and consumer._backend.current() in consumer._workers:
+                consumer._worker_failed(error)
+
+    def _worker_failed(self, error: BaseException) -> None:
+        self._end_with(error)
 
     # ---- the I/O thread
 
     @staticmethod
-    def _do_io(consumer_ref: ref[Consumer], queue: WorkQueue[Any], name: str, log: ClientLog) -> None:
+    def _do_io(consumer_ref: ref[Consumer], poller: Any, queue: WorkQueue[Any], name: str, log: ClientLog) -> None:
         """Do what is due, then wait, without keeping the consumer alive."""
+        consumer = consumer_ref()
+        if consumer is None or not consumer._begin_io():
+            return
+        ready: set[int] = set()
         sockets: list[Any] = []
-        ready: list[tuple[int, int]] = []
-        while (consumer := consumer_ref()) is not None:
-            turn = consumer._turn(ready)
-            if turn is None:
-                return
-            wait, sockets = turn
-            del consumer
-            ready = wait()
+        try:
+            while consumer is not None:
+                turn = consumer._turn(ready)
+                del consumer
+                if turn is None:
+                    return
+                sockets, timeout_s = turn
+                ready = poller.wait([sock.fileno() for sock in sockets], timeout_s)
+                consumer = consumer_ref()
+        except BaseException as error:  # noqa: BLE001 - `wait` raises it
+            consumer = consumer_ref()
+            if consumer is not None and consumer._io_task == consumer._backend.current():  # no longer in a forked child
+                consumer._end_with(error)
+                consumer._close()
+            return
         log.warning("nothing refers to the consumer of %s, which was not stopped: it ends", name)
         warn_of_dropped(f"consumer of {name}")
         queue.close()
-        for sock in sockets:
-            sock.close()
+        for closing in (*sockets, poller):
+            closing.close()
 
-    def _turn(self, ready: list[tuple[int, int]]) -> tuple[Callable[[], list[tuple[int, int]]], list[Any]] | None:
+    def _turn(self, ready: Collection[int]) -> tuple[list[Any], float] | None:
         """Handle input, and do everything that is due. Return as `_next_wait`; None if the consumer has stopped."""
-        try:
-            self._exchange({descriptor for descriptor, _ in ready})
-            if self._goes_on():
-                return self._next_wait()
-        except BaseException as error:  # noqa: BLE001 - `wait` raises it
-            self._end_with(error)
+        self._exchange(ready)
+        if self._goes_on():
+            return self._next_wait()
         self._close()
         return None
 
@@ -313,11 +331,11 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
             if self._is_iterated:
                 self._queue.close()
                 self._give_back()
-        for peer in [peer for peer in self._peers.values() if peer.is_over]:
-            peer.flush()
-            peer.close()
-            del self._peers[peer.address]
-        if self._stop_by_s is None or (self._peers and monotonic() < self._stop_by_s):
+        for nsqd in [nsqd for nsqd in self._nsqds.values() if nsqd.is_over]:
+            nsqd.flush()
+            nsqd.close()
+            del self._nsqds[nsqd.address]
+        if self._stop_by_s is None or (self._nsqds and monotonic() < self._stop_by_s):
             if self._failure is not None:
                 self._give_back()  # the worker that would take it may have ended
             return True
@@ -331,21 +349,21 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
     def _leave(self) -> None:
         """Request no more messages. The caller stops the consumer."""
         with self._lock:
-            for peer in list(self._peers.values()):
-                peer.membership.leave()
+            for nsqd in list(self._nsqds.values()):
+                nsqd.leave()
 
     def _close(self) -> None:
         try:
             forget(self)
             for finder in self._finders.values():
-                finder.stop()
-            for peer in self._peers.values():
-                peer.flush()
-                peer.close()
-            self._peers.clear()
+                finder.kill()
+            for nsqd in self._nsqds.values():
+                nsqd.flush()
+                nsqd.close()
+            self._nsqds.clear()
         finally:
             self._queue.close()
-            self._waker.close()
+            self._poller.close()
             self._stopped.set()
 
     def _give_back(self) -> None:
@@ -356,65 +374,69 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
                 item.requeue(0, backoff=False)
 
     def _keep_up(self) -> None:
-        """Have a peer for each nsqd, and a finder for each nsqlookupd, that are in use now."""
+        """Have a subscription for each nsqd, and a finder for each nsqlookupd, that are in use now."""
         with self._lock:
             lookupds, wanted = self._lookupds, self._discovery.wanted
-            for address, peer in self._peers.items():
-                if peer.connection is None and not self._discovery.is_wanted(address):
-                    peer.membership.leave()
+            for address, nsqd in self._nsqds.items():
+                if nsqd.connection is None and not self._discovery.is_wanted(address):
+                    nsqd.leave()
         for address in self._finders.keys() - set(lookupds):
-            self._finders.pop(address).stop()
+            self._finders.pop(address).kill()
         for address in lookupds:
             if address not in self._finders:
-                self._finders[address] = Finder(address, self.topic, self._options, self._chance, self._log, self._on_found)
+                self._finders[address] = self._new_finder(address)
+            nsqds = self._finders[address].step()
+            if nsqds is not None:
+                self._on_found(address, nsqds)
         for address in wanted:
-            if address not in self._peers:
-                self._add_peer(address)
-        for peer in self._peers.values():
-            peer.keep_connected()
+            if address not in self._nsqds:
+                self._nsqds[address] = NsqdSubscription(
+                    address, self._subscription, self._options, self._log, self._chance, self._lock, self._backend, self._poller
+                )
+        for nsqd in self._nsqds.values():
+            nsqd.keep_connected()
 
-    def _add_peer(self, address: str) -> None:
-        membership = Membership(address, self._subscription, self._options, self._log, monotonic, self._chance)
-        self._peers[address] = Peer(membership, self._options, self._lock, self._waker)
+    def _new_finder(self, lookupd: str) -> Finder:
+        from nsqd_py.client.blocking.lookup import Finder, LookupClient  # takes 20 ms: HTTP and TLS
+
+        client = LookupClient(self._options, self._backend)
+        ask = partial(client.lookup, topic=self.topic)
+        spawn = partial(WorkerThread, self._backend, self._poller)
+        return Finder(lookupd, ask, self._options, self._chance, self._log, spawn)
 
     def _on_found(self, lookupd: str, nsqds: tuple[str, ...]) -> None:
         with self._lock:
             self._take_answer(lookupd, nsqds)
         for address in nsqds:
-            if address in self._peers:
-                self._peers[address].hurry()
+            if address in self._nsqds:
+                self._nsqds[address].hurry()
+        self._poller.wake()  # to connect at once
 
-    def _exchange(self, ready: set[int]) -> None:
-        """Read from the connections, and continue the requests to nsqlookupds."""
+    def _exchange(self, ready: Collection[int]) -> None:
+        """Read from the connections."""
         self._is_asleep = False
-        if self._waker.fileno() in ready:
-            self._waker.reset()
-        owners = {self._owners[descriptor] for descriptor in ready if descriptor in self._owners}
-        for finder in list(self._finders.values()):
-            finder.step(is_ready=finder in owners)
-        for peer in self._peers.values():
-            if peer in owners or peer.wants_look:
-                self._hear(peer)
+        for nsqd in self._nsqds.values():
+            if nsqd.wants_to_receive or (nsqd.connection is not None and nsqd.connection.fileno() in ready):
+                self._receive(nsqd)
         self._queue.wait_until_empty(_HANDLING_S)
 
-    def _hear(self, peer: Peer) -> None:
-        for batch in peer.receive():
+    def _receive(self, nsqd: NsqdSubscription) -> None:
+        for batch in nsqd.receive():
             if self._takes_nothing:
                 batch.requeue(0)
             else:
                 self._hand_out(batch)
-        if peer.connection is None and not peer.membership.is_leaving:
+        if nsqd.connection is None and not nsqd.is_leaving:
             for finder in self._finders.values():
                 finder.hurry()
 
     def _hand_out(self, batch: MessageBatch) -> None:
         self._queue.put_all([batch] if self._takes_batches else batch.messages())
 
-    def _next_wait(self) -> tuple[Callable[[], list[tuple[int, int]]], list[Any]]:
-        """Send all output. Return the wait for input, a wake-up, or the next time, and all that it must close.
+    def _next_wait(self) -> tuple[list[Any], float]:
+        """Send all output. Return the sockets to wait for, and for how long.
 
-        Neither refers to the consumer, so that it can be dropped. The garbage collector closes sockets that nothing
-        else refers to.
+        Neither refers to the consumer, so that it can be dropped.
         """
         with self._lock:
             self._subscription.tick()
@@ -422,31 +444,21 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
             timeout_s = self._nap_s()
         if self._stop_by_s is not None:
             timeout_s = min(timeout_s, max(0.0, self._stop_by_s - monotonic()))
-        poll = select.poll()
-        sockets: list[Any] = [self._waker]
-        self._owners = {}
-        poll.register(self._waker, select.POLLIN)
-        for peer in self._peers.values():
-            peer.flush()
-            if peer.connection is not None:
-                self._owners[peer.connection.fileno()] = peer
-                poll.register(peer.connection, select.POLLIN)
-                sockets.append(peer.connection.sock)
-                if peer.wants_look:
-                    timeout_s = 0
-        for finder in self._finders.values():
-            if finder.question is not None:
-                self._owners[finder.question.fileno()] = finder
-                poll.register(finder.question, finder.question.mask)
-                sockets.append(finder.question.sock)
-        return partial(poll.poll, math.ceil(timeout_s * _MS)), sockets
+        sockets = []
+        for nsqd in self._nsqds.values():
+            nsqd.flush()
+            if nsqd.connection is not None:
+                sockets.append(nsqd.connection.sock)
+                if nsqd.wants_to_receive:
+                    timeout_s = 0.0
+        return sockets, timeout_s
 
     # ---- from any thread
 
-    def _on_output(self, lane: Lane, is_urgent: bool) -> None:
+    def _on_output(self) -> None:
         if self._is_asleep:
             self._is_asleep = False
-            self._waker.wake()
+            self._poller.wake()
 
     def stats(self) -> ConsumerStats:
         with self._lock:

@@ -1,0 +1,242 @@
+"""The subscription of a consumer at one nsqd, over all its connections, and the batches that come from there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, suppress
+from functools import partial
+from time import monotonic
+from typing import Any
+
+from nsqd_py.client.blocking.backend import Backend, WorkerThread
+from nsqd_py.client.blocking.connection import Connection, opened
+from nsqd_py.client.consuming.in_flight import InFlightWindow
+from nsqd_py.client.consuming.subscription import Subscription
+from nsqd_py.client.errors import AtAddress, ConnectionLost, NsqClientError, NsqdSaid
+from nsqd_py.client.keywords import Delay
+from nsqd_py.client.message import MessageBatch
+from nsqd_py.client.options import ClientLog, ClientOptions
+from nsqd_py.client.session import Event
+from nsqd_py.protocol import outgoing
+from nsqd_py.protocol.incoming import Messages, Responses
+from nsqd_py.runtime.outages import Backoff, OutageLog
+
+_FIRST_REDIAL_S = 0.1
+_LASTED_S = 2.0  # a connection that lasted this long has not failed: dial again soon
+_CLOSE_WAIT = b"CLOSE_WAIT"
+
+
+class NsqdSubscription:
+    """Belongs to the I/O thread. It never waits but to send to a full socket; it dials in another thread.
+
+    The window is shared with the threads that answer messages, so it is used only under `lock`.
+
+    window      set while the nsqd has our subscription
+    is_leaving  True if no more messages are requested from it
+    """
+
+    def __init__(
+        self,
+        address: str,
+        subscription: Subscription,
+        options: ClientOptions,
+        log: ClientLog,
+        chance: Callable[[], float],
+        lock: AbstractContextManager[object],
+        backend: Backend,
+        poller: Any,
+    ) -> None:
+        self.address = address
+        self.connection: Connection | None = None
+        self.window: InFlightWindow | None = None
+        self.is_leaving = False
+        self._subscription = subscription
+        self._options = options
+        self._log = log
+        self._lock = lock
+        self._backend = backend
+        self._poller = poller
+        self._opening: WorkerThread[Connection] | None = None
+        self._dialled_s = 0.0
+        self._redial = Backoff(_FIRST_REDIAL_S, max(_FIRST_REDIAL_S, options.lookupd_poll_interval_s), chance)
+        self._outage = OutageLog(log, monotonic)
+        self._is_hurried = False
+        self._nsqd_is_done = False
+
+    # ---- connecting
+
+    def keep_connected(self) -> None:
+        """Dial when it is due, and take a connection that has opened."""
+        if self._opening is not None:
+            if self._opening.is_done:
+                self._opened(self._opening)
+                self._opening = None
+        elif self._may_dial and (self._is_hurried or self._redial.wait_s(monotonic()) <= 0):
+            self._is_hurried = False
+            self._dialled_s = monotonic()
+            call = partial(opened, self.address, self._options, self._subscription.subscribe, self._backend)
+            self._opening = WorkerThread(self._backend, self._poller, call)
+
+    @property
+    def _may_dial(self) -> bool:
+        return self.connection is None and not self.is_leaving
+
+    def _opened(self, opening: WorkerThread[Connection]) -> None:
+        try:
+            self.connection = opening.result()
+        except NsqClientError as error:
+            self._outage.report("%s", error)  # once a minute, since dialling repeats
+            self._redial.failed(monotonic())
+
+    def hurry(self) -> None:
+        """Dial again at once: an nsqlookupd has just named the nsqd."""
+        self._is_hurried = True
+
+    # ---- input and output
+
+    def flush(self) -> None:
+        """Send the output of the window."""
+        window, connection = self.window, self.connection
+        if window is not None and connection is not None and window.has_output:
+            with self._lock:
+                output = window.take_output()
+            with suppress(ConnectionLost):  # `receive` raises it after the last events
+                connection.send(output)
+
+    def receive(self) -> list[MessageBatch]:
+        """Return the batches that have arrived."""
+        connection = self.connection
+        if connection is None:
+            return []
+        try:
+            events = connection.receive(0)
+            with self._lock:
+                batches = [self._take(connection, event) for event in events]
+        except AtAddress as error:
+            connection.fail(error.reason)  # no goodbye to an nsqd that floods this client
+            self.close(error.reason)
+            return []
+        return [batch for batch in batches if batch is not None]
+
+    def _take(self, connection: Connection, event: Event) -> MessageBatch | None:
+        if isinstance(event, Messages):
+            return self._received(event)
+        if isinstance(event, Responses):
+            if event.data == _CLOSE_WAIT:
+                self._nsqd_is_done = True
+            elif self.window is None and not self.is_leaving:
+                self._subscribed(connection)
+        elif isinstance(event, NsqdSaid):
+            self._subscription.refused(event.code)
+            if event.is_fatal:
+                self._outage.report("%s", event)
+            else:
+                self._log.debug("%s", event)
+        return None
+
+    def _received(self, messages: Messages) -> MessageBatch | None:
+        """Raises ConnectionLost for more messages than the client asked for: they would fill its memory."""
+        window = self.window
+        if window is None:
+            return None
+        if not window.expects(len(messages)):
+            raise ConnectionLost(self.address, f"nsqd sent more messages than RDY {window.most_rdy} allows")
+        return self._subscription.received(window, messages)
+
+    def _subscribed(self, connection: Connection) -> None:
+        self._outage.end("%s: connected again", self.address)
+        self._log.info("%s: subscribed to %s", self.address, self._subscription)
+        most, wanted = connection.negotiated.max_rdy_count, self._subscription.flow.max_in_flight
+        if most < wanted:
+            self._log.warning("%s: gives %d messages at a time (--max-rdy-count), not %d", self.address, most, wanted)
+        self.window = self._subscription.opened(self.address, connection.negotiated)
+
+    @property
+    def wants_to_receive(self) -> bool:
+        """True if `receive` must be called even if the socket is not ready: events are here, or nsqd is silent."""
+        connection, limit_s = self.connection, self._options.read_limit_s
+        if connection is None:
+            return False
+        return connection.has_events or bool(limit_s and monotonic() - connection.last_received_s > limit_s)
+
+    # ---- its end
+
+    def leave(self) -> None:
+        """Request no more messages. Those in flight must still be answered."""
+        if not self.is_leaving and self.window is not None:
+            self.window.say(outgoing.CLS)
+        self.is_leaving = True
+
+    @property
+    def is_over(self) -> bool:
+        """True if it has left: no message comes any more, none is in flight, and all answers were taken to be sent."""
+        window = self.window
+        is_drained = window is None or (self._nsqd_is_done and window.is_empty and not window.has_output)
+        return self.is_leaving and (self.connection is None or is_drained)
+
+    def abandon(self, reason: str) -> None:
+        """In a forked child: close the descriptor, without sending anything. The lock may belong to a lost thread."""
+        if self._opening is not None:
+            self._opening.kill()
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.close()
+        self._lost(reason)
+
+    def close(self, reason: str = "closed") -> None:
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.close()
+            with self._lock:
+                self._lost(reason)
+
+    def _lost(self, reason: str) -> None:
+        window, self.window = self.window, None
+        if window is not None:
+            self._subscription.closed(window)
+        if self.is_leaving:
+            return
+        self._outage.report("%s: connection lost: %s", self.address, reason)
+        if monotonic() - self._dialled_s > _LASTED_S:
+            self._redial.reset()
+        self._redial.failed(monotonic())
+
+
+class LockedBatch(MessageBatch):
+    """Answers take the lock of the consumer, which the I/O thread shares, but to finish one message needs none."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(
+        self, window: InFlightWindow, messages: Messages, arrived_s: float, lock: AbstractContextManager[object]
+    ) -> None:
+        super().__init__(window, messages, arrived_s)
+        self._lock = lock
+
+    def finish(self) -> None:
+        with self._lock:
+            super().finish()
+
+    def finish_some(self, ids: Collection[bytes]) -> None:
+        with self._lock:
+            super().finish_some(ids)
+
+    def requeue(self, delay_s: Delay | None = None, ids: Collection[bytes] | None = None, *, backoff: bool = False) -> None:
+        with self._lock:
+            super().requeue(delay_s, ids, backoff=backoff)
+
+    def requeue_one(self, message_id: bytes, attempts: int, delay_s: Delay | None, *, backoff: bool) -> None:
+        with self._lock:
+            super().requeue_one(message_id, attempts, delay_s, backoff=backoff)
+
+    def touch_some(self, ids: Collection[bytes]) -> None:
+        with self._lock:
+            super().touch_some(ids)
+
+    def _finished_one(self) -> None:
+        with self._lock:
+            super()._finished_one()
+
+    def _open_set(self) -> set[bytes]:
+        with self._lock:
+            return super()._open_set()

@@ -1,0 +1,402 @@
+"""The non-blocking core of all producers: connects to nsqds, sends publishes, and reads the answers.
+
+It works only while one of its methods runs, and waits only in `step`. Connecting, and asking nsqlookupds, take place in
+threads of their own: an nsqd that hangs does not delay the others.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from nsqd_py.client.blocking.backend import THREADS, Backend, WorkerThread
+from nsqd_py.client.blocking.connection import Connection, opened
+from nsqd_py.client.callables import check_result
+from nsqd_py.client.errors import ConnectionLost, HandshakeFailed, NoNsqd, NsqClientError, NsqdSaid, TimedOut
+from nsqd_py.client.lookup import Discovery
+from nsqd_py.client.process import AfterFork, call_after_fork
+from nsqd_py.client.publishing.base import FIRST_PAUSE_S, MOST_PAUSE_S, BaseProducer, ProducerSettings
+from nsqd_py.client.publishing.dispatcher import Dispatcher
+from nsqd_py.client.publishing.publish import Done, Failures, Publish, commands, ignore_result
+from nsqd_py.client.publishing.writer import ConnectionWriter
+from nsqd_py.client.session import Event
+from nsqd_py.protocol import outgoing
+from nsqd_py.protocol.incoming import Responses
+from nsqd_py.runtime.outages import Backoff
+
+if TYPE_CHECKING:
+    from nsqd_py.client.blocking.lookup import Finder
+
+_OK = b"OK"
+
+
+class PublishingCore:
+    """The connections and publishes of one producer. Only one thread at a time may use it.
+
+    dispatcher    which publish is where
+    failures      publishes without `on_done` that failed
+    poller        ends the wait of `step` when it is woken
+    on_over       called with publishes that are over, after their `on_done`
+    on_opened, on_lost   called with a writer that has a connection now, or is about to lose it
+    kept          what must not be dropped now, since it has publishes that are not over
+    waits         False in an event loop: connections do not wait for room in a socket
+    """
+
+    def __init__(self, settings: ProducerSettings, backend: Backend = THREADS, *, waits: bool = True) -> None:
+        self.settings = settings
+        self.log = settings.log
+        self.failures = Failures()
+        self.on_over: Callable[[Sequence[Publish]], object] = ignore_result
+        self.on_opened: Callable[[ConnectionWriter], object] = ignore_result
+        self.on_lost: Callable[[ConnectionWriter], object] = ignore_result
+        self.logged_errors: type[BaseException] = BaseException  # of `on_done`: it must not end what reads the answers
+        self.kept: object = None
+        self.waits = waits
+        self._backend = backend
+        self._begin()
+
+    def _begin(self) -> None:
+        """Set the state without connections, threads or publishes."""
+        settings = self.settings
+        self.dispatcher = Dispatcher(
+            settings.window, retry_unknown=settings.retry_unknown, answer_timeout_s=settings.answer_timeout_s
+        )
+        self.poller = self._backend.make_poller()
+        self._opening: dict[str, WorkerThread[Connection]] = {}
+        self._finders: list[Finder] | None = None if settings.lookupds else []
+        self._discovery = Discovery(settings.nsqds)
+        self._sweep_again_s = 0.0
+
+    # ---- its state
+
+    @property
+    def has_discovered(self) -> bool:
+        """True once all nsqlookupds were asked: a publish before that waits for them."""
+        return self._finders is not None and all(finder.has_asked for finder in self._finders)
+
+    @property
+    def refusal(self) -> NsqClientError | None:
+        """Return why no publish can be taken: every nsqd was tried, and none ever connected."""
+        return self.dispatcher.no_nsqd() if self.has_discovered and not self._opening else None
+
+    @property
+    def connected(self) -> list[ConnectionWriter]:
+        return [writer for writer in self.dispatcher.writers.values() if writer.connection is not None]
+
+    def not_connected(self) -> NoNsqd:
+        """Return the error of a `ping` whose time is over."""
+        return self.dispatcher.not_connected(self.settings.publish_timeout_s)
+
+    # ---- work
+
+    def step(self, timeout_s: float) -> None:
+        """Do what is due, and read what nsqds answer; wait for an answer for at most `timeout_s` seconds.
+
+        Every publish of an answer that came is over then, and its `on_done` has been called.
+        """
+        self.work()
+        self.pump()
+        if self.receive(timeout_s):
+            self.pump()
+
+    def pump(self) -> None:
+        """Send the publishes that a connection has room for."""
+        while self.dispatcher.waiting and (order := self.dispatcher.next_to_send(monotonic())) is not None:
+            try:
+                for piece in commands(order.publishes):
+                    order.writer.connection.send(piece)
+            except ConnectionLost:
+                while order.writer.connection is not None:  # its last events may hold the reason
+                    self.receive_from(order.writer)
+
+    def work(self) -> None:
+        """Connect, ask nsqlookupds, and fail publishes whose time is over: a few times a second."""
+        now_s = monotonic()
+        if now_s >= self._sweep_again_s or not self.dispatcher.is_connected:
+            self._sweep_again_s = now_s + self.settings.sweep_interval_s
+            self._discover()
+            self._connect(now_s)
+            self._expire(now_s)
+            self.pump()
+
+    def receive(self, timeout_s: float) -> bool:
+        """Read what nsqds have sent, and wait for it if nothing is here. Return False if nothing came."""
+        by_descriptor = {writer.connection.fileno(): writer for writer in self.connected}
+        ready = [writer for writer in by_descriptor.values() if writer.connection.has_events]
+        if not ready:
+            longest_s = timeout_s if by_descriptor else min(timeout_s, FIRST_PAUSE_S / 2)
+            ready = [by_descriptor[descriptor] for descriptor in self.poller.wait(by_descriptor, longest_s)]
+        for writer in ready:
+            self.receive_from(writer)
+        return bool(ready)
+
+    def receive_from(self, writer: ConnectionWriter) -> None:
+        """Read what one nsqd has sent."""
+        if writer.connection is None:
+            return
+        try:
+            for event in writer.connection.receive(0):
+                self._handle(writer, event)
+        except ConnectionLost as error:
+            self._lost(writer, error.reason)
+
+    def _handle(self, writer: ConnectionWriter, event: Event) -> None:
+        now_s = monotonic()
+        if isinstance(event, Responses):
+            if event.data == _OK:
+                self.report(self.dispatcher.answered_ok(writer, event.times, now_s))
+        elif isinstance(event, NsqdSaid):
+            self.report(self.dispatcher.answered_error(writer, event.code, event.text, now_s))
+
+    def _lost(self, writer: ConnectionWriter, reason: str) -> None:
+        self.on_lost(writer)
+        self.log.warning("producer: %s: connection lost: %s", writer.address, reason)
+        writer.connection.close()
+        writer.connection = None
+        self.report(self.dispatcher.closed(writer, reason, monotonic()))
+
+    def _expire(self, now_s: float) -> None:
+        overdue = self.dispatcher.expire(now_s)
+        self.report(overdue.publishes)
+        for writer in overdue.hung:
+            self._lost(writer, f"no answer for {self.settings.answer_timeout_s:g}s")
+        for writer in self.connected:
+            if writer.has_refused and not writer.window:
+                self._lost(writer, "refused a publish")
+
+    def report(self, publishes: Sequence[Publish]) -> None:
+        """Report the results of publishes that are over."""
+        for publish in publishes:
+            if publish.on_done is not None:
+                try:
+                    check_result(publish.on_done, publish.on_done(publish.error))
+                except self.logged_errors as error:
+                    self.log.exception("on_done of a publish: %r", error)
+            elif publish.error is not None:
+                self.failures.add(publish.error)
+        self.on_over(publishes)
+
+    # ---- connecting
+
+    def _connect(self, now_s: float) -> None:
+        for address in self._discovery.wanted if self.has_discovered else ():
+            self.dispatcher.add_writer(address, Backoff(FIRST_PAUSE_S, MOST_PAUSE_S))
+        for writer in list(self.dispatcher.writers.values()):
+            opening = self._opening.get(writer.address)
+            if opening is not None and opening.is_done:
+                del self._opening[writer.address]
+                self._opened(writer, opening)
+            elif opening is None and writer.connection is None and not self.dispatcher.pause_s(writer, now_s):
+                call = partial(opened, writer.address, self.settings.options, b"", self._backend, waits=self.waits)
+                self._opening[writer.address] = WorkerThread(self._backend, self.poller, call)
+
+    def _opened(self, writer: ConnectionWriter, opening: WorkerThread[Connection]) -> None:
+        try:
+            writer.connection = opening.result()
+        except NsqClientError as error:
+            self.log.warning("producer: %s", error)
+            self.report(self.dispatcher.not_opened(writer, error, monotonic()))
+        else:
+            self.dispatcher.opened(writer)
+            self.on_opened(writer)
+
+    def _discover(self) -> None:
+        if self._finders is None:
+            from nsqd_py.client.blocking.lookup import Finder, LookupClient  # takes 20 ms: HTTP and TLS
+
+            options = self.settings.options
+            ask = LookupClient(options, self._backend).nodes
+            spawn = partial(WorkerThread, self._backend, self.poller)
+            lookupds = self.settings.lookupds
+            self._finders = [Finder(address, ask, options, random.random, self.log, spawn) for address in lookupds]
+        for finder in self._finders:
+            nsqds = finder.step()
+            if finder.failure is not None:
+                self.dispatcher.lookup_failures[finder.address] = finder.failure
+            if nsqds is not None:
+                self.dispatcher.lookup_failures.pop(finder.address, None)
+                self._discovery.answered(finder.address, nsqds)
+                self.dispatcher.keep_writers(self._discovery.wanted)
+
+    # ---- its end
+
+    def flush(self, timeout_s: float | None) -> None:
+        """Return when all publishes are over. Raises TimedOut, and FlushFailed."""
+        deadline_s = None if timeout_s is None else monotonic() + timeout_s
+        while self.dispatcher.unfinished:
+            if deadline_s is not None and monotonic() >= deadline_s:
+                raise self.dispatcher.still_open()
+            self.step(self.settings.sweep_interval_s)
+        self.failures.raise_new()
+
+    def leave_event_loop(self) -> None:
+        """Work without the event loop: it has ended, or another thread closes the connections."""
+        self.waits = True
+        self.on_over = self.on_opened = self.on_lost = ignore_result
+        for writer in self.connected:
+            writer.connection.waits = True
+
+    def close(self) -> None:
+        """Fail all publishes, and close."""
+        self.report(self.dispatcher.give_up(NoNsqd("the producer is closed")))
+        for writer in self.connected:
+            writer.connection.close()
+            writer.connection = None
+            self.dispatcher.closed(writer, "closed", monotonic())
+        self._stop_workers()
+        self.poller.close()
+
+    def _stop_workers(self) -> None:
+        for working in (*self._opening.values(), *(self._finders or ())):
+            working.kill()
+        self._opening.clear()
+        self._finders = []
+
+    def after_fork(self) -> None:
+        """In the child: drop the parent's publishes and connections."""
+        self._stop_workers()
+        for writer in self.connected:
+            writer.connection.close()
+        self.poller.close()
+        self._begin()
+
+
+# While answers are due, messages of `publish_soon` are collected up to this size before they are sent ...
+_GATHERED_BYTES = 64 * 1024
+# ... unless the answers of nsqd were last read this long ago.
+_POLL_INTERVAL_S = 0.05
+
+
+class SteppingProducer(BaseProducer[Publish], AfterFork):
+    """A producer that works only while one of its methods runs, for Spark.
+
+    A message of `publish_soon` is sent when enough have been collected, or during a later call, and at the latest by
+    `flush` or `close`. Only one thread at a time may use it.
+    """
+
+    def _set_up(self) -> None:
+        self._core = PublishingCore(self.settings)
+        self._core.logged_errors = Exception  # `on_done` is called in the thread of the caller
+        self._begin()
+        call_after_fork(self)
+
+    def _begin(self) -> None:
+        self._pump_at_bytes = _GATHERED_BYTES
+        self._received_s = 0.0
+        self._is_closed = False
+
+    def _publish(self, head: bytes, body: bytes = b"") -> None:
+        publish = self._submit(head, body, ignore_result)
+        self._pump()
+        while not publish.is_over:
+            self.step(self.settings.sweep_interval_s)
+        if publish.error is not None:
+            raise publish.error.with_traceback(None)  # others may raise the same object
+
+    def _publish_soon(self, head: bytes, body: bytes, on_done: Done | None) -> Publish:
+        publish = self._submit(head, body, on_done)
+        dispatcher = self._core.dispatcher
+        if dispatcher.waiting.size_bytes >= self._pump_at_bytes or len(dispatcher.waiting) == dispatcher.unfinished:
+            self._pump()
+        return publish
+
+    def _submit(self, head: bytes, body: bytes, on_done: Done | None) -> Publish:
+        now_s = monotonic()
+        publish = Publish(head, body, now_s + self.settings.publish_timeout_s, on_done)
+        if not self._is_closed and now_s - self._received_s >= _POLL_INTERVAL_S:
+            self._received_s = now_s
+            self._core.receive(0)  # connections may have ended, and answers arrived
+        dispatcher = self._core.dispatcher
+        if not dispatcher.is_connected or not dispatcher.waiting.has_room:
+            self._make_room(publish)
+        dispatcher.submit(publish)
+        return publish
+
+    def _make_room(self, publish: Publish) -> None:
+        """Wait until a publish may be submitted. Raises if it never may."""
+        if not self._is_closed:
+            self._core.work()
+        self._check_that_there_is_any()
+        dispatcher = self._core.dispatcher
+        while not (dispatcher.waiting.has_room and self._core.has_discovered):
+            if monotonic() >= publish.deadline_s:
+                raise dispatcher.not_taken(publish)
+            self.step(self.settings.sweep_interval_s)
+            self._check_that_there_is_any()
+
+    def _check_that_there_is_any(self) -> None:
+        if self._is_closed:
+            raise NoNsqd("the producer is closed")
+        if self._core.refusal is not None:
+            raise self._core.refusal
+
+    def _pump(self) -> None:
+        self._core.pump()
+        self._pump_at_bytes = self._core.dispatcher.waiting.size_bytes + _GATHERED_BYTES
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        self._pump()
+        self._core.flush(timeout_s)
+        self._pump()
+
+    def ping(self) -> None:
+        deadline_s = monotonic() + self.settings.publish_timeout_s
+        self.step(0.0)
+        while not self._core.dispatcher.is_connected:
+            self._check_that_there_is_any()
+            if monotonic() >= deadline_s:
+                raise self._core.not_connected()
+            self.step(self.settings.sweep_interval_s)
+        for writer in self._core.connected:
+            writer.connection.send(outgoing.NOP)
+
+    # ---- for callers that also look after other things
+
+    def step(self, timeout_s: float) -> None:
+        """Do what is due, and read what nsqds answer; wait for an answer for at most `timeout_s` seconds.
+
+        Every publish of an answer that came is over then, and its `on_done` has been called.
+        """
+        self._received_s = monotonic()
+        self._core.step(timeout_s)
+        self._pump()
+
+    def still_open(self) -> TimedOut:
+        """Return the error of a `flush` whose time is over."""
+        return self._core.dispatcher.still_open()
+
+    @property
+    def has_discovered(self) -> bool:
+        """True once all nsqlookupds were asked: a publish before that waits for them."""
+        return self._core.has_discovered
+
+    @property
+    def nsqd_count(self) -> int:
+        """The number of nsqds that are known, at least 1."""
+        return max(1, len(self._core.dispatcher.writers))
+
+    @property
+    def is_refused(self) -> bool:
+        """True if every nsqd refused the handshake, because of a secret or certificate, and none ever took it."""
+        writers = self._core.dispatcher.writers.values()
+        refused = all(isinstance(writer.failure, HandshakeFailed) for writer in writers)
+        return bool(writers) and refused and self._core.dispatcher.no_nsqd() is not None
+
+    # ---- its end
+
+    def close(self, timeout_s: float | None = None) -> None:
+        if self._is_closed:
+            return
+        try:
+            self.flush(timeout_s)
+        finally:
+            self._is_closed = True
+            self._core.close()
+
+    def _after_fork(self) -> None:
+        """In the child: drop the parent's publishes and connections."""
+        self._core.after_fork()
+        self._begin()
