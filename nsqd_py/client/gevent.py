@@ -46,7 +46,8 @@ class GeventPoller:
         if self._watchers.keys() != set(descriptors):
             self.close()
             self._watchers = {descriptor: self._hub.loop.io(descriptor, _READ) for descriptor in descriptors}
-        self._found = found = set()
+        found: set[int] = set()
+        self._found = found
         timer = self._hub.loop.timer(0.0 if self._is_woken else timeout_s)
         self._waiter = Waiter(self._hub)
         try:

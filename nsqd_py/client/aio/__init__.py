@@ -4,10 +4,9 @@
 
 producer    the `Producer`
 consumer    the `Consumer`, with coroutines as handlers, or `async for`
-work_queue  the messages that wait for a handler
 
-The event loop does the input and output of a producer. A consumer runs the threaded one beside the loop, which is told
-once of all that came together: so a busy event loop loses no messages, and whatever the loop does, heartbeats are
+The event loop does the input and output of a producer. A consumer runs the threaded one in addition to the loop, which
+gets all that came together at once: so a busy event loop loses no messages, and whatever the loop does, heartbeats are
 answered.
 """
 

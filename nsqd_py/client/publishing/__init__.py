@@ -1,8 +1,7 @@
 """The logic of a producer without sockets and clocks, shared by all producers.
 
 base        settings, and every way to publish
-encoding    the commands
-publish     one publish, its result and its errors
+publish     one publish: its command, its result and its errors
 writer      one nsqd: what it has not answered; and publishes that wait for a connection
 dispatcher  assigns publishes to nsqds
 """
