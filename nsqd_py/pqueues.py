@@ -18,8 +18,16 @@ from nsqd_py.batch import Batch
 # The batch is set if the messages are in no log.
 Run = tuple[int, int, int, Batch | None]
 
+# The same in a journal: (low, high, due time, attempts). `queued_after` encodes the place of messages that are due.
+Wait = tuple[int, int, int, int]
+
 _HEAP_SPAN_BITS = 24  # of ns
 _MOST_OUTDATED = 1000
+
+
+def queued_after(seq: int) -> int:
+    """Return the due time that encodes `queued behind all messages below seq`."""
+    return -1 - seq
 
 
 class DeferredQueue:

@@ -83,7 +83,6 @@ class SlowWriter:
                 self._write(appending, publishers)
         finally:
             self._greenlet = None
-            self._topic.written_slowly()
 
     def _take(self) -> tuple[list[Batch], Tickets]:
         taken = self._batches, self._publishers

@@ -29,6 +29,7 @@ from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.diskqueue.ranges import Range, SeqRanges
 from nsqd_py.diskqueue.records import NewerFormat
 from nsqd_py.diskqueue.recovery import write_aside
+from nsqd_py.pqueues import Wait
 from nsqd_py.runtime.private_files import open_file, read_bytes
 
 JOURNAL_SUFFIX = ".cursor"
@@ -37,8 +38,6 @@ SNAPSHOT = 1
 CHANGE = 2
 DELETED = 3
 _KINDS = (SNAPSHOT, CHANGE, DELETED)
-
-Wait = tuple[int, int, int, int]  # low, high, due_ns, attempts
 
 _FRAME = Struct("<II")
 _HEAD = Struct("<BQII")
@@ -73,11 +72,6 @@ class SavedPosition:
         """Remove finished messages from `waiting`."""
         covers = self.finished.covers
         self.waiting = {seq: state for seq, state in self.waiting.items() if not covers(seq, seq + 1)}
-
-
-def queued_after(seq: int) -> int:
-    """Return the due time that encodes `queued behind all messages below seq`."""
-    return -1 - seq
 
 
 def encode_entry(kind: int, floor: int, finished: Iterable[Range], waiting: Iterable[Wait]) -> bytes:
@@ -373,6 +367,11 @@ class Journal:
             return os.lstat(self.path).st_size >= self._size
         except FileNotFoundError:
             return False
+
+    @staticmethod
+    def snapshot_entry(floor: int, finished: Iterable[Range], waiting: Iterable[Wait]) -> bytes:
+        """Return the entry of a snapshot."""
+        return encode_entry(SNAPSHOT, floor, finished, waiting)
 
     def snapshot(self, floor: int, finished: Iterable[Range], waiting: Iterable[Wait]) -> None:
         """Replace the file by a snapshot."""

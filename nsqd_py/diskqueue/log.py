@@ -16,7 +16,7 @@ from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.files import GONE_SUFFIX, LARGEST_STEP, SPARE_SUFFIX, LogFile, log_file_name, run_to_end
 from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.diskqueue.ranges import Epochs, raised
-from nsqd_py.diskqueue.reading import ChunkReader, KeptRecords, first_since, read_kept_piece
+from nsqd_py.diskqueue.reading import ChunkReader, KeptRecords, first_published_since, first_since, read_kept_piece
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, encode_record
 from nsqd_py.diskqueue.recovery import DamageReport, RecoveredFile
 from nsqd_py.diskqueue.syncing import (
@@ -330,6 +330,10 @@ class TopicLog:
     def read_files_by(self, read: Callable[[LogFile, int, int], bytes]) -> None:
         """Let `read` replace `LogFile.read`. It may raise BlockingIOError, and then so do the reads of this log."""
         self._chunks.read_file = read
+
+    def first_published_since(self, steady_ns: int, low: int, *, by_timestamp: bool) -> int | None:
+        """Return the number of the first message from `low` on that was published since that time. Raises OSError."""
+        return first_published_since(self.files, steady_ns, low, by_timestamp=by_timestamp)
 
     def readable_from(self, seq: int) -> int:
         """Return a number from which on reading may work again if it fails at `seq`."""

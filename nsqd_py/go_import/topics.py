@@ -19,12 +19,13 @@ from typing import BinaryIO
 
 from nsqd_py.batch import SIZE_BYTES, Batch
 from nsqd_py.diskqueue.files import log_file_name
-from nsqd_py.diskqueue.journal import Journal, SavedPosition, Wait, group_waiting, journal_name
+from nsqd_py.diskqueue.journal import Journal, SavedPosition, group_waiting, journal_name
 from nsqd_py.diskqueue.ranges import SeqRanges
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, FileHeader, encode_record
 from nsqd_py.go_import.existing import ExistingTopic
 from nsqd_py.go_import.go_files import GoMessage
 from nsqd_py.go_import.go_queue import GoQueue, OnDamage
+from nsqd_py.pqueues import Wait
 from nsqd_py.runtime import private_files
 
 

@@ -7,10 +7,9 @@ channel         a channel: its consumers, and their answers
 position        the state of a channel's messages by sequence number: released, requeued, deferred, finished
 delivery        sends messages to ready consumers; messages that cannot be read are tried again later
 in_flight       the in-flight messages of one client, and when they time out
-journal_buffer  changes of a position that are not written to its journal yet
+journal_buffer  the position of a channel with the changes that are not written to its journal yet
 dead_letters    moves messages with too many attempts to another topic
 expiry          drops messages older than --message-ttl
 disk_limits     limits on the disk space of topics
-oldest          the publish time of the oldest message that waits
 latency         percentiles of the time from publish to FIN
 """

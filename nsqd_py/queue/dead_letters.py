@@ -7,13 +7,15 @@ crash in between it is delivered again, and may be moved twice; no message is lo
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from nsqd_py.batch import Batch
-from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.protocol.frames import hex_ids
 from nsqd_py.queue.in_flight import Delivery, Entry, InFlightTable
 from nsqd_py.queue.journal_buffer import runs_of_entries
+
+if TYPE_CHECKING:
+    from nsqd_py.net.loop_iteration import LoopIteration
 
 MOST_REMEMBERED = 100
 

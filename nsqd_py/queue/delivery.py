@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import random
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.ranges import runs_of
-from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.pqueues import Alarms, Run
 from nsqd_py.protocol.frames import Part, hex_ids, message_frames, single_frames
 from nsqd_py.queue.in_flight import Delivery, InFlightTable
-from nsqd_py.queue.message_reader import LONGEST_RUN, MOST_ATTEMPTS, Lookahead, Single, is_older
+from nsqd_py.queue.message_reader import LONGEST_RUN, MOST_ATTEMPTS, BatchSource, Lookahead, Single, published_ns
 from nsqd_py.queue.position import Position, by_nearness, fair_share
+
+if TYPE_CHECKING:
+    from nsqd_py.net.loop_iteration import LoopIteration
 
 
 class Consumer(Protocol):
@@ -28,6 +29,9 @@ class Consumer(Protocol):
     sample_rate: int
     message_count: int
     nearness: int  # GLOBAL, REGION_LOCAL or ZONE_LOCAL, see `nsqd_py.queue.position`
+
+    def is_in_sample(self) -> bool:
+        """Return True for `sample_rate` percent of all messages, if that is not 0."""
 
     def capacity(self) -> int:
         """Return the number of messages it takes now: RDY minus in flight, 0 while its output buffer is full."""
@@ -44,14 +48,8 @@ class Consumer(Protocol):
     def close(self, reason: str) -> None: ...
 
 
-class MessageSource(Protocol):
+class MessageSource(BatchSource, Protocol):
     """The source of a channel's messages: its topic."""
-
-    def batch_at(self, seq: int) -> Batch | None:
-        """Return the batch that contains `seq`, or else the next batch, or None. Raises OSError."""
-
-    def batches_at(self, seqs: list[int]) -> Iterator[Batch | None]:
-        """Yield `batch_at` of each of these numbers, which must ascend. Neighbouring batches are not read."""
 
     def readable_from(self, seq: int) -> int:
         """Return the next number after `seq` from which messages may be readable, if `seq` is not."""
@@ -330,7 +328,7 @@ class Distributor:
             position.take_fresh(lost_until - low)
             self._lose(low, lost_until)
             return 0
-        if self._oldest_ns and is_older(batch, self._oldest_ns):
+        if self._oldest_ns and published_ns(batch) < self._oldest_ns:
             after = min(batch.end_seq, high)
             position.take_fresh(after - low)
             self.expire(low, after)
@@ -425,7 +423,7 @@ class Distributor:
         if batch is None or batch.first_seq > low:
             after = high if batch is None else min(batch.first_seq, high)
             self._lose(low, after)
-        elif self._oldest_ns and is_older(batch, self._oldest_ns):
+        elif self._oldest_ns and published_ns(batch) < self._oldest_ns:
             after = min(high, batch.end_seq)
             self.expire(low, after)
         else:
@@ -472,7 +470,7 @@ class Distributor:
         if not client.sample_rate and not self.has_doubles:
             self._send_run(client, batch, first, after, attempts, now_ns)
             return
-        for low, high in self._sample(client.sample_rate, batch, first, after):
+        for low, high in self._sample(client, batch, first, after):
             for run_low, run_high in self._without_doubles(client, batch, low, high, attempts, now_ns):
                 self._send_run(client, batch, run_low, run_high, attempts, now_ns)
 
@@ -501,13 +499,13 @@ class Distributor:
                 free.append(index)
         return runs_of(free) if free else iter(())
 
-    def _sample(self, rate: int, batch: Batch, first: int, after: int) -> Iterator[tuple[int, int]]:
+    def _sample(self, client: Consumer, batch: Batch, first: int, after: int) -> Iterator[tuple[int, int]]:
         """Yield the runs that a sampling client gets; finish the other messages."""
-        if not rate:
+        if not client.sample_rate:
             yield first, after
             return
         for index in range(first, after):
-            if random.randrange(100) <= rate:  # `<=`: as Go's nsqd does
+            if client.is_in_sample():
                 yield index, index + 1
             else:
                 self._finish(batch.first_seq + index, batch.first_seq + index + 1)

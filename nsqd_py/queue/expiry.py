@@ -7,29 +7,16 @@ when they are about to deliver them. A sweep once a second drops those of channe
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import islice
-from typing import TYPE_CHECKING
 
-from nsqd_py.batch import Batch
-from nsqd_py.guid import id_time_ns
-from nsqd_py.pqueues import Alarms, Run
-from nsqd_py.queue.channel import MOST_EXPIRED_AT_ONCE
+from nsqd_py.pqueues import Alarms
+from nsqd_py.queue.channel import Channel
+from nsqd_py.queue.message_reader import published_ns
 from nsqd_py.queue.topic import Topic
 
-if TYPE_CHECKING:
-    from nsqd_py.queue.channel import Channel
-
 SWEEP_EVERY_NS = 1_000_000_000
-_MOST_LOOKS = 100  # batches of requeued messages that a sweep reads in a channel
-
-
-def published_ns(batch: Batch) -> int:
-    """Return the time from which the age of its messages counts, in ns of the steady clock: publish or due time.
-
-    The publish time is that of the id, to 1 ms. The timestamp is of the wall clock, which may have been set since.
-    """
-    return max(id_time_ns(batch.base_id), batch.due_ns)
+_MOST_LOOKS = 100  # requeued runs that a sweep looks at in a channel without consumers
 
 
 class Expiry:
@@ -43,12 +30,12 @@ class Expiry:
         self._clock = clock
         self._on_sweep = on_sweep
         self._alarm = alarms.alarm(self._sweep)
-        self._topics: dict[Topic, dict[Channel, _Requeued]] = {}
+        self._topics: set[Topic] = set()
 
     def add_topic(self, topic: Topic) -> None:
         """Sweep the topic until it is closed, if it has a time to live."""
         if topic.policy.ttl_ns:
-            self._topics[topic] = {}
+            self._topics.add(topic)
             self._alarm.set_no_later(self._clock())
 
     def add_channel(self, topic: Topic, channel: Channel) -> None:
@@ -58,16 +45,15 @@ class Expiry:
             channel.distributor.expire_before_ns = lambda: self._clock() - ttl_ns
 
     def _sweep(self, now_ns: int) -> None:
-        for topic in [topic for topic in self._topics if topic.is_closed]:
-            del self._topics[topic]
-        for topic, requeued in self._topics.items():
-            if _sweep_topic(topic, requeued, self._clock() - topic.policy.ttl_ns):
+        self._topics = {topic for topic in self._topics if not topic.is_closed}
+        for topic in self._topics:
+            if _sweep_topic(topic, self._clock() - topic.policy.ttl_ns):
                 self._on_sweep(topic)
         if self._topics:
             self._alarm.set(now_ns + SWEEP_EVERY_NS)
 
 
-def _sweep_topic(topic: Topic, requeued: dict[Channel, _Requeued], oldest_ns: int) -> bool:
+def _sweep_topic(topic: Topic, oldest_ns: int) -> bool:
     """Drop messages older than that time; return True if there were any."""
     low = min([topic.released, *(channel.position.finished.floor for channel in topic.channels.values())])
     if low == topic.next_seq:
@@ -79,11 +65,7 @@ def _sweep_topic(topic: Topic, requeued: dict[Channel, _Requeued], oldest_ns: in
         return False
     _drop_unreleased(topic, seq, oldest_ns)
     for channel in topic.channels.values():
-        known = requeued.setdefault(channel, _Requeued(topic))
-        known.look_up(islice(channel.position.again, MOST_EXPIRED_AT_ONCE), seq)
-        channel.expire_before(seq, known.older_than(oldest_ns))
-    for channel in [channel for channel in requeued if channel.is_closed]:
-        del requeued[channel]
+        channel.expire_before(seq, _expired(topic, channel, seq, oldest_ns))
     return _count(topic) > before
 
 
@@ -114,45 +96,22 @@ def _count(topic: Topic) -> int:
     return topic.expired_count + sum(channel.distributor.expired_count for channel in topic.channels.values())
 
 
-class _Requeued:
-    """The publish or due times of requeued runs, by the first number of each run.
+def _expired(topic: Topic, channel: Channel, seq: int, oldest_ns: int) -> set[int]:
+    """Return the first numbers of expired runs among the first requeued ones.
 
-    They are read from the batches, because a message may have been deferred when it was published.
+    Their age is read from the batches, because a message may have been deferred when it was published.
     """
-
-    def __init__(self, topic: Topic) -> None:
-        self._topic = topic
-        self._times_ns: dict[int, int] = {}
-
-    def look_up(self, runs: Iterable[Run], seq: int) -> None:
-        """Read the times of runs that end before `seq`; long queues take several sweeps."""
-        before = self._times_ns
-        self._times_ns = {}
-        looks_left = _MOST_LOOKS
-        for run in runs:
-            if run[1] > seq:
-                continue
-            time_ns = before.get(run[0])
-            if time_ns is None and looks_left:
-                looks_left -= 1
-                time_ns = self._youngest_ns(run)
-            if time_ns is not None:
-                self._times_ns[run[0]] = time_ns
-
-    def _youngest_ns(self, run: Run) -> int | None:
-        low, high, _, kept = run
-        times_ns = []
-        while low < high:
-            try:
-                batch = kept or self._topic.batch_at(low)
-            except OSError:
-                return None
-            if batch is None:
-                break
-            times_ns.append(published_ns(batch))
-            low = max(low + 1, batch.end_seq)
-        return max(times_ns, default=None)
-
-    def older_than(self, oldest_ns: int) -> frozenset[int]:
-        """Return the first numbers of the runs that are older than that time."""
-        return frozenset(low for low, time_ns in self._times_ns.items() if time_ns < oldest_ns)
+    found: set[int] = set()
+    for low, high, _, kept in islice(channel.position.again, _MOST_LOOKS):
+        if high > seq:
+            continue
+        at, times_ns = low, []
+        try:
+            while at < high and (batch := kept or topic.batch_at(at)) is not None:
+                times_ns.append(published_ns(batch))
+                at = max(at + 1, batch.end_seq)
+        except OSError:  # the next sweep tries again
+            continue
+        if times_ns and max(times_ns) < oldest_ns:
+            found.add(low)
+    return found

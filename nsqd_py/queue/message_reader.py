@@ -7,15 +7,16 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from itertools import islice
 from operator import attrgetter
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from nsqd_py.batch import Batch
-from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.reading import first_published_since
 from nsqd_py.errors import is_full
 from nsqd_py.guid import id_time_ns
 from nsqd_py.queue.position import Position
-from nsqd_py.runtime.logs import Log
+
+if TYPE_CHECKING:
+    from nsqd_py.diskqueue.log import TopicLog
+    from nsqd_py.runtime.logs import Log
 
 _MOST_BATCHES = 50_000
 _SLACK_FROM = 1024
@@ -262,7 +263,7 @@ class MessageReader:
         """
         if self._log is None:
             return self._recent.seq_since(steady_ns)
-        return first_published_since(self._log.files, steady_ns, low, by_timestamp=by_timestamp)
+        return self._log.first_published_since(steady_ns, low, by_timestamp=by_timestamp)
 
 
 LONGEST_RUN = 64  # longer runs are read in chunks when they are delivered
@@ -278,16 +279,34 @@ _MOST_AT_ONCE = 256
 Single = tuple[Batch, int, int]  # a batch, an index in it, attempts: this time included
 
 
-def is_older(batch: Batch, oldest_ns: int) -> bool:
-    """True if its messages were published and due before that time, by the steady clock of the ids."""
-    return batch.due_ns < oldest_ns and id_time_ns(batch.base_id) < oldest_ns
+def published_ns(batch: Batch) -> int:
+    """Return the time from which the age of its messages counts, in ns of the steady clock: publish or due time.
+
+    The publish time is that of the id, to 1 ms. The timestamp is of the wall clock, which may have been set since.
+    """
+    return max(id_time_ns(batch.base_id), batch.due_ns)
 
 
 class BatchSource(Protocol):
-    """The source of the batches."""
+    """A topic, as the source of its messages."""
+
+    def batch_at(self, seq: int) -> Batch | None:
+        """Return the batch that contains `seq`, or else the next batch, or None. Raises OSError."""
 
     def batches_at(self, seqs: list[int]) -> Iterator[Batch | None]:
-        """Yield the batch of each of these numbers, which must ascend, or else the next batch. Raises OSError."""
+        """Yield `batch_at` of each of these numbers, which must ascend. Neighbouring batches are not read."""
+
+
+def publish_time_ns(source: BatchSource, seq: int) -> int:
+    """Return the publish time of a message, or its due time if it was deferred, in ns since the epoch.
+
+    Return 0 if it cannot be read now.
+    """
+    try:
+        batch = next(source.batches_at([seq]))
+    except OSError:
+        return 0
+    return max(batch.timestamp_ns, batch.due_ns) if batch is not None else 0
 
 
 class Lookahead:
@@ -390,7 +409,7 @@ class Lookahead:
             batch = find(low)
             if batch is None or after > reached or high - low != 1:
                 break
-            if oldest_ns and is_older(batch, oldest_ns):
+            if oldest_ns and published_ns(batch) < oldest_ns:
                 break
             singles.append((batch, low - batch.first_seq, attempts + 1 if attempts < MOST_ATTEMPTS else attempts))
             room -= len(batch.body) // batch.count

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from time import monotonic_ns
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import Any, Protocol
 
-from nsqd_py.batch import SIZE_BYTES, Batch, uniform_stride
+from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.guid import IDS_PER_TICK, GuidFactory
-from nsqd_py.runtime.disk_pace import SLOW_NS, DiskPace
-
-if TYPE_CHECKING:
-    from nsqd_py.broker.slow_disk import SlowWriter
+from nsqd_py.runtime.disk_pace import DiskPace
 
 # Collected publishes above this size become a separate record, because joining large bodies copies them.
 _SEAL_ABOVE = 128 * 1024
@@ -145,26 +142,16 @@ class PublishBuffer:
         return taken
 
     def _seal(self) -> None:
-        """Make a batch of the collected publishes, or several if they need more than one range of ids."""
+        """Make a batch of the collected publishes."""
         bodies, count, stride = self._bodies, self._count, self._stride
         self._bodies = []
         self._count = self._bytes = 0
         body = bodies[0] if len(bodies) == 1 else b"".join(bodies)
         now_ns, steady_ns = self._wall_clock(), self._steady_clock()
         due_ns = steady_ns + self._defer_ns if self._defer_ns else 0
-        if count <= IDS_PER_TICK:
-            base_id = self._guids.reserve(count, steady_ns)
-            self._sealed.append(Batch(self.end_seq, base_id, now_ns, due_ns, count, stride, body))
-            self.end_seq += count
-            return
-        starts = Batch(0, 0, 0, 0, count, stride, body).starts
-        for low in range(0, count, IDS_PER_TICK):
-            part_count = min(IDS_PER_TICK, count - low)
-            part = body[starts[low] - SIZE_BYTES : starts[low + part_count] - SIZE_BYTES]
-            base_id = self._guids.reserve(part_count, steady_ns)
-            part_stride = stride or uniform_stride(part, part_count)
-            self._sealed.append(Batch(self.end_seq, base_id, now_ns, due_ns, part_count, part_stride, part))
-            self.end_seq += part_count
+        base_id = self._guids.reserve(count, steady_ns)
+        self._sealed.append(Batch(self.end_seq, base_id, now_ns, due_ns, count, stride, body))
+        self.end_seq += count
 
 
 def _ignore() -> None:
@@ -176,51 +163,38 @@ def _ignore() -> None:
 _AT_ONCE_BYTES = 2 * 1024 * 1024
 
 
-def append(
-    log: TopicLog,
-    pace: DiskPace,
-    writer: SlowWriter | None,
-    batches: list[Batch],
-    size_bytes: int,
-    publishers: Tickets,
-    *,
-    is_in_thread: bool,
-) -> bool:
-    """Append batches to a log. Return False if a thread writes them, or the rest of them. Raises OSError.
+class SlowWriter(Protocol):
+    """Writes batches to a log in a thread."""
 
-    is_in_thread  True while the thread still writes earlier batches
-    """
-    if writer is not None and (is_in_thread or pace.is_slow or size_bytes > _AT_ONCE_BYTES):
+    @property
+    def is_idle(self) -> bool: ...
+
+    def add(self, batches: list[Batch], publishers: Tickets) -> None:
+        """Write these batches next; their numbers continue from those added before."""
+
+    def go_on(self, appending: Any, publishers: Tickets) -> None:
+        """Finish a write that the event loop began. Call it only when this writer is idle."""
+
+    def join(self) -> None:
+        """Wait until all batches are written or refused. Blocks this greenlet."""
+
+
+def append(
+    log: TopicLog, pace: DiskPace, writer: SlowWriter | None, batches: list[Batch], size_bytes: int, publishers: Tickets
+) -> bool:
+    """Append batches to a log. Return False if a thread writes them, or the rest of them. Raises OSError."""
+    if writer is not None and (not writer.is_idle or pace.is_slow or size_bytes > _AT_ONCE_BYTES):
         writer.add(batches, publishers)
         return False
-    if append_at_once(log, pace, batches, size_bytes):
+    if pace.timed(partial(log.append_at_once, batches, size_bytes)):  # one system call
         return True
     if writer is not None and log.opens_file(size_bytes) and not OPEN_FILES.has_room():
         writer.add(batches, publishers)
         return False
-    return _append_in_steps(log, pace, writer, batches, publishers)
-
-
-def append_at_once(log: TopicLog, pace: DiskPace, batches: list[Batch], size_bytes: int) -> bool:
-    """Append with one system call and return True; if it takes more than one, do nothing and return False.
-
-    Raises OSError.
-    """
-    began_ns = monotonic_ns()
-    try:
-        return log.append_at_once(batches, size_bytes)
-    finally:
-        took_ns = monotonic_ns() - began_ns
-        if took_ns >= SLOW_NS:
-            pace.note(took_ns)
-
-
-def _append_in_steps(log: TopicLog, pace: DiskPace, writer: SlowWriter | None, batches: list[Batch], publishers: Tickets) -> bool:
-    """Append with several system calls. After a slow one, a thread does the rest. Return and raise as `append`."""
     appending = log.begin_append(batches)
     try:
         while not appending.is_written:
-            if writer is not None and pace.is_slow:
+            if writer is not None and pace.is_slow:  # after a slow call, a thread does the rest
                 writer.go_on(appending, publishers)
                 return False
             pace.timed(appending.step)

@@ -19,42 +19,20 @@ from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES
 from nsqd_py.guid import GuidFactory
 from nsqd_py.memory_budget import CountedBatch, MemoryAccount, MemoryBudget
-from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.protocol.multi_body import Part
-from nsqd_py.protocol.names import is_ephemeral
+from nsqd_py.protocol.names import EPHEMERAL_SUFFIX, MAX_NAME_LENGTH, is_ephemeral
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.dead_letters import MOST_REMEMBERED
 from nsqd_py.queue.disk_limits import DiskSpace, NoRoom
-from nsqd_py.queue.message_reader import BatchCache, MessageReader
-from nsqd_py.queue.oldest import publish_time_ns
-from nsqd_py.queue.publish_buffer import PublishBuffer, Publisher, Tickets, append
+from nsqd_py.queue.message_reader import BatchCache, MessageReader, publish_time_ns
+from nsqd_py.queue.publish_buffer import PublishBuffer, Publisher, SlowWriter, Tickets, append
 from nsqd_py.runtime.disk_pace import UNMEASURED, DiskPace
 from nsqd_py.runtime.logs import Log
-from nsqd_py.settings.types import ByTopic
 
 if TYPE_CHECKING:
-    from nsqd_py.broker.slow_disk import SlowWriter
+    from nsqd_py.net.loop_iteration import LoopIteration
 
 _SUFFIX = ".dead"
-_EPHEMERAL = "#ephemeral"
-_LONGEST_NAME = 64
-
-
-class PolicyOptions(Protocol):
-    """The options of nsqd that set policies."""
-
-    @property
-    def retention_time_ns(self) -> ByTopic[int]: ...
-    @property
-    def retention_bytes(self) -> ByTopic[int]: ...
-    @property
-    def max_attempts(self) -> ByTopic[int]: ...
-    @property
-    def dead_letter_topic(self) -> ByTopic[str]: ...
-    @property
-    def message_ttl_ns(self) -> ByTopic[int]: ...
-    @property
-    def max_topic_bytes(self) -> ByTopic[int]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +55,8 @@ class TopicPolicy:
     takes_dead_letters: bool = False
 
 
-def policy_of(options: PolicyOptions, topic: str) -> TopicPolicy:
-    """Return the policy of a topic."""
+def policy_of(options: Any, topic: str) -> TopicPolicy:
+    """Return the policy of a topic; `options` are those of nsqd."""
     dead_letters = dead_letter_topic(topic, options.dead_letter_topic.of(topic))
     return TopicPolicy(
         retention_ns=options.retention_time_ns.of(topic),
@@ -91,7 +69,7 @@ def policy_of(options: PolicyOptions, topic: str) -> TopicPolicy:
     )
 
 
-def takes_dead_letters(options: PolicyOptions, topic: str) -> bool:
+def takes_dead_letters(options: Any, topic: str) -> bool:
     """True if the options can send dead letters to this topic, or if it has the name of a default dead letter topic."""
     return dead_letter_topic(topic, "") == topic or topic in options.dead_letter_topic.values
 
@@ -103,11 +81,11 @@ def dead_letter_topic(topic: str, given: str) -> str:
     """
     if given:
         return given
-    bare = topic.removesuffix(_EPHEMERAL)
+    bare = topic.removesuffix(EPHEMERAL_SUFFIX)
     if bare.endswith(_SUFFIX):
         return topic
     suffix = _SUFFIX + topic[len(bare) :]
-    return bare[: _LONGEST_NAME - len(suffix)] + suffix
+    return bare[: MAX_NAME_LENGTH - len(suffix)] + suffix
 
 
 _TRIM_EVERY = 64
@@ -147,7 +125,6 @@ class Topic:
         "_account",
         "_commits",
         "_dead_letter_summaries",
-        "_is_in_thread",
         "_mem_queue_size",
         "_recent",
         "_report",
@@ -215,7 +192,6 @@ class Topic:
         self.room_bytes = sys.maxsize
         self.pace: DiskPace = UNMEASURED
         self.slow_writer: SlowWriter | None = None
-        self._is_in_thread = False
         self._mem_queue_size = mem_queue_size
         self._syncer = syncer
         self._report = report
@@ -328,10 +304,7 @@ class Topic:
                 if size_bytes > self.room_bytes:
                     self._ask_for_room(size_bytes)
                 self.room_bytes -= size_bytes
-                if not append(
-                    self.log, self.pace, self.slow_writer, batches, size_bytes, publishers, is_in_thread=self._is_in_thread
-                ):
-                    self._is_in_thread = True
+                if not append(self.log, self.pace, self.slow_writer, batches, size_bytes, publishers):
                     return
             except OSError as error:
                 self.refuse(batches, publishers, error)
@@ -408,23 +381,19 @@ class Topic:
     # ---- a slow disk
 
     @property
-    def is_slow(self) -> bool:
-        """True while writes are done in a thread."""
-        return self._is_in_thread or self.pace.is_slow
-
-    @property
     def is_writing(self) -> bool:
         """True while a thread writes to the log."""
-        return self._is_in_thread
+        return self.slow_writer is not None and not self.slow_writer.is_idle
 
-    def written_slowly(self) -> None:
-        """Called when the thread has written all its batches."""
-        self._is_in_thread = False
+    @property
+    def is_slow(self) -> bool:
+        """True while writes are done in a thread."""
+        return self.is_writing or self.pace.is_slow
 
     def settle(self) -> None:
         """Wait until all publishes are written or refused. May block this greenlet."""
         self.commit()
-        while self.slow_writer is not None and not self.slow_writer.is_idle:
+        while self.slow_writer is not None and self.is_writing:
             self.slow_writer.join()
             self.commit()
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from time import monotonic_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from nsqd_py.pqueues import Alarms
 
 if TYPE_CHECKING:
     from nsqd_py.runtime.logs import Log
+
+T = TypeVar("T")
 
 # A longer call makes the disk count as slow. Shorter ones may have waited for a processor, or for the interpreter lock.
 SLOW_NS = 100_000_000
@@ -54,11 +56,11 @@ class DiskPace:
         self._is_held = self.is_slow = True
         self._alarm.set(self._clock() + HOLD_NS)
 
-    def timed(self, work: Callable[[], object]) -> None:
-        """Do `work` on the event loop and record its duration. Raises what it raises."""
+    def timed(self, work: Callable[[], T]) -> T:
+        """Return the result of `work`, which uses the disk on the event loop, and record its duration."""
         began_ns = monotonic_ns()
         try:
-            work()
+            return work()
         finally:
             self.note(monotonic_ns() - began_ns)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import sys
 import time
@@ -127,6 +128,9 @@ class Client(ClientStream):
             self.abort(str(error))
         else:
             self.answer_error(error)
+
+    def is_in_sample(self) -> bool:
+        return random.randrange(100) <= self.sample_rate  # `<=`: as Go's nsqd does
 
     def capacity(self) -> int:
         """Return the number of messages that may be sent to it now."""

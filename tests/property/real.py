@@ -87,7 +87,7 @@ def observe(channel: Channel) -> dict[int, Seen]:
     for due_ns, (low, high, attempts, _) in position.deferred:
         for seq in range(low, high):
             seen[seq].append((DEFERRED, attempts, due_ns))
-    for table in channel._tables:
+    for table in channel.tables:
         for seq, delivery in table.entries():
             seen[seq].append((IN_FLIGHT, delivery.attempts, 0))
     for seq, states in seen.items():

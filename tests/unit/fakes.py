@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,6 +167,9 @@ class FakeConsumer:
         self._alarm = world.alarms.alarm(self._on_deadline)
 
     # ---- the channel's view
+
+    def is_in_sample(self) -> bool:
+        return random.randrange(100) <= self.sample_rate
 
     def capacity(self) -> int:
         return 0 if self.room_bytes() <= 0 else self.rdy - len(self.in_flight)

@@ -9,17 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsqd_py.diskqueue.journal import (
-    CHANGE,
-    SNAPSHOT,
-    Journal,
-    Range,
-    SavedPosition,
-    Wait,
-    decode_journal,
-    encode_entry,
-    queued_after,
-)
+from nsqd_py.diskqueue.journal import CHANGE, SNAPSHOT, Journal, Range, SavedPosition, Wait, decode_journal, encode_entry
+from nsqd_py.pqueues import queued_after
 from tests.support.examples import examples
 
 Entry = tuple[int, int, list[Range], list[Wait]]  # kind, floor, finished, waiting
