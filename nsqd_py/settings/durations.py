@@ -27,7 +27,8 @@ UNITS_NS = {
 MAX_NS = 2**63 - 1
 MIN_NS = -(2**63)
 
-_PART = re.compile(r"([0-9]*)(?:\.([0-9]*))?([^0-9.]*)")
+_DURATION = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)[^0-9.+-]+)+")
+_PART = re.compile(r"([0-9]*)\.?([0-9]*)([^0-9.+-]+)")
 
 
 def parse_duration(text: str) -> int:
@@ -35,80 +36,42 @@ def parse_duration(text: str) -> int:
 
     Raises ValueError with a text that says what is wrong.
     """
-    negative = text.startswith("-")
-    rest = text[1:] if text[:1] in ("-", "+") else text
-    if rest == "0":
+    if text in ("0", "+0", "-0"):
         return 0
-    if not rest:
-        raise ValueError(f'"{text}" is not a duration (such as 60s, 1m30s or 250ms)')
-    total_ns = 0
-    for part in _parts(text, rest):
-        total_ns += part
-    if negative:
-        total_ns = -total_ns
+    parts = _PART.findall(text) if _DURATION.fullmatch(text) else []
+    if not parts or any(unit not in UNITS_NS for _, _, unit in parts):
+        raise ValueError(f'"{text}" is not a duration: numbers with units (ns, us, ms, s, m, h), such as 60s, 1m30s or 250ms')
+    total_ns: int = sum(
+        int(whole or "0") * UNITS_NS[unit] + int(fraction or "0") * UNITS_NS[unit] // 10 ** len(fraction)
+        for whole, fraction, unit in parts
+    )
+    total_ns = -total_ns if text.startswith("-") else total_ns
     if not MIN_NS <= total_ns <= MAX_NS:
         raise ValueError(f'the duration "{text}" is too long: about 292 years is the limit')
     return total_ns
-
-
-def _parts(text: str, rest: str) -> list[int]:
-    parts = []
-    position = 0
-    while position < len(rest):
-        match = _PART.match(rest, position)
-        assert match is not None  # all parts are optional
-        whole, fraction, unit = match.group(1), match.group(2) or "", match.group(3)
-        if not whole and not fraction:
-            raise ValueError(f'"{text}" is not a duration (such as 60s, 1m30s or 250ms)')
-        if not unit:
-            raise ValueError(f'the duration "{text}" lacks a unit (ns, us, ms, s, m, h)')
-        if unit not in UNITS_NS:
-            raise ValueError(f'unknown unit "{unit}" in the duration "{text}" (ns, us, ms, s, m, h)')
-        parts.append(_part_ns(whole, fraction, UNITS_NS[unit]))
-        position = match.end()
-    return parts
-
-
-def _part_ns(whole: str, fraction: str, unit_ns: int) -> int:
-    # As in Go: computed in floating point and truncated; digits beyond 63 bits are ignored.
-    numerator, denominator = 0, 1.0
-    for digit in fraction:
-        longer = numerator * 10 + int(digit)
-        if longer > 2**63:
-            break
-        numerator, denominator = longer, denominator * 10
-    return int(whole or "0") * unit_ns + int(float(numerator) * (float(unit_ns) / denominator))
 
 
 def format_duration(duration_ns: int) -> str:
     """Return the shortest exact form, in Go's units: `1h0m0s`, `1.5s`, `250ms`, `0s`."""
     sign = "-" if duration_ns < 0 else ""
     size_ns = abs(duration_ns)
-    if size_ns == 0:
-        return "0s"
-    if size_ns < MICROSECOND_NS:
-        return f"{sign}{size_ns}ns"
-    if size_ns < MILLISECOND_NS:
-        return f"{sign}{_decimal(size_ns, MICROSECOND_NS)}\u00b5s"
-    if size_ns < SECOND_NS:
-        return f"{sign}{_decimal(size_ns, MILLISECOND_NS)}ms"
+    for unit, unit_ns, limit_ns in (
+        ("ns", 1, MICROSECOND_NS),
+        ("\u00b5s", MICROSECOND_NS, MILLISECOND_NS),
+        ("ms", MILLISECOND_NS, SECOND_NS),
+    ):
+        if 0 < size_ns < limit_ns:
+            return f"{sign}{_decimal(size_ns, unit_ns)}{unit}"
     minutes, rest_ns = divmod(size_ns, MINUTE_NS)
     hours, minutes = divmod(minutes, 60)
-    seconds = _decimal(rest_ns, SECOND_NS)
-    if hours:
-        return f"{sign}{hours}h{minutes}m{seconds}s"
-    if minutes:
-        return f"{sign}{minutes}m{seconds}s"
-    return f"{sign}{seconds}s"
+    before = f"{hours}h{minutes}m" if hours else f"{minutes}m" if minutes else ""
+    return f"{sign}{before}{_decimal(rest_ns, SECOND_NS)}s"
 
 
 def _decimal(size_ns: int, unit_ns: int) -> str:
     """Return `size_ns` in units of `unit_ns`, with the digits after the point that it needs."""
     whole, rest = divmod(size_ns, unit_ns)
-    if not rest:
-        return str(whole)
-    digits = len(str(unit_ns)) - 1
-    return f"{whole}.{rest:0{digits}d}".rstrip("0")
+    return f"{whole}.{rest:0{len(str(unit_ns)) - 1}d}".rstrip("0") if rest else str(whole)
 
 
 # ---- Times that users write: RFC 3339, a number since the epoch, or an age.

@@ -116,7 +116,7 @@ def test_values_as_they_may_be_given(given: dict[str, Any], attribute: str, valu
     [
         ({"nonsense": 1}, 'no client option "nonsense"'),
         ({"dial_timeout_s": 1}, 'no client option "dial_timeout_s"'),
-        ({"msg_timeout": "5"}, "lacks a unit"),
+        ({"msg_timeout": "5"}, "is not a duration"),
         ({"msg_timeout": None}, "expected a number"),
         ({"msg_timeout": True}, "expected a number"),
         ({"read_timeout": "6m"}, "read_timeout is 6m0s, but has to be 100ms to 5m0s"),
