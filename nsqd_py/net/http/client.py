@@ -136,12 +136,11 @@ class HttpClient:
     headers: Mapping[str, str] = field(default_factory=lambda: {"Accept": "application/vnd.nsq; version=1.0"})
 
     def get_json(self, host: str, port: int, path: str, *, tls_name: str = "") -> Any:
-        """GET a path and return the JSON of a 200. Raises HttpClientError.
+        """GET a path, over TLS if this client has a context, and return the JSON of a 200. Raises HttpClientError.
 
         `tls_name` is the name that the server's certificate must have; by default the host.
         """
-        connection = _Connection(host, port, lambda: self._connect(host, port, self.tls, tls_name or host))
-        return _parsed(self._exchange(connection, "GET", path, None, {}))
+        return _parsed(self.exchange("GET", Url(self.tls is not None, host, port, path), tls_name=tls_name))
 
     def ask(self, url: Url, document: Any = None) -> Any:
         """GET a URL, or POST `document` to it, and return the JSON of a 200. Raises HttpClientError."""
@@ -159,32 +158,18 @@ class HttpClient:
         headers: Mapping[str, str] | None = None,
         admit: Admit | None = None,
         note_date: Callable[[str], object] | None = None,
+        tls_name: str = "",
     ) -> bytes:
         """Send a request and return the body of a 200, of any content type. Raises HttpClientError.
 
         `admit` may wait until there is room for the body; `note_date` gets the Date header.
         """
-        tls = self.tls if url.is_secure else None
-        connection = _Connection(url.host, url.port, lambda: self._connect(url.host, url.port, tls, url.host))
-        sent = dict(headers or {})
-        if url.login:
-            sent["Authorization"] = "Basic " + base64.b64encode(url.login.encode()).decode()
-        return self._exchange(connection, method, url.path, body, sent, admit, note_date)
-
-    def _exchange(
-        self,
-        connection: http.client.HTTPConnection,
-        method: str,
-        path: str,
-        body: bytes | None,
-        headers: dict[str, str],
-        admit: Admit | None = None,
-        note_date: Callable[[str], object] | None = None,
-    ) -> bytes:
+        connection = _Connection(url.host, url.port, lambda: self._connect(url, tls_name or url.host))
+        login = {"Authorization": "Basic " + base64.b64encode(url.login.encode()).decode()} if url.login else {}
         deadline = gevent.Timeout(self.request_timeout_s)
         deadline.start()
         try:
-            connection.request(method, path, body, {**self.headers, **headers})
+            connection.request(method, url.path, body, {**self.headers, **(headers or {}), **login})
             response = connection.getresponse()
             if note_date is not None:
                 note_date(response.getheader("Date", ""))
@@ -216,12 +201,12 @@ class HttpClient:
             raise HttpClientError("the answer is cut off")
         return body
 
-    def _connect(self, host: str, port: int, tls: Any, tls_name: str) -> Any:
+    def _connect(self, url: Url, tls_name: str) -> Any:
         """Return a connected socket. Raises Unreachable."""
         too_late = TimeoutError(f"no connection within {self.connect_timeout_s}s")
         try:
             with gevent.Timeout(self.connect_timeout_s, too_late):
-                return connect_any(self.resolve(host, port), tls, tls_name)
+                return connect_any(self.resolve(url.host, url.port), self.tls if url.is_secure else None, tls_name)
         except OSError as error:
             raise Unreachable(_reason(error)) from error
 
