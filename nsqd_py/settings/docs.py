@@ -8,15 +8,6 @@ from typing import Any
 
 from nsqd_py.settings.declaration import Setting
 from nsqd_py.settings.program import Program
-from nsqd_py.settings.types import INT, Kind
-
-_EXAMPLE_WIDTH = 100
-# Placeholders for defaults that differ from machine to machine.
-_PLACEHOLDERS: dict[Kind[Any], Any] = {INT: 1}
-_PLACEHOLDER = "nsq1.example.com"
-
-
-# ---- the reference page, in Markdown
 
 
 def reference_page(program: Program[Any], command: str) -> str:

@@ -1,10 +1,11 @@
 """A pytest plugin, active wherever nsqd-py is installed: real nsqds for tests.
 
-`nsqd`         an nsqd, the same for the whole session
-`nsq_topic`    a topic's name that no other test has; the topic is deleted after the test
-`nsq_cluster`  two nsqds and an nsqlookupd, the same for the whole session
+`nsqd_server`   an nsqd, the same for the whole session
+`nsqd_topic`    a topic's name that no other test has; the topic is deleted after the test
+`nsqd_cluster`  two nsqds and an nsqlookupd, the same for the whole session
 
-The report of a failed test that used one of them shows depths, messages in flight, and the last lines of the log.
+The report of a failed test that used one of them shows depths, messages in flight, and the last lines of the log. Other
+tests are left alone.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _LONGEST_STEM = 40
 
 
 @pytest.fixture(scope="session")
-def nsqd() -> Iterator[Nsqd]:
+def nsqd_server() -> Iterator[Nsqd]:
     """A real nsqd on free ports, with its data in a temporary folder."""
     from nsqd_py.testing.embedded import embedded
 
@@ -47,7 +48,7 @@ def nsqd() -> Iterator[Nsqd]:
 
 
 @pytest.fixture(scope="session")
-def nsq_cluster() -> Iterator[Cluster]:
+def nsqd_cluster() -> Iterator[Cluster]:
     """Two nsqds and an nsqlookupd on free ports."""
     from nsqd_py.testing.embedded import embedded
 
@@ -56,7 +57,7 @@ def nsq_cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def nsq_topic(request: pytest.FixtureRequest) -> Iterator[str]:
+def nsqd_topic(request: pytest.FixtureRequest) -> Iterator[str]:
     """A new topic's name, made from the test's. Its topic is deleted after the test."""
     stem = re.sub(r"[^.a-zA-Z0-9_-]", "_", request.node.name)[:_LONGEST_STEM]
     topic = f"{stem}-{uuid.uuid4().hex[:12]}"
@@ -68,19 +69,15 @@ def nsq_topic(request: pytest.FixtureRequest) -> Iterator[str]:
 
 def _used_nsqds(item: pytest.Item) -> list[Nsqd]:
     used: dict[str, Any] = getattr(item, "funcargs", {})
-    single, cluster = used.get("nsqd"), used.get("nsq_cluster")
-    from nsqd_py.testing.embedded import Cluster, Nsqd
-
-    # A project may have fixtures of its own with these names.
-    nsqds = [single] if isinstance(single, Nsqd) else []
-    return nsqds + (list(cluster.nsqds) if isinstance(cluster, Cluster) else [])
+    server = [used["nsqd_server"]] if "nsqd_server" in used else []
+    return server + (list(used["nsqd_cluster"].nsqds) if "nsqd_cluster" in used else [])
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> _Reports:
     """Add the state of the nsqds to the report of a failed test."""
     report = yield
-    if report.when == "call" and report.failed and {"nsqd", "nsq_cluster"} & set(getattr(item, "fixturenames", ())):
+    if report.when == "call" and report.failed:
         for nsqd in _used_nsqds(item):
             report.sections.append((f"nsqd {nsqd.tcp_address}", _describe(nsqd)))
     return report

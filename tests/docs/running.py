@@ -54,11 +54,6 @@ class Page:
             elif block.kind == "from":
                 check_quoted(block)
 
-    def printed_by(self, text: str) -> str:
-        """Return what the block printed that has the text in it."""
-        (output,) = [output for code, output in self._printed if text in code]
-        return output
-
     def _open_shell(self) -> Shell:
         self._shells.append(Shell(self._machine, f"shell-{len(self._shells)}", self._cwd))
         return self._shells[-1]

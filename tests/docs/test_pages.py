@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from tests.docs.blocks import Block, page_names, read_page
-from tests.docs.effects import EFFECTS, archived
 from tests.docs.machine import Machine, open_machine
 from tests.docs.presumed import PRESUMED, STARTS_ITS_OWN
 from tests.docs.running import DEADLINE_S, Page
@@ -82,7 +81,6 @@ def test_the_readme_without_spark(machine: Machine, cwd: Path) -> None:
     PRESUMED[name](machine, cwd)
     with Page(machine, blocks, cwd) as page:
         page.run()
-        archived(page, machine, cwd)
 
 
 def test_the_tutorial_up_to_its_first_spark(machine: Machine, cwd: Path) -> None:
@@ -99,8 +97,6 @@ def run(name: str, machine: Machine, cwd: Path, blocks: Sequence[Block]) -> None
     deadline_s = SPARK_DEADLINE_S if name in SPARK else DEADLINE_S
     with Page(machine, blocks, cwd, deadline_s) as page:
         page.run()
-        if name in EFFECTS:
-            EFFECTS[name](page, machine, cwd)
 
 
 def test_every_page_with_blocks_is_run() -> None:

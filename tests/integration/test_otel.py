@@ -100,12 +100,12 @@ def consume(nsqd: Nsqd, topic: str, count: int, handler: Callable[[Any], Any], *
         assert consumer.wait(40), f"the handler was called {calls} times, not {count}"
 
 
-def test_a_handled_message_is_a_child_of_its_publish(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> None:
+def test_a_handled_message_is_a_child_of_its_publish(nsqd: Nsqd, nsqd_topic: str, telemetry: Telemetry) -> None:
     instrumentation = telemetry.instrumentation()
     bodies = []
     with telemetry.tracer.start_as_current_span("request") as request:
-        publish(nsqd, instrumentation, nsq_topic, b"order 1")
-    consume(nsqd, nsq_topic, 1, instrumentation.handler(lambda message: bodies.append(message.body)))
+        publish(nsqd, instrumentation, nsqd_topic, b"order 1")
+    consume(nsqd, nsqd_topic, 1, instrumentation.handler(lambda message: bodies.append(message.body)))
     assert bodies == [b"order 1"]
     (published,) = telemetry.spans(SpanKind.PRODUCER)
     (handled,) = telemetry.spans(SpanKind.CONSUMER)
@@ -115,18 +115,18 @@ def test_a_handled_message_is_a_child_of_its_publish(nsqd: Nsqd, nsq_topic: str,
     assert handled.context.trace_id == request.get_span_context().trace_id
 
 
-def test_the_attributes_are_those_of_the_conventions(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> None:
+def test_the_attributes_are_those_of_the_conventions(nsqd: Nsqd, nsqd_topic: str, telemetry: Telemetry) -> None:
     instrumentation = telemetry.instrumentation()
     ids = []
-    publish(nsqd, instrumentation, nsq_topic, b"order 1")
-    consume(nsqd, nsq_topic, 1, instrumentation.handler(lambda message: ids.append(message.id.decode())))
+    publish(nsqd, instrumentation, nsqd_topic, b"order 1")
+    consume(nsqd, nsqd_topic, 1, instrumentation.handler(lambda message: ids.append(message.id.decode())))
     (published,) = telemetry.spans(SpanKind.PRODUCER)
     (handled,) = telemetry.spans(SpanKind.CONSUMER)
-    common = {"messaging.system": "nsq", "messaging.destination.name": nsq_topic, "messaging.message.body.size": 7}
-    assert published.name == f"publish {nsq_topic}"
+    common = {"messaging.system": "nsq", "messaging.destination.name": nsqd_topic, "messaging.message.body.size": 7}
+    assert published.name == f"publish {nsqd_topic}"
     assert published.attributes == common | {"messaging.operation.name": "publish", "messaging.operation.type": "send"}
     host, _, port = nsqd.tcp_address.rpartition(":")
-    assert handled.name == f"process {nsq_topic}"
+    assert handled.name == f"process {nsqd_topic}"
     assert handled.attributes == common | {
         "messaging.operation.name": "process",
         "messaging.operation.type": "process",
@@ -139,20 +139,20 @@ def test_the_attributes_are_those_of_the_conventions(nsqd: Nsqd, nsq_topic: str,
     }
 
 
-def test_without_the_envelope_bodies_are_untouched(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> None:
+def test_without_the_envelope_bodies_are_untouched(nsqd: Nsqd, nsqd_topic: str, telemetry: Telemetry) -> None:
     instrumentation = telemetry.instrumentation(envelope=False)
     bodies = []
-    publish(nsqd, instrumentation, nsq_topic, b"order 1")
-    publish(nsqd, instrumentation, nsq_topic, MAGIC + b"\x00\x00")
-    consume(nsqd, nsq_topic, 2, instrumentation.handler(lambda message: bodies.append(message.body)))
+    publish(nsqd, instrumentation, nsqd_topic, b"order 1")
+    publish(nsqd, instrumentation, nsqd_topic, MAGIC + b"\x00\x00")
+    consume(nsqd, nsqd_topic, 2, instrumentation.handler(lambda message: bodies.append(message.body)))
     assert sorted(bodies) == sorted([b"order 1", MAGIC + b"\x00\x00"])
     assert all(span.parent is None and not span.links for span in telemetry.spans(SpanKind.CONSUMER, 2))
 
 
-def test_a_consumer_that_does_not_know_the_envelope(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> None:
+def test_a_consumer_that_does_not_know_the_envelope(nsqd: Nsqd, nsqd_topic: str, telemetry: Telemetry) -> None:
     bodies: list[bytes] = []
-    publish(nsqd, telemetry.instrumentation(), nsq_topic, b"order 1")
-    consume(nsqd, nsq_topic, 1, lambda message: bodies.append(message.body))
+    publish(nsqd, telemetry.instrumentation(), nsqd_topic, b"order 1")
+    consume(nsqd, nsqd_topic, 1, lambda message: bodies.append(message.body))
     assert bodies[0].startswith(MAGIC) and bodies[0].endswith(b"order 1")
     body, headers = unwrap(bodies[0])
     assert body == b"order 1" and set(headers) == {"traceparent"}
@@ -163,34 +163,34 @@ def test_a_consumer_that_does_not_know_the_envelope(nsqd: Nsqd, nsq_topic: str, 
     [b"plain", MAGIC, MAGIC + b"\xff\xff", MAGIC + b"\x00\x05a: \xff\xffbody"],
     ids=["no envelope", "only the magic", "too short", "not ASCII"],
 )
-def test_bodies_of_strangers_are_passed_as_they_are(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry, body: bytes) -> None:
+def test_bodies_of_strangers_are_passed_as_they_are(nsqd: Nsqd, nsqd_topic: str, telemetry: Telemetry, body: bytes) -> None:
     bodies = []
-    nsqd.publish(nsq_topic, body)
-    consume(nsqd, nsq_topic, 1, telemetry.instrumentation().handler(lambda message: bodies.append(message.body)))
+    nsqd.publish(nsqd_topic, body)
+    consume(nsqd, nsqd_topic, 1, telemetry.instrumentation().handler(lambda message: bodies.append(message.body)))
     assert bodies == [body]
     (handled,) = telemetry.spans(SpanKind.CONSUMER)
     assert handled.parent is None
 
 
-def test_an_invalid_context_in_a_good_envelope_is_no_parent(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> None:
+def test_an_invalid_context_in_a_good_envelope_is_no_parent(nsqd: Nsqd, nsqd_topic: str, telemetry: Telemetry) -> None:
     bodies = []
-    nsqd.publish(nsq_topic, MAGIC + b"\x00\x12traceparent: 00-xxbody")
-    consume(nsqd, nsq_topic, 1, telemetry.instrumentation().handler(lambda message: bodies.append(message.body)))
+    nsqd.publish(nsqd_topic, MAGIC + b"\x00\x12traceparent: 00-xxbody")
+    consume(nsqd, nsqd_topic, 1, telemetry.instrumentation().handler(lambda message: bodies.append(message.body)))
     assert bodies == [b"body"]
     (handled,) = telemetry.spans(SpanKind.CONSUMER)
     assert handled.parent is None
 
 
-def test_what_looks_like_an_envelope_arrives_without_a_tracer_too(nsqd: Nsqd, nsq_topic: str) -> None:
+def test_what_looks_like_an_envelope_arrives_without_a_tracer_too(nsqd: Nsqd, nsqd_topic: str) -> None:
     """Without an SDK there is no context to carry, but the consumer still takes one envelope off."""
     instrumentation, bodies = Instrumentation(), []
-    publish(nsqd, instrumentation, nsq_topic, b"plain")
-    publish(nsqd, instrumentation, nsq_topic, MAGIC + b"\x00\x00inner")
-    consume(nsqd, nsq_topic, 2, instrumentation.handler(lambda message: bodies.append(message.body)))
+    publish(nsqd, instrumentation, nsqd_topic, b"plain")
+    publish(nsqd, instrumentation, nsqd_topic, MAGIC + b"\x00\x00inner")
+    consume(nsqd, nsqd_topic, 2, instrumentation.handler(lambda message: bodies.append(message.body)))
     assert sorted(bodies) == sorted([b"plain", MAGIC + b"\x00\x00inner"])
 
 
-def test_a_failed_handler(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> None:
+def test_a_failed_handler(nsqd: Nsqd, nsqd_topic: str, telemetry: Telemetry) -> None:
     attempts = []
 
     def handle(message: Any) -> None:
@@ -199,8 +199,8 @@ def test_a_failed_handler(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> N
             raise ValueError("no such customer")
 
     instrumentation = telemetry.instrumentation()
-    publish(nsqd, instrumentation, nsq_topic, b"order 1")
-    consume(nsqd, nsq_topic, 2, instrumentation.handler(handle), default_requeue_delay=0, max_backoff_duration=0)
+    publish(nsqd, instrumentation, nsqd_topic, b"order 1")
+    consume(nsqd, nsqd_topic, 2, instrumentation.handler(handle), default_requeue_delay=0, max_backoff_duration=0)
     failed, handled = telemetry.spans(SpanKind.CONSUMER, 2)
     assert (failed.status.status_code, failed.status.description) == (StatusCode.ERROR, "no such customer")
     assert failed.attributes is not None and failed.attributes["error.type"] == "ValueError"
@@ -212,13 +212,13 @@ def test_a_failed_handler(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> N
     assert len(telemetry.figures("messaging.process.duration")) == 2
 
 
-def test_a_requeue_is_no_error(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> None:
+def test_a_requeue_is_no_error(nsqd: Nsqd, nsqd_topic: str, telemetry: Telemetry) -> None:
     def handle(message: Any) -> None:
         if message.attempts == 1:
             raise Requeue(0, backoff=False)
 
-    publish(nsqd, telemetry.instrumentation(), nsq_topic, b"order 1")
-    consume(nsqd, nsq_topic, 2, telemetry.instrumentation().handler(handle))
+    publish(nsqd, telemetry.instrumentation(), nsqd_topic, b"order 1")
+    consume(nsqd, nsqd_topic, 2, telemetry.instrumentation().handler(handle))
     requeued, _ = telemetry.spans(SpanKind.CONSUMER, 2)
     assert requeued.status.status_code is StatusCode.UNSET and requeued.events == ()
     assert requeued.attributes is not None and requeued.attributes["messaging.nsq.message.requeued"] is True
@@ -239,10 +239,10 @@ def test_the_producer_refuses_what_is_no_body(telemetry: Telemetry, body: Any, e
         telemetry.instrumentation().producer(producer).publish("orders", body)
 
 
-def test_several_messages_are_one_publish(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> None:
+def test_several_messages_are_one_publish(nsqd: Nsqd, nsqd_topic: str, telemetry: Telemetry) -> None:
     instrumentation, bodies = telemetry.instrumentation(), []
-    publish(nsqd, instrumentation, nsq_topic, b"order 1", b"order 2")
-    consume(nsqd, nsq_topic, 2, instrumentation.handler(lambda message: bodies.append(message.body)))
+    publish(nsqd, instrumentation, nsqd_topic, b"order 1", b"order 2")
+    consume(nsqd, nsqd_topic, 2, instrumentation.handler(lambda message: bodies.append(message.body)))
     (published,) = telemetry.spans(SpanKind.PRODUCER)
     assert published.attributes is not None and published.attributes["messaging.batch.message_count"] == 2
     handled = telemetry.spans(SpanKind.CONSUMER, 2)
@@ -252,21 +252,21 @@ def test_several_messages_are_one_publish(nsqd: Nsqd, nsq_topic: str, telemetry:
     assert count == 2
 
 
-def test_a_linked_span_begins_a_trace(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> None:
+def test_a_linked_span_begins_a_trace(nsqd: Nsqd, nsqd_topic: str, telemetry: Telemetry) -> None:
     instrumentation = telemetry.instrumentation(linked=True)
-    publish(nsqd, instrumentation, nsq_topic, b"order 1")
-    consume(nsqd, nsq_topic, 1, instrumentation.handler(lambda message: None))
+    publish(nsqd, instrumentation, nsqd_topic, b"order 1")
+    consume(nsqd, nsqd_topic, 1, instrumentation.handler(lambda message: None))
     (published,) = telemetry.spans(SpanKind.PRODUCER)
     (handled,) = telemetry.spans(SpanKind.CONSUMER)
     assert handled.parent is None
     assert [link.context.span_id for link in handled.links] == [published.context.span_id]
 
 
-def test_a_loop_over_messages(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> None:
+def test_a_loop_over_messages(nsqd: Nsqd, nsqd_topic: str, telemetry: Telemetry) -> None:
     instrumentation = telemetry.instrumentation()
-    publish(nsqd, instrumentation, nsq_topic, b"order 1")
+    publish(nsqd, instrumentation, nsqd_topic, b"order 1")
     with telemetry.tracer.start_as_current_span("worker") as worker:
-        for message in Consumer(nsq_topic, "billing", nsqd_tcp_addresses=nsqd.tcp_address):
+        for message in Consumer(nsqd_topic, "billing", nsqd_tcp_addresses=nsqd.tcp_address):
             with instrumentation.processing(message) as span:
                 assert message.body == b"order 1" and span.is_recording()
             break
@@ -276,11 +276,11 @@ def test_a_loop_over_messages(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) 
     assert [link.context.span_id for link in handled.links] == [worker.get_span_context().span_id]
 
 
-def test_a_batch_is_linked_to_its_publishes(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> None:
+def test_a_batch_is_linked_to_its_publishes(nsqd: Nsqd, nsqd_topic: str, telemetry: Telemetry) -> None:
     instrumentation, bodies = telemetry.instrumentation(), []
     for body in b"order 1", b"order 2":
-        publish(nsqd, instrumentation, nsq_topic, body)
-    nsqd.publish(nsq_topic, "of a stranger")
+        publish(nsqd, instrumentation, nsqd_topic, body)
+    nsqd.publish(nsqd_topic, "of a stranger")
 
     def handle(batch: Any) -> None:
         bodies.extend(batch.bodies)
@@ -289,7 +289,7 @@ def test_a_batch_is_linked_to_its_publishes(nsqd: Nsqd, nsq_topic: str, telemetr
             consumer.stop()
 
     consumer = Consumer(
-        nsq_topic,
+        nsqd_topic,
         "billing",
         batch_handler=instrumentation.batch_handler(handle),
         nsqd_tcp_addresses=nsqd.tcp_address,
@@ -305,42 +305,42 @@ def test_a_batch_is_linked_to_its_publishes(nsqd: Nsqd, nsq_topic: str, telemetr
     assert sum(count for count, _ in telemetry.figures("messaging.client.consumed.messages")) == 3
 
 
-def test_a_traced_producer_is_still_a_producer(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> None:
+def test_a_traced_producer_is_still_a_producer(nsqd: Nsqd, nsqd_topic: str, telemetry: Telemetry) -> None:
     with telemetry.instrumentation(envelope=False).producer(Producer(nsqd.tcp_address)) as producer:
         producer.ping()
-        producer.publish(nsq_topic, b"later", defer_s=60)
+        producer.publish(nsqd_topic, b"later", defer_s=60)
     with pytest.raises(NoNsqd):
         producer.ping()
-    assert nsqd.stats(nsq_topic)["topics"][0]["message_count"] == 1
+    assert nsqd.stats(nsqd_topic)["topics"][0]["message_count"] == 1
 
 
-def test_a_publish_that_does_not_wait_ends_with_its_answer(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> None:
+def test_a_publish_that_does_not_wait_ends_with_its_answer(nsqd: Nsqd, nsqd_topic: str, telemetry: Telemetry) -> None:
     results = []
     with telemetry.instrumentation().producer(Producer(nsqd.tcp_address)) as producer:
-        producer.publish_soon(nsq_topic, b"order 1")
-        producer.multi_publish_soon(nsq_topic, [b"order 2", b"order 3"], results.append)
-        producer.publish_soon(nsq_topic, b"order 4", defer_s=60)
-        producer.publish_deferred(nsq_topic, b"order 5", 60)
+        producer.publish_soon(nsqd_topic, b"order 1")
+        producer.multi_publish_soon(nsqd_topic, [b"order 2", b"order 3"], results.append)
+        producer.publish_soon(nsqd_topic, b"order 4", defer_s=60)
+        producer.publish_deferred(nsqd_topic, b"order 5", 60)
     assert results == [None]
-    assert nsqd.stats(nsq_topic)["topics"][0]["message_count"] == 5
+    assert nsqd.stats(nsqd_topic)["topics"][0]["message_count"] == 5
     spans = telemetry.spans(SpanKind.PRODUCER, 4)
     counts = [span.attributes.get("messaging.batch.message_count", 1) for span in spans if span.attributes]
     assert sorted(counts) == [1, 1, 1, 2]
     assert [count for count, _ in telemetry.figures("messaging.client.sent.messages")] == [5]
 
 
-def test_what_nsqd_refuses_is_raised_by_flush_or_passed_to_on_done(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> None:
+def test_what_nsqd_refuses_is_raised_by_flush_or_passed_to_on_done(nsqd: Nsqd, nsqd_topic: str, telemetry: Telemetry) -> None:
     too_large = bytes(2 << 20)
     errors: list[Any] = []
     producer = telemetry.instrumentation().producer(Producer(nsqd.tcp_address))
-    producer.publish_soon(nsq_topic, too_large)
+    producer.publish_soon(nsqd_topic, too_large)
     with pytest.raises(FlushFailed, match="E_BAD_MESSAGE"):
         producer.flush()
-    producer.publish_soon(nsq_topic, too_large, errors.append)
+    producer.publish_soon(nsqd_topic, too_large, errors.append)
     producer.flush()
     assert [error.code for error in errors] == ["E_BAD_MESSAGE"]
     with pytest.raises(FlushFailed), producer:
-        producer.publish_soon(nsq_topic, too_large)
+        producer.publish_soon(nsqd_topic, too_large)
     spans = telemetry.spans(SpanKind.PRODUCER, 3)
     assert {span.status.status_code for span in spans} == {StatusCode.ERROR}
 
@@ -352,7 +352,7 @@ def test_a_publish_that_is_refused_at_once_has_a_span_too(telemetry: Telemetry) 
     assert published.status.status_code is StatusCode.ERROR
 
 
-def test_asyncio(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> None:
+def test_asyncio(nsqd: Nsqd, nsqd_topic: str, telemetry: Telemetry) -> None:
     instrumentation, bodies = telemetry.instrumentation(), []
 
     async def handle(message: Any) -> None:
@@ -364,10 +364,10 @@ def test_asyncio(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> None:
     async def publish_and_consume() -> bool:
         nonlocal consumer
         async with instrumentation.producer(aio.Producer(nsqd.tcp_address)) as producer:
-            await producer.publish(nsq_topic, b"order 1")
-            await producer.multi_publish(nsq_topic, [b"order 2", b"order 3"])
-            await producer.publish_soon(nsq_topic, b"order 4")
-        consumer = aio.Consumer(nsq_topic, "billing", instrumentation.handler(handle), nsqd_tcp_addresses=nsqd.tcp_address)
+            await producer.publish(nsqd_topic, b"order 1")
+            await producer.multi_publish(nsqd_topic, [b"order 2", b"order 3"])
+            await producer.publish_soon(nsqd_topic, b"order 4")
+        consumer = aio.Consumer(nsqd_topic, "billing", instrumentation.handler(handle), nsqd_tcp_addresses=nsqd.tcp_address)
         async with consumer:
             return await consumer.wait(40)
 
@@ -379,7 +379,7 @@ def test_asyncio(nsqd: Nsqd, nsq_topic: str, telemetry: Telemetry) -> None:
     assert handled == published
 
 
-def test_gevent(nsqd: Nsqd, nsq_topic: str) -> None:
+def test_gevent(nsqd: Nsqd, nsqd_topic: str) -> None:
     """In a process of its own, as gevent's client is used."""
     code = f"""
 from nsqd_py.client.gevent import Consumer, Producer
@@ -390,8 +390,8 @@ from opentelemetry.sdk.trace import TracerProvider
 trace.set_tracer_provider(TracerProvider())
 telemetry = Instrumentation()
 with telemetry.producer(Producer({nsqd.tcp_address!r})) as producer:
-    producer.publish({nsq_topic!r}, b"order 1")
-    producer.publish_soon({nsq_topic!r}, b"order 2")
+    producer.publish({nsqd_topic!r}, b"order 1")
+    producer.publish_soon({nsqd_topic!r}, b"order 2")
 parents = []
 
 def handle(message):
@@ -400,7 +400,7 @@ def handle(message):
     if len(parents) == 2:
         consumer.stop()
 
-consumer = Consumer({nsq_topic!r}, "billing", telemetry.handler(handle), nsqd_tcp_addresses={nsqd.tcp_address!r})
+consumer = Consumer({nsqd_topic!r}, "billing", telemetry.handler(handle), nsqd_tcp_addresses={nsqd.tcp_address!r})
 with consumer:
     consumer.wait(40)
 print(len(set(parents)), all(parents))

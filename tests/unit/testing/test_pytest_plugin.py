@@ -7,24 +7,24 @@ import pytest
 pytest_plugins = ["pytester"]
 
 TESTS = """
-def test_one(nsqd, nsq_topic):
-    nsqd.publish(nsq_topic, "hello")
-    nsqd.wait_for_depth(nsq_topic, 1)
-    print("topic", nsq_topic, "at", nsqd.tcp_address)
+def test_one(nsqd_server, nsqd_topic):
+    nsqd_server.publish(nsqd_topic, "hello")
+    nsqd_server.wait_for_depth(nsqd_topic, 1)
+    print("topic", nsqd_topic, "at", nsqd_server.tcp_address)
 
-def test_other(nsqd, nsq_topic):
-    assert nsqd.stats()["topics"] == []
-    print("topic", nsq_topic, "at", nsqd.tcp_address)
+def test_other(nsqd_server, nsqd_topic):
+    assert nsqd_server.stats()["topics"] == []
+    print("topic", nsqd_topic, "at", nsqd_server.tcp_address)
 
-def test_cluster(nsq_cluster):
-    assert len(nsq_cluster.nsqds) == 2 and nsq_cluster.lookupd_http_address
+def test_cluster(nsqd_cluster):
+    assert len(nsqd_cluster.nsqds) == 2 and nsqd_cluster.lookupd_http_address
 """
 
 FAILING = """
-def test_wrong(nsqd, nsq_topic):
-    nsqd.publish(nsq_topic, "one", "two")
-    nsqd.post(f"/channel/create?topic={nsq_topic}&channel=work")
-    nsqd.wait_for_depth(nsq_topic, 2, "work")
+def test_wrong(nsqd_server, nsqd_topic):
+    nsqd_server.publish(nsqd_topic, "one", "two")
+    nsqd_server.post(f"/channel/create?topic={nsqd_topic}&channel=work")
+    nsqd_server.wait_for_depth(nsqd_topic, 2, "work")
     assert False
 """
 
@@ -51,11 +51,3 @@ def test_a_failed_test_shows_depths_and_the_log(pytester: pytest.Pytester) -> No
             r"\[nsqd\] .*INFO: .*",
         ]
     )
-
-
-def test_fixtures_of_the_same_name_in_a_project_are_left_alone(pytester: pytest.Pytester) -> None:
-    pytester.makeconftest("import pytest\n@pytest.fixture\ndef nsqd():\n    return 'mine'\n")
-    pytester.makepyfile("def test_it(nsqd, nsq_topic):\n    assert nsqd == 'other'\n")
-    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
-    result.assert_outcomes(failed=1)
-    result.stdout.no_fnmatch_line("*Last lines of its log*")
