@@ -1,4 +1,4 @@
-"""POSTs JSON documents to a URL, one after the other in the background."""
+"""The record of every action: a line in the log, and a POST to --notification-http-endpoint."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import orjson
 from gevent.queue import Full, Queue
 from werkzeug.wrappers import Request
 
-from nsqadmin_py.history.annotations import Marks
+from nsqadmin_py.history.annotations import Annotations
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.web.access import Access, basic_user, peer_of
 from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, limit_s, parse_url
@@ -23,7 +23,7 @@ _MOST_WAITING = 1000
 
 
 class Notifications:
-    """Sends documents to `endpoint`; to none if it is empty. At most 1,000 wait, and further ones are refused."""
+    """POSTs documents to `endpoint`, unless that is empty, one after the other. At most 1,000 wait; further ones are refused."""
 
     def __init__(self, endpoint: str, options: NsqadminOptions, log: Log) -> None:
         self.endpoint = endpoint
@@ -66,15 +66,15 @@ class Notifications:
 class AuditLog:
     """Writes actions to the log, and sends a notification of each."""
 
-    def __init__(self, options: NsqadminOptions, log: Log, access: Access, marks: Marks) -> None:
+    def __init__(self, options: NsqadminOptions, log: Log, access: Access, annotations: Annotations) -> None:
         self._log = log
-        self._marks = marks
+        self._annotations = annotations
         self._access = access
         self._notifications = Notifications(options.notification_http_endpoint, options, log)
 
     def record_done(self, request: Request, action: str, result: str, **names: str) -> None:
-        """Log an action that has been done, on some nsqds at least, and mark it in charts."""
-        self._marks.note_action(action, time(), names, self._access.name_for_log(request))
+        """Log an action that has been done, on some nsqds at least, and annotate charts with it."""
+        self._annotations.note_action(action, time(), names, self._access.name_for_log(request))
         self.record(request, action, result, **names)
 
     def record(self, request: Request, action: str, result: str, **names: str) -> None:

@@ -21,10 +21,23 @@ from nsqd_py.settings.declaration import BadOptions, Options, check_package, not
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.groups import OBSOLETE_VERBOSE, VERBOSE, LogOptions, log_prefix_setting
 from nsqd_py.settings.program import Program, ProgramOptions
-from nsqd_py.settings.types import BOOL, CLIENT_OPTIONS, DURATION, INT, STRING, STRINGS, URL, URLS, WEBHOOK
+from nsqd_py.settings.types import BOOL, DURATION, INT, STRING, STRINGS, URLS, WEBHOOK
 
 LOG_PREFIX = "[nsqadmin] "
 _SHORTEST_POLL_NS = SECOND_NS // 4
+
+
+_CHARTS = "the page has charts of its own; Grafana shows metrics of statsd and Prometheus"
+_ALERTS = "Prometheus alerts on nsqadmin's /metrics: see contrib/prometheus"
+# Settings of Go's nsqadmin, which a config file may still have.
+_GRAPHITE = ("graphite_url", "proxy_graphite", "statsd_counter_format", "statsd_gauge_format", "statsd_interval", "statsd_prefix")
+_REMOVED = {
+    **{key.replace("_", "-"): _CHARTS for key in _GRAPHITE},
+    "attention-http-endpoint": _ALERTS,
+    "attention-max-age": _ALERTS,
+    "attention-max-depth": _ALERTS,
+    "client-opt": "dead letters are requeued over HTTP, with the options --http-client-...",
+}
 
 
 def _check_poll_interval(value: int) -> str | None:
@@ -39,7 +52,7 @@ class _General(LogOptions, title="General"):
     verbose: bool = VERBOSE
     obsolete_keys = OBSOLETE_VERBOSE | {
         "template_dir": "the page is part of nsqadmin",
-        "use_statsd_prefixes": "set statsd_counter_format",
+        **dict.fromkeys((*_GRAPHITE, "use_statsd_prefixes"), _CHARTS),
     }
 
 
@@ -124,21 +137,6 @@ class _Safety(Options, title="Access"):
     notification_http_endpoint: str = setting(WEBHOOK, "", "URL that receives a POST with JSON for every action.")
 
 
-class _Attention(Options, title="Attention"):
-    attention_max_depth: int = setting(
-        INT, 0, "Waiting messages of a channel from which on it is listed under Attention; 0: no limit.", check=not_negative
-    )
-    attention_max_age_ns: int = setting(
-        DURATION,
-        0,
-        "Age of the oldest waiting message of a channel from which on it is listed under Attention; 0: no limit.",
-        check=not_negative,
-    )
-    attention_http_endpoint: str = setting(
-        WEBHOOK, "", "URL that receives a POST with JSON when a problem has lasted for two polls, and when it is over."
-    )
-
-
 class _Requests(HttpClientOptions, title="Requests to nsqd and nsqlookupd"):
     http_client_tls_insecure_skip_verify: bool = setting(BOOL, False, "Accept any certificate from nsqd and nsqlookupd.")
     http_client_token_file: str = setting(
@@ -153,30 +151,9 @@ class _Requests(HttpClientOptions, title="Requests to nsqd and nsqlookupd"):
         "host:port of an nsqd, found by nsqlookupds, that receives the token over plain HTTP; or a host, IP address or "
         "CIDR block, with all its ports (may be given several times).",
     )
-    client_opt: tuple[str, ...] = setting(
-        CLIENT_OPTIONS,
-        (),
-        "Option of the TCP connections that move dead letters, as name,value with the names of go-nsq's Config, such "
-        "as tls_v1,true or auth_secret,... (may be given several times).",
-    )
 
 
-class _Graphite(Options, title="Graphite"):
-    graphite_url: str = setting(URL, "", "URL of a Graphite server with the metrics that nsqd sends to statsd.")
-    proxy_graphite: bool = setting(BOOL, False, "Forward requests for /render to Graphite.")
-    statsd_counter_format: str = setting(
-        STRING, "stats.counters.%s.count", "Format of the names that statsd gives to counters; empty if it does not change them."
-    )
-    statsd_gauge_format: str = setting(
-        STRING, "stats.gauges.%s", "Format of the names that statsd gives to gauges; empty if it does not change them."
-    )
-    statsd_prefix: str = setting(STRING, "nsq.%s", "Prefix of nsqd's metrics (%s is the host); the same as in nsqd.")
-    statsd_interval_ns: int = setting(
-        DURATION, 60 * SECOND_NS, "Time between two reports of nsqd to statsd; the same as in nsqd."
-    )
-
-
-class NsqadminOptions(ProgramOptions, _General, _Cluster, _Http, _Safety, _Attention, _Requests, _Graphite):
+class NsqadminOptions(ProgramOptions, _General, _Cluster, _Http, _Safety, _Requests):
     """The options of nsqadmin."""
 
 
@@ -192,6 +169,7 @@ NSQADMIN = Program(
             "nsqadmin-py --lookupd-http-address=127.0.0.1:4161 --http-address=127.0.0.1:4171",
         )
     ],
+    removed=_REMOVED,
 )
 
 
@@ -211,10 +189,10 @@ def check_options(options: NsqadminOptions) -> None:
     options.check_values()
     _check_addresses(options)
     _check_client_tls(options)
-    _check_client_options(options)
-    _check_urls(options)
     _check_networks(options)
     _check_permissions(options)
+    if options.notification_http_endpoint:
+        _check_url("notification-http-endpoint", options.notification_http_endpoint)
     if options.tls_cert or options.tls_key:
         check_certificate(options.tls_cert, options.tls_key, level=options.tls_security_level)
     check_auth_file(options.http_auth_file)
@@ -237,6 +215,15 @@ def _check_addresses(options: NsqadminOptions) -> None:
                 raise BadOptions(f"failed to resolve --{flag}-http-address ({address}) - {error}") from error
 
 
+def _check_url(flag: str, url: str) -> None:
+    from nsqd_py.net.http.client import parse_url
+
+    try:
+        parse_url(url)
+    except ValueError as error:
+        raise BadOptions(f"failed to parse --{flag} ({url}) - {error}") from error
+
+
 def _check_client_tls(options: NsqadminOptions) -> None:
     cert, key = options.http_client_tls_cert, options.http_client_tls_key
     if cert and not key:
@@ -247,19 +234,6 @@ def _check_client_tls(options: NsqadminOptions) -> None:
         check_certificate(cert, key, "http-client-tls", level=options.tls_security_level)
     if options.http_client_tls_root_ca_file:
         check_authorities(options.http_client_tls_root_ca_file, "--http-client-tls-root-ca-file")
-
-
-def _check_client_options(options: NsqadminOptions) -> None:
-    from nsqd_py.client.errors import BadClientOption
-    from nsqd_py.client.options import ClientOptions
-    from nsqd_py.client.tls import client_context
-
-    try:
-        client = ClientOptions.parse(options.client_opt)
-        if client.tls_v1:
-            client_context(client)
-    except (BadClientOption, OSError) as error:
-        raise BadOptions(f"--client-opt: {error}") from error
 
 
 def _check_networks(options: NsqadminOptions) -> None:
@@ -288,23 +262,6 @@ def _check_permissions(options: NsqadminOptions) -> None:
         )
 
 
-def _check_urls(options: NsqadminOptions) -> None:
-    from nsqd_py.net.http.client import parse_url
-
-    wanted = {
-        "graphite-url": options.graphite_url,
-        "notification-http-endpoint": options.notification_http_endpoint,
-        "attention-http-endpoint": options.attention_http_endpoint,
-    }
-    for flag, url in wanted.items():
-        if url or (flag == "graphite-url" and options.proxy_graphite):
-            try:
-                parse_url(url)
-            except ValueError as error:
-                raise BadOptions(f"failed to parse --{flag} ({url}) - {error}") from error
-
-
 def check_packages() -> None:
     """Raise BadOptions if a package that nsqadmin needs is not installed."""
-    for module in ("jinja2", "werkzeug"):
-        check_package(module, "admin", "nsqadmin")
+    check_package("werkzeug", "admin", "nsqadmin")

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def _serve(options: NsqadminOptions, log: Log) -> int:
-    from nsqadmin_py.daemon import Daemon
+    from nsqadmin_py.daemon import Nsqadmin
 
-    Daemon(options, log).run()
+    Nsqadmin(options, log).run()
     return 0
 
 

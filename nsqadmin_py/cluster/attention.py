@@ -6,15 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, NamedTuple
 
 from nsqadmin_py.cluster.node_views import Json, View
 from nsqadmin_py.cluster.problems import ERROR, KINDS, LOOKUP_KINDS, WARNING, Problem, counted
-from nsqd_py.cluster.values import flag_in, rows_in, text_in
 
 # A problem that returns within this time is the same one.
 _SAME_WITHIN_S = 60.0
-_TOLD_AFTER_ROUNDS = 2
 # The most rows of the list.
 MOST_LISTED = 200
 # Problems of one kind with one cause are one row if they are at least so many.
@@ -53,21 +50,12 @@ class Listed:
     """A problem since a time in s since the epoch. If not `is_exact`, it began then or earlier.
 
     seen_s   when it was last there
-    rounds   the number of rounds in which it was
     """
 
     problem: Problem
     since_s: float
     is_exact: bool
     seen_s: float = 0.0
-    rounds: int = 0
-
-
-class News(NamedTuple):
-    """Problems that were there in two rounds for the first time, and those that are over."""
-
-    began: list[Listed]
-    ended: list[Listed]
 
 
 @dataclass(slots=True)
@@ -80,7 +68,6 @@ class Attention:
     listed: list[Listed] = field(default_factory=list)
     more: Counter[str] = field(default_factory=Counter)
     rows: dict[str, Json] = field(default_factory=dict)
-    news: News = News([], [])
     _changed: dict[str, int] = field(default_factory=dict)  # the tick in which a row last changed
     _known: dict[str, Listed] = field(default_factory=dict)
     _of_topics: dict[str, list[Problem]] = field(default_factory=dict)
@@ -89,10 +76,7 @@ class Attention:
     def note_round(self, found: Found, time_s: float, tick: int) -> None:
         """Take the problems of a round at a time in s since the epoch."""
         self._set([self._since(problem, time_s) for problem in found.kept], found.more, tick)
-        over = [key for key, entry in self._known.items() if entry.seen_s < time_s - _SAME_WITHIN_S]
-        ended = [self._known.pop(key) for key in over]
-        began = [entry for entry in self.listed if entry.rounds == _TOLD_AFTER_ROUNDS]
-        self.news = News(began, [entry for entry in ended if entry.rounds >= _TOLD_AFTER_ROUNDS])
+        self._known = {key: entry for key, entry in self._known.items() if entry.seen_s >= time_s - _SAME_WITHIN_S}
         self._has_looked = True
 
     def _set(self, listed: Iterable[Listed], more: Counter[str], tick: int) -> None:
@@ -123,7 +107,6 @@ class Attention:
             if len(self._known) < MOST_REMEMBERED:
                 self._known[problem.key] = entry
         entry.problem, entry.seen_s = problem, time_s
-        entry.rounds += 1
         return entry
 
     @property
@@ -146,38 +129,6 @@ class Attention:
 
     def of_channel(self, topic: str, channel: str) -> list[Problem]:
         return [problem for problem in self.of_topic(topic) if problem.channel == channel]
-
-    # ---- in the history file
-
-    def dump(self) -> list[Json]:
-        """Return a document for `load`."""
-        return [
-            {
-                **entry.problem._asdict(),
-                "since_s": entry.since_s,
-                "is_exact": entry.is_exact,
-                "is_reported": entry.rounds >= _TOLD_AFTER_ROUNDS,
-            }
-            for entry in self._known.values()
-        ]
-
-    def load(self, document: Any, time_s: float) -> None:
-        """Add what `dump` returned: a problem that is still there has begun before, and is not new."""
-        for row in rows_in({"problems": document}, "problems"):
-            kind = text_in(row, "kind")
-            since_s = row.get("since_s")
-            if kind in KINDS and isinstance(since_s, float | int):
-                rounds = _TOLD_AFTER_ROUNDS if flag_in(row, "is_reported") else 0
-                problem = Problem(
-                    kind,
-                    text_in(row, "text"),
-                    text_in(row, "topic"),
-                    text_in(row, "channel"),
-                    text_in(row, "node"),
-                    cause=text_in(row, "cause"),
-                )
-                entry = Listed(problem, float(since_s), flag_in(row, "is_exact"), time_s, rounds)
-                self._known[problem.key] = entry
 
 
 _ORDER = {kind: (info.severity != ERROR, place) for place, (kind, info) in enumerate(KINDS.items())}

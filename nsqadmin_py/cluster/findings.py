@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import chain
 
 from nsqadmin_py.cluster.attention import Attention, Found
 from nsqadmin_py.cluster.last_known import NodeMemory
-from nsqadmin_py.cluster.problems import NO_LIMITS, Limits, Problem, over_limits, problems
+from nsqadmin_py.cluster.problems import problems
 from nsqadmin_py.cluster.trends import Trends
 from nsqd_py.cluster.figures import NO_CHANNEL, NO_TOPIC, Part, Sum
 from nsqd_py.cluster.model import Cluster, Node
@@ -26,7 +25,6 @@ class Findings:
     memory: NodeMemory = field(default_factory=NodeMemory)
     trends: Trends = field(default_factory=Trends)
     attention: Attention = field(default_factory=Attention)
-    limits: Limits = NO_LIMITS
     time_s: float = 0.0
 
     def note_round(self, cluster: Cluster, now_s: float, time_s: float) -> None:
@@ -40,7 +38,7 @@ class Findings:
         self.memory.note_round(cluster, now_s, time_s)
         self.trends.note_round(cluster, now_s)
         found = Found()
-        for number, problem in enumerate(all_problems(cluster, self, now_s), start=1):
+        for number, problem in enumerate(problems(cluster, self.memory, self.trends, now_s), start=1):
             found.add(problem)
             if number % _PROBLEMS_AT_A_TIME == 0:
                 yield
@@ -49,14 +47,6 @@ class Findings:
     def age_s(self, oldest_s: float | None) -> float | None:
         """Return the time since a message was published, as of the last round; None if that time is not known."""
         return None if oldest_s is None else max(0.0, round(self.time_s - oldest_s, 1))
-
-
-def all_problems(cluster: Cluster, findings: Findings, now_s: float) -> Iterator[Problem]:
-    """Yield the problems of a cluster, by what is remembered of it."""
-    return chain(
-        problems(cluster, findings.memory, findings.trends, now_s),
-        over_limits(cluster, findings.limits, findings.trends, findings.time_s),
-    )
 
 
 NO_FINDINGS = Findings()
@@ -108,10 +98,8 @@ def _visible_node(node: Node, sees: Sees) -> Node:
     return found
 
 
-def visible_findings(whole: Findings, cluster: Cluster, sees: Sees, now_s: float) -> Findings:
+def visible_findings(whole: Findings, cluster: Cluster, now_s: float) -> Findings:
     """Return what nsqadmin would conclude from a visible cluster."""
-    memory = whole.memory.only(cluster, sees)
-    visible = Findings(memory, whole.trends, Attention(), whole.limits, whole.time_s)
-    found = Found(all_problems(cluster, visible, now_s))
-    visible.attention = whole.attention.like(found, whole.time_s, cluster.tick)
-    return visible
+    memory = whole.memory.only(cluster)
+    found = Found(problems(cluster, memory, whole.trends, now_s))
+    return Findings(memory, whole.trends, whole.attention.like(found, whole.time_s, cluster.tick), whole.time_s)

@@ -6,34 +6,19 @@ remembered until somebody dismisses it, so that the page can say what is missing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from heapq import nlargest
-from typing import Any, NamedTuple
+from typing import Any
 
-from nsqd_py.cluster.figures import ChannelCounts, TopicPart
+from nsqd_py.cluster.figures import ChannelCounts
 from nsqd_py.cluster.model import Cluster, Node
 from nsqd_py.cluster.roles import Standby
 from nsqd_py.cluster.values import flag_in, number_in, rows_in, text_in
 
 # The most nsqds that are remembered after they are gone; the one that was seen least recently is forgotten first.
 MOST_GONE = 1000
-# The most topics of each; those with the greatest depth.
-MOST_TOPICS = 200
 # Times of one answer differ by less, since they are computed from two clocks.
 _SAME_ANSWER_S = 0.1
-
-
-class LastTopic(NamedTuple):
-    """A topic with its channels on one nsqd, as it was last."""
-
-    topic: str
-    depth: int
-    in_flight: int
-    deferred: int
-    messages: int
-    channels: int
-    is_paused: bool
 
 
 @dataclass(slots=True)
@@ -44,7 +29,7 @@ class LastKnown:
     is_silent  it did not answer the last request in time
     is_gone    it does not answer, and no nsqlookupd lists it
     primary    TCP address of its primary if it is a standby
-    topics     taken once it is silent
+    figures    its sums; empty for a user who may not view all topics
     """
 
     address: str
@@ -56,15 +41,12 @@ class LastKnown:
     is_gone: bool = False
     primary: str = ""
     figures: dict[str, int] = field(default_factory=dict)
-    topics: list[LastTopic] = field(default_factory=list)
 
     @property
     def depth(self) -> int:
         return self.figures.get("depth", 0)
 
 
-# Those that the sums of remembered topics have too.
-_FIGURES_OF_TOPICS = ("depth", "in_flight", "deferred", "messages", "channels")
 FIGURES = ("depth", "topic_depth", "in_flight", "deferred", "messages", "clients", "topics", "channels")
 
 
@@ -73,7 +55,6 @@ class NodeMemory:
 
     def __init__(self) -> None:
         self.nodes: dict[str, LastKnown] = {}
-        self._missing: dict[str, int] = {}
 
     def note_round(self, cluster: Cluster, now_s: float, time_s: float) -> None:
         """Take what the nsqds answered. `now_s` is on the clock of the cluster, `time_s` is since the epoch."""
@@ -90,7 +71,6 @@ class NodeMemory:
             for known in [known for known in self.nodes.values() if not known.is_gone]:
                 if known.address not in cluster.nodes:
                     self._note_removed(known)
-        self._missing = self._sum_up(cluster)
 
     def _note_removed(self, known: LastKnown) -> None:
         """Note that an nsqd is no longer part of the cluster."""
@@ -101,13 +81,6 @@ class NodeMemory:
         gone = self.gone()
         if len(gone) > MOST_GONE:
             del self.nodes[min(gone, key=lambda one: one.seen_s).address]
-
-    def _sum_up(self, cluster: Cluster) -> dict[str, int]:
-        found: dict[str, int] = {}
-        for known in self.absent(cluster):
-            for topic in known.topics:
-                found[topic.topic] = found.get(topic.topic, 0) + topic.depth
-        return found
 
     def gone(self) -> list[LastKnown]:
         """Return the nsqds that are no longer part of the cluster."""
@@ -120,21 +93,14 @@ class NodeMemory:
             if known.is_gone or (node is not None and not node.is_whole):
                 yield known
 
-    def missing_depth(self, topic: str) -> int:
-        """Return the messages of a topic that waited on absent nsqds when these were last seen."""
-        return self._missing.get(topic, 0)
-
-    def only(self, cluster: Cluster, sees: Callable[[str], bool]) -> NodeMemory:
-        """Return the same memory without the topics that a user does not see; `cluster` is without them too."""
+    def only(self, cluster: Cluster) -> NodeMemory:
+        """Return the same memory for a user who does not see all topics; `cluster` has only those that the user sees."""
         found = NodeMemory()
         for known in self.nodes.values():
-            topics = [topic for topic in known.topics if sees(topic.topic)]
-            figures = {name: sum(getattr(topic, name) for topic in topics) for name in _FIGURES_OF_TOPICS}
             node = cluster.nodes.get(known.address)
-            if node is not None and node.is_whole:
-                figures["depth"] = node.of_topics.counts[0] + node.of_channels.counts[0]
-            found.nodes[known.address] = replace(known, topics=topics, figures=figures | {"topics": len(topics)})
-        found._missing = found._sum_up(cluster)
+            is_whole = node is not None and node.is_whole
+            depth = node.of_topics.counts[0] + node.of_channels.counts[0] if node is not None and is_whole else 0
+            found.nodes[known.address] = replace(known, figures={"depth": depth} if is_whole else {})
         return found
 
     def dismiss(self, address: str) -> bool:
@@ -163,7 +129,6 @@ class NodeMemory:
                 "is_gone": known.is_gone,
                 "primary": known.primary,
                 "figures": known.figures,
-                "topics": [topic._asdict() for topic in known.topics],
             }
             for known in self.nodes.values()
         ]
@@ -184,20 +149,7 @@ class NodeMemory:
                 flag_in(row, "is_gone"),
                 text_in(row, "primary"),
                 {name: number_in(row.get("figures"), name) for name in FIGURES},
-                [_topic(topic) for topic in rows_in(row, "topics")],
             )
-
-
-def _topic(row: Mapping[str, Any]) -> LastTopic:
-    return LastTopic(
-        text_in(row, "topic"),
-        number_in(row, "depth"),
-        number_in(row, "in_flight"),
-        number_in(row, "deferred"),
-        number_in(row, "messages"),
-        number_in(row, "channels"),
-        flag_in(row, "is_paused"),
-    )
 
 
 def _take(known: LastKnown, node: Node, seen_s: float) -> None:
@@ -217,15 +169,6 @@ def _take(known: LastKnown, node: Node, seen_s: float) -> None:
             "topics": len(node.topics),
             "channels": sum(len(part.channels) for part in node.topics.values()),
         }
-        known.topics = []
-    if known.is_silent and not known.topics:
-        found = (_last_topic(name, part) for name, part in node.topics.items())
-        known.topics = nlargest(MOST_TOPICS, found, key=lambda topic: topic.depth)
-
-
-def _last_topic(name: str, part: TopicPart) -> LastTopic:
-    own, sums = part.counts, ChannelCounts._make(part.channel_counts)
-    return LastTopic(name, own[0] + sums.depth, sums.in_flight, sums.deferred, own[2], len(part.channels), part.is_paused)
 
 
 NOTHING_KNOWN = NodeMemory()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from heapq import nsmallest
 from typing import Any
 
-from nsqadmin_py.cluster.last_known import FIGURES, NOTHING_KNOWN, LastKnown, LastTopic, NodeMemory
+from nsqadmin_py.cluster.last_known import FIGURES, NOTHING_KNOWN, LastKnown, NodeMemory
 from nsqd_py.cluster.figures import MILLI, ChannelCounts, Latency, Numbers, Part, Rates, Sum, TopicCounts
 from nsqd_py.cluster.model import Cluster, Node
 from nsqd_py.cluster.roles import Pair, Primary, Standby, Trouble, troubles
@@ -214,38 +214,16 @@ def _node_figures(node: Node, known: LastKnown | None) -> Json:
 
 def _last_figures(known: LastKnown | None) -> Json:
     figures = known.figures if known is not None else {}
-    topics = known.topics if known is not None else []
-    named = {"topic_names": nsmallest(MOST_NAMED, (topic.topic for topic in topics))}
     names = [*FIGURES, "requeued", "timed_out", *RATES]
-    return {name: figures.get(name) for name in names} | named
+    return {name: figures.get(name) for name in names} | {"topic_names": []}
 
 
-def _gone_json(known: LastKnown) -> Json:
+def _gone_json(known: LastKnown, now_s: float, roles: Roles) -> Json:
     """Return the row of an nsqd that is no longer part of the cluster."""
-    return {
-        "node": known.address,
-        "hostname": known.hostname,
-        "broadcast_address": "",
-        "tcp_port": 0,
-        "http_port": 0,
-        "version": known.version or "unknown",
-        "out_of_date": False,
-        "lookups": [],
-        "is_listed": False,
-        "topology_zone": "",
-        "topology_region": "",
-        "tombstones": [],
-        "state": GONE,
-        "failure": "",
-        "health": "",
-        "start_time": known.start_time,
-        "age_s": None,
-        "seen_s": known.seen_s,
-        "took_ms": 0,
-        **NO_ROLE,
-        "role": "standby" if known.primary else "",
-        **_last_figures(known),
-    }
+    told = {"hostname": known.hostname}
+    gone = Node(known.address, told, start_time=known.start_time, version=known.version, is_listed=False)
+    row = _node_json(gone, now_s, known, roles)
+    return row | {"state": GONE, "role": "standby" if known.primary else ""}
 
 
 def nodes(cluster: Cluster, now_s: float, memory: NodeMemory = NOTHING_KNOWN) -> View:
@@ -255,7 +233,7 @@ def nodes(cluster: Cluster, now_s: float, memory: NodeMemory = NOTHING_KNOWN) ->
     roles = Roles(cluster)
     for address in sorted(cluster.nodes.keys() | gone.keys()):
         if address in gone:
-            view.add(address, _gone_json(gone[address]), cluster.tick)
+            view.add(address, _gone_json(gone[address], now_s, roles), cluster.tick)
             continue
         node = cluster.nodes[address]
         row = _node_json(node, now_s, memory.nodes.get(address), roles)
@@ -271,15 +249,17 @@ def _node_changed(node: Node, now_s: float, tick: int) -> int:
 
 
 def node(cluster: Cluster, address: str, now_s: float, memory: NodeMemory = NOTHING_KNOWN) -> View:
-    """Return an nsqd, and its topics by name: the last known ones if it does not answer. Raises NotKnown."""
+    """Return an nsqd, and its topics by name; none of one that does not answer. Raises NotKnown."""
     found, known = cluster.nodes.get(address), memory.nodes.get(address)
     if found is None and (known is None or not known.is_gone):
         raise NotKnown("NODE_NOT_FOUND")
-    if found is None or is_forgotten(found):
-        return _last_node(cluster, address, now_s, known)
-    view = View(_node_json(found, now_s, known, Roles(cluster)) | {"latency": latency_json(found.latency)})
+    roles = Roles(cluster)
+    if found is None:
+        assert known is not None
+        return View(_gone_json(known, now_s, roles) | {"latency": []})
+    view = View(_node_json(found, now_s, known, roles) | {"latency": latency_json(found.latency)})
     tombstones = tombstones_of(found)
-    for name in sorted(found.topics):
+    for name in sorted(found.topics) if found.is_whole else ():
         part = found.topics[name]
         own, sums = TopicCounts._make(part.counts), ChannelCounts._make(part.channel_counts)
         figures = figures_json(own.depth, sums, own.messages, part.rates, part.channel_rates)
@@ -288,21 +268,3 @@ def node(cluster: Cluster, address: str, now_s: float, memory: NodeMemory = NOTH
         of_channels = (channel.changed for channel in part.channels.values())
         view.add(name, row, max([part.changed, found.changed, *of_channels]))
     return view
-
-
-def _last_node(cluster: Cluster, address: str, now_s: float, known: LastKnown | None) -> View:
-    found = cluster.nodes.get(address)
-    if found is not None:
-        head = _node_json(found, now_s, known, Roles(cluster))
-    else:
-        assert known is not None
-        head = _gone_json(known)
-    view = View(head | {"latency": []})
-    for topic in sorted(known.topics if known is not None else []):
-        view.add(topic.topic, _last_topic_json(topic), 0)
-    return view
-
-
-def _last_topic_json(topic: LastTopic) -> Json:
-    row = {"tombstoned": False, "paused": topic.is_paused}
-    return row | {name: value for name, value in topic._asdict().items() if name != "is_paused"}

@@ -1,6 +1,6 @@
 """Finds what is wrong in the cluster now. Pure.
 
-Each problem names its place, and says in one sentence what is wrong, with figures. It is true of the last round; what
+Each problem names its place, and says in one sentence what is wrong, with numbers. It is true of the last round; what
 was wrong before is not listed.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from nsqadmin_py.cluster.last_known import NodeMemory
+from nsqadmin_py.cluster.last_known import LastKnown, NodeMemory
 from nsqadmin_py.cluster.node_views import FAILED, OK, SLOW, state_of
 from nsqadmin_py.cluster.trends import Trend, Trends
 from nsqd_py.cluster.figures import ChannelCounts, ChannelRow, TopicRow
@@ -22,10 +22,7 @@ ERROR, WARNING = "error", "warning"
 # A rate of less is that of a single event within the last minute.
 _LEAST_RATE = 0.01
 _LEAST_TIMED_OUT_PART = 0.01
-_LEAST_REQUEUED_PART = 0.05
-# Requeues are above normal if their part is this many times that of the last ten minutes, or this large.
-_ABOVE_USUAL = 2.0
-_ALWAYS_REQUEUED_PART = 0.5
+_LEAST_REQUEUED_PART = 0.2
 DEAD = ".dead"
 _DEPTH = ChannelCounts._fields.index("depth")
 _CLIENTS = ChannelCounts._fields.index("clients")
@@ -34,7 +31,7 @@ _CLOCK_DIFFERENCE_S = 30
 # Kinds whose `node` is an nsqlookupd.
 LOOKUP_KINDS = ("no_lookup", "lookup_failed")
 # nsqadmin makes this channel in a dead-letter topic without one, to requeue from it.
-CHANNEL_OF_LETTERS = "nsqadmin"
+CHANNEL_OF_DEAD_LETTERS = "nsqadmin"
 
 
 class Kind(NamedTuple):
@@ -77,8 +74,6 @@ KINDS = {
     ),
     "no_consumer": Kind(ERROR, "no consumer", "Start its consumers; delete the channel if its messages are not needed any more."),
     "timing_out": Kind(ERROR, "timing out", "Find the consumer that holds messages for too long, or raise its message timeout."),
-    "too_old": Kind(ERROR, "too old", "Its consumers are late. Add consumers, or find out why they are slow."),
-    "too_deep": Kind(ERROR, "too deep", "Its consumers are late. Add consumers, or find out why they are slow."),
     "disk": Kind(WARNING, "disk", "Free space on its disk or raise its limit: at the limit it refuses publishes."),
     "lookup_failed": Kind(WARNING, "nsqlookupd", "Consumers that ask only this nsqlookupd find no nsqd. Look at its process."),
     "node_unlisted": Kind(WARNING, "not listed", "Consumers do not find it. Check its connection to nsqlookupd."),
@@ -94,8 +89,8 @@ KINDS = {
     "growing": Kind(WARNING, "growing", "Add consumers, raise their max-in-flight, or find out why they are slow."),
     "no_channel": Kind(WARNING, "no channel", "Subscribe a consumer. The first channel gets all that waits."),
     "requeueing": Kind(WARNING, "requeued", "Look at the errors of its consumers, and at its messages."),
-    "dead_letters": Kind(WARNING, "dead letters", "See why they failed, mend the consumer, then requeue them."),
-    "node_slow": Kind(WARNING, "slow", "Its figures are old. Look at the load of its machine and its disk."),
+    "dead_letters": Kind(WARNING, "dead letters", "See why they failed, repair the consumer, then requeue them."),
+    "node_slow": Kind(WARNING, "slow", "Its metrics are old. Look at the load of its machine and its disk."),
     "clock": Kind(WARNING, "clock", "Synchronize both clocks (NTP): ages, retention and deferred messages need them."),
     "paused": Kind(WARNING, "paused", "Resume it once the reason for the pause is over."),
 }
@@ -122,16 +117,6 @@ class Problem(NamedTuple):
     @property
     def key(self) -> str:
         return "|".join((self.kind, self.topic, self.channel, self.node))
-
-
-class Limits(NamedTuple):
-    """The limits of a channel in the configuration; 0 is none."""
-
-    depth: int = 0
-    age_s: float = 0.0
-
-
-NO_LIMITS = Limits()
 
 
 def problems(cluster: Cluster, memory: NodeMemory, trends: Trends, now_s: float) -> Iterator[Problem]:
@@ -171,7 +156,7 @@ def _of_nodes(cluster: Cluster, memory: NodeMemory, now_s: float) -> Iterator[Pr
     if cluster.is_settled and not cluster.nodes:
         yield Problem("no_nsqd", "nsqadmin knows no nsqd")
     for known in memory.gone():
-        text = f"does not answer, and no nsqlookupd lists it; {_held(known.depth)}"
+        text = f"does not answer, and no nsqlookupd lists it{_held(known)}"
         if known.primary:
             text = f"does not answer, and its primary {known.primary} has no connection to it"
         yield Problem("node_gone", text, node=known.address, weight=known.depth, since_s=known.seen_s)
@@ -181,11 +166,11 @@ def _of_nodes(cluster: Cluster, memory: NodeMemory, now_s: float) -> Iterator[Pr
         since_s = seen.seen_s if seen is not None else 0.0
         if state == FAILED:
             reason = f" ({node.failure})" if node.failure else ""
-            held = _held(depth) if seen is not None else "it has not answered since nsqadmin started"
-            text = f"does not answer{reason}; {held}"
+            held = _held(seen) if seen is not None else "; it has not answered since nsqadmin started"
+            text = f"does not answer{reason}{held}"
             yield Problem("node_failed", text, "", "", address, depth, since_s, cause=node.failure)
         elif state == SLOW:
-            yield Problem("node_slow", f"answers late; {_held(depth)}", "", "", address, depth, since_s)
+            yield Problem("node_slow", f"answers late{_held(seen)}", "", "", address, depth, since_s)
         if state == OK:
             yield from _of_health(address, node)
         if state == OK and abs(node.clock_ahead_s) >= _CLOCK_DIFFERENCE_S:
@@ -207,8 +192,10 @@ def _of_health(address: str, node: Node) -> Iterator[Problem]:
         yield Problem(kind, "; it ".join(texts), node=address, weight=-left)
 
 
-def _held(depth: int) -> str:
-    return f"{counted(depth, 'message')} waited there when it was last seen"
+def _held(known: LastKnown | None) -> str:
+    if known is None or not known.figures:
+        return ""
+    return f"; {counted(known.depth, 'message')} waited there when it was last seen"
 
 
 # ---- topics
@@ -223,13 +210,13 @@ def _of_topic(name: str, topic: TopicRow) -> Iterator[Problem]:
     if own.depth and not topic.channels and not name.endswith(DEAD):
         yield Problem("no_channel", f"{_waiting(own.depth)}, and the topic has no channel", name, weight=own.depth)
     if name.endswith(DEAD):
-        depth = waiting_letters(topic)
+        depth = waiting_dead_letters(topic)
         if depth:
             text = f"{counted(depth, 'dead letter')} of {name.removesuffix(DEAD)} {_verb(depth)}"
             yield Problem("dead_letters", text, name, weight=depth)
 
 
-def waiting_letters(topic: TopicRow | None) -> int:
+def waiting_dead_letters(topic: TopicRow | None) -> int:
     """Return the messages that wait in a dead-letter topic: a message in several channels counts once."""
     if topic is None:
         return 0
@@ -271,20 +258,19 @@ def _of_channel(topic: str, name: str, channel: ChannelRow, trends: Trends) -> I
         yield from _unconsumed(topic, name, channel, counts, trend)
     if trend is None or _is_own(topic, name):
         return
-    if counts.clients and not channel.paused_parts:
-        yield from _growing(topic, name, channel, trend, trends)
+    if counts.clients and not channel.paused_parts and trend.is_growing:
+        yield Problem("growing", _growing_text(trend), topic, name, weight=trend.growth)
     if trend.timed_out > _LEAST_RATE and trend.timed_out_part > _LEAST_TIMED_OUT_PART:
         text = f"{rate(trend.timed_out)} time out: {percent(trend.timed_out_part)} of all deliveries"
         yield Problem("timing_out", text, topic, name, weight=trend.timed_out)
-    if _requeues_much(trend):
-        usual = f", usually {percent(trend.usual_requeued)}" if trend.is_usual_known else ""
-        text = f"{rate(trend.requeued)} are requeued: {percent(trend.requeued_part)} of all deliveries{usual}"
+    if trend.requeued > _LEAST_RATE and trend.requeued_part > _LEAST_REQUEUED_PART:
+        text = f"{rate(trend.requeued)} are requeued: {percent(trend.requeued_part)} of all deliveries"
         yield Problem("requeueing", text, topic, name, weight=trend.requeued)
 
 
 def _is_own(topic: str, channel: str) -> bool:
-    """True for nsqadmin's own channel. Nobody consumes it; the dead letters in it are a problem of the topic."""
-    return channel == CHANNEL_OF_LETTERS and topic.endswith(DEAD)
+    """True for nsqadmin's own channel. No one consumes it; the dead letters in it are a problem of the topic."""
+    return channel == CHANNEL_OF_DEAD_LETTERS and topic.endswith(DEAD)
 
 
 def _unconsumed(topic: str, name: str, channel: ChannelRow, counts: ChannelCounts, trend: Trend | None) -> Iterator[Problem]:
@@ -305,61 +291,10 @@ def _unconsumed(topic: str, name: str, channel: ChannelRow, counts: ChannelCount
         yield Problem("no_consumer", text, topic, name, weight=depth, cause=named)
 
 
-def _growing(topic: str, name: str, channel: ChannelRow, trend: Trend, trends: Trends) -> Iterator[Problem]:
-    """Yield a backlog that grows: that of the channel, or that on an nsqd which the others hide."""
-    if trend.is_growing:
-        text = _growing_text(trend, on_one(topic, name, channel, trends))
-        yield Problem("growing", text, topic, name, weight=trend.growth)
-        return
-    for address, part in trends.parts(topic, name):
-        if part.is_growing and channel.parts[address].counts[_CLIENTS]:
-            text = f"On {address}, {_growing_text(part)}"
-            yield Problem("growing", text, topic, name, address, part.growth, cause=address)
-
-
-def _growing_text(trend: Trend, where: str = "") -> str:
+def _growing_text(trend: Trend) -> str:
     work = f"; its consumers need {span(trend.work_s)} for what waits now" if trend.work_s is not None else ""
     flow = f"{rate(trend.came)} come, {rate(trend.finished)} are finished"
-    return f"{_waiting(trend.depth)}, and {rate(trend.growth)} are added ({flow}){work}{where}"
-
-
-def on_one(topic: str, name: str, channel: ChannelRow, trends: Trends) -> str:
-    """Return where most of a backlog waits, and when it is drained there; empty if it is spread over several nsqds."""
-    for address, part in trends.parts(topic, name):
-        if 2 * part.depth > channel.counts[_DEPTH]:
-            drained = "does not shrink there" if part.drain_s is None else f"is drained there in {span(part.drain_s)}"
-            return f"; the backlog of {part.depth:,} on {address} {drained}"
-    return ""
-
-
-def _requeues_much(trend: Trend) -> bool:
-    part = trend.requeued_part
-    if trend.requeued <= _LEAST_RATE or part <= _LEAST_REQUEUED_PART:
-        return False
-    return part >= _ALWAYS_REQUEUED_PART or part >= _ABOVE_USUAL * trend.usual_requeued
-
-
-# ---- limits
-
-
-def over_limits(cluster: Cluster, limits: Limits, trends: Trends, time_s: float) -> Iterator[Problem]:
-    """Yield the channels with too many or too old messages, at a time in s since the epoch."""
-    if limits == NO_LIMITS:
-        return
-    for name, topic in cluster.topics.items():
-        for channel_name, channel in topic.channels.items():
-            if _is_own(name, channel_name):
-                continue
-            depth = channel.counts[_DEPTH]
-            if limits.depth and depth > limits.depth:
-                where = on_one(name, channel_name, channel, trends)
-                text = f"{_waiting(depth)}; the limit is {limits.depth:,}{where}"
-                yield Problem("too_deep", text, name, channel_name, weight=depth)
-            age_s = time_s - channel.oldest_ns / 1e9 if channel.oldest_ns else 0.0
-            if limits.age_s and depth and age_s > limits.age_s:
-                where = on_one(name, channel_name, channel, trends)
-                text = f"The oldest message has waited for {span(age_s)}; the limit is {span(limits.age_s)}{where}"
-                yield Problem("too_old", text, name, channel_name, weight=age_s)
+    return f"{_waiting(trend.depth)}, and {rate(trend.growth)} are added ({flow}){work}"
 
 
 # ---- words

@@ -13,10 +13,8 @@ from typing import Any, NamedTuple
 
 from nsqadmin_py.cluster.attention import badges_json
 from nsqadmin_py.cluster.findings import NO_FINDINGS, Findings
-from nsqadmin_py.cluster.last_known import LastKnown
 from nsqadmin_py.cluster.node_views import (
     FAILED,
-    GONE,
     OK,
     SLOW,
     BadQuery,
@@ -30,7 +28,7 @@ from nsqadmin_py.cluster.node_views import (
     tombstones_of,
     version_of,
 )
-from nsqadmin_py.cluster.problems import DEAD, waiting_letters
+from nsqadmin_py.cluster.problems import DEAD, waiting_dead_letters
 from nsqadmin_py.cluster.trends import Trends
 from nsqd_py.cluster.figures import ChannelCounts, ChannelRow, Numbers, Part, Rates, Sum, TopicCounts, TopicRow
 from nsqd_py.cluster.model import Cluster, Node, totals
@@ -127,7 +125,6 @@ def _topic_json(name: str, row: TopicRow, findings: Findings) -> Json:
         "channels": len(row.channels),
         "nodes": len(row.parts),
         **_oldest_json([row, *row.channels.values()], findings),
-        "missing_depth": findings.memory.missing_depth(name),
         "problems": badges_json(findings.attention.of_topic(name), is_topic=True),
     }
 
@@ -171,7 +168,7 @@ def topic_list(cluster: Cluster, page: Page, findings: Findings = NO_FINDINGS) -
         shown = rows[page.offset : page.offset + page.limit]
     view = View({"total": len(names), "offset": page.offset, "limit": page.limit})
     for row in shown:
-        changed = cluster.tick if row["missing_depth"] or row["problems"] else cluster.topics[row["topic"]].changed_at()
+        changed = cluster.tick if row["problems"] else cluster.topics[row["topic"]].changed_at()
         view.add(row["topic"], row, changed)
     return view
 
@@ -181,13 +178,13 @@ def _is_searched(text: str, name: str, row: TopicRow) -> bool:
 
 
 def topic(cluster: Cluster, name: str, now_s: float, findings: Findings = NO_FINDINGS) -> View:
-    """Return a topic, its channels (`channel:…`) and its nsqds (`node:…`), also those gone. Raises NotKnown."""
+    """Return a topic, its channels (`channel:…`) and its nsqds (`node:…`). Raises NotKnown."""
     row = cluster.topics.get(name)
     if row is None:
         raise NotKnown("TOPIC_NOT_FOUND")
-    letters = waiting_letters(row if name.endswith(DEAD) else cluster.topics.get(name + DEAD))
+    dead_letters = waiting_dead_letters(row if name.endswith(DEAD) else cluster.topics.get(name + DEAD))
     head = _topic_json(name, row, findings) | {"latency": latency_json(cluster.latency_of(row, name))}
-    view = View(head | {"dead_letters": letters})
+    view = View(head | {"dead_letters": dead_letters})
     for channel_name in sorted(row.channels):
         channel = row.channels[channel_name]
         row_json = channel_json(cluster, name, channel_name, findings)
@@ -201,32 +198,7 @@ def topic(cluster: Cluster, name: str, now_s: float, findings: Findings = NO_FIN
         about |= {"channels": len(topic_part.channels), "backend_depth": own.backend_depth + sums.backend_depth}
         changed = max([part.changed, node.changed, *(channel.changed for channel in topic_part.channels.values())])
         view.add(f"node:{node.address}", about | figures, changed)
-    for known in findings.memory.absent(cluster):
-        absent = _absent_json(cluster, known, name, now_s)
-        if absent:
-            view.add(f"node:{known.address}", absent, cluster.tick)
     return view
-
-
-def _absent_json(cluster: Cluster, known: LastKnown, topic: str, now_s: float) -> Json:
-    """Return the last known part of a topic on an nsqd that does not answer; empty if it did not have the topic."""
-    found = next((part for part in known.topics if part.topic == topic), None)
-    if found is None:
-        return {}
-    node = cluster.nodes.get(known.address)
-    figures = {"depth": found.depth, "messages": found.messages, "in_flight": found.in_flight}
-    return {
-        "node": known.address,
-        "hostname": known.hostname,
-        "state": GONE if node is None else state_of(node, now_s),
-        "seen_s": known.seen_s,
-        "paused": found.is_paused,
-        "tombstoned": False,
-        "latency": [],
-        "channels": found.channels,
-        "deferred": found.deferred,
-        **figures,
-    }
 
 
 def _part_json(node: Node, part: Part, now_s: float) -> Json:
@@ -263,14 +235,9 @@ def _oldest_json(rows: Iterable[Sum], findings: Findings) -> Json:
 
 
 def _trend_json(trends: Trends, topic: str, channel: str) -> Json:
-    """Return how fast the backlog grows, per second, and when it is finished on all nsqds; `drain_s` is null if that is
-    never. `drain_node` is the nsqd that takes longest, if the others are ready before.
-    """
-    trend = trends.of(topic, channel)
-    drain_s, node = trends.drain(topic, channel)
-    growth = max(trend.growth, 0.0) if trend is not None and trend.depth else 0.0
-    drain_s = None if drain_s is None else round(drain_s, 1)
-    return {"growth_rate": round(growth, 2), "drain_s": drain_s, "drain_node": node}
+    """Return the time until the backlog is finished; `drain_s` is null if that is never."""
+    drain_s = trends.drain_s(topic, channel)
+    return {"drain_s": None if drain_s is None else round(drain_s, 1)}
 
 
 def channel_changed(cluster: Cluster, channel: ChannelRow, row: Json) -> int:
@@ -323,7 +290,7 @@ def _age(found: _Found, _: Findings) -> float:
 
 
 def _drain_s(found: _Found, findings: Findings) -> float:
-    drain_s, _ = findings.trends.drain(found.topic, found.channel)
+    drain_s = findings.trends.drain_s(found.topic, found.channel)
     return inf if drain_s is None else drain_s
 
 

@@ -4,8 +4,7 @@
     zstd of: length of the head (4 bytes), head (JSON), values (4 bytes each)
 
 The head has for each ring its place, its first and last step, and the size of its values in bytes. It also has what
-`Remembered` lists, which other modules write and read. Version 1, which is also read, had no
-lowest and highest values.
+`Remembered` lists, which other modules write and read. Version 1 is also read.
 """
 
 from __future__ import annotations
@@ -37,14 +36,13 @@ _BAD = (*BAD_CONTENT, struct.error)
 
 
 class Remembered(NamedTuple):
-    """What the file has in addition to the history: last known states of nsqds, marks of charts, known problems."""
+    """What the file has in addition to the history: last known states of nsqds, and annotations of charts."""
 
     nodes: Any
-    marks: Any
-    problems: Any
+    annotations: Any
 
 
-NOTHING = Remembered([], [], [])
+NOTHING = Remembered([], [])
 
 
 class BadHistory(Exception):
@@ -81,8 +79,9 @@ def decode(document: bytes, history: History) -> Remembered:
             for name, dumps in rings.items():
                 found = history.new_rings()
                 for place, (first, last, size) in enumerate(dumps):
-                    loaded = _ring(found[place].capacity, first, last, document[at : at + size])
-                    found = found._replace(**{Rings._fields[place]: loaded})
+                    if place < len(Rings._fields):  # further ones, with extremes, were written by earlier versions
+                        loaded = _ring(found[place].capacity, first, last, document[at : at + size])
+                        found = found._replace(**{Rings._fields[place]: loaded})
                     at += size
                 series.rings[name] = found
             history.series[Key(topic, channel, node)] = series
@@ -134,7 +133,7 @@ class HistoryFile:
         except FileNotFoundError:
             return NOTHING
         except OSError as error:
-            self._log.warning("HISTORY: cannot read %s: %s; it begins anew", self._path, error.strerror)
+            self._log.warning("HISTORY: cannot read %s: %s; a new one begins", self._path, error.strerror)
             return NOTHING
         try:
             return decode(unpack(data), history)
@@ -166,7 +165,7 @@ class HistoryFile:
             aside += "~"
         with suppress(OSError):
             os.replace(self._path, aside)
-        self._log.error("HISTORY: %s is damaged (%s): set aside as %s; it begins anew", self._path, error, aside)
+        self._log.error("HISTORY: %s is damaged (%s): set aside as %s; a new one begins", self._path, error, aside)
 
     def write(self, history: History, remembered: Remembered = NOTHING) -> None:
         """Replace the file. A thread compresses and writes; this greenlet waits for it."""

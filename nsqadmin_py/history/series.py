@@ -7,7 +7,7 @@ A figure that never changes (most are 0) takes none.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from math import isnan, nan
 from typing import NamedTuple
 
@@ -80,22 +80,6 @@ class Ring:
         to_the_end = self._values[place : place + end - begin]
         return to_the_end + self._values[: end - begin - len(to_the_end)]
 
-    def means(self, begin: int, width: int, count: int) -> list[float]:
-        """Return the means of `count` spans of `width` steps each, beginning with step `begin`."""
-        if self._values is None and self.first <= begin and begin + width * count <= self.last + 1:
-            return [self._constant] * count
-        values = self.read(begin, begin + width * count)
-        spans = (values[at : at + width] for at in range(0, width * count, width))
-        # The sum of a span with a gap is NaN. Most have none, so their values are not checked: 25 us, not 120.
-        return [mean(span) if isnan(total := sum(span)) else total / width for span in spans]
-
-    def summary(self, begin: int, end: int) -> tuple[float, float, float]:
-        """Return the mean, lowest and highest of the known values of these steps; NaN if there are none."""
-        if self._values is None and self.first <= begin and end <= self.last + 1:
-            return self._constant, self._constant, self._constant
-        known = [value for value in self.read(begin, end) if not isnan(value)]
-        return (sum(known) / len(known), min(known), max(known)) if known else (nan, nan, nan)
-
     # ---- as bytes
 
     def dump(self) -> tuple[int, int, bytes]:
@@ -162,12 +146,10 @@ Values = Mapping[str, float]
 
 
 class Rings(NamedTuple):
-    """One figure: in small steps, and the mean, lowest and highest value of each minute."""
+    """One metric: in small steps, and the mean of each minute."""
 
     fine: Ring
     coarse: Ring
-    low: Ring
-    high: Ring
 
 
 class Series:
@@ -224,7 +206,7 @@ class History:
             fine.put(step, value)
 
     def _end_minutes(self, time_s: float) -> None:
-        """Put the mean, lowest and highest value of each finished minute into the coarse rings."""
+        """Put the mean of each finished minute into the coarse rings."""
         coarse_step = int(time_s / COARSE_STEP_S)
         if self._coarse_step >= 0 and coarse_step > self._coarse_step:
             self._end_minute(self._coarse_step)
@@ -236,11 +218,9 @@ class History:
         end = int((coarse_step + 1) * COARSE_STEP_S / self.fine_step_s)
         for series in self.series.values():
             for rings in series.rings.values():
-                average, low, high = rings.fine.summary(begin, end)
+                average = mean(rings.fine.read(begin, end))
                 if not isnan(average):
                     rings.coarse.put(coarse_step, average)
-                    rings.low.put(coarse_step, low)
-                    rings.high.put(coarse_step, high)
 
     def _drop_old(self, coarse_step: int) -> None:
         """Drop the series of what has been gone for a day."""
@@ -250,7 +230,7 @@ class History:
 
     def new_rings(self) -> Rings:
         """Return empty rings for one figure."""
-        return Rings(Ring(self.fine_capacity), *(Ring(self.coarse_capacity) for _ in range(3)))
+        return Rings(Ring(self.fine_capacity), Ring(self.coarse_capacity))
 
     # ---- reading
 
@@ -264,32 +244,6 @@ class History:
         begin = end - max(1, int(min(range_s, COARSE_RANGE_S) / step_s))
         lists = [self._ring(key, metric, is_fine).read(begin, end) for metric in metrics]
         return step_s, [step * step_s for step in range(begin, end)], lists
-
-    def extremes(self, key: Key, metrics: Iterable[str], times: Sequence[float]) -> tuple[list[list[float]], list[list[float]]]:
-        """Return the lowest and highest values of each metric in these minutes, which `read` returned."""
-        begin = int(times[0] / COARSE_STEP_S) if times else 0
-        found = [self._rings(key, metric) for metric in metrics]
-        low, high = (
-            [(Ring(1) if rings is None else rings[place]).read(begin, begin + len(times)) for rings in found]
-            for place in (Rings._fields.index("low"), Rings._fields.index("high"))
-        )
-        return low, high
-
-    def lines(
-        self, keys: Iterable[Key], metric: str, range_s: float, points: int, now_s: float
-    ) -> tuple[float, list[list[float]]]:
-        """Return the step in s, and for each key at most `points` means of one metric up to now; NaN is unknown.
-
-        A mean always covers the same steps, so that a line moves to the left without flickering.
-        """
-        is_fine = range_s <= FINE_RANGE_S
-        step_s = self.fine_step_s if is_fine else COARSE_STEP_S
-        steps = max(1, int(min(range_s, COARSE_RANGE_S) / step_s))
-        width = -(-steps // points)
-        count = -(-steps // width)
-        begin = (int(now_s / step_s) // width + 1 - count) * width
-        rings = (self._ring(key, metric, is_fine) for key in keys)
-        return width * step_s, [ring.means(begin, width, count) for ring in rings]
 
     def _ring(self, key: Key, metric: str, is_fine: bool) -> Ring:
         """Return the ring of a figure; an empty one if it is not recorded."""

@@ -5,32 +5,25 @@ from __future__ import annotations
 import binascii
 from base64 import b64decode
 from collections.abc import Callable
+from time import monotonic
 from typing import Any, NamedTuple
 
 from werkzeug.wrappers import Request, Response
 
-from nsqadmin_py.audit import AuditLog
-from nsqadmin_py.cluster.last_known import NodeMemory
 from nsqadmin_py.cluster.node_views import FAILED, OK, state_of
-from nsqadmin_py.cluster.problems import CHANNEL_OF_LETTERS
-from nsqadmin_py.clusterinfo import ClusterInfo, Errors, NobodyAnswered, joined
+from nsqadmin_py.cluster.problems import CHANNEL_OF_DEAD_LETTERS
+from nsqadmin_py.clusterinfo import Errors, NobodyAnswered, joined
 from nsqadmin_py.permissions import ADMINISTER, PUBLISH
 from nsqadmin_py.web import dead_letters
-from nsqadmin_py.web.access import Access
 from nsqadmin_py.web.answers import Refusal, as_json, object_in, text_of
+from nsqadmin_py.web.app import Services
 from nsqadmin_py.web.node_queries import ask_nodes, reason_of
-from nsqd_py.client.errors import NsqClientError
-from nsqd_py.client.options import ClientOptions
-from nsqd_py.cluster.model import Cluster
-from nsqd_py.cluster.producers import tcp_address
 from nsqd_py.cluster.roles import Standby
-from nsqd_py.cluster.upstream import Upstream, UpstreamError, ask_all, parsed
+from nsqd_py.cluster.upstream import UpstreamError, ask_all, parsed
 from nsqd_py.cluster.values import Figures
 from nsqd_py.protocol.names import is_valid_name
-from nsqd_py.runtime.logs import Log
 
 _MOST_REQUEUED = 100_000
-_REQUEUE_DEADLINE_S = 30.0
 _UNAUTHORIZED, _FORBIDDEN, _CONFLICT = 401, 403, 409
 _WHO_PROMOTES = "; only its own machine may promote an nsqd, or nsqadmin with a token (--http-client-token-file)"
 _MOST_AUDITED = 100  # characters of each
@@ -61,29 +54,16 @@ Result = dict[str, Any]
 
 
 class Actions:
-    def __init__(
-        self,
-        cluster: Cluster,
-        memory: NodeMemory,
-        info: Callable[[], ClusterInfo],
-        upstream: Upstream,
-        client_options: ClientOptions,
-        access: Access,
-        audit_log: AuditLog,
-        log: Log,
-        clock: Callable[[], float],
-        on_action: Callable[[], None],
-    ) -> None:
-        self._cluster = cluster
-        self._memory = memory
-        self._info = info
-        self._upstream = upstream
-        self._client_options = client_options
-        self._access = access
-        self._audit_log = audit_log
-        self._log = log
-        self._clock = clock
-        self._on_action = on_action
+    """Checks, performs and records actions."""
+
+    def __init__(self, services: Services) -> None:
+        self._cluster = services.cluster
+        self._memory = services.findings.memory
+        self._info = services.info
+        self._upstream = services.upstream
+        self._access = services.access
+        self._audit_log = services.audit_log
+        self._poller = services.poller
         self._handlers: dict[str, Callable[[ActionRequest], Result]] = {
             "create": self._create,
             "delete": self._delete,
@@ -119,7 +99,7 @@ class Actions:
             raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
         self._audit_log.record_done(request, order.action, "; ".join(result["errors"]) or "ok", **order.names)
         self._audit_log.notify(request, _notice_name(order), order.topic, order.channel, order.node)
-        self._on_action()
+        self._poller.hurry()
         return as_json(result)
 
     def _check_permissions(self, request: Request, order: ActionRequest) -> None:
@@ -184,7 +164,7 @@ class Actions:
             if order.node not in self._cluster.nodes:
                 raise Refusal(404, "NODE_NOT_FOUND")
             return order.node
-        now_s = self._clock()
+        now_s = monotonic()
         ranks = {OK: 0, FAILED: 2}
         nodes = sorted(
             (node for node in self._cluster.nodes.values() if not isinstance(node.role, Standby)),
@@ -204,43 +184,33 @@ class Actions:
         limit = order.more.get("limit", _MOST_REQUEUED)
         if type(limit) is not int or not 0 < limit <= _MOST_REQUEUED:
             raise Refusal(400, "INVALID_ARG_LIMIT")
-        channel = order.channel or self._channel_of_letters(order.topic)
+        channel = order.channel or self._channel_of_dead_letters(order.topic)
         _check_channel(channel)
-        # Imported late: NSQ's clients take a fifth of the time that nsqadmin needs to start.
-        from nsqadmin_py.dead_letters import DeadLetterRequeue
-
-        waiting = self._waiting(order.topic, channel, order.node)
-        letters = DeadLetterRequeue(waiting, (order.topic, channel), target, self._client_options, self._log)
-        try:
-            moved = letters.move(limit, _REQUEUE_DEADLINE_S)
-        except NsqClientError as error:
-            raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
-        if moved.error and not moved.count:
-            raise Refusal(502, f"UPSTREAM_ERROR: {moved.error}")
-        return {"errors": [moved.error] if moved.error else [], "requeued": moved.count, "failed": moved.failed}
+        addresses = ask_nodes(self._cluster, order.topic, "", order.node)
+        return dead_letters.requeue_all(self._upstream, addresses, (order.topic, channel), target, limit)
 
     def _requeue_message(self, order: ActionRequest) -> Result:
         """Publish one waiting message to the topic `target`, and finish it."""
-        return dead_letters.requeue(self._upstream, self._letter(order), text_of(order.more, "target"))
+        return dead_letters.requeue(self._upstream, self._dead_letter(order), text_of(order.more, "target"))
 
     def _discard_message(self, order: ActionRequest) -> Result:
         """Finish one waiting message without delivering it."""
-        return dead_letters.discard(self._upstream, self._letter(order))
+        return dead_letters.discard(self._upstream, self._dead_letter(order))
 
-    def _letter(self, order: ActionRequest) -> dead_letters.Letter:
+    def _dead_letter(self, order: ActionRequest) -> dead_letters.DeadLetter:
         if order.channel:
             _check_channel(order.channel)
-        letter = dead_letters.letter_of(order.more, order.node, order.topic, order.channel)
+        found = dead_letters.dead_letter_of(order.more, order.node, order.topic, order.channel)
         ask_nodes(self._cluster, order.topic, order.channel, order.node)
-        return letter
+        return found
 
-    def _channel_of_letters(self, topic: str) -> str:
+    def _channel_of_dead_letters(self, topic: str) -> str:
         """Return the topic's only channel; without channels, a new one that gets all messages of the topic."""
         row = self._cluster.topics.get(topic)
         channels = list(row.channels) if row is not None else []
         if len(channels) > 1:
             raise Refusal(400, "MISSING_ARG_CHANNEL", channels=sorted(channels))
-        return channels[0] if channels else CHANNEL_OF_LETTERS
+        return channels[0] if channels else CHANNEL_OF_DEAD_LETTERS
 
     def _dismiss(self, order: ActionRequest) -> Result:
         """Forget an nsqd that is gone."""
@@ -265,19 +235,6 @@ class Actions:
             raise Refusal(502, f"UPSTREAM_ERROR: {reason_of(error)}{hint}") from error
         return {"errors": [], "node": order.node, "answer": answer}
 
-    def _waiting(self, topic: str, channel: str, node: str) -> dict[str, int]:
-        """Return how many messages wait, by TCP address, as the nsqds report now."""
-        addresses = ask_nodes(self._cluster, topic, "", node)
-        producers = [told for address in addresses if (told := self._cluster.nodes[address].told)]
-        rows, _ = self._info().stats(producers, topic)
-        by_node = {row["node"]: row for row in rows}
-        found: dict[str, int] = {}
-        for producer, address in zip(producers, addresses, strict=True):
-            row = by_node.get(address)
-            if row is not None:
-                found[tcp_address(producer)] = _depth(row, channel)
-        return {address: depth for address, depth in found.items() if depth}
-
     def _post_to_each(self, addresses: list[str], path: str, query: dict[str, str]) -> list[Figures]:
         def post(address: str) -> Figures:
             try:
@@ -287,13 +244,6 @@ class Actions:
                 return {"node": address, "error": reason_of(error)}
 
         return list(ask_all(addresses, post).good.values())
-
-
-def _depth(topic: Figures, channel: str) -> int:
-    """Return how many messages a channel holds; a topic's first channel also gets what waits in the topic."""
-    parts = [part for part in topic["channels"] or () if part["channel_name"] == channel]
-    own: int = topic["depth"]
-    return own + (int(parts[0]["depth"]) if parts else 0)
 
 
 def _order(document: dict[str, Any]) -> ActionRequest:

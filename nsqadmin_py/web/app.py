@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from http import HTTPStatus
 from time import monotonic
 from typing import Any
@@ -13,10 +13,36 @@ from werkzeug.exceptions import BadRequest, HTTPException, MethodNotAllowed, Not
 from werkzeug.routing import Map, Rule
 from werkzeug.wrappers import Request, Response
 
+from nsqadmin_py.audit import AuditLog
+from nsqadmin_py.cluster.findings import Findings
+from nsqadmin_py.clusterinfo import ClusterInfo
+from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.web.access import Access, peer_of
 from nsqadmin_py.web.answers import Handler, Refusal, compress, refused
+from nsqd_py.cluster.model import Cluster
+from nsqd_py.cluster.poller import Poller
+from nsqd_py.cluster.upstream import Upstream
 from nsqd_py.net.http.handling import ASKED, CHANGED
 from nsqd_py.runtime.logs import Log
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What the handlers of paths share."""
+
+    options: NsqadminOptions
+    log: Log
+    cluster: Cluster
+    findings: Findings
+    upstream: Upstream
+    poller: Poller
+    access: Access
+    audit_log: AuditLog
+
+    def info(self) -> ClusterInfo:
+        """Return the cluster at the current addresses, which PUT /config may change."""
+        return ClusterInfo(self.upstream, self.options.lookupd_http_address, self.options.nsqd_http_address)
+
 
 # A path, and the handler of each method.
 Route = tuple[str, dict[str, Handler]]
@@ -34,7 +60,6 @@ class App:
         self._access = access
         self._log = log
         routes = list(routes)
-        self._spellings = [(self._base + path).split("/") for path, _ in routes]
         self._routes = Map(
             [self._rule(path, method, handler) for path, handlers in routes for method, handler in handlers.items()],
             strict_slashes=False,
@@ -72,12 +97,14 @@ class App:
         if request.path != self._open_path:
             self._access.check_login(request)
         try:
-            handler, names = self._match(request, request.path)
+            adapter = self._routes.bind("", url_scheme=request.scheme, path_info=request.path, default_method=request.method)
+            handler, names = adapter.match(request.path, request.method)
             if "topic" in names and request.path.startswith(self._api_path):
                 self._access.check_view(request, names["topic"])
-            return handler(request, **names)
-        except NotFound:
-            return self._elsewhere(request)
+            response: Response = handler(request, **names)
+            return response
+        except NotFound as error:
+            raise Refusal(404, "NOT_FOUND") from error
         except MethodNotAllowed as error:
             return self._wrong_method(request, error)
         except RequestEntityTooLarge as error:
@@ -86,39 +113,6 @@ class App:
             raise Refusal(400, "INVALID_REQUEST") from error
         except HTTPException as error:
             raise Refusal(error.code or 500, error.name.upper().replace(" ", "_")) from error
-
-    def _match(self, request: Request, path: str) -> tuple[Handler, dict[str, Any]]:
-        """Raises NotFound, MethodNotAllowed."""
-        if path.endswith("/") and path != "/":  # werkzeug would match it without the slash
-            raise NotFound
-        adapter = self._routes.bind("", url_scheme=request.scheme, path_info=path, default_method=request.method)
-        handler, names = adapter.match(path, request.method)
-        return handler, dict(names)
-
-    def _elsewhere(self, request: Request) -> Response:
-        """Redirect a path with superfluous slashes or dots, or in another case, to the right one."""
-        path = self._spelled(posixpath.normpath(f"/{request.path.lstrip('/')}"))
-        if path != request.path:
-            try:
-                self._match(request, path)
-            except HTTPException:
-                raise Refusal(404, "NOT_FOUND") from None
-            query = request.query_string.decode("latin-1")
-            location = quote(path) + (f"?{query}" if query else "")
-            return Response("", 301 if request.method == "GET" else 307, {"Location": location})
-        raise Refusal(404, "NOT_FOUND")
-
-    def _spelled(self, path: str) -> str:
-        """Return the path with all fixed words spelled as in the table of paths."""
-        parts = path.split("/")
-        for pattern in self._spellings:
-            has_rest = pattern[-1].startswith("<path:")
-            if len(parts) == len(pattern) or (has_rest and len(parts) > len(pattern)):
-                pairs = list(zip(pattern, parts, strict=False))
-                if all(word.startswith("<") or word.lower() == part.lower() for word, part in pairs):
-                    spelled = [part if word.startswith("<") else word for word, part in pairs]
-                    return "/".join(spelled + parts[len(pattern) :])
-        return path
 
     def _wrong_method(self, request: Request, error: MethodNotAllowed) -> Response:
         allowed = ", ".join(sorted({*(error.valid_methods or ()), "OPTIONS"}))

@@ -15,15 +15,14 @@ from typing import Any, NamedTuple
 import gevent
 from werkzeug.wrappers import Request, Response
 
-from nsqadmin_py.cluster.problems import CHANNEL_OF_LETTERS
+from nsqadmin_py.cluster.problems import CHANNEL_OF_DEAD_LETTERS
 from nsqadmin_py.messages.filters import MessageFilter
 from nsqadmin_py.messages.log_search import BadLog, LogSearch, body_of
-from nsqadmin_py.web.access import Access
 from nsqadmin_py.web.answers import Refusal, as_json, text_of
+from nsqadmin_py.web.app import Services
 from nsqadmin_py.web.message_queries import READ_BYTES, one_message, read_log, with_bad_logs
 from nsqadmin_py.web.node_queries import CANNOT, answer_of_each, ask_nodes, is_missing_path, reason_of
-from nsqd_py.cluster.model import Cluster
-from nsqd_py.cluster.upstream import Upstream, UpstreamError
+from nsqd_py.cluster.upstream import Upstream, UpstreamError, ask_all
 from nsqd_py.cluster.values import Figures, rows_in, text_in
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime.threads import in_thread
@@ -31,7 +30,7 @@ from nsqd_py.runtime.threads import in_thread
 Result = dict[str, Any]
 
 
-class Letter(NamedTuple):
+class DeadLetter(NamedTuple):
     """A message on one nsqd. Its number tells it from others with the same id. Without a channel, it is one of all."""
 
     node: str
@@ -41,7 +40,7 @@ class Letter(NamedTuple):
     message_id: str
 
 
-def requeue(upstream: Upstream, letter: Letter, target: str) -> Result:
+def requeue(upstream: Upstream, letter: DeadLetter, target: str) -> Result:
     """Publish the message to `target` on its nsqd, then finish it. Raises Refusal.
 
     If nsqadmin ends in between, it may come twice; it is never lost.
@@ -60,7 +59,45 @@ def requeue(upstream: Upstream, letter: Letter, target: str) -> Result:
     return {"errors": [], "node": letter.node}
 
 
-def discard(upstream: Upstream, letter: Letter) -> Result:
+def requeue_all(upstream: Upstream, addresses: list[str], source: tuple[str, str], target: str, limit: int) -> Result:
+    """Publish at most `limit` messages that wait in a channel to `target`, on the nsqd that has each, and finish them.
+
+    It ends after _REQUEUE_S. If nsqadmin ends in between, up to _MOVED_AT_ONCE messages of each nsqd may come twice;
+    none is lost. Raises Refusal if none was moved and an nsqd failed.
+    """
+    topic, channel = source
+    end_s = monotonic() + _REQUEUE_S
+    moved, errors = 0, []
+
+    def move(address: str, rows: Mapping[str, Mapping[str, Any]], seq: str) -> None:
+        names = {"topic": topic, "channel": channel, "seq": seq, "id": text_in(rows[seq], "id")}
+        upstream.post(address, "/pub", {"topic": target}, body_of(rows[seq]))
+        try:
+            upstream.post(address, "/channel/finish", names)
+        except UpstreamError as error:
+            if error.message != "MESSAGE_NOT_QUEUED":  # a consumer of the channel has received it too
+                raise
+
+    for address in addresses:
+        try:
+            upstream.post(address, "/channel/create", {"topic": topic, "channel": channel})  # a new one gets what waits
+            while moved < limit and monotonic() < end_s:
+                query = {"topic": topic, "channel": channel, "n": str(min(limit - moved, _MOVED_AT_ONCE))}
+                by_seq = {str(row.get("seq")): row for row in rows_in(upstream.get(address, "/channel/peek", query), "messages")}
+                done = ask_all(by_seq, partial(move, address, by_seq))
+                moved += len(done.good)
+                if done.errors:
+                    raise done.errors[0]
+                if not by_seq:
+                    break
+        except UpstreamError as error:
+            errors.append(f"{address}: {reason_of(error)}")
+    if errors and not moved:
+        raise Refusal(502, f"UPSTREAM_ERROR: {'; '.join(errors)}")
+    return {"errors": errors, "requeued": moved}
+
+
+def discard(upstream: Upstream, letter: DeadLetter) -> Result:
     """Finish the message. Raises Refusal."""
     if not letter.channel:
         _asked(lambda: _body(upstream, letter))
@@ -68,7 +105,7 @@ def discard(upstream: Upstream, letter: Letter) -> Result:
     return {"errors": [], "node": letter.node}
 
 
-def letter_of(document: Mapping[str, Any], node: str, topic: str, channel: str) -> Letter:
+def dead_letter_of(document: Mapping[str, Any], node: str, topic: str, channel: str) -> DeadLetter:
     """Return the message that an action names. Raises Refusal."""
     seq = document.get("seq")
     if type(seq) is not int or seq < 0:
@@ -78,7 +115,7 @@ def letter_of(document: Mapping[str, Any], node: str, topic: str, channel: str) 
         raise Refusal(400, "MISSING_ARG_MESSAGE")
     if not node:
         raise Refusal(400, "MISSING_ARG_NODE")
-    return Letter(node, topic, channel, seq, message_id)
+    return DeadLetter(node, topic, channel, seq, message_id)
 
 
 def live_ranges(answer: Any) -> list[tuple[int, int]] | None:
@@ -90,7 +127,7 @@ def live_ranges(answer: Any) -> list[tuple[int, int]] | None:
     return [(low, high) for low, high in runs if type(low) is int and type(high) is int and 0 <= low < high]
 
 
-def _body(upstream: Upstream, letter: Letter) -> bytes:
+def _body(upstream: Upstream, letter: DeadLetter) -> bytes:
     """Raises UpstreamError, Refusal."""
     if not letter.channel:
         answer = upstream.get(letter.node, "/topic/log", {"topic": letter.topic, "live": "1"})
@@ -111,7 +148,7 @@ def _body(upstream: Upstream, letter: Letter) -> bytes:
     raise Refusal(404, "MESSAGE_NOT_QUEUED")
 
 
-def _finish(upstream: Upstream, letter: Letter) -> None:
+def _finish(upstream: Upstream, letter: DeadLetter) -> None:
     """Finish the message in all channels that have it. Raises UpstreamError if none had it, or if one failed."""
     channels = [letter.channel] if letter.channel else _channels(upstream, letter)
     errors = []
@@ -126,14 +163,14 @@ def _finish(upstream: Upstream, letter: Letter) -> None:
         raise (failed or errors)[0]
 
 
-def _channels(upstream: Upstream, letter: Letter) -> list[str]:
+def _channels(upstream: Upstream, letter: DeadLetter) -> list[str]:
     """Return the channels of the topic on this nsqd as of now; nsqadmin's own, a new one, if there are none."""
     names = {"format": "json", "topic": letter.topic, "include_clients": "false"}
     topics = rows_in(upstream.get(letter.node, "/stats", names), "topics")
     channels = [text_in(row, "channel_name") for topic in topics for row in rows_in(topic, "channels")]
     if not channels:
-        channels = [CHANNEL_OF_LETTERS]
-        upstream.post(letter.node, "/channel/create", {"topic": letter.topic, "channel": CHANNEL_OF_LETTERS})
+        channels = [CHANNEL_OF_DEAD_LETTERS]
+        upstream.post(letter.node, "/channel/create", {"topic": letter.topic, "channel": CHANNEL_OF_DEAD_LETTERS})
     return channels
 
 
@@ -150,16 +187,19 @@ def _asked(ask: Callable[[], Any]) -> Any:
 # The latest letters of each nsqd that are listed, and the time for reading them.
 _MOST_LISTED = 100
 _LONGEST_S = 3.0
+# Messages of one nsqd that are requeued at the same time, and the time for requeueing all.
+_MOVED_AT_ONCE = 50
+_REQUEUE_S = 30.0
 _BODY = ("body", "body_base64", "is_cut")
 
 
-class LetterQueries:
+class DeadLetterQueries:
     """Answers /topics/T/dead-letters."""
 
-    def __init__(self, cluster: Cluster, upstream: Upstream, access: Access) -> None:
-        self._cluster = cluster
-        self._upstream = upstream
-        self._access = access
+    def __init__(self, services: Services) -> None:
+        self._cluster = services.cluster
+        self._upstream = services.upstream
+        self._access = services.access
 
     def dead_letters(self, request: Request, topic: str) -> Response:
         """Return the latest messages that wait in a topic, and the origin of those that nsqds remember.

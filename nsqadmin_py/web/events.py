@@ -1,15 +1,13 @@
 """Server-sent events: the views that pages show, and then their changes, round after round.
 
-One stream may hold the views of several tabs of a browser: over HTTP/1.1, browsers open only six connections to a host.
+One stream holds all views that a page shows: over HTTP/1.1, browsers open only six connections to a host.
 
-An event's id holds the run of this nsqadmin and the number of the round. The server keeps only what it has sent to a
-reader. So a slow reader misses rounds but no changes, and the socket's time-out closes one that reads nothing. A reader
-that reconnects gets the whole view again, unless it missed nothing.
+The server keeps only what it has sent to a reader. So a slow reader misses rounds but no changes, and the socket's time-out
+closes one that reads nothing. A reader that reconnects gets the whole view again.
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from time import time
@@ -60,7 +58,7 @@ class Reader:
         return document or None
 
     def forget(self, tick: int) -> bool:
-        """Note that the view does not exist. True if the reader must be told."""
+        """Note that the view does not exist. True if the reader must be notified."""
         was_there = self._keys is not None or self.tick < 0
         self._keys, self._head, self.tick = None, {}, tick
         return was_there
@@ -72,7 +70,6 @@ class Events:
     def __init__(self, views: ViewsOfUsers, wall_clock: Callable[[], float] = time) -> None:
         self._views = views
         self._wall_clock = wall_clock
-        self._run = secrets.token_hex(4)
         self._round = Event()
         self._tick = 0
         self._is_closed = False
@@ -103,23 +100,18 @@ class Events:
                 views.read(query)
         if self.readers >= MOST_READERS:
             raise Refusal(503, "TOO_MANY_READERS")
-        last_id = request.headers.get("Last-Event-ID") or request.args.get("last_event_id", "")
         headers = {
             "Content-Type": "text/event-stream; charset=utf-8",
             "Cache-Control": "no-store",
             "X-Accel-Buffering": "no",  # for proxies that would buffer answers
         }
-        return Response(self._stream(views, queries, last_id), 200, headers)
+        return Response(self._stream(views, queries), 200, headers)
 
-    def _stream(self, views: Views, queries: Mapping[str, Query], last_id: str) -> Iterator[bytes]:
+    def _stream(self, views: Views, queries: Mapping[str, Query]) -> Iterator[bytes]:
         self.readers += 1
         try:
             yield b"retry: %d\n\n" % _RETRY_MS
             readers = {of: Reader() for of in queries}
-            if last_id and last_id == self._id():
-                for of, reader in readers.items():
-                    with suppress(NotThere):
-                        reader.news(views.read(queries[of]), self._tick)  # it has received all this before
             while not self._is_closed:
                 coming = self._round
                 for of, reader in readers.items():
@@ -146,7 +138,4 @@ class Events:
     def _written(self, name: str, of: str, document: Mapping[str, Any]) -> bytes:
         # JSON contains no line breaks, whatever the names are.
         data = orjson.dumps({"of": of, **document} if of else document)
-        return b"event: %s\nid: %s\ndata: %s\n\n" % (name.encode(), self._id().encode(), data)
-
-    def _id(self) -> str:
-        return f"{self._run}-{self._tick}"
+        return b"event: %s\ndata: %s\n\n" % (name.encode(), data)

@@ -3,59 +3,38 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlencode
 
 import orjson
 from werkzeug.wrappers import Request, Response
 
-from nsqadmin_py.audit import AuditLog
-from nsqadmin_py.clusterinfo import ClusterInfo, Errors, NobodyAnswered, joined
+from nsqadmin_py.clusterinfo import Errors, NobodyAnswered, joined
 from nsqadmin_py.go_json import by_node_and_nearness, sum_of_channels, sum_of_topics, without_empty_counts
-from nsqadmin_py.options import NsqadminOptions
-from nsqadmin_py.web.access import Access, peer_of
+from nsqadmin_py.web.access import peer_of
 from nsqadmin_py.web.answers import Refusal, as_go, body_of, object_in, plain, text_of
+from nsqadmin_py.web.app import Services
 from nsqd_py.cluster.producers import http_address
-from nsqd_py.cluster.upstream import Upstream, UpstreamError
 from nsqd_py.cluster.values import Figures, list_in
 from nsqd_py.net.addresses import host_and_port
-from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, limit_s, parse_url
 from nsqd_py.protocol.names import is_valid_name
-from nsqd_py.runtime.logs import Log, parse_level
-from nsqd_py.settings.durations import SECOND_NS
+from nsqd_py.runtime.logs import parse_level
 
 _MOST_CONFIG_BYTES = 1024 * 1024
 # Names of actions in notifications and in the log.
 _ACTIONS = ("pause", "unpause", "empty")
-# These may contain passwords.
-
-OnLookupds = Callable[[Sequence[str]], None]
 
 
 class GoApi:
-    """Handlers of Go's paths. `info()` returns the cluster at the current addresses, which PUT /config may change."""
+    """Handlers of Go's paths."""
 
-    def __init__(
-        self,
-        options: NsqadminOptions,
-        info: Callable[[], ClusterInfo],
-        upstream: Upstream,
-        access: Access,
-        audit_log: AuditLog,
-        log: Log,
-        on_lookupds: OnLookupds,
-        on_action: Callable[[], None],
-    ) -> None:
-        self._options = options
-        self._info = info
-        self._upstream = upstream
-        self._access = access
-        self._audit_log = audit_log
-        self._log = log
-        self._on_lookupds = on_lookupds
-        self._on_action = on_action
+    def __init__(self, services: Services) -> None:
+        self._options = services.options
+        self._info = services.info
+        self._access = services.access
+        self._audit_log = services.audit_log
+        self._log = services.log
+        self._poller = services.poller
 
     def ping(self, request: Request) -> Response:
         return plain("OK")
@@ -193,27 +172,8 @@ class GoApi:
             self._audit_log.record(request, action, str(error), **names)
             raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
         self._audit_log.record_done(request, action, joined(errors) or "ok", **names)
-        self._on_action()
+        self._poller.hurry()
         return as_go({"message": self._warning(errors)})
-
-    # ---- Graphite
-
-    def graphite(self, request: Request) -> Response:
-        self._access.check_sees_all(request)
-        if request.args.get("metric") != "rate":
-            raise Refusal(400, "INVALID_ARG_METRIC")
-        if "target" not in request.args:
-            raise Refusal(400, "INVALID_ARG_TARGET")
-        interval_s = self._options.statsd_interval_ns // SECOND_NS
-        begin_s, target = 2 * self._options.statsd_interval_ns // SECOND_NS, request.args["target"]
-        asked = {"format": "json", "from": f"-{begin_s}sec", "target": target, "until": f"-{interval_s}sec"}
-        try:
-            series = self._upstream.ask_url(f"{self._options.graphite_url}/render?{urlencode(asked)}")
-            rate = float(series[0]["datapoints"][0][0])
-        except (UpstreamError, ValueError, TypeError, LookupError) as error:
-            self._log.of_clients.error("graphite request failed - %s", error)
-            raise Refusal(500, "INTERNAL_ERROR") from error
-        return as_go({"rate": "N/A" if rate < 0 else f"{rate / max(interval_s, 1):.2f}"})
 
     # ---- settings
 
@@ -250,7 +210,8 @@ class GoApi:
                 if list_in({"addresses": addresses}, "addresses") != addresses or not _are_texts(addresses):
                     raise ValueError("expected a list of strings")
                 self._options.lookupd_http_address = tuple(addresses)
-                self._on_lookupds(addresses)
+                self._poller.set_lookupds(addresses)
+                self._poller.hurry()
             else:
                 raise Refusal(400, "INVALID_OPTION")
         except ValueError as error:
@@ -292,35 +253,3 @@ def _config_value(request: Request) -> bytes:
     if not value:
         raise Refusal(413, "INVALID_VALUE")
     return value
-
-
-_TYPES = ((b"\x89PNG", "image/png"), (b"[", "application/json"), (b"{", "application/json"), (b"<svg", "image/svg+xml"))
-
-
-class GraphiteProxy:
-    def __init__(self, options: NsqadminOptions, access: Access, log: Log) -> None:
-        url = parse_url(options.graphite_url)
-        self._url = url
-        self._access = access
-        self._log = log
-        self._client = HttpClient(
-            limit_s(options.http_client_connect_timeout_ns), limit_s(options.http_client_request_timeout_ns)
-        )
-
-    def render(self, request: Request) -> Response:
-        self._access.check_sees_all(request)
-        query = request.query_string.decode("latin-1")
-        url = parse_url(f"{self._url.place}/render" + (f"?{query}" if query else ""))
-        try:
-            # The client's login is for nsqadmin; that of Graphite is in --graphite-url.
-            body = self._client.exchange("GET", replace(url, login=self._url.login))
-        except BadStatus as error:
-            return Response(error.body, error.status, {"Content-Type": "text/plain; charset=utf-8"})
-        except HttpClientError as error:
-            self._log.of_clients.error("graphite request failed - %s", error)
-            raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
-        return Response(body, 200, {"Content-Type": _type_of(body), "Cache-Control": "no-store"})
-
-
-def _type_of(body: bytes) -> str:
-    return next((kind for begin, kind in _TYPES if body.startswith(begin)), "text/plain; charset=utf-8")

@@ -15,8 +15,8 @@ from werkzeug.wrappers import Request, Response
 from nsqadmin_py.messages.filters import BadFilter, MessageFilter
 from nsqadmin_py.messages.log_search import BadLog, LogSearch, body_of, first_seq_of, message_at, search_back, shown
 from nsqadmin_py.web.answers import Refusal, as_json, number_of
+from nsqadmin_py.web.app import Services
 from nsqadmin_py.web.node_queries import answer_of_each, ask_each, ask_nodes
-from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.upstream import Upstream, UpstreamError
 from nsqd_py.cluster.values import Figures, rows_in
 from nsqd_py.runtime.threads import in_thread
@@ -37,9 +37,9 @@ _UNSAFE = re.compile(r"\W")
 
 
 class MessageQueries:
-    def __init__(self, cluster: Cluster, upstream: Upstream) -> None:
-        self._cluster = cluster
-        self._upstream = upstream
+    def __init__(self, services: Services) -> None:
+        self._cluster = services.cluster
+        self._upstream = services.upstream
         self._searches = BoundedSemaphore(_SEARCHES)
 
     # ---- of a channel

@@ -1,8 +1,7 @@
-"""Questions of the page that nsqds answer: clients, files of the log, dead letters, missing topics."""
+"""Requests of the page that nsqds answer: clients, files of the log, missing topics."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from time import monotonic, time
 from typing import Any
@@ -10,18 +9,19 @@ from typing import Any
 from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.cluster.node_views import FAILED, state_of
-from nsqadmin_py.clusterinfo import ClusterInfo, NobodyAnswered, joined
+from nsqadmin_py.clusterinfo import NobodyAnswered, joined
 from nsqadmin_py.go_json import topic_stats
-from nsqadmin_py.web.access import Access
 from nsqadmin_py.web.answers import NotThere, Refusal, as_json, number_of
+from nsqadmin_py.web.app import Services
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.upstream import Upstream, UpstreamError, ask_all
 from nsqd_py.cluster.values import Figures, flag_in, number_in, rows_in, text_in
-from nsqd_py.runtime.hidden import without_logins
 
 CANNOT = "not supported by this nsqd"
 _MOST_CLIENTS = 1000
 _DEFAULT_CLIENTS = 100
+_PUBLISHER_TEXTS = ("client_id", "hostname", "remote_address", "user_agent")
+_PUBLISHER_FLAGS = ("tls", "snappy", "deflate")
 
 
 def is_missing_path(error: UpstreamError) -> bool:
@@ -77,11 +77,11 @@ def ask_each(cluster: Cluster, upstream: Upstream, addresses: list[str], path: s
 
 
 class NodeQueries:
-    def __init__(self, cluster: Cluster, upstream: Upstream, info: Callable[[], ClusterInfo], access: Access) -> None:
-        self._cluster = cluster
-        self._access = access
-        self._upstream = upstream
-        self._info = info
+    def __init__(self, services: Services) -> None:
+        self._cluster = services.cluster
+        self._access = services.access
+        self._upstream = services.upstream
+        self._info = services.info
 
     def clients(self, request: Request, topic: str, channel: str) -> Response:
         """Return a page of the clients of a channel."""
@@ -123,25 +123,7 @@ class NodeQueries:
         message = f"WARNING: {joined(errors)}" if errors else ""
         return as_json({"topics": info.inactive_topics(idle), "message": message})
 
-
-# A name of a topic that nobody has: only the figures of the process are asked for.
-_NO_TOPIC = "-"
-_PUBLISHER_TEXTS = ("client_id", "hostname", "remote_address", "user_agent")
-_PUBLISHER_FLAGS = ("tls", "snappy", "deflate")
-_LAG_BUCKET = re.compile(rb'^nsqd_event_loop_lag_seconds_bucket\{le="([^"]+)"\} (\S+)$', re.MULTILINE)
-_LOG_BYTES = re.compile(rb"^nsqd_log_bytes\{[^}]*\} (\S+)$", re.MULTILINE)
-_CPU_S = re.compile(rb"^process_cpu_seconds_total (\S+)$", re.MULTILINE)
-_LAG_QUANTILE = 0.99
-
-
-class NodeDetails:
-    def __init__(self, cluster: Cluster, upstream: Upstream, access: Access, wall_clock: Callable[[], float] = time) -> None:
-        self._cluster = cluster
-        self._upstream = upstream
-        self._access = access
-        self._wall_clock = wall_clock
-
-    def clients(self, request: Request, node: str) -> Response:
+    def node_clients(self, request: Request, node: str) -> Response:
         """Return a page of the consumers of an nsqd, and of the clients that have published to it. Raises Refusal."""
         offset = number_of(request.args, "offset", 0, 10**9)
         limit = number_of(request.args, "limit", _DEFAULT_CLIENTS, _MOST_CLIENTS)
@@ -160,7 +142,7 @@ class NodeDetails:
         publishers.sort(key=lambda row: (row["hostname"], row["remote_address"]))
         return as_json(
             {
-                "time": self._wall_clock(),
+                "time": time(),
                 "total": len(consumers),
                 "rows": consumers[offset : offset + limit],
                 "total_publishers": len(publishers),
@@ -169,44 +151,13 @@ class NodeDetails:
         )
 
     def _consumers(self, node: str, stats: Any, sees: Callable[[str], bool]) -> Iterator[Figures]:
-        told, now_s = self._cluster.nodes[node].told, self._wall_clock()
+        told, now_s = self._cluster.nodes[node].told, time()
         about = {"hostname": "", **told}
         for row in rows_in(stats, "topics"):
             topic = topic_stats(row, node, about, now_s)
             for channel in topic["channels"] or () if sees(topic["topic_name"]) else ():
                 names = {"topic": topic["topic_name"], "channel": channel["channel_name"]}
                 yield from ({**names, **client} for client in channel["clients"] or ())
-
-    def details(self, request: Request, node: str) -> Response:
-        """Return the memory, disk space, event-loop lag and settings of an nsqd; null is unknown. Raises Refusal."""
-        self._access.check_sees_all(request)
-        self._check_node(node)
-        parts = {"memory": self._memory, "metrics": self._metrics, "settings": self._settings}
-        failure = failure_of(self._cluster, node)
-        answers = ask_all(() if failure else parts, lambda part: parts[part](node))
-        document: Figures = {"node": node, "memory_bytes": None, "settings": None, "errors": []}
-        document |= {"disk_bytes": None, "loop_lag_s": None, "cpu_s": None}
-        for answer in answers.good.values():
-            document |= answer
-        errors = [str(error) for error in answers.errors if not is_missing_path(error)]
-        document["errors"] = [failure] if failure else errors
-        return as_json(document)
-
-    def _memory(self, node: str) -> Figures:
-        query = {"format": "json", "include_mem": "true", "include_clients": "false", "topic": _NO_TOPIC}
-        stats = self._upstream.get(node, "/stats", query)
-        memory = stats.get("memory") if isinstance(stats, dict) else None
-        return {"memory_bytes": number_in(memory, "heap_in_use_bytes") or None}
-
-    def _metrics(self, node: str) -> Figures:
-        with self._upstream.answer() as answer:
-            text = self._upstream.get_bytes(answer, node, "/metrics")
-            return figures_of_metrics(text)
-
-    def _settings(self, node: str) -> Figures:
-        settings = self._upstream.get(node, "/config")
-        known = settings.items() if isinstance(settings, dict) else ()
-        return {"settings": {str(key): without_logins(str(value)) for key, value in known}}
 
     def _check_node(self, node: str) -> None:
         if node not in self._cluster.nodes:
@@ -228,30 +179,3 @@ def _publisher(row: Mapping[str, Any], counts: Mapping[str, int]) -> Figures:
     figures["connect_ts"] = number_in(row, "connect_ts")
     figures["topics"] = [{"topic": topic, "count": count} for topic, count in sorted(counts.items())]
     return figures | {"publish_count": sum(counts.values())}
-
-
-def figures_of_metrics(text: bytes) -> Figures:
-    """Return disk space, event-loop lag and processor time of nsqd's /metrics; null for what it does not have."""
-    sizes = [_number(value) for value in _LOG_BYTES.findall(text)]
-    buckets = [(_number(bound), _number(count)) for bound, count in _LAG_BUCKET.findall(text)]
-    cpu = _CPU_S.search(text)
-    return {
-        "disk_bytes": sum(sizes) if sizes else None,
-        "loop_lag_s": _quantile(buckets, _LAG_QUANTILE),
-        "cpu_s": _number(cpu[1]) if cpu else None,
-    }
-
-
-def _number(text: bytes) -> float:
-    """Return a number of another program; 0 if it is none."""
-    try:
-        return float(text)
-    except ValueError:
-        return 0.0
-
-
-def _quantile(buckets: list[tuple[float, float]], part: float) -> float | None:
-    """Return the bound of the bucket that holds a quantile, of cumulative counts; None without values, or above all."""
-    total = buckets[-1][1] if buckets else 0.0
-    bound = next((bound for bound, count in buckets if total and count >= part * total), None)
-    return None if bound is None or bound == float("inf") else bound

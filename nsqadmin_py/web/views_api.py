@@ -3,36 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from math import isnan
+from collections.abc import Callable, Mapping
 from time import monotonic, time
 from typing import Any
 
-from werkzeug.datastructures import MultiDict
 from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.cluster import node_views, views
 from nsqadmin_py.cluster.findings import NO_FINDINGS, Findings, VisibleCluster, visible_findings
 from nsqadmin_py.cluster.node_views import BadQuery, NotKnown, View, hide_rates
 from nsqadmin_py.cluster.views import SORTS, Page, channel_list
-from nsqadmin_py.history.annotations import Marks, marks_json
-from nsqadmin_py.history.series import COARSE_RANGE_S, COARSE_STEP_S, LAGS, LATENCIES, METRICS, History, Key
+from nsqadmin_py.history.annotations import Annotations, annotations_json
+from nsqadmin_py.history.series import COARSE_RANGE_S, LAGS, LATENCIES, METRICS, History, Key
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.permissions import Scope
 from nsqadmin_py.web.access import Access
-from nsqadmin_py.web.answers import NotThere, Refusal, as_json, number_of
-from nsqadmin_py.web.csv_rows import to_csv
+from nsqadmin_py.web.answers import NotThere, Refusal, as_json
+from nsqadmin_py.web.app import Services
 from nsqd_py.cluster.model import Cluster
-from nsqd_py.runtime.hidden import HIDDEN, hidden_url
 from nsqd_py.settings.durations import parse_duration
 from nsqd_py.version import NSQ_VERSION
 
 _KNOWN_METRICS = (*METRICS, *LATENCIES, *LAGS)
 _METRIC_LIST = re.compile(r"[\w,]+")
-_MOST_LINES = 200
-_MOST_POINTS = 200
-_DEFAULT_POINTS = 40
-_DECIMALS = 3
 # The most different permissions of users whose views are kept; those that were not used for longest are made again.
 _MOST_SCOPES = 100
 
@@ -133,7 +126,7 @@ class VisibleViews(Views):
     def _refresh(self) -> None:
         whole, sees = self._whole, self._scope.sees
         self.cluster = VisibleCluster(whole.cluster, sees)
-        self._findings = visible_findings(whole._findings, self.cluster, sees, self._clock())
+        self._findings = visible_findings(whole._findings, self.cluster, self._clock())
 
 
 class ViewsOfUsers:
@@ -171,21 +164,12 @@ _VIEW_WORDS = ("view", "topic", "channel", "node", "search", "sort", "order", "o
 class ViewsApi:
     """The read-only paths below /api/v2."""
 
-    def __init__(
-        self,
-        options: NsqadminOptions,
-        views: ViewsOfUsers,
-        history: History,
-        marks: Marks,
-        access: Access,
-        wall_clock: Callable[[], float] = time,
-    ) -> None:
-        self._options = options
+    def __init__(self, services: Services, views: ViewsOfUsers, history: History, annotations: Annotations) -> None:
+        self._options = services.options
+        self._access = services.access
         self._views = views
         self._history = history
-        self._marks = marks
-        self._access = access
-        self._wall_clock = wall_clock
+        self._annotations = annotations
 
     def session(self, request: Request) -> Response:
         return as_json(session_of(self._options, self._access, request))
@@ -218,67 +202,40 @@ class ViewsApi:
         return as_json(self._views.of(request).document(query))
 
     def _list(self, request: Request, view: str) -> Response:
-        """Return a page of a list, with `format=csv` as CSV. Raises Refusal."""
-        query = {**request.args.to_dict(), "view": view}
-        if _form_of(query) == "json":
-            return self._answer(request, query)
-        return _as_csv(view, self._views.of(request).read(query).rows.values())
+        """Return a page of a list. Raises Refusal."""
+        return self._answer(request, {**request.args.to_dict(), "view": view})
 
     def history(self, request: Request) -> Response:
-        """Return figures over time: `data` has times, then a list of values for each metric, as in uPlot.
-
-        With `format=csv` they are rows. Raises Refusal.
-        """
+        """Return metrics over time: `data` has times, then a list of values for each metric, as in uPlot. Raises Refusal."""
         query = request.args
         asked = Key(query.get("topic", ""), query.get("channel", ""), query.get("node", ""))
         key = self._visible_key(request, asked)
         metrics = _metrics(query.get("metric") or ",".join(METRICS))
         range_s = _range_s(query.get("range") or "1h")
-        step_s, times, lists = self._history.read(key, metrics, range_s, self._wall_clock())
-        if _form_of(query) == "csv":
-            rows = [dict(zip(("time", *metrics), row, strict=True)) for row in zip(times, *lists, strict=True)]
-            known = ({name: None if isnan(value) else value for name, value in row.items()} for row in rows)
-            return _as_csv("history", known)
-        document: dict[str, Any] = {
+        step_s, times, lists = self._history.read(key, metrics, range_s, time())
+        document = {
             "topic": asked.topic,
             "channel": asked.channel,
             "node": asked.node,
             "metrics": metrics,
             "step_s": step_s,
             "quantiles": self._history.quantiles(key),
-            "data": [times, *([None if isnan(value) else value for value in values] for values in lists)],
+            "data": [times, *lists],  # NaN is null in JSON
         }
-        if step_s == COARSE_STEP_S:
-            low, high = self._history.extremes(key, metrics, times)
-            document |= {"low": low, "high": high}  # NaN is null in JSON
         return as_json(document)
 
-    def marks(self, request: Request) -> Response:
+    def annotations(self, request: Request) -> Response:
         """Return what may have changed the course of the figures of a topic, channel or nsqd, or of all."""
         topic, channel, node = (request.args.get(name, "") for name in ("topic", "channel", "node"))
         cluster, sees = self._views.of(request).cluster, self._access.scope(request).sees
         having = [found.address for found, _ in cluster.parts_of(topic, channel)] if topic else []
-        found = self._marks.of(topic, channel, node, having)
-        return as_json({"marks": marks_json(found, sees)})
+        found = self._annotations.of(topic, channel, node, having)
+        return as_json({"annotations": annotations_json(found, sees)})
 
     def _visible_key(self, request: Request, key: Key) -> Key:
         """Return the key, or one without figures: for a hidden topic, and for sums that hidden topics are in."""
         scope = self._access.scope(request)
         return key if scope.has_all or (key.topic and scope.sees(key.topic)) else _NO_KEY
-
-    def sparklines(self, request: Request) -> Response:
-        """Return a metric of several topics (`topic=…`), channels of a topic (`of=…&channel=…`) or nsqds (`node=…`)."""
-        query = request.args
-        keys = _keys(query)
-        metric = query.get("metric") or METRICS[0]
-        if metric not in _KNOWN_METRICS:
-            raise Refusal(400, "INVALID_ARG_METRIC")
-        points = number_of(query, "points", _DEFAULT_POINTS, _MOST_POINTS) or 1
-        range_s = _range_s(query.get("range") or "1h")
-        visible = [self._visible_key(request, key) for key in keys.values()]
-        step_s, lines = self._history.lines(visible, metric, range_s, points, self._wall_clock())
-        rounded = [[round(value, _DECIMALS) for value in line] for line in lines]  # NaN is null in JSON
-        return as_json({"metric": metric, "step_s": step_s, "lines": dict(zip(keys, rounded, strict=True))})
 
 
 def session_of(options: NsqadminOptions, access: Access, request: Request) -> dict[str, Any]:
@@ -297,44 +254,7 @@ def session_of(options: NsqadminOptions, access: Access, request: Request) -> di
         "version": NSQ_VERSION,
         "poll_interval_s": options.poll_interval_ns / 1e9,
         "lookupds": len(options.lookupd_http_address),
-        "graphite_url": browser_url(options.graphite_url),
     }
-
-
-def browser_url(url: str) -> str:
-    """Return a URL without its login and query: a browser gets the address, and asks its user for a login."""
-    return hidden_url(url).partition("?")[0].replace(f"{HIDDEN}@", "")
-
-
-def _form_of(query: Query) -> str:
-    form = query.get("format", "json")
-    if form not in ("json", "csv"):
-        raise Refusal(400, "INVALID_ARG_FORMAT")
-    return form
-
-
-def _as_csv(name: str, rows: Iterable[Mapping[str, Any]]) -> Response:
-    headers = {
-        "Content-Type": "text/csv; charset=utf-8",
-        "Content-Disposition": f'attachment; filename="{name}.csv"',
-        "Cache-Control": "no-store",
-    }
-    return Response(to_csv(rows), 200, headers)
-
-
-def _keys(query: MultiDict[str, str]) -> dict[str, Key]:
-    """Return the keys of the requested lines by name. Raises Refusal."""
-    topic = query.get("of", "")
-    if topic:
-        keys = {name: Key(topic, name) for name in query.getlist("channel")}
-    else:
-        keys = {name: Key(name) for name in query.getlist("topic")}
-        keys |= {name: Key(node=name) for name in query.getlist("node")}
-    if not keys:
-        raise Refusal(400, "MISSING_ARG_CHANNEL" if topic else "MISSING_ARG_TOPIC")
-    if len(keys) > _MOST_LINES:
-        raise Refusal(400, "TOO_MANY_LINES")
-    return keys
 
 
 def _metrics(text: str) -> list[str]:

@@ -55,10 +55,11 @@ def read_config(
     for key in sorted(loaded, key=by_key.__contains__):  # the spelling of the manual goes last and overrides others
         value = loaded[key]
         setting = _setting_of(key, by_key)
-        if (name := str(key).replace("_", "-")) in removed:
-            raise BadOptions(f'{path}: "{key}" was removed: {removed[name]}')
+        name = str(key).replace("_", "-")
         if setting is None and name.replace("-", "_") in obsolete:
             continue
+        if name in removed:
+            raise BadOptions(f'{path}: "{key}" was removed: {removed[name]}')
         if setting is None:
             raise BadOptions(f'{path}: unknown key "{key}"{suggestion(str(key), by_key)}')
         try:

@@ -14,11 +14,11 @@ from tests.support.nsqadmin_cluster import AdminCluster
 # One worker runs them all: they share their processes.
 pytestmark = pytest.mark.xdist_group("browser")
 
-FORMAT, LOSSES, SEEK, BODY = "lib/format.js", "views/losses.js", "views/seek_effect.js", "views/message_body.js"
-COURSE, COLUMNS, LOG, LETTERS = "parts/course.js", "views/columns.js", "views/log_figures.js", "views/letters.js"
+FORMAT, LOSSES, SEEK, BODY = "lib/format.js", "views/lost_messages.js", "views/seek_effect.js", "views/message_body.js"
+COURSE, COLUMNS, LOG, LETTERS = "parts/history.js", "views/columns.js", "views/log_figures.js", "views/dead_letter_list.js"
 
 SEARCH, PUBLISH = "views/message_search.js", "views/publish.js"
-WINDOW, MARKS = "parts/time_window.js", "views/marked_charts.js"
+WINDOW, MARKS = "parts/time_window.js", "views/annotated_charts.js"
 
 HELD = "{depth: 2, in_flight: 1, deferred: 0, clients: 1}"
 FILE = "{first_timestamp: 100e9, last_timestamp: 200e9, message_count: 100, live_count: 40, first_seq: 0, bytes: 5}"
@@ -36,9 +36,6 @@ FOUND = (
 def one_line(*durations: str) -> list[str]:
     """Durations as the page writes them: no line ends within one."""
     return [duration.replace(" ", "\u00a0") for duration in durations]
-
-
-BAND = 'm.courseOf({metrics: ["a"], data: [[60, 120], [5, 6]], low: [[1, 2]], high: [[9, 6]]})'
 
 
 @pytest.fixture(scope="module")
@@ -109,17 +106,15 @@ def page(browser: Browser, running_cluster: AdminCluster) -> Iterator[Page]:
             ".map(([depth, drain_s, clients]) => m.drainText({depth, drain_s, clients}))",
             ["–", "not at this rate", "no consumer", *one_line("1 min 20 s")],
         ),
-        # A step that nothing was told of is as the one before, unless the connection was lost meanwhile.
+        # A step that nothing was told of is as the one before, unless the connection was lost in the meantime.
         (COURSE, f"extended({COURSE_OF_3}, {{depth: 7}}, 19, 60, true).data", [[10, 12, 14, 16, 18], [1, 2, 2, 2, 7]]),
         (COURSE, f"extended({COURSE_OF_3}, {{depth: 7}}, 19, 60, false).data", [[10, 12, 14, 16, 18], [1, 2, None, None, 7]]),
         (COURSE, f"extended({COURSE_OF_3}, {{depth: 7}}, 15, 60, true).data", [[10, 12, 14], [1, 2, 7]]),
         (COURSE, f"extended({COURSE_OF_3}, {{depth: 7}}, 16.5, 4, true).data", [[12, 14, 16], [2, 2, 7]]),
-        (COURSE, f"bandOf({BAND}, 'a')", {"low": [1, 2], "high": [9, 6]}),
-        (COURSE, f"bandOf({{...{BAND}, data: [[120, 180], [6, 7]]}}, 'a')", {"low": [2, 7], "high": [6, 7]}),
         (
             COURSE,
-            "grouped([1, 2, 3], [{values: [2, 4, null], low: [1, 4, null], high: [9, 4, null]}], 2)",
-            [{"time": 3, "cells": [{"mean": 4, "low": 4, "high": 4}]}, {"time": 1, "cells": [{"mean": 2, "low": 1, "high": 9}]}],
+            "grouped([1, 2, 3], [[2, 4, null]], 2)",
+            [{"time": 3, "cells": [{"mean": 4, "low": 4, "high": 4}]}, {"time": 1, "cells": [{"mean": 2, "low": 2, "high": 2}]}],
         ),
         (COURSE, "extremes([null, 3, 1, null])", {"low": 1, "high": 3, "last": 1}),
         (COURSE, f"within({COURSE_OF_3}, 11, 14).data", [[12, 14], [2, None]]),
@@ -137,15 +132,7 @@ def page(browser: Browser, running_cluster: AdminCluster) -> Iterator[Page]:
             ".rows.map(row => row.rate)",
             [10, None, None],
         ),
-        (
-            "views/compare.js",
-            "differences([{a: '1', b: '2'}, null, {a: '1', b: '3', c: ''}])",
-            [{"key": "b", "values": ["2", None, "3"]}, {"key": "c", "values": [None, None, ""]}],
-        ),
-        ("views/compare.js", "comparedIn('a,b,,a')", ["a", "b"]),
         # 3 differs from none, and 4,350 from 3, in lines that share a scale.
-        ("parts/sparkline.js", "[0, 3, 4350].map(n => m.heightOf(n, 4350, true).toFixed(2))", ["0.00", "0.17", "1.00"]),
-        ("parts/sparkline.js", "[0, 3, 4].map(n => m.heightOf(n, 4, false))", [0, 0.75, 1]),
         (MARKS, "textOf({action: 'pause', topic: 't', channel: 'c', user: 'bob'})", "c of t paused by bob"),
         (
             MARKS,

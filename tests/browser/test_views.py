@@ -138,17 +138,6 @@ def test_what_the_views_of_the_cluster_show(visit: Visits, filled: AdminCluster,
     expect(page.get_by_role("table", name="Consumers of this nsqd")).to_contain_text("0.0")  # after the second answer
     assert rows_of(page, "Publishers of this nsqd")[0]["Client"] == "No connection has published."
 
-    follow(page, "Nodes")
-    for node in (first, second):
-        page.get_by_label(f"Compare {node}").check()
-    page.get_by_role("button", name="Compare").click()
-    differing = page.get_by_role("table", name="Settings that differ")
-    expect(differing).to_contain_text("data_path")
-    expect(differing).not_to_contain_text("msg_timeout")
-    figures = {row["Figure"]: (row[first], row[second]) for row in rows_of(page, "nsqds side by side")}
-    assert figures["Depth"] == ("4", "6")
-    assert all("MiB" in size for size in figures["Memory"])
-
     follow(page, "Lookup")
     (idle,) = rows_of(page, "Topics that no nsqd has")
     assert (idle["Topic"], idle["Channels"].split()[0]) == ("idle", "gone")

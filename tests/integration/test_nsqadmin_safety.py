@@ -117,11 +117,13 @@ def test_hostile_names_are_text(cluster: AdminCluster, admin: NsqadminProcess) -
 def test_files_of_the_page_are_kept_by_browsers(admin: NsqadminProcess, cluster: AdminCluster, tmp_path: Path) -> None:
     (tmp_path / "app.js").write_text("let x = 1;\n" * 500)
     (tmp_path.parent / "outside.js").write_text("no")
-    (tmp_path / "index.html").write_text("<p data-v=\"{{ static('app.js') }}\">{{ user }}</p>")
+    (tmp_path / "index.html").write_text('<p data-v="{{ static }}/app.js">{{ session }}</p>')
     dev = cluster.admin(f"--dev-static-dir={tmp_path}")
     page = dev.http("GET", "/", headers={"X-Forwarded-User": "<b>"}).text
     assert "&lt;b&gt;" in page
-    assert re.search(r"/static/app\.js\?v=[0-9a-f]{16}", page)
+    assert '"/static/dev/app.js"' in page
+    (path,) = re.findall(r'src="(/static/[0-9a-f]{16}/app\.js)"', admin.http("GET", "/").text)
+    assert admin.http("GET", path).headers["Cache-Control"] == "public, max-age=31536000, immutable"
     answer = dev.http("GET", "/static/app.js", headers={"Accept-Encoding": "gzip"})
     assert gzip.decompress(answer.body) == (tmp_path / "app.js").read_bytes()
     assert answer.headers["Content-Type"] == "text/javascript; charset=utf-8"

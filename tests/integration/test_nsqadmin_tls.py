@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.auth_server import AuthServer
 from tests.support.certificates import make_certificates
 from tests.support.nsqadmin_cluster import address
 from tests.support.nsqadmin_process import MakeNsqadmin
@@ -65,7 +64,7 @@ def test_a_token_for_nsqds_that_want_one(make_nsqd: MakeNsqd, make_nsqadmin: Mak
 
 
 class Listener:
-    """Stands in for a server that registered itself, or a Graphite. It keeps the heads of requests."""
+    """Stands in for a server that registered itself. It keeps the heads of requests."""
 
     def __init__(self) -> None:
         self.heads: list[str] = []
@@ -108,47 +107,6 @@ def test_a_server_that_registered_itself_does_not_see_the_token(
     with socket.create_connection(("127.0.0.1", nsqlookupd.tcp_port)) as registration:
         registration.sendall(b"  V1IDENTIFY\n" + len(body).to_bytes(4, "big") + body)
         assert registration.recv(4096)
-        admin = make_nsqadmin(
-            f"--lookupd-http-address=127.0.0.1:{nsqlookupd.http_port}",
-            f"--http-client-token-file={token}",
-            "--proxy-graphite",
-            f"--graphite-url=http://127.0.0.1:{listener.port}",
-        )
+        make_nsqadmin(f"--lookupd-http-address=127.0.0.1:{nsqlookupd.http_port}", f"--http-client-token-file={token}")
         wait_until(lambda: any(head.startswith("/stats") for head in listener.heads))
-        admin.http("GET", "/render?target=x")
-        admin.http("GET", "/api/graphite?metric=rate&target=sumSeries(x)")
-        wait_until(lambda: any(head.startswith("/render") for head in listener.heads))
     assert not any("s3cret" in head for head in listener.heads)
-
-
-@pytest.fixture
-def auth_server() -> Iterator[AuthServer]:
-    server = AuthServer()
-    yield server
-    server.close()
-
-
-def test_dead_letters_of_an_nsqd_that_wants_tls_and_a_secret(
-    make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin, auth_server: AuthServer, tmp_path: Path
-) -> None:
-    certificates = make_certificates(tmp_path / "certificates")
-    nsqd = make_nsqd(*certificates.nsqd_flags, "--tls-required=tcp-https", f"--auth-http-address={auth_server.address}")
-    nsqd.create("orders", "archive")
-    nsqd.create("orders.dead", "letters")
-    for number in range(3):
-        nsqd.post("/pub?topic=orders.dead", b"%d" % number)
-    flags = [f"--nsqd-http-address={address(nsqd)}", "--client-opt=auth_secret,open sesame"]
-    stranger = make_nsqadmin(*flags)
-    stranger.wait_for_topic("orders.dead", depth=3)
-    refused = stranger.act("requeue_dead_letters", "orders.dead", target="orders")
-    assert refused.status == 502
-    assert "TLS" in refused.json()["message"]
-    flags += ["--client-opt=tls_v1", f"--client-opt=tls_root_ca_file,{certificates.authority}"]
-    admin = make_nsqadmin(*flags, "--client-opt=dial_timeout,10s")
-    admin.wait_for_topic("orders.dead", depth=3)
-    done = admin.act("requeue_dead_letters", "orders.dead", target="orders").json()
-    assert (done["requeued"], done["errors"]) == (3, [])
-    assert {tuple(asked.values["secret"]) for asked in auth_server.asked} == {("open sesame",)}
-    nsqd.wait_for_channel("orders", "archive", depth=3)
-    assert "open sesame" not in admin.http("GET", "/config/client_opt").text
-    assert "sesame" not in admin.log_text()

@@ -12,24 +12,7 @@ function meta(name) {
 
 export const basePath = meta("base-path").replace(/\/+$/, "");
 
-/** The address of a file that the shell names. @param {string} name */
-export function assetUrl(name) {
-  return meta(name);
-}
-
-/** @type {Map<string, any>} */
-const first = new Map(Object.entries(JSON.parse(meta("first"))));
 let known = JSON.parse(meta("session"));
-
-/**
- * The answer to a query that came with the page, once.
- * @param {string} query such as "?view=overview" @returns {any} undefined where there is none
- */
-export function firstAnswer(query) {
-  const answer = first.get(query);
-  first.delete(query);
-  return answer;
-}
 
 /** An answer that is none: `status` is 0 where nsqadmin cannot be reached. */
 export class ApiError extends Error {
@@ -204,7 +187,7 @@ export async function loadSession() {
  * Who looks at the page, and what they may do.
  * @returns {{user: string, may_act: boolean, permissions: [permission: string, pattern: string][] | null,
  *   read_only: boolean, token: string, version: string,
- *   poll_interval_s: number, lookupds: number, graphite_url: string}}
+ *   poll_interval_s: number, lookupds: number}}
  */
 export function session() {
   return known;

@@ -1,8 +1,8 @@
-// Figures as they change. What is looked at comes over one stream of events, shared by all tabs of the browser. The
+// Figures as they change. What is looked at comes over one stream of events. The
 // overview, which the header shows over every view, is asked for again and again instead: so a page notices a connection
 // that is dead but not closed.
 
-import { ApiError, at, explain, firstAnswer, get, loadSession, queryOf, session } from "./api.js";
+import { ApiError, at, explain, get, loadSession, queryOf, session } from "./api.js";
 import { useEffect, useMemo, useRef } from "./html.js";
 import { Store, useStore } from "./store.js";
 import { follow } from "./streams.js";
@@ -40,11 +40,9 @@ function pause(tries) {
 
 /** What is looked at, while somebody does. */
 class Source {
-  /** @param {string} query */
-  constructor(query) {
-    const { time = 0, tick, rows = [], ...head } = firstAnswer(query) ?? {};
+  constructor() {
     /** @type {Store<Live>} */
-    this.store = new Store(time ? { ...NOTHING, head, rows, time } : NOTHING);
+    this.store = new Store(NOTHING);
     this.readers = 0;
     this.tries = 0;
     this.timer = 0;
@@ -89,7 +87,7 @@ class Source {
 class Feed extends Source {
   /** @param {Record<string, any>} words of the query */
   constructor(words) {
-    super(queryOf(words));
+    super();
     this.words = words;
     this.asOf = 0;
     this.openedAt = 0;
@@ -178,7 +176,7 @@ class Feed extends Source {
 /** The overview, asked for in the pace of nsqadmin's rounds. */
 class Overview extends Source {
   constructor() {
-    super("?view=overview");
+    super();
     this.turn = 0;
   }
 

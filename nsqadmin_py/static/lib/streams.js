@@ -1,41 +1,49 @@
-// The page's end of the stream of events, which stream_hub.js has for all tabs.
+// One stream of events for all views that the page shows: browsers open only six connections to a host over HTTP/1.1.
 
-import { assetUrl, basePath } from "./api.js";
-import { ALIVE_EVERY_MS, connect } from "./stream_hub.js";
+import { basePath } from "./api.js";
 
 /** @typedef {{change: (data: any) => void, gone: (data: any) => void, broken: () => void}} Follower */
 
+// Several changes of what is shown (a step to another view) make one new stream.
+const GATHERED_FOR_MS = 5;
+
 /** @type {Map<string, Follower>} */
 const followers = new Map();
-/** @type {MessagePort | null} */
-let port = null;
+/** @type {EventSource | null} */
+let stream = null;
+let gathering = 0;
 
-/** A worker that all tabs share, or a stream of our own where the browser has no such worker. */
-function hub() {
-  if (!globalThis.SharedWorker) return ownHub();
-  try {
-    const worker = new SharedWorker(assetUrl("stream-hub"), { type: "module" });
-    worker.addEventListener("error", () => {
-      use(ownHub());
-      for (const of of followers.keys()) port.postMessage({ add: of });
-    });
-    return worker.port;
-  } catch {
-    return ownHub();
-  }
+function gather() {
+  clearTimeout(gathering);
+  gathering = setTimeout(open, GATHERED_FOR_MS);
 }
 
-function ownHub() {
-  const { port1, port2 } = new MessageChannel();
-  connect(port2);
-  return port1;
+/** Each view is sent as a whole by a new stream. */
+function open() {
+  stream?.close();
+  stream = null;
+  if (!followers.size) return;
+  const queries = [...followers.keys()].sort().map((query) => ["of", query]);
+  stream = new EventSource(`${basePath}/api/v2/events?${new URLSearchParams(queries)}`);
+  stream.addEventListener("change", onEvent);
+  stream.addEventListener("gone", onEvent);
+  stream.addEventListener("bye", onBroken);
+  stream.addEventListener("error", onBroken);
 }
 
-/** @param {MessagePort} given */
-function use(given) {
-  port = given;
-  port.onmessage = ({ data: { of, name, data } }) => followers.get(of)?.[name](data);
-  port.postMessage({ path: `${basePath}/api/v2/events` });
+/** @param {MessageEvent} event */
+function onEvent({ type, data }) {
+  const { of, ...news } = JSON.parse(data);
+  followers.get(of)?.[type](news);
+}
+
+/** Each view asks what is wrong, and follows again when it wants to. */
+function onBroken() {
+  stream?.close();
+  stream = null;
+  const lost = [...followers.values()];
+  followers.clear();
+  for (const follower of lost) follower.broken();
 }
 
 /**
@@ -43,15 +51,11 @@ function use(given) {
  * @param {string} query of the view @param {Follower} follower @returns {() => void} what ends it
  */
 export function follow(query, follower) {
-  if (!port) {
-    use(hub());
-    setInterval(() => followers.size && port.postMessage({ alive: true }), ALIVE_EVERY_MS);
-  }
   followers.set(query, follower);
-  port.postMessage({ add: query });
+  gather();
   return () => {
     if (followers.get(query) !== follower) return;
     followers.delete(query);
-    port.postMessage({ drop: query });
+    gather();
   };
 }

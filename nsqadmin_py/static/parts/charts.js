@@ -1,18 +1,17 @@
 // Charts of a topic, channel, nsqd or the whole cluster: what nsqadmin has kept of it, and then live.
 
-import { explain, get, href, session } from "../lib/api.js";
+import { explain, get } from "../lib/api.js";
 import { clock, count, duration, iso, latency, plain, rate, short, timeText } from "../lib/format.js";
 import { html, useEffect, useId, useMemo, useRef, useState } from "../lib/html.js";
-import { bandOf, courseOf, extended, extremes, grouped, valueAt, within } from "./course.js";
+import { extended, extremes, grouped, valueAt, within } from "./history.js";
 import { Plot } from "./plot.js";
 import { Failed, Loading } from "./state.js";
 import { Table } from "./table.js";
 import { RANGES, changed, historyRange, useWindow } from "./time_window.js";
 
 const TABLE_ROWS = 30;
-// The latest marks that are named below the charts.
+// The latest annotations that are named below the charts.
 const MOST_NAMED = 6;
-const WEB = /^https?:\/\//i;
 const LATENCIES = ["latency_0", "latency_1", "latency_2"];
 // History is read anew so often: it knows means of minutes, and what was missed.
 const READ_ANEW_EVERY_MS = 60_000;
@@ -59,39 +58,39 @@ function metricsOf(names) {
 }
 
 /** What was, and from now on what is. */
-function useCourse(source, live, metrics, range) {
+function useHistory(source, live, metrics, range) {
   const words = { ...source, metric: metrics.join(","), range };
   const key = JSON.stringify(words);
-  const [read, setRead] = useState({ key: "", course: null, wrong: "" });
+  const [read, setRead] = useState({ key: "", history: null, wrong: "" });
   const [turn, setTurn] = useState(0);
   const isBroken = live.state === "lost" || (live.state === "connecting" && live.time > 0);
   useEffect(() => {
     if (isBroken) return undefined;
     const stop = new AbortController();
     get("/history", words, { signal: stop.signal })
-      .then((answer) => setRead({ key, course: courseOf(answer), wrong: "" }))
+      .then((answer) => setRead({ key, history: answer, wrong: "" }))
       .catch((error) => stop.signal.aborted || setRead((old) => (
-        old.course && old.key === key ? old : { key, course: null, wrong: explain(error) })));
+        old.history && old.key === key ? old : { key, history: null, wrong: explain(error) })));
     const timer = setTimeout(() => setTurn((n) => n + 1), READ_ANEW_EVERY_MS);
     return () => {
       stop.abort();
       clearTimeout(timer);
     };
   }, [key, turn, isBroken]);
-  const now_s = useNow(live, read.course?.step_s);
-  const grown = useRef({ read, course: null, isUnbroken: true });
-  const course = useMemo(() => {
-    if (grown.current.read !== read) grown.current = { read, course: read.course, isUnbroken: true };
-    const { course: before, isUnbroken } = grown.current;
+  const now_s = useNow(live, read.history?.step_s);
+  const grown = useRef({ read, history: null, isUnbroken: true });
+  const history = useMemo(() => {
+    if (grown.current.read !== read) grown.current = { read, history: read.history, isUnbroken: true };
+    const { history: before, isUnbroken } = grown.current;
     if (isBroken) {
       grown.current.isUnbroken = false;
     } else if (before && live.state === "live" && now_s) {
-      grown.current.course = extended(before, live.head, now_s, RANGES[range], isUnbroken);
+      grown.current.history = extended(before, live.head, now_s, RANGES[range], isUnbroken);
     }
-    return grown.current.course;
+    return grown.current.history;
   }, [read, live, now_s]);
   const isOther = read.key !== key && !sameThing(read.key, key);
-  return { course: isOther ? null : course, wrong: read.wrong, again: () => setTurn((n) => n + 1), now_s };
+  return { history: isOther ? null : history, wrong: read.wrong, again: () => setTurn((n) => n + 1), now_s };
 }
 
 /** With another range, the old charts stay until the answer comes. @param {string} one @param {string} other */
@@ -128,23 +127,21 @@ function summaryOf(chart, lines, columns) {
   return `${chart.title}. ${parts.join(". ")}.`;
 }
 
-function Chart({ chart, lines, course, span, ...shared }) {
+function Chart({ chart, lines, history, span, ...shared }) {
   const { cursor } = shared;
   const [hidden, setHidden] = useState([]);
   const [isTable, setTable] = useState(false);
-  const columns = lines.map(({ metric }) => course.data[course.metrics.indexOf(metric) + 1] ?? []);
+  const columns = lines.map(({ metric }) => history.data[history.metrics.indexOf(metric) + 1] ?? []);
   const names = lines.map((line) => line.metric).join();
-  const bands = useMemo(() => lines.map(({ metric }) => bandOf(course, metric)), [course, names]);
-  const data = useMemo(() => [course.data[0], ...columns, ...bands.flatMap((band) => (band ? [band.low, band.high] : []))],
-    [course, names]);
+  const data = useMemo(() => [history.data[0], ...columns], [history, names]);
   const series = lines.map((line, i) => (
-    { ...line, isFilled: i === 0 && chart.isFilled && !bands[i], hidden: hidden.includes(line.metric) }));
+    { ...line, isFilled: i === 0 && chart.isFilled, hidden: hidden.includes(line.metric) }));
   const flip = (metric) =>
     setHidden(hidden.includes(metric) ? hidden.filter((one) => one !== metric) : [...hidden, metric]);
   return html`<figure class="chart">
     <figcaption class="chart-head">
       <h3>${chart.title}</h3>
-      <span class="chart-time">${cursor === null ? "" : clock(course.data[0][cursor])}</span>
+      <span class="chart-time">${cursor === null ? "" : clock(history.data[0][cursor])}</span>
       <button type="button" class="button small quiet" aria-pressed=${isTable} onClick=${() => setTable(!isTable)}>
         ${isTable ? "Show as chart" : "Show as table"}</button>
     </figcaption>
@@ -153,34 +150,26 @@ function Chart({ chart, lines, course, span, ...shared }) {
           aria-pressed=${!line.hidden} title="Show or hide" data-metric=${line.metric}
           data-value=${valueAt(columns[i], null)} onClick=${() => flip(line.metric)}>
         <span class="swatch" aria-hidden="true"></span>${line.label}
-        <span class="legend-value">${chart.exact(valueAt(columns[i], cursor))}${spanText(chart, bands[i], cursor)}</span>
+        <span class="legend-value">${chart.exact(valueAt(columns[i], cursor))}</span>
       </button>`)}
     </div>
-    ${isTable ? html`<${Numbers} chart=${chart} lines=${lines} columns=${columns} bands=${bands} course=${course} />`
-      : html`<${Plot} data=${data} span=${span} series=${series} hasBands=${Boolean(course.band)}
+    ${isTable ? html`<${Numbers} chart=${chart} lines=${lines} columns=${columns} history=${history} />`
+      : html`<${Plot} data=${data} span=${span} series=${series}
           form=${chart.form} isWhole=${chart.isWhole} second=${chart.second}
           least=${chart.least} ...${shared} summary=${summaryOf(chart, lines, columns)} />`}
   </figure>`;
 }
 
-/** The lowest and highest values of the step at the cursor. */
-function spanText(chart, band, cursor) {
-  if (!band || cursor === null) return "";
-  const [low, high] = [band.low[cursor], band.high[cursor]];
-  return low === high ? "" : ` (${chart.exact(low)} to ${chart.exact(high)})`;
-}
-
 /** The same as a table; each row covers several steps, with their mean, lowest and highest values. */
-function Numbers({ chart, lines, columns, bands, course }) {
-  const form = course.step_s < 60 ? clock : timeText;
+function Numbers({ chart, lines, columns, history }) {
+  const form = history.step_s < 60 ? clock : timeText;
   const heads = useMemo(() => [
     { key: "time", title: "Until", cell: (row) => form(row.time) },
     ...lines.map(({ label }, i) => (
       { key: label, title: label, number: true, cell: (row) => cellText(chart, row.cells[i]) })),
   ], [chart, form, lines.map((line) => line.label).join()]);
-  const lists = columns.map((values, i) => ({ values, low: bands[i]?.low ?? values, high: bands[i]?.high ?? values }));
   return html`<div class="chart-table">
-    <${Table} caption=${chart.title} captionHidden isSmall columns=${heads} rows=${grouped(course.data[0], lists, TABLE_ROWS)}
+    <${Table} caption=${chart.title} captionHidden isSmall columns=${heads} rows=${grouped(history.data[0], columns, TABLE_ROWS)}
       rowKey=${(row) => String(row.time)} />
   </div>`;
 }
@@ -191,10 +180,10 @@ function cellText(chart, cell) {
   return low === high ? chart.exact(mean) : `${chart.exact(mean)} (${chart.exact(low)} to ${chart.exact(high)})`;
 }
 
-/** @typedef {{time: number, text: string}} ChartMark `time` in s, `text` says what happened */
+/** @typedef {{time: number, text: string}} ChartAnnotation `time` in s, `text` says what happened */
 
-/** @type {ChartMark[]} */
-const NO_MARKS = [];
+/** @type {ChartAnnotation[]} */
+const NO_ANNOTATIONS = [];
 
 /**
  * @param {object} props
@@ -202,47 +191,39 @@ const NO_MARKS = [];
  * @param {import("../lib/live.js").Live} props.live of the same
  * @param {string[]} [props.metrics] of /history, or "depth", "rates", "latency" for all of a chart
  * @param {string} [props.title]
- * @param {ChartMark[]} [props.marks]
+ * @param {ChartAnnotation[]} [props.annotations]
  */
-export function Charts({ source, live, metrics: names, title = "Over time", marks = NO_MARKS }) {
+export function Charts({ source, live, metrics: names, title = "Over time", annotations = NO_ANNOTATIONS }) {
   const { shown: { from, until, ...ranged }, chooseRange, zoom } = useWindow();
   const isZoomed = from > 0;
   const range = historyRange({ from, until, ...ranged }, live.time);
   const [cursor, setCursor] = useState(/** @type {number | null} */ (null));
   const syncKey = useId();
   const metrics = metricsOf(names);
-  const { course: whole, wrong, again, now_s } = useCourse(source, live, metrics, range);
-  const course = useMemo(() => (whole && isZoomed ? within(whole, from, until) : whole), [whole, from, until]);
+  const { history: whole, wrong, again, now_s } = useHistory(source, live, metrics, range);
+  const history = useMemo(() => (whole && isZoomed ? within(whole, from, until) : whole), [whole, from, until]);
   const last = Math.max(now_s, whole?.data[0].at(-1) ?? now_s);
   const span = isZoomed ? [from, until] : [last - RANGES[range], last];
-  const marked = useMemo(() => marks.filter(({ time }) => time >= span[0] && time <= span[1]), [marks, ...span]);
-  const shown = course ? CHARTS.map((chart) => ({ chart, lines: linesOf(chart, metrics, course.quantiles) })) : [];
+  const shownAnnotations = useMemo(() => annotations.filter(({ time }) => time >= span[0] && time <= span[1]), [annotations, ...span]);
+  const shown = history ? CHARTS.map((chart) => ({ chart, lines: linesOf(chart, metrics, history.quantiles) })) : [];
   return html`<section class="charts-section" aria-label=${title}>
     <header class="section-head">
       <h2>${title}</h2>
-      ${WEB.test(session().graphite_url) && html`<a class="grow" href=${session().graphite_url} target="_blank"
-        rel="noopener noreferrer">Graphite</a>`}
-      <span class="muted">Export <a href=${exportHref(source, metrics, range, "csv")} download="history.csv">CSV</a>${" "}
-        <a href=${exportHref(source, metrics, range, "json")} download="history.json">JSON</a></span>
       <${Zoom} span=${span} isZoomed=${isZoomed} now_s=${last} zoom=${zoom} />
       <div class="segments" role="group" aria-label="Range">
         ${Object.keys(RANGES).map((key) => html`<button key=${key} type="button" class="segment"
           aria-pressed=${!isZoomed && key === ranged.range} onClick=${() => chooseRange(key)}>${key}</button>`)}
       </div>
     </header>
-    ${wrong ? html`<${Failed} message=${wrong} retry=${again} />` : !course && html`<${Loading} what="history" />`}
+    ${wrong ? html`<${Failed} message=${wrong} retry=${again} />` : !history && html`<${Loading} what="history" />`}
     <div class="charts">
       ${shown.filter(({ lines }) => lines.length).map(({ chart, lines }) => html`<${Chart} key=${chart.key}
-        chart=${chart} lines=${lines} course=${course} span=${span} syncKey=${syncKey}
-        cursor=${cursor} onCursor=${setCursor} marks=${marked} onZoom=${zoom}
+        chart=${chart} lines=${lines} history=${history} span=${span} syncKey=${syncKey}
+        cursor=${cursor} onCursor=${setCursor} annotations=${shownAnnotations} onZoom=${zoom}
         onZoomOut=${() => chooseRange(ranged.range)} />`)}
     </div>
-    <${MarkList} marks=${marked} />
+    <${AnnotationList} annotations=${shownAnnotations} />
   </section>`;
-}
-
-function exportHref(source, metrics, range, format) {
-  return href("/history", { ...source, metric: metrics.join(","), range, format });
 }
 
 /** The same as a selection with the pointer, for the keyboard; and where it is. */
@@ -261,12 +242,12 @@ function Zoom({ span, isZoomed, now_s, zoom }) {
   </span>`;
 }
 
-/** What the lines in the charts are, the latest first. @param {{marks: ChartMark[]}} props */
-function MarkList({ marks }) {
-  if (!marks.length) return null;
-  const more = marks.length - MOST_NAMED;
-  return html`<ul class="chart-marks" aria-label="Marks in the charts">
-    ${marks.slice(-MOST_NAMED).reverse().map(({ time, text }) => html`<li key=${`${time} ${text}`}>
+/** What the lines in the charts are, the latest first. @param {{annotations: ChartAnnotation[]}} props */
+function AnnotationList({ annotations }) {
+  if (!annotations.length) return null;
+  const more = annotations.length - MOST_NAMED;
+  return html`<ul class="chart-annotations" aria-label="Annotations of the charts">
+    ${annotations.slice(-MOST_NAMED).reverse().map(({ time, text }) => html`<li key=${`${time} ${text}`}>
       <time datetime=${iso(time)} title=${iso(time)}>${clock(time)}</time> <bdi>${plain(text)}</bdi></li>`)}
     ${more > 0 && html`<li>${count(more)} earlier</li>`}
   </ul>`;

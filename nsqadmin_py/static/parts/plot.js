@@ -9,7 +9,7 @@ const AXIS_GAP_PX = 6;
 const AXIS_FONT = "11px";
 const FONT = `${AXIS_FONT} Inter`;
 const HEADROOM = 1.08;
-const MARK_PX = 4;
+const ANNOTATION_PX = 4;
 // A shorter selection is a click.
 const LEAST_ZOOM_PX = 6;
 
@@ -50,24 +50,16 @@ export function timeSteps(second) {
   return [...parts, 1, 2, 5, 10, 15, 30, ...minutes.map((n) => 60 * n)].map((n) => n * second);
 }
 
-const BAND_EDGE = { stroke: "transparent", width: 0, points: { show: false } };
-
 /** @param {string} paint */
 function faint(paint) {
   return `color-mix(in srgb, ${colour(paint)} 14%, transparent)`;
 }
 
-/** The series of the lowest and of the highest values of a line; they follow all lines. @returns {number[]} */
-function edgesOf(series, i) {
-  const first = 1 + series.length + 2 * i;
-  return [first, first + 1];
-}
-
-/** Vertical lines where something happened. @param {any} u @param {{time: number}[]} marks */
-function drawMarks(u, marks) {
+/** Vertical lines where something happened. @param {any} u @param {{time: number}[]} annotations */
+function drawAnnotations(u, annotations) {
   const { left, top, width, height } = u.bbox;
-  const places = marks.map(({ time }) => u.valToPos(time, "x", true)).filter((x) => x >= left && x <= left + width);
-  const flag = MARK_PX * devicePixelRatio;
+  const places = annotations.map(({ time }) => u.valToPos(time, "x", true)).filter((x) => x >= left && x <= left + width);
+  const flag = ANNOTATION_PX * devicePixelRatio;
   u.ctx.save();
   u.ctx.strokeStyle = u.ctx.fillStyle = colour("mark");
   u.ctx.lineWidth = devicePixelRatio;
@@ -100,7 +92,7 @@ function isShared(type) {
 }
 
 /** @param {PlotProps} props @param {number} width @param {{current: PlotProps}} latest */
-function optionsOf({ series, hasBands, form, isWhole, second, least, syncKey }, box, latest) {
+function optionsOf({ series, form, isWhole, second, least, syncKey }, box, latest) {
   const axis = {
     stroke: colour("muted"), font: `${AXIS_FONT} ${getComputedStyle(document.body).fontFamily}`,
     grid: { stroke: colour("grid"), width: 1 }, ticks: { show: false },
@@ -125,12 +117,11 @@ function optionsOf({ series, hasBands, form, isWhole, second, least, syncKey }, 
     series: [{}, ...series.map(({ label, paint, isFilled }) => ({
       label, stroke: colour(paint), width: 1.5, points: { show: false },
       fill: isFilled ? faint(paint) : undefined,
-    })), ...(hasBands ? series.flatMap(() => [BAND_EDGE, BAND_EDGE]) : [])],
-    bands: hasBands ? series.map(({ paint }, i) => ({ series: edgesOf(series, i).reverse(), fill: faint(paint) })) : [],
+    }))],
     hooks: {
       setCursor: [(u) => latest.current.onCursor(u.cursor.idx ?? null)],
       setSelect: [(u) => tellZoom(u, latest.current)],
-      draw: [(u) => drawMarks(u, latest.current.marks)],
+      draw: [(u) => drawAnnotations(u, latest.current.annotations)],
     },
   };
 }
@@ -159,9 +150,7 @@ function useLibrary() {
 
 /**
  * @typedef {object} PlotProps
- * @property {(number | null)[][]} data times in s, then the values of each series, then where `hasBands` the lowest and
- *   the highest of each
- * @property {boolean} [hasBands]
+ * @property {(number | null)[][]} data times in s, then the values of each series
  * @property {[number, number]} span from when to when, in s
  * @property {{label: string, paint: string, isFilled?: boolean, hidden?: boolean}[]} series
  * @property {(n: number) => string} form of the values
@@ -170,7 +159,7 @@ function useLibrary() {
  * @property {number} least the top of the chart where all values are lower
  * @property {string} syncKey charts with the same one share their cursor
  * @property {(i: number | null) => void} onCursor
- * @property {{time: number, text: string}[]} marks
+ * @property {{time: number, text: string}[]} annotations
  * @property {(from: number, until: number) => void} onZoom gets the times of a selected part, in s
  * @property {() => void} onZoomOut
  * @property {string} summary for those who do not see it
@@ -178,14 +167,14 @@ function useLibrary() {
 
 /** @param {PlotProps} props */
 export function Plot(props) {
-  const { data, span, series, hasBands, marks, summary } = props;
+  const { data, span, series, annotations, summary } = props;
   const box = useRef(null);
   const plot = useRef(null);
   const latest = useRef(props);
   latest.current = props;
   const theme = useTheme();
   const hasFont = useFont();
-  const labels = series.map((one) => one.label).join("\n") + (hasBands ? "\nbands" : "");
+  const labels = series.map((one) => one.label).join("\n");
 
   const uPlot = useLibrary();
 
@@ -210,12 +199,10 @@ export function Plot(props) {
     const made = plot.current;
     if (!made) return;
     series.forEach(({ hidden }, i) => {
-      for (const place of [i + 1, ...(hasBands ? edgesOf(series, i) : [])]) {
-        if (made.series[place].show === Boolean(hidden)) made.setSeries(place, { show: !hidden });
-      }
+      if (made.series[i + 1].show === Boolean(hidden)) made.setSeries(i + 1, { show: !hidden });
     });
     made.setData(data);
-  }, [data, marks, span[0], span[1], theme, labels, hasFont, uPlot, series.map((one) => (one.hidden ? 1 : 0)).join("")]);
+  }, [data, annotations, span[0], span[1], theme, labels, hasFont, uPlot, series.map((one) => (one.hidden ? 1 : 0)).join("")]);
 
   return html`<div class="plot" ref=${box} role="img" aria-label=${summary}></div>`;
 }

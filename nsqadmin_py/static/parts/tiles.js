@@ -1,7 +1,6 @@
 // The most important figures of a view, in a row.
 
 import { html } from "../lib/html.js";
-import { Sparkline } from "./sparkline.js";
 
 /**
  * @typedef {object} Tile
@@ -11,7 +10,6 @@ import { Sparkline } from "./sparkline.js";
  * @property {string} [note] small, below the value
  * @property {"warning" | "error" | boolean} [alert] marks it; true is "warning"
  * @property {string} [href]
- * @property {(number | null)[]} [course] how it went lately, drawn below
  */
 
 /** @param {{items: Tile[], label?: string}} props */
@@ -21,13 +19,12 @@ export function Tiles({ items, label = "Figures" }) {
 }
 
 /** @param {Tile} tile */
-function One({ label, value, title, note, alert, href, course }) {
+function One({ label, value, title, note, alert, href }) {
   const kind = alert === true ? "warning" : alert || "";
   const isZero = value === "0" || value === 0 || value === "0/s";
   return html`<div class="tile ${kind}" title=${title}>
     <dt>${label}${kind && html`<span class="tile-mark" aria-label="needs a look">▲</span>`}</dt>
     <dd class=${isZero ? "tile-value zero" : "tile-value"}>${href ? html`<a href=${href}>${value}</a>` : value}</dd>
     ${note && html`<dd class="tile-note">${note}</dd>`}
-    ${course && html`<dd class="tile-course"><${Sparkline} values=${course} label="${label} lately" /></dd>`}
   </div>`;
 }

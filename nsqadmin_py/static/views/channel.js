@@ -9,12 +9,11 @@ import { Failed, Gone, Loading } from "../parts/state.js";
 import { Tiles } from "../parts/tiles.js";
 import { Clients } from "./clients.js";
 import { figureColumns } from "./columns.js";
-import { useCourses } from "./courses.js";
 import { ageTile, drainTile, flowTiles } from "./flow_tiles.js";
-import { Holders } from "./holders.js";
+import { NodeTable } from "./node_table.js";
 import { LatencyTable } from "./latency.js";
-import { MarkedCharts } from "./marked_charts.js";
-import { ChannelMarks, isKnown } from "./marks.js";
+import { AnnotatedCharts } from "./annotated_charts.js";
+import { ChannelBadges, isKnown } from "./badges.js";
 import { Peek } from "./peek.js";
 import { deleteChannel, emptyChannel, pauseChannel } from "./questions.js";
 import { SeekButton } from "./seek.js";
@@ -30,7 +29,6 @@ export function ChannelView({ params }) {
   const { topic, channel } = params;
   useTitle(`${channel} of ${topic}`);
   const live = useLive("channel", { topic, channel });
-  const courses = useCourses({ topic, channel });
   return html`
     <nav class="crumbs" aria-label="Where this is">
       <a href=${paths.topics()}>Topics</a> <span aria-hidden="true">/</span>
@@ -38,22 +36,22 @@ export function ChannelView({ params }) {
     </nav>
     <header class="title-row">
       <h1 tabindex="-1">${name(channel)}</h1>
-      ${isKnown(live) && html`<${ChannelMarks} row=${live.head} />`}
+      ${isKnown(live) && html`<${ChannelBadges} row=${live.head} />`}
     </header>
-    <${Contents} topic=${topic} channel=${channel} live=${live} courses=${courses} />
+    <${Contents} topic=${topic} channel=${channel} live=${live} />
   `;
 }
 
-function Contents({ topic, channel, live, courses }) {
+function Contents({ topic, channel, live }) {
   if (live.state === "gone") return html`<${Gone} what="The channel" named=${channel} />`;
   if (!live.time) return live.message ? html`<${Failed} message=${live.message} />` : html`<${Loading} />`;
   const { head, rows } = live;
   const nodes = rows.map((row) => row.node);
   return html`
-    <${Tiles} items=${tilesOf(head, courses)} />
+    <${Tiles} items=${tilesOf(head)} />
     <${Actions} topic=${topic} channel=${channel} head=${head} rows=${rows} />
-    <${MarkedCharts} source=${{ topic, channel }} live=${live} />
-    <${Holders} caption="nsqds that have the channel" columns=${NODE_COLUMNS} rows=${rows}
+    <${AnnotatedCharts} source=${{ topic, channel }} live=${live} />
+    <${NodeTable} caption="nsqds that have the channel" columns=${NODE_COLUMNS} rows=${rows}
       empty="No nsqd has the channel." />
     <${LatencyTable} head=${head} nodes=${rows} />
     <${Clients} topic=${topic} channel=${channel} />
@@ -61,9 +59,9 @@ function Contents({ topic, channel, live, courses }) {
   `;
 }
 
-function tilesOf(head, courses) {
+function tilesOf(head) {
   return [
-    ...flowTiles(head, courses),
+    ...flowTiles(head),
     ageTile(head),
     drainTile(head),
     {

@@ -11,9 +11,9 @@ import { notify } from "../parts/notices.js";
 import { Failed, Loading } from "../parts/state.js";
 import { Pager, Table } from "../parts/table.js";
 import { AGE_COLUMNS, figureColumns } from "./columns.js";
-import { counted, held } from "./losses.js";
-import { ChannelMarks } from "./marks.js";
-import { Export, SearchField } from "./rows.js";
+import { counted, held } from "./lost_messages.js";
+import { ChannelBadges } from "./badges.js";
+import { SearchField } from "./rows.js";
 
 const PAGE_ROWS = 50;
 const FIGURES = ["message_rate", "finish_rate", "in_flight", "deferred", "requeue_rate", "timeout_rate", "clients"];
@@ -70,7 +70,6 @@ function List({ list, words, query, chosen, setChosen, bulk }) {
         <label class="nowrap"><input type="checkbox" checked=${words.only === "problems"}
           onChange=${(event) => setQuery({ only: event.target.checked ? "problems" : "", page: "" })} />
           Only problems</label>
-        <${Export} list="channels" words=${words} />
       <//>
     </div>
     ${bulk}
@@ -99,7 +98,7 @@ function columnsOf(chosen, setChosen) {
   return [
     {
       key: "channel", title: "Channel", sortable: true, href: (row) => paths.channel(row.topic, row.channel),
-      cell: (row) => name(row.channel), after: (row) => html`<${ChannelMarks} row=${row} />`,
+      cell: (row) => name(row.channel), after: (row) => html`<${ChannelBadges} row=${row} />`,
     },
     { key: "topic", title: "Topic", sortable: true, href: (row) => paths.topic(row.topic), cell: topicCell },
     ...figureColumns(["depth"]),

@@ -5,18 +5,16 @@ import { html } from "../lib/html.js";
 import { useLive } from "../lib/live.js";
 import { paths } from "../lib/route.js";
 import { Tiles } from "../parts/tiles.js";
-import { useCourses } from "./courses.js";
 import { flowTiles } from "./flow_tiles.js";
 
 export function ClusterTiles() {
   const { head } = useLive("overview");
-  const courses = useCourses({});
-  return html`<${Tiles} items=${head.nodes === undefined ? [] : itemsOf(head, courses)} label="The cluster" />`;
+  return html`<${Tiles} items=${head.nodes === undefined ? [] : itemsOf(head)} label="The cluster" />`;
 }
 
-function itemsOf(head, courses) {
+function itemsOf(head) {
   return [
-    ...flowTiles(head, courses),
+    ...flowTiles(head),
     {
       label: "nsqds", value: nodesText(head), title: nodesTitle(head), href: paths.nodes(),
       alert: head.nodes_failed || head.nodes_gone ? "error" : head.nodes_slow > 0,

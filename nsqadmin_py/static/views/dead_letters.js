@@ -8,13 +8,13 @@ import { paths, setQuery, useTitle } from "../lib/route.js";
 import { Failed, Loading } from "../parts/state.js";
 import { sorted, Table } from "../parts/table.js";
 import { Tiles } from "../parts/tiles.js";
-import { LetterDialog } from "./letter.js";
-import { channelsOf, failuresOf, lettersOf, originsOf } from "./letters.js";
-import { isDead } from "./marks.js";
+import { DeadLetterDialog } from "./dead_letter.js";
+import { channelsOf, failuresOf, deadLettersOf, originsOf } from "./dead_letter_list.js";
+import { isDead } from "./badges.js";
 import { MissingTopic } from "./missing.js";
 import { usePages } from "./pages.js";
 import { usePolled } from "./polling.js";
-import { counted } from "./losses.js";
+import { counted } from "./lost_messages.js";
 import { Requeue } from "./requeue.js";
 import { orderOf } from "./rows.js";
 import { TopicTabs } from "./topic_tabs.js";
@@ -42,29 +42,29 @@ export function DeadLettersView({ params, query }) {
 
 function Contents({ topic, live, query }) {
   const { data, message, reload } = usePolled(topic, () => get(at("topics", topic, "dead-letters")), ASKED_EVERY_MS);
-  const letters = useMemo(() => lettersOf(data), [data]);
+  const deadLetters = useMemo(() => deadLettersOf(data), [data]);
   const why = live.time ? message : live.message || message;
   if (!data || !live.time) return why ? html`<${Failed} message=${why} retry=${reload} />` : html`<${Loading} />`;
-  const origins = originsOf(letters);
+  const origins = originsOf(deadLetters);
   const channels = channelsOf(live.rows);
-  const isOne = isDead(topic) || letters.length > 0;
+  const isOne = isDead(topic) || deadLetters.length > 0;
   return html`
     ${message && html`<${Failed} message=${message} retry=${reload} />`}
-    ${isOne ? html`<${Tiles} items=${tilesOf(live.head, letters, origins)} />`
+    ${isOne ? html`<${Tiles} items=${tilesOf(live.head, deadLetters, origins)} />`
       : html`<${NoSuch} topic=${topic} number=${live.head.dead_letters} />`}
     <${Failures} nodes=${data.nodes} />
     <${Requeue}
       topic=${topic} head=${live.head} channels=${channels} origins=${origins} isUsual=${isOne} onDone=${reload}
     />
-    ${isOne && html`<${Letters} topic=${topic} letters=${letters} query=${query} onDone=${reload} />`}
+    ${isOne && html`<${Letters} topic=${topic} deadLetters=${deadLetters} query=${query} onDone=${reload} />`}
   `;
 }
 
-function tilesOf(head, letters, origins) {
+function tilesOf(head, deadLetters, origins) {
   return [
     { label: "Depth", value: count(head.depth), title: "Messages that wait in the topic and its channels" },
     { label: "In flight", value: count(head.in_flight), title: "Sent to consumers, and not finished yet" },
-    { label: "Listed", value: count(letters.length), title: "The latest that no consumer has finished" },
+    { label: "Listed", value: count(deadLetters.length), title: "The latest that no consumer has finished" },
     { label: "Source topics", value: count(origins.length) },
   ];
 }
@@ -97,26 +97,26 @@ function Failures({ nodes }) {
 
 // ---- the letters
 
-function Letters({ topic, letters, query, onDone }) {
+function Letters({ topic, deadLetters, query, onDone }) {
   const [opened, setOpened] = useState(null);
   const columns = useMemo(() => columnsOf(setOpened), []);
   const { sort, order } = query.sort ? orderOf(query, SORTABLE, "died") : { sort: "timestamp", order: "desc" };
-  const { shown, pager } = usePages(sorted(letters, sort, order), { what: "dead letters", limit: PAGE_ROWS });
+  const { shown, pager } = usePages(sorted(deadLetters, sort, order), { what: "dead letters", limit: PAGE_ROWS });
   return html`
-    <section class="section" aria-labelledby="letters">
-      <h2 id="letters">The latest dead letters</h2>
+    <section class="section" aria-labelledby="dead-letters">
+      <h2 id="dead-letters">The latest dead letters</h2>
       <p class="muted">The last 100 of each nsqd that wait; more may wait before them. An nsqd remembers since its start where the
         last 100 came from.</p>
       <${Table}
         caption="The latest dead letters" captionHidden columns=${columns}
-        rows=${shown} rowKey=${(letter) => letter.key}
+        rows=${shown} rowKey=${(deadLetter) => deadLetter.key}
         sort=${sort} order=${order} onSort=${(key, way) => setQuery({ sort: key, order: way })}
         empty="No dead letter waits in this topic."
       />
       ${pager}
     </section>
-    ${opened && html`<${LetterDialog}
-      topic=${topic} letter=${opened} onClose=${() => setOpened(null)}
+    ${opened && html`<${DeadLetterDialog}
+      topic=${topic} deadLetter=${opened} onClose=${() => setOpened(null)}
       onDone=${() => { setOpened(null); onDone(); }}
     />`}
   `;
@@ -124,18 +124,18 @@ function Letters({ topic, letters, query, onDone }) {
 
 function columnsOf(open) {
   return [
-    { key: "seq", title: "Number", number: true, sortable: true, cell: (letter) => letter.seq ?? "–" },
-    { key: "died", title: "Failed at", sortable: true, cell: (letter) => (letter.died ? shownTime(letter.died) : "–") },
-    { key: "id", title: "Message", sortable: true, cell: (letter) => html`<code>${plain(letter.id)}</code>` },
-    { key: "attempts", title: "Attempts", number: true, sortable: true, cell: (letter) => letter.attempts ?? "–" },
+    { key: "seq", title: "Number", number: true, sortable: true, cell: (deadLetter) => deadLetter.seq ?? "–" },
+    { key: "died", title: "Failed at", sortable: true, cell: (deadLetter) => (deadLetter.died ? shownTime(deadLetter.died) : "–") },
+    { key: "id", title: "Message", sortable: true, cell: (deadLetter) => html`<code>${plain(deadLetter.id)}</code>` },
+    { key: "attempts", title: "Attempts", number: true, sortable: true, cell: (deadLetter) => deadLetter.attempts ?? "–" },
     { key: "topic", title: "From topic", sortable: true, cell: ({ topic }) => linked(topic, topic && paths.topic(topic)) },
     {
       key: "channel", title: "Channel", sortable: true,
       cell: ({ topic, channel }) => linked(channel, topic && paths.channel(topic, channel)),
     },
-    { key: "timestamp", title: "Published", sortable: true, cell: (letter) => shownTime(letter.timestamp) },
-    { key: "node", title: "nsqd", sortable: true, href: (letter) => paths.node(letter.node) },
-    { key: "body", title: "Actions", cell: (letter) => html`<${Open} letter=${letter} open=${open} />` },
+    { key: "timestamp", title: "Published", sortable: true, cell: (deadLetter) => shownTime(deadLetter.timestamp) },
+    { key: "node", title: "nsqd", sortable: true, href: (deadLetter) => paths.node(deadLetter.node) },
+    { key: "body", title: "Actions", cell: (deadLetter) => html`<${Open} deadLetter=${deadLetter} open=${open} />` },
   ];
 }
 
@@ -144,8 +144,8 @@ function linked(text, href) {
   return href ? html`<a href=${href}>${name(text)}</a>` : "–";
 }
 
-function Open({ letter, open }) {
-  return html`<button type="button" class="button small" onClick=${() => open(letter)}>
-    View<span class="visually-hidden"> ${plain(letter.id)}</span>
+function Open({ deadLetter, open }) {
+  return html`<button type="button" class="button small" onClick=${() => open(deadLetter)}>
+    View<span class="visually-hidden"> ${plain(deadLetter.id)}</span>
   </button>`;
 }

@@ -1,6 +1,6 @@
-// The figures that the cluster, a topic and a channel have alike, as tiles.
+// The metrics that the cluster, a topic and a channel have alike, as tiles.
 
-import { count, plain, rate, short } from "../lib/format.js";
+import { count, rate, short } from "../lib/format.js";
 import { AGE_HELP, DRAIN_HELP, ageText, drainText } from "./columns.js";
 
 // Key, label, how it is written, what it means, and the count whose rate it is: since the nsqds started.
@@ -16,12 +16,11 @@ const FIGURES = [
 
 /**
  * @param {object} head  the figures of a live view
- * @param {Map<string, (number | null)[]>} courses  of useCourses
  * @returns {object[]}  items of Tiles
  */
-export function flowTiles(head, courses) {
+export function flowTiles(head) {
   return FIGURES.map(([key, label, form, meaning, total]) => ({
-    label, value: form(head[key]), course: courses.has(key) ? [...courses.get(key), head[key]] : undefined,
+    label, value: form(head[key]),
     title: total ? `${meaning}; ${count(head[total])} since the nsqds started` : `${meaning}: ${exact(head[key])}`,
     note: total ? `${short(head[total])} total` : noteOf(key, head),
     alert: key === "timeout_rate" && head[key] > 0,
@@ -35,8 +34,7 @@ export function ageTile(head) {
 
 /** @param {object} head  the figures of a channel */
 export function drainTile(head) {
-  const note = head.drain_node && `on ${plain(head.drain_node)}, later than on the others`;
-  return { label: "Drained in", value: drainText(head), title: DRAIN_HELP, note, alert: head.depth > 0 && head.drain_s === null };
+  return { label: "Drained in", value: drainText(head), title: DRAIN_HELP, alert: head.depth > 0 && head.drain_s === null };
 }
 
 /** What a sum contains: a message counts once for each channel of its topic. */

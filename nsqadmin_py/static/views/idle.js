@@ -4,7 +4,7 @@ import { get, session } from "../lib/api.js";
 import { name } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { paths } from "../lib/route.js";
-import { counted } from "./losses.js";
+import { counted } from "./lost_messages.js";
 import { usePolled } from "./polling.js";
 
 const ASKED_EVERY_MS = 15_000;

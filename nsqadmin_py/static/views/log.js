@@ -8,11 +8,11 @@ import { ActionButton } from "../parts/actions.js";
 import { Badge, Failed, Loading, StateBadge } from "../parts/state.js";
 import { Table } from "../parts/table.js";
 import { Tiles } from "../parts/tiles.js";
-import { Facts } from "./facts.js";
+import { Metadata } from "./metadata.js";
 import { extentOf, sumsOf } from "./log_figures.js";
 import { LogBar } from "./log_bar.js";
-import { counted } from "./losses.js";
-import { isEphemeral } from "./marks.js";
+import { counted } from "./lost_messages.js";
+import { isEphemeral } from "./badges.js";
 import { isUnwell } from "./node_parts.js";
 import { usePages } from "./pages.js";
 import { usePolled } from "./polling.js";
@@ -109,8 +109,8 @@ function OneLog({ log, node, extent, timeS, seek }) {
       ${answer?.files && html`
         <${LogBar} files=${answer.files} extent=${extent} label=${`Files of ${log.node} by time`} />
         <div class="columns">
-          <${Facts} facts=${factsOf(answer, timeS)} />
-          <${Facts} facts=${settingsOf(answer)} />
+          <${Metadata} rows=${metadataOf(answer, timeS)} />
+          <${Metadata} rows=${settingsOf(answer)} />
         </div>
         <${Files} node=${log.node} files=${answer.files} seek=${seek} />
       `}
@@ -126,7 +126,7 @@ function Health({ node }) {
   `;
 }
 
-function factsOf(answer, timeS) {
+function metadataOf(answer, timeS) {
   const { earliestNs, kept, needed } = sumsOf([{ answer }]);
   return [
     ["Messages", `${count(kept)} kept, ${count(needed)} of them not finished`],

@@ -10,7 +10,7 @@ import { FormField } from "../parts/dialog.js";
 import { Empty, Failed, Loading } from "../parts/state.js";
 import { sorted, Table } from "../parts/table.js";
 import { FIRST_CHANNEL, TOPIC } from "./create.js";
-import { counted } from "./losses.js";
+import { counted } from "./lost_messages.js";
 import { FailedLookups } from "./node_parts.js";
 import { usePolled } from "./polling.js";
 import { deleteChannel, deleteTopic } from "./questions.js";

@@ -6,7 +6,7 @@ import { html, useMemo, useState } from "../lib/html.js";
 import { CopyButton } from "../parts/copy.js";
 import { show } from "../parts/dialog.js";
 import { notify } from "../parts/notices.js";
-import { counted } from "./losses.js";
+import { counted } from "./lost_messages.js";
 import { formsOf, toBase64, visible } from "./message_body.js";
 import { PublishDialog } from "./publish.js";
 
@@ -31,7 +31,7 @@ export function Message({ message, topic, source: { path, ...words }, children }
   return html`<li class="card">
     <div class="card-head">
       <code>${plain(message.id)}</code>
-      ${factsOf(message).map((fact) => html`<span key=${fact}>${fact}</span>`)}
+      ${metadataOf(message).map((fact) => html`<span key=${fact}>${fact}</span>`)}
       ${time(message.timestamp)}
       <span>${bytes(message.size)}</span>
       ${message.is_cut && html`<span class="badge warning" title="The rest is in the download">
@@ -54,7 +54,7 @@ export function Message({ message, topic, source: { path, ...words }, children }
 }
 
 /** What is known beside id, time and size. */
-function factsOf(message) {
+function metadataOf(message) {
   return [
     message.attempts === undefined ? "" : attemptsText(message.attempts),
     message.seq === undefined ? "" : `number ${count(message.seq)}`,

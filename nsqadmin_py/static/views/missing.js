@@ -5,7 +5,7 @@ import { html } from "../lib/html.js";
 import { ActionBar, ActionButton } from "../parts/actions.js";
 import { CreateChannel } from "./create.js";
 import { useIdleTopics } from "./idle.js";
-import { counted } from "./losses.js";
+import { counted } from "./lost_messages.js";
 
 /** @param {{topic: string, onPublish?: () => void}} props */
 export function MissingTopic({ topic, onPublish }) {

@@ -10,10 +10,9 @@ import { Badge, Failed, Gone, Loading, Paused } from "../parts/state.js";
 import { sorted, Table } from "../parts/table.js";
 import { Tiles } from "../parts/tiles.js";
 import { figureColumns } from "./columns.js";
-import { useCourses } from "./courses.js";
-import { Facts } from "./facts.js";
+import { Metadata } from "./metadata.js";
 import { flowTiles } from "./flow_tiles.js";
-import { MarkedCharts } from "./marked_charts.js";
+import { AnnotatedCharts } from "./annotated_charts.js";
 import { NodeChannels, NodeClients } from "./node_clients.js";
 import { Dismiss, isSilent, isUnwell, NodeState, place, since, uptimeS, Version } from "./node_parts.js";
 import { usePages } from "./pages.js";
@@ -54,7 +53,7 @@ function Contents({ node, live, query }) {
     <${LastKnown} head=${head} />
     <${Role} head=${head} />
     ${!head.standby && html`<${NodeTiles} node=${node} head=${head} />`}
-    <${MarkedCharts} source=${{ node }} live=${live} metrics=${metricsOf(head)} />
+    <${AnnotatedCharts} source=${{ node }} live=${live} metrics=${metricsOf(head)} />
     ${!head.standby && html`
       <${Topics} node=${node} head=${head} rows=${rows} query=${query} />
       ${head.state !== "gone" && html`<${NodeChannels} node=${node} />`}
@@ -84,9 +83,8 @@ function LastKnown({ head }) {
 }
 
 function NodeTiles({ node, head }) {
-  const courses = useCourses({ node });
   return html`<${Tiles} label="This nsqd" items=${[
-    ...flowTiles(head, courses),
+    ...flowTiles(head),
     { label: "Clients", value: count(head.clients), title: "Consumers that are connected to its channels" },
   ]} />`;
 }
@@ -114,7 +112,7 @@ function Topics({ node, head, rows, query }) {
 }
 
 function emptyText(head) {
-  return isSilent(head) && !head.seen_s ? "Its topics are not known." : "It has no topics.";
+  return isSilent(head) ? "Its topics are not known." : "It has no topics.";
 }
 
 function columnsOf(node) {
@@ -154,7 +152,7 @@ function Tombstones({ topics }) {
 
 function About({ node, timeS }) {
   const upS = isSilent(node) ? null : uptimeS(node, timeS);
-  const facts = [
+  const metadata = [
     ["Host name", name(node.hostname || "unknown")],
     ["Broadcast address", name(node.broadcast_address || "unknown")],
     ["Ports", `${node.tcp_port} (TCP), ${node.http_port} (HTTP)`],
@@ -166,9 +164,9 @@ function About({ node, timeS }) {
     ["nsqlookupds", name(lookupsText(node.lookups))],
   ];
   return html`
-    <section class="section" aria-labelledby="facts">
-      <h2 id="facts">About this nsqd</h2>
-      <${Facts} facts=${facts} />
+    <section class="section" aria-labelledby="metadata">
+      <h2 id="metadata">About this nsqd</h2>
+      <${Metadata} rows=${metadata} />
     </section>
   `;
 }

@@ -4,7 +4,7 @@ import { clock, duration, name, plain, timeText } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { ActionButton } from "../parts/actions.js";
 import { StateBadge } from "../parts/state.js";
-import { counted } from "./losses.js";
+import { counted } from "./lost_messages.js";
 
 /** An nsqd that answers, and says itself that something is wrong. @param {{health: string}} node */
 export function isUnwell(node) {

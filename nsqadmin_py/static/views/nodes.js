@@ -2,19 +2,15 @@
 
 import { session } from "../lib/api.js";
 import { count, duration, figure, name } from "../lib/format.js";
-import { html, useMemo, useState } from "../lib/html.js";
+import { html, useMemo } from "../lib/html.js";
 import { useLive } from "../lib/live.js";
 import { paths, setQuery, useTitle } from "../lib/route.js";
-import { Sparkline } from "../parts/sparkline.js";
 import { Failed, Loading } from "../parts/state.js";
 import { sorted, Table } from "../parts/table.js";
 import { Tiles } from "../parts/tiles.js";
 import { figureColumns } from "./columns.js";
-import { Compare, MOST_COMPARED, comparedIn } from "./compare.js";
-import { useCourses } from "./courses.js";
 import { flowTiles } from "./flow_tiles.js";
-import { highestOf, useLines } from "./lines.js";
-import { counted } from "./losses.js";
+import { counted } from "./lost_messages.js";
 import { Dismiss, FailedLookups, isSilent, isUnwell, NodeState, place, uptimeS, Version } from "./node_parts.js";
 import { usePages } from "./pages.js";
 import { hasRoles, lagCell, RoleBeside } from "./standbys.js";
@@ -71,20 +67,17 @@ export function NodesView({ query }) {
 
 function Contents({ live, query }) {
   const { head, rows, time, message } = live;
-  const compared = comparedIn(query.compare);
   if (!time) return message ? html`<${Failed} message=${message} />` : html`<${Loading} />`;
   return html`
     <${FailedLookups} lookups=${head.failed_lookups} />
     <${StateTiles} rows=${rows} />
-    ${compared.length > 0 ? html`<${Compare} nodes=${compared} rows=${rows} timeS=${time} />`
-      : html`<${List} rows=${rows} timeS=${time} query=${query} />`}
+    <${List} rows=${rows} timeS=${time} query=${query} />
   `;
 }
 
 function StateTiles({ rows }) {
   const { head } = useLive("overview");
-  const courses = useCourses({});
-  const flows = head.depth === undefined ? [] : flowTiles(head, courses).slice(0, FLOWS);
+  const flows = head.depth === undefined ? [] : flowTiles(head).slice(0, FLOWS);
   return html`<${Tiles} items=${[...tilesOf(rows), ...flows]} label="All nsqds" />`;
 }
 
@@ -115,23 +108,20 @@ function tilesOf(rows) {
 // ---- the list
 
 function List({ rows, timeS, query }) {
-  const [chosen, setChosen] = useState(/** @type {string[]} */ ([]));
   const found = filtered(rows, query);
   const { sort, order } = orderOf(query, SORTABLE, "node");
   const valueOf = VALUES.get(sort);
   const inOrder = valueOf ? sortedBy(found, valueOf, order) : sorted(found, sort, order);
   const { shown, pager } = usePages(inOrder, { what: "nsqds" });
-  const lines = useLines("node", shown.map((row) => row.node));
   const minute = Math.floor(timeS / MINUTE_S);
   const [hasPlaces, areRoles] = [rows.some(place), hasRoles(rows)];
   const columns = useMemo(
-    () => [...columnsOf(lines, minute * MINUTE_S, hasPlaces, areRoles), chosenColumn(chosen, setChosen)],
-    [lines, minute, hasPlaces, areRoles, chosen],
+    () => columnsOf(minute * MINUTE_S, hasPlaces, areRoles),
+    [minute, hasPlaces, areRoles],
   );
   return html`
     <${SearchField} label="Search nsqds" query=${query} found=${found.length} total=${rows.length}>
       <${StateFilter} chosen=${query.state} hasRoles=${areRoles} />
-      <${CompareButton} chosen=${chosen} />
     <//>
     <${Table}
       caption="nsqds" captionHidden columns=${columns} rowKey=${(row) => row.node}
@@ -141,22 +131,6 @@ function List({ rows, timeS, query }) {
     />
     ${pager}
   `;
-}
-
-function chosenColumn(chosen, setChosen) {
-  const toggle = (node) => setChosen(chosen.includes(node) ? chosen.filter((one) => one !== node) : [...chosen, node]);
-  return {
-    key: "chosen", title: "Compare", cell: ({ node }) => html`<input type="checkbox" checked=${chosen.includes(node)}
-      aria-label=${`Compare ${node}`} onChange=${() => toggle(node)} />`,
-  };
-}
-
-/** Puts the chosen nsqds side by side, at an address of their own. */
-function CompareButton({ chosen }) {
-  const why = chosen.length < 2 ? "Choose two or more nsqds first."
-    : chosen.length > MOST_COMPARED ? `At most ${MOST_COMPARED} fit side by side.` : "";
-  return html`<button type="button" class="button" aria-disabled=${why ? "true" : undefined} title=${why}
-    onClick=${() => why || setQuery({ compare: chosen.join(",") }, { push: true })}>Compare</button>`;
 }
 
 function StateFilter({ chosen = "", hasRoles: areRoles }) {
@@ -178,8 +152,7 @@ function filtered(rows, query) {
   });
 }
 
-function columnsOf(lines, timeS, hasPlaces, areRoles) {
-  const max = highestOf(lines);
+function columnsOf(timeS, hasPlaces, areRoles) {
   return [
     {
       key: "node", title: "nsqd", sortable: true,
@@ -189,12 +162,7 @@ function columnsOf(lines, timeS, hasPlaces, areRoles) {
     ...(areRoles ? [LAG] : []),
     { key: "version", title: "Version", sortable: true, cell: (row) => html`<${Version} node=${row} />` },
     { key: "topics", title: "Topics", number: true, sortable: true, cell: topicsCell },
-    ...figureColumns(["depth"]),
-    {
-      key: "line", title: "10 min",
-      cell: ({ node }) => html`<${Sparkline} values=${lines.get(node)} max=${max} label=${`Depth of ${node}, 10 minutes`} />`,
-    },
-    ...figureColumns(FIGURES),
+    ...figureColumns(["depth", ...FIGURES]),
     {
       key: "uptime", title: "Uptime", number: true, sortable: true,
       cell: (row) => minutesText(isSilent(row) ? null : uptimeS(row, timeS)),

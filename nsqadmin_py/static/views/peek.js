@@ -5,7 +5,7 @@ import { count, name, plain } from "../lib/format.js";
 import { html, useState } from "../lib/html.js";
 import { FormField } from "../parts/dialog.js";
 import { Badge, Failed } from "../parts/state.js";
-import { LetterActions } from "./letter_actions.js";
+import { DeadLetterActions } from "./dead_letter_actions.js";
 import { Message } from "./message.js";
 import { FilterFields, filtersIn, isFiltered } from "./message_filters.js";
 
@@ -73,7 +73,7 @@ function OfNode({ node, topic, channel, words, again }) {
     ${answer?.messages.length > 0 && html`<ol class="card-list">
       ${answer.messages.map((message, i) => html`<${Message} key=${`${message.id} ${i}`} message=${message} topic=${topic}
         source=${sourceOf(topic, channel, node.node, message, words)}>
-        ${words.state === QUEUED && html`<${LetterActions} topic=${topic} channel=${channel} node=${node.node}
+        ${words.state === QUEUED && html`<${DeadLetterActions} topic=${topic} channel=${channel} node=${node.node}
           message=${message} onDone=${again} />`}
       <//>`)}
     </ol>`}

@@ -4,7 +4,7 @@
 
 import { at, explain, get, session } from "../lib/api.js";
 import { bytes, clock } from "../lib/format.js";
-import { counted, ofChannel, ofEmptied, ofPart, ofTopic, ofTopicItself, unknown } from "./losses.js";
+import { counted, ofChannel, ofEmptied, ofPart, ofTopic, ofTopicItself, unknown } from "./lost_messages.js";
 
 /** @returns {Promise<object>} options of confirm() */
 export async function deleteTopic(topic) {

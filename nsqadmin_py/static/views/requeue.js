@@ -6,8 +6,8 @@ import { html, useState } from "../lib/html.js";
 import { perform } from "../parts/actions.js";
 import { confirm, FormField } from "../parts/dialog.js";
 import { TOPIC } from "./create.js";
-import { usualTarget, waitingIn } from "./letters.js";
-import { counted } from "./losses.js";
+import { usualTarget, waitingIn } from "./dead_letter_list.js";
+import { counted } from "./lost_messages.js";
 
 // As many as nsqadmin moves at once.
 const MOST = 100_000;
@@ -20,7 +20,7 @@ const NEW_CHANNEL_TEXT = `The topic has no channel. Requeueing creates the chann
  * @param {string} props.topic
  * @param {{topic_depth: number}} props.head  figures of the topic
  * @param {{channel: string, depth: number}[]} props.channels
- * @param {string[]} props.origins  topics that its letters come from
+ * @param {string[]} props.origins  topics that its dead letters come from
  * @param {boolean} props.isUsual  false for topics that take no dead letters, as far as anybody knows
  * @param {() => void} props.onDone
  */
@@ -100,7 +100,6 @@ function questionOf({ topic, channel, target, limit = MOST }, waiting) {
   };
 }
 
-function doneText({ requeued, failed }) {
-  const done = `${counted(requeued, "message")} requeued.`;
-  return failed ? `${done} ${counted(failed, "message")} could not be published, and stay here.` : done;
+function doneText({ requeued }) {
+  return `${counted(requeued, "message")} requeued.`;
 }

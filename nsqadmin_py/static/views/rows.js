@@ -1,12 +1,10 @@
 // Lists of which all rows are here: the page itself searches and sorts them, as the query of the address says.
 
-import { basePath, queryOf } from "../lib/api.js";
 import { html, useEffect, useState } from "../lib/html.js";
 import { setQuery } from "../lib/route.js";
 import { sorted } from "../parts/table.js";
 
 const SEARCH_AFTER_MS = 250;
-const MOST_EXPORTED = 1000;
 
 /**
  * @param {string | undefined} search
@@ -16,16 +14,6 @@ const MOST_EXPORTED = 1000;
 export function searchedFor(search, ...texts) {
   const text = (search ?? "").trim().toLowerCase();
   return !text || texts.some((found) => found.toLowerCase().includes(text));
-}
-
-/**
- * The rows of a list that the server sorts, as files: at most the first 1,000.
- * @param {{list: "topics" | "channels", words: Record<string, any>}} props  `words` are those of the query
- */
-export function Export({ list, words }) {
-  const href = (format) => `${basePath}/api/v2/${list}${queryOf({ ...words, offset: 0, limit: MOST_EXPORTED, format })}`;
-  return html`<span class="muted">Export <a href=${href("csv")} download=${`${list}.csv`}>CSV</a> <a href=${href("json")}
-    download=${`${list}.json`}>JSON</a></span>`;
 }
 
 /**

@@ -5,7 +5,7 @@ import { name, plain, timeText } from "../lib/format.js";
 import { html, useEffect, useId, useState } from "../lib/html.js";
 import { ActionButton, perform } from "../parts/actions.js";
 import { Dialog, FormField, confirm } from "../parts/dialog.js";
-import { isEphemeral } from "./marks.js";
+import { isEphemeral } from "./badges.js";
 import { effectOf, effectText, skippedText } from "./seek_effect.js";
 
 const MINUTE_MS = 60_000;

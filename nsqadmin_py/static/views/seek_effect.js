@@ -3,7 +3,7 @@
 // Everything from the sought place on is queued, everything before is finished. How much that is, is estimated from
 // the files of the logs: within a file, messages are taken to have come evenly.
 
-import { counted, held, messagesOf } from "./losses.js";
+import { counted, held, messagesOf } from "./lost_messages.js";
 
 const ALWAYS = { earliest: -Infinity, latest: Infinity };
 

@@ -6,8 +6,8 @@ import { paths } from "../lib/route.js";
 import { ActionButton } from "../parts/actions.js";
 import { Badge } from "../parts/state.js";
 import { Table } from "../parts/table.js";
-import { Facts } from "./facts.js";
-import { counted } from "./losses.js";
+import { Metadata } from "./metadata.js";
+import { counted } from "./lost_messages.js";
 import { promote } from "./questions.js";
 
 const STATES = new Map(Object.entries({
@@ -72,7 +72,7 @@ function Troubles({ texts }) {
 }
 
 function AsStandby({ head, standby }) {
-  const facts = [
+  const metadata = [
     ["Primary", standby.primary ? html`${name(standby.primary)}, ${standby.primary_answers ? "which answers" : "which does not answer nsqadmin"}`
       : "none: no nsqd has the lease"],
     ["State", html`<${Badge} kind=${STATES.get(standby.state) ?? "muted"}>${plain(standby.state)}<//>`],
@@ -88,7 +88,7 @@ function AsStandby({ head, standby }) {
         title="Make this standby the primary" /></div>
     <${Troubles} texts=${head.troubles} />
     ${whyNotPromoted(standby) && html`<p class="muted">${whyNotPromoted(standby)}</p>`}
-    <${Facts} facts=${facts} />
+    <${Metadata} rows=${metadata} />
     <p class="muted">It serves no topics and no clients until it is promoted.</p>
   </section>`;
 }

@@ -6,19 +6,16 @@ import { html, useMemo, useState } from "../lib/html.js";
 import { useLive } from "../lib/live.js";
 import { navigate, paths, setQuery, useTitle } from "../lib/route.js";
 import { ActionBar, ActionButton } from "../parts/actions.js";
-import { Sparkline } from "../parts/sparkline.js";
 import { Failed, Loading } from "../parts/state.js";
 import { Table, sorted } from "../parts/table.js";
 import { Tiles } from "../parts/tiles.js";
 import { AGE_COLUMNS, figureColumns } from "./columns.js";
-import { useCourses } from "./courses.js";
 import { CreateChannel } from "./create.js";
 import { ageTile, flowTiles } from "./flow_tiles.js";
-import { Holders } from "./holders.js";
+import { NodeTable } from "./node_table.js";
 import { LatencyTable } from "./latency.js";
-import { highestOf, useLines } from "./lines.js";
-import { MarkedCharts } from "./marked_charts.js";
-import { ChannelMarks, TopicMarks, isDead, isKnown } from "./marks.js";
+import { AnnotatedCharts } from "./annotated_charts.js";
+import { ChannelBadges, TopicBadges, isDead, isKnown } from "./badges.js";
 import { MissingTopic } from "./missing.js";
 import { usePages } from "./pages.js";
 import { usePolled } from "./polling.js";
@@ -44,7 +41,6 @@ export function TopicView({ params, query }) {
   const { topic } = params;
   useTitle(topic);
   const live = useLive("topic", { topic });
-  const courses = useCourses({ topic });
   // Here, and not beside its button: the dialog stays when the topic comes with the first message.
   const [isPublishing, setPublishing] = useState(false);
   const channels = live.rows.filter((row) => row.channel);
@@ -53,33 +49,33 @@ export function TopicView({ params, query }) {
     <nav class="crumbs" aria-label="Where this is"><a href=${paths.topics()}>Topics</a></nav>
     <header class="title-row">
       <h1 tabindex="-1">${name(topic)}</h1>
-      ${isKnown(live) && html`<${TopicMarks} row=${live.head} />`}
+      ${isKnown(live) && html`<${TopicBadges} row=${live.head} />`}
     </header>
-    <${Contents} topic=${topic} live=${live} courses=${courses} channels=${channels} nodes=${nodes} query=${query}
+    <${Contents} topic=${topic} live=${live} channels=${channels} nodes=${nodes} query=${query}
       onPublish=${() => setPublishing(true)} />
-    ${isPublishing && html`<${PublishDialog} topic=${topic} nodes=${nodes.filter((row) => row.state !== "gone").map((row) => row.node)}
+    ${isPublishing && html`<${PublishDialog} topic=${topic} nodes=${nodes.map((row) => row.node)}
       onClose=${() => setPublishing(false)} />`}
   `;
 }
 
-function Contents({ topic, live, courses, channels, nodes, query, onPublish }) {
+function Contents({ topic, live, channels, nodes, query, onPublish }) {
   if (live.state === "gone") return html`<${MissingTopic} topic=${topic} onPublish=${onPublish} />`;
   if (!live.time) return live.message ? html`<${Failed} message=${live.message} />` : html`<${Loading} />`;
   return html`
     <${TopicTabs} topic=${topic} current="overview" />
-    <${Tiles} items=${tilesOf(live.head, courses)} />
+    <${Tiles} items=${tilesOf(live.head)} />
     <${Actions} topic=${topic} head=${live.head} channels=${channels} nodes=${nodes} onPublish=${onPublish} />
     <${DeadLetters} topic=${topic} />
-    <${MarkedCharts} source=${{ topic }} live=${live} />
+    <${AnnotatedCharts} source=${{ topic }} live=${live} />
     <${Channels} topic=${topic} channels=${channels} query=${query} />
     <${Nodes} topic=${topic} nodes=${nodes} />
     <${LatencyTable} head=${live.head} nodes=${nodes} channels=${channels} />
   `;
 }
 
-function tilesOf(head, courses) {
+function tilesOf(head) {
   return [
-    ...flowTiles(head, courses),
+    ...flowTiles(head),
     ageTile(head),
     { label: "Clients", value: count(head.clients), title: "Consumers that are connected to its channels" },
   ];
@@ -88,7 +84,7 @@ function tilesOf(head, courses) {
 function Actions({ topic, head, channels, nodes, onPublish }) {
   const order = (action) => ({ action, topic });
   const isPausedSomewhere = head.paused;
-  const isPausedEverywhere = nodes.every((row) => row.paused || row.state === "gone");
+  const isPausedEverywhere = nodes.every((row) => row.paused);
   const leave = ({ errors }) => errors.length || navigate(paths.topics(), { replace: true });
   return html`<${ActionBar} label=${`Actions on ${topic}`} commands=${COMMANDS.map(([label, action]) => [label, order(action)])}>
     <${ActionButton} label="Publish a message" order=${onPublish} of=${order("publish")} />
@@ -120,8 +116,7 @@ function Channels({ topic, channels, query }) {
   const onSort = (key, direction) => setQuery({ sort: key, order: direction });
   const found = channels.filter((row) => searchedFor(query.search, row.channel));
   const { shown, pager } = usePages(sorted(found, sort, order), { what: "channels", limit: PAGE_ROWS });
-  const lines = useLines("channel", shown.map((row) => row.channel), { of: topic });
-  const columns = useMemo(() => channelColumns(topic, lines), [topic, lines]);
+  const columns = useMemo(() => channelColumns(topic), [topic]);
   return html`<section class="section half" aria-labelledby="channels">
     <div class="section-head"><h2 id="channels">Channels</h2></div>
     ${channels.length > PAGE_ROWS && html`<${SearchField} label="Search its channels" query=${query}
@@ -133,19 +128,13 @@ function Channels({ topic, channels, query }) {
   </section>`;
 }
 
-function channelColumns(topic, lines) {
-  const line = (row) => lines.get(row.channel) ?? [];
-  const max = highestOf(lines);
+function channelColumns(topic) {
   return [
     {
       key: "channel", title: "Channel", sortable: true, href: (row) => paths.channel(topic, row.channel),
-      cell: (row) => name(row.channel), after: (row) => html`<${ChannelMarks} row=${row} />`,
+      cell: (row) => name(row.channel), after: (row) => html`<${ChannelBadges} row=${row} />`,
     },
     ...figureColumns(["depth"]),
-    {
-      key: "line", title: "10 min",
-      cell: (row) => html`<${Sparkline} values=${line(row)} max=${max} label=${`Depth of ${row.channel} in 10 minutes`} />`,
-    },
     ...AGE_COLUMNS,
     ...figureColumns(CHANNEL_FIGURES.slice(1)),
   ];
@@ -153,12 +142,12 @@ function channelColumns(topic, lines) {
 
 function Nodes({ topic, nodes }) {
   const columns = useMemo(() => nodeColumns(topic), [topic]);
-  return html`<${Holders} caption="nsqds that have the topic" columns=${columns} rows=${nodes}
+  return html`<${NodeTable} caption="nsqds that have the topic" columns=${columns} rows=${nodes}
     empty="No nsqd has the topic." />`;
 }
 
 function nodeColumns(topic) {
-  const take = (row) => row.state !== "gone" && html`<${ActionButton} order=${{ action: "tombstone", topic, node: row.node }} label="Tombstone"
+  const take = (row) => html`<${ActionButton} order=${{ action: "tombstone", topic, node: row.node }} label="Tombstone"
     kind="danger" confirm=${() => tombstone(topic, row.node)} />`;
   return [...figureColumns(NODE_FIGURES), { key: "take", title: "Actions", cell: take }];
 }

@@ -1,11 +1,10 @@
 // The list of topics: what the cluster does, and where it needs somebody.
 
 import { count, name } from "../lib/format.js";
-import { html, useMemo } from "../lib/html.js";
+import { html } from "../lib/html.js";
 import { useLive } from "../lib/live.js";
 import { paths, setQuery, useTitle } from "../lib/route.js";
 import { ActionBar } from "../parts/actions.js";
-import { Sparkline } from "../parts/sparkline.js";
 import { Failed, Loading } from "../parts/state.js";
 import { Pager, Table } from "../parts/table.js";
 import { Attention } from "./attention.js";
@@ -14,22 +13,28 @@ import { figureColumns } from "./columns.js";
 import { CreateTopic } from "./create.js";
 import { FirstSteps } from "./first_steps.js";
 import { IdleTopics } from "./idle.js";
-import { highestOf, useLines } from "./lines.js";
-import { TopicMarks } from "./marks.js";
-import { Export, SearchField } from "./rows.js";
+import { TopicBadges } from "./badges.js";
+import { SearchField } from "./rows.js";
 
 const PAGE_ROWS = 50;
 const MOST_PAGES = 100_000;
 const FIGURES = ["depth", "message_rate", "finish_rate", "in_flight", "deferred", "requeue_rate", "timeout_rate"];
 const NOTHING_FOUND = "No topic or channel matches.";
 const SORTABLE = ["topic", ...FIGURES, "channels", "clients"];
+const COLUMNS = [
+  {
+    key: "topic", title: "Topic", sortable: true, href: (row) => paths.topic(row.topic),
+    cell: (row) => name(row.topic), after: (row) => html`<${TopicBadges} row=${row} />`,
+  },
+  ...figureColumns(FIGURES),
+  ...figureColumns(["channels", "clients"]),
+];
 
 /** @param {{query: Record<string, string>}} props */
 export function TopicsView({ query }) {
   useTitle("Topics");
   const words = wordsOf(query);
   const list = useLive("topics", words);
-  const lines = useLines("topic", list.rows.map((row) => row.topic));
   return html`
     <header class="title-row">
       <h1 tabindex="-1">Topics</h1>
@@ -37,7 +42,7 @@ export function TopicsView({ query }) {
     </header>
     <${Attention} />
     <${ClusterTiles} />
-    <${List} list=${list} lines=${lines} words=${words} />
+    <${List} list=${list} words=${words} />
     <${IdleTopics} />
   `;
 }
@@ -51,8 +56,7 @@ function wordsOf(query) {
   return { search: query.search ?? "", sort, order, offset: (page - 1) * PAGE_ROWS, limit: PAGE_ROWS };
 }
 
-function List({ list, lines, words }) {
-  const columns = useMemo(() => columnsOf(lines), [lines]);
+function List({ list, words }) {
   const isEmpty = list.time > 0 && list.head.total === 0 && !words.search;
   if (isEmpty) return html`<${FirstSteps} />`;
   if (!list.time) return list.message ? html`<${Failed} message=${list.message} />` : html`<${Loading} />`;
@@ -63,9 +67,9 @@ function List({ list, lines, words }) {
   return html`
     <div class="section">
       <${SearchField} label="Search topics and channels" query=${words}
-        status=${foundText(list.head.total, words.search)}><${Export} list="topics" words=${words} /><//>
+        status=${foundText(list.head.total, words.search)} />
     </div>
-    <${Table} caption="Topics" captionHidden columns=${columns} rows=${list.rows} rowKey=${(row) => row.topic}
+    <${Table} caption="Topics" captionHidden columns=${COLUMNS} rows=${list.rows} rowKey=${(row) => row.topic}
       sort=${words.sort} order=${words.order} onSort=${onSort}
       empty=${list.head.total ? "There is nothing on this page." : NOTHING_FOUND} />
     <${Pager} total=${list.head.total} offset=${words.offset} limit=${PAGE_ROWS} onPage=${goTo} what="topics" />
@@ -79,22 +83,4 @@ function goToRow(offset) {
 function foundText(total, search) {
   const topics = `${count(total)} ${total === 1 ? "topic" : "topics"}`;
   return search ? `${topics} with “${search}” in their name or a channel’s` : topics;
-}
-
-function columnsOf(lines) {
-  const line = (row) => lines.get(row.topic) ?? [];
-  const max = highestOf(lines);
-  return [
-    {
-      key: "topic", title: "Topic", sortable: true, href: (row) => paths.topic(row.topic),
-      cell: (row) => name(row.topic), after: (row) => html`<${TopicMarks} row=${row} />`,
-    },
-    ...figureColumns(["depth"]),
-    {
-      key: "line", title: "10 min",
-      cell: (row) => html`<${Sparkline} values=${line(row)} max=${max} label=${`Depth of ${row.topic} in 10 minutes`} />`,
-    },
-    ...figureColumns(FIGURES.slice(1)),
-    ...figureColumns(["channels", "clients"]),
-  ];
 }

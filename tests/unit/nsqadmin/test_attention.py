@@ -12,7 +12,7 @@ from nsqadmin_py.cluster.attention import MOST_OF_KIND, Attention, Found
 from nsqadmin_py.cluster.findings import Findings, VisibleCluster
 from nsqadmin_py.cluster.last_known import NodeMemory
 from nsqadmin_py.cluster.node_views import BadQuery
-from nsqadmin_py.cluster.problems import KINDS, Limits, Problem, problems, span
+from nsqadmin_py.cluster.problems import KINDS, Problem, problems
 from nsqadmin_py.cluster.trends import MOST_TRENDS, Trend, Trends
 from nsqadmin_py.cluster.views import SORTS, channel_list
 from nsqadmin_py.web.events import Reader
@@ -129,35 +129,6 @@ def on_two(console: Console, rounds: int, first: tuple[int, int], second: tuple[
         console.say(**said)
 
 
-def test_a_backlog_on_one_nsqd_names_it_and_has_its_own_time_to_drain() -> None:
-    console = Console()
-    console.findings.limits = Limits(depth=1000)
-    on_two(console, 1, (10_000, 0), (10, 0))
-    on_two(console, 20, (0, 20), (20_000, 20_000))  # together 10,010/s, on a 10/s
-    assert (console.trend().drain_s or 0) < 2
-    found = views.channel(console.cluster, "t", "c", 0.0, console.findings).head
-    assert (found["drain_s"], found["drain_node"]) == (pytest.approx(960, rel=0.1), "a")
-    (row,) = console.rows()
-    assert re.fullmatch(
-        r"9,610 messages wait; the limit is 1,000; the backlog of 9,600 on a is drained there in 1[56] min.*", row["text"]
-    )
-    assert channels_of(console, sort="drain_s") == ["t/c"]
-    on_two(console, 20, (30, 20), (0, 0))
-    assert [(row["kind"], row["node"]) for row in console.rows()] == [("too_deep", ""), ("growing", "")]
-    assert console.rows()[0]["text"].endswith("; the backlog of 9,800 on a does not shrink there")
-    assert console.rows()[1]["text"].endswith("; the backlog of 9,800 on a does not shrink there")
-
-
-def test_a_backlog_that_grows_on_one_nsqd_is_not_hidden_by_the_others() -> None:
-    console = Console()
-    on_two(console, 1, (1000, 0), (10, 0))
-    on_two(console, 20, (40, 20), (1000, 1010 - 10))
-    on_two(console, 2, (40, 20), (20_000, 20_000))
-    (row,) = console.rows()
-    assert (row["kind"], row["topic"], row["channel"], row["node"]) == ("growing", "t", "c", "a")
-    assert row["text"].startswith("On a, 1,440 messages wait, and 10/s are added (20/s come, 10/s are finished)")
-
-
 def test_a_channel_that_is_deleted_or_idle_has_no_trend() -> None:
     console = Console()
     console.flow(1, 10, 0)
@@ -262,7 +233,6 @@ def test_two_nsqds_that_announce_one_address() -> None:
 
 def test_the_channel_that_nsqadmin_made_for_dead_letters_lacks_no_consumer() -> None:
     console = Console()
-    console.findings.limits = Limits(depth=1)
     row = channel("nsqadmin", message_count=100, depth=100)
     console.say(a=stats(topic("t.dead", row)))
     for number in range(1, 4):
@@ -282,18 +252,6 @@ def test_a_consumer_that_times_out_and_one_that_requeues() -> None:
         console.say(a=stats(topic("t", row | {"message_count": 1000 + 20 * number} | counts)))
     assert console.kinds() == ["timing_out", "requeueing"]
     assert console.rows()[1]["text"] == "8/s are requeued: 50 % of all deliveries"  # what is usual is not known yet
-
-
-def test_requeues_are_compared_with_what_is_usual() -> None:
-    console = Console()
-    row = channel("c", message_count=1000, client_count=1)
-    counts = {"finish_count": 0, "requeue_count": 0}
-    for number in range(200):
-        counts["finish_count"] += 100
-        counts["requeue_count"] += 1 if number < 190 else 50
-        console.say(a=stats(topic("t", row | counts | {"message_count": 1000 + 100 * number})))
-        assert console.kinds() == [] or number >= 190
-    assert console.rows()[0]["text"].endswith("/s are requeued: 24 % of all deliveries, usually 1 %")
 
 
 def test_rare_time_outs_and_requeues_are_normal() -> None:
@@ -328,66 +286,7 @@ def test_nsqds_that_fail_hang_and_vanish() -> None:
     assert "7 messages waited there when it was last seen" in rows[1]["text"]
 
 
-def test_limits_of_the_configuration() -> None:
-    console = Console()
-    console.findings.limits = Limits(depth=10, age_s=60.0)
-    oldest_ns = int((EPOCH_S + console.now_s - 100) * 1e9)
-    deep = channel("c", depth=11, client_count=1)
-    old = channel("d", depth=1, client_count=1, oldest_timestamp=oldest_ns)
-    console.say(a=stats(topic("t", deep, old, channel("e", depth=10, client_count=1))))
-    assert [(row["kind"], row["channel"], row["text"]) for row in console.rows()] == [
-        ("too_old", "d", "The oldest message has waited for 1 min 42 s; the limit is 1 min"),
-        ("too_deep", "c", "11 messages wait; the limit is 10"),
-    ]
-
-
 # ---- what begins and ends
-
-
-def test_a_problem_is_told_once_it_has_lasted_and_again_when_it_is_over() -> None:
-    console = Console()
-    attention = console.findings.attention
-
-    idle, waiting = stats(topic("t", channel("c"))), stats(topic("t", channel("c", depth=1)))
-    told = []
-    for answer in (idle, waiting, waiting, waiting, idle, waiting, idle):
-        console.say(a=answer)
-        told.append((len(attention.news.began), len(attention.news.ended)))
-    assert told == [(0, 0), (0, 0), (1, 0), (0, 0), (0, 0), (0, 0), (0, 0)]
-    ended = []
-    for _ in range(40):
-        console.say(a=idle)
-        ended += [entry.problem.kind for entry in attention.news.ended]
-    assert ended == ["no_consumer"]
-
-
-def test_a_restart_repeats_nothing() -> None:
-    idle, waiting = stats(topic("t", channel("c"))), stats(topic("t", channel("c", depth=1)))
-    console = Console()
-    for answer in (idle, waiting, waiting):
-        console.say(a=answer)
-    since_s = console.rows()[0]["since_s"]
-    again = Console()
-    again.now_s = console.now_s + 600
-    again.findings.attention.load(console.findings.attention.dump(), EPOCH_S + again.now_s)
-    for _ in range(3):
-        again.say(a=waiting)
-        assert again.findings.attention.news == ([], [])
-    assert (again.rows()[0]["since_s"], again.rows()[0]["is_since_exact"]) == (since_s, True)
-    ended = []
-    for _ in range(40):
-        again.say(a=idle)
-        ended += [entry.problem.text for entry in again.findings.attention.news.ended]
-    assert ended == ["1 message waits, and no consumer is connected"]
-
-
-@pytest.mark.parametrize(
-    "document", [None, 5, [5], [{}], [{"kind": "unknown", "since_s": 1}], [{"kind": "paused", "since_s": "1"}]]
-)
-def test_problems_of_any_form_are_read(document: Any) -> None:
-    attention = Attention()
-    attention.load(document, 1.0)
-    assert attention.dump() == []
 
 
 # ---- since when
@@ -494,17 +393,6 @@ def test_a_channel_follows_a_limited_number_of_trends() -> None:
     console.say(a=stats(*(topic(str(number), channel("c", depth=1)) for number in range(MOST_TRENDS + 5))))
     assert console.findings.trends.of(str(MOST_TRENDS - 1), "c") is not None
     assert console.findings.trends.of(str(MOST_TRENDS), "c") is None
-
-
-def test_every_kind_says_what_to_do() -> None:
-    assert all(kind.word and kind.advice.endswith(".") for kind in KINDS.values())
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.2, "1 s"), (60, "1 min"), (80, "1 min 20 s"), (3600, "1 h"), (7500, "2 h 5 min"), (90061, "1 d 1 h")]
-)
-def test_time_spans_have_two_units(seconds: float, text: str) -> None:
-    assert span(seconds) == text
 
 
 def test_a_reader_is_told_only_of_problems_that_changed() -> None:

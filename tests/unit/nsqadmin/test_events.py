@@ -125,7 +125,7 @@ def test_one_stream_has_several_views() -> None:
 
 def read(stream: Iterator[Any]) -> tuple[str, dict[str, Any]]:
     lines = next(stream).decode().splitlines()
-    return lines[0].removeprefix("event: "), orjson.loads(lines[2].removeprefix("data: "))
+    return lines[0].removeprefix("event: "), orjson.loads(lines[1].removeprefix("data: "))
 
 
 def test_too_many_views_are_refused() -> None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import struct
 from math import isnan, nan
 from pathlib import Path
 
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqadmin_py.history.file import BadHistory, HistoryFile, decode, encode, pack, unpack
-from nsqadmin_py.history.series import COARSE_RANGE_S, MOST_SERIES, History, Key, Ring, mean
+from nsqadmin_py.history.series import COARSE_RANGE_S, MOST_SERIES, History, Key, Ring
 from nsqd_py.runtime.logs import Log
 
 NOW_S = 1_800_000_000.0
@@ -88,38 +86,6 @@ def test_an_hour_in_small_steps_and_a_day_in_minutes() -> None:
     assert depths[-2:] == [29.0, 89.0]  # the means of two minutes that are over
 
 
-def test_the_lowest_and_highest_values_of_each_minute_are_kept() -> None:
-    history = History()
-    for second in range(0, 182, 2):
-        record(history, NOW_S + second, depth=4350.0 if second == 70 else 3.0)
-    _, times, (means,) = history.read(ORDERS, ["depth"], COARSE_RANGE_S, NOW_S + 182)
-    low, high = history.extremes(ORDERS, ["depth"], times)
-    assert [row[0][-3:] for row in (low, high)] == [[3, 3, 3], [3, 4350, 3]]
-    assert means[-2] == pytest.approx(147.9, abs=0.1)
-    assert history.extremes(Key("other"), ["depth"], times[-1:])[0] == [[pytest.approx(nan, nan_ok=True)]]
-
-
-def test_a_file_without_lowest_and_highest_values_is_read() -> None:
-    document = encode(full_history())
-    (length,) = struct.unpack_from(">I", document)
-    head = orjson.loads(document[4 : 4 + length])
-    data = document[4 + length :]
-    kept = []
-    for row in head["series"]:
-        for name, dumps in row[4].items():
-            sizes = [size for _, _, size in dumps]
-            kept.append(data[: sum(sizes[:2])])
-            data = data[sum(sizes) :]
-            row[4][name] = dumps[:2]
-    old_head = orjson.dumps(head)
-    history = History()
-    decode(struct.pack(">I", len(old_head)) + old_head + b"".join(kept), history)
-    wanted, found = (one.read(ORDERS, ["depth"], 3600, NOW_S + 130)[2] for one in (full_history(), history))
-    assert all(same(a, b) for a, b in zip(wanted, found, strict=True))
-    line, _, rest = pack(document).partition(b"\n")
-    assert unpack(line.replace(b"history 2", b"history 1") + b"\n" + rest) == document
-
-
 def test_a_round_that_is_late_leaves_no_gap_and_a_pause_does() -> None:
     history = History()
     record(history, NOW_S, depth=1.0)
@@ -150,40 +116,6 @@ def test_there_are_never_more_series_than_that() -> None:
     history = History()
     history.record(NOW_S, [(Key(str(number)), {"depth": 1.0}, ()) for number in range(MOST_SERIES + 5)])
     assert len(history.series) == MOST_SERIES
-
-
-def test_a_line_is_of_means_that_stay_as_they_are() -> None:
-    history = History()
-    for second in range(0, 600, 2):
-        record(history, NOW_S + second, depth=float(second))
-    step_s, (depths, others) = history.lines([ORDERS, Key("others")], "depth", 600, 10, NOW_S + 599)
-    assert step_s == 60
-    assert depths == [60.0 * minute + 29 for minute in range(10)]
-    assert all(map(isnan, others))
-    _, (later,) = history.lines([ORDERS], "depth", 600, 10, NOW_S + 610)
-    assert same(later, [*depths[1:], nan])
-    record(history, NOW_S + 600, depth=100.0)
-    _, (latest,) = history.lines([ORDERS], "depth", 600, 10, NOW_S + 601)
-    assert same(latest, [*depths[1:], 100.0])  # of what is known of the last minute
-
-
-@pytest.mark.parametrize(
-    ("range_s", "points", "wanted_step_s", "wanted_points"),
-    [(3600, 40, 90, 40), (3600, 70, 52, 70), (10, 40, 2, 5), (COARSE_RANGE_S, 40, 36 * 60, 40), (3600, 1, 3600, 1)],
-)
-def test_a_line_has_so_many_points_or_fewer(range_s: float, points: int, wanted_step_s: float, wanted_points: int) -> None:
-    step_s, (line,) = History().lines([ORDERS], "depth", range_s, points, NOW_S)
-    assert (step_s, len(line)) == (wanted_step_s, wanted_points)
-
-
-@given(st.integers(0, 60), st.lists(st.integers(1, 4), max_size=60), st.integers(1, 7), st.integers(1, 12))
-def test_means_of_a_ring_are_those_of_its_values(begin: int, ahead: list[int], width: int, count: int) -> None:
-    ring, step = Ring(50), 0
-    for number, jump in enumerate(ahead):
-        step += jump
-        ring.put(step, float(number // 9))
-    spans = [ring.read(begin + place * width, begin + (place + 1) * width) for place in range(count)]
-    assert same(ring.means(begin, width, count), [mean(span) for span in spans])
 
 
 # ---- the file
@@ -272,17 +204,6 @@ def test_a_link_to_a_file_stays_one(tmp_path: Path) -> None:
     file.close()
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "history.db").stat().st_size > 0
-
-
-def test_two_files_set_aside_in_one_second_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nsqadmin_py.history.file.time.strftime", lambda *_: "now")
-    path = tmp_path / "history.db"
-    for number in range(2):
-        path.write_bytes(b"nsqadmin-history 1 00000000\nnonsense %d" % number)
-        file = HistoryFile(str(path), Log())
-        file.open(History())
-        file.close()
-    assert len(list(tmp_path.glob("history.db.damaged-now*"))) == 2
 
 
 def test_two_do_not_overwrite_each_other(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

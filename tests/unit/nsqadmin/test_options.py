@@ -15,14 +15,13 @@ from nsqd_py.version import version_string
 
 SECOND_NS = 1_000_000_000
 
-# Every key and default of Go's nsqadmin.
+# The keys and defaults of Go's nsqadmin, but for those of Graphite.
 DEFAULTS = {
     "acl_http_header": "X-Forwarded-User",
     "admin_users": (),
     "allow_config_from_cidr": "127.0.0.1/8",
     "base_path": "/",
     "dev_static_dir": "",
-    "graphite_url": "",
     "http_address": "0.0.0.0:4171",
     "http_client_connect_timeout": 2 * SECOND_NS,
     "http_client_request_timeout": 5 * SECOND_NS,
@@ -35,20 +34,11 @@ DEFAULTS = {
     "notification_http_endpoint": "",
     "nsqd_http_addresses": (),
     "nsqlookupd_http_addresses": (),
-    "proxy_graphite": False,
-    "statsd_counter_format": "stats.counters.%s.count",
-    "statsd_gauge_format": "stats.gauges.%s",
-    "statsd_interval": 60 * SECOND_NS,
-    "statsd_prefix": "nsq.%s",
 }
 OURS = {
     "topic_permissions",
     "acl_groups_http_header",
     "acl_http_header_from",
-    "attention_http_endpoint",
-    "attention_max_age",
-    "attention_max_depth",
-    "client_opt",
     "history_file",
     "http_allowed_hosts",
     "http_auth_file",
@@ -75,11 +65,11 @@ def test_a_config_file_of_gos_nsqadmin_is_read(tmp_path: Path) -> None:
     path = tmp_path / "nsqadmin.cfg"
     lines = ['nsqlookupd_http_addresses = ["a:1", "b:2"]', 'admin_users = ["bob"]', 'base_path = "admin/"']
     path.write_text("\n".join(lines), "utf-8")
-    options = read_options(["-config", str(path), "--statsd-interval=10s"])
+    options = read_options(["-config", str(path), "-http-client-request-timeout", "9s"])
     assert options.lookupd_http_address == ("a:1", "b:2")
     assert options.admin_user == ("bob",)
     assert options.base_path == "/admin"
-    assert options.statsd_interval_ns == 10 * SECOND_NS
+    assert options.http_client_request_timeout_ns == 9 * SECOND_NS
 
 
 @pytest.mark.parametrize(("given", "clean"), [("", "/"), ("/", "/"), ("a", "/a"), ("/a/b/", "/a/b"), ("//a/../b", "/b")])
@@ -102,11 +92,7 @@ def test_base_paths(given: str, clean: str) -> None:
         ({"topic_permission": ("see * ada",)}, "unknown permission see"),
         ({"topic_permission": ("view * group:",)}, "the group has no name"),
         ({"topic_permission": ("view * ada",)}, "--topic-permission needs --acl-http-header-from or --http-auth-file"),
-        ({"client_opt": ("nonsense,1",)}, "--client-opt: there is no client option .nonsense."),
-        ({"client_opt": ("tls_v1,true", "tls_root_ca_file,/nowhere")}, "--client-opt: cannot use /nowhere"),
-        ({"proxy_graphite": True}, "failed to parse --graphite-url"),
         ({"notification_http_endpoint": "x"}, "failed to parse --notification-http-endpoint .x."),
-        ({"attention_http_endpoint": "x"}, "failed to parse --attention-http-endpoint .x."),
         ({"poll_interval_ns": 1}, "--poll-interval must be at least 250ms"),
         ({"tls_cert": "/nowhere.pem"}, "must be given together"),
         ({"http_auth_file": "/nowhere"}, "--http-auth-file /nowhere"),
@@ -117,6 +103,12 @@ def test_what_cannot_work_is_refused(changes: dict[str, object], words: str) -> 
     with pytest.raises(Exception, match=words) as refusal:
         check_options(options)
     assert type(refusal.value).__name__ in ("BadOptions", "BadAuthFile")
+
+
+def test_a_flag_that_was_removed_says_what_to_use(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        read_options(["--statsd-prefix=x"])
+    assert "--statsd-prefix was removed: the page has charts of its own" in capfd.readouterr().err
 
 
 def test_without_its_packages_it_says_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +123,7 @@ def test_version_and_help_wait_for_nothing() -> None:
         "for flag in ('--version', '--help'):\n"
         "    try: main([flag])\n"
         "    except SystemExit: pass\n"
-        "print([name for name in ('gevent', 'werkzeug', 'jinja2') if name in sys.modules])"
+        "print([name for name in ('gevent', 'werkzeug') if name in sys.modules])"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     lines = run.stdout.splitlines()

@@ -73,7 +73,7 @@ LOOKUPD = "--lookupd-http-address=http://user:pass4567@127.0.0.1:4161/?k=pass456
 ACCEPTED = {
     "nsqd": ("--auth-http-address=user:pass4567@127.0.0.1:4180", "--msg-timeout=90s"),
     "nsqlookupd": ("--http-address=127.0.0.1:0",),
-    "nsqadmin": (LOOKUPD, "--client-opt=auth_secret,pass4567", "--client-opt=msg_timeout,30s"),
+    "nsqadmin": (LOOKUPD, "--notification-http-endpoint=http://127.0.0.1/?key=pass4567"),
     "nsq_tail": (LOOKUPD, "--topic=orders", "--consumer-opt=auth_secret,pass4567", "--consumer-opt=msg_timeout,30s"),
     "nsq_stat": ("--lookupd-http-address=127.0.0.1:4161",),
     "nsq_to_file": (LOOKUPD, "--topic=orders", "--output-dir=."),

@@ -5,7 +5,6 @@ import { html, useMemo } from "../lib/html.js";
 import { paths } from "../lib/route.js";
 import { Badge, Paused, StateBadge } from "../parts/state.js";
 import { Table } from "../parts/table.js";
-import { since } from "./node_parts.js";
 import { useOrder, usePages } from "./pages.js";
 
 const PAGE_ROWS = 25;
@@ -24,7 +23,7 @@ const FIRST_COLUMNS = [
  * @param {string} props.caption
  * @param {string} props.empty
  */
-export function Holders({ rows, columns, caption, empty }) {
+export function NodeTable({ rows, columns, caption, empty }) {
   const all = useMemo(() => [...FIRST_COLUMNS, ...columns], [columns]);
   const { inOrder, ...order } = useOrder(rows, "node");
   const { shown, pager } = usePages(inOrder, { what: "nsqds", limit: PAGE_ROWS });
@@ -36,9 +35,8 @@ export function Holders({ rows, columns, caption, empty }) {
   </section>`;
 }
 
-function stateCell({ state, seen_s: seenS, paused, tombstoned }) {
-  return html`<span class="marks"><${StateBadge} state=${state} /> ${seenS && html`<span class="reason">
-      figures of ${since(seenS)}</span> `}<${Paused} when=${paused} />
+function stateCell({ state, paused, tombstoned }) {
+  return html`<span class="marks"><${StateBadge} state=${state} /> <${Paused} when=${paused} />
     ${tombstoned && html` <${Badge} kind="warning" title="nsqlookupds hide it from consumers of the topic, for a while">
       tombstoned<//>`}</span>`;
 }

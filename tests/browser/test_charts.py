@@ -25,19 +25,6 @@ def write_history(path: Path) -> None:
     path.write_bytes(pack(encode(history)))
 
 
-def test_a_peak_of_a_moment_is_seen_in_a_day(visit: Visits, cluster: AdminCluster, tmp_path: Path) -> None:
-    cluster.create("orders", "archive")
-    write_history(tmp_path / "history.db")
-    admin = cluster.admin(f"--history-file={tmp_path / 'history.db'}")
-    admin.wait_for_topic("orders", nodes=2)
-    page = ready(visit(admin, "/topics/orders"))
-    page.get_by_role("button", name="24h").click()
-    figure = page.get_by_role("figure").filter(has_text="depth")
-    expect(figure.locator("canvas")).to_be_visible()
-    figure.get_by_role("button", name="Show as table").click()
-    expect(figure.get_by_role("table")).to_contain_text("to 4,350)")
-
-
 def test_a_part_of_a_chart_is_in_the_address_and_has_marks(visit: Visits, cluster: AdminCluster, tmp_path: Path) -> None:
     cluster.create("orders", "archive")
     write_history(tmp_path / "history.db")
@@ -46,9 +33,9 @@ def test_a_part_of_a_chart_is_in_the_address_and_has_marks(visit: Visits, cluste
     assert admin.act("pause", "orders", channel="archive").status == 200
     page = ready(visit(admin, "/topics/orders?range=1h"))
     expect(page.get_by_role("button", name="1h")).to_have_attribute("aria-pressed", "true")
-    marks = page.get_by_role("list", name="Marks in the charts")
-    expect(marks).to_contain_text("archive of orders paused")
-    expect(marks).to_contain_text(f"nsqd {address(cluster.nsqds[0])} started")
+    annotations = page.get_by_role("list", name="Annotations of the charts")
+    expect(annotations).to_contain_text("archive of orders paused")
+    expect(annotations).to_contain_text(f"nsqd {address(cluster.nsqds[0])} started")
     area = page.locator(".u-over").first
     area.hover()
     box = area.bounding_box()
@@ -57,7 +44,7 @@ def test_a_part_of_a_chart_is_in_the_address_and_has_marks(visit: Visits, cluste
     page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 9, steps=3)
     page.mouse.up()
     expect(page).to_have_url(re.compile(r"from=\d+&until=\d+"))
-    expect(marks).to_have_count(0)  # they are of now
+    expect(annotations).to_have_count(0)  # they are of now
     shown = page.get_by_role("group", name="Zoom").get_by_role("status")
     expect(shown).to_have_text(re.compile(r"\d\d:\d\d:\d\d to \d\d:\d\d:\d\d"))
     text = shown.inner_text()
@@ -68,4 +55,4 @@ def test_a_part_of_a_chart_is_in_the_address_and_has_marks(visit: Visits, cluste
     page.go_back()
     page.go_back()
     expect(shown).to_have_text("")
-    expect(marks).to_contain_text("archive of orders paused")
+    expect(annotations).to_contain_text("archive of orders paused")

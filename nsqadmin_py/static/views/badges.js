@@ -22,7 +22,7 @@ export function isKnown(live) {
 const EPHEMERAL = "Never written to disk, and deleted with its last channel or client";
 
 /** @param {{row: object}} props  a row of topics, or the figures of one */
-export function TopicMarks({ row }) {
+export function TopicBadges({ row }) {
   const isEmptyDead = isDead(row.topic) && !row.problems.some(({ kind }) => kind === "dead_letters");
   return html`<${Marks} problems=${row.problems} isEphemeral=${isEphemeral(row.topic)}>
     ${isEmptyDead && html`<${Badge} title="Messages that were attempted too often are put here">dead letters<//> `}
@@ -30,7 +30,7 @@ export function TopicMarks({ row }) {
 }
 
 /** @param {{row: object}} props  a row of channels, or the figures of one */
-export function ChannelMarks({ row }) {
+export function ChannelBadges({ row }) {
   return html`<${Marks} problems=${row.problems} isEphemeral=${isEphemeral(row.channel)} />`;
 }
 

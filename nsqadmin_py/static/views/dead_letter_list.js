@@ -7,10 +7,10 @@ const DEAD = ".dead";
  * @returns {object[]}  {key, node, seq, id, attempts, topic, channel, timestamp, died}, both times in ns; without a number
  *   from an nsqd that shows no log, and null where the nsqd does not remember the origin
  */
-export function lettersOf(answer) {
-  return (answer?.nodes ?? []).flatMap(({ node, dead_letters: letters }) =>
-    // A letter may die twice: from two channels, or after it was requeued.
-    letters.map((letter) => ({ ...letter, node, key: `${node} ${letter.seq} ${letter.id} ${letter.channel} ${letter.died}` })));
+export function deadLettersOf(answer) {
+  return (answer?.nodes ?? []).flatMap(({ node, dead_letters: deadLetters }) =>
+    // A message may die twice: from two channels, or after it was requeued.
+    deadLetters.map((deadLetter) => ({ ...deadLetter, node, key: `${node} ${deadLetter.seq} ${deadLetter.id} ${deadLetter.channel} ${deadLetter.died}` })));
 }
 
 /**
@@ -23,18 +23,18 @@ export function failuresOf(nodes) {
 }
 
 /**
- * Topics that letters come from; those that most come from are first.
- * @param {{topic: string}[]} letters
+ * Topics that dead letters come from; those that most come from are first.
+ * @param {{topic: string}[]} deadLetters
  * @returns {string[]}
  */
-export function originsOf(letters) {
+export function originsOf(deadLetters) {
   const counts = new Map();
-  for (const { topic } of letters) if (topic) counts.set(topic, (counts.get(topic) ?? 0) + 1);
+  for (const { topic } of deadLetters) if (topic) counts.set(topic, (counts.get(topic) ?? 0) + 1);
   return [...counts].sort((one, other) => other[1] - one[1]).map(([topic]) => topic);
 }
 
 /**
- * Where letters are put back, unless somebody says otherwise.
+ * Where dead letters are put back, unless somebody says otherwise.
  * @param {string} topic  that has them
  * @param {string[]} origins
  * @returns {string}  empty where nobody knows

@@ -5,7 +5,7 @@ import { html } from "../lib/html.js";
 import { ActionButton } from "../parts/actions.js";
 import { ask } from "../parts/dialog.js";
 import { TOPIC } from "./create.js";
-import { usualTarget } from "./letters.js";
+import { usualTarget } from "./dead_letter_list.js";
 
 const SHOWN_CHARACTERS = 80;
 const OLD_NSQD = "not supported by this nsqd";
@@ -19,7 +19,7 @@ const OLD_NSQD = "not supported by this nsqd";
  * @param {string[]} [props.origins]  topics that it may come from
  * @param {(words: string) => void} props.onDone
  */
-export function LetterActions({ topic, channel, node, message, origins = [], onDone }) {
+export function DeadLetterActions({ topic, channel, node, message, origins = [], onDone }) {
   const place = { topic, ...(channel && { channel }), node, seq: message.seq, message: message.id };
   const requeue = { action: "requeue_message", ...place };
   const discard = { action: "discard_message", ...place };

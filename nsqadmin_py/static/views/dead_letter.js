@@ -5,19 +5,19 @@ import { count, name, plain, time as shownTime } from "../lib/format.js";
 import { html, useEffect, useState } from "../lib/html.js";
 import { Dialog } from "../parts/dialog.js";
 import { Failed, Loading } from "../parts/state.js";
-import { counted } from "./losses.js";
-import { LetterActions } from "./letter_actions.js";
+import { counted } from "./lost_messages.js";
+import { DeadLetterActions } from "./dead_letter_actions.js";
 import { Message } from "./message.js";
 
 /**
- * `onDone`: the letter was requeued or discarded.
- * @param {{topic: string, letter: object, onDone: () => void, onClose: () => void}} props
+ * `onDone`: the dead letter was requeued or discarded.
+ * @param {{topic: string, deadLetter: object, onDone: () => void, onClose: () => void}} props
  */
-export function LetterDialog({ topic, letter, onDone, onClose }) {
-  return html`<${Dialog} title=${`Dead letter ${plain(letter.id)}`} onClose=${onClose} wide>
+export function DeadLetterDialog({ topic, deadLetter, onDone, onClose }) {
+  return html`<${Dialog} title=${`Dead letter ${plain(deadLetter.id)}`} onClose=${onClose} wide>
     <div class="dialog-body">
-      <p>${originText(letter)} It is on ${name(letter.node)}${letter.seq !== undefined && `, with the number ${count(letter.seq)}`}.</p>
-      <${Body} topic=${topic} letter=${letter} onDone=${onDone} />
+      <p>${originText(deadLetter)} It is on ${name(deadLetter.node)}${deadLetter.seq !== undefined && `, with the number ${count(deadLetter.seq)}`}.</p>
+      <${Body} topic=${topic} deadLetter=${deadLetter} onDone=${onDone} />
       <div class="dialog-buttons">
         <button type="button" class="button" data-focus onClick=${onClose}>Close</button>
       </div>
@@ -30,21 +30,21 @@ function originText({ topic, channel, attempts, died }) {
   return html`Failed at ${shownTime(died)} in the channel ${name(channel)} of ${name(topic)}, after ${counted(attempts, "attempt")}.`;
 }
 
-function Body({ topic, letter, onDone }) {
+function Body({ topic, deadLetter, onDone }) {
   const [seen, setSeen] = useState(null);
   useEffect(() => {
     let isOver = false;
-    read(topic, letter).then((found) => isOver || setSeen(found));
+    read(topic, deadLetter).then((found) => isOver || setSeen(found));
     return () => {
       isOver = true;
     };
-  }, [letter.key]);
+  }, [deadLetter.key]);
   if (!seen) return html`<${Loading} what="its body" />`;
   if (!seen.message) return html`<${Failed} message=${seen.error} />`;
-  const source = { path: at("topics", topic, "messages", letter.seq), node: letter.node };
+  const source = { path: at("topics", topic, "messages", deadLetter.seq), node: deadLetter.node };
   return html`<ol class="card-list"><${Message} message=${seen.message} topic=${topic} source=${source}>
-    <${LetterActions} topic=${topic} channel="" node=${letter.node} message=${seen.message}
-      origins=${letter.topic ? [letter.topic] : []} onDone=${onDone} />
+    <${DeadLetterActions} topic=${topic} channel="" node=${deadLetter.node} message=${seen.message}
+      origins=${deadLetter.topic ? [deadLetter.topic] : []} onDone=${onDone} />
   <//></ol>`;
 }
 
