@@ -6,7 +6,6 @@ upstream        the client of requests to nsqd and nsqlookupd
 permissions     permissions of users and groups on topics, and blocks of addresses   pure
 clusterinfo     the requests and commands of Go's nsqadmin
 go_json         answers in the JSON of Go's nsqadmin                                 pure
-dead_letters    publishes dead letters again
 audit           logs each action, and posts it to --notification-http-endpoint
 cluster         what the page and the history get of the observed cluster
 history         metrics of the past hour and day

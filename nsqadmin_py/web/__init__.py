@@ -6,7 +6,6 @@ access           access rights: login, users and groups of a proxy, permissions 
 answers          answers and errors in the form of Go's nsqadmin; request bodies
 go_api           the paths of Go's nsqadmin
 views_api        the data of the page, under /api/v2
-csv_rows         rows of a list as CSV
 events           server-sent events: changes of the data that a page shows
 node_queries     requests of the page that nsqds answer
 message_queries  messages of channels, and of the logs of topics

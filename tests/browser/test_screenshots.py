@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.support import browser_demo as demo
-from tests.support.browser import DESK, PHONE, Visits, press, ready, system_theme
+from tests.support.browser import DESK, Visits, press, ready, system_theme
 from tests.support.nsqadmin_cluster import AdminCluster, address
 from tests.support.standby_cluster import StandbyCluster
 from tests.support.standby_processes import wait_until_it_has_all
@@ -63,15 +63,10 @@ def test_pictures_for_the_docs(visit: Visits, tmp_path: Path, screenshots: Path)
         take("channels", "/channels")
         take("nodes", "/nodes")
         take("node", f"/nodes/{address(cluster.nsqds[0])}")
-        page.goto(f"/nodes?compare={','.join(map(address, cluster.nsqds))}")
-        expect(page.get_by_role("table", name="nsqds side by side")).to_contain_text("MiB")
-        take("compare")
         take("lookup", "/lookup")
         take("counter", "/counter")
         system_theme(page, "dark")
         take("topic-dark", "/topics/orders")
-        page.set_viewport_size(PHONE)
-        take("phone", "/topics/orders")
         page.set_viewport_size(DESK)
 
 
@@ -95,7 +90,6 @@ def test_pictures_of_standbys_for_the_docs(visit: Visits, tmp_path: Path, screen
         page.screenshot(path=screenshots / "nsqadmin-standbys.png")
         page.goto(f"/nodes/{address(cluster.standby)}")
         expect(ready(page).get_by_role("region", name="Standby", exact=True)).to_contain_text("900 messages")
-        page.screenshot(path=screenshots / "nsqadmin-standby.png")
         dialog = press(page, "Promote")
         expect(dialog).to_contain_text("900 messages")
         page.screenshot(path=screenshots / "nsqadmin-promote.png")

