@@ -1,4 +1,4 @@
-"""nsqd's HTTP paths: publishing, administration, figures, and reading the log.
+"""nsqd's HTTP paths: publishing, administration, statistics, and reading the log.
 
 routes        the table of paths: method, access rule, handler
 handlers      the handlers of most paths; the two body formats of /mpub

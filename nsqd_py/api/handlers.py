@@ -265,7 +265,7 @@ def _is_binary(request: Request[Broker]) -> bool:
     return _BOOLS.get(word, True)
 
 
-# ---- figures and health
+# ---- statistics and health
 
 
 def ping(request: Request[Broker]) -> Reply:
@@ -315,7 +315,7 @@ def stats(request: Request[Broker]) -> Reply:
     # A client that published to a new topic looks for its channels next; nsqlookupds are being asked for them.
     if broker.lookups is not None:
         broker.lookups.wait_until_all_started(NEW_TOPICS_S)
-    figures = collect(
+    statistics = collect(
         broker,
         params.get("topic", ""),
         params.get("channel", ""),
@@ -323,13 +323,13 @@ def stats(request: Request[Broker]) -> Reply:
     )
     include_memory = _BOOLS.get(params.get("include_mem", ""), True)
     if params.get("format") == "json":
-        document = render_json(broker, figures, include_memory=include_memory)
-        return answers.json(document | broker.drain.figures() | broker.replication.figures())
-    return answers.text(render_text(broker, figures, include_memory=include_memory))
+        document = render_json(broker, statistics, include_memory=include_memory)
+        return answers.json(document | broker.drain.statistics() | broker.replication.statistics())
+    return answers.text(render_text(broker, statistics, include_memory=include_memory))
 
 
 def metrics(request: Request[Broker]) -> Reply:
-    """Figures for Prometheus. Its library takes 50 ms to import; that happens at the first scrape, in a thread."""
+    """Statistics for Prometheus. Its library takes 50 ms to import; that happens at the first scrape, in a thread."""
     if missing := missing_package("prometheus_client", "metrics"):
         raise HttpError(501, missing)
     in_thread(gevent.get_hub().threadpool, _import_metrics)
@@ -355,17 +355,17 @@ def drain(request: Request[Broker]) -> Reply:
     if timeout_ns is not None and timeout_ns < 0:
         raise HttpError(400, "INVALID_TIMEOUT")
     request.app.begin_drain(timeout_ns)
-    return answers.json(request.app.drain.figures())
+    return answers.json(request.app.drain.statistics())
 
 
 # ---- standby
 
 
 def promote(request: Request[Broker]) -> Reply:
-    """Make a primary of this standby. It starts anew, with the messages that it has."""
-    figures = request.app.replication.figures()
+    """Make a primary of this standby. It starts again, with the messages that it has."""
+    statistics = request.app.replication.statistics()
     request.app.replication.promote()
-    return answers.json(figures)
+    return answers.json(statistics)
 
 
 # ---- topics
@@ -397,7 +397,7 @@ def empty_topic(request: Request[Broker]) -> Reply:
 
 
 def pause_topic(request: Request[Broker], *, paused: bool) -> Reply:
-    """Stop passing messages of a topic to its channels, or continue; publishes are accepted meanwhile."""
+    """Stop passing messages of a topic to its channels, or continue; publishes are still accepted."""
     topic = named_topic(request)
     request.app.pause_topic(topic, paused)
     return answers.EMPTY

@@ -78,12 +78,12 @@ def topic_log(request: Request[Broker]) -> Reply:
             "free_disk_bytes": request.app.space.free_bytes,
             "sync_every": options.sync_every,
             "sync_timeout_ns": options.sync_timeout_ns,
-            "files": [_file_figures(file, alive) for file, alive in files if file in log.files],
+            "files": [_file_statistics(file, alive) for file, alive in files if file in log.files],
         }
     )
 
 
-def _file_figures(file: LogFile, alive: list[Range]) -> dict[str, Any]:
+def _file_statistics(file: LogFile, alive: list[Range]) -> dict[str, Any]:
     first = first_record(file)
     return {
         "name": file.path.name,
@@ -187,7 +187,7 @@ def peek(request: Request[Broker]) -> Reply:
     topic, channel = named_channel(request)
     found = Peek(topic, _runs_to_peek(request, channel))
     found.look(gevent.get_hub().threadpool)
-    figures = {
+    statistics = {
         "topic": topic.name,
         "channel": channel.name,
         "depth": channel.depth,
@@ -196,8 +196,8 @@ def peek(request: Request[Broker]) -> Reply:
         "messages": found.rows,
     }
     if found.unreadable_count:
-        figures["unreadable_count"] = found.unreadable_count
-    return answers.json(figures)
+        statistics["unreadable_count"] = found.unreadable_count
+    return answers.json(statistics)
 
 
 def _runs_to_peek(request: Request[Broker], channel: Channel) -> Iterable[StateRun]:

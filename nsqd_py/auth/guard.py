@@ -42,7 +42,7 @@ class Guarded(Protocol):
         """Handle no commands until `go_on`."""
 
     def go_on(self, step: Step) -> None:
-        """Call `step`, which may raise ClientError, and then handle the commands that arrived meanwhile."""
+        """Call `step`, which may raise ClientError, and then handle the commands that have arrived."""
 
     def forget_pub(self) -> None:
         """Check the permission of the next PUB again."""

@@ -78,7 +78,7 @@ class Drain:
             return True
         return not any(map(_messages_in, self._topics.values()))
 
-    def figures(self) -> dict[str, Any]:
+    def statistics(self) -> dict[str, Any]:
         """Return the statistics for /stats, times in s since the epoch; empty while nsqd serves."""
         if self.since_ns is None:
             return {}

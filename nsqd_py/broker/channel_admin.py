@@ -31,7 +31,7 @@ from nsqd_py.settings.durations import parse_time
 
 _MOST_BYTES = 4 * 1024 * 1024  # of JSON, which may be six times as long as a body: "\\u0000"
 
-# Messages in one state, and the fields that their rows have beside those of the message.
+# Messages in one state, and the fields that their rows have in addition to those of the message.
 StateRun = tuple[Run, dict[str, Any]]
 
 

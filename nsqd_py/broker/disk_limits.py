@@ -70,7 +70,7 @@ class DiskHealth:
             self._errors.pop((cause, topic), None)
 
     def _note(self, place: tuple[str, Topic], error: OSError | None) -> None:
-        """Set or clear an error. A success also clears the write errors of topics that nobody publishes to any more."""
+        """Set or clear an error. A success also clears the write errors of topics without publishers now."""
         if error is not None:
             self._errors[place] = error.with_traceback(None)  # not the frames: they hold the messages of the write
         elif self._errors:
@@ -104,12 +104,12 @@ class FreeSpace:
 
     def _look(self) -> None:
         try:
-            figures = os.statvfs(self._directory)
+            statistics = os.statvfs(self._directory)
         except OSError:  # the write itself will report it
             self._last_bytes = UNLIMITED
         else:
-            self._last_bytes = figures.f_bavail * figures.f_frsize
-            self.total_bytes = figures.f_blocks * figures.f_frsize
+            self._last_bytes = statistics.f_bavail * statistics.f_frsize
+            self.total_bytes = statistics.f_blocks * statistics.f_frsize
 
     def _look_in_thread(self) -> None:
         timer = CallTimer()

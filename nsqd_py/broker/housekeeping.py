@@ -1,4 +1,4 @@
-"""Deleting what nobody needs any more, in memory and on disk, and compacting files of which little is needed.
+"""Deleting what is not needed any more, in memory and on disk, and compacting files of which little is needed.
 
 Decisions are made in the event loop a few times a second. Threads do the work, one file at a time.
 """
@@ -170,7 +170,7 @@ class Housekeeper:
     def make_room(self, topic: Topic) -> None:
         """Free all space that can be freed, also in the file that is being written; while the disk is slow, this waits.
 
-        If nobody needs that file, it is dropped. If little of it is needed, it is closed so that it can be compacted.
+        If that file is not needed, it is dropped. If little of it is needed, it is closed so that it can be compacted.
         This is for a topic that was emptied, and for all topics when the disk is short of space.
         """
         self.clean_up(topic, makes_room=True)

@@ -98,7 +98,7 @@ class Replication:
         """Begin to make a primary of a standby. Raises HttpError if this is none, or if its copy is not complete."""
         raise HttpError(409, "NOT_A_STANDBY")
 
-    def figures(self) -> dict[str, Any]:
+    def statistics(self) -> dict[str, Any]:
         """Return what /stats shows in addition to topics."""
         return {}
 

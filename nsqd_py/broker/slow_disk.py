@@ -108,7 +108,7 @@ class SlowWriter:
                 publisher.release()
 
     def _refuse(self, appending: Appending, publishers: Tickets, error: OSError) -> None:
-        """Refuse these batches and those that came meanwhile, whose numbers continue from them."""
+        """Refuse these batches and those that came after them, whose numbers continue from them."""
         self._log.end_append(appending)
         self._topic.commit()
         publishers += self._take()[1]
@@ -186,7 +186,7 @@ class SlowReader:
 
 
 class _Piece:
-    """A part of a file, read through a duplicate descriptor, since the file may be closed meanwhile."""
+    """A part of a file, read through a duplicate descriptor, since the file may be closed during the read."""
 
     def __init__(self, file: LogFile, offset: int, size: int) -> None:
         self.result: bytes | OSError = b""

@@ -1,7 +1,7 @@
 """Syncing logs off the event loop, by `--sync-every` and `--sync-timeout`.
 
 With `--sync-every=1`, publishers get their answers only after the sync that covers their messages. Each topic has one
-sync at a time, and publishers that arrive meanwhile share the next one (group commit). The next sync begins when the
+sync at a time, and publishers that arrive during it share the next one (group commit). The next sync begins when the
 publishers that the last one answered have published again, or after a millisecond. Otherwise, clients that wait for
 their answers would split into two groups that wait for each other's syncs. While a sync takes long, all logs are
 written in threads, so that a stalled disk only stops those who need it.

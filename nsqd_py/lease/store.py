@@ -30,7 +30,7 @@ class LeaseLost(LeaseError):
 class Lease:
     """A lease that was taken.
 
-    number  rises with each holder, so that what an earlier one did can be told from what a later one does
+    number  rises with each holder, so that what an earlier one did can be distinguished from what a later one does
     handle  the store's own name for it
     """
 

@@ -72,7 +72,7 @@ class LookupPeers:
                 host.start()
 
     def close(self) -> None:
-        """Close all connections, so that the nsqlookupds forget this nsqd. Blocks this greenlet meanwhile."""
+        """Close all connections, so that the nsqlookupds forget this nsqd. Blocks this greenlet."""
         if not self._is_running:
             return
         self._log.info("LOOKUP: closing")

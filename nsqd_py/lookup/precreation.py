@@ -1,7 +1,7 @@
 """Makes the channels of a new topic before its first message is released, so that each channel gets it.
 
 The nsqlookupds know the channels that the topic has on other nsqds. Publishers do not wait for their answers:
-messages are written to the topic's log and acknowledged meanwhile.
+messages are written to the topic's log and acknowledged without them.
 """
 
 from __future__ import annotations

@@ -497,7 +497,7 @@ def sync_paths(paths: Iterable[Path], directory: Path | None) -> None:
         try:
             descriptor = open_file(path, os.O_RDWR)
         except FileNotFoundError:
-            continue  # it was removed meanwhile
+            continue  # it was removed in the meantime
         try:
             os.fdatasync(descriptor)
         finally:

@@ -166,7 +166,7 @@ class Election:
         """True if the daemon is made, or runs, as the primary."""
         return self._role == _PRIMARY
 
-    def figures(self) -> dict[str, Any]:
+    def statistics(self) -> dict[str, Any]:
         """Return what /stats shows of the lease."""
         keeper = self._keeper
         holder = self.member.address if keeper.is_held else keeper.other_holder or ""
@@ -176,7 +176,7 @@ class Election:
     # ---- the lease
 
     def _may_take(self) -> bool:
-        """True if this data path has all that was acknowledged, as far as the note tells. Raises LeaseError."""
+        """True if this data path has all that was acknowledged, according to the note. Raises LeaseError."""
         self._read_note()
         try:
             state, saved = read_state(self._directory), read_epochs(self._directory)
@@ -204,7 +204,7 @@ class Election:
         self._note, self._must_read_note = EpochNote.of(text), False
 
     def _wanted_role(self) -> str | None:
-        """Return the role that the lease gives this nsqd; None while nobody else has it either."""
+        """Return the role that the lease gives this nsqd; None while no other nsqd has it either."""
         return _PRIMARY if self._keeper.is_held else self._keeper.other_holder
 
     def _decide(self) -> None:

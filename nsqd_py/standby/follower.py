@@ -1,6 +1,6 @@
 """The standby's side: connects to the primary, writes what it sends, and acknowledges it.
 
-With `--sync-every=1` a round is acknowledged after everything in it is synced; rounds that arrive meanwhile share the
+With `--sync-every=1` a round is acknowledged after everything in it is synced; rounds that arrive during the sync share the
 next sync. Otherwise it is acknowledged when it is written, and synced after `--sync-timeout`.
 """
 
@@ -50,7 +50,7 @@ class Refused(NsqdError):
     """The primary does not let this nsqd follow; the text says why."""
 
 
-def standby_figures(**known: Any) -> dict[str, Any]:
+def standby_statistics(**known: Any) -> dict[str, Any]:
     """Return what /stats shows of a standby; what is not known is empty."""
     others = {
         "primary": "",
@@ -58,7 +58,7 @@ def standby_figures(**known: Any) -> dict[str, Any]:
         "state": "waiting",
         "is_complete": False,
         "is_fenced": False,
-        **Lag(0, 0, 0).figures(),
+        **Lag(0, 0, 0).statistics(),
         "last_round_ms_ago": None,
         "set_aside_messages": 0,
         "lease_decides": True,
@@ -114,13 +114,13 @@ class Follower:
             self._close_connection()
             sync_paths(*self._unsynced())
 
-    def figures(self) -> dict[str, Any]:
+    def statistics(self) -> dict[str, Any]:
         """Return what /stats shows of this standby."""
-        return standby_figures(
+        return standby_statistics(
             primary=self._options.standby_of,
             epoch=self._copy.epoch,
             state=self.state,
-            **self.lag.figures(),
+            **self.lag.statistics(),
             is_complete=self.is_complete,
             lease_decides=bool(self._options.lease),
             is_fenced=self.is_fenced,

@@ -279,7 +279,7 @@ class Lag(NamedTuple):
     size_bytes: int
     ms: int
 
-    def figures(self) -> dict[str, int]:
+    def statistics(self) -> dict[str, int]:
         return {"lag_messages": self.messages, "lag_bytes": self.size_bytes, "lag_ms": self.ms}
 
 
@@ -414,7 +414,7 @@ CHECKED_BYTES = 4096
 
 
 def encode_offer(offer: Offer, most_bytes: int) -> bytes:
-    """Return the document of STANDBY. Logs that do not fit into `most_bytes` are left out: they are copied anew."""
+    """Return the document of STANDBY. Logs that do not fit into `most_bytes` are left out: they are copied again."""
     document: dict[str, Any] = {"format": FORMAT, "epoch": offer.epoch, "http_address": offer.http_address}
     if offer.fenced_by:
         document["fenced_by"] = offer.fenced_by

@@ -305,31 +305,31 @@ class Standbys(Replication):
         count, wanted = len(self._standbys), self._held.wanted
         return f"{count} standbys are connected, and {wanted} did not acknowledge a message in time"
 
-    # ---- figures
+    # ---- statistics
 
     def notice(self) -> str | None:
         return "answering publishers without a standby" if self.is_alone else None
 
-    def figures(self) -> dict[str, Any]:
+    def statistics(self) -> dict[str, Any]:
         """Return the epoch in which this nsqd serves, and a list of its standbys with their lag."""
         standbys = [
             {
                 "address": client.peer,
                 "http_address": stream.offer.http_address,
                 "is_following": stream.is_following,
-                **stream.lag.figures(),
+                **stream.lag.statistics(),
             }
             for client, stream in list(self._standbys.items())
         ]
         if self._in_sync is not None:
-            for figures_of_one, stream in zip(standbys, list(self._standbys.values()), strict=True):
+            for row, stream in zip(standbys, list(self._standbys.values()), strict=True):
                 member = stream.offer.member
-                figures_of_one["is_in_sync"] = member is not None and member.id in self._in_sync.stored
-        figures = {"epoch": self._broker.epoch, "acks": self._held.wanted, "is_alone": self.is_alone, "list": standbys}
-        return {"standbys": figures, **(self._election.figures() if self._election is not None else {})}
+                row["is_in_sync"] = member is not None and member.id in self._in_sync.stored
+        statistics = {"epoch": self._broker.epoch, "acks": self._held.wanted, "is_alone": self.is_alone, "list": standbys}
+        return {"standbys": statistics, **(self._election.statistics() if self._election is not None else {})}
 
     def lags(self) -> list[tuple[str, dict[str, int]]]:
-        return [(client.peer, stream.lag.figures()) for client, stream in self._standbys.items()]
+        return [(client.peer, stream.lag.statistics()) for client, stream in self._standbys.items()]
 
 
 def _release(publishers: Tickets) -> None:

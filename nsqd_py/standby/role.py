@@ -1,6 +1,6 @@
 """The roles of an nsqd that does not serve: they refuse all requests except statistics and promotion.
 
-A promotion makes a standby's data path that of a primary: with a new epoch, so that its old primary can tell. Then
+A promotion makes a standby's data path that of a primary: with a new epoch, which its old primary recognizes. Then
 fencing keeps the old primary from serving: the promoted nsqd sends it the newer epoch, until it gets the answer that
 the other one does not serve. An nsqd with `--accept-standbys` whose logs the sender continues gives way for good: it
 becomes a standby of the sender. Both prove to each other that they belong to one group, so that no one else can fence
@@ -23,7 +23,7 @@ from nsqd_py.options import NsqdOptions
 from nsqd_py.protocol.frames import OK
 from nsqd_py.runtime.logs import Log
 from nsqd_py.standby.copy import StandbyState, read_state, remove_state
-from nsqd_py.standby.follower import Follower, ask, is_followed_by, sentence, standby_figures
+from nsqd_py.standby.follower import Follower, ask, is_followed_by, sentence, standby_statistics
 from nsqd_py.standby.group import Door
 from nsqd_py.standby.messages import FENCE, Offer, OfferedLog
 
@@ -67,11 +67,11 @@ class StandbyRole(Replication):
         fenced = f"fenced: {self._primary} was promoted" if self._follower.is_fenced else None
         return self._follower.notice() or fenced
 
-    def figures(self) -> dict[str, Any]:
-        return self._follower.figures() | (self._election.figures() if self._election is not None else {})
+    def statistics(self) -> dict[str, Any]:
+        return self._follower.statistics() | (self._election.statistics() if self._election is not None else {})
 
     def lags(self) -> list[tuple[str, dict[str, int]]]:
-        return [(self._primary, self._follower.lag.figures())]
+        return [(self._primary, self._follower.lag.statistics())]
 
     def promote(self) -> None:
         if self._election is not None:
@@ -99,11 +99,11 @@ class WaitingRole(Replication):
     attach = member
 
     def notice(self) -> str | None:
-        return f"waiting for the lease {self._election.figures()['lease']['name']}"
+        return f"waiting for the lease {self._election.statistics()['lease']['name']}"
 
-    def figures(self) -> dict[str, Any]:
-        about = standby_figures(epoch=self._epoch, is_complete=self._is_complete)
-        return about | self._election.figures()
+    def statistics(self) -> dict[str, Any]:
+        about = standby_statistics(epoch=self._epoch, is_complete=self._is_complete)
+        return about | self._election.statistics()
 
     def promote(self) -> None:
         raise HttpError(409, "LEASE_DECIDES")
@@ -158,7 +158,7 @@ def promote(broker: Broker, directory: Path, state: StandbyState | None, electio
     """Begin a new epoch in all logs of a loaded broker, and make that durable. Raises OSError. Blocks this greenlet.
 
     state     that of a standby's data path; None if it is a primary's
-    election  must be told of the epoch before and after. If it has lost its lease, it ends the daemon.
+    election  is notified of the epoch before and after. If it has lost its lease, it ends the daemon.
     """
     if election is not None:
         broker.logs.epoch_numbers.skip_past(election.highest_epoch)

@@ -338,7 +338,7 @@ class Stream:
         return found == offered.checksum
 
     def _list_topic(self, topic: Topic, log: TopicLog, matching: dict[str, int]) -> None:
-        """Tell the standby which files there are. It removes others, and sets aside what only it has."""
+        """Send the standby the list of files. It removes others, and sets aside what only it has."""
         self._are_epochs_new = True
         sent = self._topics[topic.name] = _SentTopic(topic.name, log)
         offered = self.offer.logs.get(topic.name)
@@ -434,7 +434,7 @@ class Stream:
         except OSError:
             if file in sent.log.files:
                 raise
-            return  # it was dropped meanwhile
+            return  # it was dropped in the meantime
         sent.replaced.discard(file.first_seq)
         sent.files[file.first_seq] = before
 
@@ -520,7 +520,7 @@ class Stream:
         self._send(messages.file_frame(COMMIT, name))
 
     def _send(self, frame: bytes) -> None:
-        """Send a frame. Wait while the standby takes nothing; other greenlets run meanwhile. Raises _Gone."""
+        """Send a frame. Wait while the standby takes nothing; other greenlets run. Raises _Gone."""
         client = self.client
         if client.closed:
             raise _Gone

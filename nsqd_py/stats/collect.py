@@ -1,7 +1,7 @@
-"""The figures of /stats: topics, channels and clients, with the keys and the order of Go's nsqd.
+"""The statistics of /stats: topics, channels and clients, with the keys and the order of Go's nsqd.
 
 Thousands of channels take a while. The work pauses now and then, so that messages continue to flow. So the result is
-not a snapshot of one moment: topics, channels and clients may be added and removed meanwhile.
+not a snapshot of one moment: topics, channels and clients may be added and removed in the meantime.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nsqd_py.runtime.pacing import ONE_ROUND_S, Pace
 from nsqd_py.tcp.connection import ClientConnection
 from nsqd_py.version import NSQ_VERSION
 
-Figures = dict[str, Any]
+Statistics = dict[str, Any]
 _Named = TypeVar("_Named", Topic, Channel)
 _SCARCE_PERCENT = 20
 _TOPOLOGY_COUNTS = (("zone_local_msg_count", ZONE_LOCAL), ("region_local_msg_count", REGION_LOCAL), ("global_msg_count", GLOBAL))
@@ -32,15 +32,15 @@ class Stats(NamedTuple):
     `topics` is None if the selected topic does not exist; `producers` is None without any.
     """
 
-    topics: list[Figures] | None
-    producers: list[Figures] | None
+    topics: list[Statistics] | None
+    producers: list[Statistics] | None
 
 
 # ---- collecting
 
 
 def collect(broker: Broker, topic: str, channel: str, *, include_clients: bool) -> Stats:
-    """Return the figures of all topics and channels, or only of those named `topic` or `channel`, unless empty.
+    """Return the statistics of all topics and channels, or only of those named `topic` or `channel`, unless empty.
 
     Blocks this greenlet during its pauses.
     """
@@ -75,9 +75,9 @@ class _Collector:
         self._include_clients = include_clients
         self._pace = Pace(ONE_ROUND_S)
 
-    def topic(self, topic: Topic, channels: list[Channel]) -> Figures:
+    def topic(self, topic: Topic, channels: list[Channel]) -> Statistics:
         self._pace.rest_if_due()
-        figures: Figures = {
+        statistics: Statistics = {
             "topic_name": topic.name,
             "channels": [self._channel(topic, channel) for channel in channels],
             "depth": topic.depth,
@@ -85,24 +85,24 @@ class _Collector:
             "message_count": topic.message_count,
             "message_bytes": topic.message_bytes,
             "paused": topic.is_paused,
-            "e2e_processing_latency": latency_figures(topic.channels.values()),
+            "e2e_processing_latency": latency_statistics(topic.channels.values()),
         }
         if topic.oldest_ns:
-            figures["oldest_timestamp"] = topic.oldest_ns
+            statistics["oldest_timestamp"] = topic.oldest_ns
         damage = topic.log.damage if topic.log is not None else None
         if damage is not None and damage.bytes_found:
-            figures["damaged_bytes"] = damage.bytes_found  # bytes of its log that could not be read
+            statistics["damaged_bytes"] = damage.bytes_found  # bytes of its log that could not be read
         if damage is not None and damage.missing_count:
-            figures["missing_count"] = damage.missing_count  # messages that were in no file at the start
+            statistics["missing_count"] = damage.missing_count  # messages that were in no file at the start
         if damage is not None and damage.removed_files:
-            figures["removed_files"] = damage.removed_files  # files that were removed while in use
+            statistics["removed_files"] = damage.removed_files  # files that were removed while in use
         if topic.expired_count:
-            figures["expired_count"] = topic.expired_count
+            statistics["expired_count"] = topic.expired_count
         if topic.dead_letters:
-            figures["dead_letters"] = list(topic.dead_letters)
-        return figures
+            statistics["dead_letters"] = list(topic.dead_letters)
+        return statistics
 
-    def _channel(self, topic: Topic, channel: Channel) -> Figures:
+    def _channel(self, topic: Topic, channel: Channel) -> Statistics:
         self._pace.rest_if_due()
         clients = cast("list[ClientConnection]", list(channel.clients))
         return {
@@ -118,32 +118,32 @@ class _Collector:
             "client_count": len(clients),
             "clients": self.clients(clients) if self._include_clients else None,
             "paused": channel.is_paused,
-            "e2e_processing_latency": latency_figures((channel,)),
+            "e2e_processing_latency": latency_statistics((channel,)),
             "finish_count": channel.finish_count,
             **_own_counts(channel),
         }
 
-    def clients(self, clients: Iterable[ClientConnection]) -> list[Figures]:
+    def clients(self, clients: Iterable[ClientConnection]) -> list[Statistics]:
         rows = []
         for client in clients:
             self._pace.rest_if_due()
-            rows.append(_client_figures(client, self._topic_filter))
+            rows.append(_client_statistics(client, self._topic_filter))
         return rows
 
 
-def latency_figures(channels: Iterable[Channel]) -> Figures:
+def latency_statistics(channels: Iterable[Channel]) -> Statistics:
     """Return the percentiles of all these channels together."""
     meters = [channel.latency for channel in channels if channel.latency is not None]
     return meters[0].figures(meters[1:]) if meters else {"count": 0, "percentiles": None}
 
 
-def _topology_counts(channel: Channel) -> Figures:
+def _topology_counts(channel: Channel) -> Statistics:
     """Return the counts that are not 0, as Go's nsqd does."""
     counts = channel.counts_by_nearness
     return {name: counts[nearness] for name, nearness in _TOPOLOGY_COUNTS if counts[nearness]}
 
 
-def _own_counts(channel: Channel) -> Figures:
+def _own_counts(channel: Channel) -> Statistics:
     """Return the counts that Go's nsqd does not have, unless they are 0.
 
     `oldest_timestamp` is a time in place of an age, so that the row of an idle channel stays the same.
@@ -158,9 +158,9 @@ def _own_counts(channel: Channel) -> Figures:
     return {name: count for name, count in counts.items() if count}
 
 
-def _client_figures(client: ClientConnection, topic_filter: str) -> Figures:
+def _client_statistics(client: ClientConnection, topic_filter: str) -> Statistics:
     session = client.session
-    figures: Figures = {
+    statistics: Statistics = {
         "client_id": session.client_id,
         "hostname": session.hostname,
         "version": "V2",
@@ -176,7 +176,7 @@ def _client_figures(client: ClientConnection, topic_filter: str) -> Figures:
         "deflate": client.uses_deflate,
         "snappy": client.uses_snappy,
         "user_agent": session.user_agent,
-        **_authorization_figures(client),
+        **_authorization_statistics(client),
         "topology_zone": session.topology_zone,
         "topology_region": session.topology_region,
     }
@@ -187,24 +187,24 @@ def _client_figures(client: ClientConnection, topic_filter: str) -> Figures:
         if not topic_filter or topic == topic_filter
     ]
     if pub_counts:
-        figures["pub_counts"] = pub_counts
-    return figures | _tls_figures(client)
+        statistics["pub_counts"] = pub_counts
+    return statistics | _tls_statistics(client)
 
 
-def _authorization_figures(client: ClientConnection) -> Figures:
+def _authorization_statistics(client: ClientConnection) -> Statistics:
     """Return the fields of AUTH: none for a client without AUTH, no identity if the auth server sent none."""
     authorization = client.authorization
     if authorization is None:
         return {}
-    figures: Figures = {"authed": True}
+    statistics: Statistics = {"authed": True}
     if authorization.identity:
-        figures["auth_identity"] = authorization.identity
+        statistics["auth_identity"] = authorization.identity
     if authorization.identity_url:
-        figures["auth_identity_url"] = authorization.identity_url
-    return figures
+        statistics["auth_identity_url"] = authorization.identity_url
+    return statistics
 
 
-def _tls_figures(client: ClientConnection) -> Figures:
+def _tls_statistics(client: ClientConnection) -> Statistics:
     info = client.tls_info
     return {
         "tls": info is not None,
@@ -224,10 +224,10 @@ def health_text(broker: Broker) -> str:
 # ---- as JSON
 
 
-def render_json(broker: Broker, stats: Stats, *, include_memory: bool) -> Figures:
+def render_json(broker: Broker, stats: Stats, *, include_memory: bool) -> Statistics:
     """Return the document of `/stats?format=json`, with its large parts encoded. Blocks this greenlet in its pauses."""
     pace = Pace(ONE_ROUND_S)
-    document: Figures = {
+    document: Statistics = {
         "version": NSQ_VERSION,
         "health": health_text(broker).encode("utf-8", "replace").decode(),
         "start_time": int(broker.start_time),
@@ -242,14 +242,14 @@ def render_json(broker: Broker, stats: Stats, *, include_memory: bool) -> Figure
     return document
 
 
-def _encoded_topics(topics: list[Figures] | None, pace: Pace) -> list[orjson.Fragment] | None:
+def _encoded_topics(topics: list[Statistics] | None, pace: Pace) -> list[orjson.Fragment] | None:
     for topic in topics or ():
         for channel in topic["channels"]:
             channel["clients"] = _encoded(channel["clients"], pace)
     return _encoded(topics, pace)
 
 
-def _encoded(rows: list[Figures] | None, pace: Pace) -> list[orjson.Fragment] | None:
+def _encoded(rows: list[Statistics] | None, pace: Pace) -> list[orjson.Fragment] | None:
     """Encode each row separately, with pauses: encoding many rows at once would delay the event loop."""
     if rows is None:
         return None

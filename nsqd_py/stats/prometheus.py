@@ -23,7 +23,7 @@ from nsqd_py.runtime.histogram import Histogram
 from nsqd_py.runtime.pacing import ONE_ROUND_S, Pace
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.stats import metrics
-from nsqd_py.stats.collect import latency_figures
+from nsqd_py.stats.collect import latency_statistics
 from nsqd_py.stats.metrics import COUNTER, ChannelRow, Metric
 from nsqd_py.version import NSQ_VERSION
 
@@ -104,7 +104,7 @@ class _Exposition:
         values = [
             (_labels(**labels, quantile=repr(float(entry["quantile"]))), entry["value"] / SECOND_NS)
             for labels, channels in self._paced(groups)
-            for entry in latency_figures(channels)["percentiles"] or ()
+            for entry in latency_statistics(channels)["percentiles"] or ()
         ]
         if values:
             yield from self._lines(metric, values)

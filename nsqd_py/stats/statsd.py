@@ -19,7 +19,7 @@ from nsqd_py.debug.memory import memory_statistics
 from nsqd_py.lookup.host import Endpoint, Resolver, parse_address
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.runtime.pacing import Pace
-from nsqd_py.stats.collect import Figures, collect
+from nsqd_py.stats.collect import Statistics, collect
 from nsqd_py.stats.metrics import CHANNEL, COUNTER, GAUGE, TOPIC, Metric, age_ns
 
 DEFAULT_PACKET_BYTES = 4096  # if the option is 0
@@ -55,7 +55,7 @@ class Reports:
         self._counting: dict[str, int] = {}
         self._aged: set[str] = set()
 
-    def lines(self, topics: Iterable[Figures], memory: Figures | None) -> Iterator[str]:
+    def lines(self, topics: Iterable[Statistics], memory: Statistics | None) -> Iterator[str]:
         """Yield the lines of the next report. The caller must iterate to the end."""
         self._counting = {}
         for topic in self._included(topics, "topic_name"):
@@ -71,24 +71,24 @@ class Reports:
             yield from self._rows("mem.", MEMORY_ROWS, memory)
         self._counted = self._counting
 
-    def _included(self, things: Iterable[Figures], name: str) -> Iterator[Figures]:
+    def _included(self, things: Iterable[Statistics], name: str) -> Iterator[Statistics]:
         for thing in things:
             if not (self._exclude_ephemeral and is_ephemeral(thing[name])):
                 yield thing
 
-    def _rows(self, place: str, rows: Iterable[Row], figures: Figures) -> Iterator[str]:
+    def _rows(self, place: str, rows: Iterable[Row], statistics: Statistics) -> Iterator[str]:
         for name, key, kind in rows:
-            value = figures[key]
+            value = statistics[key]
             if kind is COUNTER:
                 value = self._since_last(place + name, value)
             yield self._line(place + name, value, kind)
 
-    def _percentiles(self, place: str, figures: Figures) -> Iterator[str]:
-        for entry in figures["e2e_processing_latency"]["percentiles"] or ():
+    def _percentiles(self, place: str, statistics: Statistics) -> Iterator[str]:
+        for entry in statistics["e2e_processing_latency"]["percentiles"] or ():
             name = f"{place}e2e_processing_latency_{entry['quantile'] * 100:.0f}"
             yield self._line(name, int(entry["value"]), GAUGE)
 
-    def _age(self, key: str, channel: Figures) -> Iterator[str]:
+    def _age(self, key: str, channel: Statistics) -> Iterator[str]:
         """Yield the age of the oldest queued message; once 0 when none is left, since statsd keeps the last value."""
         age_ms = age_ns(channel.get("oldest_timestamp", 0)) // _NS_PER_MS
         if age_ms:

@@ -13,7 +13,7 @@ from nsqd_py.net.addresses import host_and_port
 from nsqd_py.runtime.logs import one_line
 from nsqd_py.runtime.pacing import ONE_ROUND_S, Pace
 from nsqd_py.settings.durations import SECOND_NS, format_duration
-from nsqd_py.stats.collect import Figures, Stats, health_text
+from nsqd_py.stats.collect import Statistics, Stats, health_text
 from nsqd_py.version import version_string
 
 _UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"))
@@ -50,7 +50,7 @@ def _lines(broker: Broker, stats: Stats, include_memory: bool, now_s: float) -> 
         yield f"   {_client_line(producer, now_s)}"
 
 
-def _topic_lines(topic: Figures, now_s: float) -> Iterator[str]:
+def _topic_lines(topic: Statistics, now_s: float) -> Iterator[str]:
     yield (
         f"{'*P ' if topic['paused'] else '   '}[{topic['topic_name']:<15}] depth: {topic['depth']:<5} "
         f"be-depth: {topic['backend_depth']:<5} msgs: {topic['message_count']:<8} "
@@ -68,7 +68,7 @@ def _topic_lines(topic: Figures, now_s: float) -> Iterator[str]:
             yield f"        {_client_line(client, now_s)}"
 
 
-def _latency_text(latency: Figures) -> str:
+def _latency_text(latency: Statistics) -> str:
     return ", ".join(_nanoseconds_text(entry["value"]) for entry in latency["percentiles"] or ())
 
 
@@ -80,7 +80,7 @@ def _nanoseconds_text(value_ns: float) -> str:
     return f"{value_ns:.1f}ns"
 
 
-def _client_line(client: Figures, now_s: float) -> str:
+def _client_line(client: Statistics, now_s: float) -> str:
     _, port = host_and_port(client["remote_address"])
     name = one_line(f"{client['hostname']}:{port} {client['user_agent']}")
     connected = format_duration(int(now_s - client["connect_ts"]) * SECOND_NS)

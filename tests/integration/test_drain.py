@@ -141,13 +141,6 @@ def test_messages_that_are_left_at_the_time_limit_are_there_after_the_next_start
     assert nsqd.http("POST", "/pub?topic=orders", b"as ever").body == b"OK"
 
 
-@pytest.mark.parametrize("timeout", ["soon", "30", "-1s", ""])
-def test_a_time_limit_that_is_none_starts_nothing(nsqd: NsqdProcess, timeout: str) -> None:
-    answer = nsqd.http("POST", f"/drain?timeout={timeout}")
-    assert (answer.status, answer.json()) == (400, {"message": "INVALID_TIMEOUT"})
-    assert nsqd.is_healthy()
-
-
 def test_a_stop_does_not_wait_for_the_drain(nsqd: NsqdProcess) -> None:
     nsqd.post("/pub?topic=orders", b"left")
     nsqd.post("/drain")

@@ -202,13 +202,6 @@ def test_pub_keeps_the_body_as_it_came(nsqd: NsqdProcess, topic: str) -> None:
     assert published(nsqd, topic) == [body]
 
 
-def test_pub_deferred(nsqd: NsqdProcess, topic: str) -> None:
-    nsqd.post(f"/pub?topic={topic}&defer=60000", b"later")
-    nsqd.post(f"/pub?topic={topic}&defer=0", b"now")
-    nsqd.wait_for_channel(topic, "c", deferred_count=1, depth=1, message_count=2)
-    assert published(nsqd, topic) == [b"now"]
-
-
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
@@ -520,14 +513,6 @@ def test_header_too_large(nsqd: NsqdProcess, count: int) -> None:
         assert connection.at_end()
 
 
-def test_url_too_long(nsqd: NsqdProcess) -> None:
-    with RawConnection(nsqd) as connection:
-        with contextlib.suppress(ConnectionError):
-            connection.send(b"GET /ping?" + b"x" * 2 * MIB + b" HTTP/1.1\r\nHost: h\r\n\r\n")
-        assert connection.answer().status in (414, 431)  # 431 in Go
-        assert connection.at_end()
-
-
 @pytest.mark.parametrize(
     "request_bytes",
     [
@@ -563,11 +548,3 @@ def test_garbage_is_answered_400_and_closed(nsqd: NsqdProcess, request_bytes: by
         assert connection.answer().status == 400
         assert connection.at_end()
     assert nsqd.is_healthy()
-
-
-@pytest.mark.parametrize("cut", [10, 45, -2], ids=["request-line", "headers", "body"])
-def test_request_cut_off_publishes_nothing(nsqd: NsqdProcess, topic: str, cut: int) -> None:
-    with RawConnection(nsqd) as connection:
-        connection.send(post(topic, b"never whole")[:cut])
-    assert nsqd.is_healthy()
-    assert published(nsqd, topic) == []

@@ -345,14 +345,6 @@ def test_what_was_loaded_is_told_in_a_pipe(tmp_path: Path, lookupd: FakeLookupd)
         nsqd.destroy()
 
 
-def test_nsqd_leaves_the_lookupds_before_its_clients(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
-    nsqd = connected(make_nsqd, lookupd)
-    assert nsqd.stop() == 0
-    wait_until(lambda: not lookupd.live)
-    log = nsqd.log_text()
-    assert -1 < log.index("LOOKUP: closing") < log.index("TCP: closing")
-
-
 def test_an_address_that_refuses_is_logged_and_others_are_used(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
     nsqd = make_nsqd("--lookupd-tcp-address=127.0.0.1:1", lookupd.flag, lookupd.flag)
     wait_until(lambda: lookupd.live)
@@ -455,14 +447,6 @@ def test_a_lookupd_that_was_away_is_asked_before_it_is_told(make_nsqd: MakeNsqd,
     assert lookupd.asked == ["asked", "orders"]  # `asked` is no news, and `known` has a channel
     # It had its channels when it was told of: nothing was there to be told of without them.
     assert "REGISTER orders" not in lookupd.live[0].commands
-
-
-def test_an_unknown_broadcast_address_is_replaced_by_that_of_the_connection(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
-    lookupd.broadcast_address = "no-such-host.invalid"
-    lookupd.channels["orders"] = ["a"]
-    nsqd = connected(make_nsqd, lookupd)
-    nsqd.post("/pub?topic=orders", b"message")
-    wait_for_depths(nsqd, "orders", {"a": 1})
 
 
 # --- addresses that change

@@ -89,14 +89,6 @@ def test_bodies_that_are_no_text_are_base64(nsqd: NsqdProcess) -> None:
     assert ["body_base64" in row for row in rows] == [True, False, True]
 
 
-def test_large_bodies_are_fewer(nsqd: NsqdProcess) -> None:
-    nsqd.create("large", "c")
-    with nsqd.connect() as client:
-        for _ in range(9):
-            client.pub("large", b"x" * 1_000_000)
-    assert [len(text) for text in texts(peek(nsqd, "large", 1000))] == [1_000_000] * 4
-
-
 @pytest.mark.parametrize(
     ("query", "status", "code"),
     [

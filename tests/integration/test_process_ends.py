@@ -101,30 +101,6 @@ for _ in range(500):
     assert (done.returncode, done.stderr, depth(shared_nsqd, topic)) == (0, "", 500)
 
 
-def test_a_child_uses_a_producer_for_asyncio_in_a_loop_that_it_runs(shared_nsqd: NsqdProcess, topic: str) -> None:
-    done = run(
-        """
-import asyncio, os, sys
-from nsqd_py.client.aio import Producer
-producer = None
-async def publish(count):
-    global producer
-    producer = producer or Producer(ADDRESS)
-    for _ in range(count):
-        await producer.publish_soon(TOPIC, b"x")
-    await producer.flush()
-asyncio.run(publish(10))
-if not os.fork():
-    asyncio.run(publish(100))
-    sys.exit()
-sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
-""",
-        shared_nsqd,
-        topic,
-    )
-    assert (done.returncode, done.stderr, depth(shared_nsqd, topic)) == (0, "", 110)
-
-
 def test_all_that_is_open_ends_with_the_process_together(shared_nsqd: NsqdProcess, topic: str) -> None:
     """20 producers for an nsqd that never answers, which waited 5 s each, and 5 consumers whose handlers hang."""
     with socket.create_server(("127.0.0.1", 0)) as deaf:

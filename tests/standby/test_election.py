@@ -9,7 +9,6 @@ import pytest
 
 from tests.support.fake_etcd import GRANT, KEEPALIVE, RANGE, TXN, FakeEtcd, raw
 from tests.support.network import free_ports
-from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import NsqlookupdProcess
 from tests.support.standby_processes import consume_all, figures_of, is_primary, is_standby, wait_until_it_has_all
@@ -117,33 +116,3 @@ def test_nsqds_without_a_store_are_alive_and_say_why_they_do_not_serve(pair: tup
         assert client.ask(pub("t", b"1")).data == refusal
     etcd.odd = {}
     wait_until(lambda: is_primary(first) or is_primary(second), DEADLINE_S, "one of them to serve again")
-
-
-def test_nsqadmin_says_that_the_store_is_away_and_calls_no_living_nsqd_dead(
-    tmp_path: Path, lookupd: NsqlookupdProcess, pair: tuple[FakeEtcd, NsqdProcess, NsqdProcess]
-) -> None:
-    etcd, first, second = pair
-    wait_until(lambda: is_primary(first), DEADLINE_S, "the first to serve")
-    wait_until(lambda: figures_of(second)["state"] == "following", DEADLINE_S, "the standby to follow")
-    flags = ("--poll-interval=500ms", f"--lookupd-http-address={lookupd.http_address}", "--history-file=")
-    admin = NsqadminProcess(tmp_path / "nsqadmin.log", *flags)
-    seen: set[str] = set()
-
-    def kinds() -> set[str]:
-        rows = admin.get("/api/v2/attention")["rows"]
-        seen.update(row["kind"] for row in rows)
-        return {row["kind"] for row in rows}
-
-    try:
-        admin.start()
-        wait_until(lambda: admin.get("/api/v2/overview")["nodes_ok"] == 2, DEADLINE_S, "both")
-        etcd.odd = dict.fromkeys((GRANT, TXN, KEEPALIVE, RANGE), raw(b""))
-        wait_until(lambda: {"lease_store", "lease_no_primary"} <= kinds(), DEADLINE_S, "the problems of the lease")
-        wait_until(lambda: has_state(first, "waiting"), DEADLINE_S, "the first to wait")
-        wait_until(lambda: admin.get("/api/v2/overview")["nodes_ok"] == 2, DEADLINE_S, "both")
-        assert kinds() <= {"lease_store", "lease_no_primary", "disk"}
-        assert not seen & {"node_gone", "standby_away"}
-        etcd.odd = {}
-        wait_until(lambda: kinds() <= {"disk"}, DEADLINE_S, "the end of the problems")
-    finally:
-        admin.destroy()

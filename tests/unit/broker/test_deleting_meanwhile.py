@@ -77,15 +77,6 @@ def test_a_channel_that_was_deleted_meanwhile_is_not_emptied(life: DeletingLife)
     assert f"{TOPIC}:fast.cursor" not in life.files()
 
 
-def test_a_topic_is_deleted_once(life: DeletingLife) -> None:
-    first = life.start(life.broker.delete_topic, TOPIC)
-    second = life.start(life.broker.delete_topic, TOPIC)
-    life.open_gate()
-    first.get(timeout=40)
-    second.get(timeout=40)
-    assert life.files() == []
-
-
 def test_a_topic_that_was_made_again_meanwhile_stays(life: DeletingLife) -> None:
     first = life.start(life.broker.delete_topic, TOPIC)
     first.link(lambda _: life.broker.get_topic(TOPIC))
@@ -93,14 +84,6 @@ def test_a_topic_that_was_made_again_meanwhile_stays(life: DeletingLife) -> None
     life.open_gate()
     second.get(timeout=40)
     assert life.broker.find_topic(TOPIC) is not None
-
-
-def test_a_channel_is_deleted_once(life: DeletingLife) -> None:
-    first = life.start(life.broker.delete_channel, life.topic, "fast")
-    second = life.start(life.broker.delete_channel, life.topic, "fast")
-    life.open_gate()
-    first.get(timeout=40)
-    second.get(timeout=40)
 
 
 def test_an_ephemeral_topic_goes_at_once(life: DeletingLife) -> None:

@@ -113,12 +113,12 @@ def test_the_time_limit_is_that_of_the_options_unless_told(bench: Bench) -> None
 def test_figures_are_in_seconds(bench: Bench) -> None:
     bench.publish("orders", 1)
     bench.broker.begin_drain()
-    unlimited = bench.drain.figures()
+    unlimited = bench.drain.statistics()
     start_s = START_NS // SECOND
     assert unlimited == {"draining": True, "drain_start_time": start_s, "drain_deadline": None, "drain_messages_left": 1}
     bench.world.pass_time(3 * SECOND)
     bench.broker.begin_drain(10 * SECOND)
-    assert bench.drain.figures() == unlimited | {"drain_deadline": start_s + 13}
+    assert bench.drain.statistics() == unlimited | {"drain_deadline": start_s + 13}
 
 
 class Lookups:

@@ -60,20 +60,6 @@ def test_as_go_writes_it(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "entries"),
-    [
-        ('{"topics":null}', []),
-        ('{"topics":[]}', []),
-        ('{"topics":[{"name":"t","channels":null}]}', [TopicEntry("t")]),
-        ('{"topics":[{"name":"t","more":1}],"more":2}', [TopicEntry("t")]),
-    ],
-)
-def test_what_may_be_missing(path: Path, text: str, entries: list[TopicEntry]) -> None:
-    path.write_text(text)
-    assert read_metadata(path) == entries
-
-
-@pytest.mark.parametrize(
     "content",
     [
         b"",
@@ -296,21 +282,6 @@ def test_a_channel_whose_journal_is_lost_gets_everything_again(directory: Path) 
     (directory / "t:ch.cursor").unlink()
     close_descriptors(directory)
     assert start_broker(World(), directory).topics["t"].channels["ch"].depth == 2
-
-
-@pytest.mark.parametrize("name", ["t/../u", "", "x" * 65, "a b"])
-def test_names_that_are_not_valid_are_skipped(directory: Path, path: Path, name: str) -> None:
-    path.write_text(json.dumps({"topics": [{"name": name}, {"name": "t", "channels": [{"name": name}, {"name": "ch"}]}]}))
-    broker = start_broker(World(), directory)
-    assert set(broker.topics) == {"t"}
-    assert set(broker.topics["t"].channels) == {"ch"}
-
-
-def test_ephemeral_ones_are_not_made_again(directory: Path, path: Path) -> None:
-    path.write_text('{"topics":[{"name":"e#ephemeral"},{"name":"t","channels":[{"name":"c#ephemeral"}]}]}')
-    broker = start_broker(World(), directory)
-    assert set(broker.topics) == {"t"}
-    assert broker.topics["t"].channels == {}
 
 
 def test_leftovers_of_a_crash_are_removed(directory: Path) -> None:

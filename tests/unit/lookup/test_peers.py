@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -168,23 +167,6 @@ def test_a_name_that_moved_is_looked_up_again_when_its_peer_fails(
     assert [str(endpoint) for endpoint in peers._peers] == [f"{HOST}:{lookupd.port}"]
 
 
-def test_a_resolver_that_hangs_stops_nothing(make_peers: MakePeers, lookupd: SmallLookupd) -> None:
-    """Neither another nsqlookupd nor the end."""
-    hang = threading.Event()
-
-    def look_up(*_: object, **__: object) -> list[Any]:
-        hang.wait(40)
-        return []
-
-    names = Names()
-    names.look_up = look_up  # type: ignore[method-assign]
-    peers = make_peers(names, "one:4160", "two:4160", "three:4160", f"{HOST}:{lookupd.port}")
-    wait_here(lambda: lookupd.lines == [b"REGISTER orders\n"])
-    with gevent.Timeout(40):
-        peers.close()
-    hang.set()
-
-
 # --- failures
 
 
@@ -197,14 +179,6 @@ def test_a_resolver_that_hangs_stops_nothing(make_peers: MakePeers, lookupd: Sma
 )
 def test_peer_info(response: bytes, info: PeerInfo) -> None:
     assert parse_peer_info(response) == info
-
-
-@pytest.mark.parametrize(
-    "response", [b"E_BAD_BODY x", b"OK", b"", b"[]", b"7", b'{"http_port":"1"}', b'{"tcp_port":65536}', b'{"version":1}']
-)
-def test_what_is_no_peer_info(response: bytes) -> None:
-    with pytest.raises(BadResponse):
-        parse_peer_info(response)
 
 
 # --- a connection

@@ -173,18 +173,6 @@ def test_a_channel_that_cannot_be_made_keeps_no_other_from_it(make_scene: MakeSc
     assert scene.world.log.errors == ["TOPIC(orders): failed to pre-create channel a - disk full"]
 
 
-def test_an_ephemeral_topic_waits_until_it_is_full(make_scene: MakeScene) -> None:
-    """It has no log: rather the channels that it has than none of them."""
-    scene = make_scene(FakePeer("late", is_hung=True))
-    topic = scene.broker.get_topic("orders#ephemeral")
-    scene.broker.get_channel(topic, "ch")
-    room = scene.broker.options.mem_queue_size
-    scene.publish("orders#ephemeral", *[b"x"] * room)
-    assert (depths(topic), topic.depth) == ({"ch": 0}, room)
-    scene.publish("orders#ephemeral", b"one more")
-    assert (depths(topic), topic.depth) == ({"ch": room + 1}, 0)
-
-
 # --- peers that come late
 
 
@@ -204,15 +192,6 @@ def test_a_late_peer_is_asked_for_what_was_missed(make_scene: MakeScene) -> None
     assert sorted(peer.questions) == sorted(topic.name for topic in topics[1:])
     assert [depths(topic) for topic in topics[1:]] == [{"a": 1, "b": 1}] * 19
     assert depths(topics[0]) == {"has one": 1}
-
-
-def test_a_late_peer_that_hangs_is_waited_for_so_long(make_scene: MakeScene) -> None:
-    scene = make_scene(longest_s=0.05)
-    topic = new_topic(scene, "orders")
-    peer: Any = FakePeer("a", is_hung=True)
-    with gevent.Timeout(40):
-        scene.precreation.catch_up(peer)
-    assert topic not in peer.asked
 
 
 def test_a_late_peer_helps_a_topic_that_still_waits(make_scene: MakeScene) -> None:

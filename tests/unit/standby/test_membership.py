@@ -95,13 +95,6 @@ def test_nothing_else_comes_after_the_proofs() -> None:
             other.document(body)
 
 
-def test_a_document_before_the_proof() -> None:
-    one, other = caller(), listener()
-    one.prove(other.answer(one.hello()))
-    with pytest.raises(NotMember, match="no proof of membership"):
-        other.document(one.signed(b"document"))
-
-
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=70),
     lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["format", "purpose", "asked", "nonce"]), inner),

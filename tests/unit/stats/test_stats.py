@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,14 +13,12 @@ import pytest
 from gevent.socket import socketpair
 
 from nsqd_py.memory_budget import MemoryBudget
-from nsqd_py.queue.in_flight import Delivery
-from nsqd_py.queue.latency import LatencyMeter
 from nsqd_py.runtime.pacing import Pace
 from nsqd_py.stats.collect import Stats, collect, health_text, render_json
 from nsqd_py.stats.prometheus import exposition
 from nsqd_py.stats.text import render_text
 from nsqd_py.version import version_string
-from tests.unit.fakes import MS, SECOND, FakeClock, World, make_batch, start_broker
+from tests.unit.fakes import World, start_broker
 
 START_S = 1_700_000_000.5
 
@@ -111,80 +108,6 @@ def make_broker(*topics: Any, clients: tuple[Any, ...] = (), problem: str | None
     )
 
 
-def names(stats: Stats) -> Any:
-    """{topic: [channels]}, in order."""
-    assert stats.topics is not None
-    return {t["topic_name"]: [c["channel_name"] for c in t["channels"]] for t in stats.topics}
-
-
-def test_json_has_the_keys_in_the_order_that_go_has() -> None:
-    client = make_client("h", pub_counts={"t": 1})
-    broker = make_broker(make_topic("t", make_channel("c", client)), clients=(client,))
-    stats = collect(broker, "", "", include_clients=True)
-    document = orjson.loads(orjson.dumps(render_json(broker, stats, include_memory=True)))
-    assert list(document) == ["version", "health", "start_time", "topics", "memory", "producers"]
-    topic = document["topics"][0]
-    assert " ".join(topic) == (
-        "topic_name channels depth backend_depth message_count message_bytes paused e2e_processing_latency"
-    )
-    assert " ".join(topic["channels"][0]) == (
-        "channel_name depth backend_depth in_flight_count deferred_count message_count requeue_count timeout_count "
-        "client_count clients paused e2e_processing_latency finish_count"
-    )
-    assert " ".join(document["producers"][0]) == (
-        "client_id hostname version remote_address state ready_count in_flight_count message_count finish_count "
-        "requeue_count connect_ts sample_rate deflate snappy user_agent topology_zone topology_region pub_counts tls "
-        "tls_cipher_suite tls_version tls_negotiated_protocol tls_negotiated_protocol_is_mutual"
-    )
-    assert topic["channels"][0]["backend_depth"] == 8
-    assert topic["e2e_processing_latency"] == {"count": 0, "percentiles": None}
-    assert document["topics"][0]["channels"][0]["clients"] == document["producers"]
-    assert document["start_time"] == 1_700_000_000
-    assert "memory" not in render_json(broker, Stats([], None), include_memory=False)
-
-
-def test_what_clients_negotiated_shows() -> None:
-    tls = SimpleNamespace(
-        version="TLS1.3", cipher="TLS_AES_128_GCM_SHA256", negotiated_protocol="", negotiated_protocol_is_mutual=True
-    )
-    authorization = SimpleNamespace(identity="me", identity_url="http://me")
-    plain = make_client("plain", pub_counts={"t": 1})
-    rich = make_client(
-        "rich", pub_counts={"t": 1}, uses_snappy=True, uses_deflate=True, tls_info=tls, authorization=authorization
-    )
-    nameless = make_client("x", pub_counts={"t": 1}, authorization=SimpleNamespace(identity="", identity_url=""))
-    producers = collect(make_broker(clients=(plain, rich, nameless)), "", "", include_clients=True).producers
-    assert producers is not None
-    assert " ".join(producers[1]) == (
-        "client_id hostname version remote_address state ready_count in_flight_count message_count finish_count "
-        "requeue_count connect_ts sample_rate deflate snappy user_agent authed auth_identity auth_identity_url "
-        "topology_zone topology_region pub_counts tls tls_cipher_suite tls_version tls_negotiated_protocol "
-        "tls_negotiated_protocol_is_mutual"
-    )
-    changed = {key: value for key, value in producers[1].items() if producers[0].get(key) != value}
-    assert changed == {
-        "hostname": "rich",
-        "deflate": True,
-        "snappy": True,
-        "authed": True,
-        "auth_identity": "me",
-        "auth_identity_url": "http://me",
-        "tls": True,
-        "tls_cipher_suite": "TLS_AES_128_GCM_SHA256",
-        "tls_version": "TLS1.3",
-        "tls_negotiated_protocol_is_mutual": True,
-    }
-    assert {key for key in producers[2] if key.startswith("auth")} == {"authed"}
-
-
-def test_counts_by_topology_show_where_there_are_any() -> None:
-    channel = make_channel("c", counts_by_nearness=[4, 0, 3])
-    topics = collect(make_broker(make_topic("t", channel)), "", "", include_clients=False).topics
-    assert topics is not None
-    assert list(topics[0]["channels"][0])[5:9] == ["message_count", "zone_local_msg_count", "global_msg_count", "requeue_count"]
-    assert topics[0]["channels"][0]["zone_local_msg_count"] == 3
-
-
 def test_what_go_does_not_count_shows_where_there_is_any() -> None:
     died = {"id": "f" * 16, "attempts": 3, "topic": "t", "channel": "c", "timestamp": 1, "died": 2}
     distributor = SimpleNamespace(expired_count=2, unreadable_count=3)
@@ -203,25 +126,6 @@ def test_what_go_does_not_count_shows_where_there_is_any() -> None:
     assert topics[1]["dead_letters"] == [died]
     assert "expired_count" not in topics[1]
     assert "dead_letters" not in topics[0]
-
-
-def test_latencies_show_of_a_channel_and_of_all_channels_of_a_topic() -> None:
-    clock = FakeClock()
-    meters = [LatencyMeter((1.0, 0.5), 100 * SECOND, clock, clock) for _ in range(2)]
-    batch = make_batch(0, b"1")
-    for meter, latency_ns in zip(meters, (1_500, 20 * MS), strict=True):
-        clock.now_ns = batch.timestamp_ns + latency_ns
-        meter.finished({Delivery(batch, batch.timestamp_ns, 1, 0, 0): 1})
-    topic = make_topic("t", *(make_channel(f"c{i}", latency=meter) for i, meter in enumerate(meters)))
-    broker = make_broker(topic, make_topic("none", make_channel("c")))
-    stats = collect(broker, "t", "c0", include_clients=False)
-    assert stats.topics is not None
-    of_topic, of_channel = stats.topics[0], stats.topics[0]["channels"][0]
-    assert [entry["quantile"] for entry in of_topic["e2e_processing_latency"]["percentiles"]] == [1.0, 0.5]
-    assert (of_topic["e2e_processing_latency"]["count"], of_channel["e2e_processing_latency"]["count"]) == (2, 1)
-    assert of_channel["e2e_processing_latency"]["percentiles"][0]["value"] == pytest.approx(1_500, rel=0.02)
-    text = render_text(broker, collect(broker, "", "", include_clients=False), include_memory=False)
-    assert re.findall(r"e2e%: (.*)", text) == ["", "", "20.0ms, 1.5us", "1.5us, 1.5us", "20.0ms, 20.0ms"]
 
 
 def test_sockets_are_served_while_many_topics_are_gone_through() -> None:
@@ -270,16 +174,6 @@ def test_metrics_of_many_topics_come_in_pieces_with_pauses(monkeypatch: pytest.M
     of_topics = [line for line in lines if not line.startswith("#") and 'topic="' in line]
     assert pauses >= len(of_topics) > 2000 * 20
     assert 'nsqd_channel_depth{channel="c",topic="t1999#ephemeral"} 0.0' in lines
-
-
-def test_a_topic_that_goes_while_others_are_looked_at_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    broker = make_broker(make_topic("a", make_channel("c")), make_topic("b"), make_topic("d"))
-
-    def rest(_: Pace) -> None:
-        broker.topics.pop("b", None)
-
-    monkeypatch.setattr(Pace, "rest_if_due", rest)
-    assert names(collect(broker, "", "", include_clients=False)) == {"a": ["c"], "d": []}
 
 
 def test_a_scarce_disk_shows_before_the_topics() -> None:

@@ -104,17 +104,6 @@ def test_counters_are_what_came_since_the_last_report() -> None:
     }
 
 
-def test_a_topic_that_was_made_anew_counts_from_0() -> None:
-    reports = Reports("", exclude_ephemeral=False)
-    lines(reports, make_topic("fewer", 5), make_topic("away", 5))
-    lines(reports, make_topic("fewer", 2))
-    third = counters(lines(reports, make_topic("fewer", 3), make_topic("away", 6)))
-    assert (third["topic.fewer.message_count"], third["topic.away.message_count"]) == (1, 6)
-    again = Reports("", exclude_ephemeral=False)
-    lines(again, make_topic("fewer", 5))
-    assert counters(lines(again, make_topic("fewer", 2)))["topic.fewer.message_count"] == 2
-
-
 @pytest.mark.parametrize(
     ("template", "host", "prefix"),
     [
