@@ -63,7 +63,6 @@ class Standbys(Replication):
         self._on_fenced = on_fenced
         self._goes_on_alone = options.standby_on_timeout == ALONE
         self._streams: dict[Any, Stream] = {}
-        self._standbys: dict[Any, Stream] = {}  # these streams, without those of backups
         self._held = HeldAnswers(options.standby_acks, options.standby_timeout_ns, broker.clock)
         self._writes = self._writes_at_tick = 0
         self.is_alone = False
@@ -77,6 +76,11 @@ class Standbys(Replication):
         self._next_tick_ns = 0
         self._alarm = broker.alarms.alarm(self._tick)
         self._listen()
+
+    @property
+    def _standbys(self) -> list[Stream]:
+        """The streams without those of backups."""
+        return [stream for stream in self._streams.values() if not stream.offer.is_backup]
 
     def _listen(self) -> None:
         """Get all writes while somebody needs them."""
@@ -109,8 +113,6 @@ class Standbys(Replication):
             self._check_member(offer)
         stream = Stream(client, self._broker, self._directory, offer, self._threadpool, lambda: self._writes, self._acknowledged)
         self._streams[client] = stream
-        if not offer.is_backup:
-            self._standbys[client] = stream
         self._broker.keeps_epochs = True
         self._listen()
         stream.start()
@@ -124,9 +126,9 @@ class Standbys(Replication):
             raise Invalid("cannot STANDBY: a lease decides who is the primary, and you have none")
         if member.id == self._election.member.id:
             raise Invalid("cannot STANDBY: your nsqd.member is a copy of mine: stop, remove that file, and start again")
-        for client, stream in list(self._standbys.items()):
+        for stream in self._standbys:
             if stream.offer.member is not None and stream.offer.member.id == member.id:
-                client.close("the standby has connected again")
+                stream.client.close("the standby has connected again")
         self._addresses[member.id] = member.address
 
     def _fence(self, client: StandbyConnection, offer: Offer) -> None:
@@ -142,8 +144,8 @@ class Standbys(Replication):
         self._on_fenced(new_primary)
 
     def acknowledge(self, client: StandbyConnection, number: int) -> None:
-        stream = self._standbys.get(client)
-        if stream is not None:
+        stream = self._streams.get(client)
+        if stream is not None and not stream.offer.is_backup:
             is_first = not stream.is_following
             stream.acknowledge(number)
             if is_first and stream.is_following:
@@ -153,7 +155,7 @@ class Standbys(Replication):
         self._door.forget(client)
         stream = self._streams.pop(client, None)
         if stream is not None:
-            if self._standbys.pop(client, None) is None:
+            if stream.offer.is_backup:
                 self._broker.log.info("STANDBY(%s): the backup has ended", client.peer)
             else:
                 self._broker.log.warning("STANDBY(%s): left, behind by %d messages", client.peer, stream.lag.messages)
@@ -213,7 +215,7 @@ class Standbys(Replication):
             self._review()
             self._answer_in_sync()
             return
-        last = self._held.acknowledged(stream.acknowledged_write for stream in self._standbys.values())
+        last = self._held.acknowledged(stream.acknowledged_write for stream in self._standbys)
         if self.is_alone and last >= self._writes_at_tick and last:
             self._set_alone(False)
 
@@ -261,7 +263,7 @@ class Standbys(Replication):
     def _acknowledged_writes(self) -> dict[str, int]:
         return {
             stream.offer.member.id: stream.acknowledged_write
-            for stream in self._standbys.values()
+            for stream in self._standbys
             if stream.is_following and stream.offer.member is not None
         }
 
@@ -312,24 +314,23 @@ class Standbys(Replication):
 
     def statistics(self) -> dict[str, Any]:
         """Return the epoch in which this nsqd serves, and a list of its standbys with their lag."""
-        standbys = [
-            {
-                "address": client.peer,
+        standbys = []
+        for stream in self._standbys:
+            row = {
+                "address": stream.client.peer,
                 "http_address": stream.offer.http_address,
                 "is_following": stream.is_following,
                 **stream.lag.statistics(),
             }
-            for client, stream in list(self._standbys.items())
-        ]
-        if self._in_sync is not None:
-            for row, stream in zip(standbys, list(self._standbys.values()), strict=True):
+            if self._in_sync is not None:
                 member = stream.offer.member
                 row["is_in_sync"] = member is not None and member.id in self._in_sync.stored
+            standbys.append(row)
         statistics = {"epoch": self._broker.epoch, "acks": self._held.wanted, "is_alone": self.is_alone, "list": standbys}
         return {"standbys": statistics, **(self._election.statistics() if self._election is not None else {})}
 
     def lags(self) -> list[tuple[str, dict[str, int]]]:
-        return [(client.peer, stream.lag.statistics()) for client, stream in self._standbys.items()]
+        return [(stream.client.peer, stream.lag.statistics()) for stream in self._standbys]
 
 
 def _release(publishers: Tickets) -> None:

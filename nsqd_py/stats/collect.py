@@ -87,20 +87,17 @@ class _Collector:
             "paused": topic.is_paused,
             "e2e_processing_latency": latency_statistics(topic.channels.values()),
         }
-        if topic.oldest_ns:
-            statistics["oldest_timestamp"] = topic.oldest_ns
         damage = topic.log.damage if topic.log is not None else None
-        if damage is not None and damage.bytes_found:
-            statistics["damaged_bytes"] = damage.bytes_found  # bytes of its log that could not be read
-        if damage is not None and damage.missing_count:
-            statistics["missing_count"] = damage.missing_count  # messages that were in no file at the start
-        if damage is not None and damage.removed_files:
-            statistics["removed_files"] = damage.removed_files  # files that were removed while in use
-        if topic.expired_count:
-            statistics["expired_count"] = topic.expired_count
-        if topic.dead_letters:
-            statistics["dead_letters"] = list(topic.dead_letters)
-        return statistics
+        return statistics | _present(
+            {
+                "oldest_timestamp": topic.oldest_ns,
+                "damaged_bytes": damage and damage.bytes_found,  # bytes of its log that could not be read
+                "missing_count": damage and damage.missing_count,  # messages that were in no file at the start
+                "removed_files": damage and damage.removed_files,  # files that were removed while in use
+                "expired_count": topic.expired_count,
+                "dead_letters": list(topic.dead_letters),
+            }
+        )
 
     def _channel(self, topic: Topic, channel: Channel) -> Statistics:
         self._pace.rest_if_due()
@@ -112,7 +109,7 @@ class _Collector:
             "in_flight_count": channel.in_flight_count,
             "deferred_count": channel.deferred_count,
             "message_count": channel.message_count,
-            **_topology_counts(channel),
+            **_present({name: channel.counts_by_nearness[nearness] for name, nearness in _TOPOLOGY_COUNTS}),  # as Go does
             "requeue_count": channel.requeue_count,
             "timeout_count": channel.timeout_count,
             "client_count": len(clients),
@@ -120,7 +117,16 @@ class _Collector:
             "paused": channel.is_paused,
             "e2e_processing_latency": latency_statistics((channel,)),
             "finish_count": channel.finish_count,
-            **_own_counts(channel),
+            # What Go's nsqd does not have. A time in place of an age, so that the row of an idle channel stays the same.
+            **_present(
+                {
+                    "oldest_timestamp": channel.oldest_ns,
+                    "dead_letter_count": channel.dead_letter_count,
+                    "expired_count": channel.distributor.expired_count,
+                    "lost_count": channel.lost_count,
+                    "unreadable_count": channel.distributor.unreadable_count,
+                }
+            ),
         }
 
     def clients(self, clients: Iterable[ClientConnection]) -> list[Statistics]:
@@ -137,24 +143,8 @@ def latency_statistics(channels: Iterable[Channel]) -> Statistics:
     return meters[0].figures(meters[1:]) if meters else {"count": 0, "percentiles": None}
 
 
-def _topology_counts(channel: Channel) -> Statistics:
-    """Return the counts that are not 0, as Go's nsqd does."""
-    counts = channel.counts_by_nearness
-    return {name: counts[nearness] for name, nearness in _TOPOLOGY_COUNTS if counts[nearness]}
-
-
-def _own_counts(channel: Channel) -> Statistics:
-    """Return the counts that Go's nsqd does not have, unless they are 0.
-
-    `oldest_timestamp` is a time in place of an age, so that the row of an idle channel stays the same.
-    """
-    counts = {
-        "oldest_timestamp": channel.oldest_ns,
-        "dead_letter_count": channel.dead_letter_count,
-        "expired_count": channel.distributor.expired_count,
-        "lost_count": channel.lost_count,
-        "unreadable_count": channel.distributor.unreadable_count,
-    }
+def _present(counts: Statistics) -> Statistics:
+    """Return the counts that are not 0."""
     return {name: count for name, count in counts.items() if count}
 
 
@@ -186,33 +176,23 @@ def _client_statistics(client: ClientConnection, topic_filter: str) -> Statistic
         for topic, count in client.pub_counts.items()
         if not topic_filter or topic == topic_filter
     ]
-    if pub_counts:
-        statistics["pub_counts"] = pub_counts
-    return statistics | _tls_statistics(client)
-
-
-def _authorization_statistics(client: ClientConnection) -> Statistics:
-    """Return the fields of AUTH: none for a client without AUTH, no identity if the auth server sent none."""
-    authorization = client.authorization
-    if authorization is None:
-        return {}
-    statistics: Statistics = {"authed": True}
-    if authorization.identity:
-        statistics["auth_identity"] = authorization.identity
-    if authorization.identity_url:
-        statistics["auth_identity_url"] = authorization.identity_url
-    return statistics
-
-
-def _tls_statistics(client: ClientConnection) -> Statistics:
     info = client.tls_info
-    return {
+    return statistics | {
+        **_present({"pub_counts": pub_counts}),
         "tls": info is not None,
         "tls_cipher_suite": info.cipher if info else "",
         "tls_version": info.version if info else "",
         "tls_negotiated_protocol": info.negotiated_protocol if info else "",
         "tls_negotiated_protocol_is_mutual": info.negotiated_protocol_is_mutual if info else False,
     }
+
+
+def _authorization_statistics(client: ClientConnection) -> Statistics:
+    """Return the fields of AUTH: none for a client without AUTH, no identity if the auth server sent none."""
+    found = client.authorization
+    if found is None:
+        return {}
+    return _present({"authed": True, "auth_identity": found.identity, "auth_identity_url": found.identity_url})
 
 
 def health_text(broker: Broker) -> str:
