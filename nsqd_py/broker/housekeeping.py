@@ -28,7 +28,6 @@ from nsqd_py.runtime.threads import in_thread
 _PAUSE_NS = 250_000_000
 _PAUSE_AFTER_FAILURE_NS = 30_000_000_000
 _BUSY_SHARE = 20  # deciding may take 1/20 of the time
-_SMALLEST_CLOSED_BYTES = 16 * 1024  # a smaller file is not worth a new one
 _COUNT_AT_ONCE = 16_384  # messages that are checked without a pause
 
 
@@ -111,7 +110,6 @@ class Housekeeper:
         self._to_clean: dict[Topic, bool] = {}  # True if it makes room
         self._clean_alarm = services.alarms.alarm(self._clean_up_all)
         self._to_compact: dict[Topic, None] = {}
-        self._short_of_space: set[Topic] = set()
         self._not_before_ns = 0
         self._compact_alarm = services.alarms.alarm(lambda _now_ns: self._start())
         self._greenlet: Any = None
@@ -170,7 +168,7 @@ class Housekeeper:
     def make_room(self, topic: Topic) -> None:
         """Free all space that can be freed, also in the file that is being written; while the disk is slow, this waits.
 
-        If that file is not needed, it is dropped. If little of it is needed, it is closed so that it can be compacted.
+        If that file is not needed, it is dropped.
         This is for a topic that was emptied, and for all topics when the disk is short of space.
         """
         self.clean_up(topic, makes_room=True)
@@ -179,7 +177,6 @@ class Housekeeper:
         if log.files and not topic.is_needed(log.files[-1].first_seq, log.next_seq):
             with contextlib.suppress(OSError):  # a full disk has no room for a new file
                 self._pace.timed(log.roll)
-        self.look_at_open_file(topic)
 
     # ---- files
 
@@ -187,14 +184,6 @@ class Housekeeper:
         """Check the topic soon: messages were finished, or it has a new file."""
         if topic.log is not None and len(topic.log.files) > 1 and not self._is_closing:
             self._wait_for(topic)
-
-    def look_at_open_file(self, topic: Topic) -> None:
-        """Check soon if the file that is being written should be closed; called when space is short."""
-        log = topic.log
-        if log is None or not log.files or log.files[-1].end_offset < _SMALLEST_CLOSED_BYTES or self._is_closing:
-            return
-        self._short_of_space.add(topic)
-        self._wait_for(topic)
 
     def _wait_for(self, topic: Topic) -> None:
         self._to_compact[topic] = None
@@ -255,9 +244,6 @@ class Housekeeper:
         """Drop and compact what is worth it; return the pause before the next check, in ns."""
         began_ns = time.perf_counter_ns()
         try:
-            if topic in self._short_of_space:
-                self._short_of_space.discard(topic)
-                self._close_open_file(topic)
             self.drop_unneeded(topic)
             while self._may_go_on(topic):
                 if not self._are_saved(topic):
@@ -279,21 +265,6 @@ class Housekeeper:
 
     def _may_go_on(self, topic: Topic) -> bool:
         return not self._is_closing and not topic.is_closed and not self._pace.is_slow
-
-    def _close_open_file(self, topic: Topic) -> None:
-        """Close the file that is being written, if compacting it is worth it. Raises OSError."""
-        log = topic.log
-        assert log is not None
-        file = log.files[-1] if log.files else None
-        until = min(topic.released, kept_from(topic, self._services.wall_clock(), self._clock()))
-        if file is None or file.end_seq > until or topic.is_writing or not self._may_go_on(topic):
-            return
-        found = living_of(topic, file, Pace())
-        alive = alive_bytes(file.segments(), found)
-        is_worth_it = is_worth_moving(file.end_offset, alive, moved_bytes(alive, found, is_sparse=False))
-        # The state may have changed during the pauses.
-        if is_worth_it and file in log.files[-1:] and not topic.is_writing and self._may_go_on(topic):
-            log.roll()
 
     def _choose(self, topic: Topic) -> tuple[LogFile, list[Range], LogFile | None] | None:
         """Return a file that is worth compacting, its live numbers, and the neighbour that can take them, or None."""

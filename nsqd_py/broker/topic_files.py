@@ -20,7 +20,7 @@ from nsqd_py.queue.disk_limits import DiskSpace
 from nsqd_py.queue.topic import Topic, policy_of
 from nsqd_py.runtime.threads import in_thread
 
-# The largest number of files that a topic with a byte limit needs.
+# Space is freed one file at a time, so a byte limit of a topic or of all topics is at least this many files.
 _FILES_OF_LIMITED = 8
 _SMALLEST_FILE_BYTES = 64 * 1024
 
@@ -49,9 +49,8 @@ class LogMaker:
     def make(self, topic_name: str) -> TopicLog:
         """Return a new log, without files."""
         options, directory = self._services.options, self._services.directory
-        max_bytes = policy_of(options, topic_name).max_bytes
         file_bytes = options.max_bytes_per_file
-        if max_bytes:  # space is freed one file at a time
+        for max_bytes in filter(None, (policy_of(options, topic_name).max_bytes, options.max_disk_bytes)):
             file_bytes = min(file_bytes, max(max_bytes // _FILES_OF_LIMITED, _SMALLEST_FILE_BYTES))
         log = TopicLog(directory, topic_name, file_bytes, self._report_damage, self._run_in_background)
         log.epochs = self._kept_epochs.get(topic_name) or (Epoch(self.epoch_numbers.next(), 0),)

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from nsqd_py.broker import topic_files
 from nsqd_py.queue.topic import Topic
 from nsqd_py.settings.types import ByTopic
 from tests.support.broker_life import TOPIC, Life
@@ -246,12 +245,8 @@ def test_one_that_never_fits_on_the_disk_is_no_trouble(room: Room) -> None:
 
 
 @pytest.mark.parametrize("option", [{"max_disk_bytes": MIB}, {"max_topic_bytes": ByTopic(MIB)}])
-def test_the_open_file_is_closed_early_when_enough_of_it_is_finished(
-    room: Room, option: dict[str, object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its size is the default, 100 MiB: it would free nothing until all of it is finished."""
-    if "max_topic_bytes" in option:
-        monkeypatch.setattr(topic_files, "_SMALLEST_FILE_BYTES", 100 * MIB)
+def test_there_is_room_when_enough_is_finished(room: Room, option: dict[str, object]) -> None:
+    """Files of the default size, 100 MiB, would free nothing until all of it is finished: limits make files smaller."""
     life = room.start(max_bytes_per_file=100 * MIB, **option)
     life.create()
     before = room.fill()
@@ -271,19 +266,3 @@ def test_the_open_file_is_closed_early_when_enough_of_it_is_finished(
     assert room.fill() > before * 8 // 10
     life.settle()
     assert len(consumer.take()) > before * 8 // 10, "they are delivered"
-
-
-def test_a_file_of_which_little_is_finished_stays_open(room: Room) -> None:
-    life = room.start(max_bytes_per_file=100 * MIB, max_disk_bytes=MIB)
-    life.create()
-    before = room.fill()
-    assert room.consume("fast")
-    consumer = life.consumer("slow", rdy=1 << 30)
-    life.settle()
-    life.finish("slow", consumer, *consumer.take()[: before // 3])
-    room.pass_look()
-    life.broker.housekeeper.run()
-    log = room.topic.log
-    assert log is not None
-    assert len(log.files) == 1
-    assert room.health is not None
