@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -124,7 +123,6 @@ class Topic:
     __slots__ = (
         "_account",
         "_commits",
-        "_dead_letter_summaries",
         "_mem_queue_size",
         "_recent",
         "_report",
@@ -184,7 +182,6 @@ class Topic:
         self.message_bytes = 0
         self.expired_count = 0
         self.dead_letters: Sequence[dict[str, Any]] = ()
-        self._dead_letter_summaries: deque[dict[str, Any]] | None = None
         self.unreleased_deferred: list[tuple[int, int, int]] = []
         self.policy = _NO_POLICY
         self.on_write: Callable[[OSError | None], None] = _ignore
@@ -203,10 +200,8 @@ class Topic:
         self.unsynced = 0
 
     def remember_dead_letter(self, summary: dict[str, Any]) -> None:
-        """Add to `dead_letters`. The deque is created here because few topics need one, and it takes 700 bytes."""
-        if self._dead_letter_summaries is None:
-            self._dead_letter_summaries = self.dead_letters = deque(maxlen=MOST_REMEMBERED)
-        self._dead_letter_summaries.append(summary)
+        """Add to `dead_letters`."""
+        self.dead_letters = [*self.dead_letters, summary][-MOST_REMEMBERED:]
 
     # ---- figures
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import resource
-import selectors
 import time
-from collections import Counter
 from collections.abc import Iterator
 
 import psutil
@@ -80,25 +78,6 @@ def test_lower_rdy_waits_for_what_is_in_flight(nsqd: NsqdProcess) -> None:
         client.expect_silence()
 
 
-def test_finished_messages_are_gone(nsqd: NsqdProcess) -> None:
-    with nsqd.connect() as client:
-        client.pub("t", *numbered(20))
-        client.sub("t", "c", rdy_count=5)
-        assert sorted(bodies(client.consume(20))) == sorted(numbered(20))
-        stats = nsqd.wait_for_channel("t", "c", depth=0, in_flight_count=0)
-        assert stats["clients"][0]["finish_count"] == 20
-
-
-def test_second_answer_for_a_message_fails(nsqd: NsqdProcess) -> None:
-    with nsqd.connect() as client:
-        client.pub("t", b"once")
-        client.sub("t", "c", rdy_count=1)
-        message = client.message()
-        client.fin(message)
-        for verb, command in (("FIN", wire.fin(message.id)), ("REQ", wire.req(message.id, 0)), ("TOUCH", wire.touch(message.id))):
-            assert client.ask(command) == failed(verb, message.id, "ID not in flight")
-
-
 def test_only_the_owner_answers_for_a_message(nsqd: NsqdProcess) -> None:
     with nsqd.connect() as owner, nsqd.connect() as other:
         owner.pub("t", b"mine")
@@ -152,21 +131,6 @@ def test_requeue_beyond_the_limit_is_shortened_to_it(make_nsqd: MakeNsqd) -> Non
         assert time.monotonic() - requeued >= 1.0
 
 
-def test_unfinished_message_times_out(make_nsqd: MakeNsqd) -> None:
-    nsqd = make_nsqd("--msg-timeout=1s")
-    with nsqd.connect() as client:
-        client.pub("t", b"slow")
-        client.sub("t", "c", rdy_count=1)
-        message = client.message()
-        for attempts in (2, 3):
-            delivered = time.monotonic()
-            assert client.message(TIMED_OUT_S) == message._replace(attempts=attempts)
-            assert time.monotonic() - delivered >= 0.9
-        client.fin(message)
-        client.round_trip()
-        nsqd.wait_for_channel("t", "c", depth=0, in_flight_count=0, timeout_count=2, requeue_count=0)
-
-
 def test_timed_out_message_goes_to_another_consumer(make_nsqd: MakeNsqd) -> None:
     nsqd = make_nsqd("--msg-timeout=1s")
     with nsqd.connect() as sleepy, nsqd.connect() as awake:
@@ -202,15 +166,6 @@ def test_client_sets_its_own_msg_timeout(nsqd: NsqdProcess) -> None:
         delivered = time.monotonic()
         assert client.message(TIMED_OUT_S).attempts == 2
         assert time.monotonic() - delivered >= 0.9
-
-
-def test_negotiated_msg_timeout_is_reported(make_nsqd: MakeNsqd) -> None:
-    nsqd = make_nsqd("--msg-timeout=7s", "--max-msg-timeout=9s")
-    with nsqd.connect() as client:
-        settings = client.identify()
-        assert (settings["msg_timeout"], settings["max_msg_timeout"]) == (7000, 9000)
-        assert client.identify(msg_timeout=9000)["msg_timeout"] == 9000
-        assert client.ask(wire.identify(msg_timeout=9001)).data == (b"E_BAD_BODY IDENTIFY msg timeout (9001) is invalid")
 
 
 def test_touch_keeps_a_message_up_to_the_limit(make_nsqd: MakeNsqd) -> None:
@@ -292,15 +247,6 @@ def test_deferred_messages_come_in_the_order_of_their_due_times(nsqd: NsqdProces
         assert bodies(client.messages(4, TIMED_OUT_S)) == [b"0", b"500", b"1500", b"2500"]
 
 
-def test_deferral_has_a_limit(make_nsqd: MakeNsqd) -> None:
-    nsqd = make_nsqd("--max-req-timeout=10s")
-    with nsqd.connect() as client:
-        client.dpub("t", 10_000, b"fine")
-        assert client.ask(wire.dpub("t", 10_001, b"b")).data == (b"E_INVALID DPUB timeout 10001 out of range 0-10000")
-    assert nsqd.http("POST", "/pub?topic=t&defer=10000", b"b").status == 200
-    assert nsqd.http("POST", "/pub?topic=t&defer=10001", b"b").json() == {"message": "INVALID_DEFER"}
-
-
 # --- channels and consumers
 
 
@@ -338,31 +284,6 @@ def test_consumers_share_by_rdy(nsqd: NsqdProcess) -> None:
         a.mpub("t", numbered(100))
         received = a.messages(30) + b.messages(70)
         assert sorted(bodies(received)) == sorted(numbered(100))
-
-
-def test_two_consumers_share_fairly(nsqd: NsqdProcess) -> None:
-    count = 4000
-    with nsqd.connect() as publisher, nsqd.connect() as a, nsqd.connect() as b:
-        a.sub("t", "c", rdy_count=10)
-        b.sub("t", "c", rdy_count=10)
-        publisher.mpub("t", numbered(count))
-        shares = Counter(client for client, _ in finish_all([a, b], count))
-        assert min(shares[a], shares[b]) >= 0.3 * count, shares
-
-
-def finish_all(clients: list[Client], count: int) -> Iterator[tuple[Client, wire.Message]]:
-    """Finishes `count` messages as they come to any of the clients."""
-    with selectors.DefaultSelector() as selector:
-        for client in clients:
-            selector.register(client, selectors.EVENT_READ, client)
-        while count > 0:
-            ready = selector.select(wire.DEADLINE_S)
-            assert ready, f"{count} messages did not come"
-            for key, _ in ready:
-                messages = key.data.arrived()
-                key.data.fin(*messages)
-                count -= len(messages)
-                yield from ((key.data, message) for message in messages)
 
 
 def test_max_channel_consumers(make_nsqd: MakeNsqd) -> None:

@@ -19,12 +19,11 @@ import pytest
 
 from nsqd_py.runtime.logs import CLIENT_BURST
 from tests.conftest import MakeNsqd
-from tests.support.certificates import make_certificates
 from tests.support.lookup_wire import LookupClient
 from tests.support.network import Host
 from tests.support.nsqd_process import NsqdProcess, ServerProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
-from tests.support.wire import ERROR, MAGIC, Client, Closed, Frame, fin, identify, pub, rdy, sub
+from tests.support.wire import ERROR, MAGIC, Client, Frame, fin, identify, pub, rdy, sub
 
 TOO_MANY = Frame(ERROR, b"E_TOO_MANY_CONNECTIONS")
 PING = b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -265,18 +264,6 @@ def test_who_dribbles_is_closed_and_costs_nobody_time(make_nsqd: MakeNsqd, crowd
     assert neighbour.latency_s < NEIGHBOUR_LIMIT_S
 
 
-def test_a_command_has_two_heartbeat_intervals_however_its_bytes_come(nsqd: NsqdProcess) -> None:
-    client = nsqd.connect(heartbeat_interval=1000)
-    client.send(pub("t", b"x" * 10_000)[:-9_999])
-    began_s = time.monotonic()
-    with pytest.raises(Closed):
-        while time.monotonic() < began_s + DEADLINE_S:
-            client.send(b"x")
-            with contextlib.suppress(TimeoutError):
-                client.frame(0.02)
-    assert 1.5 < time.monotonic() - began_s < DEADLINE_S
-
-
 # ---- who does not read
 
 
@@ -479,13 +466,3 @@ def test_nsqlookupd_takes_no_memory_for_what_is_declared(make_nsqlookupd: MakeNs
     refused = crowd.connect(nsqlookupd.tcp_port)
     refused.sendall(b"  V1IDENTIFY\n" + struct.pack(">i", (1 << 20) + 1))
     assert read_all(refused)[4:].startswith(b"E_BAD_BODY")
-
-
-def test_a_tls_handshake_that_never_begins_is_not_waited_for(make_nsqd: MakeNsqd, crowd: Crowd, tmp_path: Path) -> None:
-    certificates = make_certificates(tmp_path / "certificates")
-    nsqd = make_nsqd(*certificates.nsqd_flags, "--handshake-timeout=500ms")
-    silent = crowd.connect(nsqd.tcp_port)
-    silent.sendall(MAGIC + identify(tls_v1=True, heartbeat_interval=-1, feature_negotiation=True))
-    assert b'"tls_v1":true' in silent.recv(4096)
-    with contextlib.suppress(ConnectionResetError):
-        assert silent.recv(1) == b""

@@ -439,11 +439,6 @@ def test_input_that_ends_inside_a_request(server: Server, sent: bytes, status: i
     assert "cut" not in server.broker.topics
 
 
-def test_no_answer_to_head_has_a_body(server: Server) -> None:
-    found = server.ask(request("HEAD /nope") + request("HEAD /ping", b"", "Connection: close"))
-    assert re.fullmatch(rb"HTTP/1\.1 404 .*?\r\n\r\nHTTP/1\.1 405 .*?\r\n\r\n", found, re.DOTALL)
-
-
 def test_large_answers_reach_a_slow_reader_and_do_not_pile_up(server: Server) -> None:
     for number in range(300):
         server.broker.get_topic(f"topic-{number}")

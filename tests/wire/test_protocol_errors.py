@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -417,11 +416,6 @@ def nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
     process.destroy()
 
 
-def test_case_ids_are_unique() -> None:
-    ids = [case.id for case in CASES]
-    assert len(ids) == len(set(ids))
-
-
 @pytest.mark.parametrize("byte_by_byte", [False, True], ids=["whole", "bytewise"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_error(nsqd: NsqdProcess, case: Case, byte_by_byte: bool) -> None:
@@ -566,13 +560,6 @@ def test_failed_mpub_publishes_nothing(nsqd: NsqdProcess) -> None:
     topic = nsqd.topic_stats("half")
     assert topic is not None
     assert topic["message_count"] == 0
-
-
-def test_identify_sent_with_what_follows(nsqd: NsqdProcess) -> None:
-    with nsqd.connect() as client:
-        client.send(wire.identify(feature_negotiation=True), wire.sub("pipelined", "channel"), CLS)
-        assert "max_rdy_count" in json.loads(client.next_frame().data)
-        assert [client.next_frame(), client.next_frame()] == [OK, CLOSE_WAIT]
 
 
 # --- random bytes

@@ -33,7 +33,6 @@ from tests.support.certificates import make_certificates
 from tests.support.wire import MAGIC, NOP, pub
 
 LIMITS = TimeLimits(handshake_s=10, head_s=30, idle_s=600, write_s=60)
-NONE = TimeLimits()
 DEADLINE_S = 40.0
 PING = b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n"
 POST_A_BYTE = b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx"
@@ -195,13 +194,6 @@ def test_requests_that_came_together_give_way_to_others(nsqd: Nsqd) -> None:
     assert turns >= 90
 
 
-def test_without_limits_nothing_is_overdue(nsqd: Nsqd) -> None:
-    dialogues = [nsqd.http(), nsqd.http(), nsqd.tcp()]
-    dialogues[1].say(PING[:5])
-    for dialogue in dialogues:
-        assert dialogue.sweep(0, NONE) == dialogue.sweep(1e6, NONE) == ""
-
-
 # ---- TCP
 
 
@@ -231,12 +223,6 @@ def test_a_tls_handshake_has_its_time(nsqd: Nsqd, tmp_path: Path, kind: str, is_
     assert dialogue.sweep(1) == ""
     dialogue.say(hello[int(len(hello) * part) :][:-1])  # more of it is no reason to wait longer
     assert [dialogue.sweep(at_s) for at_s in (9, 10.9, 11)] == ["", "", HANDSHAKE]
-
-
-def test_after_the_magic_the_heartbeats_decide(nsqd: Nsqd) -> None:
-    tcp = nsqd.tcp()
-    tcp.say(MAGIC)
-    assert tcp.sweep(1000) == ""
 
 
 def test_bytes_of_a_command_that_never_ends_are_no_sign_of_life(nsqd: Nsqd) -> None:

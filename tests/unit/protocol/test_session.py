@@ -141,19 +141,6 @@ def test_no_json_object(body: bytes) -> None:
 # --- forms of JSON
 
 
-def test_keys_in_any_case() -> None:
-    made = session()
-    made.identify(b'{"CLIENT_ID":"me","Heartbeat_Interval":2000}')
-    assert (made.client_id, made.heartbeat_interval_ms) == ("me", 2_000)
-
-
-@pytest.mark.parametrize("field", ["client_id", "heartbeat_interval", "feature_negotiation", "sample_rate"])
-def test_null_is_as_if_absent(field: str) -> None:
-    made = session()
-    assert made.identify(f'{{"{field}":null}}'.encode()) == b"OK"
-    assert made == identify()
-
-
 @pytest.mark.parametrize("body", [b"{}", b"null", b' {"unknown":{"a":[1.5]},"other":null} '])
 def test_nothing_known_said(body: bytes) -> None:
     made = session()
@@ -201,16 +188,6 @@ DEFAULT_ANSWER = {
     "topology_region": "eu",
     "topology_zone": "eu-1",
 }
-
-
-def test_answer_without_feature_negotiation() -> None:
-    assert session().identify(b'{"msg_timeout":1000}') == b"OK"
-    assert session().identify(b'{"feature_negotiation":false}') == b"OK"
-
-
-def test_answer_with_feature_negotiation() -> None:
-    answer = session().identify(b'{"feature_negotiation":true}')
-    assert list(json.loads(answer).items()) == list(DEFAULT_ANSWER.items())
 
 
 def test_the_answer_says_what_was_agreed() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -147,30 +146,6 @@ def test_what_was_sent_before_reading_failed_times_out(bench: Bench, again: bool
     assert bench.channel.timeout_count == 1
 
 
-def test_another_consumer_while_reading_fails(bench: Bench) -> None:
-    first = bench.consumer(rdy=5)
-    bench.source.error = OSError(5, "input/output error")
-    bench.release(*numbered(3))
-    bench.run()
-    first.leave()
-    second = bench.consumer(rdy=5)
-    bench.run()
-    bench.source.error = None
-    bench.pass_time(2 * SECOND)
-    assert second.bodies() == numbered(3)
-
-
-def test_a_paused_channel_does_not_retry(bench: Bench) -> None:
-    consumer = bench.consumer(rdy=5)
-    bench.source.error = OSError(5, "input/output error")
-    bench.release(b"x")
-    bench.run()
-    bench.channel.pause()
-    bench.source.error = None
-    bench.pass_time(5 * SECOND)
-    assert consumer.take() == []
-
-
 def test_lost_messages_are_passed_over_and_counted(bench: Bench) -> None:
     bench.release(*numbered(3))
     bench.release(b"lost", b"lost too")
@@ -184,17 +159,6 @@ def test_lost_messages_are_passed_over_and_counted(bench: Bench) -> None:
     consumer.finish(*received)
     assert bench.figures() == (0, 0, 0)
     assert bench.channel.position.finished.floor == 6
-
-
-def test_lost_messages_at_the_end(bench: Bench) -> None:
-    bench.release(b"there")
-    bench.release(b"lost")
-    del bench.source.batches[1]
-    consumer = bench.consumer(rdy=10)
-    bench.run()
-    assert consumer.bodies() == [b"there"]
-    assert bench.figures() == (0, 1, 0)
-    assert bench.channel.lost_count == 1
 
 
 # --- the journal
@@ -220,32 +184,6 @@ def restored(bench: Bench, tmp_path: Path) -> Restored:
 def summary(position: Position) -> tuple[int, int, list[tuple[int, int, int]]]:
     """depth, deferred, and what is queued again."""
     return (position.depth, position.deferred.count, sorted((low, high, tries) for low, high, tries, _ in position.again))
-
-
-def test_changes_survive(bench: Bench, restored: Restored) -> None:
-    consumer = bench.consumer(rdy=6)
-    bench.release(*numbered(8))
-    bench.run()
-    received = consumer.take()
-    consumer.finish(received[0], received[2], received[3])
-    consumer.set_rdy(0)
-    consumer.requeue(received[1])
-    consumer.requeue(received[4], 5 * SECOND)
-    assert bench.changes == 1
-    bench.channel.save_changes()
-    assert summary(restored()) == (4, 1, [(1, 2, 1)])  # 1, 5, 6, 7; 5 was in flight
-    consumer.finish(received[5])
-    assert bench.changes == 2
-    bench.channel.save_changes()
-    assert summary(restored()) == (3, 1, [(1, 2, 1)])
-
-
-def test_what_is_not_saved_comes_again(bench: Bench, restored: Restored) -> None:
-    consumer = bench.consumer(rdy=2)
-    bench.release(*numbered(3))
-    bench.run()
-    consumer.finish(*consumer.take())
-    assert summary(restored()) == (3, 0, [])
 
 
 def test_a_clean_stop_counts_what_is_in_flight_as_tried(bench: Bench, restored: Restored) -> None:
@@ -294,14 +232,6 @@ def test_changes_that_could_not_be_written_are_written_later(
     assert summary(restored()) == (1, 0, [])
 
 
-def test_emptied_survives(bench: Bench, restored: Restored) -> None:
-    bench.consumer(rdy=2)
-    bench.release(*numbered(5))
-    bench.run()
-    bench.channel.empty()
-    assert summary(restored()) == (0, 0, [])
-
-
 # --- a position that is put back
 
 
@@ -334,23 +264,3 @@ def test_group_waiting() -> None:
     assert list(group_waiting(waiting, 50)) == [(3, 5, 0, 1), (5, 6, 0, 2), (7, 8, 0, 2), (8, 9, 9, 2)]
     assert list(group_waiting({}, 50)) == []
     assert list(group_waiting({0: (0, 1)}, 50)) == [(0, 1, 0, 1)]
-
-
-def test_many_deferred_messages_are_put_back_in_a_moment() -> None:
-    """Every other one is finished: as many spans as islands. Eight times as many take eight times as long."""
-
-    def restore_s(count: int) -> float:
-        return min(time_to_restore_s(count) for _ in range(3))
-
-    assert restore_s(8_000) < 30 * restore_s(1_000)  # 64 times when each looks through all islands
-
-
-def time_to_restore_s(count: int) -> float:
-    finished = SeqRanges(0)
-    for low in range(1, 2 * count, 2):
-        finished.add(low, low + 1)
-    deferred = [(low, low + 1, 1 << 60) for low in range(0, 2 * count, 2)]
-    started_s = time.process_time()
-    position = restore_position(SavedPosition(finished, {}), 2 * count, deferred, 1_000)
-    assert position.deferred.count == count
-    return time.process_time() - started_s

@@ -65,34 +65,6 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-def test_the_last_requeue_moves_a_message_as_it_is(bench: Bench) -> None:
-    bench.publish(b"poison", b"fine")
-    consumer = bench.consumer()
-    first, fine = consumer.take()
-    consumer.finish(fine)
-    consumer.requeue(first)
-    bench.world.run()
-    assert "orders.dead" not in bench.broker.topics
-    bench.requeue_all(consumer)
-    assert (consumer.take(), bench.figures(), bench.channel.dead_letter_count) == ([], (0, 0, 0), 1)
-    assert bench.channel.position.finished.floor == 2
-    (dead,) = bench.dead_consumer().take()
-    assert (dead.id, dead.timestamp_ns, dead.body, dead.attempts) == (first.id, first.timestamp_ns, b"poison", 1)
-
-
-def test_a_time_out_moves_it_too_and_a_delay_does_not_matter(bench: Bench) -> None:
-    bench.publish(b"slow", b"delayed")
-    consumer = bench.consumer()
-    bench.world.pass_time(5 * SECOND)  # both time out
-    _, _, slow, delayed = consumer.take()
-    assert slow.attempts == 2
-    consumer.requeue(delayed, 3600 * SECOND)
-    bench.world.pass_time(5 * SECOND)
-    assert bench.figures() == (0, 0, 0)
-    assert sorted(bench.dead_consumer().bodies()) == [b"delayed", b"slow"]
-    assert bench.channel.timeout_count == 3
-
-
 def test_the_dead_topic_says_where_they_come_from(bench: Bench) -> None:
     bench.publish(b"a")
     consumer = bench.consumer()
@@ -292,26 +264,3 @@ def test_while_it_drains_dead_letters_move_too(bench: Bench) -> None:
     bench.broker.begin_drain(0)
     bench.requeue_all(consumer)
     assert (bench.figures(), bench.dead.message_count) == ((0, 0, 0), 1)
-
-
-def test_an_ephemeral_topic_has_dead_letters_in_memory(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    topic = bench.broker.get_topic("orders#ephemeral")
-    channel = bench.broker.get_channel(topic, "ch")
-    bench.publish(b"a", b"b", topic=topic)
-    consumer = bench.consumer(channel)
-    bench.requeue_all(consumer)
-    bench.requeue_all(consumer)
-    reader = bench.consumer(bench.broker.get_channel(bench.broker.topics["orders.dead#ephemeral"], "ch"))
-    assert reader.bodies() == [b"a", b"b"]
-    assert not list(tmp_path.glob("*ephemeral*"))
-
-
-def test_without_the_setting_nothing_dies(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, max_attempts=ByTopic(0))
-    bench.publish(b"poison")
-    consumer = bench.consumer()
-    for _ in range(20):
-        bench.requeue_all(consumer)
-    assert [message.attempts for message in consumer.take()] == [21]
-    assert set(bench.broker.topics) == {"orders"}

@@ -11,7 +11,7 @@ from nsqd_py.broker.broker import Broker
 from nsqd_py.queue.channel import Channel
 from nsqd_py.settings.types import ByTopic
 from tests.property.real import broken_reads
-from tests.unit.fakes import MS, SECOND, FakeConsumer, World, close_descriptors, sized, start_broker
+from tests.unit.fakes import MS, SECOND, FakeConsumer, World, sized, start_broker
 
 TTL_NS = 60 * SECOND
 
@@ -55,19 +55,6 @@ class Bench:
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
-
-
-def test_what_nobody_takes_goes_at_its_age(bench: Bench) -> None:
-    bench.channel()
-    bench.publish(b"old", b"old too")
-    bench.world.pass_time(30 * SECOND)
-    bench.publish(b"young")
-    bench.world.pass_time(29 * SECOND)
-    assert bench.figures() == (3, 0, 0, 0)
-    bench.world.pass_time(2 * SECOND)
-    assert bench.figures() == (1, 0, 0, 2)
-    assert bench.consumer().bodies() == [b"young"]
-    assert bench.channel().position.finished.floor == 2
 
 
 def test_a_consumer_gets_nothing_that_is_too_old(bench: Bench) -> None:
@@ -147,19 +134,6 @@ def test_a_topic_drops_what_no_channel_has(bench: Bench, is_paused: bool) -> Non
     assert bench.consumer().bodies() == [b"new"]
 
 
-def test_what_was_dropped_stays_so_after_a_crash(bench: Bench) -> None:
-    bench.publish(b"old")
-    bench.world.pass_time(TTL_NS + 2 * SECOND)
-    bench.publish(b"young")
-    close_descriptors(bench.directory)
-    now_ns = bench.world.clock()
-    bench.world = World()
-    bench.world.clock.now_ns = now_ns
-    bench.broker = start_broker(bench.world, bench.directory, **bench.options)
-    bench.topic = bench.broker.topics["orders"]
-    assert bench.topic.depth == 1
-
-
 def test_a_start_after_a_long_time_drops_what_grew_old_meanwhile(bench: Bench) -> None:
     bench.channel()
     bench.publish(b"old")
@@ -194,17 +168,6 @@ def test_setting_the_clock_makes_no_message_old(bench: Bench) -> None:
     assert bench.figures() == (3, 0, 0, 0)
 
 
-def test_an_ephemeral_topic(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    bench.topic = bench.broker.get_topic("orders#ephemeral")
-    bench.channel()
-    bench.publish(b"old")
-    bench.world.pass_time(30 * SECOND)
-    bench.publish(b"young")
-    bench.world.pass_time(32 * SECOND)
-    assert bench.figures() == (1, 0, 0, 1)
-
-
 def test_a_dead_letter_lives_anew(tmp_path: Path) -> None:
     bench = Bench(tmp_path, max_attempts=ByTopic(1))
     bench.channel()
@@ -232,15 +195,6 @@ def test_a_disk_that_fails_is_asked_again(tmp_path: Path) -> None:
     assert bench.figures() == (2, 0, 0, 0)
     bench.world.pass_time(SECOND)
     assert bench.figures() == (1, 0, 0, 1)
-
-
-def test_without_the_setting_nothing_is_dropped(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, message_ttl_ns=ByTopic(0, (("others", SECOND),)))
-    bench.channel()
-    bench.publish(b"old")
-    bench.world.pass_time(100 * TTL_NS)
-    assert bench.consumer().bodies() == [b"old"]
-    assert bench.world.alarms.next_due_ns is None or bench.channel().distributor.expired_count == 0
 
 
 def test_a_deleted_topic_is_swept_no_more(bench: Bench) -> None:

@@ -22,31 +22,6 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 # --- one turn
 
 
-def test_nothing_is_there_before_the_turn_ends(bench: Bench) -> None:
-    topic = bench.topic()
-    bench.publish(topic, b"one")
-    assert (topic.next_seq, topic.message_count) == (0, 0)
-    bench.world.run()
-    assert (topic.next_seq, topic.message_count, topic.message_bytes) == (1, 1, 3)
-
-
-def test_publishes_of_a_turn_are_one_batch(bench: Bench) -> None:
-    topic = bench.topic()
-    bench.publish(topic, b"one")
-    bench.publish(topic, b"two", b"six")
-    bench.publish(topic, b"four")
-    bench.world.run()
-    assert topic.log is not None
-    (batch,) = topic.log.read(0)
-    assert messages_of([batch]) == [(0, b"one"), (1, b"two"), (2, b"six"), (3, b"four")]
-    assert batch.stride == 0
-    bench.publish(topic, b"one")
-    bench.publish(topic, b"two", b"six")
-    bench.world.run()
-    assert topic.log.read(4)[0].stride == 7
-    assert (topic.message_count, topic.message_bytes) == (7, 22)
-
-
 def test_a_batch_ends_where_it_would_be_large(bench: Bench) -> None:
     topic = bench.topic(max_bytes_per_file=1 << 30)
     for _ in range(5):
@@ -54,32 +29,6 @@ def test_a_batch_ends_where_it_would_be_large(bench: Bench) -> None:
     bench.world.run()
     assert drain(topic) == [b"x" * 60_000] * 5
     assert [batch.count for batch in topic._recent.batches] == [2, 2, 1]
-
-
-def test_deferred_messages_are_a_batch_of_their_own(bench: Bench) -> None:
-    topic = bench.topic()
-    bench.publish(topic, b"before")
-    bench.publish(topic, b"later", defer_ns=99)
-    bench.publish(topic, b"behind")
-    bench.world.run()
-    assert topic.log is not None
-    due_ns = bench.world.clock() + 99
-    assert [(batch.first_seq, batch.due_ns) for batch in topic.log.read(0)] == [(0, 0), (1, due_ns), (2, 0)]
-    assert topic.unreleased_deferred == [(1, 2, due_ns)]
-
-
-def test_messages_with_the_same_delay_are_one_batch(bench: Bench) -> None:
-    """They are due at the same time, counted from the end of the iteration: never early."""
-    topic = bench.topic()
-    bench.publish(topic, b"one", defer_ns=99)
-    bench.world.clock.now_ns += 10
-    bench.publish(topic, b"two", b"six", defer_ns=99)
-    bench.publish(topic, b"other", defer_ns=100)
-    bench.world.run()
-    assert topic.log is not None
-    now_ns = bench.world.clock()
-    found = [(batch.first_seq, batch.count, batch.due_ns) for batch in topic.log.read(0)]
-    assert found == [(0, 3, now_ns + 99), (3, 1, now_ns + 100)]
 
 
 @pytest.mark.parametrize("alike", [True, False])
@@ -121,20 +70,6 @@ def test_those_who_wait_for_the_disk_are_handed_on(bench: Bench) -> None:
 # --- lone messages
 
 
-def test_lone_messages_of_several_iterations(bench: Bench) -> None:
-    bench.syncer.every = 100
-    topic = bench.topic()
-    channel = bench.channel(topic)
-    for body in (b"zero", b"one", b"two"):
-        bench.publish(topic, body)
-        bench.world.run()
-    assert logged(topic) == [(0, b"zero"), (1, b"one"), (2, b"two")]
-    assert drain(topic) == [b"zero", b"one", b"two"]
-    assert (channel.depth, topic.message_count, topic.message_bytes) == (3, 3, 10)
-    ids = [batch.base_id for batch in topic._recent.batches]
-    assert ids == sorted(set(ids))
-
-
 @pytest.mark.parametrize("every", [2, 3, 5])
 def test_lone_messages_are_synced_as_often_as_others(bench: Bench, every: int) -> None:
     """The syncer hears of the first, which sets its time, and of the one that makes it `every`."""
@@ -147,39 +82,6 @@ def test_lone_messages_are_synced_as_often_as_others(bench: Bench, every: int) -
 
 
 # --- releasing
-
-
-def test_a_topic_without_channels_holds_its_messages(bench: Bench) -> None:
-    topic = bench.topic()
-    bench.publish(topic, b"one", b"two")
-    bench.world.run()
-    assert topic.is_held
-    assert (topic.depth, topic.released) == (2, 0)
-
-
-def test_the_first_channel_gets_the_backlog_and_the_second_does_not(bench: Bench) -> None:
-    topic = bench.topic()
-    bench.publish(topic, b"one", b"two")
-    bench.world.run()
-    first = bench.channel(topic, "first")
-    second = bench.channel(topic, "second")
-    assert (topic.depth, first.depth, second.depth) == (0, 2, 0)
-    bench.publish(topic, b"three")
-    bench.world.run()
-    assert (first.depth, second.depth) == (3, 1)
-    assert (first.message_count, second.message_count) == (3, 1)
-
-
-def test_a_paused_topic_holds_what_comes(bench: Bench) -> None:
-    topic = bench.topic()
-    channel = bench.channel(topic)
-    bench.publish(topic, b"before the pause")
-    topic.pause()
-    bench.publish(topic, b"one", b"two")
-    bench.world.run()
-    assert (topic.depth, channel.depth) == (2, 1)
-    topic.unpause()
-    assert (topic.depth, channel.depth) == (0, 3)
 
 
 def test_a_topic_that_was_not_started_holds_what_comes(bench: Bench) -> None:
@@ -202,17 +104,6 @@ def test_deferred_messages_of_a_held_topic(bench: Bench) -> None:
     assert (channel.depth, channel.deferred_count) == (1, 2)
     bench.world.pass_time(10 * SECOND)
     assert (channel.depth, channel.deferred_count) == (3, 0)
-
-
-def test_empty_drops_what_no_channel_has(bench: Bench) -> None:
-    topic = bench.topic()
-    bench.publish(topic, b"one", b"two")
-    bench.publish(topic, b"later", defer_ns=SECOND)
-    topic.empty()
-    assert topic.depth == 0
-    channel = bench.channel(topic)
-    assert (channel.depth, channel.deferred_count) == (0, 0)
-    assert not topic.is_needed(0, topic.next_seq)
 
 
 def test_emptying_a_paused_topic_leaves_its_channels_what_they_have(bench: Bench) -> None:
@@ -308,11 +199,3 @@ def test_memory_does_not_grow_with_messages_that_are_consumed(bench: Bench) -> N
         consumer.finish(*consumer.take())
         most = max(most, len(topic._recent.batches))
     assert most < 200
-
-
-def test_backend_depth_of_a_held_topic(bench: Bench) -> None:
-    topic = bench.topic(mem_queue_size=2)
-    for _ in range(5):
-        bench.publish(topic, b"x")
-        bench.world.run()
-    assert (topic.depth, topic.backend_depth) == (5, 3)

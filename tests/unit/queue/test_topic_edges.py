@@ -61,17 +61,6 @@ def test_an_ephemeral_topic_overflows_within_a_turn_too(bench: Bench) -> None:
     assert topic.message_count == 5
 
 
-def test_an_ephemeral_topic_goes_on_after_an_overflow(bench: Bench) -> None:
-    topic = bench.topic("orders#ephemeral", mem_queue_size=2)
-    bench.publish(topic, b"a", b"b", b"c")
-    bench.world.run()
-    consumer = FakeConsumer(bench.world, rdy=10).subscribe(bench.channel(topic))
-    bench.world.run()
-    bench.publish(topic, b"d", b"e", b"f")
-    bench.world.run()
-    assert consumer.bodies() == [b"a", b"b", b"d", b"e", b"f"]
-
-
 # --- a disk that fails
 
 
@@ -143,30 +132,6 @@ def test_close_writes_what_was_published_and_takes_leave(bench: Bench) -> None:
 @pytest.fixture
 def broker(bench: Bench) -> Broker:
     return start_broker(bench.world, bench.directory)
-
-
-def test_an_emptied_paused_topic_is_empty_after_a_restart(bench: Bench, broker: Broker) -> None:
-    topic = broker.get_topic("orders")
-    broker.get_channel(topic, "ch")
-    broker.pause_topic(topic, True)
-    bench.publish(topic, b"dropped")
-    bench.world.run()
-    broker.empty_topic(topic)
-    close_descriptors(bench.directory)
-    again = start_broker(World(), bench.directory).topics["orders"]
-    assert (again.is_paused, again.depth, again.channels["ch"].depth) == (True, 0, 0)
-
-
-def test_an_ephemeral_topic_is_deleted_with_its_ephemeral_channels_consumers(broker: Broker, bench: Bench) -> None:
-    """Closing a consumer deletes its channel, that the topic, which is being deleted already."""
-    topic = broker.get_topic("orders#ephemeral")
-    for name in ("a#ephemeral", "b#ephemeral"):
-        channel = broker.get_channel(topic, name)
-        consumer = FakeConsumer(bench.world).subscribe(channel)
-        consumer.close = lambda reason, c=consumer, ch=channel: broker.client_left(topic, ch, c)  # type: ignore
-    broker.delete_topic("orders#ephemeral")
-    assert broker.topics == {}
-    assert topic.channels == {}
 
 
 def test_closing_with_consumers_of_ephemeral_topics_saves_the_others(broker: Broker, bench: Bench) -> None:
