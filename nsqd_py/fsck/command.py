@@ -1,4 +1,4 @@
-"""The commands `--check-data`, `--repair` and `--export-to-go`, which run instead of serving."""
+"""The commands `--check-data` and `--export-to-go`, which run instead of serving."""
 
 from __future__ import annotations
 

@@ -157,21 +157,6 @@ def test_files_that_went_since_all_was_finished_are_none(nsqd: NsqdProcess, chec
     assert "missing_count" not in topic_figures(nsqd)
 
 
-def test_a_topic_without_channels(nsqd: NsqdProcess, check: Check) -> None:
-    nsqd.post("/channel/delete?topic=t&channel=all")
-    nsqd.post("/channel/delete?topic=t&channel=some")
-    publish(nsqd, ALL, 2 * ALL)
-    nsqd.stop()
-    assert check(nsqd.data_path)[0] == 0
-    files = log_files(nsqd)
-    files[-2].unlink()
-    status, report = check(nsqd.data_path)
-    assert (status, gone(report)) == (1, [files[-2].name])
-    nsqd.start()
-    assert f"WARNING: TOPIC(t): {files[-2].name} is gone" in nsqd.log_text()
-    assert topic_figures(nsqd)["missing_count"] == PER_FILE
-
-
 @pytest.mark.parametrize("damage", ["cut", "flipped", "cut at a record", "header"])
 def test_the_last_record_is_damaged_after_a_clean_stop(nsqd: NsqdProcess, check: Check, damage: str) -> None:
     nsqd.stop()
@@ -196,16 +181,6 @@ def test_the_last_record_is_damaged_after_a_clean_stop(nsqd: NsqdProcess, check:
     assert figures["missing_count"] == BATCH
     assert channel_figures(nsqd, "all")["lost_count"] == BATCH
     assert consumed(nsqd, "all", ALL - BATCH) == list(range(ALL - BATCH))
-
-
-def test_a_torn_record_after_a_kill_is_no_damage(nsqd: NsqdProcess, check: Check) -> None:
-    nsqd.kill()
-    last = log_files(nsqd)[-1]
-    last.write_bytes(last.read_bytes().rstrip(b"\0")[:-1])
-    assert check(nsqd.data_path)[0] == 0
-    nsqd.start()
-    assert "a torn record at" in nsqd.log_text()
-    assert "damaged_bytes" not in topic_figures(nsqd)
 
 
 def test_a_clean_stop_counts_for_one_start(nsqd: NsqdProcess, check: Check) -> None:

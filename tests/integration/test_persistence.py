@@ -10,8 +10,6 @@ import re
 import signal
 import stat
 import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +25,6 @@ ours_either_way = pytest.mark.parametrize("clean", [pytest.param(True, id="clean
 
 # What consumers did is written after 0.1 s at the latest, so it is there when nsqd answers later than that.
 JOURNAL_WRITTEN_S = 0.2
-DUE_S = 40.0
 
 
 def numbered(count: int, prefix: str = "m") -> list[bytes]:
@@ -57,18 +54,6 @@ def test_restart_keeps_every_message_with_its_id_and_time(nsqd: NsqdProcess, cle
     restart(nsqd, clean)
     assert sorted(nsqd.consume_all("t", "kept")) == sorted(before)
     assert sorted(bodies(before)) == sorted(numbered(50) + numbered(400, "batch") + numbered(20, "http"))
-
-
-@pytest.mark.ours
-def test_acknowledged_is_kept_without_any_pause(nsqd: NsqdProcess) -> None:
-    nsqd.create("t", "c")
-    for batch in range(5):
-        with nsqd.connect() as client:
-            client.mpub("t", numbered(100, f"batch{batch}-"))
-            client.pub("t", f"single{batch}".encode())
-        nsqd.restart(clean=False)
-    expected = [body for batch in range(5) for body in (*numbered(100, f"batch{batch}-"), b"single%d" % batch)]
-    assert bodies(nsqd.consume_all("t", "c")) == expected
 
 
 @either_way
@@ -101,25 +86,6 @@ def test_finished_messages_do_not_come_back(nsqd: NsqdProcess, clean: bool) -> N
 
 
 @either_way
-def test_finished_messages_do_not_come_back_after_several_restarts(nsqd: NsqdProcess, clean: bool) -> None:
-    nsqd.create("t", "c")
-    with nsqd.connect() as client:
-        client.mpub("t", numbered(400))
-    seen: list[bytes] = []
-    for _ in range(4):
-        with nsqd.connect() as client:
-            client.sub("t", "c", rdy_count=1)
-            seen += bodies(client.consume(50))
-            client.send(wire.rdy(0))
-            client.round_trip()
-            restart(nsqd, clean)
-    seen += bodies(nsqd.consume_all("t", "c"))
-    assert sorted(set(seen)) == sorted(numbered(400))
-    # One may be in flight at each restart.
-    assert len(seen) <= 404
-
-
-@either_way
 def test_requeued_message_keeps_its_attempts(nsqd: NsqdProcess, clean: bool) -> None:
     with nsqd.connect() as client:
         client.pub("t", b"again")
@@ -146,19 +112,6 @@ def test_deferred_message_stays_deferred(nsqd: NsqdProcess, how: str, clean: boo
     with nsqd.connect() as client:
         client.sub("t", "c", rdy_count=1)
         client.expect_silence()
-
-
-@ours_either_way
-@pytest.mark.parametrize("how", ["DPUB", "HTTP", "REQ"])
-def test_deferred_message_keeps_its_due_time(nsqd: NsqdProcess, how: str, clean: bool) -> None:
-    deferred = time.monotonic()
-    attempts = defer(nsqd, how, 2000)
-    restart(nsqd, clean)
-    with nsqd.connect() as client:
-        client.sub("t", "c", rdy_count=1)
-        message = client.message(DUE_S)
-        assert time.monotonic() - deferred >= 2.0
-        assert (message.body, message.attempts) == (b"later", attempts + 1)
 
 
 @ours_either_way
@@ -208,21 +161,6 @@ def test_topic_without_channels_keeps_its_backlog(nsqd: NsqdProcess, clean: bool
 
 
 @either_way
-def test_second_channel_starts_at_the_present(nsqd: NsqdProcess, clean: bool) -> None:
-    nsqd.create("t", "first")
-    with nsqd.connect() as client:
-        client.mpub("t", numbered(10))
-    nsqd.wait_for_channel("t", "first", depth=10)
-    nsqd.create("t", "second")
-    with nsqd.connect() as client:
-        client.pub("t", b"new")
-    nsqd.wait_for_channel("t", "second", depth=1)
-    restart(nsqd, clean)
-    assert bodies(nsqd.consume_all("t", "second")) == [b"new"]
-    assert sorted(bodies(nsqd.consume_all("t", "first"))) == sorted([*numbered(10), b"new"])
-
-
-@either_way
 def test_emptied_and_deleted_stays_so(nsqd: NsqdProcess, clean: bool) -> None:
     nsqd.create("t", "emptied", "deleted", "kept")
     nsqd.create("gone", "c")
@@ -242,23 +180,6 @@ def test_emptied_and_deleted_stays_so(nsqd: NsqdProcess, clean: bool) -> None:
     assert len(nsqd.consume_all("t", "kept")) == 10
     nsqd.create("gone", "c")
     assert nsqd.consume_all("gone", "c") == []
-
-
-@either_way
-def test_backlog_larger_than_memory(make_nsqd: MakeNsqd, clean: bool) -> None:
-    nsqd = make_nsqd("--mem-queue-size=10", "--max-bytes-per-file=65536")
-    nsqd.create("t", "a", "b")
-    sent = [b"%06d" % number + b"x" * 200 for number in range(5000)]
-    with nsqd.connect() as client:
-        for start in range(0, len(sent), 100):
-            client.mpub("t", sent[start : start + 100])
-        client.sub("t", "a", rdy_count=100)
-        finished = client.consume(2000)
-    nsqd.wait_for_channel("t", "b", depth=5000)
-    restart(nsqd, clean)
-    assert sorted(bodies(nsqd.consume_all("t", "b"))) == sent
-    # RDY 100 were in flight when the client left, and come again.
-    assert sorted(bodies(finished + nsqd.consume_all("t", "a"))) == sent
 
 
 # --- metadata
@@ -295,16 +216,6 @@ def test_metadata_file_is_as_in_go(nsqd: NsqdProcess) -> None:
     assert (t1["paused"], t2["paused"], set(t1)) == (True, False, {"name", "paused", "channels"})
     assert stat.S_IMODE((nsqd.data_path / "nsqd.dat").stat().st_mode) == 0o600
     wait_until(lambda: not list(nsqd.data_path.glob("*.tmp")), what="the last write to end")
-
-
-def test_pause_is_in_the_metadata_when_it_is_answered(nsqd: NsqdProcess) -> None:
-    nsqd.create("t", "c")
-    for path, key in (("/topic/pause?topic=t", "topic"), ("/channel/pause?topic=t&channel=c", "channel")):
-        nsqd.post(path)
-        (topic,) = metadata(nsqd)["topics"]
-        assert (topic if key == "topic" else topic["channels"][0])["paused"] is True
-    nsqd.post("/topic/unpause?topic=t")
-    assert metadata(nsqd)["topics"][0]["paused"] is False
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
@@ -368,38 +279,6 @@ def test_bad_names_in_the_metadata_are_skipped(nsqd: NsqdProcess) -> None:
 # --- files
 
 
-def files_of(nsqd: NsqdProcess, topic: str) -> list[Path]:
-    return sorted(nsqd.data_path.glob(f"{topic}*"))
-
-
-def test_files_of_consumed_messages_go(make_nsqd: MakeNsqd) -> None:
-    nsqd = make_nsqd("--mem-queue-size=10", "--max-bytes-per-file=65536")
-    nsqd.create("rolled", "c")
-    body = b"x" * 1000
-    with nsqd.connect() as client:
-        for _ in range(50):
-            client.mpub("rolled", [body] * 50)
-        wait_until(lambda: len(files_of(nsqd, "rolled")) > 20)
-        client.sub("rolled", "c", rdy_count=500)
-        client.consume(2500)
-        wait_until(lambda: len(files_of(nsqd, "rolled")) < 8)
-        wait_until(lambda: sum(path.stat().st_size for path in files_of(nsqd, "rolled")) < 4 * 65536)
-        client.pub("rolled", b"after")
-        assert client.message().body == b"after"
-
-
-def test_deleting_a_topic_deletes_its_files(make_nsqd: MakeNsqd) -> None:
-    nsqd = make_nsqd("--mem-queue-size=10", "--max-bytes-per-file=65536")
-    nsqd.create("rolled", "c")
-    with nsqd.connect() as client:
-        for _ in range(10):
-            client.mpub("rolled", [b"x" * 1000] * 50)
-    nsqd.wait_for_channel("rolled", "c", depth=500)
-    assert files_of(nsqd, "rolled")
-    nsqd.post("/topic/delete?topic=rolled")
-    wait_until(lambda: not files_of(nsqd, "rolled"))
-
-
 @pytest.mark.ours
 def test_log_files_are_named_by_topic_and_first_sequence_number(make_nsqd: MakeNsqd) -> None:
     nsqd = make_nsqd("--max-bytes-per-file=65536")
@@ -447,12 +326,6 @@ def test_second_nsqd_on_the_same_data_does_not_start(nsqd: NsqdProcess) -> None:
     nsqd.wait_for_channel("t", "c", depth=1)
 
 
-def test_lock_is_free_after_a_kill(nsqd: NsqdProcess) -> None:
-    for _ in range(3):
-        nsqd.restart(clean=False)
-    assert nsqd.is_healthy()
-
-
 # --- ending
 
 
@@ -480,94 +353,3 @@ def test_second_sigterm_loses_nothing(make_nsqd: MakeNsqd) -> None:
 
 
 # --- damage
-
-
-def newest_log(nsqd: NsqdProcess, topic: str) -> Path:
-    return sorted(nsqd.data_path.glob(f"{topic}.*.log"))[-1]
-
-
-def cut_inside_the_last_body(path: Path, last_body: bytes) -> None:
-    content = path.read_bytes()
-    path.write_bytes(content[: content.rindex(last_body) + len(last_body) // 2])
-
-
-def cut_inside_the_last_header(path: Path, last_body: bytes) -> None:
-    content = path.read_bytes()
-    path.write_bytes(content[: content.rindex(last_body) - 10])
-
-
-def zero_the_end_of_the_last_body(path: Path, last_body: bytes) -> None:
-    content = bytearray(path.read_bytes())
-    position = content.rindex(last_body) + len(last_body) // 2
-    content[position:] = bytes(len(content) - position)
-    path.write_bytes(content)
-
-
-def add_garbage(path: Path, last_body: bytes) -> None:
-    content = path.read_bytes()
-    path.write_bytes(content[: content.rindex(last_body) + len(last_body)] + b"\xa5\x00garbage\xff" * 50)
-
-
-@pytest.mark.ours
-@pytest.mark.parametrize(
-    ("damage", "last_is_kept"),
-    [
-        (cut_inside_the_last_body, False),
-        (cut_inside_the_last_header, False),
-        (zero_the_end_of_the_last_body, False),
-        (add_garbage, True),
-    ],
-)
-def test_torn_last_record_is_cut(nsqd: NsqdProcess, damage: Callable[[Path, bytes], None], last_is_kept: bool) -> None:
-    nsqd.create("torn", "c")
-    last = b"the last body, which is longer than the others"
-    with nsqd.connect() as client:
-        client.pub("torn", *numbered(10))
-        client.mpub("torn", numbered(10, "batch"))
-        client.pub("torn", last)
-    nsqd.kill()
-    path = newest_log(nsqd, "torn")
-    damage(path, last)
-    nsqd.start()
-    with nsqd.connect() as client:
-        client.pub("torn", b"after")
-    expected = [*numbered(10), *numbered(10, "batch"), *([last] if last_is_kept else []), b"after"]
-    # What follows the cut is sound, too.
-    nsqd.restart(clean=False)
-    assert bodies(nsqd.consume_all("torn", "c")) == expected
-
-
-@pytest.mark.ours
-@pytest.mark.parametrize("where", ["body", "header"])
-def test_damaged_record_costs_only_itself(nsqd: NsqdProcess, where: str) -> None:
-    nsqd.create("damaged", "c")
-    sent = [f"body number {number:03d}".encode() for number in range(10)]
-    with nsqd.connect() as client:
-        client.pub("damaged", *sent)
-    nsqd.kill()
-    path = newest_log(nsqd, "damaged")
-    content = bytearray(path.read_bytes())
-    position = content.index(sent[4]) + (3 if where == "body" else -12)
-    content[position] ^= 0x55
-    path.write_bytes(content)
-    nsqd.start()
-    assert path.name in nsqd.log_text()
-    assert bodies(nsqd.consume_all("damaged", "c")) == sent[:4] + sent[5:]
-    with nsqd.connect() as client:
-        client.pub("damaged", b"after")
-    assert bodies(nsqd.consume_all("damaged", "c")) == [b"after"]
-
-
-@pytest.mark.ours
-def test_damage_in_an_older_file_costs_only_its_record(make_nsqd: MakeNsqd) -> None:
-    nsqd = make_nsqd("--max-bytes-per-file=65536", "--mem-queue-size=10")
-    nsqd.create("damaged", "c")
-    sent = [f"body number {number:06d} ".encode() + b"x" * 1000 for number in range(400)]
-    with nsqd.connect() as client:
-        client.pub("damaged", *sent)
-    nsqd.kill()
-    path = next(p for p in nsqd.data_path.glob("damaged.*.log") if sent[200] in p.read_bytes())
-    assert path != newest_log(nsqd, "damaged")
-    path.write_bytes(path.read_bytes().replace(sent[200][:18], b"Body number 000200"))
-    nsqd.start()
-    assert bodies(nsqd.consume_all("damaged", "c")) == sent[:200] + sent[201:]

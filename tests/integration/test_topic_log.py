@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -87,20 +85,6 @@ def test_a_topic_is_read_to_its_end_and_on(nsqd: NsqdProcess) -> None:
     publish(nsqd, "kept", 500, 520)
     numbers, messages = read(nsqd, "seq=500")
     assert (numbers["Next"], [body for _, body in messages]) == (520, numbered(500, 520))
-
-
-def test_a_number_within_a_batch(nsqd: NsqdProcess) -> None:
-    publish(nsqd, "kept", 0, 100)
-    numbers, messages = read(nsqd, "seq=47&max_bytes=1")
-    assert (numbers["First"], numbers["Next"]) == (47, 60)
-    assert [number for number, _ in messages] == list(range(40, 60))
-
-
-def test_all_at_once(nsqd: NsqdProcess) -> None:
-    publish(nsqd, "kept", 0, 500)
-    numbers, messages = read(nsqd, "seq=earliest&max_bytes=99999999999")
-    assert [body for _, body in messages] == numbered(0, 500)
-    assert numbers["Next"] == 500
 
 
 def test_reading_from_a_time(nsqd: NsqdProcess) -> None:
@@ -188,38 +172,6 @@ def test_the_log_file_by_file(nsqd: NsqdProcess) -> None:
     assert [(file["message_count"], file["live_count"], file["sparse"]) for file in after] == [
         (file["message_count"], 0, False) for file in files
     ]
-
-
-def disk_bytes(directory: Path, topic: str) -> int:
-    """Of all files of a topic but the journals, which come and go."""
-    sizes = []
-    for path in (*directory.glob(f"{topic}.*.log*"), *directory.glob(f"{topic}.spare")):
-        with contextlib.suppress(FileNotFoundError):
-            sizes.append(path.stat().st_size)
-    return sum(sizes)
-
-
-def test_what_few_messages_need_becomes_small(nsqd: NsqdProcess) -> None:
-    """One message in a hundred waits; the disk holds twice what is alive, and two files."""
-    nsqd.create("busy", "c")
-    live_bytes = 30 * (56 + 4 + 100)
-    with nsqd.connect() as client:
-        client.sub("busy", "c", rdy_count=2500)
-        for low in range(0, 3000, 100):
-            publish(nsqd, "busy", low, low + 100)
-            messages = client.messages(100)
-            client.send(req(messages[50].id, 3_600_000))
-            client.fin(*messages[:50], *messages[51:])
-        nsqd.wait_for_channel("busy", "c", depth=0, in_flight_count=0, deferred_count=30)
-
-    most_bytes = 2 * live_bytes + 2 * FILE_BYTES
-    wait_until(lambda: disk_bytes(nsqd.data_path, "busy") <= most_bytes, what="space to be given back")
-    files = log_of(nsqd, "busy")["files"]
-    assert isinstance(files, list)
-    assert sum(file["live_count"] for file in files) == 30
-    assert files[0]["sparse"]
-    nsqd.restart()
-    nsqd.wait_for_channel("busy", "c", depth=0, deferred_count=30)
 
 
 # ---- going back

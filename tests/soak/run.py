@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nsqd_py.fsck.reading import read_directory
+from nsqd_py.fsck.reading import load_directory
 from nsqd_py.fsck.reports import finding_text
 from tests.soak.clients import Consumers, Producers, SlowReader
 from tests.soak.cluster import Cluster
@@ -162,7 +162,7 @@ def _end(cluster: Cluster) -> Iterator[str]:
         if status:
             yield f"{process.log_path.stem} ended with status {status}"
     for nsqd in cluster.nsqds:
-        report = read_directory(nsqd.data_path, time.time_ns())
+        report = load_directory(nsqd.data_path, time.time_ns())[0]
         yield from (f"{nsqd.data_path.name}: {finding_text(found)}" for found in report.findings if found.is_damage)
 
 

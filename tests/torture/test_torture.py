@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqd_py.fsck.reading import read_directory
+from nsqd_py.fsck.reading import load_directory
 from nsqd_py.fsck.reports import Finding, Problem, finding_text
 from tests.support.ledger import ChannelLedger, Lives
 from tests.support.mixed_load import Load, drain
@@ -120,7 +120,7 @@ class Torture:
 
     def _find_no_damage(self) -> None:
         """What is written is whole; but the system may end the last write of a killed process at the end of a page."""
-        report = read_directory(self._nsqd.data_path, time.time_ns())
+        report = load_directory(self._nsqd.data_path, time.time_ns())[0]
         damage = [finding for finding in report.findings if finding.is_damage and not is_new_file(finding)]
         self._wrong += map(finding_text, damage)
 

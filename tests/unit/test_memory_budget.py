@@ -138,17 +138,6 @@ def test_what_is_in_flight_keeps_no_batch(scene: Scene) -> None:
     assert [delivery.batch for _, delivery in consumer.in_flight.entries()] == [None] * 100
 
 
-def test_a_deleted_topic_holds_nothing(scene: Scene) -> None:
-    scene.start()
-    for name in ("orders", "orders#ephemeral"):
-        topic = scene.topic(name, "c")
-        scene.publish(topic, b"x" * 30 * KIB, b"y")
-        assert scene.memory.held_bytes > 30 * KIB
-        del topic
-        scene.broker.delete_topic(name)
-        assert scene.memory.held_bytes == 0
-
-
 def test_what_was_read_of_the_log_counts(scene: Scene) -> None:
     scene.start(mem_queue_size=0, mem_queue_bytes=1 << 30)
     topic = scene.topic("orders", "c")
@@ -206,15 +195,6 @@ def test_many_small_batches_are_fewer_than_the_messages_may_be(scene: Scene, mon
     assert [message.body for message in scene.consumer(topic.channels["c"], 300).take()] == [b"%d" % n for n in range(300)]
 
 
-def test_the_more_clients_there_are_the_less_may_wait_for_each() -> None:
-    budget = MemoryBudget(256 << 20)
-    rooms = []
-    for clients in (0, 1, 64, 128, 100_000):
-        budget.share_room(clients)
-        rooms.append(budget.room_bytes)
-    assert rooms == [1 << 20, 1 << 20, 1 << 20, 512 * KIB, 64 * KIB]
-
-
 # --- ephemeral topics
 
 
@@ -256,25 +236,6 @@ def test_the_newest_are_lost_where_bytes_are_too_many(scene: Scene) -> None:
     assert scene.memory.ephemeral_bytes == 0
     scene.publish(topic, b"again")
     assert [message.body for message in consumer.take()] == [b"again"]
-
-
-def test_the_deferred_count_and_are_lost_too(scene: Scene) -> None:
-    scene.start()
-    topic = scene.topic("orders#ephemeral", "c")
-    for _ in range(1_000):
-        scene.publish(topic, b"x" * KIB, defer_ns=SECOND)
-    assert LIMIT // 2 <= scene.memory.ephemeral_bytes <= LIMIT // 2 + 2 * KIB
-    assert 0 < topic.channels["c"].deferred_count < 120
-
-
-def test_a_topic_without_channels_takes_no_more(scene: Scene) -> None:
-    scene.start()
-    topic = scene.topic("orders#ephemeral")
-    for _ in range(1_000):
-        scene.publish(topic, b"x" * KIB)
-    assert LIMIT // 2 <= scene.memory.ephemeral_bytes <= LIMIT // 2 + 2 * KIB
-    assert topic.depth < 120
-    assert topic.message_count == 1_000, "as with Go's nsqd"
 
 
 def test_who_holds_little_loses_nothing(scene: Scene) -> None:

@@ -148,47 +148,6 @@ def test_what_is_alive_moves_and_the_rest_goes(directory: Path) -> None:
     assert orders.channel.lost_count == 0
 
 
-def test_a_file_of_which_half_is_needed_stays(directory: Path) -> None:
-    orders = Orders(directory)
-    orders.publish_singly(15)
-    orders.finish_but(0, 2, 4, 6, 8, 9)
-    orders.compact()
-    assert orders.shapes() == [(0, 10), (10, 5)]
-
-
-def test_parts_of_batches_move(directory: Path) -> None:
-    orders = Orders(directory, file_bytes=8192)
-    for _ in range(3):
-        orders.publish(70)
-    orders.finish_but(1, 2, 3, 68, 69, 70, 71)
-    orders.compact()
-    assert orders.shapes() == [(0, 7), (140, 70)]
-    orders.restart_after_kill()
-    assert orders.received_in_the_end() == [1, 2, 3, 68, 69, 70, 71]
-    assert orders.channel.lost_count == 0
-
-
-def test_what_any_channel_needs_is_kept_once(directory: Path) -> None:
-    orders = Orders(directory)
-    other = orders.broker.get_channel(orders.topic, "other")
-    consumer = FakeConsumer(orders.world, rdy=1 << 30).subscribe(other)
-    orders.publish_singly(15)
-    orders.finish_but(1, 2)
-    consumer.finish(*[message for message in consumer.take() if number_of(message) not in (2, 3)])
-    orders.compact()
-    assert orders.shapes() == [(0, 3), (10, 5)]
-
-
-def test_what_no_channel_has_yet_stays(directory: Path) -> None:
-    orders = Orders(directory)
-    orders.publish_singly(15)
-    orders.finish_but(1)
-    orders.topic.pause()
-    orders.publish_singly(20)
-    orders.compact()
-    assert orders.shapes() == [(0, 1), (10, 10), (20, 10), (30, 5)]
-
-
 def test_a_sparse_file_becomes_smaller_again(directory: Path) -> None:
     orders = Orders(directory)
     orders.publish_singly(25)
@@ -213,23 +172,6 @@ def test_sparse_files_grow_up_to_half_a_file(directory: Path) -> None:
     assert all(2 <= count <= PER_FILE // 2 for count in sparse)
     orders.restart_after_kill()
     assert orders.received_in_the_end() == list(range(0, 100, 5))
-
-
-def test_nothing_is_published_to_a_sparse_file(directory: Path) -> None:
-    """Also where the file behind it is lost."""
-    orders = Orders(directory)
-    orders.publish_singly(10)
-    assert orders.topic.log is not None
-    orders.topic.log.roll()
-    orders.finish_but(9)
-    orders.compact()
-    assert orders.shapes() == [(0, 1), (10, 0)]
-    close_descriptors(directory)
-    next(directory.glob("*10.log")).unlink()
-    orders.start()
-    orders.publish_singly(1)
-    assert orders.shapes() == [(0, 1), (10, 1)]
-    assert orders.received_in_the_end() == [10, 9]
 
 
 # ---- crashes

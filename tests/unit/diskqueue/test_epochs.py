@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from google_crc32c import extend
 
-from nsqd_py.diskqueue.ranges import Epoch, EpochNumbers, Epochs, common_end, decode_epoch_file, encode_epoch_file, raised
+from nsqd_py.diskqueue.ranges import Epoch, EpochNumbers, Epochs, common_end, decode_epoch_file, encode_epoch_file
 
 CREATED = (Epoch(100, 0),)
 PROMOTED = (*CREATED, Epoch(200, 50))
@@ -28,18 +28,6 @@ TWICE = (*PROMOTED, Epoch(300, 80))
 )
 def test_up_to_where_two_copies_are_the_same(mine: Epochs, theirs: Epochs, end: int | None) -> None:
     assert common_end(mine, theirs) == end
-
-
-def test_a_promotion_adds_an_epoch() -> None:
-    assert raised(CREATED, 200, 50) == PROMOTED
-
-
-def test_only_the_latest_are_kept() -> None:
-    epochs = CREATED
-    for number in range(101, 201):
-        epochs = raised(epochs, number, number)
-    assert len(epochs) < 100
-    assert epochs[-1] == Epoch(200, 200)
 
 
 def test_numbers_rise_though_the_clock_stands_still_or_goes_back() -> None:

@@ -71,20 +71,6 @@ def test_every_cut_gives_what_some_first_entries_give(entries: list[Entry]) -> N
         assert good == ([0, *ends])[whole]
 
 
-@given(rows, st.data())
-def test_a_damaged_entry_ends_the_reading(entries: list[Entry], data: st.DataObject) -> None:
-    pieces = [encode_entry(*entry) for entry in entries]
-    place = data.draw(st.integers(0, sum(map(len, pieces)) - 1))
-    damaged = bytearray(b"".join(pieces))
-    damaged[place] ^= data.draw(st.integers(1, 255))
-    whole = 0
-    while place >= len(pieces[whole]):
-        place -= len(pieces[whole])
-        whole += 1
-    saved, _ = decode_journal(bytes(damaged))
-    assert plain_saved(saved) == plain_state(entries[:whole])
-
-
 @pytest.mark.parametrize("low", [0, 1 << 40])
 def test_an_entry_with_more_messages_than_memory_can_hold_ends_the_reading(low: int) -> None:
     good = encode_entry(SNAPSHOT, 5, [], [(7, 9, 0, 1)])
@@ -133,17 +119,6 @@ def load(path: Path) -> Plain | None:
     return None if saved is None else plain_saved(saved)
 
 
-def test_no_file_says_nothing(path: Path) -> None:
-    assert Journal(path).load() is None
-    assert not path.exists()
-
-
-@pytest.mark.parametrize("content", [b"", b"\0" * 7, b"\0" * 100, b"x" * 100])
-def test_a_file_without_a_whole_entry_says_nothing(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
-    assert load(path) is None
-
-
 def test_changes_and_snapshots(path: Path) -> None:
     journal = Journal(path)
     journal.snapshot(10, [(12, 13)], [(11, 12, 5, 2)])
@@ -155,15 +130,6 @@ def test_changes_and_snapshots(path: Path) -> None:
     assert load(path) == (set(range(20)), {})
     journal.change(21, [], [])
     assert load(path) == (set(range(21)), {})
-
-
-def test_goes_on_after_a_load(path: Path) -> None:
-    first = Journal(path)
-    first.snapshot(0, [(5, 6)], [(3, 4, 0, 7)])
-    second = Journal(path)
-    assert second.load() is not None
-    second.change(1, [], [])
-    assert load(path) == ({0, 5}, {3: (0, 7)})
 
 
 def test_goes_on_behind_a_torn_entry(path: Path) -> None:
@@ -205,16 +171,6 @@ def test_a_torn_end_is_not_kept_aside(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-3] + bytes(100))
     assert Journal(path).load(pytest.fail) is not None
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
-
-
-def test_goes_on_where_no_entry_was_whole(path: Path) -> None:
-    first = Journal(path)
-    first.snapshot(5, [], [])
-    path.write_bytes(path.read_bytes()[:-1])
-    second = Journal(path)
-    assert second.load() is None
-    second.change(9, [], [])
-    assert load(path) == (set(range(9)), {})
 
 
 def test_a_change_that_did_not_fit_is_as_if_it_never_was(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,15 +217,6 @@ def test_wants_a_snapshot_when_it_grew_to_several_times_of_it(path: Path) -> Non
     assert path.stat().st_size < 100
     assert not journal.wants_snapshot(0, 0)
     assert load(path) == (set(range(changes_written)), {})
-
-
-def test_a_snapshot_that_would_be_as_large_is_not_wanted(path: Path) -> None:
-    journal = Journal(path)
-    journal.change(0, [(low, low + 1) for low in range(1, 20_000, 2)], [])
-    assert path.stat().st_size > 128 * 1024
-    assert not journal.wants_snapshot(10_000, 0)
-    assert not journal.wants_snapshot(0, 10_000)
-    assert journal.wants_snapshot(0, 0)
 
 
 def test_changes_during_a_replacement_are_in_it(path: Path) -> None:

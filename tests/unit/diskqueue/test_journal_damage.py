@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd_py.diskqueue.journal import CHANGE, DELETED, SNAPSHOT, encode_entry, read_journal
+from nsqd_py.diskqueue.journal import CHANGE, SNAPSHOT, encode_entry, read_journal
 
 FIRST = encode_entry(SNAPSHOT, 10, [(20, 30)], [(40, 42, 99, 3)])
 SECOND = encode_entry(CHANGE, 12, [(33, 35)], [])
@@ -21,27 +21,10 @@ def test_a_whole_journal() -> None:
     assert journal.saved.waiting == {40: (99, 3), 41: (99, 3), 52: (0, 1)}
 
 
-def test_damage_in_the_middle_takes_one_entry() -> None:
-    place = len(FIRST) + 10
-    journal = read_journal(WHOLE[:place] + b"?" + WHOLE[place + 1 :])
-    assert (journal.damaged, journal.end) == ([(len(FIRST), len(FIRST + SECOND))], len(WHOLE))
-    assert journal.saved.finished.islands() == [(20, 30), (50, 51)]
-
-
 def test_an_end_that_is_no_whole_entry_is_torn() -> None:
     journal = read_journal(WHOLE[:-1])
     assert (journal.damaged, journal.end) == ([], len(FIRST + SECOND))
     assert read_journal(WHOLE + bytes(100)).end == len(WHOLE)
-
-
-def test_nothing_can_be_read() -> None:
-    journal = read_journal(b"x" * 100)
-    assert (journal.damaged, journal.end) == ([(0, 100)], 0)
-    assert journal.saved.finished.floor == 0
-
-
-def test_a_deleted_channel() -> None:
-    assert read_journal(WHOLE + encode_entry(DELETED, 0, [], [])).saved.is_deleted
 
 
 @given(st.integers(0, len(WHOLE) - 1), st.integers(1, 255))

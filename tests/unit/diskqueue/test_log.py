@@ -12,7 +12,7 @@ import pytest
 from nsqd_py.diskqueue.files import LogFile, log_file_name, parse_log_file_name
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from nsqd_py.diskqueue.syncing import sync_and_release
-from tests.unit.fakes import close_descriptors, make_batch, messages_of
+from tests.unit.fakes import close_descriptors, make_batch
 from tests.unit.log_bench import TOPIC, Disk, fill, never
 
 
@@ -38,12 +38,6 @@ def test_other_file_names(name: str) -> None:
 
 
 # --- append and read
-
-
-def test_an_empty_log(disk: Disk) -> None:
-    assert disk.log.read(0) == []
-    assert (disk.log.next_seq, disk.log.first_seq, len(disk.log.files)) == (0, 0, 0)
-    assert disk.paths() == []
 
 
 def test_what_was_written_is_read_from_any_number(disk: Disk) -> None:
@@ -75,22 +69,6 @@ def test_files_roll_at_their_size(disk: Disk) -> None:
     sizes = [path.stat().st_size for path in disk.paths()[:-1]]
     assert sizes == [FILE_HEADER_BYTES + per_file * record_bytes] * len(sizes)  # allocated space is given back
     assert disk.read_all() == disk.written
-
-
-def test_a_batch_larger_than_a_file_gets_one_of_its_own(disk: Disk) -> None:
-    disk.new_log(max_file_bytes=1_000)
-    disk.append(b"small")
-    disk.append(b"x" * 5_000)
-    disk.append(b"small again")
-    assert len(disk.log.files) == 3
-    assert disk.read_all() == disk.written
-
-
-def test_several_batches_in_one_write(disk: Disk) -> None:
-    batches = [make_batch(i, b"%d" % i) for i in range(700)]  # more buffers than one call takes
-    disk.log.append(batches)
-    assert disk.read_all() == messages_of(batches)
-    assert disk.log.used_id == batches[-1].base_id
 
 
 def test_large_bodies_are_read_in_chunks(disk: Disk) -> None:
@@ -131,14 +109,6 @@ def test_a_shared_chunk_does_not_hide_what_was_appended_since(disk: Disk) -> Non
 # --- files that nobody needs
 
 
-def test_the_last_file_is_never_dropped(disk: Disk) -> None:
-    fill(disk, 3)
-    assert disk.log.drop_unneeded(never) == 2
-    assert disk.read_all() == disk.written[4:]
-    assert disk.log.drop_unneeded(never) == 0
-    assert disk.log.first_seq == 4
-
-
 def test_files_in_the_middle_are_dropped(disk: Disk) -> None:
     fill(disk, 6)
     disk.log.read(4)  # a chunk of what goes
@@ -171,18 +141,6 @@ def test_a_file_that_is_there_is_not_written_over(tmp_path: Path, has_spare: boo
     with pytest.raises(FileExistsError):
         LogFile.create(path, 5, 0, spare if has_spare else None)
     assert (path.read_bytes(), spare.read_bytes()) == (b"kept", b"used")
-
-
-def test_nobody_is_asked_about_the_wrong_messages(disk: Disk) -> None:
-    fill(disk, 3)
-    asked: list[tuple[int, int]] = []
-
-    def is_needed(low: int, high: int) -> bool:
-        asked.append((low, high))
-        return True
-
-    disk.log.drop_unneeded(is_needed)
-    assert asked == [(0, 2), (2, 4)]
 
 
 @pytest.mark.parametrize("first_failure", [1, 2, 3])
@@ -218,18 +176,6 @@ def test_a_drop_that_fails_can_be_tried_again(
     assert len(closed) == len(set(closed))
     assert disk.paths()[1:] == []
     assert disk.read_all() == disk.written[6:]
-
-
-def test_roll_lets_the_last_file_go(disk: Disk) -> None:
-    disk.append(b"one")
-    disk.log.roll()
-    assert disk.log.drop_unneeded(never) == 1
-    assert disk.log.read(0) == []
-    disk.append(b"two")
-    assert disk.read_all() == [(1, b"two")]
-    disk.reopen()
-    assert disk.log.next_seq == 2
-    assert disk.log.used_id == 0x1000 + 1
 
 
 # --- syncing and the end

@@ -94,15 +94,6 @@ def test_a_new_file_that_cannot_be_made(disk: Disk, monkeypatch: pytest.MonkeyPa
     assert disk.read_all() == kept
 
 
-def test_a_new_file_that_cannot_be_made_is_not_there(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next start would report it as damaged."""
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "pwrite", refuse)
-        with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
-            disk.append(b"x")
-    assert list(disk.directory.iterdir()) == []
-
-
 def test_a_sparse_file_that_cannot_be_made_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = LogFile.create(tmp_path / "t.0.log", 0, 0)
     monkeypatch.setattr(os, "pwrite", refuse)
@@ -137,19 +128,6 @@ def test_only_the_damaged_record_is_lost(disk: Disk, place: int, victim: int) ->
     for seq in range(10):
         assert disk.read_all(seq) == [message for message in expected if message[0] >= seq]
     assert disk.damage
-
-
-def test_damage_is_counted_once_and_kept_aside(disk: Disk) -> None:
-    for i in range(3):
-        disk.append(b"message %d" % i)
-    record_bytes = RECORD_HEADER_BYTES + 4 + len(b"message 0")
-    flip(disk.paths()[0], FILE_HEADER_BYTES + record_bytes + 60, 0xFF)
-    for _ in range(3):
-        assert [seq for seq, _ in disk.read_all()] == [0, 2]
-        disk.log._chunks.forget()  # readers that come later than chunks are kept
-    assert disk.log.damage.bytes_found == record_bytes
-    (aside,) = disk.directory.glob("*.damaged")
-    assert len(aside.read_bytes()) == record_bytes
 
 
 def flip(path: Path, offset: int, bits: int) -> None:

@@ -127,27 +127,6 @@ def test_allocated_space_is_used_again_and_given_back(tmp_path: Path) -> None:
     assert file.path.stat().st_size == file.end_offset
 
 
-def test_segments_of_one_log(tmp_path: Path) -> None:
-    log = make_log(tmp_path, "t", 256)
-    for place in range(50):
-        append(log, b"%08d" % place)
-        sync(log)
-    assert len(log.files) > 10
-    assert open_count([log]) <= MOST + 1
-    assert bodies(log) == [b"%08d" % place for place in range(50)]
-    assert log.drop_unneeded(lambda low, high: low >= 25) > 4
-    assert open_count([log]) == len(OPEN_FILES)
-    append(log, b"last")
-    assert bodies_from(log, 49) == [b"%08d" % 49, b"last"]
-
-
-def bodies_from(log: TopicLog, seq: int) -> list[bytes]:
-    found: list[bytes] = []
-    while batches := log.read(seq + len(found)):
-        found += [batch.message(index) for batch in batches for index in range(batch.count)]
-    return found
-
-
 def test_a_file_that_was_removed_or_replaced_while_it_was_closed(tmp_path: Path) -> None:
     log = make_log(tmp_path, "t")
     append(log)

@@ -43,14 +43,6 @@ def test_batches_of_several_messages(disk: Disk) -> None:
         assert read_each(disk, seqs) == [bodies[seq] for seq in seqs]
 
 
-def test_what_is_appended_later_is_found(disk: Disk) -> None:
-    disk.append(b"first")
-    assert read_each(disk, [0]) == [b"first"]
-    disk.append(b"second", b"third")
-    assert read_each(disk, [1, 2]) == [b"second", b"third"]
-    assert read_each(disk, [2, 3]) == [b"third", None]
-
-
 def test_a_damaged_record_is_not_found_and_the_others_are(disk: Disk) -> None:
     places = [disk.append(b"%d" % i * 50).first_seq for i in range(5)]
     (path,) = disk.paths()

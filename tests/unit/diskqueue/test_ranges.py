@@ -53,23 +53,6 @@ def test_against_a_plain_set(floor: int, pieces: list[tuple[int, int]], bounds: 
     assert ranges.covers(low, high) == (not missing)
 
 
-def test_neighbours_merge_on_both_sides() -> None:
-    ranges = SeqRanges(0, [(10, 12), (14, 16)])
-    ranges.add(12, 14)
-    assert ranges.islands() == [(10, 16)]
-    ranges.add(0, 10)
-    assert (ranges.floor, ranges.islands()) == (16, [])
-
-
-def test_empty_ranges_are_covered() -> None:
-    ranges = SeqRanges(5, [(7, 9)])
-    assert ranges.covers(6, 6)
-    assert ranges.covers(0, 5)
-    assert not ranges.covers(5, 6)
-    assert ranges.covers(7, 9)
-    assert not ranges.covers(7, 10)
-
-
 def test_a_question_about_one_place_does_not_walk_all_islands() -> None:
     """Files are asked for ten times a second, and deferred messages one by one at the start."""
     ranges = SeqRanges(0)

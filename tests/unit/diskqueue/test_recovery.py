@@ -8,7 +8,6 @@ import pytest
 
 from nsqd_py.broker.broker import Broker
 from nsqd_py.diskqueue.files import LogFile, log_file_name
-from nsqd_py.diskqueue.journal import Journal, journal_name
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, FileHeader, encode_header
 from nsqd_py.diskqueue.recovery import recover_file
@@ -106,26 +105,6 @@ def test_torn_at_every_offset(directory: Path, ending: str) -> None:
         for aside in directory.glob("*.damaged"):
             aside.unlink()
         close_descriptors(directory)
-
-
-def test_a_file_with_nothing_but_its_header(directory: Path) -> None:
-    (path,) = write_log(directory, 1)
-    path.write_bytes(path.read_bytes()[:FILE_HEADER_BYTES])
-    log = adopt(directory, [])
-    assert (log.next_seq, read_all(log)) == (0, [])
-    log.append([make_batch(0, MESSAGE % 0)])
-    assert read_all(log) == expected(range(1))
-
-
-@pytest.mark.parametrize("garbage", [b"\xff" * 300, b"NSQr" * 75, b"NSQr" + b"\0" * 300, b"x"])
-def test_garbage_behind_the_end(directory: Path, garbage: bytes) -> None:
-    (path,) = write_log(directory, 3)
-    path.write_bytes(path.read_bytes()[: place_of(3)] + garbage)
-    log = adopt(directory, [])
-    assert read_all(log) == expected(range(3))
-    log.append([make_batch(3, MESSAGE % 3)])
-    close_descriptors(directory)
-    assert read_all(adopt(directory, [])) == expected(range(4))
 
 
 @pytest.mark.parametrize("place", [0, 12, 16], ids=["magic", "version", "first_seq"])
@@ -228,30 +207,6 @@ def received_by_a_new_channel(directory: Path) -> list[bytes]:
     return received
 
 
-def test_a_damaged_position_is_logged(directory: Path) -> None:
-    write_log(directory, 4)
-    path = directory / journal_name(TOPIC, "ch")
-    journal = Journal(path)
-    journal.snapshot(1, [], [])
-    good = path.stat().st_size
-    journal.change(2, [], [])
-    journal.change(3, [], [])
-    flip(path, good + 9, 1)
-    world = World()
-    broker = start_broker(world, directory, max_bytes_per_file=FILE_BYTES)
-    assert broker.topics[TOPIC].channels["ch"].depth == 1
-    (error,) = world.log.errors
-    assert f"ch.cursor is damaged at bytes {good} to " in error
-
-
-def test_damage_in_two_places(directory: Path) -> None:
-    paths = write_log(directory, 12)
-    flip(paths[2], place_of(9) + 58, 1)
-    flip(paths[2], place_of(11) + 58, 1)
-    overwrite(paths[0], place_of(1), b"\xaa" * (RECORD_BYTES * 2))
-    assert received(directory) == [MESSAGE % seq for seq in (0, 3, 4, 5, 6, 7, 8, 10)]
-
-
 def received(directory: Path) -> list[bytes]:
     world = World()
     broker = start_broker(world, directory, max_bytes_per_file=FILE_BYTES)
@@ -299,12 +254,6 @@ def test_leftovers_with_the_numbers_that_are_expected_never_come_back(directory:
 # --- files that are missing or cannot be read at all
 
 
-def test_a_missing_file_loses_its_messages_only(directory: Path) -> None:
-    paths = write_log(directory, 12)
-    paths[1].unlink()
-    assert received(directory) == [MESSAGE % seq for seq in (*range(4), *range(8, 12))]
-
-
 def test_a_gap_is_no_backlog_for_a_channel_that_knows_of_it(directory: Path) -> None:
     world = World()
     broker = make_topic(world, directory, 12)
@@ -339,22 +288,6 @@ def test_a_file_whose_header_cannot_be_read_is_set_aside(directory: Path, index:
     assert received(directory) == [MESSAGE % seq for seq in left]
     assert paths[index].with_name(paths[index].name + ".damaged").read_bytes() == content
     assert not paths[index].exists() or index == 2
-
-
-def test_a_second_file_of_the_same_name_is_set_aside_too(directory: Path) -> None:
-    (path,) = write_log(directory, 2)
-    contents = {scribble(path, b"first")}
-    make_topic(World(), directory, 1)
-    close_descriptors(directory)
-    contents.add(scribble(path, b"second"))
-    start_broker(World(), directory, max_bytes_per_file=FILE_BYTES)
-    assert contents <= {aside.read_bytes() for aside in directory.glob("*.damaged*")}
-
-
-def scribble(path: Path, text: bytes) -> bytes:
-    """Makes a file one of which nothing can be read; its content."""
-    path.write_bytes(text * 100)
-    return path.read_bytes()
 
 
 def test_a_file_under_the_name_of_another_is_set_aside(directory: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.compaction import alive_bytes, is_worth_moving, moved_bytes, retained_seq
 from nsqd_py.diskqueue.files import Segment
-from nsqd_py.diskqueue.ranges import is_within, union
+from nsqd_py.diskqueue.ranges import union
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES
 from tests.unit.fakes import close_descriptors, make_batch
 from tests.unit.log_bench import Disk
@@ -63,35 +63,10 @@ def test_what_retention_keeps(retention_ns: int, retention_bytes: int, kept_from
     assert retained_seq(FILES, retention_ns, retention_bytes, 5_000, 35) == kept_from
 
 
-def test_retention_ends_at_a_file_that_is_not_whole() -> None:
-    files = [FILES[0], File(10, 20, 40, 2_000, is_whole=False), *FILES[2:]]
-    assert retained_seq(files, 1 << 60, 0, 5_000, 35) == 20
-
-
-def test_an_empty_last_file_says_nothing_of_those_before() -> None:
-    assert retained_seq([*FILES, File(35, 35, 64, 0)], 2_500, 0, 5_000, 35) == 20
-
-
 # ---- ranges
 
 numbers = st.sets(st.integers(0, 60))
 ranges = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9)).map(lambda pair: (pair[0], sum(pair))))
-
-
-def numbers_of(some: list[tuple[int, int]]) -> set[int]:
-    return {number for low, high in some for number in range(low, high)}
-
-
-@given(ranges)
-def test_a_union_has_all_numbers_in_as_few_ranges_as_can_be(some: list[tuple[int, int]]) -> None:
-    merged = union(some)
-    assert numbers_of(merged) == numbers_of(some)
-    assert all(high < low for (_, high), (low, _) in zip(merged, merged[1:], strict=False))
-
-
-@given(ranges, ranges)
-def test_one_is_within_the_other(inner: list[tuple[int, int]], outer: list[tuple[int, int]]) -> None:
-    assert is_within(union(inner), union(outer)) == (numbers_of(inner) <= numbers_of(outer))
 
 
 @given(numbers, st.lists(st.tuples(st.integers(1, 9), st.integers(0, 50)), min_size=1, max_size=8))

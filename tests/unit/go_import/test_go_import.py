@@ -55,24 +55,6 @@ def go(tmp_path: Path) -> GoDirectory:
 # ---- a tidy directory
 
 
-def test_each_channel_gets_its_own_queue_and_all_get_that_of_the_topic(go: GoDirectory) -> None:
-    first, second, own = numbered("a", 5), numbered("b", 3, 5), numbered("own", 4, 8)
-    tried = go_messages([b"tried", b"again"], 20, attempts=7)
-    go.name_topics({"t": ["a", "b", "c"]})
-    go.queue("t:a", first + tried)
-    go.queue("t:b", second)
-    go.queue("t", own)
-    lines = imported(go.path)
-    assert kept_queue(go.path, "t", "a") == first + tried + own
-    assert kept_queue(go.path, "t", "b") == second + own
-    assert kept_queue(go.path, "t", "c") == own
-    assert lines.error_lines == []
-    assert lines.info_lines[1:3] == [
-        "IMPORT: TOPIC(t): 4 unreleased, 7 for channel a, 3 for channel b",
-        "IMPORT: 1 topics, 3 channels, 14 messages, 44 bytes; 0 damaged places",
-    ]
-
-
 def test_the_old_files_are_set_aside_with_what_was_done(go: GoDirectory) -> None:
     go.name_topics({"t": ["a"]})
     go.queue("t:a", numbered("a", 5))
@@ -98,15 +80,6 @@ def test_a_second_start_imports_nothing(go: GoDirectory) -> None:
     assert kept_log(go.path, "t") == before and aside_folder(go.path)
 
 
-@pytest.mark.parametrize("names_topics", [False, True])
-def test_where_no_queue_is_nothing_happens(go: GoDirectory, names_topics: bool) -> None:
-    if names_topics:
-        go.name_topics({"t": ["a"]})
-    before = list(go.path.iterdir())
-    assert imported(go.path).info_lines == []
-    assert list(go.path.iterdir()) == before
-
-
 def test_empty_queues_are_set_aside_and_leave_nothing(go: GoDirectory) -> None:
     go.name_topics({"t": ["a"]})
     go.queue("t")
@@ -117,28 +90,6 @@ def test_empty_queues_are_set_aside_and_leave_nothing(go: GoDirectory) -> None:
     assert sorted(path.name for path in go.path.iterdir()) == [ASIDE, "nsqd.dat"]
 
 
-def test_a_paused_topic_still_holds_its_queue(go: GoDirectory) -> None:
-    go.name_topics({"t": ["a"]}, paused=["t"])
-    go.queue("t:a", numbered("a", 3))
-    go.queue("t", numbered("own", 4, 3))
-    imported(go.path)
-    assert kept_position(go.path, "t").finished.floor == 3
-    assert kept_position(go.path, "t", "a").end == 0
-
-
-def test_messages_that_are_published_later_are_no_import(go: GoDirectory) -> None:
-    """And the file that they go to knows the highest id, so that none is given twice."""
-    go.name_topics({"t": ["a"]})
-    messages = numbered("a", 50)
-    go.queue("t:a", messages[25:] + messages[:25])
-    imported(go.path, max_file_bytes=1000)
-    headers = [FileHeader.decode(path.read_bytes()) for path in sorted(go.path.glob("t.*.log"))]
-    assert len(headers) > 4
-    assert [header.is_imported for header in headers] == [True] * (len(headers) - 1) + [False]
-    assert (headers[-1].first_seq, headers[-1].used_id) == (50, messages[-1].id)
-    assert all(path.stat().st_size <= 1000 for path in go.path.glob("t.*.log"))
-
-
 def test_a_message_larger_than_a_piece_that_is_read(go: GoDirectory) -> None:
     messages = go_messages([b"small", b"x" * (2 * BLOCK_BYTES), b"small"])[::-1]
     go.queue("t:a", messages)
@@ -146,14 +97,6 @@ def test_a_message_larger_than_a_piece_that_is_read(go: GoDirectory) -> None:
     assert kept_queue(go.path, "t", "a") == messages
     last = max(go.path.glob("t.*.log"))
     assert FileHeader.decode(last.read_bytes()).used_id == messages[0].id
-
-
-def test_a_message_larger_than_a_file_gets_one_of_its_own(go: GoDirectory) -> None:
-    messages = go_messages([b"small", b"x" * 5000, b"small"])
-    go.queue("t:a", messages)
-    imported(go.path, max_file_bytes=1000)
-    assert kept_queue(go.path, "t", "a") == messages
-    assert len(list(go.path.glob("t.*.log"))) == 4
 
 
 def test_without_nsqd_dat_the_queues_say_what_there_is(go: GoDirectory) -> None:
@@ -177,16 +120,6 @@ def test_a_channel_that_nsqd_dat_misses_keeps_its_messages(go: GoDirectory) -> N
 
 
 # ---- killed, behind, ahead
-
-
-def test_what_was_read_does_not_come_again(go: GoDirectory) -> None:
-    messages = numbered("a", 9)
-    place = sum(len(message.stored) for message in messages[3:5])
-    go.name_topics({"t": ["a"]})
-    go.queue("t:a", messages[:3], messages[3:6], messages[6:], read=(1, place))
-    lines = imported(go.path)
-    assert kept_queue(go.path, "t", "a") == messages[5:]
-    assert lines.error_lines == []
 
 
 def test_what_was_written_behind_the_position_comes(go: GoDirectory) -> None:
@@ -253,19 +186,6 @@ def test_a_torn_message_at_the_end_is_told(go: GoDirectory) -> None:
     assert (aside_folder(go.path) / "t:a.diskqueue.000000.dat").read_bytes() == data[:-1]
 
 
-@pytest.mark.parametrize("size", [b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\0\0\0\0", b"\0\0\1\0"])
-def test_behind_a_wrong_length_the_rest_is_found(go: GoDirectory, size: bytes) -> None:
-    messages = numbered("a", 9)
-    parts = [message.stored for message in messages]
-    start = sum(map(len, parts[:4]))
-    parts[4] = size + parts[4][4:]
-    go.write("t:a", 0, b"".join(parts))
-    go.write("t:a", 1, b"".join(message.stored for message in numbered("later", 2, 20)))
-    lines = imported(go.path)
-    assert kept_queue(go.path, "t", "a") == messages[:4] + messages[5:] + numbered("later", 2, 20)
-    assert damaged(lines) == [f"t:a.diskqueue.000000.dat: bytes {start} to {start + len(parts[4])}: no message"]
-
-
 def test_every_truncation_leaves_all_whole_messages(go: GoDirectory) -> None:
     messages = numbered("a", 2)
     data = b"".join(message.stored for message in messages)
@@ -302,13 +222,6 @@ def test_a_file_that_cannot_be_read_is_kept_and_told(go: GoDirectory) -> None:
     assert kept_queue(go.path, "t", "a") == numbered("a", 2) + numbered("a", 2, 4)
     assert len(damaged(lines)) == 1 and "t:a.diskqueue.000001.dat: bytes 0 to " in lines.error_lines[0]
     assert (aside_folder(go.path) / "t:a.diskqueue.000001.dat").exists()
-
-
-def test_a_queue_without_any_of_its_files_is_told(go: GoDirectory) -> None:
-    go.name_topics({"t": ["a"]})
-    go.position("t:a", 5, (2, 0), (3, 100))
-    lines = imported(go.path)
-    assert damaged(lines) == ["t:a.diskqueue.000002.dat: bytes 0 to 0: it and 1 more are missing"]
 
 
 def test_files_that_are_missing_are_told(go: GoDirectory) -> None:
