@@ -367,14 +367,17 @@ class LogFile(LazyFile):
     def _may_rest(self) -> bool:
         return self.sync_error is None and self.end_offset <= max(self.synced_offset, self._clean_offset)
 
-    def _is_same(self, fd: int) -> bool:
-        return os.pread(fd, FILE_HEADER_BYTES, 0) == self.header.encode()
-
-    def _before_rest(self) -> None:
+    def rest(self) -> bool:
+        if not super().rest():
+            return False
         # A write then finds no space, and opens the file to allocate some: writes to open files need no extra check.
         self._allocated_at_rest, self.allocated = self.allocated, 0
+        return True
 
-    def _after_rest(self) -> None:
+    def wake(self, fd: int) -> None:
+        if os.pread(fd, FILE_HEADER_BYTES, 0) != self.header.encode():
+            raise OSError(errno.ESTALE, "the file was replaced by another one", str(self.path))
+        super().wake(fd)
         self.allocated = self._allocated_at_rest
 
     # ---- what is known of it

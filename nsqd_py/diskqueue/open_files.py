@@ -1,7 +1,7 @@
 """Files that are opened when they are used, and closed when too many are open.
 
 A log has a file for each segment, and nsqd has a log for each topic: more than a process may have open. So files that
-were not used recently are closed when there are many, and opened again when they are used. A file stays open while a
+were opened first are closed when there are many, and opened again when they are used. A file stays open while a
 thread works with it, and while data written through its descriptor waits for a sync: the kernel reports a late write
 error only to descriptors that were open.
 """
@@ -31,14 +31,13 @@ _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 class LazyFile:
     """A file that is opened when it is used, with these `flags`."""
 
-    __slots__ = ("_fd", "_hold_count", "_is_used", "_wants_close", "flags", "path")
+    __slots__ = ("_fd", "_hold_count", "_wants_close", "flags", "path")
 
     def __init__(self, path: Path, fd: int) -> None:
         self.path = path
         self.flags = os.O_RDWR
         self._fd = fd
         self._hold_count = 0
-        self._is_used = False
         self._wants_close = False
 
     @property
@@ -47,7 +46,6 @@ class LazyFile:
 
     def fileno(self) -> int:
         """Return the descriptor; a thread must `hold` the file while it uses it. Raises OSError."""
-        self._is_used = True
         return self._fd if self._fd >= 0 else OPEN_FILES.open_again(self)
 
     def duplicate(self) -> int:
@@ -76,39 +74,21 @@ class LazyFile:
                 if fd >= 0:
                     os.close(fd)
 
-    def rest(self, *, though_used: bool) -> bool:
-        """Close the file until it is used again; False if it stays open. Only `OpenFiles` calls this."""
-        if self._hold_count or not self._may_rest():
+    def rest(self) -> bool:
+        """Close the file until it is used again; False if it must stay open. Only `OpenFiles` calls this."""
+        # The content of a removed file is nowhere else.
+        if self._hold_count or not self._may_rest() or not os.fstat(self._fd).st_nlink:
             return False
-        if self._is_used and not though_used:
-            self._is_used = False
-            return False
-        if not os.fstat(self._fd).st_nlink:  # it was removed: its content is nowhere else
-            return False
-        self._before_rest()
         fd, self._fd = self._fd, -1
         os.close(fd)
         return True
 
     def wake(self, fd: int) -> None:
         """Use this descriptor. Raises OSError if it belongs to another file. Only `OpenFiles` calls this."""
-        if not self._is_same(fd):
-            raise OSError(errno.ESTALE, "the file was replaced by another one", str(self.path))
         self._fd = fd
-        self._after_rest()
-
-    def _is_same(self, fd: int) -> bool:
-        """True if the descriptor belongs to this file. Raises OSError."""
-        return True
 
     def _may_rest(self) -> bool:
         return True
-
-    def _before_rest(self) -> None:
-        pass
-
-    def _after_rest(self) -> None:
-        pass
 
 
 class OpenFiles:
@@ -204,26 +184,19 @@ class OpenFiles:
         with self.lock:
             if threading.get_ident() != self._home:
                 return 0
+            closed = 0
             wanted = max(len(self._files) - self.most, _CLOSED_AT_ONCE)
-            closed = self._close_some(wanted, though_used=False)
-            if not closed:
-                closed = self._close_some(wanted, though_used=True)
-            self.is_full = not closed
-        if self.is_full:
-            self.on_full()
-        return closed
-
-    def _close_some(self, wanted: int, *, though_used: bool) -> int:
-        closed = 0
-        for _ in range(min(len(self._files), max(_MOST_LOOKS, 2 * wanted))):
-            file = next(iter(self._files))
-            if file.rest(though_used=though_used):
-                del self._files[file]
+            for _ in range(min(len(self._files), max(_MOST_LOOKS, 2 * wanted))):
+                file, _ = self._files.popitem(last=False)  # the one that was opened first
+                if not file.rest():
+                    self._files[file] = None
+                    continue
                 closed += 1
                 if closed == wanted:
                     break
-            else:
-                self._files.move_to_end(file)
+            self.is_full = not closed
+        if self.is_full:
+            self.on_full()
         return closed
 
 

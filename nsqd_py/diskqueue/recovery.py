@@ -192,6 +192,7 @@ def read_log(paths: Iterable[tuple[int, Path]], stop: LogEnd | None, *, is_check
         recovered = recover_file(file, is_last=is_last or is_check, until=None if is_last else following.first_seq)
         if is_last and stop is not None and stop.file_seqs[-1:] == [file.first_seq]:
             expect_end(recovered, stop.end_offset)
+        file.mark_clean()  # it may be closed when there are many
         log.add(recovered, is_last=is_last)
         if is_check:
             file.close()

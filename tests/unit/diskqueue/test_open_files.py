@@ -117,12 +117,12 @@ def test_allocated_space_is_used_again_and_given_back(tmp_path: Path) -> None:
     (file,) = log.files
     allocated = file.path.stat().st_size
     assert allocated > file.end_offset
-    assert file.rest(though_used=True)
+    assert file.rest()
     append(log)
     assert file.is_open
     assert file.path.stat().st_size == allocated
     sync(log)
-    assert file.rest(though_used=True)
+    assert file.rest()
     log.close()
     assert file.path.stat().st_size == file.end_offset
 
@@ -132,7 +132,7 @@ def test_a_file_that_was_removed_or_replaced_while_it_was_closed(tmp_path: Path)
     append(log)
     sync(log)
     (file,) = log.files
-    assert file.rest(though_used=True)
+    assert file.rest()
     file.path.unlink()
     with pytest.raises(FileNotFoundError):
         append(log)
@@ -151,7 +151,7 @@ def test_a_removed_file_is_not_closed(tmp_path: Path) -> None:
     sync(log)
     (file,) = log.files
     file.path.unlink()
-    assert not file.rest(though_used=True)
+    assert not file.rest()
     assert bodies(log) == [b"x" * 8]
 
 
