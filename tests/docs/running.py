@@ -31,7 +31,6 @@ class Page:
         self._deadline_s = deadline_s
         self._shells: list[Shell] = []
         self._repeating: tuple[Running, Block] | None = None  # begun, and the next block is repeated
-        self._printed: list[tuple[str, str]] = []  # the code of a block, what it printed
         self.output = ""  # of the last block that was run
 
     def __enter__(self) -> Self:
@@ -48,7 +47,6 @@ class Page:
         for block in self._blocks:
             if block.kind == "run":
                 self._run(front, block)
-                self._printed.append((block.code, self.output))
             elif block.kind == "output":
                 self._compare(block)
             elif block.kind == "from":
