@@ -20,7 +20,7 @@ from nsqd_py.debug.memory import PAUSES
 from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.errors import StartError, is_full
 from nsqd_py.go_import import may_have_go_files
-from nsqd_py.lookup.host import Resolver
+from nsqd_py.lookup.host import resolve
 from nsqd_py.net.addresses import join_address
 from nsqd_py.net.http.browsers import KnownHosts
 from nsqd_py.net.limits import connections
@@ -316,7 +316,7 @@ class Daemon:
         """Log a warning if the address that nsqlookupds name to clients cannot be resolved here."""
         address = self._options.broadcast_address
         try:
-            Resolver().resolve(address, self._broker.tcp_port)
+            resolve(address, self._broker.tcp_port)
         except OSError as error:
             self._log.warning(
                 "--broadcast-address %s cannot be resolved - %s; clients that find this nsqd through nsqlookupd "
@@ -332,7 +332,7 @@ class Daemon:
         if options.statsd_address:
             from nsqd_py.stats.statsd import StatsdReporter  # with orjson, 15 ms of a start
 
-            self._statsd = StatsdReporter(self._broker, Resolver())
+            self._statsd = StatsdReporter(self._broker)
             self._statsd.start()
 
     # ---- connections
@@ -553,7 +553,7 @@ def _guard_maker(options: NsqdOptions, broker: Broker, log: Log) -> Callable[[Gu
         )
 
     connect_s, request_s = limit_s(options.http_client_connect_timeout_ns), limit_s(options.http_client_request_timeout_ns)
-    client = HttpClient(connect_s, request_s, Resolver().resolve)
+    client = HttpClient(connect_s, request_s, resolve)
     servers = AuthServers(options.auth_http_address, options.auth_http_request_method, client, make_tls)
     renewals = Renewals(servers, log)
     return lambda client: Guard(client, servers, renewals, broker.alarms, broker.clock)

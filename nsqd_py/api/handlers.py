@@ -14,7 +14,7 @@ import gevent
 
 from nsqd_py.batch import SIZE_BYTES, uniform_stride
 from nsqd_py.broker.broker import Broker
-from nsqd_py.errors import BadBody, BadMessage, ClientError, Draining, HttpError, missing_package
+from nsqd_py.errors import BadBody, BadMessage, ClientError, HttpError, missing_package
 from nsqd_py.net.addresses import check_peer_addresses
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.answers import Reply
@@ -190,7 +190,7 @@ def mpub(request: Request[Broker]) -> Reply:
     topic = _topic_to_publish_to(request)
     defer_ns = _defer_ns(request)
     options = request.app.options
-    rest = _never_rest if request.size_bytes <= request.route.quick_bytes else Pace(ONE_ROUND_S).rest_if_due
+    rest = (lambda: None) if request.size_bytes <= request.route.quick_bytes else Pace(ONE_ROUND_S).rest_if_due
     if _is_binary(request):
         try:
             parts = from_binary(request.body, options.max_msg_size, options.max_body_size, rest)
@@ -205,10 +205,6 @@ def mpub(request: Request[Broker]) -> Reply:
     elif parts:
         topic.publish_parts(parts, request.connection, request.ticket, defer_ns)
     return answers.OK
-
-
-def _never_rest() -> None:
-    """Do nothing: a short body is converted at once."""
 
 
 def topic_name(request: Request[Broker]) -> str:
@@ -419,16 +415,6 @@ def _existing_topic(request: Request[Broker], name: str) -> Topic:
 
 
 # ---- channels
-
-
-def create_channel(request: Request[Broker]) -> Reply:
-    topic, name = topic_and_channel_name(request)
-    if request.app.drain.is_active:
-        raise Draining
-    if name not in topic.channels:
-        await_turn(request)
-    request.app.make_channel(topic, name)
-    return answers.EMPTY
 
 
 def delete_channel(request: Request[Broker]) -> Reply:

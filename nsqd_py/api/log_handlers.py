@@ -30,8 +30,9 @@ from nsqd_py.runtime.threads import in_thread
 _DEFAULT_READ_BYTES = 1024 * 1024
 # The bound on `max_bytes`. The reader asks again, from X-Nsq-Next-Seq on.
 _MOST_READ_BYTES = 4 * 1024 * 1024
-_DEFAULT_PEEK = "10"
+_DEFAULT_PEEK = 10
 _MOST_PEEK = 1000
+_MOST_NUMBER = (1 << 63) - 1
 _MOST_LIVE = 1000  # ranges of live messages in one answer
 
 
@@ -40,7 +41,7 @@ def read_topic(request: Request[Broker]) -> Reply:
 
     This is for readers that keep their own checkpoint of a topic.
     """
-    _, log = _topic_and_log(request)
+    log = _log_of(named_topic(request))
     seq = _first_seq(request, log)
     most_bytes = min(_number(request, "max_bytes", _DEFAULT_READ_BYTES, lowest=1), _MOST_READ_BYTES)
     kept = log.read_kept(seq, most_bytes, partial(in_thread, gevent.get_hub().threadpool))
@@ -57,7 +58,8 @@ def topic_log(request: Request[Broker]) -> Reply:
     """Return the contents of the log, file by file, and its limits; 0 is no limit. With `live=1`, also the newest
     ranges of messages that some channel has not finished, or none has received.
     """
-    topic, log = _topic_and_log(request)
+    topic = named_topic(request)
+    log = _log_of(topic)
     options, policy = request.app.options, topic.policy
     pace = Pace(ONE_ROUND_S)
     files = [(file, living_of(topic, file, pace)) for file in list(log.files) if file in log.files]
@@ -101,7 +103,7 @@ def _file_statistics(file: LogFile, alive: list[Range]) -> dict[str, Any]:
 def seek_channel(request: Request[Broker]) -> Reply:
     """Move a channel, which must exist, to the place `to` in the log."""
     topic, channel = named_channel(request)
-    _refuse_ephemeral(topic)
+    _log_of(topic)
     target = _target(request, "to")
     if target is None:
         raise HttpError(400, "MISSING_ARG_TO")
@@ -112,15 +114,17 @@ def seek_channel(request: Request[Broker]) -> Reply:
 def create_channel(request: Request[Broker]) -> Reply:
     """Create a channel; if `from` is given, a new channel begins there."""
     target = _target(request, "from")
-    if target is None:
-        return handlers.create_channel(request)
     topic, name = handlers.topic_and_channel_name(request)
-    _refuse_ephemeral(topic)
+    if target is not None:
+        _log_of(topic)
     if request.app.drain.is_active:
         raise Draining
     if name not in topic.channels:
         handlers.await_turn(request)
-        channel_admin.seek_channel(request.app, topic, name, target)
+        if target is None:
+            request.app.make_channel(topic, name)
+        else:
+            channel_admin.seek_channel(request.app, topic, name, target)
     return answers.EMPTY
 
 
@@ -135,17 +139,11 @@ def _target(request: Request[Broker], key: str) -> str | int | None:
         raise HttpError(400, f"INVALID_ARG_{key.upper()}") from None
 
 
-def _refuse_ephemeral(topic: Topic) -> None:
+def _log_of(topic: Topic) -> TopicLog:
+    """Return the log of a topic. Raises HttpError if it is ephemeral."""
     if topic.log is None:
         raise HttpError(400, "TOPIC_IS_EPHEMERAL")
-
-
-def _topic_and_log(request: Request[Broker]) -> tuple[Topic, TopicLog]:
-    """Return the topic of the query and its log. Raises HttpError."""
-    topic = named_topic(request)
-    if topic.log is None:
-        raise HttpError(400, "TOPIC_IS_EPHEMERAL")
-    return topic, topic.log
+    return topic.log
 
 
 def _first_seq(request: Request[Broker], log: TopicLog) -> int:
@@ -165,16 +163,14 @@ def _seq(request: Request[Broker]) -> int:
     return 0 if request.params["seq"] == "earliest" else _number(request, "seq", 0, lowest=0)
 
 
-def _number(request: Request[Broker], key: str, otherwise: int, *, lowest: int) -> int:
+def _number(request: Request[Broker], key: str, otherwise: int, *, lowest: int, highest: int = _MOST_NUMBER) -> int:
     """Return a number of the query, or `otherwise` if it is missing. Raises HttpError."""
     text = request.params.get(key)
-    if text is None:
-        return otherwise
     try:
-        number = parse_int64(text)
+        number = otherwise if text is None else parse_int64(text)
     except ValueError:
         number = lowest - 1
-    if number < lowest:
+    if not lowest <= number <= highest:
         raise HttpError(400, f"INVALID_ARG_{key.upper()}")
     return number
 
@@ -202,7 +198,7 @@ def peek(request: Request[Broker]) -> Reply:
 
 def _runs_to_peek(request: Request[Broker], channel: Channel) -> Iterable[StateRun]:
     """Raises HttpError."""
-    count = _count(request)
+    count = _number(request, "n", _DEFAULT_PEEK, lowest=1, highest=_MOST_PEEK)
     if "seq" in request.params:
         return [_one(_seq(request))]
     runs_of = STATES.get(request.params.get("state", "queued"))
@@ -214,17 +210,6 @@ def _runs_to_peek(request: Request[Broker], channel: Channel) -> Iterable[StateR
 
 def _one(seq: int) -> StateRun:
     return (seq, seq + 1, 0, None), {}
-
-
-def _count(request: Request[Broker]) -> int:
-    """Return `n` of the query. Raises HttpError."""
-    try:
-        count = parse_int64(request.params.get("n", _DEFAULT_PEEK))
-    except ValueError as error:
-        raise HttpError(400, "INVALID_ARG_N") from error
-    if not 1 <= count <= _MOST_PEEK:
-        raise HttpError(400, "INVALID_ARG_N")
-    return count
 
 
 def finish_message(request: Request[Broker]) -> Reply:

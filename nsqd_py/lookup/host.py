@@ -1,4 +1,4 @@
-"""Configured addresses of nsqlookupds, and the endpoints that their names resolve to, looked up in threads."""
+"""Configured addresses of nsqlookupds, and the endpoints that their names resolve to, looked up again now and then."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import gevent
+from gevent import socket as green_socket
 from gevent.event import Event
-from gevent.threadpool import ThreadPool
 
 from nsqd_py.net.addresses import join_address, parse_host_port
 from nsqd_py.runtime.logs import Log
@@ -112,44 +112,22 @@ class EndpointSelection:
         return bool(others)
 
 
-_THREADS = 2
 RESOLVE_EVERY_S = 30.0
 # After a failure the name is looked up again, at most this often.
 RESOLVE_AT_MOST_EVERY_S = 5.0
 _FIRST_RETRY_S = 0.5
 
 
-class Resolver:
-    """`look_up` is called as `socket.getaddrinfo`."""
-
-    def __init__(self, look_up: Callable[..., list[Any]] = socket.getaddrinfo) -> None:
-        self._look_up = look_up
-        self._pool: Any = None
-
-    def resolve(self, host: str, port: int) -> list[Endpoint]:
-        """Return the endpoints of a host, the preferred one first. Waits for the system's resolver. Raises OSError."""
-        literal = literal_endpoint(host, port)
-        if literal is not None:
-            return [literal]
-        if self._pool is None:
-            self._pool = ThreadPool(_THREADS)
-        found: list[Endpoint] | OSError = self._pool.apply(self._attempt, (host, port))
-        if isinstance(found, OSError):
-            try:
-                raise found
-            finally:
-                del found  # its traceback holds this frame: together they would be a reference cycle
-        return found
-
-    def _attempt(self, host: str, port: int) -> list[Endpoint] | OSError:
-        """Run in a thread. Return errors, because the pool prints errors that are raised."""
-        try:
-            found = self._look_up(host, port, type=socket.SOCK_STREAM)
-        except OSError as error:
-            return error
-        except UnicodeError as error:  # a name that cannot be one
-            return OSError(str(error))
-        return list(dict.fromkeys(Endpoint(int(family), target) for family, _, _, _, target in found))
+def resolve(host: str, port: int, look_up: Callable[..., list[Any]] = green_socket.getaddrinfo) -> list[Endpoint]:
+    """Return the endpoints of a host, the preferred one first. Waits for the system's resolver. Raises OSError."""
+    literal = literal_endpoint(host, port)
+    if literal is not None:
+        return [literal]
+    try:
+        found = look_up(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError as error:  # a name that cannot be one
+        raise OSError(str(error)) from error
+    return list(dict.fromkeys(Endpoint(int(family), target) for family, _, _, _, target in found))
 
 
 class LookupHost:
@@ -161,7 +139,7 @@ class LookupHost:
     def __init__(
         self,
         address: Address,
-        resolver: Resolver,
+        resolve: Callable[[str, int], list[Endpoint]],
         log: Log,
         clock: Callable[[], float],
         is_connected: Callable[[Endpoint], bool],
@@ -170,7 +148,7 @@ class LookupHost:
         self.address = address
         self.selection = EndpointSelection()
         self.was_resolved = False
-        self._resolver = resolver
+        self._look_up = resolve
         self._clock = clock
         self._is_connected = is_connected
         self._on_resolved = on_resolved
@@ -207,7 +185,7 @@ class LookupHost:
         """Look the name up. Keep the known endpoints if that fails. Return True if it succeeded."""
         address = self.address
         try:
-            endpoints = self._resolver.resolve(address.host, address.port)
+            endpoints = self._look_up(address.host, address.port)
         except (OSError, ValueError) as error:  # ValueError: not a name that can be resolved
             self._backoff.failed(self._clock())
             reason = getattr(error, "strerror", None) or error

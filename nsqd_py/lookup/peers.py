@@ -12,7 +12,7 @@ from gevent.event import Event
 
 from nsqd_py.broker.broker import Broker
 from nsqd_py.lookup.connection import identify
-from nsqd_py.lookup.host import Endpoint, LookupHost, Resolver, parse_address
+from nsqd_py.lookup.host import Endpoint, LookupHost, parse_address, resolve
 from nsqd_py.lookup.peer import MAX_ANSWER_BYTES, LookupPeer, PeerContext
 from nsqd_py.lookup.precreation import Precreation
 from nsqd_py.net.http.client import HttpClient, limit_s
@@ -32,13 +32,13 @@ class LookupPeers:
         options: NsqdOptions,
         log: Log,
         tls: Any = None,
-        resolver: Resolver | None = None,
+        resolve: Callable[[str, int], list[Endpoint]] = resolve,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`tls` is a context of gevent.ssl, for all connections, or None."""
         self._log = log
         self._clock = clock
-        self._resolver = resolver or Resolver()
+        self._resolve = resolve
         self._hosts: dict[str, LookupHost] = {}
         self._peers: dict[Endpoint, LookupPeer] = {}
         # The hosts that use an endpoint, as of the last `_settle`: a failure concerns these and no others.
@@ -48,7 +48,7 @@ class LookupPeers:
         self._progress = Event()
         request_timeout_s = limit_s(options.http_client_request_timeout_ns)
         connect_timeout_s = limit_s(options.http_client_connect_timeout_ns)
-        client = HttpClient(connect_timeout_s, request_timeout_s, self._resolver.resolve, tls, MAX_ANSWER_BYTES)
+        client = HttpClient(connect_timeout_s, request_timeout_s, self._resolve, tls, MAX_ANSWER_BYTES)
         self._precreation = Precreation(broker, self, request_timeout_s, log)
         self._context = PeerContext(
             log,
@@ -103,7 +103,7 @@ class LookupPeers:
             self._log.of_clients.error("LOOKUP(%s): cannot be used - %s", text, error)
             return
         self._log.of_clients.info("LOOKUP(%s): adding peer", text)
-        host = LookupHost(address, self._resolver, self._log, self._clock, self._is_connected, self._on_resolved)
+        host = LookupHost(address, self._resolve, self._log, self._clock, self._is_connected, self._on_resolved)
         self._hosts[text] = host
         if self._is_running:
             host.start()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 
 import gevent
@@ -16,7 +16,7 @@ from gevent.event import Event
 
 from nsqd_py.broker.broker import Broker
 from nsqd_py.debug.memory import memory_statistics
-from nsqd_py.lookup.host import Endpoint, Resolver, parse_address
+from nsqd_py.lookup.host import Endpoint, parse_address, resolve
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.runtime.pacing import Pace
 from nsqd_py.stats.collect import Statistics, collect
@@ -128,10 +128,9 @@ def packets(lines: Iterable[str], size_bytes: int) -> list[bytes]:
 class StatsdReporter:
     """A greenlet that sends a report every `--statsd-interval`, if there is a `--statsd-address`."""
 
-    def __init__(self, broker: Broker, resolver: Resolver, stop_s: float = _STOP_S) -> None:
+    def __init__(self, broker: Broker, resolve: Callable[[str, int], list[Endpoint]] = resolve) -> None:
         self._broker = broker
-        self._resolver = resolver
-        self._stop_s = stop_s
+        self._resolve = resolve
         self._stopping = Event()
         self._greenlet: gevent.Greenlet[..., None] | None = None
 
@@ -141,10 +140,10 @@ class StatsdReporter:
             self._greenlet = gevent.spawn(self._run)
 
     def stop(self) -> None:
-        """Send the rest of a report at once, and end. A look-up of statsd's name may take at most `stop_s`."""
+        """Send the rest of a report at once, and end. A look-up of statsd's name may take at most _STOP_S."""
         self._stopping.set()
         if self._greenlet is not None:
-            self._greenlet.join(self._stop_s)
+            self._greenlet.join(_STOP_S)
             self._greenlet.kill()
 
     def _run(self) -> None:
@@ -176,7 +175,7 @@ class StatsdReporter:
         """Return a socket to the first endpoint of the name that can be reached. Raises OSError and ValueError."""
         parsed = parse_address(address)
         failed = OSError(f"{parsed.host} has no address")
-        for endpoint in self._resolver.resolve(parsed.host, parsed.port):
+        for endpoint in self._resolve(parsed.host, parsed.port):
             try:
                 return _udp_socket(endpoint)
             except OSError as error:

@@ -10,7 +10,7 @@ import gevent
 import pytest
 
 from nsqd_py.auth.servers import AuthServers, NoAuthorization, Question, auth_url, authorization
-from nsqd_py.lookup.host import Resolver
+from nsqd_py.lookup.host import resolve
 from nsqd_py.net.http.client import HttpClient, Url
 from tests.support.auth_server import EVERYTHING, HOST, AuthServer, answer_of
 from tests.support.certificates import Certificates, make_certificates
@@ -41,7 +41,7 @@ def no_tls() -> Any:
 
 
 def servers(*addresses: str, method: str = "get", first: int = 0, tls: Callable[[], Any] = no_tls) -> AuthServers:
-    client = HttpClient(2.0, 2.0, Resolver().resolve)
+    client = HttpClient(2.0, 2.0, resolve)
     return AuthServers(addresses, method, client, tls, lambda count: first)
 
 

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from nsqd_py.lookup.host import Address, Endpoint, EndpointSelection, Resolver, parse_address
+from nsqd_py.lookup.host import Address, Endpoint, EndpointSelection, parse_address, resolve
 
 V4 = Endpoint(socket.AF_INET, ("127.0.0.1", 4160))
 OTHER_V4 = Endpoint(socket.AF_INET, ("127.0.0.2", 4160))
@@ -73,28 +73,10 @@ def test_an_endpoint_that_vanished_stays_while_it_is_connected() -> None:
     assert selection.in_use == selection.all == (OTHER_V4,)
 
 
-def test_names_are_looked_up_in_a_thread() -> None:
-    asked = []
-
-    def look_up(host: str, port: int, type: int) -> list[object]:
-        asked.append((host, port, type))
-        return [
-            (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", port, 0, 0)),
-            (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)),
-            (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)),
-        ]
-
-    resolver = Resolver(look_up)
-    assert resolver.resolve("lookup", 4160) == [V6, V4]
-    assert resolver.resolve("127.0.0.1", 4160) == [V4]
-    assert resolver.resolve("::1", 4160) == [V6]
-    assert asked == [("lookup", 4160, socket.SOCK_STREAM)]
-
-
 @pytest.mark.parametrize("error", [socket.gaierror(-2, "unknown"), UnicodeError("label too long")])
 def test_a_failing_resolver_is_an_oserror(error: Exception) -> None:
     def look_up(*_: object, **__: object) -> list[object]:
         raise error
 
     with pytest.raises(OSError, match="unknown|label too long"):
-        Resolver(look_up).resolve("lookup", 4160)
+        resolve("lookup", 4160, look_up)

