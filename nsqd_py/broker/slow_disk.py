@@ -29,7 +29,7 @@ class SlowWriter:
     room  context manager around opening a file; it may block its greenlet, and raise OSError
     """
 
-    __slots__ = ("_batches", "_begun", "_greenlet", "_log", "_pace", "_publishers", "_room", "_threadpool", "_topic")
+    __slots__ = ("_batches", "_begun", "_greenlet", "_log", "_pace", "_publishers", "_room", "_threadpool", "_topic", "is_idle")
 
     def __init__(
         self,
@@ -48,10 +48,7 @@ class SlowWriter:
         self._batches: list[Batch] = []
         self._publishers: Tickets = []
         self._greenlet: Any = None
-
-    @property
-    def is_idle(self) -> bool:
-        return self._greenlet is None
+        self.is_idle = True
 
     def add(self, batches: list[Batch], publishers: Tickets) -> None:
         """Write these batches next; their numbers continue from those added before."""
@@ -69,8 +66,9 @@ class SlowWriter:
         self._start()
 
     def _start(self) -> None:
-        if self._greenlet is None:
+        if self.is_idle:
             self._greenlet = gevent.spawn(self._run)
+            self.is_idle = False
 
     def _run(self) -> None:
         try:
@@ -82,7 +80,7 @@ class SlowWriter:
                     appending = self._log.begin_append(batches)
                 self._write(appending, publishers)
         finally:
-            self._greenlet = None
+            self.is_idle = True
 
     def _take(self) -> tuple[list[Batch], Tickets]:
         taken = self._batches, self._publishers
@@ -116,7 +114,7 @@ class SlowWriter:
 
     def join(self) -> None:
         """Wait until all batches are written or refused. Blocks this greenlet."""
-        if self._greenlet is not None:
+        if not self.is_idle:
             self._greenlet.join()
 
 

@@ -16,40 +16,46 @@ from nsqd_py.protocol.names import is_valid_name, quote
 from nsqd_py.protocol.session import STATE_CLOSING, STATE_INIT, STATE_STANDBY, STATE_SUBSCRIBED, Session
 
 
+class Command:
+    """A command of a client."""
+
+    __slots__ = ()
+
+
 @dataclass(slots=True)
-class Identify:
+class Identify(Command):
     """IDENTIFY with its JSON."""
 
     body: bytes
 
 
 @dataclass(slots=True)
-class Auth:
+class Auth(Command):
     """AUTH with its secret."""
 
     secret: bytes
 
 
 @dataclass(slots=True)
-class Sub:
+class Sub(Command):
     topic_name: bytes
     channel_name: bytes
 
 
 @dataclass(slots=True)
-class Rdy:
+class Rdy(Command):
     count: int
 
 
 @dataclass(slots=True)
-class Fin:
+class Fin(Command):
     """One or more consecutive FINs."""
 
     message_ids: list[bytes]
 
 
 @dataclass(slots=True)
-class Req:
+class Req(Command):
     """A REQ. The delay is as the client sent it; it may be negative."""
 
     message_id: bytes
@@ -57,15 +63,15 @@ class Req:
 
 
 @dataclass(slots=True)
-class Touch:
+class Touch(Command):
     message_id: bytes
 
 
-class Cls:
+class Cls(Command):
     __slots__ = ()
 
 
-class Nop:
+class Nop(Command):
     __slots__ = ()
 
 
@@ -74,7 +80,7 @@ PUB, MPUB, DPUB = range(3)
 
 
 @dataclass(slots=True)
-class Publish:
+class Publish(Command):
     """One or more consecutive PUBs, or DPUBs, with the same line; or one MPUB."""
 
     kind: int
@@ -86,7 +92,7 @@ class Publish:
 
 
 @dataclass(slots=True)
-class LargeMpub:
+class LargeMpub(Command):
     """An MPUB with more messages than fit into one batch; `count` is the number of all messages."""
 
     topic_name: bytes
@@ -94,14 +100,14 @@ class LargeMpub:
     count: int
 
 
-class SliceRead:
+class SliceRead(Command):
     """No command: the parser has read one slice of a long MPUB, and other clients may run now."""
 
     __slots__ = ()
 
 
 @dataclass(slots=True)
-class PermissionRequest:
+class PermissionRequest(Command):
     """The client wants to run the command `name`. Run `command` if that is permitted; None if it is not read yet."""
 
     name: str
@@ -111,21 +117,21 @@ class PermissionRequest:
 
 
 @dataclass(slots=True)
-class Member:
+class Member(Command):
     """MEMBER with its JSON: the client proves that it is an nsqd of the same group."""
 
     body: bytes
 
 
 @dataclass(slots=True)
-class Standby:
+class Standby(Command):
     """STANDBY with a proof and JSON: a member wants to follow this nsqd, or fences it."""
 
     body: bytes
 
 
 @dataclass(slots=True)
-class Ack:
+class Ack(Command):
     """The standby has written a round of what it was sent."""
 
     round_number: int
@@ -134,26 +140,6 @@ class Ack:
 CLS = Cls()
 NOP = Nop()
 SLICE_READ = SliceRead()
-
-Command = (
-    Identify
-    | Auth
-    | Sub
-    | Rdy
-    | Fin
-    | Req
-    | Touch
-    | Cls
-    | Nop
-    | Publish
-    | LargeMpub
-    | SliceRead
-    | PermissionRequest
-    | Member
-    | Standby
-    | Ack
-)
-
 
 Params = list[bytes]
 
@@ -179,7 +165,6 @@ class CommandSpec:
     make        returns the command from the words of its line and its body behind its size; for a SIZED_BODY
     is_large    True if the body may be as large as an MPUB; JSON is limited to MAX_JSON_BYTES
     body_error  the error for a bad or missing body: BadBody or BadMessage
-    body_name   the name of the body in error texts
     permission  NEVER, BEFORE_BODY or AFTER_BODY: when the permission for its topic and channel is checked
     """
 
@@ -189,7 +174,6 @@ class CommandSpec:
     make: Callable[[Params, bytes], Command] | None = None
     is_large: bool = False
     body_error: type[ClientError] = BadBody
-    body_name: str = "body"
     permission: int = NEVER
 
 
@@ -210,6 +194,13 @@ def parse_number(raw: bytes) -> int:
     for digit in raw:  # digit by digit, since int() refuses very long numbers
         wrapped = (wrapped * 10 + digit - 48) & _UINT64
     return wrapped - ((wrapped & _INT64_SIGN) << 1)
+
+
+def _read_number(raw: bytes, what: str) -> int:
+    try:
+        return parse_number(raw)
+    except ValueError:
+        raise Invalid(f"{what} {words(raw)}") from None
 
 
 def milliseconds_to_ns(milliseconds: int) -> int:
@@ -258,12 +249,7 @@ def _read_rdy(session: Session, params: Params) -> Rdy:
         return Rdy(0)
     if session.state != STATE_SUBSCRIBED:
         raise Invalid("cannot RDY in current state")
-    count = 1
-    if len(params) > 1:
-        try:
-            count = parse_number(params[1])
-        except ValueError:
-            raise Invalid(f"RDY could not parse count {words(params[1])}") from None
+    count = _read_number(params[1], "RDY could not parse count") if len(params) > 1 else 1
     if not 0 <= count <= session.limits.max_rdy_count:
         raise Invalid(f"RDY count {count} out of range 0-{session.limits.max_rdy_count}")
     return Rdy(count)
@@ -286,11 +272,7 @@ def _read_fin(session: Session, params: Params) -> Fin:
 
 def _read_req(session: Session, params: Params) -> Req:
     _check_message_command(session, params, 3)
-    try:
-        delay_ms = parse_number(params[2])
-    except ValueError:
-        raise Invalid(f"REQ could not parse timeout {words(params[2])}") from None
-    return Req(params[1], milliseconds_to_ns(delay_ms))
+    return Req(params[1], milliseconds_to_ns(_read_number(params[2], "REQ could not parse timeout")))
 
 
 def _read_touch(session: Session, params: Params) -> Touch:
@@ -319,10 +301,7 @@ def _read_ack(session: Session, params: Params) -> Ack:
         raise Invalid("cannot ACK in current state")
     if len(params) < 2:
         raise Invalid("ACK insufficient number of params")
-    try:
-        return Ack(parse_number(params[1]))
-    except ValueError:
-        raise Invalid(f"ACK could not parse round {words(params[1])}") from None
+    return Ack(_read_number(params[1], "ACK could not parse round"))
 
 
 def _check_pub(session: Session, params: Params) -> None:
@@ -341,10 +320,7 @@ def _check_dpub(session: Session, params: Params) -> None:
     if len(params) < 3:
         raise Invalid("DPUB insufficient number of parameters")
     _check_topic("DPUB", params)
-    try:
-        timeout_ms = parse_number(params[2])
-    except ValueError:
-        raise Invalid(f"DPUB could not parse timeout {words(params[2])}") from None
+    timeout_ms = _read_number(params[2], "DPUB could not parse timeout")
     limit_ms = session.limits.max_defer_timeout_ms
     if not 0 <= milliseconds_to_ns(timeout_ms) <= limit_ms * 1_000_000:
         raise Invalid(f"DPUB timeout {timeout_ms & _UINT64} out of range 0-{limit_ms}")
@@ -374,13 +350,9 @@ COMMANDS: dict[bytes, CommandSpec] = {
         CommandSpec("TOUCH", _read_touch),
         CommandSpec("CLS", _read_cls),
         CommandSpec("NOP", _read_nop),
-        CommandSpec(
-            "PUB", _check_pub, SIZED_BODY, _make_pub, body_error=BadMessage, body_name="message body", permission=AFTER_BODY
-        ),
+        CommandSpec("PUB", _check_pub, SIZED_BODY, _make_pub, body_error=BadMessage, permission=AFTER_BODY),
         CommandSpec("MPUB", _check_mpub, MULTI_BODY, is_large=True, permission=BEFORE_BODY),
-        CommandSpec(
-            "DPUB", _check_dpub, SIZED_BODY, _make_dpub, body_error=BadMessage, body_name="message body", permission=AFTER_BODY
-        ),
+        CommandSpec("DPUB", _check_dpub, SIZED_BODY, _make_dpub, body_error=BadMessage, permission=AFTER_BODY),
         CommandSpec("MEMBER", _check_member, SIZED_BODY, _sized(Member)),
         CommandSpec("STANDBY", _check_member, SIZED_BODY, _sized(Standby), is_large=True),
         CommandSpec("ACK", _read_ack),

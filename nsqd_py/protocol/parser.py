@@ -323,8 +323,8 @@ class CommandParser:
             return None
         available = len(self._gathered) or len(self._buffer) - self._position
         if spec.body != MULTI_BODY:
-            missing = f"{spec.body_name} size" if available < SIZE_BYTES else spec.body_name
-            return spec.body_error(f"{spec.name} failed to read {missing}")
+            body = "message body" if spec.body_error is BadMessage else "body"
+            return spec.body_error(f"{spec.name} failed to read {body}{' size' if available < SIZE_BYTES else ''}")
         walk = self._walk
         if walk is None:
             return BadBody(f"MPUB failed to read {'body size' if available < SIZE_BYTES else 'message count'}")

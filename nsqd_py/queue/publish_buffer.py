@@ -166,8 +166,7 @@ _AT_ONCE_BYTES = 2 * 1024 * 1024
 class SlowWriter(Protocol):
     """Writes batches to a log in a thread."""
 
-    @property
-    def is_idle(self) -> bool: ...
+    is_idle: bool
 
     def add(self, batches: list[Batch], publishers: Tickets) -> None:
         """Write these batches next; their numbers continue from those added before."""
