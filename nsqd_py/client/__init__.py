@@ -12,7 +12,6 @@ publishing  the logic of all producers, without I/O
 consuming   the logic of all consumers, without I/O
 message     messages, and their answers                                 pure
 options     the options of a client, by the names of go-nsq, and its log
-keywords    the options as typed keywords                               pure
 callables   handlers that would not run, such as generator functions    pure
 addresses   addresses of nsqd                                           pure
 errors      the errors, with the address of the nsqd                    pure

@@ -11,7 +11,7 @@ import concurrent.futures.thread  # noqa: F401 - gevent resolves host names with
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from time import monotonic
-from typing import Any, Unpack
+from typing import Any
 
 import gevent
 from gevent import select, socket
@@ -22,7 +22,6 @@ from nsqd_py.client.blocking import consumer, producer
 from nsqd_py.client.blocking.backend import Backend
 from nsqd_py.client.consuming.handling import ENDINGS
 from nsqd_py.client.errors import NsqClientError, WrongPlace
-from nsqd_py.client.keywords import ProducerKeywords
 from nsqd_py.client.process import refuse_in_event_loop
 from nsqd_py.client.publishing.base import pinged
 from nsqd_py.client.publishing.publish import Done
@@ -207,6 +206,6 @@ class Consumer(consumer.Consumer):
         gevent.sleep(0)  # they requeue their messages
 
 
-def connect(*addresses: str, **settings: Unpack[ProducerKeywords]) -> Producer:
+def connect(*addresses: str, **settings: Any) -> Producer:
     """Return a producer that is connected. Takes the arguments of `Producer`. Raises BadClientOption, NoNsqd."""
     return pinged(Producer(*addresses, **settings))

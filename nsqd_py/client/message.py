@@ -7,7 +7,7 @@ from itertools import repeat
 from typing import Any, Protocol
 
 from nsqd_py.client.errors import NsqClientError
-from nsqd_py.client.keywords import Delay, seconds_of
+from nsqd_py.client.options import Delay, seconds_of
 from nsqd_py.protocol.incoming import Messages
 
 

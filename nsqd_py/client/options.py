@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from math import isfinite
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from nsqd_py.client.errors import BadClientOption
-from nsqd_py.client.keywords import seconds_of
 from nsqd_py.net.addresses import parse_host_port
 from nsqd_py.net.tls_context import LEVELS, OPENSSL_DEFAULT
 from nsqd_py.settings.durations import SECOND_NS, format_duration, parse_duration
 from nsqd_py.settings.types import parse_bool
 from nsqd_py.version import PROJECT_VERSION
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+Delay: TypeAlias = "float | timedelta"
+"""A number of seconds, or a timedelta."""
 
 USER_AGENT = f"nsqd-py/{PROJECT_VERSION}"
 OFF_S = -1.0
@@ -22,6 +27,13 @@ FULL_JITTER = "full_jitter"
 
 # The values of tls_min_version, with the version numbers of the TLS protocol.
 TLS_VERSIONS = {"": 0, "ssl3.0": 0x0300, "tls1.0": 0x0301, "tls1.1": 0x0302, "tls1.2": 0x0303, "tls1.3": 0x0304}
+
+
+def seconds_of(delay: Delay) -> float:
+    """Return a delay as a number of seconds."""
+    total_seconds: Any = getattr(delay, "total_seconds", None)  # importing datetime for `isinstance` takes long
+    seconds: float = delay if total_seconds is None else total_seconds()  # type: ignore[assignment]
+    return seconds
 
 
 # ---- kinds of options: what a value may be given as. They raise ValueError.

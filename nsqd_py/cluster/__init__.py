@@ -1,9 +1,7 @@
 """The observer of a cluster, for nsqadmin and nsq-stat: what all nsqlookupds and nsqds report, and rates.
 
 poller         asks all nsqlookupds and nsqds, round after round
-upstream       HTTP requests to nsqd and nsqlookupd
-answer_budget  limits the memory that received answers take
-stats_reader   finds the topics that changed in an answer                     pure
+upstream       HTTP requests to nsqd and nsqlookupd, and the memory that answers take
 model          nodes, topics and channels over all nsqds                      pure
 roles          primaries and standbys, and how far these are behind    pure
 figures        figures of a topic or channel, and their sums                  pure

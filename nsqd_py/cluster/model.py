@@ -6,7 +6,7 @@ late, restarts or fails for a while does not distort them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from sys import intern
@@ -40,8 +40,7 @@ from nsqd_py.cluster.figures import (
 )
 from nsqd_py.cluster.producers import SharedAddress, tcp_address
 from nsqd_py.cluster.roles import Member, Pair, Role, pairs, read_role
-from nsqd_py.cluster.stats_reader import Channels, Rows, Slice, StatsAnswer
-from nsqd_py.cluster.values import MOST_COUNT, Figures, list_in, number_in, text_in
+from nsqd_py.cluster.values import MOST_COUNT, Figures, number_in, text_in
 
 # If an nsqd has not answered for this long, its figures are removed from all sums.
 FORGET_AFTER_S = 30.0
@@ -49,8 +48,8 @@ FORGET_AFTER_S = 30.0
 _SETTLED_AFTER_S = 30.0
 # If an nsqd has not answered for this many rounds, its rates are removed from all sums.
 _QUIET_AFTER_ROUNDS = 3
-# The topics of an answer that are processed before other greenlets run: about 1 ms.
-_ROWS_AT_A_TIME = 50
+# The topics and channels of an answer that are processed before other greenlets run: about 1 ms.
+_ROWS_AT_A_TIME = 100
 # The parts that are added up or removed before other greenlets run: about 1 ms.
 _PARTS_AT_A_TIME = 500
 _TOPICS_AT_A_TIME = 1000
@@ -91,7 +90,6 @@ class Node:
     clock_ahead_s: int = 0  # of the clock of this process, by the Date of its answers; negative: behind
     is_listed: bool = True  # False if it answers, and no nsqlookupd lists it any more
     digest: tuple[int, int] = (0, 0)
-    rows: Rows = field(default_factory=Rows)
     changed: int = 0
 
     def age_s(self, now_s: float) -> float | None:
@@ -117,11 +115,6 @@ class Node:
         self.of_topics.counts, self.of_topics.rates = counts, rates
         self.of_channels.counts, self.of_channels.rates = of_channels, channel_rates
         self.latency = latency
-
-    def forget_answer(self) -> None:
-        """Read the next answer completely."""
-        self.digest = (0, 0)
-        self.rows.forget()
 
 
 class Cluster:
@@ -169,37 +162,42 @@ class Cluster:
         self._answered(node, now_s)
 
     def observe(self, node: Node, document: Any, now_s: float) -> None:
-        """Process a whole answer of `/stats?format=json`. Raises BadStats."""
-        topics = list_in(document, "topics")
-        for _ in self.observing(node, StatsAnswer(document, iter((Slice(topics, []),))), now_s):
+        """Process an answer of `/stats?format=json`. Raises BadStats."""
+        for _ in self.observing(node, document, now_s):
             pass
 
-    def observing(self, node: Node, answer: StatsAnswer, now_s: float) -> Iterator[None]:
+    def observing(self, node: Node, document: Any, now_s: float) -> Iterator[None]:
         """Process an answer, and yield whenever other greenlets may run. Raises BadStats.
 
-        If the node is removed meanwhile, the caller must close the iterator.
+        If the node is removed in the meantime, the caller must close the iterator.
         """
         names: set[str] = set()
-        document = answer.document
+        work = 0
         try:
             scale = self._scale(node, document, now_s)
             if not isinstance(document["topics"], list | None):
                 raise TypeError("topics is no list")
-            for topics, same in answer.slices:
-                for place, row in enumerate(topics):
-                    if isinstance(row["channels"], Channels):
-                        yield from self._observing_long_topic(node, row, row["channels"], scale)
-                        names.add(row["topic_name"])
-                        continue
-                    names.add(self._observe_topic(node, row, scale))
-                    if place % _ROWS_AT_A_TIME == _ROWS_AT_A_TIME - 1:
+            for row in document["topics"] or ():
+                names.add(row["topic_name"])
+                part = self._observe_counts(node, row["topic_name"], row, scale)
+                channels = row["channels"] or ()
+                for begin in range(0, len(channels), _ROWS_AT_A_TIME):
+                    if work > _ROWS_AT_A_TIME:
                         yield
-                for name in same:
-                    self._calm_topic(node, name, scale)
-                names.update(same)
-                yield
+                        work = 0
+                    some = channels[begin : begin + _ROWS_AT_A_TIME]
+                    self._observe_channels(node, row["topic_name"], part, some, scale)
+                    work += len(some)
+                work += 1
+                if len(channels) != len(part.channels):
+                    seen = {channel["channel_name"] for channel in channels}
+                    for number, gone in enumerate(part.channels.keys() - seen, start=1):
+                        self._remove_channel(node, row["topic_name"], gone)
+                        if number % _PARTS_AT_A_TIME == 0:
+                            yield
+                part.add_up()
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
-            node.forget_answer()
+            node.digest = (0, 0)
             for part in node.topics.values():
                 part.add_up()  # some of its channels have been read already
             raise BadStats(f"the answer is not that of an nsqd ({type(error).__name__}: {error})") from error
@@ -227,7 +225,7 @@ class Cluster:
         """Note that a request failed."""
         if node.failure != reason:
             node.failure, node.changed = reason, self.tick
-        node.forget_answer()
+        node.digest = (0, 0)
 
     def end_round(self, now_s: float, round_s: float) -> None:
         """Drop figures that are too old, and add up what changed in this round."""
@@ -288,34 +286,6 @@ class Cluster:
         if number_in(document, "start_time") != node.start_time:
             return 0.0
         return MILLI / (now_s - node.answered_s)
-
-    def _observe_topic(self, node: Node, row: Mapping[str, Any], scale: float) -> str:
-        name: str = row["topic_name"]
-        part = self._observe_counts(node, name, row, scale)
-        channels = row["channels"] or ()
-        self._observe_channels(node, name, part, channels, scale)
-        if len(channels) != len(part.channels):
-            for gone in part.channels.keys() - {channel["channel_name"] for channel in channels}:
-                self._remove_channel(node, name, gone)
-        part.add_up()
-        return name
-
-    def _observing_long_topic(
-        self, node: Node, row: Mapping[str, Any], lists: Iterable[Sequence[Mapping[str, Any]]], scale: float
-    ) -> Iterator[None]:
-        """As `_observe_topic`, for a topic with many channels."""
-        name: str = row["topic_name"]
-        part = self._observe_counts(node, name, row, scale)
-        seen: set[str] = set()
-        for channels in lists:
-            self._observe_channels(node, name, part, channels, scale)
-            seen.update(channel["channel_name"] for channel in channels)
-            yield
-        for number, gone in enumerate(list(part.channels.keys() - seen), start=1):
-            self._remove_channel(node, name, gone)
-            if number % _PARTS_AT_A_TIME == 0:
-                yield
-        part.add_up()
 
     def _observe_counts(self, node: Node, name: str, row: Mapping[str, Any], scale: float) -> TopicPart:
         part = node.topics.get(name) or self._add_topic(node, name)
@@ -453,7 +423,7 @@ class Cluster:
             yield from self._removing_topic(node, name)
             if number % _PARTS_AT_A_TIME == 0:
                 yield
-        node.forget_answer()
+        node.digest = (0, 0)
         node.is_moving = node.is_whole = False
         node.changed = self.tick
 

@@ -15,12 +15,10 @@ import gevent
 import gevent.event
 import gevent.lock
 
-from nsqd_py.cluster.answer_budget import Answer
 from nsqd_py.cluster.model import BadStats, Cluster, Node
 from nsqd_py.cluster.producers import SharedAddress, http_address, merged_producers, producer, producer_of_info, shared_addresses
 from nsqd_py.cluster.roles import Primary, Standby
-from nsqd_py.cluster.stats_reader import StatsAnswer
-from nsqd_py.cluster.upstream import Upstream, UpstreamError, ask_all, named_producers, parsed, place_of
+from nsqd_py.cluster.upstream import Answer, Upstream, UpstreamError, ask_all, named_producers, parsed, place_of
 from nsqd_py.cluster.values import Figures, texts_in
 
 # A round waits for answers for this part of the interval, but not longer than _LONGEST_WAIT_S.
@@ -362,7 +360,7 @@ class Poller:
         if digest == node.digest and node.answered_s is not None:
             self.cluster.unchanged(node, heard_s)
         else:
-            for _ in self.cluster.observing(node, _read_answer(node, body), heard_s):
+            for _ in self.cluster.observing(node, parsed(node.address, body), heard_s):
                 self._busy_s += thread_time() - began_s
                 gevent.sleep(0)  # the answer may be long
                 if self.cluster.nodes.get(node.address) is not node:
@@ -386,10 +384,3 @@ def _told(row: Any) -> Figures:
     node = producer(row)
     node["topics"] = [topic for topic in node["topics"] or () if topic["tombstoned"]] or None
     return node
-
-
-def _read_answer(node: Node, body: bytes) -> StatsAnswer:
-    try:
-        return node.rows.read(body)
-    except ValueError as error:
-        raise UpstreamError(str(error), node.address) from error

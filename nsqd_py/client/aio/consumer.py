@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from time import monotonic
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, Unpack
+from typing import Any, Generic, Self, TypeVar
 
 from nsqd_py.client.blocking import consumer as blocking
 from nsqd_py.client.callables import check_handler_result, refuse_what_does_not_run
@@ -17,7 +17,6 @@ from nsqd_py.client.consuming.base import STOP_TIMEOUT_S, BaseConsumer
 from nsqd_py.client.consuming.handling import AT_ONCE, ENDINGS, ignore
 from nsqd_py.client.consuming.subscription import ConsumerStats
 from nsqd_py.client.errors import BadClientOption, NsqClientError, WrongPlace
-from nsqd_py.client.keywords import ConsumerKeywords
 from nsqd_py.client.message import Message, MessageBatch, Requeue
 
 Handler = Callable[[Message], Awaitable[object] | None]
@@ -154,7 +153,7 @@ class Consumer:
         *,
         batch_handler: BatchHandler | None = None,
         concurrency: int = 1,
-        **settings: Unpack[ConsumerKeywords],
+        **settings: Any,
     ) -> None:
         """Takes the arguments of `nsqd_py.client.Consumer`; it awaits what handlers return. Raises as it does."""
         if handler is not None and batch_handler is not None:

@@ -15,11 +15,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from time import monotonic
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, Self
 
 from nsqd_py.client.blocking.publishing_core import PublishingCore
 from nsqd_py.client.errors import NoNsqd, NsqClientError, WrongPlace
-from nsqd_py.client.keywords import Delay, ProducerKeywords
+from nsqd_py.client.options import Delay
 from nsqd_py.client.process import AfterFork, AtExit, call_after_fork, close_at_exit, forget
 from nsqd_py.client.publishing.base import BaseProducer, ProducerSettings
 from nsqd_py.client.publishing.publish import Body, Done, Publish, finished, ignore_result, several, single
@@ -40,7 +40,7 @@ class _LoopPublish(Publish):
 class Producer(AfterFork, AtExit):
     __doc__ = BaseProducer.__doc__
 
-    def __init__(self, *addresses: str, **settings: Unpack[ProducerKeywords]) -> None:
+    def __init__(self, *addresses: str, **settings: Any) -> None:
         """Takes the arguments of `nsqd_py.client.Producer`. Raises BadClientOption."""
         self.settings = ProducerSettings.of(addresses, **settings)
         self._core = PublishingCore(self.settings, waits=False)
@@ -317,7 +317,7 @@ class Producer(AfterFork, AtExit):
                 raise
 
 
-async def connect(*addresses: str, **settings: Unpack[ProducerKeywords]) -> Producer:
+async def connect(*addresses: str, **settings: Any) -> Producer:
     """Return a producer that is connected. Takes the arguments of `Producer`. Raises BadClientOption, NoNsqd."""
     producer = Producer(*addresses, **settings)
     try:

@@ -13,9 +13,8 @@ from nsqd_py.client.blocking.connection import Connection, opened
 from nsqd_py.client.consuming.in_flight import InFlightWindow
 from nsqd_py.client.consuming.subscription import Subscription
 from nsqd_py.client.errors import AtAddress, ConnectionLost, NsqClientError, NsqdSaid
-from nsqd_py.client.keywords import Delay
 from nsqd_py.client.message import MessageBatch
-from nsqd_py.client.options import ClientLog, ClientOptions
+from nsqd_py.client.options import ClientLog, ClientOptions, Delay
 from nsqd_py.client.session import Event
 from nsqd_py.protocol import outgoing
 from nsqd_py.protocol.incoming import Messages, Responses

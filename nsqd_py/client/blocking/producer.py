@@ -22,14 +22,13 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from time import monotonic
-from typing import Any, Unpack, cast
+from typing import Any, cast
 from weakref import ref
 
 from nsqd_py.client.blocking.backend import THREADS, Backend
 from nsqd_py.client.blocking.publishing_core import PublishingCore
 from nsqd_py.client.blocking.waiting import Waiters
 from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, WrongPlace
-from nsqd_py.client.keywords import ProducerKeywords
 from nsqd_py.client.process import EXIT_S, AfterFork, AtExit, call_after_fork, close_at_exit, forget, warn_of_dropped
 from nsqd_py.client.publishing.base import BaseProducer, pinged
 from nsqd_py.client.publishing.publish import Done, Publish, ignore_result
@@ -370,7 +369,7 @@ class Producer(BaseProducer[PublishFuture], AfterFork, AtExit):
         self._begin()
 
 
-def connect(*addresses: str, **settings: Unpack[ProducerKeywords]) -> Producer:
+def connect(*addresses: str, **settings: Any) -> Producer:
     """Return a producer that is connected. Takes the arguments of `Producer`. Raises BadClientOption, NoNsqd."""
     return pinged(Producer(*addresses, **settings))
 

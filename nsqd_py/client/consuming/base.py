@@ -6,14 +6,13 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from time import monotonic
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, Self
 
 from nsqd_py.client.addresses import address_list, parse_address
 from nsqd_py.client.callables import refuse_what_does_not_run
 from nsqd_py.client.consuming.handling import ENDINGS, BatchHandler, Handler, Handling
 from nsqd_py.client.consuming.subscription import ConsumerStats, Subscription
 from nsqd_py.client.errors import BadClientOption
-from nsqd_py.client.keywords import ClientKeywords
 from nsqd_py.client.lookup import Discovery, lookup_url
 from nsqd_py.client.message import Message, MessageBatch
 from nsqd_py.client.options import ClientLog, ClientOptions, standard_log
@@ -60,7 +59,7 @@ class BaseConsumer:
         on_give_up: Handler | None = None,
         auto_touch: bool = True,
         chance: Callable[[], float] = random.random,
-        **go_settings: Unpack[ClientKeywords],
+        **go_settings: Any,
     ) -> None:
         """Nothing connects before `start`. Addresses of nsqds are host:port, [::1]:port, unix:/path or nsq://host:port.
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, Unpack
+from typing import Any, Generic, Self, TypeVar
 
 from nsqd_py.client.addresses import address_list, parse_address
 from nsqd_py.client.errors import BadClientOption, NsqClientError
-from nsqd_py.client.keywords import ClientKeywords, Delay, ProducerKeywords
 from nsqd_py.client.lookup import nodes_url
-from nsqd_py.client.options import ClientOptions, standard_log
+from nsqd_py.client.options import ClientOptions, Delay, standard_log
 from nsqd_py.client.publishing.publish import Body, Done, Publish, finished, several, single
 from nsqd_py.client.publishing.writer import WindowLimits
 from nsqd_py.protocol import outgoing
@@ -52,7 +51,7 @@ class ProducerSettings:
         answer_timeout_s: float = 10.0,
         retry_unknown: bool = True,
         log: Any = None,
-        **go_settings: Unpack[ClientKeywords],
+        **go_settings: Any,
     ) -> ProducerSettings:
         """Return the settings of these arguments; see `BaseProducer`. Raises BadClientOption."""
         named = [*addresses, *address_list(nsqd_tcp_addresses)]
@@ -103,7 +102,7 @@ class BaseProducer(Generic[P]):
                                is not bytes
     """
 
-    def __init__(self, *addresses: str, **settings: Unpack[ProducerKeywords]) -> None:
+    def __init__(self, *addresses: str, **settings: Any) -> None:
         """Connects at the first use. Addresses are host:port, [::1]:port, unix:/path or nsq://host:port.
 
         Without any, NSQD_TCP_ADDRESS or NSQLOOKUPD_HTTP_ADDRESS of the environment lists them, separated by commas.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from nsqd_py.client.errors import NsqClientError, PublishFailed
-from nsqd_py.client.keywords import Delay, seconds_of
+from nsqd_py.client.options import Delay, seconds_of
 from nsqd_py.errors import IS_STANDBY
 from nsqd_py.protocol import outgoing
 

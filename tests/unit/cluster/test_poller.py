@@ -13,11 +13,10 @@ import pytest
 from gevent.event import Event
 
 from nsqadmin_py.cluster import node_views, views
-from nsqd_py.cluster.answer_budget import Answer, AnswerBudget
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.poller import Poller, clock_ahead_s
 from nsqd_py.cluster.producers import SharedAddress
-from nsqd_py.cluster.upstream import Upstream, UpstreamError
+from nsqd_py.cluster.upstream import Answer, AnswerBudget, Upstream, UpstreamError
 
 INTERVAL_S = 1.6  # so a round waits for at most 0.8 s
 
