@@ -106,13 +106,16 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
                 self._io_task = self._backend.current()
             close_at_exit(self)
             if not self._is_iterated:
-                for number in range(self._concurrency):
-                    self._backend.spawn(f"nsqd-py handler {number}", self._work, ref(self), self._queue)
+                self._start_handlers()
         except RuntimeError as error:
             self._end_with(error)
         finally:
             self._has_started.set()
         return True
+
+    def _start_handlers(self) -> None:
+        for number in range(self._concurrency):
+            self._backend.spawn(f"nsqd-py handler {number}", self._work, ref(self), self._queue)
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Request no more messages, wait for those in flight, and close.
@@ -369,7 +372,10 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
     def _give_back(self) -> None:
         """Requeue messages that no handler has begun. They must not come here again, so their nsqds have been left."""
         self._takes_nothing = True
-        for item in self._queue.clear():
+        self._requeue(self._queue.clear())
+
+    def _requeue(self, items: Iterable[Any]) -> None:
+        for item in items:
             if item.is_live and not item.is_answered:
                 item.requeue(0, backoff=False)
 

@@ -170,8 +170,7 @@ class BaseConsumer:
 
     def run(self) -> None:
         """Call the handler with all messages until `stop` is called. Raises BadClientOption without a handler."""
-        if self._handler is None and self._batch_handler is None:
-            raise BadClientOption("there is nothing to call: give a handler or a batch_handler, or iterate")
+        self._refuse_without_handler()
         with self:
             self.wait()
 
@@ -191,6 +190,10 @@ class BaseConsumer:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
+
+    def _refuse_without_handler(self) -> None:
+        if self._handler is None and self._batch_handler is None:
+            raise BadClientOption("there is nothing to call: give a handler or a batch_handler, or iterate")
 
     def _refuse_if_handled(self) -> None:
         if self._handler is not None or self._batch_handler is not None:

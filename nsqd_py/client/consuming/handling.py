@@ -11,8 +11,9 @@ from nsqd_py.client.errors import BadClientOption
 from nsqd_py.client.message import Message, MessageBatch, Requeue
 from nsqd_py.client.options import ClientLog
 
-Handler = Callable[[Message], None]
-BatchHandler = Callable[[MessageBatch], None]
+# On asyncio, the consumer awaits what they return.
+Handler = Callable[[Message], object]
+BatchHandler = Callable[[MessageBatch], object]
 
 ENDINGS = (SystemExit, KeyboardInterrupt)
 AT_ONCE = Requeue(0, backoff=False)
@@ -49,7 +50,7 @@ class Handling:
         if is_spent:
             handler = self.giving_up(message)
         try:
-            check_handler_result(handler, handler(message))  # type: ignore[func-returns-value]
+            check_handler_result(handler, handler(message))
         except Requeue as request:
             self.put_off(message, request)
         except self._endings:
@@ -67,7 +68,7 @@ class Handling:
         if not batch.is_live:
             return
         try:
-            check_handler_result(handler, handler(batch))  # type: ignore[func-returns-value]
+            check_handler_result(handler, handler(batch))
         except Requeue as request:
             self.put_off_batch(batch, request)
         except self._endings:
