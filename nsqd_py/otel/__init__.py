@@ -6,8 +6,7 @@ It needs `pip install 'nsqd-py[otel]'`.
 
 instrumentation  `Instrumentation`: what a program calls
 producers        producers whose publishes have spans
-operation        one publish or one handled message: its span and its metrics
-attributes       the attributes of spans and metrics
+operation        one publish or one handled message: its span, its metrics and their attributes
 envelope         the envelope around a body                                                   pure
 """
 

@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from opentelemetry import context, metrics, trace
 from opentelemetry.metrics import MeterProvider
@@ -16,17 +16,17 @@ from opentelemetry.util.types import AttributeValue
 
 from nsqd_py.client.callables import is_coroutine_function
 from nsqd_py.client.message import Message, MessageBatch
-from nsqd_py.otel.attributes import (
+from nsqd_py.otel.envelope import MAGIC, unwrap, wrap
+from nsqd_py.otel.operation import (
     BATCH_COUNT,
     BODY_SIZE,
     ENVELOPE_SIZE,
     Attributes,
+    Instruments,
+    Operation,
+    labels_of,
     message_attributes,
-    process_labels,
-    publish_labels,
 )
-from nsqd_py.otel.envelope import MAGIC, unwrap, wrap
-from nsqd_py.otel.operation import Instruments, Operation
 from nsqd_py.otel.producers import AsyncTracedProducer, TracedProducer
 from nsqd_py.version import PROJECT_VERSION
 
@@ -34,16 +34,9 @@ _SCOPE = "nsqd_py.otel"
 _PROPAGATOR = TraceContextTextMapPropagator()
 
 T = TypeVar("T")
-P = TypeVar("P", bound="AnyProducer")
+P = TypeVar("P")
 AnyHandler = Callable[[Message], Any]
 AnyBatchHandler = Callable[[MessageBatch], Any]
-
-
-class AnyProducer(Protocol):
-    """A producer of any client."""
-
-    @property
-    def publish(self) -> Callable[..., Any]: ...
 
 
 class Instrumentation:
@@ -84,13 +77,13 @@ class Instrumentation:
 
         `send_mpub_body` and `send_mpub_pieces` have no span, and their bodies no envelope.
         """
-        is_async = inspect.iscoroutinefunction(producer.publish)
+        is_async = inspect.iscoroutinefunction(getattr(producer, "flush", None))
         traced = AsyncTracedProducer if is_async else TracedProducer
         return cast(P, traced(producer, self._begin_publish))
 
     def _begin_publish(self, topic: str, bodies: Sequence[Any]) -> tuple[Operation, list[Any]]:
         """Begin the span of a publish, and return the bodies to send."""
-        labels = publish_labels(topic)
+        labels = labels_of("publish", "send", topic)
         attributes: dict[str, AttributeValue] = {BODY_SIZE: sum(map(_size, bodies))}
         if len(bodies) > 1:
             attributes[BATCH_COUNT] = len(bodies)
@@ -147,7 +140,7 @@ class Instrumentation:
         count: int = 1,
     ) -> Operation:
         """Begin a span; without a parent it is a child of the current span."""
-        labels = process_labels(source.topic, source.channel)
+        labels = labels_of("process", "process", source.topic, source.channel)
         span = self._tracer.start_span(
             f"process {source.topic}",
             None if parent is None else trace.set_span_in_context(NonRecordingSpan(parent), context.Context()),

@@ -1,8 +1,11 @@
-"""One publish, or one handled message: its span and its metrics."""
+"""One publish, or one handled message: its span, its metrics and their attributes.
+
+The attributes follow OpenTelemetry's semantic conventions for messaging; names that begin with `messaging.nsq` are ours.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from time import perf_counter
 
@@ -10,8 +13,37 @@ from opentelemetry.metrics import Counter, Histogram, Meter
 from opentelemetry.trace import Span, Status, StatusCode, use_span
 from opentelemetry.util.types import AttributeValue
 
-from nsqd_py.client.message import Requeue
-from nsqd_py.otel.attributes import ERROR_TYPE, REQUEUED, Attributes
+from nsqd_py.client.message import Message, Requeue
+
+Attributes = Mapping[str, AttributeValue]
+
+BODY_SIZE = "messaging.message.body.size"
+ENVELOPE_SIZE = "messaging.message.envelope.size"
+BATCH_COUNT = "messaging.batch.message_count"
+REQUEUED = "messaging.nsq.message.requeued"
+ERROR_TYPE = "error.type"
+
+
+def labels_of(operation: str, kind: str, topic: str, channel: str = "") -> Attributes:
+    """Return the attributes that the span of an operation and its metrics share."""
+    return {
+        "messaging.system": "nsq",
+        "messaging.operation.name": operation,
+        "messaging.operation.type": kind,
+        "messaging.destination.name": topic,
+        **({"messaging.consumer.group.name": channel} if channel else {}),
+    }
+
+
+def message_attributes(message: Message) -> Attributes:
+    """Return the attributes of one message, and of the nsqd that delivered it."""
+    host, separator, port = message.nsqd.rpartition(":")
+    if separator and port.isdecimal():
+        server: Attributes = {"server.address": host.strip("[]"), "server.port": int(port)}
+    else:
+        server = {"server.address": message.nsqd}
+    return {**server, "messaging.message.id": message.id.decode(), "messaging.nsq.message.attempts": message.attempts}
+
 
 # The conventions ask for these boundaries, in seconds.
 _BOUNDARIES_S = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)

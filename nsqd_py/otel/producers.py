@@ -36,9 +36,6 @@ class _Traced:
 
         return end
 
-    def _raise_failures(self) -> None:
-        self._failures.raise_new()
-
 
 class TracedProducer(_Traced):
     """A producer of threads or of gevent."""
@@ -47,9 +44,6 @@ class TracedProducer(_Traced):
         publish, (wrapped,) = self._begin(topic, [body])
         with publish.run():
             self._producer.publish(topic, wrapped, defer_s=defer_s)
-
-    def publish_deferred(self, topic: str, body: Any, delay_s: float) -> None:
-        self.publish(topic, body, defer_s=delay_s)
 
     def multi_publish(self, topic: str, bodies: Sequence[Any]) -> None:
         publish, wrapped = self._begin(topic, bodies)
@@ -68,11 +62,11 @@ class TracedProducer(_Traced):
 
     def flush(self, timeout_s: float | None = None) -> None:
         self._producer.flush(timeout_s)
-        self._raise_failures()
+        self._failures.raise_new()
 
     def close(self, timeout_s: float | None = None) -> None:
         self._producer.close(timeout_s)
-        self._raise_failures()
+        self._failures.raise_new()
 
     def __enter__(self) -> Self:
         self._producer.__enter__()
@@ -81,7 +75,7 @@ class TracedProducer(_Traced):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         self._producer.__exit__(kind, error, trace)
         if error is None:  # the first error says more
-            self._raise_failures()
+            self._failures.raise_new()
 
 
 class AsyncTracedProducer(_Traced):
@@ -91,9 +85,6 @@ class AsyncTracedProducer(_Traced):
         publish, (wrapped,) = self._begin(topic, [body])
         with publish.run():
             await self._producer.publish(topic, wrapped, defer_s=defer_s)
-
-    async def publish_deferred(self, topic: str, body: Any, delay_s: float) -> None:
-        await self.publish(topic, body, defer_s=delay_s)
 
     async def multi_publish(self, topic: str, bodies: Sequence[Any]) -> None:
         publish, wrapped = self._begin(topic, bodies)
@@ -112,11 +103,11 @@ class AsyncTracedProducer(_Traced):
 
     async def flush(self, timeout_s: float | None = None) -> None:
         await self._producer.flush(timeout_s)
-        self._raise_failures()
+        self._failures.raise_new()
 
     async def close(self, timeout_s: float | None = None) -> None:
         await self._producer.close(timeout_s)
-        self._raise_failures()
+        self._failures.raise_new()
 
     async def __aenter__(self) -> Self:
         await self._producer.__aenter__()
@@ -125,4 +116,4 @@ class AsyncTracedProducer(_Traced):
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         await self._producer.__aexit__(kind, error, trace)
         if error is None:  # the first error says more
-            self._raise_failures()
+            self._failures.raise_new()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import subprocess
 import sys
@@ -11,7 +10,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -399,23 +397,3 @@ def test_importing_a_producer_takes_little_time() -> None:
     nothing, imported = outputs("pass"), outputs("from nsqd_py.client import Producer")
     assert min(float(output[0]) for output in imported) < 12 * min(float(output[0]) for output in nothing)
     assert not {"asyncio", "ssl", "http", "email", "gevent"} & set(imported[0])
-
-
-def test_a_misspelt_option_fails_a_type_checker(tmp_path: Path) -> None:
-    from mypy import api
-
-    file = tmp_path / "script.py"
-    file.write_text(
-        "from nsqd_py.client import Consumer, Producer, aio\n"
-        "Producer('h:1', snapy=True)\n"
-        "Consumer('t', 'c', max_attemps=3)\n"
-        "aio.Producer('h:1', snapy=True)\n"
-        "aio.Consumer('t', 'c', max_in_fligth=3)\n"
-        "Producer(nsqd_tcp_addresses='h:1', snappy=True, dial_timeout='1s')\n"
-        "Consumer('t', 'c', nsqd_tcp_addresses=['h:1'], max_attempts=3, max_in_flight=4)\n"
-        "future = Producer('h:1').publish_soon('t', b'x')\n"
-        "future.result(1)\n"
-        "future.reslt()\n"
-    )
-    text, _, _ = api.run(["--no-incremental", "--config-file", os.devnull, str(file)])
-    assert [line.split(":")[1] for line in text.splitlines() if " error: " in line] == ["2", "3", "4", "5", "10"], text

@@ -320,7 +320,7 @@ def test_a_publish_that_does_not_wait_ends_with_its_answer(nsqd: Nsqd, nsqd_topi
         producer.publish_soon(nsqd_topic, b"order 1")
         producer.multi_publish_soon(nsqd_topic, [b"order 2", b"order 3"], results.append)
         producer.publish_soon(nsqd_topic, b"order 4", defer_s=60)
-        producer.publish_deferred(nsqd_topic, b"order 5", 60)
+        producer.publish(nsqd_topic, b"order 5", defer_s=60)
     assert results == [None]
     assert nsqd.stats(nsqd_topic)["topics"][0]["message_count"] == 5
     spans = telemetry.spans(SpanKind.PRODUCER, 4)

@@ -31,7 +31,7 @@ from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
 from tests.support.wire import bodies, mpub_body
 
-MakeProducer = Callable[..., BaseProducer[Any]]
+MakeProducer = Callable[..., BaseProducer[Any, Any]]
 # Runs each in a thread or greenlet of its own, and returns when all have ended.
 RunAll = Callable[[list[Callable[[], Any]]], None]
 
@@ -49,9 +49,9 @@ def shell(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def make_producer(shell: str) -> Iterator[MakeProducer]:
     """`make_producer(nsqd, ..., **settings)`; what is left open is closed at the end."""
-    producers: list[BaseProducer[Any]] = []
+    producers: list[BaseProducer[Any, Any]] = []
 
-    def make(*nsqds: NsqdProcess | str, **settings: Any) -> BaseProducer[Any]:
+    def make(*nsqds: NsqdProcess | str, **settings: Any) -> BaseProducer[Any, Any]:
         addresses = [nsqd if isinstance(nsqd, str) else address_of(nsqd) for nsqd in nsqds]
         producers.append(KINDS[shell](*addresses, **settings))
         return producers[-1]
@@ -170,7 +170,7 @@ def test_deferred_messages_come_later(nsqd: NsqdProcess, make_producer: MakeProd
     producer = make_producer(nsqd)
     nsqd.create(topic, "ch")
     producer.publish(topic, b"later", defer_s=0.4)
-    producer.publish_deferred(topic, b"much later", 3600)
+    producer.publish(topic, b"much later", defer_s=3600)
     producer.publish_soon(topic, b"later", defer_s=3600)
     producer.flush()
     nsqd.wait_for_channel(topic, "ch", depth=0, deferred_count=3)

@@ -12,18 +12,7 @@ answered.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from nsqd_py.client.aio.consumer import Consumer
+from nsqd_py.client.aio.producer import Producer, connect
 
-if TYPE_CHECKING:
-    from nsqd_py.client.aio.consumer import Consumer as Consumer
-    from nsqd_py.client.aio.producer import Producer as Producer
-    from nsqd_py.client.aio.producer import connect as connect
-
-_HOMES = {"Consumer": "consumer", "Producer": "producer", "connect": "producer"}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__all__ = ["Consumer", "Producer", "connect"]

@@ -12,17 +12,16 @@ place in threads. All publishes of one loop iteration are sent together.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
 from nsqd_py.client.blocking.publishing_core import PublishingCore
 from nsqd_py.client.errors import NoNsqd, NsqClientError, WrongPlace
-from nsqd_py.client.options import Delay
 from nsqd_py.client.process import AfterFork, AtExit, call_after_fork, close_at_exit, forget
-from nsqd_py.client.publishing.base import BaseProducer, ProducerSettings
-from nsqd_py.client.publishing.publish import Body, Done, Publish, finished, ignore_result, several, single
+from nsqd_py.client.publishing.base import BaseProducer
+from nsqd_py.client.publishing.publish import Done, Publish, ignore_result
 from nsqd_py.client.publishing.writer import ConnectionWriter
 
 _CONNECTING_INTERVAL_S = 0.05  # how often to look for what is due while no nsqd is connected
@@ -37,21 +36,21 @@ class _LoopPublish(Publish):
     future: asyncio.Future[None]
 
 
-class Producer(AfterFork, AtExit):
+class Producer(BaseProducer[Awaitable[None], Awaitable[asyncio.Future[None]]], AfterFork, AtExit):
     __doc__ = BaseProducer.__doc__
 
-    def __init__(self, *addresses: str, **settings: Any) -> None:
-        """Takes the arguments of `nsqd_py.client.Producer`. Raises BadClientOption."""
-        self.settings = ProducerSettings.of(addresses, **settings)
+    __enter__ = __exit__ = None  # type: ignore[assignment]  # a `with` without `async` fails
+
+    def _set_up(self) -> None:
         self._core = PublishingCore(self.settings, waits=False)
         self._core.on_over = self._deliver
         self._core.on_opened = self._watch
         self._core.on_lost = self._unwatch
         self._publish_timeout_s = self.settings.publish_timeout_s
-        self._set_up()
+        self._begin()
         call_after_fork(self)
 
-    def _set_up(self) -> None:
+    def _begin(self) -> None:
         """Set the state of a producer that no event loop uses."""
         self._dispatcher = self._core.dispatcher
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -63,49 +62,12 @@ class Producer(AfterFork, AtExit):
 
     # ---- publishing
 
-    async def publish(self, topic: str, body: Body, *, defer_s: Delay = 0) -> None:
-        """Publish one message, and return when it is stored. With `defer_s`, its delivery is delayed."""
-        head = single(topic, body, defer_s)
+    async def _publish(self, head: bytes, body: bytes = b"") -> None:
+        await (await self._publish_soon(head, body, ignore_result))
+
+    async def _publish_soon(self, head: bytes, body: bytes, on_done: Done | None) -> asyncio.Future[None]:
         if not (self._pump_is_due and self._dispatcher.waiting.has_room):
             await self._get_ready()
-        await self._submit(head, b"", ignore_result)
-
-    async def publish_deferred(self, topic: str, body: Body, delay_s: Delay) -> None:
-        """Publish one message that is delivered at the earliest after `delay_s`."""
-        await self.publish(topic, body, defer_s=delay_s)
-
-    async def multi_publish(self, topic: str, bodies: Sequence[Body]) -> None:
-        """Publish all messages or none: they are one command."""
-        head, body = several(topic, bodies)
-        await self._get_ready()
-        await self._submit(head, body, ignore_result)
-
-    async def publish_soon(
-        self, topic: str, body: Body, on_done: Done | None = None, *, defer_s: Delay = 0
-    ) -> asyncio.Future[None]:
-        """Send one message. Waits only while the window has no room.
-
-        The event loop calls `on_done` with None or the error. Without it, `flush` raises errors. The future has the
-        result too; cancelling it does not take the message back.
-        """
-        head = single(topic, body, defer_s)
-        if not (self._pump_is_due and self._dispatcher.waiting.has_room):
-            await self._get_ready()
-        return self._submit(head, b"", on_done)
-
-    async def multi_publish_soon(self, topic: str, bodies: Sequence[Body], on_done: Done | None = None) -> asyncio.Future[None]:
-        """Send messages as `publish_soon`, in one command: much faster, and nsqd stores all or none."""
-        head, body = several(topic, bodies)
-        await self._get_ready()
-        return self._submit(head, body, on_done)
-
-    async def send_mpub_body(self, topic: str, body: bytes, count: int, on_done: Done | None = None) -> asyncio.Future[None]:
-        """Send a finished body as `multi_publish_soon`; see `nsqd_py.client.Producer`."""
-        head, body = finished(topic, body, count)
-        await self._get_ready()
-        return self._submit(head, body, on_done)
-
-    def _submit(self, head: bytes, body: bytes, on_done: Done | None) -> asyncio.Future[None]:
         assert self._loop is not None
         publish = _LoopPublish(head, body, monotonic() + self._publish_timeout_s, on_done)
         publish.future = future = self._loop.create_future()
@@ -118,10 +80,10 @@ class Producer(AfterFork, AtExit):
     async def _get_ready(self) -> None:
         """Wait until a publish may be submitted. Raises if it never may.
 
-        For single messages it is called once in a loop iteration, and without room: `get_running_loop` alone takes 0.5
+        It is called once in a loop iteration, and without room: `get_running_loop` alone takes 0.5
         us in Python 3.11.
         """
-        self._begin()
+        self._start()
         deadline_s = monotonic() + self._publish_timeout_s
         self._check_that_there_is_any()
         while not (self._dispatcher.waiting.has_room and self._core.has_discovered):
@@ -146,7 +108,7 @@ class Producer(AfterFork, AtExit):
 
     # ---- the event loop
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         """Begin to connect, at the first use. Raises WrongPlace in another event loop."""
         loop = asyncio.get_running_loop()
         if self._loop is loop or self._is_closed:
@@ -236,12 +198,7 @@ class Producer(AfterFork, AtExit):
 
     # ---- waiting
 
-    async def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until everything sent is answered.
-
-        Raises FlushFailed if publishes without `on_done` have failed since the last call, and TimedOut after
-        `timeout_s`.
-        """
+    async def flush(self, timeout_s: float | None = None) -> None:  # type: ignore[override]
         try:
             async with asyncio.timeout(timeout_s):
                 while self._dispatcher.unfinished:
@@ -251,16 +208,16 @@ class Producer(AfterFork, AtExit):
             raise self._dispatcher.still_open() from None
         self._core.failures.raise_new()
 
-    async def ping(self) -> None:
+    async def ping(self) -> None:  # type: ignore[override]
         """Connect to an nsqd, if none is connected. Raises NoNsqd."""
         deadline_s = monotonic() + self._publish_timeout_s
-        self._begin()
+        self._start()
         self._check_that_there_is_any()
         while not self._dispatcher.is_connected:
             await self._change(deadline_s, self._core.not_connected)
             self._check_that_there_is_any()
 
-    async def close(self, timeout_s: float | None = None) -> None:
+    async def close(self, timeout_s: float | None = None) -> None:  # type: ignore[override]
         """`flush`, then close the connections, even if that raises or is cancelled."""
         if self._is_closed:
             return
@@ -303,10 +260,10 @@ class Producer(AfterFork, AtExit):
         """In the child: leave everything to the parent. Another event loop may use the producer here."""
         _UNCLOSED.discard(self)
         self._core.after_fork()
-        self._set_up()
+        self._begin()
 
     async def __aenter__(self) -> Self:
-        self._begin()
+        self._start()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

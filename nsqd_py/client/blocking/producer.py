@@ -85,7 +85,7 @@ class PublishFuture(Publish):
                     stack.callback(state["_calls"].pop(), self)
 
 
-class Producer(BaseProducer[PublishFuture], AfterFork, AtExit):
+class Producer(BaseProducer[None, PublishFuture], AfterFork, AtExit):
     __doc__ = BaseProducer.__doc__
 
     _make_publish: type[PublishFuture] = PublishFuture

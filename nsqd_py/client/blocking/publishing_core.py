@@ -270,7 +270,7 @@ _GATHERED_BYTES = 64 * 1024
 _POLL_INTERVAL_S = 0.05
 
 
-class SteppingProducer(BaseProducer[Publish], AfterFork):
+class SteppingProducer(BaseProducer[None, Publish], AfterFork):
     """A producer that works only while one of its methods runs, for Spark.
 
     A message of `publish_soon` is sent when enough have been collected, or during a later call, and at the latest by

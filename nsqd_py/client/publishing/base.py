@@ -11,7 +11,7 @@ from nsqd_py.client.addresses import address_list, parse_address
 from nsqd_py.client.errors import BadClientOption, NsqClientError
 from nsqd_py.client.lookup import nodes_url
 from nsqd_py.client.options import ClientOptions, Delay, standard_log
-from nsqd_py.client.publishing.publish import Body, Done, Publish, finished, several, single
+from nsqd_py.client.publishing.publish import Body, Done, finished, several, single
 from nsqd_py.client.publishing.writer import WindowLimits
 from nsqd_py.protocol import outgoing
 from nsqd_py.settings.flags import addresses_from_environment
@@ -21,7 +21,9 @@ FIRST_PAUSE_S = 0.1
 MOST_PAUSE_S = 15.0
 
 
-P = TypeVar("P", bound=Publish, covariant=True)
+# The result of a publish that waits, and of one that does not.
+R = TypeVar("R", covariant=True)
+P = TypeVar("P", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ class ProducerSettings:
         return min(0.25, self.publish_timeout_s / 4, self.answer_timeout_s / 4)
 
 
-class BaseProducer(Generic[P]):
+class BaseProducer(Generic[R, P]):
     """Publishes to one nsqd or several.
 
     Several nsqds are used in turn. One that fails is avoided for a while and tried again; a message that it certainly
@@ -124,20 +126,16 @@ class BaseProducer(Generic[P]):
 
     # ---- and wait for OK
 
-    def publish(self, topic: str, body: Body, *, defer_s: Delay = 0) -> None:
+    def publish(self, topic: str, body: Body, *, defer_s: Delay = 0) -> R:
         """Publish one message, and return when it is stored. With `defer_s`, its delivery is delayed.
 
         Delays are numbers of seconds, or timedeltas.
         """
-        self._publish(single(topic, body, defer_s))
+        return self._publish(single(topic, body, defer_s))
 
-    def publish_deferred(self, topic: str, body: Body, delay_s: Delay) -> None:
-        """Publish one message that is delivered at the earliest after `delay_s`."""
-        self.publish(topic, body, defer_s=delay_s)
-
-    def multi_publish(self, topic: str, bodies: Sequence[Body]) -> None:
+    def multi_publish(self, topic: str, bodies: Sequence[Body]) -> R:
         """Publish all messages or none: they are one command."""
-        self._publish(*several(topic, bodies))
+        return self._publish(*several(topic, bodies))
 
     # ---- and go on
 
@@ -145,7 +143,7 @@ class BaseProducer(Generic[P]):
         """Send one message. Waits only while the window has no room.
 
         `on_done` is called with None or the error; it must not wait. Without it, `flush` raises errors. The returned
-        object has `is_over` and `error`.
+        future has the result too.
         """
         return self._publish_soon(single(topic, body, defer_s), b"", on_done)
 
@@ -174,7 +172,7 @@ class BaseProducer(Generic[P]):
     def _set_up(self) -> None:
         raise NotImplementedError
 
-    def _publish(self, head: bytes, body: bytes = b"") -> None:
+    def _publish(self, head: bytes, body: bytes = b"") -> R:
         raise NotImplementedError
 
     def _publish_soon(self, head: bytes, body: bytes, on_done: Done | None) -> P:
@@ -207,7 +205,7 @@ class BaseProducer(Generic[P]):
                 raise
 
 
-AnyProducer = TypeVar("AnyProducer", bound="BaseProducer[Any]")
+AnyProducer = TypeVar("AnyProducer", bound="BaseProducer[Any, Any]")
 
 
 def pinged(producer: AnyProducer) -> AnyProducer:
