@@ -78,8 +78,8 @@ a TOML or YAML file, given with `--config`; a flag goes before the file.
 
 def _examples(program: Program[Any]) -> str:
     rows = [
-        f"{purpose}:\n\n{f'<!-- {comment} -->{chr(10)}' if comment else ''}```sh\n{line}\n```\n"
-        for purpose, line, comment in program.examples
+        f"{purpose}:\n\n{f'<!-- {comment[0]} -->{chr(10)}' if comment else ''}```sh\n{line}\n```\n"
+        for purpose, line, *comment in program.examples
     ]
     return "\n".join(["## Examples\n", *rows])
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from nsqd_py.errors import StartError
 from nsqd_py.runtime.command import with_streams
 from nsqd_py.runtime.logs import Log
 from nsqd_py.settings.command_line import GoCommand
-from nsqd_py.settings.declaration import BadOptions, Options, setting
+from nsqd_py.settings.declaration import BadOptions, Options, Setting, setting
 from nsqd_py.settings.flags import addresses_from_environment, config_warnings, effective_config, from_environment, read_config
 from nsqd_py.settings.groups import LogOptions
 from nsqd_py.settings.types import BOOL, STRING, choice
@@ -57,53 +58,39 @@ def config_answer(options: Options) -> str:
 OptionsT = TypeVar("OptionsT", bound=ProgramOptions)
 
 
-class Example(NamedTuple):
-    """A command line for `--help` and the reference page.
-
-    comment: tells the tests of the documentation how to run the line, or why they cannot. The page hides it.
-    """
-
-    purpose: str
-    line: str
-    comment: str = ""
-
-
+@dataclass(frozen=True)
 class Program(Generic[OptionsT]):
     """The declaration of a program, which reads its command line and config file.
 
     name: what the program calls itself (`nsqd`).
     command: what users type (`nsqd-py`).
-    examples: the fields of `Example`s.
-    argument: the setting whose values are the words without a dash on the command line.
+    examples: command lines for `--help` and the reference page: the purpose, the line and, for the tests of the
+        documentation, how to run it or why they cannot.
+    argument: the attribute of the setting whose values are the words without a dash on the command line.
     exit_statuses: numbers and meanings, where they differ from those of all tools.
     removed: flags of former versions, and what to use instead: "use --standby-secret-file".
     """
 
-    def __init__(
-        self,
-        name: str,
-        command: str,
-        summary: str,
-        options: type[OptionsT],
-        examples: Sequence[tuple[str, str] | tuple[str, str, str]] = (),
-        argument: str = "",
-        exit_statuses: Sequence[tuple[int, str]] = (),
-        removed: Mapping[str, str] = {},
-    ) -> None:
-        self.name = name
-        self.command = command
-        self.summary = summary
-        self.examples = tuple(Example(*example) for example in examples)
-        self.exit_statuses = tuple(exit_statuses)
-        self.groups = options.groups
-        self.settings = tuple(setting for group in self.groups.values() for setting in group)
-        self.removed = removed
-        self.argument = options.settings[argument] if argument else None
-        self._options = options
+    name: str
+    command: str
+    summary: str
+    options: type[OptionsT]
+    examples: Sequence[tuple[str, str] | tuple[str, str, str]] = ()
+    argument: str = ""
+    exit_statuses: Sequence[tuple[int, str]] = ()
+    removed: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def groups(self) -> Mapping[str, tuple[Setting, ...]]:
+        return self.options.groups
+
+    @property
+    def settings(self) -> tuple[Setting, ...]:
+        return tuple(setting for group in self.groups.values() for setting in group)
 
     def defaults(self, **changes: Any) -> OptionsT:
         """Return options without a command line, for tests and for embedding."""
-        return self._options(**changes)
+        return self.options(**changes)
 
     def read(self, argv: Sequence[str]) -> OptionsT:
         """Return the options of a command line (without the program's name) and of its config file.
@@ -116,8 +103,8 @@ class Program(Generic[OptionsT]):
             self.command,
             self.summary,
             self.groups,
-            self.argument,
-            ((purpose, line) for purpose, line, _ in self.examples),
+            self.options.settings[self.argument] if self.argument else None,
+            [example[:2] for example in self.examples],
             self.removed,
         )
         flags = command.read(argv)
@@ -128,9 +115,9 @@ class Program(Generic[OptionsT]):
             command.print_completion(flags["completion"])
             sys.exit(0)
         path = flags.get("config")
-        from_file = read_config(path, self.settings, self.removed, self._options.obsolete_keys) if path else {}
+        from_file = read_config(path, self.settings, self.removed, self.options.obsolete_keys) if path else {}
         from_variables = from_environment(self.name, self.settings)
-        return self._options(**self._with_addresses(from_file | from_variables | flags))
+        return self.options(**self._with_addresses(from_file | from_variables | flags))
 
     def _with_addresses(self, given: dict[str, Any]) -> dict[str, Any]:
         """Add the addresses of the environment, if the program takes some and none is given."""
@@ -138,7 +125,7 @@ class Program(Generic[OptionsT]):
             return given
         nsqds, lookupds = addresses_from_environment()
         added = {"nsqd_tcp_address": nsqds, "lookupd_http_address": lookupds}
-        return given | {name: value for name, value in added.items() if value and name in self._options.settings}
+        return given | {name: value for name, value in added.items() if value and name in self.options.settings}
 
 
 DaemonT = TypeVar("DaemonT", bound=LogOptions)

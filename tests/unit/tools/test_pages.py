@@ -25,7 +25,7 @@ def test_it_is_on_the_overview(program: Program) -> None:
 @tools
 def test_its_examples_are_understood(program: Program) -> None:
     assert len(program.examples) >= 3
-    for _, line, _ in program.examples:
+    for _, line, *_ in program.examples:
         words = shlex.split(line)
         start = words.index(program.command) + 1
         ends = [index for index, word in enumerate(words) if index >= start and word[0] in "|<>&"]
