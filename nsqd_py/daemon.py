@@ -127,7 +127,14 @@ class Daemon:
         self._broker.descriptors.watch()
         keep_freed_memory()
         log_uncaught_errors(self._hub, self._log)
-        self._lock = lock_directory(self._options.data_path or ".")
+        path = self._options.data_path or "."
+        try:
+            self._lock = lock_directory(path)
+        except BlockingIOError as error:
+            text = f"failed to lock data-path: {path} is in use by another nsqd; stop it or choose another --data-path"
+            raise StartError(text) from error
+        except OSError as error:
+            raise StartError(f"failed to lock data-path: {error.strerror} ({path})") from error
         self._log.info("%s", version_string("nsqd"))
         self._log.info("ID: %d", self._options.node_id)
         self._alarms.on_earlier = self._set_timer

@@ -16,8 +16,7 @@ slow_disk         writes and reads in threads while the disk is slow
 
 Space and health
 housekeeping      deletes and compacts log files that are no longer needed
-disk_limits       free space, free descriptors, and the write errors that /ping, /health and /stats report
-removed_files     finds log files that another program removed or cut
+disk_limits       free space, free descriptors, write errors that last, and log files that another program removed or cut
 
 Operations on one channel
 channel_admin     shows messages without delivering them; moves a channel in its topic's log

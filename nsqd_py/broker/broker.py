@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 from gevent.event import Event
 
 from nsqd_py.broker.admission import CreationRate, Drain
-from nsqd_py.broker.disk_limits import DescriptorRelief, DiskHealth, FreeSpace
+from nsqd_py.broker.disk_limits import DescriptorRelief, DiskHealth, FreeSpace, RemovedFiles
 from nsqd_py.broker.housekeeping import Housekeeper
 from nsqd_py.broker.journal_writing import JournalWriter, Saved
-from nsqd_py.broker.removed_files import RemovedFiles
 from nsqd_py.broker.services import Lookups, Replication, Services
 from nsqd_py.broker.slow_disk import SlowReader, SlowWriter
 from nsqd_py.broker.state_files import MetadataWriter, write_clean_stop
@@ -115,7 +114,7 @@ class Broker:
         )
         self.descriptors = DescriptorRelief(self.sync.hurry)
         self.space = DiskSpace(
-            FreeSpace(directory, self.pace, threadpool),
+            FreeSpace(directory),
             options.max_disk_bytes,
             options.min_free_disk_bytes,
             self.topics.values,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import gevent
 import gevent.pool
 
-from nsqd_py.broker.removed_files import RemovedFiles
+from nsqd_py.broker.disk_limits import RemovedFiles
 from nsqd_py.broker.services import Services
 from nsqd_py.broker.state_files import end_of
 from nsqd_py.diskqueue.journal import Journal, journal_name

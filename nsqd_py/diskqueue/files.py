@@ -199,16 +199,11 @@ class LogFile(LazyFile):
         self._index_offsets = self._index.offsets
 
     @classmethod
-    def create(cls, path: Path, first_seq: int, used_id: int, spare: Path | None = None) -> LogFile:
-        """Return a new file, made from the used file `spare` if given. Raises OSError.
-
-        Raises FileExistsError if there is a file of this name, which is not overwritten.
-        """
-        return run_to_end(cls.creating(path, first_seq, used_id, spare))
-
-    @classmethod
     def creating(cls, path: Path, first_seq: int, used_id: int, spare: Path | None) -> Generator[None, None, LogFile]:
-        """Do the same as `create` in steps, one for each call that may be slow."""
+        """Return a new file, made from the used file `spare` if given, in steps: one for each call that may be slow.
+
+        Raises OSError, and FileExistsError if there is a file of this name, which is not overwritten.
+        """
         header = FileHeader(_salt(), first_seq, used_id, is_reused=spare is not None)
         if spare is not None and os.path.lexists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))

@@ -71,7 +71,6 @@ class _Importer:
                 self._folder.discard()
             raise
         self._report(imported, summary, marker)
-        self._report_read_files(queues)
         return marker
 
     def _note_damage(self, damage: GoDamage) -> None:
@@ -150,15 +149,6 @@ class _Importer:
             summary["bytes"],
             len(self._damages),
         )
-
-    def _report_read_files(self, queues: list[GoQueue]) -> None:
-        bad = {path.name for queue in queues for path in queue.bad_files.values()}
-        undamaged = bad - {damage.file for damage in self._damages}
-        if undamaged:
-            self._log.info(
-                "IMPORT: %d files *.bad hold no damage: Go's nsqd had read them to their end, nothing of them is taken",
-                len(undamaged),
-            )
 
 
 def _go_topic(entry: TopicEntry) -> GoTopic:

@@ -15,8 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from nsqd_py.errors import StartError
-
 MODE = 0o600
 DIRECTORY_MODE = 0o700
 _NO_LINKS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe without a reader must not block
@@ -53,28 +51,25 @@ def read_bytes(path: Path) -> bytes:
         return file.read()
 
 
-@contextmanager
-def locked(path: str | Path, *, is_exclusive: bool = True) -> Iterator[None]:
-    """Hold the lock that keeps an nsqd from starting. Raises BlockingIOError if an nsqd works there, and OSError."""
+def lock_directory(path: str | Path, *, is_exclusive: bool = True) -> int:
+    """Return a descriptor that holds the lock of a data path; Go's nsqd uses the same lock.
+
+    Raises BlockingIOError if an nsqd works there, and OSError.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_EX if is_exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+@contextmanager
+def locked(path: str | Path, *, is_exclusive: bool = True) -> Iterator[None]:
+    """Hold the lock of a data path. Raises as `lock_directory` does."""
+    descriptor = lock_directory(path, is_exclusive=is_exclusive)
+    try:
         yield
     finally:
         os.close(descriptor)
-
-
-def lock_directory(path: str) -> int:
-    """Lock the data path against a second nsqd; Go's nsqd uses the same lock. Raises StartError."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as error:
-        raise StartError(f"failed to lock data-path: {error.strerror} ({path})") from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        raise StartError(
-            f"failed to lock data-path: {path} is in use by another nsqd; stop it or choose another --data-path"
-        ) from error
-    return descriptor

@@ -17,7 +17,7 @@ from unittest.mock import patch
 WRITES = ("write", "pwrite", "pwritev")
 SYNCS = ("fsync", "fdatasync")
 BY_DESCRIPTOR = (*WRITES, *SYNCS, "pread", "ftruncate", "posix_fallocate", "dup", "close")
-BY_PATH = ("open", "rename", "replace", "unlink", "remove", "stat", "statvfs", "mkdir")
+BY_PATH = ("open", "rename", "replace", "unlink", "remove", "stat", "mkdir")
 
 # What is called in place of a call: with its name, the path, the real call and its arguments.
 Instead = Callable[[str, str, Callable[..., Any], tuple[Any, ...]], Any]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqd_py.diskqueue.files import LogFile, log_file_name, parse_log_file_name
+from nsqd_py.diskqueue.files import LogFile, log_file_name, parse_log_file_name, run_to_end
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from nsqd_py.diskqueue.syncing import sync_and_release
 from tests.unit.fakes import close_descriptors, make_batch
@@ -139,7 +139,7 @@ def test_a_file_that_is_there_is_not_written_over(tmp_path: Path, has_spare: boo
     path.write_bytes(b"kept")
     spare.write_bytes(b"used")
     with pytest.raises(FileExistsError):
-        LogFile.create(path, 5, 0, spare if has_spare else None)
+        run_to_end(LogFile.creating(path, 5, 0, spare if has_spare else None))
     assert (path.read_bytes(), spare.read_bytes()) == (b"kept", b"used")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nsqd_py.diskqueue.files import LogFile
+from nsqd_py.diskqueue.files import LogFile, run_to_end
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from tests.unit.fakes import close_descriptors, make_batch
 from tests.unit.log_bench import Disk, fill, never
@@ -95,7 +95,7 @@ def test_a_new_file_that_cannot_be_made(disk: Disk, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_sparse_file_that_cannot_be_made_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    old = LogFile.create(tmp_path / "t.0.log", 0, 0)
+    old = run_to_end(LogFile.creating(tmp_path / "t.0.log", 0, 0, None))
     monkeypatch.setattr(os, "pwrite", refuse)
     with pytest.raises(OSError, match="No space left"):
         LogFile.create_sparse(tmp_path / "t.0.log.compact", old)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.diskqueue.files import LogFile, log_file_name
+from nsqd_py.diskqueue.files import LogFile, log_file_name, run_to_end
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, FileHeader, encode_header
 from nsqd_py.diskqueue.recovery import recover_file
@@ -240,7 +240,7 @@ def test_leftovers_of_a_used_file_never_come_back(directory: Path) -> None:
 def test_leftovers_with_the_numbers_that_are_expected_never_come_back(directory: Path) -> None:
     """The worst case: old records that would go on exactly where the new ones end, but for the salt."""
     (path,) = write_log(directory, 4)
-    file = LogFile.create(directory / "other", 0, 0, spare=path)
+    file = run_to_end(LogFile.creating(directory / "other", 0, 0, path))
     batch = make_batch(0, MESSAGE % 0)
     record = [encode_header(batch, file.header.salt), batch.body]
     file.append(record, sum(map(len, record)), 1)
