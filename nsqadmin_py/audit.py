@@ -12,7 +12,6 @@ import orjson
 from gevent.queue import Full, Queue
 from werkzeug.wrappers import Request
 
-from nsqadmin_py.history.annotations import Annotations
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.web.access import Access, basic_user, peer_of
 from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, limit_s, parse_url
@@ -66,16 +65,10 @@ class Notifications:
 class AuditLog:
     """Writes actions to the log, and sends a notification of each."""
 
-    def __init__(self, options: NsqadminOptions, log: Log, access: Access, annotations: Annotations) -> None:
+    def __init__(self, options: NsqadminOptions, log: Log, access: Access) -> None:
         self._log = log
-        self._annotations = annotations
         self._access = access
         self._notifications = Notifications(options.notification_http_endpoint, options, log)
-
-    def record_done(self, request: Request, action: str, result: str, **names: str) -> None:
-        """Log an action that has been done, on some nsqds at least, and annotate charts with it."""
-        self._annotations.note_action(action, time(), names, self._access.name_for_log(request))
-        self.record(request, action, result, **names)
 
     def record(self, request: Request, action: str, result: str, **names: str) -> None:
         """Log one line: the action, the user, the address and the result. Values are quoted against line breaks.

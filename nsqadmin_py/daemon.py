@@ -9,8 +9,7 @@ import gevent
 
 from nsqadmin_py.audit import AuditLog
 from nsqadmin_py.cluster.findings import Findings
-from nsqadmin_py.history.annotations import Annotations
-from nsqadmin_py.history.file import HistoryFile, Remembered
+from nsqadmin_py.history.file import HistoryFile
 from nsqadmin_py.history.series import History, records
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.upstream import make_upstream
@@ -52,7 +51,6 @@ class Nsqadmin:
         interval_s = options.poll_interval_ns / 1e9
         self._history = History(interval_s)
         self._findings = Findings()
-        self._annotations = Annotations()
         self._file = HistoryFile(options.history_file, log)
         self._poller = Poller(
             self._cluster,
@@ -66,12 +64,12 @@ class Nsqadmin:
             keeps_unlisted=True,
         )
         access = Access(options, admin_guard(options.http_auth_file, log))
-        self._audit_log = AuditLog(options, log, access, self._annotations)
+        self._audit_log = AuditLog(options, log, access)
         services = Services(options, log, self._cluster, self._findings, self._upstream, self._poller, access, self._audit_log)
         self._views = ViewsOfUsers(Views(self._cluster, self._findings), access)
         self._events = Events(self._views)
         self._notifier = Notifier.from_environment()
-        self.routes = [*self._own_routes(services), *_go_routes(services)]
+        self.routes = [*self._routes(services), *_go_routes(services)]
         app = App(self.routes, options.base_path, access, log)
         self._tls = server_tls(options.tls_cert, options.tls_key, options.tls_security_level)
         self._server = HttpServer(app, options.http_address, options.max_connections, self._tls, log)
@@ -87,10 +85,8 @@ class Nsqadmin:
         release_signals()
         with StopSignals() as signals:
             try:
-                remembered = self._file.open(self._history)
-                self._findings.memory.load(remembered.nodes)
+                self._findings.memory.load(self._file.open(self._history))
                 self._poller.add_standbys(self._findings.memory.standbys())
-                self._annotations.load(remembered.annotations)
                 calm_collector(*COLLECT_EVERY)
                 self._server.start()
                 self._poller.start()
@@ -141,13 +137,12 @@ class Nsqadmin:
         time_s = time()
         for _ in self._findings.noting_round(self._cluster, monotonic(), time_s):
             gevent.sleep(0)
-        self._annotations.note_starts(((node.address, node.start_time) for node in self._cluster.nodes.values()), time_s)
         if self._cluster.is_settled:  # the sums of some nsqds would look like a dip
             self._history.record(time_s, records(self._cluster))
         self._events.publish(self._cluster.tick)
 
     def _write_file(self) -> None:
-        self._file.write(self._history, Remembered(self._findings.memory.dump(), self._annotations.dump()))
+        self._file.write(self._history, self._findings.memory.dump())
 
     def _save_again_and_again(self) -> None:
         while True:
@@ -156,9 +151,9 @@ class Nsqadmin:
 
     # ---- what there is over HTTP
 
-    def _own_routes(self, services: Services) -> list[Route]:
+    def _routes(self, services: Services) -> list[Route]:
         shell = Shell(self._options, services.access)
-        api = ViewsApi(services, self._views, self._history, self._annotations)
+        api = ViewsApi(services, self._views, self._history)
         queries = NodeQueries(services)
         messages = MessageQueries(services)
         pages = ["/", "/topics", "/topics/<topic>", "/topics/<topic>/<channel>", "/nodes", "/nodes/<node>"]
@@ -168,25 +163,24 @@ class Nsqadmin:
             ("/static/<path:name>", {"GET": shell.asset}),
             ("/metrics", {"GET": Metrics(services, self._history, self._events).handle}),
             ("/api/v2/session", {"GET": api.session}),
-            ("/api/v2/overview", {"GET": api.overview}),
-            ("/api/v2/topics", {"GET": api.topics}),
-            ("/api/v2/topics/<topic>", {"GET": api.topic}),
+            ("/api/v2/overview", {"GET": api.view("overview")}),
+            ("/api/v2/topics", {"GET": api.view("topics")}),
+            ("/api/v2/topics/<topic>", {"GET": api.view("topic")}),
             ("/api/v2/topics/<topic>/log", {"GET": queries.log}),
             ("/api/v2/topics/<topic>/dead-letters", {"GET": DeadLetterQueries(services).dead_letters}),
-            ("/api/v2/topics/<topic>/channels/<channel>", {"GET": api.channel}),
+            ("/api/v2/topics/<topic>/channels/<channel>", {"GET": api.view("channel")}),
             ("/api/v2/topics/<topic>/channels/<channel>/clients", {"GET": queries.clients}),
             ("/api/v2/topics/<topic>/channels/<channel>/peek", {"GET": messages.peek}),
             ("/api/v2/topics/<topic>/channels/<channel>/messages/<message>", {"GET": messages.queued_body}),
             ("/api/v2/topics/<topic>/messages", {"GET": messages.log}),
             ("/api/v2/topics/<topic>/messages/<seq>", {"GET": messages.body}),
-            ("/api/v2/attention", {"GET": api.attention}),
-            ("/api/v2/channels", {"GET": api.channels}),
-            ("/api/v2/nodes", {"GET": api.nodes}),
-            ("/api/v2/nodes/<node>", {"GET": api.node}),
+            ("/api/v2/attention", {"GET": api.view("attention")}),
+            ("/api/v2/channels", {"GET": api.view("channels")}),
+            ("/api/v2/nodes", {"GET": api.view("nodes")}),
+            ("/api/v2/nodes/<node>", {"GET": api.view("node")}),
             ("/api/v2/nodes/<node>/clients", {"GET": queries.node_clients}),
             ("/api/v2/lookup", {"GET": queries.lookup}),
             ("/api/v2/history", {"GET": api.history}),
-            ("/api/v2/annotations", {"GET": api.annotations}),
             ("/api/v2/events", {"GET": self._events.handle}),
             ("/api/v2/actions", {"POST": Actions(services).handle}),
         ]

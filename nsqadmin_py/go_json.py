@@ -13,7 +13,7 @@ from nsqd_py.cluster.values import Figures, flag_in, list_in, number_in, rows_in
 ALL_NODES = "*"
 _TOPOLOGY_COUNTS = ("zone_local_msg_count", "region_local_msg_count", "global_msg_count")
 _TOPIC_SUMS = ("depth", "memory_depth", "backend_depth", "message_count", "delivery_msg_count", *_TOPOLOGY_COUNTS)
-_CHANNEL_COUNTS = (
+_CHANNEL_COUNTS = [
     "depth",
     "backend_depth",
     "in_flight_count",
@@ -22,12 +22,12 @@ _CHANNEL_COUNTS = (
     "timeout_count",
     "message_count",
     "client_count",
-)
+]
 _CHANNEL_SUMS = (*_CHANNEL_COUNTS, "memory_depth", "delivery_msg_count", *_TOPOLOGY_COUNTS)
 # These counts are omitted if they are 0.
 _OMITTED_TOPIC_ZEROS = _TOPOLOGY_COUNTS
 _OMITTED_CHANNEL_ZEROS = ("delivery_msg_count", *_TOPOLOGY_COUNTS)
-_CLIENT_TEXTS = (
+_CLIENT_TEXTS = [
     "remote_address",
     "version",
     "client_id",
@@ -38,8 +38,8 @@ _CLIENT_TEXTS = (
     "tls_cipher_suite",
     "tls_version",
     "tls_negotiated_protocol",
-)
-_CLIENT_NUMBERS = (
+]
+_CLIENT_NUMBERS = [
     "connect_ts",
     "in_flight_count",
     "ready_count",
@@ -47,7 +47,7 @@ _CLIENT_NUMBERS = (
     "requeue_count",
     "message_count",
     "sample_rate",
-)
+]
 _CLIENT_FLAGS = ("deflate", "snappy", "authed", "tls", "tls_negotiated_protocol_is_mutual")
 _SECOND_NS = 1_000_000_000
 

@@ -165,17 +165,12 @@ def listed_json(entry: Listed) -> Json:
     """Return a problem with its place, since when, and what to do."""
     problem, kind = entry.problem, KINDS[entry.problem.kind]
     return {
-        "kind": problem.kind,
+        **{name: getattr(problem, name) for name in ("kind", "text", "topic", "channel", "node", "cause")},
         "severity": kind.severity,
         "word": kind.word,
-        "text": problem.text,
         "advice": kind.advice,
-        "topic": problem.topic,
-        "channel": problem.channel,
-        "node": problem.node,
         "since_s": entry.since_s,
         "is_since_exact": entry.is_exact,
-        "cause": problem.cause,
         "count": 1,
         "places": "",
         "problems": [],

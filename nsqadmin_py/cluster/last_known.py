@@ -7,7 +7,7 @@ remembered until somebody dismisses it, so that the page can say what is missing
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from nsqd_py.cluster.figures import ChannelCounts
@@ -119,19 +119,7 @@ class NodeMemory:
 
     def dump(self) -> list[dict[str, Any]]:
         """Return a document for `load`."""
-        return [
-            {
-                "address": known.address,
-                "seen_s": known.seen_s,
-                "hostname": known.hostname,
-                "version": known.version,
-                "start_time": known.start_time,
-                "is_gone": known.is_gone,
-                "primary": known.primary,
-                "figures": known.figures,
-            }
-            for known in self.nodes.values()
-        ]
+        return [asdict(known) for known in self.nodes.values()]
 
     def load(self, document: Any) -> None:
         """Add what `dump` returned. An nsqd that does not answer is gone from the next round on."""

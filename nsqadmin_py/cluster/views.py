@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from nsqadmin_py.cluster.attention import badges_json
@@ -129,26 +130,8 @@ def _topic_json(name: str, row: TopicRow, findings: Findings) -> Json:
     }
 
 
-SORTABLE: dict[str, Callable[[Json], Any]] = {
-    name: lambda row, name=name: row[name]  # type: ignore[misc]
-    for name in (
-        "topic",
-        "depth",
-        "in_flight",
-        "deferred",
-        "messages",
-        "message_rate",
-        "finish_rate",
-        "requeue_rate",
-        "timeout_rate",
-        "requeued",
-        "timed_out",
-        "clients",
-        "channels",
-        "nodes",
-        "paused",
-    )
-}
+_RATES_AND_COUNTS = ("message_rate", "finish_rate", "requeue_rate", "timeout_rate", "requeued", "timed_out", "clients")
+SORTABLE = ("topic", "depth", "in_flight", "deferred", "messages", *_RATES_AND_COUNTS, "channels", "nodes", "paused")
 
 
 def topic_list(cluster: Cluster, page: Page, findings: Findings = NO_FINDINGS) -> View:
@@ -164,7 +147,7 @@ def topic_list(cluster: Cluster, page: Page, findings: Findings = NO_FINDINGS) -
         shown = [_topic_json(name, cluster.topics[name], findings) for name in ordered[page.offset : page.offset + page.limit]]
     else:
         rows = [_topic_json(name, cluster.topics[name], findings) for name in names]
-        rows.sort(key=SORTABLE[page.sort], reverse=page.downwards)
+        rows.sort(key=itemgetter(page.sort), reverse=page.downwards)
         shown = rows[page.offset : page.offset + page.limit]
     view = View({"total": len(names), "offset": page.offset, "limit": page.limit})
     for row in shown:

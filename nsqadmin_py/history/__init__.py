@@ -1,6 +1,5 @@
 """Metrics of the last hour in small steps, and of the last day in minutes.
 
 series       the latest values of all topics, channels and nsqds       pure
-annotations  actions of users and starts of nsqds, shown in charts     pure
 file         saves and loads them
 """

@@ -3,8 +3,8 @@
     nsqadmin-history 2 <crc32c of the rest, 8 hex digits>\\n
     zstd of: length of the head (4 bytes), head (JSON), values (4 bytes each)
 
-The head has for each ring its place, its first and last step, and the size of its values in bytes. It also has what
-`Remembered` lists, which other modules write and read. Version 1 is also read.
+The head has for each ring its place, its first and last step, and the size of its values in bytes. It also has the
+last known states of nsqds. Version 1 is also read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import struct
 import time
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import cramjam
 import google_crc32c
@@ -35,22 +35,12 @@ _LENGTH = struct.Struct(">I")
 _BAD = (*BAD_CONTENT, struct.error)
 
 
-class Remembered(NamedTuple):
-    """What the file has in addition to the history: last known states of nsqds, and annotations of charts."""
-
-    nodes: Any
-    annotations: Any
-
-
-NOTHING = Remembered([], [])
-
-
 class BadHistory(Exception):
     """The file is damaged; str(error) says how."""
 
 
-def encode(history: History, remembered: Remembered = NOTHING) -> bytes:
-    """Return the document of a history and of what else is remembered, not compressed."""
+def encode(history: History, nodes: Any = ()) -> bytes:
+    """Return the document of a history and of the last known states of nsqds, not compressed."""
     parts: list[bytes] = []
     rows: list[Any] = []
     for key, series in history.series.items():
@@ -60,13 +50,13 @@ def encode(history: History, remembered: Remembered = NOTHING) -> bytes:
             parts += [data for _, _, data in dumps]
             rings[name] = [(first, last, len(data)) for first, last, data in dumps]
         rows.append([*key, series.quantiles, rings])
-    document = {"fine_step_s": history.fine_step_s, "series": rows, **remembered._asdict()}
+    document = {"fine_step_s": history.fine_step_s, "series": rows, "nodes": nodes}
     head = orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS)
     return b"".join([_LENGTH.pack(len(head)), head, *parts])
 
 
-def decode(document: bytes, history: History) -> Remembered:
-    """Fill an empty history, and return what else the document has. Raises BadHistory."""
+def decode(document: bytes, history: History) -> Any:
+    """Fill an empty history, and return the states of nsqds. Raises BadHistory."""
     try:
         (length,) = _LENGTH.unpack_from(document)
         head = orjson.loads(document[4 : 4 + length])
@@ -85,7 +75,7 @@ def decode(document: bytes, history: History) -> Remembered:
                     at += size
                 series.rings[name] = found
             history.series[Key(topic, channel, node)] = series
-        return Remembered(*(head.get(name, []) for name in Remembered._fields))
+        return head.get("nodes", [])
     except _BAD as error:
         history.series.clear()
         raise BadHistory(f"{type(error).__name__}: {error}") from error
@@ -123,23 +113,23 @@ class HistoryFile:
         self._has_failed = False
         self._pool = ThreadPool(1)
 
-    def open(self, history: History) -> Remembered:
-        """Read the file into the history, and return the rest. If the file is damaged, rename it and log why."""
+    def open(self, history: History) -> Any:
+        """Read the file into the history, and return the states of nsqds. If the file is damaged, rename it and log why."""
         if not self._path or not self._take_lock():
-            return NOTHING
+            return []
         try:
             with open(self._path, "rb") as file:
                 data = file.read(_MOST_BYTES)
         except FileNotFoundError:
-            return NOTHING
+            return []
         except OSError as error:
             self._log.warning("HISTORY: cannot read %s: %s; a new one begins", self._path, error.strerror)
-            return NOTHING
+            return []
         try:
             return decode(unpack(data), history)
         except BadHistory as error:
             self._set_aside(error)
-            return NOTHING
+            return []
 
     def _take_lock(self) -> bool:
         """Lock the file, since two nsqadmins would overwrite each other's."""
@@ -167,11 +157,11 @@ class HistoryFile:
             os.replace(self._path, aside)
         self._log.error("HISTORY: %s is damaged (%s): set aside as %s; a new one begins", self._path, error, aside)
 
-    def write(self, history: History, remembered: Remembered = NOTHING) -> None:
+    def write(self, history: History, nodes: Any = ()) -> None:
         """Replace the file. A thread compresses and writes; this greenlet waits for it."""
         if not self._path:
             return
-        document = encode(history, remembered)
+        document = encode(history, nodes)
         try:
             in_thread(self._pool, _replace, self._path, document)
             self._has_failed = False

@@ -69,41 +69,25 @@ class BadLog(ValueError):
 class LogPage:
     """A part of the log.
 
-    rows             the wanted messages, see `rows.shown`, with `seq`, and `due` if they were deferred
+    messages         the wanted messages, see `rows.shown`, with `seq`, and `due` if they were deferred
     next_seq         where the search goes on
     prev_seq         where a search backwards goes on: it has looked at all messages from this number on
     searched_count   messages that were looked at
-    searched_bytes   bytes of the log that were read
-    first_ns         publish time of the first message that was looked at, or of the first row of a search backwards
-                     that found enough; 0 if there is none
-    last_ns          publish time of the last message that was looked at; 0 if none was
+    first_timestamp  publish time of the first message that was looked at, or of the first row of a search backwards
+                     that found enough; None if there is none
+    last_timestamp   publish time of the last message that was looked at; None if none was
     is_end           True if the log has nothing more
     is_start         True if a search backwards has come to the first message of the log
     """
 
-    rows: list[Figures] = field(default_factory=list)
+    messages: list[Figures] = field(default_factory=list)
     next_seq: int = 0
     prev_seq: int | None = None
     searched_count: int = 0
-    searched_bytes: int = 0
-    first_ns: int = 0
-    last_ns: int = 0
+    first_timestamp: int | None = None
+    last_timestamp: int | None = None
     is_end: bool = False
     is_start: bool = False
-
-    def figures(self) -> Figures:
-        """Return the page as JSON has it."""
-        return {
-            "messages": self.rows,
-            "next_seq": self.next_seq,
-            "searched_count": self.searched_count,
-            "searched_bytes": self.searched_bytes,
-            "first_timestamp": self.first_ns or None,
-            "last_timestamp": self.last_ns or None,
-            "is_end": self.is_end,
-            "prev_seq": self.prev_seq,
-            "is_start": self.is_start,
-        }
 
 
 class LogSearch:
@@ -138,7 +122,6 @@ class LogSearch:
 
     def _search(self, data: bytes) -> None:
         page = self.page
-        page.searched_bytes += len(data)
         try:
             header = FileHeader.decode(data)
             if len(data) == FILE_HEADER_BYTES:
@@ -157,10 +140,10 @@ class LogSearch:
         self.is_over = batch.end_seq >= self._end
         if first >= after:
             return not self.is_over
-        page.first_ns = page.first_ns or batch.timestamp_ns
+        page.first_timestamp = page.first_timestamp or batch.timestamp_ns
         if not self._wanted.may_match(batch.body):
             page.searched_count += after - first
-            page.next_seq, page.last_ns = batch.first_seq + after, batch.timestamp_ns
+            page.next_seq, page.last_timestamp = batch.first_seq + after, batch.timestamp_ns
             return not (self._looks_late(len(batch.body)) or self.is_over)
         for index in range(first, after):
             body = batch.message(index)
@@ -168,7 +151,7 @@ class LogSearch:
                 self.is_over = False
                 return False
             page.searched_count += 1
-            page.next_seq, page.last_ns = batch.first_seq + index + 1, batch.timestamp_ns
+            page.next_seq, page.last_timestamp = batch.first_seq + index + 1, batch.timestamp_ns
             if self._is_full or self._looks_late(len(body)):
                 self.is_over = self.is_over and index + 1 == after
                 return False
@@ -192,11 +175,11 @@ class LogSearch:
             message["due"] = batch.due_ns
         row = shown(message, body)
         self._room_bytes -= _shown_bytes(row)
-        if self._room_bytes < 0 and self.page.rows:
+        if self._room_bytes < 0 and self.page.messages:
             self._is_full = True
             return False
-        self.page.rows.append(row)
-        self._is_full = len(self.page.rows) >= self._limit
+        self.page.messages.append(row)
+        self._is_full = len(self.page.messages) >= self._limit
         return True
 
 
@@ -210,28 +193,30 @@ def search_back(
     found = LogPage(next_seq=end, prev_seq=end)
     window = _FIRST_WINDOW
     room_bytes = _MOST_SHOWN_BYTES
-    while len(found.rows) < limit and room_bytes > 0 and end > 0 and not is_late():
+    while len(found.messages) < limit and room_bytes > 0 and end > 0 and not is_late():
         low = max(0, end - window)
         search = LogSearch(wanted, sys.maxsize, is_late, end)
         part = search.run(read, {"seq": str(low)}, in_thread)
-        found.searched_bytes += part.searched_bytes
         if not search.is_over:  # there is too little time or room for the whole window
             if window == 1:
                 break
             window = max(1, window // 8)
             continue
         found.searched_count += part.searched_count
-        found.first_ns, found.last_ns = part.first_ns or found.first_ns, found.last_ns or part.last_ns
-        rows = part.rows[-(limit - len(found.rows)) :]
+        found.first_timestamp, found.last_timestamp = (
+            part.first_timestamp or found.first_timestamp,
+            found.last_timestamp or part.last_timestamp,
+        )
+        rows = part.messages[-(limit - len(found.messages)) :]
         room_bytes -= sum(map(_shown_bytes, rows))
-        found.rows = rows + found.rows
+        found.messages = rows + found.messages
         end = low
         window = min(2 * window, _LARGEST_WINDOW)
         if not part.searched_count:
             end = 0
     found.prev_seq = end
-    if len(found.rows) == limit:
-        found.prev_seq, found.first_ns = found.rows[0]["seq"], found.rows[0]["timestamp"]
+    if len(found.messages) == limit:
+        found.prev_seq, found.first_timestamp = found.messages[0]["seq"], found.messages[0]["timestamp"]
     found.is_start = found.prev_seq == 0
     return found
 

@@ -49,7 +49,7 @@ class Access:
     # ---- who asks
 
     def check_login(self, request: Request) -> None:
-        """With --http-auth-file, refuse everybody who cannot log in."""
+        """With --http-auth-file, refuse every client that cannot log in."""
         if self._guard is None:
             return
         authorization = request.headers.get("Authorization", "").encode("latin-1", "replace")
@@ -93,14 +93,14 @@ class Access:
         return self._named(request) or (basic_user(request) if self._guard is not None else "")
 
     def _named(self, request: Request) -> str:
-        return self._told(request, self._options.acl_http_header)
+        return self._trusted_header(request, self._options.acl_http_header)
 
     def _groups(self, request: Request) -> list[str]:
-        told = self._told(request, self._options.acl_groups_http_header)
-        return [group.strip() for group in told.split(",")]
+        groups = self._trusted_header(request, self._options.acl_groups_http_header)
+        return [group.strip() for group in groups.split(",")]
 
-    def _told(self, request: Request, header: str) -> str:
-        """Return what a proxy tells about the user.
+    def _trusted_header(self, request: Request, header: str) -> str:
+        """Return a header with which a proxy describes the user.
 
         Without logins and trusted proxies, every client may name the user, as with Go's nsqadmin.
         """
@@ -153,7 +153,7 @@ class Access:
         if not hmac.compare_digest(request.headers.get(TOKEN_HEADER, "").encode(), self.token(request).encode()):
             raise Refusal(403, "INVALID_TOKEN")
 
-    # ---- what browsers are told
+    # ---- headers of answers
 
     def add_headers(self, response: Response) -> None:
         response.headers.extend(_HEADERS)

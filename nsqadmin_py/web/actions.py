@@ -97,7 +97,7 @@ class Actions:
         except NobodyAnswered as error:
             self._audit_log.record(request, order.action, str(error), **order.names)
             raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
-        self._audit_log.record_done(request, order.action, "; ".join(result["errors"]) or "ok", **order.names)
+        self._audit_log.record(request, order.action, "; ".join(result["errors"]) or "ok", **order.names)
         self._audit_log.notify(request, _notice_name(order), order.topic, order.channel, order.node)
         self._poller.hurry()
         return as_json(result)

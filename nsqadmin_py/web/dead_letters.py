@@ -248,7 +248,7 @@ class DeadLetterQueries:
             while seq < high and not is_late():  # large messages fill several pages
                 search = LogSearch(MessageFilter(), _MOST_LISTED, is_late, high)
                 page = search.run(read, {"seq": str(seq)}, run_in_thread)
-                found += [{name: row[name] for name in row if name not in _BODY} for row in page.rows]
+                found += [{name: row[name] for name in row if name not in _BODY} for row in page.messages]
                 if page.next_seq <= seq:
                     break
                 seq = page.next_seq

@@ -171,7 +171,7 @@ class GoApi:
             self._log.of_clients.error("failed to %s - %s", action, error)
             self._audit_log.record(request, action, str(error), **names)
             raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
-        self._audit_log.record_done(request, action, joined(errors) or "ok", **names)
+        self._audit_log.record(request, action, joined(errors) or "ok", **names)
         self._poller.hurry()
         return as_go({"message": self._warning(errors)})
 

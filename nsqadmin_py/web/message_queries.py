@@ -97,9 +97,9 @@ class MessageQueries:
             read = partial(read_log, self._upstream, address, topic, READ_BYTES)
             with self._searches:
                 if start is not None:
-                    return LogSearch(wanted, limit, is_late).run(read, start, run_in_thread).figures()
+                    return vars(LogSearch(wanted, limit, is_late).run(read, start, run_in_thread))
                 before = end if isinstance(end, int) else first_seq_of(read(end))
-                return search_back(wanted, limit, is_late, read, before, run_in_thread).figures()
+                return vars(search_back(wanted, limit, is_late, read, before, run_in_thread))
 
         return as_json({"nodes": answer_of_each(self._cluster, addresses, with_bad_logs(search))})
 

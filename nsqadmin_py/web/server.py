@@ -69,18 +69,11 @@ class ServedConnection:
         is_late = now_s - self._body_since_s > BODY_S and self._body is not None and _is_unfinished(self._body)
         return BODY if is_late else ""
 
-    def time_out(self, reason: str) -> None:
-        self.end()
-
-    def close(self, reason: str) -> None:
-        self.end()
-
-    def abort(self, reason: str) -> None:
-        self.end()
-
-    def end(self) -> None:
+    def end(self, reason: str = "") -> None:
         if self.greenlet is not None:
             self.greenlet.kill(block=False)
+
+    time_out = close = abort = end
 
 
 def _is_unfinished(body: Input) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from time import monotonic, time
 from typing import Any
 
@@ -13,12 +14,11 @@ from nsqadmin_py.cluster import node_views, views
 from nsqadmin_py.cluster.findings import NO_FINDINGS, Findings, VisibleCluster, visible_findings
 from nsqadmin_py.cluster.node_views import BadQuery, NotKnown, View, hide_rates
 from nsqadmin_py.cluster.views import SORTS, Page, channel_list
-from nsqadmin_py.history.annotations import Annotations, annotations_json
 from nsqadmin_py.history.series import COARSE_RANGE_S, LAGS, LATENCIES, METRICS, History, Key
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.permissions import Scope
 from nsqadmin_py.web.access import Access
-from nsqadmin_py.web.answers import NotThere, Refusal, as_json
+from nsqadmin_py.web.answers import Handler, NotThere, Refusal, as_json
 from nsqadmin_py.web.app import Services
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.settings.durations import parse_duration
@@ -33,11 +33,10 @@ _MOST_SCOPES = 100
 _NO_KEY = Key("/", "/", "/")
 
 Query = Mapping[str, str]
-_Reader = Callable[["Views", Query], View]
 
 
 class Views:
-    """All views of the cluster, by the words of a query: `view` is one of VIEWS, the rest are its arguments.
+    """All views of the cluster, by the words of a query: `view` is its name, the rest are its arguments.
 
     A view is computed once in a round, and shared by all its readers.
     """
@@ -58,9 +57,6 @@ class Views:
 
     def read(self, query: Query) -> View:
         """Raises Refusal."""
-        reader = VIEWS.get(query.get("view", ""))
-        if reader is None:
-            raise Refusal(400, "INVALID_ARG_VIEW")
         if self.cluster.tick != self._known_tick:
             self._known.clear()
             self._known_tick = self.cluster.tick
@@ -68,7 +64,7 @@ class Views:
         view = self._known.get(key)
         if view is None:
             try:
-                view = self._known[key] = reader(self, query)
+                view = self._known[key] = self._make(query)
             except BadQuery as error:
                 raise Refusal(400, str(error)) from error
             except NotKnown as error:
@@ -77,35 +73,33 @@ class Views:
                 hide_rates(view)
         return view
 
+    def _make(self, query: Query) -> View:
+        """Raises Refusal, BadQuery and NotKnown."""
+        cluster, findings, memory, now_s = self.cluster, self._findings, self._findings.memory, self._clock()
+        topic, channel, node = (query.get(name, "") for name in ("topic", "channel", "node"))
+        match query.get("view", ""):
+            case "overview":
+                return views.overview(cluster, now_s, findings)
+            case "attention":
+                return findings.attention.view()
+            case "topics":
+                return views.topic_list(cluster, Page.read(query), findings)
+            case "channels":
+                return channel_list(cluster, Page.read(query, SORTS), findings, node)
+            case "topic":
+                return views.topic(cluster, topic, now_s, findings)
+            case "channel":
+                return views.channel(cluster, topic, channel, now_s, findings)
+            case "nodes":
+                return node_views.nodes(cluster, now_s, memory)
+            case "node":
+                return node_views.node(cluster, node, now_s, memory)
+        raise Refusal(400, "INVALID_ARG_VIEW")
+
     def document(self, query: Query) -> dict[str, Any]:
         """Return the view as JSON. Raises Refusal."""
         view = self.read(query)
         return {"time": self._wall_clock(), "tick": self.cluster.tick, **view.head, "rows": list(view.rows.values())}
-
-    def _overview(self, query: Query) -> View:
-        return views.overview(self.cluster, self._clock(), self._findings)
-
-    def _topics(self, query: Query) -> View:
-        return views.topic_list(self.cluster, Page.read(query), self._findings)
-
-    def _channels(self, query: Query) -> View:
-        return channel_list(self.cluster, Page.read(query, SORTS), self._findings, query.get("node", ""))
-
-    def _topic(self, query: Query) -> View:
-        return views.topic(self.cluster, query.get("topic", ""), self._clock(), self._findings)
-
-    def _channel(self, query: Query) -> View:
-        names = query.get("topic", ""), query.get("channel", "")
-        return views.channel(self.cluster, *names, self._clock(), self._findings)
-
-    def _nodes(self, query: Query) -> View:
-        return node_views.nodes(self.cluster, self._clock(), self._findings.memory)
-
-    def _attention(self, query: Query) -> View:
-        return self._findings.attention.view()
-
-    def _node(self, query: Query) -> View:
-        return node_views.node(self.cluster, query.get("node", ""), self._clock(), self._findings.memory)
 
 
 class VisibleViews(Views):
@@ -148,62 +142,27 @@ class ViewsOfUsers:
         return views
 
 
-VIEWS: dict[str, _Reader] = {
-    "overview": Views._overview,
-    "topics": Views._topics,
-    "channels": Views._channels,
-    "topic": Views._topic,
-    "channel": Views._channel,
-    "attention": Views._attention,
-    "nodes": Views._nodes,
-    "node": Views._node,
-}
 _VIEW_WORDS = ("view", "topic", "channel", "node", "search", "sort", "order", "offset", "limit", "only")
 
 
 class ViewsApi:
     """The read-only paths below /api/v2."""
 
-    def __init__(self, services: Services, views: ViewsOfUsers, history: History, annotations: Annotations) -> None:
+    def __init__(self, services: Services, views: ViewsOfUsers, history: History) -> None:
         self._options = services.options
         self._access = services.access
         self._views = views
         self._history = history
-        self._annotations = annotations
 
     def session(self, request: Request) -> Response:
         return as_json(session_of(self._options, self._access, request))
 
-    def overview(self, request: Request) -> Response:
-        return self._answer(request, {"view": "overview"})
+    def view(self, name: str) -> Handler:
+        """Return the handler of a view, whose arguments are parts of the path and words of the query."""
+        return partial(self._view, name)
 
-    def topics(self, request: Request) -> Response:
-        return self._list(request, "topics")
-
-    def channels(self, request: Request) -> Response:
-        return self._list(request, "channels")
-
-    def topic(self, request: Request, topic: str) -> Response:
-        return self._answer(request, {"view": "topic", "topic": topic})
-
-    def channel(self, request: Request, topic: str, channel: str) -> Response:
-        return self._answer(request, {"view": "channel", "topic": topic, "channel": channel})
-
-    def attention(self, request: Request) -> Response:
-        return self._answer(request, {"view": "attention"})
-
-    def nodes(self, request: Request) -> Response:
-        return self._answer(request, {"view": "nodes"})
-
-    def node(self, request: Request, node: str) -> Response:
-        return self._answer(request, {"view": "node", "node": node})
-
-    def _answer(self, request: Request, query: Query) -> Response:
-        return as_json(self._views.of(request).document(query))
-
-    def _list(self, request: Request, view: str) -> Response:
-        """Return a page of a list. Raises Refusal."""
-        return self._answer(request, {**request.args.to_dict(), "view": view})
+    def _view(self, view: str, request: Request, **names: str) -> Response:
+        return as_json(self._views.of(request).document({**request.args.to_dict(), **names, "view": view}))
 
     def history(self, request: Request) -> Response:
         """Return metrics over time: `data` has times, then a list of values for each metric, as in uPlot. Raises Refusal."""
@@ -223,14 +182,6 @@ class ViewsApi:
             "data": [times, *lists],  # NaN is null in JSON
         }
         return as_json(document)
-
-    def annotations(self, request: Request) -> Response:
-        """Return what may have changed the course of the figures of a topic, channel or nsqd, or of all."""
-        topic, channel, node = (request.args.get(name, "") for name in ("topic", "channel", "node"))
-        cluster, sees = self._views.of(request).cluster, self._access.scope(request).sees
-        having = [found.address for found, _ in cluster.parts_of(topic, channel)] if topic else []
-        found = self._annotations.of(topic, channel, node, having)
-        return as_json({"annotations": annotations_json(found, sees)})
 
     def _visible_key(self, request: Request, key: Key) -> Key:
         """Return the key, or one without figures: for a hidden topic, and for sums that hidden topics are in."""

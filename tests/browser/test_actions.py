@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from base64 import b64decode
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -56,23 +54,6 @@ def test_a_topic_and_a_channel_are_created(visit: Visits, cluster: AdminCluster,
     confirm(dialog, "Create")
     on_all(cluster, "channel_name", "archive", "archive")
     expect(page.get_by_role("table", name="Channels").get_by_role("link", name="archive")).to_be_visible()
-
-
-def test_a_topic_is_created_where_there_is_no_nsqlookupd(visit: Visits, cluster: AdminCluster) -> None:
-    flags = [f"--nsqd-http-address={address(nsqd)}" for nsqd in cluster.nsqds]
-    # It asks the nsqds again at once, and not after its interval.
-    admin = cluster.admin(*flags, "--poll-interval=20s")
-    page = ready(visit(admin))
-    page.evaluate("""() => {
-      window.said = [];
-      new MutationObserver(() => said.push(document.querySelector("main").innerText))
-        .observe(document.body, {subtree: true, childList: true, characterData: true});
-    }""")
-    dialog = press(page, "Create a topic")
-    dialog.get_by_label("Topic").fill("made")
-    confirm(dialog, "Create")
-    expect(page.get_by_role("table", name="nsqds that have the topic").get_by_role("row")).to_have_count(3)
-    assert [text for text in page.evaluate("said") if "no nsqd" in text.lower()] == []
 
 
 def test_a_topic_is_paused_emptied_and_deleted(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess) -> None:
@@ -200,26 +181,6 @@ def test_a_message_is_published(visit: Visits, cluster: AdminCluster, admin: Nsq
     cluster.nsqds[1].wait_for_channel("orders", "archive", depth=0, deferred_count=1)
 
 
-def test_the_whole_body_is_copied_and_downloaded(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess) -> None:
-    cluster.create("orders", "archive")
-    body = b"\x00\xff" * (1 << 19)
-    first = cluster.nsqds[0]
-    first.post("/pub?topic=orders", b"small")
-    first.post("/pub?topic=orders", body)
-    admin.wait_for_topic("orders", nodes=2, depth=2)
-    page = ready(visit(admin, "/topics/orders/archive", permissions=["clipboard-read", "clipboard-write"]))
-    page.get_by_role("button", name="Peek").click()
-    message = page.get_by_role("region", name=f"Messages of {address(first)}").get_by_role("listitem").nth(1)
-    expect(message).to_contain_text("1 MiB")
-    expect(message).to_contain_text("truncated: the first 48 KiB")
-    message.get_by_role("button", name="Copy as base64").click()
-    expect(message.get_by_role("button", name="Copied")).to_be_visible()
-    assert b64decode(page.evaluate("navigator.clipboard.readText()")) == body
-    with page.expect_download() as download:
-        message.get_by_role("link", name="Download").click()
-    assert Path(download.value.path()).read_bytes() == body
-
-
 def test_dead_letters_go_back(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess) -> None:
     cluster.create("orders", "archive")
     first = cluster.nsqds[0]
@@ -252,19 +213,6 @@ def test_dead_letters_go_back(visit: Visits, cluster: AdminCluster, admin: Nsqad
     first.wait_for_channel("orders", "archive", depth=3)
     first.wait_for_channel("orders.dead", "waiting", depth=0, in_flight_count=0)
     expect(page.get_by_role("log", name="Notices")).to_contain_text("3 messages")
-
-
-def test_a_requeue_says_that_it_makes_a_channel(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess) -> None:
-    cluster.create("orders")
-    cluster.create("orders.dead")
-    cluster.publish("orders.dead", 1, 1)
-    admin.wait_for_topic("orders.dead", nodes=2, depth=2)
-    page = ready(visit(admin, "/topics/orders.dead?tab=dead"))
-    expect(page.get_by_role("main")).to_contain_text("Requeueing creates the channel nsqadmin")
-    dialog = press(page, re.compile("^Requeue 2 messages"))
-    expect(dialog).to_contain_text("creates the channel nsqadmin")
-    confirm(dialog, "Requeue")
-    admin.wait_for_topic("orders", depth=2)
 
 
 def test_what_only_nsqlookupds_know_is_made_and_deleted(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess) -> None:

@@ -6,18 +6,15 @@ import re
 import shutil
 import signal
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.support.browser import Visits, ready
-from tests.support.network import LoopbackNetwork
 from tests.support.nsqadmin_cluster import AdminCluster, address
 from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import wait_until
-from tests.support.wire import rdy, req
 
 # One worker runs them all: they share their browser.
 pytestmark = pytest.mark.xdist_group("browser")
@@ -111,17 +108,6 @@ def test_many_problems_with_one_cause_are_one_row_that_unfolds(broken: AdminClus
     expect(page.get_by_role("heading", level=1)).to_have_text("archive")
 
 
-def test_a_consumer_on_one_nsqd_only_leaves_messages_on_the_other(broken: AdminCluster, visit: Visits) -> None:
-    admin = open_admin(broken)
-    with broken.nsqds[0].connect() as client:
-        client.sub("orders", "archive", 100)
-        client.consume(2)
-        rounds(admin, 2)
-        page = ready(visit(admin))
-        where = re.escape(address(broken.nsqds[1]))
-        expect(item(page, "no consumer", f"3 messages wait on {where}, to which none of its consumers")).to_be_visible()
-
-
 def test_a_killed_and_a_hanging_nsqd_are_on_the_first_screen(broken: AdminCluster, visit: Visits) -> None:
     admin = open_admin(broken)
     page = ready(visit(admin))
@@ -139,74 +125,6 @@ def test_a_killed_and_a_hanging_nsqd_are_on_the_first_screen(broken: AdminCluste
     expect(item(page, "^slow")).to_have_count(0)
     gone.get_by_role("button", name="Dismiss").click()
     expect(gone).to_have_count(0)
-
-
-@pytest.mark.slow
-def test_an_nsqd_behind_a_cut_network_is_on_the_first_screen(broken: AdminCluster, visit: Visits) -> None:
-    """Its process runs and its connections stay open, but nothing comes through."""
-    with closing(LoopbackNetwork()) as network:
-        far, here = network.add_host(), broken.nsqds[0].host
-        way = network.way(far, here, broken.nsqds[0].http_port)
-        near = address(broken.nsqds[1])
-        admin = broken.admin("--poll-interval=500ms", f"--nsqd-http-address={way}", f"--nsqd-http-address={near}")
-        admin.wait_for_topic("orders", nodes=2, channels=1)
-        page = ready(visit(admin))
-        expect(page.get_by_role("banner")).to_contain_text("2 ok")
-        network.cut(far, here)
-        rounds(admin, 2)
-        texts = ("answers late; 2 messages waited there when it was last seen", CLOCK)
-        expect(item(page, "^slow", re.escape(way), *texts)).to_be_visible()
-        expect(page.get_by_role("banner")).to_contain_text("1 ok")
-        network.heal(far, here)
-        expect(item(page, "^slow")).to_have_count(0)
-
-
-def test_poisoned_messages_are_on_the_first_screen_after_two_rounds(broken: AdminCluster, visit: Visits) -> None:
-    """Messages that are requeued again and again, and then are dead letters; and ones that time out."""
-    admin = open_admin(broken)
-    page = ready(visit(admin))
-    with broken.nsqds[1].connect(msg_timeout=1000) as slow, broken.nsqds[0].connect() as client:
-        slow.sub("orders", "archive", 1)
-        slow.message()
-        slow.send(rdy(0))  # or it would get the message again after each time-out
-        client.sub("orders", "archive", 1)
-        for _ in range(8):
-            client.send(req(client.message().id, 0))
-        rounds(admin, 2)
-        expect(item(page, "requeued", "orders", "archive", "% of all deliveries", CLOCK)).to_be_visible()
-        for _ in range(2):
-            client.send(req(client.message().id, 0))
-        broken.nsqds[0].wait_for_channel("orders", "archive", dead_letter_count=2)
-        broken.nsqds[1].wait_for_channel("orders", "archive", timeout_count=1)
-        rounds(admin, 2)
-        expect(item(page, "timing out", "orders", "archive", "of all deliveries", CLOCK)).to_be_visible()
-        expect(item(page, "dead letters", "2 dead letters of orders wait", CLOCK)).to_be_visible()
-
-
-def test_a_pause_and_a_topic_without_channel(broken: AdminCluster, visit: Visits) -> None:
-    admin = open_admin(broken)
-    page = ready(visit(admin))
-    broken.nsqds[0].post("/channel/pause?topic=orders&channel=archive")
-    broken.nsqds[0].post("/pub?topic=payments", b"x")
-    rounds(admin, 2)
-    expect(item(page, "paused", "The channel is paused on 1 of 2 nsqds; 5 messages wait", CLOCK)).to_be_visible()
-    expect(item(page, "no channel", "payments", "1 message waits, and the topic has no channel")).to_be_visible()
-
-
-@pytest.mark.parametrize("broken", [["--max-disk-bytes=1000000"]], indirect=True)
-def test_a_disk_that_fills_up(broken: AdminCluster, visit: Visits) -> None:
-    admin = open_admin(broken)
-    page = ready(visit(admin))
-    full = re.escape(address(broken.nsqds[0]))
-    body = b"x" * 50_000
-    while "disk_left_percent" not in broken.nsqds[0].stats():
-        broken.nsqds[0].post("/pub?topic=orders", body)
-    rounds(admin, 2)
-    expect(item(page, "^disk", full, "% left of its disk, or of the limit", CLOCK)).to_be_visible()
-    while broken.nsqds[0].http("POST", "/pub?topic=orders", body).status == 200:
-        pass
-    rounds(admin, 2)
-    expect(item(page, "not healthy", full, "reports: NOK - disk: all logs together have", CLOCK)).to_be_visible()
 
 
 def test_an_nsqd_that_was_killed_is_remembered_until_it_is_dismissed(broken: AdminCluster, visit: Visits) -> None:

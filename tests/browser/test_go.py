@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
 
 from tests.support.browser import Visits, confirm, press, ready
 from tests.support.nsqadmin_cluster import AdminCluster
@@ -42,34 +41,6 @@ def gos_page(cluster: AdminCluster, tmp_path: Path) -> NsqadminProcess:
     filled = re.sub(r"\{\{if .GraphEnabled}}.*\{\{end}}", "false", filled)
     index.write_text(re.sub(r"= \{\{.*}};", "= '';", filled))
     return cluster.admin(f"--dev-static-dir={folder}")
-
-
-@pytest.mark.skipif(not PAGE, reason="NSQADMIN_GO_STATIC=folder of the page of Go's nsqadmin runs this")
-def test_gos_page_works_on_our_api(visit: Visits, cluster: AdminCluster, gos_page: NsqadminProcess) -> None:
-    cluster.create("orders", "archive")
-    cluster.publish("orders", 1, 2)
-    page = visit(gos_page)
-    page.get_by_role("link", name="orders").click()
-    expect(page.get_by_role("row", name="Total:")).to_contain_text("3")
-    page.get_by_role("button", name="Pause Topic").click()
-    page.locator(".modal").get_by_text("OK").click()
-    wait_until(lambda: all((nsqd.topic_stats("orders") or {})["paused"] for nsqd in cluster.nsqds), what="the pause")
-    page.get_by_role("link", name="archive").click()
-    page.get_by_role("button", name="Empty Queue").click()
-    page.locator(".modal").get_by_text("OK").click()
-    wait_until(lambda: not any((n.channel_stats("orders", "archive") or {})["depth"] for n in cluster.nsqds))
-    page.goto("/topics/orders?tab=messages")
-    expect(page.get_by_text("cannot show messages")).to_have_count(2)
-    page.get_by_role("link", name="Nodes").click()
-    page.get_by_role("row").filter(has_text=str(cluster.nsqds[0].http_port)).get_by_role("link").first.click()
-    expect(page.get_by_role("row", name="archive")).to_be_visible()
-    page.get_by_role("link", name="Counter").click()
-    expect(page.get_by_text("Messages Processed")).to_be_visible()
-    page.get_by_role("link", name="Lookup").click()
-    page.get_by_placeholder("Topic").fill("made")
-    page.get_by_placeholder("Channel").fill("first")
-    page.get_by_role("button", name="Create").click()
-    wait_until(lambda: cluster.lookupd.channels("made") == ["first"], what="the channel at nsqlookupd")
 
 
 # ---- our page over Go's nsqd and nsqlookupd

@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.support.browser import Visits, path_of, ready, rows_of, system_theme
+from tests.support.browser import Visits, path_of, ready, rows_of
 from tests.support.nsqadmin_cluster import AdminCluster
 from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import wait_until
@@ -99,57 +99,10 @@ def tab_to(page: Page, button: str) -> None:
     raise AssertionError(f"no way to {button} by the tabulator")
 
 
-def test_keys_are_explained_and_leave_fields_alone(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess) -> None:
-    cluster.create("orders")
-    admin.wait_for_topic("orders")
-    page = ready(visit(admin))
-    page.keyboard.press("?")
-    expect(page.get_by_role("dialog", name="Keys")).to_contain_text("Search")
-    page.keyboard.press("Escape")
-    page.keyboard.press("/")
-    field = page.get_by_role("searchbox")
-    expect(field).to_be_focused()
-    page.keyboard.type("g n?/ t")
-    expect(field).to_have_value("g n?/ t")
-    expect(page.get_by_role("dialog")).to_have_count(0)
-    expect(page.get_by_role("heading", level=1)).to_have_text("Topics")
-
-
-def test_the_theme_is_kept(visit: Visits, admin: NsqadminProcess) -> None:
-    page = ready(visit(admin))
-    assert brightness(page) > 200
-    system_theme(page, "dark")
-    assert brightness(page) < 60
-    system_theme(page, "light")
-    page.get_by_role("button", name="Theme: auto").click()
-    page.get_by_role("button", name="Theme: light").click()
-    assert brightness(page) < 60  # whatever the system says
-    page.reload()
-    assert brightness(ready(page)) < 60
-    page.keyboard.press("t")
-    expect(page.get_by_role("button", name="Theme: auto")).to_be_visible()
-    assert brightness(page) > 200
-
-
 def brightness(page: Page) -> int:
     """Of the background, up to 255."""
     colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
     return int(re.findall(r"\d+", colour)[0])
-
-
-def test_many_channels_come_in_pages_and_are_searched(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess) -> None:
-    names = [f"c-{number:02}" for number in range(60)]
-    cluster.nsqds[0].create("orders", *names)
-    admin.wait_for_topic("orders", channels=60)
-    page = ready(visit(admin, "/topics/orders"))
-    assert [row["Channel"].split()[0] for row in rows_of(page, "Channels")] == names[:50]
-    pages = page.get_by_role("navigation", name="Pages of channels")
-    pages.get_by_role("button", name="Next →").click()
-    expect(pages).to_contain_text("51 to 60 of 60 channels")
-    assert [row["Channel"].split()[0] for row in rows_of(page, "Channels")] == names[50:]
-    page.get_by_role("searchbox", name="Search its channels").fill("c-07")
-    expect(page.get_by_role("table", name="Channels").get_by_role("row")).to_have_count(2)
-    assert [row["Channel"].split()[0] for row in rows_of(page, "Channels")] == ["c-07"]
 
 
 def test_an_nsqd_that_some_nsqlookupd_does_not_know_is_marked(visit: Visits, cluster: AdminCluster) -> None:

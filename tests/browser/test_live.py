@@ -59,20 +59,6 @@ def test_figures_and_charts_move_when_messages_flow(visit: Visits, cluster: Admi
         expect(page.get_by_role("button", name="24h")).to_have_attribute("aria-pressed", "true")
 
 
-def test_the_counter_and_the_lists_move(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess) -> None:
-    cluster.create("orders", "archive")
-    admin.wait_for_topic("orders", nodes=2, channels=1)
-    page = ready(visit(admin, "/counter"))
-    other = ready(visit(admin))
-    cluster.publish("orders", 2, 3)
-    expect(other.get_by_role("table", name="Topics").get_by_role("row", name="orders")).to_contain_text("5")
-    expect(tile(other, "Depth")).to_have_text("5")
-    numbers = page.get_by_role("table").get_by_role("row")
-    expect(numbers.nth(1)).to_contain_text(re.compile(r"[23]$"))
-    cluster.nsqds[0].create("new")
-    expect(other.get_by_role("link", name="new", exact=True)).to_be_visible()
-
-
 def test_a_topic_that_goes_and_comes(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess) -> None:
     cluster.create("orders", "archive")
     admin.wait_for_topic("orders", nodes=2, channels=1)

@@ -152,11 +152,6 @@ def test_a_search_goes_on_until_it_is_cancelled(visit: Visits, nsqd: NsqdProcess
     assert "before=400" in asked[3]
 
 
-def test_a_filter_that_cannot_be_used_says_why(visit: Visits, nsqd: NsqdProcess, admin: NsqadminProcess) -> None:
-    page = ready(visit(admin, "/topics/orders?tab=messages&regex=%28", faults=["400"]))
-    expect(page.get_by_role("alert")).to_contain_text("The regular expression cannot be used: missing ): (.")
-
-
 def test_hostile_bodies_are_text_and_come_whole(visit: Visits, nsqd: NsqdProcess, admin: NsqadminProcess) -> None:
     page = ready(visit(admin, "/topics/orders?tab=messages&limit=10"))
     found = found_in(page)
@@ -176,21 +171,6 @@ def test_hostile_bodies_are_text_and_come_whole(visit: Visits, nsqd: NsqdProcess
     assert Path(download.value.path()).read_bytes() == LARGE
     assert page.locator("main img, main b").count() == 0
     assert violations(page) + overflow(page) == []
-
-
-@pytest.mark.slow
-def test_messages_in_flight_and_deferred_are_seen(visit: Visits, nsqd: NsqdProcess, admin: NsqadminProcess) -> None:
-    with nsqd.connect(msg_timeout=600_000) as client:
-        client.dpub("orders", 3_600_000, b"much later")
-        client.sub("orders", "archive", 2)
-        client.messages(2)
-        page = ready(visit(admin, "/topics/orders/archive"))
-        for state, text in (("In flight", "with 127.0.0.1:"), ("Deferred", "deferred until")):
-            page.get_by_label("State", exact=True).select_option(state)
-            page.get_by_role("button", name="Peek").click()
-            expect(found_on(page, nsqd).get_by_role("listitem").first).to_contain_text(text)
-        expect(found_on(page, nsqd)).to_contain_text("much later")
-        assert violations(page) == []
 
 
 def test_a_message_is_published_again_edited(

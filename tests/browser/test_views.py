@@ -103,19 +103,6 @@ def test_what_the_views_show(visit: Visits, filled: AdminCluster, admin: Nsqadmi
     assert (file["Kept"], file["Not finished"]) == ("3", "3")
 
 
-def test_windows_of_every_width_are_used(visit: Visits, filled: AdminCluster, admin: NsqadminProcess) -> None:
-    page = ready(visit(admin, "/topics/orders"))
-    for width, columns in ((1280, 1), (1920, 1), (2560, 2)):
-        page.set_viewport_size({"width": width, "height": 1000})
-        channels = page.get_by_role("table", name="Channels").bounding_box()
-        nodes = page.get_by_role("table", name="nsqds that have the topic").bounding_box()
-        assert channels is not None
-        assert nodes is not None
-        assert (nodes["x"] > channels["x"]) == (columns == 2), width
-        assert width - 60 < nodes["x"] + nodes["width"] <= width, width
-        assert overflow(page) == []
-
-
 def test_what_the_views_of_the_cluster_show(visit: Visits, filled: AdminCluster, admin: NsqadminProcess) -> None:
     first, second = map(address, filled.nsqds)
     page = ready(visit(admin, "/topics/payments.dead?tab=dead"))

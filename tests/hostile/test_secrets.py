@@ -205,7 +205,7 @@ def test_nsqadmin_shows_no_secret(
     nsqadmin.http("POST", "/api/topics/orders", b'{"action":"pause"}')
     wait_until(lambda: "failed to POST notification" in nsqadmin.log_text(), what="the notification")
     keys = [setting.key for setting in NSQADMIN.settings if setting.key]
-    views = ("session", "overview", "topics", "topics/orders", "attention", "nodes", "lookup", "annotations")
+    views = ("session", "overview", "topics", "topics/orders", "attention", "nodes", "lookup")
     paths = [
         "/",
         f"/nodes/{address}",

@@ -180,7 +180,6 @@ ADMIN_ROUTES: dict[str, str] = {
                 "/channels",
                 "/api/v2/channels",
                 "/static/<path:name>",
-                "/fonts/<path:name>",
                 "/ping",
                 "/api/topics",
                 "/api/topics/<topic>",
@@ -206,7 +205,6 @@ ADMIN_ROUTES: dict[str, str] = {
                 "/api/v2/nodes/<node>",
                 "/api/v2/nodes/<node>/clients",
                 "/api/v2/lookup",
-                "/api/v2/annotations",
             )
         ),
         "",

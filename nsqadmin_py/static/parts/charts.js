@@ -1,7 +1,7 @@
 // Charts of a topic, channel, nsqd or the whole cluster: what nsqadmin has kept of it, and then live.
 
 import { explain, get } from "../lib/api.js";
-import { clock, count, duration, iso, latency, plain, rate, short, timeText } from "../lib/format.js";
+import { clock, count, duration, latency, rate, short, timeText } from "../lib/format.js";
 import { html, useEffect, useId, useMemo, useRef, useState } from "../lib/html.js";
 import { extended, extremes, grouped, valueAt, within } from "./history.js";
 import { Plot } from "./plot.js";
@@ -10,8 +10,6 @@ import { Table } from "./table.js";
 import { RANGES, changed, historyRange, useWindow } from "./time_window.js";
 
 const TABLE_ROWS = 30;
-// The latest annotations that are named below the charts.
-const MOST_NAMED = 6;
 const LATENCIES = ["latency_0", "latency_1", "latency_2"];
 // History is read anew so often: it knows means of minutes, and what was missed.
 const READ_ANEW_EVERY_MS = 60_000;
@@ -180,20 +178,14 @@ function cellText(chart, cell) {
   return low === high ? chart.exact(mean) : `${chart.exact(mean)} (${chart.exact(low)} to ${chart.exact(high)})`;
 }
 
-/** @typedef {{time: number, text: string}} ChartAnnotation `time` in s, `text` says what happened */
-
-/** @type {ChartAnnotation[]} */
-const NO_ANNOTATIONS = [];
-
 /**
  * @param {object} props
  * @param {{topic?: string, channel?: string, node?: string}} props.source whose figures; `{}` is the cluster
  * @param {import("../lib/live.js").Live} props.live of the same
  * @param {string[]} [props.metrics] of /history, or "depth", "rates", "latency" for all of a chart
  * @param {string} [props.title]
- * @param {ChartAnnotation[]} [props.annotations]
  */
-export function Charts({ source, live, metrics: names, title = "Over time", annotations = NO_ANNOTATIONS }) {
+export function Charts({ source, live, metrics: names, title = "Over time" }) {
   const { shown: { from, until, ...ranged }, chooseRange, zoom } = useWindow();
   const isZoomed = from > 0;
   const range = historyRange({ from, until, ...ranged }, live.time);
@@ -204,7 +196,6 @@ export function Charts({ source, live, metrics: names, title = "Over time", anno
   const history = useMemo(() => (whole && isZoomed ? within(whole, from, until) : whole), [whole, from, until]);
   const last = Math.max(now_s, whole?.data[0].at(-1) ?? now_s);
   const span = isZoomed ? [from, until] : [last - RANGES[range], last];
-  const shownAnnotations = useMemo(() => annotations.filter(({ time }) => time >= span[0] && time <= span[1]), [annotations, ...span]);
   const shown = history ? CHARTS.map((chart) => ({ chart, lines: linesOf(chart, metrics, history.quantiles) })) : [];
   return html`<section class="charts-section" aria-label=${title}>
     <header class="section-head">
@@ -219,10 +210,9 @@ export function Charts({ source, live, metrics: names, title = "Over time", anno
     <div class="charts">
       ${shown.filter(({ lines }) => lines.length).map(({ chart, lines }) => html`<${Chart} key=${chart.key}
         chart=${chart} lines=${lines} history=${history} span=${span} syncKey=${syncKey}
-        cursor=${cursor} onCursor=${setCursor} annotations=${shownAnnotations} onZoom=${zoom}
+        cursor=${cursor} onCursor=${setCursor} onZoom=${zoom}
         onZoomOut=${() => chooseRange(ranged.range)} />`)}
     </div>
-    <${AnnotationList} annotations=${shownAnnotations} />
   </section>`;
 }
 
@@ -240,15 +230,4 @@ function Zoom({ span, isZoomed, now_s, zoom }) {
     <button type="button" class="icon-button" aria-label="Zoom in" title="Zoom in; or drag in a chart"
       onClick=${to({ factor: 0.5 })}>+</button>
   </span>`;
-}
-
-/** What the lines in the charts are, the latest first. @param {{annotations: ChartAnnotation[]}} props */
-function AnnotationList({ annotations }) {
-  if (!annotations.length) return null;
-  const more = annotations.length - MOST_NAMED;
-  return html`<ul class="chart-annotations" aria-label="Annotations of the charts">
-    ${annotations.slice(-MOST_NAMED).reverse().map(({ time, text }) => html`<li key=${`${time} ${text}`}>
-      <time datetime=${iso(time)} title=${iso(time)}>${clock(time)}</time> <bdi>${plain(text)}</bdi></li>`)}
-    ${more > 0 && html`<li>${count(more)} earlier</li>`}
-  </ul>`;
 }

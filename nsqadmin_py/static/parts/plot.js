@@ -9,7 +9,6 @@ const AXIS_GAP_PX = 6;
 const AXIS_FONT = "11px";
 const FONT = `${AXIS_FONT} Inter`;
 const HEADROOM = 1.08;
-const ANNOTATION_PX = 4;
 // A shorter selection is a click.
 const LEAST_ZOOM_PX = 6;
 
@@ -55,29 +54,6 @@ function faint(paint) {
   return `color-mix(in srgb, ${colour(paint)} 14%, transparent)`;
 }
 
-/** Vertical lines where something happened. @param {any} u @param {{time: number}[]} annotations */
-function drawAnnotations(u, annotations) {
-  const { left, top, width, height } = u.bbox;
-  const places = annotations.map(({ time }) => u.valToPos(time, "x", true)).filter((x) => x >= left && x <= left + width);
-  const flag = ANNOTATION_PX * devicePixelRatio;
-  u.ctx.save();
-  u.ctx.strokeStyle = u.ctx.fillStyle = colour("mark");
-  u.ctx.lineWidth = devicePixelRatio;
-  u.ctx.setLineDash([3 * devicePixelRatio, 3 * devicePixelRatio]);
-  for (const x of places) {
-    u.ctx.beginPath();
-    u.ctx.moveTo(x, top);
-    u.ctx.lineTo(x, top + height);
-    u.ctx.stroke();
-    u.ctx.beginPath();
-    u.ctx.moveTo(x - flag, top);
-    u.ctx.lineTo(x + flag, top);
-    u.ctx.lineTo(x, top + 1.5 * flag);
-    u.ctx.fill();
-  }
-  u.ctx.restore();
-}
-
 /** Tells which part has been selected with the pointer. @param {any} u @param {PlotProps} props */
 function tellZoom(u, { onZoom }) {
   const { left, width } = u.select;
@@ -121,7 +97,6 @@ function optionsOf({ series, form, isWhole, second, least, syncKey }, box, lates
     hooks: {
       setCursor: [(u) => latest.current.onCursor(u.cursor.idx ?? null)],
       setSelect: [(u) => tellZoom(u, latest.current)],
-      draw: [(u) => drawAnnotations(u, latest.current.annotations)],
     },
   };
 }
@@ -159,7 +134,6 @@ function useLibrary() {
  * @property {number} least the top of the chart where all values are lower
  * @property {string} syncKey charts with the same one share their cursor
  * @property {(i: number | null) => void} onCursor
- * @property {{time: number, text: string}[]} annotations
  * @property {(from: number, until: number) => void} onZoom gets the times of a selected part, in s
  * @property {() => void} onZoomOut
  * @property {string} summary for those who do not see it
@@ -167,7 +141,7 @@ function useLibrary() {
 
 /** @param {PlotProps} props */
 export function Plot(props) {
-  const { data, span, series, annotations, summary } = props;
+  const { data, span, series, summary } = props;
   const box = useRef(null);
   const plot = useRef(null);
   const latest = useRef(props);
@@ -202,7 +176,7 @@ export function Plot(props) {
       if (made.series[i + 1].show === Boolean(hidden)) made.setSeries(i + 1, { show: !hidden });
     });
     made.setData(data);
-  }, [data, annotations, span[0], span[1], theme, labels, hasFont, uPlot, series.map((one) => (one.hidden ? 1 : 0)).join("")]);
+  }, [data, span[0], span[1], theme, labels, hasFont, uPlot, series.map((one) => (one.hidden ? 1 : 0)).join("")]);
 
   return html`<div class="plot" ref=${box} role="img" aria-label=${summary}></div>`;
 }

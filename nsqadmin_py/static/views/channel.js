@@ -12,7 +12,7 @@ import { figureColumns } from "./columns.js";
 import { ageTile, drainTile, flowTiles } from "./flow_tiles.js";
 import { NodeTable } from "./node_table.js";
 import { LatencyTable } from "./latency.js";
-import { AnnotatedCharts } from "./annotated_charts.js";
+import { Charts } from "../parts/charts.js";
 import { ChannelBadges, isKnown } from "./badges.js";
 import { Peek } from "./peek.js";
 import { deleteChannel, emptyChannel, pauseChannel } from "./questions.js";
@@ -50,7 +50,7 @@ function Contents({ topic, channel, live }) {
   return html`
     <${Tiles} items=${tilesOf(head)} />
     <${Actions} topic=${topic} channel=${channel} head=${head} rows=${rows} />
-    <${AnnotatedCharts} source=${{ topic, channel }} live=${live} />
+    <${Charts} source=${{ topic, channel }} live=${live} />
     <${NodeTable} caption="nsqds that have the channel" columns=${NODE_COLUMNS} rows=${rows}
       empty="No nsqd has the channel." />
     <${LatencyTable} head=${head} nodes=${rows} />

@@ -11,7 +11,7 @@ import { Failed, Loading, StateBadge } from "../parts/state.js";
 import { sorted, Table } from "../parts/table.js";
 import { CountUp } from "./count_up.js";
 import { figureColumns } from "./columns.js";
-import { AnnotatedCharts } from "./annotated_charts.js";
+import { Charts } from "../parts/charts.js";
 import { usePages } from "./pages.js";
 import { orderOf } from "./rows.js";
 
@@ -42,7 +42,7 @@ function Contents({ cluster, query }) {
         All messages that channels have got since their nsqds started. One message counts once for each channel.
       </p>
     </section>
-    <${AnnotatedCharts} source=${{}} live=${cluster} metrics=${METRICS} title="Over time" />
+    <${Charts} source=${{}} live=${cluster} metrics=${METRICS} title="Over time" />
     <${ByNode} query=${query} />
   `;
 }

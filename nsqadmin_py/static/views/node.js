@@ -12,7 +12,7 @@ import { Tiles } from "../parts/tiles.js";
 import { figureColumns } from "./columns.js";
 import { Metadata } from "./metadata.js";
 import { flowTiles } from "./flow_tiles.js";
-import { AnnotatedCharts } from "./annotated_charts.js";
+import { Charts } from "../parts/charts.js";
 import { NodeChannels, NodeClients } from "./node_clients.js";
 import { Dismiss, isSilent, isUnwell, NodeState, place, since, uptimeS, Version } from "./node_parts.js";
 import { usePages } from "./pages.js";
@@ -53,7 +53,7 @@ function Contents({ node, live, query }) {
     <${LastKnown} head=${head} />
     <${Role} head=${head} />
     ${!head.standby && html`<${NodeTiles} node=${node} head=${head} />`}
-    <${AnnotatedCharts} source=${{ node }} live=${live} metrics=${metricsOf(head)} />
+    <${Charts} source=${{ node }} live=${live} metrics=${metricsOf(head)} />
     ${!head.standby && html`
       <${Topics} node=${node} head=${head} rows=${rows} query=${query} />
       ${head.state !== "gone" && html`<${NodeChannels} node=${node} />`}

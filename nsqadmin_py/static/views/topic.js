@@ -14,7 +14,7 @@ import { CreateChannel } from "./create.js";
 import { ageTile, flowTiles } from "./flow_tiles.js";
 import { NodeTable } from "./node_table.js";
 import { LatencyTable } from "./latency.js";
-import { AnnotatedCharts } from "./annotated_charts.js";
+import { Charts } from "../parts/charts.js";
 import { ChannelBadges, TopicBadges, isDead, isKnown } from "./badges.js";
 import { MissingTopic } from "./missing.js";
 import { usePages } from "./pages.js";
@@ -66,7 +66,7 @@ function Contents({ topic, live, channels, nodes, query, onPublish }) {
     <${Tiles} items=${tilesOf(live.head)} />
     <${Actions} topic=${topic} head=${live.head} channels=${channels} nodes=${nodes} onPublish=${onPublish} />
     <${DeadLetters} topic=${topic} />
-    <${AnnotatedCharts} source=${{ topic }} live=${live} />
+    <${Charts} source=${{ topic }} live=${live} />
     <${Channels} topic=${topic} channels=${channels} query=${query} />
     <${Nodes} topic=${topic} nodes=${nodes} />
     <${LatencyTable} head=${live.head} nodes=${nodes} channels=${channels} />

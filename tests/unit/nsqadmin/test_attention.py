@@ -11,7 +11,6 @@ from nsqadmin_py.cluster import views
 from nsqadmin_py.cluster.attention import MOST_OF_KIND, Attention, Found
 from nsqadmin_py.cluster.findings import Findings, VisibleCluster
 from nsqadmin_py.cluster.last_known import NodeMemory
-from nsqadmin_py.cluster.node_views import BadQuery
 from nsqadmin_py.cluster.problems import KINDS, Problem, problems
 from nsqadmin_py.cluster.trends import MOST_TRENDS, Trend, Trends
 from nsqadmin_py.cluster.views import SORTS, channel_list
@@ -432,16 +431,3 @@ def test_channels_are_sorted_searched_and_filtered() -> None:
     assert channels_of(console, sort="depth", offset="1", limit="1") == ["a/x"]
     topics = views.topic_list(console.cluster, views.Page.read({"only": "problems"}), console.findings)
     assert list(topics.rows) == ["a"]
-
-
-@pytest.mark.parametrize("sort", SORTS)
-def test_channels_are_sorted_by_each_figure(sort: str) -> None:
-    console = Console()
-    console.say(a=stats(topic("t", channel("c", depth=5), channel("d"))))
-    assert sorted(channels_of(console, sort=sort)) == ["t/c", "t/d"]
-
-
-@pytest.mark.parametrize("query", [{"sort": "paused"}, {"only": "x"}])
-def test_a_list_of_channels_that_makes_no_sense(query: dict[str, str]) -> None:
-    with pytest.raises(BadQuery):
-        views.Page.read(query, SORTS)

@@ -11,7 +11,7 @@ from nsqadmin_py.cluster import node_views, views
 from nsqadmin_py.cluster.findings import Findings
 from nsqadmin_py.cluster.last_known import MOST_GONE, LastKnown, NodeMemory
 from nsqadmin_py.cluster.node_views import NotKnown
-from nsqadmin_py.history.file import NOTHING, decode, encode
+from nsqadmin_py.history.file import decode, encode
 from nsqadmin_py.history.series import History
 from nsqd_py.cluster.model import FORGET_AFTER_S
 from tests.unit.nsqadmin.test_cluster import Cluster2, channel, stats, topic
@@ -108,7 +108,7 @@ def test_what_was_gone_is_gone_after_a_restart_too() -> None:
     console, again = Console(), Console()
     console.say(10.0, a=stats(ORDERS), b=stats(ORDERS), c=stats())
     console.vanish(12.0)
-    again.memory.load(decode(encode(History(), NOTHING._replace(nodes=console.memory.dump())), History()).nodes)
+    again.memory.load(decode(encode(History(), console.memory.dump()), History()))
     again.cluster.unheard_lookups = 1
     again.say(100.0, c=stats())
     assert again.overview(100.0)["nodes_gone"] == 1

@@ -53,7 +53,7 @@ def search(
 
 
 def bodies(found: LogSearch) -> list[str]:
-    return [row["body"] for row in found.page.rows]
+    return [row["body"] for row in found.page.messages]
 
 
 def test_a_page_and_the_next_one() -> None:
@@ -61,8 +61,8 @@ def test_a_page_and_the_next_one() -> None:
     found = search(nsqd, limit=7, seq=3)
     assert bodies(found) == [str(n) for n in range(3, 10)]
     page = found.page
-    assert (page.next_seq, page.searched_count, page.is_end, page.last_ns) == (10, 7, False, START_NS)
-    assert page.rows[0] == {"id": "0000000000001003", "seq": 3, "timestamp": START_NS, "size": 1, "body": "3"}
+    assert (page.next_seq, page.searched_count, page.is_end, page.last_timestamp) == (10, 7, False, START_NS)
+    assert page.messages[0] == {"id": "0000000000001003", "seq": 3, "timestamp": START_NS, "size": 1, "body": "3"}
     found = search(nsqd, limit=100, seq=page.next_seq)
     assert bodies(found) == [str(n) for n in range(10, 30)]
     assert (found.page.next_seq, found.page.is_end) == (30, True)
@@ -70,9 +70,9 @@ def test_a_page_and_the_next_one() -> None:
 
 def test_all_fields_of_a_filter_have_to_fit() -> None:
     nsqd = Nsqd(make_batch(0, b'{"id":1,"a":"x"}', b'{"id":2,"a":"xy"}', b"\xffxy", b'{"id":3,"a":"y"}'))
-    assert [row["seq"] for row in search(nsqd, MessageFilter("x")).page.rows] == [0, 1, 2]
-    assert [row["seq"] for row in search(nsqd, MessageFilter("", r"x?y")).page.rows] == [1, 2, 3]
-    assert [row["seq"] for row in search(nsqd, MessageFilter("x", "y", "$.id > 1")).page.rows] == [1]
+    assert [row["seq"] for row in search(nsqd, MessageFilter("x")).page.messages] == [0, 1, 2]
+    assert [row["seq"] for row in search(nsqd, MessageFilter("", r"x?y")).page.messages] == [1, 2, 3]
+    assert [row["seq"] for row in search(nsqd, MessageFilter("x", "y", "$.id > 1")).page.messages] == [1]
     assert search(nsqd, MessageFilter("none")).page.searched_count == 4
 
 
@@ -87,7 +87,7 @@ def test_a_search_ends_when_it_is_late_and_goes_on() -> None:
 
 def test_bodies_that_are_long_or_no_text() -> None:
     nsqd = Nsqd(make_batch(0, b"\xff" * 100_000, b"x" * 70_000, b"ok\0"))
-    first, second, third = search(nsqd).page.rows
+    first, second, third = search(nsqd).page.messages
     assert (first["size"], first["is_cut"], len(first["body_base64"])) == (100_000, True, 65536)
     assert (second["size"], second["is_cut"], len(second["body"])) == (70_000, True, 65536)
     assert (third["size"], "is_cut" in third, third["body"]) == (3, False, "ok\0")
@@ -96,8 +96,8 @@ def test_bodies_that_are_long_or_no_text() -> None:
 def test_a_page_takes_bounded_memory() -> None:
     nsqd = Nsqd(*(make_batch(n, b"x" * 65536) for n in range(100)))
     found = search(nsqd)
-    assert len(found.page.rows) == found.page.next_seq == 64
-    assert len(search(nsqd, seq=64).page.rows) == 36
+    assert len(found.page.messages) == found.page.next_seq == 64
+    assert len(search(nsqd, seq=64).page.messages) == 36
 
 
 def back(nsqd: Nsqd, wanted: MessageFilter = ALL, limit: int = 10, end: int = 1000, looks: int = 1 << 30) -> LogPage:
@@ -109,9 +109,9 @@ def back(nsqd: Nsqd, wanted: MessageFilter = ALL, limit: int = 10, end: int = 10
 def test_the_latest_messages(size: int) -> None:
     nsqd = numbered(1000, size)
     page = back(nsqd)
-    assert ([row["seq"] for row in page.rows], page.prev_seq, page.is_start) == ([*range(990, 1000)], 990, False)
+    assert ([row["seq"] for row in page.messages], page.prev_seq, page.is_start) == ([*range(990, 1000)], 990, False)
     page = back(nsqd, end=7)
-    assert ([row["seq"] for row in page.rows], page.prev_seq, page.is_start) == ([*range(7)], 0, True)
+    assert ([row["seq"] for row in page.messages], page.prev_seq, page.is_start) == ([*range(7)], 0, True)
     assert back(nsqd, end=0).is_start
 
 
@@ -119,9 +119,9 @@ def test_the_latest_messages(size: int) -> None:
 def test_a_filter_is_looked_for_further_and_further_back(size: int) -> None:
     nsqd = numbered(1000, size)
     page = back(nsqd, MessageFilter("11"), limit=3)
-    assert ([row["seq"] for row in page.rows], page.prev_seq) == ([711, 811, 911], 711)
+    assert ([row["seq"] for row in page.messages], page.prev_seq) == ([711, 811, 911], 711)
     page = back(nsqd, MessageFilter("11"), limit=100, end=page.prev_seq)
-    assert [row["seq"] for row in page.rows] == [n for n in range(711) if "11" in str(n)]
+    assert [row["seq"] for row in page.messages] == [n for n in range(711) if "11" in str(n)]
     assert (page.is_start, page.searched_count) == (True, 711)
 
 
@@ -130,17 +130,17 @@ def test_a_page_says_from_when_to_when_it_has_looked() -> None:
     for batch in nsqd.batches:
         batch.timestamp_ns = 1000 + batch.first_seq
     page = search(nsqd, MessageFilter("9"), limit=2, seq=10).page
-    assert (page.first_ns, page.last_ns) == (1010, 1029)
+    assert (page.first_timestamp, page.last_timestamp) == (1010, 1029)
     page = back(nsqd, limit=3, end=200)
-    assert (page.first_ns, page.last_ns) == (1197, 1199)
+    assert (page.first_timestamp, page.last_timestamp) == (1197, 1199)
     page = back(nsqd, MessageFilter("none"), end=150)
-    assert (page.first_ns, page.is_start) == (1000, True)
+    assert (page.first_timestamp, page.is_start) == (1000, True)
 
 
 def test_a_search_backwards_ends_where_the_log_begins() -> None:
     nsqd = Nsqd(*(make_batch(seq, b"%d" % seq) for seq in range(500, 600)))
     page = back(nsqd, limit=1000, end=600)
-    assert (len(page.rows), page.is_start, page.searched_count) == (100, True, 100)
+    assert (len(page.messages), page.is_start, page.searched_count) == (100, True, 100)
 
 
 @pytest.mark.parametrize("looks", [0, 1, 2, 5, 9])
@@ -148,7 +148,7 @@ def test_a_search_backwards_that_is_late_goes_on_without_a_gap(looks: int) -> No
     nsqd = Nsqd(*(make_batch(seq, b"%d" % seq + b"x" * 70_000) for seq in range(200)))
     first = back(nsqd, limit=1000, end=200, looks=looks)
     second = back(nsqd, limit=1000, end=first.prev_seq or 0)
-    both = [row["seq"] for row in (*second.rows, *first.rows)]
+    both = [row["seq"] for row in (*second.messages, *first.messages)]
     assert both == [*range(both[0], 200)]
     assert not first.is_start
 
@@ -156,7 +156,10 @@ def test_a_search_backwards_that_is_late_goes_on_without_a_gap(looks: int) -> No
 def test_one_message() -> None:
     data = numbered(10, 5).read({"seq": "3"})
     message_id, body = message_at(data, 3) or ("", b"")
-    assert (body, message_id) == (b"3", LogSearch(ALL, 1, lambda: False).run(lambda _: data, {"seq": "3"}, at_once).rows[0]["id"])
+    assert (body, message_id) == (
+        b"3",
+        LogSearch(ALL, 1, lambda: False).run(lambda _: data, {"seq": "3"}, at_once).messages[0]["id"],
+    )
     assert message_at(data, 5) is None
 
 
