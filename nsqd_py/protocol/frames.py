@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from array import array
 from binascii import hexlify
-from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from struct import Struct
 
@@ -49,11 +48,7 @@ TOO_MANY_CONNECTIONS = error(b"E_TOO_MANY_CONNECTIONS")
 
 def hex_ids(first: int, count: int) -> list[bytes]:
     """Return `count` consecutive ids as hex: 80 ns each, where `%016x` takes 150 and slicing 170."""
-    return _hex(range(first, first + count))
-
-
-def _hex(ids: Iterable[int]) -> list[bytes]:
-    numbers = array("Q", ids)
+    numbers = array("Q", range(first, first + count))
     numbers.byteswap()
     return hexlify(numbers.tobytes(), b"\n", 8).split(b"\n")
 
@@ -88,23 +83,6 @@ def message_frames(batch: Batch, low: int, high: int, attempts: int) -> tuple[li
     else:
         parts = _frames_of_any_size(batch, low, high, attempts)
     parts[1::3] = ids
-    return parts, ids
-
-
-def single_frames(singles: Sequence[tuple[Batch, int, int]]) -> tuple[list[Part], list[bytes]]:
-    """Return the frames of messages of different batches as parts, and their ids.
-
-    Each of `parts` is (batch, index in it, attempts). 1.2 us a message; a call of `message_frames` for each takes 3.
-    """
-    parts: list[Part] = [b""] * (3 * len(singles))
-    bodies = [batch.body[SIZE_BYTES:] if batch.count == 1 else batch.message(index) for batch, index, _ in singles]
-    parts[0::3] = [
-        _pack_message_head(len(body) + MESSAGE_OVERHEAD, MESSAGE, batch.timestamp_ns, attempts)
-        for body, (batch, _, attempts) in zip(bodies, singles, strict=True)
-    ]
-    ids = _hex([batch.base_id + index for batch, index, _ in singles])
-    parts[1::3] = ids
-    parts[2::3] = bodies
     return parts, ids
 
 

@@ -99,12 +99,14 @@ class CommandParser:
         """Forget the line of the last publish, so that the next one is checked like the first."""
         self._pub_line = b""
 
-    def last_pub(self) -> tuple[bytes, str]:
-        """Return the line and the topic of the last PUB; empty if the next bytes are not the start of a command."""
-        kind, topic_name, _ = self._pub
-        if kind != PUB or self._spec is not None or self.has_unread:
-            return b"", ""
-        return self._pub_line, topic_name.decode()
+    def last_pub(self) -> tuple[bytes, int, str, int]:
+        """Return the line of the last PUB or DPUB, which of these it is, its topic and its delay in ns.
+
+        The line is empty if there is none, or if the next bytes are not the start of a command.
+        """
+        kind, topic_name, defer_ns = self._pub
+        is_next = kind != MPUB and self._spec is None and not self.has_unread
+        return self._pub_line if is_next else b"", kind, topic_name.decode(), defer_ns
 
     @property
     def awaited_mpub(self) -> bytes:

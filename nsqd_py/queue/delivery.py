@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.ranges import runs_of
 from nsqd_py.pqueues import Alarms, Run
-from nsqd_py.protocol.frames import Part, hex_ids, message_frames, single_frames
+from nsqd_py.protocol.frames import Part, hex_ids, message_frames
 from nsqd_py.queue.in_flight import Delivery, InFlightTable
-from nsqd_py.queue.message_reader import LONGEST_RUN, MOST_ATTEMPTS, BatchSource, Lookahead, Single, published_ns
+from nsqd_py.queue.message_reader import LONGEST_RUN, MOST_ATTEMPTS, BatchSource, Lookahead, published_ns
 from nsqd_py.queue.position import Position, UnreadableRanges, by_nearness, fair_share
 
 if TYPE_CHECKING:
@@ -331,14 +331,8 @@ class Distributor:
         """Send up to `most` requeued messages that are not queued behind number `reached`; return how many."""
         position = self._position
         left = most
-        is_plain = not (client.sample_rate or self.has_doubles or self.unreadable)
         while left and (room := client.room_bytes()) > 0 and position.again and position.again_after[0] <= reached:
-            singles = self._ahead.take_singles(left, room, reached, self._oldest_ns) if is_plain else []
-            if singles:
-                self._send_singles(client, singles, now_ns)
-                left -= len(singles)
-                is_plain = not self.has_doubles
-            elif self._is_read(left):
+            if self._is_read(left):
                 left -= self._send_requeued_run(client, position.take_again(left), room, now_ns)
             if self._failed_reads >= _MOST_FAILED_READS:
                 break
@@ -402,21 +396,6 @@ class Distributor:
     def forget_read(self) -> None:
         """Drop the messages that were read ahead, after the position has changed."""
         self._ahead.forget()
-
-    def _send_singles(self, client: Consumer, singles: list[Single], now_ns: int) -> None:
-        """Send single messages of different batches, which were requeued or deferred."""
-        parts, ids = single_frames(singles)
-        deadline_ns = now_ns + client.msg_timeout_ns
-        keeps = self._keeps_batches
-        entries = [
-            (batch.first_seq + index, Delivery(batch if keeps else None, batch.timestamp_ns, attempts, now_ns, deadline_ns))
-            for batch, index, attempts in singles
-        ]
-        if not client.in_flight.add_each(ids, entries):
-            self.has_doubles = self._has_strays = True
-        client.message_count += len(singles)
-        self.counts_by_nearness[client.nearness] += len(singles)
-        client.send_frames(parts, sum(map(len, parts)))
 
     def _send(self, client: Consumer, batch: Batch, first: int, after: int, attempts: int, now_ns: int) -> None:
         if not client.sample_rate and not self.has_doubles:

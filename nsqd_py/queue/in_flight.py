@@ -82,13 +82,6 @@ class InFlightTable:
         table.update(zip(ids, zip(range(first_seq, first_seq + len(ids)), repeat(delivery)), strict=False))
         return len(table) == expected
 
-    def add_each(self, ids: list[bytes], entries: list[Entry]) -> bool:
-        """Add messages with one delivery each. Return False as `add` does."""
-        table = self.table
-        expected = len(table) + len(ids)
-        table.update(zip(ids, entries, strict=True))
-        return len(table) == expected
-
     def finish(self, ids: list[bytes]) -> tuple[list[int], list[bytes]]:
         """Remove messages. Return the sequence numbers of those found, and the ids of those not found."""
         table = self.table

@@ -274,9 +274,6 @@ _PER_WANTED = 4
 _MOST_BYTES = 2 * 1024 * 1024  # of bodies
 _CUT_ABOVE = 4096  # of a batch with a larger body, only the needed messages are kept
 _LOOK_AT_TIME_EVERY = 16  # reads
-_MOST_AT_ONCE = 256
-
-Single = tuple[Batch, int, int]  # a batch, an index in it, attempts: this time included
 
 
 def published_ns(batch: Batch) -> int:
@@ -392,40 +389,10 @@ class Lookahead:
     def take(self, low: int) -> Batch | None:
         """Return the batch that was read for the run that begins with `low`, or None."""
         batch = self._loaded.get(low)
-        self._taken(1)
-        return batch
-
-    def take_singles(self, most: int, room: int, reached: int, oldest_ns: int) -> list[Single]:
-        """Take up to `most` runs of one message, or about `room` bytes of bodies, from the requeued runs.
-
-        It stops at the first run that is queued behind number `reached`, has not been read, or is older than
-        `oldest_ns`.
-        """
-        position, loaded = self._position, self._loaded
-        again, again_after = position.again, position.again_after
-        singles: list[Single] = []
-        find = loaded.get
-        for (low, high, attempts, _), after in zip(islice(again, min(most, _MOST_AT_ONCE)), again_after, strict=False):
-            batch = find(low)
-            if batch is None or after > reached or high - low != 1:
-                break
-            if oldest_ns and published_ns(batch) < oldest_ns:
-                break
-            singles.append((batch, low - batch.first_seq, attempts + 1 if attempts < MOST_ATTEMPTS else attempts))
-            room -= len(batch.body) // batch.count
-            if room <= 0:
-                break
-        for _ in singles:
-            again.popleft()
-            again_after.popleft()
-        position.again_count -= len(singles)
-        self._taken(len(singles))
-        return singles
-
-    def _taken(self, runs: int) -> None:
-        self._left -= runs
+        self._left -= 1
         if self._left <= 0 and self._at == len(self._spans):
             self._loaded.clear()
+        return batch
 
     def forget(self) -> None:
         """Drop all that was read, after the position has changed."""

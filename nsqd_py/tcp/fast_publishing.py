@@ -1,4 +1,4 @@
-"""A shortcut in front of `connection`, for a client that sends one PUB and waits for its answer.
+"""A shortcut in front of `connection`, for a client that sends one PUB or DPUB and waits for its answer.
 
 It makes no command object and consults no table. User CPU time of nsqd for a PUB: 2.7 us instead of 4.2 with 16 such
 clients, 6.5 instead of 7.8 with 4 consumers in addition. nsqd works without this file: let `daemon` make a
@@ -24,9 +24,9 @@ _read_int32 = Struct(">i").unpack_from
 
 
 class FastConnection(ClientConnection):
-    """A connection that recognises a read of exactly one PUB with the line of the last one."""
+    """A connection that recognises a read of exactly one PUB or DPUB with the line of the last one."""
 
-    __slots__ = ("_line", "_max_msg_size", "_topic_name")
+    __slots__ = ("_defer_ns", "_kind", "_line", "_max_msg_size", "_topic_name")
 
     def __init__(
         self, sock: socket.socket, peer: str, loop: Any, iteration: LoopIteration, log: Log, broker: Broker, limits: Limits
@@ -34,6 +34,8 @@ class FastConnection(ClientConnection):
         super().__init__(sock, peer, loop, iteration, log, broker, limits)
         self._line = b""
         self._topic_name = ""
+        self._kind = PUB
+        self._defer_ns = 0
         self._max_msg_size = limits.max_msg_size
 
     def forget_pub(self) -> None:
@@ -47,9 +49,9 @@ class FastConnection(ClientConnection):
             if 0 < size <= self._max_msg_size and _read_int32(data, len(line))[0] == size:
                 topic = self.broker.open_topics.get(self._topic_name)
                 if topic is not None:
-                    out = self.out
-                    topic.buffer.publish(data[len(line) :], 1, SIZE_BYTES + size, self, self.early.ticket(PUB) if out else PUB)
-                    out.append(frames.OK)
+                    ticket = self.early.ticket(self._kind)
+                    topic.buffer.publish(data[len(line) :], 1, SIZE_BYTES + size, self, ticket, self._defer_ns)
+                    self.out.append(frames.OK)
                     if not self._in_iteration:
                         self.want_flush()
                     self.pub_counts[self._topic_name] += 1
@@ -58,6 +60,6 @@ class FastConnection(ClientConnection):
                     return
         self._line = b""  # the parser may now keep a part of a command
         ClientConnection.on_data(self, data)
-        if data.startswith(b"PUB ") and not self._is_paused:
+        if data.startswith((b"PUB ", b"DPUB ")) and not self._is_paused:
             assert self._parser is not None
-            self._line, self._topic_name = self._parser.last_pub()
+            self._line, self._kind, self._topic_name, self._defer_ns = self._parser.last_pub()
