@@ -49,7 +49,7 @@ from nsqd_py.tcp.fast_publishing import FastConnection
 from nsqd_py.version import NSQ_VERSION, version_string
 
 if TYPE_CHECKING:
-    from nsqd_py.auth.guard import Guard, Guarded
+    from nsqd_py.auth.guard import AuthGuard, Guarded
     from nsqd_py.lease.keeper import LeaseWatch
     from nsqd_py.lookup.peers import LookupPeers
     from nsqd_py.net.http.guard import Guard as AdminGuard
@@ -540,13 +540,13 @@ def _may_have_go_files(directory: Path) -> bool:
         raise StartError(f"failed to look for files of Go's nsqd in {directory} - {error}") from error
 
 
-def _guard_maker(options: NsqdOptions, broker: Broker, log: Log) -> Callable[[Guarded], Guard] | None:
+def _guard_maker(options: NsqdOptions, broker: Broker, log: Log) -> Callable[[Guarded], AuthGuard] | None:
     """Return a function that makes the guard of a client; None if clients need no AUTH."""
     if not options.auth_http_address:
         return None
     from gevent import ssl
 
-    from nsqd_py.auth.guard import Guard
+    from nsqd_py.auth.guard import AuthGuard
     from nsqd_py.auth.servers import AuthServers, Renewals
     from nsqd_py.net.http.client import HttpClient, limit_s
     from nsqd_py.net.tls_context import client_context  # all of these: 25 ms of a start
@@ -563,7 +563,7 @@ def _guard_maker(options: NsqdOptions, broker: Broker, log: Log) -> Callable[[Gu
     client = HttpClient(connect_s, request_s, resolve)
     servers = AuthServers(options.auth_http_address, options.auth_http_request_method, client, make_tls)
     renewals = Renewals(servers, log)
-    return lambda client: Guard(client, servers, renewals, broker.alarms, broker.clock)
+    return lambda client: AuthGuard(client, servers, renewals, broker.alarms, broker.clock)
 
 
 def _lookupd_tls(options: NsqdOptions) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import gevent
 
 from nsqd_py.auth.permissions import Authorization
-from nsqd_py.auth.servers import AuthServers, NoAuthorization, Question, Renewals
+from nsqd_py.auth.servers import AuthQuestion, AuthServers, NoAuthorization, Renewals
 from nsqd_py.errors import AuthError, AuthFailed, AuthFirst, ClientError, Invalid, Unauthorized
 from nsqd_py.net.addresses import host_of
 from nsqd_py.pqueues import Alarms
@@ -56,7 +56,7 @@ class Guarded(Protocol):
     def close(self, reason: str) -> None: ...
 
 
-class Guard:
+class AuthGuard:
     """The authorization of one client, from AUTH on, and its renewal.
 
     Permitted topics and channels are remembered until the authorization expires. Then the guard asks the auth servers
@@ -176,10 +176,10 @@ class Guard:
             return partial(_fail, AuthError("AUTH error"))
         return then
 
-    def _question(self) -> Question:
+    def _question(self) -> AuthQuestion:
         tls = self._client.tls_info
         common_name = tls.common_name if tls is not None else ""
-        return Question(self._secret, host_of(self._client.peer), tls is not None, common_name)
+        return AuthQuestion(self._secret, host_of(self._client.peer), tls is not None, common_name)
 
     def _accept(self, found: Authorization) -> None:
         """Use this authorization from now on. Raises Unauthorized if it does not permit the client's subscription."""

@@ -29,11 +29,11 @@ MAX_INSTRUCTIONS = 250_000
 _SHARED_EXPRESSIONS = 1024
 
 
-class BadAnswer(Exception):
+class BadAuthAnswer(Exception):
     """The document is not a valid answer of an auth server; str(error) says why."""
 
 
-class Grant(NamedTuple):
+class AuthGrant(NamedTuple):
     """One of the authorizations in an answer."""
 
     topic: str
@@ -41,16 +41,16 @@ class Grant(NamedTuple):
     permissions: list[str]
 
 
-class Answer(NamedTuple):
+class AuthAnswer(NamedTuple):
     """A whole answer, with its regular expressions not yet compiled."""
 
     ttl_s: int
     identity: str
     identity_url: str
-    grants: list[Grant]
+    grants: list[AuthGrant]
 
 
-class Rule(NamedTuple):
+class AuthRule(NamedTuple):
     """A grant with compiled expressions."""
 
     topic: Any
@@ -74,7 +74,7 @@ class Authorization:
     ttl_s: int
     identity: str
     identity_url: str
-    rules: Sequence[Rule]
+    rules: Sequence[AuthRule]
 
     def permits(self, topic_name: bytes, channel_name: bytes) -> bool:
         """True if a rule permits to subscribe to the channel; with an empty channel, to publish to the topic."""
@@ -84,7 +84,7 @@ class Authorization:
 # ---- from the answer
 
 
-def read_answer(document: Any) -> Answer:
+def read_answer(document: Any) -> AuthAnswer:
     """Check and return an answer. Raises BadAnswer.
 
     As in Go's JSON decoder, the case of keys does not matter, and null means that a key is missing.
@@ -92,19 +92,19 @@ def read_answer(document: Any) -> Answer:
     fields = _object(document, "the answer")
     ttl_s = fields.get("ttl", 0)
     if type(ttl_s) is not int or ttl_s > _MAX_INT:
-        raise BadAnswer("ttl is not an integer")
+        raise BadAuthAnswer("ttl is not an integer")
     grants = [_read_grant(entry) for entry in _list(fields, "authorizations")]
     if ttl_s <= 0:
-        raise BadAnswer(f"invalid TTL {ttl_s} (must be >0)")
-    return Answer(ttl_s, _text(fields, "identity"), _text(fields, "identity_url"), grants)
+        raise BadAuthAnswer(f"invalid TTL {ttl_s} (must be >0)")
+    return AuthAnswer(ttl_s, _text(fields, "identity"), _text(fields, "identity_url"), grants)
 
 
-def _read_grant(entry: Any) -> Grant:
+def _read_grant(entry: Any) -> AuthGrant:
     fields = _object(entry, "an authorization")
-    grant = Grant(_text(fields, "topic"), _texts(fields, "channels"), _texts(fields, "permissions"))
+    grant = AuthGrant(_text(fields, "topic"), _texts(fields, "channels"), _texts(fields, "permissions"))
     for permission in grant.permissions:
         if permission not in _PERMISSIONS:
-            raise BadAnswer(f"unknown permission {permission}")
+            raise BadAuthAnswer(f"unknown permission {permission}")
     return grant
 
 
@@ -112,14 +112,14 @@ def _object(value: Any, what: str) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise BadAnswer(f"{what} is not an object")
+        raise BadAuthAnswer(f"{what} is not an object")
     return {key.lower(): item for key, item in value.items() if item is not None}
 
 
 def _list(fields: dict[str, Any], name: str) -> list[Any]:
     value = fields.get(name, [])
     if not isinstance(value, list):
-        raise BadAnswer(f"{name} is not a list")
+        raise BadAuthAnswer(f"{name} is not a list")
     return value
 
 
@@ -133,14 +133,14 @@ def _text(fields: dict[str, Any], name: str) -> str:
 
 def _checked_text(value: Any, name: str) -> str:
     if not isinstance(value, str):
-        raise BadAnswer(f"{name} is not a string")
+        raise BadAuthAnswer(f"{name} is not a string")
     return value
 
 
 # ---- regular expressions
 
 
-def compile_rules(grants: Sequence[Grant]) -> Iterator[Rule]:
+def compile_rules(grants: Sequence[AuthGrant]) -> Iterator[AuthRule]:
     """Yield the rules one by one, so that the caller can let other greenlets run. Raises BadAnswer."""
     instructions = 0
     for grant in grants:
@@ -148,15 +148,15 @@ def compile_rules(grants: Sequence[Grant]) -> Iterator[Rule]:
         channels = [_compiled("channel", channel) for channel in grant.channels]
         instructions += sum(expression.programsize for expression in (topic, *channels))
         if instructions > MAX_INSTRUCTIONS:
-            raise BadAnswer(f"its regular expressions are too large, compiled over {MAX_INSTRUCTIONS} instructions")
-        yield Rule(topic, channels, frozenset(grant.permissions))
+            raise BadAuthAnswer(f"its regular expressions are too large, compiled over {MAX_INSTRUCTIONS} instructions")
+        yield AuthRule(topic, channels, frozenset(grant.permissions))
 
 
 def _compiled(what: str, pattern: str) -> Any:
     try:
         return _compile(pattern)
     except BadExpression as error:
-        raise BadAnswer(f'unable to compile {what} "{pattern}" {error}') from None
+        raise BadAuthAnswer(f'unable to compile {what} "{pattern}" {error}') from None
 
 
 @lru_cache(maxsize=_SHARED_EXPRESSIONS)

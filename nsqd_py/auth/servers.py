@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import gevent
 import orjson
 
-from nsqd_py.auth.permissions import Authorization, BadAnswer, compile_rules, read_answer
+from nsqd_py.auth.permissions import Authorization, BadAuthAnswer, compile_rules, read_answer
 from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, Url, parse_url
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.pacing import Pace
@@ -39,7 +39,7 @@ class NoAuthorization(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class AuthQuestion:
     """The facts about a client that an auth server gets. `common_name` is that of the client's TLS certificate."""
 
     secret: bytes
@@ -86,7 +86,7 @@ class AuthServers:
         self._make_tls = make_tls
         self._choose = choose
 
-    def ask(self, question: Question) -> Authorization:
+    def ask(self, question: AuthQuestion) -> Authorization:
         """Return the permissions of a client. Blocks this greenlet. Raises NoAuthorization."""
         addresses = list(self._urls)
         start = self._choose(len(addresses))
@@ -95,12 +95,12 @@ class AuthServers:
         for address in addresses[start:] + addresses[:start]:
             try:
                 return self._ask_one(self._urls[address], question)
-            except (HttpClientError, BadAnswer) as error:
+            except (HttpClientError, BadAuthAnswer) as error:
                 is_refusal = is_refusal or isinstance(error, BadStatus) and _is_refusal(error.status)
                 failures.append(f"failed to auth against {self._urls[address].place} - {error}")
         raise NoAuthorization("; ".join(failures), is_refusal=is_refusal)
 
-    def _ask_one(self, url: Url, question: Question) -> Authorization:
+    def _ask_one(self, url: Url, question: AuthQuestion) -> Authorization:
         document = question.document if self._is_post else None
         if not self._is_post:
             url = url.with_query(question.query)
@@ -170,10 +170,10 @@ class Renewals:
     def __init__(self, servers: AuthServers, log: Log) -> None:
         self._servers = servers
         self._log = log
-        self._waiting: OrderedDict[Question, list[Callable[[Authorization | NoAuthorization], None]]] = OrderedDict()
+        self._waiting: OrderedDict[AuthQuestion, list[Callable[[Authorization | NoAuthorization], None]]] = OrderedDict()
         self._greenlets = 0
 
-    def add(self, question: Question, renewed: Callable[[Authorization | NoAuthorization], None]) -> None:
+    def add(self, question: AuthQuestion, renewed: Callable[[Authorization | NoAuthorization], None]) -> None:
         """Ask, then call `renewed` with the answer."""
         self._waiting.setdefault(question, []).append(renewed)
         if self._greenlets < MOST_AT_A_TIME:
@@ -194,7 +194,7 @@ class Renewals:
         finally:
             self._greenlets -= 1
 
-    def _ask(self, question: Question) -> Authorization | NoAuthorization:
+    def _ask(self, question: AuthQuestion) -> Authorization | NoAuthorization:
         try:
             return self._servers.ask(question)
         except NoAuthorization as error:

@@ -13,7 +13,7 @@ from typing import Any
 import gevent
 from gevent.event import Event
 
-from nsqd_py.broker.services import Lookups, Services
+from nsqd_py.broker.services import BrokerServices, Lookups
 from nsqd_py.errors import TooManyNewTopics
 from nsqd_py.net.addresses import host_of
 from nsqd_py.queue.channel import Channel
@@ -36,7 +36,7 @@ class Drain:
     exit_status  exit status of the process: LEFT_MESSAGES after a drain that left messages, else 0
     """
 
-    def __init__(self, services: Services, topics: Mapping[str, Topic]) -> None:
+    def __init__(self, services: BrokerServices, topics: Mapping[str, Topic]) -> None:
         self.since_ns: int | None = None
         self.deadline_ns: int | None = None
         self.exit_status = 0

@@ -14,7 +14,7 @@ from nsqd_py.broker.admission import CreationRate, Drain
 from nsqd_py.broker.disk_limits import DescriptorRelief, DiskHealth, FreeSpace, RemovedFiles
 from nsqd_py.broker.housekeeping import Housekeeper
 from nsqd_py.broker.journal_writing import JournalWriter, Saved
-from nsqd_py.broker.services import Lookups, Replication, Services
+from nsqd_py.broker.services import BrokerServices, Lookups, Replication
 from nsqd_py.broker.slow_disk import SlowReader, SlowWriter
 from nsqd_py.broker.state_files import MetadataWriter, write_clean_stop
 from nsqd_py.broker.sync import GroupSync
@@ -94,7 +94,7 @@ class Broker:
         self.disk = DiskHealth(log)
         self.pace = DiskPace(alarms, self.clock, log)
         directory = Path(options.data_path or ".")
-        self.services = services = Services(options, directory, log, alarms, threadpool, self.clock, wall_clock, self.pace)
+        self.services = services = BrokerServices(options, directory, log, alarms, threadpool, self.clock, wall_clock, self.pace)
         self.drain = Drain(services, self.topics)
         self.creation_rate = CreationRate(options.max_new_topics_per_second, self.clock)
         # The channels whose journals are being written. By name, like the journals: a topic may be deleted and created again.

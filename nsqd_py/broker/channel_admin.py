@@ -82,7 +82,7 @@ class Peek:
         self.unreadable_count = 0
         self._topic = topic
         self._runs = list(runs)
-        self._sources: dict[LogFile, _Source] = {}
+        self._sources: dict[LogFile, _PeekSource] = {}
         self._plan: list[_MessageRange] = []
 
     def look(self, threadpool: Any) -> None:
@@ -110,12 +110,12 @@ class Peek:
             yield _MessageRange(max(low, batch.first_seq), min(high, batch.end_seq), fields, batch, None)
             low = batch.end_seq
 
-    def _source(self, file: LogFile, stack: ExitStack) -> _Source:
+    def _source(self, file: LogFile, stack: ExitStack) -> _PeekSource:
         source = self._sources.get(file)
         if source is None:
             descriptor = file.duplicate()
             stack.callback(os.close, descriptor)
-            source = self._sources[file] = _Source(descriptor, file)
+            source = self._sources[file] = _PeekSource(descriptor, file)
         return source
 
     # ---- in a thread
@@ -138,7 +138,7 @@ class Peek:
                 self.unreadable_count += message_range.high - seq
 
 
-class _Source(NamedTuple):
+class _PeekSource(NamedTuple):
     """A file that a thread reads while the event loop may write to it."""
 
     descriptor: int
@@ -152,7 +152,7 @@ class _MessageRange(NamedTuple):
     high: int
     fields: dict[str, Any]
     batch: Batch | None
-    source: _Source | None
+    source: _PeekSource | None
 
     def batches(self) -> Iterator[Batch]:
         """Yield the batches. Raises OSError, and Unmovable for damaged messages."""

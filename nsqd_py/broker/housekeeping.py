@@ -15,8 +15,8 @@ import gevent
 
 from nsqd_py.broker.disk_limits import DiskHealth
 from nsqd_py.broker.journal_writing import JOURNAL_DELAY_NS, Saved
-from nsqd_py.broker.services import Services
-from nsqd_py.diskqueue.compaction import alive_bytes, is_worth_moving, moved_bytes, retained_seq
+from nsqd_py.broker.services import BrokerServices
+from nsqd_py.diskqueue.compaction import Compaction, Unmovable, alive_bytes, is_worth_moving, moved_bytes, retained_seq
 from nsqd_py.diskqueue.files import LogFile, sync_directory
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.ranges import Range, union
@@ -94,7 +94,7 @@ class Housekeeper:
 
     def __init__(
         self,
-        services: Services,
+        services: BrokerServices,
         disk: DiskHealth,
         write_position: Callable[[Topic, int], None],
         save_positions: Callable[[Topic], bool],
@@ -289,8 +289,6 @@ class Housekeeper:
         """Compact one file. Raises OSError."""
         log = topic.log
         assert log is not None
-        from nsqd_py.diskqueue.compaction import Compaction, Unmovable  # a start does not need it
-
         compaction = Compaction(log, file, found, neighbour)
         finish = None
         try:

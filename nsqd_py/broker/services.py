@@ -17,7 +17,7 @@ from nsqd_py.runtime.logs import Log
 
 
 @dataclass
-class Services:
+class BrokerServices:
     """What all parts of a broker use.
 
     directory   the data path

@@ -36,7 +36,7 @@ import gevent.lock
 from gevent.event import Event
 from google_crc32c import extend
 
-from nsqd_py.broker.services import Services
+from nsqd_py.broker.services import BrokerServices
 from nsqd_py.clock import SteadyClock
 from nsqd_py.diskqueue.files import sync_directory
 from nsqd_py.diskqueue.log import TopicLog
@@ -185,7 +185,7 @@ class MetadataWriter:
 
     def __init__(
         self,
-        services: Services,
+        services: BrokerServices,
         topics: Mapping[str, Topic],
         being_made: Container[tuple[str, str]],
         on_written: Callable[[], None],
@@ -436,7 +436,7 @@ _STEP_NS = 1_000_000_000  # smaller differences are no step: the system corrects
 class ClockKeeper:
     """Sets the steady clock at the start; writes `nsqd.clock` then, when the wall clock is set, and at the end."""
 
-    def __init__(self, services: Services, clock: SteadyClock) -> None:
+    def __init__(self, services: BrokerServices, clock: SteadyClock) -> None:
         self._services = services
         self._clock = clock
         self._written: ClockReading | None = None

@@ -9,7 +9,7 @@ import gevent
 import gevent.pool
 
 from nsqd_py.broker.disk_limits import RemovedFiles
-from nsqd_py.broker.services import Services
+from nsqd_py.broker.services import BrokerServices
 from nsqd_py.broker.state_files import end_of
 from nsqd_py.diskqueue.journal import Journal, journal_name
 from nsqd_py.diskqueue.log import TopicLog
@@ -28,7 +28,7 @@ _SMALLEST_FILE_BYTES = 64 * 1024
 class LogMaker:
     """Creates logs, and runs their slow work in threads."""
 
-    def __init__(self, services: Services, space: DiskSpace) -> None:
+    def __init__(self, services: BrokerServices, space: DiskSpace) -> None:
         self.epoch_numbers = EpochNumbers(services.clock)
         self._kept_epochs: dict[str, Epochs] = {}
         self._services = services
@@ -79,7 +79,7 @@ class LogMaker:
 _SYNCED_AT_ONCE = 16
 
 
-def close_topics(topics: Iterable[Topic], services: Services, removed_files: RemovedFiles) -> dict[str, LogEnd]:
+def close_topics(topics: Iterable[Topic], services: BrokerServices, removed_files: RemovedFiles) -> dict[str, LogEnd]:
     """Write, sync and close all topics. Return the ends of the logs, without those of topics that could not be written.
 
     Failures are logged. Blocks this greenlet.
@@ -108,7 +108,7 @@ class _Closing:
     """
 
     topic: Topic
-    services: Services
+    services: BrokerServices
     removed_files: RemovedFiles
     taken: list[Unsynced] = field(default_factory=list)
     end: LogEnd | None = None

@@ -26,11 +26,11 @@ _DIGITS = re.compile("-?[0-9]{1,19}")
 _MOST_SHOWN = 80
 
 
-class BadAnswer(ValueError):
+class BadEtcdAnswer(ValueError):
     """The answer is not one that etcd gives; str(error) says why."""
 
 
-class Entry(NamedTuple):
+class EtcdEntry(NamedTuple):
     """The value of a key. `revision` is that of its last change."""
 
     value: str
@@ -65,7 +65,7 @@ def written(answer: Any) -> int | None:
     return revision if succeeded else None
 
 
-def entry(answer: Any, key: str) -> Entry | None:
+def entry(answer: Any, key: str) -> EtcdEntry | None:
     """Return the value of a key that was asked for; None if there is no such key. Raises BadAnswer."""
     fields = _object(answer, "header", "kvs", "more", "count")
     _revision(fields)
@@ -78,14 +78,14 @@ def entry(answer: Any, key: str) -> Entry | None:
     value, revision = pair.get("value", ""), _number(pair, "mod_revision")
     if pair.get("key") != encoded(key) or not isinstance(value, str) or revision <= 0:
         raise _not_understood(answer)
-    return Entry(b64decode(value, validate=True).decode(), revision)
+    return EtcdEntry(b64decode(value, validate=True).decode(), revision)
 
 
 def token(answer: Any) -> str:
     """Return the token of a login. Raises BadAnswer."""
     found = _object(answer).get("token")
     if not isinstance(found, str) or not found.isascii() or not found.isprintable() or not found:
-        raise BadAnswer("etcd's answer to the login has no token")  # without the answer, which may contain one
+        raise BadEtcdAnswer("etcd's answer to the login has no token")  # without the answer, which may contain one
     return found
 
 
@@ -118,8 +118,8 @@ def _number(fields: dict[str, Any], name: str) -> int:
     return value
 
 
-def _not_understood(answer: object) -> BadAnswer:
-    return BadAnswer(f"an answer that etcd does not give: {repr(answer)[:_MOST_SHOWN]}")
+def _not_understood(answer: object) -> BadEtcdAnswer:
+    return BadEtcdAnswer(f"an answer that etcd does not give: {repr(answer)[:_MOST_SHOWN]}")
 
 
 T = TypeVar("T")

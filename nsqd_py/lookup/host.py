@@ -30,7 +30,7 @@ class Endpoint(NamedTuple):
         return join_address(self.target[0], self.target[1])
 
 
-class Address(NamedTuple):
+class LookupAddress(NamedTuple):
     """A configured address: its text, host and port. An empty host means this machine."""
 
     text: str
@@ -43,10 +43,10 @@ class Address(NamedTuple):
         return literal_endpoint(self.host, self.port)
 
 
-def parse_address(text: str) -> Address:
+def parse_address(text: str) -> LookupAddress:
     """Parse `host:port`, `:port` or `[v6]:port`. Raises ValueError."""
     host, port = parse_host_port(text)
-    return Address(text, host or "localhost", port)
+    return LookupAddress(text, host or "localhost", port)
 
 
 def literal_endpoint(host: str, port: int) -> Endpoint | None:
@@ -138,7 +138,7 @@ class LookupHost:
 
     def __init__(
         self,
-        address: Address,
+        address: LookupAddress,
         resolve: Callable[[str, int], list[Endpoint]],
         log: Log,
         clock: Callable[[], float],

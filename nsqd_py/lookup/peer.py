@@ -18,7 +18,7 @@ from gevent.event import Event
 from gevent.lock import BoundedSemaphore
 
 from nsqd_py.lookup.connection import OK, BadResponse, LookupConnection, PeerInfo, parse_peer_info
-from nsqd_py.lookup.host import Address, Endpoint
+from nsqd_py.lookup.host import Endpoint, LookupAddress
 from nsqd_py.net.http.client import HttpClient, HttpClientError, Unreachable
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
 from nsqd_py.queue.topic import Topic
@@ -174,7 +174,7 @@ class LookupPeer:
     is_failing    True if the latest attempt since the start failed
     """
 
-    def __init__(self, endpoint: Endpoint, address: Address, context: PeerContext) -> None:
+    def __init__(self, endpoint: Endpoint, address: LookupAddress, context: PeerContext) -> None:
         self.endpoint = endpoint
         self.name = address.text if address.endpoint is not None else f"{address.text} at {endpoint}"
         self.query: ChannelQuery | None = None

@@ -47,9 +47,9 @@ from nsqd_py.standby.messages import (
     PART,
     REMOVE,
     WRITE,
-    BadMessage,
+    BadStandbyMessage,
     FileMessage,
-    Member,
+    GroupMember,
     Offer,
     OfferedFile,
     OfferedLog,
@@ -89,14 +89,14 @@ def remove_state(directory: Path) -> None:
     sync_directory(directory)
 
 
-def own_member(directory: Path, options: NsqdOptions) -> Member:
+def own_member(directory: Path, options: NsqdOptions) -> GroupMember:
     """Return this nsqd as a member of its group; its id is made at the first call. Raises OSError."""
     identity = read_checked(directory / MEMBER_FILE, _decode_id)
     if identity is None:
         identity = os.urandom(8).hex()
         write_checked(directory / MEMBER_FILE, {"id": identity})
     port = options.broadcast_tcp_port or int(options.tcp_address.rpartition(":")[2])
-    return Member(identity, f"{options.broadcast_address}:{port}")
+    return GroupMember(identity, f"{options.broadcast_address}:{port}")
 
 
 def _decode_id(fields: dict[str, object]) -> str:
@@ -111,7 +111,7 @@ _MOST_OPEN = 64
 _SURE_AFTER_S = 2.0
 
 
-class BadName(NsqdError):
+class BadFileName(NsqdError):
     """The primary names a file that is none of its data path."""
 
 
@@ -136,7 +136,7 @@ def check_name(name: str) -> None:
     topic = topic_of(name)
     channel = name.removesuffix(JOURNAL_SUFFIX).partition(":")[2] if name.endswith(JOURNAL_SUFFIX) else ""
     if topic is None or not _is_durable_name(topic) or (channel and not _is_durable_name(channel)):
-        raise BadName(f"{name!r} is no file of a data path")
+        raise BadFileName(f"{name!r} is no file of a data path")
 
 
 class Copy:
@@ -157,7 +157,7 @@ class Copy:
         self.epoch = 0
         self.epochs: dict[str, Epochs] = {}
         self.was_primary = was_primary
-        self.member: Member | None = None
+        self.member: GroupMember | None = None
         self.alone_count = 0
         self.kept_before = ""
         self._directory = directory
@@ -237,7 +237,7 @@ class Copy:
         if offset == 0:
             self._remove(name)
         elif offset != self._end_of(name):
-            raise BadMessage(f"a piece of {name} that begins at {offset} does not continue the file")
+            raise BadStandbyMessage(f"a piece of {name} that begins at {offset} does not continue the file")
         _write_all(self._descriptor(name), data, offset)
         self._unsynced.add(name)
         if parse_log_file_name(name) is not None:
@@ -280,9 +280,9 @@ class Copy:
 
     def _add_part(self, name: str, offset: int, data: memoryview) -> None:
         if name not in self._new:
-            raise BadMessage(f"a part of a new version of {name} that was not begun")
+            raise BadStandbyMessage(f"a part of a new version of {name} that was not begun")
         if offset != os.fstat(self._new[name]).st_size:
-            raise BadMessage(f"a part of {name} that begins at {offset} does not continue the new version")
+            raise BadStandbyMessage(f"a part of {name} that begins at {offset} does not continue the new version")
         _write_all(self._new[name], data, offset)
 
     def _new_path(self, name: str) -> Path:
@@ -292,7 +292,7 @@ class Copy:
 
     def _commit(self, name: str) -> None:
         if name not in self._new:
-            raise BadMessage(f"the end of a new version of {name} that was not begun")
+            raise BadStandbyMessage(f"the end of a new version of {name} that was not begun")
         self._close(name)
         self._leaves(name, self._new_path(name))
         descriptor = self._new.pop(name)
@@ -359,7 +359,7 @@ class Copy:
         """Handle what the primary has of a topic: set aside what only this copy has, and remove what is not needed."""
         topic = files.topic
         if not _is_durable_name(topic):
-            raise BadName(f"{topic!r} is no topic of a data path")
+            raise BadFileName(f"{topic!r} is no topic of a data path")
         self._keep_what_is_not_finished()
         self._listed.add(topic)
         mine = self._logs.get(topic, {})

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import gevent
+from gevent import ssl
 
 from nsqd_py.broker.state_files import METADATA_FILE, read_epochs
 from nsqd_py.errors import StartError
@@ -31,7 +32,7 @@ from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.outages import OutageLog
 from nsqd_py.runtime.process import StopSignals
 from nsqd_py.standby.copy import own_member, read_state
-from nsqd_py.standby.messages import Member
+from nsqd_py.standby.messages import GroupMember
 
 _SECOND_NS = 1_000_000_000
 _LOOK_EVERY_S = 0.1
@@ -46,7 +47,7 @@ _EPOCH_LIMIT = 1 << 63
 _PRIMARY = ""
 
 
-class Server(Protocol):
+class RoleServer(Protocol):
     """A daemon in one role."""
 
     def run(self) -> int:
@@ -101,8 +102,8 @@ class Election:
         options: NsqdOptions,
         log: Log,
         store: EtcdStore,
-        member: Member,
-        make_server: Callable[[NsqdOptions, Election], Server],
+        member: GroupMember,
+        make_server: Callable[[NsqdOptions, Election], RoleServer],
         name: str,
     ) -> None:
         self._options = options
@@ -117,7 +118,7 @@ class Election:
         self._must_read_note = False  # a request to write it, without an answer, may have been carried out
         self._outage = OutageLog(log, time.monotonic)
         self._missed = ""  # the members for which it waits, if it is not one of them
-        self._server: Server | None = None
+        self._server: RoleServer | None = None
         self._role: str | None = None
         self._gave_way = False
         ttl_s = options.lease_ttl_ns / _SECOND_NS
@@ -273,7 +274,7 @@ class Election:
         return LeaseWatch(self._keeper, loop, self._log, end)
 
 
-def elect(options: NsqdOptions, log: Log, make_server: Callable[[NsqdOptions, Election], Server]) -> int:
+def elect(options: NsqdOptions, log: Log, make_server: Callable[[NsqdOptions, Election], RoleServer]) -> int:
     """Run nsqd with `--lease`. Return the exit status. Raises StartError."""
     ttl_s = options.lease_ttl_ns // _SECOND_NS
     timeout_s = ttl_s * _REQUEST_PART_OF_TTL
@@ -291,6 +292,4 @@ def elect(options: NsqdOptions, log: Log, make_server: Callable[[NsqdOptions, El
 
 def _tls(options: NsqdOptions) -> Any:
     """Return the TLS context for the store."""
-    from gevent import ssl  # slow to import; only TLS needs it
-
     return peer_context(options, "lease", ssl.SSLContext)

@@ -17,11 +17,13 @@ from typing import Any
 
 import gevent
 from gevent import socket as green_socket
+from gevent import ssl
 from gevent.event import Event
 
 from nsqd_py.broker.state_files import MEMBER_FILE
 from nsqd_py.errors import NsqdError
 from nsqd_py.net.addresses import socket_address
+from nsqd_py.net.tls import names_in
 from nsqd_py.net.tls_options import peer_context
 from nsqd_py.options import NsqdOptions
 from nsqd_py.protocol import MAGIC_V2, frames, outgoing
@@ -30,7 +32,18 @@ from nsqd_py.runtime.threads import in_thread
 from nsqd_py.standby import group, messages
 from nsqd_py.standby.aside import ALONE_PREFIX, REMOVED_PREFIX
 from nsqd_py.standby.copy import Copy, StandbyState, own_member, read_state, sync_paths, write_state
-from nsqd_py.standby.messages import FOLLOW, NONCE_BYTES, BadMessage, Caller, FileMessage, Lag, Listed, Offer, Round, TopicFiles
+from nsqd_py.standby.messages import (
+    FOLLOW,
+    NONCE_BYTES,
+    BadStandbyMessage,
+    Caller,
+    FileMessage,
+    Offer,
+    Round,
+    StandbyLag,
+    TopicFiles,
+    TopicsListed,
+)
 
 CONNECTING, COPYING, FOLLOWING = "connecting", "copying", "following"
 # A read allocates as much, so that reads are small while little arrives.
@@ -46,7 +59,7 @@ _SLICE_S = 0.005
 _HEAD = Struct(">ii")
 
 
-class Refused(NsqdError):
+class FollowRefused(NsqdError):
     """The primary does not let this nsqd follow; the text says why."""
 
 
@@ -58,7 +71,7 @@ def standby_statistics(**known: Any) -> dict[str, Any]:
         "state": "waiting",
         "is_complete": False,
         "is_fenced": False,
-        **Lag(0, 0, 0).statistics(),
+        **StandbyLag(0, 0, 0).statistics(),
         "last_round_ms_ago": None,
         "set_aside_messages": 0,
         "lease_decides": True,
@@ -79,7 +92,7 @@ class Follower:
         before = read_state(directory)
         self.state = CONNECTING
         self.error = ""
-        self.lag = Lag(0, 0, 0)
+        self.lag = StandbyLag(0, 0, 0)
         self.last_round_s = 0.0
         self._since_s = time.monotonic()
         self._options = options
@@ -199,8 +212,8 @@ class Follower:
     # ---- what the primary says
 
     def _take(self, message: messages.Message) -> None:
-        if not self._is_listed and not isinstance(message, TopicFiles | Listed):
-            raise BadMessage("it sent files before the list of its topics")
+        if not self._is_listed and not isinstance(message, TopicFiles | TopicsListed):
+            raise BadStandbyMessage("it sent files before the list of its topics")
         match message:
             case FileMessage():
                 self._copy.apply(message)
@@ -208,7 +221,7 @@ class Follower:
                 self._end_round(message)
             case TopicFiles():
                 self._list(lambda: self._copy.list_topic(message))
-            case Listed():
+            case TopicsListed():
                 self._list(self._copy.end_list)
                 self._is_listed = True
 
@@ -232,7 +245,7 @@ class Follower:
 
     def _end_round(self, message: Round) -> None:
         if message.number <= self._to_acknowledge:
-            raise BadMessage(f"it sent the round {message.number} after {self._to_acknowledge}")
+            raise BadStandbyMessage(f"it sent the round {message.number} after {self._to_acknowledge}")
         removed = self._copy.end_round(time.monotonic())
         if removed:
             self._log.warning(
@@ -339,7 +352,7 @@ class _Link:
         answer = json.loads(self.response()[1])
         if options.standby_tls:
             if not answer.get("tls_v1"):
-                raise Refused("it has no TLS, and --standby-tls is set")
+                raise FollowRefused("it has no TLS, and --standby-tls is set")
             self._begin_tls()
         caller = Caller(secret, purpose, options.standby_of, reached, os.urandom(NONCE_BYTES))
         self._command(b"MEMBER", caller.hello())
@@ -351,10 +364,6 @@ class _Link:
         self.sock.sendall(name + b"\n" + len(body).to_bytes(4, "big") + body)
 
     def _begin_tls(self) -> None:
-        from gevent import ssl  # slow to import; only TLS needs it
-
-        from nsqd_py.net.tls import names_in
-
         context = peer_context(self._options, "standby", ssl.SSLContext)
         self.sock = context.wrap_socket(self.sock, server_hostname=self._host)
         self.frames = self._read_frames()  # without what came in plain text behind the last answer
@@ -376,13 +385,13 @@ class _Link:
             while len(buffer) - position >= _HEAD.size:
                 size, kind = _HEAD.unpack_from(buffer, position)
                 if not 4 <= size <= _MOST_FRAME_BYTES:
-                    raise Refused(f"it sent a frame of {size} bytes: it is no nsqd-py")
+                    raise FollowRefused(f"it sent a frame of {size} bytes: it is no nsqd-py")
                 end = position + 4 + size
                 if end > len(buffer):
                     break
                 data = buffer[position + _HEAD.size : end]
                 if kind == frames.ERROR:
-                    raise Refused(data.decode("utf-8", "replace"))
+                    raise FollowRefused(data.decode("utf-8", "replace"))
                 yield kind, data
                 position = end
             received = self.sock.recv(read_bytes)

@@ -17,12 +17,22 @@ from typing import Any
 
 from nsqd_py.broker.broker import Broker
 from nsqd_py.errors import Invalid, NsqdError
+from nsqd_py.lease.store import parse_lease_url
 from nsqd_py.net.addresses import host_of, is_loopback, split_address
 from nsqd_py.options import NsqdOptions
 from nsqd_py.pqueues import Alarm
 from nsqd_py.protocol import frames
 from nsqd_py.settings.declaration import BadOptions
-from nsqd_py.standby.messages import FENCE, NONCE_BYTES, BadMessage, Listener, NotMember, Offer, StandbyConnection, decode_offer
+from nsqd_py.standby.messages import (
+    FENCE,
+    NONCE_BYTES,
+    BadStandbyMessage,
+    GroupListener,
+    NotMember,
+    Offer,
+    StandbyConnection,
+    decode_offer,
+)
 
 _FLAG = "--standby-secret-file"
 _LEAST_SECRET_BYTES = 16
@@ -126,8 +136,6 @@ def _addresses(options: NsqdOptions) -> Iterable[str]:
         yield options.broadcast_address
     yield options.standby_of
     if options.lease:
-        from nsqd_py.lease.store import parse_lease_url
-
         yield from parse_lease_url(options.lease).addresses
 
 
@@ -162,7 +170,7 @@ class _Visit:
     """A handshake that is not complete. `alarm` ends it; then the client gets `refusal`, if there is one."""
 
     alarm: Alarm
-    listener: Listener | None = None
+    listener: GroupListener | None = None
     refusal: str = ""
 
 
@@ -188,13 +196,13 @@ class Door:
         except (NotMember, BadSecretFile) as error:
             self._refuse(client, visit, error)
 
-    def _listener(self, client: StandbyConnection) -> Listener:
+    def _listener(self, client: StandbyConnection) -> GroupListener:
         """Raises NotMember and BadSecretFile."""
         options = self._broker.options
         check_peer(options, client.peer)
         check_certificate(options, client.tls_info.names if client.tls_info is not None else ())
         own = (f"{options.broadcast_address}:{options.broadcast_tcp_port}", client.local_address)
-        return Listener(secrets(options), own, os.urandom(NONCE_BYTES))
+        return GroupListener(secrets(options), own, os.urandom(NONCE_BYTES))
 
     def admit(self, client: StandbyConnection, body: bytes) -> Offer | None:
         """Return the offer in the body of a member's STANDBY; None if its sender is refused later. Raises Invalid."""
@@ -211,7 +219,7 @@ class Door:
         self.forget(client)
         try:
             offer = decode_offer(document)
-        except BadMessage as error:
+        except BadStandbyMessage as error:
             raise Invalid(f"cannot STANDBY: {error}") from error
         if (visit.listener.purpose == FENCE) != bool(offer.fenced_by):
             raise Invalid("cannot STANDBY: the document has another purpose than the proof")

@@ -59,7 +59,7 @@ class NotMember(NsqdError):
 
 
 @dataclass(frozen=True, slots=True)
-class Handshake:
+class GroupHandshake:
     """What both sides of one connection know.
 
     purpose  FOLLOW or FENCE
@@ -88,7 +88,7 @@ class Caller:
 
     def __init__(self, secret: bytes, purpose: str, asked: str, reached: str, nonce: bytes) -> None:
         self._secret = secret
-        self._hello = Handshake(purpose, asked, reached, nonce, b"")
+        self._hello = GroupHandshake(purpose, asked, reached, nonce, b"")
         self._handshake = self._hello
 
     def hello(self) -> bytes:
@@ -106,7 +106,7 @@ class Caller:
         """Return the body of the second MEMBER, for the listener's answer to the first. Raises NotMember."""
         known = self._hello
         nonce = _bytes_of(_decode(challenge), "nonce", NONCE_BYTES)
-        self._handshake = Handshake(known.purpose, known.asked, known.reached, known.caller_nonce, nonce)
+        self._handshake = GroupHandshake(known.purpose, known.asked, known.reached, known.caller_nonce, nonce)
         return _encode(proof=self._handshake._proof(self._secret, _CALLER).hex())
 
     def check(self, answer: bytes) -> None:
@@ -120,7 +120,7 @@ class Caller:
         return self._handshake._proof(self._secret, _DOCUMENT, document) + document
 
 
-class Listener:
+class GroupListener:
     """The side that accepts one caller. `nonce` must be new and random.
 
     secrets  those that the group uses now; the answer has a proof of the one that the caller used
@@ -131,7 +131,7 @@ class Listener:
         self._secrets = tuple(secrets)
         self._own_addresses = tuple(own_addresses)
         self._nonce = nonce
-        self._handshake: Handshake | None = None
+        self._handshake: GroupHandshake | None = None
         self._secret: bytes | None = None
 
     @property
@@ -151,10 +151,10 @@ class Listener:
         if purpose not in (FOLLOW, FENCE):
             raise NotMember("the purpose is unknown")
         nonce = _bytes_of(fields, "nonce", NONCE_BYTES)
-        self._handshake = Handshake(purpose, asked, reached, nonce, self._nonce)
+        self._handshake = GroupHandshake(purpose, asked, reached, nonce, self._nonce)
         return _encode(nonce=self._nonce.hex())
 
-    def _check(self, handshake: Handshake, fields: Mapping[str, Any]) -> bytes:
+    def _check(self, handshake: GroupHandshake, fields: Mapping[str, Any]) -> bytes:
         if self._secret is not None:
             raise NotMember("the proof of membership came twice")
         proof = _bytes_of(fields, "proof", PROOF_BYTES)
@@ -252,7 +252,7 @@ class StandbyConnection(Protocol):
     def close_when_sent(self) -> None: ...
 
 
-class BadMessage(NsqdError):
+class BadStandbyMessage(NsqdError):
     """The bytes are none of these messages."""
 
 
@@ -265,14 +265,14 @@ class FileMessage(NamedTuple):
     data: memoryview
 
 
-class Member(NamedTuple):
+class GroupMember(NamedTuple):
     """An nsqd in a group that shares a lease: the id of its data path, and where others can follow it."""
 
     id: str
     address: str
 
 
-class Lag(NamedTuple):
+class StandbyLag(NamedTuple):
     """How much the standby is behind its primary."""
 
     messages: int
@@ -287,7 +287,7 @@ class Round(NamedTuple):
     """The end of a round; `lag` is as the primary saw it when it sent this."""
 
     number: int
-    lag: Lag
+    lag: StandbyLag
 
 
 @dataclass
@@ -307,11 +307,11 @@ class TopicFiles:
     journals: list[str] = field(default_factory=list)
 
 
-class Listed(NamedTuple):
+class TopicsListed(NamedTuple):
     """LISTED."""
 
 
-Message = FileMessage | TopicFiles | Listed | Round
+Message = FileMessage | TopicFiles | TopicsListed | Round
 
 
 def file_frame(kind: int, name: str, offset: int = 0, data: bytes = b"") -> bytes:
@@ -330,7 +330,7 @@ def listed_frame() -> bytes:
     return _frame(bytes([LISTED]))
 
 
-def round_frame(number: int, lag: Lag) -> bytes:
+def round_frame(number: int, lag: StandbyLag) -> bytes:
     """Return the frame of a ROUND."""
     return _frame(_ROUND.pack(ROUND, number, *lag))
 
@@ -350,14 +350,14 @@ def decode(data: bytes) -> Message:
             return FileMessage(kind, name, offset, memoryview(data)[name_end:])
         if kind == ROUND:
             _, number, *lag = _ROUND.unpack(data)
-            return Round(number, Lag(*lag))
+            return Round(number, StandbyLag(*lag))
         if kind == TOPIC:
             return _topic_files(json.loads(data[1:]))
         if kind == LISTED:
-            return Listed()
+            return TopicsListed()
     except Exception as error:
-        raise BadMessage(f"a message of kind {kind} is damaged: {error!r}") from error
-    raise BadMessage(f"a message of the unknown kind {kind}")
+        raise BadStandbyMessage(f"a message of kind {kind} is damaged: {error!r}") from error
+    raise BadStandbyMessage(f"a message of the unknown kind {kind}")
 
 
 def _topic_files(fields: dict[str, Any]) -> TopicFiles:
@@ -405,7 +405,7 @@ class Offer:
     http_address: str = ""
     logs: dict[str, OfferedLog] = field(default_factory=dict)
     fenced_by: str = ""
-    member: Member | None = None
+    member: GroupMember | None = None
     is_backup: bool = False
 
 
@@ -453,8 +453,8 @@ def decode_offer(body: bytes) -> Offer:
             str(document["http_address"])[:256],
             logs,
             fenced_by,
-            Member(*(str(part)[:256] for part in member)) if member is not None else None,
+            GroupMember(*(str(part)[:256] for part in member)) if member is not None else None,
             document.get("is_backup") is True,
         )
     except Exception as error:
-        raise BadMessage(f"the document of STANDBY is not valid: {error}") from error
+        raise BadStandbyMessage(f"the document of STANDBY is not valid: {error}") from error

@@ -21,7 +21,7 @@ from nsqd_py.standby.copy import StandbyState, write_state
 from nsqd_py.standby.group import Door
 from nsqd_py.standby.messages import Offer, StandbyConnection
 from nsqd_py.standby.role import check_fence
-from nsqd_py.standby.stream import Stream
+from nsqd_py.standby.stream import StandbyStream
 
 if TYPE_CHECKING:
     from nsqd_py.standby.election import Election
@@ -62,7 +62,7 @@ class Standbys(Replication):
         self._threadpool = threadpool
         self._on_fenced = on_fenced
         self._goes_on_alone = options.standby_on_timeout == ALONE
-        self._streams: dict[Any, Stream] = {}
+        self._streams: dict[Any, StandbyStream] = {}
         self._held = HeldAnswers(options.standby_acks, options.standby_timeout_ns, broker.clock)
         self._writes = self._writes_at_tick = 0
         self.is_alone = False
@@ -78,7 +78,7 @@ class Standbys(Replication):
         self._listen()
 
     @property
-    def _standbys(self) -> list[Stream]:
+    def _standbys(self) -> list[StandbyStream]:
         """The streams without those of backups."""
         return [stream for stream in self._streams.values() if not stream.offer.is_backup]
 
@@ -111,7 +111,9 @@ class Standbys(Replication):
         self._broker.log.info("STANDBY(%s): begins %s", client.peer, "a backup" if offer.is_backup else "to follow")
         if self._in_sync is not None and not offer.is_backup:
             self._check_member(offer)
-        stream = Stream(client, self._broker, self._directory, offer, self._threadpool, lambda: self._writes, self._acknowledged)
+        stream = StandbyStream(
+            client, self._broker, self._directory, offer, self._threadpool, lambda: self._writes, self._acknowledged
+        )
         self._streams[client] = stream
         self._broker.keeps_epochs = True
         self._listen()

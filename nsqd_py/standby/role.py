@@ -228,4 +228,4 @@ def check_fence(broker: Broker, offer: Offer) -> None:
         mine = topic.log.epochs if topic is not None and topic.log is not None else ()
         if mine and mine[-1] in offered.epochs[:-1]:
             return
-    raise Invalid("cannot STANDBY: none of your logs continues one of mine")
+    raise Invalid("cannot STANDBY: no log of the sender continues one of this nsqd's logs")

@@ -30,7 +30,18 @@ from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.pacing import Pace
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.standby import messages
-from nsqd_py.standby.messages import BEGIN, COMMIT, PART, REMOVE, WRITE, Lag, Offer, OfferedFile, StandbyConnection, TopicFiles
+from nsqd_py.standby.messages import (
+    BEGIN,
+    COMMIT,
+    PART,
+    REMOVE,
+    WRITE,
+    Offer,
+    OfferedFile,
+    StandbyConnection,
+    StandbyLag,
+    TopicFiles,
+)
 
 _PIECE_BYTES = 256 * 1024
 # What a standby that follows has not got yet was just written, so that reading it does not wait for the disk. A thread
@@ -105,7 +116,7 @@ class _Gone(Exception):
     """The connection of the standby has ended."""
 
 
-class Stream:
+class StandbyStream:
     """Everything that one standby gets.
 
     acknowledged_write  number of the last write that it has, see `Standbys`
@@ -211,18 +222,18 @@ class Stream:
         self._on_acknowledged()
 
     @property
-    def lag(self) -> Lag:
+    def lag(self) -> StandbyLag:
         """How much the standby is behind; its first copy counts in bytes only."""
         unsent = self._unsent()
         began = [each.began_ns for each in list(self._unacknowledged)[:1]] + [self._since_ns] * bool(self._since_ns)
         behind_ns = self._broker.clock() - min(began) if began else 0
-        return Lag(
+        return StandbyLag(
             unsent.messages + self._sent_messages - self._acknowledged_messages,
             unsent.size_bytes + self._sent_bytes - self._acknowledged_bytes,
             behind_ns // 1_000_000,
         )
 
-    def _unsent(self) -> Lag:
+    def _unsent(self) -> StandbyLag:
         """What no round has sent yet."""
         messages_behind, bytes_behind = 0, self._to_copy_bytes
         for topic in self._changed:
@@ -231,7 +242,7 @@ class Stream:
                 messages_behind += max(0, topic.next_seq - sent.next_seq)
                 bytes_behind += _unsent_bytes(sent)
         behind_ns = self._broker.clock() - self._since_ns if self._since_ns else 0
-        return Lag(messages_behind, max(0, bytes_behind), behind_ns // 1_000_000)
+        return StandbyLag(messages_behind, max(0, bytes_behind), behind_ns // 1_000_000)
 
     # ---- rounds, in a greenlet
 

@@ -32,7 +32,7 @@ class Metric(NamedTuple):
     key: str = ""
 
 
-class ChannelRow(NamedTuple):
+class ChannelOfTopic(NamedTuple):
     """A channel and its topic."""
 
     topic: Topic

@@ -24,7 +24,7 @@ from nsqd_py.runtime.pacing import ONE_ROUND_S, Pace
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.stats import metrics
 from nsqd_py.stats.collect import latency_statistics
-from nsqd_py.stats.metrics import COUNTER, ChannelRow, Metric
+from nsqd_py.stats.metrics import COUNTER, ChannelOfTopic, Metric
 from nsqd_py.version import NSQ_VERSION
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
@@ -51,7 +51,7 @@ class _Exposition:
         topics = [(_labels(topic=name), topic) for name, topic in self._paced(sorted(broker.topics.items()))]
         logs = [(labels, topic.log) for labels, topic in self._paced(topics) if topic.log is not None]
         channels = [
-            (_labels(channel=channel.name, topic=topic.name), ChannelRow(topic, channel))
+            (_labels(channel=channel.name, topic=topic.name), ChannelOfTopic(topic, channel))
             for _, topic in self._paced(topics)
             for channel in self._paced(list(topic.channels.values()))
         ]

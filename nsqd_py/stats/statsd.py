@@ -45,7 +45,7 @@ MEMORY_ROWS: list[Row] = [*((name, name, GAUGE) for name in _GAUGES_OF_MEMORY.sp
 # ---- the lines of a report
 
 
-class Reports:
+class StatsdReports:
     """Makes the lines of each report, `key:value|c` or `key:value|g`, and remembers the counters of the last one."""
 
     def __init__(self, prefix: str, *, exclude_ephemeral: bool) -> None:
@@ -148,7 +148,7 @@ class StatsdReporter:
 
     def _run(self) -> None:
         options = self._broker.options
-        reports = Reports(options.statsd_prefix, exclude_ephemeral=options.statsd_exclude_ephemeral)
+        reports = StatsdReports(options.statsd_prefix, exclude_ephemeral=options.statsd_exclude_ephemeral)
         interval_s = options.statsd_interval_ns / 1e9
         due_s = time.monotonic() + interval_s
         while not self._stopping.wait(max(0.0, due_s - time.monotonic())):
@@ -156,7 +156,7 @@ class StatsdReporter:
             due_s = max(due_s + interval_s, time.monotonic())
         self._broker.log.info("STATSD: closing")
 
-    def _report(self, reports: Reports, spread_s: float) -> None:
+    def _report(self, reports: StatsdReports, spread_s: float) -> None:
         broker = self._broker
         address = broker.options.statsd_address
         try:
@@ -185,7 +185,7 @@ class StatsdReporter:
         finally:
             del failed  # its traceback holds this frame: together they would be a reference cycle
 
-    def _lines(self, reports: Reports) -> Iterator[str]:
+    def _lines(self, reports: StatsdReports) -> Iterator[str]:
         broker = self._broker
         pace = Pace()
         topics = collect(broker, "", "", include_clients=False).topics or ()

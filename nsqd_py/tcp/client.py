@@ -24,7 +24,7 @@ from nsqd_py.runtime.logs import Log
 from nsqd_py.tcp.client_stream import MS_NS, ClientStream
 
 if TYPE_CHECKING:
-    from nsqd_py.auth.guard import Guard, Step
+    from nsqd_py.auth.guard import AuthGuard, Step
     from nsqd_py.auth.permissions import Authorization
 
 PUBLISH_ERRORS: dict[int, tuple[str, type[ClientError]]] = {
@@ -68,7 +68,7 @@ class Client(ClientStream):
         super().__init__(sock, peer, loop, iteration, log, broker, limits)
         self._budget = broker.memory
         self._alarm = broker.alarms.alarm(self._on_deadline)
-        self.guard: Guard | None = None
+        self.guard: AuthGuard | None = None
         self.has_turn = False
         self.early = EarlyAnswers(self.out)
         self._failed_ticket = sys.maxsize
@@ -88,7 +88,7 @@ class Client(ClientStream):
 
     # ---- authorization
 
-    def require_auth(self, guard: Guard) -> None:
+    def require_auth(self, guard: AuthGuard) -> None:
         """Restrict the client to what `guard` permits. Call it before `start`."""
         self.guard = guard
 

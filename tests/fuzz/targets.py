@@ -13,7 +13,7 @@ import orjson
 from nsqadmin_py import go_json
 from nsqadmin_py.cluster import node_views, views
 from nsqadmin_py.web.answers import Refusal, object_in, text_of
-from nsqd_py.auth.permissions import BadAnswer, compile_rules, read_answer
+from nsqd_py.auth.permissions import BadAuthAnswer, compile_rules, read_answer
 from nsqd_py.broker.state_files import read_metadata
 from nsqd_py.cluster import producers
 from nsqd_py.cluster.model import BadStats, Cluster
@@ -155,7 +155,7 @@ def _framed_messages(*frames: bytes) -> bytes:
         standby.file_frame(standby.PART, "nsqd.dat", 0, b"{}"),
         standby.file_frame(standby.COMMIT, "nsqd.dat"),
         standby.file_frame(standby.REMOVE, _LOG_NAME),
-        standby.round_frame(1, standby.Lag(0, 0, 0)),
+        standby.round_frame(1, standby.StandbyLag(0, 0, 0)),
     ),
     _framed_messages(_TOPIC, standby.listed_frame(), standby.file_frame(standby.COMMIT, _LOG_NAME)),
 )
@@ -182,7 +182,7 @@ def standby_stream(data: bytes) -> None:
     standby.encode_offer(standby.Offer(1, fenced_by="h:1"), 999),
 )
 def standby_offer(data: bytes) -> None:
-    with suppress(standby.BadMessage):
+    with suppress(standby.BadStandbyMessage):
         standby.encode_offer(standby.decode_offer(data), 1 << 20)
 
 
@@ -232,7 +232,7 @@ def auth_file(data: bytes) -> None:
 
 @target(b'{"ttl":60,"authorizations":[{"topic":"^t$","channels":[".*"],"permissions":["publish","subscribe"]}]}')
 def auth_answer(data: bytes) -> None:
-    with suppress(BadAnswer, ValueError):
+    with suppress(BadAuthAnswer, ValueError):
         for rule in compile_rules(read_answer(orjson.loads(data)).grants):
             rule.permits(b"t", b"c")
 

@@ -282,7 +282,7 @@ def test_a_member_without_the_epochs_of_the_logs_does_not_fence(primary: NsqdPro
         caller = join(client, caller_of(primary, purpose=FENCE))
         document = fence_of(primary, "127.0.0.1:1").replace(b'"orders"', b'"other"')
         answer = client.ask(standby(caller.signed(document)))
-    assert answer.data == b"E_INVALID cannot STANDBY: none of your logs continues one of mine"
+    assert answer.data == b"E_INVALID cannot STANDBY: no log of the sender continues one of this nsqd's logs"
     assert is_unharmed(primary)
 
 

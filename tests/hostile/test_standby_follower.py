@@ -22,7 +22,7 @@ from nsqd_py.standby.messages import (
     PART,
     REMOVE,
     WRITE,
-    Lag,
+    StandbyLag,
     TopicFiles,
     file_frame,
     listed_frame,
@@ -72,7 +72,7 @@ def listed(files: dict[str, int], *epochs: Epoch, journals: tuple[str, ...] = (J
 
 
 def end(number: int = 1) -> bytes:
-    return round_frame(number, Lag(0, 0, 0))
+    return round_frame(number, StandbyLag(0, 0, 0))
 
 
 ATTACKS: dict[str, Frames] = {

@@ -27,7 +27,7 @@ TRIED = (
     "tests/integration/test_nsqadmin_api.py",
     "tests/unit/settings/test_declaration.py",
     "tests/unit/tools/test_stat_screen.py",
-    "tests/unit/stats/test_stats.py",
+    "tests/unit/stats/test_collect.py",
 )
 
 

@@ -126,7 +126,7 @@ def test_an_nsqd_whose_logs_are_others_is_not_fenced(pair: Pair, tmp_path: Path,
     other = NsqdProcess(tmp_path / "other", "--accept-standbys", ports=(old.tcp_port, old.http_port)).start()
     processes.append(other)
     other.create("t", "c")
-    wait_until(lambda: "none of your logs continues one of mine" in new.log_text(), DEADLINE_S, "the refusal")
+    wait_until(lambda: "no log of the sender continues one of this nsqd's logs" in new.log_text(), DEADLINE_S, "the refusal")
     assert is_primary(other)
     assert is_primary(new)
 

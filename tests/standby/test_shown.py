@@ -45,12 +45,6 @@ def metrics(admin: NsqadminProcess) -> str:
     return admin.http("GET", "/metrics").text
 
 
-def kinds(admin: NsqadminProcess) -> dict[str, str]:
-    """Return the problems of nsqds by kind. The disk of the machine may be nearly full."""
-    rows = admin.get("/api/v2/attention")["rows"]
-    return {row["kind"]: row["text"] for row in rows if row["node"] and row["kind"] != "disk"}
-
-
 def hold_back(pair: StandbyCluster, count: int) -> None:
     """The standby gets no more, and the primary gets this many messages."""
     assert pair.relay is not None
@@ -114,27 +108,6 @@ def test_nsq_stat_shows_the_lag_and_fails_beyond_a_limit(pair: StandbyCluster) -
     assert result.returncode == 1
     assert f"nsqd {primary}: accepts standbys, and none follows it" in result.stderr
     assert "\x1b" not in result.stdout
-
-
-def test_nsqadmin_shows_roles_and_lag(pair: StandbyCluster) -> None:
-    admin = pair.admin()
-    port = pair.standby.tcp_port
-    standby = pair.wait_for_row(admin, pair.standby, standby_state="following", is_listed=True, tcp_port=port)
-    assert standby["depth"] == 0
-    primary = pair.wait_for_row(admin, pair.primary, role="primary", lag_messages=0, depth=3)
-    assert (standby["role"], standby["standby_primary"]) == ("standby", address(pair.primary))
-    (listed,) = primary["standbys"]["list"]
-    assert (listed["node"], primary["standbys"]["acks"]) == (address(pair.standby), 0)
-    head = admin.get("/api/v2/overview")
-    assert (head["nodes"], head["standbys"], head["topics"], head["depth"]) == (2, 1, 1, 3)
-    assert [node["broadcast_address"] for node in admin.get("/api/nodes")["nodes"]] == ["127.0.0.1"]  # as Go's
-    assert kinds(admin) == {}
-
-    hold_back(pair, 5)
-    pair.wait_for_row(admin, pair.standby, lag_messages=5, standby_as_of_s=0)
-    pair.wait_for_row(admin, pair.primary, lag_messages=5)
-    query = f"/api/v2/history?node={address(pair.standby)}&metric=lag_messages,lag_s&range=5m"
-    wait_until(lambda: 5 in admin.get(query)["data"][1], DEADLINE_S, "the lag in the history")
 
 
 def test_a_standby_is_promoted_when_its_primary_is_gone(pair: StandbyCluster, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from nsqd_py.standby.group import NO_SECRET
-from nsqd_py.standby.messages import NONCE_BYTES, STREAM_FRAME, Listener
+from nsqd_py.standby.messages import NONCE_BYTES, STREAM_FRAME, GroupListener
 from tests.support.wire import MAGIC
 
 HEARTBEAT = b"_heartbeat_"
@@ -49,7 +49,7 @@ class HostilePrimary:
     def _serve(self, sock: socket.socket) -> None:
         with suppress(OSError, EOFError), sock.makefile("rb") as stream:
             _exactly(stream, len(MAGIC))
-            listener = Listener([NO_SECRET], [f"127.0.0.1:{self.port}"], bytes(NONCE_BYTES))
+            listener = GroupListener([NO_SECRET], [f"127.0.0.1:{self.port}"], bytes(NONCE_BYTES))
             while True:
                 line = stream.readline()
                 if line in (b"IDENTIFY\n", b"MEMBER\n", b"STANDBY\n"):

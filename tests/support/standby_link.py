@@ -9,7 +9,7 @@ from typing import Any
 
 from nsqd_py.standby import messages
 from nsqd_py.standby.copy import Copy
-from nsqd_py.standby.messages import FOLLOW, NONCE_BYTES, Caller, FileMessage, Listed, Round, TopicFiles
+from nsqd_py.standby.messages import FOLLOW, NONCE_BYTES, Caller, FileMessage, Round, TopicFiles, TopicsListed
 
 _MOST_OFFER_BYTES = 1 << 20
 _FRAME_HEAD_BYTES = 8
@@ -22,7 +22,7 @@ def apply_to(copy: Copy, data: bytes) -> int | None:
             copy.apply(message)
         case TopicFiles() as message:
             copy.list_topic(message)
-        case Listed():
+        case TopicsListed():
             copy.end_list()
         case Round(number, _):
             copy.end_round(time.monotonic())

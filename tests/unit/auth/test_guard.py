@@ -9,9 +9,9 @@ import gevent
 import pytest
 from gevent.event import Event
 
-from nsqd_py.auth.guard import LONGEST_GRACE_S, SHORTEST_GRACE_S, Guard, Step
+from nsqd_py.auth.guard import LONGEST_GRACE_S, SHORTEST_GRACE_S, AuthGuard, Step
 from nsqd_py.auth.permissions import Authorization, compile_rules, read_answer
-from nsqd_py.auth.servers import MOST_AT_A_TIME, NoAuthorization, Question, Renewals
+from nsqd_py.auth.servers import MOST_AT_A_TIME, AuthQuestion, NoAuthorization, Renewals
 from nsqd_py.errors import AuthFirst, ClientError, Unauthorized
 from nsqd_py.net.tls import TlsInfo
 from nsqd_py.pqueues import Alarms
@@ -25,13 +25,13 @@ class FakeServers:
     """Gives `answer`, or raises it, once it may."""
 
     def __init__(self) -> None:
-        self.questions: list[Question] = []
+        self.questions: list[AuthQuestion] = []
         self.asking = self.most_asking = 0
         self.answer: Authorization | Exception = granted(EVERYTHING)
         self.may_answer = Event()
         self.may_answer.set()
 
-    def ask(self, question: Question) -> Authorization:
+    def ask(self, question: AuthQuestion) -> Authorization:
         self.questions.append(question)
         self.asking += 1
         self.most_asking = max(self.most_asking, self.asking)
@@ -95,9 +95,9 @@ class Scene:
         self.guard = self.new_guard(self.client)
         self.done: list[str] = []
 
-    def new_guard(self, client: FakeClient) -> Guard:
+    def new_guard(self, client: FakeClient) -> AuthGuard:
         servers: Any = self.servers
-        return Guard(client, servers, self.renewals, self.alarms, lambda: self.now_ns)
+        return AuthGuard(client, servers, self.renewals, self.alarms, lambda: self.now_ns)
 
     def consume(self, ttl: int = 10) -> None:
         self.servers.answer = granted(EVERYTHING, ttl=ttl)
@@ -131,7 +131,7 @@ def test_auth_tells_the_client_who_it_is(scene: Scene) -> None:
     scene.authenticate()
     assert scene.done == ['{"identity":"me","identity_url":"http://me.example/","permission_count":2}']
     assert scene.guard.authorization is scene.servers.answer
-    assert scene.servers.questions == [Question(b"sesame", "192.0.2.1", False, "")]
+    assert scene.servers.questions == [AuthQuestion(b"sesame", "192.0.2.1", False, "")]
 
 
 def test_nothing_is_permitted_before_auth(scene: Scene) -> None:
@@ -216,7 +216,7 @@ def test_the_servers_are_asked_again_when_the_authorization_has_expired(scene: S
     scene.check("PUB", b"orders")
     assert scene.client.is_paused
     scene.settle()
-    assert scene.servers.questions == [Question(b"sesame", "192.0.2.1", False, "")] * 2
+    assert scene.servers.questions == [AuthQuestion(b"sesame", "192.0.2.1", False, "")] * 2
     assert scene.done[1:] == ["PUB"] * 3
     scene.advance(9)
     scene.check("PUB", b"orders")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd_py.auth import permissions
-from nsqd_py.auth.permissions import Authorization, BadAnswer, compile_rules, read_answer
+from nsqd_py.auth.permissions import Authorization, BadAuthAnswer, compile_rules, read_answer
 
 
 def authorization(*grants: dict[str, Any], **fields: Any) -> Authorization:
@@ -54,7 +54,7 @@ def test_what_is_absent_or_null_is_empty_and_case_does_not_matter() -> None:
     ],
 )
 def test_what_is_no_answer(document: Any, reason: str) -> None:
-    with pytest.raises(BadAnswer, match=reason):
+    with pytest.raises(BadAuthAnswer, match=reason):
         read_answer(document)
 
 
@@ -117,7 +117,7 @@ def test_decisions_are_those_of_a_plain_model(grants: list[dict[str, Any]], topi
 @pytest.mark.parametrize("place", ["topic", "channel"])
 def test_what_is_no_expression(place: str, pattern: str, capfd: pytest.CaptureFixture[str]) -> None:
     rule = grant(pattern, [".*"], "publish") if place == "topic" else grant("t", [pattern], "publish")
-    with pytest.raises(BadAnswer, match=f'unable to compile {place} "{re.escape(pattern)}" .'):
+    with pytest.raises(BadAuthAnswer, match=f'unable to compile {place} "{re.escape(pattern)}" .'):
         authorization(rule)
     assert capfd.readouterr().err == ""
 
@@ -133,7 +133,7 @@ def test_no_expression_takes_long(pattern: str) -> None:
 
 @pytest.mark.parametrize("pattern", [r"\pL{1000}", r"((\pL{10}){10}){10}"])
 def test_an_expression_that_is_too_large(pattern: str) -> None:
-    with pytest.raises(BadAnswer, match="pattern too large"):
+    with pytest.raises(BadAuthAnswer, match="pattern too large"):
         authorization(grant(pattern, [], "publish"))
 
 
@@ -141,5 +141,5 @@ def test_all_expressions_together_have_a_bound(monkeypatch: pytest.MonkeyPatch) 
     rules = [grant(f"^name{number}$", [".*"], "publish") for number in range(20)]
     assert authorization(*rules).permits(b"name19", b"")
     monkeypatch.setattr(permissions, "MAX_INSTRUCTIONS", 100)
-    with pytest.raises(BadAnswer, match="too large"):
+    with pytest.raises(BadAuthAnswer, match="too large"):
         authorization(*rules)

@@ -9,13 +9,13 @@ from typing import Any
 import gevent
 import pytest
 
-from nsqd_py.auth.servers import AuthServers, NoAuthorization, Question, auth_url, authorization
+from nsqd_py.auth.servers import AuthQuestion, AuthServers, NoAuthorization, auth_url, authorization
 from nsqd_py.lookup.host import resolve
 from nsqd_py.net.http.client import HttpClient, Url
 from tests.support.auth_server import EVERYTHING, HOST, AuthServer, answer_of
 from tests.support.certificates import Certificates, make_certificates
 
-QUESTION = Question(b"open sesame&=?\xff", "192.0.2.1", True, "name")
+QUESTION = AuthQuestion(b"open sesame&=?\xff", "192.0.2.1", True, "name")
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from nsqd_py.diskqueue.files import log_file_name
 from nsqd_py.diskqueue.journal import CHANGE, SNAPSHOT, encode_entry
 from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Epoch, encode_epoch_file
 from nsqd_py.diskqueue.records import FileHeader, encode_record
-from nsqd_py.standby.copy import BadName, Copy, check_name
-from nsqd_py.standby.messages import BEGIN, COMMIT, PART, REMOVE, WRITE, BadMessage, FileMessage, TopicFiles
+from nsqd_py.standby.copy import BadFileName, Copy, check_name
+from nsqd_py.standby.messages import BEGIN, COMMIT, PART, REMOVE, WRITE, BadStandbyMessage, FileMessage, TopicFiles
 from tests.unit.fakes import make_batch
 
 CREATED = (Epoch(100, 0),)
@@ -49,13 +49,13 @@ def test_files_of_a_data_path(name: str) -> None:
 def test_no_other_file_is_written(name: str, tmp_path: Path) -> None:
     copy = Copy(tmp_path, "now", was_primary=False)
     for kind in (WRITE, BEGIN, REMOVE):
-        with pytest.raises(BadName):
+        with pytest.raises(BadFileName):
             copy.apply(FileMessage(kind, name, 0, memoryview(b"x")))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_no_other_topic_is_listed(tmp_path: Path) -> None:
-    with pytest.raises(BadName):
+    with pytest.raises(BadFileName):
         Copy(tmp_path, "now", was_primary=False).list_topic(TopicFiles("../t", CREATED))
 
 
@@ -158,10 +158,10 @@ def test_what_is_finished_is_not_set_aside(tmp_path: Path, finished: int, at: st
 def test_a_file_only_grows_at_its_end(tmp_path: Path, name: str, offset: int) -> None:
     copy = copy_of(tmp_path, log_bytes(b"one"), was_primary=False)
     before = (tmp_path / LOG).read_bytes()
-    with pytest.raises(BadMessage):
+    with pytest.raises(BadStandbyMessage):
         copy.apply(FileMessage(WRITE, name, offset, memoryview(b"x")))
     copy.apply(FileMessage(BEGIN, name, 0, memoryview(b"")))
-    with pytest.raises(BadMessage):
+    with pytest.raises(BadStandbyMessage):
         copy.apply(FileMessage(PART, name, offset, memoryview(b"x")))
     copy.close()
     assert (tmp_path / LOG).read_bytes() == before
@@ -169,5 +169,5 @@ def test_a_file_only_grows_at_its_end(tmp_path: Path, name: str, offset: int) ->
 
 @pytest.mark.parametrize("kind", [PART, COMMIT])
 def test_a_new_version_must_begin(tmp_path: Path, kind: int) -> None:
-    with pytest.raises(BadMessage):
+    with pytest.raises(BadStandbyMessage):
         Copy(tmp_path, "now", was_primary=False).apply(FileMessage(kind, LOG, 0, memoryview(b"x")))

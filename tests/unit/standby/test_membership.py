@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd_py.standby.messages import FENCE, FOLLOW, NONCE_BYTES, PROOF_BYTES, Caller, Listener, NotMember
+from nsqd_py.standby.messages import FENCE, FOLLOW, NONCE_BYTES, PROOF_BYTES, Caller, GroupListener, NotMember
 
 OLD, NEW, OTHER = b"the secret until now", b"the secret from now on", b"the secret of another group"
 A, B = "a:4150", "b:4150"
@@ -21,11 +21,11 @@ def caller(*, secret: bytes = OLD, purpose: str = FOLLOW, asked: str = A, reache
     return Caller(secret, purpose, asked, reached, NONCE)
 
 
-def listener(*secrets: bytes, own: tuple[str, ...] = (A,), nonce: bytes = OTHER_NONCE) -> Listener:
-    return Listener(secrets or (OLD,), own, nonce)
+def listener(*secrets: bytes, own: tuple[str, ...] = (A,), nonce: bytes = OTHER_NONCE) -> GroupListener:
+    return GroupListener(secrets or (OLD,), own, nonce)
 
 
-def shake(one: Caller, other: Listener) -> None:
+def shake(one: Caller, other: GroupListener) -> None:
     one.check(other.answer(one.prove(other.answer(one.hello()))))
 
 
@@ -50,7 +50,7 @@ def test_members_prove_themselves_and_their_document(purpose: str, secrets: tupl
         (caller(asked="a" * 600), listener(), "asked"),
     ],
 )
-def test_a_caller_that_is_refused(one: Caller, other: Listener, reason: str) -> None:
+def test_a_caller_that_is_refused(one: Caller, other: GroupListener, reason: str) -> None:
     with pytest.raises(NotMember, match=reason):
         shake(one, other)
     assert other.purpose == ""
@@ -79,7 +79,7 @@ def test_the_proof_of_one_side_is_none_of_the_other() -> None:
         listener().answer(one.hello()) and _again(listener(), one.hello(), answer)
 
 
-def _again(other: Listener, hello: bytes, proof: bytes) -> None:
+def _again(other: GroupListener, hello: bytes, proof: bytes) -> None:
     other.answer(hello)
     other.answer(proof)
 

@@ -14,14 +14,14 @@ from nsqd_py.standby.messages import (
     REMOVE,
     STREAM_FRAME,
     WRITE,
-    BadMessage,
-    Lag,
-    Listed,
+    BadStandbyMessage,
     Offer,
     OfferedFile,
     OfferedLog,
     Round,
+    StandbyLag,
     TopicFiles,
+    TopicsListed,
     decode,
     decode_offer,
     encode_offer,
@@ -50,13 +50,13 @@ def test_messages_about_files(kind: int) -> None:
 
 def test_other_messages() -> None:
     assert decode(data_of(topic_frame(FILES))) == FILES
-    assert decode(data_of(listed_frame())) == Listed()
-    assert decode(data_of(round_frame(5, Lag(1, 2, 3)))) == Round(5, Lag(1, 2, 3))
+    assert decode(data_of(listed_frame())) == TopicsListed()
+    assert decode(data_of(round_frame(5, StandbyLag(1, 2, 3)))) == Round(5, StandbyLag(1, 2, 3))
 
 
 @pytest.mark.parametrize("data", [b"", b"\0", b"\x09", b"\x01", b"\x08\0", b"\x06{}", b"\x06["])
 def test_what_is_no_message(data: bytes) -> None:
-    with pytest.raises(BadMessage):
+    with pytest.raises(BadStandbyMessage):
         decode(data)
 
 
@@ -79,5 +79,5 @@ def test_logs_that_do_not_fit_are_left_out() -> None:
     ],
 )
 def test_what_is_no_offer(fields: object) -> None:
-    with pytest.raises(BadMessage):
+    with pytest.raises(BadStandbyMessage):
         decode_offer(json.dumps(fields).encode())

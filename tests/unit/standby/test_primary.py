@@ -10,7 +10,7 @@ import pytest
 
 from nsqd_py.errors import Invalid
 from nsqd_py.settings.types import ByTopic
-from nsqd_py.standby.messages import Member, Round, decode
+from nsqd_py.standby.messages import GroupMember, Round, decode
 from nsqd_py.standby.primary import Standbys
 from tests.support.broker_life import CHANNELS, TOPIC, Life
 from tests.support.standby_link import StandbyLink, replay
@@ -62,12 +62,12 @@ def test_a_member_that_acknowledges_nothing_is_closed(tmp_path: Path, monkeypatc
 def test_a_data_path_has_one_connection_and_is_not_a_copy_of_another(tmp_path: Path) -> None:
     for name in ("primary", "a", "b"):
         (tmp_path / name).mkdir()
-    own, other = Member("1", "a:4150"), Member("2", "b:4150")
+    own, other = GroupMember("1", "a:4150"), GroupMember("2", "b:4150")
     life = Life(tmp_path / "primary", lambda *_: None, lease="etcd://a:1/b", standby_acks=1, **TIMEOUT)
     election: Any = SimpleNamespace(member=own, write_members=lambda _: True)
     life.broker.replication = replication = Standbys(life.broker, tmp_path / "primary", FakeThreadPool(), election=election)
 
-    def link(name: str, member: Member | None) -> StandbyLink:
+    def link(name: str, member: GroupMember | None) -> StandbyLink:
         made = StandbyLink(replication, tmp_path / name, [])
         made.copy.member = member
         made.close = lambda reason: made.end()  # type: ignore[method-assign]

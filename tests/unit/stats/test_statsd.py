@@ -12,7 +12,7 @@ import pytest
 
 from nsqd_py.daemon import full_prefix
 from nsqd_py.lookup.host import resolve
-from nsqd_py.stats.statsd import Reports, StatsdReporter, packets
+from nsqd_py.stats.statsd import StatsdReporter, StatsdReports, packets
 from tests.unit.fakes import FakeLog
 
 
@@ -48,12 +48,12 @@ def latency(*percentiles: tuple[float, float]) -> dict[str, Any]:
     return {"count": 0, "percentiles": [{"quantile": q, "value": value} for q, value in percentiles] or None}
 
 
-def lines(reports: Reports, *topics: dict[str, Any], memory: Any = None) -> list[str]:
+def lines(reports: StatsdReports, *topics: dict[str, Any], memory: Any = None) -> list[str]:
     return [line.removesuffix("\n") for line in reports.lines(topics, memory)]
 
 
 def test_an_age_is_reported_while_messages_wait_and_then_once_as_zero() -> None:
-    reports = Reports("", exclude_ephemeral=False)
+    reports = StatsdReports("", exclude_ephemeral=False)
 
     def ages(**figures: int) -> list[int]:
         key = "topic.t.channel.c.oldest_message_age_ms:"
@@ -68,7 +68,7 @@ def test_an_age_is_reported_while_messages_wait_and_then_once_as_zero() -> None:
 
 def test_keys_and_their_order_are_those_of_go() -> None:
     topic = make_topic("t", 2, make_channel("c", 3, (0.999, 1e9 + 0.9)), percentiles=((1.0, 7.5), (0.995, 2.0)))
-    assert lines(Reports("p.", exclude_ephemeral=False), topic) == [
+    assert lines(StatsdReports("p.", exclude_ephemeral=False), topic) == [
         "p.topic.t.message_count:2|c",
         "p.topic.t.message_bytes:20|c",
         "p.topic.t.depth:8|g",
@@ -92,7 +92,7 @@ def counters(found: list[str]) -> dict[str, int]:
 
 
 def test_counters_are_what_came_since_the_last_report() -> None:
-    reports = Reports("", exclude_ephemeral=False)
+    reports = StatsdReports("", exclude_ephemeral=False)
     lines(reports, make_topic("t", 5, make_channel("c", 5)))
     second = counters(lines(reports, make_topic("t", 7, make_channel("c", 6, requeue_count=9))))
     assert second == {

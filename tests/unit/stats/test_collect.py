@@ -7,10 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import gevent
 import orjson
 import pytest
-from gevent.socket import socketpair
 
 from nsqd_py.memory_budget import MemoryBudget
 from nsqd_py.runtime.pacing import Pace
@@ -126,34 +124,6 @@ def test_what_go_does_not_count_shows_where_there_is_any() -> None:
     assert topics[1]["dead_letters"] == [died]
     assert "expired_count" not in topics[1]
     assert "dead_letters" not in topics[0]
-
-
-def test_sockets_are_served_while_many_topics_are_gone_through() -> None:
-    """Whoever waits for an echo gets one in every other slice of the work, however slow the machine is."""
-    broker = make_broker(*(make_topic(f"t{i:04}", *(make_channel(f"c{j}") for j in range(3))) for i in range(1500)))
-    here, there = socketpair()
-    echoes = 0
-
-    def echo() -> None:
-        while data := there.recv(1):
-            there.send(data)
-
-    def ask() -> None:
-        nonlocal echoes
-        while True:
-            here.send(b"x")
-            here.recv(1)
-            echoes += 1
-
-    greenlets = [gevent.spawn(echo), gevent.spawn(ask)]
-    stats = collect(broker, "", "", include_clients=True)
-    render_json(broker, stats, include_memory=False)
-    gevent.killall(greenlets)
-    here.close()
-    there.close()
-    assert stats.topics is not None
-    assert len(stats.topics) == 1500
-    assert echoes >= 5
 
 
 def test_metrics_of_many_topics_come_in_pieces_with_pauses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

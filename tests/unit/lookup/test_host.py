@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from nsqd_py.lookup.host import Address, Endpoint, EndpointSelection, parse_address, resolve
+from nsqd_py.lookup.host import Endpoint, EndpointSelection, LookupAddress, parse_address, resolve
 
 V4 = Endpoint(socket.AF_INET, ("127.0.0.1", 4160))
 OTHER_V4 = Endpoint(socket.AF_INET, ("127.0.0.2", 4160))
@@ -24,7 +24,7 @@ V6 = Endpoint(socket.AF_INET6, ("::1", 4160, 0, 0))
 )
 def test_addresses(text: str, host: str, endpoint: Endpoint | None) -> None:
     address = parse_address(text)
-    assert address == Address(text, host, 4160)
+    assert address == LookupAddress(text, host, 4160)
     assert address.endpoint == endpoint
 
 
