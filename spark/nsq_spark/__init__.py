@@ -10,7 +10,6 @@ replay         `spark-replay`: publish messages of an archive again
 schema         the columns of a message, for pyarrow and for Spark
 session        starts Spark, quietly
 java           finds a Java for it
-class_archive  where its JVM keeps the classes of Spark, for a faster start
 publisher      publishes the messages of a task, for `source` and `replay`
 
 Importing this package imports nothing else: executors import modules in it, and need neither gevent nor the data

@@ -84,7 +84,7 @@ def test_the_lists_are_not_empty() -> None:
 def test_no_two_files_import_each_other() -> None:
     own = {name: {other for other in imports_of(path) if other in ALL_MODULES} for name, path in ALL_MODULES.items()}
     pairs = [(one, other) for one in own for other in own[one] if one < other and one in own[other]]
-    assert pairs == [("nsq_spark.replay.arguments", "nsq_spark.replay.options")]
+    assert pairs == [("nsq_spark.replay.job", "nsq_spark.replay.options")]
 
 
 @pytest.mark.parametrize("path", sources(*PACKAGES), ids=relative)

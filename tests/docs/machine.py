@@ -105,7 +105,6 @@ def environment(home: Path) -> dict[str, str]:
         "LANG": "C.UTF-8",
         "TERM": "xterm-256color",
         "TZ": "UTC",
-        "XDG_CACHE_HOME": os.devnull,  # spark-replay would keep Spark's classes there, after it has ended
         **{name: os.environ[name] for name in _KEPT if name in os.environ},
     }
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nsq_spark.archive.damage import ArchiveError
-from nsq_spark.source.live.nsqds import ask
+from nsq_spark.source.nsqds import ask
 from nsqd_py import client
 from nsqd_py.client import NoNsqd
 from nsqd_py.client.blocking.backend import THREADS, Backend

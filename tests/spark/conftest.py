@@ -13,12 +13,6 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 
 
-@pytest.fixture(autouse=True)
-def no_class_archive(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no command keep Spark's classes: its JVM would still write them when the test has ended."""
-    monkeypatch.setenv("XDG_CACHE_HOME", os.devnull)
-
-
 @pytest.fixture(scope="session")
 def java_home(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A Java that Spark runs on."""

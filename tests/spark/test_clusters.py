@@ -74,9 +74,7 @@ def kill_one_that_publishes(found: list[psutil.Process], nsqd: NsqdProcess) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("has_checkpoint", [False, True], ids=["", "checkpoint"])
 def test_a_killed_executor(nsqd: NsqdProcess, archive: Path, tmp_path: Path, has_checkpoint: bool) -> None:
-    """Spark does its task again: all is sent, and what may be there twice is counted. With a checkpoint, only what was
-    on the way; what the killed try had sent counts as sent.
-    """
+    """Spark does its task again: all is sent, and what may be there twice is counted."""
     flags = [f"--checkpoint={tmp_path / 'checkpoint'}"] if has_checkpoint else []
     with Replay(nsqd, archive, tmp_path, LOCAL_CLUSTER, f"--rate={RATE}", *flags) as replay:
         wait_for_messages(nsqd, replay, EARLY)
@@ -89,12 +87,11 @@ def test_a_killed_executor(nsqd: NsqdProcess, archive: Path, tmp_path: Path, has
     assert 0 < report["possible_duplicates"] <= MESSAGES
     assert report["sent"] == report["matched"] == MESSAGES and report["failed"] == 0
     assert report["topics"] == {TOPIC: MESSAGES}
-    assert not has_checkpoint or extra_copies(found) < ON_THE_WAY
 
 
 @pytest.mark.slow
 def test_a_killed_driver(nsqd: NsqdProcess, archive: Path, tmp_path: Path, cluster: Standalone) -> None:
-    """The same command goes on; only what was on the way comes twice."""
+    """The same command goes on; only slices that were not done come twice."""
     flags = (f"--master={cluster.master}", f"--rate={RATE}", f"--checkpoint={tmp_path / 'checkpoint'}")
     with Replay(nsqd, archive, tmp_path, *flags) as replay:
         wait_for_messages(nsqd, replay, LATE)
@@ -105,9 +102,8 @@ def test_a_killed_driver(nsqd: NsqdProcess, archive: Path, tmp_path: Path, clust
         report = replay.report()
     found = copies(nsqd)
     assert found.keys() == set(numbered(MESSAGES))
-    assert LATE - ON_THE_WAY < report["sent_before"] <= MESSAGES
     assert report["sent_before"] + report["sent"] == MESSAGES
-    assert extra_copies(found) < ON_THE_WAY
+    assert 0 < extra_copies(found) <= report["possible_duplicates"] <= 10 * extra_copies(found)
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from nsq_spark.schema import COLUMNS
-from nsq_spark.source.live.options import LIVE_OPTIONS
-from nsq_spark.source.options import READ_OPTIONS, STREAM_OPTIONS, WRITE_OPTIONS
+from nsq_spark.source.live_options import LIVE_OPTIONS
+from nsq_spark.source.options import READ_OPTIONS, WRITE_OPTIONS
 from nsq_tools.to_file.formats.parquet import convert
 from tests.support.archives import BASE_NS, Message, framed, messages
 from tests.support.nsqd_process import NsqdProcess
@@ -85,13 +85,6 @@ def test_what_a_script_publishes(spark: Any, placed: Placed, nsqd: NsqdProcess) 
 
 
 @pytest.mark.slow
-def test_a_stream_into_a_table(spark: Any, placed: Placed, tmp_path: Path) -> None:
-    for _ in range(2):
-        run(placed(SCRIPTS["stream.py"]))
-        assert spark.read.parquet(str(tmp_path / "tables/orders")).count() == 60
-
-
-@pytest.mark.slow
 def test_a_topic_into_a_table(spark: Any, placed: Placed, tmp_path: Path, nsqd: NsqdProcess) -> None:
     nsqd.create("orders", "c")
     script = placed(SCRIPTS["follow.py"]).replace("127.0.0.1:4151", f"127.0.0.1:{nsqd.http_port}")
@@ -147,11 +140,7 @@ def test_the_table_of_columns() -> None:
 
 @pytest.mark.parametrize(
     ("title", "options"),
-    [
-        ("A live topic", LIVE_OPTIONS),
-        ("Options of reading", (*READ_OPTIONS, *STREAM_OPTIONS)),
-        ("Options of writing", WRITE_OPTIONS),
-    ],
+    [("A live topic", LIVE_OPTIONS), ("Options of reading", READ_OPTIONS), ("Options of writing", WRITE_OPTIONS)],
 )
 def test_the_tables_of_options(title: str, options: tuple[Any, ...]) -> None:
     rows = rows_below(title)[-len(options) :]

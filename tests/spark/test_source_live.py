@@ -18,10 +18,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from nsq_spark.archive.damage import ArchiveError
 from nsq_spark.schema import COLUMNS
-from nsq_spark.source.live.batch_reader import LiveBatchReader
-from nsq_spark.source.live.nsqds import LiveTopic, LostMessages
-from nsq_spark.source.live.options import live_options, stream_of
-from nsq_spark.source.live.reader import LiveReader
+from nsq_spark.source.live_batch import LiveBatchReader
+from nsq_spark.source.live_options import live_options, stream_of
+from nsq_spark.source.live_stream import LiveReader
+from nsq_spark.source.nsqds import LiveTopic, LostMessages
 from nsq_spark.source.options import BadOption
 from tests.support.network import free_ports
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
+
+import pyarrow as pa
 
 from nsq_spark.archive.listing import list_files
 from nsq_spark.archive.splits import FileInfo
 from nsq_spark.archive.storage import Storage
 from nsq_spark.publisher import Producers
-from nsq_spark.replay.checkpoint import Checkpoint
+from nsq_spark.replay.checkpoint import Checkpoint, Ledgers
 from nsq_spark.replay.job import Job
-from nsq_spark.replay.planning import Source, Task, ordered_tasks, plan
-from nsq_spark.replay.task import Attempt, SendSink, Sink, TaskContext, TaskResult, index_times, run_task
-from nsqd_py.client.errors import NsqClientError
+from nsq_spark.replay.messages import SENDING
+from nsq_spark.replay.task import Sender, TaskResult
+from nsq_spark.source.batch_reader import SLICE, partitions_of, read_partition
+from nsq_spark.source.options import ReadOptions
+from nsqd_py.client.errors import ConnectionLost, NsqClientError
 from tests.support.archives import Message, framed
 
 OnDone = Callable[[NsqClientError | None], object]
@@ -78,17 +81,18 @@ class PlayedProducer:
             on_done(self._nsqd.publish(topic, bodies))
 
     def close(self, timeout_s: float) -> None:
-        self._unanswered.clear()
+        """What is not answered comes back."""
+        unanswered, self._unanswered = self._unanswered, deque()
+        for _, _, on_done in unanswered:
+            on_done(ConnectionLost("played:1", "closed"))
 
 
-def played(nsqd: PlayedNsqd) -> type[Sink]:
-    """A sink that sends to a played nsqd."""
-
+def played(nsqd: PlayedNsqd) -> type[Producers]:
     class Played(Producers):
         def open(self) -> PlayedProducer:  # type: ignore[override]
             return PlayedProducer(nsqd)
 
-    return type("PlayedSink", (SendSink,), {"producers": Played})
+    return Played
 
 
 def parsed_mpub(body: bytes) -> list[bytes]:
@@ -112,27 +116,43 @@ def files_of(*paths: Path) -> list[FileInfo]:
     return list_files([str(path) for path in paths], Storage())
 
 
-def tasks_of(
-    job: Job, files: Sequence[FileInfo], slots: int = 2, checkpoint: Checkpoint | None = None
-) -> tuple[TaskContext, Sequence[Task]]:
-    """As the driver makes them."""
-    made = plan(job, files, slots, checkpoint)
-    context = TaskContext(job, done=made.done)
-    if checkpoint is not None:
-        context = replace(context, checkpoint=checkpoint.place, is_unsure=not checkpoint.is_settled)
-    if not made.is_ordered:
-        return context, made.tasks
-    result = index_times(context, made.parts, Attempt(0))
-    if result.error is not None:
-        raise result.error
-    sources: list[Source] = result.payload
-    return context, ordered_tasks(made, sources, start_s=0.0)
+def rows_of(job: Job, files: Sequence[FileInfo], done: Collection[str] = (), slice_bytes: int = 2048) -> list[pa.RecordBatch]:
+    """The rows of each partition, as `messages` reads them for a job without a predicate."""
+    options = ReadOptions(job.paths, Storage(), job.hints, job.selection.wanted, job.skip_damaged, slice_bytes)
+    columns = (*SENDING[:2], "id", *SENDING[2:])
+    return [
+        pa.Table.from_batches(list(read_partition(one))).combine_chunks().to_batches()[0]
+        for one in partitions_of(files, options, columns, frozenset(done))
+    ]
+
+
+def in_order(rows: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """The rows of all partitions in one, as an ordered job has them."""
+    if not rows:
+        return []
+    table = pa.Table.from_batches(rows).sort_by([("timestamp_ns", "ascending"), ("id", "ascending")]).combine_chunks()
+    (found,) = table.to_batches()
+    return [found.set_column(found.schema.get_field_index(SLICE), SLICE, found.column("topic"))]
 
 
 def replayed(
-    job: Job, files: Sequence[FileInfo], nsqd: PlayedNsqd, slots: int = 2, checkpoint: Checkpoint | None = None, attempt: int = 0
+    job: Job,
+    files: Sequence[FileInfo],
+    nsqd: PlayedNsqd,
+    checkpoint: Checkpoint | None = None,
+    attempt: int = 0,
+    slice_bytes: int = 2048,
 ) -> list[TaskResult]:
     """All tasks, one after the other."""
-    context, tasks = tasks_of(job, files, slots, checkpoint)
-    attempts = (Attempt(task.number, 1000 * attempt + task.number, attempt) for task in tasks)
-    return [run_task(context, played(nsqd), task, one) for task, one in zip(tasks, attempts, strict=True)]
+    done = {} if checkpoint is None else checkpoint.earlier.done
+    ledgers = Ledgers("/no/such/place", 1, "", is_checkpoint=False) if checkpoint is None else checkpoint.ledgers
+    rows = in_order(rows_of(job, files)) if job.is_ordered else rows_of(job, files, done, slice_bytes)
+    if job.is_ordered and rows:
+        topics, times = (rows[0].column(name).to_pylist() for name in ("topic", "timestamp_ns"))
+        rows = [rows[0].filter(pa.array([at >= (done.get(topic) or 0) for topic, at in zip(topics, times, strict=True)]))]
+    sender = Sender(job, ledgers, {}, job.selection.limit, producers=played(nsqd))
+    return [sender.send(cut(batch), number, attempt, 1000 * attempt + number) for number, batch in enumerate(rows)]
+
+
+def cut(rows: pa.RecordBatch, size: int = 30) -> Iterator[pa.RecordBatch]:
+    return (rows.slice(low, size) for low in range(0, rows.num_rows, size))

@@ -46,7 +46,7 @@ class Storage:
         """Return the full path that a user's path stands for: as in Spark, one without a scheme is of the file system
         that `fs.defaultFS` names.
         """
-        default = self.options.get("fs.defaultFS") or remote.configured_default(os.environ)
+        default = self.options.get("fs.defaultFS")
         if is_local(path) and not path.startswith("file:") and default and not default.startswith("file:"):
             home = "" if path.startswith("/") else f"/user/{getpass.getuser()}/"
             path = default.rstrip("/") + home + path.removeprefix("./")
@@ -57,8 +57,7 @@ class Storage:
             if is_local(path):
                 return LocalFile.open(local_path(path))
             system = self._system(path)
-            file = system.files.open_input_file(system.inner(path))
-            return file if isinstance(file, File) else RemoteFile(file)
+            return RemoteFile(system.files.open_input_file(system.inner(path)))
         except (OSError, pa.ArrowException) as error:
             raise _not_readable(path, error) from error
 

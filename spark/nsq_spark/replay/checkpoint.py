@@ -1,16 +1,22 @@
-"""The checkpoint of a job: a directory that keeps what nsqd acknowledged, so that a later run goes on from there.
+"""What nsqd acknowledged, on disk: for the progress of a run, and so that a later run goes on from there.
 
     job.json                       the job, its times, and the files that its first run found
-    acks-<run>-<task>-<try>.log    the ledger of one try of a task: what was acknowledged
-    complete                       exists once all was
+    acks-<run>-<task>-<try>.log    the ledger of one try of a task
+    stop                           asks all tasks to end
+    complete                       exists once all was sent
     lock                           is locked while a driver uses the directory
 
-A job is about the files of its first run, at the size that they had then: what is written to the archive meanwhile is
-not sent. All executors have to see the directory.
+A job is about the files of its first run, at the size that they had then: what is written to the archive later is not
+sent. All executors have to see the directory. Without --checkpoint, a temporary directory has the ledgers.
 
-A ledger has a line `<crc32c in hex> <JSON>` for each range: [lane, low, high, messages, bytes, {topic: messages}]. The
-line ["end"] says that nothing was unanswered when the file was closed. Lines are only appended. The kernel keeps what a
-killed process has written; fsync, at most twice a second, is for a machine that fails. A torn line ends the file.
+A ledger has a line `<crc32c in hex> <JSON>` for each change:
+
+    ["counts", sending, sent, bytes, failed]                     so far, written before a batch is sent
+    ["done", lane, mark, messages, bytes, {topic: messages}, again]   a lane is a slice that is done, with the mark null;
+        or a topic that is sent up to the time `mark`, with `again` messages of that time, which are sent once more
+
+The kernel keeps what a killed process has written; fsync, at most twice a second, is for a machine that fails. A torn
+line ends the file.
 """
 
 from __future__ import annotations
@@ -18,94 +24,123 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
-import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from google_crc32c import value as crc32c
 
 from nsq_spark.archive.damage import ArchiveError
 from nsq_spark.archive.formats import Compression, Format
-from nsq_spark.archive.listing import Hints
 from nsq_spark.archive.splits import FileInfo
-from nsq_spark.archive.storage import Storage, identical, is_local, local_path
+from nsq_spark.archive.storage import Storage, local_path
 from nsq_spark.publisher import PublishCounts
-from nsq_spark.replay.errors import CheckpointError
-from nsq_spark.replay.job import Job
-from nsq_spark.replay.positions import Mark, Range, merged
+from nsq_spark.replay.job import CheckpointError, Job
 from nsqd_py.diskqueue.files import sync_directory
 from nsqd_py.runtime.documents import BAD_CONTENT, describe
 from nsqd_py.runtime.private_files import open_file
 
 SYNC_INTERVAL_S = 0.5
-_VERSION = 1
-_END = ["end"]
+_VERSION = 2
 _HEAD, _HEAD_BYTES = "head_crc32c", 4096
 # Executors notice within this time that their driver has ended.
 _WRITERS_LEAVE_S = 15.0
 _POLL_S = 0.05
+_TAIL_BYTES = 4096
 
 
 # ---- ledgers
 
 
 @dataclass(slots=True)
-class Entry:
-    """The number of acknowledged messages in a range, in which there are no others to send."""
+class Unit:
+    """Messages that are done together: those of a slice, or of a topic up to a time.
+
+    count   how many are to be sent, so far; `is_closed`: there are no more
+    failed  how many nsqd refused
+    """
 
     lane: str
-    range: Range
-    messages: int = 0
-    size_bytes: int = 0
-    topics: dict[str, int] = field(default_factory=dict)
+    mark: int | None = None
+    again: int = 0
+    count: int = 0
+    failed: int = 0
+    is_closed: bool = False
+    counts: PublishCounts = field(default_factory=PublishCounts)
+
+    @property
+    def is_answered(self) -> bool:
+        return self.is_closed and self.counts.messages + self.failed == self.count
+
+    def acknowledged(self, topic: str, count: int, size_bytes: int) -> None:
+        self.counts.add(PublishCounts(count, size_bytes, 0, {topic: count}))
+
+
+class Totals(NamedTuple):
+    """Messages of a try of a task: those that it began to send, those acknowledged and their bytes, and those refused."""
+
+    sending: int = 0
+    sent: int = 0
+    sent_bytes: int = 0
+    failed: int = 0
+
+    def plus(self, *others: int) -> Totals:
+        return Totals(*(one + other for one, other in zip(self, others, strict=True)))
 
 
 class Ledger:
-    """Collects ranges, joins those that adjoin, and writes them when `write` is called.
+    """The file is locked as long as this process lives: a reader that finds it unlocked knows that it is complete.
 
-    The file is locked as long as this process lives. A reader that finds it unlocked knows that it is complete. Without
-    a path, nothing is written.
+    Without a path, nothing is kept.
     """
 
     def __init__(self, path: Path | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._file = None if path is None else open(path, "ab", buffering=0, opener=_open_shared)  # noqa: SIM115  held until `abandon`
+        self._file = None if path is None else open(path, "ab", buffering=0, opener=_open_shared)  # noqa: SIM115  until `close`
         if self._file is not None:
             fcntl.flock(self._file, fcntl.LOCK_EX)
-        self._unwritten: list[Entry] = []
-        self._last: dict[str, Entry] = {}  # by lane
+        self._totals = self._written = Totals()
+        self._lines: list[bytes] = []
         self._synced_s = clock()
-        self._is_synced = True
 
-    def add(self, lane: str, low: Mark, high: Mark, count: int, size_bytes: int = 0, topic: str = "") -> None:
-        entry = self._last.get(lane)
-        if entry is None or entry.range.high != low:
-            entry = self._last[lane] = Entry(lane, Range(low, low))
-            self._unwritten.append(entry)
-        entry.range = Range(entry.range.low, high)
-        entry.messages += count
-        entry.size_bytes += size_bytes
-        if count:
-            entry.topics[topic] = entry.topics.get(topic, 0) + count
+    @property
+    def is_kept(self) -> bool:
+        return self._file is not None
+
+    def sending(self, count: int) -> None:
+        """Write it at once: what is sent must be known to be a possible duplicate."""
+        self._totals = self._totals.plus(count, 0, 0, 0)
+        self.write()
+
+    def sent(self, count: int, size_bytes: int) -> None:
+        self._totals = self._totals.plus(0, count, size_bytes, 0)
+
+    def failed(self, count: int) -> None:
+        self._totals = self._totals.plus(0, 0, 0, count)
+
+    def done(self, unit: Unit) -> None:
+        counts = unit.counts
+        fields = ["done", unit.lane, unit.mark, counts.messages, counts.size_bytes, counts.topics, unit.again]
+        self._lines.append(_line(fields))
 
     def write(self) -> None:
-        """Write all ranges that were added since the last call."""
-        if self._unwritten:
-            self._append(b"".join(map(encoded, self._unwritten)))
-            self._unwritten, self._last = [], {}
-        if not self._is_synced and self._clock() - self._synced_s >= SYNC_INTERVAL_S:
+        """Write all changes since the last call."""
+        if self._totals != self._written:
+            self._lines.append(_line(["counts", *self._totals]))
+        data = b"".join(self._lines)
+        self._lines, self._written = [], self._totals
+        while data and self._file is not None:
+            data = data[self._file.write(data) :]
+        if self._file is not None and self._clock() - self._synced_s >= SYNC_INTERVAL_S:
             self._sync()
 
-    def close(self, *, is_settled: bool = True) -> None:
-        """Write the rest. `is_settled`: nsqd has answered every publish."""
-        self.write()
-        if is_settled:
-            self._append(_line(_END))
-        if not self._is_synced:
+    def close(self) -> None:
+        if self._file is not None:
+            self.write()
             self._sync()
         self.abandon()
 
@@ -114,21 +149,10 @@ class Ledger:
         if self._file is not None:
             self._file.close()
 
-    def _append(self, data: bytes) -> None:
-        while data and self._file is not None:
-            self._is_synced = False
-            data = data[self._file.write(data) :]
-
     def _sync(self) -> None:
         assert self._file is not None
         os.fsync(self._file.fileno())
         self._synced_s = self._clock()
-        self._is_synced = True
-
-
-def encoded(entry: Entry) -> bytes:
-    """Return the line of an entry."""
-    return _line([entry.lane, *entry.range, entry.messages, entry.size_bytes, entry.topics])
 
 
 def _line(fields: list[Any]) -> bytes:
@@ -136,16 +160,51 @@ def _line(fields: list[Any]) -> bytes:
     return b"%08x %b\n" % (crc32c(text), text)
 
 
-def entries_in(data: bytes) -> Iterator[Entry]:
-    """Yield the entries before the first torn line."""
+def lines_in(data: bytes) -> Iterator[list[Any]]:
+    """Yield what the lines before the first torn one say."""
     for line in data.split(b"\n")[:-1]:
         checksum, _, text = line.partition(b" ")
         if checksum != b"%08x" % crc32c(text):
             return
-        fields = orjson.loads(text)
-        if fields != _END:
-            lane, low, high, *rest = fields
-            yield Entry(lane, Range((*low,), (*high,)), *rest)
+        yield orjson.loads(text)
+
+
+@dataclass(slots=True)
+class Acknowledged:
+    """What ledgers say.
+
+    done    slices, and the times up to which topics are sent, by lane
+    counts  of all that is done
+    unsure  the number of messages that nsqd may have, and that are sent again
+    """
+
+    done: dict[str, int | None] = field(default_factory=dict)
+    counts: PublishCounts = field(default_factory=PublishCounts)
+    unsure: int = 0
+
+
+def _read(paths: Iterable[Path]) -> Acknowledged:
+    """Raises CheckpointError if a ledger is still written to after a while."""
+    found = Acknowledged()
+    again: dict[str, int] = {}
+    deadline_s = time.monotonic() + _WRITERS_LEAVE_S
+    for path in sorted(paths):
+        while not _is_free(path):
+            if time.monotonic() >= deadline_s:
+                raise CheckpointError(f"{path} is still written to by an earlier run: end that run first")
+            time.sleep(_POLL_S)
+        begun = 0
+        for kind, *fields in lines_in(path.read_bytes()):
+            if kind == "counts":
+                begun = fields[0] - fields[3]
+                continue
+            lane, mark, messages, size_bytes, topics, again[lane] = fields
+            found.done[lane] = mark if mark is None else max(mark, found.done.get(lane) or mark)
+            found.counts.add(PublishCounts(messages, size_bytes, 0, topics))
+            found.unsure -= messages
+        found.unsure += begun
+    found.unsure += sum(again.values())
+    return found
 
 
 def _is_free(path: Path) -> bool:
@@ -158,102 +217,94 @@ def _is_free(path: Path) -> bool:
         return True
 
 
-@dataclass(slots=True)
-class Acknowledged:
-    """The merged ranges of acknowledged messages by lane, and their counts.
+@dataclass(frozen=True, slots=True)
+class Ledgers:
+    """The ledgers of a run, as executors use them. `token` says whether they see the directory of the driver."""
 
-    is_settled  nothing was unanswered in the end
-    """
+    directory: str
+    run: int
+    token: str
+    is_checkpoint: bool
 
-    done: dict[str, list[Range]] = field(default_factory=dict)
-    counts: PublishCounts = field(default_factory=PublishCounts)
-    is_settled: bool = True
+    def ledger(self, task: int, attempt_id: int) -> Ledger:
+        """Begin the ledger of one try of a task. Raises CheckpointError if there is a checkpoint, but not in sight."""
+        if self._is_seen():
+            return Ledger(self._path(task, attempt_id))
+        if self.is_checkpoint:
+            raise CheckpointError(
+                f"the executors do not see the checkpoint directory {self.directory} of the driver: "
+                "it must be on a file system that all of them share"
+            )
+        return Ledger(None)
 
+    def earlier(self, task: int, attempt_id: int) -> Acknowledged:
+        """Return what earlier tries of the task did in this run. Waits for one that still works."""
+        own = self._path(task, attempt_id)
+        return _read(path for path in own.parent.glob(self._path(task, "*").name) if path != own)
 
-def _read(paths: Iterable[Path]) -> Acknowledged:
-    """Raises CheckpointError if a ledger is still written to after a while."""
-    found = Acknowledged()
-    deadline_s = time.monotonic() + _WRITERS_LEAVE_S
-    for path in sorted(paths):
-        while not _is_free(path):
-            if time.monotonic() >= deadline_s:
-                raise CheckpointError(f"{path} is still written to by an earlier run: end that run first")
-            time.sleep(_POLL_S)
-        data = path.read_bytes()
-        found.is_settled = found.is_settled and data.endswith(_line(_END))
-        for entry in entries_in(data):
-            found.done.setdefault(entry.lane, []).append(entry.range)
-            found.counts.add(PublishCounts(entry.messages, entry.size_bytes, 0, entry.topics))
-    found.done = {lane: merged(ranges) for lane, ranges in found.done.items()}
-    return found
+    def totals(self) -> Totals:
+        """Return the sum over all tries of all tasks in this run."""
+        found = Totals()
+        for path in Path(self.directory).glob(f"acks-{self.run:06d}-*.log"):
+            with suppress(OSError):
+                with path.open("rb") as file:
+                    file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+                    tail = file.read().split(b"\n")
+                said = [orjson.loads(line[9:]) for line in tail[:-1] if line[9:].startswith(b'["counts"')]
+                found = found.plus(*said[-1][1:]) if said else found
+        return found
+
+    def stop(self) -> None:
+        """Ask all tasks to end."""
+        with suppress(OSError):
+            (Path(self.directory) / "stop").touch()
+
+    @property
+    def is_stopped(self) -> bool:
+        return (Path(self.directory) / "stop").exists()
+
+    def _is_seen(self) -> bool:
+        try:
+            found: dict[str, Any] = orjson.loads((Path(self.directory) / "job.json").read_bytes())
+        except (OSError, ValueError):
+            return False
+        return found.get("token") == self.token
+
+    def _path(self, task: int, attempt_id: int | str) -> Path:
+        return Path(self.directory) / f"acks-{self.run:06d}-{task:05d}-{attempt_id}.log"
 
 
 # ---- the directory
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointPlace:
-    """The checkpoint of a run, as executors use it. `token` tells whether they see the directory of the driver."""
-
-    directory: str
-    run: int
-    token: str
-
-    def ledger(self, task: int, attempt: int) -> Ledger:
-        """Begin the ledger of one try of a task. Raises CheckpointError."""
-        return Ledger(self._acks(task, attempt))
-
-    def done(self, task: int, attempt: int) -> Acknowledged:
-        """Return what earlier tries of the task did in this run. Waits for one that still works."""
-        own = self._acks(task, attempt)
-        return _read(path for path in own.parent.glob(self._acks(task, "*").name) if path != own)
-
-    def _acks(self, task: int, attempt: int | str) -> Path:
-        """Return the path of a ledger. Raises CheckpointError if this process does not see the driver's directory."""
-        directory = Path(self.directory)
-        try:
-            token = orjson.loads((directory / "job.json").read_bytes())["token"]
-        except (OSError, ValueError, KeyError):
-            token = None
-        if token != self.token:
-            raise CheckpointError(
-                f"the executors do not see the checkpoint directory {directory} of the driver: "
-                "it must be on a file system that all of them share"
-            )
-        return directory / f"acks-{self.run:06d}-{task:05d}-{attempt}.log"
-
-
 class Checkpoint:
-    """A checkpoint that `open_checkpoint` has opened.
+    """An open directory.
 
     job, files    as of the first run
-    parts         the number of parts of the shuffle, if messages were shuffled
-    acknowledged  the number of messages that nsqd acknowledged in earlier runs
-    is_settled    nothing was unanswered when they ended
-    is_complete   nothing is left to do
+    earlier       what earlier runs did; `is_complete`: nothing is left to do
     """
 
     def __init__(self, directory: Path, document: dict[str, Any], job: Job, lock: int) -> None:
         self.directory = directory
         self._document = document
         self._lock = lock
-        self.job = job.at_times(document["start_ns"], document["end_ns"])
+        job = job.at_times(document["start_ns"], document["end_ns"])
+        schema = document.get("json_schema") or job.selection.json_schema
+        self.job = replace(job, selection=replace(job.selection, json_schema=schema))
         self.files = [_file_info(fields) for fields in document["files"]]
-        ledgers = list(directory.glob("acks-*.log"))
-        found = _read(ledgers)
-        self.done, self.acknowledged, self.is_settled = found.done, found.counts.messages, found.is_settled
-        self.parts: int | None = document.get("parts")
+        paths = list(directory.glob("acks-*.log"))
+        self.earlier = _read(paths)
         self.is_complete = (directory / "complete").exists()
-        run = max((int(path.name.split("-")[1]) for path in ledgers), default=0) + 1
-        self.place = CheckpointPlace(str(directory), run, document["token"])
+        run = max((int(path.name.split("-")[1]) for path in paths), default=0) + 1
+        self.ledgers = Ledgers(str(directory), run, document["token"], job.checkpoint is not None)
 
-    def remember_parts(self, parts: int) -> None:
-        """Write down the number of parts, so that later runs shuffle in the same way."""
-        self._document["parts"] = self.parts = parts
-        _replace(self.directory / "job.json", self._document)
+    def remember_schema(self, schema: str | None) -> None:
+        """Write down the types that Spark inferred, so that later runs choose the same messages."""
+        if schema is not None and self._document.get("json_schema") != schema:
+            self._document["json_schema"] = schema
+            _replace(self.directory / "job.json", self._document)
 
     def completed(self) -> None:
-        self.is_complete = True
         (self.directory / "complete").touch()
         sync_directory(self.directory)
 
@@ -269,26 +320,23 @@ class Checkpoint:
             self._lock = -1
 
 
-def open_checkpoint(job: Job, files: Sequence[FileInfo], *, is_dry: bool = False) -> Checkpoint | None:
-    """Open or begin the checkpoint of a job; return None for a job without one. A dry run begins none.
+def has_checkpoint(directory: str) -> bool:
+    return Path(local_path(directory), "job.json").exists()
+
+
+def open_checkpoint(directory: str, job: Job, files: Sequence[FileInfo]) -> Checkpoint:
+    """Open or begin a checkpoint.
 
     Raises CheckpointError: it belongs to another job, it is in use, or a file has changed.
     """
-    given = job.safety.checkpoint
-    if given is None:
-        return None
-    if not is_local(given):
-        raise CheckpointError(f"the checkpoint {given} must be a local or mounted directory")
-    directory = Path(local_path(given))
-    if is_dry and not (directory / "job.json").exists():
-        return None
+    path = Path(local_path(directory))
     try:
-        return _open(directory, job, files)
+        return _open(path, job, files)
     except OSError as error:
-        raise CheckpointError(f"the checkpoint {directory} cannot be used: {error.strerror}") from error
+        raise CheckpointError(f"the checkpoint {path} cannot be used: {error.strerror}") from error
     except BAD_CONTENT as error:
         raise CheckpointError(
-            f"the checkpoint {directory} cannot be used: it has content that spark-replay does not write: {describe(error)}"
+            f"the checkpoint {path} cannot be used: it has content that spark-replay does not write: {describe(error)}"
         ) from error
 
 
@@ -300,8 +348,6 @@ def _open(directory: Path, job: Job, files: Sequence[FileInfo]) -> Checkpoint:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise CheckpointError(f"the checkpoint {directory} is in use by another spark-replay") from None
-        for left in directory.glob("nsq-replay-*"):  # of a driver that was killed
-            shutil.rmtree(left, ignore_errors=True)
         document = _document(directory)
         if document is None:
             document = _first_document(job, files)
@@ -309,6 +355,7 @@ def _open(directory: Path, job: Job, files: Sequence[FileInfo]) -> Checkpoint:
         else:
             _check_job(directory, document["identity"], job)
             _check_files(document["files"], Storage(job.storage))
+        (directory / "stop").unlink(missing_ok=True)
         return Checkpoint(directory, document, job, lock)
     except BaseException:
         os.close(lock)
@@ -324,7 +371,9 @@ def _document(directory: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     if document.get("version") != _VERSION:
-        raise CheckpointError(f"the checkpoint {directory} was written by another version of spark-replay")
+        raise CheckpointError(
+            f"the checkpoint {directory} was written by another version of spark-replay: end that job with it, or delete it"
+        )
     return document
 
 
@@ -355,12 +404,9 @@ def _head_checksum(path: str, size_bytes: int, storage: Storage) -> int | None:
 
 
 def _check_job(directory: Path, theirs: dict[str, Any], job: Job) -> None:
-    # A document of an earlier version has fewer hints, and paths as they were given.
-    paths, hints = [identical(path) for path in theirs["paths"]], {**asdict(Hints()), **theirs["format"]}
-    known = {**theirs, "paths": paths, "format": hints}
     for name, value in orjson.loads(orjson.dumps(job.identity())).items():
-        if known.get(name) != value:
-            was, is_now = ("not given" if one in (None, "", []) else str(one) for one in (known.get(name), value))
+        if theirs.get(name) != value:
+            was, is_now = ("not given" if one in (None, "", []) else str(one) for one in (theirs.get(name), value))
             raise CheckpointError(
                 f"the checkpoint {directory} is of another job: its {name} is {was}, not {is_now}; use another "
                 "directory, or delete this one"

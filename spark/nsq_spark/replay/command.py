@@ -1,30 +1,26 @@
-"""The command spark-replay: list, plan, ask, send or look, and report. Spark starts meanwhile: that takes longest."""
+"""The command spark-replay: list, ask, start Spark, send or look, and report."""
 
 from __future__ import annotations
 
 import logging
-import os
 import time
 import warnings
+from contextlib import closing
+from tempfile import TemporaryDirectory
 
 from nsq_spark.archive.damage import ArchiveError
 from nsq_spark.archive.listing import Listing, survey
 from nsq_spark.archive.storage import Storage
 from nsq_spark.java import JavaNotFound
-from nsq_spark.replay.arguments import job_of, spark_of
-from nsq_spark.replay.checkpoint import Checkpoint, open_checkpoint
+from nsq_spark.replay.checkpoint import Checkpoint, has_checkpoint, open_checkpoint
 from nsq_spark.replay.console import Bar, Stopping, agreed, say
-from nsq_spark.replay.driver import ALL_SENT, Outcome
-from nsq_spark.replay.driver import run as send
+from nsq_spark.replay.driver import ALL_SENT, SETTINGS, Outcome, Replay
 from nsq_spark.replay.dry_run import dry_run_text
-from nsq_spark.replay.errors import ReplayError
-from nsq_spark.replay.figures import count_text, shown, size_text
-from nsq_spark.replay.job import Job
+from nsq_spark.replay.job import Job, ReplayError, job_of, parse_conf
 from nsq_spark.replay.options import ReplayOptions
-from nsq_spark.replay.planning import Plan
-from nsq_spark.replay.planning import plan as make_plan
 from nsq_spark.replay.summary import STANDARD_OUTPUT, how_to_resume, plan_text, report_of, summary, write_report
-from nsq_spark.session import SessionFailed, SparkStart, known_slots
+from nsq_spark.replay.texts import count_text, shown, size_text
+from nsq_spark.session import SessionFailed, quiet_session
 from nsq_tools.cli import FAILED, ToolError
 from nsqd_py.errors import NsqdError
 
@@ -38,22 +34,18 @@ def run(options: ReplayOptions, command_line: str) -> int:
     # PySpark and py4j log errors that are raised as well, and everything that a stop cuts.
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
-    with Stopping() as stopping:
+    with Stopping() as stopping, TemporaryDirectory(prefix="nsq-replay-") as scratch:
         command = _Command(options, command_line, stopping)
         try:
-            return command.run()
+            return command.run(scratch)
         except _EXPECTED as error:
-            command.report(command.job, _failed(options.without_secrets(str(error))))
+            outcome = Outcome()
+            outcome.failed(options.without_secrets(str(error)))
+            command.report(command.job, outcome)
             raise ToolError(shown(str(error))) from error
         except KeyboardInterrupt:
             say("stopped; nothing was sent")
             return FAILED
-
-
-def _failed(reason: str) -> Outcome:
-    outcome = Outcome()
-    outcome.failed(reason)
-    return outcome
 
 
 class _Command:
@@ -64,67 +56,52 @@ class _Command:
         self._command_line = command_line
         self._stopping = stopping
         self._began_ns = time.time_ns()
-        self._wanted = spark_of(options)
         self.job = job_of(options, self._began_ns)
 
-    def run(self) -> int:
-        """Return the exit status."""
-        wanted = self._wanted
-        with SparkStart(wanted.master, wanted.conf, java_options=wanted.java_options, is_recorded=wanted.uses_sql) as session:
-            files = _listed(self.job)
-            checkpoint = open_checkpoint(self.job, files.files, is_dry=self._options.dry_run)
-            try:
-                if checkpoint is not None and checkpoint.is_complete:
-                    return self._nothing_left(checkpoint)
-                return self._begin(session, files, checkpoint)
-            finally:
-                if checkpoint is not None:
-                    checkpoint.close()
+    def run(self, scratch: str) -> int:
+        """Return the exit status. `scratch` is the directory of a job without a checkpoint, and of a dry run."""
+        options, job = self._options, self.job
+        listing = _listed(job)
+        directory = job.checkpoint or scratch
+        if options.dry_run and not has_checkpoint(directory):
+            directory = scratch
+        with closing(open_checkpoint(directory, job, listing.files)) as checkpoint:
+            if checkpoint.is_complete:
+                return self._nothing_left(checkpoint)
+            say(plan_text(checkpoint, options.master, is_dry=options.dry_run))
+            size_bytes = sum(info.size_bytes for info in checkpoint.files)
+            question = f"replay {count_text(len(checkpoint.files), 'file')}, {size_text(size_bytes)}?"
+            if not (options.yes or options.dry_run or agreed(question)):
+                say("nothing was sent")
+                return ALL_SENT
+            return self._work(checkpoint)
 
     def _nothing_left(self, checkpoint: Checkpoint) -> int:
-        outcome = Outcome(before=checkpoint.acknowledged)
-        count = count_text(outcome.before, "message")
-        say(f"all of it was sent already: {count}, says {self.job.safety.checkpoint}")
+        outcome = Outcome(before=checkpoint.earlier.counts.messages)
+        say(f"all of it was sent already: {count_text(outcome.before, 'message')}, says {self.job.checkpoint}")
         self.report(self.job, outcome)
         return outcome.exit_code
 
-    def _begin(self, session: SparkStart, files: Listing, checkpoint: Checkpoint | None) -> int:
+    def _work(self, checkpoint: Checkpoint) -> int:
         options = self._options
-        slots = known_slots(self._wanted.master, os.cpu_count() or 1) or session.context().defaultParallelism
-        if checkpoint is None:
-            plan = make_plan(self.job, files.files, slots)
-        else:
-            plan = make_plan(checkpoint.job, checkpoint.files, slots, checkpoint)
-        say(plan_text(plan, self._wanted, checkpoint, is_dry=options.dry_run))
-        question = f"replay {count_text(len(plan.files), 'file')}, {size_text(plan.size_bytes)}?"
-        if not (options.yes or options.dry_run or agreed(question)):
-            say("nothing was sent")
-            return ALL_SENT
-        return self._work(session, plan, checkpoint)
+        with quiet_session(_master(options), _settings(options)) as spark:
+            self._stopping.begin_work()
+            with Bar("starting", is_dry=options.dry_run) as bar:
+                outcome = Replay(spark, checkpoint, bar, self._stopping.asked).run(is_dry=options.dry_run)
+            self._show(outcome)
+            if outcome.is_complete and not outcome.has_matched:
+                outcome.is_empty = not options.allow_empty
+                say(f"no message matches{_topics_there(checkpoint)}; --allow-empty makes this a success")
+            self.report(checkpoint.job, outcome)
+            return outcome.exit_code
 
-    def _work(self, session: SparkStart, plan: Plan, checkpoint: Checkpoint | None) -> int:
-        options = self._options
-        with Bar("starting Spark", is_dry=options.dry_run) as bar:
-            context = session.context()
-            self._stopping.is_at_work = True
-            outcome = send(plan, context, bar, self._stopping.asked, checkpoint, is_dry=options.dry_run)
-        self._tell(plan, outcome)
-        if outcome.is_complete and not outcome.has_matched:
-            outcome.is_empty = not options.allow_empty
-            say(f"no message matches{_topics_there(plan)}; --allow-empty makes this a success")
-        self.report(plan.job, outcome)
-        return outcome.exit_code
-
-    def _tell(self, plan: Plan, outcome: Outcome) -> None:
+    def _show(self, outcome: Outcome) -> None:
         if outcome.look is None:
             say(summary(outcome))
-            if advice := how_to_resume(outcome, plan.job.safety.checkpoint, self._command_line):
+            if advice := how_to_resume(outcome, self.job.checkpoint, self._command_line):
                 say(advice)
-            return
-        if not outcome.is_complete:
-            say("not looked at all of it: " + "; ".join(map(shown, outcome.errors or ["stopped"])))
-        if self._options.report != STANDARD_OUTPUT:
-            print(dry_run_text(outcome.look, outcome.counts), flush=True)
+        elif self._options.report != STANDARD_OUTPUT:
+            print(dry_run_text(outcome.look), flush=True)
 
     def report(self, job: Job, outcome: Outcome) -> None:
         """Write the report, if there is one."""
@@ -132,9 +109,20 @@ class _Command:
             write_report(self._options.report, report_of(job, outcome, self._began_ns))
 
 
-def _topics_there(plan: Plan) -> str:
+def _master(options: ReplayOptions) -> str:
+    is_all = options.parallelism and options.master == "local[*]"
+    return f"local[{options.parallelism}]" if is_all else options.master
+
+
+def _settings(options: ReplayOptions) -> dict[str, str]:
+    """Return Spark's settings: ours, and over them the user's."""
+    cores = {"spark.cores.max": str(options.parallelism)} if options.parallelism else {}
+    return {"spark.app.name": "spark-replay", **SETTINGS, **cores, **parse_conf(options.conf)}
+
+
+def _topics_there(checkpoint: Checkpoint) -> str:
     """Return the topics that there are: a mistyped --topic is similar to one of them."""
-    topics = sorted({info.topic for info in plan.files if info.has_one_topic or info.is_unwanted})
+    topics = sorted({info.topic for info in checkpoint.files if info.has_one_topic or info.is_unwanted})
     return f"; there are topics {', '.join(map(shown, topics[:_TOPICS_SHOWN]))}" if topics else ""
 
 

@@ -11,7 +11,6 @@ from types import FrameType
 from typing import Any, Self
 
 from nsq_spark.replay.driver import ReplayProgress
-from nsq_spark.replay.figures import duration_text, size_text
 from nsq_tools.cli import FAILED, is_terminal
 
 _SHOW_CURSOR = b"\x1b[?25h"
@@ -30,25 +29,30 @@ def agreed(question: str) -> bool:
 
 def say(text: str) -> None:
     """Write to standard error; standard output is for data."""
-    with suppress(OSError):  # nobody reads it any more, and the work goes on
+    with suppress(OSError):  # the terminal is gone, and the work goes on
         print(text, file=sys.stderr, flush=True)
 
 
 class Stopping:
     """Handles Ctrl-C and SIGTERM while it is entered. A second signal ends the process at once.
 
-    asked       set by a signal
-    is_at_work  set by the caller: a signal now asks the replay to end. Before, it raises KeyboardInterrupt
+    asked  set by a signal, which raises KeyboardInterrupt until `begin_work` is called
     """
 
     def __init__(self) -> None:
         self.asked = threading.Event()
-        self.is_at_work = False
+        self._is_at_work = False
         self._before: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> Self:
         self._before = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
         return self
+
+    def begin_work(self) -> None:
+        """From now on a signal asks the replay to end. PySpark has put a handler of its own in place of ours."""
+        self._is_at_work = True
+        for number in _SIGNALS:
+            signal.signal(number, self._on_signal)
 
     def __exit__(self, *exception: object) -> None:
         for number, handler in self._before.items():
@@ -60,7 +64,7 @@ class Stopping:
                 os.write(sys.stderr.fileno(), _SHOW_CURSOR)  # the bar hides it
             os._exit(FAILED)
         self.asked.set()
-        if not self.is_at_work:
+        if not self._is_at_work:
             raise KeyboardInterrupt
 
 
@@ -83,7 +87,7 @@ class Bar:
                 transient=True,
                 speed_estimate_period=_WINDOW_S,
             )
-            self._bytes = self._bar.add_task(waiting, total=None)
+            self._tasks = self._bar.add_task(waiting, total=None)
             self._messages = self._bar.add_task("", total=None, visible=False)  # its speed is in the text
 
     def __enter__(self) -> Self:
@@ -99,35 +103,11 @@ class Bar:
         """Draw the progress."""
         if self._bar is None:
             return
-        counts, done = progress.counts, done_bytes(progress)
-        self._bar.update(self._messages, completed=counts.matched if self._is_dry else counts.sent)
-        self._bar.update(self._bytes, total=max(progress.total_bytes, 1), completed=done)
-        shown, messages = self._bar.tasks
-        text = progress_text(progress, messages.speed or 0.0, shown.time_remaining, is_dry=self._is_dry)
-        self._bar.update(self._bytes, description=text)
-
-
-def done_bytes(progress: ReplayProgress) -> float:
-    """Return the bytes of the archive that are read, without the share of matching messages that are not sent yet."""
-    counts = progress.counts
-    settled = counts.sent + counts.failed
-    waits = settled and counts.matched > settled
-    done = counts.read_bytes * settled / counts.matched if waits else counts.read_bytes
-    return min(done, progress.total_bytes)
-
-
-def progress_text(
-    progress: ReplayProgress, messages_a_second: float, left_s: float | None = None, *, is_dry: bool = False
-) -> str:
-    """Return the number of messages, their rate, and the time that is left."""
-    counts, done = progress.counts, done_bytes(progress)
-    words = [
-        progress.phase,
-        f"{counts.matched:,} found" if is_dry else f"{counts.sent:,} sent",
-        f"{counts.failed:,} failed" if counts.failed else "",
-        f"{messages_a_second:,.0f}/s",
-    ]
-    if done < progress.total_bytes:
-        words.append(f"{size_text(done)} of {size_text(progress.total_bytes)}")
-        words.append("" if left_s is None else f"{duration_text(left_s)} left")
-    return "  ".join(filter(None, words))
+        counts = progress.counts
+        self._bar.update(self._messages, completed=counts.sent)
+        self._bar.update(self._tasks, total=max(progress.tasks, 1), completed=progress.tasks_done)
+        speed = self._bar.tasks[1].speed or 0.0
+        words = [progress.phase, f"{progress.tasks_done} of {progress.tasks} tasks"]
+        if not self._is_dry:
+            words += [f"{counts.sent:,} sent", f"{counts.failed:,} failed" if counts.failed else "", f"{speed:,.0f}/s"]
+        self._bar.update(self._tasks, description="  ".join(filter(None, words)))

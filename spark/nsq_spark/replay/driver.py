@@ -1,56 +1,67 @@
-"""A replay on the driver: run the Spark jobs of a plan, watch them, and add up their results."""
+"""A replay on the driver: run the jobs of Spark, watch them, and add up their results."""
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from pyspark import InheritableThread, SparkContext
+from pyspark import InheritableThread
+from pyspark.accumulators import AccumulatorParam
+from pyspark.sql import DataFrame, SparkSession
 
 from nsq_spark.archive.damage import Damage, Skipped
-from nsq_spark.replay.checkpoint import Checkpoint
-from nsq_spark.replay.dry_run import Look, LookSink
-from nsq_spark.replay.errors import JobFailed, Stopped
-from nsq_spark.replay.planning import Plan, Source, ordered_tasks, packed
-from nsq_spark.replay.progress import Board, ReplayCounts
-from nsq_spark.replay.task import Attempt, SendSink, Sink, TaskContext, TaskResult, index_times, run_task, this_attempt
+from nsq_spark.replay.checkpoint import Checkpoint, Totals
+from nsq_spark.replay.dry_run import Look, look_at
+from nsq_spark.replay.job import BadJob, JobFailed, ReplayError, Stopped
+from nsq_spark.replay.messages import SENDING, Messages
+from nsq_spark.replay.pace import PaceOfTask
+from nsq_spark.replay.task import RESULT, Sender, TaskResult, result_of
 
 T = TypeVar("T")
-R = TypeVar("R")
 
 ALL_SENT, FAILED, PARTLY_SENT = 0, 1, 3
 _MOST_ERRORS = 10
 _LOOK_S = 0.2
-# Tasks end by themselves when they are asked to. Spark cancels those that do not; later after a failure, when nobody
-# waits for the end: the counts of a cancelled task are lost.
-_CANCEL_AFTER_S, _CANCEL_FAILED_AFTER_S = 1.5, 10.0
-_LEAVE_AFTER_S = 1.0
+# Tasks end by themselves when they are asked to. Spark cancels those that do not, whose counts are in their ledgers.
+_CANCEL_AFTER_S, _LEAVE_AFTER_S = 1.5, 1.0
+_OUR_ERROR = re.compile(r"^nsq_spark\.[\w.]+: (?:nsq: )?(.+)$", re.MULTILINE)
+# One start of Spark for one job: plans that adapt would only move the parts of a shuffle.
+SETTINGS = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.ansi.enabled": "false",  # a cast that fails gives null: one body must not end a replay
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.files.minPartitionNum": "1",
+    "spark.sql.files.maxPartitionBytes": str(16 * 1024 * 1024),
+    # Otherwise Spark parses a body once for each field that a predicate names.
+    "spark.sql.optimizer.enableJsonExpressionOptimization": "false",
+}
 
 
 @dataclass(slots=True)
 class Outcome:
     """The result of a replay, over all tasks.
 
-    counts               messages and bytes
-    seconds              since the first task started
+    counts               messages acknowledged and refused, and bytes
+    matched              messages that were to be sent
     damage               what was passed over, by path
     topics               messages sent, by the topic that they were published to
     look                 what a dry run finds
-    possible_duplicates  the largest number of messages that may have been sent more than once
+    possible_duplicates  the largest number of messages that may be stored more than once
     errors               why it ended early, and the errors of messages that nsqd refused
     is_stopped           the user stopped it
     is_empty             no message matched, and that is a failure
     before               messages that earlier runs of the checkpoint sent
     """
 
-    counts: ReplayCounts = field(default_factory=ReplayCounts)
+    counts: Totals = field(default_factory=Totals)
+    matched: int = 0
     seconds: float = 0.0
     damage: dict[str, Skipped] = field(default_factory=dict)
     topics: Counter[str] = field(default_factory=Counter)
@@ -75,7 +86,7 @@ class Outcome:
     @property
     def has_matched(self) -> bool:
         """True if there was a message to send, in this run or an earlier one."""
-        return bool(self.counts.matched or self.before)
+        return bool(self.matched or self.before)
 
     @property
     def exit_code(self) -> int:
@@ -84,20 +95,18 @@ class Outcome:
         return PARTLY_SENT if self.counts.sent or self.before else FAILED
 
     def add(self, results: Iterable[TaskResult]) -> None:
-        damage = Damage()
-        damage.counts = self.damage
         for result in results:
-            self.counts.add(result.counts)
-            damage.add(result.damage)
-            self.topics.update(result.topics)
-            self.possible_duplicates += result.possible_duplicates
+            counts = result.counts
+            self.counts = self.counts.plus(0, counts.messages, counts.size_bytes, result.failed)
+            self.matched += result.matched
+            self.topics.update(counts.topics)
+            self.possible_duplicates += counts.possible_duplicates
             self.is_stopped = self.is_stopped or result.is_stopped
-            if self.look is not None and result.payload is not None:
-                self.look.add(result.payload)
             for error in result.failures:
                 self.failed(error, is_end=False)
-            if result.error is not None:
-                self.failed(str(result.error))
+            if result.error:
+                self.failed(result.error)
+        self.is_stopped = self.is_stopped and not self.is_failed  # a task that failed stops the others
 
     def failed(self, error: str, *, is_end: bool = True) -> None:
         self.is_failed = self.is_failed or is_end
@@ -107,133 +116,128 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class ReplayProgress:
-    """The progress of a replay: read_bytes of total_bytes are done. `phase` names what is done at the moment."""
+    """The progress of a replay: how many tasks of the running job have ended. `phase` names what is done now."""
 
-    counts: ReplayCounts
-    total_bytes: int
+    counts: Totals
+    tasks: int
+    tasks_done: int
     phase: str
 
 
-OnProgress = Callable[[ReplayProgress], None]
+class _Joined(AccumulatorParam[dict[str, Skipped]]):
+    def zero(self, value: dict[str, Skipped]) -> dict[str, Skipped]:
+        return {}
+
+    def addInPlace(self, value1: dict[str, Skipped], value2: dict[str, Skipped]) -> dict[str, Skipped]:
+        damage = Damage()
+        damage.counts = value1
+        damage.add(value2)
+        return damage.counts
 
 
-def run(
-    plan: Plan,
-    spark: Any,
-    on_progress: OnProgress | None = None,
-    stop: threading.Event | None = None,
-    checkpoint: Checkpoint | None = None,
-    *,
-    is_dry: bool = False,
-) -> Outcome:
-    """Send all messages of a plan; `spark` is a SparkContext or a SparkSession.
+class Replay:
+    """The run of one checkpoint on Spark.
 
-    Calls `on_progress` a few times a second, and ends within 3 s once `stop` is set. Errors of nsqd and of the archive
-    are in the outcome. A dry run counts the messages, sends none, and leaves the checkpoint as it is. Raises BadJob
-    (and BadPredicate).
+    on_progress  is called a few times a second
+    stop         ends the work within 3 s once it is set
     """
-    outcome = Outcome(look=Look() if is_dry else None)
-    if checkpoint is not None and not is_dry:
-        outcome.before = checkpoint.acknowledged
-        if checkpoint.is_complete:
-            return outcome
-    _Replay(plan, spark, on_progress, stop or threading.Event(), checkpoint, outcome).run()
-    if checkpoint is not None and outcome.is_complete and not is_dry:
-        if outcome.has_matched:
-            checkpoint.completed()
-        else:
-            checkpoint.forget()
-    return outcome
-
-
-class _Replay:
-    """The Spark jobs of one plan."""
 
     def __init__(
         self,
-        plan: Plan,
-        spark: Any,
-        on_progress: OnProgress | None,
-        stop: threading.Event,
-        checkpoint: Checkpoint | None,
-        outcome: Outcome,
+        spark: SparkSession,
+        checkpoint: Checkpoint,
+        on_progress: Callable[[ReplayProgress], None] = lambda progress: None,
+        stop: threading.Event | None = None,
     ) -> None:
-        self._plan = plan
-        self._spark = spark
-        self._spark_context: SparkContext = getattr(spark, "sparkContext", spark)
+        self._context = spark.sparkContext
+        self._checkpoint = checkpoint
+        self._job = checkpoint.job
         self._on_progress = on_progress
-        self._stop = stop
-        self._outcome = outcome
-        self._make_sink: type[Sink] = SendSink if outcome.look is None else LookSink
-        self._checkpoint = checkpoint if outcome.look is None else None
-        place = None if self._checkpoint is None else self._checkpoint.place
-        self._board = Board(self._spark_context, None if place is None else place.directory)
-        is_unsure = checkpoint is not None and not checkpoint.is_settled
-        self._context = TaskContext(plan.job, self._board.place, place, plan.done, is_unsure)
-        self._began_s = time.monotonic()
-        self._phase = "sending"
-        self._counts = ReplayCounts()
+        self._stop = stop or threading.Event()
+        self._slots = self._job.parallelism or self._context.defaultParallelism
+        self._damage = self._context.accumulator({}, _Joined())
+        done, self._ledgers = checkpoint.earlier.done, checkpoint.ledgers
+        self._messages = Messages(spark, self._job, checkpoint.files, done, self._slots, self._damage)
+        self._phase = "reading"
+        self._outcome = Outcome()
 
-    def run(self) -> None:
-        """Add the results to the outcome."""
-        outcome = self._outcome
+    def run(self, *, is_dry: bool = False) -> Outcome:
+        """Send all messages, or count them. Errors of nsqd and of the archive are in the outcome. Raises BadJob."""
+        outcome, checkpoint = self._outcome, self._checkpoint
+        began_s = time.monotonic()
+        outcome.before = checkpoint.earlier.counts.messages
         try:
-            outcome.add(self._results())
-        except (Stopped, JobFailed) as error:
-            outcome.counts = self._counts  # the last that were seen before it was cancelled
+            if is_dry:
+                outcome.look = self._action(lambda: look_at(self._messages.selected(("id",)), self._job.selection.limit))
+                outcome.matched = sum(found.count for found in outcome.look.topics.values())
+            elif not checkpoint.is_complete:
+                outcome.possible_duplicates = checkpoint.earlier.unsure
+                outcome.add(self._sent())
+        except BadJob:
+            raise
+        except ReplayError as error:
+            outcome.counts = self._ledgers.totals()
+            outcome.matched = outcome.counts.sending
             if isinstance(error, Stopped):
                 outcome.is_stopped = True
             else:
                 outcome.failed(str(error))
-        finally:
-            outcome.seconds = time.monotonic() - self._began_s
-            self._board.close()
+        outcome.damage = dict(self._damage.value)
+        outcome.seconds = time.monotonic() - began_s
+        if outcome.is_complete and not is_dry:
+            if outcome.has_matched:
+                checkpoint.completed()
+            else:
+                checkpoint.forget()
+        return outcome
 
-    def _results(self) -> list[TaskResult]:
-        plan, tasks = self._plan, self._plan.tasks
-        if plan.uses_sql:
-            from nsq_spark.replay.sql import SqlReplay  # Spark SQL takes a while to load
+    def _sent(self) -> list[TaskResult]:
+        job, messages = self._job, self._messages
+        limit, read = job.selection.limit, None
+        paces: dict[int, PaceOfTask] = {}
+        if limit is not None:
+            limit -= self._checkpoint.earlier.counts.messages
+        if job.is_ordered:
+            frame, paces = self._action(self._ordered)
+            limit = None
+        elif messages.is_fused:
+            read = messages.own_reader()
+            frame = messages.numbers(read)
+        else:
+            frame = self._action(messages.selected)
+        self._checkpoint.remember_schema(messages.json_schema)
+        if not job.is_ordered and (job.rate or limit is not None):
+            tasks = 1 if limit is not None else self._slots
+            frame = frame.coalesce(tasks)
+            paces = {number: PaceOfTask(job.rate and job.rate / tasks) for number in range(tasks)}
+        self._phase = "sending"
+        frame = frame if read is not None else frame.select(*SENDING)
+        sender = Sender(job, self._ledgers, paces, limit, read)
+        rows = self._action(frame.mapInArrow(sender, RESULT).collect)
+        return list(map(result_of, rows))
 
-            sql = SqlReplay(self._spark, plan, self._action, self._context, self._make_sink)
-        if plan.is_shuffled:
-            if self._checkpoint is not None:
-                self._checkpoint.remember_parts(plan.shuffle_parts)
-            return sql.replay_shuffled()
-        if plan.is_ordered:
-            self._phase = "looking at times"
-            groups = [task.parts for task in packed(plan.parts, max(1, min(len(plan.parts), 8 * plan.slots)))]
-            indexed = self._map(partial(index_times, self._context), groups)
-            if any(result.error is not None or result.is_stopped for result in indexed):
-                return indexed
-            self._phase = "sending"
-            sources: list[Source] = [source for result in indexed for source in result.payload]
-            tasks = ordered_tasks(plan, sources, time.time())
-        if tasks and plan.uses_sql:
-            return sql.replay(tasks)
-        return self._map(partial(run_task, self._context, self._make_sink), tasks)
+    def _ordered(self) -> tuple[DataFrame, dict[int, PaceOfTask]]:
+        """Return the rows, and the pace of each partition: a share of the rate by what it has."""
+        rate = self._job.rate
+        frame, lanes = self._messages.ordered()
+        total = sum(lane.messages for lane in lanes)
+        origin_ns = min((lane.first_ns for lane in lanes), default=0)
+        start_s = time.time()
+        return frame, {
+            lane.number: PaceOfTask(rate and rate * lane.messages / total, self._job.speed, origin_ns, start_s) for lane in lanes
+        }
 
-    def _map(self, work: Callable[[T, Attempt], R], items: Sequence[T]) -> list[R]:
-        """Do the work on each item, in a task each. Raises JobFailed and Stopped."""
-        if not items:
-            return []
+    # ---- actions of Spark
 
-        def of_partition(some: Iterable[T]) -> Iterator[R]:
-            attempt = this_attempt()
-            return (work(item, attempt) for item in some)
-
-        rdd = self._spark_context.parallelize(items, len(items))
-        return self._action(lambda: rdd.mapPartitions(of_partition).collect())
-
-    def _action(self, action: Callable[[], R]) -> R:
-        """Run an action of Spark in a thread, and watch it. Raises JobFailed, and Stopped if it was cancelled."""
+    def _action(self, action: Callable[[], T]) -> T:
+        """Run actions of Spark in a thread, and watch them. Raises JobFailed, BadJob, and Stopped."""
         if self._stop.is_set():
             raise Stopped("stopped")
-        self._board.begin_job()
         group = f"nsq-replay-{uuid.uuid4()}"
-        done: Future[R] = Future()
+        done: Future[T] = Future()
 
         def act() -> None:
-            self._spark_context.setJobGroup(group, "spark-replay", interruptOnCancel=True)
+            self._context.setJobGroup(group, "spark-replay", interruptOnCancel=True)
             try:
                 done.set_result(action())
             except Exception as error:  # noqa: BLE001 - raised below
@@ -243,37 +247,43 @@ class _Replay:
         self._attend(done, group)
         try:
             return done.result(timeout=0)
+        except BadJob:
+            raise
         except Exception as error:
             if self._stop.is_set():
                 raise Stopped("stopped") from error
-            raise JobFailed(self._board.failure or _reason(error)) from error
+            raise JobFailed(_reason(error)) from error
 
-    def _attend(self, done: Future[Any], group: str) -> None:
+    def _attend(self, done: Future[T], group: str) -> None:
         """Return when the work has ended; at the latest a few seconds after it was asked to."""
-        ending_since_s = None
+        asked_s = None
         while not wait([done], _LOOK_S).done:
-            self._watch()
+            self._watch(group)
             now_s = time.monotonic()
-            if ending_since_s is None:
-                if self._stop.is_set() or self._board.failure:
-                    self._board.stop()
-                    ending_since_s = now_s
-                continue
-            overdue_s = now_s - ending_since_s - (_CANCEL_AFTER_S if self._stop.is_set() else _CANCEL_FAILED_AFTER_S)
-            if overdue_s >= 0:
-                self._spark_context.cancelJobGroup(group)
-            if overdue_s >= _LEAVE_AFTER_S and self._stop.is_set():
-                return
-        self._watch()
+            if asked_s is None and self._stop.is_set():
+                self._ledgers.stop()
+                asked_s = now_s
+            elif asked_s is not None and now_s - asked_s >= _CANCEL_AFTER_S:
+                self._context.cancelJobGroup(group)
+                if now_s - asked_s >= _CANCEL_AFTER_S + _LEAVE_AFTER_S:
+                    return
 
-    def _watch(self) -> None:
-        self._counts = self._board.totals()
-        if self._on_progress is not None:
-            self._on_progress(ReplayProgress(self._counts, self._plan.size_bytes, self._phase))
+    def _watch(self, group: str) -> None:
+        tracker = self._context.statusTracker()
+        tasks = tasks_done = 0
+        for job in tracker.getJobIdsForGroup(group):
+            info = tracker.getJobInfo(job)
+            for stage in info.stageIds if info is not None else ():
+                found = tracker.getStageInfo(stage)
+                if found is not None:
+                    tasks, tasks_done = tasks + found.numTasks, tasks_done + found.numCompletedTasks
+        self._on_progress(ReplayProgress(self._ledgers.totals(), tasks, tasks_done, self._phase))
 
 
 def _reason(error: Exception) -> str:
-    """Return Spark's error in one line."""
+    """Return Spark's error, or ours that it wraps, in one line."""
     java = getattr(error, "java_exception", None)
     text = str(java.getMessage()) if java is not None else str(error)
+    if ours := _OUR_ERROR.findall(text):
+        return str(ours[-1]).replace("option skipDamaged", "--skip-damaged")
     return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import chain, count
+from typing import Any
 
-import numpy as np
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
-from nsq_spark.replay.figures import count_text, rows_text, shown, size_text, time_text
-from nsq_spark.replay.planning import Task
-from nsq_spark.replay.positions import SENDING, Block, Mark
-from nsq_spark.replay.progress import ReplayCounts, TaskLine
-from nsq_spark.replay.task import Attempt, Sink, TaskContext, TaskResult
+from nsq_spark.replay.texts import count_text, rows_text, shown, size_text, time_text
 from nsqd_py.settings.durations import HOUR_NS, MINUTE_NS, SECOND_NS, format_duration
 
 _DAY_NS = 24 * HOUR_NS
 _FIRST = 10
 _BODY_BYTES = 200
-_MOST_BUCKETS = 2048
-# Widths of buckets; each is a multiple of the one before it.
-_BUCKETS_S = (1, 5, 15, 60, 300, 900, 3600, 21_600, *(86_400 * days for days in (1, 7, 28, 84)))
 _MOST_ROWS = 24
 _BAR_CELLS = 40
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -54,98 +46,68 @@ class TopicCount:
 class Look:
     """What a dry run finds.
 
-    buckets  the number of messages in each `bucket_ns`, from a multiple of it on
-    first    the first messages as lines of text, with their marks
+    buckets  the number of messages in each `bucket_ns`, by the time at which it begins
+    first    some of the messages as lines of text
     """
 
     topics: dict[str, TopicCount] = field(default_factory=dict)
-    buckets: Counter[int] = field(default_factory=Counter)
+    buckets: dict[int, int] = field(default_factory=dict)
     bucket_ns: int = SECOND_NS
-    first: list[tuple[Mark, str]] = field(default_factory=list)
+    first: list[str] = field(default_factory=list)
 
-    def add(self, other: Look) -> None:
-        for topic, found in other.topics.items():
-            self.topics.setdefault(topic, TopicCount()).add(found)
-        while self.bucket_ns < other.bucket_ns:
-            self._widen()
-        self.count_times({bucket * other.bucket_ns: messages for bucket, messages in other.buckets.items()})
-        self.first = sorted([*self.first, *other.first])[:_FIRST]
-
-    def count_times(self, counts: Mapping[int, int]) -> None:
-        """Add the number of messages by their times in ns."""
-        for time_ns, messages in counts.items():
-            self.buckets[time_ns // self.bucket_ns] += messages
-        while len(self.buckets) > _MOST_BUCKETS:
-            self._widen()
-
-    def _widen(self) -> None:
-        width_ns = next((s * SECOND_NS for s in _BUCKETS_S if s * SECOND_NS > self.bucket_ns), 2 * self.bucket_ns)
-        self.buckets, self.bucket_ns = _regrouped(self.buckets, width_ns // self.bucket_ns), width_ns
-
-    def take(self, block: Block) -> None:
-        chunk, times_ns = block.chunk, block.times_ns
-        found = TopicCount(chunk.count, chunk.size_bytes)
-        if times_ns is not None:
-            found.first_ns, found.last_ns = int(times_ns.min()), int(times_ns.max())
-            numbers, counts = np.unique(times_ns // self.bucket_ns, return_counts=True)
-            self.count_times(dict(zip((numbers * self.bucket_ns).tolist(), counts.tolist(), strict=True)))
-        self.topics.setdefault(chunk.topic, TopicCount()).add(found)
-        # Blocks come in order, so the first messages that come are the first of the task.
-        wanted = max(0, min(block.count, _FIRST - len(self.first)))
-        rows = chunk.slice(0, wanted).arrow(("timestamp_ns", "id", "body")).to_pylist()
-        self.first += [(block.marks.at(number), _row_text(chunk.topic, **row)) for number, row in enumerate(rows)]
+    @property
+    def all_topics(self) -> TopicCount:
+        found = TopicCount()
+        for one in self.topics.values():
+            found.add(one)
+        return found
 
 
-def _row_text(topic: str, timestamp_ns: int | None, id: str | None, body: bytes) -> str:
-    time = "-" if timestamp_ns is None else time_text(timestamp_ns)
+def look_at(rows: DataFrame, limit: int | None) -> Look:
+    """Count the rows, in a few queries of Spark."""
+    if limit is not None:
+        rows = rows.limit(limit)
+    time = F.col("timestamp_ns")
+    counts = rows.groupBy("topic").agg(F.count("*"), F.sum(F.octet_length("body")), F.min(time), F.max(time)).collect()
+    look = Look({topic: TopicCount(*found) for topic, *found in counts})
+    everything = look.all_topics
+    if everything.first_ns is not None and everything.last_ns is not None:
+        look.bucket_ns = row_width(everything.first_ns, everything.last_ns)
+        bucket = (time - F.pmod(time, F.lit(look.bucket_ns))).alias("bucket")
+        look.buckets = {at: count for at, count in rows.groupBy(bucket).count().collect() if at is not None}
+    first = rows.select("topic", "timestamp_ns", "id", "body").limit(_FIRST).collect()
+    look.first = [_row_text(*row) for row in sorted(first, key=lambda row: row.timestamp_ns or 0)]
+    return look
+
+
+def _row_text(topic: str, timestamp_ns: int | None, id: str | None, body: Any) -> str:
+    time, body = "-" if timestamp_ns is None else time_text(timestamp_ns), bytes(body)
     text = shown(body) if len(body) <= _BODY_BYTES else f"{shown(body[:_BODY_BYTES])}... ({size_text(len(body))})"
     return " ".join((time, shown(topic), "-" if id is None else shown(id), text))
 
 
-def _regrouped(buckets: Mapping[int, int], times: int) -> Counter[int]:
-    """Return buckets that are `times` as wide."""
-    found: Counter[int] = Counter()
-    for bucket, messages in buckets.items():
-        found[bucket // times] += messages
-    return found
-
-
-class LookSink(Sink):
-    """Counts the messages of a task. What earlier runs have sent does not count."""
-
-    columns = (*SENDING, "id")
-
-    def __init__(self, context: TaskContext, task: Task, attempt: Attempt, line: TaskLine) -> None:
-        super().__init__(context, task, attempt, line)
-        self._look = Look()
-
-    def take(self, block: Block, lane: str, last: Mark) -> None:
-        self._look.take(block)
-
-    def report(self, result: TaskResult) -> None:
-        result.payload = self._look
+def row_width(first_ns: int, last_ns: int) -> int:
+    """Return the least width, of those that people read easily, of which few enough rows cover all."""
+    return next((ns for ns in _ROWS_NS if last_ns // ns - first_ns // ns < _MOST_ROWS), 100 * _ROWS_NS[-1])
 
 
 # ---- what it prints
 
 
-def dry_run_text(look: Look, counts: ReplayCounts) -> str:
+def dry_run_text(look: Look) -> str:
     """Return the whole output. Bytes of messages cannot control the terminal."""
     if not look.topics:
-        return f"nothing matches, of {count_text(counts.read, 'message')} that were read"
-    first = "\n".join([f"the first {count_text(len(look.first), 'message')}", *(text for _, text in look.first)])
-    return "\n\n".join(filter(None, (topics_text(look.topics), histogram_text(look.buckets, look.bucket_ns), first)))
+        return "nothing matches"
+    some = "\n".join([f"{count_text(len(look.first), 'message')} of these", *look.first])
+    return "\n\n".join(filter(None, (_topics_text(look), histogram_text(look.buckets, look.bucket_ns), some)))
 
 
-def topics_text(topics: Mapping[str, TopicCount]) -> str:
+def _topics_text(look: Look) -> str:
     """Return a row for each topic, and one for all of them."""
     rows = [("topic", "messages", "size", "first", "last")]
-    rows += [_topic_row(shown(name), topics[name]) for name in sorted(topics)]
-    if len(topics) > 1:
-        everything = TopicCount()
-        for found in topics.values():
-            everything.add(found)
-        rows.append(_topic_row("all", everything))
+    rows += [_topic_row(shown(name), look.topics[name]) for name in sorted(look.topics)]
+    if len(look.topics) > 1:
+        rows.append(_topic_row("all", look.all_topics))
     return rows_text(rows, right=(1, 2), indent="")
 
 
@@ -154,29 +116,18 @@ def _topic_row(name: str, found: TopicCount) -> tuple[str, str, str, str, str]:
     return (name, f"{found.count:,}", size_text(found.size_bytes), first, last)
 
 
-def histogram_text(buckets: Mapping[int, int], bucket_ns: int) -> str:
-    """Return a bar for each period, as many as fit on a screen; empty if no times are known."""
+def histogram_text(buckets: Mapping[int, int], width_ns: int) -> str:
+    """Return a bar for each period; empty if no times are known."""
     if not buckets:
         return ""
-    width_ns = row_width(min(buckets) * bucket_ns, max(buckets) * bucket_ns, bucket_ns)
-    rows = _regrouped(buckets, width_ns // bucket_ns)
-    most = max(rows.values())
-    lines = [(time_text(row * width_ns), f"{rows[row]:,}", bar(rows[row] / most)) for row in range(min(rows), max(rows) + 1)]
-    days, rest = divmod(width_ns, _DAY_NS)
-    width = re.sub(r"(?<=[hm])0[ms]", "", format_duration(width_ns)) if rest else count_text(days, "day")
+    most = max(buckets.values())
+    periods = range(min(buckets), max(buckets) + 1, width_ns)
+    lines = [(time_text(at), f"{buckets.get(at, 0):,}", _bar(buckets.get(at, 0) / most)) for at in periods]
+    width = format_duration(width_ns) if width_ns % _DAY_NS else count_text(width_ns // _DAY_NS, "day")
     return f"messages in each {width}\n{rows_text(lines, right=(1,), indent='')}"
 
 
-def row_width(first_ns: int, last_ns: int, bucket_ns: int) -> int:
-    """Return the least width of which few enough periods cover all: whole buckets, and one that people read easily."""
-
-    def fits(width_ns: int) -> bool:
-        return width_ns % bucket_ns == 0 and last_ns // width_ns - first_ns // width_ns < _MOST_ROWS
-
-    return next(filter(fits, chain(_ROWS_NS, count(bucket_ns, bucket_ns))))
-
-
-def bar(part: float) -> str:
+def _bar(part: float) -> str:
     """Return a bar for a part of the whole, to an eighth of a cell; every part above 0 is visible."""
     eighths = max(round(part * _BAR_CELLS * 8), 1 if part > 0 else 0)
     return (_EIGHTHS[8] * (eighths // 8) + _EIGHTHS[eighths % 8]).rstrip()

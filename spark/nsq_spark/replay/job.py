@@ -2,22 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from nsq_spark.archive.listing import Hints
-from nsq_spark.archive.splits import DEFAULT_SPLIT_BYTES
-from nsq_spark.archive.storage import identical
+from nsq_spark.archive.listing import TOPIC_FROM_NAME, Hints
+from nsq_spark.archive.storage import identical, is_local
 from nsq_spark.archive.wanted import Wanted
-from nsq_spark.replay import BATCH_BYTES
-from nsq_spark.replay.errors import BadJob
-from nsq_spark.replay.json_types import typed
-from nsq_spark.replay.predicate import check_is_steady
+from nsq_spark.replay.options import BATCH_BYTES, BY_TIME, MAX_SPEED, ReplayOptions
+from nsq_tools.cli import BadUsage
+from nsq_tools.options import client_options, user_agent
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.runtime.hidden import hidden_url
+from nsqd_py.protocol.names import is_valid_name
+from nsqd_py.runtime.hidden import hidden_url, hidden_value
+from nsqd_py.settings.durations import SECOND_NS, parse_time
+from nsqd_py.settings.regex import BadExpression, compiled
 
 Dedupe: TypeAlias = Literal["", "id", "body"]
+
+# A slice of a file is sent again as a whole if a replay is killed in it.
+SLICE_BYTES = 16 * 1024 * 1024
+_HADOOP = "spark.hadoop."
+_FACTOR = re.compile(r"(\d+(?:\.\d+)?|\.\d+)([x%]?)")
+_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`")
+_CHANGING = re.compile(
+    r"\b(?:(?:rand|randn|random|randstr|uniform|uuid|shuffle|now|curdate|unix_timestamp|monotonically_increasing_id|"
+    r"spark_partition_id|input_file_\w+)\s*\(|current_(?:date|time|timestamp)\b|localtimestamp\b)",
+    re.IGNORECASE,
+)
+
+
+class ReplayError(Exception):
+    """The base of the errors that `nsq_spark.replay` raises itself. Each is one line, and can be sent between processes."""
+
+
+class BadJob(ReplayError):
+    """The job asks for something impossible, such as a predicate that is not valid SQL."""
+
+
+class CheckpointError(ReplayError):
+    """The checkpoint cannot be used: it is another job's, it is in use, or it cannot be read."""
+
+
+class Stopped(ReplayError):
+    """The driver asked to stop."""
+
+
+class JobFailed(ReplayError):
+    """Spark gave a job up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,33 +58,29 @@ class Selection:
     """The messages to send.
 
     wanted       topics and times
-    where        a predicate in SQL over the columns and, where bodies are JSON, over json.field
-    grep         a regular expression (RE2) that the body has to match anywhere
+    where        a predicate of Spark SQL over the columns and, where bodies are JSON, over json.field
+    json_schema  types of the JSON fields, as DDL of Spark; None: Spark infers them
+    grep         a regular expression that the body has to match anywhere
     sample       the share of the messages, 0 to 1; it is always the same messages
-    limit        the number of messages: the first in the order of files and positions, or of time in an ordered job
+    limit        the greatest number of messages: the first ones in an ordered job
     dedupe       one of those with the same topic and id, or with the same topic and body
     start_text   the text that `wanted` was made from, such as "-2h": a resumed job keeps the times of its first run
-    json_schema  types of the JSON fields in `where`, as DDL of Spark; None: by the rule of `json_types`
     """
 
     wanted: Wanted = Wanted()
     where: str | None = None
+    json_schema: str | None = None
     grep: str | None = None
     sample: float | None = None
     limit: int | None = None
     dedupe: Dedupe = ""
     start_text: str = ""
     end_text: str = ""
-    json_schema: str | None = None
 
-    def __post_init__(self) -> None:
-        """Raises BadJob."""
-        if self.where is None and self.json_schema is not None:
-            raise BadJob("a JSON schema gives the types of the fields in a predicate, but there is none: use --where")
-        if self.where is not None:
-            check_is_steady(self.where)
-            if self.json_schema is None:
-                typed(self.where)
+    @property
+    def needs_sql(self) -> bool:
+        """True if Spark SQL chooses messages; otherwise they never leave the Python process that reads them."""
+        return any((self.where, self.grep, self.sample, self.dedupe))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,41 +106,13 @@ class Destination:
 
 
 @dataclass(frozen=True, slots=True)
-class Pacing:
-    """The pace of the job.
-
-    rate     messages a second, over all tasks; None: no limit
-    speed    of the archive's time: 1 keeps its gaps, 2 halves them; None: ignores them
-    by_time  each topic in the order of its timestamps
-    """
-
-    rate: float | None = None
-    speed: float | None = None
-    by_time: bool = False
-
-    @property
-    def is_ordered(self) -> bool:
-        return self.by_time or self.speed is not None
-
-
-@dataclass(frozen=True, slots=True)
-class Safety:
-    """The behaviour on errors.
-
-    checkpoint       directory that keeps what was acknowledged
-    skip_damaged     pass over damaged records, and count them
-    give_up_after_s  how long to retry a batch
-    """
-
-    checkpoint: str | None = None
-    skip_damaged: bool = False
-    give_up_after_s: float = 60.0
-
-
-@dataclass(frozen=True, slots=True)
 class Job:
     """A whole job.
 
+    rate         messages a second, over all tasks; None: no limit
+    speed        of the archive's time: 1 keeps its gaps, 2 halves them; None: ignores them
+    by_time      each topic in the order of its timestamps
+    checkpoint   directory that keeps what was acknowledged
     storage      Hadoop's settings for file systems; `hints`: what the user knows of the files
     parallelism  the number of tasks at the same time; None: one for each core
     """
@@ -119,12 +120,19 @@ class Job:
     paths: tuple[str, ...]
     selection: Selection = Selection()
     destination: Destination = field(default_factory=Destination)
-    pacing: Pacing = Pacing()
-    safety: Safety = Safety()
+    rate: float | None = None
+    speed: float | None = None
+    by_time: bool = False
+    checkpoint: str | None = None
+    skip_damaged: bool = False
+    give_up_after_s: float = 60.0
     storage: Mapping[str, str] = field(default_factory=dict)
     hints: Hints = Hints()
     parallelism: int | None = None
-    split_bytes: int = DEFAULT_SPLIT_BYTES
+
+    @property
+    def is_ordered(self) -> bool:
+        return self.by_time or self.speed is not None
 
     def identity(self) -> dict[str, Any]:
         """Return what must be equal for a job to resume another one: not its pace, nor the number of cores."""
@@ -142,7 +150,7 @@ class Job:
             "sample": selection.sample,
             "limit": selection.limit,
             "dedupe": selection.dedupe,
-            "order": "time" if self.pacing.is_ordered else "",
+            "order": "time" if self.is_ordered else "",
             "format": asdict(self.hints),
             "nsqd addresses": sorted(destination.nsqd_tcp_addresses),
             "nsqlookupd addresses": sorted(map(hidden_url, destination.lookupd_http_addresses)),
@@ -155,3 +163,136 @@ class Job:
         """Return the job with other times."""
         wanted = replace(self.selection.wanted, start_ns=start_ns, end_ns=end_ns)
         return replace(self, selection=replace(self.selection, wanted=wanted))
+
+
+# ---- from the options of the command
+
+
+def job_of(options: ReplayOptions, now_ns: int) -> Job:
+    """Raises BadUsage."""
+    if options.checkpoint and not is_local(options.checkpoint):
+        raise BadUsage(
+            f"--checkpoint {options.checkpoint}: it must be a local or mounted directory; an object store can neither "
+            "lock a file nor append to it"
+        )
+    conf = parse_conf(options.conf).items()
+    return Job(
+        paths=tuple(options.archive),
+        selection=_selection(options, now_ns),
+        destination=Destination(
+            tuple(options.nsqd_tcp_address),
+            tuple(options.lookupd_http_address),
+            client_options(options.producer_opt, "producer-opt", user_agent=user_agent("spark_replay")),
+            _topic_map(options.topic_map),
+            options.to_topic or None,
+            options.defer_ns / SECOND_NS,
+            options.batch_bytes,
+        ),
+        rate=options.rate,
+        speed=_speed(options.speed),
+        by_time=options.order == BY_TIME,
+        checkpoint=options.checkpoint or None,
+        skip_damaged=options.skip_damaged,
+        give_up_after_s=options.give_up_after_ns / SECOND_NS,
+        storage={name.removeprefix(_HADOOP): value for name, value in conf if name.startswith(_HADOOP)},
+        hints=_hints(options),
+        parallelism=options.parallelism,
+    )
+
+
+def parse_conf(given: Sequence[str]) -> dict[str, str]:
+    """Return the values of --conf. Raises BadUsage."""
+    conf = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise BadUsage(f"--conf must be spark.name=value, got {hidden_value(text)!r}")
+        conf[name] = value
+    if "spark.master" in conf:
+        raise BadUsage("use --master in place of --conf spark.master")
+    return conf
+
+
+def _speed(text: str) -> float | None:
+    """Return 1 for the gaps of the archive, 2 for half of them; None for max."""
+    if text == MAX_SPEED:
+        return None
+    match = _FACTOR.fullmatch("1x" if text == "original" else text)
+    if not match or match[2] != "x" or not float(match[1]):
+        raise BadUsage(f"--speed must be original, max, or a factor such as 2x, got {text!r}")
+    return float(match[1])
+
+
+def _share(text: str) -> float | None:
+    """Return 0.01 for `0.01` and for `1%`; None for no text."""
+    match = _FACTOR.fullmatch(text or "1")
+    share = float(match[1]) / (100 if match[2] else 1) if match and match[2] != "x" else 0.0
+    if not 0 < share <= 1:
+        raise BadUsage(f"--sample must be more than 0 and at most 1, or 100%, got {text!r}")
+    return share if text else None
+
+
+def _topic_map(given: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Return the (old, new) of each `old=new`."""
+    pairs: dict[str, str] = {}
+    for text in given:
+        old, equals, new = text.partition("=")
+        if not equals or not old or not is_valid_name(new.encode("utf-8", "surrogateescape")):
+            raise BadUsage(f"--topic-map must be old=new, where new is a valid topic name, got {text!r}")
+        if pairs.setdefault(old, new) != new:
+            raise BadUsage(f"--topic-map gives two names to {old!r}: {pairs[old]!r} and {new!r}")
+    return tuple(pairs.items())
+
+
+def _selection(options: ReplayOptions, now_ns: int) -> Selection:
+    start_ns, end_ns = (_time(flag, getattr(options, flag), now_ns) for flag in ("start", "end"))
+    if start_ns is not None and end_ns is not None and start_ns >= end_ns:
+        raise BadUsage(f"--start {options.start!r} must be before --end {options.end!r}")
+    for flag, pattern in ("topic-pattern", options.topic_pattern), ("grep", options.grep):
+        try:
+            compiled(pattern)
+        except BadExpression as error:
+            raise BadUsage(f"--{flag} {pattern!r} is not a regular expression: {error}") from None
+    if options.json_schema and not options.where:
+        raise BadUsage("--json-schema gives the types of the fields in --where, which is missing")
+    if changing := _CHANGING.search(_QUOTED.sub("''", options.where)):
+        raise BadUsage(
+            f"--where: {changing[0].rstrip(' (')} has another value each time, and a replay that goes on would choose other "
+            "messages; use --sample to take some of them, --start and --end for times"
+        )
+    return Selection(
+        Wanted(frozenset(options.topic) or None, options.topic_pattern or None, start_ns, end_ns),
+        options.where or None,
+        options.json_schema or None,
+        options.grep or None,
+        _share(options.sample),
+        options.limit,
+        options.dedupe,
+        options.start,
+        options.end,
+    )
+
+
+def _time(flag: str, text: str, now_ns: int) -> int | None:
+    try:
+        return parse_time(text, now_ns) if text else None
+    except ValueError as error:
+        raise BadUsage(f"--{flag}: {error}") from None
+
+
+def _hints(options: ReplayOptions) -> Hints:
+    pattern = options.topic_from_name or TOPIC_FROM_NAME
+    try:
+        has_topic = "topic" in re.compile(pattern).groupindex
+    except re.error as error:
+        raise BadUsage(f"--topic-from-name {pattern!r} is not a regular expression: {error}") from None
+    if not has_topic:
+        raise BadUsage(f"--topic-from-name {pattern!r} has no group (?P<topic>...)")
+    return Hints(
+        format=options.format or None,
+        topic=options.default_topic or None,
+        topic_from_name=pattern,
+        unread_only=options.unread_only,
+        go_channel=options.go_channel or None,
+        time_zone=options.file_time_zone,
+    )

@@ -1,23 +1,23 @@
-"""What spark-replay tells: the plan before its work, the summary after it, and a report in JSON for programs."""
+"""The plan before the work of spark-replay, the summary after it, and a report in JSON for programs."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from nsq_spark.archive.splits import FileInfo
 from nsq_spark.archive.storage import as_text
-from nsq_spark.replay.arguments import SparkWanted
 from nsq_spark.replay.checkpoint import Checkpoint
 from nsq_spark.replay.driver import ALL_SENT, FAILED, PARTLY_SENT, Outcome
-from nsq_spark.replay.figures import count_text, duration_text, rows_text, shown, size_text, time_text
 from nsq_spark.replay.job import Job
-from nsq_spark.replay.planning import Plan
+from nsq_spark.replay.texts import count_text, duration_text, rows_text, shown, size_text, time_text
 from nsq_tools.cli import BadUsage, ToolError
 from nsqd_py.runtime.hidden import hidden_url
 
@@ -30,34 +30,37 @@ _WORDS = {ALL_SENT: "sent", FAILED: "failed", PARTLY_SENT: "partly sent"}
 # ---- the plan
 
 
-def plan_text(plan: Plan, spark: SparkWanted, checkpoint: Checkpoint | None = None, *, is_dry: bool = False) -> str:
-    """Return a few lines that tell what the command is going to do."""
+def plan_text(checkpoint: Checkpoint, master: str, *, is_dry: bool = False) -> str:
+    """Return a few lines about what the command is going to do."""
+    job, files, before = checkpoint.job, checkpoint.files, checkpoint.earlier.counts.messages
+    formats = Counter(info.format.value for info in files)
+    selection = job.selection
     rows = [
-        ("archive", " ".join(plan.job.paths)),
-        *plan.describe(),
-        *_selected(plan),
-        *(() if is_dry else _sent(plan.job)),
-        ("spark", spark.master),
+        ("archive", " ".join(job.paths)),
+        ("files", f"{len(files)} ({', '.join(f'{count} {name}' for name, count in sorted(formats.items()))})"),
+        ("bytes", f"{sum(info.size_bytes - info.start for info in files):,}"),
+        ("way", "through Spark SQL" if selection.needs_sql or job.is_ordered else "as stored"),
+        *_selected(job, files),
+        *(() if is_dry else _sent(job)),
+        ("spark", master),
     ]
-    if checkpoint is not None:
-        done = f", where {count_text(checkpoint.acknowledged, 'message')} are done" if checkpoint.acknowledged else ""
-        rows.append(("checkpoint", f"{plan.job.safety.checkpoint}{done}"))
-    if plan.job.safety.skip_damaged:
+    if job.checkpoint:
+        rows.append(("checkpoint", job.checkpoint + (f", where {count_text(before, 'message')} are done" if before else "")))
+    if job.skip_damaged:
         rows.append(("damage", "is passed over and counted"))
     return f"{'look at' if is_dry else 'replay'}\n{rows_text((name, shown(text)) for name, text in rows)}"
 
 
-def _selected(plan: Plan) -> Iterator[tuple[str, str]]:
-    selection = plan.job.selection
-    wanted = selection.wanted
+def _selected(job: Job, files: Sequence[FileInfo]) -> Iterator[tuple[str, str]]:
+    selection, wanted = job.selection, job.selection.wanted
     asked = sorted(wanted.topics or ()) + ([f"/{wanted.topic_pattern}/"] if wanted.topic_pattern else [])
-    topics = asked or plan.topics
+    topics = asked or sorted({info.topic for info in files if info.has_one_topic})
     more = len(topics) - _TOPICS_SHOWN
     yield "topics", (", ".join(topics[:_TOPICS_SHOWN]) or "all") + (f" and {more} more" if more > 0 else "")
     for name, time_ns in (("from", wanted.start_ns), ("until", wanted.end_ns)):
         if time_ns is not None:
             yield name, time_text(time_ns)
-    if wanted.has_range and any(not info.format.has_timestamps for info in plan.files):
+    if wanted.has_range and any(not info.format.has_timestamps for info in files):
         yield "times", "of files of lines: by the hours in their names, the files as a whole"
     for name, value in (("where", selection.where), ("grep", selection.grep)):
         if value is not None:
@@ -67,11 +70,11 @@ def _selected(plan: Plan) -> Iterator[tuple[str, str]]:
     if selection.dedupe:
         yield "dedupe", f"one of each {selection.dedupe}"
     if selection.limit is not None:
-        yield "limit", f"the first {count_text(selection.limit, 'message')}"
+        yield "limit", f"at most {count_text(selection.limit, 'message')}"
 
 
 def _sent(job: Job) -> Iterator[tuple[str, str]]:
-    destination, pacing = job.destination, job.pacing
+    destination = job.destination
     lookupds = [f"those that nsqlookupd {hidden_url(address)} knows" for address in destination.lookupd_http_addresses]
     yield "to nsqd", ", ".join([*destination.nsqd_tcp_addresses, *lookupds])
     names = [f"{old} as {new}" for old, new in destination.topic_map]
@@ -81,12 +84,12 @@ def _sent(job: Job) -> Iterator[tuple[str, str]]:
         yield "to topics", ", ".join(names)
     if destination.defer_s:
         yield "deferred", duration_text(destination.defer_s)
-    pace = ["as fast as it goes"] if pacing.rate is None and pacing.speed is None else []
-    if pacing.speed is not None:
-        pace.append("with the gaps of the archive" + (f", {pacing.speed:g} x as fast" if pacing.speed != 1 else ""))
-    if pacing.rate is not None:
-        pace.append(f"at most {pacing.rate:,.0f} messages a second")
-    yield "pace", ", ".join(pace) + (", in order of time" if pacing.by_time else "")
+    pace = ["as fast as it goes"] if job.rate is None and job.speed is None else []
+    if job.speed is not None:
+        pace.append("with the gaps of the archive" + (f", {job.speed:g} x as fast" if job.speed != 1 else ""))
+    if job.rate is not None:
+        pace.append(f"at most {job.rate:,.0f} messages a second")
+    yield "pace", ", ".join(pace) + (", in order of time" if job.by_time else "")
 
 
 # ---- the summary
@@ -95,9 +98,8 @@ def _sent(job: Job) -> Iterator[tuple[str, str]]:
 def summary(outcome: Outcome) -> str:
     """Return the counts, and below them what went wrong."""
     counts = outcome.counts
-    figures = [
-        f"read {counts.read:,}",
-        f"matched {counts.matched:,}",
+    words = [
+        f"matched {outcome.matched:,}",
         f"sent {counts.sent:,}",
         f"failed {counts.failed:,}",
         f"skipped {outcome.skipped:,}",
@@ -105,7 +107,7 @@ def summary(outcome: Outcome) -> str:
         f"{outcome.seconds:.2f} s",
     ]
     rate = f" ({counts.sent / outcome.seconds:,.0f}/s)" if counts.sent > 1 and outcome.seconds > 0 else ""
-    return "\n".join([f"{_WORDS[outcome.exit_code]}: {', '.join(figures)}{rate}", *_notes(outcome)])
+    return "\n".join([f"{_WORDS[outcome.exit_code]}: {', '.join(words)}{rate}", *_notes(outcome)])
 
 
 def _notes(outcome: Outcome) -> Iterator[str]:
@@ -157,7 +159,9 @@ def report_of(job: Job, outcome: Outcome, began_ns: int) -> dict[str, Any]:
         "exit_status": outcome.exit_code,
         "began": time_text(began_ns),
         "seconds": round(outcome.seconds, 3),
-        **{name: getattr(outcome.counts, name) for name in ("read", "matched", "sent", "failed")},
+        "matched": outcome.matched,
+        "sent": outcome.counts.sent,
+        "failed": outcome.counts.failed,
         "skipped": outcome.skipped,
         "bytes": outcome.counts.sent_bytes,
         "sent_before": outcome.before,
@@ -169,13 +173,13 @@ def report_of(job: Job, outcome: Outcome, began_ns: int) -> dict[str, Any]:
         "archive": [as_text(path) for path in job.paths],
         "start": None if wanted.start_ns is None else time_text(wanted.start_ns),
         "end": None if wanted.end_ns is None else time_text(wanted.end_ns),
-        "checkpoint": job.safety.checkpoint,
+        "checkpoint": job.checkpoint,
     }
     if look is not None:
         report["found"] = {
             "topics": {name: asdict(found) for name, found in look.topics.items()},
             "bucket_seconds": look.bucket_ns / 1e9,
-            "histogram": [[time_text(at * look.bucket_ns), count] for at, count in sorted(look.buckets.items())],
+            "histogram": [[time_text(at), count] for at, count in sorted(look.buckets.items())],
         }
     return report
 

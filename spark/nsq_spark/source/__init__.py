@@ -1,14 +1,15 @@
-"""`nsq`, a data source of PySpark: archives as tables and streams, and tables and streams into topics.
+"""`nsq`, a data source of PySpark: archives as tables, live topics as tables and streams, and both into topics.
 
 data_source    what Spark registers: the source, its readers and its writers
 options        the options, declared once
 columns        the columns to read or to publish, from the schema that Spark gives
 archive_table  archives as tables that Spark's own readers read
 batch_reader   plans and reads an archive as one table
-stream_reader  reads a growing archive, batch after batch
-offsets        how far a stream has read                                         pure
-portions       chooses the parts of files for the next batch of a stream
-live           reads topics of running nsqds
+live_options   the options of a live topic
+nsqds          the nsqds of a topic, and what each keeps of it
+live_batch     reads a topic as a table
+live_stream    reads a topic as a stream
+live_offsets   the offsets of a stream                                           pure
 writer         publishes the rows of a task
 
 Spark finds the source by the package `pyspark_nsq`, where that is installed. Executors import this room, so no file

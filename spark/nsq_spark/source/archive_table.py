@@ -12,14 +12,17 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark import Accumulator
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
+from nsq_spark.archive.damage import Damage, Skipped
 from nsq_spark.archive.files import Stream
 from nsq_spark.archive.formats import Compression, Format
 from nsq_spark.archive.listing import list_files
@@ -28,8 +31,9 @@ from nsq_spark.archive.splits import FileInfo
 from nsq_spark.archive.storage import Entry, Storage, is_hidden, is_local, name_of
 from nsq_spark.archive.tables import STORED_TYPES
 from nsq_spark.archive.wanted import Wanted
-from nsq_spark.schema import COLUMNS
-from nsq_spark.source.data_source import hadoop_settings, register
+from nsq_spark.schema import COLUMNS, ddl_of
+from nsq_spark.source.batch_reader import SLICE, ArchivePartition, partitions_of, read_partition
+from nsq_spark.source.data_source import hadoop_settings
 from nsq_spark.source.options import ReadOptions, columns_ddl, read_options
 from nsqd_py.settings.durations import SECOND_NS
 
@@ -66,6 +70,7 @@ _STORED = {
     "file": "if(startswith(_metadata.file_path, 'file:'), regexp_replace(_metadata.file_path, '^file:/*', '/'), "
     "_metadata.file_path)",
 }
+_SLICE = f"concat(_metadata.file_block_start, '+', _metadata.file_block_length, ':', {_STORED['file']})"
 _EXPRESSIONS: dict[Format, Mapping[str, str]] = {
     Format.PARQUET: {**_STORED, "body": f"coalesce(body, {_NO_BODY})", _POSITION: "_metadata.row_index"},
     Format.JSONL: {**_STORED, "body": _JSON_BODY},
@@ -89,17 +94,57 @@ def nsq_archive(spark: SparkSession, *paths: str, **options: object) -> DataFram
     """
     settings = {} if _are_local(spark, paths) else hadoop_settings(spark)
     given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
-    now_ns = time.time_ns()
-    read = read_options({**settings, **given, "paths": json.dumps(paths)}, now_ns)
-    columns = _columns(given)
-    files = list_files(read.paths, read.storage, read.hints, read.wanted)
-    by_spark, ours = choose_readers(files, read, columns, now_ns)
-    frames = [_by_spark(spark, choice, some, columns, read.wanted) for choice, some in by_spark.items()]
-    if ours or not frames:
-        register(spark, settings or None)
-        reader = spark.read.format("nsq").options(**{**given, "columns": ",".join(columns)})
-        frames.append(reader.load([info.path for info in ours] if frames else list(paths)))
+    read = read_options({**settings, **given, "paths": json.dumps(paths)}, time.time_ns())
+    return table_of(spark, list_files(read.paths, read.storage, read.hints, read.wanted), read, _columns(given))
+
+
+def table_of(
+    spark: SparkSession,
+    files: Sequence[FileInfo],
+    read: ReadOptions,
+    columns: Sequence[str],
+    done: frozenset[str] = frozenset(),
+    own: OwnReader | None = None,
+) -> DataFrame:
+    """Return the messages of files as a table, without those of slices that are done. `own` reads all files itself.
+
+    Raises ArchiveError.
+    """
+    by_spark: dict[Choice, list[str]] = {}
+    if own is None:
+        by_spark, ours = choose_readers(files, read, columns, time.time_ns())
+        own = OwnReader(partitions_of(ours, read, columns, done))
+    frames = [_by_spark(spark, choice, paths, columns, read.wanted) for choice, paths in by_spark.items()]
+    if done:
+        frames = [frame.where(~F.col(SLICE).isin(list(done))) for frame in frames]
+    if own.partitions or not frames:
+        frames.append(partition_numbers(spark, own.partitions).mapInArrow(own, ddl_with_slice(columns)))
     return reduce(DataFrame.union, frames)
+
+
+class OwnReader:
+    """Reads the partitions whose numbers come, in `mapInArrow`. `damage` is an accumulator for what was passed over."""
+
+    def __init__(self, partitions: Sequence[ArchivePartition], damage: Accumulator[dict[str, Skipped]] | None = None) -> None:
+        self.partitions = partitions
+        self._damage = damage
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in (number for batch in batches for number in batch.column(0).to_pylist()):
+            partition = self.partitions[number]
+            damage = Damage("skip" if partition.options.skip_damaged else "fail")
+            yield from read_partition(partition, damage)
+            if self._damage is not None and damage.counts:
+                self._damage.add(damage.counts)
+
+
+def partition_numbers(spark: SparkSession, partitions: Sequence[ArchivePartition]) -> DataFrame:
+    """Return a row for each partition, in a task of its own."""
+    return spark.range(0, len(partitions), 1, max(1, len(partitions)))
+
+
+def ddl_with_slice(columns: Sequence[str]) -> str:
+    return ", ".join(f"{SLICE} STRING" if name == SLICE else ddl_of([name]) for name in columns)
 
 
 def _are_local(spark: SparkSession, paths: Sequence[str]) -> bool:
@@ -199,8 +244,8 @@ def _by_spark(spark: SparkSession, choice: Choice, paths: Sequence[str], columns
     topic = _topic(choice)
     for condition in _conditions(wanted, topic) if form is not Format.LINES else ():
         rows = rows.where(condition)
-    expressions = {"topic": topic, **_EXPRESSIONS[form]}
-    types = {column.name: column.ddl for column in COLUMNS}
+    expressions = {"topic": topic, SLICE: _SLICE, **_EXPRESSIONS[form]}
+    types = {SLICE: "STRING", **{column.name: column.ddl for column in COLUMNS}}
     return rows.selectExpr(*(f"CAST({expressions.get(name, 'NULL')} AS {types[name]}) AS {name}" for name in columns))
 
 

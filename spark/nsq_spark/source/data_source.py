@@ -18,8 +18,8 @@ from pyspark.sql.types import StructType
 
 from nsq_spark.schema import DDL
 from nsq_spark.source.columns import read_columns, write_columns
-from nsq_spark.source.live.options import is_live, live_options, stream_of
-from nsq_spark.source.options import BadOption, columns_ddl, read_options, stream_options, write_options
+from nsq_spark.source.live_options import is_live, live_options, stream_of
+from nsq_spark.source.options import BadOption, columns_ddl, read_options, write_options
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
@@ -44,7 +44,7 @@ class NsqDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         given = self._given()
         if is_live(given):
-            from nsq_spark.source.live.batch_reader import LiveBatchReader
+            from nsq_spark.source.live_batch import LiveBatchReader
 
             return LiveBatchReader(live_options(given, time.time_ns()), read_columns(schema))
         from nsq_spark.source.batch_reader import NsqReader
@@ -55,12 +55,13 @@ class NsqDataSource(DataSource):
         _need("pyspark.sql.streaming.datasource", "ReadLimit", "to read a stream")
         given = self._given()
         if is_live(given):
-            from nsq_spark.source.live.reader import LiveReader
+            from nsq_spark.source.live_stream import LiveReader
 
             return LiveReader(stream_of(given, time.time_ns()), read_columns(schema))
-        from nsq_spark.source.stream_reader import NsqStreamReader
-
-        return NsqStreamReader(read_options(given, time.time_ns()), stream_options(given), read_columns(schema))
+        raise BadOption(
+            "nsq: a stream reads a topic (option nsqd or lookupd), not an archive; Spark streams finished files of an "
+            "archive itself: spark.readStream.schema(...).parquet(path), .json(path) or .text(path)"
+        )
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         _need("pyspark.sql.datasource", "DataSourceArrowWriter", "to publish")

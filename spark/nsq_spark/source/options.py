@@ -16,7 +16,7 @@ from typing import Any
 from nsq_spark.archive.damage import ArchiveError
 from nsq_spark.archive.listing import TOPIC_FROM_NAME, Hints
 from nsq_spark.archive.splits import DEFAULT_SPLIT_BYTES
-from nsq_spark.archive.storage import Storage, is_local
+from nsq_spark.archive.storage import Storage
 from nsq_spark.archive.wanted import Wanted
 from nsq_spark.schema import ddl_of
 from nsqd_py.client.addresses import parse_address
@@ -29,7 +29,6 @@ from nsqd_py.settings.types import parse_bool
 
 _SIZE = re.compile(r"(?P<number>\d+)\s*(?P<unit>[kmgt]?)(?:i?b)?", re.IGNORECASE)
 _SIZE_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
-_DAY_NS = 86_400 * SECOND_NS
 _SMALLEST_SPLIT_BYTES = 16 * 1024 * 1024
 _TASKS_OF_SMALL = 8
 _HADOOP, _CLIENT = "fs.", "nsq."
@@ -67,12 +66,6 @@ def parse_seconds(text: str) -> float:
     return parse_duration(text) / SECOND_NS
 
 
-def _parse_age(text: str) -> int:
-    """Return nanoseconds of a duration, or of days."""
-    days = re.fullmatch(r"(\d+)d", text.strip())
-    return int(days[1]) * _DAY_NS if days else parse_duration(text)
-
-
 def parse_list(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
@@ -90,12 +83,6 @@ def _parse_paths(text: str) -> tuple[str, ...]:
     return tuple(map(str, paths))
 
 
-def _local_directory(text: str) -> str:
-    if not is_local(text):
-        raise ValueError("expected a directory of a file system that is mounted where tasks run")
-    return text
-
-
 @dataclass(frozen=True)
 class Option:
     """An option. `default` is as a user would write it, "" for none; `aliases` are the names that Kafka's source or an
@@ -109,7 +96,7 @@ class Option:
     aliases: tuple[str, ...] = ()
 
 
-_count, _size = at_least_one(int), at_least_one(_parse_size)
+_size = at_least_one(_parse_size)
 
 COLUMNS_OPTION = Option("columns", _parse_columns, "", "only these columns, separated by commas; `schema(...)` does the same")
 
@@ -130,23 +117,8 @@ READ_OPTIONS = (
     Option("goChannel", str, "", "of the disk queues of Go's nsqd, the channel to read, or `all` queues"),
     Option("fileTimeZone", str, "UTC", "time zone of the hours in names of files of `lines`"),
     Option("skipDamaged", parse_bool, "false", "skip damaged records and count them, instead of failing"),
-    Option(
-        "damageReport", _local_directory, "", "directory for reports of skipped records: one file for each task that skipped any"
-    ),
     COLUMNS_OPTION,
     Option("splitBytes", _size, "", "bytes that a task reads; default: 64 MiB, less for small archives"),
-)
-STREAM_OPTIONS = (
-    Option("maxFilesPerTrigger", _count, "1000", "maximum number of files in a batch"),
-    Option("maxBytesPerTrigger", _size, "", "maximum bytes of files in a batch; a file that cannot be split is read as a whole"),
-    Option(
-        "maxRowsPerTrigger",
-        _count,
-        "",
-        "maximum number of messages in a batch; to count them, the driver reads them too",
-        aliases=("maxOffsetsPerTrigger",),
-    ),
-    Option("maxFileAge", _parse_age, "7d", "how much older than the newest file a new file may be"),
 )
 WRITE_OPTIONS = (
     Option("nsqdTcpAddress", parse_list, "", "TCP addresses (host:port) of the nsqds to publish to, separated by commas"),
@@ -166,6 +138,7 @@ _FOREIGN = {
     "endingtimestamp": "use endTime (archives) or endingOffsets (a live topic)",
     "startingoffsets": "it is for a live topic (option nsqd or lookupd); in archives, use startTime",
     "endingoffsets": "it is for a live topic (option nsqd or lookupd); in archives, use endTime",
+    "damagereport": "skipped records are counted in the log, by file",
     "kafka.group.id": "nothing is consumed, and there are no groups",
 }
 # What Spark itself adds.
@@ -184,18 +157,7 @@ class ReadOptions:
     hints: Hints
     wanted: Wanted
     skip_damaged: bool
-    damage_report: str
     split_bytes: int | None
-
-
-@dataclass(frozen=True)
-class StreamOptions:
-    """How much a batch of a stream may have; None is any number."""
-
-    max_files: int | None
-    max_bytes: int | None
-    max_rows: int | None
-    max_file_age_ns: int
 
 
 @dataclass(frozen=True)
@@ -220,7 +182,7 @@ def columns_ddl(given: Mapping[str, str]) -> str | None:
 
 def read_options(given: Mapping[str, str], now_ns: int) -> ReadOptions:
     """Raises BadOption."""
-    values = Values(given, (*READ_OPTIONS, *STREAM_OPTIONS), prefixes=(_HADOOP,))
+    values = Values(given, READ_OPTIONS, prefixes=(_HADOOP,))
     paths = values["paths"] or tuple(filter(None, [values["path"]]))
     if not paths:
         raise BadOption("nsq: option path: no path is given, as in load('/archive')")
@@ -245,7 +207,6 @@ def read_options(given: Mapping[str, str], now_ns: int) -> ReadOptions:
         ),
         wanted=wanted,
         skip_damaged=values["skipDamaged"],
-        damage_report=values["damageReport"] or "",
         split_bytes=values["splitBytes"],
     )
 
@@ -264,17 +225,6 @@ def _check_wanted(wanted: Wanted) -> None:
         raise BadOption(f"nsq: option topicPattern: {error}") from None
     if wanted.start_ns is not None and wanted.end_ns is not None and wanted.start_ns >= wanted.end_ns:
         raise BadOption("nsq: option endTime: it is not later than startTime, so nothing is in between")
-
-
-def stream_options(given: Mapping[str, str]) -> StreamOptions:
-    """Raises BadOption."""
-    values = Values(given, (*READ_OPTIONS, *STREAM_OPTIONS), prefixes=(_HADOOP,))
-    for name in ("startTime", "endTime"):
-        if (values[name] or "").strip().startswith(("-", "now")):
-            raise BadOption(f"nsq: option {name}: a stream needs a fixed time, or it would not read the same again")
-    return StreamOptions(
-        values["maxFilesPerTrigger"], values["maxBytesPerTrigger"], values["maxRowsPerTrigger"], values["maxFileAge"]
-    )
 
 
 def write_options(given: Mapping[str, str]) -> WriteOptions:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -12,10 +11,8 @@ pytest.importorskip("pyarrow")
 
 import nsq_spark.replay.options as replay_options
 from nsq_apps.spark_replay import main
-from nsq_spark.replay.arguments import job_of, spark_of
-from nsq_spark.replay.job import Job
+from nsq_spark.replay.job import Job, job_of, parse_conf
 from nsq_spark.replay.options import PROGRAM
-from nsq_spark.session import COMPUTING, LIGHT
 from nsqd_py.settings.declaration import Options
 
 TO = "--nsqd-tcp-address=127.0.0.1:4150"
@@ -59,9 +56,9 @@ def test_by_default_all_is_sent_as_fast_as_it_goes() -> None:
     found = job()
     assert found.paths == ("/archive",)
     assert found.selection.wanted.has_topic("any") and not found.selection.wanted.has_range
-    assert (found.pacing.rate, found.pacing.speed, found.pacing.is_ordered) == (None, None, False)
+    assert (found.rate, found.speed, found.is_ordered) == (None, None, False)
     assert found.destination.topic("orders") == "orders"
-    assert (found.safety.checkpoint, found.safety.skip_damaged, found.safety.give_up_after_s) == (None, False, 600)
+    assert (found.checkpoint, found.skip_damaged, found.give_up_after_s) == (None, False, 600)
 
 
 def test_a_selection() -> None:
@@ -102,13 +99,13 @@ def test_a_destination() -> None:
 
 @pytest.mark.parametrize(("text", "speed"), [("original", 1), ("2x", 2), ("0.5x", 0.5), ("max", None)])
 def test_a_speed(text: str, speed: float | None) -> None:
-    assert job(f"--speed={text}").pacing.speed == speed
+    assert job(f"--speed={text}").speed == speed
 
 
 def test_an_order_and_a_rate() -> None:
-    pacing = job("--order=time", "--rate=100").pacing
-    assert (pacing.by_time, pacing.rate) == (True, 100)
-    assert not job("--order=none").pacing.is_ordered
+    found = job("--order=time", "--rate=100")
+    assert (found.by_time, found.rate) == (True, 100)
+    assert not job("--order=none").is_ordered
 
 
 def test_what_the_user_knows_of_the_files() -> None:
@@ -119,54 +116,7 @@ def test_what_the_user_knows_of_the_files() -> None:
 def test_settings_of_hadoop_go_to_the_storage() -> None:
     words = ("--conf=spark.hadoop.fs.s3a.endpoint=http://h:9000", "--conf=spark.executor.memory=2g")
     assert job(*words).storage == {"fs.s3a.endpoint": "http://h:9000"}
-    assert spark_of(read(*words)).conf["spark.executor.memory"] == "2g"
-
-
-@pytest.mark.parametrize(
-    ("words", "light"),
-    [
-        ((), True),
-        (("--order=time",), True),
-        (("--where=true",), False),
-        (("--where=json.a = 'one'",), True),  # few bodies are parsed
-        (("--where=json.a = 'one'", "--dedupe=id"), False),
-        (("--where=json.a = 'one'", "--json-schema=a STRING"), False),
-        (("--dedupe=id",), False),
-    ],
-)
-def test_a_jvm_that_computes_is_not_a_light_one(words: tuple[str, ...], light: bool) -> None:
-    assert spark_of(read(*words)).java_options == (LIGHT if light else COMPUTING)
-
-
-def test_a_small_archive_is_not_worth_a_jvm_that_computes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "below").mkdir()
-    (tmp_path / "below" / "a.framed").write_bytes(b"x" * 100)
-    for path, limit_bytes, light in [
-        (str(tmp_path), 100, True),
-        (str(tmp_path), 99, False),
-        (f"{tmp_path}/*/a.*", 100, True),
-        (f"{tmp_path}/*/a.*", 99, False),
-        (f"{tmp_path}/none", 100, False),
-        ("s3a://bucket/x", 100, False),
-    ]:
-        monkeypatch.setattr("nsq_spark.replay.arguments._SMALL_BYTES", limit_bytes)
-        options = PROGRAM.read([path, "--nsqd-tcp-address=127.0.0.1:4150", "--where=true"])
-        assert (spark_of(options).java_options == LIGHT) is light, (path, limit_bytes)
-
-
-@pytest.mark.parametrize(
-    ("words", "master", "conf"),
-    [
-        ((), "local[*]", {}),
-        (("--parallelism=3",), "local[3]", {}),
-        (("--parallelism=3", "--master=local[2]"), "local[2]", {}),
-        (("--parallelism=3", "--master=spark://h:7077"), "spark://h:7077", {"spark.cores.max": "3"}),
-        (("--conf=spark.app.name=mine",), "local[*]", {"spark.app.name": "mine"}),
-    ],
-)
-def test_which_spark(words: tuple[str, ...], master: str, conf: dict[str, str]) -> None:
-    found = spark_of(read(*words))
-    assert (found.master, dict(found.conf)) == (master, {"spark.app.name": "spark-replay", **conf})
+    assert parse_conf(read(*words).conf)["spark.executor.memory"] == "2g"
 
 
 # ---- what is refused
@@ -195,6 +145,9 @@ def test_which_spark(words: tuple[str, ...], master: str, conf: dict[str, str]) 
         (("/archive", "--yes", TO, "--grep=("), "--grep '(' is not a regular expression"),
         (("/archive", "--yes", TO, "--topic-pattern=("), "--topic-pattern '(' is not a regular expression"),
         (("/archive", "--yes", TO, "--topic-from-name=x"), "--topic-from-name 'x' has no group (?P<topic>...)"),
+        (("/archive", "--yes", TO, "--json-schema=a INT"), "--json-schema gives the types of the fields in --where"),
+        (("/archive", "--yes", TO, "--where=timestamp > NOW () - INTERVAL 1 HOUR"), "--where: NOW has another value each time"),
+        (("/archive", "--yes", TO, "--where=x < current_date AND a = 'now()'"), "--where: current_date has another value"),
         (("/archive", "--yes", TO, "--limit=0"), "--limit must be at least 1"),
         (("/archive", "--yes", TO, "--rate=0"), "--rate must be at least 1"),
         (("/archive", "--yes", TO, "--give-up-after=1ms"), "--give-up-after must be at least 1s"),

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from nsq_spark.publisher import GaveUp, Refused
-from nsq_spark.replay.job import Destination, Job, Safety, Selection
+pytest.importorskip("pyspark")
+
+from nsq_spark.replay.job import Destination, Job
 from nsq_spark.replay.task import TaskResult
 from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, PublishFailed, TimedOut
 from tests.support.archives import messages
@@ -21,8 +22,8 @@ Verdict = Callable[[str, list[bytes]], NsqClientError | None]
 def sent(tmp_path: Path, nsqd: PlayedNsqd, job: Job | None = None, count: int = 50) -> TaskResult:
     path = write_framed(tmp_path / "orders.framed", messages(count))
     destination = Destination(("played:1",), batch_bytes=250)
-    job = job or Job((str(path),), destination=destination, safety=Safety(give_up_after_s=5))
-    results = replayed(job, files_of(path), nsqd, slots=1)
+    job = job or Job((str(path),), destination=destination, give_up_after_s=5)
+    results = replayed(job, files_of(path), nsqd, slice_bytes=1 << 20)
     assert len(results) == 1
     return results[0]
 
@@ -48,9 +49,9 @@ def test_all_is_sent_in_batches_that_are_not_too_large(tmp_path: Path) -> None:
     result = sent(tmp_path, nsqd)
     assert nsqd.bodies == bodies()
     assert max(sizes) <= 250
-    assert (result.counts.read, result.counts.matched, result.counts.sent, result.counts.failed) == (50, 50, 50, 0)
-    assert result.counts.sent_bytes == sum(map(len, bodies()))
-    assert result.topics == {"orders": 50}
+    assert (result.matched, result.counts.messages, result.failed) == (50, 50, 0)
+    assert result.counts.size_bytes == sum(map(len, bodies()))
+    assert result.counts.topics == {"orders": 50}
 
 
 @pytest.mark.parametrize(
@@ -68,27 +69,25 @@ def test_what_may_pass_is_tried_again(tmp_path: Path, error: NsqClientError) -> 
     nsqd.verdict = fails(3, error)
     result = sent(tmp_path, nsqd)
     assert sorted(nsqd.bodies) == bodies()
-    assert result.error is None
+    assert result.error == ""
     is_unknown = isinstance(error, ConnectionLost | TimedOut)
-    assert (result.possible_duplicates > 0) is is_unknown
+    assert (result.counts.possible_duplicates > 0) is is_unknown
 
 
 def test_what_does_not_pass_ends_the_task_in_time(tmp_path: Path) -> None:
     nsqd = PlayedNsqd()
     nsqd.verdict = lambda topic, some: NoNsqd("played:1: connection refused")
-    job = Job(("x",), destination=Destination(("played:1",)), safety=Safety(give_up_after_s=0.3))
+    job = Job(("x",), destination=Destination(("played:1",)), give_up_after_s=0.3)
     result = sent(tmp_path, nsqd, job)
-    assert isinstance(result.error, GaveUp)
-    assert "connection refused" in str(result.error)
-    assert result.counts.sent == 0
+    assert "not published in 0.3s" in result.error and "connection refused" in result.error
+    assert result.counts.messages == 0
 
 
 def test_what_will_always_be_refused_ends_the_task_at_once(tmp_path: Path) -> None:
     nsqd = PlayedNsqd()
     nsqd.verdict = lambda topic, some: PublishFailed("played:1", "E_BAD_TOPIC", "no")
     result = sent(tmp_path, nsqd)
-    assert isinstance(result.error, Refused)
-    assert "played:1" in str(result.error)
+    assert "E_BAD_TOPIC" in result.error and "played:1" in result.error
 
 
 def test_batches_that_are_too_large_are_cut_and_a_message_that_is_fails_alone(tmp_path: Path) -> None:
@@ -105,15 +104,15 @@ def test_batches_that_are_too_large_are_cut_and_a_message_that_is_fails_alone(tm
     nsqd.verdict = verdict
     result = sent(tmp_path, nsqd)
     assert sorted(nsqd.bodies) == sorted(set(bodies()) - {refused})
-    assert (result.counts.sent, result.counts.failed, result.error) == (49, 1, None)
-    assert "orders.framed, position " in result.failures[0]
+    assert (result.counts.messages, result.failed, result.error) == (49, 1, "")
+    assert "orders.framed, a message of 20 bytes: " in result.failures[0]
 
 
 def test_a_deferred_message_is_a_command(tmp_path: Path) -> None:
     nsqd = PlayedNsqd()
     job = Job(("x",), destination=Destination(("played:1",), defer_s=5))
     nsqd.verdict = fails(1, NoNsqd("none"))
-    assert sent(tmp_path, nsqd, job).counts.sent == 50
+    assert sent(tmp_path, nsqd, job).counts.messages == 50
     assert set(nsqd.bodies) == set(bodies())
     assert nsqd.acknowledged_publishes >= 50
 
@@ -124,22 +123,3 @@ def test_topics_get_their_new_names(tmp_path: Path) -> None:
     sent(tmp_path, nsqd, Job(("x",), destination=destination))
     assert {topic for topic, _ in nsqd.stored} == {"orders_again"}
     assert replace(destination, topic_map=()).topic("orders") == "other"
-
-
-def test_of_what_is_looked_for_only_that_is_sent(tmp_path: Path) -> None:
-    nsqd = PlayedNsqd()
-    result = sent(tmp_path, nsqd, Job(("x",), Selection(grep="[37]$"), Destination(("played:1",))))
-    assert nsqd.bodies == [body for body in bodies() if body[-1:] in b"37"]
-    assert (result.counts.read, result.counts.matched) == (50, 10)
-
-
-def test_a_sample_is_always_the_same_and_about_as_large_as_asked_for(tmp_path: Path) -> None:
-    found = []
-    for slots in 1, 3:
-        nsqd = PlayedNsqd()
-        path = write_framed(tmp_path / "orders.framed", messages(5000), record=100)
-        job = Job((str(path),), Selection(sample=0.2), Destination(("played:1",)), split_bytes=1 << 16)
-        replayed(job, files_of(path), nsqd, slots=slots)
-        found.append(sorted(nsqd.bodies))
-    assert found[0] == found[1]
-    assert 850 < len(found[0]) < 1150

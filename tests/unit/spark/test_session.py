@@ -8,58 +8,30 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
 pytest.importorskip("pyspark")
 
 from nsq_spark.java import JavaNotFound, find_java
 from nsq_spark.replay.console import Stopping
-from nsq_spark.session import SessionFailed, SparkStart, reason_in
+from nsq_spark.session import reason_in
 
 
-@pytest.fixture
-def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where sessions put what is theirs."""
+def test_a_start_that_fails_says_why_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     try:
         find_java(os.environ)
     except JavaNotFound as error:
         pytest.skip(str(error))
-    return tmp_path
-
-
-def test_a_start_that_is_given_up_leaves_nothing(scratch: Path) -> None:
-    before = set(psutil.Process().children())
-    with SparkStart("local[1]") as session:
-        assert not session.has_started(0.2)
-    assert set(psutil.Process().children()) <= before
-    assert list(scratch.iterdir()) == []
-
-
-def test_a_session_that_never_began_leaves_nothing(scratch: Path) -> None:
-    SparkStart("local[1]").close()
-    assert list(scratch.iterdir()) == []
-
-
-def test_another_session_of_this_process_goes_on(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pyspark import SparkContext
-
-    class Gateway:
-        def shutdown(self) -> None:
-            raise AssertionError("somebody else's")
-
-    gateway = Gateway()
-    monkeypatch.setattr(SparkContext, "_gateway", gateway)
-    with SparkStart("local[1]") as session:
-        assert not session.has_started(0.2)
-    assert SparkContext._gateway is gateway
-
-
-def test_a_start_that_fails_says_why(scratch: Path) -> None:
-    with SparkStart("local[1]", {"spark.driver.memory": "1k"}) as session, pytest.raises(SessionFailed) as raised:
-        session.context()
-    assert str(raised.value) == "Spark does not start on local[1]: Too small maximum heap"
+    code = (
+        "from nsq_spark.session import quiet_session, SessionFailed\n"
+        "try:\n    with quiet_session('local[1]', {'spark.driver.memory': '1k'}): pass\n"
+        "except SessionFailed as error: print(error)"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60, env=environment)
+    assert (done.stdout, done.stderr) == ("Spark does not start on local[1]: Too small maximum heap\n", "")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -93,7 +65,7 @@ def test_before_the_work_a_signal_interrupts() -> None:
 def test_at_work_a_signal_asks_for_an_end(number: signal.Signals) -> None:
     handler = signal.getsignal(number)
     with Stopping() as stopping:
-        stopping.is_at_work = True
+        stopping.begin_work()
         assert not stopping.asked.is_set()
         signal.raise_signal(number)
         assert stopping.asked.is_set()
@@ -105,7 +77,7 @@ def test_a_second_signal_ends_the_process() -> None:
 import signal
 from nsq_spark.replay.console import Stopping
 with Stopping() as stopping:
-    stopping.is_at_work = True
+    stopping.begin_work()
     signal.raise_signal(signal.SIGINT)
     signal.raise_signal(signal.SIGINT)
 """

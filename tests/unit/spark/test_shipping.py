@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nsq_spark.session import is_local, is_master, is_on_loopback, known_slots, zip_packages
-
-CORES = 8
+from nsq_spark.session import is_local, is_master, is_on_loopback, zip_packages
 
 
 def test_the_packages_are_imported_from_the_zip_file(tmp_path: Path) -> None:
@@ -38,23 +36,23 @@ def test_users_import_the_data_source_from_the_package() -> None:
 
 
 @pytest.mark.parametrize(
-    ("master", "here", "loopback", "slots"),
+    ("master", "here", "loopback"),
     [
-        ("local", True, True, 1),
-        ("local[*]", True, True, CORES),
-        ("local[3]", True, True, 3),
-        ("local[2,3]", True, True, 2),
-        ("local-cluster[2,3,1024]", False, True, 6),
-        ("spark://127.0.0.1:7077", False, True, None),
-        ("spark://localhost:7077", False, True, None),
-        ("spark://10.0.0.1:7077", False, False, None),
-        ("yarn", False, False, None),
-        ("k8s://https://10.0.0.1:6443", False, False, None),
+        ("local", True, True),
+        ("local[*]", True, True),
+        ("local[3]", True, True),
+        ("local[2,3]", True, True),
+        ("local-cluster[2,3,1024]", False, True),
+        ("spark://127.0.0.1:7077", False, True),
+        ("spark://localhost:7077", False, True),
+        ("spark://10.0.0.1:7077", False, False),
+        ("yarn", False, False),
+        ("k8s://https://10.0.0.1:6443", False, False),
     ],
 )
-def test_what_a_master_tells(master: str, here: bool, loopback: bool, slots: int | None) -> None:
+def test_what_a_master_tells(master: str, here: bool, loopback: bool) -> None:
     assert is_master(master)
-    assert (is_local(master), is_on_loopback(master), known_slots(master, CORES)) == (here, loopback, slots)
+    assert (is_local(master), is_on_loopback(master)) == (here, loopback)
 
 
 @pytest.mark.parametrize("master", ["", "localhost", "local[]", "local[x]", "local-cluster[2,1]", "http://10.0.0.1"])

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
-from nsq_spark.source.live.offsets import Stretch, TopicOffset, next_batch, shares
-from nsq_spark.source.live.options import LATEST, is_live, live_options
-from nsq_spark.source.offsets import BadOffset, Offset
+
+from nsq_spark.source.live_offsets import BadOffset, Stretch, TopicOffset, next_batch, shares
+from nsq_spark.source.live_options import LATEST, is_live, live_options
 from nsq_spark.source.options import BadOption
 
 HERE = {"nsqd": "127.0.0.1:4151, b:4151", "topic": "orders"}
@@ -23,7 +23,7 @@ def test_an_offset_as_spark_keeps_it() -> None:
     assert offset.positions == {"a:1": 0, "b:1": 9}
 
 
-@pytest.mark.parametrize("document", [Offset().to_json(), {"version": 1, "topic": {"a": 3}}, {"version": 9, "topic": {}}])
+@pytest.mark.parametrize("document", [{}, {"version": 1, "topic": {"a": 3}}, {"version": 9, "topic": {}}])
 def test_another_checkpoint_is_refused(document: dict[str, object]) -> None:
     with pytest.raises(BadOffset):
         TopicOffset.of_json(document)

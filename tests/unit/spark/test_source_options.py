@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from nsq_spark.source import NsqDataSource, register
-from nsq_spark.source.options import READ_OPTIONS, STREAM_OPTIONS, BadOption, read_options, split_bytes, stream_options
+from nsq_spark.source.options import READ_OPTIONS, BadOption, read_options, split_bytes
 from nsq_spark.source.options import write_options as write_options_of
 
 MIB = 1024 * 1024
@@ -22,7 +22,7 @@ def test_nothing_but_a_path() -> None:
     options = read_options(HERE, 0)
     assert options.paths == ("/archive",)
     assert not options.wanted.has_topics and not options.wanted.has_range
-    assert (options.skip_damaged, options.damage_report, options.split_bytes) == (False, "", None)
+    assert (options.skip_damaged, options.split_bytes) == (False, None)
 
 
 def test_several_paths_as_spark_gives_them() -> None:
@@ -39,37 +39,19 @@ def test_relative_times_begin_now() -> None:
     assert (wanted.start_ns, wanted.end_ns) == (10**12 - 2 * 10**9, 10**12)
 
 
-def test_limits_of_a_stream() -> None:
-    limits = stream_options({**HERE, "maxBytesPerTrigger": "2g", "maxFileAge": "2d"})
-    assert (limits.max_files, limits.max_bytes, limits.max_rows) == (1000, 2 << 30, None)
-    assert limits.max_file_age_ns == 2 * 86_400 * 10**9
-
-
 def test_heartbeats_are_off_unless_they_are_asked_for() -> None:
     assert write_options_of(THERE).client.heartbeat_interval_s == -1
     assert write_options_of({**THERE, "nsq.heartbeat_interval": "5s"}).client.heartbeat_interval_s == 5
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("maxRowsPerTrigger", "0"),
-        ("maxFilesPerTrigger", "x"),
-        ("maxFileAge", "7"),
-        ("splitBytes", "-1"),
-        ("unreadOnly", "perhaps"),
-        ("damageReport", "s3a://bucket/report"),
-        ("paths", "/a"),
-    ],
-)
+@pytest.mark.parametrize(("name", "text"), [("splitBytes", "-1"), ("unreadOnly", "perhaps"), ("paths", "/a")])
 def test_values_that_cannot_be(name: str, text: str) -> None:
     with pytest.raises(BadOption, match=f"nsq: option {name} \\('{text}'\\)"):
         read_options({**HERE, name: text}, 0)
-        stream_options({**HERE, name: text})
 
 
 def test_defaults_are_values_that_can_be() -> None:
-    for option in (*READ_OPTIONS, *STREAM_OPTIONS):
+    for option in READ_OPTIONS:
         if option.default:
             option.parse(option.default)
 

@@ -10,7 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from nsq_spark.source.offsets import BadOffset
+
+class BadOffset(ValueError):
+    """A checkpoint that another version wrote."""
+
 
 VERSION = 1
 

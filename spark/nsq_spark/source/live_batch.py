@@ -19,9 +19,9 @@ from nsq_spark.archive.record_file import published_chunks
 from nsq_spark.archive.records import Walk
 from nsq_spark.archive.splits import Split
 from nsq_spark.archive.wanted import Wanted
-from nsq_spark.source.live.nsqds import LiveTopic, NoTopic, patiently, read, tcp_address, tell_of_loss
-from nsq_spark.source.live.offsets import Stretch, TopicOffset
-from nsq_spark.source.live.options import LiveOptions
+from nsq_spark.source.live_offsets import Stretch, TopicOffset
+from nsq_spark.source.live_options import LiveOptions
+from nsq_spark.source.nsqds import LiveTopic, NoTopic, patiently, read, tcp_address, tell_of_loss
 from nsqd_py.diskqueue.records import PUBLISHED
 
 _READ_BYTES = 8 * 1024 * 1024

@@ -9,10 +9,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from nsq_spark.source.live.batch_reader import TopicPartition, partitions_of, read_stretch
-from nsq_spark.source.live.nsqds import Kept, LiveTopic, tell_of_loss
-from nsq_spark.source.live.offsets import Stretch, TopicOffset, next_batch
-from nsq_spark.source.live.options import LiveOptions
+from nsq_spark.source.live_batch import TopicPartition, partitions_of, read_stretch
+from nsq_spark.source.live_offsets import Stretch, TopicOffset, next_batch
+from nsq_spark.source.live_options import LiveOptions
+from nsq_spark.source.nsqds import Kept, LiveTopic, tell_of_loss
 
 
 class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
