@@ -148,7 +148,7 @@ def test_damage_that_is_skipped_is_left_out(spark: Any, damaged: Path) -> None:
 
 def test_a_stream_of_an_archive_says_what_to_use(spark: Any, damaged: Path) -> None:
     with pytest.raises(Exception, match="a stream reads a topic .* spark.readStream.schema"):
-        spark.readStream.format("nsq").load(str(damaged)).writeStream.format("noop").start()
+        spark.readStream.format("nsq").load(str(damaged)).writeStream.format("noop").start().awaitTermination(60)
 
 
 @pytest.mark.parametrize(
