@@ -113,13 +113,12 @@ class Chunk:
         columns = (self.timestamps_ns, self.attempts, self.raw_ids, self.nsqds)
         return Chunk(self.origin, self.positions[which], self.payload.take(which), *map(part, columns))
 
-    def wanted(self, wanted: Wanted, after: int = -1) -> Chunk:
-        """Return the messages of a wanted time, at positions above `after`."""
-        chunk = self.filter(self.positions > after) if after >= 0 else self
+    def wanted(self, wanted: Wanted) -> Chunk:
+        """Return the messages of a wanted time."""
         if not wanted.has_range:
-            return chunk
-        times = chunk.timestamps_ns
-        return chunk.slice(0, 0) if times is None else chunk.filter(wanted.in_range(times))
+            return self
+        times = self.timestamps_ns
+        return self.slice(0, 0) if times is None else self.filter(wanted.in_range(times))
 
     def bounded(self) -> Iterator[Chunk]:
         """Yield the same messages in chunks of at most 50,000 messages and 4 MiB; a larger message is alone."""
@@ -184,7 +183,7 @@ def _alike(one: Chunk, other: Chunk) -> bool:
 def _shape(chunk: Chunk) -> tuple[object, ...]:
     ids = chunk.raw_ids
     kind = "arrow" if isinstance(ids, pa.Array) else None if ids is None else ids.ndim
-    known = (chunk.timestamps_ns is None, chunk.attempts is None, chunk.payload.is_sized)
+    known = (chunk.timestamps_ns is None, chunk.attempts is None)
     return chunk.origin, kind, known
 
 

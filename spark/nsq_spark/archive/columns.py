@@ -118,8 +118,3 @@ def index_in_records(counts: Numbers) -> Numbers:
     """Return 0, 1, ... for the messages of each record, by the number of messages of each."""
     index: Numbers = np.arange(int(counts.sum()), dtype=np.int64)
     return index if len(counts) == 1 else index - np.repeat(np.cumsum(counts) - counts, counts)
-
-
-def offset_of(position: int) -> int:
-    """Return where in the file the record or line of a position begins."""
-    return position >> _INDEX_BITS

@@ -71,7 +71,7 @@ def _chunk(origin: Origin, data: bytes, places: list[int], offset: int) -> Chunk
     return Chunk(
         origin,
         positions_of(starts + offset),
-        Payload(pa.py_buffer(data), starts + _HEAD.itemsize, sizes, is_sized=False),
+        Payload(pa.py_buffer(data), starts + _HEAD.itemsize, sizes),
         heads["timestamp_ns"].astype(np.int64),
         heads["attempts"].astype(np.uint16),
         np.ascontiguousarray(heads["id"]),

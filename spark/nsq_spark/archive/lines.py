@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from nsq_spark.archive.chunk import Chunk, Origin
-from nsq_spark.archive.columns import Numbers, offset_of, positions_of
+from nsq_spark.archive.columns import Numbers, positions_of
 from nsq_spark.archive.compression import plain_pieces
 from nsq_spark.archive.damage import Damage
 from nsq_spark.archive.files import File
@@ -56,7 +56,7 @@ class LineReader:
         self._split = split
         self._damage = damage
         self._is_plain = split.compression is Compression.NONE
-        start = max(split.start, offset_of(split.after) if split.after >= 0 else 0) if self._is_plain else 0
+        start = split.start if self._is_plain else 0
         self._end = min(split.end, file.size_bytes) if self._is_plain else sys.maxsize
         # Reading begins a byte earlier: if that is a newline, a line begins at `start`.
         self._offset = max(0, start - 1)
@@ -131,5 +131,5 @@ def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[C
     origin = Origin(split.topic, None, split.path)
     for block in LineReader(file, split, damage).blocks():
         starts, ends = block.lines()
-        payload = Payload(pa.py_buffer(block.data), starts, ends - starts, is_sized=False)
+        payload = Payload(pa.py_buffer(block.data), starts, ends - starts)
         yield Chunk(origin, positions_of(starts + block.offset), payload)

@@ -92,8 +92,7 @@ class _GroupReader:
                 return
             for batch in self._batches(group.number, list(self._names)):
                 first, row = row, row + batch.num_rows
-                if self._split.after < row - 1:
-                    yield from chunks_of(*self._rows(batch, first), self._split, self._wanted)
+                yield from chunks_of(*self._rows(batch, first), self._split, self._wanted)
         except _UNREADABLE as error:
             what = f"rows {row} to {group.row + group.rows - 1} cannot be read: {_first_line(error)}"
             self._damage.found(self._split.path, group.begin, group.begin + group.size_bytes, what)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from functools import cached_property
 from struct import Struct
@@ -16,26 +15,23 @@ from nsq_spark.archive.columns import Numbers, binary_array, index_in_records, r
 from nsq_spark.archive.damage import ArchiveError
 from nsqd_py.batch import SIZE_BYTES
 
-# With fewer bodies than this for each gap, they are copied one by one, else by stretches without gaps.
-_FEW_GAPS = 8
 _read_size = Struct(">I").unpack_from
 
 
 class Payload:
     """Body i is the `sizes[i]` bytes from `starts[i]` on; bodies are in order and do not overlap.
 
-    buffer    a pyarrow buffer, which is shared and not copied
-    is_sized  True if each body stands behind its size, 4 bytes big-endian, as an MPUB sends it
+    buffer  a pyarrow buffer, which is shared and not copied
     """
 
-    def __init__(self, buffer: Any, starts: Numbers, sizes: Numbers, *, is_sized: bool) -> None:
+    def __init__(self, buffer: Any, starts: Numbers, sizes: Numbers) -> None:
         self.buffer = buffer
-        self.is_sized = is_sized
-        self._given = (starts, sizes)
+        self.starts = starts
+        self.sizes = sizes
 
     @classmethod
     def of_stretches(cls, buffer: Any, begins: Numbers, ends: Numbers, counts: Numbers, sizes: Numbers) -> Payload:
-        """Return the payload of sized bodies in stretches of `counts` messages. Raises ValueError if the bodies do not
+        """Return the payload of bodies behind their sizes, in stretches of `counts` messages. Raises ValueError if they do not
         fill their stretches.
         """
         sizes = sizes.astype(np.int64)
@@ -44,26 +40,14 @@ class Payload:
         lengths = np.diff(stretch_ends, prepend=0)
         if not np.array_equal(lengths, ends - begins):
             raise ValueError("the sizes of the bodies do not fit")
-        return cls(buffer, after - sizes + np.repeat(ends - stretch_ends, counts), sizes, is_sized=True)
+        return cls(buffer, after - sizes + np.repeat(ends - stretch_ends, counts), sizes)
 
     @classmethod
     def of_array(cls, array: pa.Array) -> Payload:
         """Return the values of a binary or string array without nulls."""
         _, offsets, values = array.buffers()
         bounds = np.frombuffer(offsets, dtype=np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
-        return cls(values if values is not None else pa.py_buffer(b""), bounds[:-1], np.diff(bounds), is_sized=False)
-
-    @cached_property
-    def _bounds(self) -> tuple[Numbers, Numbers]:
-        return self._given
-
-    @property
-    def starts(self) -> Numbers:
-        return self._bounds[0]
-
-    @property
-    def sizes(self) -> Numbers:
-        return self._bounds[1]
+        return cls(values if values is not None else pa.py_buffer(b""), bounds[:-1], np.diff(bounds))
 
     @property
     def ends(self) -> Numbers:
@@ -95,49 +79,11 @@ class Payload:
 
     def take(self, which: Any) -> Payload:
         """Return the bodies of a slice or a mask."""
-        return Payload(self.buffer, self.starts[which], self.sizes[which], is_sized=self.is_sized)
+        return Payload(self.buffer, self.starts[which], self.sizes[which])
 
     def array(self) -> pa.Array:
         """Return a pyarrow.BinaryArray; it is a copy if there is something between the bodies."""
-        return self._cut(self.starts, self.ends)
-
-    def mpub_pieces(self, low: int, high: int) -> list[Any]:
-        """Return the body of an MPUB of bodies `low` to `high` (not included), in pieces to be joined: their number in
-        4 bytes, and each behind its size. Pieces are stretches of the buffer if possible, which are not copied.
-        """
-        count = (high - low).to_bytes(SIZE_BYTES, "big")
-        if low == high:
-            return [count]
-        if not self.is_sized:
-            return [count, _values(self.take(slice(low, high))._with_sizes())]
-        bounds = self._stretches(low, high)
-        if len(bounds) * _FEW_GAPS > high - low + 2 * _FEW_GAPS:
-            part = self.take(slice(low, high))
-            return [count, _values(part._cut(part.starts - SIZE_BYTES, part.ends))]
-        view, (starts, sizes) = memoryview(self.buffer), self._bounds
-        begins = [int(starts[bound]) - SIZE_BYTES for bound in bounds[:-1]]
-        ends = [int(starts[bound - 1]) + int(sizes[bound - 1]) for bound in bounds[1:]]
-        return [count, *(view[begin:end] for begin, end in zip(begins, ends, strict=True))]
-
-    @cached_property
-    def _gaps(self) -> list[int]:
-        """The bodies that do not follow the one before them at once."""
-        gaps: list[int] = (np.flatnonzero(self.starts[1:] - SIZE_BYTES != self.ends[:-1]) + 1).tolist()
-        return gaps
-
-    def _stretches(self, low: int, high: int) -> list[int]:
-        """Return bounds of stretches without gaps between `low` and `high`, both included."""
-        gaps = self._gaps
-        return [low, *gaps[bisect_right(gaps, low) : bisect_left(gaps, high)], high]
-
-    def _with_sizes(self) -> pa.Array:
-        count = len(self)
-        sizes = pa.py_buffer(self.sizes.astype(">u4"))
-        heads = binary_array(count, np.arange(0, SIZE_BYTES * (count + 1), SIZE_BYTES), sizes)
-        return pc.binary_join_element_wise(heads, self.array(), pa.scalar(b"", pa.binary()))
-
-    def _cut(self, starts: Numbers, ends: Numbers) -> pa.Array:
-        count = len(starts)
+        starts, ends, count = self.starts, self.ends, len(self)
         if not count:
             return pa.array([], pa.binary())
         base = int(starts[0])
@@ -150,95 +96,61 @@ class Payload:
         bounds[1::2] = ends - base
         return binary_array(2 * count - 1, bounds, buffer).take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
 
+    def mpub_pieces(self, low: int, high: int) -> list[Any]:
+        """Return the body of an MPUB of bodies `low` to `high` (not included), in pieces to be joined: their number in
+        4 bytes, and each behind its size.
+        """
+        count = (high - low).to_bytes(SIZE_BYTES, "big")
+        return [count, _values(self.take(slice(low, high))._with_sizes())] if low < high else [count]
 
-class PublishedPayload(Payload):
-    """The bodies of published batches. The place of each message is found only when asked for: sending all messages
-    does not need it.
+    def _with_sizes(self) -> pa.Array:
+        count = len(self)
+        sizes = pa.py_buffer(self.sizes.astype(">u4"))
+        heads = binary_array(count, np.arange(0, SIZE_BYTES * (count + 1), SIZE_BYTES), sizes)
+        return pc.binary_join_element_wise(heads, self.array(), pa.scalar(b"", pa.binary()))
+
+
+def published_payload(data: bytes, begins: Numbers, ends: Numbers, counts: Numbers, strides: Numbers) -> Payload:
+    """Return the bodies of published batches.
 
     data            of a file, with the batches in it
     begins, ends    of the body of each batch
     counts, strides of each; see `nsqd_py.batch.Batch`
     """
+    strides = np.where(counts == 1, ends - begins, strides)
+    starts = np.repeat(begins + SIZE_BYTES, counts) + index_in_records(counts) * np.repeat(strides, counts)
+    sizes = np.repeat(strides - SIZE_BYTES, counts)
+    first = np.append(0, np.cumsum(counts))
+    for batch in np.flatnonzero(strides == 0).tolist():
+        low, high = (int(bound) for bound in first[batch : batch + 2])
+        bounds = _walked(data, int(begins[batch]), int(ends[batch]), high - low)
+        starts[low:high] = bounds[:-1]
+        sizes[low:high] = np.diff(bounds) - SIZE_BYTES
+    return Payload(pa.py_buffer(data), starts, sizes)
 
-    def __init__(self, data: bytes, begins: Numbers, ends: Numbers, counts: Numbers, strides: Numbers) -> None:
-        self.buffer = pa.py_buffer(data)
-        self.is_sized = True
-        self._data = data
-        self._batches = (begins, ends, counts, strides)
-        self._messages_to_batch = np.append(0, np.cumsum(counts))
-        self._bytes_to_batch = np.append(0, np.cumsum(ends - begins))
 
-    def __len__(self) -> int:
-        return int(self._messages_to_batch[-1])
-
-    def bytes_of(self, low: int, high: int) -> int:
-        first, end = self._batches_of(low, high)
-        if first < 0:
-            return super().bytes_of(low, high)
-        return int(self._bytes_to_batch[end] - self._bytes_to_batch[first]) - SIZE_BYTES * (high - low)
-
-    def cuts(self, most_messages: int, most_bytes: int) -> Iterator[tuple[int, int]]:
-        """Yield bounds of MPUBs: between batches, unless one of them is too large."""
-        messages, octets = self._messages_to_batch, self._bytes_to_batch
-        room = most_bytes - SIZE_BYTES
-        if np.diff(messages).max(initial=0) > most_messages or np.diff(octets).max(initial=0) > room:
-            yield from super().cuts(most_messages, most_bytes)
-            return
-        for low, high in runs((octets[1:], room), (messages[1:], most_messages)):
-            yield int(messages[low]), int(messages[high])
-
-    def mpub_pieces(self, low: int, high: int) -> list[Any]:
-        first, end = self._batches_of(low, high)
-        if first < 0 or end - first == high - low:  # each alone: it takes fewer calls to cut them out by their bounds
-            return super().mpub_pieces(low, high)
-        begins, ends, _, _ = self._batches
-        view = memoryview(self._data)
-        bounds = zip(begins[first:end].tolist(), ends[first:end].tolist(), strict=True)
-        return [(high - low).to_bytes(SIZE_BYTES, "big"), *(view[begin:stop] for begin, stop in bounds)]
-
-    def _batches_of(self, low: int, high: int) -> tuple[int, int]:
-        """Return the batches that messages `low` to `high` are all of; -1 if they are not whole batches."""
-        messages = self._messages_to_batch
-        first, end = np.searchsorted(messages, (low, high)).tolist()
-        return (first, end) if messages[first] == low and messages[end] == high else (-1, -1)
-
-    @cached_property
-    def _bounds(self) -> tuple[Numbers, Numbers]:
-        begins, ends, counts, strides = self._batches
-        strides = np.where(counts == 1, ends - begins, strides)
-        starts = np.repeat(begins + SIZE_BYTES, counts) + index_in_records(counts) * np.repeat(strides, counts)
-        sizes = np.repeat(strides - SIZE_BYTES, counts)
-        for batch in np.flatnonzero(strides == 0).tolist():
-            low, high = (int(bound) for bound in self._messages_to_batch[batch : batch + 2])
-            bounds = self._walked(int(begins[batch]), int(ends[batch]), high - low)
-            starts[low:high] = bounds[:-1]
-            sizes[low:high] = np.diff(bounds) - SIZE_BYTES
-        return starts, sizes
-
-    def _walked(self, begin: int, end: int, count: int) -> Numbers:
-        """Return where each message of a batch begins, and would behind the last, by its sizes: 100 ns a message."""
-        data, position = self._data, begin
-        starts: list[int] = []
-        while position < end and len(starts) < count:
-            starts.append(position + SIZE_BYTES)
-            position += _read_size(data, position)[0] + SIZE_BYTES
-        if position != end or len(starts) != count:
-            raise ArchiveError("a record has a right checksum, but its sizes do not fit: no nsqd of ours wrote it")
-        return np.array([*starts, end + SIZE_BYTES], dtype=np.int64)
+def _walked(data: bytes, position: int, end: int, count: int) -> Numbers:
+    """Return where each message of a batch begins, and would behind the last, by its sizes: 100 ns a message."""
+    starts: list[int] = []
+    while position < end and len(starts) < count:
+        starts.append(position + SIZE_BYTES)
+        position += _read_size(data, position)[0] + SIZE_BYTES
+    if position != end or len(starts) != count:
+        raise ArchiveError("a record has a right checksum, but its sizes do not fit: no nsqd of ours wrote it")
+    return np.array([*starts, end + SIZE_BYTES], dtype=np.int64)
 
 
 def joined(payloads: list[Payload]) -> Payload:
-    """Return several payloads, all of them sized or none, as one, which is a copy."""
+    """Return several payloads as one, which is a copy."""
     shift = 0
     buffers, starts = [], []
     for payload in payloads:
-        lead = SIZE_BYTES if payload.is_sized else 0
-        low = int(payload.starts[0]) - lead
+        low = int(payload.starts[0])
         buffers.append(payload.buffer.slice(low, int(payload.ends[-1]) - low))
         starts.append(payload.starts - low + shift)
         shift += buffers[-1].size
     sizes = np.concatenate([payload.sizes for payload in payloads])
-    return Payload(pa.py_buffer(b"".join(buffers)), np.concatenate(starts), sizes, is_sized=payloads[0].is_sized)
+    return Payload(pa.py_buffer(b"".join(buffers)), np.concatenate(starts), sizes)
 
 
 def _values(array: pa.Array) -> Any:

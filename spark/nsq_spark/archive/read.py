@@ -41,7 +41,7 @@ def read(split: Split, storage: Storage, wanted: Wanted | None = None, damage: D
         wanted = replace(wanted, start_ns=None, end_ns=None)
     chunks = (part for chunk in _chunks(split, storage, wanted, damage) if chunk.count for part in chunk.bounded())
     for chunk in gathered(chunks):
-        part = chunk.wanted(wanted, split.after)
+        part = chunk.wanted(wanted)
         if part.count:
             yield part
 

@@ -15,7 +15,7 @@ from nsq_spark.archive.chunk import MOST_MESSAGES, Chunk, Origin
 from nsq_spark.archive.columns import ID_BYTES, equal_runs, index_in_records, positions_in_records, positions_of, runs
 from nsq_spark.archive.damage import Damage
 from nsq_spark.archive.files import File
-from nsq_spark.archive.payload import Payload, PublishedPayload
+from nsq_spark.archive.payload import Payload, published_payload
 from nsq_spark.archive.records import Records, Walk
 from nsq_spark.archive.splits import Split
 from nsq_spark.archive.wanted import Wanted
@@ -76,7 +76,7 @@ def _published_chunk(records: Records, headers: Any, places: Any, counts: Any, o
     return Chunk(
         origin,
         np.repeat(positions_of(places + records.offset), counts) + index,
-        PublishedPayload(records.data, begins, begins + headers["length"], counts, headers["stride"]),
+        published_payload(records.data, begins, begins + headers["length"], counts, headers["stride"]),
         np.repeat(headers["timestamp_ns"], counts),
         np.zeros(len(index), dtype=np.uint16),
         np.repeat(headers["base_id"], counts) + index.astype(np.uint64),

@@ -16,7 +16,7 @@ from struct import Struct
 import numpy as np
 from google_crc32c import extend
 
-from nsq_spark.archive.columns import Numbers, heads_at, offset_of
+from nsq_spark.archive.columns import Numbers, heads_at
 from nsq_spark.archive.damage import Damage
 from nsq_spark.archive.files import File, Window
 from nsq_spark.archive.formats import Format
@@ -116,12 +116,8 @@ class Walk:
             return None
 
     def _first(self) -> int | None:
-        """Return where the first record of the split begins that is not done yet; None if there is none."""
+        """Return where the first record of the split begins; None if there is none."""
         split = self._split
-        if split.after >= 0:
-            resumed = offset_of(split.after)
-            if split.start <= resumed and self._is_whole(resumed):
-                return resumed
         if split.is_first:
             return max(split.start, FILE_HEADER_BYTES)
         return self._find(max(split.start, FILE_HEADER_BYTES), self._end)

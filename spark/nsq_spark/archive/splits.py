@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -69,7 +68,6 @@ class Split:
     """The records, lines or row groups of a file that begin at `start` or behind it, and before `end`.
 
     index  its number in the plan
-    after  only messages at positions above this one are read: how reading goes on after an interruption
 
     The rest is as in FileInfo; `file_bytes` is the size that the file had.
     """
@@ -85,7 +83,6 @@ class Split:
     index: int
     is_live: bool = False
     settled_bytes: int = 0
-    after: int = -1
 
     @property
     def size_bytes(self) -> int:
@@ -96,17 +93,9 @@ class Split:
         """True if it begins where its file does; it then reports damage there."""
         return self.start == 0
 
-    @property
-    def is_last(self) -> bool:
-        return self.end >= self.file_bytes
-
     def of_plain(self, size_bytes: int) -> Split:
         """Return the split of all of the decompressed file."""
         return replace(self, compression=Compression.NONE, end=size_bytes, file_bytes=size_bytes)
-
-    def resumed(self, after: int) -> Split:
-        """Return what is left of it when all messages up to a position are done."""
-        return replace(self, after=after)
 
 
 def plan_splits(files: Iterable[FileInfo], target_bytes: int = DEFAULT_SPLIT_BYTES, wanted: Wanted | None = None) -> list[Split]:
@@ -147,37 +136,15 @@ def _ranges(info: FileInfo, target_bytes: int) -> Iterator[tuple[int, int]]:
     yield from zip(bounds, bounds[1:], strict=False)
 
 
-def pack(splits: Sequence[Split], *, tasks: int | None = None, target_bytes: int = DEFAULT_SPLIT_BYTES) -> list[list[Split]]:
-    """Return a group of splits for each task: `tasks` of about the same work, or as many as hold `target_bytes` each.
-
-    Each split is in one group, each group in the order of the plan.
-    """
-    groups = _in_a_row(splits, target_bytes) if tasks is None else _balanced(splits, tasks)
-    return [sorted(group, key=lambda split: split.index) for group in groups if group]
-
-
-def _cost(split: Split) -> int:
-    return split.size_bytes + OPEN_COST_BYTES
-
-
-def _in_a_row(splits: Sequence[Split], target_bytes: int) -> list[list[Split]]:
+def pack(splits: Sequence[Split], target_bytes: int = DEFAULT_SPLIT_BYTES) -> list[list[Split]]:
+    """Return a group of splits for each task, of about `target_bytes` each, in the order of the plan."""
     groups: list[list[Split]] = []
     room = 0
     for split in splits:
-        if not groups or _cost(split) > room:
+        cost = split.size_bytes + OPEN_COST_BYTES
+        if not groups or cost > room:
             groups.append([])
             room = max(target_bytes, OPEN_COST_BYTES)
         groups[-1].append(split)
-        room -= _cost(split)
-    return groups
-
-
-def _balanced(splits: Sequence[Split], tasks: int) -> list[list[Split]]:
-    """Give the largest first, each to the group that has least: at most 4/3 of the best there is (Graham, 1969)."""
-    groups: list[list[Split]] = [[] for _ in range(max(1, tasks))]
-    loads = [(0, number) for number in range(len(groups))]
-    for split in sorted(splits, key=_cost, reverse=True):
-        load, number = heapq.heappop(loads)
-        groups[number].append(split)
-        heapq.heappush(loads, (load + _cost(split), number))
+        room -= cost
     return groups

@@ -551,8 +551,6 @@ def test_rows_of_groups(tmp_path: Path) -> None:
         assert rows == list(range(1000))
     wanted = Wanted(start_ns=BASE_NS + 250, end_ns=BASE_NS + 330)
     assert [one.body for one in read_messages(splits_of(path, 5000), wanted)] == columns["body"][250:330]
-    (split,) = splits_of(path)
-    assert [row for chunk in chunks_of([split.resumed(777)]) for row in chunk.positions.tolist()] == [*range(778, 1000)]
 
 
 def test_a_table_without_messages(tmp_path: Path) -> None:
