@@ -169,6 +169,40 @@ def test_an_nsqd_that_is_away_is_told(nsqd: NsqdProcess) -> None:
         one.latestOffset(start, ALL)
 
 
+def test_an_end_and_a_beginning_need_every_nsqd(make_nsqd: MakeNsqd) -> None:
+    """What an nsqd that is down has would else be left out, or read later although it is old."""
+    first, second = make_nsqd(), make_nsqd()
+    for nsqd in (first, second):
+        nsqd.create(TOPIC, "c")
+        publish(nsqd, range(10))
+    one = reader(first, second, giveUpAfter="200ms")
+    start = one.initialOffset()
+    second.kill()
+    with pytest.raises(ArchiveError, match=address(second)):
+        one.prepareForTriggerAvailableNow()
+    for where in "earliest", "latest":
+        with pytest.raises(ArchiveError, match=address(second)):
+            reader(first, second, startingOffsets=where, giveUpAfter="200ms").initialOffset()
+    assert followed(one, start) == [list(range(10))]  # a stream without an end leaves it to the next batch
+    again = reader(first, giveUpAfter="200ms")
+    again.prepareForTriggerAvailableNow()
+    with pytest.raises(ArchiveError, match=address(second)):  # which the checkpoint knows
+        again.latestOffset(start, ALL)
+
+
+@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
+def test_offsets_of_an_unknown_nsqd_are_an_error(nsqd: NsqdProcess, option: str) -> None:
+    nsqd.create(TOPIC, "c")
+    given = {option: json.dumps({address(nsqd): 0, "nowhere:1": 3})}
+    text = f"option {option}: nowhere:1 is no nsqd of topic {TOPIC}; there are {address(nsqd)}"
+    if option == "startingOffsets":
+        with pytest.raises(ArchiveError, match=text):
+            reader(nsqd, **given).initialOffset()
+    options = live_options({"nsqd": address(nsqd), "topic": TOPIC, **given}, 0)
+    with pytest.raises(ArchiveError, match=text):
+        LiveBatchReader(options, ("body",)).partitions()
+
+
 def test_an_nsqd_that_comes_back_is_waited_for(tmp_path: Path) -> None:
     """The driver asks again too: a query ended when its only nsqd was started again."""
     tcp_port, http_port = free_ports(2)

@@ -37,9 +37,11 @@ class LiveBatchReader(DataSourceReader):
     def partitions(self) -> list[TopicPartition]:
         """Raises ArchiveError, LostMessages."""
         options, topic = self._options, LiveTopic(self._options)
-        stretches = {}
-        for nsqd, kept in topic.kept(of_all=True).items():
-            low, high = topic.place(nsqd, kept, options.start), topic.place(nsqd, kept, options.end)
+        stretches, there = {}, topic.kept(of_all=True)
+        lows = topic.places("startingOffsets", options.start, there)
+        highs = topic.places("endingOffsets", options.end, there)
+        for nsqd, kept in there.items():
+            low, high = lows[nsqd], highs[nsqd]
             lost = min(high, kept.earliest_seq) - low
             tell_of_loss(nsqd, options.topic, low, lost, fails=options.fails_on_loss)
             low, high = max(low, kept.earliest_seq), min(high, kept.end_seq)

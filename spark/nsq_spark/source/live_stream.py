@@ -30,8 +30,7 @@ class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         """Raises ArchiveError."""
-        start = self._options.start
-        begins = {nsqd: self._topic.place(nsqd, kept, start) for nsqd, kept in self._topic.kept().items()}
+        begins = self._topic.places("startingOffsets", self._options.start, self._topic.kept(of_all=True))
         return TopicOffset({nsqd: Stretch(seq, seq) for nsqd, seq in begins.items()}).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -40,13 +39,13 @@ class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Raises ArchiveError."""
-        self._target = {nsqd: kept.end_seq for nsqd, kept in self._topic.kept().items()}
+        self._target = {nsqd: kept.end_seq for nsqd, kept in self._topic.kept(of_all=True).items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Raises ArchiveError, LostMessages, BadOffset."""
         before = TopicOffset.of_json(start)
         self._known |= set(before.positions)
-        there = self._topic.kept(self._known)
+        there = self._topic.kept(self._known, of_all=self._target is not None)
         positions = self._positions(before.positions, there)
         self._ends |= {nsqd: kept.end_seq for nsqd, kept in there.items()}
         upto = {nsqd: self._end(nsqd, kept) for nsqd, kept in there.items()}

@@ -156,7 +156,7 @@ class LiveTopic:
     def kept(self, known: Iterable[str] = (), *, of_all: bool = False) -> dict[str, Kept]:
         """Return what each nsqd keeps that has the topic. `known` nsqds are asked if no nsqlookupd answers.
 
-        Waits while all nsqds are away, with `of_all` while any is; else one that is away is left for the next time.
+        Waits while all nsqds are away, with `of_all` while any is, known ones too; else one that is away is left out.
         Raises ArchiveError.
         """
         return patiently(partial(self._asked, list(known), of_all), self._options.give_up_after_s)
@@ -164,7 +164,7 @@ class LiveTopic:
     def _asked(self, known: Iterable[str], of_all: bool) -> dict[str, Kept]:
         found: dict[str, Kept] = {}
         failures: list[str] = []
-        nsqds = self._nsqds(known)
+        nsqds = sorted({*self._nsqds(known), *(known if of_all else ())})
         for nsqd in nsqds:
             try:
                 found[nsqd] = read(nsqd, self._options.topic, _BEHIND_ALL, 1)
@@ -205,8 +205,15 @@ class LiveTopic:
             lambda found: {_address(one["broadcast_address"], one["http_port"]) for one in found["producers"]},
         )
 
-    def place(self, nsqd: str, kept: Kept, place: Place) -> int:
-        """Return the sequence number of a place in the options."""
+    def places(self, option: str, place: Place, there: Mapping[str, Kept]) -> dict[str, int]:
+        """Return the sequence number of a place in the options, by nsqd. Raises ArchiveError for an unknown nsqd."""
+        for nsqd in place if isinstance(place, Mapping) else ():
+            if nsqd not in there:
+                known = ", ".join(sorted(there)) or "none"
+                raise ArchiveError(f"nsq: option {option}: {nsqd} is no nsqd of topic {self._options.topic}; there are {known}")
+        return {nsqd: self._place(nsqd, kept, place) for nsqd, kept in there.items()}
+
+    def _place(self, nsqd: str, kept: Kept, place: Place) -> int:
         if isinstance(place, Mapping):
             seq = place.get(nsqd, -2)
             return kept.earliest_seq if seq == -2 else kept.end_seq if seq == -1 else seq
