@@ -31,7 +31,7 @@ _MOST_ERRORS = 10
 _LOOK_S = 0.2
 # Tasks end by themselves when they are asked to. Spark cancels those that do not, whose counts are in their ledgers.
 _CANCEL_AFTER_S, _LEAVE_AFTER_S = 1.5, 1.0
-_OUR_ERROR = re.compile(r"^nsq_spark\.[\w.]+: (?:nsq: )?(.+)$", re.MULTILINE)
+_OUR_ERROR = re.compile(r"^nsq_spark\.[\w.]+: (.+)$", re.MULTILINE)
 # One start of Spark for one job: plans that adapt would only move the parts of a shuffle.
 SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
@@ -110,6 +110,7 @@ class Outcome:
 
     def failed(self, error: str, *, is_end: bool = True) -> None:
         self.is_failed = self.is_failed or is_end
+        error = error.removeprefix("nsq: ").replace("option skipDamaged", "--skip-damaged")
         if error not in self.errors and len(self.errors) < _MOST_ERRORS:
             self.errors.append(error)
 
@@ -285,5 +286,5 @@ def _reason(error: Exception) -> str:
     java = getattr(error, "java_exception", None)
     text = str(java.getMessage()) if java is not None else str(error)
     if ours := _OUR_ERROR.findall(text):
-        return str(ours[-1]).replace("option skipDamaged", "--skip-damaged")
+        return str(ours[-1])
     return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)

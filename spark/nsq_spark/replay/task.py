@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from nsq_spark.archive.columns import equal_runs
+from nsq_spark.archive.damage import ArchiveError
 from nsq_spark.archive.payload import Payload
 from nsq_spark.publisher import (
     MOST_DEFERRED,
@@ -79,16 +80,21 @@ class Sender:
         """Return the result of a task, however it ends; errors that nobody expects are raised."""
         task = _Task(self, number, attempt, attempt_id)
         try:
-            for rows in batches:
-                task.send(rows)
-                if task.is_full:
-                    break
+            try:
+                for rows in batches:
+                    task.send(rows)
+                    if task.is_full:
+                        break
+            except ArchiveError as error:  # what came before the damage is sent
+                task.result.error = str(error)
             task.finish()
+            if task.result.error:
+                self.ledgers.stop()  # the other tasks end too
         except Stopped:
             task.result.is_stopped = True
         except (ReplayError, NotPublished, NsqClientError) as error:
             task.result.error = str(error)
-            self.ledgers.stop()  # the other tasks end too
+            self.ledgers.stop()
         except BaseException:
             task.abandon()
             raise
@@ -208,7 +214,7 @@ class _Task(PublishObserver):
     def finish(self) -> None:
         """Wait until all is acknowledged. Raises NotPublished."""
         self._publisher.finish()
-        for unit in self._units:
+        for unit in () if self.result.error else self._units:
             unit.is_closed = True
         self._settle()
 
