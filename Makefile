@@ -3,10 +3,10 @@
 # make torture     kills, power cuts and failing disks by the hundred, with a summary of what was lost (nothing)
 # make test-slow   what starts more Sparks than a change should have to wait for
 # make check   only what needs no running nsqd: lint and architecture (make rules), and types (make types)
-# make fuzz    inputs that nobody thought of, ten minutes for each of what reads bytes of others; FUZZ_ARGS="--seconds 60"
+# make fuzz    inputs drawn at random, ten minutes for each of what reads bytes of others; FUZZ_ARGS="--seconds 60"
 # make soak    30 minutes of mixed load, kills, bad disks and clocks; SOAK_ARGS="--minutes 240" for another length
 # make failovers   200 failovers by a lease, with kills, power cuts and partitions (root); FAILOVERS_ARGS="--count 20"
-# make screenshots takes the pictures of nsqadmin's page in docs/images anew
+# make screenshots takes the pictures of nsqadmin's page in docs/images again
 # make docs    the site of docs/, in site/
 # make dist    sdist (with the site), wheel, checksums and the newest part of the changelog, in dist/
 # make bench   nsqd, compared with another one by BENCH_ARGS="--peer-nsqd /path/to/nsqd"; BENCH_ARGS="--help"
@@ -22,7 +22,7 @@ FUZZ_ARGS ?=
 SOAK_ARGS ?=
 FAILOVERS_ARGS ?=
 
-# The tests start a thousand processes: where nothing may be kept compiled, each of them would compile all modules anew.
+# The tests start a thousand processes: where nothing may be kept compiled, each of them would compile all modules again.
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: run test test-slow torture fuzz soak failovers check rules types screenshots bench bench-compare docs dist packages browser

@@ -281,14 +281,14 @@ def _valid_argument(request: Request[LookupApi], key: str) -> str:
     return name
 
 
-ADMINISTER, FIGURES = Access.ADMINISTER, Access.FIGURES
+ADMINISTER, STATISTICS = Access.ADMINISTER, Access.STATISTICS
 ROUTES: tuple[Route[LookupApi], ...] = (
-    Route("GET", "/ping", ping, FIGURES, is_hot=True),
-    Route("GET", "/info", info, FIGURES, is_hot=True),
-    Route("GET", "/lookup", lookup, FIGURES, is_hot=True, is_quick=_is_quick, is_long=True),
-    Route("GET", "/topics", topics, FIGURES, is_hot=True, is_quick=_is_quick, is_long=True),
-    Route("GET", "/channels", channels, FIGURES, is_hot=True, is_quick=_is_quick, is_long=True),
-    Route("GET", "/nodes", nodes, FIGURES, is_hot=True, is_quick=_is_quick, is_long=True),
+    Route("GET", "/ping", ping, STATISTICS, is_hot=True),
+    Route("GET", "/info", info, STATISTICS, is_hot=True),
+    Route("GET", "/lookup", lookup, STATISTICS, is_hot=True, is_quick=_is_quick, is_long=True),
+    Route("GET", "/topics", topics, STATISTICS, is_hot=True, is_quick=_is_quick, is_long=True),
+    Route("GET", "/channels", channels, STATISTICS, is_hot=True, is_quick=_is_quick, is_long=True),
+    Route("GET", "/nodes", nodes, STATISTICS, is_hot=True, is_quick=_is_quick, is_long=True),
     Route("GET", "/debug", debug, ADMINISTER, is_long=True),
     Route("POST", "/topic/create", create_topic, ADMINISTER, is_hot=True),
     Route("POST", "/topic/delete", delete_topic, ADMINISTER, is_hot=True, is_quick=_is_quick),

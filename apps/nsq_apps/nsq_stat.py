@@ -1,4 +1,4 @@
-"""The command nsq-stat: figures of topics and channels of many nsqds."""
+"""The command nsq-stat: statistics of topics and channels of many nsqds."""
 
 from __future__ import annotations
 

@@ -18,18 +18,18 @@ MESSAGES: BodyRule[Broker] = BodyRule(lambda broker: broker.options.max_body_siz
 # A longer body of /mpub is converted in a greenlet. Lines of one byte take 0.06 ms a KiB, larger messages much less.
 QUICK_BYTES = 64 * 1024
 
-ADMINISTER, BODIES, FIGURES, PUBLISH = Access.ADMINISTER, Access.BODIES, Access.FIGURES, Access.PUBLISH
+ADMINISTER, BODIES, STATISTICS, PUBLISH = Access.ADMINISTER, Access.BODIES, Access.STATISTICS, Access.PUBLISH
 
 PUB: Route[Broker] = Route(
     "POST", "/pub", handlers.pub, PUBLISH, MESSAGE, is_hot=True, is_logged=False, is_quick=handlers.creates_no_topic
 )
 ROUTES: tuple[Route[Broker], ...] = (
     PUB,
-    Route("GET", "/ping", handlers.ping, FIGURES, is_hot=True),
-    Route("GET", "/health", handlers.health, FIGURES, is_hot=True),
-    Route("GET", "/info", handlers.info, FIGURES),
-    Route("GET", "/stats", handlers.stats, FIGURES, is_long=True),
-    Route("GET", "/metrics", handlers.metrics, FIGURES, is_long=True),
+    Route("GET", "/ping", handlers.ping, STATISTICS, is_hot=True),
+    Route("GET", "/health", handlers.health, STATISTICS, is_hot=True),
+    Route("GET", "/info", handlers.info, STATISTICS),
+    Route("GET", "/stats", handlers.stats, STATISTICS, is_long=True),
+    Route("GET", "/metrics", handlers.metrics, STATISTICS, is_long=True),
     Route(
         "POST",
         "/mpub",
@@ -47,7 +47,7 @@ ROUTES: tuple[Route[Broker], ...] = (
     Route("POST", "/topic/empty", handlers.empty_topic, ADMINISTER),
     Route("POST", "/topic/pause", partial(handlers.pause_topic, paused=True), ADMINISTER),
     Route("POST", "/topic/unpause", partial(handlers.pause_topic, paused=False), ADMINISTER),
-    Route("GET", "/topic/log", log_handlers.topic_log, FIGURES, is_long=True),
+    Route("GET", "/topic/log", log_handlers.topic_log, STATISTICS, is_long=True),
     Route("GET", "/topic/read", log_handlers.read_topic, BODIES, is_long=True),
     Route("POST", "/channel/create", log_handlers.create_channel, ADMINISTER),
     Route("POST", "/channel/delete", handlers.delete_channel, ADMINISTER),
@@ -58,9 +58,9 @@ ROUTES: tuple[Route[Broker], ...] = (
     Route("GET", "/channel/peek", log_handlers.peek, BODIES, is_long=True),
     Route("POST", "/channel/finish", log_handlers.finish_message, ADMINISTER),
     Route("POST", "/drain", handlers.drain, Access.SHUT_DOWN),
-    Route("GET", "/config", handlers.get_options, FIGURES),
+    Route("GET", "/config", handlers.get_options, STATISTICS),
     Route("POST", "/promote", handlers.promote, Access.SHUT_DOWN),
-    Route("GET", "/config/:opt", handlers.get_option, FIGURES),
+    Route("GET", "/config/:opt", handlers.get_option, STATISTICS),
     Route("PUT", "/config/:opt", handlers.put_option, ADMINISTER, OPTION),
     Route("GET", "/debug/pprof/", index, ADMINISTER),
     *debug_routes(NsqdOptions.secrets),

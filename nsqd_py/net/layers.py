@@ -19,7 +19,7 @@ except ModuleNotFoundError:  # a client that does not compress works without the
 class Layer(Protocol):
     """Converts bytes of the socket to bytes of the protocol, and back.
 
-    is_secure  True if nobody on the network can read or change the bytes
+    is_secure  True if no one on the network can read or change the bytes
     is_open    False while a handshake has to be completed before the peer's first bytes
     has_more   True if `decode(b"")` returns more of the input
     """

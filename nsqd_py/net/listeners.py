@@ -142,7 +142,7 @@ class Listener:
 
 
 def _remove_file(path: Path, own: os.stat_result | None) -> None:
-    """Remove a socket's file, unless another process has replaced it meanwhile."""
+    """Remove a socket's file, unless another process has replaced it."""
     with suppress(FileNotFoundError):
         if own is not None and os.path.samestat(path.lstat(), own):
             path.unlink()

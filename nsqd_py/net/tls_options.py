@@ -8,7 +8,7 @@ from nsqd_py.net.http.browsers import check_hosts
 from nsqd_py.net.tls_context import LEVELS, OPENSSL_DEFAULT, advised, client_context, set_level
 from nsqd_py.settings.declaration import BadOptions, Options, check_package, setting
 from nsqd_py.settings.durations import SECOND_NS
-from nsqd_py.settings.types import DURATION, FALSE_WORDS, STRING, STRINGS, TRUE_WORDS, Kind, choice
+from nsqd_py.settings.types import DURATION, STRING, STRINGS, choice
 
 # The values of --tls-required, as /config/tls_required shows them.
 TLS_NOT_REQUIRED = 0
@@ -19,31 +19,14 @@ TLS_REQUIRED = 2
 TLS_VERSIONS = {"tls1.0": 0x0301, "tls1.1": 0x0302, "tls1.2": 0x0303, "tls1.3": 0x0304}
 DEFAULT_TLS_VERSION = TLS_VERSIONS["tls1.0"]
 
+# The words of Go's strconv.ParseBool too.
 _TLS_REQUIRED_WORDS = {"true": TLS_REQUIRED, "false": TLS_NOT_REQUIRED, "tcp-https": TLS_REQUIRED_EXCEPT_HTTP}
-
-
-def _parse_tls_required(text: str) -> int:
-    word = text.lower()
-    if word in TRUE_WORDS:
-        return TLS_REQUIRED
-    if word in FALSE_WORDS:
-        return TLS_NOT_REQUIRED
-    if word == "tcp-https":
-        return TLS_REQUIRED_EXCEPT_HTTP
-    raise ValueError("expected true, false or tcp-https")
-
-
-def _show_tls_required(value: int) -> str:
-    return next(word for word, number in _TLS_REQUIRED_WORDS.items() if number == value)
-
-
-def _tls_required_from_native(value: Any) -> int:
-    return _parse_tls_required(str(value))
-
-
-TLS_REQUIRED_KIND: Kind[int] = Kind(
-    "[=bool|tcp-https]", _parse_tls_required, _tls_required_from_native, _show_tls_required, bare_value="true"
+_TLS_REQUIRED_CHOICE: Kind[int] = choice(
+    _TLS_REQUIRED_WORDS | {"1": TLS_REQUIRED, "t": TLS_REQUIRED, "0": TLS_NOT_REQUIRED, "f": TLS_NOT_REQUIRED},
+    word="[=bool|tcp-https]",
+    from_native=lambda value: _TLS_REQUIRED_CHOICE.parse(str(value)),
 )
+TLS_REQUIRED_KIND = _TLS_REQUIRED_CHOICE._replace(bare_value="true", choices=tuple(_TLS_REQUIRED_WORDS))
 
 
 def _level_from_native(value: Any) -> int:

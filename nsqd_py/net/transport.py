@@ -288,7 +288,7 @@ class Stream:
         if not self._in_iteration:
             self._in_iteration = True
             self._iteration.add_flusher(self)
-        if not self._reading:  # if it reads, nothing has come meanwhile: 1 us less
+        if not self._reading:  # if it reads, nothing has come in the meantime: 1 us less
             if self._is_behind:
                 self._iteration.backlog.add(self)
             self._decode_soon()

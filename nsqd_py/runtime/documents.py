@@ -42,7 +42,7 @@ def decode_fields(make: Callable[..., T], fields: Mapping[str, Any]) -> T:
 # ---- JSON from another machine. Its number of values is limited before it is parsed, which limits the memory.
 
 
-# A value costs up to 200 bytes of memory, but only two bytes of JSON. Figures of an nsqd have 30 bytes for each.
+# A value costs up to 200 bytes of memory, but only two bytes of JSON. Statistics of an nsqd have 30 bytes for each.
 MAX_VALUES = 1_000_000
 _COUNTED_FROM_BYTES = MAX_VALUES  # a shorter document cannot hold more than MAX_VALUES
 _SLICE_BYTES = 1 << 20

@@ -301,7 +301,7 @@ class Log:
         sink.write(lines)
         if sink.lost_count and not sink.is_clogged:
             lost, sink.lost_count = sink.lost_count, 0
-            text = f"{lost} log lines were lost: nobody read them in time"
+            text = f"{lost} log lines were lost: no one read them in time"
             sink.write(self._form.line(self._clock(), WARNING, text, ""))
 
 

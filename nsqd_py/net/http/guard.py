@@ -175,7 +175,7 @@ def _stamp_of(path: str) -> _Stamp:
 
 
 def _is_right(login: Login, known_hash: bytes) -> bool:
-    """True if the password is right. Call it in a thread; bcrypt releases the interpreter meanwhile."""
+    """True if the password is right. Call it in a thread; bcrypt releases the interpreter lock."""
     import bcrypt  # slow to import, and requests without a password do not need it
 
     if sys.platform == "linux":  # where each thread has a priority

@@ -4,7 +4,7 @@ A client needs for each kind of route:
 
 | route | without `--http-auth-file` | with it |
 |---|---|---|
-| FIGURES, PUBLISH | open | open |
+| STATISTICS, PUBLISH | open | open |
 | BODIES | open; refused if TCP clients must authorize (`--auth-http-address`) | credentials |
 | ADMINISTER | open | credentials |
 | SHUT_DOWN | only from this machine | as ADMINISTER |

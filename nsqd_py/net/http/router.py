@@ -57,7 +57,7 @@ App = TypeVar("App", bound=Application)
 class Access(Enum):
     """The kind of a route. Every route has one."""
 
-    FIGURES = "read figures and names"
+    STATISTICS = "read statistics and names"
     PUBLISH = "publish"
     BODIES = "read messages"
     ADMINISTER = "administer"
@@ -65,7 +65,7 @@ class Access(Enum):
 
 
 # Go's NSQ leaves these open, and its clients need them.
-OPEN = frozenset({Access.FIGURES, Access.PUBLISH})
+OPEN = frozenset({Access.STATISTICS, Access.PUBLISH})
 
 
 @dataclass(frozen=True, slots=True)
