@@ -8,7 +8,7 @@ from nsqd_py.net.http.browsers import check_hosts
 from nsqd_py.net.tls_context import LEVELS, OPENSSL_DEFAULT, advised, client_context, set_level
 from nsqd_py.settings.declaration import BadOptions, Options, check_package, setting
 from nsqd_py.settings.durations import SECOND_NS
-from nsqd_py.settings.types import DURATION, STRING, STRINGS, choice
+from nsqd_py.settings.types import DURATION, STRING, STRINGS, Kind, choice
 
 # The values of --tls-required, as /config/tls_required shows them.
 TLS_NOT_REQUIRED = 0
