@@ -64,7 +64,7 @@ class MemoryBudget:
         return self.cached_bytes + self.ephemeral_bytes + self.buffer_bytes
 
     def figures(self) -> dict[str, int]:
-        """Return the figures for `/stats`: bytes of messages and of connections' buffers."""
+        """Return the statistics for `/stats`: bytes of messages and of connections' buffers."""
         return {"message_bytes": self.cached_bytes + self.ephemeral_bytes, "buffer_bytes": self.buffer_bytes}
 
     # ---- copies of what is in logs
@@ -89,7 +89,7 @@ class MemoryBudget:
             holder = max(self._holders, key=_held_bytes)
             before = holder.held_bytes
             holder.shrink(max(0, before - (self.cached_bytes - most)))
-            # The total may have risen: a holder that drops copies also tells of those that it had not told of.
+            # The total may have risen: a holder that drops copies also reports those that it had not reported.
             if holder.held_bytes >= before:
                 break
         self._is_making_room = False

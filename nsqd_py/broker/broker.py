@@ -112,7 +112,7 @@ class Broker:
             self.metadata.settle,
             self.removed_files.look,
         )
-        self.descriptors = DescriptorRelief(self.sync.hurry)
+        self.descriptors = DescriptorRelief(self.sync.flush)
         self.space = DiskSpace(
             FreeSpace(directory),
             options.max_disk_bytes,

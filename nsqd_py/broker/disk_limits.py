@@ -108,11 +108,11 @@ _OPENED_AT_ONCE = 8
 class DescriptorRelief:
     """Makes writers wait for a descriptor when all open files wait for a sync, and begins those syncs at once.
 
-    hurry  begins to sync up to the given number of topics
+    flush  begins to sync up to the given number of topics
     """
 
-    def __init__(self, hurry: Callable[[int], None]) -> None:
-        self._hurry = hurry
+    def __init__(self, flush: Callable[[int], None]) -> None:
+        self._flush = flush
         self._synced = gevent.event.Event()
         # Writers that hold it have not opened their files yet.
         self._turns = gevent.lock.Semaphore(_OPENED_AT_ONCE)
@@ -145,7 +145,7 @@ class DescriptorRelief:
         self._synced.set()
 
     def _on_full(self) -> None:
-        self._hurry(_SYNCED_AT_ONCE)
+        self._flush(_SYNCED_AT_ONCE)
 
 
 def _too_many() -> OSError:

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gevent
 
@@ -16,11 +16,9 @@ from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.syncing import Appending
 from nsqd_py.queue.publish_buffer import Tickets
+from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.disk_pace import CallTimer, DiskPace
 from nsqd_py.runtime.threads import in_thread
-
-if TYPE_CHECKING:
-    from nsqd_py.queue.topic import Topic
 
 
 class SlowWriter:

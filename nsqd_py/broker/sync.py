@@ -54,17 +54,17 @@ class _TopicSync:
     held        waiting publishers, each with the number after its last message
     waiting     number of waiting publishers
     expected    number of publishers for which the next sync waits
-    hasty       number of coming syncs that wait for nobody
+    immediate   number of next syncs that do not gather publishers
     is_running  True while a sync runs
     retry_ns    files whose sync failed are not synced again before this time
     """
 
-    __slots__ = ("alarm", "expected", "gather_alarm", "hasty", "held", "is_running", "retry_after_ns", "retry_ns", "waiting")
+    __slots__ = ("alarm", "expected", "gather_alarm", "immediate", "held", "is_running", "retry_after_ns", "retry_ns", "waiting")
 
     def __init__(self, alarm: Alarm, gather_alarm: Alarm) -> None:
         self.alarm = alarm
         self.gather_alarm = gather_alarm
-        self.waiting = self.hasty = 0
+        self.waiting = self.immediate = 0
         self.expected = 1
         self.held: list[tuple[int, Tickets]] = []
         self.is_running = False
@@ -79,8 +79,8 @@ class _TopicSync:
 
     def expect(self, answered: int) -> None:
         """Let the next sync wait for the publishers that were just answered, in addition to those already waiting."""
-        if self.hasty:
-            self.hasty -= 1
+        if self.immediate:
+            self.immediate -= 1
             self.expected = 1
         else:
             self.expected = self.waiting + answered
@@ -88,7 +88,7 @@ class _TopicSync:
     def give_up(self) -> None:
         """Stop waiting for a while, since the expected publishers did not come in time."""
         self.expected = 1
-        self.hasty = _SYNCS_WITHOUT_GATHERING
+        self.immediate = _SYNCS_WITHOUT_GATHERING
 
     def failed(self, now_ns: int) -> None:
         self.retry_after_ns = min(max(_FIRST_RETRY_NS, 2 * self.retry_after_ns), _LONGEST_RETRY_NS)
@@ -244,7 +244,7 @@ class GroupSync:
             state.alarm.close()
             state.gather_alarm.close()
 
-    def hurry(self, most: int) -> None:
+    def flush(self, most: int) -> None:
         """Begin to sync up to `most` topics, the longest waiting first."""
         for topic in list(islice(self._unsynced, most)):
             self._start(topic)

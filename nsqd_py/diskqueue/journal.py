@@ -242,7 +242,7 @@ class Replacement:
         _write_whole(self.fd, entry, 0, self.path)
 
     def finish(self) -> None:
-        """Make the written snapshot the journal, with the entries appended meanwhile. Raises OSError."""
+        """Make the written snapshot the journal, with the entries appended since it was begun. Raises OSError."""
         self._journal.take_over(self)
 
     def abandon(self) -> None:
@@ -399,7 +399,7 @@ class Journal:
         return self._replacement
 
     def take_over(self, replacement: Replacement) -> None:
-        """Use the written snapshot as the journal, unless the journal was replaced meanwhile. Raises OSError."""
+        """Use the written snapshot as the journal, unless the journal was replaced since. Raises OSError."""
         if replacement is not self._replacement:
             replacement.abandon()
             return

@@ -1,7 +1,7 @@
 """The log of one topic: its files in order of sequence numbers.
 
 Writes go to the last file. Reads start at any sequence number and return whole batches in chunks of 1 MiB or more,
-which readers at the same place share. A file that nobody needs is dropped; one of them is kept as the space of the next
+which readers at the same place share. A file that no channel needs is dropped; one of them is kept as the space of the next
 file. A file of which little is needed is replaced by a sparse one (`compaction`).
 """
 
@@ -230,7 +230,7 @@ class TopicLog:
             self.used_id = max(self.used_id, last_id(appending.batches))
             file.newest_ns = max(file.newest_ns, last.timestamp_ns)
             self._unsynced.add(file)
-        if file.most_ahead != self._most_ahead:  # it was changed meanwhile
+        if file.most_ahead != self._most_ahead:  # it was changed during the write
             self.allocate_ahead(wanted=self._most_ahead > 0)
 
     def _is_unused(self, file: LogFile) -> bool:
@@ -362,7 +362,7 @@ class TopicLog:
                 kept.next_seq = max(kept.next_seq, end_seq)
         return kept
 
-    # ---- files that nobody needs
+    # ---- unneeded files
 
     def drop_unneeded(
         self,
@@ -505,7 +505,7 @@ class TopicLog:
 
 
 class FileList:
-    """The files in order. They change only through these methods, which keep `first_seqs` beside them."""
+    """The files in order. They change only through these methods, which keep the list of their first numbers."""
 
     __slots__ = ("_first_seqs", "files")
 

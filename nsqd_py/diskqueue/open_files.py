@@ -53,7 +53,7 @@ class LazyFile:
         return OPEN_FILES.with_room(lambda: os.dup(self.fileno()))
 
     def hold(self) -> None:
-        """Keep the descriptor open until `release`, even if the file is closed meanwhile."""
+        """Keep the descriptor open until `release`, even if the file is closed before that."""
         with OPEN_FILES.lock:
             self._hold_count += 1
 

@@ -7,19 +7,15 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nsqd_py.broker.state_files import read_clock_file, read_clocks
 from nsqd_py.errors import StartError
 from nsqd_py.fsck.go_export import export
 from nsqd_py.fsck.reading import load_directory
 from nsqd_py.fsck.reports import DirectoryReport, Refused, as_json, as_text
-from nsqd_py.options import JSON, TEXT
+from nsqd_py.options import JSON, TEXT, NsqdOptions
 from nsqd_py.runtime.command import complain
 from nsqd_py.runtime.private_files import locked
-
-if TYPE_CHECKING:
-    from nsqd_py.options import NsqdOptions
 
 WELL, DAMAGED, BAD_USAGE = range(3)
 NOT_EXPORTED = 1

@@ -91,7 +91,7 @@ class _Reader:
             yield topic
 
     def _sort(self, path: Path) -> None:
-        """Note a file under its kind, which its name tells."""
+        """Note a file under the kind that its name shows."""
         name = path.name
         parsed = parse_log_file_name(name)
         if parsed is not None:

@@ -16,8 +16,8 @@ _SHOWN_NAMES = 10
 
 def as_json(report: DirectoryReport) -> str:
     """Return the whole report as one JSON object."""
-    figures: dict[str, Any] = asdict(report) | {"is_well": report.is_well}
-    return orjson.dumps(figures, option=orjson.OPT_INDENT_2).decode()
+    fields: dict[str, Any] = asdict(report) | {"is_well": report.is_well}
+    return orjson.dumps(fields, option=orjson.OPT_INDENT_2).decode()
 
 
 def as_text(report: DirectoryReport) -> str:

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from nsqd_py.batch import SIZE_BYTES
 
 ID_BYTES = 16
-OVERHEAD_BYTES = 8 + 2 + ID_BYTES  # what the size counts beside the body
+OVERHEAD_BYTES = 8 + 2 + ID_BYTES  # what the size counts in addition to the body
 HEAD_BYTES = SIZE_BYTES + OVERHEAD_BYTES
 BLOCK_BYTES = 2 * 1024 * 1024
 

@@ -2,10 +2,21 @@
 
 import time
 
+import pytest
+from google_crc32c import extend
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd_py.diskqueue.ranges import SeqRanges, runs_of
+from nsqd_py.diskqueue.ranges import (
+    Epoch,
+    EpochNumbers,
+    Epochs,
+    SeqRanges,
+    common_end,
+    decode_epoch_file,
+    encode_epoch_file,
+    runs_of,
+)
 
 UNIVERSE = 60
 
@@ -64,3 +75,63 @@ def test_a_question_about_one_place_does_not_walk_all_islands() -> None:
         assert ranges.islands_end == 100_000
     # 5 ms a question when each sorts 50,000 islands, so 1 s for all; 5 us when none does.
     assert time.process_time() - started_s < 0.5
+
+
+CREATED = (Epoch(100, 0),)
+PROMOTED = (*CREATED, Epoch(200, 50))
+TWICE = (*PROMOTED, Epoch(300, 80))
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "end"),
+    [
+        (CREATED, CREATED, None),
+        (PROMOTED, PROMOTED, None),
+        (CREATED, PROMOTED, 50),
+        (CREATED, TWICE, 50),
+        (PROMOTED, TWICE, 80),
+        ((Epoch(101, 0),), TWICE, 0),  # created again under the same name
+        ((), CREATED, 0),
+        (CREATED, (), 0),
+        ((*CREATED, Epoch(250, 60)), TWICE, 0),  # promoted too, but elsewhere
+    ],
+)
+def test_up_to_where_two_copies_are_the_same(mine: Epochs, theirs: Epochs, end: int | None) -> None:
+    assert common_end(mine, theirs) == end
+
+
+def test_numbers_rise_though_the_clock_stands_still_or_goes_back() -> None:
+    times = iter([1000, 1000, 500, 2000])
+    numbers = EpochNumbers(lambda: next(times))
+    assert [numbers.next() for _ in range(4)] == [1000, 1001, 1002, 2000]
+
+
+def test_numbers_above_those_of_another_nsqd() -> None:
+    numbers = EpochNumbers(lambda: 1000)
+    numbers.skip_past(5000)
+    assert numbers.next() == 5001
+
+
+def test_the_file_says_what_was_written() -> None:
+    assert decode_epoch_file(encode_epoch_file(200, {"t": PROMOTED, "u": CREATED})) == (200, {"t": PROMOTED, "u": CREATED})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"{}",
+        b"[]",
+        b'{"node":0}',
+        b'{"node":0,"logs":[]}',
+        b'{"node":"x","logs":{}}',
+        b'{"node":0,"logs":{"t":[[1]]}}',
+        b'{"node":0,"logs":{"t":[[2,0],[1,5]]}}',
+        b'{"node":0,"logs":{"t":{}}}',
+        b"\xff",
+    ],
+)
+def test_what_is_no_such_file(content: bytes) -> None:
+    with pytest.raises(ValueError):
+        decode_epoch_file(b"%08x\n%b" % (extend(0, content), content))
+    with pytest.raises(ValueError, match="checksum"):
+        decode_epoch_file(content)
