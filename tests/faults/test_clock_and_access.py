@@ -90,7 +90,7 @@ def test_retention_keeps_as_long_when_the_clock_was_set_back(tmp_path: Path) -> 
 
 # All is imported before it becomes another user, to whom the interpreter may be out of reach.
 AS_NOBODY = """
-import encodings.idna, os, pprint, sys
+import encodings.idna, locale, os, pprint, sys
 import nsq_apps.nsqd, gevent.threadpool, nsqd_py.daemon, nsqd_py.options, nsqd_py.settings.program
 import nsqd_py.standby.messages
 if os.getuid() == 0:
