@@ -193,7 +193,7 @@ class Publishing(RuleBasedStateMachine):
     @invariant()
     def each_is_in_exactly_one_place(self) -> None:
         waiting = self.waiting()
-        sent = [p for writer in self.dispatcher.writers.values() for p in writer.window if not p.is_over]
+        sent = [p for writer in self.dispatcher.writers.values() for p in writer.unanswered if not p.is_over]
         places = [*waiting, *sent, *self.told]
         assert sorted(map(id, places)) == sorted(map(id, self.publishes))
         assert all(publish.state is WAITING for publish in waiting)
@@ -206,13 +206,13 @@ class Publishing(RuleBasedStateMachine):
         for address, peer in self.peers.items():
             writer = self.writer(address)
             if not peer.is_connected:
-                assert writer is None or not writer.window
+                assert writer is None or not writer.unanswered
                 continue
             assert writer is not None
-            assert len(writer.window) == len(peer.received) + len(peer.answers)
-            assert len(writer.window) <= LIMITS.publishes
-            assert writer.window.size_bytes == sum(publish.size_bytes for publish in writer.window)
-            assert writer.window.size_bytes < LIMITS.size_bytes + 80
+            assert len(writer.unanswered) == len(peer.received) + len(peer.answers)
+            assert len(writer.unanswered) <= LIMITS.publishes
+            assert writer.size_bytes == sum(publish.size_bytes for publish in writer.unanswered)
+            assert writer.size_bytes < LIMITS.size_bytes + 80
 
     @invariant()
     def done_means_stored(self) -> None:

@@ -164,7 +164,7 @@ class PublishingCore:
         for writer in overdue.hung:
             self._lost(writer, f"no answer for {self.settings.answer_timeout_s:g}s")
         for writer in self.connected:
-            if writer.has_refused and not writer.window:
+            if writer.has_refused and not writer.unanswered:
                 self._lost(writer, "refused a publish")
 
     def report(self, publishes: Sequence[Publish]) -> None:

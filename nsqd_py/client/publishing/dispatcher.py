@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, PublishFailed, TimedOut
 from nsqd_py.client.publishing.publish import SENT, Publish, verdict_on
-from nsqd_py.client.publishing.writer import ConnectionWriter, Pause, WaitingRoom, WindowLimits
+from nsqd_py.client.publishing.writer import ConnectionWriter, WaitingRoom, WindowLimits
+from nsqd_py.runtime.outages import Backoff
 
 # A publish fails after this many connections were lost while its answer was due.
 MAX_LOSSES = 5
@@ -66,7 +67,7 @@ class Dispatcher:
 
     # ---- the nsqds
 
-    def add_writer(self, address: str, pause: Pause) -> ConnectionWriter:
+    def add_writer(self, address: str, pause: Backoff) -> ConnectionWriter:
         """Add an nsqd. A known one keeps its state."""
         writer = self.writers.get(address)
         if writer is None:
@@ -148,19 +149,19 @@ class Dispatcher:
         for _ in self._open:
             self._turn = turn = (self._turn + 1) % len(self._open)
             writer = self._open[turn]
-            room = writer.window.room
+            room = writer.room
             publishes = self.waiting.take(WindowLimits(min(room.publishes, most), room.size_bytes))
             if publishes:
-                writer.window.add(publishes, now_s)
+                writer.add(publishes, now_s)
                 return Order(writer, publishes)
         return None
 
     def _one_alone(self, now_s: float) -> Order | None:
-        writer = next((writer for writer in self._open if not writer.window), None)
+        writer = next((writer for writer in self._open if not writer.unanswered), None)
         if writer is None:
             return None
         publishes = self.waiting.take_one()
-        writer.window.add(publishes, now_s, is_alone=True)
+        writer.add(publishes, now_s, is_alone=True)
         return Order(writer, publishes)
 
     # ---- what became of it
@@ -168,7 +169,7 @@ class Dispatcher:
     def answered_ok(self, writer: ConnectionWriter, count: int, now_s: float) -> list[Publish]:
         """Note `count` answers OK. Return the publishes that are done now."""
         writer.pause.reset()
-        done = writer.window.take_done(count, now_s)
+        done = writer.take_done(count, now_s)
         self.unfinished -= len(done)
         return done
 
@@ -181,7 +182,7 @@ class Dispatcher:
         writer.is_rest_unread = verdict.is_rest_unread
         if verdict.is_for_another:
             self._leave_alone(writer, now_s)
-        publish = writer.window.take_refused(now_s)
+        publish = writer.take_refused(now_s)
         if publish is None:
             return []
         if verdict.is_standby and len(self.writers) > 1:
@@ -201,7 +202,7 @@ class Dispatcher:
             writer.failure = lost
             self._leave_alone(writer, now_s)
         failed, again = [], []
-        for publish in writer.window.take_unanswered():
+        for publish in writer.take_unanswered():
             if self._may_go_again(publish, writer):
                 again.append(publish)
             else:
@@ -215,16 +216,16 @@ class Dispatcher:
         waiting = self.waiting.take_overdue(now_s)
         overdue = [self._fail(publish, self.not_taken(publish)) for publish in waiting]
         for writer in self.writers.values():
-            late = [publish for publish in writer.window if publish.deadline_s <= now_s and publish.state is SENT]
+            late = [publish for publish in writer.unanswered if publish.deadline_s <= now_s and publish.state is SENT]
             overdue += self._fail_all(late, TimedOut(writer.address, "no answer to a publish in time"))
-        hung = [writer for writer in self.writers.values() if writer.window.is_hung(now_s, self._answer_timeout_s)]
+        hung = [writer for writer in self.writers.values() if writer.is_hung(now_s, self._answer_timeout_s)]
         return Overdue(overdue, hung)
 
     def give_up(self, error: NsqClientError) -> list[Publish]:
         """Fail everything that is not over: the producer closes."""
         left = self.waiting.take_all()
         for writer in self.writers.values():
-            left += writer.window.take_unanswered()
+            left += writer.take_unanswered()
         return self._fail_all(left, error)
 
     def not_taken(self, publish: Publish) -> NsqClientError:
@@ -255,7 +256,7 @@ class Dispatcher:
 
     def _forget_unwanted(self) -> list[ConnectionWriter]:
         unwanted = [writer for writer in self.writers.values() if not writer.is_wanted]
-        forgotten = [writer for writer in unwanted if not writer.is_open and not writer.window]
+        forgotten = [writer for writer in unwanted if not writer.is_open and not writer.unanswered]
         for writer in forgotten:
             del self.writers[writer.address]
         return forgotten

@@ -6,11 +6,12 @@ nsqd answers in the order of the commands, without naming them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from nsqd_py.client.errors import NsqClientError
 from nsqd_py.client.publishing.publish import DONE, SENT, WAITING, Publish
+from nsqd_py.runtime.outages import Backoff
 
 
 class WindowLimits(NamedTuple):
@@ -18,85 +19,6 @@ class WindowLimits(NamedTuple):
 
     publishes: int
     size_bytes: int
-
-
-class Window:
-    """The unanswered publishes of one connection, in order.
-
-    size_bytes  of all of them on the wire
-    stirred_s   the time of the last answer, or when the window ceased to be empty
-    """
-
-    __slots__ = ("_is_alone", "_limits", "_publishes", "size_bytes", "stirred_s")
-
-    def __init__(self, limits: WindowLimits) -> None:
-        self._limits = limits
-        self._publishes: deque[Publish] = deque()
-        self._is_alone = False
-        self.size_bytes = 0
-        self.stirred_s = 0.0
-
-    def __len__(self) -> int:
-        return len(self._publishes)
-
-    def __iter__(self) -> Iterator[Publish]:
-        return iter(self._publishes)
-
-    @property
-    def room(self) -> WindowLimits:
-        """Return how much more may be sent; none if a number is 0 or less."""
-        if self._is_alone:
-            return WindowLimits(0, 0)
-        return WindowLimits(self._limits.publishes - len(self._publishes), self._limits.size_bytes - self.size_bytes)
-
-    def add(self, publishes: Sequence[Publish], now_s: float, *, is_alone: bool = False) -> None:
-        """Add publishes that were sent. With `is_alone`, no others have room until an answer."""
-        if not self._publishes:
-            self.stirred_s = now_s
-        for publish in publishes:
-            publish.state = SENT
-            self.size_bytes += publish.size_bytes
-        self._publishes.extend(publishes)
-        self._is_alone = is_alone
-
-    def take_done(self, count: int, now_s: float) -> list[Publish]:
-        """Remove the next `count` publishes, which were answered OK. Return those that were not over before."""
-        done = []
-        take = self._publishes.popleft
-        size_bytes = 0
-        for _ in range(min(count, len(self._publishes))):
-            publish = take()
-            size_bytes += publish.size_bytes
-            if publish.state is SENT:
-                publish.state = DONE
-                done.append(publish)
-        self._taken(size_bytes, now_s)
-        return done
-
-    def take_refused(self, now_s: float) -> Publish | None:
-        """Remove the next publish, which was refused. Return it as waiting again; None if it was over before."""
-        if not self._publishes:
-            return None
-        publish = self._publishes.popleft()
-        self._taken(publish.size_bytes, now_s)
-        return _waiting(publish)
-
-    def take_unanswered(self) -> list[Publish]:
-        """Remove all publishes of a lost connection. Return them in order, as waiting again."""
-        left = [publish for publish in self._publishes if _waiting(publish)]
-        self._publishes.clear()
-        self.size_bytes = 0
-        self._is_alone = False
-        return left
-
-    def is_hung(self, now_s: float, answer_timeout_s: float) -> bool:
-        """True if an answer is due and none has come for `answer_timeout_s`."""
-        return bool(self._publishes) and now_s - self.stirred_s >= answer_timeout_s
-
-    def _taken(self, size_bytes: int, now_s: float) -> None:
-        self.size_bytes -= size_bytes
-        self.stirred_s = now_s
-        self._is_alone = False
 
 
 def _waiting(publish: Publish) -> Publish | None:
@@ -195,18 +117,8 @@ class WaitingRoom:
         self.has_room = len(self) < self._limits.publishes and self.size_bytes < self._limits.size_bytes
 
 
-class Pause(Protocol):
-    """The pauses between attempts to connect; `nsqd_py.runtime.outages.Backoff` is one."""
-
-    def failed(self, now_s: float) -> None: ...
-
-    def reset(self) -> None: ...
-
-    def wait_s(self, now_s: float) -> float: ...
-
-
 class ConnectionWriter:
-    """An nsqd, its connection if it has one, and its unanswered publishes.
+    """An nsqd, its connection if it has one, and its unanswered publishes, in order.
 
     pause           when it may be tried again after a failure; `Dispatcher.pause_s` may shorten it
     failed_s        time of the last failure
@@ -215,24 +127,12 @@ class ConnectionWriter:
     is_rest_unread  True if nsqd refused a command in a way that shows that it read nothing behind it
     has_refused     True if it answered with an error: it is about to close the connection
     is_wanted       False if nsqlookupd does not know it any more
+    size_bytes      of all unanswered publishes on the wire
+    stirred_s       the time of the last answer, or when the first unanswered publish was sent
     """
 
-    __slots__ = (
-        "address",
-        "connection",
-        "failed_s",
-        "failure",
-        "has_refused",
-        "is_open",
-        "is_rest_unread",
-        "is_wanted",
-        "pause",
-        "window",
-    )
-
-    def __init__(self, address: str, limits: WindowLimits, pause: Pause) -> None:
+    def __init__(self, address: str, limits: WindowLimits, pause: Backoff) -> None:
         self.address = address
-        self.window = Window(limits)
         self.pause = pause
         self.failed_s = 0.0
         self.connection: Any = None  # belongs to the shell
@@ -241,3 +141,64 @@ class ConnectionWriter:
         self.failure: NsqClientError | None = None
         self.is_rest_unread = False
         self.has_refused = False
+        self.unanswered: deque[Publish] = deque()
+        self.size_bytes = 0
+        self.stirred_s = 0.0
+        self._limits = limits
+        self._is_alone = False
+
+    @property
+    def room(self) -> WindowLimits:
+        """Return how much more may be sent; none if a number is 0 or less."""
+        if self._is_alone:
+            return WindowLimits(0, 0)
+        return WindowLimits(self._limits.publishes - len(self.unanswered), self._limits.size_bytes - self.size_bytes)
+
+    def add(self, publishes: Sequence[Publish], now_s: float, *, is_alone: bool = False) -> None:
+        """Add publishes that were sent. With `is_alone`, no others have room until an answer."""
+        if not self.unanswered:
+            self.stirred_s = now_s
+        for publish in publishes:
+            publish.state = SENT
+            self.size_bytes += publish.size_bytes
+        self.unanswered.extend(publishes)
+        self._is_alone = is_alone
+
+    def take_done(self, count: int, now_s: float) -> list[Publish]:
+        """Remove the next `count` publishes, which were answered OK. Return those that were not over before."""
+        done = []
+        take = self.unanswered.popleft
+        size_bytes = 0
+        for _ in range(min(count, len(self.unanswered))):
+            publish = take()
+            size_bytes += publish.size_bytes
+            if publish.state is SENT:
+                publish.state = DONE
+                done.append(publish)
+        self._taken(size_bytes, now_s)
+        return done
+
+    def take_refused(self, now_s: float) -> Publish | None:
+        """Remove the next publish, which was refused. Return it as waiting again; None if it was over before."""
+        if not self.unanswered:
+            return None
+        publish = self.unanswered.popleft()
+        self._taken(publish.size_bytes, now_s)
+        return _waiting(publish)
+
+    def take_unanswered(self) -> list[Publish]:
+        """Remove all publishes of a lost connection. Return them in order, as waiting again."""
+        left = [publish for publish in self.unanswered if _waiting(publish)]
+        self.unanswered.clear()
+        self.size_bytes = 0
+        self._is_alone = False
+        return left
+
+    def is_hung(self, now_s: float, answer_timeout_s: float) -> bool:
+        """True if an answer is due and none has come for `answer_timeout_s`."""
+        return bool(self.unanswered) and now_s - self.stirred_s >= answer_timeout_s
+
+    def _taken(self, size_bytes: int, now_s: float) -> None:
+        self.size_bytes -= size_bytes
+        self.stirred_s = now_s
+        self._is_alone = False

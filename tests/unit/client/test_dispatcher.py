@@ -100,7 +100,7 @@ def error_of(publish: Publish) -> NsqClientError:
 def test_publishes_go_to_all_in_turn() -> None:
     desk = Desk(A, B)
     desk.send(10)
-    assert [len(desk.writer(A).window), len(desk.writer(B).window)] == [5, 5]
+    assert [len(desk.writer(A).unanswered), len(desk.writer(B).unanswered)] == [5, 5]
 
 
 def test_one_that_is_full_is_passed_over() -> None:
@@ -108,7 +108,7 @@ def test_one_that_is_full_is_passed_over() -> None:
     desk.send(4)
     desk.ok(B, 2)
     desk.send(4)
-    assert [len(desk.writer(A).window), len(desk.writer(B).window)] == [4, 2]
+    assert [len(desk.writer(A).unanswered), len(desk.writer(B).unanswered)] == [4, 2]
 
 
 def test_many_of_one_turn_go_in_runs() -> None:
@@ -118,7 +118,7 @@ def test_many_of_one_turn_go_in_runs() -> None:
     assert order is not None
     assert len(order.publishes) == RUN
     desk.pump()
-    assert {len(desk.writer(A).window), len(desk.writer(B).window)} == {RUN, 2 * RUN}
+    assert {len(desk.writer(A).unanswered), len(desk.writer(B).unanswered)} == {RUN, 2 * RUN}
 
 
 def test_one_nsqd_gets_all_at_once() -> None:
@@ -165,8 +165,8 @@ def test_ok_is_for_the_oldest() -> None:
 def test_what_is_at_fault_itself_is_not_sent_again(code: str) -> None:
     desk = Desk(A, B, retry_unknown=False)
     good, _, bad, _, behind, _ = desk.send(6)
-    assert desk.writer(B).window
-    first = desk.writer(A if good in desk.writer(A).window else B).address
+    assert desk.writer(B).unanswered
+    first = desk.writer(A if good in desk.writer(A).unanswered else B).address
     desk.ok(first)
     assert desk.refuse(first, code) == [bad]
     error = error_of(bad)
@@ -191,7 +191,7 @@ def test_after_an_error_nothing_more_is_sent_there() -> None:
     desk.send(2)
     desk.refuse(A, "E_BAD_BODY")
     desk.send(3)
-    assert [len(desk.writer(A).window), len(desk.writer(B).window)] == [0, 4]
+    assert [len(desk.writer(A).unanswered), len(desk.writer(B).unanswered)] == [0, 4]
 
 
 @pytest.mark.parametrize("code", ["E_PUB_FAILED", "E_MPUB_FAILED", "E_DPUB_FAILED", "E_AUTH_FAILED"])
@@ -207,7 +207,7 @@ def test_what_one_cannot_store_goes_to_another(code: str) -> None:
 def test_what_none_can_store_fails() -> None:
     desk = Desk(A, B)
     (publish,) = desk.send(1)
-    first, second = (A, B) if publish in desk.writer(A).window else (B, A)
+    first, second = (A, B) if publish in desk.writer(A).unanswered else (B, A)
     desk.refuse(first, "E_PUB_FAILED")
     desk.pump()
     assert desk.refuse(second, "E_PUB_FAILED") == [publish]
@@ -258,7 +258,7 @@ def test_an_unknown_error_is_final() -> None:
 def test_what_was_not_answered_is_sent_elsewhere_in_order() -> None:
     desk = Desk(A, B)
     publishes = desk.send(6)
-    lost = list(desk.writer(A).window)
+    lost = list(desk.writer(A).unanswered)
     assert desk.lose(A) == []
     (new,) = desk.submit(1)
     assert desk.pump() == [(B, lost[0]), (B, lost[1]), (B, lost[2]), (B, new)]
@@ -268,7 +268,7 @@ def test_what_was_not_answered_is_sent_elsewhere_in_order() -> None:
 def test_without_retry_unknown_what_was_not_answered_fails() -> None:
     desk = Desk(A, B, retry_unknown=False)
     desk.send(4)
-    lost = list(desk.writer(A).window)
+    lost = list(desk.writer(A).unanswered)
     assert desk.lose(A) == lost
     assert states(lost) == [FAILED, FAILED]
     assert isinstance(error_of(lost[0]), ConnectionLost)
@@ -429,7 +429,7 @@ def test_one_that_is_not_wanted_any_more_is_used_while_its_connection_lives() ->
     desk.add("c:4150")
     assert [writer.address for writer in desk.dispatcher.keep_writers([B])] == ["c:4150"]
     desk.send(4)
-    assert len(desk.writer(A).window) == 2
+    assert len(desk.writer(A).unanswered) == 2
     desk.lose(A)
     assert list(desk.dispatcher.writers) == [B]
 
