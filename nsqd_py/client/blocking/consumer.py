@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 from weakref import ref
 
 from nsqd_py.client.blocking.backend import THREADS, Backend, WorkerThread
@@ -75,7 +76,7 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
         self._is_leaving = False
         self._stopped = Latch(backend.make_lock)
         self._is_asleep = False
-        self._failure = None
+        self._failure: BaseException | None = None
 
     # ---- its life
 
@@ -135,6 +136,7 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
                 raise
 
     def begin_to_stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Stop as `stop` does, but return at once."""
         stop_by_s = monotonic() + timeout_s
         with self._lock:
             self._stop_by_s = stop_by_s if self._stop_by_s is None else min(self._stop_by_s, stop_by_s)
@@ -143,11 +145,38 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
         self._poller.wake()
 
     def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until the consumer has stopped. Return False after the time-out.
+
+        Raises the exception that ended the consumer, such as the SystemExit of a handler.
+        """
         self._backend.refuse_to_wait("wait")
         has_stopped = self._stopped.wait(timeout_s)
         if has_stopped:
             self._raise_failure()
         return has_stopped
+
+    def _end_with(self, error: BaseException) -> None:
+        """Stop because of an error, which `wait`, `run` and loops raise."""
+        self._failure = self._failure or error
+        self.begin_to_stop()
+        self._log.exception("the consumer of %s/%s stops: %r", self.topic, self.channel, error)
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def run(self) -> None:
+        """Call the handler with all messages until `stop` is called. Raises BadClientOption without a handler."""
+        self._refuse_without_handler()
+        with self:
+            self.wait()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
 
     def _begin_at_exit(self) -> None:
         if self._backend.is_usable:
@@ -202,55 +231,45 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
         return self.messages()
 
     def messages(self, idle_timeout_s: float | None = None) -> Iterator[Message]:
+        """Yield each message, which is finished when the loop asks for the next one.
+
+        Ends when the consumer is stopped, or after `idle_timeout_s` without a message. Raises BadClientOption if the
+        consumer has a handler.
+        """
         self._refuse_if_handled()
         return self._iterate(idle_timeout_s)
 
     def batches(self, idle_timeout_s: float | None = None) -> Iterator[MessageBatch]:
+        """Yield messages that arrived together. The caller must answer them. Otherwise as `messages`."""
         self._refuse_if_handled()
         self._takes_batches = True
-        return self._iterate_batches(idle_timeout_s)
+        return self._iterate(idle_timeout_s)
 
-    def _iterate(self, idle_timeout_s: float | None) -> Iterator[Message]:
+    def _iterate(self, idle_timeout_s: float | None) -> Iterator[Any]:
         self._backend.refuse_to_wait("iterating")
         message: Message | None = None
         try:
-            self._begin_iteration()
-            while self.running and (message := self._queue.take(idle_timeout_s)) is not None:
-                if self._handling.is_wanted(message):
-                    yield message
-                    message.settle()
+            self._iterating = self._backend.current()
+            self.start()
+            while self.running and (item := self._queue.take(idle_timeout_s)) is not None:
+                if self._takes_batches:
+                    if item.is_live:
+                        yield item
+                    continue
+                message = item
+                if self._handling.is_wanted(item):
+                    yield item
+                    item.settle()
         except BaseException as error:
             self._leave()
             if message is not None:
                 self._handling.put_off(message, AT_ONCE)
-            self._hurry_after(error)
+            if not isinstance(error, GeneratorExit):  # Ctrl-C may have come while a message was taken: it is in flight
+                self.begin_to_stop(_EXIT_S)
             raise
         finally:
             self._end_iteration()
         self._raise_failure()
-
-    def _iterate_batches(self, idle_timeout_s: float | None) -> Iterator[MessageBatch]:
-        self._backend.refuse_to_wait("iterating")
-        try:
-            self._begin_iteration()
-            while self.running and (batch := self._queue.take(idle_timeout_s)) is not None:
-                if batch.is_live:
-                    yield batch
-        except BaseException as error:
-            self._hurry_after(error)
-            raise
-        finally:
-            self._end_iteration()
-        self._raise_failure()
-
-    def _begin_iteration(self) -> None:
-        self._iterating = self._backend.current()
-        self.start()
-
-    def _hurry_after(self, error: BaseException) -> None:
-        """Stop soon after Ctrl-C: it may have come while a message was taken, which is in flight until the end then."""
-        if not isinstance(error, GeneratorExit):
-            self.begin_to_stop(_EXIT_S)
 
     def _end_iteration(self) -> None:
         self._leave()

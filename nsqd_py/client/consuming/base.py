@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from time import monotonic
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from nsqd_py.client.addresses import address_list, parse_address
 from nsqd_py.client.callables import refuse_what_does_not_run
@@ -14,7 +13,6 @@ from nsqd_py.client.consuming.handling import ENDINGS, BatchHandler, Handler, Ha
 from nsqd_py.client.consuming.subscription import ConsumerStats, Subscription
 from nsqd_py.client.errors import BadClientOption
 from nsqd_py.client.lookup import Discovery, lookup_url
-from nsqd_py.client.message import Message, MessageBatch
 from nsqd_py.client.options import ClientLog, ClientOptions, standard_log
 from nsqd_py.settings.flags import addresses_from_environment
 
@@ -41,7 +39,6 @@ class BaseConsumer:
     _awaits_handlers = False
     # Exceptions of a handler that end the consumer.
     _endings: tuple[type[BaseException], ...] = ENDINGS
-    _failure: BaseException | None = None
 
     def __init__(
         self,
@@ -136,46 +133,10 @@ class BaseConsumer:
         if self._is_topic_unknown and not was_empty:
             self._log.warning("no nsqd has the topic %s: waiting until one does", self.topic)
 
-    # ---- what a shell does
+    # ---- for the shells
 
     def _set_up(self) -> None:
         raise NotImplementedError
-
-    def start(self) -> None:
-        """Connect, and begin to consume. Idempotent."""
-        raise NotImplementedError
-
-    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Request no more messages, wait for those in flight, and close. Messages not answered in time come again."""
-        raise NotImplementedError
-
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until the consumer has stopped. Return False after the time-out.
-
-        Raises the exception that ended the consumer, such as the SystemExit of a handler.
-        """
-        raise NotImplementedError
-
-    def messages(self, idle_timeout_s: float | None = None) -> Iterator[Message]:
-        """Yield each message, which is finished when the loop asks for the next one.
-
-        Ends when the consumer is stopped, or after `idle_timeout_s` without a message. Raises BadClientOption if the
-        consumer has a handler.
-        """
-        raise NotImplementedError
-
-    def batches(self, idle_timeout_s: float | None = None) -> Iterator[MessageBatch]:
-        """Yield messages that arrived together. The caller must answer them. Otherwise as `messages`."""
-        raise NotImplementedError
-
-    def run(self) -> None:
-        """Call the handler with all messages until `stop` is called. Raises BadClientOption without a handler."""
-        self._refuse_without_handler()
-        with self:
-            self.wait()
-
-    def __iter__(self) -> Iterator[Message]:
-        return self.messages()
 
     def _on_output(self) -> None:
         """Send output soon: there was none, and now there is some."""
@@ -184,13 +145,6 @@ class BaseConsumer:
     def _on_backoff(self, news: str) -> None:
         self._log.warning("%s/%s: %s", self.topic, self.channel, news)
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.stop()
-
     def _refuse_without_handler(self) -> None:
         if self._handler is None and self._batch_handler is None:
             raise BadClientOption("there is nothing to call: give a handler or a batch_handler, or iterate")
@@ -198,22 +152,6 @@ class BaseConsumer:
     def _refuse_if_handled(self) -> None:
         if self._handler is not None or self._batch_handler is not None:
             raise BadClientOption("a consumer with a handler cannot be iterated: its messages go to the handler")
-
-    # ---- its failure
-
-    def begin_to_stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Stop as `stop` does, but return at once."""
-        raise NotImplementedError
-
-    def _end_with(self, error: BaseException) -> None:
-        """Stop because of an error, which `wait`, `run` and loops raise."""
-        self._failure = self._failure or error
-        self.begin_to_stop()
-        self._log.exception("the consumer of %s/%s stops: %r", self.topic, self.channel, error)
-
-    def _raise_failure(self) -> None:
-        if self._failure is not None:
-            raise self._failure
 
     # ---- how it stands
 
