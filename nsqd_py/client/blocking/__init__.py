@@ -6,6 +6,4 @@ publishing_core    the non-blocking core of all producers, and the `SteppingProd
 nsqd_subscription  one nsqd of a consumer
 connection         a connection on a blocking socket
 lookup             asks nsqlookupds
-waiting            waits that Ctrl-C cannot break, and a queue of work
-backend            the primitives: threads, locks, and waiting for sockets
-"""
+backend            the primitives: threads, locks, and"""

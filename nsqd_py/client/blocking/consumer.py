@@ -9,9 +9,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import ref
 
-from nsqd_py.client.blocking.backend import THREADS, Backend, WorkerThread
+from nsqd_py.client.blocking.backend import THREADS, Backend, Latch, WorkerThread, WorkQueue
 from nsqd_py.client.blocking.nsqd_subscription import LockedBatch, NsqdSubscription
-from nsqd_py.client.blocking.waiting import Latch, WorkQueue
 from nsqd_py.client.consuming.base import STOP_TIMEOUT_S, BaseConsumer, canonical_address
 from nsqd_py.client.consuming.handling import AT_ONCE
 from nsqd_py.client.consuming.subscription import ConsumerStats

@@ -10,8 +10,7 @@ from typing import Any
 
 from nsqd_py.client.blocking.backend import Backend, WorkerThread
 from nsqd_py.client.blocking.connection import Connection, opened
-from nsqd_py.client.consuming.in_flight import InFlightWindow
-from nsqd_py.client.consuming.subscription import Subscription
+from nsqd_py.client.consuming.subscription import InFlightWindow, Subscription
 from nsqd_py.client.errors import AtAddress, ConnectionLost, NsqClientError, NsqdSaid
 from nsqd_py.client.message import MessageBatch
 from nsqd_py.client.options import ClientLog, ClientOptions, Delay

@@ -25,9 +25,8 @@ from time import monotonic
 from typing import Any, cast
 from weakref import ref
 
-from nsqd_py.client.blocking.backend import THREADS, Backend
+from nsqd_py.client.blocking.backend import THREADS, Backend, Waiters
 from nsqd_py.client.blocking.publishing_core import PublishingCore
-from nsqd_py.client.blocking.waiting import Waiters
 from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, WrongPlace
 from nsqd_py.client.process import EXIT_S, AfterFork, AtExit, call_after_fork, close_at_exit, forget, warn_of_dropped
 from nsqd_py.client.publishing.base import BaseProducer, pinged

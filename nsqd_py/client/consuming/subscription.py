@@ -1,21 +1,247 @@
-"""One channel as a consumer has it, over any number of nsqds: the part that all consumers share. No I/O.
+"""One channel as a consumer has it, over any number of nsqds, and the messages in flight from each. No I/O.
 
-The shells (`client.blocking`, `client.aio`) open connections, transfer bytes and messages, and provide the clock and
-random numbers.
+The client guide warns of clients that touch automatically, since a handler that hangs would keep its message forever.
+nsqd's `max_msg_timeout` limits that, and nothing is touched beyond it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from nsqd_py.client.consuming.flow import Backoff, BackoffState, Clock, Flow, RdySpread, exponential, full_jitter
-from nsqd_py.client.consuming.in_flight import ConnectionStats, InFlightWindow
 from nsqd_py.client.message import MessageBatch
 from nsqd_py.client.options import FULL_JITTER, ClientOptions
 from nsqd_py.client.session import Negotiated
 from nsqd_py.protocol import outgoing
 from nsqd_py.protocol.incoming import Messages
+
+_TOUCH_AT = 0.6  # part of the time-out, early enough for a late tick and a slow network
+
+# The number of messages that nsqd may have in flight on a connection, as this side counts them.
+_TIMES_RDY = 4
+_MORE_THAN_RDY = 100
+
+
+class ConnectionStats(NamedTuple):
+    """The statistics of one connection. `idle_s` is the time since its last message, or since it was opened."""
+
+    rdy: int
+    in_flight: int
+    received: int
+    finished: int
+    requeued: int
+    idle_s: float
+
+
+class InFlightWindow:
+    """Collects output until the shell takes it all; `on_output(is_urgent)` reports when there is some.
+
+    Answers to messages of a closed window are dropped: those messages time out at nsqd, and come again.
+    All batches have the same time-out, so they are kept in the order in which they arrived or were last touched.
+    """
+
+    __slots__ = (
+        "_batches",
+        "_commands",
+        "_fins",
+        "_forgotten",
+        "_on_output",
+        "_requeue_delays_s",
+        "_taken_fins",
+        "_touches",
+        "address",
+        "channel",
+        "flow",
+        "has_output",
+        "is_open",
+        "last_message_s",
+        "max_msg_timeout_s",
+        "max_rdy",
+        "most_rdy",
+        "msg_timeout_s",
+        "rdy",
+        "rdy_since_s",
+        "received",
+        "requeued",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        names: tuple[str, str, str],
+        negotiated: Negotiated,
+        requeue_delays_s: tuple[float, float],
+        flow: Flow,
+        now_s: float,
+        on_output: Callable[[], None],
+        *,
+        touches: bool,
+    ) -> None:
+        """`names` are topic, channel and address. With `touches`, unanswered messages are touched in time.
+
+        `requeue_delays_s` are the delay of a first attempt without one, and the longest.
+        """
+        self.topic, self.channel, self.address = names
+        self.max_rdy = negotiated.max_rdy_count
+        self.msg_timeout_s = negotiated.msg_timeout_s
+        self.max_msg_timeout_s = max(negotiated.msg_timeout_s, negotiated.max_msg_timeout_s)
+        self.flow = flow
+        self.is_open = True
+        self.rdy = self.most_rdy = self.received = self.requeued = 0
+        self.rdy_since_s = self.last_message_s = now_s
+        self.has_output = False
+        self._requeue_delays_s = requeue_delays_s
+        self._touches = touches
+        self._batches: dict[MessageBatch, None] = {}
+        self._forgotten = 0  # messages that were received and not answered, because they have timed out
+        self._on_output = on_output
+        self._fins: list[bytes] = []
+        self._taken_fins = 0
+        self._commands: list[bytes] = []
+
+    # ---- messages in flight
+
+    @property
+    def in_flight(self) -> int:
+        """Return how many messages are not answered, and not timed out."""
+        return sum(batch.open_count for batch in self._batches)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._batches
+
+    @property
+    def finished(self) -> int:
+        """Return how many messages were finished."""
+        return self._taken_fins + len(self._fins)
+
+    def expects(self, count: int) -> bool:
+        """True if nsqd may have sent `count` more messages.
+
+        nsqd may count fewer in flight than this side: it sends messages again whose time-out this side, which may have
+        been suspended, does not know of yet.
+        """
+        most = _TIMES_RDY * self.most_rdy + _MORE_THAN_RDY
+        unanswered = self.received - self.finished - self.requeued
+        if unanswered - self._forgotten + count <= most:
+            return True
+        in_flight = self.in_flight  # takes long with many batches
+        self._forgotten = unanswered - in_flight
+        return in_flight + count <= most
+
+    def add(self, batch: MessageBatch) -> None:
+        """Add a batch that came at its `arrived_s`."""
+        self.received += len(batch)
+        self.last_message_s = batch.arrived_s
+        self._set_due(batch, batch.arrived_s)
+
+    def answered(self, batch: MessageBatch) -> None:
+        """Remove a batch whose messages are all answered."""
+        self._batches.pop(batch, None)
+
+    def touched(self, batch: MessageBatch, now_s: float) -> None:
+        """Note a touch: the batch, or part of it, has its whole time-out again."""
+        if batch in self._batches:
+            del self._batches[batch]
+            self._set_due(batch, now_s)
+
+    def _set_due(self, batch: MessageBatch, now_s: float) -> None:
+        next_s = now_s + self.msg_timeout_s * (_TOUCH_AT if self._touches else 1.0)
+        batch.due_s = min(next_s, batch.arrived_s + self.max_msg_timeout_s)
+        self._batches[batch] = None
+
+    @property
+    def due_s(self) -> float:
+        """Return when the first batch needs attention; infinity if there is none."""
+        return next((batch.due_s for batch in self._batches), float("inf"))
+
+    def take_due(self, now_s: float) -> tuple[list[MessageBatch], list[MessageBatch]]:
+        """Return the batches to touch now, and those that have timed out, which are removed."""
+        to_touch: list[MessageBatch] = []
+        expired: list[MessageBatch] = []
+        for batch in self._batches:
+            if batch.due_s > now_s:
+                break
+            is_late = now_s >= batch.arrived_s + self.max_msg_timeout_s
+            (to_touch if self._touches and not is_late else expired).append(batch)
+        for batch in expired:
+            del self._batches[batch]
+            batch.is_live = False
+        return to_touch, expired
+
+    # ---- output to nsqd
+
+    def ask_for(self, rdy: int, now_s: float) -> None:
+        self.rdy = rdy
+        self.most_rdy = max(rdy, self.most_rdy)
+        self.rdy_since_s = now_s
+        self.say(outgoing.rdy(rdy))
+
+    def say(self, command: bytes) -> None:
+        self._commands.append(command)
+        self._announce()
+
+    def finish_one(self, message_id: bytes) -> None:
+        """Add the FIN of one message. Does not report it to the flow."""
+        self._fins.append(message_id)
+        if not self.has_output:
+            self._announce()
+
+    def finish(self, ids: Collection[bytes]) -> None:
+        self._fins += ids
+        self._announce()
+        self.succeeded()
+
+    def succeeded(self) -> None:
+        """Report a success to the flow, during back-off."""
+        if self.flow.is_held_back:
+            self.flow.succeeded()
+
+    def requeue(self, message_id: bytes, attempts: int, delay_s: float | None, *, backoff: bool) -> None:
+        """Add a REQ. Without a delay, that is longer with each attempt, as in go-nsq."""
+        self.requeued += 1
+        if delay_s is None:
+            default_s, most_s = self._requeue_delays_s
+            delay_s = min(default_s * attempts, most_s)
+        self.say(outgoing.req(message_id, round(delay_s * 1000)))
+        if backoff:
+            self.flow.failed()
+        else:
+            self.flow.continued()
+
+    def touch(self, batch: MessageBatch, ids: Collection[bytes]) -> None:
+        self.touched(batch, self.flow.now_s())
+        self.say(outgoing.touches(ids))
+
+    def _announce(self) -> None:
+        if not self.has_output:
+            self.has_output = True
+            self._on_output()
+
+    def take_output(self) -> bytes:
+        """Return all output since the last call. FINs come first: they make room for what RDY requests."""
+        self.has_output = False  # first: another thread may add a FIN in the meantime, and then announces it
+        fins = self._fins[:]
+        del self._fins[: len(fins)]
+        self._taken_fins += len(fins)
+        commands, self._commands = self._commands, []
+        return outgoing.fins(fins) + b"".join(commands)
+
+    # ---- its end
+
+    def close(self) -> None:
+        """Note that the connection has ended. Messages in flight come again after their time-out at nsqd."""
+        self.is_open = False
+        self.rdy = 0
+        for batch in self._batches:
+            batch.is_live = False
+        self._batches.clear()
+
+    def stats(self, now_s: float) -> ConnectionStats:
+        idle_s = max(0.0, now_s - self.last_message_s)
+        return ConnectionStats(self.rdy, self.in_flight, self.received, self.finished, self.requeued, idle_s)
+
 
 _STARVED_AT = 0.85  # of RDY, as the client guide recommends, to anticipate starvation
 _SUMS = ("received", "finished", "requeued")

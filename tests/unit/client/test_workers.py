@@ -9,8 +9,7 @@ import gevent
 import pytest
 from gevent.event import Event
 
-from nsqd_py.client.blocking.backend import THREADS
-from nsqd_py.client.blocking.waiting import WorkQueue
+from nsqd_py.client.blocking.backend import THREADS, WorkQueue
 from nsqd_py.client.gevent import Greenlets
 
 
