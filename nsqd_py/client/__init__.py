@@ -26,6 +26,27 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from nsqd_py.client.errors import AuthFailed as AuthFailed
+from nsqd_py.client.errors import BadAddress as BadAddress
+from nsqd_py.client.errors import BadClientOption as BadClientOption
+from nsqd_py.client.errors import BadName as BadName
+from nsqd_py.client.errors import ConnectionFailed as ConnectionFailed
+from nsqd_py.client.errors import ConnectionLost as ConnectionLost
+from nsqd_py.client.errors import HandshakeFailed as HandshakeFailed
+from nsqd_py.client.errors import NoNsqd as NoNsqd
+from nsqd_py.client.errors import NsqClientError as NsqClientError
+from nsqd_py.client.errors import NsqdSaid as NsqdSaid
+from nsqd_py.client.errors import PublishFailed as PublishFailed
+from nsqd_py.client.errors import TimedOut as TimedOut
+from nsqd_py.client.errors import WrongPlace as WrongPlace
+from nsqd_py.client.message import AlreadyAnswered as AlreadyAnswered
+from nsqd_py.client.message import Message as Message
+from nsqd_py.client.message import MessageBatch as MessageBatch
+from nsqd_py.client.message import Requeue as Requeue
+from nsqd_py.client.options import ClientOptions as ClientOptions
+from nsqd_py.client.publishing.publish import BadBody as BadBody
+from nsqd_py.client.publishing.publish import FlushFailed as FlushFailed
+
 if TYPE_CHECKING:
     from nsqd_py.client.blocking.connection import Connection as Connection
     from nsqd_py.client.blocking.consumer import Consumer as Consumer
@@ -33,59 +54,16 @@ if TYPE_CHECKING:
     from nsqd_py.client.blocking.producer import Producer as Producer
     from nsqd_py.client.blocking.producer import PublishFuture as PublishFuture
     from nsqd_py.client.blocking.producer import connect as connect
-    from nsqd_py.client.errors import AuthFailed as AuthFailed
-    from nsqd_py.client.errors import BadAddress as BadAddress
-    from nsqd_py.client.errors import BadClientOption as BadClientOption
-    from nsqd_py.client.errors import BadName as BadName
-    from nsqd_py.client.errors import ConnectionFailed as ConnectionFailed
-    from nsqd_py.client.errors import ConnectionLost as ConnectionLost
-    from nsqd_py.client.errors import HandshakeFailed as HandshakeFailed
-    from nsqd_py.client.errors import NoNsqd as NoNsqd
-    from nsqd_py.client.errors import NsqClientError as NsqClientError
-    from nsqd_py.client.errors import NsqdSaid as NsqdSaid
-    from nsqd_py.client.errors import PublishFailed as PublishFailed
-    from nsqd_py.client.errors import TimedOut as TimedOut
-    from nsqd_py.client.errors import WrongPlace as WrongPlace
-    from nsqd_py.client.message import AlreadyAnswered as AlreadyAnswered
-    from nsqd_py.client.message import Message as Message
-    from nsqd_py.client.message import MessageBatch as MessageBatch
-    from nsqd_py.client.message import Requeue as Requeue
-    from nsqd_py.client.options import ClientOptions as ClientOptions
-    from nsqd_py.client.publishing.publish import BadBody as BadBody
-    from nsqd_py.client.publishing.publish import FlushFailed as FlushFailed
 
-# Names are imported when they are first used, which takes less time.
-_NAMES = {
-    "errors": (
-        "AuthFailed",
-        "BadAddress",
-        "BadClientOption",
-        "BadName",
-        "ConnectionFailed",
-        "ConnectionLost",
-        "HandshakeFailed",
-        "NoNsqd",
-        "NsqClientError",
-        "NsqdSaid",
-        "PublishFailed",
-        "TimedOut",
-        "WrongPlace",
-    ),
-    "message": ("AlreadyAnswered", "Message", "MessageBatch", "Requeue"),
-    "options": ("ClientOptions",),
-    "publishing.publish": ("BadBody", "FlushFailed"),
-    "blocking.connection": ("Connection",),
-    "blocking.consumer": ("Consumer", "ConsumerStats"),
-    "blocking.producer": ("Producer", "PublishFuture", "connect"),
-}
-_HOMES = {name: module for module, names in _NAMES.items() for name in names}
+# A producer is imported without the code of consumers, and the other way round.
+_HOMES = {"Connection": "connection", "Consumer": "consumer", "ConsumerStats": "consumer"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    if name in ("Producer", "PublishFuture", "connect", *_HOMES):
+        return getattr(import_module(f"{__name__}.blocking.{_HOMES.get(name, 'producer')}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), "Producer", "PublishFuture", "connect", *_HOMES})

@@ -127,13 +127,6 @@ class Discovery:
     def add(self, address: str) -> None:
         self._direct[address] = None
 
-    def remove(self, address: str) -> None:
-        """Remove an nsqd. If an nsqlookupd names it again, it is added again."""
-        self._direct.pop(address, None)
-        self._answers = {
-            lookupd: tuple(other for other in answer if other != address) for lookupd, answer in self._answers.items()
-        }
-
     def answered(self, lookupd: str, addresses: Iterable[str]) -> None:
         """Replace the answer of an nsqlookupd."""
         self._answers[lookupd] = tuple(addresses)
@@ -141,8 +134,3 @@ class Discovery:
     def is_empty(self, lookupds: Iterable[str]) -> bool:
         """True if there is no nsqd, according to all of these nsqlookupds."""
         return not self._direct and all(self._answers.get(lookupd) == () for lookupd in lookupds)
-
-    def keep_lookupds(self, lookupds: Iterable[str]) -> None:
-        """Forget the answers of all other nsqlookupds."""
-        kept = set(lookupds)
-        self._answers = {lookupd: answer for lookupd, answer in self._answers.items() if lookupd in kept}

@@ -1,54 +1,4 @@
-"""What the test suites of pynsq 0.9.1, gnsq 1.0.2 and ansq 0.3.0 try, on our three clients.
-
-The scenarios of each suite, and the tests of ours that have them; those without a file are below. Left out is what our
-clients do not offer: commands by hand, and a client for nsqd's HTTP API.
-
-pynsq
-    backoff: easy, out of order, hard     unit/client/test_backoff.py
-    backoff: requeue and recovery         test_a_requeue_without_backoff_does_not_end_it
-    backoff: many connections             test_consumer.py::test_in_backoff_nothing_is_asked_for_then_one
-    backoff: connections disconnect       test_in_backoff_another_nsqd_is_tried_if_one_leaves
-    rdy: initial, throttle of others      test_consumer.py::test_nsqds_can_be_added_and_left
-    rdy: at most max_in_flight            test_consumer.py::test_max_in_flight_is_shared_by_all_connections
-    rdy: set, disable, enable             test_no_messages_with_a_max_in_flight_of_0
-    rdy: disable and enable in backoff    test_a_pause_outlasts_backoff
-    rdy: redistribution                   test_consumer.py::test_fewer_messages_than_connections
-    async: read, malformed data           test_after_garbage_a_new_connection_is_opened
-    async: data callback fails            test_consumer.py::test_a_failed_message_comes_again_and_slows_the_consumer
-    reader: bad arguments                 test_consumer.py::test_what_cannot_be_is_refused_at_once
-    reader: identify, options             test_nsqd_shows_what_a_client_says_of_itself
-    reader: socket upgrades, auth         test_consumer.py::test_everything_on_the_way
-    reader: messages                      test_consumer.py::test_a_handler_gets_every_message_once
-    reader: coroutine as handler          test_client_places.py, and every test here for asyncio
-    reader: heartbeat                     test_consumer.py::test_slow_handlers_do_not_cost_the_connection
-    reader: nsqlookupd                    test_consumer_discovery.py::test_a_new_nsqd_is_found
-    writer: constructor, bad arguments    unit/client/test_arguments.py
-    writer: mpub of one                   test_a_list_of_one_message
-    writer: await pub                     test_producer.py::test_publish_returns_when_it_is_stored
-gnsq
-    names, commands, lookupd              unit/client/test_options.py, unit/client/test_discovery.py
-    consumer: basic, messages, lookupd    test_consumer.py, test_consumer_discovery.py
-    consumer: no handlers                 test_consumer_without_a_handler_has_nothing_to_run
-    message: finish, requeue, touch       test_a_message_is_answered_once
-    nsqd: read                            test_bodies_arrive_as_they_were_published
-    nsqd: negotiation, refused            test_settings_that_nsqd_refuses
-    nsqd: errors                          unit/client/test_session.py, test_producer.py::test_a_refused_message_says_why
-    producer: publish, multi, async       test_producer.py
-    producer: not running, no connections test_producer.py::test_an_address_where_nobody_listens_is_told_at_once
-    reader: max concurrency               test_consumer.py::test_handlers_run_side_by_side
-ansq
-    connection: twice, reconnect          test_starting_twice_is_starting_once
-    connection: auto reconnect            test_consumer.py::test_an_nsqd_that_returns_is_found_again
-    connection: invalid feature           test_settings_that_nsqd_refuses
-    connection: errors without response   test_consumer.py::test_an_answer_that_comes_too_late_is_counted
-    messages: processed twice             test_a_message_is_answered_once
-    messages: one by one                  test_messages_are_waited_for_one_by_one
-    messages: bytes                       test_bodies_arrive_as_they_were_published
-    reader: several addresses             test_messages_of_several_nsqds
-    reader: nsqlookupd, closed, restored  test_consumer_discovery.py
-    writer: pub, mpub, dpub, several      test_producer.py
-    commands: after a reconnect, closed   test_producer.py::test_a_restart_is_waited_out
-"""
+"""What the test suites of pynsq, gnsq and ansq try, on our three clients, and no other test of ours has."""
 
 from __future__ import annotations
 
@@ -56,7 +6,6 @@ import itertools
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -282,36 +231,4 @@ def test_a_pause_outlasts_backoff(shared_nsqd: NsqdProcess, consume: Consume, to
     driver.wait(lambda: driver.stats().finished == 1 and driver.stats().backoff.phase == "flowing")
 
 
-def test_in_backoff_another_nsqd_is_tried_if_one_leaves(
-    shared_nsqd: NsqdProcess, other_nsqd: NsqdProcess, consume: Consume, topic: str
-) -> None:
-    nsqds = [shared_nsqd, other_nsqd]
-
-    def fail_once(message: Message) -> None:
-        if message.body == b"bad":
-            raise ValueError("starts back-off")
-
-    driver = consume(fail_once, *nsqds, max_in_flight=2, backoff_multiplier="50ms", default_requeue_delay="1h")
-    driver.wait(lambda: [rdy_of(nsqd, topic) for nsqd in nsqds] == [1, 1])
-    publish(shared_nsqd, topic, b"bad")
-    driver.wait(lambda: sorted(rdy_of(nsqd, topic) for nsqd in nsqds) == [0, 1])
-    probed, waiting = sorted(nsqds, key=lambda nsqd: -rdy_of(nsqd, topic))
-    driver.consumer.disconnect_from_nsqd(address_of(probed))
-    driver.wait(lambda: rdy_of(waiting, topic) == 1)
-    assert driver.stats().backoff.phase == "probing"
-    publish(waiting, topic, b"good")
-    driver.wait(lambda: driver.stats().backoff.phase == "flowing")
-
-
 # ---- the table above
-
-
-def test_the_tests_of_the_table_exist() -> None:
-    here = Path(__file__)
-    named = [word.rstrip(",") for word in (__doc__ or "").split() if word.startswith(("test_", "unit/"))]
-    assert len(named) > 30
-    for name in named:
-        file, _, test = name.partition("::") if ".py" in name else (here.name, "", name)
-        path = here.parents[1] / file if file.startswith("unit/") else here.with_name(file)
-        assert path.is_file(), name
-        assert not test or f"def {test}(" in path.read_text(), name

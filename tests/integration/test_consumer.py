@@ -415,15 +415,13 @@ def test_an_nsqd_that_returns_is_found_again(tmp_path: Path, consume: MakeConsum
     assert driver.stats().received == 2
 
 
-def test_nsqds_can_be_added_and_left(make_nsqd: MakeNsqd, consume: MakeConsumer) -> None:
+def test_nsqds_can_be_added(make_nsqd: MakeNsqd, consume: MakeConsumer) -> None:
     one, other = make_nsqd(), make_nsqd()
     got: list[Message] = []
     driver = consume(got.append, one, max_in_flight=10)
     driver.wait(lambda: ready_count(one) == 10)
     driver.consumer.connect_to_nsqd(address_of(other))
     driver.wait(lambda: (ready_count(one), ready_count(other)) == (5, 5))
-    driver.consumer.disconnect_from_nsqd(address_of(one))
-    driver.wait(lambda: (channel_of(one)["client_count"], ready_count(other)) == (0, 10))
     publish(other, b"message")
     driver.wait(lambda: len(got) == 1)
 

@@ -209,16 +209,6 @@ def test_an_answer_that_cannot_be_used_is_told(
     assert reason in caplog.messages[0]
 
 
-def test_other_nsqlookupds_may_be_asked(make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, find: MakeFound) -> None:
-    one, other = make_nsqlookupd(), make_nsqlookupd()
-    nsqd = make_nsqd(*flags(other))
-    publish(nsqd, b"message")
-    found = find(one)
-    found.driver.wait(lambda: "/lookup" in one.log_text())
-    found.driver.consumer.set_lookupd_http_addresses([other.http_address])
-    found.wait_for(b"message")
-
-
 @pytest.mark.ours
 def test_over_https(make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, find: MakeFound, tmp_path: Path) -> None:
     certificates = make_certificates(tmp_path / "certificates")

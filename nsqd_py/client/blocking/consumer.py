@@ -206,24 +206,6 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
             self._discovery.add(canonical_address(address))
         self._poller.wake()
 
-    def disconnect_from_nsqd(self, address: str) -> None:
-        """Disconnect once what is in flight is answered.
-
-        If an nsqlookupd names the nsqd again, it is connected again.
-        """
-        canonical = canonical_address(address)
-        with self._lock:
-            self._discovery.remove(canonical)
-            if canonical in self._nsqds:
-                self._nsqds[canonical].leave()
-        self._poller.wake()
-
-    def set_lookupd_http_addresses(self, addresses: str | Iterable[str]) -> None:
-        """Replace the nsqlookupds. Connections to nsqds stay. Raises BadClientOption."""
-        with self._lock:
-            self._take_lookupds(addresses)
-        self._poller.wake()
-
     # ---- messages, in the threads of the callers
 
     def __iter__(self) -> Iterator[Message]:
@@ -400,13 +382,11 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
     def _keep_up(self) -> None:
         """Have a subscription for each nsqd, and a finder for each nsqlookupd, that are in use now."""
         with self._lock:
-            lookupds, wanted = self._lookupds, self._discovery.wanted
+            wanted = self._discovery.wanted
             for address, nsqd in self._nsqds.items():
                 if nsqd.connection is None and not self._discovery.is_wanted(address):
                     nsqd.leave()
-        for address in self._finders.keys() - set(lookupds):
-            self._finders.pop(address).kill()
-        for address in lookupds:
+        for address in self._lookupds:
             if address not in self._finders:
                 self._finders[address] = self._new_finder(address)
             nsqds = self._finders[address].step()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from nsqd_py.client.blocking.backend import THREADS, Backend, WorkerThread
 from nsqd_py.client.blocking.connection import Connection, opened
 from nsqd_py.client.callables import check_result
-from nsqd_py.client.errors import ConnectionLost, HandshakeFailed, NoNsqd, NsqClientError, NsqdSaid, TimedOut
+from nsqd_py.client.errors import ConnectionLost, HandshakeFailed, NoNsqd, NsqClientError, NsqdSaid
 from nsqd_py.client.lookup import Discovery
 from nsqd_py.client.process import AfterFork, call_after_fork
 from nsqd_py.client.publishing.base import FIRST_PAUSE_S, MOST_PAUSE_S, BaseProducer, ProducerSettings
@@ -363,10 +363,6 @@ class SteppingProducer(BaseProducer[None, Publish], AfterFork):
         self._received_s = monotonic()
         self._core.step(timeout_s)
         self._pump()
-
-    def still_open(self) -> TimedOut:
-        """Return the error of a `flush` whose time is over."""
-        return self._core.dispatcher.still_open()
 
     @property
     def has_discovered(self) -> bool:

@@ -118,14 +118,6 @@ class BaseConsumer:
         if not self._discovery.wanted and not self._lookupds:
             raise BadClientOption("a consumer needs the address of an nsqd (host:port) or of an nsqlookupd")
 
-    def _take_lookupds(self, addresses: str | Iterable[str]) -> None:
-        """Use these nsqlookupds from now on. Raises BadClientOption."""
-        lookupds = tuple(dict.fromkeys(address_list(addresses)))
-        for address in lookupds:
-            lookup_url(address, self.topic)
-        self._lookupds = lookupds
-        self._discovery.keep_lookupds(lookupds)
-
     def _take_answer(self, lookupd: str, nsqds: tuple[str, ...]) -> None:
         """Use what an nsqlookupd answered. Log once that no nsqd has the topic."""
         self._discovery.answered(lookupd, nsqds)

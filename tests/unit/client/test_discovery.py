@@ -100,25 +100,6 @@ def test_the_last_answer_of_each_counts() -> None:
     assert not discovery.is_wanted(B)
 
 
-def test_the_answers_of_those_that_are_asked_no_more_do_not_count() -> None:
-    discovery = Discovery()
-    discovery.answered("one", [A])
-    discovery.answered("two", [B])
-    discovery.keep_lookupds(["two", "three"])
-    assert discovery.wanted == [B]
-
-
-def test_one_that_is_removed_comes_back_when_it_is_named_again() -> None:
-    discovery = Discovery([A])
-    discovery.answered("one", [A, B])
-    discovery.remove(A)
-    assert discovery.wanted == [B]
-    discovery.answered("one", [A, B])
-    assert discovery.wanted == [A, B]
-    discovery.add(C)
-    assert discovery.wanted == [C, A, B]
-
-
 # ---- when to ask
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from nsqd_py.client.errors import ConnectionFailed, ConnectionLost, NoNsqd, NsqClientError, PublishFailed, TimedOut
+from nsqd_py.client.errors import ConnectionFailed, NoNsqd, NsqClientError, PublishFailed, TimedOut
 from nsqd_py.client.publishing.dispatcher import MAX_LOSSES, RUN, Dispatcher
-from nsqd_py.client.publishing.publish import DONE, FAILED, SENT, WAITING, Publish
+from nsqd_py.client.publishing.publish import SENT, Publish
 from nsqd_py.client.publishing.writer import ALONE_AFTER_LOSSES, ConnectionWriter, WindowLimits
 from nsqd_py.runtime.outages import Backoff
 
@@ -97,20 +97,6 @@ def error_of(publish: Publish) -> NsqClientError:
 # ---- choice
 
 
-def test_publishes_go_to_all_in_turn() -> None:
-    desk = Desk(A, B)
-    desk.send(10)
-    assert [len(desk.writer(A).unanswered), len(desk.writer(B).unanswered)] == [5, 5]
-
-
-def test_one_that_is_full_is_passed_over() -> None:
-    desk = Desk(A, B, window=4)
-    desk.send(4)
-    desk.ok(B, 2)
-    desk.send(4)
-    assert [len(desk.writer(A).unanswered), len(desk.writer(B).unanswered)] == [4, 2]
-
-
 def test_many_of_one_turn_go_in_runs() -> None:
     desk = Desk(A, B, window=10 * RUN)
     desk.submit(3 * RUN)
@@ -121,44 +107,7 @@ def test_many_of_one_turn_go_in_runs() -> None:
     assert {len(desk.writer(A).unanswered), len(desk.writer(B).unanswered)} == {RUN, 2 * RUN}
 
 
-def test_one_nsqd_gets_all_at_once() -> None:
-    desk = Desk(A, window=10 * RUN)
-    publishes = desk.submit(3 * RUN)
-    order = desk.dispatcher.next_to_send(0.0)
-    assert order is not None
-    assert order.publishes == publishes
-
-
-def test_what_has_no_room_waits_and_goes_first() -> None:
-    desk = Desk(A, window=1)
-    _, second, third = desk.send(3)
-    assert states([second, third]) == [WAITING, WAITING]
-    assert desk.pump() == []
-    desk.ok(A)
-    (new,) = desk.submit(1)  # there is room, but others wait
-    assert desk.pump() == [(A, second)]
-    assert new.state is WAITING
-
-
-def test_before_there_is_a_connection_publishes_wait_for_it() -> None:
-    desk = Desk(window=2)
-    desk.add(A)
-    assert desk.dispatcher.waiting.has_room
-    publishes = desk.send(2)
-    assert not desk.dispatcher.waiting.has_room
-    assert desk.reopen(A) == [(A, publishes[0]), (A, publishes[1])]
-    assert states(publishes) == [SENT, SENT]
-
-
 # ---- answers
-
-
-def test_ok_is_for_the_oldest() -> None:
-    desk = Desk(A)
-    publishes = desk.send(3)
-    assert desk.ok(A, 2) == publishes[:2]
-    assert states(publishes) == [DONE, DONE, SENT]
-    assert desk.dispatcher.unfinished == 1
 
 
 @pytest.mark.parametrize("code", ["E_BAD_TOPIC", "E_BAD_MESSAGE", "E_BAD_BODY", "E_INVALID", "E_UNAUTHORIZED"])
@@ -186,14 +135,6 @@ def test_a_bad_message_does_not_speak_against_its_nsqd() -> None:
     assert desk.writer(A).pause.wait_s(0.0) == 0
 
 
-def test_after_an_error_nothing_more_is_sent_there() -> None:
-    desk = Desk(A, B)
-    desk.send(2)
-    desk.refuse(A, "E_BAD_BODY")
-    desk.send(3)
-    assert [len(desk.writer(A).unanswered), len(desk.writer(B).unanswered)] == [0, 4]
-
-
 @pytest.mark.parametrize("code", ["E_PUB_FAILED", "E_MPUB_FAILED", "E_DPUB_FAILED", "E_AUTH_FAILED"])
 def test_what_one_cannot_store_goes_to_another(code: str) -> None:
     desk = Desk(A, B)
@@ -202,17 +143,6 @@ def test_what_one_cannot_store_goes_to_another(code: str) -> None:
     assert [address for address, _ in desk.pump()] == [B]
     assert states(publishes) == [SENT, SENT]
     assert desk.writer(A).pause.wait_s(0.0) == 1.0
-
-
-def test_what_none_can_store_fails() -> None:
-    desk = Desk(A, B)
-    (publish,) = desk.send(1)
-    first, second = (A, B) if publish in desk.writer(A).unanswered else (B, A)
-    desk.refuse(first, "E_PUB_FAILED")
-    desk.pump()
-    assert desk.refuse(second, "E_PUB_FAILED") == [publish]
-    assert isinstance(publish.error, PublishFailed)
-    assert desk.dispatcher.unfinished == 0
 
 
 STANDBY = "PUB failed nsqd is a standby of a:4150"
@@ -246,12 +176,6 @@ def test_the_only_nsqd_is_a_standby() -> None:
     assert isinstance(publish.error, PublishFailed)
 
 
-def test_an_unknown_error_is_final() -> None:
-    desk = Desk(A, B)
-    desk.send(2)
-    assert len(desk.refuse(A, "E_NEWS")) == 1
-
-
 # ---- lost connections
 
 
@@ -263,24 +187,6 @@ def test_what_was_not_answered_is_sent_elsewhere_in_order() -> None:
     (new,) = desk.submit(1)
     assert desk.pump() == [(B, lost[0]), (B, lost[1]), (B, lost[2]), (B, new)]
     assert states([*publishes, new]) == [SENT] * 7
-
-
-def test_without_retry_unknown_what_was_not_answered_fails() -> None:
-    desk = Desk(A, B, retry_unknown=False)
-    desk.send(4)
-    lost = list(desk.writer(A).unanswered)
-    assert desk.lose(A) == lost
-    assert states(lost) == [FAILED, FAILED]
-    assert isinstance(error_of(lost[0]), ConnectionLost)
-    assert str(lost[0].error) == "a:4150: gone"
-    assert desk.pump() == []
-
-
-def test_behind_a_failure_to_store_the_fate_is_unknown() -> None:
-    desk = Desk(A, retry_unknown=False)
-    refused, behind = desk.send(2)
-    assert desk.refuse(A, "E_PUB_FAILED") == [refused]
-    assert desk.lose(A) == [behind]
 
 
 def test_who_loses_connections_goes_alone_in_the_end() -> None:
@@ -385,14 +291,6 @@ def test_what_waits_too_long_fails() -> None:
     assert desk.reopen(A) == [(A, other)]
 
 
-def test_no_nsqd_promises_that_it_is_stored_nowhere() -> None:
-    desk = Desk(A)
-    (publish,) = desk.send(1, deadline_s=5.0)
-    desk.lose(A)  # after nsqd may have stored it
-    assert desk.dispatcher.expire(5.0).publishes == [publish]
-    assert isinstance(publish.error, TimedOut)
-
-
 def test_what_is_answered_too_late_has_failed_and_keeps_its_place() -> None:
     desk = Desk(A)
     late, other = desk.send(1, deadline_s=5.0) + desk.send(1, deadline_s=50.0)
@@ -413,14 +311,6 @@ def test_an_outlet_that_hangs_is_named() -> None:
     assert desk.dispatcher.expire(3.0).hung == [desk.writer(A)]
 
 
-def test_at_the_end_all_that_is_left_fails() -> None:
-    desk = Desk(A, window=2)
-    publishes = desk.send(4)
-    desk.ok(A)
-    assert sorted(map(id, desk.dispatcher.give_up(NoNsqd("closed")))) == sorted(map(id, publishes[1:]))
-    assert desk.dispatcher.unfinished == 0
-
-
 # ---- nsqds come and go
 
 
@@ -432,11 +322,3 @@ def test_one_that_is_not_wanted_any_more_is_used_while_its_connection_lives() ->
     assert len(desk.writer(A).unanswered) == 2
     desk.lose(A)
     assert list(desk.dispatcher.writers) == [B]
-
-
-def test_one_that_comes_back_is_wanted_again() -> None:
-    desk = Desk(A, B)
-    desk.dispatcher.keep_writers([B])
-    desk.add(A)
-    desk.lose(A)
-    assert list(desk.dispatcher.writers) == [A, B]

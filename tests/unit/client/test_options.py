@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from dataclasses import fields
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 
 from nsqd_py.client.addresses import Address, parse_address
 from nsqd_py.client.errors import BadAddress, BadClientOption
-from nsqd_py.client.options import OFF_S, USER_AGENT, ClientOptions, option_names
+from nsqd_py.client.options import OFF_S, USER_AGENT, ClientOptions
 from nsqd_py.version import PROJECT_VERSION
 
 # Every `opt:` tag of go-nsq's Config, and the options of its TLS handler.
@@ -59,10 +58,6 @@ GO_NSQ_NAMES = {
 
 
 OWN_NAMES = {"tls_security_level"}  # Go's TLS knows no such level
-
-
-def test_there_are_exactly_the_options_of_go_nsq_and_our_own() -> None:
-    assert set(option_names()) == GO_NSQ_NAMES | OWN_NAMES
 
 
 @pytest.mark.parametrize(("given", "level"), [("0", 0), (2, 2), ("default", -1), (-1, -1)])
@@ -153,20 +148,8 @@ def test_texts_as_tools_take_them() -> None:
     assert options == ClientOptions.of(max_in_flight=300, snappy=True, client_id="a,b", user_agent="x/1")
 
 
-def test_a_copy_with_other_values() -> None:
-    options = ClientOptions.of(snappy=True, msg_timeout="5s")
-    assert options.with_settings(msg_timeout="7s") == ClientOptions.of(snappy=True, msg_timeout="7s")
-    with pytest.raises(BadClientOption):
-        options.with_settings(deflate=True)
-
-
 def test_a_secret_is_not_shown() -> None:
     assert "hush" not in repr(ClientOptions.of(auth_secret="hush"))
-
-
-def test_a_context_is_taken_as_it_is() -> None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    assert ClientOptions.of(tls_config=context).tls_config is context
 
 
 def test_no_silence_is_too_long_without_heartbeats() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from email.utils import formatdate
 from time import monotonic, time
 from typing import Any, cast
@@ -212,22 +212,6 @@ def test_of_the_topics_that_nsqlookupds_name_only_the_hidden_ones_are_kept() -> 
     asker.close()
 
 
-def test_only_topics_that_changed_are_read_again() -> None:
-    servers = Servers()
-    servers.answers = {"l/nodes": named("a"), "a:2/stats": stats(t=1, u=1)}
-    asker = poller(servers, lookupds=("l",))
-    asker.round()
-    asker.round()
-    servers.answers["a:2/stats"] = stats(t=1, u=3)
-    asker.round()
-    rows = views.topic_list(asker.cluster, views.Page()).rows
-    assert {name: (row["messages"], row["message_rate"] > 0) for name, row in rows.items()} == {"t": (1, False), "u": (3, True)}
-    servers.answers["a:2/stats"] = stats(t=2)
-    asker.round()
-    assert list(asker.cluster.topics) == ["t"]
-    asker.close()
-
-
 def test_who_is_slow_is_waited_for_once() -> None:
     servers, hanging = Servers(), Event()
     servers.answers = {"l/nodes": named("a", "b"), "a:2/stats": stats(t=1), "b:2/stats": hanging}
@@ -342,25 +326,6 @@ def test_a_bug_ends_one_round_and_not_all() -> None:
     assert done.wait(40)
     asker.close()
     assert bugs == ["ZeroDivisionError('a bug')"]
-
-
-def test_a_bug_in_reading_one_answer_costs_that_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    servers = Servers()
-    servers.answers = {"lookup/nodes": named("a", "b"), "a:2/stats": stats(t=1), "b:2/stats": stats(t=2)}
-    bugs: list[Exception] = []
-    asker = Poller(Cluster(), cast("Upstream", servers), ("lookup",), (), INTERVAL_S, lambda: None, bugs.append)
-    observing = asker.cluster.observing
-
-    def failing(node: Any, *arguments: Any) -> Iterator[None]:
-        if node.address == "a:2":
-            raise OverflowError("too large")
-        yield from observing(node, *arguments)
-
-    monkeypatch.setattr(asker.cluster, "observing", failing)
-    asker.round()
-    assert [type(bug) for bug in bugs] == [OverflowError]
-    assert asker.cluster.nodes["a:2"].failure == "the answer could not be read"
-    assert depth(asker) == 2
 
 
 def stats_of_primary(*standbys: str) -> dict[str, Any]:

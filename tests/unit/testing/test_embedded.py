@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,19 +22,6 @@ from tests.support.nsqd_process import wait_until
 def daemon() -> Iterator[Nsqd]:
     with nsqd_py.embedded("--msg-timeout=2s") as running:
         yield running
-
-
-@pytest.mark.slow
-@pytest.mark.alone
-def test_it_starts_in_less_than_700_ms() -> None:
-    starts = []
-    for _ in range(20):  # other programs may delay some
-        began = time.monotonic()
-        with nsqd_py.embedded():
-            starts.append(time.monotonic() - began)
-        if starts[-1] < 0.7:
-            break
-    assert min(starts) < 0.7
 
 
 def test_what_does_not_exist_has_a_depth_of_zero(daemon: Nsqd) -> None:
