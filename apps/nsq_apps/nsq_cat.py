@@ -5,20 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from nsq_tools.cat.options import PROGRAM, CatOptions, check
-from nsq_tools.cli import Tool
-from nsqd_py.runtime.logs import Log
-
-
-def _run(options: CatOptions, log: Log) -> int:
-    from nsq_tools.cat.run import run
-
-    return run(options)
+from nsq_tools.cat.options import PROGRAM
+from nsq_tools.cli import Tool, lazily
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run nsq-cat until it ends. Return the exit status."""
-    return Tool(PROGRAM, check, _run).main(argv)
+    return Tool(PROGRAM, lazily("nsq_tools.tail.rendering", "check_shown"), lazily("nsq_tools.cat.reading", "run")).main(argv)
 
 
 if __name__ == "__main__":

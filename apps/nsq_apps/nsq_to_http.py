@@ -5,20 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from nsq_tools.cli import Tool
-from nsq_tools.to_http.options import PROGRAM, ToHttpOptions, check
-from nsqd_py.runtime.logs import Log
-
-
-def _run(options: ToHttpOptions, log: Log) -> int:
-    from nsq_tools.to_http.run import run
-
-    return run(options, log)
+from nsq_tools.cli import Tool, lazily
+from nsq_tools.to_http.options import PROGRAM
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run nsq-to-http until a signal ends it. Return the exit status."""
-    return Tool(PROGRAM, check, _run).main(argv)
+    return Tool(PROGRAM, lazily("nsq_tools.to_http.requests", "check"), lazily("nsq_tools.to_http.run", "run")).main(argv)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import google_crc32c
 import orjson
 import pytest
 
-from nsq_tools.to_file.claims import PREFIX
+from nsq_tools.to_file.output import PREFIX
 from nsqadmin_py.history.file import HistoryFile, pack
 from nsqadmin_py.history.series import History
 from nsqd_py.diskqueue.journal import SNAPSHOT, encode_entry

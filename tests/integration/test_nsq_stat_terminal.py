@@ -211,30 +211,6 @@ def test_no_figure_is_cut_where_it_is_narrow() -> None:
         terminal.wait_for(lambda: last_cells() == [f"top…{number:03}" for number in range(19)], "names only")
 
 
-def test_a_filter_is_typed() -> None:
-    with answering(deep_topics(200)) as address, shown(address, "--interval=60s") as terminal:
-        terminal.wait_for_text("topic000")
-        terminal.type("\x1b[F")
-        terminal.wait_for_text("topic199")
-        terminal.type("/c01q")
-        terminal.wait_for_text("no topic or channel matches")
-        assert terminal.lines[23].startswith("/c01q_   Enter keeps it")
-        terminal.type("\x7f")
-        terminal.wait_for(lambda: first_row(terminal) == "topic010", "the topics that match")
-        assert [line.split()[0] for line in terminal.lines if re.match(r"topic\d", line)] == [
-            f"topic01{number}" for number in range(10)
-        ]
-        terminal.type("\r")
-        terminal.wait_for(lambda: terminal.lines[23].startswith("filter c01   Esc shows all   q quit"), "the keys")
-        terminal.type("\x1b")
-        terminal.wait_for_text("… 181 more")
-        terminal.type("/\x1b")
-        terminal.wait_for(lambda: terminal.lines[23].startswith("q quit"), "the keys")
-        terminal.type("q")
-        assert terminal.wait() == 0
-        assert_left_as_it_was(terminal)
-
-
 def test_columns_of_the_environment_do_not_matter(quiet: NsqdProcess) -> None:
     with shown(*of(quiet), columns=120, COLUMNS="33", LINES="5") as terminal:
         terminal.wait_for_text("users")

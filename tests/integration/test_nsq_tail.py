@@ -17,7 +17,7 @@ import pytest
 from tests.support.network import free_ports
 from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
-from tests.support.terminal import Terminal, on_terminal
+from tests.support.terminal import on_terminal
 from tests.support.tool_process import ToolProcess
 from tests.support.wire import Closed, mpub_body, rdy, req
 
@@ -106,18 +106,15 @@ def test_lines_of_several_topics_are_never_mixed(nsqd: NsqdProcess, start: Start
     assert sorted(written) == [b"a | " + b"a" * 300 + b"\n"] * count + [b"b | " + b"b" * 300 + b"\n"] * count
 
 
-def test_a_template_shows_what_is_known_of_a_message(nsqd: NsqdProcess, start: Start) -> None:
+def test_an_object_shows_what_is_known_of_a_message(nsqd: NsqdProcess, start: Start) -> None:
     before_ns = time.time_ns()
     publish(nsqd, "t", b"body")
-    template = "{timestamp_ns}|{timestamp}|{id}|{attempts}|{topic}|{channel}|{nsqd}|{body}"
-    with start(source(nsqd), "--topic=t", "--channel=c", "-n=1", f"--format={template}") as tool:
-        line = tool.stdout.read().decode().rstrip("\n")
+    with start(source(nsqd), "--topic=t", "--channel=c", "-n=1", "--jsonl") as tool:
+        message = json.loads(tool.stdout.read())
         assert tool.wait() == 0
-    timestamp_ns, timestamp, message_id, *rest = line.split("|")
-    assert before_ns <= int(timestamp_ns) <= time.time_ns()
-    assert timestamp.endswith(f"{int(timestamp_ns) % 10**9:09d}Z")
-    assert re.fullmatch("[0-9a-f]{16}", message_id)
-    assert rest == ["1", "t", "c", f"127.0.0.1:{nsqd.tcp_port}", "body"]
+    assert before_ns <= message.pop("timestamp") <= time.time_ns()
+    assert re.fullmatch("[0-9a-f]{16}", message.pop("id"))
+    assert message == {"attempts": 1, "topic": "t", "channel": "c", "nsqd": f"127.0.0.1:{nsqd.tcp_port}", "body": "body"}
 
 
 def test_messages_are_chosen_and_values_picked(nsqd: NsqdProcess, start: Start) -> None:
@@ -170,8 +167,9 @@ def test_messages_of_many_attempts_are_shown(nsqd: NsqdProcess, start: Start) ->
             client.send(req(client.message().id, 0))
         client.send(rdy(0), req(client.message().id, 0))
         client.round_trip()
-    with start(source(nsqd), "--topic=t", "--channel=c", "-n=1", "--format={attempts} {body}") as tool:
-        assert tool.stdout.read() == b"9 again and again\n"
+    with start(source(nsqd), "--topic=t", "--channel=c", "-n=1", "--jsonl") as tool:
+        message = json.loads(tool.stdout.read())
+        assert (message["attempts"], message["body"]) == (9, "again and again")
         assert tool.wait() == 0
 
 
@@ -277,26 +275,6 @@ def test_a_message_does_not_steer_the_terminal(nsqd: NsqdProcess) -> None:
         assert terminal.wait() == 0
 
 
-def test_json_is_laid_out_in_colours(nsqd: NsqdProcess) -> None:
-    publish(nsqd, "t", b'{"name":"Ann","age":41,"tags":["x"]}')
-    with on_terminal(tail_on_terminal(nsqd, "--json", "--print-topic", "-n=1")) as terminal:
-        assert terminal.wait() == 0
-        assert terminal.lines[:7] == ["t | {", '  "name": "Ann",', '  "age": 41,', '  "tags": [', '    "x"', "  ]", "}"]
-        assert colours_of(terminal, 1) == {"blue", "green", "default"}
-
-
-def colours_of(terminal: Terminal, line: int) -> set[str]:
-    return {cell.fg for cell in terminal._screen.buffer[line].values() if cell.data.strip()}
-
-
-def test_colours_may_be_refused(nsqd: NsqdProcess) -> None:
-    publish(nsqd, "t", b'{"a":1}')
-    with on_terminal(tail_on_terminal(nsqd, "--json", "--print-topic", "-n=1"), NO_COLOR="1") as terminal:
-        assert terminal.wait() == 0
-        assert terminal.line_with('"a": 1')
-        assert b"\x1b" not in terminal.output
-
-
 # --- how it is used
 
 
@@ -355,9 +333,9 @@ def test_last_counts_messages_of_all_nsqds_and_cuts_batches(make_nsqd: MakeNsqd,
     with start(*http(one, two), "--topic=t", "--last=4", "-n=4") as tool:
         assert tool.wait() == 0
         assert tool.output().split() == [b"b7", b"b8", b"b9", b"c"]
-    with start(*http(one), "--topic=t", "--last=11", "-n=2", "--grep=a[35]", "--format", "{id} {body}") as tool:
+    with start(*http(one), "--topic=t", "--last=11", "-n=2", "--grep=a[35]") as tool:
         assert tool.wait() == 0
-        assert [line.split()[1] for line in tool.output().splitlines()] == [b"a3", b"a5"]
+        assert tool.output().split() == [b"a3", b"a5"]
 
 
 def test_the_nsqds_are_found_by_nsqlookupd(make_nsqlookupd: MakeNsqlookupd, make_nsqd: MakeNsqd, start: Start) -> None:

@@ -218,8 +218,8 @@ def test_a_record_that_is_too_large_is_told_by_its_line(make_nsqd: MakeNsqd, sta
         assert end(tool, lines(*large)) == 1
         told = [line.partition("ERROR: ")[2] for line in tool.log_text().splitlines() if "is not published" in line]
         assert sorted(told) == [
-            f"line 2004 (300000 bytes) is not published to 127.0.0.1:{nsqd.tcp_port}: it takes no more than 100",
-            f"line 701 (101 bytes) is not published to 127.0.0.1:{nsqd.tcp_port}: it takes no more than 100",
+            f"line 2004 (300000 bytes) is not published to 127.0.0.1:{nsqd.tcp_port}: PUB message too big 300000 > 100",
+            f"line 701 (101 bytes) is not published to 127.0.0.1:{nsqd.tcp_port}: PUB message too big 101 > 100",
         ]
         assert "published 2,001 messages" in tool.log_text()
     assert Counter(contents(nsqd)) == Counter([*records, b"y" * 100])
@@ -376,7 +376,7 @@ def test_a_terminal_shows_the_progress(nsqd: NsqdProcess, tmp_path: Path) -> Non
     path.write_bytes(b"record\n" * 1000)
     command = shlex.join([sys.executable, "-m", MODULE, "--topic=t", "--rate=200", *to(nsqd)])
     with on_terminal(["sh", "-c", f"exec {command} < {path}"], columns=100) as terminal:
-        terminal.wait_for_text("7.0 kB of 7.0 kB")
+        terminal.wait_for_text("7.0/7.0 kB")
         terminal.wait_for_text("100%")
         assert "━━━━━━━━" in terminal.line_with("100%")
         terminal.wait_for_text("messages")

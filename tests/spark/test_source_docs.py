@@ -19,7 +19,7 @@ pytest.importorskip("pyspark")
 from nsq_spark.schema import COLUMNS
 from nsq_spark.source.live_options import LIVE_OPTIONS
 from nsq_spark.source.options import READ_OPTIONS, WRITE_OPTIONS
-from nsq_tools.to_file.formats.parquet import convert
+from nsq_tools.to_file.formats import convert
 from tests.support.archives import BASE_NS, Message, framed, messages
 from tests.support.nsqd_process import NsqdProcess
 from tests.support.wire import bodies

@@ -1,17 +1,17 @@
 """The terminal tools: each is a process between NSQ and a shell, a file or another server.
 
 cli       start and end of every tool: options, exit status, closed pipes, terminals
-options   settings that several tools share, their checks, and clients made from them
-columns   the interface of a batch of messages in columns
-hosts     choosing the host for the next message                             pure
-sizes     sizes with their units                                             pure
-timings   status lines about the duration of the latest messages
+options   settings that several tools share, and their checks
+clients   consumers and HTTP clients made from the settings                     gevent
+messages  messages in columns, and as JSON lines                                pure
+hosts     choosing the host for the next message; status lines                  pure
+sizes     sizes with their units                                                pure
 
 One folder a tool. Its `options` declare its settings; docs/tools and the shell completions are made from them.
 to_nsq      publishes standard input
 tail        shows messages
 cat         shows the messages in files
-stat        shows figures of topics and channels
+stat        shows statistics of topics and channels
 to_file     archives messages
 to_http     sends messages to HTTP servers
 nsq_to_nsq  forwards messages to other nsqds

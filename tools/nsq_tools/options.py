@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from nsq_tools.cli import BadUsage
-from nsqd_py.net.tls_options import HttpClientOptions, http_client_context
+from nsqd_py.client.addresses import parse_address
+from nsqd_py.client.errors import BadAddress, BadClientOption
+from nsqd_py.client.lookup import nodes_url
+from nsqd_py.client.options import USER_AGENT, ClientOptions
 from nsqd_py.protocol.names import is_valid_name
-from nsqd_py.settings.declaration import BadOptions, Options, at_least, setting
+from nsqd_py.settings.declaration import Options, at_least, setting
 from nsqd_py.settings.types import CLIENT_OPTIONS, INT, STRING, STRINGS, URLS
+from nsqd_py.version import NSQ_VERSION
 
-if TYPE_CHECKING:
-    from nsqd_py.client.options import ClientOptions
-    from nsqd_py.net.http.client import HttpClient, Url
-
-
-NSQD_TCP = setting(STRINGS, (), "TCP address (host:port) of an nsqd to consume from (may be given several times).")
-LOOKUPD_HTTP = setting(
-    URLS, (), "HTTP address (host:port) of an nsqlookupd that lists the nsqds of the topic (may be given several times)."
-)
 TOPIC = setting(STRING, "", "NSQ topic.")
 TOPICS = setting(STRINGS, (), "NSQ topic (may be given several times).")
 MAX_IN_FLIGHT = setting(INT, 200, "Maximum number of messages in flight.", check=at_least(1))
@@ -40,8 +34,12 @@ PRODUCER_OPT = setting(
 class SourceOptions(Options):
     """The settings of a tool that consumes: addresses of nsqds, or of nsqlookupds that list them."""
 
-    nsqd_tcp_address: tuple[str, ...] = NSQD_TCP
-    lookupd_http_address: tuple[str, ...] = LOOKUPD_HTTP
+    nsqd_tcp_address: tuple[str, ...] = setting(
+        STRINGS, (), "TCP address (host:port) of an nsqd to consume from (may be given several times)."
+    )
+    lookupd_http_address: tuple[str, ...] = setting(
+        URLS, (), "HTTP address (host:port) of an nsqlookupd that lists the nsqds of the topic (may be given several times)."
+    )
 
 
 # --- checks; each raises BadUsage
@@ -59,9 +57,6 @@ def check_sources(options: SourceOptions) -> None:
 
 def check_nsqd_addresses(addresses: Sequence[str], flag: str = "nsqd-tcp-address") -> None:
     """Check that the client accepts each address."""
-    from nsqd_py.client.addresses import parse_address
-    from nsqd_py.client.errors import BadAddress
-
     for address in addresses:
         try:
             parse_address(address)
@@ -71,11 +66,6 @@ def check_nsqd_addresses(addresses: Sequence[str], flag: str = "nsqd-tcp-address
 
 def check_lookupd_addresses(addresses: Sequence[str]) -> None:
     """Check that each address of an nsqlookupd is host:port or a URL."""
-    if not addresses:
-        return
-    from nsqd_py.client.errors import BadClientOption
-    from nsqd_py.client.lookup import nodes_url
-
     for address in addresses:
         try:
             nodes_url(address)
@@ -107,9 +97,6 @@ def client_options(given: Sequence[str], flag: str, **settings: object) -> Clien
 
     Raises BadUsage if one of these is unknown or out of range. All have the names of go-nsq's Config.
     """
-    from nsqd_py.client.errors import BadClientOption
-    from nsqd_py.client.options import ClientOptions
-
     try:
         return ClientOptions.parse(given, **settings)
     except BadClientOption as error:
@@ -118,35 +105,4 @@ def client_options(given: Sequence[str], flag: str, **settings: object) -> Clien
 
 def user_agent(tool: str) -> str:
     """Return the user agent of a tool, with the versions of NSQ and of this project: `nsq_tail/1.3.0 nsqd-py/0.1.0`."""
-    from nsqd_py.client.options import USER_AGENT
-    from nsqd_py.version import NSQ_VERSION
-
     return f"{tool}/{NSQ_VERSION} {USER_AGENT}"
-
-
-def http_url(address: str, path: str = "/") -> Url:
-    """Return the URL of a path at `host:port`, `http://host:port` or `https://host:port`. Raises BadUsage."""
-    from nsqd_py.net.http.client import parse_url
-
-    text = address if "://" in address else f"http://{address}"
-    try:
-        return parse_url(text.rstrip("/") + path)
-    except ValueError as error:
-        raise BadUsage(f"{address!r} is not an HTTP address: {error}") from error
-
-
-def http_client(options: HttpClientOptions) -> HttpClient:
-    """Return the client of a tool's HTTP requests. Raises BadUsage for certificates that cannot be used."""
-    from gevent import ssl
-
-    from nsqd_py.net.http.client import HttpClient, limit_s
-
-    try:
-        context = http_client_context(options, ssl.SSLContext)
-    except BadOptions as error:
-        raise BadUsage(str(error)) from error
-    return HttpClient(
-        connect_timeout_s=limit_s(options.http_client_connect_timeout_ns),
-        request_timeout_s=limit_s(options.http_client_request_timeout_ns),
-        tls=context,
-    )

@@ -14,7 +14,7 @@ from nsq_spark.archive.read import read
 from nsq_spark.archive.splits import plan_splits
 from nsq_spark.archive.storage import Storage
 from nsq_spark.archive.wanted import Wanted
-from nsq_tools.to_file.manifest import Entry, Manifest
+from nsq_tools.to_file.output import Entry, Manifest
 from tests.support.archives import BASE_NS, framed, messages
 
 EARLY = Wanted(start_ns=BASE_NS, end_ns=BASE_NS + 100)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any
 
 import pytest
 
-from nsq_tools.hosts import HostPool, HostShares, RoundRobin
+from nsq_tools.hosts import HOSTPOOL, ROUND_ROBIN, HostShares, Timings
 from nsq_tools.nsq_to_nsq.filters import JsonFilter
 from nsq_tools.nsq_to_nsq.forwarder import MAX_GROUP_BYTES, MAX_INCOMPLETE_ATTEMPTS, Forwarder, OnDone, PublishGroup
-from nsq_tools.timings import TimingsByHost
 from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, PublishFailed
 from nsqd_py.runtime.logs import FATAL, Log
 
@@ -81,12 +81,11 @@ class Setting:
         self.a, self.b = Destination(), Destination()
         self.now_s = 0.0
         names = ("a", "b")
-        hosts = HostPool(names) if pool else RoundRobin(names)
         self.forwarder = Forwarder(
             {"a": self.a, "b": self.b},
-            HostShares(hosts, names, total),
+            HostShares(HOSTPOOL if pool else ROUND_ROBIN, names, total, Random()),
             rules,
-            TimingsByHost(names, 0, SILENT),
+            Timings(names, 0, SILENT),
             SILENT,
             lambda: self.now_s,
         )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nsq_apps.nsq_to_nsq import main
-from nsq_tools.nsq_to_nsq.options import PROGRAM, check
+from nsq_tools.nsq_to_nsq.forwarder import check
+from nsq_tools.nsq_to_nsq.options import PROGRAM
 
 TOPIC, SOURCE, DESTINATION = "--topic=t", "--nsqd-tcp-address=127.0.0.1:1", "--destination-nsqd-tcp-address=127.0.0.1:2"
 COMPLETE = (TOPIC, SOURCE, DESTINATION)

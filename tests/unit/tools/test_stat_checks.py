@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nsq_tools.stat.checks import problems_of
-from nsq_tools.stat.model import Name, Row
-from nsq_tools.stat.selection import Filter
+from nsq_tools.stat.rows import Filter, Name, Row, problems_of
 from nsqd_py.cluster.figures import NO_CHANNEL
 
 

@@ -7,7 +7,7 @@ import io
 import json
 
 from nsq_tools.stat.export import FIELDS, HEADER, GoLines, Report, named_report, to_csv, to_json, to_table
-from nsq_tools.stat.model import Name, Row
+from nsq_tools.stat.rows import Name, Row
 from nsqd_py.cluster.figures import NO_CHANNEL, ChannelCounts, Rates
 
 COUNTS = ChannelCounts(12, 5, in_flight=3, deferred=2, messages=100, requeued=4, timed_out=6, clients=7)

@@ -10,11 +10,9 @@ from dataclasses import replace
 import pytest
 from rich.text import Text
 
-from nsq_tools.stat.export import Report, to_csv, to_json, to_table
+from nsq_tools.stat.export import Report, Standbys, all_troubles, summary, to_csv, to_json, to_table, with_troubles
+from nsq_tools.stat.rows import Order
 from nsq_tools.stat.screen import View, draw
-from nsq_tools.stat.selection import Order
-from nsq_tools.stat.standbys import Standbys, all_troubles, summary, with_troubles
-from nsq_tools.stat.standbys import to_table as table_of
 from nsqd_py.cluster.roles import Lag, Pair
 
 FOLLOWS = Pair("a:4151", "b:4151", True, "following", True, Lag(3, 400, 200), 0, 2, 1, False)
@@ -78,11 +76,8 @@ def test_reports_have_a_row_for_each_pair() -> None:
     table = to_table(report(LATE), is_first=True)
     assert table.startswith("topic ")
     assert table.splitlines()[2].startswith("primary ")
-
-
-def test_a_table_is_red_on_a_terminal_only() -> None:
-    plain, red = table_of(known(FOLLOWS, LATE)), table_of(known(FOLLOWS, LATE), with_colour=True)
-    assert "\x1b" not in plain
+    assert "\x1b" not in table
+    red = to_table(replace(report(FOLLOWS, LATE, only_standbys=True), with_colour=True), is_first=True)
     assert [line.startswith("\x1b[1;31m") for line in red.splitlines()] == [False, True, False]
 
 

@@ -1,9 +1,8 @@
-"""The pure parts of nsq-tail: paths, JSON, escaping, templates, and what they make of messages."""
+"""The pure parts of nsq-tail: paths, escaping, and what they make of messages."""
 
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,10 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsq_apps.nsq_tail import main
-from nsq_tools.tail import json_text
-from nsq_tools.tail.json_text import Path, in_line, parse_path, pick
-from nsq_tools.tail.rendering import MessageLimit, Renderer, compile_search, for_terminal, for_terminal_line
-from nsq_tools.tail.template import Template, iso_times
+from nsq_tools.tail.rendering import (
+    MessageLimit,
+    Path,
+    Renderer,
+    compile_search,
+    for_terminal,
+    for_terminal_line,
+    in_line,
+    parse_path,
+    pick,
+)
 
 # --- paths
 
@@ -72,44 +78,6 @@ def test_a_picked_value_stays_in_its_line_and_column() -> None:
     assert in_line(None) == b"null"
 
 
-# --- JSON
-
-
-def test_json_is_laid_out_as_jq_does() -> None:
-    body = b'{"a":[1,{"b":{}}],"c":[],"d":"x,{y}"}'
-    assert json_text.pretty(body).decode() == json.dumps(json.loads(body), indent=2)
-
-
-def test_numbers_and_texts_stay_as_they_came() -> None:
-    body = b'{ "n" : 12345678901234567890123 , "f":1.10, "e":1E400,\n"s":"\\u0041\\/" , "n":1}'
-    assert json_text.compact(body) == b'{"n":12345678901234567890123,"f":1.10,"e":1E400,"s":"\\u0041\\/","n":1}'
-
-
-def test_each_kind_of_token_has_its_colour() -> None:
-    body = b'{"k":["t",1,true]}'
-    colours = re.findall(rb"\x1b\[([\d;]+)m([^\x1b]+)\x1b\[0m", json_text.pretty(body, json_text.coloured))
-    assert colours == [(json_text.KEY, b'"k"'), (json_text.TEXT, b'"t"'), (json_text.NUMBER, b"1"), (json_text.WORD, b"true")]
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
-)
-
-
-@given(JSON, st.sampled_from([None, 1]))
-def test_laying_out_changes_space_alone(document: Any, indent: int | None) -> None:
-    body = json.dumps(document, ensure_ascii=False, indent=indent).encode("utf-8", "surrogatepass")
-    if json_text.is_json(body):
-        assert json_text.pretty(body).decode() == json.dumps(document, ensure_ascii=False, indent=2)
-        assert json_text.compact(body).decode() == json.dumps(document, ensure_ascii=False, separators=(",", ":"))
-
-
-@pytest.mark.parametrize("body", [b"", b"plain", b"{", b'{"a":1} {"a":2}', b"\xff", b"NaN", b"[" * 5000])
-def test_what_is_no_document_is_told_so(body: bytes) -> None:
-    assert not json_text.is_json(body)
-
-
 # --- terminals
 
 
@@ -140,35 +108,6 @@ def test_nothing_but_line_feeds_and_tabs_is_left_to_obey(body: bytes) -> None:
 
 
 # --- templates
-
-
-def test_a_template_is_filled_in_for_each_message() -> None:
-    template = Template(r"{topic}\t{body}|{topic} 100% {{x}} \x41 %b ü\\")
-    assert template.fields == ["topic", "body", "topic"]
-    topics, bodies = [b"t", b"t"], [b"one", b"%s\xff"]
-    assert template.lines([topics, bodies, topics]) == [
-        "t\tone|t 100% {x} A %b ü\\".encode(),
-        b"t\t%s" + b"\xff" + "|t 100% {x} A %b ü\\".encode(),
-    ]
-
-
-def test_a_template_without_fields_is_a_line_all_the_same() -> None:
-    assert shown(b"one", b"two", template=Template("100% tick")) == b"100% tick\n100% tick\n"
-
-
-@pytest.mark.parametrize("text", ["{nobody}", "{", "}", "{body", "body}", "{}", "{body }"])
-def test_what_is_no_template_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"there is no|a lone"):
-        Template(text)
-
-
-def test_times_are_in_utc_to_the_nanosecond() -> None:
-    assert iso_times([1_700_000_000_000_000_001, 1_700_000_000_999_999_999, 0, -1]) == [
-        b"2023-11-14T22:13:20.000000001Z",
-        b"2023-11-14T22:13:20.999999999Z",
-        b"1970-01-01T00:00:00.000000000Z",
-        b"1969-12-31T23:59:59.999999999Z",
-    ]
 
 
 # --- searches
@@ -261,10 +200,13 @@ def test_only_matching_messages_are_shown() -> None:
     assert shown(b"one", search=compile_search("t")) == b""
 
 
-def test_a_template_has_all_that_is_known_of_a_message() -> None:
-    template = Template("{timestamp} {timestamp_ns} {id} {attempts} {topic} {channel} {nsqd} {body}")
-    expected = b"1970-01-01T00:00:01.000000000Z 1000000000 0000000000000001 2 orders tail 127.0.0.1:4150 two\n"
-    assert shown(b"one", b"two", indexes=[1], template=template) == expected
+def test_an_object_has_everything_about_a_message_and_does_not_control_the_terminal() -> None:
+    messages = Messages([b"one", b"two"])
+    messages.ids[1] = b"\x1b[2J\xc2\x9b\n"
+    line = Renderer(as_objects=True, is_terminal=True).render(messages, [1])
+    assert not set(line[:-1]) & {0x1B, 0x0A, 0x9B}
+    expected = {"timestamp": 10**9, "attempts": 2, "topic": "orders", "channel": "tail", "nsqd": "127.0.0.1:4150", "body": "two"}
+    assert json.loads(line).items() > expected.items()
 
 
 def test_picked_values_stand_in_columns() -> None:
@@ -278,42 +220,11 @@ def test_bodies_that_are_no_json_are_counted() -> None:
     assert renderer.not_json_count == 1
 
 
-def test_an_id_of_a_hostile_nsqd_does_not_control_the_terminal() -> None:
-    messages = Messages([b"x"])
-    messages.ids = [b"\x1b[2J\x07\xc2\x9b\n"]
-    template = Template("{id} {body}")
-    assert Renderer(template=template, is_terminal=True).render(messages, [0]) == b"\\x1b[2J\\x07\\u009b\\n x\n"
-    assert Renderer(template=template).render(messages, [0]) == b"\x1b[2J\x07\xc2\x9b\n x\n"
-
-
-def test_json_is_one_line_in_a_pipe_and_many_on_a_terminal() -> None:
-    body = b'{"a":\n 1}'
-    assert shown(body, b"no json", as_json=True) == b'{"a":1}\nno json\n'
-    assert shown(body, as_json=True, is_terminal=True) == b'{\n  "a": 1\n}\n'
-    assert b"\x1b[" in shown(body, as_json=True, is_terminal=True, has_colour=True)
-
-
-def test_what_is_picked_may_be_laid_out() -> None:
-    picks = [parse_path(".a")]
-    assert shown(b'{"a":{"b":"x"}}', picks=picks, as_json=True) == b'{"b":"x"}\n'
-    assert shown(b'{"a":1,"b":2}', picks=[*picks, parse_path(".b")], as_json=True) == b"[1,2]\n"
-
-
 EVIL = b"\x1b]0;owned\x07"
 EVIL_JSON = '{"a":"\x9b\\u001b]0;owned","b\x7f":1}'.encode()
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"print_topic": True},
-        {"as_json": True},
-        {"as_json": True, "picks": [("a",)]},
-        {"picks": [("a",)]},
-        {"template": Template("{body}")},
-    ],
-)
+@pytest.mark.parametrize("settings", [{}, {"print_topic": True}, {"as_objects": True}, {"picks": [("a",)]}])
 @pytest.mark.parametrize("body", [EVIL, EVIL_JSON])
 def test_whatever_is_shown_does_not_steer_the_terminal(body: bytes, settings: dict[str, Any]) -> None:
     text = shown(body, is_terminal=True, **settings).decode()
@@ -331,7 +242,7 @@ def test_whatever_is_shown_does_not_steer_the_terminal(body: bytes, settings: di
         (["--nsqd-tcp-address=h:1"], "--topic required"),
         (["--nsqd-tcp-address=h:1", "--topic=t", "--grep=("], "--grep: "),
         (["--nsqd-tcp-address=h:1", "--topic=t", "--pick=a"], "--pick: 'a' is not a path"),
-        (["--nsqd-tcp-address=h:1", "--topic=t", "--format={nobody}"], "--format: there is no {nobody}"),
+        (["--nsqd-tcp-address=h:1", "--topic=t", "--pick=.a", "--jsonl"], "use --jsonl or --pick not both"),
         (["--nsqd-tcp-address=h:1", "--topic=t", "--channel=a b"], "--channel 'a b' is not a valid name"),
         (["--nsqd-tcp-address=h:1", "--topic=t", "--consumer-opt=nothing,1"], "--consumer-opt: "),
         (["--nsqd-tcp-address=nowhere", "--topic=t"], '--nsqd-tcp-address: "nowhere" has no port'),

@@ -12,11 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nsq_tools.to_file.compression import CODECS, GZIP_LEVELS, Codec
-from nsq_tools.to_file.formats import FORMATS
-from nsq_tools.to_file.formats.format import Format
-from nsq_tools.to_file.formats.jsonl import json_lines
-from nsq_tools.to_file.formats.lines import NEWLINE_WARNING
-from nsq_tools.to_file.formats.parquet import convert
+from nsq_tools.to_file.formats import FORMATS, NEWLINE_WARNING, Format, convert, json_lines
 from nsq_tools.to_file.portions import Portion
 from tests.support.examples import examples
 from tests.support.written_files import bodies, json_rows, records

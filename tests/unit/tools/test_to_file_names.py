@@ -2,40 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta, timezone
-
 import pytest
 
 from nsq_tools.cli import BadUsage
 from nsq_tools.to_file.archive import Rotation
-from nsq_tools.to_file.naming import filename_template, host_identifier, strftime, with_revision
-from nsq_tools.to_file.options import PROGRAM, check_options, filename_format, has_revisions, is_shared
+from nsq_tools.to_file.options import PROGRAM
+from nsq_tools.to_file.placing import filename_template, host_identifier, with_revision
+from nsq_tools.to_file.service import check, filename_format, has_revisions, is_shared
 from nsqd_py.settings.declaration import BadOptions
 
-MOMENT = datetime(2026, 3, 1, 0, 5, 9, tzinfo=timezone(timedelta(hours=-3, minutes=-30), "XYZ"))
 SOURCE = ["--nsqd-tcp-address=127.0.0.1:4150", "--topic=t"]
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("%Y-%m-%d_%H", "2026-03-01_00"),
-        ("%B %b %A %a", "March Mar Sunday Sun"),
-        ("%y %I %M %S %p", "26 12 05 09 AM"),
-        ("%Z %z", "XYZ -0330"),
-        ("100%%", "100%"),
-        ("%q %", "%q %"),
-        ("%%Y", "%Y"),
-        ("2006 Jan", "2006 Jan"),
-    ],
-)
-def test_strftime(text: str, expected: str) -> None:
-    assert strftime(text, MOMENT) == expected
-
-
-def test_afternoon() -> None:
-    assert strftime("%I%p", datetime(2026, 1, 1, 13, tzinfo=UTC)) == "01PM"
-    assert strftime("%I%p", datetime(2026, 1, 1, 12, tzinfo=UTC)) == "12PM"
 
 
 def test_host_identifier() -> None:
@@ -79,7 +55,7 @@ def test_a_file_ends_when_its_name_changes_or_it_is_old_or_large() -> None:
 )
 def test_suffixes(flags: list[str], expected: str) -> None:
     options = PROGRAM.read([*SOURCE, *flags])
-    check_options(options)
+    check(options)
     assert filename_format(options) == expected
 
 
@@ -120,7 +96,7 @@ def test_which_files_are_appended_to(flags: list[str], revisions: bool, shared: 
 )
 def test_options_that_do_not_fit_together(flags: list[str], says: str) -> None:
     with pytest.raises(BadUsage, match=says):
-        check_options(PROGRAM.read(flags))
+        check(PROGRAM.read(flags))
 
 
 def test_levels() -> None:

@@ -207,14 +207,8 @@ def test_without_links_a_file_is_finished(work: Path, output: Path, form: str, m
     assert os.listdir(work) == leftovers(output) == []
 
 
-@pytest.mark.parametrize("has_the_call", [True, False])
-def test_without_links_no_file_is_replaced(source: Path, work: Path, has_the_call: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not by a file that was not there at the last look either, where the system can rename without replacing."""
+def test_without_links_no_file_is_replaced(source: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     NoLinks(monkeypatch)
-    if has_the_call:
-        monkeypatch.setattr("nsq_tools.to_file.placing.os.path.lexists", lambda path: False)
-    else:
-        monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: object())
     (work / "x-000000.log").write_bytes(b"mine\n")
     (work / "x-000001.log").symlink_to(work / "nowhere")
     assert place(source, work, NAME, 0, "token") == "x-000002.log"

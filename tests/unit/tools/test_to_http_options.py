@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nsq_apps.nsq_to_http import main
-from nsq_tools.to_http.options import PROGRAM, check, headers_of, make_requests
+from nsq_tools.to_http.options import PROGRAM
+from nsq_tools.to_http.requests import check, headers_of, make_requests
 
 COMPLETE = ("--topic=t", "--nsqd-tcp-address=127.0.0.1:1", "--post=http://127.0.0.1:1/")
 

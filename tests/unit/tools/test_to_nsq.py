@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsq_apps.to_nsq import main
-from nsq_tools.to_nsq.progress import Progress, progress_line, size_text, summary
+from nsq_tools.sizes import size_text
 from nsq_tools.to_nsq.publisher import RateLimit
-from nsq_tools.to_nsq.records import Limits, RecordBatch, RecordReader, Refusal, halves, parse_delimiter
+from nsq_tools.to_nsq.records import RecordBatch, RecordReader, Refusal, parse_delimiter
 
 Numbered = list[tuple[bytes, int]]
 
@@ -147,81 +147,7 @@ def test_whoever_waits_as_told_gets_one() -> None:
 # --- the limits of nsqd
 
 
-def test_a_batch_is_cut_to_bodies_that_fit() -> None:
-    limits = Limits(max_body_bytes=4 + 2 * (4 + 3))
-    parts, refused = limits.fit(batch_of(b"aaa", b"bbb", b"ccc", b"d", b"e", b"f"))
-    assert [list(part.records) for part in parts] == [[b"aaa", b"bbb"], [b"ccc", b"d"], [b"e", b"f"]]
-    assert [list(part.lines) for part in parts] == [[1, 2], [3, 4], [5, 6]]
-    assert refused == []
-
-
-def test_a_record_larger_than_a_body_goes_alone() -> None:
-    parts, _ = Limits(max_body_bytes=20).fit(batch_of(b"a", b"b" * 100, b"c"))
-    assert [list(part.records) for part in parts] == [[b"a"], [b"b" * 100], [b"c"]]
-
-
-@pytest.mark.parametrize("command", ["PUB", "MPUB"])
-def test_what_is_too_large_is_learned_from_a_refusal(command: str) -> None:
-    limits = Limits(max_body_bytes=1000)
-    assert limits.learn(f"E_BAD_MESSAGE {command} message too big 6 > 5")
-    assert not limits.learn(f"E_BAD_MESSAGE {command} message too big 7 > 5")
-    parts, refused = limits.fit(batch_of(b"12345", b"123456", b"1"))
-    assert numbered(*parts) == [(b"12345", 1), (b"1", 3)]
-    assert refused == [Refusal(2, 6, "it takes no more than 5")]
-
-
-def test_a_limit_of_bodies_is_learned_too() -> None:
-    limits = Limits(max_body_bytes=1000)
-    assert limits.learn("E_BAD_BODY MPUB body too big 34 > 14")
-    assert not limits.learn("E_BAD_BODY MPUB body too big 34 > 14")
-    assert [len(part.records) for part in limits.fit(batch_of(b"a", b"b", b"c", b"d")).parts] == [2, 2]
-
-
-def test_other_refusals_teach_nothing() -> None:
-    assert not Limits(max_body_bytes=1000).learn("E_BAD_TOPIC MPUB topic name is not valid")
-
-
-def test_without_a_reason_each_half_is_tried() -> None:
-    assert [numbered(part) for part in halves(batch_of(b"a", b"b", b"c")).parts] == [[(b"a", 1)], [(b"b", 2), (b"c", 3)]]
-
-
-@given(st.lists(st.binary(min_size=1, max_size=30), max_size=40), st.integers(5, 60), st.integers(1, 30))
-def test_nothing_is_lost_by_cutting(records: list[bytes], max_body_bytes: int, max_message_bytes: int) -> None:
-    limits = Limits(max_body_bytes)
-    limits.learn(f"message too big 99 > {max_message_bytes}")
-    parts, refused = limits.fit(batch_of(*records))
-    kept = numbered(*parts)
-    assert [line for _, line in kept] == [n for n, record in enumerate(records, 1) if len(record) <= max_message_bytes]
-    assert all(records[line - 1] == record for record, line in kept)
-    assert [found.line for found in refused] == [n for n, r in enumerate(records, 1) if len(r) > max_message_bytes]
-    bodies = [4 + sum(4 + len(record) for record in part.records) for part in parts]
-    assert all(size <= max_body_bytes or len(part.records) == 1 for size, part in zip(bodies, parts, strict=True))
-
-
 # --- what is told
-
-HALF = Progress(read_bytes=5_000_000, total_bytes=10_000_000, messages=25_000, elapsed_s=10.0)
-
-
-def test_the_progress_of_a_file_has_a_bar() -> None:
-    line = progress_line(HALF, 200)
-    assert line == "━" * 12 + "─" * 12 + "  50%  5.0 MB of 10.0 MB  25,000 messages  2,500/s  0:10 left"
-
-
-def test_the_progress_of_a_pipe_has_no_end_to_measure_by() -> None:
-    assert progress_line(HALF._replace(total_bytes=None), 200) == "5.0 MB  25,000 messages  2,500/s"
-
-
-@pytest.mark.parametrize("columns", [0, 1, 20, 79])
-def test_a_progress_line_does_not_wrap(columns: int) -> None:
-    assert len(progress_line(HALF, columns)) <= columns
-
-
-def test_a_progress_line_cuts_no_figure() -> None:
-    whole = set(progress_line(HALF, 200).split("  "))
-    for columns in range(100):
-        assert set(progress_line(HALF, columns).split("  ")) <= whole | {""}
-    assert progress_line(HALF, 20) == "5.0 MB of 10.0 MB"
 
 
 @pytest.mark.parametrize(
@@ -229,12 +155,6 @@ def test_a_progress_line_cuts_no_figure() -> None:
 )
 def test_sizes_are_for_people(size_bytes: float, text: str) -> None:
     assert size_text(size_bytes) == text
-
-
-def test_the_summary_says_how_many_where_and_how_fast() -> None:
-    assert summary(HALF, ["a:1", "b:2"]) == "published 25,000 messages to a:1, b:2: 5.0 MB in 10.00 s (2,500/s)"
-    one = Progress(7, None, 1, 0.004)
-    assert summary(one, ["a:1"]) == "published 1 message to a:1: 7 B in 0.00 s"
 
 
 # --- how it is used

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from nsq_tools.cli import BadUsage
-from nsq_tools.tail.options import ShownOptions, check_shown
+from nsq_tools.tail.options import REMOVED, ShownOptions
 from nsqd_py.settings.declaration import Options, setting
 from nsqd_py.settings.program import Program, ProgramOptions
-from nsqd_py.settings.types import BOOL, STRINGS
+from nsqd_py.settings.types import STRINGS
 
 
 class _Files(Options, title="Files"):
@@ -18,11 +17,7 @@ class _Files(Options, title="Files"):
     )
 
 
-class _Output(ShownOptions, title="Output"):
-    jsonl: bool = setting(BOOL, False, "Write each message as a JSON object on one line, as nsq-to-file --format=jsonl does.")
-
-
-class CatOptions(ProgramOptions, _Files, _Output):
+class CatOptions(ProgramOptions, _Files, ShownOptions):
     """The options of nsq-cat."""
 
 
@@ -39,17 +34,10 @@ PROGRAM = Program(
         ("What another program writes", "zcat /archive/old.log.gz | nsq-cat --grep error -"),
     ),
     argument="files",
+    removed=REMOVED,
     exit_statuses=(
         (0, "done; also when the reader of a pipe went away"),
         (1, "a file, or a part of one, could not be read; a line on standard error says which"),
         (2, "the command line or the config file is wrong; one line on standard error says how to mend it"),
     ),
 )
-
-
-def check(options: CatOptions) -> None:
-    """Raise BadUsage if the options cannot be used."""
-    check_shown(options)
-    layouts = {"pick": options.pick, "json": options.json, "format": options.format}
-    if options.jsonl and (other := next((name for name, value in layouts.items() if value), "")):
-        raise BadUsage(f"use --jsonl or --{other} not both")

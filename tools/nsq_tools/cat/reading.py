@@ -1,22 +1,28 @@
-"""The messages of a file in batches, in all formats of nsq-to-file and in that of nsqd's logs."""
+"""The messages of files in batches, in all formats of nsq-to-file and in that of nsqd's logs; writing them."""
 
 from __future__ import annotations
 
 import mmap
 import os
 import re
+import sys
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from itertools import chain, groupby
 from typing import Any, BinaryIO
 
 import orjson
 
-from nsq_tools.cli import ToolError
-from nsq_tools.columns import published
+from nsq_tools.cat.options import CatOptions
+from nsq_tools.cli import DONE, FAILED, ToolError
+from nsq_tools.messages import published
+from nsq_tools.tail.rendering import MessageLimit, renderer_of
 from nsq_tools.to_file.compression import CODECS, GZIP, NONE, ZSTD, Codec, Data
 from nsqd_py.diskqueue.messages import Messages, decode_messages, record_positions
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FILE_MAGIC, MESSAGES, Damaged, FileHeader, decode
+from nsqd_py.runtime.command import complain
+from nsqd_py.runtime.logs import Log, one_line
 
 _LOG_NAME = re.compile(r"(.+)\.\d{20}\.log")
 _COMPRESSED = {b"\x1f\x8b\x08": GZIP, b"\x28\xb5\x2f\xfd": ZSTD}
@@ -26,6 +32,33 @@ _BATCH_ROWS = 10_000
 
 # Called with a text about each part of a file that cannot be read.
 OnDamage = Callable[[str], None]
+
+
+def run(options: CatOptions, log: Log) -> int:
+    """Write the messages of all files. Return FAILED if something could not be read. Raises ToolError, OSError."""
+    renderer, limit = renderer_of(options), MessageLimit(options.n)
+    status = DONE
+    for name in options.files:
+
+        def on_damage(text: str, name: str = name) -> None:
+            nonlocal status
+            status = FAILED
+            complain(one_line(f"nsq-cat: {name}: {text}"))
+
+        try:
+            with nullcontext(sys.stdin.buffer) if name == "-" else open(name, "rb") as file:
+                for messages in messages_in(file, name, on_damage):
+                    shown, _ = limit.take(renderer.matching(messages.bodies), len(messages))
+                    sys.stdout.buffer.write(renderer.render(messages, shown))
+                    if limit.is_over:
+                        return status
+        except OSError as error:
+            if error.filename is None:  # of standard output
+                raise
+            on_damage(error.strerror or str(error))
+    if renderer.not_json_count:
+        complain(f"nsq-cat: {renderer.not_json_count} bodies were not JSON: no values were picked from them")
+    return status
 
 
 def messages_in(file: BinaryIO, name: str, on_damage: OnDamage) -> Iterator[Messages]:

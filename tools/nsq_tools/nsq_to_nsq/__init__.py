@@ -1,7 +1,6 @@
-"""nsq-to-nsq: forwards messages to other nsqds, and finishes a message after its destination has stored it.
+"""nsq-to-nsq: publishes the messages of topics to other nsqds.
 
 options    the settings
-filters    choosing JSON messages and their fields                   pure
-forwarder  one batch: filter, distribute, publish, try another destination, requeue
-run        the tool
+filters    choosing JSON messages and their fields                          pure
+forwarder  one batch: filter, distribute, publish, finish; the tool         gevent
 """

@@ -1,21 +1,36 @@
-"""One batch of messages: filter, distribute, publish, try another destination, requeue."""
+"""nsq-to-nsq: a batch of messages is filtered, distributed, published, and finished or requeued, until a signal."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
+from random import Random
+from time import monotonic
 from typing import Protocol
 
+import gevent
 from gevent.pool import Group
 
-from nsq_tools.hosts import HostShares
+from nsq_tools.cli import DONE, BadUsage
+from nsq_tools.clients import make_consumer
+from nsq_tools.hosts import AGGREGATE, HostShares, Timings
 from nsq_tools.nsq_to_nsq.filters import JsonFilter, Verdict
-from nsq_tools.timings import TimingsByHost
+from nsq_tools.nsq_to_nsq.options import NsqToNsqOptions
+from nsq_tools.options import check_name, check_nsqd_addresses, check_sources, client_options, user_agent
 from nsqd_py.client.errors import NsqClientError, PublishFailed
+from nsqd_py.client.gevent import Producer
 from nsqd_py.client.message import MessageBatch
 from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.process import StopSignals, calm_collector
 
+# Time without an answer after which messages go to another destination.
+PUBLISH_TIMEOUT_S = 5.0
+# Longer, so that the messages that are being published at the end are answered.
+STOP_TIMEOUT_S = PUBLISH_TIMEOUT_S + 5.0
+# --max-in-flight limits the messages; with a limit here, all would wait for one destination that hangs.
+_NO_LIMIT = 1 << 40
 # Well below the default of nsqd's --max-body-size, 5 MB.
 MAX_GROUP_BYTES = 1024 * 1024
 
@@ -40,16 +55,7 @@ class PublishGroup:
         return len(self.ids)
 
     def part(self, start: int, end: int) -> PublishGroup:
-        ids, bodies = self.ids[start:end], self.bodies[start:end]
-        return PublishGroup(self.batch, self.topic, ids, bodies, self.began_s, self.tried)
-
-    def halves(self) -> tuple[PublishGroup, PublishGroup]:
-        middle = len(self) // 2
-        return self.part(0, middle), self.part(middle, len(self))
-
-    def without(self, destination: str) -> PublishGroup:
-        """Return the same messages, with `destination` among the failed ones."""
-        return PublishGroup(self.batch, self.topic, self.ids, self.bodies, self.began_s, self.tried | {destination})
+        return replace(self, ids=self.ids[start:end], bodies=self.bodies[start:end])
 
     def publishable(self) -> Iterator[PublishGroup]:
         """Yield parts that are small enough for one publish."""
@@ -93,7 +99,7 @@ class Forwarder:
         destinations: Mapping[str, Destination],
         shares: HostShares,
         rules: JsonFilter,
-        timings: TimingsByHost,
+        timings: Timings,
         log: Log,
         clock: Callable[[], float],
     ) -> None:
@@ -190,7 +196,7 @@ class Forwarder:
         is_good = error is None or is_about_messages
         self._shares.give_back(name, is_good, now_s - sent_s, now_s, len(group))
         if error is None:
-            self._timings.add(name, now_s - group.began_s, len(group))
+            self._timings.add(now_s - group.began_s, name, AGGREGATE, count=len(group))
             group.batch.finish_some(group.ids)
         elif is_about_messages or self._is_stopping:
             self._requeue(group, error)
@@ -200,13 +206,85 @@ class Forwarder:
     # --- retries; each in a new greenlet, as sending may block
 
     def _send_halves(self, name: str, group: PublishGroup) -> None:
-        for half in group.halves():
-            self._send(name, half)
+        middle = len(group) // 2
+        self._send(name, group.part(0, middle))
+        self._send(name, group.part(middle, len(group)))
 
     def _try_elsewhere(self, name: str, group: PublishGroup, error: NsqClientError) -> None:
         self._log.of_clients.warning("%s; looking for another destination for %d messages", error, len(group))
-        self._distribute(group.without(name), error)
+        self._distribute(replace(group, tried=group.tried | {name}), error)
 
     def _requeue(self, group: PublishGroup, reason: object) -> None:
         self._log.of_clients.warning("%s; %d messages are requeued", reason, len(group))
         group.batch.requeue(None, group.ids, backoff=True)
+
+
+def run(options: NsqToNsqOptions, log: Log) -> int:
+    """Forward messages until a stop signal. Messages that are being published then are answered first."""
+    client = client_options(options.producer_opt, "producer-opt", user_agent=user_agent("nsq_to_nsq"))
+    producers = {
+        address: Producer(
+            address,
+            options=client,
+            window=_NO_LIMIT,
+            window_bytes=_NO_LIMIT,
+            publish_timeout_s=PUBLISH_TIMEOUT_S,
+            answer_timeout_s=PUBLISH_TIMEOUT_S,
+            # The forwarder chooses the next destination.
+            retry_unknown=False,
+            log=log,
+        )
+        for address in options.destination_nsqd_tcp_address
+    }
+    rules = JsonFilter(options.require_json_field, options.require_json_value, options.whitelist_json_field)
+    shares = HostShares(options.mode, list(producers), options.max_in_flight * len(options.topic), Random())
+    forwarder = Forwarder(producers, shares, rules, Timings(producers, options.status_every, log), log, monotonic)
+    # Each consumer has the full --max-in-flight, as in Go's tool.
+    consumers = [
+        make_consumer(
+            options, "nsq_to_nsq", topic, log, batch_handler=partial(forwarder.handle, options.destination_topic or topic)
+        )
+        for topic in dict.fromkeys(options.topic)
+    ]
+    calm_collector()
+    with StopSignals() as signals:
+        for consumer in consumers:
+            consumer.start()
+        signals.wait()
+        forwarder.stop_retrying()
+        gevent.joinall([gevent.spawn(consumer.stop, timeout_s=STOP_TIMEOUT_S) for consumer in consumers])
+    forwarder.join(STOP_TIMEOUT_S)
+    for producer in producers.values():
+        with suppress(NsqClientError):  # the messages without an answer were not finished
+            producer.close(timeout_s=0)
+    return DONE
+
+
+def check(options: NsqToNsqOptions) -> None:
+    """Raise BadUsage if the options contradict each other. The order of the checks is that of Go's nsq_to_nsq."""
+    if not options.topic or not options.channel:
+        raise BadUsage("--topic and --channel are required")
+    for topic in options.topic:
+        check_name(topic, "topic")
+    if options.destination_topic:
+        check_name(options.destination_topic, "destination-topic")
+    check_name(options.channel, "channel")
+    check_sources(options)
+    if not options.destination_nsqd_tcp_address:
+        raise BadUsage("--destination-nsqd-tcp-address required")
+    _check_destinations(options)
+    if options.require_json_value and not options.require_json_field:
+        raise BadUsage("--require-json-value needs --require-json-field: which field is to have this value?")
+    client_options(options.consumer_opt, "consumer-opt")
+    client_options(options.producer_opt, "producer-opt")
+
+
+def _check_destinations(options: NsqToNsqOptions) -> None:
+    destinations = options.destination_nsqd_tcp_address
+    check_nsqd_addresses(destinations, "destination-nsqd-tcp-address")
+    circle = set(destinations).intersection(options.nsqd_tcp_address)
+    if circle and (not options.destination_topic or options.destination_topic in options.topic):
+        raise BadUsage(
+            f"messages would go from {circle.pop()} to itself without end; give another --destination-topic "
+            "or --destination-nsqd-tcp-address"
+        )

@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from nsq_tools.cli import BadUsage
-from nsq_tools.hosts import EPSILON_GREEDY, HOSTPOOL, ROUND_ROBIN
-from nsq_tools.options import (
-    CONSUMER_OPT,
-    MAX_IN_FLIGHT,
-    PRODUCER_OPT,
-    TOPICS,
-    SourceOptions,
-    check_name,
-    check_nsqd_addresses,
-    check_sources,
-    client_options,
-)
+from nsq_tools.hosts import HOSTPOOL, MODES
+from nsq_tools.options import CONSUMER_OPT, MAX_IN_FLIGHT, PRODUCER_OPT, TOPICS, SourceOptions
 from nsqd_py.settings.declaration import Options, setting
 from nsqd_py.settings.groups import LogOptions, log_prefix_setting
 from nsqd_py.settings.program import Program, ProgramOptions
 from nsqd_py.settings.types import INT, STRING, STRINGS, choice
-
-MODES = (ROUND_ROBIN, HOSTPOOL, EPSILON_GREEDY)
 
 
 class _What(Options):
@@ -104,33 +91,3 @@ PROGRAM = Program(
         ),
     ],
 )
-
-
-def check(options: NsqToNsqOptions) -> None:
-    """Raise BadUsage if the options contradict each other. The order of the checks is that of Go's nsq_to_nsq."""
-    if not options.topic or not options.channel:
-        raise BadUsage("--topic and --channel are required")
-    for topic in options.topic:
-        check_name(topic, "topic")
-    if options.destination_topic:
-        check_name(options.destination_topic, "destination-topic")
-    check_name(options.channel, "channel")
-    check_sources(options)
-    if not options.destination_nsqd_tcp_address:
-        raise BadUsage("--destination-nsqd-tcp-address required")
-    _check_destinations(options)
-    if options.require_json_value and not options.require_json_field:
-        raise BadUsage("--require-json-value needs --require-json-field: which field is to have this value?")
-    client_options(options.consumer_opt, "consumer-opt")
-    client_options(options.producer_opt, "producer-opt")
-
-
-def _check_destinations(options: NsqToNsqOptions) -> None:
-    destinations = options.destination_nsqd_tcp_address
-    check_nsqd_addresses(destinations, "destination-nsqd-tcp-address")
-    circle = set(destinations).intersection(options.nsqd_tcp_address)
-    if circle and (not options.destination_topic or options.destination_topic in options.topic):
-        raise BadUsage(
-            f"messages would go from {circle.pop()} to itself without end; give another --destination-topic "
-            "or --destination-nsqd-tcp-address"
-        )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from nsq_tools.stat.model import HISTORY_LENGTH, Row
-from nsqd_py.cluster.figures import MILLI, ChannelCounts, Rates
+from nsq_tools.stat.model import HISTORY_LENGTH
+from nsq_tools.stat.rows import VALUES, Row
 
 TREND = "trend"
 GAP = 1
@@ -20,7 +21,6 @@ GROWING = "yellow"
 ALARMING = "bold red"
 
 _BARS = "▁▂▃▄▅▆▇█"
-_ASCII_BARS = "_.,-=+*#"
 
 
 # --- cells
@@ -52,16 +52,15 @@ def short_span(seconds: float) -> str:
     return f"{min(int(seconds / 86400), 9999)}d"
 
 
-def sparkline(values: Sequence[float], width: int, *, ascii_only: bool = False) -> str:
+def sparkline(values: Sequence[float], width: int) -> str:
     """Return the last `width` values as bars, scaled to the highest of them, with the latest at the right."""
-    bars = _ASCII_BARS if ascii_only else _BARS
     shown = values[-width:]
     highest = max(shown, default=0)
     if highest <= 0:
-        return (bars[0] * len(shown)).rjust(width)
-    steps = len(bars) - 1
+        return (_BARS[0] * len(shown)).rjust(width)
+    steps = len(_BARS) - 1
     # Rounded up, so that the lowest bar means exactly 0.
-    return "".join(bars[-int(-max(value, 0) * steps // highest)] for value in shown).rjust(width)
+    return "".join(_BARS[-int(-max(value, 0) * steps // highest)] for value in shown).rjust(width)
 
 
 def shorten(text: str, width: int) -> str:
@@ -79,74 +78,45 @@ Cell = tuple[str, str]  # a text and its style
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """title: the heading. width: of the cells. sorted_by: its name in --sort."""
+    """title: the heading. width: of the cells. sorted_by: its name in --sort. is_of_channels: empty for a topic."""
 
     title: str
     width: int
     sorted_by: str
-    cell: Callable[[Row], Cell]
+    shorten: Callable[[float], str] = short_number
+    is_of_channels: bool = False
 
-
-def _count(read: Callable[[ChannelCounts], float], alarm: Callable[[Row], str] = lambda row: "") -> Callable[[Row], Cell]:
-    def cell(row: Row) -> Cell:
-        value = read(row.counts)
-        return short_number(value), alarm(row) or ("" if value else QUIET)
-
-    return cell
-
-
-def _of_channel(cell: Callable[[Row], Cell]) -> Callable[[Row], Cell]:
-    """Return a cell that is empty for a topic, which has no such figure."""
-    return lambda row: cell(row) if row.name.channel else ("", "")
-
-
-def _rate(read: Callable[[Rates], float]) -> Callable[[Row], Cell]:
-    def cell(row: Row) -> Cell:
-        if row.rates is None:
+    def cell(self, row: Row) -> Cell:
+        value = VALUES[self.sorted_by](row)
+        if self.is_of_channels and not row.name.channel:
+            return "", ""
+        if value is None or (self.sorted_by == "drain" and not row.counts.depth):
             return "-", QUIET
+        if value == math.inf:
+            return "never", GROWING
+        if self.sorted_by == "timed-out" and row.has_timed_out:
+            return self.shorten(value), ALARMING
+        if self.sorted_by == "depth" and row.depth_grows:
+            return self.shorten(value), GROWING
         # The counts of one answer are not read at the same instant, so a rate can be negative for a moment.
-        value = max(read(row.rates), 0) / MILLI
-        return short_rate(value), "" if value else QUIET
-
-    return cell
-
-
-def _age(row: Row) -> Cell:
-    if row.oldest_age_s is None:
-        return "-", QUIET
-    return short_span(row.oldest_age_s), ""
-
-
-def _drain(row: Row) -> Cell:
-    if row.rates is None or not row.counts.depth:
-        return "-", QUIET
-    return ("never", GROWING) if row.drain_s is None else (short_span(row.drain_s), "")
-
-
-def _growing(row: Row) -> str:
-    return GROWING if row.depth_grows else ""
-
-
-def _timing_out(row: Row) -> str:
-    return ALARMING if row.has_timed_out else ""
+        return self.shorten(max(value, 0)), "" if value or self.shorten is short_span else QUIET
 
 
 # From left to right. On a narrow terminal, the columns with the highest numbers are dropped first.
-_DEPTH = Column("depth", 6, "depth", _count(lambda counts: counts.depth, _growing))
 _COLUMNS: tuple[tuple[int, Column], ...] = (
-    (1, Column("in/s", 6, "in", _rate(lambda rates: rates.messages))),
-    (2, Column("out/s", 6, "out", _of_channel(_rate(lambda rates: rates.finished)))),
-    (0, _DEPTH),
-    (4, Column("age", 5, "age", _age)),
-    (5, Column(TREND, _MIN_TREND_WIDTH, "growth", lambda row: ("", GROWING if row.depth_grows else "green"))),
-    (6, Column("flight", 6, "in-flight", _of_channel(_count(lambda counts: counts.in_flight)))),
-    (7, Column("defer", 5, "deferred", _of_channel(_count(lambda counts: counts.deferred)))),
-    (8, Column("requ", 5, "requeued", _of_channel(_count(lambda counts: counts.requeued)))),
-    (3, Column("t-out", 5, "timed-out", _of_channel(_count(lambda counts: counts.timed_out, _timing_out)))),
-    (9, Column("conn", 5, "clients", _of_channel(_count(lambda counts: counts.clients)))),
-    (10, Column("drain", 5, "drain", _of_channel(_drain))),
-    (11, Column("disk", 6, "disk", _count(lambda counts: counts.backend_depth))),
-    (12, Column("total", 6, "messages", _count(lambda counts: counts.messages))),
+    (1, Column("in/s", 6, "in", short_rate)),
+    (2, Column("out/s", 6, "out", short_rate, is_of_channels=True)),
+    (0, Column("depth", 6, "depth")),
+    (4, Column("age", 5, "age", short_span)),
+    (5, Column(TREND, _MIN_TREND_WIDTH, "growth")),
+    (6, Column("flight", 6, "in-flight", is_of_channels=True)),
+    (7, Column("defer", 5, "deferred", is_of_channels=True)),
+    (8, Column("requ", 5, "requeued", is_of_channels=True)),
+    (3, Column("t-out", 5, "timed-out", is_of_channels=True)),
+    (9, Column("conn", 5, "clients", is_of_channels=True)),
+    (10, Column("drain", 5, "drain", short_span, is_of_channels=True)),
+    (11, Column("disk", 6, "disk")),
+    (12, Column("total", 6, "messages")),
 )
 
 

@@ -1,4 +1,4 @@
-"""Reports: rows as lines of Go's nsq_stat, as JSON, as CSV or as a text table. Pure.
+"""Reports: rows, and primaries with their standbys, as lines of Go's nsq_stat, JSON, CSV or a text table. Pure.
 
 JSON, CSV and tables have the same fields; rates are empty (null) until an nsqd has answered twice. The lines of Go's
 nsq_stat are the same byte for byte. With several rows, which Go's tool cannot show, each line ends with a name.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -15,9 +16,11 @@ from typing import Any
 
 import orjson
 
-from nsq_tools.stat import standbys
-from nsq_tools.stat.model import Row
-from nsqd_py.cluster.figures import MILLI, ChannelCounts, Rates
+from nsq_tools.stat.columns import short_number
+from nsq_tools.stat.rows import VALUES, Row
+from nsqd_py.cluster.figures import MILLI, ChannelCounts
+from nsqd_py.cluster.roles import Pair, Trouble, troubles
+from nsqd_py.runtime.logs import one_line
 
 _GROUPS = f"{'rate':-^16}+{'depth':-^37}+{'metadata':-^37}"
 _TITLES = (
@@ -71,6 +74,95 @@ def _rest(counts: ChannelCounts) -> str:
 _RATE_DIGITS = 3
 
 
+Fields = dict[str, Callable[[Any], Any]]
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None or value == math.inf else round(value, _RATE_DIGITS)
+
+
+# Each field with its value for a row. `channel` is empty for a topic, `node` for the sum over all nsqds.
+FIELDS: Fields = {
+    "topic": lambda row: row.name.topic,
+    "channel": lambda row: row.name.channel,
+    "node": lambda row: row.node,
+    "in_per_s": VALUES["in"],
+    "out_per_s": lambda row: None if row.rates is None else row.rates.left / MILLI,
+    "finished_per_s": VALUES["out"],
+    "depth": VALUES["depth"],
+    "memory_depth": lambda row: row.counts.memory_depth,
+    "backend_depth": VALUES["disk"],
+    "in_flight": VALUES["in-flight"],
+    "deferred": VALUES["deferred"],
+    "requeued": VALUES["requeued"],
+    "timed_out": VALUES["timed-out"],
+    "messages": VALUES["messages"],
+    "clients": VALUES["clients"],
+    "paused": lambda row: row.is_paused,
+    "oldest_age_s": lambda row: _rounded(row.oldest_age_s),
+    "drain_s": lambda row: _rounded(VALUES["drain"](row)),
+}
+
+
+# --- standbys
+
+Standbys = Sequence[tuple[Pair, tuple[Trouble, ...]]]
+
+
+def with_troubles(pairs: Sequence[Pair], lagging_after_s: float) -> list[tuple[Pair, tuple[Trouble, ...]]]:
+    """Return each pair with its troubles; those of a primary are with its first pair. Those in trouble come first."""
+    left = [Trouble(kind, one_line(node), one_line(text)) for kind, node, text in troubles(pairs, lagging_after_s)]
+    found: list[tuple[Pair, tuple[Trouble, ...]]] = []
+    for raw in pairs:
+        pair = raw._replace(primary=one_line(raw.primary), standby=one_line(raw.standby), state=one_line(raw.state))
+        own = tuple(trouble for trouble in left if trouble.node in (pair.primary, pair.standby))
+        left = [trouble for trouble in left if trouble not in own]
+        found.append((pair, own))
+    return sorted(found, key=lambda entry: not entry[1])
+
+
+def all_troubles(standbys: Standbys) -> list[str]:
+    """Return a sentence for each trouble, without a full stop."""
+    return [f"nsqd {trouble.node}: {trouble.text}" for _, found in standbys for trouble in found]
+
+
+def summary(pair: Pair) -> list[str]:
+    """Return one line about a pair, in parts of which the last ones may be left out."""
+    if not pair.standby:
+        return [f"primary {pair.primary}", "no standby"]
+    age_s = (pair.as_of_ms or 0) / MILLI
+    lag = f"lag {_short(pair.lag.messages)} messages, {_short(pair.lag.size_bytes)} bytes, {pair.lag.ms / MILLI:.1f} s"
+    parts = [f"standby {pair.standby}", f"of {pair.primary}", pair.state, lag]
+    return [*parts, *([f"as of {age_s:.0f} s ago"] if age_s else []), *(["alone"] if pair.is_alone else [])]
+
+
+def _short(number: int | None) -> str:
+    return "-" if number is None else short_number(number)
+
+
+STANDBY_FIELDS: Fields = {
+    "primary": lambda entry: entry[0].primary,
+    "standby": lambda entry: entry[0].standby,
+    "state": lambda entry: entry[0].state,
+    "is_complete": lambda entry: entry[0].is_complete,
+    "lag_messages": lambda entry: entry[0].lag.messages,
+    "lag_bytes": lambda entry: entry[0].lag.size_bytes,
+    "lag_s": lambda entry: entry[0].lag.ms / MILLI,
+    "as_of_s": lambda entry: None if entry[0].as_of_ms is None else entry[0].as_of_ms / MILLI,
+    "acks": lambda entry: entry[0].acks,
+    "is_alone": lambda entry: entry[0].is_alone,
+    "primary_answers": lambda entry: entry[0].primary_answers,
+    "epoch": lambda entry: entry[0].epoch,
+    "set_aside_messages": lambda entry: entry[0].set_aside,
+    "trouble": lambda entry: "; ".join(trouble.text for trouble in entry[1]),
+}
+_TEXTS = frozenset(("topic", "channel", "node", "primary", "standby", "state", "trouble"))
+_RED, _PLAIN = "\x1b[1;31m", "\x1b[0m"
+
+
+# --- forms
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """The rows of all nsqds at about `time_s` (seconds since 1970). `failed` has pairs of address and reason.
@@ -83,45 +175,9 @@ class Report:
     rows: Sequence[Row]
     nodes: Sequence[str]
     failed: Sequence[tuple[str, str]] = ()
-    standbys: standbys.Standbys = ()
+    standbys: Standbys = ()
     only_standbys: bool = False
     with_colour: bool = False
-
-
-def _rate(read: Callable[[Rates], int]) -> Callable[[Row], Any]:
-    return lambda row: None if row.rates is None else _per_s(read(row.rates))
-
-
-def _per_s(rate: int) -> float:
-    return rate / MILLI if rate % MILLI else rate // MILLI
-
-
-def _count(read: Callable[[ChannelCounts], float]) -> Callable[[Row], Any]:
-    return lambda row: read(row.counts)
-
-
-# Each field with its value for a row. `channel` is empty for a topic, `node` for the sum over all nsqds.
-FIELDS: dict[str, Callable[[Row], Any]] = {
-    "topic": lambda row: row.name.topic,
-    "channel": lambda row: row.name.channel,
-    "node": lambda row: row.node,
-    "in_per_s": _rate(lambda rates: rates.messages),
-    "out_per_s": _rate(lambda rates: rates.left),
-    "finished_per_s": _rate(lambda rates: rates.finished),
-    "depth": _count(lambda counts: counts.depth),
-    "memory_depth": _count(lambda counts: counts.memory_depth),
-    "backend_depth": _count(lambda counts: counts.backend_depth),
-    "in_flight": _count(lambda counts: counts.in_flight),
-    "deferred": _count(lambda counts: counts.deferred),
-    "requeued": _count(lambda counts: counts.requeued),
-    "timed_out": _count(lambda counts: counts.timed_out),
-    "messages": _count(lambda counts: counts.messages),
-    "clients": _count(lambda counts: counts.clients),
-    "paused": lambda row: row.is_paused,
-    "oldest_age_s": lambda row: None if row.oldest_age_s is None else round(row.oldest_age_s, _RATE_DIGITS),
-    "drain_s": lambda row: None if row.rates is None or row.drain_s is None else round(row.drain_s, _RATE_DIGITS),
-}
-_TEXTS = frozenset(("topic", "channel", "node"))
 
 
 def to_json(report: Report, *, is_first: bool) -> str:
@@ -133,47 +189,53 @@ def to_json(report: Report, *, is_first: bool) -> str:
         "rows": [{name: read(row) for name, read in FIELDS.items()} for row in report.rows],
     }
     if report.standbys:
-        document["standbys"] = standbys.rows_of(report.standbys)
+        document["standbys"] = [{name: read(entry) for name, read in STANDBY_FIELDS.items()} for entry in report.standbys]
     return orjson.dumps(document).decode() + "\n"
 
 
 def to_csv(report: Report, *, is_first: bool) -> str:
     """Return a line for each row, beginning with the time. The first report begins with a header."""
-    time = f"{report.time_s:.{_RATE_DIGITS}f}"
-    if report.only_standbys:
-        return standbys.to_csv(report.standbys, time, is_first=is_first)
+    fields, rows = (STANDBY_FIELDS, report.standbys) if report.only_standbys else (FIELDS, report.rows)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     if is_first:
-        writer.writerow(["time", *FIELDS])
-    for row in report.rows:
-        writer.writerow([time, *(_plain(read(row)) for read in FIELDS.values())])
+        writer.writerow(["time", *fields])
+    for row in rows:
+        writer.writerow([f"{report.time_s:.{_RATE_DIGITS}f}", *(_plain(read(row)) for read in fields.values())])
     return text.getvalue()
+
+
+def to_table(report: Report, *, is_first: bool) -> str:
+    """Return a header and a line for each row, in aligned columns; then the same for standbys."""
+    tables = [] if report.only_standbys else [_aligned(FIELDS, report.rows)]
+    if report.standbys:
+        lines = _aligned(STANDBY_FIELDS, report.standbys)
+        for number, (_, found) in enumerate(report.standbys, start=1):
+            if found and report.with_colour:
+                lines[number] = f"{_RED}{lines[number]}{_PLAIN}"
+        tables.append(lines)
+    text = "\n".join("".join(f"{line}\n" for line in lines) for lines in tables)
+    return ("" if is_first else "\n") + (text or "no standbys\n")
+
+
+def _aligned(fields: Fields, rows: Sequence[Any]) -> list[str]:
+    table = [list(fields), *([_shown(read(row)) for read in fields.values()] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return [
+        "  ".join(
+            text.ljust(width) if name in _TEXTS else text.rjust(width)
+            for name, text, width in zip(fields, line, widths, strict=True)
+        ).rstrip()
+        for line in table
+    ]
 
 
 def _plain(value: Any) -> Any:
     return str(value).lower() if isinstance(value, bool) else value
 
 
-def to_table(report: Report, *, is_first: bool) -> str:
-    """Return a header and a line for each row, in aligned columns; then the same for standbys."""
-    standby_table = standbys.to_table(report.standbys, with_colour=report.with_colour) if report.standbys else ""
-    gap = "" if is_first else "\n"
-    if report.only_standbys:
-        return gap + (standby_table or "no standbys\n")
-    rows = [[_shown(read(row)) for read in FIELDS.values()] for row in report.rows]
-    table = [list(FIELDS), *rows]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = ["  ".join(map(_aligned, FIELDS, line, widths)).rstrip() + "\n" for line in table]
-    return gap + "".join(lines) + (f"\n{standby_table}" if standby_table else "")
-
-
 def _shown(value: Any) -> str:
     return "-" if value is None or value == "" else str(_plain(value))
-
-
-def _aligned(name: str, text: str, width: int) -> str:
-    return text.ljust(width) if name in _TEXTS else text.rjust(width)
 
 
 FORMS: dict[str, Callable[..., str]] = {"json": to_json, "csv": to_csv, "table": to_table}

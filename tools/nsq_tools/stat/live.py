@@ -1,12 +1,12 @@
-"""The live table on a terminal, and its keyboard.
+"""The live table on a terminal: its keyboard, and what the keys change.
 
 One greenlet polls and another draws, so that keys and size changes take effect immediately.
 """
 
 from __future__ import annotations
 
-import codecs
 import os
+import re
 import signal
 import sys
 import termios
@@ -24,17 +24,42 @@ from rich.console import Console, ConsoleDimensions, Group
 from rich.live import Live
 
 from nsq_tools.cli import is_terminal, wants_colour
-from nsq_tools.stat.controls import Controls, KeyDecoder, Window
+from nsq_tools.stat.export import with_troubles
 from nsq_tools.stat.model import Failure, Model, failures_of
 from nsq_tools.stat.options import StatOptions
-from nsq_tools.stat.screen import View, draw, window
-from nsq_tools.stat.selection import Filter, Order, select
-from nsq_tools.stat.standbys import with_troubles
+from nsq_tools.stat.rows import Filter, Order, select
+from nsq_tools.stat.screen import View, Window, draw, window
 from nsqd_py.cluster.poller import Poller
 from nsqd_py.settings.durations import format_duration
 
-# The maximum time between the pieces of one key's sequence, over a slow line.
-_SEQUENCE_TIMEOUT_S = 0.1
+UP, DOWN, PAGE_UP, PAGE_DOWN, HOME, END = "up", "down", "page-up", "page-down", "home", "end"
+# A character, or a sequence of ECMA-48: CSI or SS3, parameters and a final character.
+_KEY = re.compile(r"\x1b[\[O](?P<parameters>[0-?]*)[ -/]*(?P<final>[@-~])|\x1b[\[O][ -?]*$|[^\x1b]")
+_BY_FINAL = {"A": UP, "B": DOWN, "H": HOME, "F": END}
+_BY_NUMBER = {"1": HOME, "7": HOME, "4": END, "8": END, "5": PAGE_UP, "6": PAGE_DOWN}
+_SCROLLS: dict[str, Callable[[Window], int]] = {
+    UP: lambda window: window.top - 1,
+    DOWN: lambda window: window.top + 1,
+    PAGE_UP: lambda window: window.top - max(window.count, 1),
+    PAGE_DOWN: lambda window: window.top + max(window.count, 1),
+    HOME: lambda window: 0,
+    END: lambda window: window.total,
+}
+
+
+def keys_in(text: str) -> tuple[list[str], str]:
+    """Return the keys that are complete, and the beginning of the next one. Unknown sequences are left out."""
+    keys = []
+    for match in _KEY.finditer(text):
+        if match["final"] == "~":
+            keys.append(_BY_NUMBER.get(match["parameters"].partition(";")[0], ""))
+        elif match["final"]:
+            keys.append(_BY_FINAL.get(match["final"], ""))
+        elif match[0].startswith("\x1b"):
+            return keys, match[0]
+        else:
+            keys.append(match[0])
+    return keys, "\x1b" if text.endswith("\x1b") else ""
 
 
 class Keyboard:
@@ -70,26 +95,18 @@ class Keyboard:
         termios.tcsetattr(sys.stdin, termios.TCSAFLUSH, self._before)
 
     def _read(self) -> None:
-        descriptor = sys.stdin.fileno()
-        characters = codecs.getincrementaldecoder("utf-8")("ignore")
-        decoder = KeyDecoder()
+        descriptor, rest = sys.stdin.fileno(), ""
         while True:
-            try:
-                wait_read(descriptor, _SEQUENCE_TIMEOUT_S if decoder.is_waiting else None)
-            except TimeoutError:
-                self._press(decoder.end())
-                continue
+            wait_read(descriptor)
             try:
                 data = os.read(descriptor, 64)
             except OSError:  # the terminal is gone
                 return
             if not data:
                 return
-            self._press(decoder.feed(characters.decode(data)))
-
-    def _press(self, keys: list[str]) -> None:
-        for key in keys:
-            self._on_key(key)
+            keys, rest = keys_in(rest + data.decode("ascii", "replace"))
+            for key in keys:
+                self._on_key(key)
 
 
 def _is_in_foreground() -> bool:
@@ -111,7 +128,7 @@ class LiveTable:
         self._model = model
         self._stop = stop
         self._filter = Filter(options.filter)
-        self._controls = Controls(Order.parse(options.sort))
+        self._order = Order.parse(options.sort)
         self._window = Window(0, 0, 0)
         self._failures: list[Failure] = []
         self._interval_s = options.interval_ns / _SECOND_NS
@@ -122,7 +139,9 @@ class LiveTable:
         """Show the table until it is killed, or until it has shown --count reports."""
         with ExitStack() as stack:
             keyboard = stack.enter_context(Keyboard(self._on_key))
-            screen = stack.enter_context(_screen(self._console))
+            screen = stack.enter_context(
+                Live(console=self._console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+            )
             stack.enter_context(_on_signal(signal.SIGWINCH, self._changed.set))
             stack.enter_context(_on_signal(signal.SIGTSTP, lambda: self._suspend(keyboard, screen)))
             asking = gevent.spawn(self._ask)
@@ -150,12 +169,15 @@ class LiveTable:
     # --- keys
 
     def _on_key(self, key: str) -> None:
-        if key == "q" and not self._controls.is_typing:
+        seen = self._window
+        if key == "q":
             self._stop()
-            return
-        self._controls.press(key, self._window)
-        # The next key may come before the table is drawn, and starts from this window.
-        self._window = Window.at(self._controls.top, self._window.count, self._window.total)
+        elif key in ("s", "r"):
+            self._order = self._order.next if key == "s" else self._order.turned
+            self._window = Window.at(0, seen.count, seen.total)
+        elif key in _SCROLLS:
+            # The next key may come before the table is drawn, and starts from this window.
+            self._window = Window.at(_SCROLLS[key](seen), seen.count, seen.total)
         self._changed.set()
 
     def _suspend(self, keyboard: Keyboard, screen: Live) -> None:
@@ -175,39 +197,25 @@ class LiveTable:
         self._console.size = ConsoleDimensions(width, height)
         view = self._view()
         self._window = window(view, width, height)
-        self._controls.top = self._window.top
         screen.update(Group(*draw(view, width, height)), refresh=True)
 
     def _view(self) -> View:
-        controls = self._controls
-        rows = select(self._model.rows, self._filter, controls.order)
         return View(
-            rows=[row for row in rows if controls.filter.shows(row.name)],
+            rows=select(self._model.rows, self._filter, self._order),
             all_rows=self._model.rows,
             node_count=len(self._poller.cluster.nodes),
             failures=self._failures,
             standbys=with_troubles(self._poller.cluster.pairs(), self._options.max_standby_lag_ns / _SECOND_NS),
-            order=controls.order,
+            order=self._order,
             interval=format_duration(self._options.interval_ns),
             clock=time.strftime("%H:%M:%S"),
-            ascii_only=self._console.options.ascii_only,
-            top=controls.top,
-            text=controls.text,
-            is_typing=controls.is_typing,
-            error=controls.error,
+            top=self._window.top,
         )
 
 
 def _terminal_size() -> tuple[int, int]:
     size = os.get_terminal_size(sys.stdout.fileno())
     return size.columns or 80, size.lines or 24
-
-
-@contextmanager
-def _screen(console: Console) -> Iterator[Live]:
-    """Show the terminal's alternate screen without a cursor, and restore the normal one afterwards."""
-    with Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as screen:
-        yield screen
 
 
 @contextmanager

@@ -1,12 +1,14 @@
-"""Rows over all nsqds or for each of them, made of the observed cluster, and the history of their depths. Pure."""
+"""Rows over all nsqds or for each of them, made of the observed cluster; their history. Pure."""
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from nsq_tools.stat.rows import Name, Row
 from nsqd_py.clock import wall_ns
 from nsqd_py.cluster.figures import MILLI, NO_CHANNEL, QUIET, UNKNOWN, ChannelCounts, Numbers, Part, Rates, plus
 from nsqd_py.cluster.model import Cluster, Node
@@ -19,48 +21,12 @@ _LONG_S = 1.0
 _NS_PER_S = 1e9
 
 
-class Name(NamedTuple):
-    """A topic, or one of its channels; `channel` is empty for the topic itself. Without control characters."""
-
-    topic: str
-    channel: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.topic}/{self.channel}" if self.channel else self.topic
-
-
 @dataclass(slots=True)
 class _History:
     """The history of a row."""
 
     depths: deque[float] = field(default_factory=lambda: deque(maxlen=HISTORY_LENGTH))
     growths: deque[float] = field(default_factory=lambda: deque(maxlen=_TREND_LENGTH))
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A topic or a channel, over all nsqds (`node` is empty) or on one.
-
-    rates   in thousandths per second; None until an nsqd has answered twice
-    depths  depths in the latest rounds, the oldest first
-    oldest_age_s  time since the oldest waiting message was published; None if none waits, or it is not known
-    drain_s       time until nothing waits, at the pace of the latest rounds; None if that is never
-    """
-
-    name: Name
-    node: str
-    counts: ChannelCounts
-    rates: Rates | None
-    is_paused: bool
-    depths: tuple[float, ...] = ()
-    depth_grows: bool = False
-    oldest_age_s: float | None = None
-    drain_s: float | None = None
-
-    @property
-    def has_timed_out(self) -> bool:
-        """True if messages timed out since the previous answer."""
-        return self.rates is not None and self.rates.timed_out > 0
 
 
 @dataclass(slots=True)
@@ -154,10 +120,10 @@ class Model:
         self._histories = {key: history for key, history in self._histories.items() if key in known}
 
 
-def _drain_s(depth: int, growth: float) -> float | None:
+def _drain_s(depth: int, growth: float) -> float:
     if not depth:
         return 0.0
-    return depth / -growth if growth < 0 else None
+    return depth / -growth if growth < 0 else math.inf
 
 
 class Failure(NamedTuple):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from nsq_tools.cli import BadUsage
-from nsq_tools.options import http_client, http_url
-from nsq_tools.stat.selection import SORT_KEYS, Filter, Order
+from nsq_tools.stat.rows import VALUES, Filter, Order
 from nsqd_py.cluster.roles import LAGGING_AFTER_S
 from nsqd_py.net.tls_options import HttpClientOptions
 from nsqd_py.settings.declaration import Options, at_least, positive, setting
@@ -39,10 +37,7 @@ class _Addresses(Options):
 
 
 class _Sources(_Addresses, HttpClientOptions, title="Sources"):
-    http_client_connect_timeout_ns: int = setting(
-        DURATION, 2 * SECOND_NS, "Timeout for connecting to an HTTP server.", check=positive
-    )
-    http_client_request_timeout_ns: int = setting(DURATION, 5 * SECOND_NS, "Timeout for an HTTP response.", check=positive)
+    """The servers, and the settings of requests to them."""
 
 
 class _Selection(Options, title="Selection"):
@@ -58,7 +53,7 @@ class _Selection(Options, title="Selection"):
     sort: str = setting(
         STRING,
         "topic",
-        f"Column to sort by, largest first; with a - before it, smallest first: {', '.join(SORT_KEYS)}.",
+        f"Column to sort by, largest first; with a - before it, smallest first: {', '.join(VALUES)}.",
         check=_check_sort,
     )
     per_node: bool = setting(BOOL, False, "Show a row for each nsqd instead of the sum.")
@@ -106,9 +101,8 @@ PROGRAM = Program(
     "nsq-stat",
     "Show depths and rates of topics and channels of many nsqds. On a terminal it is a live table with a chart of "
     "each depth. Keys: q quits; s sorts by the next column, r reverses the order; the arrow keys, Page Up, Page Down, "
-    "Home and End scroll; / starts a filter (a part of a name, a glob or /a regular expression/), Enter applies it, "
-    "Esc removes it. On a narrow terminal, columns are hidden; figures are never cut. In a pipe it writes the lines of "
-    "Go's nsq_stat, or tables, CSV or JSON.",
+    "Home and End scroll. On a narrow terminal, columns are hidden; numbers are never cut. In a pipe it writes the lines "
+    "of Go's nsq_stat, or tables, CSV or JSON.",
     StatOptions,
     examples=(
         (
@@ -136,29 +130,6 @@ PROGRAM = Program(
         ),
     ),
 )
-
-
-def check_options(options: StatOptions) -> None:
-    """Raise BadUsage if the options contradict each other."""
-    _check_addresses(options)
-    if options.count is not None and (options.once or options.check):
-        raise BadUsage(f"use --{'once' if options.once else 'check'} or --count not both")
-    if options.standbys and options.format == GO:
-        raise BadUsage("--standbys needs --format=table, csv or json")
-    http_client(options)  # its files have to be there
-
-
-def _check_addresses(options: StatOptions) -> None:
-    nsqd, lookupd = options.nsqd_http_address, options.lookupd_http_address
-    if not nsqd and not lookupd:
-        raise BadUsage("--nsqd-http-address or --lookupd-http-address required")
-    if nsqd and lookupd:
-        raise BadUsage("use --nsqd-http-address or --lookupd-http-address not both")
-    for flag, addresses in (("nsqd-http-address", nsqd), ("lookupd-http-address", lookupd)):
-        if any(address.startswith("http://") for address in addresses):
-            raise BadUsage(f"--{flag} error - address should not contain scheme")
-        for address in addresses:
-            http_url(address)
 
 
 def form_of(options: StatOptions, *, on_terminal: bool) -> str:

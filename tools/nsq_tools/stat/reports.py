@@ -1,25 +1,30 @@
-"""One report after the other on standard output."""
+"""nsq-stat: one report after the other on standard output, or the live table, until it is done or a signal comes."""
 
 from __future__ import annotations
 
+import io
+import os
+import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import gevent
 
-from nsq_tools.cli import DONE, FAILED, ToolError, wants_colour
-from nsq_tools.stat.checks import problems_of
-from nsq_tools.stat.export import FORMS, GoLines, Report, named_report
-from nsq_tools.stat.model import Failure, Model, Name, Row, failures_of
-from nsq_tools.stat.options import GO, StatOptions
-from nsq_tools.stat.selection import Filter, Order, select
-from nsq_tools.stat.standbys import Standbys, all_troubles, with_troubles
+from nsq_tools.cli import DONE, FAILED, BadUsage, ToolError, is_terminal, wants_colour
+from nsq_tools.clients import http_client, http_url
+from nsq_tools.stat.export import FORMS, GoLines, Report, Standbys, all_troubles, named_report, with_troubles
+from nsq_tools.stat.model import Failure, Model, failures_of
+from nsq_tools.stat.options import GO, LIVE, StatOptions, form_of
+from nsq_tools.stat.rows import Filter, Name, Order, Row, problems_of, select
+from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.poller import Poller
+from nsqd_py.cluster.upstream import Upstream
+from nsqd_py.net.http.client import MAX_STATS_BYTES
 from nsqd_py.runtime.logs import Log, one_line
-
-_SECOND_NS = 1e9
+from nsqd_py.runtime.process import StopSignals
+from nsqd_py.settings.durations import SECOND_NS
 
 
 @dataclass(frozen=True)
@@ -60,16 +65,12 @@ class Reports:
         if not self.model.rows and not failures and not gone and (self.options.topic or self.options.channel):
             raise ToolError("no nsqd has that topic and channel")
         _write(self._text(form, failures, is_first=True))
-        for failure in failures:
-            self.log.error("%s", failure)
-        troubles = all_troubles(self._standbys())
-        for trouble in troubles:
-            self.log.error("%s", trouble)
         checked = self.model.rows if self.options.check else []
-        problems = list(problems_of(checked, gone, Filter(self.options.filter)))
+        problems = [*map(str, failures), *all_troubles(self._standbys())]
+        problems += problems_of(checked, gone, Filter(self.options.filter))
         for problem in problems:
             self.log.error("%s", problem)
-        return FAILED if failures or troubles or problems else DONE
+        return FAILED if problems else DONE
 
     def _gone(self) -> list[Name]:
         """Return the topics that nsqlookupds list, and that no nsqd has."""
@@ -79,26 +80,24 @@ class Reports:
     def _go(self) -> None:
         """Write lines as Go's nsq_stat. Any failure ends it, because the sum would lack an nsqd."""
         name = Name(self.options.topic, self.options.channel)
-        lines = GoLines(self.options.interval_ns / _SECOND_NS)
-        troubles: dict[tuple[str, str], str] = {}
+        lines = GoLines(self.options.interval_ns / SECOND_NS)
+        known: dict[str, str] = {}
         for failures in self._rounds():
             if failures:
                 raise ToolError(_joined("failed to get stats", failures))
             counts = {row.name: row.counts for row in self.model.rows}
             if name not in counts:
                 raise ToolError(f"failed to find channel({name.channel}) in stats for topic({name.topic})")
-            troubles = self._tell_troubles(troubles)
+            known = self._report_changes(known, failures)
             _write(lines.next_report(counts[name]))
 
     def _stream(self, form: str) -> None:
         """Write reports with rates. They need two rounds, so the first round has no report."""
-        known_failures: dict[str, Failure] = {}
-        known_troubles: dict[tuple[str, str], str] = {}
+        known: dict[str, str] = {}
         for number, failures in enumerate(self._rounds()):
             if number == 0:
                 self._require_answer(failures)
-            known_failures = self._tell_failures(known_failures, failures)
-            known_troubles = self._tell_troubles(known_troubles)
+            known = self._report_changes(known, failures)
             if number > 0:
                 _write(self._text(form, failures, is_first=number == 1))
 
@@ -109,7 +108,7 @@ class Reports:
 
     def _rounds(self) -> Iterator[list[Failure]]:
         """Yield the failures of a first round, then of one for each report, at a constant interval."""
-        interval_s = self.options.interval_ns / _SECOND_NS
+        interval_s = self.options.interval_ns / SECOND_NS
         left = self.options.count
         due_s = time.monotonic()
         while True:
@@ -142,27 +141,19 @@ class Reports:
         )
         return FORMS[form](report, is_first=is_first)
 
-    def _tell_failures(self, known: dict[str, Failure], failures: Sequence[Failure]) -> dict[str, Failure]:
-        """Log each failure and each recovery once."""
-        now = {failure.who: failure for failure in failures}
+    def _report_changes(self, known: Mapping[str, str], failures: Sequence[Failure]) -> dict[str, str]:
+        """Log each failure of a server, each trouble of a standby, and their ends, once. Return the present ones."""
+        now = {failure.who: str(failure) for failure in failures}
+        for _, troubles in self._standbys():
+            now |= {f"{trouble.node} {trouble.kind}": f"nsqd {trouble.node}: {trouble.text}" for trouble in troubles}
         for who in now.keys() - known.keys():
             self.log.warning("%s", now[who])
         for who in known.keys() - now.keys():
-            self.log.info("%s: answers again", who)
+            self.log.info("resolved: %s", known[who])
         return now
 
     def _standbys(self) -> Standbys:
-        return with_troubles(self.poller.cluster.pairs(), self.options.max_standby_lag_ns / _SECOND_NS)
-
-    def _tell_troubles(self, known: dict[tuple[str, str], str]) -> dict[tuple[str, str], str]:
-        """Log each trouble of standbys, and its end, once."""
-        found = [trouble for _, troubles in self._standbys() for trouble in troubles]
-        now = {(trouble.node, trouble.kind): trouble.text for trouble in found}
-        for node, kind in now.keys() - known.keys():
-            self.log.warning("nsqd %s: %s", node, now[node, kind])
-        for node, kind in known.keys() - now.keys():
-            self.log.info("nsqd %s: over: %s", node, known[node, kind])
-        return now
+        return with_troubles(self.poller.cluster.pairs(), self.options.max_standby_lag_ns / SECOND_NS)
 
     def _require_answer(self, failures: Sequence[Failure]) -> None:
         """Raise ToolError if no nsqd answered."""
@@ -177,3 +168,87 @@ def _joined(what: str, failures: Sequence[Failure]) -> str:
 def _write(text: str) -> None:
     sys.stdout.write(text)
     sys.stdout.flush()
+
+
+def check(options: StatOptions) -> None:
+    """Raise BadUsage if the options contradict each other."""
+    _check_addresses(options)
+    if options.count is not None and (options.once or options.check):
+        raise BadUsage(f"use --{'once' if options.once else 'check'} or --count not both")
+    if options.standbys and options.format == GO:
+        raise BadUsage("--standbys needs --format=table, csv or json")
+    http_client(options)  # its files have to be there
+
+
+def _check_addresses(options: StatOptions) -> None:
+    nsqd, lookupd = options.nsqd_http_address, options.lookupd_http_address
+    if not nsqd and not lookupd:
+        raise BadUsage("--nsqd-http-address or --lookupd-http-address required")
+    if nsqd and lookupd:
+        raise BadUsage("use --nsqd-http-address or --lookupd-http-address not both")
+    for flag, addresses in (("nsqd-http-address", nsqd), ("lookupd-http-address", lookupd)):
+        if any(address.startswith("http://") for address in addresses):
+            raise BadUsage(f"--{flag} error - address should not contain scheme")
+        for address in addresses:
+            http_url(address)
+
+
+def run(options: StatOptions, log: Log) -> int:
+    """Show the table or write the reports. Return the exit status. Raises ToolError if nothing can be shown."""
+    client = replace(http_client(options), max_answer_bytes=MAX_STATS_BYTES)
+    cluster = Cluster()
+    model = Model(cluster, channel=options.channel, per_node=options.per_node)
+    poller = Poller(
+        cluster,
+        Upstream(client),
+        options.lookupd_http_address,
+        options.nsqd_http_address,
+        options.interval_ns / SECOND_NS,
+        model.end_round,
+        lambda error: log.exception("%r", error),
+        topic=options.topic,
+        channel=options.channel,
+    )
+    form = form_of(options, on_terminal=is_terminal(sys.stdout) and os.environ.get("TERM") not in ("dumb", "unknown"))
+    with StopSignals() as signals:
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # not under nohup
+            gevent.signal_handler(signal.SIGHUP, signals.stop)
+        try:
+            return _until_stopped(signals, _work(options, poller, model, log, form, signals.stop))
+        finally:
+            poller.close()
+
+
+def _work(options: StatOptions, poller: Poller, model: Model, log: Log, form: str, stop: Callable[[], None]) -> Callable[[], int]:
+    if form != LIVE:
+        return lambda: Reports(options, poller, model, log).run(form)
+
+    def show() -> int:
+        from nsq_tools.stat.live import LiveTable  # only for the live table, because rich is slow to import
+
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="replace")  # an ellipsis on a terminal without Unicode
+        LiveTable(options, poller, model, stop).run()
+        return DONE
+
+    return show
+
+
+def _until_stopped(signals: StopSignals, work: Callable[[], int]) -> int:
+    """Return or raise the result of `work`, or return DONE if a signal ends it before."""
+    greenlet = gevent.spawn(_caught, work)
+    greenlet.link(lambda done: signals.stop())
+    signals.wait()
+    greenlet.kill()  # waits until it has restored the terminal
+    outcome = greenlet.value
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome if isinstance(outcome, int) else DONE
+
+
+def _caught(work: Callable[[], int]) -> int | Exception:
+    """Return an exception as a value, because gevent prints exceptions of greenlets."""
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001 - raised again by `_until_stopped`
+        return error

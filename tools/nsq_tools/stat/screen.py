@@ -7,18 +7,46 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from nsq_tools.stat.columns import ALARMING, GAP, QUIET, TREND, Layout, layout, short_number, short_rate, shorten, sparkline
-from nsq_tools.stat.controls import Window
-from nsq_tools.stat.model import Failure, Row
-from nsq_tools.stat.selection import Order
-from nsq_tools.stat.standbys import Standbys, summary
+from nsq_tools.stat.columns import (
+    ALARMING,
+    GAP,
+    GROWING,
+    QUIET,
+    TREND,
+    Layout,
+    layout,
+    short_number,
+    short_rate,
+    shorten,
+    sparkline,
+)
+from nsq_tools.stat.export import Standbys, summary
+from nsq_tools.stat.model import Failure
+from nsq_tools.stat.rows import Order, Row
 from nsqd_py.cluster.figures import MILLI
 
-KEYS = ("q quit", "/ filter", "s next column", "r turn order", "arrows Page Home End scroll")
-_TYPING_KEYS = ("Enter keeps it", "Esc drops it")
+KEYS = ("q quit", "s next column", "r turn order", "arrows Page Home End scroll")
 _MOST_FAILURES = 3
 _MOST_STANDBYS = 4
 _SHORT_HEIGHT = 10  # below it, rows take the lines of keys and totals
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The visible rows: `count` of `total`, from index `top` on."""
+
+    top: int
+    count: int
+    total: int
+
+    @classmethod
+    def at(cls, top: int, count: int, total: int) -> Window:
+        """Return the window nearest to `top` without empty lines below its rows."""
+        return cls(max(0, min(top, total - count)), min(count, total), total)
+
+    @property
+    def below(self) -> int:
+        return self.total - self.top - self.count
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +56,6 @@ class View:
     rows       the selected rows, in `order`
     all_rows   the rows before the selection
     top        index of the first visible row
-    text       the filter as it was typed, or empty
-    is_typing  True while the user types a filter
-    error      the reason why the typed filter is invalid, or empty
     """
 
     rows: Sequence[Row]
@@ -41,11 +66,7 @@ class View:
     interval: str
     clock: str
     standbys: Standbys = ()
-    ascii_only: bool = False
     top: int = 0
-    text: str = ""
-    is_typing: bool = False
-    error: str = ""
 
 
 def draw(view: View, width: int, height: int) -> list[Text]:
@@ -68,7 +89,7 @@ def _frame(view: View, width: int, height: int) -> tuple[list[Text], list[Text],
     is_short = height < _SHORT_HEIGHT
     head = [_title(view, width), *([] if is_short else [_totals(view, width)])]
     head += [*_standbys(view, width, is_short=is_short), *_failures(view, width)]
-    foot = [] if is_short and not view.is_typing else [_foot(view, width)]
+    foot = [] if is_short else [Text(fitted(KEYS, width), style=QUIET)]
     return head, foot, max(height - len(head) - 1 - len(foot), 0)
 
 
@@ -142,14 +163,6 @@ def _failures(view: View, width: int) -> list[Text]:
     return [*lines, *([Text(fitted([f"… {more} more failed"], width), style=ALARMING)] if more > 0 else [])]
 
 
-def _foot(view: View, width: int) -> Text:
-    """Return the last line: the keys or, while the user types a filter, its end."""
-    if view.is_typing:
-        seen = f"/{view.text[max(len(view.text) - (width - 2), 0) :]}_"
-        return Text(fitted([seen, *([view.error] if view.error else _TYPING_KEYS)], width))
-    return Text(fitted([f"filter {view.text}", "Esc shows all", *KEYS] if view.text else KEYS, width), style=QUIET)
-
-
 # --- the table
 
 
@@ -166,9 +179,9 @@ def _table(view: View, width: int, room: int) -> list[Text]:
 
 def _others(seen: Window) -> list[str]:
     """Return the number of hidden rows, as text."""
-    if not seen.above:
+    if not seen.top:
         return [f"… {seen.below} more"]
-    return [f"… {seen.above} above", *([f"and {seen.below} below"] if seen.below else [])]
+    return [f"… {seen.top} above", *([f"and {seen.below} below"] if seen.below else [])]
 
 
 def _emptiness(view: View) -> str:
@@ -203,12 +216,12 @@ def _rows(view: View, plan: Layout, seen: Window) -> list[Text]:
     topic_above = ""
     for row in view.rows[seen.top : seen.top + seen.count]:
         is_below = view.order.column == "topic" and row.name.topic == topic_above
-        lines.append(_line(row, plan, is_below=is_below, ascii_only=view.ascii_only))
+        lines.append(_line(row, plan, is_below=is_below))
         topic_above = row.name.topic
     return lines
 
 
-def _line(row: Row, plan: Layout, *, is_below: bool, ascii_only: bool) -> Text:
+def _line(row: Row, plan: Layout, *, is_below: bool) -> Text:
     line = Text()
     name = f"  {row.name.channel}{_paused(row)}" if is_below and row.name.channel else _full_name(row)
     line.append(shorten(name, plan.name_width).ljust(plan.name_width), "cyan" if row.is_paused else "")
@@ -218,7 +231,7 @@ def _line(row: Row, plan: Layout, *, is_below: bool, ascii_only: bool) -> Text:
         text, style = column.cell(row)
         width = plan.width_of(column)
         if column.title == TREND:
-            text = sparkline(row.depths, width, ascii_only=ascii_only)
+            text, style = sparkline(row.depths, width), GROWING if row.depth_grows else "green"
         line.append(" " * GAP)
         line.append(text.rjust(width), style)
     return line

@@ -9,10 +9,11 @@ from time import monotonic
 from urllib.parse import quote
 
 from nsq_tools.cli import DONE, ToolError
-from nsq_tools.columns import published, tail_of
-from nsq_tools.options import http_client, http_url
-from nsq_tools.tail.options import TailOptions, renderer_of
-from nsq_tools.tail.rendering import MessageLimit
+from nsq_tools.clients import http_client, http_url
+from nsq_tools.messages import published, tail_of
+from nsq_tools.tail import tailing
+from nsq_tools.tail.options import TailOptions
+from nsq_tools.tail.rendering import MessageLimit, renderer_of
 from nsq_tools.tail.tailing import open_output
 from nsqd_py.client.addresses import parse_address
 from nsqd_py.diskqueue.messages import Messages
@@ -173,6 +174,8 @@ class LogTail:
 
 def run(options: TailOptions, log: Log) -> int:
     """Show messages until `-n` are shown, a signal comes or the output is closed. Raises ToolError, OSError."""
+    if not (options.since_ns or options.last):
+        return tailing.run(options, log)
     output, renderer, limit = open_output(), renderer_of(options), MessageLimit(options.n)
     with StopSignals() as stop:
         tail = LogTail(options, log)

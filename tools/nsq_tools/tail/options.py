@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING
-
-from nsq_tools.cli import BadUsage, is_terminal, wants_colour
-from nsq_tools.options import (
-    CONSUMER_OPT,
-    MAX_IN_FLIGHT,
-    TOPICS,
-    SourceOptions,
-    check_name,
-    check_sources,
-    check_topics,
-    client_options,
-    http_url,
-)
-from nsq_tools.tail.template import FIELDS
+from nsq_tools.options import CONSUMER_OPT, MAX_IN_FLIGHT, TOPICS, SourceOptions
 from nsqd_py.settings.declaration import Options, not_negative, setting
 from nsqd_py.settings.groups import LogOptions, log_prefix_setting
 from nsqd_py.settings.program import Program, ProgramOptions
 from nsqd_py.settings.types import BOOL, DURATION, INT, STRING, STRINGS, URLS
 
-if TYPE_CHECKING:
-    from nsq_tools.tail.rendering import Renderer
+REMOVED = {"json": "pipe the output to jq", "format": "use --jsonl, and pipe the output to jq"}
 
 
 class _Source(SourceOptions, title="Source"):
@@ -63,12 +47,11 @@ class ShownOptions(Options, title="Output"):
         'Show a value of a JSON body, by a path such as .user.name, .tags[0] or .["a key"] (may be given several '
         "times: the values are written on one line, separated by tabs).",
     )
-    json: bool = setting(BOOL, False, "Format JSON: indented and coloured on a terminal, on one line in a pipe.")
-    format: str = setting(
-        STRING,
-        "",
-        f"Text to write for each message, with {', '.join(f'{{{field}}}' for field in FIELDS)}; "
-        r"\t and \n are a tab and a line feed.",
+    jsonl: bool = setting(
+        BOOL,
+        False,
+        "Write each message as a JSON object on one line, with timestamp, id, attempts, topic, channel, nsqd and body, as "
+        "nsq-to-file --format=jsonl does.",
     )
 
 
@@ -104,81 +87,9 @@ PROGRAM = Program(
         ),
         (
             "The time when each message was published, and the number of its attempts",
-            "nsq-tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders --format '{timestamp} {attempts} {body}'",
-            'run: until="Z 1 "',
+            "nsq-tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders --jsonl",
+            'run: until="timestamp"',
         ),
     ),
+    removed=REMOVED,
 )
-
-
-def check(options: TailOptions) -> None:
-    """Raise BadUsage if the options cannot be used."""
-    if options.since_ns or options.last:
-        _check_log_reading(options)
-    elif options.nsqd_http_address:
-        raise BadUsage("--nsqd-http-address is for --since and --last; use --nsqd-tcp-address")
-    if not options.nsqd_http_address:
-        check_sources(options)
-    check_topics(options.topic)
-    if options.channel:
-        check_name(options.channel, "channel")
-    client_options(options.consumer_opt, "consumer-opt")
-    check_shown(options)
-
-
-def _check_log_reading(options: TailOptions) -> None:
-    if options.since_ns and options.last:
-        raise BadUsage("use --since or --last not both")
-    if options.channel or options.consumer_opt:
-        raise BadUsage("--since and --last read without a channel: leave out --channel and --consumer-opt")
-    if any(topic.endswith("#ephemeral") for topic in options.topic):
-        raise BadUsage("--since and --last read the log of a topic, and an ephemeral topic has none")
-    if options.nsqd_http_address and options.lookupd_http_address:
-        raise BadUsage("use --nsqd-http-address or --lookupd-http-address not both")
-    for address in options.nsqd_http_address:
-        http_url(address)
-
-
-def check_shown(options: ShownOptions) -> None:
-    """Raise BadUsage for a pattern, a path or a template that is not valid."""
-    from nsq_tools.tail.json_text import parse_path
-    from nsq_tools.tail.rendering import compile_search
-    from nsq_tools.tail.template import Template
-
-    checks = (
-        ("grep", compile_search, (options.grep,)),
-        ("pick", parse_path, options.pick),
-        ("format", Template, (options.format,)),
-    )
-    for flag, parse, texts in checks:
-        for text in texts:
-            try:
-                parse(text)
-            except ValueError as error:
-                raise BadUsage(f"--{flag}: {error}") from None
-
-
-def channel_of(options: TailOptions) -> str:
-    """Return the channel that was given, or the name of a new ephemeral one."""
-    if options.channel:
-        return options.channel
-    import random  # slow to import
-
-    return f"tail{random.randrange(999_999):06d}#ephemeral"
-
-
-def renderer_of(options: ShownOptions) -> Renderer:
-    """Return the renderer for the settings and for the kind of standard output."""
-    from nsq_tools.tail.json_text import parse_path
-    from nsq_tools.tail.rendering import Renderer, compile_search
-    from nsq_tools.tail.template import Template
-
-    return Renderer(
-        search=compile_search(options.grep) if options.grep else None,
-        picks=[parse_path(path) for path in options.pick],
-        as_json=options.json,
-        template=Template(options.format) if options.format else None,
-        print_topic=options.print_topic,
-        is_terminal=is_terminal(sys.stdout),
-        has_colour=wants_colour(),
-    )

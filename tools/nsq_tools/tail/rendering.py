@@ -1,4 +1,4 @@
-r"""Messages become the bytes to show: `--grep`, `--pick`, `--json`, `--format`, escaping for terminals. Pure.
+r"""Messages become the bytes to show: `--grep`, `--pick`, `--jsonl`, escaping for terminals. Pure.
 
 Bodies are escaped on a terminal: without that, a message could clear the screen, overwrite lines, change the window's
 title or send input. Line feeds and tabs stay; other control characters become `\x1b`, invalid UTF-8 `\xff`, and
@@ -8,15 +8,15 @@ characters that change the direction of text `\u202e`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import orjson
 
-from nsq_tools.columns import Columns
-from nsq_tools.tail import json_text
-from nsq_tools.tail.json_text import Path, in_line, pick
-from nsq_tools.tail.template import Template, iso_times
+from nsq_tools.cli import BadUsage, is_terminal
+from nsq_tools.messages import Columns, json_lines
+from nsq_tools.tail.options import ShownOptions
 from nsqd_py.settings.regex import compiled
 
 _KEPT = "\t\n"
@@ -43,10 +43,57 @@ def for_terminal_line(body: bytes) -> bytes:
     return for_terminal(body).replace(b"\n", b"\\n").replace(b"\t", b"\\t")
 
 
-_NO_OPERATORS = re.compile(r"[\w \-:,;=/@#%&'\"<>!~]*")
-_TOPIC_COLOUR = b"36"
+# --- paths
 
-Transform = Callable[[bytes], bytes]
+Path = tuple[str | int, ...]
+
+_STEP = re.compile(r'\.?\[(?P<index>-?\d+)\]|\.?\[(?P<quoted>"(?:[^"\\]|\\.)*")\]|\.(?P<key>[A-Za-z_$@][\w$@-]*)')
+# As in jq's @tsv: tabs and line feeds in a value are escaped.
+_IN_LINE = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+
+
+def parse_path(text: str) -> Path:
+    """Return the keys and indexes of a path in jq's syntax. Raises ValueError.
+
+    Examples: `.`, `.user.name`, `.tags[0]`, `.[-1]`, `.["a key"]`
+    """
+    steps: list[str | int] = []
+    position = len(text) if text == "." else 0
+    while position < len(text) and (step := _STEP.match(text, position)):
+        try:
+            steps.append(int(step["index"]) if step["index"] else step["key"] or orjson.loads(step["quoted"]))
+        except orjson.JSONDecodeError:
+            raise ValueError(f"{step['quoted']} is not a JSON string") from None
+        position = step.end()
+    if not text.startswith(".") or position < len(text):
+        raise ValueError(f'{text!r} is not a path such as .user.name, .tags[0] or .["a key"] (see its byte {position})')
+    return tuple(steps)
+
+
+def pick(document: Any, path: Path) -> Any:
+    """Return the value at the path, or None."""
+    value = document
+    for step in path:
+        if not isinstance(value, list if isinstance(step, int) else dict):
+            return None
+        try:
+            value = value[step]  # type: ignore[index]
+        except (KeyError, IndexError):
+            return None
+    return value
+
+
+def in_line(value: Any) -> bytes:
+    """Return a value for a column: a string without its quotes, any other value as JSON."""
+    if isinstance(value, str):
+        return value.translate(_IN_LINE).encode("utf-8", "surrogatepass")
+    return orjson.dumps(value)
+
+
+# --- messages
+
+_NO_OPERATORS = re.compile(r"[\w \-:,;=/@#%&'\"<>!~]*")
+
 Search = Callable[[bytes], Any]
 
 
@@ -73,22 +120,16 @@ class Renderer:
         *,
         search: Search | None = None,
         picks: Sequence[Path] = (),
-        as_json: bool = False,
-        template: Template | None = None,
+        as_objects: bool = False,
         print_topic: bool = False,
         is_terminal: bool = False,
-        has_colour: bool = False,
     ) -> None:
         self.not_json_count = 0
         self._search = search
         self._picks = picks
-        self._template = template
+        self._as_objects = as_objects
         self._print_topic = print_topic
         self._is_terminal = is_terminal
-        self._has_colour = has_colour
-        self._transforms = self._choose_transforms(as_json)
-
-    # --- selection
 
     def matching(self, bodies: Sequence[bytes]) -> Sequence[int]:
         """Return the indexes of the bodies to show."""
@@ -97,92 +138,53 @@ class Renderer:
             return range(len(bodies))
         return [index for index, body in enumerate(bodies) if search(body)]
 
-    # --- layout
-
     def render(self, messages: Columns, indexes: Sequence[int]) -> bytes:
         """Return the messages at these indexes, each followed by a line feed."""
         if not indexes:
             return b""
-        bodies = self._bodies(_chosen(messages.bodies, indexes))
-        if self._template is not None:
-            columns = [self._column(field, messages, indexes, bodies) for field in self._template.fields]
-            bodies = self._template.lines(columns) if columns else self._template.lines_without_fields(len(indexes))
-        prefix = self._prefix(messages.topic)
-        return prefix + (b"\n" + prefix).join(bodies) + b"\n"
-
-    def _bodies(self, bodies: Sequence[bytes]) -> list[bytes]:
-        shown: Iterable[bytes] = bodies
-        for transform in self._transforms:
-            shown = map(transform, shown)
-        return list(shown)
-
-    def _choose_transforms(self, as_json: bool) -> list[Transform]:
-        transforms: list[Transform] = []
+        lines = [line[:-1] for line in json_lines(messages)] if self._as_objects else messages.bodies
+        if len(indexes) < len(lines):
+            lines = [lines[index] for index in indexes]
         if self._picks:
-            transforms.append(self._picked_document if as_json else self._picked_columns)
-        if as_json:
-            transforms.append(self._json)
-        elif self._is_terminal and not self._picks:
-            transforms.append(for_terminal)
-        return transforms
+            lines = list(map(self._picked, lines))
+        elif self._is_terminal:
+            lines = list(map(for_terminal, lines))
+        prefix = messages.topic.encode() + b" | " if self._print_topic else b""
+        return prefix + (b"\n" + prefix).join(lines) + b"\n"
 
-    def _picked_columns(self, body: bytes) -> bytes:
-        columns = map(in_line, self._picked(body))
-        return b"\t".join(map(for_terminal_line, columns) if self._is_terminal else columns)
-
-    def _picked_document(self, body: bytes) -> bytes:
-        values = self._picked(body)
-        return orjson.dumps(values if len(values) > 1 else values[0])
-
-    def _picked(self, body: bytes) -> list[Any]:
+    def _picked(self, body: bytes) -> bytes:
+        """Return the values at the paths, in columns."""
         try:
             document = orjson.loads(body)
         except orjson.JSONDecodeError:
             self.not_json_count += 1
             document = None
-        return [pick(document, path) for path in self._picks]
-
-    def _json(self, body: bytes) -> bytes:
-        """Return JSON in many lines for a terminal and in one line for a pipe, and other bodies as without --json."""
-        if not json_text.is_json(body):
-            return for_terminal(body) if self._is_terminal else body
-        return json_text.pretty(body, self._paint) if self._is_terminal else json_text.compact(body)
-
-    def _paint(self, token: bytes, colour: bytes) -> bytes:
-        shown = for_terminal(token)
-        return json_text.coloured(shown, colour) if self._has_colour else shown
-
-    def _prefix(self, topic: str) -> bytes:
-        if not self._print_topic:
-            return b""
-        name = topic.encode()
-        return (json_text.coloured(name, _TOPIC_COLOUR) if self._has_colour else name) + b" | "
-
-    def _column(self, field: str, messages: Columns, indexes: Sequence[int], bodies: Sequence[bytes]) -> Sequence[bytes]:
-        """Return the value of a template field for each message."""
-        if field == "body":
-            return bodies
-        if field in _OF_ALL:
-            return [for_terminal_line(_OF_ALL[field](messages).encode())] * len(indexes)
-        values = _chosen(_OF_EACH[field](messages), indexes)
-        return [for_terminal_line(value) for value in values] if self._is_terminal and field == "id" else values
+        columns = [in_line(pick(document, path)) for path in self._picks]
+        return b"\t".join(map(for_terminal_line, columns) if self._is_terminal else columns)
 
 
-_OF_ALL: dict[str, Callable[[Columns], str]] = {
-    "topic": lambda messages: messages.topic,
-    "channel": lambda messages: messages.channel,
-    "nsqd": lambda messages: messages.nsqd,
-}
-_OF_EACH: dict[str, Callable[[Columns], Sequence[bytes]]] = {
-    "id": lambda messages: messages.ids,
-    "attempts": lambda messages: [b"%d" % attempts for attempts in messages.attempts],
-    "timestamp": lambda messages: iso_times(messages.timestamps_ns),
-    "timestamp_ns": lambda messages: [b"%d" % timestamp_ns for timestamp_ns in messages.timestamps_ns],
-}
+def check_shown(options: ShownOptions) -> None:
+    """Raise BadUsage for a pattern or a path that is not valid, and for options that contradict each other."""
+    if options.jsonl and (options.pick or options.print_topic):
+        raise BadUsage(f"use --jsonl or --{'pick' if options.pick else 'print-topic'} not both")
+    checks = (("grep", compile_search, (options.grep,)), ("pick", parse_path, options.pick))
+    for flag, parse, texts in checks:
+        for text in texts:
+            try:
+                parse(text)
+            except ValueError as error:
+                raise BadUsage(f"--{flag}: {error}") from None
 
 
-def _chosen(column: Sequence[bytes], indexes: Sequence[int]) -> Sequence[bytes]:
-    return column if len(indexes) == len(column) else [column[index] for index in indexes]
+def renderer_of(options: ShownOptions) -> Renderer:
+    """Return the renderer for the settings and for the kind of standard output."""
+    return Renderer(
+        search=compile_search(options.grep) if options.grep else None,
+        picks=[parse_path(path) for path in options.pick],
+        as_objects=options.jsonl,
+        print_topic=options.print_topic,
+        is_terminal=is_terminal(sys.stdout),
+    )
 
 
 class MessageLimit:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import random
 import select
 import sys
 
@@ -11,13 +12,13 @@ import gevent
 from gevent.lock import RLock
 from gevent.threadpool import ThreadPool
 
-from nsq_tools.cli import DONE, ToolError
-from nsq_tools.options import client_options, user_agent
-from nsq_tools.tail.options import TailOptions, channel_of, renderer_of
-from nsq_tools.tail.rendering import MessageLimit
+from nsq_tools.cli import DONE, BadUsage, ToolError
+from nsq_tools.clients import make_consumer
+from nsq_tools.options import check_name, check_sources, check_topics, client_options
+from nsq_tools.tail.options import TailOptions
+from nsq_tools.tail.rendering import MessageLimit, check_shown, renderer_of
 from nsqd_py.client import MessageBatch
 from nsqd_py.client.gevent import Consumer
-from nsqd_py.client.options import ClientOptions
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals
 from nsqd_py.runtime.threads import in_thread
@@ -68,6 +69,32 @@ def open_output() -> Output:
     return Output(sys.stdout.fileno())
 
 
+def check(options: TailOptions) -> None:
+    """Raise BadUsage if the options cannot be used."""
+    if options.since_ns or options.last:
+        _check_log_reading(options)
+    elif options.nsqd_http_address:
+        raise BadUsage("--nsqd-http-address is for --since and --last; use --nsqd-tcp-address")
+    if not options.nsqd_http_address:
+        check_sources(options)
+    check_topics(options.topic)
+    if options.channel:
+        check_name(options.channel, "channel")
+    client_options(options.consumer_opt, "consumer-opt")
+    check_shown(options)
+
+
+def _check_log_reading(options: TailOptions) -> None:
+    if options.since_ns and options.last:
+        raise BadUsage("use --since or --last not both")
+    if options.channel or options.consumer_opt:
+        raise BadUsage("--since and --last read without a channel: leave out --channel and --consumer-opt")
+    if any(topic.endswith("#ephemeral") for topic in options.topic):
+        raise BadUsage("--since and --last read the log of a topic, and an ephemeral topic has none")
+    if options.nsqd_http_address and options.lookupd_http_address:
+        raise BadUsage("use --nsqd-http-address or --lookupd-http-address not both")
+
+
 def run(options: TailOptions, log: Log) -> int:
     """Show messages until `-n` are shown, a signal comes or the output is closed. Raises ToolError, BrokenPipeError."""
     output = open_output()
@@ -93,20 +120,15 @@ class Tail:
         self._turns = RLock()
         self._unwritten: set[MessageBatch] = set()  # one of them is being written, the others wait
         self._failure: OSError | None = None
-        channel = channel_of(options)
+        channel = options.channel or f"tail{random.randrange(999_999):06d}#ephemeral"
         self._consumers = [self._consumer(topic, channel, options) for topic in dict.fromkeys(options.topic)]
 
     def _consumer(self, topic: str, channel: str, options: TailOptions) -> Consumer:
         self._log.info("Adding consumer for topic: %s", topic)
-        return Consumer(
-            topic,
-            channel,
-            batch_handler=self._show,
-            nsqd_tcp_addresses=options.nsqd_tcp_address,
-            lookupd_http_addresses=options.lookupd_http_address,
-            options=consumer_options(options),
-            log=self._log,
-        )
+        # Without --grep, no more messages are in flight than are shown.
+        in_flight = min(options.n, options.max_in_flight) if options.n > 0 and not options.grep else options.max_in_flight
+        settings: dict[str, object] = {"max_in_flight": in_flight}
+        return make_consumer(options, "nsq_tail", topic, self._log, settings, channel=channel, batch_handler=self._show)
 
     # --- start and stop
 
@@ -170,11 +192,3 @@ def answer(batch: MessageBatch, seen: int) -> None:
     if seen:
         batch.finish_some(batch.ids[:seen])
     batch.requeue(0)
-
-
-def consumer_options(options: TailOptions) -> ClientOptions:
-    """Return the consumer's options. Without --grep, no more messages are in flight than are shown."""
-    in_flight = options.max_in_flight
-    if options.n > 0 and not options.grep:
-        in_flight = min(options.n, in_flight)
-    return client_options(options.consumer_opt, "consumer-opt", max_in_flight=in_flight, user_agent=user_agent("nsq_tail"))

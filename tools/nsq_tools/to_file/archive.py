@@ -9,13 +9,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from nsq_tools.to_file.claims import Claim, ClaimDetails, new_token, side_path
 from nsq_tools.to_file.compression import Codec
 from nsq_tools.to_file.finishing import Contents, FinishedFile
-from nsq_tools.to_file.formats.format import Encoder, Format, Warn
-from nsq_tools.to_file.naming import DATETIME, strftime, with_revision
-from nsq_tools.to_file.output import OutputFile
-from nsq_tools.to_file.placing import make_directories
+from nsq_tools.to_file.formats import Encoder, Format, Warn
+from nsq_tools.to_file.options import DATETIME
+from nsq_tools.to_file.output import Claim, ClaimDetails, OutputFile, new_token, side_path
+from nsq_tools.to_file.placing import make_directories, with_revision
 from nsq_tools.to_file.portions import Portion, Tally
 from nsqd_py.runtime.logs import Log
 from nsqd_py.settings.durations import format_duration
@@ -75,7 +74,7 @@ class Plan:
 
     def name(self, now_ns: int) -> str:
         moment = datetime.fromtimestamp(now_ns / 1e9).astimezone()
-        return self.template.replace(DATETIME, strftime(self.datetime_format, moment))
+        return self.template.replace(DATETIME, moment.strftime(self.datetime_format))
 
     @property
     def moves(self) -> bool:

@@ -23,11 +23,9 @@ from typing import BinaryIO
 
 from google_crc32c import extend
 
-from nsq_tools.to_file.claims import Claim, ClaimDetails, abandoned
 from nsq_tools.to_file.compression import CODECS
-from nsq_tools.to_file.formats import FORMATS
-from nsq_tools.to_file.formats.format import FileScan, Format
-from nsq_tools.to_file.manifest import Entry, Manifest
+from nsq_tools.to_file.formats import FORMATS, FileScan, Format
+from nsq_tools.to_file.output import Claim, ClaimDetails, Entry, Manifest, abandoned
 from nsq_tools.to_file.placing import Make, make_directories, place, remove_other_names
 from nsq_tools.to_file.portions import Tally
 from nsqd_py.runtime.private_files import open_file

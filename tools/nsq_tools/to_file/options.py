@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Any
+import re
 
-from nsq_tools.cli import BadUsage
-from nsq_tools.options import CONSUMER_OPT, MAX_IN_FLIGHT, TOPICS, SourceOptions, check_name, check_sources, client_options
-from nsq_tools.to_file.compression import CODECS, GZIP, GZIP_LEVELS, NONE, ZSTD_LEVELS
-from nsq_tools.to_file.naming import (
-    DATETIME,
-    HOST,
-    HOSTNAME,
-    PID,
-    REV,
-    SHORT_HOST,
-    TOPIC,
-    check_datetime,
-    check_words,
-    with_suffix,
-)
+from nsq_tools.options import CONSUMER_OPT, MAX_IN_FLIGHT, TOPICS, SourceOptions
+from nsq_tools.to_file.compression import CODECS, GZIP_LEVELS, NONE, ZSTD_LEVELS
 from nsqd_py.net.tls_options import HttpClientOptions
 from nsqd_py.settings.declaration import Options, positive, setting
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
@@ -27,10 +13,28 @@ from nsqd_py.settings.groups import LogOptions, log_prefix_setting
 from nsqd_py.settings.program import Program, ProgramOptions
 from nsqd_py.settings.types import BOOL, DURATION, INT, SIZE, STRING, choice
 
-if TYPE_CHECKING:
-    from nsq_tools.to_file.formats.format import Format
+TOPIC, HOST, PID, DATETIME, REV = "<TOPIC>", "<HOST>", "<PID>", "<DATETIME>", "<REV>"
+SHORT_HOST, HOSTNAME = "<SHORT_HOST>", "<HOSTNAME>"
 
-# The names in `formats.FORMATS`, which is slow to import.
+# The conversions of Go's nsq_to_file. They are in English, because Python has the locale C for times.
+_CONVERSIONS = tuple("AaBbdHIMmpSYyZz%")
+
+
+def check_words(text: str, *known: str) -> None:
+    """Raise ValueError for a word in angle brackets that is not known."""
+    for word in re.findall(r"<\w+>", text):
+        if word not in known:
+            raise ValueError(f"{word} is unknown; known are {', '.join(known)}")
+
+
+def check_datetime(text: str) -> None:
+    """Raise ValueError for an unknown conversion in a --datetime-format."""
+    for conversion in re.findall(r"%.?", text, re.DOTALL):
+        if conversion[1:] not in _CONVERSIONS:
+            raise ValueError(f"{conversion} is unknown; known are {', '.join(f'%{letter}' for letter in _CONVERSIONS)}")
+
+
+# The names in `formats.FORMATS`, whose import takes 25 ms.
 _FORMATS = ("lines", "jsonl", "framed", "parquet")
 DEFAULT_FILENAME_FORMAT = "<TOPIC>.<HOST><REV>.<DATETIME>.log"
 DEFAULT_SUFFIX = ".log"
@@ -119,10 +123,7 @@ class _Ends(Options, title="Rotation"):
 
 
 class _Http(HttpClientOptions, title="HTTP"):
-    http_client_connect_timeout_ns: int = setting(
-        DURATION, 2 * SECOND_NS, "Timeout for connecting to an HTTP server.", check=positive
-    )
-    http_client_request_timeout_ns: int = setting(DURATION, 5 * SECOND_NS, "Timeout for an HTTP response.", check=positive)
+    """The settings of requests to nsqlookupds."""
 
 
 class _Log(LogOptions, title="Log"):
@@ -170,109 +171,3 @@ PROGRAM = Program(
         ),
     ),
 )
-
-
-def check_options(options: ToFileOptions) -> None:
-    """Raise BadUsage if the options contradict each other."""
-    check_sources(options)
-    _check_topics(options)
-    check_name(options.channel, "channel")
-    client_options(options.consumer_opt, "consumer-opt")
-    _check_format(options)
-    if has_revisions(options) and REV not in options.filename_format:
-        raise BadUsage(
-            "missing <REV> in --filename-format when compression, rotation, a work-dir, or another format than lines "
-            "and jsonl is in use"
-        )
-
-
-def _check_topics(options: ToFileOptions) -> None:
-    if not options.topic and not options.topic_pattern:
-        raise BadUsage("--topic or --topic-pattern required")
-    if not options.topic and not options.lookupd_http_address:
-        raise BadUsage("--lookupd-http-address must be specified when no --topic specified")
-    for topic in options.topic:
-        check_name(topic, "topic")
-    compiled_pattern(options.topic_pattern)
-
-
-def _check_format(options: ToFileOptions) -> None:
-    if options.gzip and options.compress not in (NONE, GZIP):
-        raise BadUsage(f"--gzip and --compress={options.compress} contradict each other")
-    from nsq_tools.to_file.formats.parquet import PARQUET, is_installed
-
-    form, codec = _format(options), codec_name(options)
-    if codec not in form.codecs:
-        raise BadUsage(f"--format={form.name} takes --compress={' or '.join(form.codecs)}")
-    if form is PARQUET and not is_installed():
-        raise BadUsage("--format=parquet needs pyarrow: pip install 'nsqd-py[parquet]'")
-
-
-# --- values that follow from several options
-
-
-def compiled_pattern(pattern: str) -> Any:
-    """Return the compiled regular expression (RE2, as in Go). Raises BadUsage."""
-    from nsqd_py.settings.regex import BadExpression, compiled  # RE2 is slow to import
-
-    try:
-        return compiled(pattern)
-    except BadExpression as error:
-        raise BadUsage(f"--topic-pattern {pattern!r} is not a regular expression: {error}") from None
-
-
-def _format(options: ToFileOptions) -> Format:
-    from nsq_tools.to_file.formats import FORMATS
-
-    return FORMATS[options.format]
-
-
-def codec_name(options: ToFileOptions) -> str:
-    return GZIP if options.gzip else str(options.compress)
-
-
-def codec_level(options: ToFileOptions) -> int:
-    return int(options.gzip_level if codec_name(options) == GZIP else options.zstd_level)
-
-
-def output_dir(options: ToFileOptions) -> str:
-    """Return the directory for finished files.
-
-    By default, it belongs to the user: in /tmp, the default of Go's nsq_to_file, everyone can write, and it is emptied.
-    """
-    data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
-    return str(options.output_dir or os.path.join(data, "nsq-to-file"))
-
-
-def work_dir(options: ToFileOptions) -> str:
-    return str(options.work_dir or output_dir(options))
-
-
-def has_revisions(options: ToFileOptions) -> bool:
-    """True if <REV> distinguishes files with the same name; otherwise several runs append to one file."""
-    return bool(
-        not _format(options).is_appendable
-        or codec_name(options) != NONE
-        or options.rotate_size > 0
-        or options.rotate_interval_ns > 0
-        or work_dir(options) != output_dir(options)
-    )
-
-
-def is_shared(options: ToFileOptions) -> bool:
-    """True if messages are appended to an existing file, as in Go's nsq_to_file."""
-    return bool(
-        _format(options).is_appendable
-        and codec_name(options) == NONE
-        and options.rotate_interval_ns <= 0
-        and work_dir(options) == output_dir(options)
-    )
-
-
-def filename_format(options: ToFileOptions) -> str:
-    """Return --filename-format with the ending of the format and the codec."""
-    form = _format(options)
-    text: str = options.filename_format
-    if text == DEFAULT_FILENAME_FORMAT:
-        text = text.removesuffix(DEFAULT_SUFFIX) + form.suffix
-    return with_suffix(text, CODECS[codec_name(options)].suffix) if form.is_appendable else text

@@ -1,4 +1,10 @@
-"""An open file. Data is appended completely or not at all, and is safe after the next sync."""
+"""Files that are being written, their claims, and the manifest of finished files.
+
+Each file that is being written has a claim, `.nsq_to_file.<token>.json` in the work-dir. Its process holds a lock on it
+(flock). So another nsq-to-file with the same directory does not touch the file, and after a crash the next start finds
+the unfinished file and its format. On a network file system this needs locks that work between machines (NFS has them,
+unless it is mounted with local_lock).
+"""
 
 from __future__ import annotations
 
@@ -6,12 +12,19 @@ import contextlib
 import errno
 import fcntl
 import os
-from collections.abc import Iterator
+import secrets
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
+import orjson
 from google_crc32c import extend
 
+from nsq_tools.to_file.formats import FORMATS
 from nsqd_py.diskqueue.files import sync_directory
+from nsqd_py.runtime.documents import BAD_CONTENT, decode_fields, describe
 from nsqd_py.runtime.private_files import open_file
 
 MODE = 0o666  # for other programs to read, unless the umask says otherwise
@@ -143,3 +156,250 @@ class OutputFile:
         if self.is_shared and self.end and os.pread(self._fd, 1, self.end - 1) != b"\n":
             self.end += os.write(self._fd, b"\n")
             self._kept_end = self.end
+
+
+# --- the manifest
+
+MANIFEST = "_manifest.jsonl"
+_TAIL_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One finished file, as a line of JSON in the manifest:
+
+        path              relative to the output-dir
+        topic, channel, format, compress
+        messages          number of messages; for a repaired file in the lines format, number of lines
+        first_timestamp   the earliest and the latest timestamp of its messages, ns since the epoch; null if they are
+        last_timestamp    unknown, as in a repaired file in the lines format
+        offset            position of the first byte; not 0 if the file existed before
+        bytes             number of bytes from there on
+        crc32c            checksum of these bytes, 8 hex digits; null if other programs wrote between them
+        repaired          true if an earlier run left the file unfinished
+        cut_bytes         size of the incomplete end that was removed
+        closed            time of finishing, ns since the epoch
+
+    Spark and other readers of directories skip names that begin with an underscore.
+    """
+
+    path: str
+    topic: str
+    channel: str
+    format: str
+    compress: str
+    messages: int
+    first_timestamp: int | None
+    last_timestamp: int | None
+    offset: int
+    bytes: int
+    crc32c: str | None
+    repaired: bool
+    cut_bytes: int
+    closed: int
+
+
+class Manifest:
+    """The manifest of an output-dir. Several processes may append to it at the same time."""
+
+    def __init__(self, output_dir: Path) -> None:
+        self._path = output_dir / MANIFEST
+
+    def add(self, entry: Entry) -> None:
+        """Append a line. Raises OSError; then nothing was added."""
+        descriptor = open_file(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, MODE)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            self._append(descriptor, orjson.dumps(asdict(entry)) + b"\n")
+        finally:
+            os.close(descriptor)
+
+    def _append(self, descriptor: int, line: bytes) -> None:
+        size = os.fstat(descriptor).st_size
+        if size and os.pread(descriptor, 1, size - 1) != b"\n":
+            line = b"\n" + line  # end the incomplete line of a killed process
+        try:
+            if os.write(descriptor, line) != len(line):
+                raise OSError("the line of the manifest was written incompletely")
+            os.fdatasync(descriptor)
+        except OSError:
+            os.ftruncate(descriptor, size)
+            raise
+
+    def has(self, entry: Entry) -> bool:
+        """True if one of the last lines has the same path and offset. Raises OSError."""
+        try:
+            with open(self._path, "rb", opener=open_file) as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+                lines = file.read().splitlines()
+        except FileNotFoundError:
+            return False
+        return any(_is_about(line, entry) for line in lines)
+
+
+def _is_about(line: bytes, entry: Entry) -> bool:
+    try:
+        values = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(values, dict) and (values.get("path"), values.get("offset")) == (entry.path, entry.offset)
+
+
+# --- claims
+
+PREFIX = ".nsq_to_file."
+_SUFFIX = ".json"
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimDetails:
+    """The data of a claim: everything that is needed to finish its file.
+
+    topic, channel   the source of its messages
+    format, compress the values of --format and --compress
+    name             its name in the output-dir, with <REV> if files have revisions
+    revision         the lowest number for <REV>
+    work_name        its name in the work-dir while it is written
+    output_dir       its final directory, as an absolute path
+    is_shared        True if other programs may append to it
+    offset           position of the first byte of this run; not 0 if the file existed before
+    entry            its line of the manifest, once it has its name in the output-dir
+    """
+
+    topic: str
+    channel: str
+    format: str
+    compress: str
+    name: str
+    revision: int
+    work_name: str
+    output_dir: str
+    is_shared: bool
+    offset: int = 0
+    entry: dict[str, Any] | None = None
+
+
+class Claim:
+    """A claim that this process holds."""
+
+    def __init__(self, path: Path, descriptor: int, details: ClaimDetails) -> None:
+        self._path = path
+        self._fd = descriptor
+        self.details = details
+
+    @classmethod
+    def make(cls, directory: Path, token: str, details: ClaimDetails) -> Claim:
+        """Create a claim. It gets its name only when it is locked and complete. Raises OSError."""
+        path = claim_path(directory, token)
+        unnamed = path.with_suffix(".new")
+        descriptor = open_file(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o660)
+        claim = cls(path, descriptor, details)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            claim.update(details)
+            os.rename(unnamed, path)
+            sync_directory(directory)
+        except OSError:
+            claim.drop()
+            with contextlib.suppress(OSError):
+                unnamed.unlink()
+            raise
+        return claim
+
+    @property
+    def token(self) -> str:
+        """Return the part of the name that identifies the claim and its other files."""
+        return self._path.name.removeprefix(PREFIX).removesuffix(_SUFFIX)
+
+    @property
+    def work_dir(self) -> Path:
+        return self._path.parent
+
+    @property
+    def work_path(self) -> Path:
+        """Return the path of its file while it is written."""
+        return self.work_dir / self.details.work_name
+
+    def update(self, details: ClaimDetails) -> None:
+        """Replace the data of the claim. Raises OSError."""
+        data = orjson.dumps(asdict(details))
+        os.ftruncate(self._fd, max(len(data), os.fstat(self._fd).st_size))  # a full disk fails here
+        os.pwrite(self._fd, data, 0)
+        os.ftruncate(self._fd, len(data))
+        os.fsync(self._fd)
+        self.details = details
+
+    def release(self) -> None:
+        """Delete the claim, because its file is finished or deleted. Raises OSError."""
+        self._path.unlink(missing_ok=True)
+        self.drop()
+
+    def drop(self) -> None:
+        """Unlock the claim and keep it for the next start."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def new_token() -> str:
+    return secrets.token_hex(8)
+
+
+def claim_path(directory: Path, token: str) -> Path:
+    return directory / f"{PREFIX}{token}{_SUFFIX}"
+
+
+def side_path(directory: Path, token: str, suffix: str) -> Path:
+    """Return the path of a hidden file that belongs to the claim with this token."""
+    return directory / f"{PREFIX}{token}{suffix}"
+
+
+def abandoned(directory: Path, report: Callable[[str], None]) -> Iterator[Claim]:
+    """Yield and lock the claims in a directory whose processes have ended. Raises OSError.
+
+    `report` gets a line about each claim that nsq-to-file did not write.
+    """
+    with os.scandir(directory) as entries:
+        paths = sorted(Path(entry.path) for entry in entries if entry.name.startswith(PREFIX))
+    for path in paths:
+        claim = _take_over(path, report) if path.suffix == _SUFFIX else None
+        if claim is not None:
+            yield claim
+
+
+def _take_over(path: Path, report: Callable[[str], None]) -> Claim | None:
+    """Lock and read a claim. Return None if its process runs or has just released it, or if it cannot be read."""
+    try:
+        descriptor = open_file(path, os.O_RDWR)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.path.samestat(os.fstat(descriptor), path.stat()):
+            raise FileNotFoundError(path)
+        if is_open_to_all(path.parent) and os.fstat(descriptor).st_uid != os.geteuid():
+            raise ValueError("another user wrote it, and everyone can write to its directory")
+        return Claim(path, descriptor, _parsed(os.pread(descriptor, os.fstat(descriptor).st_size, 0)))
+    except BAD_CONTENT as error:
+        report(f"{path} is left alone: {describe(error)}")
+    except OSError:
+        pass
+    os.close(descriptor)
+    return None
+
+
+def is_open_to_all(directory: Path) -> bool:
+    """True if everyone can write to the directory. Raises OSError."""
+    return bool(directory.stat().st_mode & stat.S_IWOTH)
+
+
+def _parsed(data: bytes) -> ClaimDetails:
+    """Raises BAD_CONTENT."""
+    details = decode_fields(ClaimDetails, orjson.loads(data))
+    entry = decode_fields(Entry, details.entry) if details.entry is not None else None
+    for name in (details.name, details.work_name, entry.path if entry is not None else ""):
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise ValueError(f"{name} is not in its directory")
+    if details.compress not in FORMATS[details.format].codecs:
+        raise ValueError(f"{details.format} files have no compression {details.compress}")
+    return details

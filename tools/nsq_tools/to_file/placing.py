@@ -1,4 +1,8 @@
-"""Moving a finished file to its name in the output-dir, without overwriting another file."""
+"""Names of files, and moving a finished file to its name in the output-dir, without overwriting another file.
+
+A filename format contains the words <TOPIC>, <HOST>, <PID>, <DATETIME> and <REV>. The first three are replaced once a
+topic, <DATETIME> and <REV> for each file; <REV> counts the files that would otherwise have the same name.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,36 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from nsq_tools.to_file.claims import side_path
-from nsq_tools.to_file.naming import REV, with_revision
+from nsq_tools.to_file.options import HOST, HOSTNAME, PID, REV, SHORT_HOST, TOPIC
+from nsq_tools.to_file.output import side_path
 from nsqd_py.diskqueue.files import sync_directory
+
+
+def host_identifier(given: str, hostname: str) -> str:
+    """Return the value of <HOST>: `given` with its words replaced, or the host name up to its first dot."""
+    short = hostname.partition(".")[0]
+    return given.replace(SHORT_HOST, short).replace(HOSTNAME, hostname) if given else short
+
+
+def filename_template(filename_format: str, topic: str, host: str, pid: int, *, has_revisions: bool) -> str:
+    """Replace all words but <DATETIME> and, if files have revisions, <REV>."""
+    template = filename_format if has_revisions else filename_format.replace(REV, "")
+    return template.replace(TOPIC, topic).replace(HOST, host).replace(PID, str(pid))
+
+
+def with_suffix(name: str, suffix: str) -> str:
+    return name if name.endswith(suffix) else name + suffix
+
+
+def with_revision(name: str, revision: int) -> str:
+    """Replace <REV>: `a<REV>.log` with revision 12 becomes `a-000012.log`."""
+    return name.replace(REV, f"-{revision:06d}")
+
+
+# --- moving
 
 DIRECTORY_MODE = 0o770
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
-_AT_FDCWD, _RENAME_NOREPLACE = -100, 1  # of Linux: fcntl.h, fs.h
 
 
 class _OtherFileSystem(OSError):
@@ -145,23 +172,6 @@ def _link_exclusively(source: Path, target: Path) -> None:
             raise _OtherFileSystem(*error.args) from error
         if error.errno not in _NO_LINKS:
             raise
-        _move_exclusively(source, target)
-
-
-def _move_exclusively(source: Path, target: Path) -> None:
-    """Rename the file. Raises FileExistsError.
-
-    Without renameat2, another process can create the target between the check and the rename.
-    """
-    import ctypes  # slow to import, and few file systems need it
-
-    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)  # glibc since 2.28
-    if renameat2 is not None:
-        if renameat2(_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), _RENAME_NOREPLACE) == 0:
-            return
-        number = ctypes.get_errno()
-        if number not in (errno.EINVAL, errno.ENOSYS):
-            raise OSError(number, os.strerror(number), str(source), None, str(target))
-    if os.path.lexists(target):
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
-    os.rename(source, target)
+        # Reserve the name, so that no other process takes it; a kill here leaves an empty file.
+        target.touch(exist_ok=False)
+        os.rename(source, target)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import accumulate
 from typing import Protocol
 
-from nsq_tools.columns import Columns
+from nsq_tools.messages import Columns
 from nsqd_py.client.message import AlreadyAnswered
 
 

@@ -6,71 +6,136 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import gevent
 
-from nsq_tools.cli import DONE, FAILED, ToolError
-from nsq_tools.options import client_options, http_client, http_url, user_agent
+from nsq_tools.cli import DONE, FAILED, BadUsage, ToolError
+from nsq_tools.clients import http_client, http_url, make_consumer
+from nsq_tools.options import check_name, check_sources, client_options
 from nsq_tools.to_file.archive import Archive, Plan, Rotation
-from nsq_tools.to_file.claims import Claim, is_open_to_all
-from nsq_tools.to_file.compression import CODECS
+from nsq_tools.to_file.compression import CODECS, GZIP, NONE
 from nsq_tools.to_file.finishing import check_writable, left_behind, repair
-from nsq_tools.to_file.formats import FORMATS
-from nsq_tools.to_file.naming import filename_template, host_identifier
-from nsq_tools.to_file.options import (
-    ToFileOptions,
-    codec_level,
-    codec_name,
-    compiled_pattern,
-    filename_format,
-    has_revisions,
-    is_shared,
-    output_dir,
-    work_dir,
-)
-from nsq_tools.to_file.portions import SourceBatch
+from nsq_tools.to_file.formats import FORMATS, PARQUET, Format, is_installed
+from nsq_tools.to_file.options import DEFAULT_FILENAME_FORMAT, DEFAULT_SUFFIX, REV, ToFileOptions
+from nsq_tools.to_file.output import Claim, is_open_to_all
+from nsq_tools.to_file.placing import filename_template, host_identifier, with_suffix
 from nsq_tools.to_file.topic_writer import TopicWriter, describe
-from nsqd_py.client.gevent import Consumer
-from nsqd_py.net.http.client import HttpClient, HttpClientError, Url
+from nsqd_py.net.http.client import HttpClient, HttpClientError
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime.command import release_signals
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals, calm_collector, log_uncaught_errors
 from nsqd_py.runtime.threads import in_thread
-
-
-class TopicWatch:
-    """The topics of all nsqlookupds. One that does not answer is logged and skipped."""
-
-    def __init__(self, client: HttpClient, urls: Sequence[Url], log: Log) -> None:
-        self._client = client
-        self._urls = urls
-        self._log = log
-
-    def topics(self) -> list[str]:
-        """Return the sorted names. Empty if no nsqlookupd answers."""
-        return sorted({topic for url in self._urls for topic in self._ask(url)})
-
-    def _ask(self, url: Url) -> list[str]:
-        try:
-            return _valid_topics(self._client.ask(url))
-        except HttpClientError as error:
-            self._log.error("could not retrieve topic list from %s: %s", url.place, error)
-            return []
-
-
-def _valid_topics(answer: Any) -> list[str]:
-    topics = answer.get("topics") if isinstance(answer, dict) else None
-    if not isinstance(topics, list):
-        raise HttpClientError("the answer has no list of topics")
-    return [topic for topic in topics if isinstance(topic, str) and is_valid_name(topic.encode(errors="replace"))]
-
+from nsqd_py.settings.regex import BadExpression, compiled
 
 _NS = 1e9
 _THREADS = 10
+
+
+def check(options: ToFileOptions) -> None:
+    """Raise BadUsage if the options contradict each other."""
+    check_sources(options)
+    _check_topics(options)
+    check_name(options.channel, "channel")
+    client_options(options.consumer_opt, "consumer-opt")
+    _check_format(options)
+    if has_revisions(options) and REV not in options.filename_format:
+        raise BadUsage(
+            "missing <REV> in --filename-format when compression, rotation, a work-dir, or another format than lines "
+            "and jsonl is in use"
+        )
+
+
+def _check_topics(options: ToFileOptions) -> None:
+    if not options.topic and not options.topic_pattern:
+        raise BadUsage("--topic or --topic-pattern required")
+    if not options.topic and not options.lookupd_http_address:
+        raise BadUsage("--lookupd-http-address must be specified when no --topic specified")
+    for topic in options.topic:
+        check_name(topic, "topic")
+    compiled_pattern(options.topic_pattern)
+
+
+def _check_format(options: ToFileOptions) -> None:
+    if options.gzip and options.compress not in (NONE, GZIP):
+        raise BadUsage(f"--gzip and --compress={options.compress} contradict each other")
+    form, codec = _format(options), codec_name(options)
+    if codec not in form.codecs:
+        raise BadUsage(f"--format={form.name} takes --compress={' or '.join(form.codecs)}")
+    if form is PARQUET and not is_installed():
+        raise BadUsage("--format=parquet needs pyarrow: pip install 'nsqd-py[parquet]'")
+
+
+# --- values that follow from several options
+
+
+def compiled_pattern(pattern: str) -> Any:
+    """Return the compiled regular expression (RE2, as in Go). Raises BadUsage."""
+    try:
+        return compiled(pattern)
+    except BadExpression as error:
+        raise BadUsage(f"--topic-pattern {pattern!r} is not a regular expression: {error}") from None
+
+
+def _format(options: ToFileOptions) -> Format:
+    return FORMATS[options.format]
+
+
+def codec_name(options: ToFileOptions) -> str:
+    return GZIP if options.gzip else str(options.compress)
+
+
+def codec_level(options: ToFileOptions) -> int:
+    return int(options.gzip_level if codec_name(options) == GZIP else options.zstd_level)
+
+
+def output_dir(options: ToFileOptions) -> str:
+    """Return the directory for finished files.
+
+    By default, it belongs to the user: in /tmp, the default of Go's nsq_to_file, everyone can write, and it is emptied.
+    """
+    data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+    return str(options.output_dir or os.path.join(data, "nsq-to-file"))
+
+
+def work_dir(options: ToFileOptions) -> str:
+    return str(options.work_dir or output_dir(options))
+
+
+def has_revisions(options: ToFileOptions) -> bool:
+    """True if <REV> distinguishes files with the same name; otherwise several runs append to one file."""
+    return bool(
+        not _format(options).is_appendable
+        or codec_name(options) != NONE
+        or options.rotate_size > 0
+        or options.rotate_interval_ns > 0
+        or work_dir(options) != output_dir(options)
+    )
+
+
+def is_shared(options: ToFileOptions) -> bool:
+    """True if messages are appended to an existing file, as in Go's nsq_to_file."""
+    return bool(
+        _format(options).is_appendable
+        and codec_name(options) == NONE
+        and options.rotate_interval_ns <= 0
+        and work_dir(options) == output_dir(options)
+    )
+
+
+def filename_format(options: ToFileOptions) -> str:
+    """Return --filename-format with the ending of the format and the codec."""
+    form = _format(options)
+    text: str = options.filename_format
+    if text == DEFAULT_FILENAME_FORMAT:
+        text = text.removesuffix(DEFAULT_SUFFIX) + form.suffix
+    return with_suffix(text, CODECS[codec_name(options)].suffix) if form.is_appendable else text
+
+
+def run(options: ToFileOptions, log: Log) -> int:
+    return Service(options, log).run()
 
 
 class Service:
@@ -151,11 +216,23 @@ class Service:
         if self._options.topic:
             signals.wait()
             return
-        urls = [http_url(address, "/topics") for address in self._options.lookupd_http_address]
-        watch = TopicWatch(http_client(self._options), urls, self._log)
-        self._update(watch.topics())
-        while not signals.wait(self._options.topic_refresh_ns / _NS):
-            self._update(watch.topics())
+        client = http_client(self._options)
+        is_over = False
+        while not is_over:
+            self._update(
+                sorted({topic for address in self._options.lookupd_http_address for topic in self._listed(client, address)})
+            )
+            is_over = signals.wait(self._options.topic_refresh_ns / _NS)
+
+    def _listed(self, client: HttpClient, address: str) -> list[str]:
+        """Return the topics of an nsqlookupd; none, and a log line, if it does not answer."""
+        url = http_url(address, "/topics")
+        try:
+            topics = client.ask(url)["topics"]
+            return [topic for topic in topics if isinstance(topic, str) and is_valid_name(topic.encode(errors="replace"))]
+        except (HttpClientError, TypeError, KeyError) as error:
+            self._log.error("could not retrieve topic list from %s: %s", url.place, error)
+            return []
 
     def _update(self, topics: list[str]) -> None:
         for topic in topics:
@@ -172,9 +249,10 @@ class Service:
 
     def _writer(self, topic: str) -> TopicWriter:
         options, plan = self._options, self._plan(topic)
+        settings: dict[str, object] = {"lookupd_poll_timeout": f"{options.http_client_request_timeout_ns}ns"}
         return TopicWriter(
             f"{topic}/{options.channel}",
-            lambda on_batch: self._consumer(topic, on_batch),
+            lambda on_batch: make_consumer(options, "nsq_to_file", topic, self._log, settings, batch_handler=on_batch),
             Archive(plan, self._log, self._warn_once, time.time_ns),
             gathers=plan.form.gathers or not plan.codec.is_plain,
             max_in_flight=options.max_in_flight,
@@ -200,24 +278,6 @@ class Service:
             rotation=Rotation(max(0, options.rotate_size), max(0, options.rotate_interval_ns)),
             is_shared=is_shared(options),
             skips_empty=options.skip_empty_files,
-        )
-
-    def _consumer(self, topic: str, on_batch: Callable[[SourceBatch], None]) -> Consumer:
-        options = self._options
-        settings = client_options(
-            options.consumer_opt,
-            "consumer-opt",
-            user_agent=user_agent("nsq_to_file"),
-            lookupd_poll_timeout=f"{options.http_client_request_timeout_ns}ns",
-        ).with_settings(max_in_flight=options.max_in_flight, max_attempts=0)
-        return Consumer(
-            topic,
-            options.channel,
-            batch_handler=on_batch,
-            nsqd_tcp_addresses=options.nsqd_tcp_address,
-            lookupd_http_addresses=options.lookupd_http_address,
-            options=settings,
-            log=self._log,
         )
 
     def _warn_once(self, text: str) -> None:

@@ -1,9 +1,7 @@
-"""nsq-to-http: sends each message in an HTTP request, and finishes it after a 2xx response.
+"""nsq-to-http: sends each message in an HTTP request.
 
-options    the settings
-requests   requests: addresses, headers, bytes                                  pure
-answers    the parser of responses                                              pure
-sender     persistent connections, time-outs, redirects
-handler    one message: sample, choose a host, send, try another host, requeue
-run        the tool
+options   the settings
+requests  addresses, headers, redirects                            pure
+sender    persistent connections, time-outs                        gevent
+run       one message: sample, choose a host, send, retry, requeue
 """

@@ -2,20 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from nsq_tools.cli import BadUsage
-from nsq_tools.hosts import EPSILON_GREEDY, HOSTPOOL, ROUND_ROBIN
-from nsq_tools.options import (
-    CONSUMER_OPT,
-    MAX_IN_FLIGHT,
-    TOPIC,
-    SourceOptions,
-    check_name,
-    check_sources,
-    client_options,
-    http_client,
-)
+from nsq_tools.hosts import HOSTPOOL, MODES
+from nsq_tools.options import CONSUMER_OPT, MAX_IN_FLIGHT, TOPIC, SourceOptions
 from nsqd_py.net.tls_options import HttpClientOptions
 from nsqd_py.settings.declaration import Options, at_least, setting
 from nsqd_py.settings.durations import SECOND_NS
@@ -23,11 +11,7 @@ from nsqd_py.settings.groups import LogOptions, log_prefix_setting
 from nsqd_py.settings.program import Program, ProgramOptions
 from nsqd_py.settings.types import DURATION, INT, NAMED_SECRETS, STRING, URLS, Kind, choice
 
-if TYPE_CHECKING:
-    from nsq_tools.to_http.requests import Headers, Request
-
 ALL = "all"
-MODES = (ROUND_ROBIN, HOSTPOOL, EPSILON_GREEDY, ALL)
 DEFAULT_CONTENT_TYPE = "application/octet-stream"
 
 
@@ -65,7 +49,7 @@ class _Targets(Options):
         "(may be given several times).",
     )
     mode: str = setting(
-        choice({mode: mode for mode in MODES}, word="mode"),
+        choice({mode: mode for mode in (*MODES, ALL)}, word="mode"),
         HOSTPOOL,
         "How to choose an address: round-robin (in turn), hostpool (in turn, skipping failed ones), epsilon-greedy "
         "(faster ones more often), all (every address).",
@@ -129,67 +113,3 @@ PROGRAM = Program(
         ),
     ],
 )
-
-
-def check(options: ToHttpOptions) -> None:
-    """Raise BadUsage if the options contradict each other. The order of the checks is that of Go's nsq_to_http."""
-    headers = headers_of(options)
-    if not options.topic or not options.channel:
-        raise BadUsage("--topic and --channel are required")
-    _check_content_type(options)
-    check_sources(options)
-    _check_addresses(options)
-    if not 0.0 <= options.sample <= 1.0:
-        raise BadUsage("--sample must be between 0.0 and 1.0")
-    check_name(options.topic, "topic")
-    check_name(options.channel, "channel")
-    make_requests(options, headers)
-    client_options(options.consumer_opt, "consumer-opt")
-    http_client(options)
-
-
-def _check_content_type(options: ToHttpOptions) -> None:
-    if options.content_type == DEFAULT_CONTENT_TYPE:
-        return
-    if not options.post:
-        raise BadUsage("--content-type only used with --post")
-    if not options.content_type:
-        raise BadUsage("--content-type requires a value when used")
-
-
-def _check_addresses(options: ToHttpOptions) -> None:
-    if not options.get and not options.post:
-        raise BadUsage("--get or --post required")
-    if options.get and options.post:
-        raise BadUsage("use --get or --post not both")
-    for address in options.get:
-        if address.count("%s") != 1:
-            raise BadUsage(f"invalid GET address - must have %s once, where the message goes: {address}")
-
-
-def headers_of(options: ToHttpOptions) -> Headers:
-    """Return the headers of the requests. Raises BadUsage."""
-    from nsq_tools.to_http.requests import merge_headers, parse_header
-    from nsqd_py.version import NSQ_VERSION
-
-    defaults = {"User-Agent": f"nsq_to_http v{NSQ_VERSION}"}
-    if options.post:
-        defaults["Content-Type"] = options.content_type
-    try:
-        return merge_headers(defaults, map(parse_header, options.header))
-    except ValueError as error:
-        raise BadUsage(str(error)) from error
-
-
-def make_requests(options: ToHttpOptions, headers: Headers) -> dict[str, Request]:
-    """Return a request for each address. Raises BadUsage."""
-    from nsq_tools.to_http.requests import GET, POST, Request
-
-    method, flag = (POST, "post") if options.post else (GET, "get")
-    requests = {}
-    for address in options.post or options.get:
-        try:
-            requests[address] = Request(method, address, headers, has_place=method == GET)
-        except ValueError as error:
-            raise BadUsage(f"--{flag} {address}: {error}") from error
-    return requests

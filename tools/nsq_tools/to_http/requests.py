@@ -1,4 +1,4 @@
-"""Requests: addresses, headers, bytes. No I/O."""
+"""The requests of a command line: addresses, headers, redirects. No I/O."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, quote_plus, urljoin
 
+from nsq_tools.cli import BadUsage
+from nsq_tools.clients import http_client
+from nsq_tools.options import check_name, check_sources, client_options
+from nsq_tools.to_http.options import DEFAULT_CONTENT_TYPE, ToHttpOptions
 from nsqd_py.net.http.client import Url, parse_url
+from nsqd_py.version import NSQ_VERSION
 
 Headers = Mapping[str, str]
 
@@ -63,31 +68,29 @@ class Request:
 
     def __init__(self, method: str, address: str, headers: Headers, *, has_place: bool = False) -> None:
         """`has_place`: the message replaces %s in the address. Raises ValueError for an address that cannot be used."""
-        self._method = method
+        self.method = method
         self._headers = headers
         self._url = fill(address, _MARKER) if has_place else address
         url = parse_url(self._url)
         path = quote(url.path, safe=_PRINTABLE)
         if has_place and _MARKER not in path:
             raise ValueError("%s must be in the path or the query")
-        before, marker, after = path.partition(_MARKER)
         self.server = Server(url.is_secure, url.host, url.port)
         # For logs; without the query, which may hold secrets.
         self.name = url.place + path.partition("?")[0].replace(_MARKER, PLACEHOLDER)
-        self._before = f"{method} {before}".encode()
-        self._after = after.encode() if marker else None
-        self._fields = b" HTTP/1.1\r\n" + _field_lines(url, headers)
+        self._before, _, self._after = path.partition(_MARKER)
+        self._has_place = has_place
+        self._fields = _fields(url, headers)
 
-    def head(self, message: bytes) -> bytes:
-        """Return everything before the body."""
-        if self._method == POST:
-            return b"%b%bContent-Length: %d\r\n\r\n" % (self._before, self._fields, len(message))
-        if self._after is None:
-            return b"%b%b\r\n" % (self._before, self._fields)
-        return b"%b%b%b%b\r\n" % (self._before, quote_plus(message).encode(), self._after, self._fields)
+    def target(self, message: bytes) -> str:
+        """Return the path and query of the request line."""
+        return f"{self._before}{quote_plus(message)}{self._after}" if self._has_place else self._before
+
+    def headers_for(self, message: bytes) -> Headers:
+        return {**self._fields, "Content-Length": str(len(message))} if self.method == POST else self._fields
 
     def body(self, message: bytes) -> bytes:
-        return message if self._method == POST else b""
+        return message if self.method == POST else b""
 
     def redirected(self, message: bytes, status: int, location: str) -> Request | None:
         """Return the request to follow a redirect, or None if the response is not a redirect that can be followed.
@@ -95,13 +98,13 @@ class Request:
         After 301, 302 or 303, a POST would have to continue as a GET without the message, so these are not followed.
         Raises ValueError for an address that cannot be used.
         """
-        if not location or status not in _REDIRECTS[self._method]:
+        if not location or status not in _REDIRECTS[self.method]:
             return None
         address = urljoin(self._url.replace(_MARKER, quote_plus(message)), location)
         headers = self._headers
         if parse_url(address).host != self.server.host:
             headers = {name: value for name, value in headers.items() if name.lower() not in _SECRET}
-        return Request(self._method, address, headers)
+        return Request(self.method, address, headers)
 
 
 def fill(address: str, escaped: str) -> str:
@@ -109,10 +112,68 @@ def fill(address: str, escaped: str) -> str:
     return address.replace("%%", "\0").replace(PLACEHOLDER, escaped).replace("\0", "%")
 
 
-def _field_lines(url: Url, headers: Headers) -> bytes:
+def _fields(url: Url, headers: Headers) -> Headers:
     host = url.place.partition("://")[2].removesuffix(":443" if url.is_secure else ":80")
     defaults = {"Host": host}
     if url.login:
         defaults["Authorization"] = "Basic " + base64.b64encode(url.login.encode()).decode()
-    fields = merge_headers(defaults, headers.items())
-    return "".join(f"{name}: {value}\r\n" for name, value in fields.items()).encode()
+    return merge_headers(defaults, headers.items())
+
+
+def check(options: ToHttpOptions) -> None:
+    """Raise BadUsage if the options contradict each other. The order of the checks is that of Go's nsq_to_http."""
+    headers = headers_of(options)
+    if not options.topic or not options.channel:
+        raise BadUsage("--topic and --channel are required")
+    _check_content_type(options)
+    check_sources(options)
+    _check_addresses(options)
+    if not 0.0 <= options.sample <= 1.0:
+        raise BadUsage("--sample must be between 0.0 and 1.0")
+    check_name(options.topic, "topic")
+    check_name(options.channel, "channel")
+    make_requests(options, headers)
+    client_options(options.consumer_opt, "consumer-opt")
+    http_client(options)
+
+
+def _check_content_type(options: ToHttpOptions) -> None:
+    if options.content_type == DEFAULT_CONTENT_TYPE:
+        return
+    if not options.post:
+        raise BadUsage("--content-type only used with --post")
+    if not options.content_type:
+        raise BadUsage("--content-type requires a value when used")
+
+
+def _check_addresses(options: ToHttpOptions) -> None:
+    if not options.get and not options.post:
+        raise BadUsage("--get or --post required")
+    if options.get and options.post:
+        raise BadUsage("use --get or --post not both")
+    for address in options.get:
+        if address.count("%s") != 1:
+            raise BadUsage(f"invalid GET address - must have %s once, where the message goes: {address}")
+
+
+def headers_of(options: ToHttpOptions) -> Headers:
+    """Return the headers of the requests. Raises BadUsage."""
+    defaults = {"User-Agent": f"nsq_to_http v{NSQ_VERSION}"}
+    if options.post:
+        defaults["Content-Type"] = options.content_type
+    try:
+        return merge_headers(defaults, map(parse_header, options.header))
+    except ValueError as error:
+        raise BadUsage(str(error)) from error
+
+
+def make_requests(options: ToHttpOptions, headers: Headers) -> dict[str, Request]:
+    """Return a request for each address. Raises BadUsage."""
+    method, flag = (POST, "post") if options.post else (GET, "get")
+    requests = {}
+    for address in options.post or options.get:
+        try:
+            requests[address] = Request(method, address, headers, has_place=method == GET)
+        except ValueError as error:
+            raise BadUsage(f"--{flag} {address}: {error}") from error
+    return requests

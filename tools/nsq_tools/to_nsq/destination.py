@@ -12,7 +12,7 @@ import gevent
 from gevent.event import Event
 from gevent.pool import Group
 
-from nsq_tools.to_nsq.records import Limits, RecordBatch, Refusal, SplitResult, halves
+from nsq_tools.to_nsq.records import RecordBatch, Refusal
 from nsqd_py.client.errors import HandshakeFailed, NoNsqd, NsqClientError, PublishFailed
 from nsqd_py.client.gevent import Producer
 from nsqd_py.client.options import ClientOptions
@@ -24,8 +24,6 @@ from nsqd_py.settings.durations import SECOND_NS, format_duration
 # Limits of what awaits acknowledgement: enough to keep an nsqd busy, and little to wait for at the end.
 MOST_HELD_BYTES = 4 << 20
 MOST_HELD_BATCHES = 500
-# Below the default of nsqd's --max-body-size, 5 MiB.
-MAX_BODY_BYTES = 2 << 20
 
 _LOOK_S = 0.1
 _FIRST_PAUSE_S = 0.1
@@ -58,7 +56,6 @@ class Destination:
         self._retry_timeout_s = retry_timeout_s
         self._log = log
         self._on_refusal = on_refusal
-        self._limits = Limits(MAX_BODY_BYTES)
         self._held_bytes = self._held_batches = self._held_messages = 0
         self._pause_s = _FIRST_PAUSE_S
         self._progress_s = monotonic()
@@ -86,7 +83,11 @@ class Destination:
 
     def send(self, batch: RecordBatch) -> None:
         """Send a batch. Waits while too much awaits acknowledgement; returns without sending if nsqd is given up."""
-        self._send(self._limits.fit(batch))
+        while self._is_full and self.failure is None:
+            self._wait()
+        if self.failure is None:
+            self._hold(batch, 1)
+            self._publish(batch)
 
     def finish(self) -> None:
         """Wait until everything is acknowledged or refused, or nsqd is given up."""
@@ -110,29 +111,13 @@ class Destination:
         self._changed.clear()
         self._changed.wait()
 
-    def _send(self, fitting: SplitResult) -> None:
-        for refusal in fitting.refused:
-            self.over += 1
-            self._on_refusal(self.address, refusal)
-        for batch in fitting.parts:
-            while self._is_full and self.failure is None:
-                self._wait()
-            if self.failure is not None:
-                return
-            self._hold(batch, batch.size_bytes)
-            self._publish(batch)
-
-    def _hold(self, batch: RecordBatch, size_bytes: int) -> None:
+    def _hold(self, batch: RecordBatch, sign: int) -> None:
+        """Count a batch that awaits acknowledgement, or with -1 one that does no longer."""
         if not self._held_batches:
             self._progress_s = monotonic()
-        self._held_batches += 1
-        self._held_messages += len(batch.records)
-        self._held_bytes += size_bytes
-
-    def _let_go(self, batch: RecordBatch, size_bytes: int) -> None:
-        self._held_batches -= 1
-        self._held_messages -= len(batch.records)
-        self._held_bytes -= size_bytes
+        self._held_batches += sign
+        self._held_messages += sign * len(batch.records)
+        self._held_bytes += sign * batch.size_bytes
         self._changed.set()
 
     def _publish(self, batch: RecordBatch) -> None:
@@ -150,7 +135,7 @@ class Destination:
             self.over += len(batch.records)
             self._progress_s = monotonic()
             self._pause_s = _FIRST_PAUSE_S
-            self._let_go(batch, batch.size_bytes)
+            self._hold(batch, -1)
         elif self._is_closed:
             return
         elif isinstance(error, PublishFailed) and error.code in _TOO_LARGE:
@@ -164,14 +149,14 @@ class Destination:
             self._pause_s = min(2 * self._pause_s, _MOST_PAUSE_S)
 
     def _publish_parts(self, batch: RecordBatch, error: PublishFailed) -> None:
-        """Split a batch that was too large, of which nsqd has stored nothing, and send its parts."""
-        self._limits.learn(error.text)
-        fitting = self._limits.fit(batch)
-        if len(fitting.parts) == 1 and not fitting.refused:  # the error named no new limit
-            fitting = halves(batch) if len(batch.records) > 1 else SplitResult([], [_refused(batch, error)])
-        # Released before `_send` waits for room: all waiting batches may be split at the same time.
-        self._let_go(batch, batch.size_bytes)
-        self._send(fitting)
+        """Send both halves of a batch that was too large, of which nsqd has stored nothing; report a single record."""
+        self._hold(batch, -1)  # before `send` waits for room: all waiting batches may be split at the same time
+        if len(batch.records) > 1:
+            for half in batch.halves():
+                self.send(half)
+        else:
+            self.over += 1
+            self._on_refusal(self.address, Refusal(batch.lines[0], len(batch.records[0]), error.reason))
 
     def _give_up(self, reason: str) -> None:
         self.failure = reason
@@ -185,8 +170,3 @@ class Destination:
                 period = format_duration(round(self._retry_timeout_s * SECOND_NS))
                 due = f", with {self._held_messages:,} messages due" if self._held_messages else ""
                 self._give_up(f"{self.address} has taken nothing for {period}{due}")
-
-
-def _refused(batch: RecordBatch, error: PublishFailed) -> Refusal:
-    """Return the refusal of a single record, where the error of nsqd names no limit."""
-    return Refusal(batch.lines[0], len(batch.records[0]), error.reason)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from nsq_tools.cli import BadUsage
-from nsq_tools.options import PRODUCER_OPT, TOPIC, check_name, check_nsqd_addresses, client_options
-from nsq_tools.to_nsq.records import parse_delimiter
+from nsq_tools.options import PRODUCER_OPT, TOPIC
 from nsqd_py.settings.declaration import Options, setting
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
 from nsqd_py.settings.groups import LogOptions, log_prefix_setting
@@ -64,18 +62,3 @@ PROGRAM = Program(
         ),
     ),
 )
-
-
-def check(options: ToNsqOptions) -> None:
-    """Raise BadUsage if the options cannot be used."""
-    if not options.topic:
-        raise BadUsage("--topic required")
-    check_name(options.topic, "topic")
-    try:
-        parse_delimiter(options.delimiter)
-    except ValueError as error:
-        raise BadUsage(str(error)) from None
-    if not options.nsqd_tcp_address:
-        raise BadUsage("--nsqd-tcp-address required")
-    check_nsqd_addresses(options.nsqd_tcp_address)
-    client_options(options.producer_opt, "producer-opt")

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from time import monotonic
+from typing import Any
 
 import gevent
+from gevent.event import Event
 
-from nsq_tools.cli import DONE, FAILED, ToolError, is_terminal
-from nsq_tools.options import client_options, user_agent
+from nsq_tools.cli import DONE, FAILED, BadUsage, ToolError, is_terminal
+from nsq_tools.options import check_name, check_nsqd_addresses, client_options, user_agent
+from nsq_tools.sizes import size_text
 from nsq_tools.to_nsq.destination import Destination
-from nsq_tools.to_nsq.input import Input
 from nsq_tools.to_nsq.options import ToNsqOptions
-from nsq_tools.to_nsq.progress import ERASE_LINE, Bar, Progress, summary
 from nsq_tools.to_nsq.records import RecordBatch, RecordReader, Refusal, parse_delimiter
 from nsqd_py.runtime.logs import TEXT, Log
 from nsqd_py.runtime.process import StopSignals
@@ -54,6 +57,12 @@ _SMALLEST_CHUNK_BYTES = 512
 _SHORTEST_PAUSE_S = 0.005
 
 
+# Log lines erase the progress bar, whose cursor stays behind it.
+ERASE_LINE = "\r\x1b[K"
+_REDRAW_S = 0.1
+_READABLE = 1
+
+
 def run(options: ToNsqOptions, log: Log) -> int:
     """Publish standard input until its end or a signal; return the exit status. Raises ToolError.
 
@@ -67,11 +76,84 @@ def run(options: ToNsqOptions, log: Log) -> int:
     with StopSignals() as stop:
         publisher = StdinPublisher(options, stop, log)
         try:
-            with Bar(publisher.progress) if has_bar else nullcontext():
+            with _progress_bar(publisher) if has_bar else nullcontext():
                 publisher.publish_all()
         finally:
             publisher.close()
     return publisher.status
+
+
+@contextmanager
+def _progress_bar(publisher: StdinPublisher) -> Iterator[None]:
+    """Show the progress on standard error, in one line that is erased at the end."""
+    from rich import progress  # 30 ms
+    from rich.console import Console
+
+    bar = progress.Progress(
+        progress.BarColumn(),
+        progress.TaskProgressColumn(),
+        progress.DownloadColumn(),
+        progress.TextColumn("{task.fields[messages]:,} messages"),
+        progress.TimeRemainingColumn(),
+        console=Console(stderr=True),
+        auto_refresh=False,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+    with bar:
+        task = bar.add_task("", total=publisher.input.total_bytes, messages=0)
+
+        def redraw() -> None:
+            while True:
+                bar.update(task, completed=publisher.read_bytes, messages=publisher.acknowledged, refresh=True)
+                gevent.sleep(_REDRAW_S)
+
+        redrawing = gevent.spawn(redraw)
+        try:
+            yield
+        finally:
+            redrawing.kill()
+
+
+class Input:
+    """A descriptor that is read until its end, or until a stop signal, without blocking the event loop.
+
+    total_bytes  size of a file from the current position on; None for a pipe or a terminal
+    """
+
+    def __init__(self, descriptor: int, stop: StopSignals) -> None:
+        """Raises OSError for a descriptor that is not open."""
+        self._descriptor = descriptor
+        self._stop = stop
+        status = os.fstat(descriptor)
+        is_file = stat.S_ISREG(status.st_mode)
+        self.total_bytes = status.st_size - os.lseek(descriptor, 0, os.SEEK_CUR) if is_file else None
+
+    def chunks(self, max_bytes: int) -> Iterator[bytes]:
+        """Yield data as soon as it is available, at most `max_bytes` at a time. Raises OSError."""
+        wake = Event()
+        ready: Any = gevent.get_hub().loop.io(self._descriptor, _READABLE)  # a file is always ready
+        stopper = gevent.spawn(self._wake_at_stop, wake.set)
+        try:
+            while self._wait(ready, wake) and (chunk := os.read(self._descriptor, max_bytes)):
+                yield chunk
+        finally:
+            stopper.kill()
+            ready.close()
+
+    def _wait(self, ready: Any, wake: Event) -> bool:
+        """Wait for data or the end of the input. Return False on a stop signal."""
+        wake.clear()
+        ready.start(wake.set)
+        if not self._stop.is_asked:
+            wake.wait()
+        ready.stop()
+        return not self._stop.is_asked
+
+    def _wake_at_stop(self, wake: Callable[[], None]) -> None:
+        self._stop.wait()
+        wake()
 
 
 class StdinPublisher:
@@ -82,7 +164,7 @@ class StdinPublisher:
         self._log = log
         self._stop = stop
         self._began_s = monotonic()
-        self._read_bytes = 0
+        self.read_bytes = 0
         self._taken = 0
         self._not_taken = 0
         self._unit = "line" if parse_delimiter(options.delimiter) == b"\n" else "record"
@@ -92,7 +174,7 @@ class StdinPublisher:
         if self._rate is not None:
             log.info("Throttling messages rate to max:%d/second", options.rate)
         with _reading():
-            self._input = Input(sys.stdin.fileno(), stop)
+            self.input = Input(sys.stdin.fileno(), stop)
         self._destinations = self._make_destinations(options)
         self._on_stop = gevent.Greenlet(self._report_stop)
 
@@ -106,9 +188,10 @@ class StdinPublisher:
 
     # --- results
 
-    def progress(self) -> Progress:
-        messages = min(destination.acknowledged for destination in self._destinations)
-        return Progress(self._read_bytes, self._input.total_bytes, messages, monotonic() - self._began_s)
+    @property
+    def acknowledged(self) -> int:
+        """Return the number of messages that every nsqd has acknowledged."""
+        return min(destination.acknowledged for destination in self._destinations)
 
     @property
     def status(self) -> int:
@@ -143,13 +226,13 @@ class StdinPublisher:
             "stopping: %d messages that were read are still published%s (%d acknowledged); a second signal ends it",
             left,
             rate,
-            self.progress().messages,
+            self.acknowledged,
         )
 
     def _batches(self) -> Iterator[RecordBatch]:
         with _reading():
-            for chunk in self._input.chunks(self._chunk_bytes):
-                self._read_bytes += len(chunk)
+            for chunk in self.input.chunks(self._chunk_bytes):
+                self.read_bytes += len(chunk)
                 yield self._reader.feed(chunk)
         if not self._stop.is_asked:
             yield self._reader.finish()
@@ -187,7 +270,15 @@ class StdinPublisher:
     def _finish(self) -> None:
         for destination in self._destinations:
             destination.finish()
-        self._log.info("%s", summary(self.progress(), [destination.address for destination in self._destinations]))
+        count, took_s = self.acknowledged, monotonic() - self._began_s
+        self._log.info(
+            "published %s to %s: %s in %.2f s%s",
+            f"{count:,} {'message' if count == 1 else 'messages'}",
+            ", ".join(destination.address for destination in self._destinations),
+            size_text(self.read_bytes),
+            took_s,
+            f" ({count / took_s:,.0f}/s)" if count > 1 else "",
+        )
         self._check()
 
     def _refused(self, address: str, refusal: Refusal) -> None:
@@ -208,3 +299,18 @@ def _reading() -> Iterator[None]:
         yield
     except OSError as error:
         raise ToolError(f"cannot read standard input: {error.strerror}") from error
+
+
+def check(options: ToNsqOptions) -> None:
+    """Raise BadUsage if the options cannot be used."""
+    if not options.topic:
+        raise BadUsage("--topic required")
+    check_name(options.topic, "topic")
+    try:
+        parse_delimiter(options.delimiter)
+    except ValueError as error:
+        raise BadUsage(str(error)) from None
+    if not options.nsqd_tcp_address:
+        raise BadUsage("--nsqd-tcp-address required")
+    check_nsqd_addresses(options.nsqd_tcp_address)
+    client_options(options.producer_opt, "producer-opt")

@@ -1,20 +1,14 @@
-r"""Records between delimiters: chunks of any size become batches, which are split by the size limits of an nsqd. Pure.
+r"""Records between delimiters: chunks of any size become batches. Pure.
 
 No Python code handles single bytes; 1 MiB of lines of 200 bytes takes 0.3 ms.
-
-nsqd tells its limits only when it refuses a command, of which it then has stored nothing:
-`E_BAD_MESSAGE MPUB message too big 1500 > 1000`, `E_BAD_BODY MPUB body too big ...`.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from itertools import accumulate, compress
+from collections.abc import Sequence
+from itertools import compress
 from typing import NamedTuple
-
-from nsqd_py.batch import SIZE_BYTES
 
 _ESCAPES = {"\\0": b"\0", "\\a": b"\a", "\\n": b"\n", "\\r": b"\r", "\\t": b"\t", "\\\\": b"\\"}
 _HEX = re.compile(r"\\x([0-9a-fA-F]{2})")
@@ -52,9 +46,13 @@ class RecordBatch(NamedTuple):
     def part(self, start: int, end: int) -> RecordBatch:
         return RecordBatch(self.records[start:end], self.lines[start:end])
 
+    def halves(self) -> tuple[RecordBatch, RecordBatch]:
+        middle = len(self.records) // 2
+        return self.part(0, middle), self.part(middle, len(self.records))
+
 
 class Refusal(NamedTuple):
-    """A record that is not published, and the reason: `it takes no more than 1000`."""
+    """A record that is not published, and the reason: `MPUB message too big 1500 > 1000`."""
 
     line: int
     size_bytes: int
@@ -140,66 +138,3 @@ class RecordReader:
         if all(records):
             return RecordBatch(records, lines)
         return RecordBatch(list(filter(None, records)), list(compress(lines, records)))
-
-
-COUNT_BYTES = 4
-
-_TOO_BIG = re.compile(r"(message|body) too big -?\d+ > (\d+)")
-
-
-class SplitResult(NamedTuple):
-    """Batches that nsqd accepts, each as one MPUB or, for one record, one PUB; and the records that it refuses."""
-
-    parts: list[RecordBatch]
-    refused: list[Refusal]
-
-
-class Limits:
-    """The size limits of one nsqd, as far as they are known."""
-
-    def __init__(self, max_body_bytes: int) -> None:
-        """`max_body_bytes`: the maximum size of an MPUB, even if nsqd accepts more."""
-        self.max_message_bytes: int | None = None
-        self.max_body_bytes = max_body_bytes
-
-    def learn(self, refusal: str) -> bool:
-        """Take a limit from the text of an error. Return True if it is a new one."""
-        said = _TOO_BIG.search(refusal)
-        if said is None:
-            return False
-        limit_bytes = int(said[2])
-        if said[1] == "body":
-            is_new = limit_bytes < self.max_body_bytes
-            self.max_body_bytes = min(limit_bytes, self.max_body_bytes)
-        else:
-            is_new = self.max_message_bytes is None or limit_bytes < self.max_message_bytes
-            self.max_message_bytes = limit_bytes
-        return is_new
-
-    def fit(self, batch: RecordBatch) -> SplitResult:
-        """Split the batch into the smallest number of parts that this nsqd accepts."""
-        limit_bytes = self.max_message_bytes
-        if limit_bytes is None or all(len(record) <= limit_bytes for record in batch.records):
-            return SplitResult(list(self._parts(batch)), [])
-        pairs = list(zip(batch.records, batch.lines, strict=True))
-        kept = [pair for pair in pairs if len(pair[0]) <= limit_bytes]
-        reason = f"it takes no more than {limit_bytes}"
-        refused = [Refusal(line, len(record), reason) for record, line in pairs if len(record) > limit_bytes]
-        smaller = RecordBatch([record for record, _ in kept], [line for _, line in kept])
-        return SplitResult(list(self._parts(smaller)), refused)
-
-    def _parts(self, batch: RecordBatch) -> Iterator[RecordBatch]:
-        """Yield parts with a body of at most `max_body_bytes`, or with one record."""
-        ends = list(accumulate(len(record) + SIZE_BYTES for record in batch.records))
-        room_bytes = self.max_body_bytes - COUNT_BYTES
-        start = sent_bytes = 0
-        while start < len(ends):
-            end = max(bisect_right(ends, sent_bytes + room_bytes, lo=start), start + 1)
-            yield batch.part(start, end)
-            start, sent_bytes = end, ends[end - 1]
-
-
-def halves(batch: RecordBatch) -> SplitResult:
-    """Split a batch in two, after a refusal that names no limit."""
-    middle = len(batch.records) // 2
-    return SplitResult([batch.part(0, middle), batch.part(middle, len(batch.records))], [])

@@ -1,0 +1,68 @@
+"""The clients of the tools: consumers, and HTTP requests to nsqd and nsqlookupd. Imports gevent, so `options` does not."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from gevent import ssl
+
+from nsq_tools.cli import BadUsage
+from nsq_tools.options import client_options, user_agent
+from nsqd_py.client.gevent import Consumer
+from nsqd_py.net.http.client import HttpClient, Url, limit_s, parse_url
+from nsqd_py.net.tls_options import HttpClientOptions, http_client_context
+from nsqd_py.runtime.logs import Log
+from nsqd_py.settings.declaration import BadOptions
+
+
+class ConsumingOptions(Protocol):
+    """The settings of a tool that consumes."""
+
+    nsqd_tcp_address: tuple[str, ...]
+    lookupd_http_address: tuple[str, ...]
+    channel: str
+    max_in_flight: int
+    consumer_opt: tuple[str, ...]
+
+
+def make_consumer(
+    options: ConsumingOptions, tool: str, topic: str, log: Log, settings: dict[str, object] | None = None, **arguments: Any
+) -> Consumer:
+    """Return a consumer of one topic, not started yet.
+
+    settings   changes of the client's options, which --consumer-opt overrides
+    arguments  those of `Consumer`: its handler, its concurrency
+    """
+    # A consumer drops a message after max_attempts, so there is no limit unless --consumer-opt sets one.
+    defaults = {"max_attempts": 0, "max_in_flight": options.max_in_flight, "user_agent": user_agent(tool)}
+    return Consumer(
+        topic,
+        arguments.pop("channel", options.channel),
+        nsqd_tcp_addresses=options.nsqd_tcp_address,
+        lookupd_http_addresses=options.lookupd_http_address,
+        options=client_options(options.consumer_opt, "consumer-opt", **defaults | (settings or {})),
+        log=log,
+        **arguments,
+    )
+
+
+def http_url(address: str, path: str = "/") -> Url:
+    """Return the URL of a path at `host:port`, `http://host:port` or `https://host:port`. Raises BadUsage."""
+    text = address if "://" in address else f"http://{address}"
+    try:
+        return parse_url(text.rstrip("/") + path)
+    except ValueError as error:
+        raise BadUsage(f"{address!r} is not an HTTP address: {error}") from error
+
+
+def http_client(options: HttpClientOptions) -> HttpClient:
+    """Return the client of a tool's HTTP requests. Raises BadUsage for certificates that cannot be used."""
+    try:
+        context = http_client_context(options, ssl.SSLContext)
+    except BadOptions as error:
+        raise BadUsage(str(error)) from error
+    return HttpClient(
+        connect_timeout_s=limit_s(options.http_client_connect_timeout_ns),
+        request_timeout_s=limit_s(options.http_client_request_timeout_ns),
+        tls=context,
+    )

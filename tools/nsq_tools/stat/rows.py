@@ -1,0 +1,192 @@
+"""Rows of topics and channels: their values, selection, order and problems. Pure."""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from nsqd_py.cluster.figures import MILLI, ChannelCounts, Rates
+from nsqd_py.settings.regex import BadExpression, compiled
+
+
+class Name(NamedTuple):
+    """A topic, or one of its channels; `channel` is empty for the topic itself. Without control characters."""
+
+    topic: str
+    channel: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.channel}" if self.channel else self.topic
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A topic or a channel, over all nsqds (`node` is empty) or on one.
+
+    rates   in thousandths per second; None until an nsqd has answered twice
+    depths  depths in the latest rounds, the oldest first
+    oldest_age_s  time since the oldest waiting message was published; None if none waits, or it is not known
+    drain_s       time until nothing waits, at the rate of the latest rounds; infinite if that is never
+    """
+
+    name: Name
+    node: str
+    counts: ChannelCounts
+    rates: Rates | None
+    is_paused: bool
+    depths: tuple[float, ...] = ()
+    depth_grows: bool = False
+    oldest_age_s: float | None = None
+    drain_s: float = math.inf
+
+    @property
+    def has_timed_out(self) -> bool:
+        """True if messages timed out since the previous answer."""
+        return self.rates is not None and self.rates.timed_out > 0
+
+
+# --- filters
+
+
+class BadPattern(ValueError):
+    """A filter or the name of a column is invalid. The text is the reason."""
+
+
+# --- filters
+
+_Matches = Callable[[str], object]
+
+
+class Filter:
+    """Patterns of --filter. A row is shown if a pattern matches its topic, its channel or topic/channel.
+
+    A pattern is a glob (`orders*`, `*/archive`), or a regular expression between slashes (`/^orders_[0-9]+$/`).
+    Without patterns all rows are shown. Raises BadPattern.
+    """
+
+    def __init__(self, patterns: Iterable[str] = ()) -> None:
+        self._patterns = tuple(map(_compiled, patterns))
+
+    def shows(self, name: Name) -> bool:
+        if not self._patterns:
+            return True
+        texts = {name.topic, name.channel, str(name)}
+        return any(matches(text) for matches in self._patterns for text in texts)
+
+
+def _compiled(pattern: str) -> _Matches:
+    if len(pattern) > 1 and pattern[0] == pattern[-1] == "/":
+        try:
+            search: _Matches = compiled(pattern[1:-1]).search
+        except BadExpression as error:
+            raise BadPattern(f"{pattern} is not a regular expression: {error}") from None
+        return search
+    return re.compile(fnmatch.translate(pattern)).match
+
+
+# --- values and order
+
+
+def _rate(read: Callable[[Rates], int]) -> Callable[[Row], Any]:
+    """Return the value of a rate a second; None if it is not known."""
+
+    def value(row: Row) -> float | None:
+        if row.rates is None:
+            return None
+        rate = read(row.rates)
+        return rate / MILLI if rate % MILLI else rate // MILLI
+
+    return value
+
+
+def _count(read: Callable[[ChannelCounts], int]) -> Callable[[Row], Any]:
+    return lambda row: read(row.counts)
+
+
+# The values of a row by the names of --sort, in the order of the key `s`. None is a value that is not known.
+VALUES: dict[str, Callable[[Row], Any]] = {
+    "topic": lambda row: row.name,
+    "channel": lambda row: (row.name.channel, row.name.topic),
+    "in": _rate(lambda rates: rates.messages),
+    "out": _rate(lambda rates: rates.finished),
+    "depth": _count(lambda counts: counts.depth),
+    "growth": _rate(lambda rates: rates.growth),
+    "in-flight": _count(lambda counts: counts.in_flight),
+    "deferred": _count(lambda counts: counts.deferred),
+    "requeued": _count(lambda counts: counts.requeued),
+    "timed-out": _count(lambda counts: counts.timed_out),
+    "clients": _count(lambda counts: counts.clients),
+    "disk": _count(lambda counts: counts.backend_depth),
+    "messages": _count(lambda counts: counts.messages),
+    "age": lambda row: row.oldest_age_s,
+    "drain": lambda row: None if row.rates is None else row.drain_s,
+}
+_FROM_A_TO_Z = frozenset(("topic", "channel"))
+
+
+class Order(NamedTuple):
+    """The order by a column: names from A to Z, numbers from the largest. `is_turned` reverses it."""
+
+    column: str = "topic"
+    is_turned: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> Order:
+        """Parse the name of a column; a `-` before it reverses the order. Raises BadPattern."""
+        column = text.removeprefix("-")
+        if column not in VALUES:
+            raise BadPattern(f"no column {text!r}; there are {', '.join(VALUES)}")
+        return cls(column, text.startswith("-"))
+
+    def __str__(self) -> str:
+        return f"{'-' if self.is_turned else ''}{self.column}"
+
+    @property
+    def next(self) -> Order:
+        columns = list(VALUES)
+        return Order(columns[(columns.index(self.column) + 1) % len(columns)])
+
+    @property
+    def turned(self) -> Order:
+        return Order(self.column, not self.is_turned)
+
+    def arrange(self, rows: Sequence[Row]) -> list[Row]:
+        """Return the rows in this order. The sort is stable."""
+        downwards = (self.column not in _FROM_A_TO_Z) != self.is_turned
+        value = VALUES[self.column]
+        return sorted(rows, key=lambda row: (value(row) is not None, value(row)), reverse=downwards)
+
+
+def select(rows: Iterable[Row], wanted: Filter, order: Order) -> list[Row]:
+    return order.arrange([row for row in rows if wanted.shows(row.name)])
+
+
+# --- problems
+
+
+def problems_of(rows: Sequence[Row], gone: Iterable[Name], wanted: Filter) -> Iterator[str]:
+    """Yield a sentence, without a full stop, for each problem of the wanted rows.
+
+    `gone` are topics that nsqlookupds list, and that no nsqd has.
+    """
+    with_channels = {(row.name.topic, row.node) for row in rows if row.name.channel}
+    for row in rows:
+        if wanted.shows(row.name):
+            problem = _problem_of(row, has_channels=(row.name.topic, row.node) in with_channels)
+            if problem:
+                yield f"{row.name}{f' on {row.node}' if row.node else ''}: {problem}, {row.counts.depth:.0f} waiting"
+    for name in sorted(gone):
+        if wanted.shows(name):
+            yield f"{name}: listed by an nsqlookupd, but no nsqd has it"
+
+
+def _problem_of(row: Row, *, has_channels: bool) -> str:
+    if row.is_paused:
+        return "paused"
+    if not row.counts.depth or row.counts.clients or (has_channels and not row.name.channel):
+        return ""
+    return "no consumer" if row.name.channel else "no channel"

@@ -1,0 +1,373 @@
+"""The formats of files, and the table of --format: encoding portions, and scanning the messages in a file.
+
+lines    each body and a newline, byte for byte as Go's nsq_to_file writes them. A body with newlines becomes several
+         lines, and its end is lost; the other formats keep such bodies
+jsonl    each message is a JSON object on one line, see `nsq_tools.messages`
+framed   the records of `nsqd_py.diskqueue.messages`; each write makes one record for each nsqd. Records have checksums,
+         and a reader can find the next record from any position in a file. Each is compressed separately with zstd, so
+         that a compressed file can be split
+parquet  columns topic, channel, timestamp, id, attempts, body, nsqd. Such a file can be read only after its footer is
+         written, at its end. So messages are written to a framed file, which is synced before they are finished. When
+         the framed file is complete, or at the next start, it is converted. Needs pyarrow
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import mmap
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from nsq_tools.messages import json_lines
+from nsq_tools.to_file.compression import CODECS, GZIP, NONE, ZSTD, Codec, Data
+from nsq_tools.to_file.portions import Portion, Tally
+from nsqd_py.diskqueue.messages import Messages, decode_messages, encode_messages, record_positions
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
+
+# Warns the user; called with the same text often, which is logged once.
+Warn = Callable[[str], None]
+
+
+class Encoded(NamedTuple):
+    """Bytes that can be read without the bytes after them; `plain_bytes` is their size before compression."""
+
+    data: bytes
+    plain_bytes: int
+
+
+class Encoder(Protocol):
+    """The encoder of one file. The file begins with `header`."""
+
+    @property
+    def header(self) -> bytes: ...
+
+    def encode(self, portions: Sequence[Portion]) -> Encoded:
+        """Encode portions with at least one message."""
+        ...
+
+    def empty(self) -> bytes:
+        """Return the bytes that complete a file without messages, after its header."""
+        ...
+
+
+@dataclass(slots=True)
+class FileScan:
+    """The contents of a file: a tally of the messages up to `end`. The bytes after `end` are an incomplete write."""
+
+    end: int = 0
+    tally: Tally = field(default_factory=Tally)
+
+
+@dataclass(frozen=True)
+class Format:
+    """One format.
+
+    suffix          ending of its files, instead of `.log`
+    codecs          allowed values of --compress
+    overhead_bytes  approximate size of a message without its body
+    encoder         (codec, level, warn) returns the encoder of one file
+    scan            (data, codec, start) scans a file from `start` on; raises nothing, whatever the data
+    is_appendable   True if several runs may append to one uncompressed file
+    gathers         True if each write is one record, so that small writes are collected until a sync
+    convert         (source, target, codec name) makes the final file from the written one; None if they are the same
+    """
+
+    name: str
+    suffix: str
+    codecs: tuple[str, ...]
+    overhead_bytes: int
+    encoder: Callable[[Codec, int, Warn], Encoder]
+    scan: Callable[[Data, Codec, int], FileScan]
+    is_appendable: bool = False
+    gathers: bool = False
+    convert: Callable[[Path, Path, str], None] | None = None
+
+
+# --- lines
+
+NEWLINE_WARNING = (
+    "there are messages with newlines in them: each becomes several lines, as with Go's nsq_to_file; "
+    "--format=jsonl and --format=framed keep them whole"
+)
+
+
+class LinesEncoder:
+    """The encoder of one file of lines."""
+
+    header = b""
+
+    def __init__(self, codec: Codec, level: int, warn: Warn) -> None:
+        self._codec = codec
+        self._level = level
+        self._warn = warn
+
+    def encode(self, portions: Sequence[Portion]) -> Encoded:
+        data = b"\n".join(chain(chain.from_iterable(portion.bodies for portion in portions), (b"",)))
+        if data.count(b"\n") != sum(map(len, portions)):
+            self._warn(NEWLINE_WARNING)
+        return Encoded(self._codec.compress(data, self._level), len(data))
+
+    def empty(self) -> bytes:
+        return self._codec.compress(b"", self._level)
+
+
+def scan_lines(data: Data, codec: Codec, start: int, count: Callable[[Tally, bytes], None]) -> FileScan:
+    """Scan the complete lines of a file. `count` adds a block of lines to the tally."""
+    scan = FileScan(start)
+    blocks: list[bytes] = []
+    rest: list[bytes] = []
+    for piece in codec.pieces(data, start):
+        whole, newline, behind = piece.data.rpartition(b"\n")
+        if newline:
+            blocks.append(b"".join((*rest, whole, newline)))
+            rest.clear()
+        rest.append(behind)
+        if piece.end:
+            for block in blocks:
+                count(scan.tally, block)
+            blocks.clear()
+            scan.end = piece.end - (sum(map(len, rest)) if codec.is_plain else 0)
+    return scan
+
+
+def _count_newlines(tally: Tally, block: bytes) -> None:
+    tally.add_all(block.count(b"\n"))
+
+
+def scan_plain_lines(data: Data, codec: Codec, start: int) -> FileScan:
+    return scan_lines(data, codec, start, _count_newlines)
+
+
+LINES = Format(
+    name="lines",
+    suffix=".log",
+    codecs=(NONE, GZIP, ZSTD),
+    overhead_bytes=1,
+    encoder=LinesEncoder,
+    scan=scan_plain_lines,
+    is_appendable=True,
+)
+
+
+# --- jsonl
+
+# Anchored to the start of a line, so that it never matches inside a body.
+_TIMESTAMP = re.compile(rb'^\{"timestamp":(-?\d+),', re.MULTILINE)
+
+
+class JsonlEncoder:
+    """The encoder of one file of JSON lines."""
+
+    header = b""
+
+    def __init__(self, codec: Codec, level: int, warn: Warn) -> None:
+        self._codec = codec
+        self._level = level
+
+    def encode(self, portions: Sequence[Portion]) -> Encoded:
+        data = b"".join(chain.from_iterable(map(json_lines, portions)))
+        return Encoded(self._codec.compress(data, self._level), len(data))
+
+    def empty(self) -> bytes:
+        return self._codec.compress(b"", self._level)
+
+
+def _count_objects(tally: Tally, block: bytes) -> None:
+    timestamps_ns = list(map(int, _TIMESTAMP.findall(block)))
+    if timestamps_ns:
+        tally.add_all(block.count(b"\n"), min(timestamps_ns), max(timestamps_ns))
+
+
+def scan_objects(data: Data, codec: Codec, start: int) -> FileScan:
+    return scan_lines(data, codec, start, _count_objects)
+
+
+JSONL = Format(
+    name="jsonl",
+    suffix=".jsonl",
+    codecs=(NONE, GZIP, ZSTD),
+    overhead_bytes=150,
+    encoder=JsonlEncoder,
+    scan=scan_objects,
+    is_appendable=True,
+)
+
+
+# --- framed
+
+
+class FramedEncoder:
+    """The encoder of one file of records."""
+
+    def __init__(self, codec: Codec, level: int, warn: Warn) -> None:
+        self._salt = secrets.randbits(32)
+        self._next_seq = 0
+        self._zstd_level = None if codec.is_plain else level
+        self.header = FileHeader(self._salt, first_seq=0, used_id=0).encode()
+
+    def encode(self, portions: Sequence[Portion]) -> Encoded:
+        by_nsqd: dict[str, list[Portion]] = {}
+        for portion in portions:
+            by_nsqd.setdefault(portion.nsqd, []).append(portion)
+        records = [self._record(of_one) for of_one in by_nsqd.values()]
+        return Encoded(b"".join(records), sum(portion.size_bytes for portion in portions))
+
+    def _record(self, portions: Sequence[Portion]) -> bytes:
+        messages = joined(portions)
+        record = encode_messages(messages, self._next_seq, self._salt, self._zstd_level)
+        self._next_seq += len(messages)
+        return record
+
+    def empty(self) -> bytes:
+        return b""
+
+
+def joined(portions: Sequence[Portion]) -> Messages:
+    """Return the messages of several portions of the same topic, channel and nsqd."""
+    first = portions[0]
+    return Messages(
+        first.topic,
+        first.channel,
+        first.nsqd,
+        list(chain.from_iterable(portion.timestamps_ns for portion in portions)),
+        list(chain.from_iterable(portion.attempts for portion in portions)),
+        list(chain.from_iterable(portion.ids for portion in portions)),
+        list(chain.from_iterable(portion.bodies for portion in portions)),
+    )
+
+
+def scan_records(data: Data, codec: Codec, start: int) -> FileScan:
+    """Scan a file of records. A damaged record before a valid one is skipped; only an incomplete end is excluded."""
+    scan = FileScan()
+    try:
+        salt = FileHeader.decode(data[:FILE_HEADER_BYTES]).salt
+    except Damaged:
+        return scan
+    scan.end = FILE_HEADER_BYTES
+    for position, header in record_positions(data, FILE_HEADER_BYTES, salt):
+        scan.end = position + header.record_bytes
+        scan.tally.add_all(header.count, header.timestamp_ns, header.base_id)
+    return scan
+
+
+FRAMED = Format(
+    name="framed",
+    suffix=".framed",
+    codecs=(NONE, ZSTD),
+    overhead_bytes=30,
+    encoder=FramedEncoder,
+    scan=scan_records,
+    gathers=True,
+)
+
+
+# --- parquet
+
+_ROW_GROUP_ROWS = 120_000
+_ROW_GROUP_BYTES = 64 * 1024 * 1024
+
+
+def is_installed() -> bool:
+    return importlib.util.find_spec("pyarrow") is not None
+
+
+def _side_file(codec: Codec, level: int, warn: Warn) -> FramedEncoder:
+    return FramedEncoder(CODECS[NONE], level, warn)
+
+
+def convert(source: Path, target: Path, codec_name: str) -> None:
+    """Convert the framed file `source` to the Parquet file `target`, and sync it. Raises OSError."""
+    import pyarrow.parquet as parquet
+
+    schema = _schema()
+    with source.open("rb") as file, target.open("xb") as out:
+        with parquet.ParquetWriter(out, schema, compression=codec_name, write_page_checksum=True) as writer:
+            for group in _row_groups(_messages_in(file)):
+                writer.write_table(_table(group, schema))
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def _schema() -> Any:
+    import pyarrow as arrow
+
+    # timestamp is a number, ns since the epoch, because timestamps of Spark have no ns.
+    return arrow.schema(
+        [
+            arrow.field("topic", arrow.string(), nullable=False),
+            arrow.field("channel", arrow.string(), nullable=False),
+            arrow.field("timestamp", arrow.int64(), nullable=False),
+            arrow.field("id", arrow.string(), nullable=False),
+            arrow.field("attempts", arrow.int32(), nullable=False),
+            arrow.field("body", arrow.binary(), nullable=False),
+            arrow.field("nsqd", arrow.string(), nullable=False),
+        ]
+    )
+
+
+def _messages_in(file: Any) -> Iterator[Messages]:
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        salt = FileHeader.decode(data[:FILE_HEADER_BYTES]).salt
+        for position, _ in record_positions(data, FILE_HEADER_BYTES, salt):
+            try:
+                yield decode_messages(data, position, salt)[0]
+            except Damaged:  # the checksum is valid, so another program wrote it
+                continue
+
+
+def _row_groups(records: Iterator[Messages]) -> Iterator[list[Messages]]:
+    group: list[Messages] = []
+    rows = size_bytes = 0
+    for messages in records:
+        group.append(messages)
+        rows += len(messages)
+        size_bytes += sum(map(len, messages.bodies))
+        if rows >= _ROW_GROUP_ROWS or size_bytes >= _ROW_GROUP_BYTES:
+            yield group
+            group, rows, size_bytes = [], 0, 0
+    if group:
+        yield group
+
+
+def _table(group: list[Messages], schema: Any) -> Any:
+    import pyarrow as arrow
+
+    return arrow.Table.from_batches([_record_batch(messages, schema) for messages in group], schema)
+
+
+def _record_batch(messages: Messages, schema: Any) -> Any:
+    import pyarrow as arrow
+
+    count = len(messages)
+    columns = (
+        [messages.topic] * count,
+        [messages.channel] * count,
+        messages.timestamps_ns,
+        [message_id.decode("ascii", "backslashreplace") for message_id in messages.ids],
+        messages.attempts,
+        messages.bodies,
+        [messages.nsqd] * count,
+    )
+    arrays = [arrow.array(column, type=field.type) for column, field in zip(columns, schema, strict=True)]
+    return arrow.record_batch(arrays, schema=schema)
+
+
+PARQUET = Format(
+    name="parquet",
+    suffix=".parquet",
+    codecs=(NONE, GZIP, ZSTD),
+    overhead_bytes=30,
+    encoder=_side_file,
+    scan=scan_records,
+    gathers=True,
+    convert=convert,
+)
+
+# By the value of --format.
+FORMATS = {form.name: form for form in (LINES, JSONL, FRAMED, PARQUET)}
