@@ -90,7 +90,6 @@ def test_all_formats_are_recognized(name: str, codec: str, write: WriteFile) -> 
             "nsqd": "a:4150",
             "body": BODIES[9].decode(),
         }
-        assert cat("--format", "{topic} {channel} {id}", "-n=1", path)[0] == [b"orders archive " + IDS[0]]
 
 
 def test_the_logs_of_an_nsqd(make_nsqd: MakeNsqd) -> None:

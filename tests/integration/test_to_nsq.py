@@ -218,8 +218,8 @@ def test_a_record_that_is_too_large_is_told_by_its_line(make_nsqd: MakeNsqd, sta
         assert end(tool, lines(*large)) == 1
         told = [line.partition("ERROR: ")[2] for line in tool.log_text().splitlines() if "is not published" in line]
         assert sorted(told) == [
-            f"line 2004 (300000 bytes) is not published to 127.0.0.1:{nsqd.tcp_port}: PUB message too big 300000 > 100",
-            f"line 701 (101 bytes) is not published to 127.0.0.1:{nsqd.tcp_port}: PUB message too big 101 > 100",
+            f"line 2004 (300000 bytes) is not published to 127.0.0.1:{nsqd.tcp_port}: it takes no more than 100",
+            f"line 701 (101 bytes) is not published to 127.0.0.1:{nsqd.tcp_port}: it takes no more than 100",
         ]
         assert "published 2,001 messages" in tool.log_text()
     assert Counter(contents(nsqd)) == Counter([*records, b"y" * 100])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from math import inf
@@ -13,6 +14,7 @@ from gevent.event import Event
 from gevent.pool import Group
 
 from nsq_tools.to_nsq.records import RecordBatch, Refusal
+from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.client.errors import HandshakeFailed, NoNsqd, NsqClientError, PublishFailed
 from nsqd_py.client.gevent import Producer
 from nsqd_py.client.options import ClientOptions
@@ -28,6 +30,8 @@ MOST_HELD_BATCHES = 500
 _LOOK_S = 0.1
 _FIRST_PAUSE_S = 0.1
 _MOST_PAUSE_S = 5.0
+# The texts of errors name a limit: `E_BAD_MESSAGE MPUB message too big 1500 > 1000`, `E_BAD_BODY MPUB body too big ...`.
+_TOO_BIG = re.compile(r"(message|body) too big -?\d+ > (\d+)")
 _TOO_LARGE = ("E_BAD_MESSAGE", "E_BAD_BODY")
 _NOT_STORED = ("E_PUB_FAILED", "E_MPUB_FAILED", "E_AUTH_FAILED")
 
@@ -56,6 +60,7 @@ class Destination:
         self._retry_timeout_s = retry_timeout_s
         self._log = log
         self._on_refusal = on_refusal
+        self._limits: dict[str, int] = {}  # in bytes, of a message and of the body of an MPUB
         self._held_bytes = self._held_batches = self._held_messages = 0
         self._pause_s = _FIRST_PAUSE_S
         self._progress_s = monotonic()
@@ -83,11 +88,13 @@ class Destination:
 
     def send(self, batch: RecordBatch) -> None:
         """Send a batch. Waits while too much awaits acknowledgement; returns without sending if nsqd is given up."""
-        while self._is_full and self.failure is None:
-            self._wait()
-        if self.failure is None:
-            self._hold(batch, 1)
-            self._publish(batch)
+        for part in self._fitting(batch):
+            while self._is_full and self.failure is None:
+                self._wait()
+            if self.failure is not None:
+                return
+            self._hold(part, 1)
+            self._publish(part)
 
     def finish(self) -> None:
         """Wait until everything is acknowledged or refused, or nsqd is given up."""
@@ -149,14 +156,41 @@ class Destination:
             self._pause_s = min(2 * self._pause_s, _MOST_PAUSE_S)
 
     def _publish_parts(self, batch: RecordBatch, error: PublishFailed) -> None:
-        """Send both halves of a batch that was too large, of which nsqd has stored nothing; report a single record."""
+        """Send a batch that was too large, of which nsqd has stored nothing, in parts that fit its limit."""
         self._hold(batch, -1)  # before `send` waits for room: all waiting batches may be split at the same time
-        if len(batch.records) > 1:
-            for half in batch.halves():
-                self.send(half)
-        else:
-            self.over += 1
-            self._on_refusal(self.address, Refusal(batch.lines[0], len(batch.records[0]), error.reason))
+        if named := _TOO_BIG.search(error.text):
+            self._limits[named[1]] = int(named[2])
+        if len(batch.records) == 1 and len(batch.records[0]) <= self._limits.get("message", inf):
+            self._refuse(batch, 0, error.reason)
+            return
+        middle = len(batch.records) // 2
+        for part in (batch.part(0, middle), batch.part(middle, len(batch.records))):
+            self.send(part)
+
+    def _fitting(self, batch: RecordBatch) -> Iterator[RecordBatch]:
+        """Yield parts that nsqd accepts, as far as its limits are known. Report the records that it does not accept."""
+        if not self._limits:  # the usual case
+            yield batch
+            return
+        most_bytes, room_bytes = self._limits.get("message", inf), self._limits.get("body", inf) - SIZE_BYTES
+        start = size_bytes = 0
+        for place, record in enumerate(batch.records):
+            record_bytes = len(record) + SIZE_BYTES
+            if len(record) > most_bytes or size_bytes + record_bytes > room_bytes:
+                if place > start:
+                    yield batch.part(start, place)
+                start, size_bytes = place, 0
+            if len(record) > most_bytes:
+                self._refuse(batch, place, f"it takes no more than {most_bytes}")
+                start += 1
+            else:
+                size_bytes += record_bytes
+        if start < len(batch.records):
+            yield batch.part(start, len(batch.records))
+
+    def _refuse(self, batch: RecordBatch, place: int, reason: str) -> None:
+        self.over += 1
+        self._on_refusal(self.address, Refusal(batch.lines[place], len(batch.records[place]), reason))
 
     def _give_up(self, reason: str) -> None:
         self.failure = reason

@@ -46,13 +46,9 @@ class RecordBatch(NamedTuple):
     def part(self, start: int, end: int) -> RecordBatch:
         return RecordBatch(self.records[start:end], self.lines[start:end])
 
-    def halves(self) -> tuple[RecordBatch, RecordBatch]:
-        middle = len(self.records) // 2
-        return self.part(0, middle), self.part(middle, len(self.records))
-
 
 class Refusal(NamedTuple):
-    """A record that is not published, and the reason: `MPUB message too big 1500 > 1000`."""
+    """A record that is not published, and the reason: `it takes no more than 1000`."""
 
     line: int
     size_bytes: int
