@@ -85,7 +85,7 @@ class Authorization:
 
 
 def read_answer(document: Any) -> AuthAnswer:
-    """Check and return an answer. Raises BadAnswer.
+    """Check and return an answer. Raises BadAuthAnswer.
 
     As in Go's JSON decoder, the case of keys does not matter, and null means that a key is missing.
     """
@@ -141,7 +141,7 @@ def _checked_text(value: Any, name: str) -> str:
 
 
 def compile_rules(grants: Sequence[AuthGrant]) -> Iterator[AuthRule]:
-    """Yield the rules one by one, so that the caller can let other greenlets run. Raises BadAnswer."""
+    """Yield the rules one by one, so that the caller can let other greenlets run. Raises BadAuthAnswer."""
     instructions = 0
     for grant in grants:
         topic = _compiled("topic", grant.topic)

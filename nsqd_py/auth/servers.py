@@ -146,7 +146,7 @@ def https_instead(url: Url, refusal: BadStatus) -> Url | None:
 
 
 def authorization(document: Any) -> Authorization:
-    """Return the permissions in an answer. Raises BadAnswer. Lets other greenlets run between expressions."""
+    """Return the permissions in an answer. Raises BadAuthAnswer. Lets other greenlets run between expressions."""
     answer = read_answer(document)
     rules = []
     for rule in compile_rules(answer.grants):

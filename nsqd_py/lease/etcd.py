@@ -1,6 +1,6 @@
 """The answers of etcd's JSON gateway (https://etcd.io/docs/v3.4/dev-guide/api_grpc_gateway), read strictly.
 
-A primary serves because of these answers, so one that is not exactly as etcd writes it raises BadAnswer, and counts as
+A primary serves because of these answers, so one that is not exactly as etcd writes it raises BadEtcdAnswer, and counts as
 no answer, also one with other fields. Numbers of 64 bits are strings of digits; fields with the value 0, false or ""
 are left out.
 
@@ -38,7 +38,7 @@ class EtcdEntry(NamedTuple):
 
 
 def lease_id(answer: Any, ttl_s: int) -> str:
-    """Return the id of a lease that was granted for at least `ttl_s` seconds. Raises BadAnswer."""
+    """Return the id of a lease that was granted for at least `ttl_s` seconds. Raises BadEtcdAnswer."""
     fields = _object(answer, "header", "ID", "TTL", "error")
     identity = _number(fields, "ID")
     if not identity or _number(fields, "TTL") < ttl_s:
@@ -47,7 +47,7 @@ def lease_id(answer: Any, ttl_s: int) -> str:
 
 
 def is_renewed(answer: Any, identity: str, ttl_s: int) -> bool:
-    """True if this lease lives for at least `ttl_s` seconds more; False if it has ended. Raises BadAnswer."""
+    """True if this lease lives for at least `ttl_s` seconds more; False if it has ended. Raises BadEtcdAnswer."""
     result = _object(_object(answer, "result").get("result"), "header", "ID", "TTL")
     remaining_s = _number(result, "TTL")
     if str(_number(result, "ID")) != identity or 0 < remaining_s < ttl_s or remaining_s < 0:
@@ -56,7 +56,7 @@ def is_renewed(answer: Any, identity: str, ttl_s: int) -> bool:
 
 
 def written(answer: Any) -> int | None:
-    """Return the revision of a transaction; None if its comparison did not hold. Raises BadAnswer."""
+    """Return the revision of a transaction; None if its comparison did not hold. Raises BadEtcdAnswer."""
     fields = _object(answer, "header", "succeeded", "responses")
     revision = _revision(fields)
     succeeded = fields.get("succeeded", False)
@@ -66,7 +66,7 @@ def written(answer: Any) -> int | None:
 
 
 def entry(answer: Any, key: str) -> EtcdEntry | None:
-    """Return the value of a key that was asked for; None if there is no such key. Raises BadAnswer."""
+    """Return the value of a key that was asked for; None if there is no such key. Raises BadEtcdAnswer."""
     fields = _object(answer, "header", "kvs", "more", "count")
     _revision(fields)
     found = fields.get("kvs", [])
@@ -82,7 +82,7 @@ def entry(answer: Any, key: str) -> EtcdEntry | None:
 
 
 def token(answer: Any) -> str:
-    """Return the token of a login. Raises BadAnswer."""
+    """Return the token of a login. Raises BadEtcdAnswer."""
     found = _object(answer).get("token")
     if not isinstance(found, str) or not found.isascii() or not found.isprintable() or not found:
         raise BadEtcdAnswer("etcd's answer to the login has no token")  # without the answer, which may contain one

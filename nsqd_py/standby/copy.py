@@ -130,7 +130,7 @@ def _is_durable_name(name: str) -> bool:
 
 
 def check_name(name: str) -> None:
-    """Raise BadName unless this is the name of a log, a journal, `nsqd.dat`, `nsqd.clock` or `nsqd.epochs`."""
+    """Raise BadFileName unless this is the name of a log, a journal, `nsqd.dat`, `nsqd.clock` or `nsqd.epochs`."""
     if name in _STATE_FILES:
         return
     topic = topic_of(name)
@@ -217,7 +217,7 @@ class Copy:
     # ---- messages
 
     def apply(self, message: FileMessage) -> None:
-        """Do what the message says. Raises BadName, BadMessage and Damaged."""
+        """Do what the message says. Raises BadFileName, BadStandbyMessage and Damaged."""
         kind, name, offset, data = message
         check_name(name)
         if name.endswith(JOURNAL_SUFFIX):

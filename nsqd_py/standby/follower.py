@@ -317,7 +317,7 @@ def is_followed_by(options: NsqdOptions, epoch: int) -> bool:
 def ask(options: NsqdOptions, purpose: str, offer: Offer) -> int:
     """Return the kind of the frame with which the nsqd of --standby-of answers an offer. Blocks this greenlet.
 
-    Raises OSError, Refused with its error, and NotMember.
+    Raises OSError, FollowRefused with its error, and NotMember.
     """
     link = _Link(options)
     try:
@@ -328,9 +328,9 @@ def ask(options: NsqdOptions, purpose: str, offer: Offer) -> int:
 
 
 class _Link:
-    """A connection to the nsqd of --standby-of. Methods raise OSError, Refused and NotMember.
+    """A connection to the nsqd of --standby-of. Methods raise OSError, FollowRefused and NotMember.
 
-    frames  yields kind and data of each frame; raises Refused for an error
+    frames  yields kind and data of each frame; raises FollowRefused for an error
     """
 
     def __init__(self, options: NsqdOptions) -> None:

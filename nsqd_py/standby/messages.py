@@ -35,7 +35,7 @@ from __future__ import annotations
 import hmac
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from struct import Struct
 from typing import Any, NamedTuple, Protocol
 
@@ -340,7 +340,7 @@ def _frame(*parts: bytes) -> bytes:
 
 
 def decode(data: bytes) -> Message:
-    """Return the message in the data of a frame. Raises BadMessage."""
+    """Return the message in the data of a frame. Raises BadStandbyMessage."""
     kind = data[0] if data else 0
     try:
         if kind in (WRITE, BEGIN, PART, COMMIT, REMOVE):
@@ -415,13 +415,7 @@ CHECKED_BYTES = 4096
 
 def encode_offer(offer: Offer, most_bytes: int) -> bytes:
     """Return the document of STANDBY. Logs that do not fit into `most_bytes` are left out: they are copied again."""
-    document: dict[str, Any] = {"format": FORMAT, "epoch": offer.epoch, "http_address": offer.http_address}
-    if offer.fenced_by:
-        document["fenced_by"] = offer.fenced_by
-    if offer.is_backup:
-        document["is_backup"] = True
-    if offer.member is not None:
-        document["member"] = offer.member
+    document: dict[str, Any] = {"format": FORMAT, **asdict(replace(offer, logs={}))}
     logs: dict[str, Any] = {}
     size_bytes = len(json.dumps(document)) + 100
     for topic, log in offer.logs.items():
@@ -434,7 +428,7 @@ def encode_offer(offer: Offer, most_bytes: int) -> bytes:
 
 
 def decode_offer(body: bytes) -> Offer:
-    """Return the offer in the document of STANDBY. Raises BadMessage."""
+    """Return the offer in the document of STANDBY. Raises BadStandbyMessage."""
     try:
         document = json.loads(body)
         if document["format"] != FORMAT:
