@@ -172,18 +172,17 @@ class StatsdReporter:
             broker.log.warning("STATSD: %s did not take all of it - %s", address, refused)
 
     def _connect(self, address: str) -> socket.socket:
-        """Return a socket to the first endpoint of the name that can be reached. Raises OSError and ValueError."""
+        """Return a connected UDP socket that never blocks. Raises OSError and ValueError."""
         parsed = parse_address(address)
-        failed = OSError(f"{parsed.host} has no address")
-        for endpoint in self._resolve(parsed.host, parsed.port):
-            try:
-                return _udp_socket(endpoint)
-            except OSError as error:
-                failed = error
+        endpoint, *_ = self._resolve(parsed.host, parsed.port)
+        sock = socket.socket(endpoint.family, socket.SOCK_DGRAM)
         try:
-            raise failed
-        finally:
-            del failed  # its traceback holds this frame: together they would be a reference cycle
+            sock.setblocking(False)
+            sock.connect(endpoint.target)
+        except OSError:
+            sock.close()
+            raise
+        return sock
 
     def _lines(self, reports: StatsdReports) -> Iterator[str]:
         broker = self._broker
@@ -203,15 +202,3 @@ class StatsdReporter:
                 last_error = error
             self._stopping.wait(spread_s / len(report))
         return last_error
-
-
-def _udp_socket(endpoint: Endpoint) -> socket.socket:
-    """Return a connected UDP socket that never blocks. Raises OSError."""
-    sock = socket.socket(endpoint.family, socket.SOCK_DGRAM)
-    try:
-        sock.setblocking(False)
-        sock.connect(endpoint.target)
-    except OSError:
-        sock.close()
-        raise
-    return sock
