@@ -4,7 +4,6 @@ nsqd, nsqlookupd, nsqadmin                                     the daemons
 nsq_tail, nsq_cat, nsq_stat, nsq_to_file, nsq_to_http, nsq_to_nsq, to_nsq   the tools
 spark_replay                                                   searches archives and publishes them again
 manual                                                         prints reference pages
-alerts                                                         the alerts for Prometheus about problems under Attention
 reference                                                      two of these pages: HTTP paths and metrics
 contrib                                                        lists the files for administrators that are installed
 """

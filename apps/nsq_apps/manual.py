@@ -1,7 +1,7 @@
 """Reference pages, made from the code.
 
 `python -m nsq_apps.manual` writes them: docs/tools/<command>.md for each tool, docs/options*.md for each daemon,
-docs/http-api.md, docs/metrics.md and contrib/prometheus/nsqadmin.yml.
+docs/http-api.md and docs/metrics.md.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from nsq_apps.alerts import nsqadmin_rules
 from nsq_apps.reference import http_page, metrics_page
 from nsqd_py.settings.docs import reference_page, secrets_note, settings_tables
 from nsqd_py.settings.program import Program
@@ -43,7 +42,6 @@ def printed_files() -> Iterator[tuple[Path, str]]:
     """Yield the path, within the checkout, and the text of each file that is made from the code."""
     yield Path("docs", "http-api.md"), http_page(PRINTED_BY)
     yield Path("docs", "metrics.md"), metrics_page(PRINTED_BY)
-    yield Path("contrib", "prometheus", "nsqadmin.yml"), nsqadmin_rules(PRINTED_BY)
     for program in programs():
         yield Path("docs", "tools", f"{program.command}.md"), page(program)
     for package, name, docs_page in _DAEMONS:

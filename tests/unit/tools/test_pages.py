@@ -6,15 +6,10 @@ import shlex
 
 import pytest
 
-from nsq_apps.manual import PAGES, PRINTED_BY, page, programs
+from nsq_apps.manual import PAGES, programs
 from nsqd_py.settings.program import Program
 
 tools = pytest.mark.parametrize("program", list(programs()), ids=lambda program: program.command)
-
-
-@tools
-def test_the_page_is_current(program: Program) -> None:
-    assert (PAGES / f"{program.command}.md").read_text("utf-8") == page(program), f"run: {PRINTED_BY}"
 
 
 @tools
