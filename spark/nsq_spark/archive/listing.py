@@ -13,7 +13,16 @@ import orjson
 import pyarrow as pa
 
 from nsq_spark.archive.damage import ArchiveError
-from nsq_spark.archive.formats import HEAD_BYTES, Compression, Format, plain_head, recognised_compression, recognised_format
+from nsq_spark.archive.formats import (
+    HEAD_BYTES,
+    Compression,
+    Format,
+    name_without_compression,
+    parse_go_queue_name,
+    plain_head,
+    recognised_compression,
+    recognised_format,
+)
 from nsq_spark.archive.names import base_of, compiled_glob, is_glob, time_in, zone_of
 from nsq_spark.archive.sidecars import Companions, Manifests, Topic, chosen_channels, copies_text
 from nsq_spark.archive.splits import FileInfo
@@ -23,22 +32,10 @@ from nsq_spark.archive.wanted import Wanted
 # nsq_to_file's default names are <TOPIC>.<HOST><REV>.<DATETIME>.log
 TOPIC_FROM_NAME = r"(?P<topic>[^/.]+)[^/]*$"
 _CLAIM_NAME = re.compile(r"\.nsq_to_file\.[0-9a-f]+\.json")
-# In data directories, what holds no messages, or only such as were finished or could not be read.
-_NO_MESSAGES = (
-    ".bad",
-    ".crc",
-    ".cursor",
-    ".damaged",
-    ".gone",
-    ".meta.dat",
-    ".moving",
-    ".pid",
-    ".spare",
-    ".tmp",
-    "nsqd.clock",
-    "nsqd.dat",
-    "nsqd.stop",
-)
+# The names that nsq-to-file, Go's nsq_to_file and both nsqds give to files with messages, apart from a compression.
+_MESSAGE_SUFFIXES = (".log", ".jsonl", ".framed", ".nsqf", ".parquet")
+# What both nsqds keep next to them needs no word.
+_COMPANIONS = (".bad", ".crc", ".cursor", ".damaged", ".dat", ".gone", ".moving", ".pid", ".spare", ".tmp", ".clock", ".stop")
 _REMOTE_READERS = 16
 
 
@@ -69,10 +66,12 @@ class Found:
     """The files below some paths, before it is known what they are. Empty ones are left out.
 
     in_progress  files that nsq-to-file has not finished, which are left out unless they are named
+    skipped      files that are left out because of their names, unless these are given
     """
 
     entries: list[Entry] = field(default_factory=list)
     in_progress: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -82,6 +81,7 @@ class Listing:
     files: list[FileInfo] = field(default_factory=list)
     in_progress: list[str] = field(default_factory=list)
     copies: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
 
 
 def list_files(
@@ -98,23 +98,22 @@ def survey(paths: Sequence[str], storage: Storage, hints: Hints | None = None, w
     """Return the files of `list_files`, and what was left out. A file is listed as `is_unwanted`, and not opened, if a
     manifest says that nothing in it is `wanted`.
     """
-    found = find(paths, storage)
+    found = find(paths, storage, takes_all=bool(hints and hints.format))
     chosen = chosen_channels(found.entries, hints.go_channel if hints else None)
     files = recognised(found.entries, storage, hints, chosen, wanted)
-    return Listing(files, found.in_progress, copies_text(found.entries, chosen))
+    return Listing(files, found.in_progress, copies_text(found.entries, chosen), found.skipped)
 
 
-def find(paths: Sequence[str], storage: Storage, *, may_be_empty: bool = False) -> Found:
-    """Return the files without opening them. Raises ArchiveError, also for a glob without matches unless that
-    `may_be_empty`.
-    """
+def find(paths: Sequence[str], storage: Storage, *, takes_all: bool = False) -> Found:
+    """Return the files without opening them; with `takes_all`, whatever their names. Raises ArchiveError."""
     found = Found()
     entries: dict[str, Entry] = {}
     for path in paths:
-        for entry in _entries(path, storage, found.in_progress, may_be_empty):
+        for entry in _entries(path, storage, found, takes_all):
             entries.setdefault(entry.path, entry)
     found.entries = [entry for entry in entries.values() if entry.size_bytes]
     found.in_progress = [path for path in dict.fromkeys(found.in_progress) if path not in entries]
+    found.skipped = [path for path in dict.fromkeys(found.skipped) if path not in entries]
     return found
 
 
@@ -140,21 +139,22 @@ def recognised(
 # ---- paths
 
 
-def _entries(path: str, storage: Storage, in_progress: list[str], may_be_empty: bool) -> list[Entry]:
+def _entries(path: str, storage: Storage, found: Found, takes_all: bool) -> list[Entry]:
     given = storage.resolved(path)
     entry = storage.find(given)
     if entry is not None:
         return [entry]
     if storage.is_directory(given):
-        return _with_messages(storage.walk(given), storage, in_progress)
+        return _with_messages(storage.walk(given), storage, found, takes_all)
     if not is_glob(given):
         raise ArchiveError(f"{path} is not there")
     matches = compiled_glob(given).fullmatch
     walked = storage.walk(base_of(given))
-    found = [entry for entry in walked if _is_claim(entry.path) or matches(_as_given(entry.path))]
-    entries = _with_messages(found, storage, in_progress)
-    if not entries and not may_be_empty:
-        raise ArchiveError(f"{path} matches no file")
+    matching = [entry for entry in walked if _is_claim(entry.path) or matches(_as_given(entry.path))]
+    entries = _with_messages(matching, storage, found, takes_all)
+    if not entries:
+        left_out = f" with the name of an archive (format takes others): {name_of(found.skipped[0])}" if found.skipped else ""
+        raise ArchiveError(f"{path} matches no file{left_out}")
     return entries
 
 
@@ -162,14 +162,27 @@ def _as_given(path: str) -> str:
     return local_path(path) if path.startswith("file:") else path
 
 
-def _with_messages(entries: Iterable[Entry], storage: Storage, in_progress: list[str]) -> list[Entry]:
-    """Return the files without hidden ones, and without those still being written, which go to `in_progress`."""
+def _with_messages(entries: Iterable[Entry], storage: Storage, found: Found, takes_all: bool) -> list[Entry]:
+    """Return the files with messages; others go to `found`: those still being written, and those with other names."""
     everything = sorted(entries)
     claimed = {_claimed(entry.path, storage) for entry in everything if _is_claim(entry.path)}
-    names = [(entry, name_of(entry.path)) for entry in everything]
-    visible = [entry for entry, name in names if not is_hidden(name) and not name.endswith(_NO_MESSAGES)]
-    in_progress += [entry.path for entry in visible if entry.path in claimed]
-    return [entry for entry in visible if entry.path not in claimed]
+    wanted = []
+    for entry in everything:
+        name = name_of(entry.path)
+        if is_hidden(name):
+            continue
+        if entry.path in claimed:
+            found.in_progress.append(entry.path)
+        elif takes_all or _is_of_messages(name):
+            wanted.append(entry)
+        elif entry.size_bytes and not name.endswith(_COMPANIONS):
+            found.skipped.append(entry.path)
+    return wanted
+
+
+def _is_of_messages(name: str) -> bool:
+    plain = name_without_compression(name)
+    return plain.endswith(_MESSAGE_SUFFIXES) or parse_go_queue_name(plain) is not None
 
 
 def _is_claim(path: str) -> bool:

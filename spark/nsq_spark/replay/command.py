@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 from nsq_spark.archive.damage import ArchiveError
 from nsq_spark.archive.listing import Listing, survey
-from nsq_spark.archive.storage import Storage
+from nsq_spark.archive.storage import Storage, name_of
 from nsq_spark.java import JavaNotFound
 from nsq_spark.replay.checkpoint import Checkpoint, has_checkpoint, open_checkpoint
 from nsq_spark.replay.console import Bar, Stopping, agreed, say
@@ -133,6 +133,10 @@ def _listed(job: Job) -> Listing:
         say(f"left out, as nsq-to-file still writes it: {shown(path)}")
     if len(found.in_progress) > _FILES_SHOWN:
         say(f"left out for the same reason: {len(found.in_progress) - _FILES_SHOWN:,} more")
+    if found.skipped:
+        names = ", ".join(shown(name_of(path)) for path in found.skipped[:_FILES_SHOWN])
+        more = f" and {len(found.skipped) - _FILES_SHOWN:,} more" if len(found.skipped) > _FILES_SHOWN else ""
+        say(f"left out, as archives have other names (--format takes all files): {names}{more}")
     for text in found.copies:
         say(f"{shown(text)}; --go-channel says which to read")
     if not found.files:

@@ -88,7 +88,7 @@ def test_a_damaged_file_is_what_its_name_says(
 
 
 def test_hints_know_better(tmp_path: Path) -> None:
-    write(tmp_path, **{"archive__topic=clicks__part-1": LINE})
+    write(tmp_path, **{"archive__topic=clicks__part-1.log": LINE})
     (info,) = list_files([str(tmp_path)], Storage(), Hints(format="lines", topic_from_name=r"topic=(?P<topic>[^/]+)/"))
     assert (info.format, info.topic) == (Format.LINES, "clicks")
     (info,) = list_files([str(tmp_path)], Storage(), Hints(topic="other"))
@@ -113,15 +113,15 @@ def test_hints_that_are_none(tmp_path: Path, hints: Hints, text: str) -> None:
 
 
 def test_paths_globs_and_directories(tmp_path: Path) -> None:
-    write(tmp_path, a__x=b"1\n", a__deep__y=b"2\n", b__x=b"3\n", **{"b__odd[1].log": b"4\n"})
-    assert names(tmp_path) == ["a/deep/y", "a/x", "b/odd[1].log", "b/x"]
-    assert names(tmp_path, "a") == ["a/deep/y", "a/x"]
-    assert names(tmp_path, "*/x") == ["a/x", "b/x"]
-    assert names(tmp_path, "{a,c}") == ["a/deep/y", "a/x"]
+    write(tmp_path, **{"a__x.log": b"1\n", "a__deep__y.log": b"2\n", "b__x.log": b"3\n", "b__odd[1].log": b"4\n"})
+    assert names(tmp_path) == ["a/deep/y.log", "a/x.log", "b/odd[1].log", "b/x.log"]
+    assert names(tmp_path, "a") == ["a/deep/y.log", "a/x.log"]
+    assert names(tmp_path, "*/x.*") == ["a/x.log", "b/x.log"]
+    assert names(tmp_path, "{a,c}") == ["a/deep/y.log", "a/x.log"]
     assert names(tmp_path, "b/odd[1].log") == ["b/odd[1].log"]
-    assert names(tmp_path, "b/x", "a/x", "*/x") == ["b/x", "a/x"]
-    (info,) = list_files([(tmp_path / "a/x").as_uri()], Storage())
-    assert info.path == str(tmp_path / "a/x")
+    assert names(tmp_path, "b/x.log", "a/x.log", "*/x.log") == ["b/x.log", "a/x.log"]
+    (info,) = list_files([(tmp_path / "a/x.log").as_uri()], Storage())
+    assert info.path == str(tmp_path / "a/x.log")
 
 
 def test_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,8 +146,16 @@ def test_what_holds_no_messages_is_passed_over(tmp_path: Path) -> None:
     write(tmp_path, **{"a.5.damaged": b"1", "q.diskqueue.meta.dat": b"1", "q.diskqueue.000001.dat.bad": b"1"})
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "broken").symlink_to(tmp_path / "nowhere")
-    write(tmp_path, data=b"1\n")
-    assert names(tmp_path) == ["data"]
+    write(tmp_path, **{"data.log": b"1\n", "README.txt": b"1\n", "old.log.bak": b"1\n", "sums__x.md5": b"1\n"})
+    assert names(tmp_path) == ["data.log"]
+    listing = survey([str(tmp_path)], Storage())
+    assert listing.skipped == [str(tmp_path / name) for name in ("README.txt", "old.log.bak", "sums/x.md5")]
+    assert survey([str(tmp_path / "README.txt"), str(tmp_path / "data.log")], Storage()).skipped == []
+    assert len(list_files([str(tmp_path)], Storage(), Hints(format="lines"))) > 4
+    with pytest.raises(
+        ArchiveError, match=r"\*.txt matches no file with the name of an archive \(format takes others\): README.txt"
+    ):
+        names(tmp_path, "*.txt")
 
 
 def test_a_file_in_progress_is_left_out_unless_it_is_named(tmp_path: Path) -> None:
