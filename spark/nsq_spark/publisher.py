@@ -225,7 +225,6 @@ class TaskPublisher:
         self._fatal: NotPublished | None = None
         self._stepped_s = 0.0
         self._sent_count = 0
-        self._unsure_bytes = 0
         self.counts = PublishCounts()
 
     def send(self, batch: PublishBatch) -> None:
@@ -250,10 +249,6 @@ class TaskPublisher:
         if self._producer is not None:
             self._step_if_due()
 
-    def resumed(self) -> None:
-        """Count the next messages as possible duplicates: an earlier try may have sent them without an answer."""
-        self._unsure_bytes = WINDOW_BYTES
-
     def finish(self) -> None:
         """Wait until nsqd has acknowledged all, and close the connections. Raises NotPublished."""
         while self._under_way or self._returned:
@@ -262,11 +257,6 @@ class TaskPublisher:
             raise self._fatal
         self._close(0.0)
         self._observer.stepped()
-
-    @property
-    def is_settled(self) -> bool:
-        """True if nsqd can have stored nothing that was not acknowledged."""
-        return not self._under_way and not any(batch.may_be_there for batch in self._returned)
 
     def close(self) -> None:
         """Handle the answers of the next second, and give up the rest: after an error, or a stop."""
@@ -379,9 +369,7 @@ class TaskPublisher:
     def _acknowledged(self, batch: PublishBatch) -> None:
         self._pause.reset()
         count, body_bytes = batch.count, batch.body_bytes
-        is_unsure = batch.may_be_there or self._unsure_bytes > 0
-        self._unsure_bytes = max(0, self._unsure_bytes - body_bytes)
-        self.counts.add(PublishCounts(count, body_bytes, count if is_unsure else 0, {batch.topic: count}))
+        self.counts.add(PublishCounts(count, body_bytes, count if batch.may_be_there else 0, {batch.topic: count}))
         self._observer.acknowledged(batch)
 
     def _too_large(self, batch: PublishBatch, error: Exception) -> None:
