@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -153,9 +152,9 @@ class SlowReader:
         piece = pieces.get(place) if pieces is not None else None
         if pieces is None or piece is None:
             if place not in self._asked:
-                asked = _Piece(file, offset, size)  # before it counts as asked: this may fail
+                file.hold()  # it may be closed during the read
                 self._asked |= {place}
-                gevent.spawn(self._read_in_thread, asked, place)
+                gevent.spawn(self._read_in_thread, place)
             raise StillReading
         if isinstance(piece, OSError):
             del pieces[place]
@@ -166,37 +165,28 @@ class SlowReader:
         pieces.move_to_end(place)
         return piece
 
-    def _read_in_thread(self, piece: _Piece, place: tuple[LogFile, int, int]) -> None:
-        self._pace.begin(piece)
+    def _read_in_thread(self, place: tuple[LogFile, int, int]) -> None:
+        file, offset, size = place
+        timer = CallTimer()
+        result: bytes | OSError = b""
+
+        def read() -> None:
+            nonlocal result
+            with timer:
+                result = file.read(offset, size)
+
+        self._pace.begin(timer)
         try:
-            in_thread(self._threadpool, piece.read)
+            in_thread(self._threadpool, read)
+        except OSError as error:
+            result = error.with_traceback(None)
         finally:
-            self._pace.end(piece, piece.timer.slowest_ns)
+            self._pace.end(timer, timer.slowest_ns)
+            file.release()
             self._asked -= {place}
         if self._pieces is None:
             self._pieces = OrderedDict()
-        self._pieces[place] = piece.result
+        self._pieces[place] = result
         while len(self._pieces) > _MOST_PIECES:
             self._pieces.popitem(last=False)
         self._on_read()
-
-
-class _Piece:
-    """A part of a file, read through a duplicate descriptor, since the file may be closed during the read."""
-
-    def __init__(self, file: LogFile, offset: int, size: int) -> None:
-        self.result: bytes | OSError = b""
-        self.timer = CallTimer()
-        self._descriptor = file.duplicate()
-        self._size = min(size, file.end_offset - offset)
-        self._offset = offset
-
-    def read(self) -> None:
-        """Read the part; runs in a thread."""
-        try:
-            with self.timer:
-                self.result = os.pread(self._descriptor, self._size, self._offset)
-        except OSError as error:
-            self.result = error.with_traceback(None)
-        finally:
-            os.close(self._descriptor)

@@ -92,14 +92,3 @@ def test_a_clock_that_was_wrong_from_the_first_start(nsqd: NsqdProcess, set_cloc
     set_clock(0)
     nsqd.start()
     assert delivered(nsqd, COUNT) == FRESH
-
-
-def test_what_is_deferred_waits_as_long(nsqd: NsqdProcess, set_clock: SetClock) -> None:
-    set_clock(-HOUR_S)
-    nsqd.start().create("t", "c")
-    with nsqd.connect() as client:
-        client.dpub("t", 600_000, b"later")
-    nsqd.stop()
-    set_clock(0)
-    nsqd.start()
-    assert nsqd.wait_for_channel("t", "c", depth=0)["deferred_count"] == 1

@@ -54,13 +54,6 @@ def test_a_start_names_the_full_disk(left: Path) -> None:
     life.end()
 
 
-def test_a_start_needs_no_space_if_nothing_is_lost(left: Path) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        for call in WRITES:
-            patch.setattr(f"nsqd_py.diskqueue.journal.os.{call}", full)
-        Life(left, lambda *_: None).end()
-
-
 def test_damage_that_cannot_be_kept_aside_names_the_full_disk(left: Path) -> None:
     path = left / LOG
     data = bytearray(path.read_bytes())

@@ -135,23 +135,6 @@ def test_each_queue_has_what_was_not_finished(filled: tuple[Path, dict[bytes, Me
     assert {path.stat().st_mode & 0o177 for path in go.path.iterdir()} == {0} and go.path.stat().st_mode & 0o77 == 0
 
 
-def test_what_it_prints(data: Path, tmp_path: Path, export: Export) -> None:
-    lines = export(data, tmp_path / "go").output.splitlines()
-    assert [line.split() for line in lines if line.startswith(("t ", "held", "lonely"))] == [
-        ["held", "20"],
-        ["held", "x", "10"],
-        ["lonely", "30"],
-        ["t", "0"],
-        ["t", "a", "153", "7"],
-        ["t", "b", "203", "3"],
-    ]
-    assert lines[-3:] == [
-        f"{tmp_path}/go: 3 topics, 3 channels, 416 messages",
-        "10 deferred messages lost the due time, for which Go's nsqd has no place: it delivers them at once",
-        f"start Go's nsqd on it: nsqd --data-path={tmp_path}/go",
-    ]
-
-
 def test_ours_takes_it_over_again(data: Path, tmp_path: Path, export: Export, make_nsqd: MakeNsqd) -> None:
     assert export(data, tmp_path / "nsqd0").status == 0
     queues = {name: GoDirectory(tmp_path / "nsqd0").read(name) for name in DEPTHS}
@@ -180,20 +163,6 @@ def test_after_a_kill(make_nsqd: MakeNsqd, tmp_path: Path, export: Export) -> No
     assert export(nsqd.data_path, tmp_path / "go").status == 0
     bodies = [m.body for m in GoDirectory(tmp_path / "go").read("t:a")]
     assert bodies[-30:] == [b"%d" % n for n in range(20, 50)]  # at most what it finished last comes again
-
-
-def test_a_directory_that_is_there_and_empty(data: Path, tmp_path: Path, export: Export) -> None:
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "link").symlink_to("empty")
-    assert export(data, tmp_path / "link").status == 0
-    assert len(GoDirectory(tmp_path / "empty").read("t:b")) == DEPTHS["t:b"]
-
-
-def test_a_directory_in_the_data_path(data: Path, export: Export) -> None:
-    assert export(data, data / "go").status == 0
-    assert len(GoDirectory(data / "go").read("t:b")) == DEPTHS["t:b"]
-    assert main([f"--check-data={data}"]) == 0
-    assert export(data, data / "again").status == 0
 
 
 # ---- what it refuses

@@ -70,22 +70,6 @@ def test_messages_in_flight_come_again(nsqd: NsqdProcess, clean: bool) -> None:
 
 
 @either_way
-def test_finished_messages_do_not_come_back(nsqd: NsqdProcess, clean: bool) -> None:
-    with nsqd.connect() as client:
-        client.mpub("t", numbered(200))
-        client.sub("t", "c", rdy_count=50)
-        held = client.messages(50)
-        client.fin(*held[::2])
-        client.round_trip()
-        finished = set(bodies(held[::2]))
-        restart(nsqd, clean)
-    again = bodies(nsqd.consume_all("t", "c"))
-    assert not finished & set(again)
-    assert len(again) == len(set(again))
-    assert set(again) == set(numbered(200)) - finished
-
-
-@either_way
 def test_requeued_message_keeps_its_attempts(nsqd: NsqdProcess, clean: bool) -> None:
     with nsqd.connect() as client:
         client.pub("t", b"again")
@@ -114,21 +98,6 @@ def test_deferred_message_stays_deferred(nsqd: NsqdProcess, how: str, clean: boo
         client.expect_silence()
 
 
-@ours_either_way
-def test_message_that_fell_due_meanwhile_comes_at_once(nsqd: NsqdProcess, clean: bool) -> None:
-    defer(nsqd, "DPUB", 1500)
-    deferred = time.monotonic()
-    if clean:
-        nsqd.stop()
-    else:
-        nsqd.kill()
-    wait_until(lambda: time.monotonic() - deferred > 1.5)
-    nsqd.start()
-    with nsqd.connect() as client:
-        client.sub("t", "c", rdy_count=1)
-        assert client.message().body == b"later"
-
-
 def defer(nsqd: NsqdProcess, how: str, delay_ms: int) -> int:
     """Puts one deferred message into t/c; the number of attempts that it has had."""
     nsqd.create("t", "c")
@@ -144,20 +113,6 @@ def defer(nsqd: NsqdProcess, how: str, delay_ms: int) -> int:
         client.send(wire.req(client.message().id, delay_ms))
         client.round_trip()
         return 1
-
-
-@either_way
-def test_topic_without_channels_keeps_its_backlog(nsqd: NsqdProcess, clean: bool) -> None:
-    with nsqd.connect() as client:
-        client.mpub("t", numbered(100))
-    restart(nsqd, clean)
-    topic = nsqd.topic_stats("t")
-    assert topic is not None
-    assert (topic["depth"], topic["channels"]) == (100, [])
-    with nsqd.connect() as client:
-        client.pub("t", b"after")
-    assert sorted(bodies(nsqd.consume_all("t", "first"))) == sorted([*numbered(100), b"after"])
-    assert nsqd.consume_all("t", "second") == []
 
 
 @either_way

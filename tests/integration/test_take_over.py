@@ -78,32 +78,6 @@ def test_nobody_else_may_read_what_was_imported(go: GoDirectory, make_nsqd: Make
     assert {path.name: oct(path.stat().st_mode & 0o077) for path in ours} == {path.name: "0o0" for path in ours}
 
 
-def test_a_paused_topic_and_one_without_channels_hold_theirs(go: GoDirectory, make_nsqd: MakeNsqd) -> None:
-    held, lonely = numbered("held", 4), numbered("lonely", 3, 10)
-    go.name_topics({"held": ["x"], "lonely": []}, paused=["held"])
-    go.queue("held:x", numbered("x", 2, 20))
-    go.queue("held", held)
-    go.queue("lonely", lonely)
-    nsqd = make_nsqd()
-    nsqd.wait_for_channel("held", "x", depth=2)
-    assert [nsqd.stats(f"&topic={name}")["topics"][0]["depth"] for name in ("held", "lonely")] == [4, 3]
-    nsqd.post("/topic/unpause?topic=held")
-    nsqd.wait_for_channel("held", "x", depth=6)
-    with nsqd.connect() as client:
-        assert received(client, "lonely", "first", 3) == once_more(lonely)
-
-
-def test_damage_is_logged_and_the_rest_comes(go: GoDirectory, make_nsqd: MakeNsqd) -> None:
-    messages = numbered("a", 5)
-    go.name_topics({"t": ["a"]})
-    data = [message.stored for message in messages]
-    go.write("t:a", 0, b"".join([*data[:2], b"\x7f" + data[2][1:], *data[3:]]))
-    nsqd = make_nsqd()
-    assert "ERROR: IMPORT: t:a.diskqueue.000000.dat: bytes 64 to 96: no message; kept in go-nsqd-" in nsqd.log_text()
-    with nsqd.connect() as client:
-        assert received(client, "t", "a", 4) == once_more(messages[:2] + messages[3:])
-
-
 def test_what_is_in_the_way_ends_the_start_in_one_line(go: GoDirectory) -> None:
     go.queue("t:a", numbered("a", 5))
     (go.path / "import").write_text("a file in the way of the folder")

@@ -10,7 +10,6 @@ import pytest
 from nsqd_py.batch import BATCH_BYTES
 from nsqd_py.broker.broker import Broker
 from nsqd_py.memory_budget import MemoryBudget
-from nsqd_py.queue import message_reader
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.topic import Topic
 from nsqd_py.settings.types import ByTopic
@@ -138,19 +137,6 @@ def test_what_is_in_flight_keeps_no_batch(scene: Scene) -> None:
     assert [delivery.batch for _, delivery in consumer.in_flight.entries()] == [None] * 100
 
 
-def test_what_was_read_of_the_log_counts(scene: Scene) -> None:
-    scene.start(mem_queue_size=0, mem_queue_bytes=1 << 30)
-    topic = scene.topic("orders", "c")
-    for _ in range(40):
-        scene.publish(topic, b"x" * 100 * KIB)
-    scene.consumer(topic.channels["c"], 40).take()
-    assert topic.log is not None
-    assert scene.memory.cached_bytes == topic.log.read_bytes + topic.held_bytes > 2_900 * KIB
-    scene.memory.limit_bytes = 2 << 20
-    scene.memory.make_room()
-    assert 0 < scene.memory.cached_bytes <= 2 << 20
-
-
 def test_dead_letters_are_read_from_the_log(scene: Scene) -> None:
     scene.start(mem_queue_bytes=0, max_attempts=ByTopic(1))
     topic = scene.topic("orders", "c")
@@ -181,18 +167,6 @@ def test_of_a_large_batch_a_part_stays(scene: Scene) -> None:
         b"3",
         b"4",
     ]
-
-
-def test_many_small_batches_are_fewer_than_the_messages_may_be(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(message_reader, "_MOST_BATCHES", 100)
-    scene.start(mem_queue_size=5_000)
-    topic = scene.topic("orders", "c")
-    for number in range(300):
-        scene.publish(topic, b"%d" % number)
-    topic.trim_memory()
-    assert topic.first_in_memory == 200
-    assert topic.held_bytes == 100 * (4 + 3 + BATCH_BYTES + 4)
-    assert [message.body for message in scene.consumer(topic.channels["c"], 300).take()] == [b"%d" % n for n in range(300)]
 
 
 # --- ephemeral topics

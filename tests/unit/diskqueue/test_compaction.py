@@ -270,19 +270,6 @@ def test_a_file_that_is_needed_again_stays_whole(directory: Path) -> None:
     assert [number_of(message) for message in orders.consumer.take()] == [2, *range(4, 15)]
 
 
-def test_a_file_stays_while_it_is_copied(directory: Path) -> None:
-    """Not only while it is needed: what a thread reads and writes is not used for anything else."""
-    orders = Orders(directory)
-    orders.publish_singly(15)
-    orders.finish_but(3)
-    compaction, _ = begun(orders)
-    orders.broker.empty_channel(orders.topic, orders.channel)
-    assert orders.shapes() == [(0, 10), (15, 0)]
-    compaction.abandon()
-    orders.compact()
-    assert orders.shapes() == [(15, 0)]
-
-
 def test_a_topic_that_is_deleted_meanwhile(directory: Path) -> None:
     orders = Orders(directory)
     orders.publish_singly(15)

@@ -81,23 +81,6 @@ def test_large_bodies_are_read_in_chunks(disk: Disk) -> None:
     assert len(disk.log.read(0)) < 8
 
 
-def test_readers_at_one_place_share_a_chunk(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    for i in range(20):
-        disk.append(b"%d" % i)
-    reads: list[int] = []
-    real = os.pread
-
-    def count(fd: int, size: int, offset: int) -> bytes:
-        reads.append(offset)
-        return real(fd, size, offset)
-
-    monkeypatch.setattr(os, "pread", count)
-    first = disk.log.read(3)
-    assert disk.log.read(15) is first
-    assert disk.log.read(3) is first
-    assert len(reads) == 1
-
-
 def test_a_shared_chunk_does_not_hide_what_was_appended_since(disk: Disk) -> None:
     disk.append(b"one")
     disk.log.read(0)

@@ -107,19 +107,6 @@ def test_torn_at_every_offset(directory: Path, ending: str) -> None:
         close_descriptors(directory)
 
 
-@pytest.mark.parametrize("place", [0, 12, 16], ids=["magic", "version", "first_seq"])
-def test_a_last_record_that_cannot_be_recognised_is_kept_aside(directory: Path, place: int) -> None:
-    """Starting never deletes what it could not read: this record was acknowledged once."""
-    (path,) = write_log(directory, 3)
-    flip(path, place_of(2) + place, 0x40)
-    lost = path.read_bytes()[place_of(2) : place_of(3)]
-    damage: list[str] = []
-    log = adopt(directory, damage)
-    assert read_all(log) == expected(range(2))
-    assert damage
-    assert any(lost in aside.read_bytes() for aside in directory.glob("*.damaged"))
-
-
 @pytest.mark.parametrize("is_reused", [False, True])
 @pytest.mark.parametrize("place", [0, RECORD_HEADER_BYTES + 4], ids=["magic", "body"])
 def test_all_damaged_records_at_the_end_are_kept_aside(directory: Path, place: int, is_reused: bool) -> None:
@@ -252,16 +239,6 @@ def test_leftovers_with_the_numbers_that_are_expected_never_come_back(directory:
 
 
 # --- files that are missing or cannot be read at all
-
-
-def test_a_gap_is_no_backlog_for_a_channel_that_knows_of_it(directory: Path) -> None:
-    world = World()
-    broker = make_topic(world, directory, 12)
-    broker.close()
-    close_descriptors(directory)
-    (directory / log_file_name(TOPIC, 4)).unlink()
-    channel = start_broker(World(), directory, max_bytes_per_file=FILE_BYTES).topics[TOPIC].channels["ch"]
-    assert channel.depth == 8
 
 
 def make_topic(world: World, directory: Path, count: int) -> Broker:

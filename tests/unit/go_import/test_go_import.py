@@ -80,16 +80,6 @@ def test_a_second_start_imports_nothing(go: GoDirectory) -> None:
     assert kept_log(go.path, "t") == before and aside_folder(go.path)
 
 
-def test_empty_queues_are_set_aside_and_leave_nothing(go: GoDirectory) -> None:
-    go.name_topics({"t": ["a"]})
-    go.queue("t")
-    go.queue("t:a")
-    go.position("t:a", 0, (3, 100), (3, 100))  # all of it was consumed
-    lines = imported(go.path)
-    assert lines.error_lines == []
-    assert sorted(path.name for path in go.path.iterdir()) == [ASIDE, "nsqd.dat"]
-
-
 def test_a_message_larger_than_a_piece_that_is_read(go: GoDirectory) -> None:
     messages = go_messages([b"small", b"x" * (2 * BLOCK_BYTES), b"small"])[::-1]
     go.queue("t:a", messages)
@@ -175,17 +165,6 @@ def damaged(lines: Lines) -> list[str]:
     return [line.removeprefix("IMPORT: ").removesuffix(f"; kept in {ASIDE}") for line in lines.error_lines]
 
 
-def test_a_torn_message_at_the_end_is_told(go: GoDirectory) -> None:
-    messages = numbered("a", 3)
-    data = b"".join(message.stored for message in messages)
-    go.write("t:a", 0, data[:-1])
-    lines = imported(go.path)
-    start = len(data) - len(messages[-1].stored)
-    assert kept_queue(go.path, "t", "a") == messages[:2]
-    assert damaged(lines) == [f"t:a.diskqueue.000000.dat: bytes {start} to {len(data) - 1}: no message, and none behind it"]
-    assert (aside_folder(go.path) / "t:a.diskqueue.000000.dat").read_bytes() == data[:-1]
-
-
 def test_every_truncation_leaves_all_whole_messages(go: GoDirectory) -> None:
     messages = numbered("a", 2)
     data = b"".join(message.stored for message in messages)
@@ -250,22 +229,6 @@ def test_of_a_file_that_go_gave_up_comes_what_it_never_saw(go: GoDirectory) -> N
     start = len(parts[0] + parts[1])
     assert damaged(lines) == [f"t:a.diskqueue.000001.dat.bad: bytes {start} to {start + len(parts[2])}: no message"]
     assert (aside_folder(go.path) / "t:a.diskqueue.000002.dat.bad").read_bytes() == read
-
-
-def test_a_channel_of_which_only_given_up_files_are_there(go: GoDirectory) -> None:
-    go.name_topics({"t": []})
-    [message] = numbered("a", 1)
-    (go.path / "t:a.diskqueue.000001.dat.bad").write_bytes(b"\x7f" * 40 + message.stored)
-    imported(go.path)
-    assert kept_queue(go.path, "t", "a") == [message]
-
-
-def test_a_queue_of_no_topic_is_kept_and_told(go: GoDirectory) -> None:
-    go.queue("no topic", numbered("a", 2))
-    lines = imported(go.path)
-    assert "no name of a topic" in lines.error_lines[0]
-    assert (aside_folder(go.path) / "no topic.diskqueue.000000.dat").exists()
-    assert not list(go.path.glob("*.log"))
 
 
 # ---- back to Go's nsqd, and here again
