@@ -99,14 +99,18 @@ class CommandParser:
         """Forget the line of the last publish, so that the next one is checked like the first."""
         self._pub_line = b""
 
+    @property
+    def is_idle(self) -> bool:
+        """True if all received bytes are commands that were returned."""
+        return self._spec is None and not self.has_unread
+
     def last_pub(self) -> tuple[bytes, int, str, int]:
         """Return the line of the last PUB or DPUB, which of these it is, its topic and its delay in ns.
 
         The line is empty if there is none, or if the next bytes are not the start of a command.
         """
         kind, topic_name, defer_ns = self._pub
-        is_next = kind != MPUB and self._spec is None and not self.has_unread
-        return self._pub_line if is_next else b"", kind, topic_name.decode(), defer_ns
+        return self._pub_line if kind != MPUB and self.is_idle else b"", kind, topic_name.decode(), defer_ns
 
     @property
     def awaited_mpub(self) -> bytes:

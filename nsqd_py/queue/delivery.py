@@ -290,10 +290,7 @@ class Distributor:
         if count > 1:
             count = min(count, _fit(batch, client.room_bytes()))
         position.next_fresh = low + count
-        if client.sample_rate or self.has_doubles:
-            self._send(client, batch, first, first + count, 1, now_ns)
-        else:
-            self._send_run(client, batch, first, first + count, 1, now_ns)
+        self._send(client, batch, first, first + count, 1, now_ns)
         return count
 
     def _lose(self, low: int, high: int) -> None:

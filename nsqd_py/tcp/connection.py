@@ -26,7 +26,7 @@ from nsqd_py.tcp.commands import HANDLERS, Throttled, await_mpub
 if TYPE_CHECKING:
     from nsqd_py.auth.guard import Step
 
-# After input that took less than this, the next is read without asking whether this iteration has time for it.
+# After whole commands that took less than this, the next are read without asking whether this iteration has time.
 _QUICK_S = 50e-6
 
 
@@ -81,7 +81,7 @@ class ClientConnection(Client):
                 return
         else:
             return
-        self.is_quick = perf_counter() - began_s < _QUICK_S
+        self.is_quick = parser.is_idle and perf_counter() - began_s < _QUICK_S
         if self._is_behind:
             self._catch_up()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nsqd_py.queue.message_reader import MOST_ATTEMPTS
-from tests.unit.channel_bench import Bench, numbered
+from tests.unit.channel_bench import Bench
 from tests.unit.fakes import SECOND, FakeConsumer
 
 
@@ -15,20 +15,6 @@ def bench() -> Bench:
 
 
 # --- finish
-
-
-def test_ids_that_are_made_up_are_searched_for_now_and_then(bench: Bench) -> None:
-    """Among many clients, that is: each search takes long there, and decides only how an error is worded."""
-    mine, other, *_ = [bench.consumer() for _ in range(100)]
-    bench.release(*numbered(200))
-    bench.run()
-    message, *_ = other.take()
-    bench.world.clock.now_ns += 1_000_000_000
-    assert bench.channel.owns(message.id)
-    assert not bench.channel.owns(message.id)
-    bench.world.clock.now_ns += 10_000_000
-    assert bench.channel.owns(message.id)
-    assert mine.finish(message) == [message.id]
 
 
 # --- requeue
