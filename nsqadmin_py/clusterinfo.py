@@ -114,7 +114,7 @@ class ClusterInfo:
         names = [text_in(row, "topic_name") for row in rows_in(self.upstream.get(nsqd, "/stats", asked), "topics")]
         return producer_of_info(self.upstream.get(nsqd, "/info"), names, place_of(nsqd)) if topic in names else None
 
-    # ---- figures
+    # ---- metrics
 
     def stats(
         self, producers: Sequence[Figures], topic: str = "", channel: str = "", *, clients: bool = False

@@ -52,21 +52,21 @@ _CLIENT_FLAGS = ("deflate", "snappy", "authed", "tls", "tls_negotiated_protocol_
 _SECOND_NS = 1_000_000_000
 
 
-# ---- figures of topics and channels
+# ---- metrics of topics and channels
 
 
 def topic_stats(row: Any, node: str, producer: Mapping[str, Any], now_s: float) -> Figures:
     """Return a topic of one nsqd's `/stats`."""
-    figures: Figures = {"node": node, "hostname": producer["hostname"], "topic_name": text_in(row, "topic_name")}
+    metrics: Figures = {"node": node, "hostname": producer["hostname"], "topic_name": text_in(row, "topic_name")}
     for key in ("depth", "backend_depth", "message_count", *_TOPOLOGY_COUNTS):
-        figures[key] = number_in(row, key)
-    _add_derived(figures)
-    figures["nodes"] = None
-    channels = [_channel_stats(channel, node, producer, figures["topic_name"], now_s) for channel in rows_in(row, "channels")]
-    figures["channels"] = channels if channels or list_in(row, "channels") else _as_given(row, "channels")
-    figures["paused"] = flag_in(row, "paused")
-    figures["e2e_processing_latency"] = latency(row)
-    return figures
+        metrics[key] = number_in(row, key)
+    _add_derived(metrics)
+    metrics["nodes"] = None
+    channels = [_channel_stats(channel, node, producer, metrics["topic_name"], now_s) for channel in rows_in(row, "channels")]
+    metrics["channels"] = channels if channels or list_in(row, "channels") else _as_given(row, "channels")
+    metrics["paused"] = flag_in(row, "paused")
+    metrics["e2e_processing_latency"] = latency(row)
+    return metrics
 
 
 def _as_given(row: Any, key: str) -> list[Any] | None:
@@ -75,42 +75,42 @@ def _as_given(row: Any, key: str) -> list[Any] | None:
 
 
 def _channel_stats(row: Any, node: str, producer: Mapping[str, Any], topic: str, now_s: float) -> Figures:
-    figures: Figures = {
+    metrics: Figures = {
         "node": node,
         "hostname": producer["hostname"],
         "topic_name": topic,
         "channel_name": text_in(row, "channel_name"),
     }
     for key in (*_CHANNEL_COUNTS, *_TOPOLOGY_COUNTS):
-        figures[key] = number_in(row, key)
-    _add_derived(figures)
-    figures["nodes"] = None
+        metrics[key] = number_in(row, key)
+    _add_derived(metrics)
+    metrics["nodes"] = None
     clients = [_client_stats(client, node, producer, now_s) for client in rows_in(row, "clients")]
-    figures["clients"] = clients if clients else _as_given(row, "clients")
-    figures["paused"] = flag_in(row, "paused")
-    figures["e2e_processing_latency"] = latency(row)
-    return figures
+    metrics["clients"] = clients if clients else _as_given(row, "clients")
+    metrics["paused"] = flag_in(row, "paused")
+    metrics["e2e_processing_latency"] = latency(row)
+    return metrics
 
 
-def _add_derived(figures: Figures) -> None:
-    figures["memory_depth"] = figures["depth"] - figures["backend_depth"]
-    figures["delivery_msg_count"] = sum(figures[key] for key in _TOPOLOGY_COUNTS)
+def _add_derived(metrics: Figures) -> None:
+    metrics["memory_depth"] = metrics["depth"] - metrics["backend_depth"]
+    metrics["delivery_msg_count"] = sum(metrics[key] for key in _TOPOLOGY_COUNTS)
 
 
 def _client_stats(row: Any, node: str, producer: Mapping[str, Any], now_s: float) -> Figures:
-    figures: Figures = {"node": node}
-    figures.update((key, text_in(row, key)) for key in _CLIENT_TEXTS)
-    figures.update((key, number_in(row, key)) for key in _CLIENT_NUMBERS)
-    figures.update((key, flag_in(row, key)) for key in _CLIENT_FLAGS)
-    figures["connected"] = (int(now_s) - figures["connect_ts"]) * _SECOND_NS
+    metrics: Figures = {"node": node}
+    metrics.update((key, text_in(row, key)) for key in _CLIENT_TEXTS)
+    metrics.update((key, number_in(row, key)) for key in _CLIENT_NUMBERS)
+    metrics.update((key, flag_in(row, key)) for key in _CLIENT_FLAGS)
+    metrics["connected"] = (int(now_s) - metrics["connect_ts"]) * _SECOND_NS
     topology = {
         "node_topology_region": text_in(producer, "topology_region"),
         "node_topology_zone": text_in(producer, "topology_zone"),
         "topology_region": text_in(row, "topology_region"),
         "topology_zone": text_in(row, "topology_zone"),
     }
-    figures.update((key, value) for key, value in topology.items() if value)
-    return figures
+    metrics.update((key, value) for key, value in topology.items() if value)
+    return metrics
 
 
 def sum_of_topics(name: str, rows: Iterable[Figures]) -> Figures:
@@ -156,10 +156,10 @@ def by_node_and_nearness(client: Mapping[str, Any]) -> tuple[Any, ...]:
     return client["node"], 0 if same_zone else 1 if same_region else 2, region, zone
 
 
-def without_empty_counts(figures: Figures, *, is_channel: bool) -> Figures:
+def without_empty_counts(metrics: Figures, *, is_channel: bool) -> Figures:
     """Omit some counts that are 0, in nested objects too."""
     omitted = _OMITTED_CHANNEL_ZEROS if is_channel else _OMITTED_TOPIC_ZEROS
-    shown = {key: value for key, value in figures.items() if value or key not in omitted}
+    shown = {key: value for key, value in metrics.items() if value or key not in omitted}
     if shown.get("nodes"):
         shown["nodes"] = [without_empty_counts(node, is_channel=is_channel) for node in shown["nodes"]]
     if not is_channel and shown.get("channels"):

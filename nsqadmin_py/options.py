@@ -75,7 +75,7 @@ class _Cluster(Options, title="Cluster"):
     history_file: str = setting(
         STRING,
         "nsqadmin-history.db",
-        "File that keeps the figures of the last day across restarts; if empty, they are kept in memory only.",
+        "File that keeps the metrics of the last day across restarts; if empty, they are kept in memory only.",
     )
 
 

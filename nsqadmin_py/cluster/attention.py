@@ -212,7 +212,7 @@ def _places(entries: list[Listed], more: int) -> str:
 def badges_json(problems: Iterable[Problem], *, is_topic: bool = False) -> list[Json]:
     """Return one badge for each kind of problem, the worst first, with the sentences of all problems of that kind.
 
-    `is_topic` if they are shown beside a topic: a pause of one of its channels is none of the topic itself.
+    `is_topic` if they are shown next to a topic: a pause of one of its channels is none of the topic itself.
     """
     badges: dict[str, Json] = {}
     for problem in problems:

@@ -29,7 +29,7 @@ class LastKnown:
     is_silent  it did not answer the last request in time
     is_gone    it does not answer, and no nsqlookupd lists it
     primary    TCP address of its primary if it is a standby
-    figures    its sums; empty for a user who may not view all topics
+    metrics    its sums; empty for a user who may not view all topics
     """
 
     address: str
@@ -40,11 +40,11 @@ class LastKnown:
     is_silent: bool = False
     is_gone: bool = False
     primary: str = ""
-    figures: dict[str, int] = field(default_factory=dict)
+    metrics: dict[str, int] = field(default_factory=dict)
 
     @property
     def depth(self) -> int:
-        return self.figures.get("depth", 0)
+        return self.metrics.get("depth", 0)
 
 
 FIGURES = ("depth", "topic_depth", "in_flight", "deferred", "messages", "clients", "topics", "channels")
@@ -87,7 +87,7 @@ class NodeMemory:
         return [known for known in self.nodes.values() if known.is_gone]
 
     def absent(self, cluster: Cluster) -> Iterator[LastKnown]:
-        """Yield all nsqds whose figures are in no sum: those that are gone, and those that are silent for long."""
+        """Yield all nsqds whose metrics are in no sum: those that are gone, and those that are silent for long."""
         for known in self.nodes.values():
             node = cluster.nodes.get(known.address)
             if known.is_gone or (node is not None and not node.is_whole):
@@ -100,7 +100,7 @@ class NodeMemory:
             node = cluster.nodes.get(known.address)
             is_whole = node is not None and node.is_whole
             depth = node.of_topics.counts[0] + node.of_channels.counts[0] if node is not None and is_whole else 0
-            found.nodes[known.address] = replace(known, figures={"depth": depth} if is_whole else {})
+            found.nodes[known.address] = replace(known, metrics={"depth": depth} if is_whole else {})
         return found
 
     def dismiss(self, address: str) -> bool:
@@ -136,18 +136,18 @@ class NodeMemory:
                 True,
                 flag_in(row, "is_gone"),
                 text_in(row, "primary"),
-                {name: number_in(row.get("figures"), name) for name in FIGURES},
+                {name: number_in(row.get("metrics"), name) for name in FIGURES},
             )
 
 
 def _take(known: LastKnown, node: Node, seen_s: float) -> None:
-    """Take the figures of the last answer, and its topics if the next one is late."""
-    if not known.figures or seen_s > known.seen_s + _SAME_ANSWER_S:
+    """Take the metrics of the last answer, and its topics if the next one is late."""
+    if not known.metrics or seen_s > known.seen_s + _SAME_ANSWER_S:
         channels = ChannelCounts._make(node.of_channels.counts)
         topic_depth, _, messages = node.of_topics.counts
         known.seen_s, known.start_time = seen_s, node.start_time
         known.hostname, known.version = str(node.told.get("hostname", "")), node.version
-        known.figures = {
+        known.metrics = {
             "depth": topic_depth + channels.depth,
             "topic_depth": topic_depth,
             "in_flight": channels.in_flight,

@@ -1,4 +1,4 @@
-"""The form of all views: a head, and rows that know when they last changed; and the figures in them. Pure."""
+"""The form of all views: a head, and rows that know when they last changed; and the metrics in them. Pure."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def oldest_json(rows: Iterable[Sum | Part]) -> float | None:
     return oldest_ns / 1e9 if oldest_ns else None
 
 
-# The figures of an nsqd that has no standby, and is none.
+# The metrics of an nsqd that has no standby, and is none.
 NO_ROLE: Json = {
     "role": "",
     "epoch": None,
@@ -146,7 +146,7 @@ OK, SLOW, FAILED, NEW, GONE = "ok", "slow", "failed", "new", "gone"
 
 
 def state_of(node: Node, now_s: float) -> str:
-    """Return ok, slow (its figures are old), failed (an error, or no answer for long) or new (not asked yet)."""
+    """Return ok, slow (its metrics are old), failed (an error, or no answer for long) or new (not asked yet)."""
     if node.failure or is_forgotten(node):
         return FAILED
     age_s = node.age_s(now_s)
@@ -157,7 +157,7 @@ def state_of(node: Node, now_s: float) -> str:
 
 
 def is_forgotten(node: Node) -> bool:
-    """True if it has been silent for so long that its figures are in no sum any more."""
+    """True if it has been silent for so long that its metrics are in no sum any more."""
     return node.answered_s is not None and not node.is_whole
 
 
@@ -198,7 +198,7 @@ def _node_json(node: Node, now_s: float, known: LastKnown | None, roles: Roles) 
 
 
 def _node_figures(node: Node, known: LastKnown | None) -> Json:
-    """Return the figures of an nsqd: the last ones that it reported if it does not answer; null if there are none."""
+    """Return the metrics of an nsqd: the last ones that it reported if it does not answer; null if there are none."""
     if not node.is_whole:
         return _last_figures(known)
     counts = ChannelCounts._make(node.of_channels.counts)
@@ -213,9 +213,9 @@ def _node_figures(node: Node, known: LastKnown | None) -> Json:
 
 
 def _last_figures(known: LastKnown | None) -> Json:
-    figures = known.figures if known is not None else {}
+    metrics = known.metrics if known is not None else {}
     names = [*FIGURES, "requeued", "timed_out", *RATES]
-    return {name: figures.get(name) for name in names} | {"topic_names": []}
+    return {name: metrics.get(name) for name in names} | {"topic_names": []}
 
 
 def _gone_json(known: LastKnown, now_s: float, roles: Roles) -> Json:
@@ -262,8 +262,8 @@ def node(cluster: Cluster, address: str, now_s: float, memory: NodeMemory = NOTH
     for name in sorted(found.topics) if found.is_whole else ():
         part = found.topics[name]
         own, sums = TopicCounts._make(part.counts), ChannelCounts._make(part.channel_counts)
-        figures = figures_json(own.depth, sums, own.messages, part.rates, part.channel_rates)
-        row = {"topic": name, "paused": part.is_paused, "channels": len(part.channels), **figures}
+        metrics = figures_json(own.depth, sums, own.messages, part.rates, part.channel_rates)
+        row = {"topic": name, "paused": part.is_paused, "channels": len(part.channels), **metrics}
         row |= {"tombstoned": name in tombstones, "backend_depth": own.backend_depth + sums.backend_depth}
         of_channels = (channel.changed for channel in part.channels.values())
         view.add(name, row, max([part.changed, found.changed, *of_channels]))

@@ -193,7 +193,7 @@ def _of_health(address: str, node: Node) -> Iterator[Problem]:
 
 
 def _held(known: LastKnown | None) -> str:
-    if known is None or not known.figures:
+    if known is None or not known.metrics:
         return ""
     return f"; {counted(known.depth, 'message')} waited there when it was last seen"
 

@@ -48,7 +48,7 @@ class Trend:
     _last_s: float = 0.0
 
     def note(self, now_s: float, row: ChannelRow) -> None:
-        """Take the figures of a round."""
+        """Take the metrics of a round."""
         passed_s, self.updated_s = max(0.0, now_s - self.updated_s), now_s
         self.rounds += 1
         self.depth, rates = row.counts[_DEPTH], row.rates

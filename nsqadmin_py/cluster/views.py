@@ -91,7 +91,7 @@ def overview(cluster: Cluster, now_s: float, findings: Findings = NO_FINDINGS) -
         version = version_of(node)
         versions[version] = versions.get(version, 0) + 1
     counts = ChannelCounts._make(channels)
-    figures = figures_json(topics[0], counts, topics[2], topic_rates, channel_rates)
+    metrics = figures_json(topics[0], counts, topics[2], topic_rates, channel_rates)
     head = {
         "topics": len(cluster.topics),
         "channels": sum(len(topic.channels) for topic in cluster.topics.values()),
@@ -106,7 +106,7 @@ def overview(cluster: Cluster, now_s: float, findings: Findings = NO_FINDINGS) -
         "versions": dict(sorted(versions.items())),
         "failed_lookups": dict(sorted(cluster.failed_lookups.items())),
         "channel_messages": counts.messages,  # counted as by Go's nsqadmin
-        **figures,
+        **metrics,
     }
     return View(head)
 
@@ -176,16 +176,16 @@ def topic(cluster: Cluster, name: str, now_s: float, findings: Findings = NO_FIN
         topic_part = node.topics[name]
         sums = ChannelCounts._make(topic_part.channel_counts)
         own = TopicCounts._make(part.counts)
-        figures = figures_json(own.depth, sums, own.messages, part.rates, topic_part.channel_rates)
+        metrics = figures_json(own.depth, sums, own.messages, part.rates, topic_part.channel_rates)
         about = _part_json(node, part, now_s) | {"tombstoned": name in tombstones_of(node)}
         about |= {"channels": len(topic_part.channels), "backend_depth": own.backend_depth + sums.backend_depth}
         changed = max([part.changed, node.changed, *(channel.changed for channel in topic_part.channels.values())])
-        view.add(f"node:{node.address}", about | figures, changed)
+        view.add(f"node:{node.address}", about | metrics, changed)
     return view
 
 
 def _part_json(node: Node, part: Part, now_s: float) -> Json:
-    """Return the keys of an nsqd that are shown beside the figures of its part of a topic or channel."""
+    """Return the keys of an nsqd that are shown next to the metrics of its part of a topic or channel."""
     return {
         "node": node.address,
         "hostname": node.told.get("hostname", ""),
@@ -202,13 +202,13 @@ def _part_json(node: Node, part: Part, now_s: float) -> Json:
 def channel_json(cluster: Cluster, topic: str, name: str, findings: Findings) -> Json:
     """Return the row of a channel over all nsqds."""
     row = cluster.topics[topic].channels[name]
-    figures = channel_figures(row.figures, row.rates)
+    metrics = channel_figures(row.figures, row.rates)
     latency = latency_json(cluster.latency_of(row, topic, name))
     about = {"topic": topic, "channel": name, "paused": row.paused_parts > 0, "nodes": len(row.parts)}
     about |= _oldest_json([row], findings)
     about["problems"] = badges_json(findings.attention.of_channel(topic, name))
     about |= _trend_json(findings.trends, topic, name)
-    return about | {"latency": latency} | figures
+    return about | {"latency": latency} | metrics
 
 
 def _oldest_json(rows: Iterable[Sum], findings: Findings) -> Json:
@@ -229,10 +229,10 @@ def channel_changed(cluster: Cluster, channel: ChannelRow, row: Json) -> int:
 
 
 def channel_figures(counts: ChannelCounts, rates: Numbers) -> Json:
-    """Return the figures of a channel, over all nsqds or on one."""
-    figures = figures_json(0, counts, counts.messages, rates, rates)
-    del figures["topic_depth"]
-    return figures | {"backend_depth": counts.backend_depth}
+    """Return the metrics of a channel, over all nsqds or on one."""
+    metrics = figures_json(0, counts, counts.messages, rates, rates)
+    del metrics["topic_depth"]
+    return metrics | {"backend_depth": counts.backend_depth}
 
 
 def channel(cluster: Cluster, topic_name: str, name: str, now_s: float, findings: Findings = NO_FINDINGS) -> View:
@@ -244,8 +244,8 @@ def channel(cluster: Cluster, topic_name: str, name: str, now_s: float, findings
         raise NotKnown("CHANNEL_NOT_FOUND")
     view = View(channel_json(cluster, topic_name, name, findings))
     for node, part in cluster.parts_of(topic_name, name):
-        figures = channel_figures(ChannelCounts._make(part.counts), part.rates)
-        view.add(node.address, _part_json(node, part, now_s) | figures, max(part.changed, node.changed))
+        metrics = channel_figures(ChannelCounts._make(part.counts), part.rates)
+        view.add(node.address, _part_json(node, part, now_s) | metrics, max(part.changed, node.changed))
     return view
 
 
@@ -294,7 +294,7 @@ SORTS: dict[str, Sort] = {
 def channel_list(cluster: Cluster, page: Page, findings: Findings = NO_FINDINGS, node: str = "") -> View:
     """Return a page of the channels whose name, or whose topic's name, contains the searched text.
 
-    With `node` they are those of one nsqd, with its figures. Raises NotKnown if there is no such nsqd.
+    With `node` they are those of one nsqd, with its metrics. Raises NotKnown if there is no such nsqd.
     """
     if node and node not in cluster.nodes:
         raise NotKnown("NODE_NOT_FOUND")
@@ -318,8 +318,8 @@ def _part_row(cluster: Cluster, topic: str, channel: str, part: Part, findings: 
     oldest_s = oldest_json([part])
     about = {"topic": topic, "channel": channel, "paused": part.is_paused, "oldest_s": oldest_s}
     about |= {"oldest_age_s": findings.age_s(oldest_s), "latency": latency_json(part.latency)}
-    figures = channel_figures(ChannelCounts._make(part.counts), part.rates)
-    return about | figures, part.changed if oldest_s is None else cluster.tick
+    metrics = channel_figures(ChannelCounts._make(part.counts), part.rates)
+    return about | metrics, part.changed if oldest_s is None else cluster.tick
 
 
 def _of_node(node: Node, page: Page) -> Iterator[_Found]:

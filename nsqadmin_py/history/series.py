@@ -153,7 +153,7 @@ class Rings(NamedTuple):
 
 
 class Series:
-    """The figures of one key. A figure has rings from its first value on."""
+    """The metrics of one key. A figure has rings from its first value on."""
 
     __slots__ = ("rings", "quantiles")
 
@@ -179,11 +179,11 @@ class History:
 
     # ---- writing
 
-    def record(self, time_s: float, figures: Iterable[tuple[Key, Values, tuple[float, ...]]]) -> None:
-        """Record figures at a time in s since the epoch, with the quantiles of their latencies."""
+    def record(self, time_s: float, metrics: Iterable[tuple[Key, Values, tuple[float, ...]]]) -> None:
+        """Record metrics at a time in s since the epoch, with the quantiles of their latencies."""
         self._end_minutes(time_s)
         step = int(time_s / self.fine_step_s)
-        for key, values, quantiles in figures:
+        for key, values, quantiles in metrics:
             series = self.series.get(key)
             if series is None:
                 if len(self.series) >= MOST_SERIES:
@@ -269,7 +269,7 @@ Record = tuple[Key, Values, tuple[float, ...]]
 
 
 def records(cluster: Cluster) -> Iterator[Record]:
-    """Yield a record for the cluster, and one for each topic, channel and nsqd whose figures are known.
+    """Yield a record for the cluster, and one for each topic, channel and nsqd whose metrics are known.
 
     The depth of a topic includes the depths of its channels.
     """

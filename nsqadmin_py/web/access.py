@@ -136,7 +136,7 @@ class Access:
             raise NotThere("TOPIC_NOT_FOUND")
 
     def check_sees_all(self, request: Request) -> None:
-        """Refuse figures of the whole cluster to a user who may not view all topics."""
+        """Refuse metrics of the whole cluster to a user who may not view all topics."""
         if not self.scope(request).has_all:
             raise Refusal(403, "FORBIDDEN")
 

@@ -198,8 +198,7 @@ class Actions:
         return dead_letters.discard(self._upstream, self._dead_letter(order))
 
     def _dead_letter(self, order: ActionRequest) -> dead_letters.DeadLetter:
-        if order.channel:
-            _check_channel(order.channel)
+        _check_channel(order.channel)
         found = dead_letters.dead_letter_of(order.more, order.node, order.topic, order.channel)
         ask_nodes(self._cluster, order.topic, order.channel, order.node)
         return found

@@ -1,8 +1,6 @@
-"""Actions on one message that waits, such as a dead letter: publish it again, or discard it.
+"""Dead letters: the list of what waits in a topic and where it came from, and actions on one or on all.
 
-It is one of a channel, or of a topic by its number in the log. nsqd keeps what is finished for each channel, so a
-message of a topic is finished in all channels. In a topic without channels, nsqadmin first makes one of its own: it
-keeps the other messages, and Attention expects no consumers there.
+An action concerns the messages of one channel, since nsqd keeps for each channel what is finished.
 """
 
 from __future__ import annotations
@@ -15,13 +13,12 @@ from typing import Any, NamedTuple
 import gevent
 from werkzeug.wrappers import Request, Response
 
-from nsqadmin_py.cluster.problems import CHANNEL_OF_DEAD_LETTERS
 from nsqadmin_py.messages.filters import MessageFilter
-from nsqadmin_py.messages.log_search import BadLog, LogSearch, body_of
+from nsqadmin_py.messages.log_search import LogSearch, body_of
 from nsqadmin_py.web.answers import Refusal, as_json, text_of
 from nsqadmin_py.web.app import Services
-from nsqadmin_py.web.message_queries import READ_BYTES, one_message, read_log, with_bad_logs
-from nsqadmin_py.web.node_queries import CANNOT, answer_of_each, ask_nodes, is_missing_path, reason_of
+from nsqadmin_py.web.message_queries import READ_BYTES, read_log, with_bad_logs
+from nsqadmin_py.web.node_queries import answer_of_each, ask_nodes, is_missing_path, reason_of
 from nsqd_py.cluster.upstream import Upstream, UpstreamError, ask_all
 from nsqd_py.cluster.values import Figures, rows_in, text_in
 from nsqd_py.protocol.names import is_valid_name
@@ -31,7 +28,7 @@ Result = dict[str, Any]
 
 
 class DeadLetter(NamedTuple):
-    """A message on one nsqd. Its number tells it from others with the same id. Without a channel, it is one of all."""
+    """A message that waits in a channel on one nsqd. Its number distinguishes it from others with the same id."""
 
     node: str
     topic: str
@@ -99,8 +96,6 @@ def requeue_all(upstream: Upstream, addresses: list[str], source: tuple[str, str
 
 def discard(upstream: Upstream, letter: DeadLetter) -> Result:
     """Finish the message. Raises Refusal."""
-    if not letter.channel:
-        _asked(lambda: _body(upstream, letter))
     _asked(lambda: _finish(upstream, letter))
     return {"errors": [], "node": letter.node}
 
@@ -129,18 +124,6 @@ def live_ranges(answer: Any) -> list[tuple[int, int]] | None:
 
 def _body(upstream: Upstream, letter: DeadLetter) -> bytes:
     """Raises UpstreamError, Refusal."""
-    if not letter.channel:
-        answer = upstream.get(letter.node, "/topic/log", {"topic": letter.topic, "live": "1"})
-        live = live_ranges(answer)
-        if live is None:
-            raise Refusal(502, f"UPSTREAM_ERROR: {CANNOT}")
-        try:
-            found = one_message(upstream, letter.node, letter.topic, letter.seq)
-        except BadLog as error:
-            raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
-        if any(low <= letter.seq < high for low, high in live) and found and found[0] == letter.message_id:
-            return found[1]
-        raise Refusal(404, "MESSAGE_NOT_QUEUED")
     query = {"topic": letter.topic, "channel": letter.channel, "seq": str(letter.seq)}
     for row in rows_in(upstream.get(letter.node, "/channel/peek", query), "messages"):
         if row.get("id") == letter.message_id and row.get("seq") == letter.seq:
@@ -149,29 +132,9 @@ def _body(upstream: Upstream, letter: DeadLetter) -> bytes:
 
 
 def _finish(upstream: Upstream, letter: DeadLetter) -> None:
-    """Finish the message in all channels that have it. Raises UpstreamError if none had it, or if one failed."""
-    channels = [letter.channel] if letter.channel else _channels(upstream, letter)
-    errors = []
-    for channel in channels:
-        query = {"topic": letter.topic, "channel": channel, "seq": str(letter.seq), "id": letter.message_id}
-        try:
-            upstream.post(letter.node, "/channel/finish", query)
-        except UpstreamError as error:
-            errors.append(error)
-    failed = [error for error in errors if error.message != "MESSAGE_NOT_QUEUED"]
-    if failed or len(errors) == len(channels):
-        raise (failed or errors)[0]
-
-
-def _channels(upstream: Upstream, letter: DeadLetter) -> list[str]:
-    """Return the channels of the topic on this nsqd as of now; nsqadmin's own, a new one, if there are none."""
-    names = {"format": "json", "topic": letter.topic, "include_clients": "false"}
-    topics = rows_in(upstream.get(letter.node, "/stats", names), "topics")
-    channels = [text_in(row, "channel_name") for topic in topics for row in rows_in(topic, "channels")]
-    if not channels:
-        channels = [CHANNEL_OF_DEAD_LETTERS]
-        upstream.post(letter.node, "/channel/create", {"topic": letter.topic, "channel": CHANNEL_OF_DEAD_LETTERS})
-    return channels
+    """Raises UpstreamError."""
+    names = {"topic": letter.topic, "channel": letter.channel, "seq": str(letter.seq), "id": letter.message_id}
+    upstream.post(letter.node, "/channel/finish", names)
 
 
 def _asked(ask: Callable[[], Any]) -> Any:

@@ -52,19 +52,19 @@ class GoApi:
 
     def topic(self, request: Request, topic: str) -> Response:
         rows, errors = self._stats_of(topic, "", "failed to get topic metadata")
-        figures = without_empty_counts(sum_of_topics(topic, rows), is_channel=False)
-        return as_go(figures | {"message": self._warning(errors)})
+        metrics = without_empty_counts(sum_of_topics(topic, rows), is_channel=False)
+        return as_go(metrics | {"message": self._warning(errors)})
 
     def channel(self, request: Request, topic: str, channel: str) -> Response:
         rows, errors = self._stats_of(topic, channel, "failed to get channel metadata")
         parts = [part for row in rows for part in row["channels"] or () if part["channel_name"] == channel]
         if not parts:
             raise Refusal(404, "CHANNEL_NOT_FOUND")
-        figures = sum_of_channels(parts)
-        if figures["clients"]:
-            figures["clients"].sort(key=by_node_and_nearness)
-        figures = without_empty_counts(figures, is_channel=True)
-        return as_go(figures | {"message": self._warning(errors)})
+        metrics = sum_of_channels(parts)
+        if metrics["clients"]:
+            metrics["clients"].sort(key=by_node_and_nearness)
+        metrics = without_empty_counts(metrics, is_channel=True)
+        return as_go(metrics | {"message": self._warning(errors)})
 
     def _stats_of(self, topic: str, channel: str, failure: str) -> tuple[list[Figures], Errors]:
         info = self._info()
@@ -89,13 +89,13 @@ class GoApi:
         all_rows, _ = self._ask("failed to get nsqd stats", lambda: info.stats(found[:1], clients=True))
         sees = self._sees(request)
         rows = [row for row in all_rows if sees(row["topic_name"])]
-        figures = {
+        metrics = {
             "node": node,
             "topics": [without_empty_counts(row, is_channel=False) for row in rows] or None,
             "total_messages": sum(row["message_count"] for row in rows),
             "total_clients": sum(len(part["clients"] or ()) for row in rows for part in row["channels"] or ()),
         }
-        return as_go(figures | {"message": self._warning(errors)})
+        return as_go(metrics | {"message": self._warning(errors)})
 
     def counter(self, request: Request) -> Response:
         info = self._info()

@@ -174,8 +174,8 @@ def _publishers(stats: Any, sees: Callable[[str], bool]) -> Iterator[Figures]:
 
 
 def _publisher(row: Mapping[str, Any], counts: Mapping[str, int]) -> Figures:
-    figures: Figures = {name: text_in(row, name) for name in _PUBLISHER_TEXTS}
-    figures |= {name: flag_in(row, name) for name in _PUBLISHER_FLAGS}
-    figures["connect_ts"] = number_in(row, "connect_ts")
-    figures["topics"] = [{"topic": topic, "count": count} for topic, count in sorted(counts.items())]
-    return figures | {"publish_count": sum(counts.values())}
+    metrics: Figures = {name: text_in(row, name) for name in _PUBLISHER_TEXTS}
+    metrics |= {name: flag_in(row, name) for name in _PUBLISHER_FLAGS}
+    metrics["connect_ts"] = number_in(row, "connect_ts")
+    metrics["topics"] = [{"topic": topic, "count": count} for topic, count in sorted(counts.items())]
+    return metrics | {"publish_count": sum(counts.values())}

@@ -84,7 +84,7 @@ def _is_unfinished(body: Input) -> bool:
 
 
 class _Handler(WSGIHandler):
-    """Tells its connection when it waits. A client that disconnects or reads nothing causes no error message."""
+    """Notifies its connection when it waits. A client that disconnects or reads nothing causes no error message."""
 
     connection: ServedConnection
     ignored_socket_errors: Any = (*WSGIHandler.ignored_socket_errors, errno.ETIMEDOUT, "timed out", ssl.SSL_ERROR_EOF)
@@ -111,23 +111,6 @@ class _Handler(WSGIHandler):
         return environ
 
 
-class _ErrorLog:
-    """Logs what gevent's server reports, each in one line: it concerns clients only."""
-
-    def __init__(self, log: Log) -> None:
-        self._log = log
-
-    def write(self, text: str) -> None:
-        if text.strip():
-            self._log.of_clients.info("HTTP: %s", ascii(text.strip()))
-
-    def writelines(self, lines: list[str]) -> None:
-        for line in lines:
-            self.write(line)
-
-    def flush(self) -> None: ...
-
-
 class HttpServer:
     """Serves `app` from `start` to `close`. Raises StartError if it cannot listen."""
 
@@ -146,8 +129,7 @@ class HttpServer:
             "wsgi.url_scheme": "https" if tls is not None else "http",
         }
         # gevent's server never listens itself: our listener passes connections to it.
-        errors: Any = _ErrorLog(log)
-        self._wsgi = WSGIServer(("127.0.0.1", 0), app, log=None, error_log=errors, environ=environ)
+        self._wsgi = WSGIServer(("127.0.0.1", 0), app, log=None, error_log=None, environ=environ)
 
     @property
     def address(self) -> str:

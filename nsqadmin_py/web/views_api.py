@@ -184,7 +184,7 @@ class ViewsApi:
         return as_json(document)
 
     def _visible_key(self, request: Request, key: Key) -> Key:
-        """Return the key, or one without figures: for a hidden topic, and for sums that hidden topics are in."""
+        """Return the key, or one without metrics: for a hidden topic, and for sums that hidden topics are in."""
         scope = self._access.scope(request)
         return key if scope.has_all or (key.topic and scope.sees(key.topic)) else _NO_KEY
 

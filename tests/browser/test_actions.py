@@ -20,11 +20,11 @@ pytestmark = pytest.mark.xdist_group("browser")
 def on_all(cluster: AdminCluster, name: str, value: object, channel: str = "") -> None:
     """Both nsqds say so of orders, or of a channel of it."""
 
-    def told() -> list[object]:
+    def found() -> list[object]:
         rows = [n.channel_stats("orders", channel) if channel else n.topic_stats("orders") for n in cluster.nsqds]
         return [row and row[name] for row in rows]
 
-    wait_until(lambda: told() == [value, value], what=f"{name}={value} of orders {channel}: {told()}")
+    wait_until(lambda: found() == [value, value], what=f"{name}={value} of orders {channel}: {found()}")
 
 
 def test_a_topic_and_a_channel_are_created(visit: Visits, cluster: AdminCluster, admin: NsqadminProcess) -> None:
@@ -199,7 +199,6 @@ def test_dead_letters_go_back(visit: Visits, cluster: AdminCluster, admin: Nsqad
     dialog = press(page, re.compile("^View"))
     expect(dialog).to_contain_text('"id": 1')
     expect(dialog).to_contain_text("after 2 attempts")
-    expect(dialog.get_by_role("button", name="Discard …")).to_be_visible()
     dialog.get_by_role("button", name="Close").last.click()
     for _ in range(2):
         first.post("/pub?topic=orders.dead", b"more")

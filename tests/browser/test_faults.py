@@ -138,7 +138,7 @@ def test_an_nsqd_that_was_killed_is_remembered_until_it_is_dismissed(broken: Adm
     expect(row).to_contain_text(re.compile(f"gone.*no nsqlookupd lists it.*no answer since {CLOCK}"))
     row.get_by_role("link").first.click()
     expect(page.get_by_role("main")).to_contain_text(
-        re.compile(f"This nsqd is gone. The figures on this page are those of {CLOCK}")
+        re.compile(f"This nsqd is gone. The metrics on this page are those of {CLOCK}")
     )
     expect(page.get_by_role("table", name="Topics of this nsqd")).to_contain_text("Its topics are not known.")
     page.get_by_role("button", name="Dismiss").click()
@@ -152,7 +152,7 @@ def test_an_nsqd_that_does_not_answer_is_not_healthy_and_has_topics(broken: Admi
     broken.nsqds[0].signal(signal.SIGSTOP)
     try:
         expect(page.get_by_role("main")).to_contain_text(
-            re.compile(f"This nsqd does not answer. The figures on this page are those of {CLOCK}")
+            re.compile(f"This nsqd does not answer. The metrics on this page are those of {CLOCK}")
         )
         expect(page.locator("dl").last).to_contain_text(re.compile(r"Health\s*unknown"))
         expect(page.get_by_role("table", name="Topics of this nsqd")).to_contain_text("orders")

@@ -54,7 +54,7 @@ def test_roles_and_lag_are_shown_and_the_standby_is_promoted(pair: StandbyCluste
     expect(page.get_by_role("heading", name="Standby behind, messages")).to_be_visible()
     dialog = press(page, "Promote")
     expect(dialog).to_contain_text(f"Its primary {primary} still answers.")
-    expect(dialog).to_contain_text("Nothing is lost, by the figures of")
+    expect(dialog).to_contain_text("Nothing is lost, by the metrics of")
     expect(dialog.get_by_role("button", name="Copy as curl")).to_be_visible()
     expect(dialog.get_by_role("button", name="Promote")).to_be_disabled()
     for theme in ("light", "dark"):
@@ -124,7 +124,7 @@ def test_a_promotion_that_nsqd_would_refuse_is_not_offered(visit: Visits, tmp_pa
             expect(role).to_contain_text("2 messages that its primary does not have")
             dialog = press(page, "Promote")
             expect(dialog).to_contain_text(re.compile(r"7 messages \(900 B\) of a:4150 .*, as of \d\d:\d\d:\d\d"))
-            confirm(dialog, "Promote", phrase=node)  # meanwhile it is incomplete: nsqd decides
+            confirm(dialog, "Promote", phrase=node)  # in the meantime it is incomplete: nsqd decides
             expect(page.get_by_text("Its copy is not complete: it cannot be promoted yet.")).to_be_visible()
             for about, why in (
                 ({"is_complete": False}, "Its copy is not complete"),

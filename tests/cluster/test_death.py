@@ -16,7 +16,7 @@ LOOKUPDS = pytest.mark.parametrize("count", [1, 2], ids=["one_lookupd", "both_lo
 def test_lookupds_die_and_return(cluster: Cluster, topic: str, count: int) -> None:
     """Publishes go on, to known and to new topics, and lose nothing.
 
-    A lookupd that comes back, empty, on the same ports is told within 20 s what there is, with what is new since.
+    A lookupd that comes back, empty, on the same ports is found within 20 s what there is, with what is new since.
     """
     dead, living = cluster.lookupds[:count], cluster.lookupds[count:]
     for nsqd in cluster.nsqds:
@@ -83,7 +83,7 @@ def test_killed_nsqd_returns_with_its_messages(cluster: Cluster, topic: str) -> 
 
 
 def test_nsqds_come_before_the_lookupds(cluster: Cluster, topic: str) -> None:
-    """All die. The nsqds start alone and work, the lookupds come later and are told."""
+    """All die. The nsqds start alone and work, the lookupds come later and are found."""
     for process in (*cluster.nsqds, *cluster.lookupds):
         process.kill()
     start_all(cluster.nsqds)
@@ -121,7 +121,7 @@ def test_lookupds_hang_and_known_topics_go_on(cluster: Cluster, topic: str, coun
 @pytest.mark.ours
 @LOOKUPDS
 def test_lookupds_hang_and_new_topics_go_on(cluster: Cluster, topic: str, count: int) -> None:
-    """PUB to, and SUB of, what is new do not wait either. When the lookupds run again they are told."""
+    """PUB to, and SUB of, what is new do not wait either. When the lookupds run again they are found."""
     nsqd = cluster.nsqds[0]
     with contextlib.ExitStack() as hanging:
         for lookupd in cluster.lookupds[:count]:

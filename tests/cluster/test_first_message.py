@@ -59,7 +59,7 @@ def expect_all_in_every_channel(nsqd: ClusterNsqd, topic: str, channels: list[st
 
 
 def start_and_register(guest: ClusterNsqd, cluster: Cluster, topic: str) -> None:
-    """Returns when it has told the lookupds something: then it knows where to ask them."""
+    """Returns when it has found the lookupds something: then it knows where to ask them."""
     guest.start()
     guest.create(f"{topic}_other")
     cluster.wait_for_producers(f"{topic}_other", [guest])

@@ -14,7 +14,7 @@ UNTIL_IT_IS_NOTICED = 500
 
 
 def test_partition_of_some_seconds(cluster: Cluster, topic: str) -> None:
-    """One nsqd loses one lookupd, another loses both, and both change what they have meanwhile.
+    """One nsqd loses one lookupd, another loses both, and both change what they have in the meantime.
 
     Their publishes are answered in time all along, and none is lost. When the partition is over, each lookupd knows
     within 20 s what there is, with nothing that was deleted and nothing twice.

@@ -1,4 +1,4 @@
-"""Ours beside Go's nsqadmin over the same cluster: both answer the same. NSQADMIN_GO is the path of Go's."""
+"""Ours next to Go's nsqadmin over the same cluster: both answer the same. NSQADMIN_GO is the path of Go's."""
 
 from __future__ import annotations
 

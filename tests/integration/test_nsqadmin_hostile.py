@@ -45,10 +45,10 @@ def answers(port: int) -> dict[str, Any]:
     client = dict.fromkeys(texts, EVIL)
     channel = {"channel_name": EVIL, "paused": False, "clients": [client], **counts}
     topic = {"topic_name": EVIL, "paused": False, "channels": [channel], "dead_letters": [{"origin": EVIL}], **counts}
-    told = {"remote_address": EVIL, "hostname": EVIL, "version": EVIL, "topics": [EVIL], "tombstones": [True]}
+    found = {"remote_address": EVIL, "hostname": EVIL, "version": EVIL, "topics": [EVIL], "tombstones": [True]}
     there = {"broadcast_address": "127.0.0.1", "tcp_port": 1, "http_port": port, "topology_zone": EVIL}
     nowhere = {"broadcast_address": EVIL, "tcp_port": 1, "http_port": 1}
-    producers = {"producers": [told | there, told | nowhere]}
+    producers = {"producers": [found | there, found | nowhere]}
     message = {"id": EVIL, "body": EVIL, "timestamp": 1, "attempts": EVIL}
     return {
         "/nodes": producers,
@@ -56,7 +56,7 @@ def answers(port: int) -> dict[str, Any]:
         "/topics": {"topics": [EVIL]},
         "/channels": {"channels": [EVIL]},
         "/stats": {"version": EVIL, "health": EVIL, "start_time": 1, "topics": [topic]},
-        "/info": told | there,
+        "/info": found | there,
         "/channel/peek": {"messages": [message]},
         "/topic/log": {EVIL: EVIL},
     }

@@ -25,7 +25,7 @@ SECRETS = re.compile(rf"secret|hidden|\b(?:{HIDDEN}|{HIDDEN + SEEN})(?:\.0)?\b")
 RULES = ("view orders.* group:shop", "publish orders.eu ada", "administer orders.eu bob", "administer * root")
 FLAGS = ("--acl-http-header-from=127.0.0.0/8", "--admin-user=boss")
 QUERIES = {"/api/v2/history": "range=10m"}
-# These have no figures of topics, or nobody but an administrator gets them.
+# These have no metrics of topics, or no one but an administrator gets them.
 REFUSED = {"/metrics", "/config/log_level"}
 
 

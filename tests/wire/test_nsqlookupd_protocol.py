@@ -84,7 +84,7 @@ for command in ("REGISTER", "UNREGISTER"):
 
 
 def _with_code(case: Case) -> Case:
-    """REGISTER's and UNREGISTER's errors are told apart by what they complain of."""
+    """REGISTER's and UNREGISTER's errors are found apart by what they complain of."""
     error = case.error.replace(b"%s", b"t" * 65)
     if error.startswith((b"REGISTER", b"UNREGISTER")):
         code = b"E_INVALID " if b"params" in error else b"E_BAD_TOPIC " if b" topic " in error else b"E_BAD_CHANNEL "

@@ -1,4 +1,4 @@
-"""TLS on nsqlookupd's two ports, beside plain connections or in their place (Go's has none)."""
+"""TLS on nsqlookupd's two ports, next to plain connections or in their place (Go's has none)."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ async function read(response) {
   return body;
 }
 
-/** The browser asks for a login when it loads the page anew; not again and again where that does not help. */
+/** The browser asks for a login when it loads the page again; not again and again where that does not help. */
 function logIn() {
   const last = Number(sessionStorage.getItem(RELOADED_AT) ?? 0);
   if (Date.now() - last < RELOAD_AT_MOST_EVERY_MS) return;
@@ -156,7 +156,7 @@ export async function act(order) {
     return await post(order);
   } catch (error) {
     if (!(error instanceof ApiError) || error.message !== "INVALID_TOKEN") throw error;
-    await loadSession(); // nsqadmin has been started anew
+    await loadSession(); // nsqadmin has been started again
     return post(order);
   }
 }

@@ -16,9 +16,9 @@ const LASTING_MS = 5000;
 
 /**
  * @typedef {object} Live
- * @property {Record<string, any>} head the figures of the thing itself
+ * @property {Record<string, any>} head the metrics of the thing itself
  * @property {Record<string, any>[]} rows in the order of the server; a row that did not change is the same object
- * @property {number} time of the figures, in s; 0 before the first
+ * @property {number} time of the metrics, in s; 0 before the first
  * @property {"connecting" | "live" | "lost" | "gone"} state
  * @property {string} message why it is lost or gone
  */
@@ -26,7 +26,7 @@ const LASTING_MS = 5000;
 /** @type {Live} */
 const NOTHING = Object.freeze({ head: {}, rows: [], time: 0, state: "connecting", message: "" });
 
-/** The path that answers once what a stream tells all the time. @param {Record<string, any>} words */
+/** The path that answers once what a stream sends all the time. @param {Record<string, any>} words */
 function pathOf({ view, topic, channel, node }) {
   if (view === "topic") return at("topics", topic);
   if (view === "channel") return at("topics", topic, "channels", channel);
@@ -59,7 +59,7 @@ class Source {
   }
 
   /** @param {Partial<Live>} news */
-  tell(news) {
+  notify(news) {
     this.store.set({ ...this.store.value, ...news });
     compareConnections();
   }
@@ -138,14 +138,14 @@ class Feed extends Source {
     const news = { time: event.time, state: "live", message: "" };
     if (event.head) news.head = event.head;
     if (event.rows || event.keys) news.rows = this.keys.map((key) => this.byKey.get(key));
-    this.tell(news);
+    this.notify(news);
   }
 
   /** @param {string} message */
   onGone(message) {
     this.byKey.clear();
     this.keys = [];
-    this.tell({ head: {}, rows: [], state: "gone", message: explain(new ApiError(404, message)) });
+    this.notify({ head: {}, rows: [], state: "gone", message: explain(new ApiError(404, message)) });
   }
 
   async onBroken() {
@@ -158,7 +158,7 @@ class Feed extends Source {
       return;
     }
     if (error?.status === 404) this.onGone(error.message);
-    else this.tell({ state: "lost", message: error ? explain(error) : "The stream of figures does not stay open." });
+    else this.notify({ state: "lost", message: error ? explain(error) : "The stream of metrics does not stay open." });
     this.retry();
   }
 
@@ -188,13 +188,13 @@ class Overview extends Source {
       const { time, tick, rows, ...head } = await get("/overview", {}, { timeout_ms: OVERVIEW_TIMEOUT_MS });
       if (turn !== this.turn) return;
       this.tries = 0;
-      this.tell({ head, time, state: "live", message: "" });
+      this.notify({ head, time, state: "live", message: "" });
       if (wasLost) afterLoss();
       const wait = Math.max(session().poll_interval_s * 1000, OVERVIEW_AT_MOST_EVERY_MS);
       this.timer = setTimeout(() => this.open(), wait);
     } catch (error) {
       if (turn !== this.turn) return;
-      this.tell({ state: "lost", message: explain(error) });
+      this.notify({ state: "lost", message: explain(error) });
       this.retry();
     }
   }
@@ -255,13 +255,13 @@ const connection = new Store({ state: "connecting", time: 0, message: "" });
 function compareConnections() {
   const polled = overview.store.value;
   const feed = [...feeds.values()].find((one) => one.readers > 0);
-  const told = feed ? feed.store.value : polled;
-  if (feed && told.state === "live" && polled.state === "live") feed.asOf = polled.time;
-  const isLost = told.state === "lost" || polled.state === "lost";
+  const shown = feed ? feed.store.value : polled;
+  if (feed && shown.state === "live" && polled.state === "live") feed.asOf = polled.time;
+  const isLost = shown.state === "lost" || polled.state === "lost";
   // A stream is opened at each step to another view, and a topic that is gone is no matter of the connection.
-  const state = isLost ? "lost" : told.state === "live" ? "live" : polled.state;
-  const time = Math.max(told.time, feed ? feed.asOf : 0) || polled.time;
-  const message = isLost ? told.message || polled.message : "";
+  const state = isLost ? "lost" : shown.state === "live" ? "live" : polled.state;
+  const time = Math.max(shown.time, feed ? feed.asOf : 0) || polled.time;
+  const message = isLost ? shown.message || polled.message : "";
   const before = connection.value;
   if (state !== before.state || time !== before.time || message !== before.message) {
     connection.set({ state, time, message });
@@ -273,13 +273,13 @@ export function useConnection() {
   return useStore(connection);
 }
 
-// ---- pages that nobody looks at
+// ---- pages that no one looks at
 
 function sleep() {
   isAsleep = true;
   for (const source of [overview, ...feeds.values()]) {
     source.close();
-    if (source.store.value.state === "live") source.tell({ state: "connecting" });
+    if (source.store.value.state === "live") source.notify({ state: "connecting" });
   }
 }
 

@@ -1,4 +1,4 @@
-// Buttons that do something: they ask where something is lost, do it, and tell what came of it.
+// Buttons that do something: they ask where something is lost, do it, and say what came of it.
 
 import { act, explain, whyNot } from "../lib/api.js";
 import { curlOf } from "../lib/curl.js";
@@ -71,7 +71,7 @@ export function ActionButton({ order, of, label, confirm, onDone, done, kind = "
       setBusy(false);
     }
   };
-  // Not `disabled`: such a button cannot be focused, and says to nobody why.
+  // Not `disabled`: such a button cannot be focused, and says to no one why.
   return html`<button type="button" class="button ${kind}" aria-disabled=${why ? "true" : undefined}
     aria-busy=${isBusy ? "true" : undefined} title=${why || title} onClick=${onClick}>${label}</button>`;
 }

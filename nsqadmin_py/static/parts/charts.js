@@ -11,7 +11,7 @@ import { RANGES, changed, historyRange, useWindow } from "./time_window.js";
 
 const TABLE_ROWS = 30;
 const LATENCIES = ["latency_0", "latency_1", "latency_2"];
-// History is read anew so often: it knows means of minutes, and what was missed.
+// History is read again so often: it knows means of minutes, and what was missed.
 const READ_ANEW_EVERY_MS = 60_000;
 
 // The charts there are: metrics of /history with the words and colours of their lines. Some are drawn only if they are
@@ -100,17 +100,17 @@ function sameThing(one, other) {
   return namesOf(one) === namesOf(other);
 }
 
-/** The time of nsqadmin, step by step, also where nothing changes and so nothing is told. */
+/** The time of nsqadmin, step by step, also where nothing changes and so nothing is shown. */
 function useNow(live, step_s = 2) {
   const [, tick] = useState(0);
-  const told = useRef({ time: 0, at: 0 });
-  if (live.time !== told.current.time) told.current = { time: live.time, at: performance.now() };
+  const shown = useRef({ time: 0, at: 0 });
+  if (live.time !== shown.current.time) shown.current = { time: live.time, at: performance.now() };
   useEffect(() => {
     const timer = setInterval(() => tick((n) => n + 1), Math.max(step_s, 2) * 1000);
     return () => clearInterval(timer);
   }, [step_s]);
-  if (!told.current.time) return 0;
-  const now_s = told.current.time + (performance.now() - told.current.at) / 1000;
+  if (!shown.current.time) return 0;
+  const now_s = shown.current.time + (performance.now() - shown.current.at) / 1000;
   return Math.floor(now_s / step_s) * step_s;
 }
 
@@ -180,7 +180,7 @@ function cellText(chart, cell) {
 
 /**
  * @param {object} props
- * @param {{topic?: string, channel?: string, node?: string}} props.source whose figures; `{}` is the cluster
+ * @param {{topic?: string, channel?: string, node?: string}} props.source whose metrics; `{}` is the cluster
  * @param {import("../lib/live.js").Live} props.live of the same
  * @param {string[]} [props.metrics] of /history, or "depth", "rates", "latency" for all of a chart
  * @param {string} [props.title]

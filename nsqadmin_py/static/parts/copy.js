@@ -29,7 +29,7 @@ async function copied(given, button) {
   }
 }
 
-/** Beside the button: in an open dialog nothing outside of it can have the focus. */
+/** Next to the button: in an open dialog nothing outside of it can have the focus. */
 function copyBySelection(text, button) {
   const field = document.createElement("textarea");
   field.value = text;

@@ -16,7 +16,7 @@ function valueOf(head, metric, quantiles) {
 }
 
 /**
- * With the figures of now at its end. Steps between are as the last one, since nothing was told of them, where
+ * With the metrics of now at its end. Steps between are as the last one, since nothing was shown of them, where
  * `isUnbroken`; otherwise they are a gap. What is older than `range_s` goes.
  * @param {History} history @param {Record<string, any>} head @param {number} time_s @param {number} range_s
  * @param {boolean} isUnbroken @returns {History}

@@ -54,15 +54,15 @@ function faint(paint) {
   return `color-mix(in srgb, ${colour(paint)} 14%, transparent)`;
 }
 
-/** Tells which part has been selected with the pointer. @param {any} u @param {PlotProps} props */
-function tellZoom(u, { onZoom }) {
+/** Reports which part has been selected with the pointer. @param {any} u @param {PlotProps} props */
+function reportZoom(u, { onZoom }) {
   const { left, width } = u.select;
   if (width < LEAST_ZOOM_PX) return;
   u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
   onZoom(u.posToVal(left, "x"), u.posToVal(left + width, "x"));
 }
 
-/** The pointer's moves are shared with the other charts, and a selection is not: it would be told by each of them. */
+/** The pointer's moves are shared with the other charts, and a selection is not: it would be shown by each of them. */
 function isShared(type) {
   return type === "mousemove" || type === "mouseleave";
 }
@@ -96,12 +96,12 @@ function optionsOf({ series, form, isWhole, second, least, syncKey }, box, lates
     }))],
     hooks: {
       setCursor: [(u) => latest.current.onCursor(u.cursor.idx ?? null)],
-      setSelect: [(u) => tellZoom(u, latest.current)],
+      setSelect: [(u) => reportZoom(u, latest.current)],
     },
   };
 }
 
-/** Whether the font of the page is here: it comes after the first figures, and a canvas does not draw itself again. */
+/** Whether the font of the page is here: it comes after the first metrics, and a canvas does not draw itself again. */
 function useFont() {
   const [hasFont, setFont] = useState(document.fonts.check(FONT));
   useEffect(() => {

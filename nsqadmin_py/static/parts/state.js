@@ -40,12 +40,12 @@ const LIVE = new Map(Object.entries({
 }));
 
 /**
- * Whether figures are of now; where they are not, of when.
+ * Whether metrics are of now; where they are not, of when.
  * @param {{state: string, time?: number, message?: string}} props
  */
 export function LiveBadge({ state, time = 0, message = "" }) {
   const [kind, word] = LIVE.get(state) ?? ["muted", ""];
-  const since = state === "lost" && time ? `, figures of ${clock(time)}` : "";
+  const since = state === "lost" && time ? `, metrics of ${clock(time)}` : "";
   return html`<span class="badge live-badge ${kind}" title=${plain(message)}>
     <span class="dot" aria-hidden="true"></span>${word}${since}
   </span>`;
@@ -53,7 +53,7 @@ export function LiveBadge({ state, time = 0, message = "" }) {
 
 const NODE_STATES = new Map(Object.entries({
   ok: ["ok", "✓", "answers"],
-  slow: ["warning", "…", "does not answer in time; its figures are old"],
+  slow: ["warning", "…", "does not answer in time; its metrics are old"],
   failed: ["error", "✕", "does not answer"],
   gone: ["error", "✕", "does not answer, and no nsqlookupd lists it any more"],
   new: ["muted", "·", "has not been asked yet"],

@@ -22,7 +22,7 @@ import { useKeys } from "../lib/keys.js";
 const ARROWS = { asc: "▲", desc: "▼" };
 const SORTS = { asc: "ascending", desc: "descending" };
 
-/** The first order of a column: names upwards, figures downwards. @param {Column} column */
+/** The first order of a column: names upwards, metrics downwards. @param {Column} column */
 function firstOrder(column) {
   return column.number ? "desc" : "asc";
 }

@@ -1,4 +1,4 @@
-// The most important figures of a view, in a row.
+// The most important metrics of a view, in a row.
 
 import { html } from "../lib/html.js";
 
@@ -13,7 +13,7 @@ import { html } from "../lib/html.js";
  */
 
 /** @param {{items: Tile[], label?: string}} props */
-export function Tiles({ items, label = "Figures" }) {
+export function Tiles({ items, label = "Metrics" }) {
   return html`<dl class="tiles" aria-label=${label}>
     ${items.map((item) => html`<${One} key=${item.label} ...${item} />`)}</dl>`;
 }

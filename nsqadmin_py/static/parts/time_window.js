@@ -6,7 +6,7 @@ import { setQuery, useRoute } from "../lib/route.js";
 
 export const RANGES = { "10m": 600, "1h": 3600, "6h": 6 * 3600, "24h": 24 * 3600 };
 const FIRST_RANGE = "10m";
-// Of an hour there are figures in small steps; of what is older, one for each minute.
+// Of an hour there are metrics in small steps; of what is older, one for each minute.
 const FINE_S = RANGES["1h"];
 const DAY_S = RANGES["24h"];
 const NARROWEST_S = 20;

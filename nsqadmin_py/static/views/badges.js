@@ -14,14 +14,14 @@ export function isEphemeral(name) {
   return name.endsWith("#ephemeral");
 }
 
-/** True where there are figures of what a view looks at. @param {{time: number, state: string}} live */
+/** True where there are metrics of what a view looks at. @param {{time: number, state: string}} live */
 export function isKnown(live) {
   return live.time > 0 && live.state !== "gone";
 }
 
 const EPHEMERAL = "Never written to disk, and deleted with its last channel or client";
 
-/** @param {{row: object}} props  a row of topics, or the figures of one */
+/** @param {{row: object}} props  a row of topics, or the metrics of one */
 export function TopicBadges({ row }) {
   const isEmptyDead = isDead(row.topic) && !row.problems.some(({ kind }) => kind === "dead_letters");
   return html`<${Marks} problems=${row.problems} isEphemeral=${isEphemeral(row.topic)}>
@@ -29,7 +29,7 @@ export function TopicBadges({ row }) {
   <//>`;
 }
 
-/** @param {{row: object}} props  a row of channels, or the figures of one */
+/** @param {{row: object}} props  a row of channels, or the metrics of one */
 export function ChannelBadges({ row }) {
   return html`<${Marks} problems=${row.problems} isEphemeral=${isEphemeral(row.channel)} />`;
 }

@@ -1,4 +1,4 @@
-// A channel: its figures, who consumes it, what waits in it, and what can be done with it.
+// A channel: its metrics, who consumes it, what waits in it, and what can be done with it.
 
 import { count, name } from "../lib/format.js";
 import { html } from "../lib/html.js";

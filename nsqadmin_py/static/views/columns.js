@@ -43,7 +43,7 @@ export const AGE_COLUMNS = [
 ];
 
 /**
- * @param {string[]} keys  of figures in rows
+ * @param {string[]} keys  of metrics in rows
  * @param {{sortable?: boolean}} [options]
  * @returns {object[]}  columns of a Table
  */

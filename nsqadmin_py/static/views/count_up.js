@@ -23,7 +23,7 @@ export function between(from, to, part) {
 }
 
 /**
- * A value that falls (an nsqd has been started anew) is shown at once; so is the first one, and all of them where
+ * A value that falls (an nsqd has been started again) is shown at once; so is the first one, and all of them where
  * people want no motion.
  * @param {{value: number, label: string}} props
  */

@@ -1,7 +1,7 @@
 // How much the cluster does, to be looked at from across the room.
 //
 // Counted as the counter of Go's nsqadmin counts: all messages that came to channels since their nsqds were started.
-// Go's page gets them from /api/counter, which asks all nsqds anew; the overview has the same as of its last round.
+// Go's page gets them from /api/counter, which asks all nsqds again; the overview has the same as of its last round.
 
 import { rate } from "../lib/format.js";
 import { html, useMemo } from "../lib/html.js";

@@ -6,18 +6,16 @@ import { html, useEffect, useState } from "../lib/html.js";
 import { Dialog } from "../parts/dialog.js";
 import { Failed, Loading } from "../parts/state.js";
 import { counted } from "./lost_messages.js";
-import { DeadLetterActions } from "./dead_letter_actions.js";
 import { Message } from "./message.js";
 
 /**
- * `onDone`: the dead letter was requeued or discarded.
- * @param {{topic: string, deadLetter: object, onDone: () => void, onClose: () => void}} props
+ * @param {{topic: string, deadLetter: object, onClose: () => void}} props
  */
-export function DeadLetterDialog({ topic, deadLetter, onDone, onClose }) {
+export function DeadLetterDialog({ topic, deadLetter, onClose }) {
   return html`<${Dialog} title=${`Dead letter ${plain(deadLetter.id)}`} onClose=${onClose} wide>
     <div class="dialog-body">
       <p>${originText(deadLetter)} It is on ${name(deadLetter.node)}${deadLetter.seq !== undefined && `, with the number ${count(deadLetter.seq)}`}.</p>
-      <${Body} topic=${topic} deadLetter=${deadLetter} onDone=${onDone} />
+      <${Body} topic=${topic} deadLetter=${deadLetter} />
       <div class="dialog-buttons">
         <button type="button" class="button" data-focus onClick=${onClose}>Close</button>
       </div>
@@ -30,7 +28,7 @@ function originText({ topic, channel, attempts, died }) {
   return html`Failed at ${shownTime(died)} in the channel ${name(channel)} of ${name(topic)}, after ${counted(attempts, "attempt")}.`;
 }
 
-function Body({ topic, deadLetter, onDone }) {
+function Body({ topic, deadLetter }) {
   const [seen, setSeen] = useState(null);
   useEffect(() => {
     let isOver = false;
@@ -42,10 +40,8 @@ function Body({ topic, deadLetter, onDone }) {
   if (!seen) return html`<${Loading} what="its body" />`;
   if (!seen.message) return html`<${Failed} message=${seen.error} />`;
   const source = { path: at("topics", topic, "messages", deadLetter.seq), node: deadLetter.node };
-  return html`<ol class="card-list"><${Message} message=${seen.message} topic=${topic} source=${source}>
-    <${DeadLetterActions} topic=${topic} channel="" node=${deadLetter.node} message=${seen.message}
-      origins=${deadLetter.topic ? [deadLetter.topic] : []} onDone=${onDone} />
-  <//></ol>`;
+  return html`<ol class="card-list"><${Message} message=${seen.message} topic=${topic} source=${source} /></ol>
+    <p class="help">One message is requeued or discarded in <b>Peek</b>, on the page of a channel of this topic.</p>`;
 }
 
 /** The message as the log has it, or why there is none. */

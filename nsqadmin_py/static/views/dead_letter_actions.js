@@ -1,4 +1,4 @@
-// One message that waits in a channel, or in a topic, goes to another topic, or goes for good.
+// One message that waits in a channel is requeued to another topic, or discarded.
 
 import { plain } from "../lib/format.js";
 import { html } from "../lib/html.js";
@@ -13,14 +13,14 @@ const OLD_NSQD = "not supported by this nsqd";
 /**
  * @param {object} props
  * @param {string} props.topic
- * @param {string} props.channel  empty: it is finished in all channels of the topic
+ * @param {string} props.channel
  * @param {string} props.node
  * @param {{id: string, seq?: number, body?: string}} props.message  one of /channel/peek
  * @param {string[]} [props.origins]  topics that it may come from
  * @param {(words: string) => void} props.onDone
  */
 export function DeadLetterActions({ topic, channel, node, message, origins = [], onDone }) {
-  const place = { topic, ...(channel && { channel }), node, seq: message.seq, message: message.id };
+  const place = { topic, channel, node, seq: message.seq, message: message.id };
   const requeue = { action: "requeue_message", ...place };
   const discard = { action: "discard_message", ...place };
   const unless = message.seq === undefined ? OLD_NSQD : "";
@@ -39,7 +39,7 @@ async function targeted(order, target, origins) {
   const values = await ask({
     title: `Requeue the message ${order.message}?`,
     text: `The nsqd at ${order.node} publishes it to the topic below: all channels of that topic get it. Then it is finished ` +
-      `in ${placeOf(order)}. Nothing is lost; if it is interrupted, the message may come twice.`,
+      `in the channel ${order.channel} of ${order.topic}. Nothing is lost; if it is interrupted, the message may come twice.`,
     fields: [{ ...TOPIC, name: "target", label: "To topic", value: target, options: origins, help: "" }],
     button: "Requeue message",
     curl: withTarget,
@@ -47,17 +47,11 @@ async function targeted(order, target, origins) {
   return values && withTarget(values);
 }
 
-/** Where it is finished. */
-function placeOf({ topic, channel }) {
-  return channel ? `the channel ${channel} of ${topic}` : `all channels of ${topic} (if there are none, in a new one, nsqadmin)`;
-}
-
 function discardQuestion(order, { body, size }) {
   const text = typeof body === "string" ? plain(body, SHOWN_CHARACTERS) : `${size} bytes`;
   return {
     title: `Discard the message ${order.message}?`,
-    text: `It is finished in ${placeOf(order)} on ${order.node}, and no consumer gets it there.` +
-      (order.channel ? " Other channels keep it." : ""),
+    text: `It is finished in the channel ${order.channel} of ${order.topic} on ${order.node}. Other channels keep it.`,
     loses: [`1 message: ${text}`],
     button: "Discard message",
   };

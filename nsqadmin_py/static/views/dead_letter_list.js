@@ -37,7 +37,7 @@ export function originsOf(deadLetters) {
  * Where dead letters are put back, unless somebody says otherwise.
  * @param {string} topic  that has them
  * @param {string[]} origins
- * @returns {string}  empty where nobody knows
+ * @returns {string}  empty where no one knows
  */
 export function usualTarget(topic, origins) {
   if (origins.length) return origins[0];

@@ -56,7 +56,7 @@ function Contents({ topic, live, query }) {
     <${Requeue}
       topic=${topic} head=${live.head} channels=${channels} origins=${origins} isUsual=${isOne} onDone=${reload}
     />
-    ${isOne && html`<${Letters} topic=${topic} deadLetters=${deadLetters} query=${query} onDone=${reload} />`}
+    ${isOne && html`<${DeadLetters} topic=${topic} deadLetters=${deadLetters} query=${query} />`}
   `;
 }
 
@@ -97,7 +97,7 @@ function Failures({ nodes }) {
 
 // ---- the letters
 
-function Letters({ topic, deadLetters, query, onDone }) {
+function DeadLetters({ topic, deadLetters, query }) {
   const [opened, setOpened] = useState(null);
   const columns = useMemo(() => columnsOf(setOpened), []);
   const { sort, order } = query.sort ? orderOf(query, SORTABLE, "died") : { sort: "timestamp", order: "desc" };
@@ -117,7 +117,6 @@ function Letters({ topic, deadLetters, query, onDone }) {
     </section>
     ${opened && html`<${DeadLetterDialog}
       topic=${topic} deadLetter=${opened} onClose=${() => setOpened(null)}
-      onDone=${() => { setOpened(null); onDone(); }}
     />`}
   `;
 }

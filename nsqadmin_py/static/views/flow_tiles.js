@@ -15,7 +15,7 @@ const FIGURES = [
 ];
 
 /**
- * @param {object} head  the figures of a live view
+ * @param {object} head  the metrics of a live view
  * @returns {object[]}  items of Tiles
  */
 export function flowTiles(head) {
@@ -27,12 +27,12 @@ export function flowTiles(head) {
   }));
 }
 
-/** @param {object} head  the figures of a live view */
+/** @param {object} head  the metrics of a live view */
 export function ageTile(head) {
   return { label: "Oldest message", value: ageText(head), title: AGE_HELP };
 }
 
-/** @param {object} head  the figures of a channel */
+/** @param {object} head  the metrics of a channel */
 export function drainTile(head) {
   return { label: "Drained in", value: drainText(head), title: DRAIN_HELP, alert: head.depth > 0 && head.drain_s === null };
 }

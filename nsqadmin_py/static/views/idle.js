@@ -16,7 +16,7 @@ export function useIdleTopics() {
   return usePolled("idle", load, ASKED_EVERY_MS).data?.topics ?? {};
 }
 
-/** Below the list of topics, which nsqds tell. */
+/** Below the list of topics, which nsqds have. */
 export function IdleTopics() {
   const topics = Object.keys(useIdleTopics()).sort();
   if (!topics.length) return null;

@@ -9,7 +9,7 @@ import { usePages } from "./pages.js";
 const PAGE_ROWS = 25;
 
 /**
- * Of the whole, of each channel of a topic, and of each nsqd; nothing where nobody measures.
+ * Of the whole, of each channel of a topic, and of each nsqd; nothing where no one measures.
  * @param {{head: object, nodes: object[], channels?: object[]}} props
  */
 export function LatencyTable({ head, nodes, channels = [] }) {

@@ -69,12 +69,12 @@ function Contents({ topic }) {
 /** The logs, the channels that could be moved in them, and how the nsqds are. */
 async function asked(topic) {
   const paths = [at("topics", topic, "log"), at("topics", topic), "/nodes"];
-  const [log, figures, nodes] = await Promise.all(paths.map((path) => get(path)));
+  const [log, metrics, nodes] = await Promise.all(paths.map((path) => get(path)));
   return {
     logs: log.nodes,
-    channels: figures.rows.filter((row) => row.channel).map((row) => row.channel),
+    channels: metrics.rows.filter((row) => row.channel).map((row) => row.channel),
     nodes: new Map(nodes.rows.map((row) => [row.node, row])),
-    time: figures.time,
+    time: metrics.time,
   };
 }
 
@@ -136,7 +136,7 @@ function metadataOf(answer, timeS) {
   ];
 }
 
-/** What its settings say; an older nsqd does not tell them. */
+/** What its settings say; an older nsqd does not have them. */
 function settingsOf(answer) {
   if (answer.retention_ns === undefined) return [];
   const { retention_ns: ns, retention_bytes: size, max_topic_bytes: most, max_disk_bytes: mostOfAll } = answer;

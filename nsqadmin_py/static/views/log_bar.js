@@ -10,7 +10,7 @@ const LEAST_WIDTH = 0.004;
 
 /**
  * @param {{files: object[], extent: {fromNs: number, untilNs: number} | null, label: string}} props  the table of the
- *   files says the same in figures
+ *   files says the same in metrics
  */
 export function LogBar({ files, extent, label }) {
   if (!extent) return null;

@@ -1,4 +1,4 @@
-// What an action destroys, in sentences with figures. Pure: the figures are those of the views of /api/v2.
+// What an action destroys, in sentences with metrics. Pure: the metrics are those of the views of /api/v2.
 
 import { bytes, count } from "../lib/format.js";
 
@@ -104,7 +104,7 @@ export function messagesOf(log) {
 }
 
 /**
- * @param {object} channel  a channel's figures
+ * @param {object} channel  a channel's metrics
  * @returns {string[]}
  */
 export function ofChannel(channel) {
@@ -113,7 +113,7 @@ export function ofChannel(channel) {
 
 /**
  * All messages of a topic or channel.
- * @param {object} row  its figures
+ * @param {object} row  its metrics
  * @returns {string[]}
  */
 export function ofEmptied(row) {
@@ -124,7 +124,7 @@ export function ofEmptied(row) {
 }
 
 /**
- * Nsqds whose figures are old, or missing: nobody knows what they have.
+ * Nsqds whose metrics are old, or missing: no one knows what they have.
  * @param {object[]} rows  rows of a topic or channel, or nsqds
  * @param {{nodes_failed: number, nodes_slow: number}} [overview]  for those that are in no row
  * @returns {string[]}

@@ -53,7 +53,7 @@ export function Message({ message, topic, source: { path, ...words }, children }
   </li>`;
 }
 
-/** What is known beside id, time and size. */
+/** What is known next to id, time and size. */
 function metadataOf(message) {
   return [
     message.attempts === undefined ? "" : attemptsText(message.attempts),

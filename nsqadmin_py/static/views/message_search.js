@@ -99,7 +99,7 @@ export class MessageSearch {
     this.wanted = wanted;
     this.message = "";
     const { signal } = this.abort = new AbortController();
-    this.tell(true);
+    this.notify(true);
     const asked = new Set();
     const work = async () => {
       let part;
@@ -111,7 +111,7 @@ export class MessageSearch {
       }
     };
     await Promise.all(Array.from({ length: ASKED_AT_A_TIME }, work));
-    if (this.abort.signal === signal) this.tell(false);
+    if (this.abort.signal === signal) this.notify(false);
   }
 
   /** Ends the search where it is; `run` goes on from there. */
@@ -151,10 +151,10 @@ export class MessageSearch {
 
   keep(part) {
     this.parts = this.parts.map((known) => (known.node === part.node ? part : known));
-    this.tell(true);
+    this.notify(true);
   }
 
-  tell(isBusy) {
+  notify(isBusy) {
     this.onChange({ parts: this.parts, wanted: this.wanted, isBusy, message: this.message });
   }
 }

@@ -1,4 +1,4 @@
-// One nsqd: how it is, its figures over time, its topics.
+// One nsqd: how it is, its metrics over time, its topics.
 
 import { session } from "../lib/api.js";
 import { age, count, name, plain, time as shownTime } from "../lib/format.js";
@@ -70,14 +70,14 @@ function metricsOf({ role, standby }) {
   return role ? [...METRICS, ...LAGS] : METRICS;
 }
 
-/** Says of an nsqd that does not answer which time its figures are of. */
+/** Says of an nsqd that does not answer which time its metrics are of. */
 function LastKnown({ head }) {
   if (!isSilent(head)) return null;
   const leave = () => navigate(paths.nodes(), { replace: true });
-  const figures = head.seen_s ? `The figures on this page are those of ${since(head.seen_s)}, its last answer.`
+  const metrics = head.seen_s ? `The metrics on this page are those of ${since(head.seen_s)}, its last answer.`
     : "Its topics are not known: it has never answered this nsqadmin.";
   return html`<div class="banner ${head.state === "slow" ? "warning" : "error"}" role="status">
-    <p>${head.state === "gone" ? "This nsqd is gone. " : "This nsqd does not answer. "}${figures}</p>
+    <p>${head.state === "gone" ? "This nsqd is gone. " : "This nsqd does not answer. "}${metrics}</p>
     ${head.state === "gone" && html`<${Dismiss} node=${head.node} onDone=${leave} />`}
   </div>`;
 }

@@ -13,7 +13,7 @@ export function isUnwell(node) {
 
 const DAY_S = 24 * 3600;
 
-/** True if its figures are those of an earlier time. @param {{state: string}} node */
+/** True if its metrics are those of an earlier time. @param {{state: string}} node */
 export function isSilent(node) {
   return ["slow", "failed", "gone"].includes(node.state);
 }

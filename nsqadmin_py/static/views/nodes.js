@@ -87,7 +87,7 @@ function tilesOf(rows) {
   const versions = [...new Set(rows.filter((row) => row.state !== "gone").map((row) => row.version))];
   return [
     { label: "nsqds", value: count(rows.length - inState("gone")) },
-    { label: "Slow", value: count(inState("slow")), alert: inState("slow") > 0, title: "Their figures are old" },
+    { label: "Slow", value: count(inState("slow")), alert: inState("slow") > 0, title: "Their metrics are old" },
     {
       label: "Failed", value: count(inState("failed")), alert: inState("failed") > 0 && "error",
       title: "They do not answer",

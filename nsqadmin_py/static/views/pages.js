@@ -18,7 +18,7 @@ export function usePages(rows, { what, limit = 50 }) {
 }
 
 /**
- * The order of a table beside the main one of a view, whose order is in the address.
+ * The order of a table next to the main one of a view, whose order is in the address.
  * @template T
  * @param {T[]} rows
  * @param {string} first  the key of the column that they are sorted by at first, upwards

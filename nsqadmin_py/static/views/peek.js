@@ -80,7 +80,7 @@ function OfNode({ node, topic, channel, words, again }) {
   </section>`;
 }
 
-/** Where the whole body of a message is: by its number, or in the same peek if the nsqd does not tell that. */
+/** Where the whole body of a message is: by its number, or in the same peek if the nsqd does not say that. */
 export function sourceOf(topic, channel, node, { id, seq }, { n, state }) {
   return { path: at("topics", topic, "channels", channel, "messages", id), node, seq, n, state };
 }

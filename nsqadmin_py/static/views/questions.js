@@ -1,4 +1,4 @@
-// What is asked before an action: what will be lost, with the figures of that moment.
+// What is asked before an action: what will be lost, with the metrics of that moment.
 //
 // Each gives the options of confirm(). Nothing that holds messages or channels goes without its name being typed.
 
@@ -8,8 +8,8 @@ import { counted, ofChannel, ofEmptied, ofPart, ofTopic, ofTopicItself, unknown 
 
 /** @returns {Promise<object>} options of confirm() */
 export async function deleteTopic(topic) {
-  const [figures, log] = await Promise.all([asked(at("topics", topic)), asked(at("topics", topic, "log"))]);
-  return question(figures, {
+  const [metrics, log] = await Promise.all([asked(at("topics", topic)), asked(at("topics", topic, "log"))]);
+  return question(metrics, {
     title: `Delete the topic ${topic}?`,
     text: "All nsqds and nsqlookupds delete it, with all its channels and files. A publisher that continues " +
       "creates it again, empty.",
@@ -21,8 +21,8 @@ export async function deleteTopic(topic) {
 
 /** @returns {Promise<object>} options of confirm() */
 export async function emptyTopic(topic) {
-  const figures = await asked(at("topics", topic));
-  return question(figures, {
+  const metrics = await asked(at("topics", topic));
+  return question(metrics, {
     title: `Empty the topic ${topic}?`,
     text: "This drops the messages in the topic itself, which no channel has received yet. Those in its " +
       "channels stay: empty each channel separately.",
@@ -34,8 +34,8 @@ export async function emptyTopic(topic) {
 
 /** @returns {Promise<object>} options of confirm() */
 export async function deleteChannel(topic, channel) {
-  const figures = await asked(at("topics", topic, "channels", channel));
-  return question(figures, {
+  const metrics = await asked(at("topics", topic, "channels", channel));
+  return question(metrics, {
     title: `Delete the channel ${channel}?`,
     text: `All nsqds that have the topic ${topic} delete it and disconnect its consumers. A consumer that reconnects ` +
       "creates it again, empty.",
@@ -47,8 +47,8 @@ export async function deleteChannel(topic, channel) {
 
 /** @returns {Promise<object>} options of confirm() */
 export async function emptyChannel(topic, channel) {
-  const figures = await asked(at("topics", topic, "channels", channel));
-  return question(figures, {
+  const metrics = await asked(at("topics", topic, "channels", channel));
+  return question(metrics, {
     title: `Empty the channel ${channel}?`,
     text: `This drops all its messages of the topic ${topic}: waiting, deferred and in flight. ` +
       "Other channels keep theirs.",
@@ -75,11 +75,11 @@ export async function pauseTopic(topic) {
 /** @returns {Promise<object>} options of confirm() */
 export async function pauseChannel(topic, channel) {
   const { answer } = await asked(at("topics", topic, "channels", channel));
-  const nobody = answer?.clients ? `none of its ${counted(answer.clients, "consumer")} gets any` : "none is delivered";
+  const effect = answer?.clients ? `none of its ${counted(answer.clients, "consumer")} gets any` : "none is delivered";
   const inFlight = answer?.in_flight ? ` ${counted(answer.in_flight, "message")} in flight can still be finished.` : "";
   return {
     title: `Pause the channel ${channel}?`,
-    text: `Nothing is lost. New messages wait in the channel; ${nobody} until it is resumed.${inFlight}`,
+    text: `Nothing is lost. New messages wait in the channel; ${effect} until it is resumed.${inFlight}`,
     loses: [],
     button: "Pause channel",
     danger: false,
@@ -91,12 +91,12 @@ export async function pauseChannel(topic, channel) {
  * @returns {Promise<object>} options of confirm()
  */
 export async function tombstone(topic, node) {
-  const figures = await asked(at("nodes", node));
-  const row = figures.answer?.rows.find((found) => found.topic === topic);
+  const metrics = await asked(at("nodes", node));
+  const row = metrics.answer?.rows.find((found) => found.topic === topic);
   const hidden = session().lookupds > 0
     ? "nsqlookupds hide this nsqd from consumers of the topic for a while, and the topic is deleted there."
     : "The topic is deleted there.";
-  return question(figures, {
+  return question(metrics, {
     title: `Tombstone ${topic} on ${node}?`,
     text: `${hidden} A publisher that continues there creates it again.`,
     loses: (found) => [...(row ? ofPart(row) : []), ...unknown([found])],
@@ -114,8 +114,8 @@ export async function promote(node) {
   const { standby } = head;
   if (!standby) throw new Error(`${node} is not a standby any more.`);
   const loses = ofPromotion(standby, head.time);
-  const asOf = loses.length ? `These are the figures of ${clock(head.time)}; they may have grown since.`
-    : `Nothing is lost, by the figures of ${clock(head.time)}.`;
+  const asOf = loses.length ? `These are the metrics of ${clock(head.time)}; they may have grown since.`
+    : `Nothing is lost, by the metrics of ${clock(head.time)}.`;
   return {
     title: `Promote ${node}?`,
     text: "It becomes the primary with what it has, begins a new epoch, and registers with nsqlookupd; that takes as " +
@@ -152,14 +152,14 @@ async function asked(path) {
   }
 }
 
-/** What is lost by the figures of `asked`; with the name to be typed where that is anything, or nobody knows. */
+/** What is lost by the metrics of `asked`; with the name to be typed where that is anything, or no one knows. */
 async function question({ answer, failure, status }, { title, text, loses, button, name }) {
   if (!answer && status === 404) return { title, text: `${text} No nsqd has it now.`, loses: [], button };
   if (!answer) return { title, text, loses: [`an unknown number of messages: ${failure}`], button, phrase: name };
   const overview = await asked("/overview");
   const lost = loses(answer, overview.answer);
   const asOf = lost.length
-    ? `These are the figures of ${clock(answer.time)}; they may have grown since.`
-    : `Nothing is lost, by the figures of ${clock(answer.time)}.`;
+    ? `These are the metrics of ${clock(answer.time)}; they may have grown since.`
+    : `Nothing is lost, by the metrics of ${clock(answer.time)}.`;
   return { title, text: `${text} ${asOf}`, loses: lost, button, ...(lost.length ? { phrase: name } : {}) };
 }

@@ -18,7 +18,7 @@ const NEW_CHANNEL_TEXT = `The topic has no channel. Requeueing creates the chann
 /**
  * @param {object} props
  * @param {string} props.topic
- * @param {{topic_depth: number}} props.head  figures of the topic
+ * @param {{topic_depth: number}} props.head  metrics of the topic
  * @param {{channel: string, depth: number}[]} props.channels
  * @param {string[]} props.origins  topics that its dead letters come from
  * @param {boolean} props.isUsual  false for topics that take no dead letters, as far as anybody knows

@@ -29,7 +29,7 @@ export function orderOf(query, keys, otherwise) {
 }
 
 /**
- * Rows by something that is none of their figures.
+ * Rows by something that is none of their metrics.
  * @template T
  * @param {T[]} rows
  * @param {(row: T) => unknown} valueOf

@@ -50,7 +50,7 @@ export function effectOf(logs, parts, target) {
  * @returns {string}
  */
 export function effectText({ again, skipped }) {
-  if (!again && !skipped) return "By these figures, nothing changes.";
+  if (!again && !skipped) return "By these metrics, nothing changes.";
   const parts = [
     ...(again ? [`about ${counted(again, "message")} ${again === 1 ? "is" : "are"} delivered again`] : []),
     ...(skipped ? [skippedText(skipped)] : []),

@@ -31,7 +31,7 @@ export function RoleBadge({ node, state = "" }) {
     ${isUnwell && html`<span aria-label="needs a look">▲</span>`} ${node.role}${state && `, ${plain(state)}`}<//>`;
 }
 
-/** The role beside a name, and whose standby it is. @param {{node: object}} props */
+/** The role next to a name, and whose standby it is. @param {{node: object}} props */
 export function RoleBeside({ node }) {
   const { standby, standbys } = node;
   return html`<${RoleBadge} node=${node} state=${standby?.state} />

@@ -1,4 +1,4 @@
-// A topic: its figures and channels, and what can be done with it.
+// A topic: its metrics and channels, and what can be done with it.
 
 import { get } from "../lib/api.js";
 import { count, name } from "../lib/format.js";
@@ -41,7 +41,7 @@ export function TopicView({ params, query }) {
   const { topic } = params;
   useTitle(topic);
   const live = useLive("topic", { topic });
-  // Here, and not beside its button: the dialog stays when the topic comes with the first message.
+  // Here, and not next to its button: the dialog stays when the topic comes with the first message.
   const [isPublishing, setPublishing] = useState(false);
   const channels = live.rows.filter((row) => row.channel);
   const nodes = live.rows.filter((row) => !row.channel);
@@ -99,7 +99,7 @@ function Actions({ topic, head, channels, nodes, onPublish }) {
   <//>`;
 }
 
-/** Where the messages of the topic end that nobody could deliver. */
+/** Where the messages of the topic end that no one could deliver. */
 function DeadLetters({ topic }) {
   const dead = `${topic}.dead`;
   const { data } = usePolled(dead, () => get("/topics", { search: dead, limit: 100 }), DEAD_EVERY_MS);

@@ -342,7 +342,7 @@ def test_sums_are_always_those_of_what_was_said_last(rounds: list[dict[str, dict
             },
         )
         if any(address not in answers for address in said):
-            continue  # figures of the silent are kept; those that answered are checked below
+            continue  # metrics of the silent are kept; those that answered are checked below
         for name in "tu":
             parts = [topics[name] for topics in said.values() if name in topics]
             if not parts:
@@ -382,13 +382,13 @@ def test_states_of_nsqds() -> None:
     assert node_views.state_of(node, 10.0) == node_views.SLOW
     node.is_slow = False
     cluster.say(10.0, a=stats())
-    assert node_views.state_of(node, 60.0) == node_views.OK  # nobody has asked since
+    assert node_views.state_of(node, 60.0) == node_views.OK  # no one has asked since
     node.asked_s = 61.0
     assert node_views.state_of(node, 62.0) == node_views.OK
     assert node_views.state_of(node, 67.0) == node_views.SLOW
 
 
-# ---- what a reader of events is told
+# ---- what a reader of events is found
 
 
 def test_a_reader_is_told_all_and_then_what_changed() -> None:
@@ -398,18 +398,18 @@ def test_a_reader_is_told_all_and_then_what_changed() -> None:
         return reader.news(views.topic_list(cluster, Page()), cluster.tick - 1)
 
     cluster.say(10.0, a=stats(topic("t"), topic("u")))
-    told = news()
-    assert told is not None
-    assert (told["full"], list(told["rows"]), told["keys"], told["head"]["total"]) == (True, ["t", "u"], ["t", "u"], 2)
+    found = news()
+    assert found is not None
+    assert (found["full"], list(found["rows"]), found["keys"], found["head"]["total"]) == (True, ["t", "u"], ["t", "u"], 2)
     assert news() is None
     cluster.say(12.0, a=stats(topic("t"), topic("u", message_count=1)))
-    told = news()
-    assert told is not None
-    assert (told.keys(), list(told["rows"])) == ({"rows"}, ["u"])
+    found = news()
+    assert found is not None
+    assert (found.keys(), list(found["rows"])) == ({"rows"}, ["u"])
     cluster.say(14.0, a=stats(topic("t"), topic("v")))
-    told = news()
-    assert told is not None
-    assert (list(told["rows"]), told["keys"]) == (["v"], ["t", "v"])
+    found = news()
+    assert found is not None
+    assert (list(found["rows"]), found["keys"]) == (["v"], ["t", "v"])
 
 
 def test_a_reader_that_missed_rounds_misses_no_change() -> None:
@@ -418,6 +418,6 @@ def test_a_reader_that_missed_rounds_misses_no_change() -> None:
     reader.news(views.topic_list(cluster, Page()), cluster.tick - 1)
     cluster.say(12.0, a=stats(topic("t", message_count=1), topic("u")))
     cluster.say(14.0, a=stats(topic("t", message_count=1), topic("u", depth=1)))
-    told = reader.news(views.topic_list(cluster, Page()), cluster.tick - 1)
-    assert told is not None
-    assert told["rows"].keys() == {"t", "u"}
+    found = reader.news(views.topic_list(cluster, Page()), cluster.tick - 1)
+    assert found is not None
+    assert found["rows"].keys() == {"t", "u"}

@@ -112,7 +112,7 @@ def test_what_was_gone_is_gone_after_a_restart_too() -> None:
     again.cluster.unheard_lookups = 1
     again.say(100.0, c=stats())
     assert again.overview(100.0)["nodes_gone"] == 1
-    again.cluster.unheard_lookups = 0  # only now it is known that b went meanwhile
+    again.cluster.unheard_lookups = 0  # only now it is known that b went in the meantime
     again.say(102.0, c=stats())
     assert [known.address for known in again.memory.gone()] == ["a", "b"]
     assert (again.node(102.0, "b")["seen_s"], again.node(102.0, "b")["depth"]) == (EPOCH_S + 10, 7)

@@ -44,10 +44,10 @@ class Console:
 def life_of(console: Console) -> Console:
     """Two rounds; then b is killed, and nobody lists it any more."""
     for _ in range(2):
-        told = {"topics": [{"topic": name, "tombstoned": True} for name in ("orders", "secret")]}
+        found = {"topics": [{"topic": name, "tombstoned": True} for name in ("orders", "secret")]}
         if console.hides:
-            told["topics"].pop()
-        console.cluster.add_node("a", told)
+            found["topics"].pop()
+        console.cluster.add_node("a", found)
         console.say(a=stats(ORDERS, SECRET, DEAD), b=stats(SECRET, ORDERS))
     console.cluster.fail(console.cluster.nodes["b"], "Connection refused")
     console.say(a=stats(ORDERS, SECRET, DEAD))
