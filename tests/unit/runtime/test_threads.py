@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import gevent
 import pytest
 from gevent.threadpool import ThreadPool
 
 from nsqd_py.diskqueue.compaction import Unmovable
-from nsqd_py.runtime.threads import DiskThreads, in_thread
+from nsqd_py.runtime.threads import DiskThreads, ReusedGreenlets, in_thread
 
 
 @pytest.mark.parametrize("error", [OSError("no such disk"), Unmovable("message 5 is missing"), KeyError("a bug")])
@@ -103,3 +104,44 @@ def test_without_room_for_a_thread_work_fails_and_is_done_when_there_is_room(mon
         assert apply_all(threads, lambda number: number, 5) == list(range(5))
         monkeypatch.setattr("nsqd_py.runtime.threads.start_new_thread", refuse)
         assert apply_all(threads, lambda number: number, 5) == list(range(5))
+
+
+def test_a_greenlet_is_used_again() -> None:
+    greenlets = ReusedGreenlets()
+    seen: list[Any] = []
+    for number in range(3):
+        greenlets.spawn(lambda number: seen.append((number, gevent.getcurrent())), number)
+        gevent.sleep(0)
+    assert [number for number, _ in seen] == [0, 1, 2]
+    assert len({greenlet for _, greenlet in seen}) == 1
+
+
+def test_functions_that_wait_run_side_by_side() -> None:
+    greenlets = ReusedGreenlets()
+    gate = gevent.event.Event()
+    ended: list[int] = []
+
+    def wait(number: int) -> None:
+        gate.wait()
+        ended.append(number)
+
+    for number in range(10):
+        greenlets.spawn(wait, number)
+    gevent.sleep(0)
+    assert not ended
+    gate.set()
+    gevent.sleep(0)
+    assert sorted(ended) == list(range(10))
+
+
+def test_an_error_is_reported_and_the_next_function_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors: list[Any] = []
+    monkeypatch.setattr(gevent.get_hub(), "handle_error", lambda _context, _kind, error, _trace: errors.append(error))
+    greenlets = ReusedGreenlets()
+    seen: list[int] = []
+    for work in (lambda: seen.append(1), lambda: 1 // 0, lambda: seen.append(2)):
+        greenlets.spawn(work)
+        gevent.sleep(0)
+        gevent.sleep(0)
+    assert seen == [1, 2]
+    assert [type(error) for error in errors] == [ZeroDivisionError]
