@@ -7,6 +7,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -357,7 +358,9 @@ class Daemon:
         if broker.tls is not None:
             self._certificate_alarm.set(broker.clock() + CHECK_CERTIFICATE_NS)
             if options.https_address:
-                broker.https_port = self._listeners.add("HTTPS", options.https_address, self._on_https).port
+                broker.https_port = self._listeners.add(
+                    "HTTPS", options.https_address, partial(self._on_http, is_secure=True)
+                ).port
         self._listeners.close_others()
         # nsqlookupds and `/config` get these.
         options.broadcast_tcp_port = options.broadcast_tcp_port or max(0, broker.tcp_port)
@@ -370,19 +373,16 @@ class Daemon:
             client.require_auth(self._make_guard(client))
         self._start(client)
 
-    def _on_http(self, sock: socket.socket, peer: str) -> None:
+    def _on_http(self, sock: socket.socket, peer: str, *, is_secure: bool = False) -> None:
         # Imported at the first connection: the API and its parser take 15 ms, which the start saves.
         from nsqd_py.api.publishing import PublishingConnection
 
-        self._start(PublishingConnection(sock, peer, self._loop, self._iteration, self._log, self._broker))
-
-    def _on_https(self, sock: socket.socket, peer: str) -> None:
-        from nsqd_py.api.publishing import PublishingConnection
-        from nsqd_py.net.tls import TlsLayer  # slow to import; only TLS needs it
-
-        assert self._broker.tls is not None
         connection = PublishingConnection(sock, peer, self._loop, self._iteration, self._log, self._broker)
-        connection.add_layer(TlsLayer(self._broker.tls.engine()))
+        if is_secure:
+            from nsqd_py.net.tls import TlsLayer  # ssl is slow to import; only TLS needs it
+
+            assert self._broker.tls is not None
+            connection.add_layer(TlsLayer(self._broker.tls.engine()))
         self._start(connection)
 
     def _start(self, stream: Stream) -> None:
