@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from struct import Struct
 
 SIZE_BYTES = 4
-# Measured memory of a batch beside its body: the object, its numbers, its references in lists.
+# Measured memory of a batch in addition to its body: the object, its numbers, its references in lists.
 BATCH_BYTES = 290
 _START_BYTES = 4
 _SIZE = Struct(">I")

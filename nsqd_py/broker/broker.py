@@ -416,7 +416,7 @@ class Broker:
             channel.latency = self._latency_meter()
         if topic.policy.max_attempts:
             self._move_dead_letters(topic, channel)
-        channel.distributor.has_doubles = takes_dead_letters(self.options, topic.name)
+        channel.distributor.has_duplicate_ids = takes_dead_letters(self.options, topic.name)
         self.expiry.add_channel(topic, channel)
         topic.channels[name] = channel
         return channel

@@ -22,7 +22,7 @@ Part = bytes | memoryview
 _VIEWED_FROM = 8 * 1024
 
 ID_LENGTH = 16
-MESSAGE_OVERHEAD = 4 + 8 + 2 + ID_LENGTH  # the part of a frame that the size field counts beside the body
+MESSAGE_OVERHEAD = 4 + 8 + 2 + ID_LENGTH  # the part of a frame that the size field counts in addition to the body
 
 _HEAD = Struct(">ii")
 _MESSAGE_HEAD = Struct(">iiqH")

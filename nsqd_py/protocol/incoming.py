@@ -44,7 +44,7 @@ class Messages:
     """Consecutive messages as columns: lists with an item for each message.
 
     A column is computed when it is first used, so that a caller who needs only bodies and ids does not pay for the
-    others (0.1 us each a message, beside 0.15 us to find where it begins).
+    others (0.1 us each a message, in addition to 0.15 us to find where it begins).
     """
 
     __slots__ = ("_bodies", "_data", "_end", "_ids", "_stamps", "_starts")

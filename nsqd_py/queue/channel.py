@@ -15,7 +15,7 @@ from nsqd_py.pqueues import Alarms, Run, queued_after
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.dead_letters import DeadLetters
 from nsqd_py.queue.delivery import ChannelLimits, Consumer, Distributor, FinishMeter, MessageSource
-from nsqd_py.queue.in_flight import Delivery, Entry, InFlightTable, strays
+from nsqd_py.queue.in_flight import Delivery, Entry, InFlightTable, displaced
 from nsqd_py.queue.journal_buffer import JournaledPosition, runs_of_entries
 from nsqd_py.queue.message_reader import publish_time_ns
 from nsqd_py.queue.position import TOPOLOGY_AWARE, Position
@@ -83,7 +83,7 @@ class Channel(JournaledPosition):
         self._orphans: dict[InFlightTable, None] = {}
         self._oldest = (-1, 0)
 
-    # ---- figures
+    # ---- statistics
 
     @property
     def is_paused(self) -> bool:
@@ -318,9 +318,9 @@ class Channel(JournaledPosition):
             self.distributor.wake()
         self.save_soon()
 
-    def queue_strays(self) -> None:
+    def queue_displaced(self) -> None:
         """Requeue messages that left the in-flight table because another message has the same id."""
-        for low, high in strays(self.position, self.tables):
+        for low, high in displaced(self.position, self.tables):
             self.position.queue_again((low, high, 1, None))
         self.distributor.wake()
 

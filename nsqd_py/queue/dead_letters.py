@@ -175,7 +175,7 @@ class _Move:
         groups, self._groups = self._groups, []
         for ticket, group in enumerate(groups):
             found = map(self._owner.moving.pop, group.ids)
-            left = [entry for entry in found if entry is not None]  # the channel may have been emptied meanwhile
+            left = [entry for entry in found if entry is not None]  # the channel may have been emptied since
             if ticket in self._failed:
                 self._owner.origin.wait(left, self._due_ns)
             else:

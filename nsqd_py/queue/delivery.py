@@ -67,7 +67,7 @@ class DeliveryListener(Protocol):
     def defer(self, due_ns: int, run: Run) -> None:
         """Requeue these messages at that time."""
 
-    def queue_strays(self) -> None:
+    def queue_displaced(self) -> None:
         """Requeue messages that left the in-flight table because another message has the same id."""
 
 
@@ -99,7 +99,7 @@ _GO_ON_AFTER_NS = 250_000_000
 # Delivery does not wait for more messages when there are this many for each waiting client: a send and a read of FINs
 # take about 20 us more than their messages.
 _FULL_SHARE = 32
-_DOUBLE_WAITS_NS = 1_000_000_000
+_DUPLICATE_WAITS_NS = 1_000_000_000
 
 
 class Distributor:
@@ -111,7 +111,7 @@ class Distributor:
     counts_by_nearness  messages sent, by the nearness of the client, see `nsqd_py.queue.position`
     lost_count          messages that were not delivered because they are damaged or missing
     expired_count       messages that were not delivered because they are older than their time to live
-    has_doubles         True if two messages had the same id, see `nsqd_py.queue.in_flight`
+    has_duplicate_ids         True if two messages had the same id, see `nsqd_py.queue.in_flight`
     unreadable          messages that could not be read from disk yet
     expire_before_ns    returns the publish time before which messages are expired; called once an iteration
     """
@@ -133,7 +133,7 @@ class Distributor:
         self.is_closed = False
         self.lost_count = 0
         self.expired_count = 0
-        self.has_doubles = False
+        self.has_duplicate_ids = False
         self.unreadable = UnreadableRanges(position)
         self.expire_before_ns: Callable[[], int] | None = None
         self._prefers_near = prefers_near
@@ -145,8 +145,8 @@ class Distributor:
         self._clock = clock
         self._finish: Callable[[int, int], None] = listener.mark_finished
         self._defer: Callable[[int, Run], None] = listener.defer
-        self._queue_strays: Callable[[], None] = listener.queue_strays
-        self._has_strays = False
+        self._queue_displaced: Callable[[], None] = listener.queue_displaced
+        self._has_displaced = False
         self._oldest_ns = 0
         self._failed_reads = 0
         self._in_iteration = self._is_postponed = False
@@ -187,7 +187,7 @@ class Distributor:
         self.is_closed = True
         self._retry_alarm.close()
         self.waiting.clear()
-        self._finish = self._defer = self._queue_strays = _ignore
+        self._finish = self._defer = self._queue_displaced = _ignore
 
     def _want_turn(self) -> None:
         self._in_iteration = True
@@ -214,9 +214,9 @@ class Distributor:
                 self.waiting.extend(row)
         else:
             self._share_out(self.waiting, now_ns)
-        if self._has_strays:
-            self._has_strays = False
-            self._queue_strays()
+        if self._has_displaced:
+            self._has_displaced = False
+            self._queue_displaced()
         if self._failed_reads >= _MOST_FAILED_READS:
             self._retry_alarm.set(now_ns + _GO_ON_AFTER_NS)
         elif self._is_resting:  # a channel without time in this iteration is the first in the next
@@ -260,7 +260,7 @@ class Distributor:
             elif low == high:
                 break
             left -= self._send_fresh(client, low, high, left, now_ns)
-        if client.sample_rate or self.has_doubles:  # some of the taken messages were not sent
+        if client.sample_rate or self.has_duplicate_ids:  # some of the taken messages were not sent
             return client.capacity() > 0
         return capacity > wanted - left and client.room_bytes() > 0
 
@@ -395,11 +395,11 @@ class Distributor:
         self._ahead.forget()
 
     def _send(self, client: Consumer, batch: Batch, first: int, after: int, attempts: int, now_ns: int) -> None:
-        if not client.sample_rate and not self.has_doubles:
+        if not client.sample_rate and not self.has_duplicate_ids:
             self._send_run(client, batch, first, after, attempts, now_ns)
             return
         for low, high in self._sample(client, batch, first, after):
-            for run_low, run_high in self._without_doubles(client, batch, low, high, attempts, now_ns):
+            for run_low, run_high in self._without_duplicates(client, batch, low, high, attempts, now_ns):
                 self._send_run(client, batch, run_low, run_high, attempts, now_ns)
 
     def _send_run(self, client: Consumer, batch: Batch, first: int, after: int, attempts: int, now_ns: int) -> None:
@@ -407,13 +407,13 @@ class Distributor:
         kept = batch if self._keeps_batches else None
         delivery = Delivery(kept, batch.timestamp_ns, attempts, now_ns, now_ns + client.msg_timeout_ns)
         if not client.in_flight.add(ids, batch.first_seq + first, delivery):
-            self.has_doubles = self._has_strays = True
+            self.has_duplicate_ids = self._has_displaced = True
         count = after - first
         client.message_count += count
         self.counts_by_nearness[client.nearness] += count
         client.send_frames(parts, count * _wire_bytes(batch))
 
-    def _without_doubles(
+    def _without_duplicates(
         self, client: Consumer, batch: Batch, first: int, after: int, attempts: int, now_ns: int
     ) -> Iterator[tuple[int, int]]:
         """Yield the runs whose ids the client does not have in flight; defer the other messages for 1 s."""
@@ -422,7 +422,7 @@ class Distributor:
             if message_id in client.in_flight:
                 seq = batch.first_seq + index
                 kept = batch if self._keeps_batches else None
-                self._defer(now_ns + _DOUBLE_WAITS_NS, (seq, seq + 1, attempts - 1, kept))
+                self._defer(now_ns + _DUPLICATE_WAITS_NS, (seq, seq + 1, attempts - 1, kept))
             else:
                 free.append(index)
         return runs_of(free) if free else iter(())

@@ -89,7 +89,7 @@ class DiskSpace:
         if size_bytes > left:
             if size_bytes <= topic.policy.max_bytes:  # a publish that never fits does not make the topic full
                 self._full[topic] = size_bytes
-            self._tell()
+            self._log_changes()
             raise NoRoom(_topic_reason(topic))
         if size_bytes > self._left_bytes and self._holders:  # take back granted space that is not used
             self._look_now(self._clock())
@@ -98,7 +98,7 @@ class DiskSpace:
             if not self._most_bytes or size_bytes <= self._most_bytes:  # likewise, no shortage
                 self._refused_bytes = size_bytes
                 self._shortage = reason
-            self._tell()
+            self._log_changes()
             raise NoRoom(reason)
         granted = max(size_bytes, min(_PORTION_BYTES, self._left_bytes // _SHARE, left // _SHARE))
         self._left_bytes -= granted
@@ -194,7 +194,7 @@ class DiskSpace:
                 self._make_room(topic)
         if self._holders or self._full or self._shortage:
             self._look_now(now_ns)
-        self._tell()
+        self._log_changes()
 
     # ---- log lines
 
@@ -203,7 +203,7 @@ class DiskSpace:
             return f"all logs together have the {self._most_bytes} bytes of --max-disk-bytes"
         return f"no more than the {self._reserve_bytes} bytes of --min-free-disk-bytes are free"
 
-    def _tell(self) -> None:
+    def _log_changes(self) -> None:
         """Log when publishing starts or stops being refused, not each refused publish."""
         problem = self._shortage or next(map(_topic_reason, self._full), "")
         if problem and problem != self._reported:

@@ -6,7 +6,7 @@ is needed. A touched message moves to a second table, which has a heap.
 
 Messages may share an id: dead letters of several channels, or a dead letter that was moved twice after a crash. A
 consumer answers by id, so it receives only one of them at a time. A second message with the same id replaces the first
-in the table; `strays` then finds the first one's sequence number.
+in the table; `displaced` then finds the first one's sequence number.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class InFlightTable:
                 del table[message_id]
 
 
-def strays(position: Position, tables: Iterable[InFlightTable]) -> list[tuple[int, int]]:
+def displaced(position: Position, tables: Iterable[InFlightTable]) -> list[tuple[int, int]]:
     """Return the ranges of released messages that are not queued, deferred, finished or in flight."""
     missing = []
     reached = position.finished.floor

@@ -105,7 +105,7 @@ class PublishBuffer:
             self._on_first()
 
     def close(self) -> None:
-        """Drop `on_first`, which refers to the topic. Call it when nobody publishes to the topic any more."""
+        """Drop `on_first`, which refers to the topic. Call it after the last publish to the topic."""
         self._on_first = _ignore
 
     def publish_parts(

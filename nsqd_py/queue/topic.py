@@ -203,7 +203,7 @@ class Topic:
         """Add to `dead_letters`."""
         self.dead_letters = [*self.dead_letters, summary][-MOST_REMEMBERED:]
 
-    # ---- figures
+    # ---- statistics
 
     @property
     def depth(self) -> int:
@@ -251,7 +251,7 @@ class Topic:
         if self.log is None:
             self._account = budget.account()
         else:
-            self._recent.tell_of_changes(lambda change_bytes: budget.note(self, change_bytes))
+            self._recent.report_changes_to(lambda change_bytes: budget.note(self, change_bytes))
             self.log.use_budget(budget)
 
     @property
@@ -345,8 +345,8 @@ class Topic:
         # Not each time: removing from the front of a list moves the rest, and the check alone is 5 % of a single PUB.
         if recent.count > recent.trim_above or self._commits % _TRIM_EVERY == 0:
             self.trim_memory()
-        elif recent.size_bytes > recent.tell_above:
-            recent.tell()
+        elif recent.size_bytes > recent.report_above:
+            recent.report()
         self._note_written(self.next_seq - before, publishers)
 
     def _note_written(self, count: int, publishers: Tickets) -> None:
@@ -497,7 +497,7 @@ class Topic:
         self.buffer.close()
         self.on_write = _ignore
         self.slow_writer = None
-        self._recent.tell_of_changes(_ignore)
+        self._recent.report_changes_to(_ignore)
 
 
 def _ignore(_: object) -> None:

@@ -199,7 +199,7 @@ def test_one_that_died_in_two_channels_is_given_to_a_consumer_one_at_a_time(benc
         bench.requeue_all(consumer)
         consumer.leave()
     channel = bench.broker.get_channel(bench.dead, "ch")
-    channel.distributor.has_doubles = is_known
+    channel.distributor.has_duplicate_ids = is_known
     reader = bench.dead_consumer()
     # Where it does not know that there are such it learns it, with the third message.
     assert reader.bodies() == [b"poison", b"second"] + ([] if is_known else [b"poison"])
