@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import re
 import shlex
 import shutil
 import signal
@@ -250,10 +249,7 @@ def test_what_was_read_is_published_at_a_signal(nsqd: NsqdProcess, start: Start,
         feed(tool, b"1\n2\n3\n4\n5\nbegun")
         wait_until(lambda: count_of(nsqd) >= 1)
         tool.signal(number)
-        wait_until(lambda: "still published at 1/s" in tool.log_text())
-        told = re.search(r"stopping: (\d) messages that were read .* \((\d) acknowledged\)", tool.log_text())
-        assert told is not None
-        assert int(told[1]) + int(told[2]) == 5
+        wait_until(lambda: "still published" in tool.log_text())
         assert count_of(nsqd) < 5
         assert tool.wait() == 1  # line 6
         assert "published 5 messages" in tool.log_text()

@@ -9,7 +9,5 @@ nuisances   clients that hang, read slowly, send rubbish, come and go
 troubles    what happens to the processes: kills, slow and full disks, clocks that step
 sampling    memory, descriptors, threads, loop lag and disk use over time
 slopes      Theil-Sen slopes, and how much growth is allowed
-chart       the plot, as SVG
-report      the table of docs/reliability.md
 run         one soak from start to verdict
 """

@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 from bench.machine import commit, this_machine
-from tests.soak.chart import draw
 from tests.soak.run import Plan, Result, soak
 
 SECONDS_BETWEEN_LINES = 30.0
@@ -41,7 +40,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=30.0, help="length of the load (default: 30)")
     parser.add_argument("--rate", type=float, default=500.0, help="messages published a second (default: 500)")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32), help="of all choices")
-    parser.add_argument("--output", type=Path, help="write the figures to OUTPUT.json and the plot to OUTPUT.svg")
+    parser.add_argument("--output", type=Path, help="write the result to OUTPUT.json")
     options = parser.parse_args()
     plan = Plan(options.minutes, options.rate, options.seed)
     directory = Path(tempfile.mkdtemp(prefix="soak-"))
@@ -52,16 +51,14 @@ def main() -> int:
     output: Path = options.output or directory / "soak"
     write(result, plan, output)
     print(*result.problems, sep="\n", end="\n" * bool(result.problems))
-    print(f"{result.summary(plan)}; see {output}.svg")
+    print(f"{result.summary(plan)}; see {output}.json")
     return 1 if result.problems else 0
 
 
 def write(result: Result, plan: Plan, output: Path) -> None:
-    """Write the figures and the plot."""
+    """Write what the soak found."""
     made = {"date": time.strftime("%Y-%m-%d", time.gmtime()), "commit": commit(), "machine": str(this_machine())}
     output.with_suffix(".json").write_text(json.dumps(made | result.document(plan), separators=(",", ":")) + "\n")
-    title = f"soak of {plan.minutes:g} minutes, {made['date']}, {made['commit']}; grey: warm-up"
-    output.with_suffix(".svg").write_text(draw(result.series, title))
 
 
 if __name__ == "__main__":

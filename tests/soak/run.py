@@ -17,7 +17,7 @@ from tests.soak.cluster import Cluster
 from tests.soak.ledger import TopicLedger
 from tests.soak.nuisances import NuisanceProcess
 from tests.soak.sampling import CLIENTS, FIGURES, Sampler, Series
-from tests.soak.slopes import Trend, thinned, trend
+from tests.soak.slopes import Trend, trend
 from tests.soak.troubles import Troubles
 from tests.soak.workers import Workers
 from tests.support.nsqd_process import wait_until
@@ -28,7 +28,6 @@ SAMPLES = 600
 SHOWN = 10
 # In less time, memory still approaches its level: the largest inputs come seldom.
 SHORTEST_JUDGED_MINUTES = 10.0
-KEPT_SAMPLES = 150
 TOPICS = (("orders", ("billing", "archive", "audit")), ("events", ("count",)))
 # These live from the start to the end, so that what they use must not grow.
 WATCHED = ("nsqd0", "nsqlookupd0", CLIENTS)
@@ -50,7 +49,6 @@ class Result:
     problems: list[str]
     counts: dict[str, int]
     trends: dict[str, dict[str, Trend]]
-    series: Series
     published: int
     acknowledged: int
     lost: int
@@ -81,13 +79,6 @@ class Result:
             "trends": {
                 process: {name: [round(t.level, 2), round(t.growth, 2), round(t.allowed, 2)] for name, t in of.items()}
                 for process, of in self.trends.items()
-            },
-            "samples": {
-                process: {
-                    name: [round(value, 1) for value in thinned(known(samples), KEPT_SAMPLES)]
-                    for name, samples in figures.items()
-                }
-                for process, figures in self.series.of.items()
             },
         }
 
@@ -123,7 +114,6 @@ def soak(plan: Plan, directory: Path, report: Callable[[str], None]) -> Result:
         problems=problems,
         counts=dict(disturbing.counts + nuisances.workers.counts + publishing.counts),
         trends=trends,
-        series=sampler.series,
         published=sum(topic.published for topic in topics),
         acknowledged=sum(len(topic.acknowledged) for topic in topics),
         lost=sum(len(topic.lost(channel)) for topic in topics for channel in topic.received),

@@ -14,7 +14,7 @@ from tests.support.nsqd_process import REPOSITORY
 
 @pytest.mark.ours
 @pytest.mark.slow
-def test_a_short_soak_passes_and_writes_its_plot(tmp_path: Path) -> None:
+def test_a_short_soak_passes_and_writes_its_result(tmp_path: Path) -> None:
     output = tmp_path / "soak"
     command = [sys.executable, "-m", "tests.soak", "--minutes=0.5", f"--output={output}"]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=400)
@@ -23,4 +23,3 @@ def test_a_short_soak_passes_and_writes_its_plot(tmp_path: Path) -> None:
     figures = json.loads(output.with_suffix(".json").read_text())
     assert figures["lost"] == 0
     assert figures["acknowledged"] > 1000
-    assert output.with_suffix(".svg").read_text().count("<polyline") >= 15

@@ -213,12 +213,6 @@ def test_a_channel_whose_topic_is_scrolled_away_names_it() -> None:
     assert [line.split()[0] for line in lines[3:5]] == ["orders/c04", "c05"]
 
 
-def test_what_just_fits_is_not_counted() -> None:
-    rows = [row(f"topic{number:03}") for number in range(20)]
-    lines = plain(draw(view(rows), 80, 24))
-    assert "topic019" in lines[-2]
-
-
 def test_a_low_terminal_keeps_its_lines_for_rows() -> None:
     lines = plain(draw(view([row(f"topic{number}") for number in range(9)]), 80, 6))
     assert len(lines) == 6
@@ -232,40 +226,6 @@ def test_failures_are_shown_with_their_reasons() -> None:
     assert plain(lines)[5] == "… 2 more failed"
     assert "orders" in plain(lines)[7]
     assert lines[2].style == "bold red"
-
-
-def test_why_there_are_no_rows() -> None:
-    assert plain(draw(view([], all_rows=CHANNELS), 80, 24))[3] == "no topic or channel matches"
-    assert plain(draw(view([]), 80, 24))[3] == "no topics yet"
-    assert plain(draw(View([], [], 0, (), Order(), "2s", ""), 80, 24))[3] == "no nsqd yet"
-
-
-def test_colours_tell_of_growth_and_of_time_outs() -> None:
-    rows = [
-        row("calm", "c", Rates(), depth=5, timed_out=5),
-        row("growing", "c", Rates(growth=1000), depth=5, grows=True),
-        row("late", "c", Rates(timed_out=500), timed_out=5),
-        row("still", "c", Rates(), paused=True),
-    ]
-    lines = draw(view(rows, "depth"), 80, 24)
-    assert styles_at(lines, "calm", "depth") == styles_at(lines, "calm", "t-out") == set()
-    assert styles_at(lines, "growing", "depth") == styles_at(lines, "growing", "trend") == {"yellow"}
-    assert styles_at(lines, "calm", "trend") == {"green"}
-    assert styles_at(lines, "late", "t-out") == {"bold red"}
-    assert styles_at(lines, "still", "topic") == {"cyan"}
-    assert "(paused)" in next(line for line in plain(lines) if "still" in line)
-    assert styles_at(lines, "still", "t-out") == {"dim"}
-
-
-def test_the_column_of_the_order_is_underlined() -> None:
-    head = next(line for line in draw(view(CHANNELS, "depth"), 80, 24) if line.plain.startswith("topic"))
-    assert [head.plain[span.start : span.end].strip() for span in head.spans if span.style == "underline"] == ["depth"]
-
-
-def test_rows_of_nodes_name_them() -> None:
-    lines = plain(draw(view([row("orders", node="10.0.0.1:4151")]), 90, 24))
-    assert re.match(r"topic/channel\s+nsqd\s+in/s", lines[2])
-    assert re.match(r"orders\s+10\.0\.0\.1:4151\s+-", lines[3])
 
 
 def test_what_seems_to_come_back_is_no_negative_rate() -> None:

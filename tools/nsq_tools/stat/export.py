@@ -16,7 +16,6 @@ from typing import Any
 
 import orjson
 
-from nsq_tools.stat.columns import short_number
 from nsq_tools.stat.rows import VALUES, Row
 from nsqd_py.cluster.figures import MILLI, ChannelCounts
 from nsqd_py.cluster.roles import Pair, Trouble, troubles
@@ -126,20 +125,6 @@ def all_troubles(standbys: Standbys) -> list[str]:
     return [f"nsqd {trouble.node}: {trouble.text}" for _, found in standbys for trouble in found]
 
 
-def summary(pair: Pair) -> list[str]:
-    """Return one line about a pair, in parts of which the last ones may be left out."""
-    if not pair.standby:
-        return [f"primary {pair.primary}", "no standby"]
-    age_s = (pair.as_of_ms or 0) / MILLI
-    lag = f"lag {_short(pair.lag.messages)} messages, {_short(pair.lag.size_bytes)} bytes, {pair.lag.ms / MILLI:.1f} s"
-    parts = [f"standby {pair.standby}", f"of {pair.primary}", pair.state, lag]
-    return [*parts, *([f"as of {age_s:.0f} s ago"] if age_s else []), *(["alone"] if pair.is_alone else [])]
-
-
-def _short(number: int | None) -> str:
-    return "-" if number is None else short_number(number)
-
-
 STANDBY_FIELDS: Fields = {
     "primary": lambda entry: entry[0].primary,
     "standby": lambda entry: entry[0].standby,
@@ -157,7 +142,6 @@ STANDBY_FIELDS: Fields = {
     "trouble": lambda entry: "; ".join(trouble.text for trouble in entry[1]),
 }
 _TEXTS = frozenset(("topic", "channel", "node", "primary", "standby", "state", "trouble"))
-_RED, _PLAIN = "\x1b[1;31m", "\x1b[0m"
 
 
 # --- forms
@@ -177,7 +161,6 @@ class Report:
     failed: Sequence[tuple[str, str]] = ()
     standbys: Standbys = ()
     only_standbys: bool = False
-    with_colour: bool = False
 
 
 def to_json(report: Report, *, is_first: bool) -> str:
@@ -209,11 +192,7 @@ def to_table(report: Report, *, is_first: bool) -> str:
     """Return a header and a line for each row, in aligned columns; then the same for standbys."""
     tables = [] if report.only_standbys else [_aligned(FIELDS, report.rows)]
     if report.standbys:
-        lines = _aligned(STANDBY_FIELDS, report.standbys)
-        for number, (_, found) in enumerate(report.standbys, start=1):
-            if found and report.with_colour:
-                lines[number] = f"{_RED}{lines[number]}{_PLAIN}"
-        tables.append(lines)
+        tables.append(_aligned(STANDBY_FIELDS, report.standbys))
     text = "\n".join("".join(f"{line}\n" for line in lines) for lines in tables)
     return ("" if is_first else "\n") + (text or "no standbys\n")
 

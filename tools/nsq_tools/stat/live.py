@@ -24,7 +24,6 @@ from rich.console import Console, ConsoleDimensions, Group
 from rich.live import Live
 
 from nsq_tools.cli import is_terminal, wants_colour
-from nsq_tools.stat.export import with_troubles
 from nsq_tools.stat.model import Failure, Model, failures_of
 from nsq_tools.stat.options import StatOptions
 from nsq_tools.stat.rows import Filter, Order, select
@@ -205,7 +204,6 @@ class LiveTable:
             all_rows=self._model.rows,
             node_count=len(self._poller.cluster.nodes),
             failures=self._failures,
-            standbys=with_troubles(self._poller.cluster.pairs(), self._options.max_standby_lag_ns / _SECOND_NS),
             order=self._order,
             interval=format_duration(self._options.interval_ns),
             clock=time.strftime("%H:%M:%S"),

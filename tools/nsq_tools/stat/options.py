@@ -64,7 +64,7 @@ class _Standbys(Options, title="Standbys"):
     max_standby_lag_ns: int = setting(
         DURATION,
         int(LAGGING_AFTER_S * SECOND_NS),
-        "Lag from which a standby counts as a failure: it is red, and --once ends with exit status 1. A standby that "
+        "Lag from which a standby counts as a failure: --once ends with exit status 1. A standby that "
         "is disconnected or incomplete, and a primary that lacks standbys, always count.",
         check=positive,
     )

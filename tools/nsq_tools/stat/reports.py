@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import gevent
 
-from nsq_tools.cli import DONE, FAILED, BadUsage, ToolError, is_terminal, wants_colour
+from nsq_tools.cli import DONE, FAILED, BadUsage, ToolError, is_terminal
 from nsq_tools.clients import http_client, http_url
 from nsq_tools.stat.export import FORMS, GoLines, Report, Standbys, all_troubles, named_report, with_troubles
 from nsq_tools.stat.model import Failure, Model, failures_of
@@ -131,13 +131,7 @@ class Reports:
         only_standbys = self.options.standbys
         nodes = list(map(one_line, self.poller.cluster.nodes))
         report = Report(
-            self.wall_clock(),
-            [] if only_standbys else self._selected(),
-            nodes,
-            failed,
-            self._standbys(),
-            only_standbys,
-            wants_colour(),
+            self.wall_clock(), [] if only_standbys else self._selected(), nodes, failed, self._standbys(), only_standbys
         )
         return FORMS[form](report, is_first=is_first)
 

@@ -20,14 +20,12 @@ from nsq_tools.stat.columns import (
     shorten,
     sparkline,
 )
-from nsq_tools.stat.export import Standbys, summary
 from nsq_tools.stat.model import Failure
 from nsq_tools.stat.rows import Order, Row
 from nsqd_py.cluster.figures import MILLI
 
 KEYS = ("q quit", "s next column", "r turn order", "arrows Page Home End scroll")
 _MOST_FAILURES = 3
-_MOST_STANDBYS = 4
 _SHORT_HEIGHT = 10  # below it, rows take the lines of keys and totals
 
 
@@ -65,7 +63,6 @@ class View:
     order: Order
     interval: str
     clock: str
-    standbys: Standbys = ()
     top: int = 0
 
 
@@ -88,7 +85,7 @@ def _frame(view: View, width: int, height: int) -> tuple[list[Text], list[Text],
     """Return the lines above and below the table, and the number of lines left under its heading."""
     is_short = height < _SHORT_HEIGHT
     head = [_title(view, width), *([] if is_short else [_totals(view, width)])]
-    head += [*_standbys(view, width, is_short=is_short), *_failures(view, width)]
+    head += _failures(view, width)
     foot = [] if is_short else [Text(fitted(KEYS, width), style=QUIET)]
     return head, foot, max(height - len(head) - 1 - len(foot), 0)
 
@@ -144,17 +141,6 @@ def _totals(view: View, width: int) -> Text:
         f"in flight {short_number(in_flight)}",
     )
     return Text(fitted(parts, width))
-
-
-def _standbys(view: View, width: int, *, is_short: bool) -> list[Text]:
-    """Return a line for each pair of a primary and a standby, the troubled first; on a short screen only those."""
-    shown = [entry for entry in view.standbys if entry[1] or not is_short][:_MOST_STANDBYS]
-    lines = []
-    for pair, troubles in shown:
-        lines.append(Text(fitted(summary(pair), width, "  "), style=ALARMING if troubles else QUIET))
-        lines += [Text(f"  {trouble.text}", style=ALARMING) for trouble in troubles]
-    more = len(view.standbys) - len(shown)
-    return [*lines, *([Text(fitted([f"… {more} more standbys"], width), style=QUIET)] if more and not is_short else [])]
 
 
 def _failures(view: View, width: int) -> list[Text]:

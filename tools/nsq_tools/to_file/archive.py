@@ -11,7 +11,7 @@ from pathlib import Path
 
 from nsq_tools.to_file.compression import Codec
 from nsq_tools.to_file.finishing import Contents, FinishedFile
-from nsq_tools.to_file.formats import Encoder, Format, Warn
+from nsq_tools.to_file.formats import FileEncoder, Format, Warn
 from nsq_tools.to_file.options import DATETIME
 from nsq_tools.to_file.output import Claim, ClaimDetails, OutputFile, new_token, side_path
 from nsq_tools.to_file.placing import make_directories, with_revision
@@ -88,7 +88,7 @@ class _Current:
     name: str
     opened_ns: int
     output: OutputFile
-    encoder: Encoder
+    encoder: FileEncoder
     claim: Claim
     size_bytes: int
     synced: Tally

@@ -24,9 +24,9 @@ from typing import BinaryIO
 from google_crc32c import extend
 
 from nsq_tools.to_file.compression import CODECS
-from nsq_tools.to_file.formats import FORMATS, FileScan, Format
-from nsq_tools.to_file.output import Claim, ClaimDetails, Entry, Manifest, abandoned
-from nsq_tools.to_file.placing import Make, make_directories, place, remove_other_names
+from nsq_tools.to_file.formats import FORMATS, FileScan
+from nsq_tools.to_file.output import Claim, Entry, Manifest, abandoned
+from nsq_tools.to_file.placing import make_directories, place, remove_other_names
 from nsq_tools.to_file.portions import Tally
 from nsqd_py.runtime.private_files import open_file
 
@@ -90,13 +90,14 @@ class FinishedFile:
 
     def _give_name(self) -> str:
         details = self.claim.details
+        convert = FORMATS[details.format].convert
         return place(
             self.claim.work_path,
             Path(details.output_dir),
             details.name,
             details.revision,
             self.claim.token,
-            _converter(FORMATS[details.format], details),
+            None if convert is None else lambda source, target: convert(source, target, details.compress),
         )
 
     def _note(self, entry: Entry) -> Entry:
@@ -152,15 +153,6 @@ def _holds(entry: Entry, path: Path) -> bool:
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         return (entry.offset, entry.bytes, entry.crc32c) == (0, size, f"{checksum_of(file):08x}")
-
-
-def _converter(form: Format, details: ClaimDetails) -> Make | None:
-    return None if form.convert is None else partial(_convert, form, details.compress)
-
-
-def _convert(form: Format, codec_name: str, source: Path, target: Path) -> None:
-    assert form.convert is not None
-    form.convert(source, target, codec_name)
 
 
 def left_behind(*directories: Path, report: Callable[[str], None] = lambda text: None) -> Iterator[Claim]:

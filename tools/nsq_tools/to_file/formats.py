@@ -20,6 +20,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -41,27 +42,22 @@ class Encoded(NamedTuple):
     plain_bytes: int
 
 
-class Encoder(Protocol):
-    """The encoder of one file. The file begins with `header`."""
-
-    @property
-    def header(self) -> bytes: ...
-
-    def encode(self, portions: Sequence[Portion]) -> Encoded:
-        """Encode portions with at least one message."""
-        ...
-
-    def empty(self) -> bytes:
-        """Return the bytes that complete a file without messages, after its header."""
-        ...
-
-
 @dataclass(slots=True)
 class FileScan:
     """The contents of a file: a tally of the messages up to `end`. The bytes after `end` are an incomplete write."""
 
     end: int = 0
     tally: Tally = field(default_factory=Tally)
+
+
+class FileEncoder(Protocol):
+    """Encodes portions for one file, which begins with `header`; `empty` completes a file without messages."""
+
+    header: bytes
+
+    def encode(self, portions: Sequence[Portion]) -> Encoded: ...
+
+    def empty(self) -> bytes: ...
 
 
 @dataclass(frozen=True)
@@ -82,7 +78,7 @@ class Format:
     suffix: str
     codecs: tuple[str, ...]
     overhead_bytes: int
-    encoder: Callable[[Codec, int, Warn], Encoder]
+    encoder: Callable[[Codec, int, Warn], FileEncoder]
     scan: Callable[[Data, Codec, int], FileScan]
     is_appendable: bool = False
     gathers: bool = False
@@ -97,24 +93,30 @@ NEWLINE_WARNING = (
 )
 
 
-class LinesEncoder:
-    """The encoder of one file of lines."""
+class TextEncoder:
+    """The encoder of one file of lines. `text_of` returns portions as lines."""
 
     header = b""
 
-    def __init__(self, codec: Codec, level: int, warn: Warn) -> None:
+    def __init__(self, text_of: Callable[[Sequence[Portion], Warn], bytes], codec: Codec, level: int, warn: Warn) -> None:
+        self._text_of = text_of
         self._codec = codec
         self._level = level
         self._warn = warn
 
     def encode(self, portions: Sequence[Portion]) -> Encoded:
-        data = b"\n".join(chain(chain.from_iterable(portion.bodies for portion in portions), (b"",)))
-        if data.count(b"\n") != sum(map(len, portions)):
-            self._warn(NEWLINE_WARNING)
+        data = self._text_of(portions, self._warn)
         return Encoded(self._codec.compress(data, self._level), len(data))
 
     def empty(self) -> bytes:
         return self._codec.compress(b"", self._level)
+
+
+def bodies_of(portions: Sequence[Portion], warn: Warn) -> bytes:
+    data = b"\n".join(chain(chain.from_iterable(portion.bodies for portion in portions), (b"",)))
+    if data.count(b"\n") != sum(map(len, portions)):
+        warn(NEWLINE_WARNING)
+    return data
 
 
 def scan_lines(data: Data, codec: Codec, start: int, count: Callable[[Tally, bytes], None]) -> FileScan:
@@ -140,17 +142,13 @@ def _count_newlines(tally: Tally, block: bytes) -> None:
     tally.add_all(block.count(b"\n"))
 
 
-def scan_plain_lines(data: Data, codec: Codec, start: int) -> FileScan:
-    return scan_lines(data, codec, start, _count_newlines)
-
-
 LINES = Format(
     name="lines",
     suffix=".log",
     codecs=(NONE, GZIP, ZSTD),
     overhead_bytes=1,
-    encoder=LinesEncoder,
-    scan=scan_plain_lines,
+    encoder=partial(TextEncoder, bodies_of),
+    scan=partial(scan_lines, count=_count_newlines),
     is_appendable=True,
 )
 
@@ -161,21 +159,8 @@ LINES = Format(
 _TIMESTAMP = re.compile(rb'^\{"timestamp":(-?\d+),', re.MULTILINE)
 
 
-class JsonlEncoder:
-    """The encoder of one file of JSON lines."""
-
-    header = b""
-
-    def __init__(self, codec: Codec, level: int, warn: Warn) -> None:
-        self._codec = codec
-        self._level = level
-
-    def encode(self, portions: Sequence[Portion]) -> Encoded:
-        data = b"".join(chain.from_iterable(map(json_lines, portions)))
-        return Encoded(self._codec.compress(data, self._level), len(data))
-
-    def empty(self) -> bytes:
-        return self._codec.compress(b"", self._level)
+def objects_of(portions: Sequence[Portion], warn: Warn) -> bytes:
+    return b"".join(chain.from_iterable(map(json_lines, portions)))
 
 
 def _count_objects(tally: Tally, block: bytes) -> None:
@@ -184,17 +169,13 @@ def _count_objects(tally: Tally, block: bytes) -> None:
         tally.add_all(block.count(b"\n"), min(timestamps_ns), max(timestamps_ns))
 
 
-def scan_objects(data: Data, codec: Codec, start: int) -> FileScan:
-    return scan_lines(data, codec, start, _count_objects)
-
-
 JSONL = Format(
     name="jsonl",
     suffix=".jsonl",
     codecs=(NONE, GZIP, ZSTD),
     overhead_bytes=150,
-    encoder=JsonlEncoder,
-    scan=scan_objects,
+    encoder=partial(TextEncoder, objects_of),
+    scan=partial(scan_lines, count=_count_objects),
     is_appendable=True,
 )
 

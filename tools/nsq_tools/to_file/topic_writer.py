@@ -6,14 +6,16 @@ Blocking calls run in a thread, one at a time; messages that arrive meanwhile wa
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import gevent
 from gevent.event import Event
 
 from nsq_tools.to_file.archive import Archive
 from nsq_tools.to_file.finishing import FinishedFile
-from nsq_tools.to_file.portions import Portion, SourceBatch
+from nsq_tools.to_file.portions import Portion
+from nsqd_py.client.gevent import Consumer
+from nsqd_py.client.message import MessageBatch
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.threads import in_thread
 
@@ -30,21 +32,6 @@ _GATHERED_BYTES = 1024 * 1024
 STOP_TIMEOUT_S = 30.0
 
 
-class Source(Protocol):
-    """The part of `nsqd_py.client.Consumer` that is used here."""
-
-    @property
-    def is_starved(self) -> bool: ...
-
-    def start(self) -> object: ...
-
-    def stop(self, timeout_s: float) -> object: ...
-
-    def pause(self) -> None: ...
-
-    def resume(self) -> None: ...
-
-
 class TopicWriter:
     """Writes the batches of one topic, and finishes their messages after the sync.
 
@@ -55,7 +42,7 @@ class TopicWriter:
     def __init__(
         self,
         name: str,
-        make_consumer: Callable[[Callable[[SourceBatch], None]], Source],
+        make_consumer: Callable[[Callable[[MessageBatch], None]], Consumer],
         archive: Archive,
         *,
         gathers: bool,
@@ -110,7 +97,7 @@ class TopicWriter:
 
     # --- arriving messages
 
-    def _on_batch(self, batch: SourceBatch) -> None:
+    def _on_batch(self, batch: MessageBatch) -> None:
         portion = Portion.whole(batch)
         self._arrived.append(portion)
         self._arrived_bytes += portion.size_bytes

@@ -42,7 +42,6 @@ class Destination:
     """Publishes batches in order, without waiting for the answer to one before sending the next.
 
     acknowledged  number of messages that nsqd has stored
-    over          number of messages that it has stored or refused
     is_waited_for  True until nsqd has answered for the first time
     failure       the reason for giving up this nsqd, or None
     """
@@ -54,7 +53,7 @@ class Destination:
         # The producer retries without limit; `_watch` gives up after retry_timeout_s without an acknowledgement.
         self._producer = Producer(address, options=options, log=log, publish_timeout_s=inf)
         self.address = address
-        self.acknowledged = self.over = 0
+        self.acknowledged = 0
         self.failure: str | None = None
         self._topic = topic
         self._retry_timeout_s = retry_timeout_s
@@ -139,7 +138,6 @@ class Destination:
     def _done(self, batch: RecordBatch, error: NsqClientError | None) -> None:
         if error is None:
             self.acknowledged += len(batch.records)
-            self.over += len(batch.records)
             self._progress_s = monotonic()
             self._pause_s = _FIRST_PAUSE_S
             self._hold(batch, -1)
@@ -189,7 +187,6 @@ class Destination:
             yield batch.part(start, len(batch.records))
 
     def _refuse(self, batch: RecordBatch, place: int, reason: str) -> None:
-        self.over += 1
         self._on_refusal(self.address, Refusal(batch.lines[place], len(batch.records[place]), reason))
 
     def _give_up(self, reason: str) -> None:

@@ -165,7 +165,6 @@ class StdinPublisher:
         self._stop = stop
         self._began_s = monotonic()
         self.read_bytes = 0
-        self._taken = 0
         self._not_taken = 0
         self._unit = "line" if parse_delimiter(options.delimiter) == b"\n" else "record"
         self._reader = RecordReader(parse_delimiter(options.delimiter))
@@ -220,14 +219,7 @@ class StdinPublisher:
 
     def _report_stop(self) -> None:
         self._stop.wait()
-        rate = f" at {self._rate.per_second:,}/s" if self._rate else ""
-        left = max(self._taken - destination.over for destination in self._destinations)
-        self._log.info(
-            "stopping: %d messages that were read are still published%s (%d acknowledged); a second signal ends it",
-            left,
-            rate,
-            self.acknowledged,
-        )
+        self._log.info("stopping: what was read is still published; a second signal ends it")
 
     def _batches(self) -> Iterator[RecordBatch]:
         with _reading():
@@ -241,7 +233,6 @@ class StdinPublisher:
             self._log.warning("%s %d is not published, because it is incomplete", self._unit, self._reader.lines + 1)
 
     def _publish(self, batch: RecordBatch) -> None:
-        self._taken += len(batch.records)
         for refusal in self._reader.take_too_large():
             self._refused("any nsqd", refusal)
         for part in self._paced(batch):
