@@ -192,16 +192,6 @@ def test_a_clean_stop_counts_for_one_start(nsqd: NsqdProcess, check: Check) -> N
     assert check(nsqd.data_path)[0] == 0
 
 
-def test_a_position_that_is_gone(nsqd: NsqdProcess, check: Check) -> None:
-    nsqd.stop()
-    (nsqd.data_path / "t:some.cursor").unlink()
-    status, report = check(nsqd.data_path)
-    assert (status, gone(report)) == (1, ["t:some.cursor"])
-    nsqd.start()
-    assert "WARNING: TOPIC(t): t:some.cursor is gone" in nsqd.log_text()
-    assert consumed(nsqd, "some", ALL) == list(range(ALL))
-
-
 # ---- while it runs
 
 

@@ -71,17 +71,6 @@ def test_a_limit_is_reached_and_left_again(make_nsqd: MakeNsqd, flag: str, reaso
     tally(faults=1, acknowledged=count + 1)
 
 
-def test_the_reserve(make_nsqd: MakeNsqd) -> None:
-    nsqd = make_nsqd(f"--min-free-disk-bytes={1 << 60}")
-    nsqd.create("t", "c")
-    reason = f"no more than the {1 << 60} bytes of --min-free-disk-bytes are free"
-    assert refusals(nsqd)[0] == Frame(ERROR, f"E_PUB_FAILED PUB failed {reason}".encode())
-    assert nsqd.http("GET", "/ping").text == f"NOK - disk: {reason}"
-    with nsqd.connect() as client:  # what is in memory only needs no disk
-        client.pub("t#ephemeral", b"x")
-    nsqd.post("/channel/pause?topic=t&channel=c")
-
-
 def test_the_open_file_gives_way_when_most_of_it_is_finished(make_nsqd: MakeNsqd) -> None:
     """Files of the default size are larger than the limit: the only one is closed early, and shrinks."""
     nsqd = make_nsqd("--max-disk-bytes=2000000")

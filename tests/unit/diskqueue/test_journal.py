@@ -1,7 +1,6 @@
 """How a channel's position is kept on disk."""
 
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -87,32 +86,6 @@ def test_an_entry_with_more_messages_than_memory_can_hold_ends_the_reading(low: 
     bomb = encode_entry(CHANGE, 5, [], [(low, low + (1 << 62), 0, 1)])
     saved, whole = decode_journal(good + bomb + good)
     assert (list(saved.waiting), whole) == ([7, 8], len(good))
-
-
-def test_attempts_are_kept_within_their_field() -> None:
-    saved, _ = decode_journal(encode_entry(SNAPSHOT, 0, [], [(3, 4, 0, 100_000)]))
-    assert saved.waiting == {3: (0, 0xFFFF)}
-
-
-def test_many_islands_are_read_in_a_moment() -> None:
-    """A channel with long-deferred messages between finished ones has as many islands as messages.
-
-    Eight times as many take eight times as long.
-    """
-
-    def decode_s(count: int) -> float:
-        return min(time_to_decode_s(count) for _ in range(3))
-
-    assert decode_s(16_000) < 30 * decode_s(2_000)  # 64 times when each looks through all before it
-
-
-def time_to_decode_s(count: int) -> float:
-    islands = [(low, low + 1) for low in range(1, 2 * count, 2)]
-    data = encode_entry(SNAPSHOT, 0, islands, [])
-    started_s = time.process_time()
-    saved, _ = decode_journal(data)
-    assert saved.finished.islands() == islands
-    return time.process_time() - started_s
 
 
 # --- the file

@@ -71,16 +71,6 @@ def test_files_roll_at_their_size(disk: Disk) -> None:
     assert disk.read_all() == disk.written
 
 
-def test_large_bodies_are_read_in_chunks(disk: Disk) -> None:
-    for i in range(8):
-        disk.append(bytes([i]) * 400_000)
-    disk.append(b"y" * 3_000_000)
-    disk.append(b"z")
-    for seq in (0, 3, 7, 8, 9):
-        assert disk.read_all(seq) == disk.written[seq:]
-    assert len(disk.log.read(0)) < 8
-
-
 def test_a_shared_chunk_does_not_hide_what_was_appended_since(disk: Disk) -> None:
     disk.append(b"one")
     disk.log.read(0)

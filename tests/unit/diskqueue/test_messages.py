@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd_py.diskqueue.messages import Messages, decode_messages, encode_messages, next_record, record_positions
-from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, Damaged, Incomplete, decode, decode_header, encode_record_parts
+from nsqd_py.diskqueue.messages import Messages, decode_messages, encode_messages
+from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, Damaged, decode, decode_header, encode_record_parts
 
 SALT = 0xC0FFEE
 LEVELS = pytest.mark.parametrize("zstd_level", [None, 3])
@@ -68,21 +68,6 @@ def test_nsqd_does_not_take_it_for_its_own() -> None:
         decode(encode_messages(messages(b"a"), 0, SALT), 0, SALT)
 
 
-@LEVELS
-def test_what_is_cut_off_or_changed_is_noticed(zstd_level: int | None) -> None:
-    record = encode_messages(messages(b"first", b"second"), 0, SALT, zstd_level)
-    for size in range(len(record)):
-        with pytest.raises((Incomplete, Damaged)):
-            decode_messages(record[:size], 0, SALT)
-    for place in range(len(record)):
-        changed = bytearray(record)
-        changed[place] ^= 1
-        with pytest.raises((Incomplete, Damaged)):
-            decode_messages(bytes(changed), 0, SALT)
-    with pytest.raises(Damaged):
-        decode_messages(record, 0, SALT + 1)
-
-
 def test_columns_that_do_not_fit_the_count_are_damage() -> None:
     """A right checksum does not make the columns right."""
     record = encode_messages(messages(b"a", b"b"), 0, SALT)
@@ -91,27 +76,3 @@ def test_columns_that_do_not_fit_the_count_are_damage() -> None:
     wrong = encode_record_parts(replace(header, count=5), record[RECORD_HEADER_BYTES:], SALT)
     with pytest.raises(Damaged):
         decode_messages(wrong, 0, SALT)
-
-
-def test_each_record_is_found_from_any_place() -> None:
-    """A body that holds a record of another file is no record of this one."""
-    foreign = encode_messages(messages(b"x"), 0, SALT + 1)
-    records = [encode_messages(messages(body), 0, SALT) for body in (b"one", foreign, b"NSQr", b"four")]
-    data = b"".join(records)
-    starts = [sum(map(len, records[:number])) for number in range(len(records))]
-    for place in range(len(data)):
-        expected = next((start for start in starts if start >= place), None)
-        assert next_record(data, place, SALT) == expected, place
-
-
-def test_splits_share_the_records() -> None:
-    """However a file is split: each record belongs to one part."""
-    records = [encode_messages(messages(b"x" * size), size, SALT) for size in range(10)]
-    data = b"".join(records)
-    for size in (1, 50, 97, 1000):
-        found = []
-        for begin in range(0, len(data), size):
-            first = next_record(data, begin, SALT)
-            if first is not None:
-                found += [header.first_seq for _, header in record_positions(data, first, SALT, begin + size)]
-        assert found == list(range(10))

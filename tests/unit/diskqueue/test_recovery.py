@@ -1,7 +1,6 @@
 """What a start finds on disk: torn ends, damage, leftovers, gaps."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from nsqd_py.broker.broker import Broker
 from nsqd_py.diskqueue.files import LogFile, log_file_name, run_to_end
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, FileHeader, encode_header
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, encode_header
 from nsqd_py.diskqueue.recovery import recover_file
 from tests.unit.fakes import FakeConsumer, World, close_descriptors, make_batch, messages_of, sized, start_broker
 
@@ -105,25 +104,6 @@ def test_torn_at_every_offset(directory: Path, ending: str) -> None:
         for aside in directory.glob("*.damaged"):
             aside.unlink()
         close_descriptors(directory)
-
-
-@pytest.mark.parametrize("is_reused", [False, True])
-@pytest.mark.parametrize("place", [0, RECORD_HEADER_BYTES + 4], ids=["magic", "body"])
-def test_all_damaged_records_at_the_end_are_kept_aside(directory: Path, place: int, is_reused: bool) -> None:
-    (path,) = write_log(directory, 4)
-    header = FileHeader.decode(path.read_bytes()[:FILE_HEADER_BYTES])
-    if is_reused:
-        overwrite(path, 0, replace(header, is_reused=True).encode())
-    flip(path, place_of(1) + RECORD_HEADER_BYTES, 0x40)
-    flip(path, place_of(2) + place, 0x40)
-    flip(path, place_of(3) + RECORD_HEADER_BYTES, 0x40)
-    wanted = path.read_bytes()[place_of(1) : place_of(2) if is_reused and not place else None]
-    damage: list[str] = []
-    log = adopt(directory, damage)
-    assert read_all(log) == expected(range(1))
-    (aside,) = directory.glob("*.damaged")
-    assert aside.read_bytes() == wanted
-    assert len(damage) == 1
 
 
 # --- damage in the middle
