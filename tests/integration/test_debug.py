@@ -38,7 +38,7 @@ def test_the_paths_of_each_daemon(daemon: ServerProcess) -> None:
     for method, listed in re.findall(r"^(\w+) +(/\S+) ", page(daemon, path), re.M):
         assert page(daemon, listed.replace("profile", "profile?seconds=1"), method) or "profile" in listed
     stacks = page(daemon, "/debug/pprof/goroutine")
-    assert re.search(r"^1 greenlet waiting\n.*Daemon\.run ", stacks, re.DOTALL | re.M)
+    assert re.search(r"^1 greenlet waiting\n.*\.daemon\.\w+\.run ", stacks, re.DOTALL | re.M)
     assert re.search(r"^1 thread MainThread$", stacks, re.M)
     assert "--tcp-address=127.0.0.1:0" in page(daemon, "/debug/pprof/cmdline").split("\0")
     assert (again := daemon.http("POST", "/debug/freememory")).status == 429, again
