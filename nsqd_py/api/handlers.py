@@ -11,6 +11,7 @@ from collections.abc import Callable
 from struct import Struct
 
 import gevent
+import orjson
 
 from nsqd_py.batch import SIZE_BYTES, uniform_stride
 from nsqd_py.broker.broker import Broker
@@ -153,8 +154,6 @@ def _change_log_level(broker: Broker, value: bytes) -> None:
 
 
 def _change_lookupds(broker: Broker, value: bytes) -> None:
-    import orjson
-
     addresses = orjson.loads(value)
     if not isinstance(addresses, list) or not all(isinstance(address, str) for address in addresses):
         raise ValueError("not a list of addresses")
