@@ -62,6 +62,11 @@ class MessageBatch:
         self.arrived_s = self.due_s = arrived_s
         self.is_live = True
 
+    is_detached = False
+
+    def __str__(self) -> str:
+        return f"{len(self)} messages of {self.topic}"
+
     # ---- what it holds
 
     def __len__(self) -> int:
@@ -144,6 +149,9 @@ class MessageBatch:
             attempts = dict(zip(self.ids, self.attempts, strict=True))
             for message_id in ids:
                 self._requeue_taken(message_id, attempts[message_id], delay_s, backoff=backoff)
+
+    def settle(self) -> None:
+        """Leave the answers to the handler, which has returned."""
 
     def touch(self) -> None:
         """Restart the time-out of what is not answered. Needed only without `auto_touch`."""
@@ -246,6 +254,9 @@ class Message:
         self.attempts = attempts
         self._batch = batch
         self._is_detached = False
+
+    def __str__(self) -> str:
+        return f"message {self.id.decode()} of {self.topic}"
 
     def __repr__(self) -> str:
         return f"<Message {self.id.decode()} of {self.topic}, attempt {self.attempts}, {len(self.body)} bytes>"

@@ -18,7 +18,6 @@ import gevent
 import pytest
 
 from nsqd_py import client
-from nsqd_py.client.blocking.publishing_core import SteppingProducer
 from nsqd_py.client.errors import BadName, ConnectionLost, NoNsqd, NsqClientError, PublishFailed, TimedOut
 from nsqd_py.client.gevent import Producer as GeventProducer
 from nsqd_py.client.publishing.base import BaseProducer
@@ -37,8 +36,8 @@ RunAll = Callable[[list[Callable[[], Any]]], None]
 
 MAX_MSG_SIZE = 1000
 NUMBERS = itertools.count()
-GEVENT, STEPPING = "gevent", "stepping"
-KINDS: dict[str, Any] = {GEVENT: GeventProducer, "threads": client.Producer, "aio": AioProducer, STEPPING: SteppingProducer}
+GEVENT = "gevent"
+KINDS: dict[str, Any] = {GEVENT: GeventProducer, "threads": client.Producer, "aio": AioProducer}
 
 
 @pytest.fixture(params=sorted(KINDS))
@@ -72,8 +71,6 @@ def run_all(shell: str) -> RunAll:
             for future in [pool.submit(call) for call in calls]:
                 future.result(60)
 
-    if shell == STEPPING:
-        pytest.skip("only one thread at a time may use it")
     return in_greenlets if shell == GEVENT else in_threads
 
 
@@ -533,7 +530,7 @@ def test_an_nsqd_that_nsqlookupd_forgot_may_come_back(
     def is_forgotten() -> bool:
         pause(shell, 0.01)
         with contextlib.suppress(NsqClientError):
-            producer.step(0.25) if shell == STEPPING else producer.flush()
+            producer.flush()
         return address not in nsqds_of(producer)
 
     wait_until(is_forgotten)
@@ -572,17 +569,6 @@ def test_everything_at_once_tls_snappy_and_auth(make_nsqd: MakeNsqd, make_produc
             make_producer(nsqd, auth_secret="secret").publish("mine", b"x")
     finally:
         server.close()
-
-
-@pytest.mark.parametrize("shell", [STEPPING], indirect=True)
-def test_a_connection_that_ended_while_idle_is_replaced(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
-    """This producer answers no heartbeats while nobody calls it."""
-    wait_until(lambda: not connections_of(nsqd))
-    producer = make_producer(nsqd, heartbeat_interval=1, retry_unknown=False)
-    producer.publish(topic, b"before")
-    wait_until(lambda: not connections_of(nsqd), deadline_s=40)
-    producer.publish(topic, b"after")
-    assert depth(nsqd, topic) == 2
 
 
 # ---- shared

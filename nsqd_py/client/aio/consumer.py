@@ -14,7 +14,7 @@ from typing import Any, Generic, Self, TypeVar
 from nsqd_py.client.blocking import consumer as blocking
 from nsqd_py.client.callables import check_handler_result
 from nsqd_py.client.consuming.base import STOP_TIMEOUT_S, BaseConsumer
-from nsqd_py.client.consuming.handling import AT_ONCE, ENDINGS, BatchHandler, Handler, ignore
+from nsqd_py.client.consuming.handling import AT_ONCE, ENDINGS, ignore
 from nsqd_py.client.errors import NsqClientError, WrongPlace
 from nsqd_py.client.message import Message, MessageBatch, Requeue
 
@@ -215,10 +215,8 @@ class Consumer(blocking.Consumer):
     async def _handle_all(self) -> None:
         try:
             while (item := await self._tasks.take()) is not None:
-                if self._batch_handler is not None:
-                    await self._handle_batch(self._batch_handler, item)
-                elif self._handler is not None:
-                    await self._handle(self._handler, item)
+                assert self._handler is not None
+                await self._handle(self._handler, item)
         except asyncio.CancelledError:
             if self.running:
                 self._end_with(NsqClientError("a handler's task was cancelled"))
@@ -226,7 +224,7 @@ class Consumer(blocking.Consumer):
         except BaseException as error:  # noqa: BLE001 - `wait` raises it; here, it would end the event loop
             self._end_with(error)
 
-    async def _handle(self, handler: Handler, message: Message) -> None:
+    async def _handle(self, handler: Callable[[Any], object], message: Message | MessageBatch) -> None:
         handling = self._handling
         if not message.is_live:
             return
@@ -246,19 +244,6 @@ class Consumer(blocking.Consumer):
             message.settle()
             if is_spent:
                 handling.given_up()
-
-    async def _handle_batch(self, handler: BatchHandler, batch: MessageBatch) -> None:
-        if not batch.is_live:
-            return
-        try:
-            await _run(handler, batch)
-        except Requeue as request:
-            self._handling.put_off_batch(batch, request)
-        except BaseException as error:
-            if _ends(error):
-                self._handling.put_off_batch(batch, AT_ONCE)
-                raise
-            self._handling.fail_batch(batch, error, handler)
 
     def __aiter__(self) -> AsyncIterator[Message]:
         return self.messages()

@@ -68,8 +68,6 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
         self._iterating: object = None  # the thread that iterates
         self._is_started = backend.make_lock()  # taken by what starts the threads, and kept
         self._has_started = Latch(backend.make_lock)
-        self._is_iterated = self._handler is None and self._batch_handler is None
-        self._takes_batches = self._batch_handler is not None
         self._takes_nothing = False
         self._stop_by_s: float | None = None  # set by `stop`
         self._is_leaving = False
@@ -272,10 +270,8 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
                 consumer = consumer_ref()
                 if item is None or consumer is None:
                     return
-                if consumer._batch_handler is not None:
-                    consumer._handling.handle_batch(consumer._batch_handler, item)
-                elif consumer._handler is not None:
-                    consumer._handling.handle(consumer._handler, item)
+                assert consumer._handler is not None
+                consumer._handling.handle(consumer._handler, item)
                 del item
         except BaseException as error:  # noqa: BLE001 - `wait` raises it
             consumer = consumer_ref()

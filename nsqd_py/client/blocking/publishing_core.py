@@ -23,7 +23,6 @@ from nsqd_py.client.publishing.dispatcher import Dispatcher
 from nsqd_py.client.publishing.publish import Done, Failures, Publish, commands, ignore_result
 from nsqd_py.client.publishing.writer import ConnectionWriter
 from nsqd_py.client.session import Event
-from nsqd_py.protocol import outgoing
 from nsqd_py.protocol.incoming import Responses
 from nsqd_py.runtime.outages import Backoff
 
@@ -264,105 +263,45 @@ class PublishingCore:
         self._begin()
 
 
-# While answers are due, messages of `publish_soon` are collected up to this size before they are sent ...
-_GATHERED_BYTES = 64 * 1024
-# ... unless the answers of nsqd were last read this long ago.
-_POLL_INTERVAL_S = 0.05
+_POLL_INTERVAL_S = 0.05  # a publish first reads the answers of nsqd if they were last read this long ago
 
 
 class SteppingProducer(BaseProducer[None, Publish], AfterFork):
-    """A producer that works only while one of its methods runs, for Spark.
+    """A producer that works only while one of its methods runs, for Spark. Only one thread at a time may use it.
 
-    A message of `publish_soon` is sent when enough have been collected, or during a later call, and at the latest by
-    `flush` or `close`. Only one thread at a time may use it.
+    It has only the methods that do not wait for `OK`, and `step`. It raises TimedOut if its window is full.
     """
 
     def _set_up(self) -> None:
         self._core = PublishingCore(self.settings)
         self._core.logged_errors = Exception  # `on_done` is called in the thread of the caller
-        self._begin()
+        self._received_s = 0.0
         call_after_fork(self)
 
-    def _begin(self) -> None:
-        self._pump_at_bytes = _GATHERED_BYTES
-        self._received_s = 0.0
-        self._is_closed = False
-
-    def _publish(self, head: bytes, body: bytes = b"") -> None:
-        publish = self._submit(head, body, ignore_result)
-        self._pump()
-        while not publish.is_over:
-            self.step(self.settings.sweep_interval_s)
-        if publish.error is not None:
-            raise publish.error.with_traceback(None)  # others may raise the same object
-
     def _publish_soon(self, head: bytes, body: bytes, on_done: Done | None) -> Publish:
-        publish = self._submit(head, body, on_done)
-        dispatcher = self._core.dispatcher
-        if dispatcher.waiting.size_bytes >= self._pump_at_bytes or len(dispatcher.waiting) == dispatcher.unfinished:
-            self._pump()
-        return publish
-
-    def _submit(self, head: bytes, body: bytes, on_done: Done | None) -> Publish:
         now_s = monotonic()
         publish = Publish(head, body, now_s + self.settings.publish_timeout_s, on_done)
-        if not self._is_closed and now_s - self._received_s >= _POLL_INTERVAL_S:
+        if now_s - self._received_s >= _POLL_INTERVAL_S:
             self._received_s = now_s
             self._core.receive(0)  # connections may have ended, and answers arrived
         dispatcher = self._core.dispatcher
-        if not dispatcher.is_connected or not dispatcher.waiting.has_room:
-            self._make_room(publish)
-        dispatcher.submit(publish)
-        return publish
-
-    def _make_room(self, publish: Publish) -> None:
-        """Wait until a publish may be submitted. Raises if it never may."""
-        if not self._is_closed:
+        if not dispatcher.is_connected:
             self._core.work()
-        self._check_that_there_is_any()
-        dispatcher = self._core.dispatcher
-        while not (dispatcher.waiting.has_room and self._core.has_discovered):
-            if monotonic() >= publish.deadline_s:
-                raise dispatcher.not_taken(publish)
-            self.step(self.settings.sweep_interval_s)
-            self._check_that_there_is_any()
-
-    def _check_that_there_is_any(self) -> None:
-        if self._is_closed:
-            raise NoNsqd("the producer is closed")
-        if self._core.refusal is not None:
-            raise self._core.refusal
-
-    def _pump(self) -> None:
+            if self._core.refusal is not None:
+                raise self._core.refusal
+        if not dispatcher.waiting.has_room:
+            raise dispatcher.not_taken(publish)
+        dispatcher.submit(publish)
         self._core.pump()
-        self._pump_at_bytes = self._core.dispatcher.waiting.size_bytes + _GATHERED_BYTES
-
-    def flush(self, timeout_s: float | None = None) -> None:
-        self._pump()
-        self._core.flush(timeout_s)
-        self._pump()
-
-    def ping(self) -> None:
-        deadline_s = monotonic() + self.settings.publish_timeout_s
-        self.step(0.0)
-        while not self._core.dispatcher.is_connected:
-            self._check_that_there_is_any()
-            if monotonic() >= deadline_s:
-                raise self._core.not_connected()
-            self.step(self.settings.sweep_interval_s)
-        for writer in self._core.connected:
-            writer.connection.send(outgoing.NOP)
-
-    # ---- for callers that also look after other things
+        return publish
 
     def step(self, timeout_s: float) -> None:
         """Do what is due, and read what nsqds answer; wait for an answer for at most `timeout_s` seconds.
 
         Every publish of an answer that came is over then, and its `on_done` has been called.
         """
-        self._received_s = monotonic()
         self._core.step(timeout_s)
-        self._pump()
+        self._received_s = monotonic()
 
     @property
     def has_discovered(self) -> bool:
@@ -381,18 +320,12 @@ class SteppingProducer(BaseProducer[None, Publish], AfterFork):
         refused = all(isinstance(writer.failure, HandshakeFailed) for writer in writers)
         return bool(writers) and refused and self._core.dispatcher.no_nsqd() is not None
 
-    # ---- its end
-
     def close(self, timeout_s: float | None = None) -> None:
-        if self._is_closed:
-            return
         try:
-            self.flush(timeout_s)
+            self._core.flush(timeout_s)
         finally:
-            self._is_closed = True
             self._core.close()
 
     def _after_fork(self) -> None:
         """In the child: drop the parent's publishes and connections."""
         self._core.after_fork()
-        self._begin()

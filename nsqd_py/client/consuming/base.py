@@ -90,8 +90,9 @@ class BaseConsumer:
                 "max_in_flight=%d: no more handlers work at a time, although concurrency=%d", max_in_flight, concurrency
             )
         self._options = self._options.with_settings(max_in_flight=max_in_flight)
-        self._handler = handler
-        self._batch_handler = batch_handler
+        self._handler: Callable[[Any], object] | None = handler or batch_handler
+        self._is_iterated = self._handler is None
+        self._takes_batches = batch_handler is not None
         self._concurrency = concurrency
         self._chance = chance
         nsqds: Iterable[str] = address_list(nsqd_tcp_addresses)
@@ -113,7 +114,8 @@ class BaseConsumer:
             on_output=self._on_output,
             on_backoff=self._on_backoff,
         )
-        self._handling = Handling(self._subscription, self._options.max_attempts, on_give_up, self._log, self._endings)
+        max_attempts = 0 if batch_handler is not None else self._options.max_attempts
+        self._handling = Handling(self._subscription, max_attempts, on_give_up, self._log, self._endings)
         self._set_up()
         if not self._discovery.wanted and not self._lookupds:
             raise BadClientOption("a consumer needs the address of an nsqd (host:port) or of an nsqlookupd")
@@ -138,11 +140,11 @@ class BaseConsumer:
         self._log.warning("%s/%s: %s", self.topic, self.channel, news)
 
     def _refuse_without_handler(self) -> None:
-        if self._handler is None and self._batch_handler is None:
+        if self._handler is None:
             raise BadClientOption("there is nothing to call: give a handler or a batch_handler, or iterate")
 
     def _refuse_if_handled(self) -> None:
-        if self._handler is not None or self._batch_handler is not None:
+        if self._handler is not None:
             raise BadClientOption("a consumer with a handler cannot be iterated: its messages go to the handler")
 
     # ---- how it stands

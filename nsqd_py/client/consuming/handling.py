@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import monotonic
+from typing import Any
 
 from nsqd_py.client.callables import check_handler_result, name_of
 from nsqd_py.client.consuming.subscription import Subscription
@@ -42,57 +43,32 @@ class Handling:
         self._endings = endings
         self._log_again_s = 0.0
 
-    def handle(self, handler: Handler, message: Message) -> None:
+    def handle(self, handler: Callable[[Any], object], item: Message | MessageBatch) -> None:
         """Call the handler, or `on_give_up` if the message has come too often, unless nsqd delivers it again anyway."""
-        if not message.is_live:
+        if not item.is_live:
             return
-        is_spent = self.is_spent(message)
+        is_spent = self.is_spent(item)
         if is_spent:
-            handler = self.giving_up(message)
+            handler = self.giving_up(item)
         try:
-            check_handler_result(handler, handler(message))
+            check_handler_result(handler, handler(item))
         except Requeue as request:
-            self.put_off(message, request)
+            self.put_off(item, request)
         except self._endings:
-            self.put_off(message, AT_ONCE)
+            self.put_off(item, AT_ONCE)
             raise
         except BaseException as error:  # noqa: BLE001 - any failure of a handler requeues its message
-            self.fail(message, error, handler)
+            self.fail(item, error, handler)
         else:
-            message.settle()
+            item.settle()
             if is_spent:
                 self.given_up()
 
-    def handle_batch(self, handler: BatchHandler, batch: MessageBatch) -> None:
-        """Call the handler, which answers the batch. If it fails, requeue what it has not answered."""
-        if not batch.is_live:
-            return
-        try:
-            check_handler_result(handler, handler(batch))
-        except Requeue as request:
-            self.put_off_batch(batch, request)
-        except self._endings:
-            self.put_off_batch(batch, AT_ONCE)
-            raise
-        except BaseException as error:  # noqa: BLE001 - any failure of a handler requeues its messages
-            self.fail_batch(batch, error, handler)
-
-    def put_off_batch(self, batch: MessageBatch, request: Requeue) -> None:
-        """Requeue what of the batch is not answered."""
-        if not batch.is_answered:
-            batch.requeue(request.delay_s, backoff=request.backoff)
-
-    def fail_batch(self, batch: MessageBatch, error: BaseException, handler: object) -> None:
-        """Requeue what a handler that failed has not answered, and log the failure."""
-        if not batch.is_answered:
-            batch.requeue(backoff=True)
-        self._log_failure(handler, f"{len(batch)} messages of {batch.topic}", error)
-
-    def is_spent(self, message: Message) -> bool:
+    def is_spent(self, message: Any) -> bool:
         """True if the message has come more than max_attempts times: `on_give_up` gets it in place of the handler."""
         return bool(self._max_attempts) and message.attempts > self._max_attempts
 
-    def giving_up(self, message: Message) -> Handler:
+    def giving_up(self, message: Any) -> Handler:
         """Log that the message is given up, and return the function to call for that."""
         self._log.warning("giving up on message %s after %d attempts", message.id.decode(), message.attempts - 1)
         return self._on_give_up or ignore
@@ -108,16 +84,15 @@ class Handling:
             return False
         return message.is_live
 
-    def put_off(self, message: Message, request: Requeue) -> None:
-        """Requeue the message, unless it is answered or detached."""
-        if not (message.is_detached or message.is_answered):
-            message.requeue(request.delay_s, backoff=request.backoff)
+    def put_off(self, item: Message | MessageBatch, request: Requeue) -> None:
+        """Requeue the message, or what of the batch is not answered, unless it is detached."""
+        if not (item.is_detached or item.is_answered):
+            item.requeue(request.delay_s, backoff=request.backoff)
 
-    def fail(self, message: Message, error: BaseException, handler: object) -> None:
-        """Requeue the message of a handler that failed, and log the failure."""
-        if not (message.is_detached or message.is_answered):
-            message.requeue()
-        self._log_failure(handler, f"message {message.id.decode()} of {message.topic}", error)
+    def fail(self, item: Message | MessageBatch, error: BaseException, handler: object) -> None:
+        """Requeue what a handler that failed has not answered, and log the failure."""
+        self.put_off(item, Requeue())
+        self._log_failure(handler, str(item), error)
 
     def _log_failure(self, handler: object, item: str, error: BaseException) -> None:
         if not isinstance(error, BadClientOption):
