@@ -125,7 +125,12 @@ class Greenlets(Backend):
 
     def _yield_if_due(self) -> None:
         if monotonic() > self._slice_ends_s:
-            gevent.sleep(0)
+            # `sleep(0)` may return 50 times before the loop looks at its sockets; a timer returns after it.
+            timer = self._hub.loop.timer(0.0)
+            try:
+                self._hub.wait(timer)
+            finally:
+                timer.close()
             self._slice_ends_s = monotonic() + _SLICE_S
 
     def ssl_context_class(self) -> Any:
