@@ -16,15 +16,13 @@ from nsqadmin_py.upstream import make_upstream
 from nsqadmin_py.web.access import Access
 from nsqadmin_py.web.actions import Actions
 from nsqadmin_py.web.app import App, Route, Services
-from nsqadmin_py.web.dead_letters import DeadLetterQueries
 from nsqadmin_py.web.events import Events
 from nsqadmin_py.web.go_api import GoApi
-from nsqadmin_py.web.message_queries import MessageQueries
-from nsqadmin_py.web.metrics import Metrics
+from nsqadmin_py.web.message_queries import DeadLetterQueries, MessageQueries
 from nsqadmin_py.web.node_queries import NodeQueries
 from nsqadmin_py.web.server import HttpServer, server_tls
 from nsqadmin_py.web.shell import Shell
-from nsqadmin_py.web.views_api import Views, ViewsApi, ViewsOfUsers
+from nsqadmin_py.web.views_api import Metrics, Views, ViewsApi, ViewsOfUsers
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.poller import Poller
 from nsqd_py.errors import StartError
@@ -161,7 +159,7 @@ class Nsqadmin:
         return [
             *((path, {"GET": shell.index}) for path in pages),
             ("/static/<path:name>", {"GET": shell.asset}),
-            ("/metrics", {"GET": Metrics(services, self._history, self._events).handle}),
+            ("/metrics", {"GET": Metrics(services, self._history, lambda: self._events.readers).handle}),
             ("/api/v2/session", {"GET": api.session}),
             ("/api/v2/overview", {"GET": api.view("overview")}),
             ("/api/v2/topics", {"GET": api.view("topics")}),

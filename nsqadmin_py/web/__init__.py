@@ -5,12 +5,10 @@ server           gevent's WSGI server, with the listener and TLS of the other da
 access           access rights: login, users and groups of a proxy, permissions on topics, requests from other sites
 answers          answers and errors in the form of Go's nsqadmin; request bodies
 go_api           the paths of Go's nsqadmin
-views_api        the data of the page, under /api/v2
+views_api        the data of the page, under /api/v2, and /metrics for Prometheus
 events           server-sent events: changes of the data that a page shows
 node_queries     requests of the page that nsqds answer
-message_queries  messages of channels, and of the logs of topics
-dead_letters     the list of dead letters, and actions on one of them
+message_queries  messages of channels and of the logs of topics; dead letters, and actions on them
 actions          the actions of the page: POST /api/v2/actions
-metrics          /metrics for Prometheus
 shell            the page and its files
 """

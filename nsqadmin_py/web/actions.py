@@ -14,7 +14,7 @@ from nsqadmin_py.cluster.node_views import FAILED, OK, state_of
 from nsqadmin_py.cluster.problems import CHANNEL_OF_DEAD_LETTERS
 from nsqadmin_py.clusterinfo import Errors, NobodyAnswered, joined
 from nsqadmin_py.permissions import ADMINISTER, PUBLISH
-from nsqadmin_py.web import dead_letters
+from nsqadmin_py.web import message_queries
 from nsqadmin_py.web.answers import Refusal, as_json, object_in, text_of
 from nsqadmin_py.web.app import Services
 from nsqadmin_py.web.node_queries import ask_nodes, reason_of
@@ -187,19 +187,19 @@ class Actions:
         channel = order.channel or self._channel_of_dead_letters(order.topic)
         _check_channel(channel)
         addresses = ask_nodes(self._cluster, order.topic, "", order.node)
-        return dead_letters.requeue_all(self._upstream, addresses, (order.topic, channel), target, limit)
+        return message_queries.requeue_all(self._upstream, addresses, (order.topic, channel), target, limit)
 
     def _requeue_message(self, order: ActionRequest) -> Result:
         """Publish one waiting message to the topic `target`, and finish it."""
-        return dead_letters.requeue(self._upstream, self._dead_letter(order), text_of(order.more, "target"))
+        return message_queries.requeue(self._upstream, self._dead_letter(order), text_of(order.more, "target"))
 
     def _discard_message(self, order: ActionRequest) -> Result:
         """Finish one waiting message without delivering it."""
-        return dead_letters.discard(self._upstream, self._dead_letter(order))
+        return message_queries.discard(self._upstream, self._dead_letter(order))
 
-    def _dead_letter(self, order: ActionRequest) -> dead_letters.DeadLetter:
+    def _dead_letter(self, order: ActionRequest) -> message_queries.DeadLetter:
         _check_channel(order.channel)
-        found = dead_letters.dead_letter_of(order.more, order.node, order.topic, order.channel)
+        found = message_queries.dead_letter_of(order.more, order.node, order.topic, order.channel)
         ask_nodes(self._cluster, order.topic, order.channel, order.node)
         return found
 
