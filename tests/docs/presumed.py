@@ -279,7 +279,14 @@ def nothing(machine: Machine, cwd: Path) -> None:
 
 
 # Their blocks start daemons on the default ports.
-STARTS_ITS_OWN = {"docs/nsqadmin.md", "docs/operations.md", "docs/standby.md", "docs/take-over.md", "docs/tutorial.md"}
+STARTS_ITS_OWN = {
+    "docs/backup.md",
+    "docs/nsqadmin.md",
+    "docs/operations.md",
+    "docs/standby.md",
+    "docs/take-over.md",
+    "docs/tutorial.md",
+}
 
 PRESUMED: dict[str, Presumed] = {
     "CONTRIBUTING.md": nothing,
@@ -295,6 +302,7 @@ PRESUMED: dict[str, Presumed] = {
     "docs/operations.md": operations,
     "docs/security.md": nothing,
     "docs/spark.md": spark,
+    "docs/backup.md": nothing,
     "docs/standby.md": nothing,
     "docs/take-over.md": take_over,
     "docs/testing.md": nothing,

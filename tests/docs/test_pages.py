@@ -31,7 +31,6 @@ NOT_RUN = {
     "docs/spark.md": 4,  # two cells of a notebook, two archives in Parquet
     "docs/standby.md": 4,  # several machines
     "docs/take-over.md": 3,  # systemd, twice; a damaged file
-    "docs/tools/README.md": 1,  # other shells
     "docs/tools/nsq-to-http.md": 1,  # somebody's https server
     "docs/tools/spark-replay.md": 1,  # a cluster
     "docs/tutorial.md": 1,  # the installation
