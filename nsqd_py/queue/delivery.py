@@ -13,7 +13,7 @@ from nsqd_py.pqueues import Alarms, Run
 from nsqd_py.protocol.frames import Part, hex_ids, message_frames
 from nsqd_py.queue.in_flight import Delivery, InFlightTable
 from nsqd_py.queue.message_reader import LONGEST_RUN, MOST_ATTEMPTS, BatchSource, Lookahead, published_ns
-from nsqd_py.queue.position import Position, UnreadableRanges, by_nearness, fair_share
+from nsqd_py.queue.position import GLOBAL, REGION_LOCAL, ZONE_LOCAL, Position, UnreadableRanges, fair_share
 
 if TYPE_CHECKING:
     from nsqd_py.net.loop_iteration import LoopIteration
@@ -451,3 +451,11 @@ def _wire_bytes(batch: Batch) -> int:
 def _fit(batch: Batch, room: int) -> int:
     """Return the number of messages of the batch's mean size that fit into `room` bytes, at least one."""
     return max(1, room * batch.count // len(batch.body))
+
+
+def by_nearness(clients: Iterable[Consumer]) -> list[deque[Consumer]]:
+    """Return the clients grouped by nearness, nearest first. The order within a group is kept."""
+    rows: dict[int, deque[Consumer]] = {ZONE_LOCAL: deque(), REGION_LOCAL: deque(), GLOBAL: deque()}
+    for client in clients:
+        rows[client.nearness].append(client)
+    return [row for row in rows.values() if row]

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice, pairwise, repeat
 from operator import itemgetter
-from typing import Protocol, TypeVar
 
 from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of
 from nsqd_py.pqueues import DeferredQueue, Run
@@ -349,23 +348,6 @@ def nearness(zone: str, region: str, client_zone: str, client_region: str) -> in
     if client_zone == zone:
         return ZONE_LOCAL
     return REGION_LOCAL if client_region == region else GLOBAL
-
-
-class HasNearness(Protocol):
-    """A client with a nearness."""
-
-    nearness: int
-
-
-ClientT = TypeVar("ClientT", bound=HasNearness)
-
-
-def by_nearness(clients: Iterable[ClientT]) -> list[deque[ClientT]]:
-    """Return the clients grouped by nearness, nearest first. The order within a group is kept."""
-    rows: dict[int, deque[ClientT]] = {ZONE_LOCAL: deque(), REGION_LOCAL: deque(), GLOBAL: deque()}
-    for client in clients:
-        rows[client.nearness].append(client)
-    return [row for row in rows.values() if row]
 
 
 def fair_share(available: int, clients: int) -> int:

@@ -297,7 +297,8 @@ class Topic:
                 for batch in batches:
                     size_bytes += RECORD_HEADER_BYTES + len(batch.body)
                 if size_bytes > self.room_bytes:
-                    self._ask_for_room(size_bytes)
+                    assert self.space is not None
+                    self.room_bytes = self.space.grant(self, size_bytes)
                 self.room_bytes -= size_bytes
                 if not append(self.log, self.pace, self.slow_writer, batches, size_bytes, publishers):
                     return
@@ -308,11 +309,6 @@ class Topic:
                 self.refuse(batches, publishers, OSError(f"internal error: {error!r}"))
                 raise
         self.accept_written(batches, publishers)
-
-    def _ask_for_room(self, size_bytes: int) -> None:
-        """Get `room_bytes` for a write of this size. Raises OSError if a limit on disk space is reached."""
-        assert self.space is not None
-        self.room_bytes = self.space.grant(self, size_bytes)
 
     def accept_written(self, batches: list[Batch], publishers: Tickets) -> None:
         """Count written batches, cache them, release them, and notify the syncer."""
