@@ -1,4 +1,4 @@
-// Figures, times and foreign texts, as people read them.
+// Numbers, times and foreign texts, as people read them.
 
 import { html } from "./html.js";
 

@@ -1,4 +1,4 @@
-// Figures as they change. What is looked at comes over one stream of events. The
+// Metrics as they change. What is looked at comes over one stream of events. The
 // overview, which the header shows over every view, is asked for again and again instead: so a page notices a connection
 // that is dead but not closed.
 

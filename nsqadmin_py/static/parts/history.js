@@ -1,4 +1,4 @@
-// Figures over time, as charts take them: what nsqadmin has kept, and what comes since. Pure.
+// Metrics over time, as charts take them: what nsqadmin has kept, and what comes since. Pure.
 
 /**
  * @typedef {object} History

@@ -1,4 +1,4 @@
-// Figures of topics' logs. Pure; logs are the `nodes` of /topics/T/log, of which some may have no answer.
+// Metrics of topics' logs. Pure; logs are the `nodes` of /topics/T/log, of which some may have no answer.
 
 /**
  * @param {{answer?: object}[]} logs
