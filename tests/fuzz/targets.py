@@ -17,6 +17,7 @@ from nsqd_py.auth.permissions import BadAuthAnswer, compile_rules, read_answer
 from nsqd_py.broker.state_files import read_metadata
 from nsqd_py.cluster import producers
 from nsqd_py.cluster.model import BadStats, Cluster
+from nsqd_py.cluster.upstream import UpstreamError, parsed
 from nsqd_py.cluster.values import rows_in
 from nsqd_py.diskqueue import journal as journal_module
 from nsqd_py.diskqueue.journal import CHANGE, DELETED, SNAPSHOT, decode_journal, encode_entry
@@ -96,11 +97,11 @@ def _unbundled(command: commands.Command) -> list[object]:
     """Rows of FINs and PUBs are one command where they come together."""
     if isinstance(command, commands.Fin):
         return list(command.message_ids)
-    if isinstance(command, commands.Pub):
+    if isinstance(command, commands.Publish) and command.kind != commands.MPUB:
         body, found = command.body, []
         while body:
             size = 4 + int.from_bytes(body[:4], "big")
-            found.append((command.topic_name, body[:size]))
+            found.append((command.kind, command.topic_name, body[:size], command.defer_ns))
             body = body[size:]
         return list(found)
     return [command]
@@ -404,8 +405,8 @@ def admin_stats(data: bytes) -> None:
     cluster = Cluster()
     for second, body in enumerate((_STATS, data, data, _STATS)):
         node = cluster.add_node("a", {})
-        with suppress(BadStats, ValueError):
-            for _ in cluster.observing(node, node.rows.read(body), 10.0 + 2 * second):
+        with suppress(UpstreamError, BadStats, ValueError):
+            for _ in cluster.observing(node, parsed(node.address, body), 10.0 + 2 * second):
                 pass
         cluster.end_round(10.0 + 2 * second, 2.0)
         cluster.tick += 1
