@@ -24,7 +24,6 @@ from nsqd_py.client.consuming.handling import ENDINGS
 from nsqd_py.client.errors import NsqClientError, WrongPlace
 from nsqd_py.client.process import refuse_in_event_loop
 from nsqd_py.client.publishing.base import pinged
-from nsqd_py.client.publishing.publish import Done
 
 _READ = 1
 _SLICE_S = 0.01  # how often a worker that never waits lets others run: heartbeats, answers, other handlers
@@ -170,10 +169,17 @@ class Producer(producer.Producer):
         if error is not None:
             raise error.with_traceback(None)  # others may raise the same object
 
-    def _publish_soon(self, head: bytes, body: bytes, on_done: Done | None) -> producer.PublishFuture:
-        if self._is_asleep:  # about once an event-loop iteration
-            self._backend.refuse_to_wait("publish_soon")
-        return super()._publish_soon(head, body, on_done)
+    def _start(self) -> None:
+        self._backend.refuse_to_wait("a publish")
+        super()._start()
+
+    def _wake_io(self) -> None:
+        try:
+            self._backend.refuse_to_wait("a publish")  # about once an event-loop iteration
+        except WrongPlace:
+            self._inbox_bytes -= self._inbox.pop().size_bytes
+            raise
+        super()._wake_io()
 
 
 class Consumer(consumer.Consumer):
