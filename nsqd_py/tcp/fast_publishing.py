@@ -49,7 +49,7 @@ class FastConnection(ClientConnection):
             if 0 < size <= self._max_msg_size and _read_int32(data, len(line))[0] == size:
                 topic = self.broker.open_topics.get(self._topic_name)
                 if topic is not None:
-                    ticket = self.early.ticket(self._kind)
+                    ticket = self.early.ticket(self._kind) if self.out else self._kind  # the same, without a call
                     topic.buffer.publish(data[len(line) :], 1, SIZE_BYTES + size, self, ticket, self._defer_ns)
                     self.out.append(frames.OK)
                     if not self._in_iteration:
