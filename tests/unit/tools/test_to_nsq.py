@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from nsq_apps.to_nsq import main
 from nsq_tools.sizes import size_text
-from nsq_tools.to_nsq.publisher import RateLimit
 from nsq_tools.to_nsq.records import RecordBatch, RecordReader, Refusal, parse_delimiter
 
 Numbered = list[tuple[bytes, int]]
@@ -105,43 +104,6 @@ def test_a_delimiter_is_a_byte_or_an_escape(text: str, delimiter: bytes) -> None
 def test_a_delimiter_is_a_single_byte(text: str) -> None:
     with pytest.raises(ValueError, match="--delimiter must be a single byte"):
         parse_delimiter(text)
-
-
-# --- the rate
-
-
-def test_the_first_message_leaves_at_once_and_the_second_in_its_time() -> None:
-    rate = RateLimit(10, now_s=0)
-    assert rate.take(5, now_s=0) == 1
-    assert rate.wait_s() == pytest.approx(0.1)
-    assert rate.take(5, now_s=0.05) == 0
-    assert rate.wait_s() == pytest.approx(0.05)
-    assert rate.take(5, now_s=0.11) == 1
-
-
-def test_no_more_is_saved_up_than_for_one_second() -> None:
-    rate = RateLimit(10, now_s=0)
-    assert rate.take(100, now_s=60) == 10
-    assert rate.take(100, now_s=60) == 0
-
-
-@given(st.integers(1, 1000), st.lists(st.floats(0.0001, 3), min_size=1, max_size=50))
-def test_no_more_leaves_than_the_rate_allows(per_second: int, pauses_s: list[float]) -> None:
-    rate = RateLimit(per_second, now_s=0)
-    taken, now_s = rate.take(10_000, 0), 0.0
-    for pause_s in pauses_s:
-        now_s += pause_s
-        taken += rate.take(10_000, now_s)
-        assert taken <= 1 + now_s * per_second + 1e-6
-
-
-def test_whoever_waits_as_told_gets_one() -> None:
-    rate = RateLimit(3, now_s=0)
-    assert rate.take(1, 0) == 1
-    now_s = 0.0
-    for _ in range(100):
-        now_s += rate.wait_s() + 1e-9
-        assert rate.take(1, now_s) == 1
 
 
 # --- the limits of nsqd

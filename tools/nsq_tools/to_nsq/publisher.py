@@ -23,38 +23,13 @@ from nsqd_py.runtime.logs import TEXT, Log
 from nsqd_py.runtime.process import StopSignals
 from nsqd_py.settings.durations import SECOND_NS
 
-
-class RateLimit:
-    """Allows `per_second` messages a second, the first one immediately.
-
-    Messages that were not used in one second are allowed in the next. Times are seconds of a monotonic clock.
-    """
-
-    def __init__(self, per_second: int, now_s: float) -> None:
-        self.per_second = per_second
-        self._allowed = 1.0
-        self._at_s = now_s
-
-    def take(self, wanted: int, now_s: float) -> int:
-        """Return how many of `wanted` messages may be published now, and count them."""
-        earned = (now_s - self._at_s) * self.per_second
-        self._at_s = now_s
-        self._allowed = min(self._allowed + earned, float(max(self.per_second, 1)))
-        granted = min(wanted, int(self._allowed))
-        self._allowed -= granted
-        return granted
-
-    def wait_s(self) -> float:
-        """Return the time from the last `take` until the next message is allowed."""
-        return max(1.0 - self._allowed, 0.0) / self.per_second
-
-
 # The maximum size of a read, and so of an MPUB. A larger one needs less work for each record, but delays the first.
 CHUNK_BYTES = 256 << 10
 # With --rate, a read takes about one second's messages, as all that was read is published before the tool stops.
 _RECORD_BYTES_GUESS = 128
 _SMALLEST_CHUNK_BYTES = 512
-_SHORTEST_PAUSE_S = 0.005
+# Messages of --rate are sent in steps of this length.
+_STEP_S = 0.02
 
 
 # Log lines erase the progress bar, whose cursor stays behind it.
@@ -168,9 +143,10 @@ class StdinPublisher:
         self._not_taken = 0
         self._unit = "line" if parse_delimiter(options.delimiter) == b"\n" else "record"
         self._reader = RecordReader(parse_delimiter(options.delimiter))
-        self._rate = RateLimit(options.rate, self._began_s) if options.rate > 0 else None
+        self._rate = options.rate
+        self._next_s = 0.0  # when --rate allows the next message
         self._chunk_bytes = _chunk_bytes(options.rate)
-        if self._rate is not None:
+        if options.rate > 0:
             log.info("Throttling messages rate to max:%d/second", options.rate)
         with _reading():
             self.input = Input(sys.stdin.fileno(), stop)
@@ -242,16 +218,13 @@ class StdinPublisher:
 
     def _paced(self, batch: RecordBatch) -> Iterator[RecordBatch]:
         """Yield parts of the batch at the speed of --rate, also after a stop signal."""
-        start, end = 0, len(batch.records)
-        while self._rate is not None and start < end:
-            granted = self._rate.take(end - start, monotonic())
-            if granted:
-                yield batch.part(start, start + granted)
-                start += granted
-            else:
-                gevent.sleep(max(self._rate.wait_s(), _SHORTEST_PAUSE_S))
-        if start < end:
-            yield batch.part(start, end)
+        count = max(1, round(self._rate * _STEP_S)) if self._rate > 0 else len(batch.records) or 1
+        for start in range(0, len(batch.records), count):
+            part = batch.part(start, start + count)
+            if self._rate > 0:
+                gevent.sleep(max(0.0, self._next_s - monotonic()))
+                self._next_s = monotonic() + len(part.records) / self._rate
+            yield part
 
     def _check(self) -> None:
         failures = [destination.failure for destination in self._destinations if destination.failure is not None]
