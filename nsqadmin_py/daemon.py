@@ -186,7 +186,9 @@ class Nsqadmin:
 
 def _go_routes(services: Services) -> list[Route]:
     go = GoApi(services)
+    render: list[Route] = [("/render", {"GET": go.render})] if services.options.proxy_graphite else []
     return [
+        *render,
         ("/ping", {"GET": go.ping}),
         ("/api/topics", {"GET": go.topics, "POST": go.create}),
         ("/api/topics/<topic>", {"GET": go.topic, "POST": go.act, "DELETE": go.delete_topic}),
@@ -194,5 +196,6 @@ def _go_routes(services: Services) -> list[Route]:
         ("/api/nodes", {"GET": go.nodes}),
         ("/api/nodes/<node>", {"GET": go.node, "DELETE": go.tombstone}),
         ("/api/counter", {"GET": go.counter}),
+        ("/api/graphite", {"GET": go.graphite}),
         ("/config/<opt>", {"GET": go.config, "PUT": go.config}),
     ]

@@ -21,18 +21,14 @@ from nsqd_py.settings.declaration import BadOptions, Options, check_package, not
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.groups import OBSOLETE_VERBOSE, VERBOSE, LogOptions, log_prefix_setting
 from nsqd_py.settings.program import Program, ProgramOptions
-from nsqd_py.settings.types import BOOL, DURATION, INT, STRING, STRINGS, URLS, WEBHOOK
+from nsqd_py.settings.types import BOOL, DURATION, INT, STRING, STRINGS, URL, URLS, WEBHOOK
 
 LOG_PREFIX = "[nsqadmin] "
 _SHORTEST_POLL_NS = SECOND_NS // 4
 
 
-_CHARTS = "the page has charts of its own; Grafana shows metrics of statsd and Prometheus"
 _ALERTS = "Prometheus alerts on nsqadmin's /metrics: see contrib/prometheus"
-# Settings of Go's nsqadmin, which a config file may still have.
-_GRAPHITE = ("graphite_url", "proxy_graphite", "statsd_counter_format", "statsd_gauge_format", "statsd_interval", "statsd_prefix")
 _REMOVED = {
-    **{key.replace("_", "-"): _CHARTS for key in _GRAPHITE},
     "attention-http-endpoint": _ALERTS,
     "attention-max-age": _ALERTS,
     "attention-max-depth": _ALERTS,
@@ -52,7 +48,7 @@ class _General(LogOptions, title="General"):
     verbose: bool = VERBOSE
     obsolete_keys = OBSOLETE_VERBOSE | {
         "template_dir": "the page is part of nsqadmin",
-        **dict.fromkeys((*_GRAPHITE, "use_statsd_prefixes"), _CHARTS),
+        "use_statsd_prefixes": "set statsd_counter_format",
     }
 
 
@@ -153,7 +149,22 @@ class _Requests(HttpClientOptions, title="Requests to nsqd and nsqlookupd"):
     )
 
 
-class NsqadminOptions(ProgramOptions, _General, _Cluster, _Http, _Safety, _Requests):
+class _Graphite(Options, title="Graphite"):
+    graphite_url: str = setting(URL, "", "URL of a Graphite server with the metrics that nsqd sends to statsd.")
+    proxy_graphite: bool = setting(BOOL, False, "Forward requests for /render to Graphite.")
+    statsd_counter_format: str = setting(
+        STRING, "stats.counters.%s.count", "Format of the names that statsd gives to counters; only /config shows it."
+    )
+    statsd_gauge_format: str = setting(
+        STRING, "stats.gauges.%s", "Format of the names that statsd gives to gauges; only /config shows it."
+    )
+    statsd_prefix: str = setting(STRING, "nsq.%s", "Prefix of nsqd's metrics (%s is the host); only /config shows it.")
+    statsd_interval_ns: int = setting(
+        DURATION, 60 * SECOND_NS, "Time between two reports of nsqd to statsd; the same as in nsqd."
+    )
+
+
+class NsqadminOptions(ProgramOptions, _General, _Cluster, _Http, _Safety, _Requests, _Graphite):
     """The options of nsqadmin."""
 
 
@@ -191,6 +202,8 @@ def check_options(options: NsqadminOptions) -> None:
     _check_client_tls(options)
     _check_networks(options)
     _check_permissions(options)
+    if options.graphite_url or options.proxy_graphite:
+        _check_url("graphite-url", options.graphite_url)
     if options.notification_http_endpoint:
         _check_url("notification-http-endpoint", options.notification_http_endpoint)
     if options.tls_cert or options.tls_key:

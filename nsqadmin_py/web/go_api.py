@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable
+from dataclasses import replace
+from http import HTTPStatus
 from typing import Any
+from urllib.parse import urlencode
 
 import orjson
 from werkzeug.wrappers import Request, Response
@@ -17,12 +20,18 @@ from nsqadmin_py.web.app import Services
 from nsqd_py.cluster.producers import http_address
 from nsqd_py.cluster.values import Figures, list_in
 from nsqd_py.net.addresses import host_and_port
+from nsqd_py.net.http.client import BadStatus, HttpClientError, parse_url
 from nsqd_py.protocol.names import is_valid_name
+from nsqd_py.runtime.documents import load_foreign_json
 from nsqd_py.runtime.logs import parse_level
+from nsqd_py.settings.durations import SECOND_NS
 
 _MOST_CONFIG_BYTES = 1024 * 1024
 # Names of actions in notifications and in the log.
 _ACTIONS = ("pause", "unpause", "empty")
+# What Graphite draws or lists, by its first bytes.
+_TYPES = ((b"\x89PNG", "image/png"), (b"[", "application/json"), (b"{", "application/json"), (b"<svg", "image/svg+xml"))
+_ERRORS = frozenset(status for status in HTTPStatus if status >= HTTPStatus.BAD_REQUEST)
 
 
 class GoApi:
@@ -31,6 +40,7 @@ class GoApi:
     def __init__(self, services: Services) -> None:
         self._options = services.options
         self._info = services.info
+        self._upstream = services.upstream
         self._access = services.access
         self._audit_log = services.audit_log
         self._log = services.log
@@ -174,6 +184,40 @@ class GoApi:
         self._audit_log.record(request, action, joined(errors) or "ok", **names)
         self._poller.hurry()
         return as_go({"message": self._warning(errors)})
+
+    # ---- Graphite
+
+    def graphite(self, request: Request) -> Response:
+        self._access.check_sees_all(request)
+        if request.args.get("metric") != "rate":
+            raise Refusal(400, "INVALID_ARG_METRIC")
+        if "target" not in request.args:
+            raise Refusal(400, "INVALID_ARG_TARGET")
+        interval_s = self._options.statsd_interval_ns // SECOND_NS
+        begin_s, target = 2 * self._options.statsd_interval_ns // SECOND_NS, request.args["target"]
+        asked = {"format": "json", "from": f"-{begin_s}sec", "target": target, "until": f"-{interval_s}sec"}
+        try:
+            url = parse_url(f"{self._options.graphite_url}/render?{urlencode(asked)}")
+            rate = float(load_foreign_json(self._upstream.get_url(url))[0]["datapoints"][0][0])
+        except (HttpClientError, ValueError, TypeError, LookupError) as error:
+            self._log.of_clients.error("graphite request failed - %s", error)
+            raise Refusal(500, "INTERNAL_ERROR") from error
+        return as_go({"rate": "N/A" if rate < 0 else f"{rate / max(interval_s, 1):.2f}"})
+
+    def render(self, request: Request) -> Response:
+        """Forward a request to Graphite, with the login of --graphite-url: the client's is for nsqadmin."""
+        self._access.check_sees_all(request)
+        url = replace(parse_url(self._options.graphite_url), path="/render").with_query(request.query_string.decode("latin-1"))
+        try:
+            body = self._upstream.get_url(url)
+        except BadStatus as error:
+            status = error.status if error.status in _ERRORS else 502
+            return Response(error.body, status, {"Content-Type": "text/plain; charset=utf-8"})
+        except HttpClientError as error:
+            self._log.of_clients.error("graphite request failed - %s", error)
+            raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
+        kind = next((kind for begin, kind in _TYPES if body.startswith(begin)), "text/plain; charset=utf-8")
+        return Response(body, 200, {"Content-Type": kind, "Cache-Control": "no-store"})
 
     # ---- settings
 

@@ -141,12 +141,10 @@ class Upstream:
         with self.answer() as answer:
             return self._exchange("POST", address, path, query, body, answer)
 
-    def ask_url(self, url: str) -> Any:
-        """Return the JSON that answers a GET of a whole URL. Raises UpstreamError, ValueError."""
-        try:
-            return self._client.ask(parse_url(url))
-        except HttpClientError as error:
-            raise UpstreamError(str(error)) from error
+    def get_url(self, url: Url) -> bytes:
+        """Send a GET without the headers of `headers_for`, to a server that is no nsqd. Raises HttpClientError."""
+        with self.answer() as answer:
+            return self._client.exchange("GET", url, admit=answer.admit)
 
     def _exchange(
         self, method: str, address: str, path: str, query: Mapping[str, str], body: bytes | None, answer: Answer

@@ -198,11 +198,17 @@ def test_nsqadmin_shows_no_secret(
     address = f"127.0.0.1:{nsqd.http_port}"
     url = f"http://user:{CANARY}@127.0.0.1:1/{{}}?token={CANARY}"
     nsqadmin = make_nsqadmin(
-        f"--{source}", f"--notification-http-endpoint={url.format(CANARY)}", "--log-level=debug", "--history-file="
+        f"--{source}",
+        f"--graphite-url={url.format('graphite')}",
+        "--proxy-graphite",
+        f"--notification-http-endpoint={url.format(CANARY)}",
+        "--log-level=debug",
+        "--history-file=",
     )
     nsqd.create("orders", "archive")
     wait_until(lambda: nsqadmin.http("GET", f"/api/v2/nodes/{address}").status == 200, what="the nsqd")
     nsqadmin.http("POST", "/api/topics/orders", b'{"action":"pause"}')
+    nsqadmin.http("GET", "/api/graphite?metric=rate&target=x")
     wait_until(lambda: "failed to POST notification" in nsqadmin.log_text(), what="the notification")
     keys = [setting.key for setting in NSQADMIN.settings if setting.key]
     views = ("session", "overview", "topics", "topics/orders", "attention", "nodes", "lookup")
@@ -216,6 +222,7 @@ def test_nsqadmin_shows_no_secret(
         "/api/topics/orders",
         "/api/nodes",
         "/api/counter",
+        "/render?target=x",
         *(f"/config/{key}" for key in keys),
         *(f"/api/v2/{view}" for view in views),
     ]

@@ -100,7 +100,7 @@ def routes_of(table: tuple[object, ...]) -> set[str]:
 def admin_routes() -> set[str]:
     """As its source declares them."""
     source = (ROOT / "nsqadmin_py/daemon.py").read_text()
-    source = source[source.index("def _own_routes") :]
+    source = source[source.index("def _routes") :]
     found = {
         f"{method} {path}"
         for path, methods in re.findall(r'\("(/[^"]*)", \{([^}]*)\}\)', source)

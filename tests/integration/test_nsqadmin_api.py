@@ -10,7 +10,7 @@ import pytest
 from tests.support.nsqadmin_cluster import AdminCluster, address
 from tests.support.nsqadmin_process import MakeNsqadmin, NsqadminProcess
 from tests.support.nsqd_process import MakeNsqd, wait_until
-from tests.support.web_server import WebServer
+from tests.support.web_server import Reply, WebServer
 
 NOBODY = "127.0.0.1:1"
 
@@ -105,6 +105,9 @@ def test_without_nsqlookupd(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin) ->
         ("POST", "/api/topics/orders", {"action": "burn"}, 400, "INVALID_ACTION"),
         ("DELETE", f"/api/nodes/{NOBODY}", b"{", 400, "INVALID_BODY"),
         ("DELETE", f"/api/nodes/{NOBODY}", {"topic": ""}, 400, "INVALID_TOPIC"),
+        ("GET", "/api/graphite?metric=x", None, 400, "INVALID_ARG_METRIC"),
+        ("GET", "/api/graphite?metric=rate", None, 400, "INVALID_ARG_TARGET"),
+        ("GET", "/api/graphite?metric=rate&target=x", None, 500, "INTERNAL_ERROR"),
         ("GET", "/config/none", None, 400, "INVALID_OPTION"),
         ("PUT", "/config/log_level", b"", 413, "INVALID_VALUE"),
         ("PUT", "/config/log_level", b"loud", 400, "INVALID_VALUE"),
@@ -202,7 +205,7 @@ def test_metrics_have_the_cluster_and_its_problems(cluster: AdminCluster) -> Non
 def test_settings_over_http(cluster: AdminCluster) -> None:
     admin = cluster.admin()
     assert admin.http("GET", "/config/log_prefix").text == "[nsqadmin] "
-    assert admin.get("/config/http_client_request_timeout") > 0
+    assert admin.get("/config/statsd_interval") == 60_000_000_000
     assert admin.get("/config/admin_users") == []
     assert send(admin, "PUT", "/config/log_level", b"debug") == (200, 1)
     addresses = [cluster.lookupd.http_address]
@@ -235,3 +238,21 @@ def test_only_admins_act(cluster: AdminCluster) -> None:
     assert send(admin, "DELETE", f"/api/nodes/{NOBODY}", b"{") == (403, {"message": "FORBIDDEN"})
     assert send(admin, "POST", "/api/topics/t/c", b"{") == (403, {"message": "FORBIDDEN"})
     assert send(admin, "POST", "/api/topics", body, X_User="eve") == (200, {"message": ""})
+
+
+# ---- Graphite
+
+
+def test_graphite(cluster: AdminCluster) -> None:
+    series = [{"target": "a.b", "datapoints": [[25, 0]]}]
+    with WebServer(lambda _: Reply(body=json.dumps(series).encode())) as server:
+        url = server.url.rstrip("/").replace("://", "://ada:secret@")
+        admin = cluster.admin(f"--graphite-url={url}/below", "--proxy-graphite", "--statsd-interval=10s")
+        assert admin.get("/api/graphite?metric=rate&target=a.b") == {"rate": "2.50"}
+        answer = admin.http("GET", "/render?target=x&format=json", headers={"Authorization": "Basic Ym9iOng="})
+        server.reply = lambda _: Reply(520, body=b"down")
+        assert admin.http("GET", "/render").status == 502
+    assert (answer.status, answer.json(), answer.headers["Content-Type"]) == (200, series, "application/json")
+    targets = ["/below/render?format=json&from=-20sec&target=a.b&until=-10sec", "/render?target=x&format=json", "/render?"]
+    assert [asked.target for asked in server.asked] == targets
+    assert {asked.headers["authorization"] for asked in server.asked} == {"Basic YWRhOnNlY3JldA=="}

@@ -146,6 +146,7 @@ def test_bytes_of_a_query_that_are_not_escaped(admin: NsqadminProcess, byte: byt
         f"/api/v2/topics/{IN_URL}/log?%s=1": 200,
         "/api/v2/topics?filter=%s": 200,
         "/api/topics?inactive=%s": 200,
+        "/api/graphite?metric=%s&target=%s": 400,
         "/api/v2/events?view=%s": 400,
         "/?%s": 200,
     }

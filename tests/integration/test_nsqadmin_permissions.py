@@ -23,10 +23,10 @@ SEEN, HIDDEN = 3, 7919
 # What must not be in an answer: names, the depth of the hidden topic, and sums with it.
 SECRETS = re.compile(rf"secret|hidden|\b(?:{HIDDEN}|{HIDDEN + SEEN})(?:\.0)?\b")
 RULES = ("view orders.* group:shop", "publish orders.eu ada", "administer orders.eu bob", "administer * root")
-FLAGS = ("--acl-http-header-from=127.0.0.0/8", "--admin-user=boss")
-QUERIES = {"/api/v2/history": "range=10m"}
+FLAGS = ("--acl-http-header-from=127.0.0.0/8", "--admin-user=boss", "--proxy-graphite", "--graphite-url=http://127.0.0.1:1")
+QUERIES = {"/api/graphite": "metric=rate&target=stats.secret", "/render": "target=stats.secret", "/api/v2/history": "range=10m"}
 # These have no metrics of topics, or no one but an administrator gets them.
-REFUSED = {"/metrics", "/config/log_level"}
+REFUSED = {"/metrics", "/api/graphite", "/render", "/config/log_level"}
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,13 @@ EVE, ADA, BOB, ROOT, BOSS = (as_user("eve", "shop"), as_user("ada"), as_user("bo
 
 def paths(**names: str) -> list[str]:
     """All paths with GET of an nsqadmin, with these names in them."""
-    options = NSQADMIN.defaults(lookupd_http_address=("127.0.0.1:1",), http_address="127.0.0.1:0", history_file="")
+    options = NSQADMIN.defaults(
+        lookupd_http_address=("127.0.0.1:1",),
+        http_address="127.0.0.1:0",
+        history_file="",
+        proxy_graphite=True,
+        graphite_url="http://127.0.0.1:1",
+    )
     found = [path for path, handlers in Nsqadmin(options, Log()).routes if "GET" in handlers]
     return [re.sub(r"<(?:path:)?(\w+)>", lambda match: names[match[1]], path) for path in found]
 

@@ -64,7 +64,7 @@ def test_a_token_for_nsqds_that_want_one(make_nsqd: MakeNsqd, make_nsqadmin: Mak
 
 
 class Listener:
-    """Stands in for a server that registered itself. It keeps the heads of requests."""
+    """Stands in for a server that registered itself, or a Graphite. It keeps the heads of requests."""
 
     def __init__(self) -> None:
         self.heads: list[str] = []
@@ -107,6 +107,14 @@ def test_a_server_that_registered_itself_does_not_see_the_token(
     with socket.create_connection(("127.0.0.1", nsqlookupd.tcp_port)) as registration:
         registration.sendall(b"  V1IDENTIFY\n" + len(body).to_bytes(4, "big") + body)
         assert registration.recv(4096)
-        make_nsqadmin(f"--lookupd-http-address=127.0.0.1:{nsqlookupd.http_port}", f"--http-client-token-file={token}")
+        admin = make_nsqadmin(
+            f"--lookupd-http-address=127.0.0.1:{nsqlookupd.http_port}",
+            f"--http-client-token-file={token}",
+            "--proxy-graphite",
+            f"--graphite-url=http://127.0.0.1:{listener.port}",
+        )
         wait_until(lambda: any(head.startswith("/stats") for head in listener.heads))
+        admin.http("GET", "/render?target=x")
+        admin.http("GET", "/api/graphite?metric=rate&target=sumSeries(x)")
+        assert sum(head.startswith("/render") for head in listener.heads) == 2
     assert not any("s3cret" in head for head in listener.heads)

@@ -211,6 +211,8 @@ ADMIN_ROUTES: dict[str, str] = {
     ),
     "GET /api/v2/history": "?topic=hostile&points=1000",
     "GET /api/v2/events": "?view=overview",
+    "GET /api/graphite": "?metric=rate&target=x",
+    "GET /render": "?target=x",
     "POST /api/topics": "",
     "POST /api/topics/<topic>": "",
     "DELETE /api/topics/<topic>": "",

@@ -15,13 +15,14 @@ from nsqd_py.version import version_string
 
 SECOND_NS = 1_000_000_000
 
-# The keys and defaults of Go's nsqadmin, but for those of Graphite.
+# Every key and default of Go's nsqadmin.
 DEFAULTS = {
     "acl_http_header": "X-Forwarded-User",
     "admin_users": (),
     "allow_config_from_cidr": "127.0.0.1/8",
     "base_path": "/",
     "dev_static_dir": "",
+    "graphite_url": "",
     "http_address": "0.0.0.0:4171",
     "http_client_connect_timeout": 2 * SECOND_NS,
     "http_client_request_timeout": 5 * SECOND_NS,
@@ -34,6 +35,11 @@ DEFAULTS = {
     "notification_http_endpoint": "",
     "nsqd_http_addresses": (),
     "nsqlookupd_http_addresses": (),
+    "proxy_graphite": False,
+    "statsd_counter_format": "stats.counters.%s.count",
+    "statsd_gauge_format": "stats.gauges.%s",
+    "statsd_interval": 60 * SECOND_NS,
+    "statsd_prefix": "nsq.%s",
 }
 OURS = {
     "topic_permissions",
@@ -65,11 +71,11 @@ def test_a_config_file_of_gos_nsqadmin_is_read(tmp_path: Path) -> None:
     path = tmp_path / "nsqadmin.cfg"
     lines = ['nsqlookupd_http_addresses = ["a:1", "b:2"]', 'admin_users = ["bob"]', 'base_path = "admin/"']
     path.write_text("\n".join(lines), "utf-8")
-    options = read_options(["-config", str(path), "-http-client-request-timeout", "9s"])
+    options = read_options(["-config", str(path), "--statsd-interval=10s"])
     assert options.lookupd_http_address == ("a:1", "b:2")
     assert options.admin_user == ("bob",)
     assert options.base_path == "/admin"
-    assert options.http_client_request_timeout_ns == 9 * SECOND_NS
+    assert options.statsd_interval_ns == 10 * SECOND_NS
 
 
 @pytest.mark.parametrize(("given", "clean"), [("", "/"), ("/", "/"), ("a", "/a"), ("/a/b/", "/a/b"), ("//a/../b", "/b")])
@@ -92,6 +98,7 @@ def test_base_paths(given: str, clean: str) -> None:
         ({"topic_permission": ("see * ada",)}, "unknown permission see"),
         ({"topic_permission": ("view * group:",)}, "the group has no name"),
         ({"topic_permission": ("view * ada",)}, "--topic-permission needs --acl-http-header-from or --http-auth-file"),
+        ({"proxy_graphite": True}, "failed to parse --graphite-url"),
         ({"notification_http_endpoint": "x"}, "failed to parse --notification-http-endpoint .x."),
         ({"poll_interval_ns": 1}, "--poll-interval must be at least 250ms"),
         ({"tls_cert": "/nowhere.pem"}, "must be given together"),
@@ -107,8 +114,8 @@ def test_what_cannot_work_is_refused(changes: dict[str, object], words: str) -> 
 
 def test_a_flag_that_was_removed_says_what_to_use(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        read_options(["--statsd-prefix=x"])
-    assert "--statsd-prefix was removed: the page has charts of its own" in capfd.readouterr().err
+        read_options(["--client-opt=x"])
+    assert "--client-opt was removed: dead letters are requeued over HTTP" in capfd.readouterr().err
 
 
 def test_without_its_packages_it_says_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,8 +24,8 @@ _NSQD = f"""
     http_client_request_timeout statsd_udp_packet_size id log_level
 """
 _NSQLOOKUPD = "broadcast_address http_address tcp_address inactive_producer_timeout tombstone_lifetime log_level"
-_NSQADMIN = """http_address notification_http_endpoint nsqd_http_addresses nsqlookupd_http_addresses
-    log_prefix base_path
+_NSQADMIN = """graphite_url http_address notification_http_endpoint nsqd_http_addresses nsqlookupd_http_addresses
+    proxy_graphite statsd_counter_format statsd_gauge_format statsd_interval statsd_prefix log_prefix base_path
     http_client_connect_timeout http_client_request_timeout http_client_tls_insecure_skip_verify
     http_client_tls_root_ca_file http_client_tls_cert http_client_tls_key allow_config_from_cidr acl_http_header
     admin_users log_level"""
@@ -39,7 +39,7 @@ _OLD_NSQD = _EVERYWHERE | {
 }
 _OLD_NSQADMIN = _EVERYWHERE | {
     "template_dir": "has no effect: the page is part of nsqadmin",
-    "graphite_url": "has no effect: the page has charts of its own; Grafana shows metrics of statsd and Prometheus",
+    "use_statsd_prefixes": "has no effect: set statsd_counter_format",
 }
 
 
