@@ -13,6 +13,7 @@ from gevent.queue import Full, Queue
 from werkzeug.wrappers import Request
 
 from nsqadmin_py.options import NsqadminOptions
+from nsqadmin_py.upstream import tls_context
 from nsqadmin_py.web.access import Access, basic_user, peer_of
 from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, limit_s, parse_url
 from nsqd_py.protocol.names import quote
@@ -28,7 +29,9 @@ class Notifications:
         self.endpoint = endpoint
         self._log = log
         self._client = HttpClient(
-            limit_s(options.http_client_connect_timeout_ns), limit_s(options.http_client_request_timeout_ns)
+            limit_s(options.http_client_connect_timeout_ns),
+            limit_s(options.http_client_request_timeout_ns),
+            tls=tls_context(options),
         )
         self._waiting: Queue[dict[str, Any]] = Queue(_MOST_WAITING)
         self._greenlet: gevent.Greenlet[[], None] | None = None

@@ -47,7 +47,7 @@ def make_upstream(options: NsqadminOptions) -> Upstream:
             connect_timeout_s=limit_s(options.http_client_connect_timeout_ns),
             request_timeout_s=limit_s(options.http_client_request_timeout_ns),
             resolve=_resolve,
-            tls=_tls_context(options),
+            tls=tls_context(options),
             max_answer_bytes=MAX_STATS_BYTES,
         ),
         headers_for(options),
@@ -89,5 +89,6 @@ def _read_token(token_file: str) -> str:
     return token
 
 
-def _tls_context(options: NsqadminOptions) -> Any:
+def tls_context(options: NsqadminOptions) -> Any:
+    """Return the TLS context of requests to https URLs. Raises BadOptions."""
     return http_client_context(options, ssl.SSLContext, verifies=not options.http_client_tls_insecure_skip_verify)

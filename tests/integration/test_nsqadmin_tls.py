@@ -7,6 +7,7 @@ import hashlib
 import http.client
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,6 +21,7 @@ from tests.support.nsqadmin_cluster import address
 from tests.support.nsqadmin_process import MakeNsqadmin
 from tests.support.nsqd_process import MakeNsqd, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
+from tests.support.web_server import WebServer
 
 pytestmark = pytest.mark.ours
 
@@ -46,6 +48,23 @@ def test_tls_on_both_sides(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin, tmp
     assert "certificate" in answer.json()["message"]
     trusting = make_nsqadmin(f"--nsqd-http-address={address(nsqd)}", "--http-client-tls-insecure-skip-verify")
     assert trusting.get("/api/topics")["topics"] == ["orders"]
+
+
+def test_webhook_and_graphite_over_tls(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin, tmp_path: Path) -> None:
+    certificates = make_certificates(tmp_path / "certificates")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.server_certificate, certificates.server_key)
+    with WebServer(tls=context) as server:
+        admin = make_nsqadmin(
+            f"--nsqd-http-address={address(make_nsqd())}",
+            f"--http-client-tls-root-ca-file={certificates.authority}",
+            f"--notification-http-endpoint={server.url}",
+            f"--graphite-url={server.url}",
+            "--proxy-graphite",
+        )
+        assert admin.http("GET", "/render?target=x").status == 200
+        admin.http("POST", "/api/topics", b'{"topic":"orders"}')
+        server.wait_until_asked(2)
 
 
 def test_a_token_for_nsqds_that_want_one(make_nsqd: MakeNsqd, make_nsqadmin: MakeNsqadmin, tmp_path: Path) -> None:
