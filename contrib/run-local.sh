@@ -19,9 +19,9 @@ mkdir -p "$data"
 
 asked=
 turn=  # who is to end next
-told=  # who was asked to last; a second time means at once
+reported=  # who was asked to last; a second time means at once
 tell() {
-    told=$1
+    reported=$1
     kill -TERM "$1" 2>/dev/null
 }
 trap 'asked=1; [ -z "$turn" ] || tell "$turn" || true' INT TERM
@@ -74,7 +74,7 @@ ended=
 # Not in the order in which they started: none is to miss another.
 for place in 2 1 0; do
     turn=${processes[$place]}
-    [ "$told" = "$turn" ] || tell "$turn" || ended+=" ${names[$place]}"
+    [ "$reported" = "$turn" ] || tell "$turn" || ended+=" ${names[$place]}"
     while kill -0 "$turn" 2>/dev/null; do wait "$turn" || true; done
 done
 for name in "${names[@]}"; do rm -f "$data/$name.pid"; done

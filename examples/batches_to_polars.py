@@ -52,7 +52,7 @@ def main() -> None:
             write()
     finally:
         write()
-        consumer.stop(timeout_s=1)  # what came meanwhile is not finished, and comes again
+        consumer.stop(timeout_s=1)  # what came in the meantime is not finished, and comes again
 
 
 if __name__ == "__main__":

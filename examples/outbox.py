@@ -1,7 +1,7 @@
 """The outbox pattern: a row and its message are stored in one transaction, and a relay publishes the messages.
 
 Start:  python examples/outbox.py
-        It places three orders and relays them, until Ctrl-C. Stop nsqd meanwhile: the orders wait in the outbox.
+        It places three orders and relays them, until Ctrl-C. Stop nsqd in the meantime: the orders wait in the outbox.
 
 Without the outbox, a program that crashes between its commit and its publish loses the message. The relay may publish a
 message twice if it crashes before it deletes the row, so consumers compare ids (exactly_once_sqlite.py).

@@ -31,7 +31,7 @@ def handle(message: Message) -> None:
         charge(message.body)
     except Exception as error:
         if message.attempts < ATTEMPTS:
-            # 1, 4 and 16 s. Without back-off, the consumer gets other messages meanwhile.
+            # 1, 4 and 16 s. Without back-off, the consumer gets other messages in the meantime.
             raise Requeue(FIRST_DELAY_S * 4 ** (message.attempts - 1), backoff=False) from error
         letter = {"error": repr(error), "id": message.id.decode(), "body": message.body.decode(errors="replace")}
         # If this fails, the handler raises, and the message comes again.

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from nsqadmin_py.go_json import topic_stats
 from nsqd_py.cluster.producers import http_address, merged_producers, producer, producer_of_info
 from nsqd_py.cluster.upstream import Answers, Upstream, UpstreamError, ask_all, named_producers, place_of
-from nsqd_py.cluster.values import Figures, rows_in, text_in, texts_in
+from nsqd_py.cluster.values import Statistics, rows_in, text_in, texts_in
 
 T = TypeVar("T")
 Errors = list[UpstreamError]
@@ -68,7 +68,7 @@ class ClusterInfo:
         channels = ask_all(idle, self._known_channels)
         return {topic: channels.good.get(topic) for topic in idle}
 
-    def _lookup(self, topic: str) -> list[Figures]:
+    def _lookup(self, topic: str) -> list[Statistics]:
         try:
             return self.producers_of(topic)[0]
         except NobodyAnswered:
@@ -80,7 +80,7 @@ class ClusterInfo:
         except NobodyAnswered:
             return None
 
-    def producers(self) -> tuple[list[Figures], Errors]:
+    def producers(self) -> tuple[list[Statistics], Errors]:
         """Return all nsqds."""
         if self.lookupds:
             answers = ask_all(self.lookupds, lambda lookupd: self._producers_at(lookupd, "/nodes", {}))
@@ -90,7 +90,7 @@ class ClusterInfo:
         _check(nodes, "nsqd")
         return list(nodes.good.values()), nodes.errors
 
-    def producers_of(self, topic: str) -> tuple[list[Figures], Errors]:
+    def producers_of(self, topic: str) -> tuple[list[Statistics], Errors]:
         """Return the nsqds that have a topic."""
         if self.lookupds:
             answers = ask_all(self.lookupds, lambda lookupd: self._producers_at(lookupd, "/lookup", {"topic": topic}))
@@ -101,15 +101,15 @@ class ClusterInfo:
         _check(found, "nsqd")
         return [node for node in found.good.values() if node is not None], found.errors
 
-    def _producers_at(self, lookupd: str, path: str, query: Mapping[str, str]) -> list[Figures]:
+    def _producers_at(self, lookupd: str, path: str, query: Mapping[str, str]) -> list[Statistics]:
         return [producer(row) for row in named_producers(lookupd, self.upstream.get(lookupd, path, query))]
 
-    def _node(self, nsqd: str) -> Figures:
+    def _node(self, nsqd: str) -> Statistics:
         info = self.upstream.get(nsqd, "/info")
         stats = self.upstream.get(nsqd, "/stats", {"format": "json", "include_clients": "false"})
         return producer_of_info(info, [text_in(row, "topic_name") for row in rows_in(stats, "topics")])
 
-    def _node_with(self, nsqd: str, topic: str) -> Figures | None:
+    def _node_with(self, nsqd: str, topic: str) -> Statistics | None:
         asked = {"format": "json", "topic": topic, "include_clients": "false"}
         names = [text_in(row, "topic_name") for row in rows_in(self.upstream.get(nsqd, "/stats", asked), "topics")]
         return producer_of_info(self.upstream.get(nsqd, "/info"), names, place_of(nsqd)) if topic in names else None
@@ -117,8 +117,8 @@ class ClusterInfo:
     # ---- metrics
 
     def stats(
-        self, producers: Sequence[Figures], topic: str = "", channel: str = "", *, clients: bool = False
-    ) -> tuple[list[Figures], Errors]:
+        self, producers: Sequence[Statistics], topic: str = "", channel: str = "", *, clients: bool = False
+    ) -> tuple[list[Statistics], Errors]:
         """Return the topics of these nsqds, ordered by host; or one topic with all channels or one."""
         query = {"format": "json", "topic": topic, "channel": channel if topic else ""}
         query["include_clients"] = "" if clients else "false"

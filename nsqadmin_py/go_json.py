@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from nsqd_py.cluster.values import Figures, flag_in, list_in, number_in, rows_in, text_in
+from nsqd_py.cluster.values import Statistics, flag_in, list_in, number_in, rows_in, text_in
 
 ALL_NODES = "*"
 _TOPOLOGY_COUNTS = ("zone_local_msg_count", "region_local_msg_count", "global_msg_count")
@@ -55,9 +55,9 @@ _SECOND_NS = 1_000_000_000
 # ---- metrics of topics and channels
 
 
-def topic_stats(row: Any, node: str, producer: Mapping[str, Any], now_s: float) -> Figures:
+def topic_stats(row: Any, node: str, producer: Mapping[str, Any], now_s: float) -> Statistics:
     """Return a topic of one nsqd's `/stats`."""
-    metrics: Figures = {"node": node, "hostname": producer["hostname"], "topic_name": text_in(row, "topic_name")}
+    metrics: Statistics = {"node": node, "hostname": producer["hostname"], "topic_name": text_in(row, "topic_name")}
     for key in ("depth", "backend_depth", "message_count", *_TOPOLOGY_COUNTS):
         metrics[key] = number_in(row, key)
     _add_derived(metrics)
@@ -74,8 +74,8 @@ def _as_given(row: Any, key: str) -> list[Any] | None:
     return [] if isinstance(row, Mapping) and row.get(key) == [] else None
 
 
-def _channel_stats(row: Any, node: str, producer: Mapping[str, Any], topic: str, now_s: float) -> Figures:
-    metrics: Figures = {
+def _channel_stats(row: Any, node: str, producer: Mapping[str, Any], topic: str, now_s: float) -> Statistics:
+    metrics: Statistics = {
         "node": node,
         "hostname": producer["hostname"],
         "topic_name": topic,
@@ -92,13 +92,13 @@ def _channel_stats(row: Any, node: str, producer: Mapping[str, Any], topic: str,
     return metrics
 
 
-def _add_derived(metrics: Figures) -> None:
+def _add_derived(metrics: Statistics) -> None:
     metrics["memory_depth"] = metrics["depth"] - metrics["backend_depth"]
     metrics["delivery_msg_count"] = sum(metrics[key] for key in _TOPOLOGY_COUNTS)
 
 
-def _client_stats(row: Any, node: str, producer: Mapping[str, Any], now_s: float) -> Figures:
-    metrics: Figures = {"node": node}
+def _client_stats(row: Any, node: str, producer: Mapping[str, Any], now_s: float) -> Statistics:
+    metrics: Statistics = {"node": node}
     metrics.update((key, text_in(row, key)) for key in _CLIENT_TEXTS)
     metrics.update((key, number_in(row, key)) for key in _CLIENT_NUMBERS)
     metrics.update((key, flag_in(row, key)) for key in _CLIENT_FLAGS)
@@ -113,10 +113,10 @@ def _client_stats(row: Any, node: str, producer: Mapping[str, Any], now_s: float
     return metrics
 
 
-def sum_of_topics(name: str, rows: Iterable[Figures]) -> Figures:
+def sum_of_topics(name: str, rows: Iterable[Statistics]) -> Statistics:
     """Return the sum of a topic over its nodes."""
     parts = sorted(rows, key=lambda row: str(row["hostname"]))
-    total: Figures = {"node": ALL_NODES if parts else "", "hostname": "", "topic_name": name}
+    total: Statistics = {"node": ALL_NODES if parts else "", "hostname": "", "topic_name": name}
     total |= {key: sum(part[key] for part in parts) for key in _TOPIC_SUMS}
     total["nodes"] = parts or None
     total["channels"] = _sums_by_channel(parts) or None
@@ -125,20 +125,20 @@ def sum_of_topics(name: str, rows: Iterable[Figures]) -> Figures:
     return total
 
 
-def _sums_by_channel(topics: Iterable[Figures]) -> list[Figures]:
+def _sums_by_channel(topics: Iterable[Statistics]) -> list[Statistics]:
     """Return the channels. A channel of one node stays as it is; others are sums with the hostname of the first."""
-    by_name: dict[str, list[Figures]] = {}
+    by_name: dict[str, list[Statistics]] = {}
     for topic in topics:
         for channel in topic["channels"] or ():
             by_name.setdefault(channel["channel_name"], []).append(channel)
     return [rows[0] if len(rows) == 1 else sum_of_channels(rows) | {"hostname": rows[0]["hostname"]} for rows in by_name.values()]
 
 
-def sum_of_channels(rows: Iterable[Figures]) -> Figures:
+def sum_of_channels(rows: Iterable[Statistics]) -> Statistics:
     """Return the sum of a channel over its nodes, of which there must be at least one."""
     parts = sorted(rows, key=lambda row: str(row["hostname"]))
     topic, channel = parts[0]["topic_name"], parts[0]["channel_name"]
-    total: Figures = {"node": ALL_NODES, "hostname": "", "topic_name": topic, "channel_name": channel}
+    total: Statistics = {"node": ALL_NODES, "hostname": "", "topic_name": topic, "channel_name": channel}
     total |= {key: sum(part[key] for part in parts) for key in _CHANNEL_SUMS}
     total["nodes"] = parts
     clients = [client for part in parts for client in part["clients"] or ()]
@@ -156,7 +156,7 @@ def by_node_and_nearness(client: Mapping[str, Any]) -> tuple[Any, ...]:
     return client["node"], 0 if same_zone else 1 if same_region else 2, region, zone
 
 
-def without_empty_counts(metrics: Figures, *, is_channel: bool) -> Figures:
+def without_empty_counts(metrics: Statistics, *, is_channel: bool) -> Statistics:
     """Omit some counts that are 0, in nested objects too."""
     omitted = _OMITTED_CHANNEL_ZEROS if is_channel else _OMITTED_TOPIC_ZEROS
     shown = {key: value for key, value in metrics.items() if value or key not in omitted}
@@ -170,7 +170,7 @@ def without_empty_counts(metrics: Figures, *, is_channel: bool) -> Figures:
 # ---- latencies
 
 
-def latency(row: Any) -> Figures | None:
+def latency(row: Any) -> Statistics | None:
     """Return `e2e_processing_latency` of one nsqd, in a form that can be merged with others."""
     given = row.get("e2e_processing_latency") if isinstance(row, Mapping) else None
     if not isinstance(given, Mapping):
@@ -194,9 +194,9 @@ def _float(value: Any) -> float:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
 
 
-def merged_latency(parts: Iterable[Figures], topic: str, channel: str = "") -> Figures:
+def merged_latency(parts: Iterable[Statistics], topic: str, channel: str = "") -> Statistics:
     """Return averages weighted by counts, minima and maxima for each quantile that occurs."""
-    merged: dict[float, Figures] = {}
+    merged: dict[float, Statistics] = {}
     count = 0
     for given in (part["e2e_processing_latency"] for part in parts):
         if given is not None:
@@ -206,7 +206,7 @@ def merged_latency(parts: Iterable[Figures], topic: str, channel: str = "") -> F
     return {"count": count, "percentiles": list(merged.values()) or None, "topic": topic, "channel": channel, "host": ALL_NODES}
 
 
-def _merge_percentile(merged: dict[float, Figures], item: Mapping[str, float]) -> None:
+def _merge_percentile(merged: dict[float, Statistics], item: Mapping[str, float]) -> None:
     quantile = item.get("quantile", 0.0)
     known = merged.get(quantile)
     if known is None:

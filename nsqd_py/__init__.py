@@ -26,7 +26,7 @@ version   the version of this project, and of the NSQ release that it matches
 Rooms, each importing only those below it (setup.cfg has the contracts):
 api         nsqd's HTTP paths
 otel        OpenTelemetry for Producer and Consumer
-stats       figures for /stats, statsd and Prometheus
+stats       statistics for /stats, statsd and Prometheus
 fsck        --check-data and --export-to-go
 tcp         connections of NSQ clients
 lookup      nsqd's side of nsqlookupd
@@ -38,7 +38,7 @@ diskqueue   the log on disk
 auth        access rules from an auth server
 lease       leases of etcd, which decide who is the primary
 client      Producer and Consumer
-cluster     asks all nsqlookupds and nsqds of a cluster; their figures
+cluster     asks all nsqlookupds and nsqds of a cluster; their statistics
 net         sockets, TLS, compression, HTTP
 debug       stacks, profiles and memory of a running process
 settings    flags, config files and what is printed from them

@@ -63,7 +63,7 @@ class MemoryBudget:
         """The sum of everything that is counted."""
         return self.cached_bytes + self.ephemeral_bytes + self.buffer_bytes
 
-    def figures(self) -> dict[str, int]:
+    def statistics(self) -> dict[str, int]:
         """Return the statistics for `/stats`: bytes of messages and of connections' buffers."""
         return {"message_bytes": self.cached_bytes + self.ephemeral_bytes, "buffer_bytes": self.buffer_bytes}
 

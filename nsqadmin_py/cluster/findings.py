@@ -10,9 +10,9 @@ from nsqadmin_py.cluster.attention import Attention, Found
 from nsqadmin_py.cluster.last_known import NodeMemory
 from nsqadmin_py.cluster.problems import problems
 from nsqadmin_py.cluster.trends import Trends
-from nsqd_py.cluster.figures import NO_CHANNEL, NO_TOPIC, Part, Sum
 from nsqd_py.cluster.model import Cluster, Node
 from nsqd_py.cluster.roles import without_counts
+from nsqd_py.cluster.statistics import NO_CHANNEL, NO_TOPIC, Part, Sum
 
 # The problems that are found before other greenlets run: about 1 ms.
 _PROBLEMS_AT_A_TIME = 200
@@ -80,12 +80,12 @@ class VisibleCluster(Cluster):
 
 
 def _visible_node(node: Node, sees: Sees) -> Node:
-    told = dict(node.told)
-    if told.get("topics"):
-        told["topics"] = [row for row in told["topics"] if sees(row["topic"])]
+    reported = dict(node.reported)
+    if reported.get("topics"):
+        reported["topics"] = [row for row in reported["topics"] if sees(row["topic"])]
     found = replace(
         node,
-        told=told,
+        reported=reported,
         topics={name: part for name, part in node.topics.items() if sees(name)},
         of_topics=Sum(NO_TOPIC, changed=node.of_topics.changed),
         of_channels=Sum(NO_CHANNEL, changed=node.of_channels.changed),

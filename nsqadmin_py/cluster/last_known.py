@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from nsqd_py.cluster.figures import ChannelCounts
 from nsqd_py.cluster.model import Cluster, Node
 from nsqd_py.cluster.roles import Standby
+from nsqd_py.cluster.statistics import ChannelCounts
 from nsqd_py.cluster.values import flag_in, number_in, rows_in, text_in
 
 # The most nsqds that are remembered after they are gone; the one that was seen least recently is forgotten first.
@@ -146,7 +146,7 @@ def _take(known: LastKnown, node: Node, seen_s: float) -> None:
         channels = ChannelCounts._make(node.of_channels.counts)
         topic_depth, _, messages = node.of_topics.counts
         known.seen_s, known.start_time = seen_s, node.start_time
-        known.hostname, known.version = str(node.told.get("hostname", "")), node.version
+        known.hostname, known.version = str(node.reported.get("hostname", "")), node.version
         known.metrics = {
             "depth": topic_depth + channels.depth,
             "topic_depth": topic_depth,

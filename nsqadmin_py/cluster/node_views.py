@@ -8,9 +8,9 @@ from heapq import nsmallest
 from typing import Any
 
 from nsqadmin_py.cluster.last_known import FIGURES, NOTHING_KNOWN, LastKnown, NodeMemory
-from nsqd_py.cluster.figures import MILLI, ChannelCounts, Latency, Numbers, Part, Rates, Sum, TopicCounts
 from nsqd_py.cluster.model import Cluster, Node
 from nsqd_py.cluster.roles import Pair, Primary, Standby, Trouble, troubles
+from nsqd_py.cluster.statistics import MILLI, ChannelCounts, Latency, Numbers, Part, Rates, Sum, TopicCounts
 
 Json = dict[str, Any]
 
@@ -162,28 +162,28 @@ def is_forgotten(node: Node) -> bool:
 
 
 def version_of(node: Node) -> str:
-    return node.version or str(node.told.get("version") or "unknown")
+    return node.version or str(node.reported.get("version") or "unknown")
 
 
 def tombstones_of(node: Node) -> list[str]:
     """Return the topics that nsqlookupds hide on this nsqd."""
-    return [row["topic"] for row in node.told.get("topics") or () if row["tombstoned"]]
+    return [row["topic"] for row in node.reported.get("topics") or () if row["tombstoned"]]
 
 
 def _node_json(node: Node, now_s: float, known: LastKnown | None, roles: Roles) -> Json:
     age_s = node.age_s(now_s)
     return {
         "node": node.address,
-        "hostname": node.told.get("hostname", ""),
-        "broadcast_address": node.told.get("broadcast_address", ""),
-        "tcp_port": node.told.get("tcp_port", 0),
-        "http_port": node.told.get("http_port", 0),
+        "hostname": node.reported.get("hostname", ""),
+        "broadcast_address": node.reported.get("broadcast_address", ""),
+        "tcp_port": node.reported.get("tcp_port", 0),
+        "http_port": node.reported.get("http_port", 0),
         "version": version_of(node),
-        "out_of_date": node.told.get("out_of_date", False),
-        "lookups": node.told.get("remote_addresses") or [],
+        "out_of_date": node.reported.get("out_of_date", False),
+        "lookups": node.reported.get("remote_addresses") or [],
         "is_listed": node.is_listed,
-        "topology_zone": node.told.get("topology_zone", ""),
-        "topology_region": node.told.get("topology_region", ""),
+        "topology_zone": node.reported.get("topology_zone", ""),
+        "topology_region": node.reported.get("topology_region", ""),
         "tombstones": tombstones_of(node),
         "state": state_of(node, now_s),
         "failure": node.failure,
@@ -220,8 +220,8 @@ def _last_figures(known: LastKnown | None) -> Json:
 
 def _gone_json(known: LastKnown, now_s: float, roles: Roles) -> Json:
     """Return the row of an nsqd that is no longer part of the cluster."""
-    told = {"hostname": known.hostname}
-    gone = Node(known.address, told, start_time=known.start_time, version=known.version, is_listed=False)
+    reported = {"hostname": known.hostname}
+    gone = Node(known.address, reported, start_time=known.start_time, version=known.version, is_listed=False)
     row = _node_json(gone, now_s, known, roles)
     return row | {"state": GONE, "role": "standby" if known.primary else ""}
 

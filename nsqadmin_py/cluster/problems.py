@@ -12,10 +12,10 @@ from typing import NamedTuple
 from nsqadmin_py.cluster.last_known import LastKnown, NodeMemory
 from nsqadmin_py.cluster.node_views import FAILED, OK, SLOW, state_of
 from nsqadmin_py.cluster.trends import Trend, Trends
-from nsqd_py.cluster.figures import ChannelCounts, ChannelRow, TopicRow
 from nsqd_py.cluster.model import Cluster, Node
 from nsqd_py.cluster.producers import SharedAddress
 from nsqd_py.cluster.roles import Standby, troubles
+from nsqd_py.cluster.statistics import ChannelCounts, ChannelRow, TopicRow
 
 ERROR, WARNING = "error", "warning"
 
@@ -202,7 +202,7 @@ def _held(known: LastKnown | None) -> str:
 
 
 def _of_topic(name: str, topic: TopicRow) -> Iterator[Problem]:
-    own = topic.figures
+    own = topic.statistics
     if topic.paused_parts:
         yield Problem("paused", f"The topic is paused{_where(topic)}; {_waiting(own.depth)} in it", name)
     if topic.damaged_parts:
@@ -248,7 +248,7 @@ def _where(row: TopicRow | ChannelRow) -> str:
 
 
 def _of_channel(topic: str, name: str, channel: ChannelRow, trends: Trends) -> Iterator[Problem]:
-    counts, trend = channel.figures, trends.of(topic, name)
+    counts, trend = channel.statistics, trends.of(topic, name)
     if channel.damaged_parts:
         yield from _damage(channel, topic, name)
     if channel.paused_parts:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nsqd_py.cluster.figures import MILLI, QUIET, ChannelRow, Rates
 from nsqd_py.cluster.model import Cluster
+from nsqd_py.cluster.statistics import MILLI, QUIET, ChannelRow, Rates
 
 _SPAN_S = 30.0
 # A channel without messages keeps its averages for this long, so that a pause of its traffic does not erase them.

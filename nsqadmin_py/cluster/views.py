@@ -31,9 +31,9 @@ from nsqadmin_py.cluster.node_views import (
 )
 from nsqadmin_py.cluster.problems import DEAD, waiting_dead_letters
 from nsqadmin_py.cluster.trends import Trends
-from nsqd_py.cluster.figures import ChannelCounts, ChannelRow, Numbers, Part, Rates, Sum, TopicCounts, TopicRow
 from nsqd_py.cluster.model import Cluster, Node, totals
 from nsqd_py.cluster.roles import Standby
+from nsqd_py.cluster.statistics import ChannelCounts, ChannelRow, Numbers, Part, Rates, Sum, TopicCounts, TopicRow
 
 DEFAULT_LIMIT = 100
 MOST_LIMIT = 1000
@@ -116,7 +116,7 @@ def overview(cluster: Cluster, now_s: float, findings: Findings = NO_FINDINGS) -
 
 def _topic_json(name: str, row: TopicRow, findings: Findings) -> Json:
     counts, rates = row.channel_totals()
-    own = row.figures
+    own = row.statistics
     return {
         "topic": name,
         **figures_json(own.depth, counts, own.messages, row.rates, rates),
@@ -188,7 +188,7 @@ def _part_json(node: Node, part: Part, now_s: float) -> Json:
     """Return the keys of an nsqd that are shown next to the metrics of its part of a topic or channel."""
     return {
         "node": node.address,
-        "hostname": node.told.get("hostname", ""),
+        "hostname": node.reported.get("hostname", ""),
         "state": state_of(node, now_s),
         "paused": part.is_paused,
         "oldest_s": oldest_json([part]),
@@ -202,7 +202,7 @@ def _part_json(node: Node, part: Part, now_s: float) -> Json:
 def channel_json(cluster: Cluster, topic: str, name: str, findings: Findings) -> Json:
     """Return the row of a channel over all nsqds."""
     row = cluster.topics[topic].channels[name]
-    metrics = channel_figures(row.figures, row.rates)
+    metrics = channel_figures(row.statistics, row.rates)
     latency = latency_json(cluster.latency_of(row, topic, name))
     about = {"topic": topic, "channel": name, "paused": row.paused_parts > 0, "nodes": len(row.parts)}
     about |= _oldest_json([row], findings)

@@ -12,8 +12,8 @@ from math import isnan, nan
 from typing import NamedTuple
 
 from nsqadmin_py.cluster.node_views import Roles
-from nsqd_py.cluster.figures import MILLI, ChannelCounts, Latency, Numbers, Rates
 from nsqd_py.cluster.model import Cluster, totals
+from nsqd_py.cluster.statistics import MILLI, ChannelCounts, Latency, Numbers, Rates
 
 FLOAT = "f"
 FLOAT_BYTES = 4
@@ -279,7 +279,7 @@ def records(cluster: Cluster) -> Iterator[Record]:
         latency = cluster.latency_of(topic, name)
         yield _record(Key(name), topic.counts[0] + counts.depth, counts, topic.rates, rates, latency)
         for channel_name, channel in topic.channels.items():
-            of_channel = channel.figures
+            of_channel = channel.statistics
             latency = cluster.latency_of(channel, name, channel_name)
             key = Key(name, channel_name)
             yield _record(key, of_channel.depth, of_channel, channel.rates, Rates._make(channel.rates), latency)

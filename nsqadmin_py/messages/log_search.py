@@ -11,7 +11,7 @@ from typing import Any
 
 from nsqadmin_py.messages.filters import MessageFilter
 from nsqd_py.batch import Batch
-from nsqd_py.cluster.values import Figures, number_in
+from nsqd_py.cluster.values import Statistics, number_in
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, NO_LOG, FileHeader, batches_in
 from nsqd_py.protocol.frames import hex_ids
 
@@ -31,7 +31,7 @@ def body_of(message: Mapping[str, Any]) -> bytes:
         return b""
 
 
-def shown(message: Mapping[str, Any], body: bytes) -> Figures:
+def shown(message: Mapping[str, Any], body: bytes) -> Statistics:
     """Return a message with the size of its body, and at most the part of the body that the page shows."""
     row = {key: value for key, value in message.items() if key not in ("body", "body_base64")}
     if "attempts" in row:
@@ -80,7 +80,7 @@ class LogPage:
     is_start         True if a search backwards has come to the first message of the log
     """
 
-    messages: list[Figures] = field(default_factory=list)
+    messages: list[Statistics] = field(default_factory=list)
     next_seq: int = 0
     prev_seq: int | None = None
     searched_count: int = 0
@@ -221,7 +221,7 @@ def search_back(
     return found
 
 
-def _shown_bytes(row: Figures) -> int:
+def _shown_bytes(row: Statistics) -> int:
     return len(row.get("body") or row.get("body_base64", ""))
 
 

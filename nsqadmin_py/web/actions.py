@@ -20,7 +20,7 @@ from nsqadmin_py.web.app import Services
 from nsqadmin_py.web.node_queries import ask_nodes, reason_of
 from nsqd_py.cluster.roles import Standby
 from nsqd_py.cluster.upstream import UpstreamError, ask_all, parsed
-from nsqd_py.cluster.values import Figures
+from nsqd_py.cluster.values import Statistics
 from nsqd_py.protocol.names import is_valid_name
 
 _MOST_REQUEUED = 100_000
@@ -234,8 +234,8 @@ class Actions:
             raise Refusal(502, f"UPSTREAM_ERROR: {reason_of(error)}{hint}") from error
         return {"errors": [], "node": order.node, "answer": answer}
 
-    def _post_to_each(self, addresses: list[str], path: str, query: dict[str, str]) -> list[Figures]:
-        def post(address: str) -> Figures:
+    def _post_to_each(self, addresses: list[str], path: str, query: dict[str, str]) -> list[Statistics]:
+        def post(address: str) -> Statistics:
             try:
                 body = self._upstream.post(address, path, query)
                 return {"node": address, "answer": parsed(address, body) if body else {}}
@@ -259,7 +259,7 @@ def _result(errors: Errors) -> Result:
     return {"errors": [str(error) for error in errors], "message": f"WARNING: {joined(errors)}" if errors else ""}
 
 
-def _of_nodes(nodes: list[Figures]) -> Result:
+def _of_nodes(nodes: list[Statistics]) -> Result:
     """Return the results of all nsqds. Raises Refusal if all failed."""
     errors = [f"{node['node']}: {node['error']}" for node in nodes if "error" in node]
     if len(errors) == len(nodes):

@@ -18,7 +18,7 @@ from nsqadmin_py.web.access import peer_of
 from nsqadmin_py.web.answers import Refusal, as_go, body_of, object_in, plain, text_of
 from nsqadmin_py.web.app import Services
 from nsqd_py.cluster.producers import http_address
-from nsqd_py.cluster.values import Figures, list_in
+from nsqd_py.cluster.values import Statistics, list_in
 from nsqd_py.net.addresses import host_and_port
 from nsqd_py.net.http.client import BadStatus, HttpClientError, parse_url
 from nsqd_py.protocol.names import is_valid_name
@@ -76,7 +76,7 @@ class GoApi:
         metrics = without_empty_counts(metrics, is_channel=True)
         return as_go(metrics | {"message": self._warning(errors)})
 
-    def _stats_of(self, topic: str, channel: str, failure: str) -> tuple[list[Figures], Errors]:
+    def _stats_of(self, topic: str, channel: str, failure: str) -> tuple[list[Statistics], Errors]:
         info = self._info()
         producers, errors = self._ask("failed to get topic producers", lambda: info.producers_of(topic))
         found = self._ask(failure, lambda: info.stats(producers, topic, channel, clients=bool(channel)))
@@ -112,7 +112,7 @@ class GoApi:
         producers, errors = self._ask("failed to get counter producer list", info.producers)
         rows, more = self._ask("failed to get nsqd stats", lambda: info.stats(producers))
         sees = self._sees(request)
-        stats: dict[str, Figures] = {}
+        stats: dict[str, Statistics] = {}
         for row in rows:
             for part in row["channels"] or () if sees(row["topic_name"]) else ():
                 names = {name: part[name] for name in ("node", "topic_name", "channel_name")}

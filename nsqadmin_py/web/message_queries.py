@@ -18,7 +18,7 @@ from nsqadmin_py.web.answers import Refusal, as_json, number_of, text_of
 from nsqadmin_py.web.app import Services
 from nsqadmin_py.web.node_queries import answer_of_each, ask_each, ask_nodes, is_missing_path, reason_of
 from nsqd_py.cluster.upstream import Upstream, UpstreamError, ask_all
-from nsqd_py.cluster.values import Figures, rows_in, text_in
+from nsqd_py.cluster.values import Statistics, rows_in, text_in
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime.threads import in_thread
 
@@ -70,7 +70,7 @@ class MessageQueries:
                 return _download(body_of(row), message)
         raise Refusal(404, "MESSAGE_NOT_FOUND")
 
-    def _peek(self, request: Request, topic: str, channel: str, count: int) -> list[Figures]:
+    def _peek(self, request: Request, topic: str, channel: str, count: int) -> list[Statistics]:
         addresses = ask_nodes(self._cluster, topic, channel, request.args.get("node", ""))
         names = {"topic": topic, "channel": channel, "n": str(count)}
         names |= {name: request.args[name] for name in ("state", "seq") if request.args.get(name)}
@@ -94,7 +94,7 @@ class MessageQueries:
         def is_late() -> bool:
             return monotonic() > late_s
 
-        def search(address: str) -> Figures:
+        def search(address: str) -> Statistics:
             read = partial(read_log, self._upstream, address, topic, READ_BYTES)
             with self._searches:
                 if start is not None:
@@ -134,9 +134,9 @@ def one_message(upstream: Upstream, address: str, topic: str, seq: int) -> tuple
 def with_bad_logs(search: Any) -> Any:
     """Return the function, with its error for an answer that is no log as an error of the nsqd."""
 
-    def searched(address: str) -> Figures:
+    def searched(address: str) -> Statistics:
         try:
-            found: Figures = search(address)
+            found: Statistics = search(address)
         except BadLog as error:
             raise UpstreamError(str(error)) from error
         return found
@@ -166,9 +166,9 @@ def _filter_of(request: Request) -> MessageFilter:
         raise Refusal(400, f"INVALID_ARG_{error.name.upper()}", reason=str(error)) from error
 
 
-def _matching(rows: list[Mapping[str, Any]], wanted: MessageFilter) -> list[Figures]:
+def _matching(rows: list[Mapping[str, Any]], wanted: MessageFilter) -> list[Statistics]:
     """Return the wanted messages of an answer to /channel/peek as the page gets them."""
-    found: list[Figures] = []
+    found: list[Statistics] = []
 
     def match() -> None:
         for row in rows:
@@ -349,7 +349,7 @@ class DeadLetterQueries:
             node["dead_letters"] = [one for one in letters if not one.get("topic") or sees(text_in(one, "topic"))]
         return as_json({"nodes": nodes})
 
-    def _letters(self, address: str, topic: str, late_s: float) -> Figures:
+    def _letters(self, address: str, topic: str, late_s: float) -> Statistics:
         """Raises UpstreamError and BadLog."""
         names = {"format": "json", "topic": topic, "include_clients": "false"}
         topics = rows_in(self._upstream.get(address, "/stats", names), "topics")
@@ -367,17 +367,17 @@ class DeadLetterQueries:
             letters.append(row | {name: origin.get(name) for name in ("topic", "channel", "attempts", "died")})
         return {"letters": letters}
 
-    def _waiting(self, address: str, topic: str, live: list[tuple[int, int]], late_s: float) -> list[Figures]:
+    def _waiting(self, address: str, topic: str, live: list[tuple[int, int]], late_s: float) -> list[Statistics]:
         """Return the messages with the highest numbers in these ranges. Raises UpstreamError and BadLog."""
         read = partial(read_log, self._upstream, address, topic, READ_BYTES)
         run_in_thread = partial(in_thread, gevent.get_hub().threadpool)
-        rows: list[Figures] = []
+        rows: list[Statistics] = []
 
         def is_late() -> bool:
             return monotonic() > late_s
 
         for low, high in reversed(live):
-            seq, found = max(low, high - _MOST_LISTED + len(rows)), list[Figures]()
+            seq, found = max(low, high - _MOST_LISTED + len(rows)), list[Statistics]()
             while seq < high and not is_late():  # large messages fill several pages
                 search = LogSearch(MessageFilter(), _MOST_LISTED, is_late, high)
                 page = search.run(read, {"seq": str(seq)}, run_in_thread)

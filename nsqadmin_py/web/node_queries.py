@@ -15,7 +15,7 @@ from nsqadmin_py.web.answers import NotThere, Refusal, as_json, number_of
 from nsqadmin_py.web.app import Services
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.upstream import Upstream, UpstreamError, ask_all
-from nsqd_py.cluster.values import Figures, flag_in, number_in, rows_in, text_in
+from nsqd_py.cluster.values import Statistics, flag_in, number_in, rows_in, text_in
 
 CANNOT = "not supported by this nsqd"
 _MOST_CLIENTS = 1000
@@ -51,10 +51,10 @@ def failure_of(cluster: Cluster, address: str) -> str:
     return f"does not answer: {node.failure}" if node.failure else "does not answer"
 
 
-def answer_of_each(cluster: Cluster, addresses: list[str], ask: Callable[[str], Figures]) -> list[Figures]:
+def answer_of_each(cluster: Cluster, addresses: list[str], ask: Callable[[str], Statistics]) -> list[Statistics]:
     """Return the answer of each nsqd, or its error. An nsqd that did not answer the last poll is not asked."""
 
-    def asked(address: str) -> Figures:
+    def asked(address: str) -> Statistics:
         failure = failure_of(cluster, address)
         if failure:
             return {"node": address, "error": failure, "can": True}
@@ -66,10 +66,10 @@ def answer_of_each(cluster: Cluster, addresses: list[str], ask: Callable[[str], 
     return list(ask_all(addresses, asked).good.values())
 
 
-def ask_each(cluster: Cluster, upstream: Upstream, addresses: list[str], path: str, names: Mapping[str, str]) -> list[Figures]:
+def ask_each(cluster: Cluster, upstream: Upstream, addresses: list[str], path: str, names: Mapping[str, str]) -> list[Statistics]:
     """Return the JSON object with which each nsqd answers a GET, or its error."""
 
-    def ask(address: str) -> Figures:
+    def ask(address: str) -> Statistics:
         answer = upstream.get(address, path, names)
         return answer if isinstance(answer, dict) else {}
 
@@ -90,10 +90,10 @@ class NodeQueries:
         info = self._info()
         addresses = ask_nodes(self._cluster, topic, channel, request.args.get("node", ""))
         failures = {address: failure_of(self._cluster, address) for address in addresses}
-        told = [self._cluster.nodes[address].told for address in addresses if not failures[address]]
+        reported = [self._cluster.nodes[address].reported for address in addresses if not failures[address]]
         errors = [UpstreamError(failure, address) for address, failure in failures.items() if failure]
         try:
-            rows, more = info.stats([node for node in told if node], topic, channel, clients=True)
+            rows, more = info.stats([node for node in reported if node], topic, channel, clients=True)
         except NobodyAnswered as error:
             raise Refusal(502, f"UPSTREAM_ERROR: {joined([*errors, *error.errors])}") from error
         errors += more
@@ -150,9 +150,9 @@ class NodeQueries:
             }
         )
 
-    def _consumers(self, node: str, stats: Any, sees: Callable[[str], bool]) -> Iterator[Figures]:
-        told, now_s = self._cluster.nodes[node].told, time()
-        about = {"hostname": "", **told}
+    def _consumers(self, node: str, stats: Any, sees: Callable[[str], bool]) -> Iterator[Statistics]:
+        reported, now_s = self._cluster.nodes[node].reported, time()
+        about = {"hostname": "", **reported}
         for row in rows_in(stats, "topics"):
             topic = topic_stats(row, node, about, now_s)
             for channel in topic["channels"] or () if sees(topic["topic_name"]) else ():
@@ -164,7 +164,7 @@ class NodeQueries:
             raise NotThere("NODE_NOT_FOUND")
 
 
-def _publishers(stats: Any, sees: Callable[[str], bool]) -> Iterator[Figures]:
+def _publishers(stats: Any, sees: Callable[[str], bool]) -> Iterator[Statistics]:
     """Yield the clients that have published to topics that the user sees."""
     for row in rows_in(stats, "producers"):
         counts = {text_in(item, "topic"): number_in(item, "count") for item in rows_in(row, "pub_counts")}
@@ -173,8 +173,8 @@ def _publishers(stats: Any, sees: Callable[[str], bool]) -> Iterator[Figures]:
             yield _publisher(row, seen)
 
 
-def _publisher(row: Mapping[str, Any], counts: Mapping[str, int]) -> Figures:
-    metrics: Figures = {name: text_in(row, name) for name in _PUBLISHER_TEXTS}
+def _publisher(row: Mapping[str, Any], counts: Mapping[str, int]) -> Statistics:
+    metrics: Statistics = {name: text_in(row, name) for name in _PUBLISHER_TEXTS}
     metrics |= {name: flag_in(row, name) for name in _PUBLISHER_FLAGS}
     metrics["connect_ts"] = number_in(row, "connect_ts")
     metrics["topics"] = [{"topic": topic, "count": count} for topic, count in sorted(counts.items())]

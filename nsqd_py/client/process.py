@@ -123,7 +123,7 @@ atexit.register(_at_exit)
 def refuse_in_event_loop(method: str) -> None:
     """Raise WrongPlace in a task of an asyncio event loop, which waiting would stop.
 
-    Cells of a notebook may wait: all of them run in a task of their kernel, one at a time. So may code beside a loop
+    Cells of a notebook may wait: all of them run in a task of their kernel, one at a time. So may code next to a loop
     that a library runs in the same thread, as the sync API of Playwright does.
     """
     asyncio = sys.modules.get("asyncio")  # a process that has not imported it runs no event loop

@@ -4,7 +4,7 @@ poller         asks all nsqlookupds and nsqds, round after round
 upstream       HTTP requests to nsqd and nsqlookupd, and the memory that answers take
 model          nodes, topics and channels over all nsqds                      pure
 roles          primaries and standbys, and how far these are behind    pure
-figures        figures of a topic or channel, and their sums                  pure
+statistics        statistics of a topic or channel, and their sums                  pure
 producers      what nsqlookupds and nsqds report about nsqds                  pure
 values         values of any JSON that another program sent                   pure
 """

@@ -12,7 +12,9 @@ from itertools import islice
 from sys import intern
 from typing import Any
 
-from nsqd_py.cluster.figures import (
+from nsqd_py.cluster.producers import SharedAddress, tcp_address
+from nsqd_py.cluster.roles import Member, Pair, Role, pairs, read_role
+from nsqd_py.cluster.statistics import (
     MILLI,
     NO_CHANNEL,
     NO_TOPIC,
@@ -38,11 +40,9 @@ from nsqd_py.cluster.figures import (
     topic_rates,
     worst,
 )
-from nsqd_py.cluster.producers import SharedAddress, tcp_address
-from nsqd_py.cluster.roles import Member, Pair, Role, pairs, read_role
-from nsqd_py.cluster.values import MOST_COUNT, Figures, number_in, text_in
+from nsqd_py.cluster.values import MOST_COUNT, Statistics, number_in, text_in
 
-# If an nsqd has not answered for this long, its figures are removed from all sums.
+# If an nsqd has not answered for this long, its statistics are removed from all sums.
 FORGET_AFTER_S = 30.0
 # If an nsqd has not answered at all for this long after the start, the cluster counts as settled without it.
 _SETTLED_AFTER_S = 30.0
@@ -63,12 +63,12 @@ class BadStats(Exception):
 class Node:
     """One nsqd. Times are in s of a monotonic clock; `answered_s` is None before its first answer.
 
-    told      what nsqlookupds, or its own /info, report about it: the keys of `producers.producer`
+    reported      what nsqlookupds, or its own /info, report about it: the keys of `producers.producer`
     failure   why its last request failed; empty if it succeeded or is still under way
     """
 
     address: str
-    told: Figures
+    reported: Statistics
     topics: dict[str, TopicPart] = field(default_factory=dict)
     of_topics: Sum = field(default_factory=lambda: Sum(NO_TOPIC))
     of_channels: Sum = field(default_factory=lambda: Sum(NO_CHANNEL))
@@ -139,13 +139,13 @@ class Cluster:
 
     # ---- facts
 
-    def add_node(self, address: str, told: Figures) -> Node:
-        """Add a node, or update what is `told` about it."""
+    def add_node(self, address: str, reported: Statistics) -> Node:
+        """Add a node, or update what is `reported` about it."""
         node = self.nodes.get(address)
         if node is None:
-            node = self.nodes[address] = Node(address, told, changed=self.tick)
-        elif node.told != told:
-            node.told, node.changed = told, self.tick
+            node = self.nodes[address] = Node(address, reported, changed=self.tick)
+        elif node.reported != reported:
+            node.reported, node.changed = reported, self.tick
         return node
 
     def remove_node(self, address: str) -> None:
@@ -153,7 +153,7 @@ class Cluster:
             pass
 
     def removing_node(self, address: str) -> Iterator[None]:
-        """Remove a node. Yield whenever other greenlets may run; they must not change the cluster meanwhile."""
+        """Remove a node. Yield whenever other greenlets may run; they must not change the cluster in the meantime."""
         return self._forgetting(self.nodes.pop(address))
 
     def unchanged(self, node: Node, now_s: float) -> None:
@@ -228,12 +228,12 @@ class Cluster:
         node.digest = (0, 0)
 
     def end_round(self, now_s: float, round_s: float) -> None:
-        """Drop figures that are too old, and add up what changed in this round."""
+        """Drop statistics that are too old, and add up what changed in this round."""
         for _ in self.ending_round(now_s, round_s):
             pass
 
     def ending_round(self, now_s: float, round_s: float) -> Iterator[None]:
-        """As `end_round`. Yield whenever other greenlets may run; they must not change the cluster meanwhile."""
+        """As `end_round`. Yield whenever other greenlets may run; they must not change the cluster in the meantime."""
         for node in self.nodes.values():
             age_s = node.age_s(now_s)
             if age_s is None:
@@ -329,7 +329,7 @@ class Cluster:
                 self._mark(node, of_all[name], part, row)
 
     def _change(self, node: Node, row: Sum, part: Part, counts: Numbers, rates: Rates) -> None:
-        """Set new figures of a part, and mark the sums that include it."""
+        """Set new statistics of a part, and mark the sums that include it."""
         if type(sum(counts)) is not int or max(counts) > MOST_COUNT or min(counts) < -MOST_COUNT:
             raise ValueError("a count is no whole number, or too large for one")
         part.counts, part.rates = counts, rates
@@ -440,7 +440,7 @@ class Cluster:
     def pairs(self) -> list[Pair]:
         """Return all primaries and their standbys."""
         return pairs(
-            Member(node.address, tcp_address(node.told) if node.told.get("tcp_port") else "", node.role, _answers(node))
+            Member(node.address, tcp_address(node.reported) if node.reported.get("tcp_port") else "", node.role, _answers(node))
             for node in self.nodes.values()
             if node.role is not None or node.failure
         )

@@ -1,7 +1,7 @@
 """Asks all nsqlookupds and nsqds in parallel, round after round. No server delays the others.
 
 A round does not wait for servers that were late in the round before. Their answers are used when they arrive; until
-then their last figures stay.
+then their last statistics stay.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nsqd_py.cluster.model import BadStats, Cluster, Node
 from nsqd_py.cluster.producers import SharedAddress, http_address, merged_producers, producer, producer_of_info, shared_addresses
 from nsqd_py.cluster.roles import Primary, Standby
 from nsqd_py.cluster.upstream import Answer, Upstream, UpstreamError, ask_all, named_producers, parsed, place_of
-from nsqd_py.cluster.values import Figures, texts_in
+from nsqd_py.cluster.values import Statistics, texts_in
 
 # A round waits for answers for this part of the interval, but not longer than _LONGEST_WAIT_S.
 _WAITING_PART = 0.5
@@ -114,9 +114,9 @@ class Poller:
         self._drops_unlisted = not keeps_unlisted
         self._nsqds = {place_of(nsqd): nsqd for nsqd in nsqds}
         self._lookups: dict[str, Question] = {}
-        self._told: dict[str, list[Figures]] = {}  # keyed by nsqlookupd, or by nsqd if there is no nsqlookupd
+        self._told: dict[str, list[Statistics]] = {}  # keyed by nsqlookupd, or by nsqd if there is no nsqlookupd
         self._shared: dict[str, dict[str, SharedAddress]] = {}  # keyed by nsqlookupd
-        self._standbys: dict[str, Figures] = {}  # found through their primaries, with what they report
+        self._standbys: dict[str, Statistics] = {}  # found through their primaries, with what they report
         self._digests: dict[str, int] = {}
         self._questions: dict[str, Question] = {}
         self._greenlet: gevent.Greenlet[[], None] | None = None
@@ -185,24 +185,24 @@ class Poller:
         if self._lookups:
             self._ask(self._lookups.values(), limit_s)
             self.cluster.unheard_lookups = len(self._lookups.keys() - self._told.keys())
-            told = {http_address(node): node for node in merged_producers(self._copies())}
+            reported = {http_address(node): node for node in merged_producers(self._copies())}
         else:
-            told = {address: self._told.get(address, [{}])[0] for address in self._nsqds}
+            reported = {address: self._told.get(address, [{}])[0] for address in self._nsqds}
         self.cluster.shared = {address: row for shared in self._shared.values() for address, row in shared.items()}
-        self._find_standbys(told)
-        self._keep_nodes(self._standbys | told)
+        self._find_standbys(reported)
+        self._keep_nodes(self._standbys | reported)
         self._ask(self._questions.values(), limit_s)
         for address, question in self._questions.items():
             self._note_lateness(self.cluster.nodes[address], question)
         now_s = self._clock()
         round_s, self._ended_s = now_s - self._ended_s, now_s
-        with self._reading:  # the sums of this round would miss an answer that is processed meanwhile
+        with self._reading:  # the sums of this round would miss an answer that is processed in the meantime
             for _ in self.cluster.ending_round(now_s, max(round_s, self._interval_s)):
                 gevent.sleep(0)
             self._on_round()
             self.cluster.tick += 1
 
-    def _copies(self) -> dict[str, list[Figures]]:
+    def _copies(self) -> dict[str, list[Statistics]]:
         """Return copies of what the nsqlookupds reported, since merging changes them."""
         return {place_of(lookupd): [dict(node) for node in nodes] for lookupd, nodes in self._told.items()}
 
@@ -224,7 +224,7 @@ class Poller:
         """Ask these standbys too. A primary that is gone cannot tell where they are."""
         self._standbys |= {address: producer_of_info({}, (), address) for address in addresses}
 
-    def _find_standbys(self, told: dict[str, Figures]) -> None:
+    def _find_standbys(self, reported: dict[str, Statistics]) -> None:
         """Find the standbys that primaries name: no nsqlookupd lists them. Each stays for as long as it answers."""
         nodes = self.cluster.nodes
         named = {
@@ -234,30 +234,30 @@ class Poller:
             for standby in node.role.standbys
         }
         for address in named - self._standbys.keys():
-            figures = producer_of_info({}, (), address)
-            if http_address(figures) == address:
-                self._standbys[address] = figures
+            statistics = producer_of_info({}, (), address)
+            if http_address(statistics) == address:
+                self._standbys[address] = statistics
         for address in list(self._standbys):
             is_over = address not in named and address in nodes and self._has_ended(nodes[address])
-            if address in told or is_over:
+            if address in reported or is_over:
                 del self._standbys[address]
 
-    def _keep_nodes(self, told: dict[str, Figures]) -> None:
-        for gone in self._unlisted(told):
+    def _keep_nodes(self, reported: dict[str, Statistics]) -> None:
+        for gone in self._unlisted(reported):
             self._questions.pop(gone).close()
             with self._reading:
                 for _ in self.cluster.removing_node(gone):
                     gevent.sleep(0)
-        for address, figures in told.items():
-            node = self.cluster.add_node(address, figures)
+        for address, statistics in reported.items():
+            node = self.cluster.add_node(address, statistics)
             node.is_listed = address not in self._standbys or not node.answers or isinstance(node.role, Standby)
             if address not in self._questions:
                 self._questions[address] = Question(lambda node=node: self._ask_nsqd(node), self._clock)  # type: ignore[misc]
 
-    def _unlisted(self, told: dict[str, Figures]) -> list[str]:
+    def _unlisted(self, reported: dict[str, Statistics]) -> list[str]:
         """Mark the nsqds that no nsqlookupd lists any more, and return those to remove: all that do not answer."""
         removed = []
-        for address in self.cluster.nodes.keys() - told.keys():
+        for address in self.cluster.nodes.keys() - reported.keys():
             node = self.cluster.nodes[address]
             node.is_listed = isinstance(node.role, Standby)
             if self._drops_unlisted or node.answered_s is None or self._has_ended(node):
@@ -337,7 +337,7 @@ class Poller:
 
     def _introduce(self, node: Node) -> None:
         """Ask an nsqd for its /info if no nsqlookupd says where it is: at first, and after each failure."""
-        address, is_placed = node.address, bool(node.told.get("tcp_port"))
+        address, is_placed = node.address, bool(node.reported.get("tcp_port"))
         if address in self._standbys:
             if not is_placed:
                 self._standbys[address] = self._info_of(address, address)
@@ -347,13 +347,13 @@ class Poller:
                 self._told[address] = [self._info_of(self._nsqds[address], address)]
                 self.cluster.add_node(address, self._told[address][0])
 
-    def _info_of(self, asked: str, address: str) -> Figures:
+    def _info_of(self, asked: str, address: str) -> Statistics:
         info: Any = self._upstream.get(asked, "/info")
         return producer_of_info(info, (), address)
 
     def _read(self, node: Node, body: bytes, heard_s: float) -> None:
         """Process an answer of /stats, unless it is equal to the one before."""
-        if self.cluster.nodes.get(node.address) is not node:  # removed meanwhile
+        if self.cluster.nodes.get(node.address) is not node:  # removed in the meantime
             return
         began_s = thread_time()  # CPU time, not time in which other threads had the core
         digest = (len(body), hash(body))
@@ -379,7 +379,7 @@ def clock_ahead_s(date: str, asked_s: float, heard_s: float) -> int:
     return round(max(date_s - heard_s, 0.0) or min(date_s + 1 - asked_s, 0.0))  # a Date is rounded down
 
 
-def _told(row: Any) -> Figures:
+def _told(row: Any) -> Statistics:
     """Return an nsqd as an nsqlookupd describes it, with only its tombstoned topics: /stats has the others."""
     node = producer(row)
     node["topics"] = [topic for topic in node["topics"] or () if topic["tombstoned"]] or None

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from nsqd_py.cluster.values import Figures, list_in, number_in, text_in, texts_in
+from nsqd_py.cluster.values import Statistics, list_in, number_in, text_in, texts_in
 from nsqd_py.net.addresses import host_and_port
 
 _MOST_DIGITS = 18
 
 
-def producer(row: Any) -> Figures:
+def producer(row: Any) -> Statistics:
     """Return an nsqd as `/nodes` and `/lookup` of nsqlookupd describe it."""
     tombstones = list_in(row, "tombstones")
     topics = [
@@ -21,21 +21,21 @@ def producer(row: Any) -> Figures:
     return _producer(row, text_in(row, "remote_address"), topics)
 
 
-def producer_of_info(info: Any, topics: Iterable[str], address: str = "") -> Figures:
+def producer_of_info(info: Any, topics: Iterable[str], address: str = "") -> Statistics:
     """Return an nsqd as its own `/info` describes it; `address` replaces what an old nsqd does not report."""
     rows = [{"topic": topic, "tombstoned": False} for topic in topics]
-    figures = _producer(info, "", rows)
+    statistics = _producer(info, "", rows)
     host, port = host_and_port(address)
-    if address and not figures["broadcast_address"]:
-        figures["broadcast_address"] = host
-        figures["http_port"] = int(port) if _is_number(port) else 0
-    if address and not figures["hostname"]:
-        figures["hostname"] = host
-    return figures
+    if address and not statistics["broadcast_address"]:
+        statistics["broadcast_address"] = host
+        statistics["http_port"] = int(port) if _is_number(port) else 0
+    if address and not statistics["hostname"]:
+        statistics["hostname"] = host
+    return statistics
 
 
-def _producer(row: Any, remote_address: str, topics: list[Figures]) -> Figures:
-    figures: Figures = {
+def _producer(row: Any, remote_address: str, topics: list[Statistics]) -> Statistics:
+    statistics: Statistics = {
         "remote_addresses": None,
         "remote_address": remote_address,
         "hostname": text_in(row, "hostname"),
@@ -48,8 +48,8 @@ def _producer(row: Any, remote_address: str, topics: list[Figures]) -> Figures:
     }
     for key in ("topology_zone", "topology_region"):
         if text_in(row, key):
-            figures[key] = text_in(row, key)
-    return figures
+            statistics[key] = text_in(row, key)
+    return statistics
 
 
 def http_address(node: Mapping[str, Any]) -> str:
@@ -65,9 +65,9 @@ def _address(node: Mapping[str, Any], port: str) -> str:
     return f"[{host}]:{node[port]}" if ":" in host else f"{host}:{node[port]}"
 
 
-def merged_producers(by_lookupd: Mapping[str, Iterable[Figures]]) -> list[Figures]:
+def merged_producers(by_lookupd: Mapping[str, Iterable[Statistics]]) -> list[Statistics]:
     """Return each nsqd once, with what each nsqlookupd calls it. Those below the highest version are out of date."""
-    merged: dict[tuple[str, str], Figures] = {}
+    merged: dict[tuple[str, str], Statistics] = {}
     for lookupd, nodes in by_lookupd.items():
         for node in nodes:
             known = merged.setdefault((tcp_address(node), http_address(node)), node)

@@ -122,7 +122,7 @@ def _lag(row: Any) -> Lag:
 
 
 def without_counts(role: Role) -> Role:
-    """Return a role without the figures that count messages of all topics."""
+    """Return a role without the statistics that count messages of all topics."""
     if isinstance(role, Standby):
         return role._replace(lag=_uncounted(role.lag), set_aside=0)
     if isinstance(role, Primary):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-Figures = dict[str, Any]
+Statistics = dict[str, Any]
 
 MOST_COUNT = 2**53
 

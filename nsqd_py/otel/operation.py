@@ -60,7 +60,7 @@ class Instruments:
 
 
 class Operation:
-    """A span that has begun, and its figures. `end` ends it, once.
+    """A span that has begun, and its statistics. `end` ends it, once.
 
     labels  the attributes of its metrics; they have few values
     count   how many messages it is about

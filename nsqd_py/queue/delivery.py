@@ -77,7 +77,7 @@ class FinishMeter(Protocol):
     def finished(self, deliveries: Mapping[Delivery, int]) -> None:
         """Add finished messages, counted by delivery."""
 
-    def figures(self, others: Iterable[Any]) -> dict[str, Any]:
+    def statistics(self, others: Iterable[Any]) -> dict[str, Any]:
         """Return count and percentiles, merged with those of other meters."""
 
 

@@ -69,7 +69,7 @@ class LatencyMeter:
             # The wall clock may have been set back since.
             self._window.add(max(0, finished_ns - delivery.timestamp_ns), count, now_ns)
 
-    def figures(self, others: Iterable[LatencyMeter] = ()) -> dict[str, Any]:
+    def statistics(self, others: Iterable[LatencyMeter] = ()) -> dict[str, Any]:
         """Return the number of messages and the percentiles of their latency in ns, merged with those of `others`."""
         now_ns = self._clock()
         sketch = DDSketch(RELATIVE_ACCURACY)

@@ -140,7 +140,7 @@ class _Collector:
 def latency_statistics(channels: Iterable[Channel]) -> Statistics:
     """Return the percentiles of all these channels together."""
     meters = [channel.latency for channel in channels if channel.latency is not None]
-    return meters[0].figures(meters[1:]) if meters else {"count": 0, "percentiles": None}
+    return meters[0].statistics(meters[1:]) if meters else {"count": 0, "percentiles": None}
 
 
 def _present(counts: Statistics) -> Statistics:
@@ -217,7 +217,7 @@ def render_json(broker: Broker, stats: Stats, *, include_memory: bool) -> Statis
         document["disk_left_percent"] = left_percent
     document["topics"] = _encoded_topics(stats.topics, pace)
     if include_memory:
-        document["memory"] = memory_statistics() | broker.memory.figures()
+        document["memory"] = memory_statistics() | broker.memory.statistics()
     document["producers"] = _encoded(stats.producers, pace)
     return document
 

@@ -38,7 +38,7 @@ def _lines(broker: Broker, stats: Stats, include_memory: bool, now_s: float) -> 
     yield f"Health: {health_text(broker)}"
     if include_memory:
         yield "\nMemory:"
-        for name, value in (memory_statistics() | broker.memory.figures()).items():
+        for name, value in (memory_statistics() | broker.memory.statistics()).items():
             yield f"   {name:<25}\t{value}"
     yield "\nTopics:" if stats.topics else "\nTopics: None"
     for number, topic in enumerate(stats.topics or ()):

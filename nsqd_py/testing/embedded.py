@@ -243,10 +243,10 @@ class Nsqd(Daemon):
 
     def depth(self, topic: str, channel: str | None = None) -> int:
         """Return how many messages wait in the topic, or in one of its channels; 0 if it does not exist."""
-        for figures in self.stats(topic)["topics"] or ():  # null if it does not exist
+        for statistics in self.stats(topic)["topics"] or ():  # null if it does not exist
             if channel is None:
-                return int(figures["depth"])
-            for one in figures["channels"]:
+                return int(statistics["depth"])
+            for one in statistics["channels"]:
                 if one["channel_name"] == channel:
                     return int(one["depth"])
         return 0

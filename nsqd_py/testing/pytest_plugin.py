@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _Reports = Generator[None, pytest.TestReport, pytest.TestReport]
 
-# The figures of a channel: the word in a report, and the key in /stats.
+# The statistics of a channel: the word in a report, and the key in /stats.
 _FIGURES = {
     "depth": "depth",
     "in flight": "in_flight_count",
@@ -89,8 +89,8 @@ def _describe(nsqd: Nsqd) -> str:
         for topic in nsqd.stats()["topics"]:
             lines.append(f"topic {topic['topic_name']}: depth {topic['depth']}, messages {topic['message_count']}")
             for channel in topic["channels"]:
-                figures = ", ".join(f"{word} {channel[key]}" for word, key in _FIGURES.items())
-                lines.append(f"  channel {channel['channel_name']}: {figures}")
+                statistics = ", ".join(f"{word} {channel[key]}" for word, key in _FIGURES.items())
+                lines.append(f"  channel {channel['channel_name']}: {statistics}")
     except (OSError, RuntimeError) as error:
         lines.append(f"nsqd does not answer: {error}")
     log = [line for line in nsqd.log_lines(count=sys.maxsize) if not _POLL.search(line)]

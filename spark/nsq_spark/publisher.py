@@ -236,7 +236,7 @@ class TaskPublisher:
         self._start(batch)
 
     def wait(self, seconds: float) -> None:
-        """Wait for at most so long, and meanwhile go on with what is under way. Raises NotPublished."""
+        """Wait for at most so long, and in the meantime go on with what is under way. Raises NotPublished."""
         if self._under_way or self._returned:
             self._go_on(seconds)
         else:

@@ -108,12 +108,12 @@ def test_a_missing_name_is_found() -> None:
 @pytest.mark.parametrize("room", ROOMS, ids=relative)
 def test_a_room_says_what_each_file_holds(room: Path) -> None:
     """One line for each module and each room in it: its name, two spaces or more, and what it holds."""
-    told = {name for names in _ENTRY.findall(docstring(room)) for name in names.split(", ")}
+    reported = {name for names in _ENTRY.findall(docstring(room)) for name in names.split(", ")}
     held = {path.stem for path in room.parent.glob("*.py")} - {"__init__"}
     held |= {path.parent.name for path in room.parent.glob("*/__init__.py")}
-    assert sorted(held - told) == []
+    assert sorted(held - reported) == []
     # A heading of one word is none of these.
-    assert sorted(name for name in told - held if name.islower() and not (room.parent / name).exists()) == []
+    assert sorted(name for name in reported - held if name.islower() and not (room.parent / name).exists()) == []
 
 
 def docstring(path: Path) -> str:

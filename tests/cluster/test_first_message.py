@@ -100,13 +100,13 @@ def test_one_lookupd_does_not_answer(cluster: Cluster, known_topic: str, harm: s
     """What the other knows is enough, whichever it is, and whether connections are refused, taken or lost."""
     lookupd = cluster.lookupds[number]
     guest = cluster.new_guest()
-    with contextlib.ExitStack() as meanwhile:
+    with contextlib.ExitStack() as disturbance:
         if harm == "dead":
             lookupd.kill()
         elif harm == "hung":
-            meanwhile.enter_context(hung(lookupd))
+            disturbance.enter_context(hung(lookupd))
         else:
-            meanwhile.enter_context(cluster.partition(guest, lookupd))
+            disturbance.enter_context(cluster.partition(guest, lookupd))
         guest.launch()
         publish_at_once(guest, known_topic)
         expect_all_in_every_channel(guest, known_topic, CHANNELS)

@@ -196,7 +196,7 @@ def test_killed_under_load_loses_nothing(
             nsqd.start()
         drain(nsqd, ledger)
         nsqd.wait_for_channel(TOPIC, CHANNEL, depth=0, in_flight_count=0, deferred_count=0)
-    figures = {
+    statistics = {
         "seed": seed,
         "acknowledged": len(ledger.acknowledged),
         "lost": len(ledger.lost),
@@ -204,10 +204,10 @@ def test_killed_under_load_loses_nothing(
         "delivered_after_fin_processed": len(ledger.came_after_fin_processed),
         "delivered_long_after_fin": len(ledger.came_long_after_fin),
     }
-    print(figures)
+    print(statistics)
     doubled = ledger.came_after_fin_sent + len(ledger.came_after_fin_processed)
     tally(kills=KILLS_EACH, acknowledged=len(ledger.acknowledged), lost=len(ledger.lost), doubled=doubled)
-    for name, figure in figures.items():
+    for name, figure in statistics.items():
         record_property(name, figure)
     assert not ledger.lost
     assert not ledger.came_long_after_fin

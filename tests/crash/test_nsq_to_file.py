@@ -112,7 +112,7 @@ def test_killed_under_load_loses_nothing(
             assert tool.stop() == 0
     written = Counter(all_bodies(tmp_path / "output"))
     entries = manifest(tmp_path / "output")
-    figures = {
+    statistics = {
         "seed": seed,
         "published": len(publisher.published),
         "duplicates": written.total() - len(written),
@@ -120,16 +120,16 @@ def test_killed_under_load_loses_nothing(
         "repaired": sum(entry["repaired"] for entry in entries),
         "cut_bytes": sum(entry["cut_bytes"] for entry in entries),
     }
-    print(figures)
-    for name, figure in figures.items():
+    print(statistics)
+    for name, figure in statistics.items():
         record_property(name, figure)
     lost = set(publisher.published) - written.keys()
-    tally(kills=KILLS, acknowledged=len(publisher.published), lost=len(lost), doubled=figures["duplicates"])
+    tally(kills=KILLS, acknowledged=len(publisher.published), lost=len(lost), doubled=statistics["duplicates"])
     assert lost == set()
     assert written.keys() - set(publisher.published) == set()
-    # What was in flight at a kill, or finished and not yet told, comes again: not more.
-    assert figures["duplicates"] <= KILLS * 2 * IN_FLIGHT
-    assert figures["repaired"] > 0
+    # What was in flight at a kill, or finished and not yet reported, comes again: not more.
+    assert statistics["duplicates"] <= KILLS * 2 * IN_FLIGHT
+    assert statistics["repaired"] > 0
     assert sorted(entry["path"] for entry in entries) == [path.name for path in message_files(tmp_path / "output")]
     assert sum(entry["messages"] for entry in entries) == written.total()
     assert (leftovers(tmp_path / "output"), message_files(tmp_path / "work")) == ([], [])

@@ -9,7 +9,7 @@ A comment stands on a line of its own right before its block:
     `until-command="test -s a"`      or until this command succeeds;
     `then="y\\n"`                     type this in place of Ctrl-C: the block runs on a terminal;
     `background`                     leave it running until the end of the page, and go on;
-    `repeat-next`                    run the next block meanwhile, again and again until `until` is true.
+    `repeat-next`                    run the next block in the meantime, again and again until `until` is true.
 
 A `sh` or `python` block without a comment is run to its end. Every other block needs a comment.
 """

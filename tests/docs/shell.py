@@ -19,7 +19,7 @@ import psutil
 from tests.docs.blocks import Block
 from tests.docs.machine import Machine
 
-# Reads paths of scripts and runs each in this shell; what a command that failed was is noted beside it. `trap : INT`
+# Reads paths of scripts and runs each in this shell; what a command that failed was is noted next to it. `trap : INT`
 # keeps the shell itself alive when Ctrl-C ends what it runs.
 _LOOP = r"""
 trap : INT

@@ -1,4 +1,4 @@
-"""Each test starts an example as its docstring says, beside a real nsqd of its own."""
+"""Each test starts an example as its docstring says, next to a real nsqd of its own."""
 
 from __future__ import annotations
 

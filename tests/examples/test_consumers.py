@@ -1,4 +1,4 @@
-"""Examples of consumers: what they promise when handlers fail, wait, or are told to stop."""
+"""Examples of consumers: what they promise when handlers fail, wait, or are asked to stop."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def channels(nsqd: Nsqd, topic: str) -> list[dict[str, Any]]:
 
 
 def channel(nsqd: Nsqd, topic: str) -> dict[str, Any]:
-    """Return the figures of the only channel of a topic."""
-    (figures,) = channels(nsqd, topic)
-    return figures
+    """Return the statistics of the only channel of a topic."""
+    (statistics,) = channels(nsqd, topic)
+    return statistics
 
 
 def wait_until_all_are_finished(nsqd: Nsqd, topic: str) -> None:
@@ -98,8 +98,8 @@ def test_the_worker_finishes_what_it_has(nsqd: Nsqd, start: Start, number: signa
     assert worker.wait_for_end() == 0
     output = worker.output()
     assert output.endswith("stopped\n") and output.count("finished") == output.count("began")
-    figures = channel(nsqd, "orders")
-    assert figures["depth"] == 6 - output.count("finished") and figures["timeout_count"] == 0
+    statistics = channel(nsqd, "orders")
+    assert statistics["depth"] == 6 - output.count("finished") and statistics["timeout_count"] == 0
 
 
 def test_the_first_process_of_a_container_gets_the_signal(nsqd: Nsqd, start: Start) -> None:

@@ -12,7 +12,7 @@ from tests.support.faulty_nsqd import FaultyNsqd
 
 
 class MakeFaulty(Protocol):
-    """Starts an nsqd on a disk that fails when it is told to."""
+    """Starts an nsqd on a disk that fails when it is asked to."""
 
     def __call__(self, *flags: str) -> FaultyNsqd: ...
 

@@ -97,7 +97,7 @@ def test_what_is_sound(sound: Path, tmp_path: Path) -> None:
 @both
 @steps
 def test_a_log(sound: Path, tmp_path: Path, damages: Damages, step: int, tally: Tally) -> None:
-    figures: Counter[str] = Counter()
+    statistics: Counter[str] = Counter()
     for place, delivered, life in each(sound, tmp_path, LOG, damages, step):
         number = (place - FILE_HEADER_BYTES) // RECORD_BYTES
         if damages is cut:
@@ -115,36 +115,36 @@ def test_a_log(sound: Path, tmp_path: Path, damages: Damages, step: int, tally: 
             assert (life.directory / f"{LOG}.damaged").exists() or damages is cut, "the whole file is kept"
         is_between_records = number >= 0 and place == FILE_HEADER_BYTES + number * RECORD_BYTES
         assert life.world.log.errors or damages is flipped or is_between_records, place
-        figures += Counter(faults=1, acknowledged=len(expected), lost=len(set(expected) - set(delivered["slow"])))
-    tally(**figures)
+        statistics += Counter(faults=1, acknowledged=len(expected), lost=len(set(expected) - set(delivered["slow"])))
+    tally(**statistics)
 
 
 @both
 @steps
 def test_a_journal(sound: Path, tmp_path: Path, damages: Damages, step: int, tally: Tally) -> None:
-    figures: Counter[str] = Counter()
+    statistics: Counter[str] = Counter()
     for place, delivered, _ in each(sound, tmp_path, JOURNAL, damages, step):
         assert sorted(delivered["slow"]) == MESSAGES
         came = sorted(delivered["fast"])
         assert came[-4:] == MESSAGES[2:], place
         assert len(came) == len(set(came)), place
-        figures += Counter(faults=1, acknowledged=len(MESSAGES), doubled=len(came) - 4)
-    tally(**figures)
+        statistics += Counter(faults=1, acknowledged=len(MESSAGES), doubled=len(came) - 4)
+    tally(**statistics)
 
 
 @both
 @steps
 def test_metadata(sound: Path, tmp_path: Path, damages: Damages, step: int, tally: Tally) -> None:
     """The files of topics and channels tell that they are there; a name that became another is one too many."""
-    figures: Counter[str] = Counter()
+    statistics: Counter[str] = Counter()
     for place, delivered, life in each(sound, tmp_path, METADATA, damages, step):
         assert sorted(delivered["slow"]) == MESSAGES, place
         assert sorted(delivered["fast"]) == MESSAGES[2:], place
         damaged = life.directory / f"{METADATA}.damaged"
         assert damaged.exists() == any(METADATA in error for error in life.world.log.errors), place
         assert damaged.exists() or damages is flipped, place
-        figures += Counter(faults=1, acknowledged=len(MESSAGES))
-    tally(**figures)
+        statistics += Counter(faults=1, acknowledged=len(MESSAGES))
+    tally(**statistics)
 
 
 def test_nsqd_starts_without_its_metadata(tmp_path: Path) -> None:

@@ -176,9 +176,9 @@ def test_the_last_record_is_damaged_after_a_clean_stop(nsqd: NsqdProcess, check:
     text = nsqd.log_text()
     assert "damaged bytes at" in text
     assert "torn" not in text
-    figures = topic_figures(nsqd)
-    assert figures["damaged_bytes"] == RECORD_BYTES
-    assert figures["missing_count"] == BATCH
+    statistics = topic_figures(nsqd)
+    assert statistics["damaged_bytes"] == RECORD_BYTES
+    assert statistics["missing_count"] == BATCH
     assert channel_figures(nsqd, "all")["lost_count"] == BATCH
     assert consumed(nsqd, "all", ALL - BATCH) == list(range(ALL - BATCH))
 

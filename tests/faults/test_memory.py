@@ -39,8 +39,8 @@ def test_large_messages_stay_on_the_disk(make_nsqd: MakeNsqd) -> None:
         consumer.sub("t", "c", rdy_count=2500)
         messages = consumer.messages(150)
         assert {message.body for message in messages} == {BODY}
-        figures = nsqd.stats()["memory"]
-        assert MB < figures["message_bytes"] <= 32 * MB
+        statistics = nsqd.stats()["memory"]
+        assert MB < statistics["message_bytes"] <= 32 * MB
         assert nsqd.topic_stats("t")["channels"][0]["in_flight_count"] == 150
         assert resident_bytes(nsqd) - before < 75 * MB
         wait_until(lambda: nsqd.stats()["memory"]["buffer_bytes"] >= MB, what="a look at what is not read")

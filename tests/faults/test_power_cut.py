@@ -80,15 +80,15 @@ def restore(state: dict[str, bytes], old: Path, new: Path) -> None:
 def check(directory: Path, promises: Promises) -> Counter[str]:
     """Start on what is there; what is lost, and what comes again."""
     life = Life(directory, lambda *_: None, **OPTIONS)
-    figures: Counter[str] = Counter()
+    statistics: Counter[str] = Counter()
     for name in CHANNELS:
         delivered = life.drain(name)
         assert len(delivered) == len(set(delivered)), "twice in one life"
         assert set(delivered) <= promises.published, "what was never published"
-        figures["lost"] += len(promises.acknowledged - promises.gone[name] - set(delivered))
-        figures["doubled"] += len(promises.gone[name] & set(delivered))
+        statistics["lost"] += len(promises.acknowledged - promises.gone[name] - set(delivered))
+        statistics["doubled"] += len(promises.gone[name] & set(delivered))
     life.end()
-    return figures
+    return statistics
 
 
 def cut_power(tape: Tape, root: Path, chance: random.Random, cuts: int) -> Counter[str]:
@@ -96,19 +96,19 @@ def cut_power(tape: Tape, root: Path, chance: random.Random, cuts: int) -> Count
     begun = tape.ops.index(("mark", "created"))
     places = {*chance.sample(range(begun, len(tape.ops)), min(cuts, len(tape.ops) - begun)), len(tape.ops) - 1}
     platter = Platter(chance)
-    figures: Counter[str] = Counter()
+    statistics: Counter[str] = Counter()
     for place, op in enumerate(tape.ops):
         platter.do(op)
         if place in places:
             promises = Promises(platter.marks)
             for state in platter.states(count=1):
-                directory = root / f"cut{figures['faults']}"
+                directory = root / f"cut{statistics['faults']}"
                 restore(state, tape.root, directory)
                 found = check(directory, promises)
                 assert not found["lost"], (place, op, directory)
-                figures += found + Counter(faults=1)
-    figures["acknowledged"] = len(Promises(platter.marks).acknowledged)
-    return figures
+                statistics += found + Counter(faults=1)
+    statistics["acknowledged"] = len(Promises(platter.marks).acknowledged)
+    return statistics
 
 
 @seeds
@@ -116,9 +116,9 @@ def test_a_power_cut(tmp_path: Path, seed: int, tally: Tally) -> None:
     """At every moment of a life, in the slow lane."""
     tape = Tape(tmp_path / "before")
     record(tape, Failing(random.Random(), 0.0, 0), seed)
-    figures = cut_power(tape, tmp_path, random.Random(seed), cuts=len(tape.ops) if seed else 30)
-    assert figures["acknowledged"] > 100, "there was no load"
-    tally(**figures)
+    statistics = cut_power(tape, tmp_path, random.Random(seed), cuts=len(tape.ops) if seed else 30)
+    assert statistics["acknowledged"] > 100, "there was no load"
+    tally(**statistics)
 
 
 @seeds
@@ -129,9 +129,9 @@ def test_a_disk_that_fails_and_then_a_power_cut(tmp_path: Path, fault: str, seed
     tape = Tape(tmp_path / "before", failing)
     record(tape, failing, seed)
     assert failing.count > 3, "nothing failed"
-    figures = cut_power(tape, tmp_path, random.Random(seed), cuts=40 if seed else 4)
-    assert figures["acknowledged"] > 20, "there was no load"
-    tally(**(figures + Counter(faults=failing.count)))
+    statistics = cut_power(tape, tmp_path, random.Random(seed), cuts=40 if seed else 4)
+    assert statistics["acknowledged"] > 20, "there was no load"
+    tally(**(statistics + Counter(faults=failing.count)))
 
 
 @seeds
@@ -141,9 +141,9 @@ def test_what_a_failed_sync_covered_is_on_the_disk_after_a_later_one(tmp_path: P
     tape = Tape(tmp_path / "before", failing)
     record(tape, failing, seed, rest_ns=60 * SECOND, sync_every=10, sync_timeout_ns=SECOND)
     assert failing.count > 3, "nothing failed"
-    figures = cut_power(tape, tmp_path, random.Random(seed), cuts=0)
-    assert figures["acknowledged"] > 100, "there was no load"
-    tally(**(figures + Counter(faults=failing.count)))
+    statistics = cut_power(tape, tmp_path, random.Random(seed), cuts=0)
+    assert statistics["acknowledged"] > 100, "there was no load"
+    tally(**(statistics + Counter(faults=failing.count)))
 
 
 class LatePool(FakeThreadPool):

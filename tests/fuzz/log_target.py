@@ -43,22 +43,22 @@ def log_file(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, log.name)
         path.write_bytes(content)
-        told: list[str] = []
-        found = _start(Path(directory), told, b"new")
+        reported: list[str] = []
+        found = _start(Path(directory), reported, b"new")
         if found is None:
             return
         if not kind & 4:
             published = iter(message.body for message in log.messages)
             assert all(body in published for body in found)
             # In a reused file, what is no record may be of the earlier file.
-            assert len(found) == len(log.messages) or told or kind & 1
-        assert _start(Path(directory), told, b"newer") == [*found, b"new"]
+            assert len(found) == len(log.messages) or reported or kind & 1
+        assert _start(Path(directory), reported, b"newer") == [*found, b"new"]
 
 
-def _start(directory: Path, told: list[str], publish: bytes) -> list[bytes] | None:
+def _start(directory: Path, reported: list[str], publish: bytes) -> list[bytes] | None:
     """Return what is read after a start, which then publishes a message; None where the file's header is damaged."""
     (path,) = directory.glob("*.log")
-    log = TopicLog(directory, "orders", _FILE_BYTES, told.append)
+    log = TopicLog(directory, "orders", _FILE_BYTES, reported.append)
     with suppress(Damaged):
         log.adopt(recover_file(LogFile.open(path), is_last=True), is_last=True)
         try:

@@ -41,7 +41,7 @@ class Attack:
 
 
 @dataclass(frozen=True)
-class Figures:
+class Statistics:
     """The least of all rounds."""
 
     wait_s: float
@@ -53,8 +53,8 @@ class Figures:
         return self.wait_s >= _DEAR_S or self.gained_mb >= _DEAR_MB or self.log_bytes >= _DEAR_LOG_BYTES
 
     @staticmethod
-    def of(costs: Sequence[Cost]) -> Figures:
-        return Figures(
+    def of(costs: Sequence[Cost]) -> Statistics:
+        return Statistics(
             min(cost.worst_threads_s for cost in costs),
             max(0.0, min(cost.gained_mb for cost in costs)),
             min(cost.log_bytes for cost in costs),
@@ -91,19 +91,19 @@ def main() -> int:
     return 0
 
 
-def loss(ours: Figures, peer: Figures) -> float:
+def loss(ours: Statistics, peer: Statistics) -> float:
     """How many times longer the neighbour waits at ours."""
     return max(ours.wait_s, _DEAR_S) / max(peer.wait_s, _DEAR_S)
 
 
-def line(name: str, ours: Figures, peer: Figures) -> str:
+def line(name: str, ours: Statistics, peer: Statistics) -> str:
     cells = [f"{each.wait_s * 1000:.0f} ms" for each in (ours, peer)]
     cells += [f"{each.gained_mb:.0f} MB" for each in (ours, peer)]
     cells += [f"{each.log_bytes / 1000:.0f} kB" for each in (ours, peer)]
     return f"| {name} | {' | '.join(cells)} |"
 
 
-def duel(each: Attack, peer: list[str], rounds: int, certificates: Certificates) -> tuple[Figures, Figures] | None:
+def duel(each: Attack, peer: list[str], rounds: int, certificates: Certificates) -> tuple[Statistics, Statistics] | None:
     """None where the peer does not know the route."""
     costs: tuple[list[Cost], list[Cost]] = ([], [])
     for number in range(rounds):
@@ -116,7 +116,7 @@ def duel(each: Attack, peer: list[str], rounds: int, certificates: Certificates)
                     costs[side].append(each.run(process))
                 finally:
                     process.destroy()
-    return Figures.of(costs[0]), Figures.of(costs[1])
+    return Statistics.of(costs[0]), Statistics.of(costs[1])
 
 
 def start(each: Attack, command: list[str] | None, directory: Path, certificates: Certificates) -> ServerProcess:

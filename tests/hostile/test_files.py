@@ -358,7 +358,7 @@ GOOD_HEAD = {"fine_step_s": 10, "series": [], "nodes": [], "marks": []}
         history_document({**GOOD_HEAD, "series": [["t", "c", "n", [10**18 * 10**18 * 1.0], {"x": 5}]]}),
         history_document({**GOOD_HEAD, "nodes": 5, "marks": [{"time_s": 1e300, "action": "start", "node": 5}]}),
         history_document(
-            {**GOOD_HEAD, "nodes": [{"address": "a:1", "seen_s": 1e300, "figures": 5, "topics": [5, {"topic": []}]}]}
+            {**GOOD_HEAD, "nodes": [{"address": "a:1", "seen_s": 1e300, "statistics": 5, "topics": [5, {"topic": []}]}]}
         ),
     ],
     ids=range(8),

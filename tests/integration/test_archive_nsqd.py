@@ -36,8 +36,8 @@ def test_what_was_published_is_there_with_its_ids_and_times(make_nsqd: MakeNsqd)
     with nsqd.connect() as client:
         client.sub("orders", "ch", 2500)
         received = client.consume(len(bodies))
-    told = {(message.known_id, message.body, message.timestamp_ns) for message in found}
-    assert told == {(message.id, message.body, message.timestamp_ns) for message in received}
+    reported = {(message.known_id, message.body, message.timestamp_ns) for message in found}
+    assert reported == {(message.id, message.body, message.timestamp_ns) for message in received}
 
 
 @pytest.mark.ours

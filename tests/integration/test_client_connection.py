@@ -283,7 +283,7 @@ def test_heartbeats_keep_it_open(shared_nsqd: NsqdProcess, dial: Dial) -> None:
 
 
 def test_a_thread_that_was_busy_does_not_take_it_for_silence(dial: Dial) -> None:
-    """What came meanwhile has not been read yet."""
+    """What came in the meantime has not been read yet."""
     with listening(agree_then(frames.OK)) as address:
         driver = dial(address, read_timeout="1s", heartbeat_interval="500ms")
         driver.open()

@@ -61,14 +61,14 @@ def test_a_thread_pool_shares_a_producer(shared_nsqd: NsqdProcess, address: str,
 
 
 def test_futures_of_publishes(address: str, topic: str) -> None:
-    told: list[PublishFuture] = []
+    reported: list[PublishFuture] = []
     with Producer(address) as producer:
         futures = [producer.publish_soon(topic, b"%d" % number) for number in range(100)]
-        futures[0].add_done_callback(told.append)
+        futures[0].add_done_callback(reported.append)
         assert [future.result(10) for future in futures] == [None] * 100
-        assert told == futures[:1]
-        futures[0].add_done_callback(told.append)
-        assert (told, futures[0].done()) == (futures[:1] * 2, True)
+        assert reported == futures[:1]
+        futures[0].add_done_callback(reported.append)
+        assert (reported, futures[0].done()) == (futures[:1] * 2, True)
         refused = producer.publish_soon(topic, b"x" * (2 << 20))
         assert isinstance(refused.exception(10), PublishFailed)
         with pytest.raises(FlushFailed):

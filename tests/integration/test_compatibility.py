@@ -74,9 +74,9 @@ def test_as_much_as_a_flag_allows_is_taken(limited: NsqdProcess) -> None:
 
 def test_limits_are_told_to_clients(limited: NsqdProcess) -> None:
     with limited.connect() as client:
-        told = client.identify(deflate=True, deflate_level=9)
-    assert (told["max_rdy_count"], told["output_buffer_timeout"]) == (7, 200)
-    assert (told["deflate"], told["deflate_level"], told["max_deflate_level"]) == (True, 3, 3)
+        reported = client.identify(deflate=True, deflate_level=9)
+    assert (reported["max_rdy_count"], reported["output_buffer_timeout"]) == (7, 200)
+    assert (reported["deflate"], reported["deflate_level"], reported["max_deflate_level"]) == (True, 3, 3)
     info = limited.http("GET", "/info").json()
     assert info["max_heartbeat_interval"] == 5 * SECOND_NS
     assert info["max_output_buffer_size"] == 1000
@@ -92,8 +92,8 @@ def test_an_option_has_the_size_of_a_message_at_most(limited: NsqdProcess) -> No
 def test_compression_can_be_turned_off(make_nsqd: MakeNsqd) -> None:
     nsqd = make_nsqd("--deflate=false", "--snappy=false")
     with nsqd.connect() as client:
-        told = client.identify(deflate=True, snappy=True)
-        assert (told["deflate"], told["snappy"]) == (False, False)
+        reported = client.identify(deflate=True, snappy=True)
+        assert (reported["deflate"], reported["snappy"]) == (False, False)
         client.pub("plain", b"x")
 
 
@@ -117,8 +117,8 @@ TOPOLOGY_KEYS = {"topology_region", "topology_zone"}  # since v1.3.0
 
 def test_the_answer_to_identify_has_the_keys_of_go(nsqd: NsqdProcess) -> None:
     with nsqd.connect() as client:
-        told = client.identify()
-    assert {key: value for key, value in told.items() if key not in TOPOLOGY_KEYS} == {
+        reported = client.identify()
+    assert {key: value for key, value in reported.items() if key not in TOPOLOGY_KEYS} == {
         "max_rdy_count": 2500,
         "version": nsqd.http("GET", "/info").json()["version"],
         "max_msg_timeout": 900_000,
@@ -139,8 +139,8 @@ def test_the_answer_to_identify_has_the_keys_of_go(nsqd: NsqdProcess) -> None:
 def test_topology_is_told_and_kept(make_nsqd: MakeNsqd) -> None:
     nsqd = make_nsqd("--topology-region=r", "--topology-zone=z")
     with nsqd.connect() as client:
-        told = client.identify(topology_region="mine", topology_zone="here")
-        assert (told["topology_region"], told["topology_zone"]) == ("r", "z")
+        reported = client.identify(topology_region="mine", topology_zone="here")
+        assert (reported["topology_region"], reported["topology_zone"]) == ("r", "z")
         client.sub("t", "c", rdy_count=1)
         client.pub("t", b"x")
         client.message()
@@ -460,7 +460,7 @@ def test_a_publish_that_cannot_be_written_is_refused(make_nsqd: MakeNsqd, verb: 
     assert nsqd.wait_for_channel("t", "c", message_count=2)["depth"] == 2
 
 
-@pytest.mark.ours  # the figures are those of /metrics
+@pytest.mark.ours  # the statistics are those of /metrics
 def test_a_log_is_synced_after_its_time(make_nsqd: MakeNsqd) -> None:
     nsqd = make_nsqd("--sync-timeout=50ms")
 

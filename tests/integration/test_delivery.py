@@ -413,9 +413,9 @@ def test_deleted_topic_closes_its_consumers(nsqd: NsqdProcess) -> None:
         nsqd.post("/topic/delete?topic=t")
         assert a.rest() == b.rest() == []
         assert nsqd.topic_stats("t") is None
-        publisher.pub("t", b"anew")
+        publisher.pub("t", b"again")
         publisher.sub("t", "a", rdy_count=5)
-        assert bodies(publisher.consume(1)) == [b"anew"]
+        assert bodies(publisher.consume(1)) == [b"again"]
         publisher.expect_silence()
 
 
@@ -620,7 +620,7 @@ def test_5000_idle_connections(make_nsqd: MakeNsqd) -> None:
 
 @contextlib.contextmanager
 def open_files_limit(count: int) -> Iterator[None]:
-    """Raises the soft limit, for this process and for those that it starts meanwhile."""
+    """Raises the soft limit, for this process and for those that it starts in the meantime."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = max(soft, count)
     if hard != resource.RLIM_INFINITY and wanted > hard:

@@ -1,6 +1,6 @@
 """Clients that mean harm, or are broken: floods, silence, bytes one at a time, answers that nobody reads.
 
-Beside each, an honest publisher works on, and is not to notice.
+Next to each, an honest publisher works on, and is not to notice.
 """
 
 from __future__ import annotations
@@ -268,7 +268,7 @@ def test_who_dribbles_is_closed_and_costs_nobody_time(make_nsqd: MakeNsqd, crowd
 
 
 def push(socks: list[socket.socket], data: bytes, nsqd: NsqdProcess, neighbour: Neighbour) -> int:
-    """Send to all without reading, until nsqd has closed them all; its most memory meanwhile."""
+    """Send to all without reading, until nsqd has closed them all; its most memory in the meantime."""
     most_bytes = 0
     deadline_s = time.monotonic() + PUSH_DEADLINE_S
     left = list(socks)

@@ -304,16 +304,16 @@ def test_a_topic_made_again_is_told_as_deleted_and_made(make_nsqd: MakeNsqd, loo
     nsqd = connected(make_nsqd, lookupd)
     nsqd.create("orders", "ch")
     wait_for(lookupd, "orders", "orders ch")
-    lookupd.is_silent = True  # it is told at one go, when it answers again
+    lookupd.is_silent = True  # it is notified at one go, when it answers again
     nsqd.create("other")
     wait_until(lambda: "REGISTER other" in lookupd.events)
     nsqd.post("/topic/delete?topic=orders")
     nsqd.create("orders", "ch", "new")
     lookupd.speak()
     wait_for(lookupd, "other", "orders", "orders ch", "orders new")
-    told = lookupd.live[0].commands[lookupd.live[0].commands.index("REGISTER other") + 1 :]
-    assert told[:2] == ["UNREGISTER orders ch", "UNREGISTER orders"]
-    assert sorted(told[2:]) == ["REGISTER orders", "REGISTER orders ch", "REGISTER orders new"]
+    reported = lookupd.live[0].commands[lookupd.live[0].commands.index("REGISTER other") + 1 :]
+    assert reported[:2] == ["UNREGISTER orders ch", "UNREGISTER orders"]
+    assert sorted(reported[2:]) == ["REGISTER orders", "REGISTER orders ch", "REGISTER orders new"]
 
 
 def test_a_lookupd_that_was_restarted_is_told_everything(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
@@ -445,7 +445,7 @@ def test_a_lookupd_that_was_away_is_asked_before_it_is_told(make_nsqd: MakeNsqd,
     wait_for_depths(nsqd, "orders", {"a": 1, "b": 1})
     wait_for(lookupd, "asked", "orders", "orders a", "orders b", "known", "known ch")
     assert lookupd.asked == ["asked", "orders"]  # `asked` is no news, and `known` has a channel
-    # It had its channels when it was told of: nothing was there to be told of without them.
+    # It had its channels when it was notified of: nothing was there to be notified of without them.
     assert "REGISTER orders" not in lookupd.live[0].commands
 
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.ours
 CONTRIB = Path(__file__).parents[2] / "contrib"
 DASHBOARD = CONTRIB / "grafana" / "nsqd.json"
 ALERTS = CONTRIB / "prometheus"
-# What expressions consist of beside metrics and labels.
+# What expressions consist of next to metrics and labels.
 PROMQL = {
     "absent",
     "and",

@@ -320,7 +320,7 @@ def test_a_terminal_that_can_do_nothing_gets_lines(quiet: NsqdProcess) -> None:
 
 def many_topics(count: int) -> bytes:
     """What an nsqd with so many topics, of 3 channels each, says."""
-    figures = dict.fromkeys(
+    statistics = dict.fromkeys(
         (
             "depth",
             "backend_depth",
@@ -334,8 +334,8 @@ def many_topics(count: int) -> bytes:
         ),
         1,
     )
-    channels = [{"channel_name": name, **figures} for name in ("archive", "mail", "search")]
-    topics = [{"topic_name": f"topic{number:04}", **figures, "channels": channels} for number in range(count)]
+    channels = [{"channel_name": name, **statistics} for name in ("archive", "mail", "search")]
+    topics = [{"topic_name": f"topic{number:04}", **statistics, "channels": channels} for number in range(count)]
     return json.dumps({"start_time": 1, "topics": topics}, separators=(",", ":")).encode()
 
 

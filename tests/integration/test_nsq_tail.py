@@ -316,8 +316,8 @@ def test_the_past_and_then_what_is_new_without_gap_or_double(asked: str, make_ns
         assert found[:100] == [b"%d.%d" % (number, part) for number in range(20) for part in range(5)]
         assert sorted(found[100:]) == [b"%d.0" % number for number in range(20, 40)]
         one.stop()
-        publish(two, "t", b"meanwhile")
-        assert read_lines(tool, 1) == [b"meanwhile"]
+        publish(two, "t", b"in the meantime")
+        assert read_lines(tool, 1) == [b"in the meantime"]
         one.start()
         publish(one, "t", b"again")
         assert read_lines(tool, 1) == [b"again"]

@@ -1,4 +1,4 @@
-"""nsq-to-file as a process, beside a real nsqd."""
+"""nsq-to-file as a process, next to a real nsqd."""
 
 from __future__ import annotations
 
@@ -319,7 +319,7 @@ def ready_count(nsqd: NsqdProcess) -> int:
     return count
 
 
-# --- after a kill, and beside another
+# --- after a kill, and next to another
 
 
 def test_a_kill_leaves_nothing_behind(nsqd: NsqdProcess, archive: Archive, output: Path, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ SOON = (
     "--consumer-opt=max_backoff_duration,20ms",
 )
 
-# The state of a client in /stats that was told to go.
+# The state of a client in /stats that was asked to go.
 CLOSING = 4
 
 Start = Callable[..., ToolProcess]

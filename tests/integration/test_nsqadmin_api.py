@@ -169,7 +169,7 @@ def test_who_is_away_is_a_warning(cluster: AdminCluster) -> None:
 
 def test_notifications(cluster: AdminCluster) -> None:
     with WebServer() as server:
-        admin = cluster.admin(f"--notification-http-endpoint={server.url}told")
+        admin = cluster.admin(f"--notification-http-endpoint={server.url}reported")
         headers = {"User-Agent": "me", "Authorization": "Basic Ym9iOng="}
         admin.http("POST", "/api/topics?x=1", b'{"topic":"t","channel":"c"}', headers)
         server.wait_until_asked(2)

@@ -152,7 +152,7 @@ def test_notices_of_the_same_action_have_the_same_keys(cluster: AdminCluster) ->
     with WebServer() as server:
         flag = f"--notification-http-endpoint={server.url}"
         for admin in (cluster.admin(flag), cluster.admin(flag, command=[GO])):
-            admin.http("POST", "/api/topics", b'{"topic":"told","channel":"c"}', {"User-Agent": "me"})
+            admin.http("POST", "/api/topics", b'{"topic":"reported","channel":"c"}', {"User-Agent": "me"})
         server.wait_until_asked(4)
     notices = sorted((json.loads(body) for body in server.bodies()), key=lambda notice: str(notice["action"]))
     for one, other in ((notices[0], notices[1]), (notices[2], notices[3])):

@@ -50,7 +50,7 @@ class Telemetry:
         assert len(spans) == count
         return spans
 
-    def figures(self, name: str) -> list[tuple[Any, dict[str, Any]]]:
+    def statistics(self, name: str) -> list[tuple[Any, dict[str, Any]]]:
         """Return the values of a metric, with their attributes: a sum, or the number of measured durations."""
         data = self.reader.get_metrics_data()
         assert data is not None
@@ -207,9 +207,9 @@ def test_a_failed_handler(nsqd: Nsqd, nsqd_topic: str, telemetry: Telemetry) -> 
     assert [event.name for event in failed.events] == ["exception"]
     assert handled.status.status_code is StatusCode.UNSET
     assert attempts == [1, 2]
-    figures = telemetry.figures("messaging.client.consumed.messages")
-    assert sorted((count, labels.get("error.type", "")) for count, labels in figures) == [(1, ""), (1, "ValueError")]
-    assert len(telemetry.figures("messaging.process.duration")) == 2
+    statistics = telemetry.statistics("messaging.client.consumed.messages")
+    assert sorted((count, labels.get("error.type", "")) for count, labels in statistics) == [(1, ""), (1, "ValueError")]
+    assert len(telemetry.statistics("messaging.process.duration")) == 2
 
 
 def test_a_requeue_is_no_error(nsqd: Nsqd, nsqd_topic: str, telemetry: Telemetry) -> None:
@@ -229,7 +229,7 @@ def test_a_failed_publish(telemetry: Telemetry) -> None:
         telemetry.instrumentation().producer(producer).publish("orders", b"order 1")
     (published,) = telemetry.spans(SpanKind.PRODUCER)
     assert published.status.status_code is StatusCode.ERROR
-    ((count, labels),) = telemetry.figures("messaging.client.sent.messages")
+    ((count, labels),) = telemetry.statistics("messaging.client.sent.messages")
     assert (count, labels["error.type"]) == (1, "NoNsqd")
 
 
@@ -248,7 +248,7 @@ def test_several_messages_are_one_publish(nsqd: Nsqd, nsqd_topic: str, telemetry
     handled = telemetry.spans(SpanKind.CONSUMER, 2)
     assert {span.parent.span_id for span in handled if span.parent} == {published.context.span_id}
     assert sorted(bodies) == [b"order 1", b"order 2"]
-    ((count, _),) = telemetry.figures("messaging.client.sent.messages")
+    ((count, _),) = telemetry.statistics("messaging.client.sent.messages")
     assert count == 2
 
 
@@ -302,7 +302,7 @@ def test_a_batch_is_linked_to_its_publishes(nsqd: Nsqd, nsqd_topic: str, telemet
     handled = [span for span in telemetry.exporter.get_finished_spans() if span.kind is SpanKind.CONSUMER]
     linked = {link.context.span_id for span in handled for link in span.links}
     assert linked == {span.context.span_id for span in published}
-    assert sum(count for count, _ in telemetry.figures("messaging.client.consumed.messages")) == 3
+    assert sum(count for count, _ in telemetry.statistics("messaging.client.consumed.messages")) == 3
 
 
 def test_a_traced_producer_is_still_a_producer(nsqd: Nsqd, nsqd_topic: str, telemetry: Telemetry) -> None:
@@ -326,7 +326,7 @@ def test_a_publish_that_does_not_wait_ends_with_its_answer(nsqd: Nsqd, nsqd_topi
     spans = telemetry.spans(SpanKind.PRODUCER, 4)
     counts = [span.attributes.get("messaging.batch.message_count", 1) for span in spans if span.attributes]
     assert sorted(counts) == [1, 1, 1, 2]
-    assert [count for count, _ in telemetry.figures("messaging.client.sent.messages")] == [5]
+    assert [count for count, _ in telemetry.statistics("messaging.client.sent.messages")] == [5]
 
 
 def test_what_nsqd_refuses_is_raised_by_flush_or_passed_to_on_done(nsqd: Nsqd, nsqd_topic: str, telemetry: Telemetry) -> None:

@@ -206,7 +206,7 @@ def test_on_done_tells_each_outcome(nsqd: NsqdProcess, make_producer: MakeProduc
     outcomes: list[NsqClientError | None] = []
     for size in (10, MAX_MSG_SIZE + 1, 20):
         producer.publish_soon(topic, bytes(size), outcomes.append)
-    producer.flush()  # who was told is not told again
+    producer.flush()  # who was notified is not reported again
     assert sorted(str(getattr(outcome, "code", "OK")) for outcome in outcomes) == ["E_BAD_MESSAGE", "OK", "OK"]
 
 
@@ -287,7 +287,7 @@ def test_bad_ones_among_many_fail_alone(nsqd: NsqdProcess, make_producer: MakePr
     with pytest.raises(FlushFailed) as caught:
         producer.flush()
     assert (caught.value.count, caught.value.code) == (3, "E_BAD_MESSAGE")
-    producer.flush()  # told once
+    producer.flush()  # reported once
     found = drain(topic, nsqd)
     assert set(found) == set(expected)
     if not retry_unknown:

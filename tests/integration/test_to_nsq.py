@@ -51,7 +51,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture
 def command(tmp_path: Path) -> Path:
-    """The command as it is installed: a script of the shell, and beside it the one that runs Python."""
+    """The command as it is installed: a script of the shell, and next to it the one that runs Python."""
     directory = tmp_path / "bin"
     directory.mkdir()
     shutil.copy(REPOSITORY / "apps/bin/to-nsq", directory)
@@ -215,8 +215,8 @@ def test_a_record_that_is_too_large_is_told_by_its_line(make_nsqd: MakeNsqd, sta
     large = [*records[:700], b"x" * 101, b"y" * 100, b"", *records[700:], b"z" * 300_000]
     with start(*to(nsqd)) as tool:
         assert end(tool, lines(*large)) == 1
-        told = [line.partition("ERROR: ")[2] for line in tool.log_text().splitlines() if "is not published" in line]
-        assert sorted(told) == [
+        reported = [line.partition("ERROR: ")[2] for line in tool.log_text().splitlines() if "is not published" in line]
+        assert sorted(reported) == [
             f"line 2004 (300000 bytes) is not published to 127.0.0.1:{nsqd.tcp_port}: it takes no more than 100",
             f"line 701 (101 bytes) is not published to 127.0.0.1:{nsqd.tcp_port}: it takes no more than 100",
         ]

@@ -46,8 +46,8 @@ def consume(nsqd: NsqdProcess, topic: str, channel: str, count: int) -> list[Mes
 def log_of(nsqd: NsqdProcess, topic: str) -> dict[str, object]:
     answer = nsqd.http("GET", f"/topic/log?topic={topic}")
     assert answer.status == 200, answer
-    figures: dict[str, object] = answer.json()
-    return figures
+    statistics: dict[str, object] = answer.json()
+    return statistics
 
 
 # ---- reading by number

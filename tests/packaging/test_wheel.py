@@ -193,9 +193,9 @@ def test_every_command_runs_beside_packages_named_apps_tools_and_spark(installed
     for command in commands():
         assert (installed.bin / command).exists()
         program = re.escape({"to-nsq-py": "to_nsq"}.get(command, command.removesuffix("-py").replace("-", "_")))
-        told = installed.run(command, "--version").strip()
+        reported = installed.run(command, "--version").strip()
         built = re.escape(f"v{NSQ_VERSION} (built w/nsqd-py-{version}-python3.")
-        assert re.fullmatch(rf"({program}|{program.replace('_', '-')}) {built}\S+\)", told), told
+        assert re.fullmatch(rf"({program}|{program.replace('_', '-')}) {built}\S+\)", reported), reported
         assert "--version" in installed.run(command, "--help")
 
 

@@ -1,4 +1,4 @@
-"""The real broker beside the models of its topics, before anything happens to them, and what holds at any moment."""
+"""The real broker next to the models of its topics, before anything happens to them, and what holds at any moment."""
 
 from __future__ import annotations
 
@@ -195,8 +195,8 @@ class BrokerMachine(RuleBasedStateMachine):
 
     def check_channel(self, topic: Topic, model: ModelTopic, name: str) -> None:
         channel, expected = topic.channels[name], model.channels[name]
-        figures = channel.depth, channel.in_flight_count, channel.deferred_count
-        assert figures == tuple(expected.count(state) for state in (QUEUED, IN_FLIGHT, DEFERRED))
+        statistics = channel.depth, channel.in_flight_count, channel.deferred_count
+        assert statistics == tuple(expected.count(state) for state in (QUEUED, IN_FLIGHT, DEFERRED))
         assert channel.is_paused == expected.is_paused
         assert channel.lost_count == 0
         for seq, (state, attempts, due_ns) in observe(channel).items():
@@ -234,7 +234,7 @@ class BrokerMachine(RuleBasedStateMachine):
         assert memory.cached_bytes <= memory.limit_bytes
         assert memory.ephemeral_bytes == 0
         held = sum(topic.held_bytes + topic.log.read_bytes for topic in topics if topic.log is not None)
-        assert 0 <= held - memory.cached_bytes < len(topics) * 20 * 1024, "what is not told yet"
+        assert 0 <= held - memory.cached_bytes < len(topics) * 20 * 1024, "what is not reported yet"
 
     @invariant()
     def the_disk_keeps_to_its_limits(self) -> None:

@@ -1,6 +1,6 @@
 """A plain model of one topic: per channel, a dict of what every message is doing.
 
-It looks at no log and no journal. What a channel sends is told to it and checked; what it cannot know (which consumer
+It looks at no log and no journal. What a channel sends is asked to it and checked; what it cannot know (which consumer
 gets which message, what a crash loses of the last 100 ms, what an ephemeral channel drops) it takes from the real one,
 within bounds.
 """

@@ -1,4 +1,4 @@
-"""A byte that flipped, an end that is missing: told with file and place, or passed over and counted. Never a message
+"""A byte that flipped, an end that is missing: reported with file and place, or passed over and counted. Never a message
 that nobody published, where there are checksums; never an error of another kind, anywhere.
 """
 
@@ -94,12 +94,12 @@ def test_a_flipped_byte_in_a_record(kind: str, share: float, flip: int, split_by
     hit = max(number for number, start in enumerate(starts) if start <= place)
     with file_of(name, flipped(data, place, flip)) as path:
         splits = splits_of(path, split_bytes)
-        with pytest.raises(DamagedArchive) as told:
+        with pytest.raises(DamagedArchive) as reported:
             read_messages(splits)
         damage = Damage("skip")
         found = read_messages(splits, damage=damage)
-    assert (told.value.path, told.value.position) == (str(path), starts[hit])
-    assert str(path) in str(told.value) and str(starts[hit]) in str(told.value)
+    assert (reported.value.path, reported.value.position) == (str(path), starts[hit])
+    assert str(path) in str(reported.value) and str(starts[hit]) in str(reported.value)
     assert found == [message for number, batch in enumerate(batches) if number != hit for message in batch]
     end = [*starts, len(data)][hit + 1]
     assert {path: (one.records, one.size_bytes) for path, one in damage.counts.items()} == {str(path): (1, end - starts[hit])}
@@ -117,9 +117,9 @@ def test_a_flipped_byte_in_the_header(kind: str, place: int, flip: int, split_by
         if found:  # a flag in which nobody sees that it is wrong
             assert found == FILES[kind].everything
             return
-        with pytest.raises(DamagedArchive) as told:
+        with pytest.raises(DamagedArchive) as reported:
             read_messages(splits)
-    assert told.value.position == 0
+    assert reported.value.position == 0
     assert [one.records for one in damage.counts.values()] == [1]
 
 

@@ -40,13 +40,13 @@ def facts(event: Event) -> Iterator[Fact]:
 
 def read(session: Session, chunks: Sequence[bytes]) -> tuple[list[Fact], bool]:
     """The facts, and True if a heartbeat is answered; one answer is enough for all of a chunk."""
-    told: list[Event] = []
+    reported: list[Event] = []
     for chunk in chunks:
-        told += session.received(chunk)
+        reported += session.received(chunk)
         while session.has_more:
-            told += session.received(b"")
-    assert all(not isinstance(event, Broken) for event in told[:-1])
-    return [fact for event in told for fact in facts(event)], bool(session.take_output())
+            reported += session.received(b"")
+    assert all(not isinstance(event, Broken) for event in reported[:-1])
+    return [fact for event in reported for fact in facts(event)], bool(session.take_output())
 
 
 def cut(data: bytes, places: Sequence[int]) -> list[bytes]:
@@ -92,10 +92,10 @@ def test_any_chunking_gives_the_same(layer: str, parts: list[bytes], rest: bytes
 def test_nothing_is_lost_or_made_up(parts: list[bytes]) -> None:
     """Rows are put together again from what a message or an answer alone gives."""
 
-    def told(data: bytes) -> list[Fact]:
+    def reported(data: bytes) -> list[Fact]:
         return read(session_with(""), [identity(), data])[0][1:]
 
-    assert told(b"".join(parts)) == [fact for part in parts for fact in told(part)]
+    assert reported(b"".join(parts)) == [fact for part in parts for fact in reported(part)]
 
 
 @pytest.mark.parametrize("layer", ["", "snappy", "deflate", "tls_v1"])
@@ -104,8 +104,8 @@ def test_nothing_is_lost_or_made_up(parts: list[bytes]) -> None:
 def test_any_bytes_are_events_or_the_end(layer: str, parts: list[bytes], is_agreed: bool, places: list[int]) -> None:
     session = session_with(layer)
     stream = (identity(**{layer: True}) if is_agreed and layer else b"") + b"".join(parts)
-    told, _ = read(session, cut(stream, places))
-    assert len([fact for fact in told if fact[0] == "ready"]) <= 1
+    reported, _ = read(session, cut(stream, places))
+    assert len([fact for fact in reported if fact[0] == "ready"]) <= 1
 
 
 @given(

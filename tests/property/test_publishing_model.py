@@ -68,7 +68,7 @@ class Publishing(RuleBasedStateMachine):
         self.dispatcher = Dispatcher(LIMITS, retry_unknown=retry_unknown, answer_timeout_s=ANSWER_TIMEOUT_S)
         self.peers = {address: Peer() for address in ADDRESSES}
         self.publishes: list[Publish] = []
-        self.told: list[Publish] = []
+        self.reported: list[Publish] = []
         for address in sorted(addresses):
             self.come(address)
 
@@ -86,7 +86,7 @@ class Publishing(RuleBasedStateMachine):
                 self.send(order.writer, publish)
 
     def over(self, publishes: list[Publish]) -> None:
-        self.told += publishes
+        self.reported += publishes
 
     def writer(self, address: str) -> ConnectionWriter | None:
         return self.dispatcher.writers.get(address)
@@ -194,11 +194,11 @@ class Publishing(RuleBasedStateMachine):
     def each_is_in_exactly_one_place(self) -> None:
         waiting = self.waiting()
         sent = [p for writer in self.dispatcher.writers.values() for p in writer.unanswered if not p.is_over]
-        places = [*waiting, *sent, *self.told]
+        places = [*waiting, *sent, *self.reported]
         assert sorted(map(id, places)) == sorted(map(id, self.publishes))
         assert all(publish.state is WAITING for publish in waiting)
         assert all(publish.state is SENT for publish in sent)
-        assert all(publish.state in (DONE, FAILED) for publish in self.told)
+        assert all(publish.state in (DONE, FAILED) for publish in self.reported)
         assert self.dispatcher.unfinished == len(waiting) + len(sent)
 
     @invariant()
@@ -217,7 +217,7 @@ class Publishing(RuleBasedStateMachine):
     @invariant()
     def done_means_stored(self) -> None:
         stored = {id(publish) for peer in self.peers.values() for publish in peer.stored}
-        for publish in self.told:
+        for publish in self.reported:
             if publish.state is DONE:
                 assert id(publish) in stored
             elif isinstance(publish.error, NoNsqd):

@@ -127,7 +127,7 @@ class Queue:
         assert not any(channel.discard(seq) for seq in (*others, self.published))
 
     def pass_time(self, ns: int) -> None:
-        """Nothing times out meanwhile."""
+        """Nothing times out in the meantime."""
         for consumer, message in self.in_flight:
             assert consumer.channel is not None
             consumer.channel.touch(consumer, message.id)

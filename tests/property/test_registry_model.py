@@ -1,4 +1,4 @@
-"""nsqlookupd's registry against a plain model: a table of registrations, searched anew for each answer."""
+"""nsqlookupd's registry against a plain model: a table of registrations, searched again for each answer."""
 
 from __future__ import annotations
 

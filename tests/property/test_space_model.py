@@ -42,7 +42,7 @@ def body(number: int) -> bytes:
 
 
 class Sides:
-    """The broker and, beside it, which messages each channel is not done with."""
+    """The broker and, next to it, which messages each channel is not done with."""
 
     def __init__(self, directory: Path, retention_bytes: int) -> None:
         self.directory = directory

@@ -1,4 +1,4 @@
-"""Three nsqds and two nsqlookupds on fixed ports. The first of each is never killed: its figures must not grow."""
+"""Three nsqds and two nsqlookupds on fixed ports. The first of each is never killed: its statistics must not grow."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NSQD_FLAGS = ("--max-bytes-per-file=1000000", "--mem-queue-size=2000", "--msg-ti
 
 
 class SoakNsqd(FaultyNsqd):
-    """An nsqd with a disk and a clock that can be told to misbehave."""
+    """An nsqd with a disk and a clock that can be asked to misbehave."""
 
     def __init__(self, data_path: Path, *flags: str, ports: tuple[int, int]) -> None:
         self._clock = data_path.with_suffix(".clock")

@@ -47,9 +47,9 @@ class Series:
     interval_s: float
     of: dict[str, dict[str, list[float | None]]] = field(default_factory=dict)
 
-    def add(self, process: str, figures: Mapping[str, float | None]) -> None:
+    def add(self, process: str, statistics: Mapping[str, float | None]) -> None:
         series = self.of.setdefault(process, {})
-        for name, value in figures.items():
+        for name, value in statistics.items():
             series.setdefault(name, []).append(value)
 
 
@@ -83,8 +83,8 @@ class Sampler:
             self.series.add(f"nsqlookupd{number}", _of_process(lookupd.pid))
         for nsqd in self._cluster.nsqds:
             name = nsqd.data_path.name
-            figures = _of_process(nsqd.pid)
-            self.series.add(name, figures | {"lag_ms": self._lag_ms(nsqd), "disk_mb": _disk_bytes(nsqd.data_path) / MB})
+            statistics = _of_process(nsqd.pid)
+            self.series.add(name, statistics | {"lag_ms": self._lag_ms(nsqd), "disk_mb": _disk_bytes(nsqd.data_path) / MB})
 
     def _lag_ms(self, nsqd: SoakNsqd) -> float | None:
         """Return the mean delay of the event loop since the last sample."""
@@ -96,7 +96,7 @@ class Sampler:
 
 
 def _of_process(pid: int) -> dict[str, float | None]:
-    """Return the figures of a process; None for each if it has ended."""
+    """Return the statistics of a process; None for each if it has ended."""
     process = Path(f"/proc/{pid}")
     try:
         pages = int((process / "statm").read_text().split()[1])

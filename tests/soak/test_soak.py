@@ -20,6 +20,6 @@ def test_a_short_soak_passes_and_writes_its_result(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("soak passed: 0.5 minutes")
-    figures = json.loads(output.with_suffix(".json").read_text())
-    assert figures["lost"] == 0
-    assert figures["acknowledged"] > 1000
+    statistics = json.loads(output.with_suffix(".json").read_text())
+    assert statistics["lost"] == 0
+    assert statistics["acknowledged"] > 1000

@@ -1,4 +1,4 @@
-"""spark-replay on real clusters, into a real nsqd: all that was archived arrives, whatever is killed meanwhile."""
+"""spark-replay on real clusters, into a real nsqd: all that was archived arrives, whatever is killed in the meantime."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_there_and_back(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
     """Published, archived in every format, replayed into another nsqd, and consumed."""
     first, second = make_nsqd(), make_nsqd()
     published = {topic: some_bodies(topic) for topic in ARCHIVED}
-    told = {topic: archived(first, topic, bodies, tmp_path / "archive") for topic, bodies in published.items()}
+    reported = {topic: archived(first, topic, bodies, tmp_path / "archive") for topic, bodies in published.items()}
     for topic in ARCHIVED:
         second.create(topic, CHANNEL)
     with Replay(second, tmp_path / "archive", tmp_path, LOCAL_CLUSTER) as replay:
@@ -200,7 +200,7 @@ def test_there_and_back(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
     in_archive = Counter((one.topic, one.body, one.id, one.timestamp_ns) for one in found if one.topic != "as_lines")
     assert in_archive == Counter(
         (topic, one.body, one.id.decode(), one.timestamp_ns)
-        for topic, messages in told.items()
+        for topic, messages in reported.items()
         for one in messages
         if topic != "as_lines"
     )
@@ -213,8 +213,8 @@ def some_bodies(topic: str) -> list[bytes]:
 
 
 def archived(nsqd: NsqdProcess, topic: str, bodies: list[bytes], directory: Path) -> list[Message]:
-    """By nsq-to-file; what another consumer is told of the same messages."""
-    nsqd.create(topic, "archive", "told")
+    """By nsq-to-file; what another consumer is notified of the same messages."""
+    nsqd.create(topic, "archive", "reported")
     with nsqd.connect() as client:
         client.mpub(topic, bodies)
     source = (f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}", f"--topic={topic}", "--channel=archive")
@@ -223,5 +223,5 @@ def archived(nsqd: NsqdProcess, topic: str, bodies: list[bytes], directory: Path
         nsqd.wait_for_channel(topic, "archive", depth=0, in_flight_count=0, deadline_s=DEADLINE_S)
         assert tool.stop() == 0
     with nsqd.connect() as client:
-        client.sub(topic, "told", 2500)
+        client.sub(topic, "reported", 2500)
         return client.consume(len(bodies))

@@ -193,7 +193,7 @@ def slow_standby(scene: Scene) -> float:
 
 
 def slow_disk(scene: Scene) -> float:
-    """Each call on the standby's disk takes long; the primary dies meanwhile."""
+    """Each call on the standby's disk takes long; the primary dies in the meantime."""
     delay_s = scene.chance.uniform(0.02, 0.15)
     scene.standby.set_rules(*({"call": call, "delay_s": delay_s} for call in (*WRITES, *SYNCS)))
     scene.rest(3.0)

@@ -19,7 +19,7 @@ import click
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.standby_processes import figures_of, standby_of, wait_until_it_has_all
 
-TOPIC, OTHER, CHANNEL = "large", "beside", "c"
+TOPIC, OTHER, CHANNEL = "large", "other", "c"
 BODY_BYTES, BATCH = 5_000, 200
 SMALL_BYTES, SMALL_BATCH = 200, 2_000
 RATE = 200  # lone publishes a second
@@ -29,7 +29,7 @@ _PIECE = 1 << 20
 
 
 class Catching(NamedTuple):
-    """How a standby caught up. Memory is the most that was seen, latencies those of the publisher meanwhile."""
+    """How a standby caught up. Memory is the most that was seen, latencies those of the publisher in the meantime."""
 
     what: str
     seconds: float
@@ -45,7 +45,7 @@ class Catching(NamedTuple):
         return (
             f"{self.what}: {self.seconds:.1f} s; CPU s: primary {self.primary_cpu_s:.1f}, standby "
             f"{self.standby_cpu_s:.1f}; most memory, MB: primary {self.primary_mb:.0f}, standby {self.standby_mb:.0f}; "
-            f"{len(ordered):,} publishes meanwhile, ms: median {percentiles[0]:.1f}, "
+            f"{len(ordered):,} publishes in the meantime, ms: median {percentiles[0]:.1f}, "
             f"99 % {percentiles[1]:.1f}, longest {percentiles[2]:.1f}"
         )
 

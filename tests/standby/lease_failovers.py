@@ -86,7 +86,7 @@ class Report:
 
 
 def answered_alone(logs: Sequence[Path], ledger: EpochLedger) -> set[bytes]:
-    """Return what clients were told to be acknowledged while an nsqd said in its log that it goes on alone."""
+    """Return what clients were asked to be acknowledged while an nsqd said in its log that it goes on alone."""
     spans = [span for log in logs for span in _spans_alone(log)]
     wall_s = time.time() - time.monotonic()
     return {body for body, at_s in ledger.acknowledged.items() if any(start <= at_s + wall_s <= end for start, end in spans)}
@@ -168,7 +168,7 @@ def _let_happen(fault: str, hosts: Hosts, chance: random.Random, report: Report)
     gap_from_s = FAULTS[fault](Scene(hosts, primary, standby, chance))
     if not any(nsqd.is_running for nsqd in hosts.nsqds):
         epoch = ledger.newest_epoch  # the standby may have served before it died too
-    time.sleep(chance.uniform(0.0, _STAYS_BROKEN_S))  # the old primary could go on meanwhile
+    time.sleep(chance.uniform(0.0, _STAYS_BROKEN_S))  # the old primary could go on in the meantime
     hosts.mend()
     if fault not in STAYS:
         first_ok_s, first_delivery_s = (

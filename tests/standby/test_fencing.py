@@ -1,4 +1,4 @@
-"""An old primary that comes back after its standby was promoted: it must not serve beside the new one."""
+"""An old primary that comes back after its standby was promoted: it must not serve next to the new one."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_a_standby_copies_follows_and_takes_over(primary_with: Start, follow: St
 
 
 def _is_sparse(primary: NsqdProcess) -> bool:
-    with contextlib.suppress(FileNotFoundError):  # it was dropped or replaced meanwhile
+    with contextlib.suppress(FileNotFoundError):  # it was dropped or replaced in the meantime
         return any(path.read_bytes()[6] & 2 for path in primary.data_path.glob("orders.*.log"))
     return False
 
@@ -115,8 +115,8 @@ def test_a_standby_refuses_clients_and_shows_its_lag(primary_with: Start, follow
     assert standby.http("POST", "/topic/create?topic=u").json() == {"message": "STANDBY"}
     assert standby.http("GET", "/ping").text == "OK"
     assert standby.http("GET", "/health").status == 503
-    figures = figures_of(standby)
-    assert (figures["primary"], figures["is_complete"], figures["lag_messages"]) == (address, True, 0)
+    statistics = figures_of(standby)
+    assert (statistics["primary"], statistics["is_complete"], statistics["lag_messages"]) == (address, True, 0)
     listed = primary.stats()["standbys"]["list"]
     assert [each["http_address"] for each in listed] == [f"127.0.0.1:{standby.http_port}"]
     assert "nsqd_standby_lag_messages" in primary.http("GET", "/metrics").text
@@ -315,7 +315,7 @@ def test_systemd_sees_one_process_that_goes_on(
         standby = standby_of(primary, tmp_path / "b")
         processes.append(standby)
         promote(standby)
-        told = ""
-        while told.count("READY=1") < 2:
-            told += notify.recv(4096).decode() + "\n"
-    assert "STOPPING" not in told
+        reported = ""
+        while reported.count("READY=1") < 2:
+            reported += notify.recv(4096).decode() + "\n"
+    assert "STOPPING" not in reported

@@ -176,7 +176,7 @@ def mpub_body(chunk: Chunk) -> bytes:
     return b"".join(chunk.payload.mpub_pieces(0, chunk.count))
 
 
-def told(chunk: Chunk) -> list[Message]:
+def reported(chunk: Chunk) -> list[Message]:
     """What a chunk's table says; its other forms say the same."""
     rows = chunk.arrow().to_pylist()
     assert mpub_body(chunk) == len(rows).to_bytes(4, "big") + mpub([row["body"] for row in rows])
@@ -194,5 +194,5 @@ def read_messages(splits: Sequence[Split], wanted: Wanted | None = None, damage:
             positions = chunk.positions.tolist()
             assert positions == sorted(set(positions)) and positions[0] > last
             last = positions[-1]
-            found += told(chunk)
+            found += reported(chunk)
     return found

@@ -67,7 +67,7 @@ class Life:
         body = sized(*messages)
         self.broker.get_topic(TOPIC).publish(body, len(messages), uniform_stride(body, len(messages)), publisher, 0, defer_ns)
         self.world.run()
-        if self.broker.sync.every > 1:  # else it is told when it is let go
+        if self.broker.sync.every > 1:  # else it is notified when it is let go
             publisher.look()
         return publisher
 

@@ -1,7 +1,7 @@
 """Headless Chromium for tests of nsqadmin's page. Whatever goes wrong in a page fails the test that looks at it.
 
 Playwright's event loop is in the thread that started it until it is stopped: nothing else in that thread may use
-asyncio meanwhile. The servers under test are other processes.
+asyncio in the meantime. The servers under test are other processes.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class Visits:
         return page
 
     def faults(self) -> list[str]:
-        """So far. What the browser has told meanwhile is heard first."""
+        """So far. What the browser has reported in the meantime is heard first."""
         for context, _ in self._opened:
             for page in context.pages:
                 page.wait_for_function("true")
@@ -209,7 +209,7 @@ def rows_of(page: Page, caption: str) -> list[dict[str, str]]:
 
 
 def tiles_of(page: Page) -> dict[str, str]:
-    """The figures at the top of a view, by their labels."""
+    """The statistics at the top of a view, by their labels."""
     found: dict[str, str] = page.evaluate(
         """() => Object.fromEntries([...document.querySelectorAll("main dl dt")].map(
           label => [label.innerText.trim(), label.parentElement.querySelector("dd").innerText.trim()]))"""

@@ -73,7 +73,7 @@ class ClusterNsqd(NsqdProcess):
 
     @property
     def identity(self) -> str:
-        """How producers are told apart below; see `Cluster.producers`."""
+        """How producers are distinguished below; see `Cluster.producers`."""
         return f"{self.host.address}:{NSQD_PORTS[0]}"
 
     def delete_topic(self, topic: str) -> None:
@@ -239,7 +239,7 @@ def start_all(processes: Sequence[ServerProcess]) -> None:
 
 @contextlib.contextmanager
 def hung(process: ServerProcess) -> Iterator[None]:
-    """Does not run meanwhile; its kernel goes on to take connections, and what is sent on them."""
+    """Does not run in the meantime; its kernel goes on to take connections, and what is sent on them."""
     process.signal(signal.SIGSTOP)
     try:
         yield

@@ -26,7 +26,7 @@ T = TypeVar("T")
 class Shell(NamedTuple):
     """One kind of client, with what its handlers and its tests wait by.
 
-    spawn  runs a call beside the test; the result has `get(timeout=seconds)`
+    spawn  runs a call next to the test; the result has `get(timeout=seconds)`
     """
 
     consumer: Any
@@ -35,10 +35,10 @@ class Shell(NamedTuple):
     spawn: Callable[[Callable[[], object]], Any]
 
     def wait(self, condition: Callable[[], T], deadline_s: float = DEADLINE_S) -> T:
-        """Wait until the answer is true, and return it. Clients work meanwhile."""
+        """Wait until the answer is true, and return it. Clients work in the meantime."""
         ends_s = monotonic() + deadline_s
         while not (answer := condition()):
-            assert monotonic() < ends_s, f"waited in vain, last was {answer!r}"
+            assert monotonic() < ends_s, f"waited without effect, last was {answer!r}"
             self.sleep(_POLL_S)
         return answer
 

@@ -32,15 +32,15 @@ def run_import(directory: Path) -> None:
     take_over(directory, 2000, log, NOW_S, lambda: None)
 
 
-def run_until(directory: Path, most: int, told: int) -> None:
-    """Import, in a process that ends before its change number `most`; it writes which that was to `told`."""
+def run_until(directory: Path, most: int, reported: int) -> None:
+    """Import, in a process that ends before its change number `most`; it writes which that was to `reported`."""
     left = most
 
     def count(event: str, arguments: tuple[object, ...]) -> None:
         nonlocal left
         if event in _CHANGES or (event == "open" and int(str(arguments[2])) & _WRITING):
             if left == 0:
-                os.write(told, f"{event} {arguments[0]}".encode())
+                os.write(reported, f"{event} {arguments[0]}".encode())
                 os._exit(_KILLED)
             left -= 1
 
@@ -56,8 +56,8 @@ def killed_at(directory: Path, most: int) -> str | None:
     if not child:
         run_until(directory, most, writing)
     os.close(writing)
-    with open(reading, "rb") as told:
-        operation = told.read().decode()
+    with open(reading, "rb") as reported:
+        operation = reported.read().decode()
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     assert status in (0, _KILLED), f"the import ended with {status}"
     return operation if status == _KILLED else None

@@ -1,4 +1,4 @@
-"""One hostile input on ten connections, and a neighbour that goes on with its work meanwhile."""
+"""One hostile input on ten connections, and a neighbour that goes on with its work in the meantime."""
 
 from __future__ import annotations
 

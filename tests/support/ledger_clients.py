@@ -1,4 +1,4 @@
-"""Clients that publish and consume until they are told to stop, whatever happens to the nsqds; see epoch_ledger.py.
+"""Clients that publish and consume until they are asked to stop, whatever happens to the nsqds; see epoch_ledger.py.
 
 They go from one nsqd to the next, and give up a connection on which nothing has come for SILENCE_S.
 """

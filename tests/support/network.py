@@ -4,7 +4,7 @@
 well. It needs root and iproute2. `LoopbackNetwork` gives each host an address in 127.0.0.0/8; there a TCP
 connection that may be cut goes through a relay.
 
-A partition is silence, the hard case: what is sent into it is lost, and neither side is told.
+A partition is silence, the hard case: what is sent into it is lost, and neither side is notified.
 """
 
 from __future__ import annotations

@@ -59,16 +59,16 @@ class NsqadminProcess(ServerProcess):
         body = json.dumps({"action": action, "topic": topic, **more}).encode()
         return self.http("POST", "/api/v2/actions", body, {"X-Nsqadmin-Token": self.token()})
 
-    def wait_for_topic(self, topic: str, **figures: Any) -> dict[str, Any]:
-        """The topic in our API, when all `figures` (as depth=3) are as given."""
+    def wait_for_topic(self, topic: str, **statistics: Any) -> dict[str, Any]:
+        """The topic in our API, when all `statistics` (as depth=3) are as given."""
 
         def seen() -> dict[str, Any] | None:
             answer = self.http("GET", f"/api/v2/topics/{topic}")
             found: dict[str, Any] = answer.json()
-            fits = answer.status == 200 and all(found[name] == value for name, value in figures.items())
+            fits = answer.status == 200 and all(found[name] == value for name, value in statistics.items())
             return found if fits else None
 
-        found = wait_until(seen, what=f"{topic} with {figures}")
+        found = wait_until(seen, what=f"{topic} with {statistics}")
         assert found is not None
         return found
 

@@ -23,7 +23,7 @@ Op = tuple[Any, ...]
 
 
 class Tape:
-    """Everything that was done to the files of a directory; `mark` puts in what was promised meanwhile."""
+    """Everything that was done to the files of a directory; `mark` puts in what was promised in the meantime."""
 
     def __init__(self, root: Path, fault: Instead = as_it_is) -> None:
         self.root = root

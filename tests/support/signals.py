@@ -10,7 +10,7 @@ _IGNORED_BY_SHELLS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 
 
 def start_children_with_default_signals() -> None:
-    """Let programs that this process starts get the signals that a shell has told this process to ignore.
+    """Let programs that this process starts get the signals that a shell has reported this process to ignore.
 
     A program inherits an ignored signal, but not a handler: a handler that does nothing ignores the signal here,
     and the program begins with the default.

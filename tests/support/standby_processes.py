@@ -22,8 +22,8 @@ def standby_of(primary: NsqdProcess, data_path: Path, *flags: str, wait: bool = 
 
 
 def figures_of(standby: NsqdProcess) -> dict[str, Any]:
-    figures: dict[str, Any] = standby.stats()["standby"]
-    return figures
+    statistics: dict[str, Any] = standby.stats()["standby"]
+    return statistics
 
 
 def wait_until_it_follows(standby: NsqdProcess) -> None:

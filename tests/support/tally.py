@@ -3,7 +3,7 @@
     def test_it(tally: Tally) -> None:
         tally(kills=3, acknowledged=1000, lost=0, doubled=7)
 
-The figures travel with the report of a test, so they arrive from other processes too.
+The statistics travel with the report of a test, so they arrive from other processes too.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _PROPERTY = "tally"
 
 
 class Tally(Protocol):
-    """Adds to a test's figures; may be called several times."""
+    """Adds to a test's statistics; may be called several times."""
 
     def __call__(self, *, kills: int = 0, faults: int = 0, acknowledged: int = 0, lost: int = 0, doubled: int = 0) -> None: ...
 
 
 @pytest.fixture
 def tally(request: pytest.FixtureRequest) -> Tally:
-    def add(**figures: int) -> None:
-        assert figures.keys() <= set(COLUMNS), figures
-        request.node.user_properties.append((_PROPERTY, figures))
+    def add(**statistics: int) -> None:
+        assert statistics.keys() <= set(COLUMNS), statistics
+        request.node.user_properties.append((_PROPERTY, statistics))
 
     return add
 
@@ -38,8 +38,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     """A line for each test that counted, whatever its parameters, and the sum."""
     reports = [report for category in ("passed", "failed") for report in terminalreporter.getreports(category)]
     rows: dict[str, Counter[str]] = {}
-    for name, figures in sorted(_counted(reports), key=itemgetter(0)):
-        rows.setdefault(name, Counter()).update(figures)
+    for name, statistics in sorted(_counted(reports), key=itemgetter(0)):
+        rows.setdefault(name, Counter()).update(statistics)
     if rows:
         terminalreporter.section("what was counted")
         for line in table(rows):
@@ -49,20 +49,20 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 def _counted(reports: Iterable[Any]) -> Iterator[tuple[str, dict[str, int]]]:
     for report in reports:
         name = report.nodeid.removeprefix("tests/").partition("[")[0]
-        for key, figures in report.user_properties:
+        for key, statistics in report.user_properties:
             if key == _PROPERTY and report.when == "call":
-                yield name, figures
+                yield name, statistics
 
 
 def table(rows: dict[str, Counter[str]]) -> Iterator[str]:
     """The lines of the summary."""
     total: Counter[str] = Counter()
-    for figures in rows.values():
-        total.update(figures)
+    for statistics in rows.values():
+        total.update(statistics)
     width = max(map(len, rows))
     yield _line(width, "", COLUMNS)
-    for name, figures in [*rows.items(), ("all", total)]:
-        yield _line(width, name, [f"{figures[column]:,}" for column in COLUMNS])
+    for name, statistics in [*rows.items(), ("all", total)]:
+        yield _line(width, name, [f"{statistics[column]:,}" for column in COLUMNS])
 
 
 def _line(width: int, name: str, cells: Iterable[str]) -> str:

@@ -104,7 +104,7 @@ class Terminal:
         os.write(self._ours, keys.encode())
 
     def resize(self, columns: int, lines: int) -> None:
-        """As when somebody pulls at the window: the program is told by a signal."""
+        """As when somebody pulls at the window: the program is notified by a signal."""
         self._screen.resize(lines, columns)
         self._tell_size(columns, lines)
 

@@ -1,4 +1,4 @@
-"""A web server in threads of the test: it keeps what it is sent, and answers as it is told."""
+"""A web server in threads of the test: it keeps what it is sent, and answers as it is notified."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Asked(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """An answer. `hang`: only when the server is told to go on; `cut`: none, the connection is closed."""
+    """An answer. `hang`: only when the server is asked to go on; `cut`: none, the connection is closed."""
 
     status: int = 200
     headers: Mapping[str, str] = {}

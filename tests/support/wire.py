@@ -198,7 +198,7 @@ class Client:
         self.send(*(fin(message.id) for message in messages))
 
     def round_trip(self) -> None:
-        """Returns when nsqd has processed all that was sent before. Frames that come meanwhile are kept.
+        """Returns when nsqd has processed all that was sent before. Frames that come in the meantime are kept.
 
         A TOUCH of an unknown id changes nothing and is answered in its turn.
         """

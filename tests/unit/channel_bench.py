@@ -86,7 +86,7 @@ class Bench:
     def pass_time(self, ns: int) -> None:
         self.world.pass_time(ns)
 
-    def figures(self) -> tuple[int, int, int]:
+    def statistics(self) -> tuple[int, int, int]:
         channel = self.channel
         return channel.depth, channel.in_flight_count, channel.deferred_count
 

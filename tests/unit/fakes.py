@@ -47,7 +47,7 @@ def messages_of(batches: list[Batch]) -> list[tuple[int, bytes]]:
 
 
 class FakeClock:
-    """Stands still until it is told."""
+    """Stands still until it is notified."""
 
     def __init__(self) -> None:
         self.now_ns = START_NS

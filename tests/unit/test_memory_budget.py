@@ -20,7 +20,7 @@ LIMIT = 256 * KIB
 
 
 class FakeHolder:
-    """Holds as much as it is told to."""
+    """Holds as much as it is asked to."""
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
@@ -90,7 +90,7 @@ def test_those_who_hold_most_let_go_first() -> None:
 
 
 def test_the_limit_holds_where_the_largest_has_not_told_all(scene: Scene) -> None:
-    """A topic that drops copies also tells of those that it had not told of, so the total may rise."""
+    """A topic that drops copies also tells of those that it had not notified of, so the total may rise."""
     scene.start(mem_queue_bytes=40 * KIB)
     large, small = scene.topic("large"), scene.topic("small")
     for topic, count in ((large, 24), (small, 11)):

@@ -9,7 +9,7 @@ import { Badge, Failed, Loading, StateBadge } from "../parts/state.js";
 import { Table } from "../parts/table.js";
 import { Tiles } from "../parts/tiles.js";
 import { Metadata } from "./metadata.js";
-import { extentOf, sumsOf } from "./log_figures.js";
+import { extentOf, sumsOf } from "./log_sums.js";
 import { LogBar } from "./log_bar.js";
 import { counted } from "./lost_messages.js";
 import { isEphemeral } from "./badges.js";

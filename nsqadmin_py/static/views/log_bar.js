@@ -2,7 +2,7 @@
 
 import { bytes, count, timeText } from "../lib/format.js";
 import { html } from "../lib/html.js";
-import { blocksOf } from "./log_figures.js";
+import { blocksOf } from "./log_sums.js";
 
 const WIDTH = 1000;
 const HEIGHT = 40;

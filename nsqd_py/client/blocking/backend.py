@@ -84,7 +84,7 @@ class Backend:
         return threading.get_ident()
 
     def spawn(self, name: str, call: Callable[..., object], *args: object) -> Any:
-        """Run the call beside this one. Raises RuntimeError if the system has no more threads."""
+        """Run the call next to this one. Raises RuntimeError if the system has no more threads."""
         # A signal handler may interrupt the start of a `threading.Thread` at any step: another thread starts it.
         return _thread.start_new_thread(_start_thread, (name, call, args))
 
@@ -124,7 +124,7 @@ Item = TypeVar("Item")
 
 
 class WorkerThread(Generic[T]):
-    """Runs `call` beside a thread that must not wait, and wakes its poller when the call has ended."""
+    """Runs `call` next to a thread that must not wait, and wakes its poller when the call has ended."""
 
     def __init__(self, backend: Backend, poller: Any, call: Callable[[], T]) -> None:
         self._backend = backend

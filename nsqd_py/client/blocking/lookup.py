@@ -127,7 +127,7 @@ class Finder:
         log: ClientLog,
         spawn: Callable[[Callable[[], Any]], WorkerThread[Any]],
     ) -> None:
-        """`ask(address)` is `LookupClient.nodes`, or `lookup` of a topic; `spawn` runs it beside the owner.
+        """`ask(address)` is `LookupClient.nodes`, or `lookup` of a topic; `spawn` runs it next to the owner.
 
         failure  why it did not answer last time; None if it did
         """

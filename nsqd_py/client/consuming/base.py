@@ -1,4 +1,4 @@
-"""The common part of all consumers: their settings and figures."""
+"""The common part of all consumers: their settings and statistics."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class BaseConsumer:
         return self._subscription.is_starved
 
     def stats(self) -> ConsumerStats:
-        """Return the current figures."""
+        """Return the current statistics."""
         return self._subscription.stats()
 
     # ---- how much flows

@@ -4,7 +4,7 @@ Files
 listing      turns paths, globs and directories into a list of files
 names        globs of paths, and the time in a file name
 formats      recognises the format of a file
-sidecars     reads what lies beside a file: its manifest, or the position of a Go disk queue
+sidecars     reads what lies next to a file: its manifest, or the position of a Go disk queue
 storage      finds, lists and opens files, local ones and remote ones
 remote       file systems that pyarrow or Hadoop opens, with Spark's settings
 files        open files that can be read at any offset

@@ -54,7 +54,7 @@ def _chunks(split: Split, storage: Storage, wanted: Wanted, damage: Damage) -> I
         file = storage.open(split.path)
     except ArchiveError as error:
         if split.format is Format.TOPIC_LOG and isinstance(error.__cause__, FileNotFoundError):
-            return  # nsqd has dropped it meanwhile: all its messages are finished
+            return  # nsqd has dropped it in the meantime: all its messages are finished
         raise
     reader = _READERS[split.format]
     try:

@@ -141,7 +141,7 @@ class Walk:
 
     def _bytes_of_next(self, data: bytes, place: int) -> int:
         """Return the size of the next block. A large record is read alone, with the header behind it: a block that ends
-        in the middle of it would be read in vain.
+        in the middle of it would be read without effect.
         """
         if self._wanted.has_range or place + CHECKED_FROM > len(data):
             return self._block_bytes

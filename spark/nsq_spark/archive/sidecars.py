@@ -1,4 +1,4 @@
-"""Facts about a file in the files beside it: positions of Go's disk queues, and the manifest of nsq-to-file."""
+"""Facts about a file in the files next to it: positions of Go's disk queues, and the manifest of nsq-to-file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Topic = tuple[str, str]  # a directory, and a topic in it
 
 
 class Companions:
-    """Adds to a FileInfo what the files beside a log or queue say. Each directory is listed once."""
+    """Adds to a FileInfo what the files next to a log or queue say. Each directory is listed once."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -71,7 +71,7 @@ class Companions:
             return None
 
     def _is_last(self, path: str) -> bool:
-        """True if no file beside it, of the same log or queue, has a higher number."""
+        """True if no file next to it, of the same log or queue, has a higher number."""
         directory = directory_of(path)
         if directory not in self._last_numbers:
             last: dict[str, int] = {}

@@ -1,7 +1,7 @@
 """The offset of a query on a topic, and how much the next batch reads. Pure.
 
 An offset has the sequence numbers that its batch reads of each nsqd; the next batch begins where it ends. So Spark
-reads the same again after a crash, whatever was published meanwhile.
+reads the same again after a crash, whatever was published in the meantime.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return batch.to_json() if any(stretch.messages for stretch in batch.stretches.values()) else start
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return where the topic ended when its nsqds were last asked; Spark shows it beside how far a query is."""
+        """Return where the topic ended when its nsqds were last asked; Spark shows it next to how far a query is."""
         return TopicOffset({nsqd: Stretch(seq, seq) for nsqd, seq in self._ends.items()}).to_json()
 
     def _positions(self, before: Mapping[str, int], there: Mapping[str, Kept]) -> dict[str, int]:
@@ -64,7 +64,7 @@ class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             position = positions.setdefault(nsqd, kept.earliest_seq)
             if kept.earliest_seq <= position <= kept.end_seq:
                 continue
-            is_another = position > kept.end_seq  # the topic was deleted, and made anew
+            is_another = position > kept.end_seq  # the topic was deleted, and made again
             lost = 1 if is_another else kept.earliest_seq - position
             tell_of_loss(nsqd, self._options.topic, position, lost, fails=self._options.fails_on_loss)
             positions[nsqd] = kept.earliest_seq

@@ -22,6 +22,6 @@ def test_it_prints_the_files_that_are_named(capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize("name", ["nsqd.service", "../README.md", "/etc/passwd"])
 def test_it_names_the_choices_for_an_unknown_file(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert contrib.main([name]) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.startswith(f"{name}: no such file; choose from grafana/")
+    reported = capsys.readouterr()
+    assert reported.out == ""
+    assert reported.err.startswith(f"{name}: no such file; choose from grafana/")

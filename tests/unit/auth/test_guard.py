@@ -43,7 +43,7 @@ class FakeServers:
 
 
 class FakeClient:
-    """Keeps what it was told to do."""
+    """Keeps what it was asked to do."""
 
     def __init__(self) -> None:
         self.log: Any = logging.getLogger("test")

@@ -124,25 +124,25 @@ def test_figures_are_in_seconds(bench: Bench) -> None:
 class Lookups:
     """Nsqlookupds that keep a new topic waiting."""
 
-    def __init__(self, told: list[str]) -> None:
-        self.told = told
+    def __init__(self, reported: list[str]) -> None:
+        self.reported = reported
 
     def wait_until_all_started(self, timeout_s: float) -> None:
-        self.told.append("waited")
+        self.reported.append("waited")
 
     def close(self) -> None:
-        self.told.append("closed")
+        self.reported.append("closed")
 
     def topic_made(self, topic: Topic) -> None:
         topic.hold()
 
     def notify(self, topic_name: str, channel_name: str, was_deleted: bool) -> None:
-        self.told.append(f"{topic_name} {channel_name}")
+        self.reported.append(f"{topic_name} {channel_name}")
 
 
 def test_it_leaves_the_nsqlookupds_and_lets_held_topics_go(bench: Bench) -> None:
-    told: list[str] = []
-    bench.broker.lookups = Lookups(told)  # type: ignore[assignment]
+    reported: list[str] = []
+    bench.broker.lookups = Lookups(reported)  # type: ignore[assignment]
     topic = bench.publish("orders", 1)
     assert topic.is_held
     bench.broker.begin_drain(1)
@@ -151,7 +151,7 @@ def test_it_leaves_the_nsqlookupds_and_lets_held_topics_go(bench: Bench) -> None
     greenlet = gevent.spawn(bench.drain.wait_until_over, statuses.append, lambda: bench.broker.lookups)
     greenlet.join(timeout=40)
     assert greenlet.successful()
-    assert told == ["waited", "closed"]
+    assert reported == ["waited", "closed"]
     assert topic.is_started
 
 

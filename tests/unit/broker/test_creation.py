@@ -27,7 +27,7 @@ def publish(world: World, topic: Topic, count: int) -> None:
 @pytest.mark.parametrize("moment", ["while its journal is written", "before it exists", "when it exists"])
 @pytest.mark.parametrize("keeps_some", [False, True])
 def test_a_kill_leaves_no_channel_that_needs_removed_messages(tmp_path: Path, moment: str, keeps_some: bool) -> None:
-    """The journal of a new channel has the position at which writing it began; meanwhile, files are removed."""
+    """The journal of a new channel has the position at which writing it began; in the meantime, files are removed."""
     world = World()
     directory, left = tmp_path / "data", tmp_path / "left"
     directory.mkdir()

@@ -1,4 +1,4 @@
-"""Operations wait for threads that write to a slow disk; meanwhile their topic is written to, or deleted."""
+"""Operations wait for threads that write to a slow disk; in the meantime their topic is written to, or deleted."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_topic_is_removed_after_what_was_published_meanwhile_is_written(life: 
     life.topic.slow_writer._threadpool = writers
     life.topic.log.leave_last_file()  # the next write makes a file
     deleting = life.start(life.broker.delete_topic, TOPIC)
-    publisher = life.publish(b"meanwhile")
+    publisher = life.publish(b"in the meantime")
     gevent.sleep(0)
     life.open_gate()
     writers.gate.set()

@@ -30,7 +30,7 @@ def test_answers_leave_together() -> None:
     first.finish()
     second.requeue(1.5)
     third.finish()
-    assert world.ready == ["output"]  # told once
+    assert world.ready == ["output"]  # reported once
     assert world.sent() == [b"FIN " + message_id(1), b"FIN " + message_id(3), b"REQ " + message_id(2) + b" 1500", b"RDY 0"]
     assert world.sent() == []
 

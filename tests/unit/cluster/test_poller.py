@@ -206,7 +206,7 @@ def test_of_the_topics_that_nsqlookupds_name_only_the_hidden_ones_are_kept() -> 
     servers.answers["l/nodes"]["producers"][0] |= {"topics": ["t", "u"], "tombstones": [False, True]}
     asker = poller(servers, lookupds=("l",))
     asker.round()
-    assert asker.cluster.nodes["a:2"].told["topics"] == [{"topic": "u", "tombstoned": True}]
+    assert asker.cluster.nodes["a:2"].reported["topics"] == [{"topic": "u", "tombstoned": True}]
     (row,) = node_views.nodes(asker.cluster, monotonic()).rows.values()
     assert (row["tombstones"], row["topics"]) == (["u"], 2)
     asker.close()
@@ -298,10 +298,10 @@ def test_an_answer_that_is_no_nsqds_is_a_failure_of_that_nsqd_only() -> None:
 
 def test_a_version_with_thousands_of_digits_is_none() -> None:
     servers = Servers()
-    told = named("a", "b")
-    told["producers"][0]["version"] = "1.3." + "9" * 5000
-    told["producers"][1]["version"] = "1.3.0-" + "9" * 5000
-    servers.answers = {"lookup/nodes": told, "a:2/stats": stats(t=1), "b:2/stats": stats(t=2)}
+    reported = named("a", "b")
+    reported["producers"][0]["version"] = "1.3." + "9" * 5000
+    reported["producers"][1]["version"] = "1.3.0-" + "9" * 5000
+    servers.answers = {"lookup/nodes": reported, "a:2/stats": stats(t=1), "b:2/stats": stats(t=2)}
     asker = poller(servers, lookupds=("lookup",))
     asker.round()
     assert depth(asker) == 3
@@ -350,7 +350,7 @@ def test_standbys_are_found_through_their_primaries_and_stay_while_they_answer()
     for _ in range(4):
         asker.round()
     assert asker.cluster.nodes.keys() == {"a:2", "b:2"}
-    assert asker.cluster.nodes["b:2"].told["hostname"] == "host-b"
+    assert asker.cluster.nodes["b:2"].reported["hostname"] == "host-b"
     assert asker.cluster.nodes["b:2"].is_listed
     assert depth(asker) == 3
     # Its primary is gone.

@@ -241,7 +241,7 @@ def test_killed_at_each_step(directory: Path, monkeypatch: pytest.MonkeyPatch, h
     raise AssertionError("never came to its end")
 
 
-# ---- what happens meanwhile
+# ---- what happens in the meantime
 
 
 def begun(orders: Orders) -> tuple[Compaction, LogFile]:

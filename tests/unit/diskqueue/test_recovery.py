@@ -323,7 +323,7 @@ def test_a_start_leaves_no_descriptors_behind(directory: Path) -> None:
     start_broker(World(), directory)
     files = open_files(directory)
     assert len(files) == len(set(files))
-    # A topic's own journal is written anew each time that it is needed.
+    # A topic's own journal is written again each time that it is needed.
     assert f"{TOPIC}.cursor" not in files
 
 

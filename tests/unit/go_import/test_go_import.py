@@ -67,8 +67,8 @@ def test_the_old_files_are_set_aside_with_what_was_done(go: GoDirectory) -> None
     assert go.names == []
     assert {name: (aside / name).read_bytes() for name in names} == before
     assert (aside / "nsqd.dat").read_bytes() == (go.path / "nsqd.dat").read_bytes()
-    told = json.loads((aside / "imported.json").read_bytes())
-    assert told["summary"]["messages"] == 5 and [old["name"] for old in told["old"]] == names
+    reported = json.loads((aside / "imported.json").read_bytes())
+    assert reported["summary"]["messages"] == 5 and [old["name"] for old in reported["old"]] == names
 
 
 def test_a_second_start_imports_nothing(go: GoDirectory) -> None:

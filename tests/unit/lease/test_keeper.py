@@ -1,4 +1,4 @@
-"""A keeper beside a store in memory."""
+"""A keeper next to a store in memory."""
 
 from __future__ import annotations
 

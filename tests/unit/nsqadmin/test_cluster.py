@@ -26,7 +26,7 @@ ROUND_S = 2.0
 
 
 def channel(name: str, **counts: Any) -> dict[str, Any]:
-    figures = dict.fromkeys(
+    statistics = dict.fromkeys(
         (
             "depth",
             "backend_depth",
@@ -40,12 +40,12 @@ def channel(name: str, **counts: Any) -> dict[str, Any]:
         0,
     )
     latency = {"count": 0, "percentiles": None}
-    return {"channel_name": name, **figures, "paused": False, "e2e_processing_latency": latency, **counts}
+    return {"channel_name": name, **statistics, "paused": False, "e2e_processing_latency": latency, **counts}
 
 
 def topic(name: str, *channels: dict[str, Any], **counts: Any) -> dict[str, Any]:
-    figures = {"depth": 0, "backend_depth": 0, "message_count": 0, "paused": False}
-    return {"topic_name": name, **figures, "channels": list(channels), **counts}
+    statistics = {"depth": 0, "backend_depth": 0, "message_count": 0, "paused": False}
+    return {"topic_name": name, **statistics, "channels": list(channels), **counts}
 
 
 def stats(*topics: dict[str, Any], start_time: int = 1) -> dict[str, Any]:
@@ -283,7 +283,7 @@ LATENCIES = st.fixed_dictionaries(
 
 
 def hostile(good: dict[str, Any], **parts: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Such a row, with anything in the place of some figures."""
+    """Such a row, with anything in the place of some statistics."""
     changes = st.dictionaries(st.sampled_from(sorted(good)), ANYTHING, max_size=2)
     named = st.fixed_dictionaries(parts)
     return st.builds(lambda change, name: good | name | change, changes, named)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nsqadmin_py import go_json
 from nsqd_py.cluster import producers
-from nsqd_py.cluster.values import Figures
+from nsqd_py.cluster.values import Statistics
 
 HERE = {"hostname": "here", "topology_zone": "z", "topology_region": "r"}
 ANY_JSON = st.recursive(
@@ -39,8 +39,8 @@ KEYS = st.sampled_from(
 HOSTILE = st.dictionaries(KEYS, ANY_JSON | st.lists(st.dictionaries(KEYS, ANY_JSON, max_size=4), max_size=2))
 
 
-def topic(node: str, hostname: str, **figures: Any) -> Figures:
-    return go_json.topic_stats({"topic_name": "t", **figures}, node, {"hostname": hostname}, 100.0)
+def topic(node: str, hostname: str, **statistics: Any) -> Statistics:
+    return go_json.topic_stats({"topic_name": "t", **statistics}, node, {"hostname": hostname}, 100.0)
 
 
 @given(HOSTILE | ANY_JSON)
@@ -60,7 +60,7 @@ def test_sums_are_over_nodes_by_host() -> None:
     assert [part["node"] for part in total["nodes"]] == ["n1", "n2"]
     channels = [(row["channel_name"], row["node"], row["depth"]) for row in total["channels"]]
     assert channels == [("c", "*", 3), ("d", "n1", 0)]
-    assert parts[1]["channels"][0]["depth"] == 2  # a sum changes nobody's own figures
+    assert parts[1]["channels"][0]["depth"] == 2  # a sum changes nobody's own statistics
 
 
 def test_a_topic_of_nobody() -> None:
@@ -89,9 +89,9 @@ def test_clients_are_near_first() -> None:
             "topology_zone": zone,
         }
 
-    far, near, beside = client("a", "q", "z"), client("a", "r", "y"), client("a", "r", "z")
+    far, near, adjacent = client("a", "q", "z"), client("a", "r", "y"), client("a", "r", "z")
     elsewhere = client("b", "r", "z")
-    assert sorted([elsewhere, far, near, beside], key=go_json.by_node_and_nearness) == [beside, near, far, elsewhere]
+    assert sorted([elsewhere, far, near, adjacent], key=go_json.by_node_and_nearness) == [adjacent, near, far, elsewhere]
 
 
 @pytest.mark.parametrize(

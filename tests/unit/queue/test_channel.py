@@ -51,11 +51,11 @@ def test_no_more_than_there_is_room_for_of_what_is_queued_again(bench: Bench) ->
     bench.run()
     first.leave()
     bench.pass_time(60 * SECOND)
-    assert bench.figures() == (500, 0, 0)
+    assert bench.statistics() == (500, 0, 0)
     second = bench.consumer(rdy=1_000, room=10_000)
     bench.run()
     assert 9 <= len(second.received) <= 12
-    assert bench.figures() == (500 - len(second.received), len(second.received), 0)
+    assert bench.statistics() == (500 - len(second.received), len(second.received), 0)
 
 
 def test_a_message_larger_than_the_room_goes_out_alone(bench: Bench) -> None:
@@ -116,7 +116,7 @@ def test_sampling_finishes_what_it_leaves_out(bench: Bench, monkeypatch: pytest.
     bench.run()
     received = consumer.take()
     assert bodies(received) == [b"000", b"002"]
-    assert bench.figures() == (0, 2, 0)
+    assert bench.statistics() == (0, 2, 0)
     consumer.finish(*received)
     assert bench.channel.position.finished.floor == 5
 
@@ -128,9 +128,9 @@ def test_an_ephemeral_channel_has_room_for_those_who_are_ready(bench: Bench) -> 
     bench.new_channel("ch#ephemeral")
     consumer = bench.consumer(rdy=5)
     bench.release(*numbered(20))
-    assert bench.figures() == (15, 0, 0)
+    assert bench.statistics() == (15, 0, 0)
     bench.run()
-    assert bench.figures() == (10, 5, 0)
+    assert bench.statistics() == (10, 5, 0)
     assert consumer.bodies() == numbered(5)
 
 
@@ -142,7 +142,7 @@ def test_a_ready_consumer_makes_no_room_twice(bench: Bench) -> None:
     bench.run()
     consumer.rdy = 1
     bench.release(*numbered(10))
-    assert bench.figures() == (10, 5, 0)
+    assert bench.statistics() == (10, 5, 0)
 
 
 def test_an_ephemeral_channel_drops_also_while_messages_are_deferred(bench: Bench) -> None:

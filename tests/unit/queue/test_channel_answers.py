@@ -53,7 +53,7 @@ def test_a_consumer_that_leaves_the_row(bench: Bench) -> None:
     assert (first.bodies(), second.bodies()) == ([], [b"x", b"y"])
     first_again = FakeConsumer(bench.world)
     bench.channel.remove_client(first_again)  # it was never there
-    assert bench.figures() == (0, 2, 0)
+    assert bench.statistics() == (0, 2, 0)
 
 
 # --- deferred

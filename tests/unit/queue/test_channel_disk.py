@@ -29,7 +29,7 @@ def test_nothing_is_lost_when_reading_fails(bench: Bench) -> None:
     bench.release(*numbered(3))
     bench.run()
     assert consumer.take() == []
-    assert bench.figures() == (0, 0, 3)
+    assert bench.statistics() == (0, 0, 3)
     assert bench.channel.distributor.unreadable_count == 3
     bench.source.error = None
     bench.pass_time(2 * SECOND)
@@ -45,7 +45,7 @@ def test_what_cannot_be_read_is_not_in_the_way_of_the_rest(bench: Bench) -> None
         bench.release(body)
     bench.run()
     assert consumer.bodies() == [b"000", b"001", b"005", b"006", b"007"]
-    assert bench.figures() == (0, 5, 3)
+    assert bench.statistics() == (0, 5, 3)
     assert bench.source.reads == 6  # once for all three
     bench.source.error = None
     bench.pass_time(2 * SECOND)
@@ -66,7 +66,7 @@ def test_it_is_tried_again_later_and_later_up_to_a_minute(bench: Bench) -> None:
         bench.world.clock.now_ns += SECOND
         bench.world.alarms.ring_due(bench.world.clock())
     assert tries_s == [0, 1, 3, 7, 15, 31, 63, 123]
-    assert bench.figures() == (0, 0, 3)
+    assert bench.statistics() == (0, 0, 3)
 
 
 def test_attempts_are_kept_while_the_disk_fails(bench: Bench) -> None:
@@ -80,7 +80,7 @@ def test_attempts_are_kept_while_the_disk_fails(bench: Bench) -> None:
     bench.source.fails_from, bench.source.fails_until = 0, 2
     bench.run()
     assert [(message.body, message.attempts) for message in consumer.take()] == [(b"002", 2)]
-    assert bench.figures() == (0, 1, 2)
+    assert bench.statistics() == (0, 1, 2)
     bench.source.error = None
     bench.pass_time(SECOND)
     assert [(message.body, message.attempts) for message in consumer.take()] == [(b"000", 2), (b"001", 2)]
@@ -96,7 +96,7 @@ def test_a_disk_that_gives_nothing_does_not_keep_the_loop(bench: Bench) -> None:
     bench.run()
     assert bench.source.reads == 4
     bench.pass_time(500 * MS)
-    assert bench.figures() == (0, 0, 10)
+    assert bench.statistics() == (0, 0, 10)
 
 
 def test_what_was_emptied_is_unreadable_no_more(bench: Bench) -> None:
@@ -105,7 +105,7 @@ def test_what_was_emptied_is_unreadable_no_more(bench: Bench) -> None:
     bench.release(*numbered(3))
     bench.run()
     bench.channel.empty()
-    assert (bench.figures(), bench.channel.distributor.unreadable_count) == ((0, 0, 0), 0)
+    assert (bench.statistics(), bench.channel.distributor.unreadable_count) == ((0, 0, 0), 0)
 
 
 def test_nothing_is_lost_when_reading_fails_for_what_is_queued_again(bench: Bench) -> None:
@@ -117,9 +117,9 @@ def test_nothing_is_lost_when_reading_fails_for_what_is_queued_again(bench: Benc
     for message in received:
         consumer.requeue(message)
     bench.run()
-    assert bench.figures() == (0, 0, 3)
+    assert bench.statistics() == (0, 0, 3)
     bench.pass_time(3 * SECOND)
-    assert bench.figures() == (0, 0, 3)
+    assert bench.statistics() == (0, 0, 3)
     bench.source.error = None
     bench.pass_time(4 * SECOND)
     assert [(message.body, message.attempts) for message in consumer.take()] == [(body, 2) for body in numbered(3)]
@@ -141,7 +141,7 @@ def test_what_was_sent_before_reading_failed_times_out(bench: Bench, again: bool
     consumer.set_rdy(5)
     bench.run()
     assert consumer.bodies() == [b"000"]
-    assert bench.figures() == (0, 1, 1)
+    assert bench.statistics() == (0, 1, 1)
     bench.pass_time(10 * SECOND + MS)
     assert bench.channel.timeout_count == 1
 
@@ -157,7 +157,7 @@ def test_lost_messages_are_passed_over_and_counted(bench: Bench) -> None:
     assert bodies(received) == [*numbered(3), b"there"]
     assert bench.channel.lost_count == 2
     consumer.finish(*received)
-    assert bench.figures() == (0, 0, 0)
+    assert bench.statistics() == (0, 0, 0)
     assert bench.channel.position.finished.floor == 6
 
 

@@ -56,7 +56,7 @@ class Bench:
             consumer.requeue(message, delay_ns)
         self.world.run()
 
-    def figures(self) -> tuple[int, int, int]:
+    def statistics(self) -> tuple[int, int, int]:
         return self.channel.depth, self.channel.in_flight_count, self.channel.deferred_count
 
 
@@ -97,11 +97,11 @@ def test_a_disk_that_refuses_keeps_the_message_in_its_channel(bench: Bench) -> N
     with broken_writes(None):
         bench.requeue_all(consumer)
         (again,) = consumer.take()
-        assert (again.attempts, bench.figures()) == (3, (0, 1, 0))
+        assert (again.attempts, bench.statistics()) == (3, (0, 1, 0))
     assert (bench.channel.dead_letter_count, bench.dead.message_count) == (0, 0)
     consumer.requeue(again)
     bench.world.run()
-    assert (bench.figures(), bench.channel.dead_letter_count) == ((0, 0, 0), 1)
+    assert (bench.statistics(), bench.channel.dead_letter_count) == ((0, 0, 0), 1)
     assert bench.dead_consumer().bodies() == [b"poison"]
 
 
@@ -112,10 +112,10 @@ def test_it_is_finished_only_when_it_is_synced(tmp_path: Path) -> None:
     consumer = bench.consumer()
     bench.requeue_all(consumer)
     bench.requeue_all(consumer)
-    assert (bench.figures(), bench.channel.dead_letter_count) == ((0, 1, 0), 0)
+    assert (bench.statistics(), bench.channel.dead_letter_count) == ((0, 1, 0), 0)
     gevent.idle()  # the sync
     bench.world.run()
-    assert (bench.figures(), bench.channel.dead_letter_count) == ((0, 0, 0), 1)
+    assert (bench.statistics(), bench.channel.dead_letter_count) == ((0, 0, 0), 1)
 
 
 def test_a_sync_that_fails_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +166,7 @@ def test_a_clean_stop_in_the_middle_moves_it_once(bench: Bench) -> None:
     consumer = bench.consumer()
     bench.requeue_all(consumer)
     consumer.requeue(*consumer.take())
-    assert bench.figures() == (0, 1, 0)
+    assert bench.statistics() == (0, 1, 0)
     bench.broker.close()
     bench.start()
     assert bench.consumer().take() == []
@@ -180,11 +180,11 @@ def test_what_is_emptied_on_its_way_is_not_finished_twice(tmp_path: Path) -> Non
     consumer = bench.consumer()
     bench.requeue_all(consumer)
     bench.requeue_all(consumer)
-    assert bench.figures() == (0, 2, 0)
+    assert bench.statistics() == (0, 2, 0)
     bench.channel.empty()
     gevent.idle()
     bench.world.run()
-    assert bench.figures() == (0, 0, 0)
+    assert bench.statistics() == (0, 0, 0)
     assert (bench.channel.position.finished.floor, bench.channel.position.finished.islands()) == (2, [])
 
 
@@ -263,4 +263,4 @@ def test_while_it_drains_dead_letters_move_too(bench: Bench) -> None:
     bench.requeue_all(consumer)
     bench.broker.begin_drain(0)
     bench.requeue_all(consumer)
-    assert (bench.figures(), bench.dead.message_count) == ((0, 0, 0), 1)
+    assert (bench.statistics(), bench.dead.message_count) == ((0, 0, 0), 1)

@@ -21,7 +21,7 @@ RECORD = 56 + 4 + KIB  # of one message
 
 
 class Room:
-    """A broker on a disk with so many bytes free beside its logs, and publishers of 1 KiB."""
+    """A broker on a disk with so many bytes free next to its logs, and publishers of 1 KiB."""
 
     life: Life
 

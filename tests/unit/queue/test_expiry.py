@@ -38,7 +38,7 @@ class Bench:
         self.world.run()
         return consumer
 
-    def figures(self) -> tuple[int, int, int, int]:
+    def statistics(self) -> tuple[int, int, int, int]:
         """depth, in flight, deferred, expired"""
         channel = self.channel()
         return channel.depth, channel.in_flight_count, channel.deferred_count, channel.distributor.expired_count
@@ -66,7 +66,7 @@ def test_a_consumer_gets_nothing_that_is_too_old(bench: Bench) -> None:
     bench.publish(b"young")
     bench.world.clock.now_ns += TTL_NS - 500 * MS  # no alarm rings
     assert bench.consumer().bodies() == [b"young"]
-    assert bench.figures() == (0, 1, 0, 1)
+    assert bench.statistics() == (0, 1, 0, 1)
 
 
 def test_a_requeued_message_grows_old_too(bench: Bench) -> None:
@@ -77,11 +77,11 @@ def test_a_requeued_message_grows_old_too(bench: Bench) -> None:
     consumer.set_rdy(0)
     consumer.requeue(first)
     bench.world.pass_time(TTL_NS + 2 * SECOND)
-    assert bench.figures() == (0, 1, 0, 1)
+    assert bench.statistics() == (0, 1, 0, 1)
     consumer.requeue(second)  # while it was in flight it stayed
     consumer.set_rdy(1)
     bench.world.run()
-    assert (consumer.take(), bench.figures()) == ([], (0, 0, 0, 2))
+    assert (consumer.take(), bench.statistics()) == ([], (0, 0, 0, 2))
 
 
 def test_the_age_of_a_deferred_message_counts_from_when_it_is_due(bench: Bench) -> None:
@@ -89,15 +89,15 @@ def test_the_age_of_a_deferred_message_counts_from_when_it_is_due(bench: Bench) 
     bench.publish(b"later", delay_ns=100 * SECOND)
     bench.publish(b"now")
     bench.world.pass_time(99 * SECOND)
-    assert bench.figures() == (0, 0, 1, 1)
+    assert bench.statistics() == (0, 0, 1, 1)
     bench.world.pass_time(60 * SECOND)
-    assert bench.figures() == (1, 0, 0, 1)
+    assert bench.statistics() == (1, 0, 0, 1)
     consumer = bench.consumer()
     (message,) = consumer.take()
     consumer.set_rdy(0)
     consumer.requeue(message)
     bench.world.pass_time(3 * SECOND)
-    assert bench.figures() == (0, 0, 0, 2)
+    assert bench.statistics() == (0, 0, 0, 2)
 
 
 def test_a_run_of_several_ages_goes_when_the_last_is_too_old(bench: Bench) -> None:
@@ -112,9 +112,9 @@ def test_a_run_of_several_ages_goes_when_the_last_is_too_old(bench: Bench) -> No
     bench.restart(0)
     assert len(bench.channel().position.again) == 1
     bench.world.pass_time(35 * SECOND)
-    assert bench.figures() == (2, 0, 0, 0)
+    assert bench.statistics() == (2, 0, 0, 0)
     bench.world.pass_time(26 * SECOND)
-    assert bench.figures() == (0, 0, 0, 2)
+    assert bench.statistics() == (0, 0, 0, 2)
 
 
 @pytest.mark.parametrize("is_paused", [False, True])
@@ -139,7 +139,7 @@ def test_a_start_after_a_long_time_drops_what_grew_old_meanwhile(bench: Bench) -
     bench.publish(b"old")
     bench.restart(2 * TTL_NS)
     bench.world.pass_time(0)
-    assert bench.figures() == (0, 0, 0, 1)
+    assert bench.statistics() == (0, 0, 0, 1)
 
 
 def test_files_of_what_is_too_old_go(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_setting_the_clock_makes_no_message_old(bench: Bench) -> None:
     bench.world.pass_time(10 * SECOND)
     bench.publish(b"in the past")
     bench.world.pass_time(2 * SECOND)
-    assert bench.figures() == (3, 0, 0, 0)
+    assert bench.statistics() == (3, 0, 0, 0)
 
 
 def test_a_dead_letter_lives_anew(tmp_path: Path) -> None:
@@ -179,9 +179,9 @@ def test_a_dead_letter_lives_anew(tmp_path: Path) -> None:
     bench.topic = bench.broker.topics["orders.dead"]
     bench.channel()
     bench.world.pass_time(50 * SECOND)
-    assert bench.figures() == (1, 0, 0, 0)
+    assert bench.statistics() == (1, 0, 0, 0)
     bench.world.pass_time(12 * SECOND)
-    assert bench.figures() == (0, 0, 0, 1)
+    assert bench.statistics() == (0, 0, 0, 1)
 
 
 def test_a_disk_that_fails_is_asked_again(tmp_path: Path) -> None:
@@ -192,9 +192,9 @@ def test_a_disk_that_fails_is_asked_again(tmp_path: Path) -> None:
     bench.publish(b"young")
     with broken_reads():
         bench.world.pass_time(32 * SECOND)
-    assert bench.figures() == (2, 0, 0, 0)
+    assert bench.statistics() == (2, 0, 0, 0)
     bench.world.pass_time(SECOND)
-    assert bench.figures() == (1, 0, 0, 1)
+    assert bench.statistics() == (1, 0, 0, 1)
 
 
 def test_a_deleted_topic_is_swept_no_more(bench: Bench) -> None:

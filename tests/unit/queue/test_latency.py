@@ -25,7 +25,7 @@ def finish_after(meter: LatencyMeter, clock: FakeClock, latency_ns: int, count: 
 
 
 def count(meter: LatencyMeter) -> Any:
-    return meter.figures()["count"]
+    return meter.statistics()["count"]
 
 
 def test_percentiles_are_right_to_one_percent() -> None:
@@ -33,9 +33,9 @@ def test_percentiles_are_right_to_one_percent() -> None:
     meter = make_meter(clock, 1.0, 0.99, 0.5, 0.01)
     for latency_ms in range(1, 1001):
         finish_after(meter, clock, latency_ms * MS)
-    figures = meter.figures()
-    assert figures["count"] == 1000
-    values_ms = [entry["value"] / MS for entry in figures["percentiles"]]
+    statistics = meter.statistics()
+    assert statistics["count"] == 1000
+    values_ms = [entry["value"] / MS for entry in statistics["percentiles"]]
     assert values_ms == [pytest.approx(value, rel=0.012) for value in (1000, 990, 500, 10)]
 
 
@@ -44,9 +44,9 @@ def test_messages_of_one_batch_count_each() -> None:
     meter = make_meter(clock, 0.75, 0.25)
     finish_after(meter, clock, 1 * SECOND, count=90)
     finish_after(meter, clock, 1 * MS, count=30)
-    figures = meter.figures()
-    assert figures["count"] == 120
-    assert [entry["value"] for entry in figures["percentiles"]] == [
+    statistics = meter.statistics()
+    assert statistics["count"] == 120
+    assert [entry["value"] for entry in statistics["percentiles"]] == [
         pytest.approx(1 * SECOND, rel=0.02),
         pytest.approx(1 * MS, rel=0.02),
     ]
@@ -72,8 +72,8 @@ def test_figures_of_several_meters_leave_each_as_it_was() -> None:
     one, other = make_meter(clock), make_meter(clock)
     finish_after(one, clock, MS, count=2)
     finish_after(other, clock, SECOND, count=3)
-    assert one.figures([other])["count"] == 5
-    assert one.figures([other])["percentiles"][0]["value"] == pytest.approx(SECOND, rel=0.02)
+    assert one.statistics([other])["count"] == 5
+    assert one.statistics([other])["percentiles"][0]["value"] == pytest.approx(SECOND, rel=0.02)
     assert (count(one), count(other)) == (2, 3)
 
 
@@ -81,7 +81,7 @@ def test_a_wall_clock_that_was_set_back_gives_no_negative_latency() -> None:
     clock = FakeClock()
     meter = make_meter(clock)
     finish_after(meter, clock, -SECOND)
-    assert meter.figures() == {"count": 1, "percentiles": [{"quantile": 0.5, "value": 0.0}]}
+    assert meter.statistics() == {"count": 1, "percentiles": [{"quantile": 0.5, "value": 0.0}]}
 
 
 # ---- in a channel
@@ -108,8 +108,8 @@ def test_a_channel_measures_what_its_clients_finish(tmp_path: Any) -> None:
     world.pass_time(2 * SECOND)
     assert channel.touch(consumer, second.id)
     assert consumer.finish(first, second, first) == [first.id]
-    figures = channel.latency.figures()
-    assert figures["count"] == 2
-    assert figures["percentiles"][0]["value"] == pytest.approx(2 * SECOND, rel=0.02)
+    statistics = channel.latency.statistics()
+    assert statistics["count"] == 2
+    assert statistics["percentiles"][0]["value"] == pytest.approx(2 * SECOND, rel=0.02)
     assert consumer.requeue(third)
-    assert channel.latency.figures()["count"] == 2
+    assert channel.latency.statistics()["count"] == 2

@@ -132,4 +132,4 @@ def test_what_is_emptied_is_forgotten(bench: Bench) -> None:
     bench.release(b"new")
     bench.run()
     assert consumer.bodies() == [b"new"]
-    assert bench.figures() == (0, 1, 0)
+    assert bench.statistics() == (0, 1, 0)

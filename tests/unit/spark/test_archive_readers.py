@@ -43,8 +43,8 @@ from tests.support.archives import (
     mpub,
     mpub_body,
     read_messages,
+    reported,
     splits_of,
-    told,
 )
 
 ROOT = Path(__file__).parent.parent.parent.parent
@@ -101,7 +101,7 @@ def test_lines_know_only_their_bodies(tmp_path: Path) -> None:
     path = written(tmp_path, "orders.host.log", b"a\n\nbc\n")
     (chunk,) = chunks_of(splits_of(path))
     assert chunk.timestamps_ns is None and chunk.ids is None and chunk.attempts is None and chunk.nsqds is None
-    assert told(chunk) == [Message(body, "orders", None, None, None, None, None) for body in (b"a", b"bc")]
+    assert reported(chunk) == [Message(body, "orders", None, None, None, None, None) for body in (b"a", b"bc")]
     assert chunk.positions.tolist() == [0, 3 << 20]
 
 
@@ -128,10 +128,10 @@ def test_a_part_of_a_chunk() -> None:
     assert mpub_body(chunk.filter(np.array([True, False, False, True]))) == b"\0\0\0\2" + mpub([b"zero", b"three"])
     assert chunk.filter(pc.match_substring(chunk.bodies, "o")).ids.to_pylist() == ["a", "b", "c"]
     assert chunk.filter(pa.array([True, None, False, True])).bodies.to_pylist() == [b"zero", b"three"]
-    assert told(chunk.slice(1, 3)) == told(chunk)[1:3]
+    assert reported(chunk.slice(1, 3)) == reported(chunk)[1:3]
     assert chunk.slice(0, 9) is chunk and chunk.filter(pa.array([True] * 4)) is chunk
     nothing = chunk.filter(np.zeros(4, dtype=bool))
-    assert (nothing.count, mpub_body(nothing), told(nothing)) == (0, b"\0\0\0\0", [])
+    assert (nothing.count, mpub_body(nothing), reported(nothing)) == (0, b"\0\0\0\0", [])
 
 
 def test_small_neighbours_come_together(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_small_neighbours_come_together(tmp_path: Path) -> None:
     batches = [[message._replace(nsqd=nsqd) for message in messages(3)] for nsqd in nsqds]
     chunks = list(chunks_of(splits_of(written(tmp_path, "x.framed", framed(batches)))))
     assert len(chunks) == 1 and isinstance(chunks[0].nsqds, pa.DictionaryArray)
-    assert told(chunks[0]) == [message for batch in batches for message in batch]
+    assert reported(chunks[0]) == [message for batch in batches for message in batch]
     of_one = list(chunks_of(splits_of(written(tmp_path, "y.framed", framed([batches[0], batches[2]])))))
     assert [chunk.nsqds for chunk in of_one] == ["a:1"]
 

@@ -11,7 +11,7 @@ SECOND_NS = 1_000_000_000
 
 
 def sent_in(pace: Pace, seconds: float, times_ns: list[int] | None = None, left: int = 10**9) -> int:
-    """How many leave when somebody sends all he may, and waits as long as he is told."""
+    """How many leave when somebody sends all he may, and waits as long as he is notified."""
     now_s, count = 0.0, 0
     times = None if times_ns is None else np.array(times_ns)
     while left:

@@ -1,4 +1,4 @@
-"""The figures of /stats: filters, order, and the two formats."""
+"""The statistics of /stats: filters, order, and the two formats."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.unit.fakes import World, start_broker
 START_S = 1_700_000_000.5
 
 
-def make_client(hostname: str, **figures: Any) -> Any:
+def make_client(hostname: str, **statistics: Any) -> Any:
     session = SimpleNamespace(
         client_id="id", hostname=hostname, user_agent="agent/1", state=3, sample_rate=0, topology_zone="z", topology_region="r"
     )
@@ -39,12 +39,12 @@ def make_client(hostname: str, **figures: Any) -> Any:
         "uses_snappy": False,
         "authorization": None,
         "tls_info": None,
-        **figures,
+        **statistics,
     }
     return SimpleNamespace(**settings)
 
 
-def make_channel(name: str, *clients: Any, is_paused: bool = False, **figures: Any) -> Any:
+def make_channel(name: str, *clients: Any, is_paused: bool = False, **statistics: Any) -> Any:
     settings: dict[str, Any] = {
         "counts_by_nearness": [0, 0, 0],
         "latency": None,
@@ -53,7 +53,7 @@ def make_channel(name: str, *clients: Any, is_paused: bool = False, **figures: A
         "finish_count": 0,
         "oldest_ns": 0,
         "distributor": SimpleNamespace(expired_count=0, unreadable_count=0),
-        **figures,
+        **statistics,
     }
     return SimpleNamespace(
         **settings,
@@ -80,9 +80,9 @@ class Hashed:
         self.__dict__.update(vars(target))
 
 
-def make_topic(name: str, *channels: Any, is_paused: bool = False, **figures: Any) -> Any:
+def make_topic(name: str, *channels: Any, is_paused: bool = False, **statistics: Any) -> Any:
     return SimpleNamespace(
-        **{"expired_count": 0, "dead_letters": [], "oldest_ns": 0, **figures},
+        **{"expired_count": 0, "dead_letters": [], "oldest_ns": 0, **statistics},
         name=name,
         depth=1,
         backend_depth=2,
@@ -198,14 +198,14 @@ def test_a_damaged_log_shows() -> None:
     topic.log = SimpleNamespace(damage=SimpleNamespace(bytes_found=0, missing_count=0, removed_files=0))
     broker = make_broker(topic)
 
-    def figures() -> Any:
+    def statistics() -> Any:
         topics, _ = collect(broker, "", "", include_clients=False)
         assert topics is not None
         return topics[0]
 
-    assert "damaged_bytes" not in figures()
+    assert "damaged_bytes" not in statistics()
     topic.log.damage.bytes_found = 77
-    assert figures()["damaged_bytes"] == 77
-    assert not {"missing_count", "removed_files"} & set(figures())
+    assert statistics()["damaged_bytes"] == 77
+    assert not {"missing_count", "removed_files"} & set(statistics())
     topic.log.damage = SimpleNamespace(bytes_found=0, missing_count=5, removed_files=1)
-    assert (figures()["missing_count"], figures()["removed_files"]) == (5, 1)
+    assert (statistics()["missing_count"], statistics()["removed_files"]) == (5, 1)

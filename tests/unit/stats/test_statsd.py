@@ -16,7 +16,7 @@ from nsqd_py.stats.statsd import StatsdReporter, StatsdReports, packets
 from tests.unit.fakes import FakeLog
 
 
-def make_channel(name: str, messages: int = 0, *percentiles: tuple[float, float], **figures: Any) -> dict[str, Any]:
+def make_channel(name: str, messages: int = 0, *percentiles: tuple[float, float], **statistics: Any) -> dict[str, Any]:
     return {
         "channel_name": name,
         "depth": 1,
@@ -28,7 +28,7 @@ def make_channel(name: str, messages: int = 0, *percentiles: tuple[float, float]
         "timeout_count": 6,
         "client_count": 7,
         "e2e_processing_latency": latency(*percentiles),
-        **figures,
+        **statistics,
     }
 
 
@@ -55,9 +55,9 @@ def lines(reports: StatsdReports, *topics: dict[str, Any], memory: Any = None) -
 def test_an_age_is_reported_while_messages_wait_and_then_once_as_zero() -> None:
     reports = StatsdReports("", exclude_ephemeral=False)
 
-    def ages(**figures: int) -> list[int]:
+    def ages(**statistics: int) -> list[int]:
         key = "topic.t.channel.c.oldest_message_age_ms:"
-        found = lines(reports, make_topic("t", 1, make_channel("c", **figures)))
+        found = lines(reports, make_topic("t", 1, make_channel("c", **statistics)))
         return [int(line.removeprefix(key).removesuffix("|g")) for line in found if line.startswith(key)]
 
     assert ages() == []

@@ -33,8 +33,8 @@ def test_a_session_shares_one_nsqd_and_each_test_has_a_topic(pytester: pytest.Py
     pytester.makepyfile(TESTS)
     result = pytester.runpytest_subprocess("-s", "-p", "no:cacheprovider")
     result.assert_outcomes(passed=3)
-    told = [line.split() for line in result.outlines if "topic test_" in line]
-    topics, addresses = {line[-3] for line in told}, {line[-1] for line in told}
+    reported = [line.split() for line in result.outlines if "topic test_" in line]
+    topics, addresses = {line[-3] for line in reported}, {line[-1] for line in reported}
     assert len(topics) == 2 and len(addresses) == 1
 
 

@@ -48,7 +48,7 @@ class Batch:
 
 
 class Destination:
-    """Takes everything, until it is told which error to answer, to whom."""
+    """Takes everything, until it is notified which error to answer, to whom."""
 
     def __init__(self) -> None:
         self.published: list[list[bytes]] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nsq_tools.stat.rows import Filter, Name, Row, problems_of
-from nsqd_py.cluster.figures import NO_CHANNEL
+from nsqd_py.cluster.statistics import NO_CHANNEL
 
 
 def row(topic: str, channel: str = "", node: str = "", *, is_paused: bool = False, **counts: int) -> Row:

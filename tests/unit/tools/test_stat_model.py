@@ -266,8 +266,8 @@ def test_growth_is_judged_over_some_rounds(depths: tuple[int, ...], grows: bool)
 
 def test_time_outs_are_told_only_when_they_happen() -> None:
     model = Observed()
-    told = [round_of(model, reading("a", second, timed_out=count)).has_timed_out for second, count in enumerate((5, 5, 6, 6))]
-    assert told == [False, False, True, False]
+    reported = [round_of(model, reading("a", second, timed_out=count)).has_timed_out for second, count in enumerate((5, 5, 6, 6))]
+    assert reported == [False, False, True, False]
 
 
 small = st.integers(0, 1000)

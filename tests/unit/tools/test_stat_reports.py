@@ -8,7 +8,7 @@ import json
 
 from nsq_tools.stat.export import FIELDS, HEADER, GoLines, Report, named_report, to_csv, to_json, to_table
 from nsq_tools.stat.rows import Name, Row
-from nsqd_py.cluster.figures import NO_CHANNEL, ChannelCounts, Rates
+from nsqd_py.cluster.statistics import NO_CHANNEL, ChannelCounts, Rates
 
 COUNTS = ChannelCounts(12, 5, in_flight=3, deferred=2, messages=100, requeued=4, timed_out=6, clients=7)
 RATES = Rates(messages=10_000, finished=8000, growth=1500)

@@ -17,7 +17,7 @@ from nsq_tools.stat.columns import layout, short_number, short_rate, short_span,
 from nsq_tools.stat.model import HISTORY_LENGTH, Failure
 from nsq_tools.stat.rows import Name, Order, Row
 from nsq_tools.stat.screen import View, draw, window
-from nsqd_py.cluster.figures import NO_CHANNEL, ChannelCounts, Rates
+from nsqd_py.cluster.statistics import NO_CHANNEL, ChannelCounts, Rates
 
 
 def row(
@@ -121,10 +121,10 @@ def test_time_spans_are_short(seconds: float, text: str) -> None:
 
 
 def test_ages_and_the_time_until_nothing_waits() -> None:
-    def cells(**figures: Any) -> list[str]:
+    def cells(**statistics: Any) -> list[str]:
         shown = row("orders", "archive", BUSY, depth=3)
         columns = {column.title: column for column in layout(200, 10).columns}
-        return [columns[title].cell(replace(shown, **figures))[0] for title in ("age", "drain")]
+        return [columns[title].cell(replace(shown, **statistics))[0] for title in ("age", "drain")]
 
     assert cells(oldest_age_s=125.0, drain_s=8.2) == ["2m", "8s"]
     assert cells(oldest_age_s=None, drain_s=math.inf) == ["-", "never"]
@@ -138,9 +138,9 @@ def titles(width: int, longest_name: int = 10, longest_node: int = 0) -> list[st
 
 
 def test_columns_go_by_their_importance() -> None:
-    figures = ["in/s", "out/s", "depth", "age", "trend", "flight", "defer", "requ", "t-out"]
-    assert titles(200) == [*figures, "conn", "drain", "disk", "total"]
-    assert titles(80) == figures
+    statistics = ["in/s", "out/s", "depth", "age", "trend", "flight", "defer", "requ", "t-out"]
+    assert titles(200) == [*statistics, "conn", "drain", "disk", "total"]
+    assert titles(80) == statistics
     assert titles(60) == ["in/s", "out/s", "depth", "age", "trend", "t-out"]
     assert titles(30) == ["in/s", "depth"]
     assert titles(10) == titles(8) == ["depth"]

@@ -8,7 +8,7 @@ from nsq_tools.cli import BadUsage
 from nsq_tools.stat.options import PROGRAM, form_of
 from nsq_tools.stat.reports import check as check_options
 from nsq_tools.stat.rows import VALUES, BadPattern, Filter, Name, Order, Row, select
-from nsqd_py.cluster.figures import NO_CHANNEL, Rates
+from nsqd_py.cluster.statistics import NO_CHANNEL, Rates
 from nsqd_py.settings.declaration import BadOptions
 
 

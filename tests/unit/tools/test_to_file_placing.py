@@ -83,12 +83,12 @@ def test_a_source_whose_placed_file_is_gone_stays(source: Path, output: Path) ->
 
 
 def test_an_incomplete_copy_stays_while_there_is_no_source(output: Path, work: Path) -> None:
-    beside = placing._beside(output, "token")
-    beside.write_bytes(b"on")
+    adjacent = placing._beside(output, "token")
+    adjacent.write_bytes(b"on")
     with pytest.raises(FileNotFoundError):
         place(work / "gone", output, NAME, 0, "token", copy)
     assert not remove_other_names(work / "gone", output, "x-000000.log", "token", never)
-    assert beside.read_bytes() == b"on"
+    assert adjacent.read_bytes() == b"on"
 
 
 # --- what somebody does between a kill and the next start

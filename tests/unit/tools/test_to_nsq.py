@@ -1,4 +1,4 @@
-"""The pure parts of to-nsq: records, the delimiter, the rate, limits of nsqd, what is told."""
+"""The pure parts of to-nsq: records, the delimiter, the rate, limits of nsqd, what is notified."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_delimiter_is_a_single_byte(text: str) -> None:
 # --- the limits of nsqd
 
 
-# --- what is told
+# --- what is notified
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from typing import Any
 import orjson
 
 from nsq_tools.stat.rows import VALUES, Row
-from nsqd_py.cluster.figures import MILLI, ChannelCounts
 from nsqd_py.cluster.roles import Pair, Trouble, troubles
+from nsqd_py.cluster.statistics import MILLI, ChannelCounts
 from nsqd_py.runtime.logs import one_line
 
 _GROUPS = f"{'rate':-^16}+{'depth':-^37}+{'metadata':-^37}"

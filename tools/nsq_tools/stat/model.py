@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from nsq_tools.stat.rows import Name, Row
 from nsqd_py.clock import wall_ns
-from nsqd_py.cluster.figures import MILLI, NO_CHANNEL, QUIET, UNKNOWN, ChannelCounts, Numbers, Part, Rates, plus
 from nsqd_py.cluster.model import Cluster, Node
+from nsqd_py.cluster.statistics import MILLI, NO_CHANNEL, QUIET, UNKNOWN, ChannelCounts, Numbers, Part, Rates, plus
 from nsqd_py.runtime.logs import one_line
 
 HISTORY_LENGTH = 120

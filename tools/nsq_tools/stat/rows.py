@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from nsqd_py.cluster.figures import MILLI, ChannelCounts, Rates
+from nsqd_py.cluster.statistics import MILLI, ChannelCounts, Rates
 from nsqd_py.settings.regex import BadExpression, compiled
 
 

@@ -22,7 +22,7 @@ from nsq_tools.stat.columns import (
 )
 from nsq_tools.stat.model import Failure
 from nsq_tools.stat.rows import Order, Row
-from nsqd_py.cluster.figures import MILLI
+from nsqd_py.cluster.statistics import MILLI
 
 KEYS = ("q quit", "s next column", "r turn order", "arrows Page Home End scroll")
 _MOST_FAILURES = 3

@@ -266,7 +266,7 @@ class Archive:
         if self._is_taken(revised):
             return None
         # Resolved once for each file, so that it ends in the same directories even if a symbolic link in their paths
-        # changes meanwhile.
+        # changes in the meantime.
         work_dir, output_dir = plan.work_dir.resolve(), plan.output_dir.resolve()
         token = new_token()
         work_path = work_dir / revised if plan.form.convert is None else side_path(work_dir, token, ".framed")

@@ -68,12 +68,12 @@ def place(source: Path, output_dir: Path, name: str, revision: int, token: str, 
     if make is None:
         with suppress(_OtherFileSystem):
             return _link(source, output_dir, name, revision)
-    beside = _beside(output_dir, token)
-    if not _is_placed(beside):
+    adjacent = _beside(output_dir, token)
+    if not _is_placed(adjacent):
         source.lstat()  # without the source, an incomplete copy is all there is
-        beside.unlink(missing_ok=True)
-        (make or copy)(source, beside)
-    return _link(beside, output_dir, name, revision)
+        adjacent.unlink(missing_ok=True)
+        (make or copy)(source, adjacent)
+    return _link(adjacent, output_dir, name, revision)
 
 
 def remove_other_names(source: Path, output_dir: Path, placed: str, token: str, is_copy: Callable[[Path], bool]) -> bool:
@@ -83,8 +83,8 @@ def remove_other_names(source: Path, output_dir: Path, placed: str, token: str, 
     if they cannot, `is_copy(path)` reads the file. Return False if the placed file is missing or is another file: then
     the source may be the last copy, and is kept.
     """
-    target, beside = output_dir / placed, _beside(output_dir, token)
-    kept, original, copied = _status(target), _status(source), _status(beside)
+    target, adjacent = output_dir / placed, _beside(output_dir, token)
+    kept, original, copied = _status(target), _status(source), _status(adjacent)
     if original is not None and not is_same_name(source, target):
         if kept is None or not (_is_one_file(original, kept) or _is_one_file(copied, kept) or is_copy(target)):
             return False
@@ -93,7 +93,7 @@ def remove_other_names(source: Path, output_dir: Path, placed: str, token: str, 
     if copied is not None:
         if kept is None or not _is_one_file(copied, kept):
             return False
-        remove_name(beside, kept)
+        remove_name(adjacent, kept)
     return True
 
 
@@ -138,9 +138,9 @@ def copy(source: Path, target: Path) -> None:
         os.fsync(out.fileno())
 
 
-def _is_placed(beside: Path) -> bool:
+def _is_placed(adjacent: Path) -> bool:
     """True if the file has a second name, which it gets only when it is complete."""
-    status = _status(beside)
+    status = _status(adjacent)
     return status is not None and status.st_nlink > 1
 
 

@@ -1,6 +1,6 @@
 """One topic: its consumer and its archive. Messages are finished after they are synced.
 
-Blocking calls run in a thread, one at a time; messages that arrive meanwhile wait for the next call.
+Blocking calls run in a thread, one at a time; messages that arrive in the meantime wait for the next call.
 """
 
 from __future__ import annotations

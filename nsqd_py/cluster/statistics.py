@@ -1,4 +1,4 @@
-"""Figures of a topic or channel on one nsqd, and their sums over all nsqds. Pure.
+"""Statistics of a topic or channel on one nsqd, and their sums over all nsqds. Pure.
 
 Counts and rates are whole numbers; rates are in thousandths per second. A row of /stats that did not change costs one
 comparison, and in a large cluster most rows do not change.
@@ -60,7 +60,7 @@ class Rates(NamedTuple):
 
 
 QUIET = Rates()
-# The rates until two answers can be compared. It is told from QUIET by identity.
+# The rates until two answers can be compared. It is distinguished from QUIET by identity.
 UNKNOWN = Rates()
 NO_TOPIC = TopicCounts(0, 0, 0)
 NO_CHANNEL = ChannelCounts(0, 0, 0, 0, 0, 0, 0, 0)
@@ -144,13 +144,13 @@ def read_latency(row: Mapping[str, Any]) -> Latency:
     return tuple((_float(item["quantile"]), _float(item["value"])) for item in given["percentiles"])
 
 
-# Figures of damage that our nsqd reports of a topic or channel, unless they are 0.
+# Statistics of damage that our nsqd reports of a topic or channel, unless they are 0.
 DAMAGE = ("damaged_bytes", "missing_count", "removed_files", "lost_count", "unreadable_count")
 Damage = tuple[tuple[str, int], ...]
 
 
 def read_damage(row: Mapping[str, Any]) -> Damage:
-    """Return the figures of damage that are not 0."""
+    """Return the statistics of damage that are not 0."""
     return tuple((key, number) for key in DAMAGE if key in row and (number := number_in(row, key)) > 0)
 
 
@@ -189,7 +189,7 @@ class Part:
 
     finished   messages of the channel that consumers finished; -1 if the nsqd does not report it
     oldest_ns  publish time of the oldest waiting message, since the epoch; 0 if none waits, or it is unknown
-    damage     what could not be read: keys of DAMAGE, and their figures
+    damage     what could not be read: keys of DAMAGE, and their statistics
     """
 
     counts: Numbers
@@ -258,7 +258,7 @@ class ChannelRow(Sum):
         self.unconsumed_parts = sum(part.counts[_DEPTH] > 0 and not part.counts[_CLIENTS] for part in parts)
 
     @property
-    def figures(self) -> ChannelCounts:
+    def statistics(self) -> ChannelCounts:
         return ChannelCounts._make(self.counts)
 
 
@@ -270,7 +270,7 @@ class TopicRow(Sum):
     channels: dict[str, ChannelRow] = field(default_factory=dict)
 
     @property
-    def figures(self) -> TopicCounts:
+    def statistics(self) -> TopicCounts:
         return TopicCounts._make(self.counts)
 
     def channel_totals(self) -> tuple[ChannelCounts, Rates]:
