@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from nsq_apps.reference import http_page, metrics_page
-from nsqd_py.settings.docs import reference_page, secrets_note, settings_tables
+from nsqd_py.settings.docs import reference_page, settings_tables
 from nsqd_py.settings.program import Program
 
 PRINTED_BY = "python -m nsq_apps.manual"
 _CHECKOUT = Path(__file__).parent.parent.parent
+# The groups of settings that docs/tools/README.md describes once, for all tools.
+COMMON = ("This program", "Log")
 PAGES = _CHECKOUT / "docs" / "tools"
 
 # The modules in which the tools declare their settings, as `PROGRAM`.
@@ -57,7 +59,7 @@ def programs() -> Iterator[Program[Any]]:
 
 def page(program: Program[Any]) -> str:
     """Return a tool's page: summary, examples, all flags, exit statuses."""
-    return "\n".join((_introduction(program), _examples(program), *settings_tables(program), _exit_status(program)))
+    return "\n".join((_introduction(program), _examples(program), *settings_tables(program, COMMON), *_exit_status(program)))
 
 
 def _introduction(program: Program[Any]) -> str:
@@ -68,10 +70,8 @@ def _introduction(program: Program[Any]) -> str:
 
 {program.summary}
 
-Flags are written with one dash or two, and their value follows after a space or `=`; a boolean flag alone means
-`true`. Durations have units: `250ms`, `60s`, `1h30m`. All that stands in the column "config key" may also come from
-a TOML or YAML file, given with `--config`; a flag goes before the file.
-{secrets_note(program)}"""
+[All tools](README.md): how flags, the config file and passwords are written, exit statuses, pipes.
+"""
 
 
 def _examples(program: Program[Any]) -> str:
@@ -82,16 +82,12 @@ def _examples(program: Program[Any]) -> str:
     return "\n".join(["## Examples\n", *rows])
 
 
-_EXIT_STATUSES = (
-    (0, "done; also after SIGINT or SIGTERM, when everything was left in order, and when the reader of a pipe went away"),
-    (1, "failed; one line on standard error says why"),
-    (2, "the command line or the config file is wrong; one line on standard error says how to mend it"),
-)
-
-
-def _exit_status(program: Program[Any]) -> str:
-    rows = [f"| {status} | {meaning} |" for status, meaning in program.exit_statuses or _EXIT_STATUSES]
-    return "\n".join(["## Exit status\n", "| status | meaning |", "|---|---|", *rows, ""])
+def _exit_status(program: Program[Any]) -> list[str]:
+    """Return the table of a tool that has exit statuses of its own."""
+    if not program.exit_statuses:
+        return []
+    rows = [f"| {status} | {meaning} |" for status, meaning in program.exit_statuses]
+    return ["## Exit status\n", "| status | meaning |", "|---|---|", *rows, ""]
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from nsqd_py.settings.declaration import Setting
@@ -15,9 +15,9 @@ def reference_page(program: Program[Any], command: str) -> str:
     return "\n".join([_page_introduction(program, command), *settings_tables(program)])
 
 
-def settings_tables(program: Program[Any]) -> list[str]:
-    """Return a titled table for each group of settings."""
-    return [f"## {title}\n\n{_table(settings)}\n" for title, settings in program.groups.items()]
+def settings_tables(program: Program[Any], left_out: Collection[str] = ()) -> list[str]:
+    """Return a titled table for each group of settings but those `left_out`."""
+    return [f"## {title}\n\n{_table(settings)}\n" for title, settings in program.groups.items() if title not in left_out]
 
 
 def _page_introduction(program: Program[Any], command: str) -> str:
@@ -30,9 +30,9 @@ A flag goes before the config file, and the config file before the default. Flag
 two, and their value follows after a space or `=`; a boolean flag alone means `true`. Durations have units:
 `250ms`, `60s`, `1h30m`.
 
-The file given with `--config` is TOML, or YAML where its name ends in `.yaml` or `.yml`. Its keys stand in
-the table; in it, a duration may also be a number of milliseconds. A key may be spelt as its flag, and
-keys that only older releases of NSQ had are ignored, both with a warning. Any other unknown key is an error.
+The file given with `--config` is TOML, or YAML where its name ends in `.yaml` or `.yml`. A key is the name of the
+flag with `_` in place of `-`, unless the table names another one; in the file, a duration may also be a number of
+milliseconds. Keys that only older releases of NSQ had are ignored with a warning; any other unknown key is an error.
 {secrets_note(program)}"""
 
 
@@ -52,12 +52,13 @@ def secrets_note(program: Program[Any]) -> str:
 
 
 def _table(settings: Iterable[Setting]) -> str:
-    rows = ["| flag | config key | default | what it does |", "|---|---|---|---|"]
+    rows = ["| flag | default | what it does |", "|---|---|---|"]
     return "\n".join(rows + [_row(setting) for setting in settings])
 
 
 def _row(setting: Setting) -> str:
-    key = f"`{setting.key}`" if setting.key else ""
+    has_other_key = setting.key not in ("", setting.name.replace("-", "_"))
     default = setting.default_text or f"`{setting.shown_default}`"
-    cells = (f"`{setting.usage}`", key, default, setting.full_help)
+    help_text = setting.full_help + (f" Key: `{setting.key}`." if has_other_key else "")
+    cells = (f"`{setting.usage}`", default, help_text)
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

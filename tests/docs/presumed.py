@@ -306,7 +306,6 @@ PRESUMED: dict[str, Presumed] = {
     "docs/standby.md": nothing,
     "docs/take-over.md": take_over,
     "docs/testing.md": nothing,
-    "docs/tools/README.md": nothing,
     "docs/tools/nsq-cat.md": nsq_cat,
     "docs/tools/nsq-stat.md": nsq_stat,
     "docs/tools/nsq-tail.md": nsq_tail,
