@@ -8,7 +8,7 @@ The way of a message:
 4. Each channel gives the released messages to its ready consumers (queue/channel.py, delivery.py, position.py).
 5. protocol/frames.py cuts frames out of the batch, queue/in_flight.py remembers them, and one send per connection
    carries them.
-6. A FIN ends the message; broker/journal_writing.py writes the channel's position to disk 20 times a second.
+6. A FIN ends the message; broker/disk_io.py writes the channel's position to disk 20 times a second.
 
 Modules at the top, which every room may import:
 daemon    builds all objects of an nsqd, and passes to each what it uses

@@ -10,9 +10,8 @@ topic_files       makes the log of a new topic; writes and closes each topic at 
 admission         drains: refuses new messages, delivers the rest, and ends; limits how many topics clients create
 
 Writing
-journal_writing   writes the positions of channels 20 times a second
+disk_io           writes the positions of channels 20 times a second; uses threads while the disk is slow
 sync              fsync of logs: --sync-every and --sync-timeout
-slow_disk         writes and reads in threads while the disk is slow
 
 Space and health
 housekeeping      deletes and compacts log files that are no longer needed

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 from gevent.event import Event
 
 from nsqd_py.broker.admission import CreationRate, Drain
+from nsqd_py.broker.disk_io import JournalWriter, Saved, SlowReader, SlowWriter
 from nsqd_py.broker.disk_limits import DescriptorRelief, DiskHealth, FreeSpace, RemovedFiles
 from nsqd_py.broker.housekeeping import Housekeeper
-from nsqd_py.broker.journal_writing import JournalWriter, Saved
 from nsqd_py.broker.services import BrokerServices, Lookups, Replication
-from nsqd_py.broker.slow_disk import SlowReader, SlowWriter
 from nsqd_py.broker.state_files import MetadataWriter, write_clean_stop
 from nsqd_py.broker.sync import GroupSync
 from nsqd_py.broker.topic_files import LogMaker, close_topics
@@ -37,6 +36,7 @@ from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.dead_letters import DeadLetters, Origin
 from nsqd_py.queue.disk_limits import DiskSpace
 from nsqd_py.queue.expiry import Expiry
+from nsqd_py.queue.in_flight import LatencyMeter
 from nsqd_py.queue.position import Position
 from nsqd_py.queue.topic import Topic, policy_of, takes_dead_letters
 from nsqd_py.runtime.disk_pace import CallTimer, DiskPace
@@ -47,7 +47,6 @@ from nsqd_py.runtime.threads import in_thread
 if TYPE_CHECKING:
     from nsqd_py.net.http.guard import Guard
     from nsqd_py.net.tls import CertificateReloader
-    from nsqd_py.queue.latency import LatencyMeter
 
 
 class Broker:
@@ -412,8 +411,14 @@ class Broker:
             lambda channel: self.journals.channel_changed(topic, channel),
             keeps_batches=topic.log is None,
         )
-        if self.options.e2e_processing_latency_percentile:
-            channel.latency = self._latency_meter()
+        options = self.options
+        if options.e2e_processing_latency_percentile:
+            channel.latency = LatencyMeter(
+                options.e2e_processing_latency_percentile,
+                options.e2e_processing_latency_window_time_ns,
+                self.clock,
+                self.services.wall_clock,
+            )
         if topic.policy.max_attempts:
             self._move_dead_letters(topic, channel)
         channel.distributor.has_duplicate_ids = takes_dead_letters(self.options, topic.name)
@@ -444,17 +449,6 @@ class Broker:
         except OSError as error:
             self.disk.position_failed(topic, error)
         self.housekeeper.clean_up(topic)
-
-    def _latency_meter(self) -> LatencyMeter:
-        from nsqd_py.queue.latency import LatencyMeter  # only where it is asked for
-
-        options = self.options
-        return LatencyMeter(
-            options.e2e_processing_latency_percentile,
-            options.e2e_processing_latency_window_time_ns,
-            self.clock,
-            self.services.wall_clock,
-        )
 
     def channel_journal(self, topic_name: str, channel_name: str) -> Journal:
         return Journal(self.services.directory / journal_name(topic_name, channel_name))

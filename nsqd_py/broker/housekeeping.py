@@ -13,8 +13,8 @@ from typing import Any
 
 import gevent
 
+from nsqd_py.broker.disk_io import JOURNAL_DELAY_NS, Saved
 from nsqd_py.broker.disk_limits import DiskHealth
-from nsqd_py.broker.journal_writing import JOURNAL_DELAY_NS, Saved
 from nsqd_py.broker.services import BrokerServices
 from nsqd_py.diskqueue.compaction import Compaction, Unmovable, alive_bytes, is_worth_moving, moved_bytes, retained_seq
 from nsqd_py.diskqueue.files import LogFile, sync_directory

@@ -14,8 +14,8 @@ from nsqd_py.diskqueue.ranges import runs_of
 from nsqd_py.pqueues import Alarms, Run, queued_after
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.dead_letters import DeadLetters
-from nsqd_py.queue.delivery import ChannelLimits, Consumer, Distributor, FinishMeter, MessageSource
-from nsqd_py.queue.in_flight import Delivery, Entry, InFlightTable, displaced
+from nsqd_py.queue.delivery import ChannelLimits, Consumer, Distributor, MessageSource
+from nsqd_py.queue.in_flight import Delivery, Entry, InFlightTable, LatencyMeter, displaced
 from nsqd_py.queue.journal_buffer import JournaledPosition, runs_of_entries
 from nsqd_py.queue.message_reader import publish_time_ns
 from nsqd_py.queue.position import TOPOLOGY_AWARE, Position
@@ -58,7 +58,7 @@ class Channel(JournaledPosition):
         self.finish_count = 0
         self.requeue_count = 0
         self.timeout_count = 0
-        self.latency: FinishMeter | None = None
+        self.latency: LatencyMeter | None = None
         self.dead_letters: DeadLetters | None = None
         self.distributor = Distributor(
             position,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.ranges import runs_of
@@ -69,16 +69,6 @@ class DeliveryListener(Protocol):
 
     def queue_displaced(self) -> None:
         """Requeue messages that left the in-flight table because another message has the same id."""
-
-
-class FinishMeter(Protocol):
-    """Measures the time of messages from publish to FIN."""
-
-    def finished(self, deliveries: Mapping[Delivery, int]) -> None:
-        """Add finished messages, counted by delivery."""
-
-    def statistics(self, others: Iterable[Any]) -> dict[str, Any]:
-        """Return count and percentiles, merged with those of other meters."""
 
 
 class ChannelLimits(Protocol):

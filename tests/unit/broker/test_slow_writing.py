@@ -12,7 +12,7 @@ import gevent
 import gevent.event
 import pytest
 
-from nsqd_py.broker.slow_disk import SlowWriter
+from nsqd_py.broker.disk_io import SlowWriter
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.disk_pace import DiskPace
 from tests.unit.fakes import FakePublisher, close_descriptors

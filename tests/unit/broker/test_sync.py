@@ -11,7 +11,7 @@ from typing import Any
 import gevent
 import pytest
 
-from nsqd_py.broker.slow_disk import SlowWriter
+from nsqd_py.broker.disk_io import SlowWriter
 from nsqd_py.broker.sync import GroupSync
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.guid import GuidFactory

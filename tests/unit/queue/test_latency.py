@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from nsqd_py.queue.in_flight import Delivery
-from nsqd_py.queue.latency import LatencyMeter
+from nsqd_py.queue.in_flight import Delivery, LatencyMeter
 from tests.unit.fakes import MS, SECOND, START_NS, FakeClock, FakeConsumer, World, make_batch, sized, start_broker
 
 WINDOW_NS = 10 * SECOND
