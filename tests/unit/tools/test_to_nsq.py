@@ -106,9 +106,6 @@ def test_a_delimiter_is_a_single_byte(text: str) -> None:
         parse_delimiter(text)
 
 
-# --- the limits of nsqd
-
-
 # --- what is notified
 
 

@@ -14,7 +14,6 @@ import time
 import tty
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from types import TracebackType
 from typing import Any
 
 import gevent
@@ -71,13 +70,6 @@ class Keyboard:
         self._on_key = on_key
         self._before: Any = None  # the settings of the terminal to restore
         self._reader: gevent.Greenlet[[], None] | None = None
-
-    def __enter__(self) -> Keyboard:
-        self.open()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
     def open(self) -> None:
         if not is_terminal(sys.stdin) or not _is_in_foreground():
@@ -137,7 +129,9 @@ class LiveTable:
     def run(self) -> None:
         """Show the table until it is killed, or until it has shown --count reports."""
         with ExitStack() as stack:
-            keyboard = stack.enter_context(Keyboard(self._on_key))
+            keyboard = Keyboard(self._on_key)
+            stack.callback(keyboard.close)
+            keyboard.open()
             screen = stack.enter_context(
                 Live(console=self._console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
             )
