@@ -12,10 +12,10 @@ import pytest
 
 from nsqd_py import client
 from nsqd_py.client import gevent as on_gevent
-from nsqd_py.client.errors import BadClientOption, NoNsqd
-from nsqd_py.client.message import AlreadyAnswered, Message, Requeue
+from nsqd_py.client.errors import NoNsqd
+from nsqd_py.client.message import Message
 from tests.support.aio_client import AioProducer
-from tests.support.consumer_drivers import Driver, Shell
+from tests.support.consumer_drivers import Driver
 from tests.support.fake_nsqd import agree, agree_then, listening
 from tests.support.nsqd_process import NsqdProcess
 
@@ -29,13 +29,6 @@ Consume = Callable[..., Driver]
 @pytest.fixture
 def topic() -> str:
     return f"topic{next(NUMBERS)}"
-
-
-@pytest.fixture(scope="module")
-def other_nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
-    process = NsqdProcess(tmp_path_factory.mktemp("other") / "nsqd")
-    yield process.start()
-    process.destroy()
 
 
 @pytest.fixture
@@ -74,15 +67,6 @@ def rdy_of(nsqd: NsqdProcess, topic: str) -> int:
 # ---- connections
 
 
-def test_starting_twice_is_starting_once(shared_nsqd: NsqdProcess, consume: Consume, topic: str) -> None:
-    got: list[Message] = []
-    driver = consume(got.append, shared_nsqd)
-    driver.consumer.start()
-    publish(shared_nsqd, topic, b"message")
-    driver.wait(lambda: len(got) == 1)
-    assert len(clients_of(shared_nsqd, topic)) == 1
-
-
 def test_nsqd_shows_what_a_client_says_of_itself(shared_nsqd: NsqdProcess, consume: Consume, topic: str) -> None:
     said = {"client_id": "worker-7", "hostname": "worker.example", "user_agent": "billing/2.1", "sample_rate": 42}
     driver = consume(lambda message: None, shared_nsqd, **said)
@@ -115,33 +99,7 @@ def test_after_garbage_a_new_connection_is_opened(consume: Consume, caplog: pyte
     assert "a frame of unknown kind 9" in caplog.text
 
 
-def test_consumer_without_a_handler_has_nothing_to_run(kit: Shell, topic: str) -> None:
-    consumer = kit.consumer(topic, CHANNEL, nsqd_tcp_addresses="127.0.0.1:4150")
-    with pytest.raises(BadClientOption, match="handler"):
-        consumer.run()
-
-
 # ---- messages
-
-
-def test_bodies_arrive_as_they_were_published(shared_nsqd: NsqdProcess, consume: Consume, shell: str, topic: str) -> None:
-    bodies = [b"\0", bytes(range(256)), b"\xff\xfe", "Grüße".encode(), b"PUB topic\n", b"one\ntwo", b"x" * 300_000]
-    with PRODUCERS[shell](address_of(shared_nsqd)) as producer:
-        for body in bodies:
-            producer.publish(topic, body)
-    got: list[bytes] = []
-    driver = consume(lambda message: got.append(message.body), shared_nsqd, max_in_flight=3)
-    driver.wait(lambda: len(got) == len(bodies))
-    assert sorted(got) == sorted(bodies)
-
-
-def test_a_list_of_one_message(shared_nsqd: NsqdProcess, consume: Consume, shell: str, topic: str) -> None:
-    with PRODUCERS[shell](address_of(shared_nsqd)) as producer:
-        producer.multi_publish(topic, [b"alone"])
-    got: list[bytes] = []
-    driver = consume(lambda message: got.append(message.body), shared_nsqd)
-    driver.wait(lambda: got)
-    assert got == [b"alone"]
 
 
 def test_messages_are_waited_for_one_by_one(shared_nsqd: NsqdProcess, consume: Consume, topic: str) -> None:
@@ -152,36 +110,6 @@ def test_messages_are_waited_for_one_by_one(shared_nsqd: NsqdProcess, consume: C
         publish(shared_nsqd, topic, body)
         driver.wait(lambda: len(got) == count)  # noqa: B023 - called at once
     assert got == [b"one", b"two", b"three"]
-
-
-def test_messages_of_several_nsqds(shared_nsqd: NsqdProcess, other_nsqd: NsqdProcess, consume: Consume, topic: str) -> None:
-    got: set[tuple[str, bytes]] = set()
-    driver = consume(lambda message: got.add((message.nsqd, message.body)), shared_nsqd, other_nsqd, max_in_flight=2)
-    publish(shared_nsqd, topic, b"here")
-    publish(other_nsqd, topic, b"there")
-    driver.wait(lambda: got == {(address_of(shared_nsqd), b"here"), (address_of(other_nsqd), b"there")})
-
-
-@pytest.mark.parametrize("answer", ["finish", "requeue"])
-def test_a_message_is_answered_once(shared_nsqd: NsqdProcess, consume: Consume, topic: str, answer: str) -> None:
-    refused: list[str] = []
-
-    def handle(message: Message) -> None:
-        if message.attempts > 1:
-            return
-        message.touch()
-        getattr(message, answer)()
-        for again in ("finish", "requeue", "touch"):
-            try:
-                getattr(message, again)()
-            except AlreadyAnswered:
-                refused.append(again)
-
-    driver = consume(handle, shared_nsqd, max_backoff_duration=0)
-    publish(shared_nsqd, topic, b"message")
-    driver.wait(lambda: driver.stats().finished == 1 and driver.stats().in_flight == 0)
-    assert refused == ["finish", "requeue", "touch"]
-    assert driver.stats().requeued == (answer == "requeue")
 
 
 # ---- the flow
@@ -196,23 +124,6 @@ def test_no_messages_with_a_max_in_flight_of_0(shared_nsqd: NsqdProcess, consume
     publish(shared_nsqd, topic, b"waits")
     driver.consumer.set_max_in_flight(2)
     driver.wait(lambda: len(got) == 1 and rdy_of(shared_nsqd, topic) == 2)
-
-
-def test_a_requeue_without_backoff_does_not_end_it(shared_nsqd: NsqdProcess, consume: Consume, topic: str) -> None:
-    levels: list[int] = []
-
-    def handle(message: Message) -> None:
-        levels.append(driver.stats().backoff.level)
-        if message.attempts == 1:
-            raise ValueError("starts back-off")
-        if message.attempts == 2:
-            raise Requeue(0, backoff=False)
-
-    driver = consume(handle, shared_nsqd, backoff_multiplier="10ms")
-    driver.wait(lambda: rdy_of(shared_nsqd, topic) == 1)
-    publish(shared_nsqd, topic, b"message")
-    driver.wait(lambda: driver.stats().finished == 1 and driver.stats().backoff.level == 0)
-    assert levels == [0, 1, 1]
 
 
 def test_a_pause_outlasts_backoff(shared_nsqd: NsqdProcess, consume: Consume, topic: str) -> None:

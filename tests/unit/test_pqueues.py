@@ -4,7 +4,6 @@ import weakref
 from collections.abc import Callable
 
 from nsqd_py.pqueues import Alarm, Alarms, DeferredQueue, Run
-from tests.unit.fakes import make_batch
 
 
 def run(low: int, high: int, attempts: int = 0) -> Run:
@@ -12,29 +11,6 @@ def run(low: int, high: int, attempts: int = 0) -> Run:
 
 
 # --- deferred
-
-
-def test_deferred_come_out_by_time() -> None:
-    queue = DeferredQueue()
-    queue.push(30, run(5, 6))
-    queue.push(10, run(7, 9))
-    queue.push(20, run(1, 2))
-    assert queue.count == 4
-    assert queue.next_due_ns == 10
-    assert list(queue.pop_due(9)) == []
-    assert list(queue.pop_due(20)) == [run(7, 9), run(1, 2)]
-    assert queue.count == 1
-    assert queue.next_due_ns == 30
-    assert list(queue.pop_due(1000)) == [run(5, 6)]
-    assert queue.count == 0
-    assert queue.next_due_ns is None
-
-
-def test_deferred_of_one_time_come_out_by_number() -> None:
-    queue = DeferredQueue()
-    for low in (4, 2, 3):
-        queue.push(10, (low, low + 1, 1, make_batch(low, b"x")))
-    assert [low for low, _, _, _ in queue.pop_due(10)] == [2, 3, 4]
 
 
 def test_the_next_deferred_are_seen_by_time_and_stay() -> None:
@@ -45,16 +21,6 @@ def test_the_next_deferred_are_seen_by_time_and_stay() -> None:
     assert [due_ns for due_ns, _ in queue.first(100)] == [10, 20, 30, 40, 50, 1 << 30, 1 << 40]
     assert queue.first(0) == []
     assert queue.count == 14
-
-
-def test_deferred_can_be_looked_at_and_cleared() -> None:
-    queue = DeferredQueue()
-    queue.push(10, run(1, 3, 2))
-    queue.push(5, run(4, 5))
-    assert sorted(queue) == [(5, run(4, 5)), (10, run(1, 3, 2))]
-    assert queue.count == 3
-    queue.clear()
-    assert (queue.count, queue.next_due_ns, list(queue)) == (0, None, [])
 
 
 # --- alarms

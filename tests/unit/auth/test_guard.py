@@ -12,13 +12,12 @@ from gevent.event import Event
 from nsqd_py.auth.guard import LONGEST_GRACE_S, SHORTEST_GRACE_S, AuthGuard, Step
 from nsqd_py.auth.permissions import Authorization, compile_rules, read_answer
 from nsqd_py.auth.servers import MOST_AT_A_TIME, AuthQuestion, NoAuthorization, Renewals
-from nsqd_py.errors import AuthFirst, ClientError, Unauthorized
+from nsqd_py.errors import ClientError
 from nsqd_py.net.tls import TlsInfo
 from nsqd_py.pqueues import Alarms
 from tests.support.auth_server import EVERYTHING, Grant, answer_of
 
 SECOND_NS = 1_000_000_000
-ORDERS: Grant = ("^orders$", ("^archive$", "^$"), ("publish", "subscribe"))
 
 
 class FakeServers:
@@ -125,33 +124,6 @@ def scene() -> Scene:
     return Scene()
 
 
-def test_auth_tells_the_client_who_it_is(scene: Scene) -> None:
-    scene.servers.answer = granted(EVERYTHING, ORDERS)
-    assert scene.guard.authorization is None
-    scene.authenticate()
-    assert scene.done == ['{"identity":"me","identity_url":"http://me.example/","permission_count":2}']
-    assert scene.guard.authorization is scene.servers.answer
-    assert scene.servers.questions == [AuthQuestion(b"sesame", "192.0.2.1", False, "")]
-
-
-def test_nothing_is_permitted_before_auth(scene: Scene) -> None:
-    with pytest.raises(AuthFirst, match="^AUTH required before MPUB$"):
-        scene.check("MPUB", b"orders")
-    assert scene.done == []
-
-
-def test_what_is_permitted_and_what_is_not(scene: Scene) -> None:
-    scene.servers.answer = granted(ORDERS)
-    scene.authenticate()
-    scene.check("PUB", b"orders")
-    scene.check("SUB", b"orders", b"archive")
-    assert scene.done[1:] == ["PUB", "SUB"]
-    with pytest.raises(Unauthorized, match='^AUTH failed for SUB on "orders" "other"$'):
-        scene.check("SUB", b"orders", b"other")
-    with pytest.raises(Unauthorized, match='^AUTH failed for DPUB on "others" ""$'):
-        scene.check("DPUB", b"others")
-
-
 def test_a_decision_is_made_once(scene: Scene) -> None:
     decided = []
 
@@ -254,21 +226,6 @@ ONLY_PUBLISH = granted(("^orders$", (".*",), ("publish",)))
 NO_LONGER = 'E_UNAUTHORIZED AUTH failed for SUB on "orders" "archive"'
 
 
-@pytest.mark.parametrize(
-    ("answer", "error"), [(REFUSED, "E_AUTH_FAILED AUTH failed"), (ONLY_PUBLISH, NO_LONGER), (granted(), NO_LONGER)]
-)
-def test_a_consumer_whose_permission_is_withdrawn_is_ended(scene: Scene, answer: Any, error: str) -> None:
-    scene.consume(ttl=2)
-    scene.servers.answer = answer
-    scene.advance(1)
-    scene.settle()
-    assert (len(scene.servers.questions), scene.client.errors) == (1, [])
-    scene.advance(1)
-    assert not scene.client.is_paused
-    scene.settle()
-    assert scene.client.errors == [error]
-
-
 def test_a_publish_does_not_save_the_subscription(scene: Scene) -> None:
     scene.consume(ttl=10)
     scene.servers.may_answer.clear()
@@ -324,17 +281,6 @@ def test_consumers_that_expire_together(scene: Scene) -> None:
 
 
 # --- the end
-
-
-def test_a_client_that_goes_while_its_guard_asks(scene: Scene) -> None:
-    scene.servers.may_answer.clear()
-    scene.authenticate()
-    assert scene.client.is_paused
-    scene.guard.close()
-    scene.servers.may_answer.set()
-    scene.settle()
-    assert scene.client.is_paused
-    assert scene.done == []
 
 
 def test_a_client_that_is_gone_is_not_kept_in_memory_for_long(scene: Scene) -> None:

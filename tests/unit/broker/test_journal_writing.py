@@ -56,13 +56,6 @@ def life(tmp_path: Path) -> Iterator[SlowLife]:
     close_descriptors(tmp_path)
 
 
-def test_the_loop_does_not_wait(life: SlowLife) -> None:
-    life.finish_next()
-    assert life.on_disk() == 0
-    life.open_gate()
-    assert life.on_disk() == 1
-
-
 def test_what_comes_meanwhile_is_written_next(life: SlowLife) -> None:
     life.finish_next()
     life.finish_next()

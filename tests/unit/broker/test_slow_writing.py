@@ -72,19 +72,6 @@ def bench(tmp_path: Path) -> Iterator[SlowBench]:
     close_descriptors(tmp_path)
 
 
-def test_publishers_wait_until_it_is_written(bench: SlowBench) -> None:
-    publishers = [bench.put(b"one"), bench.put(b"two", b"three"), bench.put(b"four")]
-    assert [publisher.holds for publisher in publishers] == [1, 1, 1]
-    assert bench.of_slow.depth == 1
-    assert bodies(bench.slow) == [b"before"]
-    bench.open_gate()
-    assert [publisher.holds for publisher in publishers] == [0, 0, 0]
-    assert [publisher.failures for publisher in publishers] == [[], [], []]
-    assert bodies(bench.slow) == [b"before", b"one", b"two", b"three", b"four"]
-    assert bench.of_slow.depth == 5
-    assert bench.slow.unsynced == 5
-
-
 def test_what_waits_is_written_before_it_is_quick_again(bench: SlowBench) -> None:
     bench.put(b"one")
     bench.speed_up()
@@ -107,21 +94,6 @@ def test_it_stays_slow_when_the_next_sync_is(bench: SlowBench) -> None:
     assert bodies(bench.slow) == [b"before", b"one", b"two"]
 
 
-def test_a_write_that_fails_takes_all_with_it_that_came_behind(bench: SlowBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = bench.put(b"one"), bench.put(b"two")
-    third = bench.publish(bench.slow, b"three")  # of the iteration that is not at its end
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "pwrite", refuse)
-        bench.open_gate()
-    for publisher in (first, second, third):
-        ((_, error),) = publisher.failures
-        assert error.errno == errno.ENOSPC
-        assert publisher.holds == 0
-    assert bench.of_slow.depth == 1
-    assert not bench.put(b"after").failures
-    assert bodies(bench.slow) == [b"before", b"after"]
-
-
 def refuse(*_: Any) -> int:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -141,17 +113,6 @@ def test_a_bug_is_not_answered_with_ok(bench: SlowBench) -> None:
     assert publisher.holds == 0
     assert not bench.put(b"after").failures
     assert bodies(bench.slow) == [b"before", b"after"]
-
-
-def test_a_new_file_is_made_in_the_thread(tmp_path: Path) -> None:
-    bench = SlowBench(tmp_path, max_bytes_per_file=200)
-    bench.put(b"x" * 100)
-    assert len(list(tmp_path.iterdir())) == 1
-    bench.open_gate()
-    assert len(list(tmp_path.iterdir())) == 2
-    bench.put(b"y" * 100)
-    assert bodies(bench.slow) == [b"before", b"x" * 100, b"y" * 100]
-    close_descriptors(tmp_path)
 
 
 def test_settling(bench: SlowBench) -> None:

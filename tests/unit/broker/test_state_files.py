@@ -15,11 +15,9 @@ import pytest
 from gevent.event import Event
 
 from nsqd_py.broker import state_files
-from nsqd_py.broker.state_files import METADATA_FILE, BadMetadata, TopicEntry, encode_metadata, read_metadata, replace_file
+from nsqd_py.broker.state_files import METADATA_FILE, BadMetadata, encode_metadata, read_metadata, replace_file
 from nsqd_py.diskqueue.journal import Journal
-from nsqd_py.errors import StartError
 from nsqd_py.runtime import pacing
-from nsqd_py.version import NSQ_VERSION
 from tests.unit.fakes import SECOND, FakeConsumer, World, close_descriptors, sized, start_broker
 
 
@@ -35,28 +33,6 @@ def directory(tmp_path: Path) -> Iterator[Path]:
 
 
 # --- reading and writing
-
-
-def test_what_was_written_is_read(directory: Path, path: Path) -> None:
-    broker = start_broker(World(), directory)
-    for name in ("plain", "paused", "none#ephemeral"):
-        broker.get_topic(name)
-    for name in ("a", "b", "c#ephemeral"):
-        broker.get_channel(broker.topics["plain"], name)
-    broker.pause_topic(broker.topics["paused"], True)
-    broker.pause_channel(broker.topics["plain"], broker.topics["plain"].channels["b"], True)
-    data = encode_metadata(broker.topics.values())
-    assert json.loads(data)["version"] == NSQ_VERSION
-    path.write_bytes(data)
-    assert read_metadata(path) == [TopicEntry("plain", False, {"a": False, "b": True}), TopicEntry("paused", True, {})]
-
-
-def test_as_go_writes_it(path: Path) -> None:
-    path.write_text(
-        '{"topics":[{"channels":[{"name":"ch","paused":true}],"name":"t","paused":false},'
-        '{"channels":[],"name":"u","paused":true}],"version":"1.3.0"}'
-    )
-    assert read_metadata(path) == [TopicEntry("t", False, {"ch": True}), TopicEntry("u", True, {})]
 
 
 @pytest.mark.parametrize(
@@ -85,30 +61,7 @@ def test_what_cannot_be_understood(path: Path, content: bytes) -> None:
         read_metadata(path)
 
 
-def test_what_cannot_be_read_stops_the_start(path: Path) -> None:
-    path.mkdir()
-    with pytest.raises(StartError, match="failed to read metadata"):
-        read_metadata(path)
-
-
 # --- replacing
-
-
-def test_replace_syncs_the_file_before_the_rename_and_the_directory_after(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    events: list[str] = []
-    real_rename = os.rename
-
-    def fsync(fd: int) -> None:
-        events.append(f"sync {Path(os.readlink(f'/proc/self/fd/{fd}')).name}")
-
-    def rename(source: Path, target: Path) -> None:
-        events.append("rename")
-        real_rename(source, target)
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    monkeypatch.setattr(os, "rename", rename)
-    replace_file(path, b"one")
-    assert events == [f"sync {METADATA_FILE}.tmp", "rename", f"sync {path.parent.name}"]
 
 
 @pytest.mark.parametrize("call", ["open", "write", "short write", "fsync", "rename"])

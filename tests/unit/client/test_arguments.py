@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from nsqd_py import client
 from nsqd_py.client import BadAddress, BadClientOption
 from nsqd_py.client import gevent as on_gevent
-from nsqd_py.client.addresses import address_list, parse_address
+from nsqd_py.client.addresses import parse_address
 from nsqd_py.client.consuming.handling import Handling
 from nsqd_py.client.errors import BadName
 from nsqd_py.client.options import standard_log
@@ -27,12 +26,6 @@ PRODUCERS = pytest.mark.parametrize("producer_type", [client.Producer, on_gevent
 
 
 # --- addresses
-
-
-@CONSUMERS
-def test_a_string_is_one_address(consumer_type: Any) -> None:
-    named = consumer_type("t", "c", nsqd_tcp_addresses="127.0.0.1:4150", lookupd_http_addresses="127.0.0.1:4161")
-    assert (named._discovery.wanted, named._lookupds) == (["127.0.0.1:4150"], ("127.0.0.1:4161",))
 
 
 @PRODUCERS
@@ -66,11 +59,6 @@ def test_a_lookupd_that_is_bytes_is_refused_with_a_sentence() -> None:
         client.Consumer("t", "c", lookupd_http_addresses=b"127.0.0.1:4161")  # type: ignore[arg-type]
 
 
-def test_lists_and_others_stay_as_they_are() -> None:
-    assert address_list(["a:1", "b:2"]) == address_list(iter(("a:1", "b:2"))) == ["a:1", "b:2"]
-    assert address_list(()) == []
-
-
 @CONSUMERS
 def test_a_consumer_without_addresses_is_refused(consumer_type: Any) -> None:
     with pytest.raises(BadClientOption, match="a consumer needs the address of an nsqd .* or of an nsqlookupd"):
@@ -94,13 +82,6 @@ def test_a_topic_that_is_not_a_str_is_refused_with_a_sentence(producer_type: Any
         getattr(producer, way)(5, body)
     with pytest.raises(BadName):
         getattr(producer, way)("no name", body)
-
-
-@CONSUMERS
-@pytest.mark.parametrize("names", [(b"orders", "c"), ("orders", b"c"), (None, "c")])
-def test_so_is_that_of_a_consumer(consumer_type: Any, names: tuple[Any, Any]) -> None:
-    with pytest.raises(TypeError, match="a topic or channel is a str, not (bytes|NoneType)"):
-        consumer_type(*names, nsqd_tcp_addresses=["127.0.0.1:4150"])
 
 
 # --- what answers at the wrong port
@@ -152,45 +133,7 @@ def test_an_address_with_another_scheme_or_no_port_is_refused_with_the_reason(gi
     assert "secret" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("given", "text"),
-    [
-        ("nsq://10.0.0.1:4161", "host:port or http://host:port, not nsq://"),
-        ("10.0.0.1", "has no port: nsqlookupd needs host:port, as in 10.0.0.1:4161"),
-    ],
-)
-def test_so_is_that_of_an_nsqlookupd(given: str, text: str) -> None:
-    with pytest.raises(BadClientOption) as raised:
-        client.Producer(lookupd_http_addresses=given)
-    assert text in str(raised.value)
-
-
 # --- what a user sees
-
-
-@CONSUMERS
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ({}, 1),
-        ({"concurrency": 10}, 10),
-        ({"concurrency": 10, "max_in_flight": 3}, 3),
-        ({"concurrency": 10, "max_in_flight": 0}, 0),
-        ({"concurrency": 2, "options": client.ClientOptions(max_in_flight=7)}, 7),
-    ],
-)
-def test_each_handler_gets_a_message_by_default(consumer_type: Any, settings: dict[str, Any], expected: int) -> None:
-    def handle(message: Any) -> None:
-        pass
-
-    consumer = consumer_type("t", "c", handle, nsqd_tcp_addresses="127.0.0.1:4150", **settings)
-    assert consumer.stats().max_in_flight == expected
-
-
-def test_fewer_messages_than_handlers_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "nsqd_py.client"):
-        client.Consumer("t", "c", print, nsqd_tcp_addresses="127.0.0.1:4150", concurrency=5, max_in_flight=2)
-    assert "max_in_flight=2" in caplog.text and "concurrency=5" in caplog.text
 
 
 # --- delays
@@ -208,7 +151,3 @@ def test_delays_are_seconds_or_timedeltas(delay: Any) -> None:
     Handling(world.subscription, 5, None, standard_log()).put_off(third, client.Requeue(delay, backoff=False))
     assert world.sent()[:3] == [b"REQ %s 1500" % message.id for message in (first, second, third)]
     assert client.ClientOptions.of(msg_timeout=delay).msg_timeout_s == 1.5
-
-
-def test_a_timedelta_of_nothing_is_no_delay() -> None:
-    assert encoding.single("t", b"x", timedelta()).startswith(b"PUB t\n")

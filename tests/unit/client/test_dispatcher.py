@@ -110,23 +110,6 @@ def test_many_of_one_turn_go_in_runs() -> None:
 # ---- answers
 
 
-@pytest.mark.parametrize("code", ["E_BAD_TOPIC", "E_BAD_MESSAGE", "E_BAD_BODY", "E_INVALID", "E_UNAUTHORIZED"])
-def test_what_is_at_fault_itself_is_not_sent_again(code: str) -> None:
-    desk = Desk(A, B, retry_unknown=False)
-    good, _, bad, _, behind, _ = desk.send(6)
-    assert desk.writer(B).unanswered
-    first = desk.writer(A if good in desk.writer(A).unanswered else B).address
-    desk.ok(first)
-    assert desk.refuse(first, code) == [bad]
-    error = error_of(bad)
-    assert isinstance(error, PublishFailed)
-    assert (error.address, error.code, error.text) == (first, code, "because")
-    # nsqd has not looked at the one behind it, so it can be sent again without a doubt.
-    assert desk.lose(first) == []
-    assert behind.losses == 0
-    assert [publish for _, publish in desk.pump()] == [behind]
-
-
 def test_a_bad_message_does_not_speak_against_its_nsqd() -> None:
     desk = Desk(A)
     desk.send(1)
@@ -239,32 +222,6 @@ def test_while_no_nsqd_is_connected_each_is_tried_soon() -> None:
 # ---- none at all
 
 
-def test_when_none_was_ever_reached_publishes_fail_at_once() -> None:
-    desk = Desk()
-    desk.add(A)
-    desk.add(B)
-    publishes = desk.send(2)
-    assert desk.fail_to_open(A) == []
-    assert desk.dispatcher.no_nsqd() is None  # B may be there
-    assert desk.fail_to_open(B) == publishes
-    assert isinstance(publishes[0].error, NoNsqd)
-    assert str(publishes[0].error) == "a:4150: refused; b:4150: refused"
-    assert desk.dispatcher.no_nsqd() is not None
-
-
-def test_one_that_was_there_once_is_waited_for() -> None:
-    desk = Desk(A)
-    desk.lose(A)
-    (publish,) = desk.send(1)
-    assert desk.fail_to_open(A) == []
-    assert desk.dispatcher.no_nsqd() is None
-    assert desk.reopen(A) == [(A, publish)]
-
-
-def test_without_any_nsqd_there_is_nothing_to_wait_for() -> None:
-    assert "no nsqd is known" in str(Desk().dispatcher.no_nsqd())
-
-
 def test_errors_say_why_no_nsqd_is_connected() -> None:
     desk = Desk(A)
     desk.lose(A)
@@ -281,16 +238,6 @@ def test_errors_say_why_no_nsqd_is_connected() -> None:
 # ---- time
 
 
-def test_what_waits_too_long_fails() -> None:
-    desk = Desk(A)
-    desk.lose(A)
-    late, other = desk.send(1, deadline_s=5.0) + desk.send(1, deadline_s=6.0)
-    assert desk.dispatcher.expire(4.9).publishes == []
-    assert desk.dispatcher.expire(5.0).publishes == [late]
-    assert isinstance(late.error, NoNsqd)
-    assert desk.reopen(A) == [(A, other)]
-
-
 def test_what_is_answered_too_late_has_failed_and_keeps_its_place() -> None:
     desk = Desk(A)
     late, other = desk.send(1, deadline_s=5.0) + desk.send(1, deadline_s=50.0)
@@ -302,23 +249,4 @@ def test_what_is_answered_too_late_has_failed_and_keeps_its_place() -> None:
     assert desk.dispatcher.unfinished == 0
 
 
-def test_an_outlet_that_hangs_is_named() -> None:
-    desk = Desk(A, B, answer_timeout_s=3.0)
-    desk.send(2)
-    desk.now_s = 2.0
-    desk.ok(B)
-    assert desk.dispatcher.expire(2.9).hung == []
-    assert desk.dispatcher.expire(3.0).hung == [desk.writer(A)]
-
-
 # ---- nsqds come and go
-
-
-def test_one_that_is_not_wanted_any_more_is_used_while_its_connection_lives() -> None:
-    desk = Desk(A, B)
-    desk.add("c:4150")
-    assert [writer.address for writer in desk.dispatcher.keep_writers([B])] == ["c:4150"]
-    desk.send(4)
-    assert len(desk.writer(A).unanswered) == 2
-    desk.lose(A)
-    assert list(desk.dispatcher.writers) == [B]

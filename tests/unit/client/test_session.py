@@ -62,37 +62,12 @@ def test_what_a_client_says_of_itself() -> None:
     assert (said["tls_v1"], said["snappy"], said["deflate"]) == (False, False, False)
 
 
-def test_what_nsqd_agreed_to() -> None:
-    session = new_session(ClientOptions())
-    (ready,) = shake_hands(session, NsqdSide(), [], msg_timeout=1500, max_msg_timeout=9000, topology_region="r")
-    assert isinstance(ready, Ready)
-    negotiated = ready.negotiated
-    assert (negotiated.max_rdy_count, negotiated.version, negotiated.topology_region) == (2500, "1.3.0", "r")
-    assert (negotiated.msg_timeout_s, negotiated.max_msg_timeout_s) == (1.5, 9.0)
-
-
 def test_an_nsqd_that_does_not_negotiate() -> None:
     session = new_session(ClientOptions.of(snappy=True))
     session.start()
     (ready,) = session.received(frames.OK)
     assert isinstance(ready, Ready)
     assert (ready.negotiated.max_rdy_count, ready.negotiated.snappy) == (2500, False)
-
-
-@pytest.mark.parametrize("layers", [[], ["snappy"], ["deflate"], ["tls"], ["tls", "snappy"], ["tls", "deflate"]], ids="-".join)
-def test_both_ways_through_every_transport(layers: list[str], certificates: Certificates) -> None:
-    session, side = new_session(options_for(layers, certificates)), NsqdSide(certificates)
-    (ready,) = shake_hands(session, side, layers)
-    assert isinstance(ready, Ready)
-    for _ in range(2):
-        (messages,) = session.received(side.tell(message(1, b"x" * 1000) + message(2)))
-        assert isinstance(messages, Messages)
-        assert messages.bodies == [b"x" * 1000, b"body"]
-        session.send(outgoing.fin(messages.ids[0]))
-        session.send(outgoing.fin(messages.ids[1]))
-        assert side.hear(session.take_output()) == outgoing.fins(messages.ids)
-    session.send(outgoing.CLS)
-    assert side.hear(session.end()) == outgoing.CLS
 
 
 @pytest.mark.parametrize("layer", ["snappy", "deflate"])
@@ -209,15 +184,6 @@ def test_a_level_that_zlib_does_not_have() -> None:
     session = new_session(options_for(["deflate"]))
     session.start()
     assert session.received(identity(deflate=True, deflate_level=99)) == []
-
-
-def test_what_nsqd_refuses_has_code_and_text() -> None:
-    fatal, harmless = ready_session().received(frames.error(b"E_BAD_TOPIC PUB x y") + frames.error(b"E_FIN_FAILED x"))
-    assert isinstance(fatal, NsqdSaid)
-    assert isinstance(harmless, NsqdSaid)
-    assert (fatal.code, fatal.text, fatal.is_fatal) == ("E_BAD_TOPIC", "PUB x y", True)
-    assert (harmless.code, harmless.is_fatal) == ("E_FIN_FAILED", False)
-    assert str(fatal) == f"{ADDRESS}: E_BAD_TOPIC PUB x y"
 
 
 def test_good_frames_before_a_bad_one_are_told() -> None:

@@ -12,7 +12,7 @@ import pytest
 from nsqd_py.diskqueue.files import LogFile, log_file_name, parse_log_file_name, run_to_end
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from nsqd_py.diskqueue.syncing import sync_and_release
-from tests.unit.fakes import close_descriptors, make_batch
+from tests.unit.fakes import close_descriptors
 from tests.unit.log_bench import TOPIC, Disk, fill, never
 
 
@@ -38,24 +38,6 @@ def test_other_file_names(name: str) -> None:
 
 
 # --- append and read
-
-
-def test_what_was_written_is_read_from_any_number(disk: Disk) -> None:
-    for i in range(20):
-        disk.append(*[b"%d-%d" % (i, j) for j in range(3)])
-    for seq in range(60):
-        assert disk.read_all(seq) == disk.written[seq:]
-    assert disk.log.read(60) == []
-    assert disk.log.next_seq == 60
-
-
-def test_a_batch_comes_back_as_it_was(disk: Disk) -> None:
-    batch = make_batch(0, b"one", b"three", due_ns=99)
-    disk.log.append([batch])
-    (read,) = disk.log.read(1)
-    assert read is not batch
-    for field in ("first_seq", "base_id", "timestamp_ns", "due_ns", "count", "stride", "body"):
-        assert getattr(read, field) == getattr(batch, field)
 
 
 def test_files_roll_at_their_size(disk: Disk) -> None:

@@ -92,43 +92,6 @@ def make_scene(tmp_path: Path) -> Iterator[Callable[..., Scene]]:
 MakeScene = Callable[..., Scene]
 
 
-def test_channels_of_all_peers_get_what_came_meanwhile(make_scene: MakeScene) -> None:
-    slow = FakePeer("b", "both", is_hung=True)
-    scene = make_scene(FakePeer("a", "both"), slow)
-    topic = scene.publish("orders", b"one")
-    gevent.sleep(0)
-    scene.broker.get_channel(topic, "mine")
-    scene.publish("orders", b"two")
-    assert (depths(topic), topic.depth) == ({"mine": 0}, 2)
-    slow.may_answer.set()
-    assert scene.broker.wait_until_started(topic, 5)
-    assert depths(topic) == {"a": 2, "b": 2, "both": 2, "mine": 2}
-    assert scene.broker.get_topic("orders") is topic
-    assert slow.questions == ["orders"]
-
-
-def test_a_peer_that_hangs_is_waited_for_so_long_and_no_longer(make_scene: MakeScene) -> None:
-    hung = FakePeer("b", is_hung=True)
-    scene = make_scene(FakePeer("a"), hung, longest_s=0.05)
-    topic = scene.publish("orders", b"one")
-    assert not scene.broker.wait_until_started(topic, 0.001)
-    assert scene.broker.wait_until_started(topic)
-    assert depths(topic) == {"a": 1}
-    assert len(scene.warnings) == 1 and scene.warnings[0].endswith("topic orders - no answer in time")
-    assert topic not in hung.asked
-
-
-def test_peers_that_are_only_connecting_are_waited_for(make_scene: MakeScene) -> None:
-    scene = make_scene()
-    scene.are_tried.clear()
-    topic = scene.publish("orders", b"one")
-    gevent.sleep(0)
-    scene.peers.append(FakePeer("a"))
-    scene.are_tried.set()
-    assert scene.broker.wait_until_started(topic, 5)
-    assert depths(topic) == {"a": 1}
-
-
 def test_a_topic_that_is_deleted_meanwhile(make_scene: MakeScene) -> None:
     """And made again: the answer to the first is none for the second."""
     slow = FakePeer("a", is_hung=True)
@@ -174,34 +137,3 @@ def test_a_channel_that_cannot_be_made_keeps_no_other_from_it(make_scene: MakeSc
 
 
 # --- peers that come late
-
-
-def new_topic(scene: Scene, name: str, *bodies: bytes) -> Topic:
-    """A topic that nobody could be asked for."""
-    topic = scene.publish(name, *bodies)
-    assert scene.broker.wait_until_started(topic, 5)
-    return topic
-
-
-def test_a_late_peer_is_asked_for_what_was_missed(make_scene: MakeScene) -> None:
-    scene = make_scene()
-    topics = [new_topic(scene, f"t{number}", b"one") for number in range(20)]
-    scene.broker.get_channel(topics[0], "has one")
-    peer: Any = FakePeer("a", "b")
-    scene.precreation.catch_up(peer)
-    assert sorted(peer.questions) == sorted(topic.name for topic in topics[1:])
-    assert [depths(topic) for topic in topics[1:]] == [{"a": 1, "b": 1}] * 19
-    assert depths(topics[0]) == {"has one": 1}
-
-
-def test_a_late_peer_helps_a_topic_that_still_waits(make_scene: MakeScene) -> None:
-    """It joins those that are being asked; nothing is released before their time."""
-    hung = FakePeer("a", is_hung=True)
-    scene = make_scene(hung)
-    topic = scene.publish("orders", b"one")
-    gevent.sleep(0)
-    scene.precreation.catch_up(FakePeer("b"))  # type: ignore[arg-type]
-    assert depths(topic) == {"b": 0}
-    hung.may_answer.set()
-    assert scene.broker.wait_until_started(topic, 5)
-    assert depths(topic) == {"a": 1, "b": 1}

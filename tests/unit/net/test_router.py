@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from unittest import mock
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd_py.api import handlers, publishing
 from nsqd_py.api.routes import ROUTER
-from nsqd_py.batch import Batch, uniform_stride
-from nsqd_py.errors import ClientError, HttpError
+from nsqd_py.errors import ClientError
 from nsqd_py.net.http.router import BadQuery, parse_int64, parse_query, unescape
 from nsqd_py.protocol import multi_body
 from tests.unit.fakes import sized
@@ -136,8 +135,6 @@ def test_a_malformed_query_keeps_its_route() -> None:
 
 # ---- bodies of /mpub
 
-_messages = st.lists(st.binary(min_size=1, max_size=20), min_size=1, max_size=50)
-
 
 @pytest.fixture(autouse=True, scope="module")
 def small_slices() -> Iterator[None]:
@@ -150,53 +147,8 @@ def small_slices() -> Iterator[None]:
         yield
 
 
-def messages_of(parts: list[multi_body.Part]) -> list[bytes]:
-    """All messages, after a look at the form of the parts."""
-    messages = []
-    for body, count, stride in parts:
-        assert 0 < count <= 3
-        assert stride in (0, uniform_stride(body, count))
-        part = [Batch(0, 0, 0, 0, count, 0, body).message(i) for i in range(count)]
-        assert sized(*part) == body
-        messages += part
-    return messages
-
-
 def nothing() -> None:
     pass
-
-
-@given(_messages)
-@example([b"a", b"b"])
-@example([b""])
-@example([b"a\n" * 20])
-def test_lines_become_batches(messages: list[bytes]) -> None:
-    wanted = [line for message in messages for line in message.split(b"\n") if line]
-    assert messages_of(handlers.from_lines(b"\n".join(messages), 60, nothing)) == wanted
-
-
-def test_lines_of_one_size_have_a_stride() -> None:
-    assert handlers.from_lines(b"ab\ncd\n", 2, nothing) == [(sized(b"ab", b"cd"), 2, 6)]
-
-
-@pytest.mark.parametrize("text", [b"ab\nabc", b"ab\n" * 40 + b"abc", b"abc\n" + b"ab\n" * 40])
-def test_a_line_that_is_too_long_refuses_all(text: bytes) -> None:
-    with pytest.raises(HttpError, match="MSG_TOO_BIG"):
-        handlers.from_lines(text, 2, nothing)
-
-
-@given(_messages, st.binary(max_size=9))
-def test_binary_bodies_are_batches_already(messages: list[bytes], behind: bytes) -> None:
-    data = len(messages).to_bytes(4, "big") + sized(*messages)
-    assert messages_of(handlers.from_binary(data + behind, 20, 1 << 20, nothing)) == messages
-
-
-@given(_messages, st.data())
-def test_a_binary_body_that_is_cut_short_is_an_error(messages: list[bytes], data: st.DataObject) -> None:
-    whole = len(messages).to_bytes(4, "big") + sized(*messages)
-    with pytest.raises(ClientError) as raised:
-        handlers.from_binary(whole[: data.draw(st.integers(0, len(whole) - 1))], 20, 1 << 20, nothing)
-    assert raised.value.code in ("E_BAD_BODY", "E_BAD_MESSAGE")
 
 
 def test_long_bodies_are_read_with_rests() -> None:

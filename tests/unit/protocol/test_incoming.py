@@ -43,15 +43,6 @@ def test_answers_split_rows_and_keep_their_place() -> None:
     assert [isinstance(item, Messages) for item in FrameParser().feed(data)] == [False, True, False, True, False, False]
 
 
-def test_a_frame_is_given_when_its_last_byte_is_here() -> None:
-    parser = FrameParser()
-    data = message(1, b"x" * 100)
-    assert [parser.feed(data[index : index + 1]) for index in range(len(data) - 1)] == [[]] * (len(data) - 1)
-    (messages,) = parser.feed(data[-1:])
-    assert isinstance(messages, Messages)
-    assert messages.bodies == [b"x" * 100]
-
-
 def test_parts_of_a_large_frame_are_not_joined_before_it_is_whole() -> None:
     """It would be 200 copies of what grows to 20 MB; joined once, the parts stay the objects that came."""
     parser = FrameParser()
@@ -106,14 +97,6 @@ def test_one_at_a_time_looks_at_nothing_behind_an_answer() -> None:
     assert parser.failure is None
     assert parser.take_rest() == behind
     assert parser.take_rest() == b""
-
-
-def test_one_at_a_time_gives_the_next_from_what_is_here() -> None:
-    parser = FrameParser()
-    assert parser.feed_one(frames.OK + frames.error(b"E_INVALID") + message(1)) == Responses(b"OK", 1)
-    assert parser.feed_one(b"") == ErrorFrame(b"E_INVALID")
-    (messages,) = parser.feed(b"")
-    assert isinstance(messages, Messages)
 
 
 def test_a_message_in_the_handshake_is_a_failure() -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from nsqd_py.broker.startup import restore_position
-from nsqd_py.diskqueue.journal import Journal, SavedPosition, group_waiting
-from nsqd_py.diskqueue.ranges import SeqRanges
+from nsqd_py.diskqueue.journal import Journal
 from nsqd_py.queue.position import Position
 from tests.unit.channel_bench import Bench, bodies, numbered
 from tests.unit.fakes import MS, SECOND
@@ -233,34 +232,3 @@ def test_changes_that_could_not_be_written_are_written_later(
 
 
 # --- a position that is put back
-
-
-def test_restored_in_full() -> None:
-    now_ns = 1_000
-    finished = SeqRanges(10, [(12, 14), (20, 21)])
-    saved = SavedPosition(finished, {10: (0, 1), 11: (0, 1), 15: (5_000, 2), 16: (500, 3)})
-    position = restore_position(saved, 25, [(17, 19, 9_000), (12, 13, 9_000), (22, 23, 900)], now_ns)
-    assert position.depth == 15 - 3 - 3  # 10 to 24 but for finished and deferred ones
-    assert position.deferred.count == 3
-    assert sorted(position.again) == [(10, 12, 1, None), (16, 17, 3, None), (22, 23, 0, None)]
-    fresh: list[int] = []
-    while position.fresh_count:
-        low, high = position.peek_fresh()
-        fresh += range(low, high)
-        position.take_fresh(high - low)
-    assert fresh == [14, 19, 21, 23, 24]
-    assert position.depth == position.again_count
-
-
-def test_restored_waiting_messages_that_are_finished_by_now() -> None:
-    """Records that are lost count as finished, whatever a journal says of them."""
-    saved = SavedPosition(SeqRanges(0, [(2, 8)]), {3: (0, 1), 5: (9_000, 1), 9: (0, 1)})
-    position = restore_position(saved, 10, [], 1_000)
-    assert (position.depth, position.deferred.count, list(position.again)) == (4, 0, [(9, 10, 1, None)])
-
-
-def test_group_waiting() -> None:
-    waiting = {3: (0, 1), 4: (0, 1), 5: (0, 2), 7: (0, 2), 8: (9, 2), 100: (0, 1)}
-    assert list(group_waiting(waiting, 50)) == [(3, 5, 0, 1), (5, 6, 0, 2), (7, 8, 0, 2), (8, 9, 9, 2)]
-    assert list(group_waiting({}, 50)) == []
-    assert list(group_waiting({0: (0, 1)}, 50)) == [(0, 1, 0, 1)]

@@ -24,32 +24,6 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 # --- ephemeral topics
 
 
-def test_an_ephemeral_topic_writes_nothing(bench: Bench) -> None:
-    topic = bench.topic("orders#ephemeral")
-    channel = bench.channel(topic)
-    bench.publish(topic, b"one", b"two")
-    bench.publish(topic, b"later", defer_ns=SECOND)
-    bench.world.run()
-    assert list(bench.directory.iterdir()) == []
-    consumer = FakeConsumer(bench.world, rdy=10).subscribe(channel)
-    bench.world.run()
-    assert consumer.bodies() == [b"one", b"two"]
-    topic.trim_memory()
-    bench.world.pass_time(SECOND)
-    assert consumer.bodies() == [b"later"]
-
-
-@pytest.mark.parametrize("batches", [[3, 3, 3], [9], [1] * 9, [6, 1, 1, 1], [5, 4]])
-def test_an_ephemeral_topic_holds_no_more_than_memory_may(bench: Bench, batches: list[int]) -> None:
-    topic = bench.topic("orders#ephemeral", mem_queue_size=5)
-    for count in batches:
-        bench.publish(topic, *[b"x"] * count)
-        bench.world.run()
-    assert (topic.depth, topic.next_seq) == (5, 5)
-    assert drain(topic) == [b"x"] * 5
-    assert (topic.message_count, topic.message_bytes) == (9, 9)
-
-
 def test_an_ephemeral_topic_overflows_within_a_turn_too(bench: Bench) -> None:
     """Deferred messages are batches of their own, also when they come in one iteration."""
     topic = bench.topic("orders#ephemeral", mem_queue_size=2)
@@ -66,33 +40,6 @@ def test_an_ephemeral_topic_overflows_within_a_turn_too(bench: Bench) -> None:
 
 def refuse(*_: Any) -> int:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def test_a_publish_that_cannot_be_written_is_as_if_it_never_was(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    topic = bench.topic()
-    channel = bench.channel(topic)
-    health: list[OSError | None] = []
-    topic.on_write = health.append
-    bench.publish(topic, b"before")
-    bench.world.run()
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "pwrite", refuse)
-        publishers = [bench.publish(topic, b"lost"), bench.publish(topic, b"lost", defer_ns=1 << 62)]
-        bench.world.run()
-    for publisher in publishers:
-        ((ticket, error),) = publisher.failures
-        assert (ticket, error.errno) == (7, errno.ENOSPC)
-    assert (topic.next_seq, topic.message_count, channel.depth, channel.deferred_count) == (1, 1, 1, 0)
-    assert bench.world.log.errors
-    assert isinstance(health[-1], OSError)
-
-    after = bench.publish(topic, b"after")
-    bench.world.run()
-    assert after.failures == []
-    assert health[-1] is None
-    assert drain(topic) == [b"before", b"after"]
-    assert logged(topic) == [(0, b"before"), (1, b"after")]
-    assert channel.depth == 2
 
 
 def test_a_bug_while_writing_is_not_answered_with_ok(bench: Bench) -> None:

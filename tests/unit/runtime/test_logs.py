@@ -4,14 +4,14 @@ import json
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
+from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import gevent
 import pytest
 
-from nsqd_py.runtime.logs import DEBUG, ERROR, FATAL, INFO, JSON, KEPT_BYTES, TEXT, WARNING, Log, level_word, parse_level
+from nsqd_py.runtime.logs import DEBUG, ERROR, FATAL, INFO, JSON, KEPT_BYTES, TEXT, WARNING, Log
 from nsqd_py.runtime.process import log_uncaught_errors
 from tests.support.nsqd_process import wait_until
 
@@ -62,16 +62,6 @@ class LoopIteration:
         self.flushers.clear()
 
 
-class Unprintable:
-    def __str__(self) -> str:
-        raise AssertionError("a silent log formatted its text")
-
-
-def test_the_form_of_a_line(pipe: Pipe) -> None:
-    pipe.log().info("TCP: listening on %s", "127.0.0.1:4150")
-    assert pipe.text() == "[nsqd] 2026/11/21 12:00:00.001234 INFO: TCP: listening on 127.0.0.1:4150\n"
-
-
 def test_what_clients_say_begins_no_line(pipe: Pipe) -> None:
     pipe.log().info("IDENTIFY: %s", "a\r\n[nsqd] 2026/11/21 12:00:00.001234 FATAL: \x1b[2J\u2028")
     [line] = pipe.text().splitlines()
@@ -103,15 +93,6 @@ def test_a_level_silences_those_below(pipe: Pipe, level: int, written: list[str]
     assert re.findall(r"([A-Z]+): text\n", pipe.text()) == written
 
 
-def test_a_silent_log_formats_nothing(pipe: Pipe) -> None:
-    log = pipe.log(FATAL)
-    for write in (log.debug, log.info, log.warning, log.error, log.exception):
-        write("%s", Unprintable())
-    assert pipe.text() == ""
-    with pytest.raises(AssertionError):
-        log.fatal("%s", Unprintable())
-
-
 def fail() -> None:
     raise ZeroDivisionError("by 100%")
 
@@ -130,20 +111,6 @@ def test_an_exception_comes_with_its_traceback(pipe: Pipe) -> None:
 def test_what_no_encoding_has_is_escaped(pipe: Pipe) -> None:
     pipe.log().info("topic %s", b"\xff\xe9".decode(errors="surrogateescape"))
     assert pipe.text().endswith("topic \\udcff\\udce9\n")
-
-
-def test_lines_of_one_turn_are_written_together(pipe: Pipe) -> None:
-    log, iteration = pipe.log(), LoopIteration()
-    log.gather(iteration)
-    for number in range(3):
-        log.info("line %d", number)
-    assert pipe.text() == ""
-    assert iteration.flushers == [log]
-    iteration.end()
-    assert re.findall(r"line \d", pipe.text()) == ["line 0", "line 1", "line 2"]
-    log.info("line 3")
-    iteration.end()
-    assert pipe.text().endswith("line 3\n")
 
 
 @pytest.mark.parametrize("write", ["error", "fatal", "exception"])
@@ -225,26 +192,6 @@ def test_a_line_longer_than_all_that_is_kept_arrives_whole(pipe: Pipe) -> None:
 # --- JSON
 
 
-def test_a_json_line(pipe: Pipe) -> None:
-    pipe.log(form=JSON).info("TCP: listening on %s", "127.0.0.1:4150")
-    text = pipe.text()
-    assert text.endswith("}\n") and text.count("\n") == 1
-    line = json.loads(text)
-    assert list(line) == ["time", "level", "prefix", "message"]
-    assert (line["level"], line["prefix"]) == ("info", "[nsqd]")
-    assert line["message"] == "TCP: listening on 127.0.0.1:4150"
-
-
-def test_the_time_of_a_json_line_has_microseconds_and_a_zone(pipe: Pipe, set_time_zone: Callable[[str], None]) -> None:
-    set_time_zone("Asia/Kolkata")
-    pipe.log(form=JSON).info("tick")
-    [line] = pipe.objects()
-    moment = datetime.fromisoformat(line["time"])
-    assert moment.timestamp() == pytest.approx(NOON_S, abs=1e-6)
-    assert moment.utcoffset() == timedelta(hours=5, minutes=30)
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.001234\+05:30", line["time"])
-
-
 def test_whatever_is_in_it_a_json_line_is_one_line(pipe: Pipe) -> None:
     log = pipe.log(form=JSON)
     log.info('a\nb "%s" \u2028 \x00', b"\xff\xe9".decode(errors="surrogateescape"))
@@ -281,20 +228,6 @@ def test_what_nobody_caught_is_a_line_too(
 
 
 # --- levels
-
-
-@pytest.mark.parametrize(
-    ("word", "level"), [("debug", 1), ("info", 2), ("warn", 3), ("error", 4), ("fatal", 5), ("INFO", 2), ("Warn", 3)]
-)
-def test_words_of_levels(word: str, level: int) -> None:
-    assert parse_level(word) == level
-    assert level_word(level) == word.lower()
-
-
-@pytest.mark.parametrize("word", ["", "loud", "warning", "2"])
-def test_other_words_are_no_levels(word: str) -> None:
-    with pytest.raises(ValueError, match="debug, info, warn, error, fatal"):
-        parse_level(word)
 
 
 def test_the_text_of_an_exception_does_not_control_the_terminal(pipe: Pipe) -> None:

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import gevent
 import pytest
 
 from nsqadmin_py.options import NSQADMIN
@@ -68,43 +67,11 @@ def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Manager]
 # ---- what is said
 
 
-def test_states(manager: Manager) -> None:
-    notifier = Notifier(manager.address)
-    notifier.status("loading messages")
-    assert manager.hear() == "STATUS=loading messages"
-    notifier.ready("serving on 127.0.0.1:4150")
-    assert manager.hear() == "READY=1\nSTATUS=serving on 127.0.0.1:4150"
-    notifier.stopping()
-    assert manager.hear() == "STOPPING=1\nSTATUS=stopping"
-
-
 def test_a_reload_begins_and_ends_also_when_it_fails(manager: Manager) -> None:
     with pytest.raises(OSError), Notifier(manager.address).reloading():
         assert re.fullmatch(r"RELOADING=1\nMONOTONIC_USEC=\d+", manager.hear())
         raise OSError
     assert manager.hear() == "READY=1"
-
-
-def test_the_watchdog_hears_the_loop_until_the_stop(manager: Manager) -> None:
-    notifier = Notifier(manager.address, watchdog_s=0.02)
-    notifier.start_watchdog(gevent.get_hub().loop)
-    for _ in range(2):
-        while not manager.has_mail():
-            gevent.sleep(0.005)
-        assert manager.hear() == "WATCHDOG=1"
-    notifier.stopping()
-    while manager.hear() != "STOPPING=1\nSTATUS=stopping":
-        pass
-    gevent.sleep(0.03)
-    assert manager.has_heard_all()
-
-
-@pytest.mark.parametrize("address", ["", "/nonexistent/notify", "@nobody-listens-here", "vsock:2:1234"])
-def test_without_a_manager_nothing_happens(address: str) -> None:
-    notifier = Notifier(address, watchdog_s=1)
-    notifier.ready("serving")
-    notifier.start_watchdog(gevent.get_hub().loop)
-    notifier.stopping()
 
 
 def test_a_manager_that_does_not_read_stops_nothing(manager: Manager) -> None:
@@ -205,42 +172,6 @@ def ports(taken: Any) -> list[int | None]:
 def port(sock: socket.socket) -> int:
     number: int = sock.getsockname()[1]
     return number
-
-
-@pytest.mark.parametrize(
-    ("names", "taken"),
-    [
-        (["http", "tcp", "https"], [("tcp", None, [1]), ("http", None, [0]), ("tcp", None, [None]), ("https", None, [2])]),
-        (["tcp", "tcp", "tcp"], [("tcp", None, [0, 1, 2])]),
-        (["nsqd.socket", "nsqd.socket", ""], [("tcp", 1, [1]), ("http", 0, [0]), ("https", 2, [2])]),
-        (["http", "", ""], [("tcp", 0, [None]), ("http", None, [0])]),
-    ],
-    ids=["by name", "several of a name", "by port without a useful name", "a name goes before a port"],
-)
-def test_sockets_are_found(
-    handover: Handover, listening: list[socket.socket], names: list[str], taken: list[tuple[str, int | None, list[int | None]]]
-) -> None:
-    for name, sock in zip(names, listening, strict=True):
-        handover.add(name, sock)
-    inherited = handover.take()
-    for name, at, expected in taken:
-        address = f"0.0.0.0:{port(listening[at])}" if at is not None else "0.0.0.0:1"
-        assert ports(inherited.take(name, address)) == [None if one is None else port(listening[one]) for one in expected]
-    inherited.close_others()
-
-
-def test_a_unix_socket_is_found_by_its_path(handover: Handover, tmp_path: Path) -> None:
-    path = str(tmp_path / "nsqd.sock")
-    with socket.socket(socket.AF_UNIX) as sock:
-        sock.bind(path)
-        sock.listen()
-        handover.add("nsqd.socket", sock)
-        inherited = handover.take()
-        assert inherited.take("tcp", "") == [None]
-        [taken] = inherited.take("tcp", path)
-        assert taken is not None and taken.getsockname() == path
-        assert not taken.get_inheritable()
-        taken.close()
 
 
 def test_what_nobody_takes_is_closed(handover: Handover, listening: list[socket.socket]) -> None:

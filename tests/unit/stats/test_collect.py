@@ -2,46 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import orjson
 import pytest
 
 from nsqd_py.memory_budget import MemoryBudget
 from nsqd_py.runtime.pacing import Pace
-from nsqd_py.stats.collect import Stats, collect, health_text, render_json
+from nsqd_py.stats.collect import Stats, collect, render_json
 from nsqd_py.stats.prometheus import exposition
-from nsqd_py.stats.text import render_text
-from nsqd_py.version import version_string
 from tests.unit.fakes import World, start_broker
 
 START_S = 1_700_000_000.5
-
-
-def make_client(hostname: str, **statistics: Any) -> Any:
-    session = SimpleNamespace(
-        client_id="id", hostname=hostname, user_agent="agent/1", state=3, sample_rate=0, topology_zone="z", topology_region="r"
-    )
-    settings: dict[str, Any] = {
-        "session": session,
-        "peer": "127.0.0.1:4321",
-        "rdy": 7,
-        "in_flight": {1: 1},
-        "message_count": 5,
-        "finish_count": 3,
-        "requeue_count": 1,
-        "connect_time": START_S,
-        "pub_counts": {},
-        "uses_deflate": False,
-        "uses_snappy": False,
-        "authorization": None,
-        "tls_info": None,
-        **statistics,
-    }
-    return SimpleNamespace(**settings)
 
 
 def make_channel(name: str, *clients: Any, is_paused: bool = False, **statistics: Any) -> Any:
@@ -150,47 +123,6 @@ def test_a_scarce_disk_shows_before_the_topics() -> None:
     document = render_json(make_broker(left_percent=19), Stats([], None), include_memory=False)
     assert (list(document)[3:5], document["disk_left_percent"]) == (["disk_left_percent", "topics"], 19)
     assert "disk_left_percent" not in render_json(make_broker(left_percent=20), Stats([], None), include_memory=False)
-
-
-def test_trouble_with_the_disk_shows() -> None:
-    broker = make_broker(problem="No space left on device: \udcff")
-    assert health_text(broker) == "NOK - No space left on device: \udcff"
-    assert orjson.dumps(render_json(broker, Stats([], None), include_memory=True))
-    assert health_text(make_broker()) == "OK"
-
-
-def test_the_text_form(set_time_zone: Callable[[str], None]) -> None:
-    set_time_zone("UTC")
-    consumer = make_client("host")
-    producer = make_client("prod", pub_counts={"t": 2, "u": 3}, peer="[::1]:99")
-    broker = make_broker(
-        make_topic("t", make_channel("c", consumer)),
-        make_topic("u", make_channel("d", is_paused=True), is_paused=True),
-        clients=(producer,),
-    )
-    stats = collect(broker, "", "", include_clients=True)
-    text = render_text(broker, stats, include_memory=False, now_s=START_S + 65.25)
-    assert text == (
-        f"{version_string('nsqd')}\n"
-        "start_time 2023-11-14T22:13:20Z\n"
-        "uptime 1m5.25s\n"
-        "\n"
-        "Health: OK\n"
-        "\n"
-        "Topics:\n"
-        "   [t              ] depth: 1     be-depth: 2     msgs: 10       e2e%: \n"
-        "      [c                        ] depth: 4     be-depth: 8     inflt: 1    def: 2    re-q: 3     "
-        "timeout: 6     msgs: 9        e2e%: \n"
-        "        [V2 host:4321 agent/1    ] state: 3 inflt: 1    rdy: 7    fin: 3        re-q: 1        "
-        "msgs: 5        connected: 1m5s\n"
-        "\n"
-        "*P [u              ] depth: 1     be-depth: 2     msgs: 10       e2e%: \n"
-        "   *P [d                        ] depth: 4     be-depth: 8     inflt: 1    def: 2    re-q: 3     "
-        "timeout: 6     msgs: 9        e2e%: \n"
-        "\n"
-        "Producers:\n"
-        "   [V2 prod:99 agent/1      ] msgs: 5        topics: t=2,u=3 connected: 1m5s\n"
-    )
 
 
 def test_a_damaged_log_shows() -> None:

@@ -8,9 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import gevent
-import pytest
 
-from nsqd_py.daemon import full_prefix
 from nsqd_py.lookup.host import resolve
 from nsqd_py.stats.statsd import StatsdReporter, StatsdReports, packets
 from tests.unit.fakes import FakeLog
@@ -102,20 +100,6 @@ def test_counters_are_what_came_since_the_last_report() -> None:
         "topic.t.channel.c.requeue_count": 4,
         "topic.t.channel.c.timeout_count": 0,
     }
-
-
-@pytest.mark.parametrize(
-    ("template", "host", "prefix"),
-    [
-        ("nsq.%s", "10.0.0.1", "nsq.10_0_0_1_4151."),
-        ("%s.%s.", "host", "host_4151.host_4151."),
-        ("plain", "host", "plain."),
-        ("", "host", ""),
-        ("%s", "::1", "[__1]_4151."),
-    ],
-)
-def test_the_prefix_has_the_address(template: str, host: str, prefix: str) -> None:
-    assert full_prefix(template, host, 4151) == prefix
 
 
 def test_packets_end_with_lines_and_are_as_full_as_may_be() -> None:
