@@ -12,7 +12,6 @@ import errno
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol
 
 from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.files import COMPACT_SUFFIX, LogFile, Segment, sync_directory
@@ -170,26 +169,7 @@ def _take_parts(batch: Batch, wanted: deque[Range]) -> list[Batch]:
     return parts
 
 
-class RetainedFile(Protocol):
-    """The attributes of a file on which retention depends."""
-
-    @property
-    def first_seq(self) -> int: ...
-
-    @property
-    def end_seq(self) -> int: ...
-
-    @property
-    def end_offset(self) -> int: ...
-
-    @property
-    def newest_ns(self) -> int: ...
-
-    @property
-    def is_whole(self) -> bool: ...
-
-
-def retained_seq(files: Sequence[RetainedFile], retention_ns: int, retention_bytes: int, now_ns: int, next_seq: int) -> int:
+def retained_seq(files: Sequence[LogFile], retention_ns: int, retention_bytes: int, now_ns: int, next_seq: int) -> int:
     """Return the number from which on everything is kept.
 
     Kept are files younger than `retention_ns`, and the newest `retention_bytes`; 0 turns either rule off.
@@ -206,7 +186,7 @@ def retained_seq(files: Sequence[RetainedFile], retention_ns: int, retention_byt
     return retained
 
 
-def holes(files: Iterable[RetainedFile], low: int, high: int) -> list[Range]:
+def holes(files: Iterable[LogFile], low: int, high: int) -> list[Range]:
     """Return the parts of low..high (not included) that no file covers."""
     found = []
     for file in files:

@@ -22,8 +22,7 @@ from nsqd_py.diskqueue.ranges import Range
 from nsqd_py.diskqueue.reading import RecordWindow
 from nsqd_py.diskqueue.records import Damaged, Incomplete
 from nsqd_py.diskqueue.recovery import RecoveredFile
-from nsqd_py.fsck.counting import LogNumbers
-from nsqd_py.fsck.reading import LoadedTopic, kept_numbers, load_directory
+from nsqd_py.fsck.reading import LoadedTopic, LogNumbers, kept_numbers, load_directory
 from nsqd_py.fsck.reports import DirectoryReport, Refused, count_text, table
 from nsqd_py.go_import.go_files import (
     HEAD_BYTES,
@@ -34,7 +33,7 @@ from nsqd_py.go_import.go_files import (
     go_position_name,
     parse_go_name,
 )
-from nsqd_py.go_import.moving import sync_files
+from nsqd_py.go_import.take_over import sync_files
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
 from nsqd_py.runtime import private_files
 

@@ -2,10 +2,8 @@
 
 go_files   the format of the disk queues of Go's nsqd                   pure
 go_queue   reads a disk queue of Go's nsqd
-take_over  the import, step by step
-existing   reads the logs and positions that this nsqd has in the directory already
-topics     writes a topic's log, and the journals of its channels, without what Go's nsqd left twice
-moving     moves new files into place and Go's files aside, safe against a kill
+take_over  the import, step by step; moves new files into place and Go's files aside, safe against a kill
+topics     writes a topic's log, and the journals of its channels, without what Go's nsqd left twice or this nsqd has already
 """
 
 import os

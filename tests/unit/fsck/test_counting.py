@@ -5,7 +5,7 @@ from __future__ import annotations
 from nsqd_py.diskqueue.journal import SavedPosition
 from nsqd_py.diskqueue.ranges import SeqRanges, union
 from nsqd_py.diskqueue.recovery import DeferredSpan
-from nsqd_py.fsck.counting import LogNumbers, released_until, size_of
+from nsqd_py.fsck.reading import LogNumbers, released_until, size_of
 
 NOW_NS = 1000
 # 0..9 and 20..39 can be read; 30 and up is in no channel yet; 22..24 are deferred.

@@ -13,10 +13,9 @@ import pytest
 from nsqd_py.diskqueue.journal import Journal
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader
 from nsqd_py.errors import StartError
-from nsqd_py.go_import import moving
 from nsqd_py.go_import import topics as import_topics
 from nsqd_py.go_import.go_files import BLOCK_BYTES
-from nsqd_py.go_import.take_over import take_over
+from nsqd_py.go_import.take_over import ImportFolder, take_over
 from nsqd_py.runtime.logs import Log
 from tests.support.go_directory import GoDirectory, aside_folder, go_messages, kept_log, kept_position, kept_queue, numbered
 
@@ -292,7 +291,7 @@ def test_a_channel_that_was_deleted_begins_anew(go: GoDirectory) -> None:
 def test_a_file_that_was_written_to_since_the_commit_is_imported_again(go: GoDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever went back to Go's nsqd between a kill and the next start loses nothing."""
     go.queue("t:a", numbered("a", 3))
-    monkeypatch.setattr(moving.ImportFolder, "finish", lambda folder, marker: None)
+    monkeypatch.setattr(ImportFolder, "finish", lambda folder, marker: None)
     imported(go.path)
     monkeypatch.undo()
     go.queue("t:a", numbered("a", 4))

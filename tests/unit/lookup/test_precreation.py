@@ -13,7 +13,7 @@ import pytest
 from gevent.event import Event
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.lookup.precreation import Precreation
+from nsqd_py.lookup.peers import Precreation
 from nsqd_py.net.http.client import HttpClientError
 from nsqd_py.queue.topic import Topic
 from tests.unit.fakes import World, sized, start_broker
