@@ -99,12 +99,6 @@ def tab_to(page: Page, button: str) -> None:
     raise AssertionError(f"no way to {button} by the tabulator")
 
 
-def brightness(page: Page) -> int:
-    """Of the background, up to 255."""
-    colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    return int(re.findall(r"\d+", colour)[0])
-
-
 def test_an_nsqd_that_some_nsqlookupd_does_not_know_is_marked(visit: Visits, cluster: AdminCluster) -> None:
     admin = cluster.admin("--lookupd-http-address=127.0.0.1:1")  # nobody listens there
     page = ready(visit(admin, "/nodes"))

@@ -13,51 +13,6 @@ from nsqd_py.client.options import OFF_S, USER_AGENT, ClientOptions
 from nsqd_py.version import PROJECT_VERSION
 
 # Every `opt:` tag of go-nsq's Config, and the options of its TLS handler.
-GO_NSQ_NAMES = {
-    "dial_timeout",
-    "read_timeout",
-    "write_timeout",
-    "local_addr",
-    "lookupd_poll_interval",
-    "lookupd_poll_jitter",
-    "lookupd_poll_timeout",
-    "max_requeue_delay",
-    "default_requeue_delay",
-    "backoff_strategy",
-    "max_backoff_duration",
-    "backoff_multiplier",
-    "max_attempts",
-    "low_rdy_idle_timeout",
-    "low_rdy_timeout",
-    "rdy_redistribute_interval",
-    "client_id",
-    "hostname",
-    "user_agent",
-    "topology_region",
-    "topology_zone",
-    "heartbeat_interval",
-    "sample_rate",
-    "tls_v1",
-    "tls_config",
-    "deflate",
-    "deflate_level",
-    "snappy",
-    "output_buffer_size",
-    "output_buffer_timeout",
-    "max_in_flight",
-    "msg_timeout",
-    "max_msg_size",
-    "auth_secret",
-    "skip_lookupd_authorization",
-    "tls_root_ca_file",
-    "tls_insecure_skip_verify",
-    "tls_cert",
-    "tls_key",
-    "tls_min_version",
-}
-
-
-OWN_NAMES = {"tls_security_level"}  # Go's TLS knows no such level
 
 
 @pytest.mark.parametrize(("given", "level"), [("0", 0), (2, 2), ("default", -1), (-1, -1)])

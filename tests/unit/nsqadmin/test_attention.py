@@ -114,20 +114,6 @@ def test_a_burst_is_forgotten_after_half_a_minute() -> None:
     assert (console.trend().came, console.trend().finished) == (0.0, 0.0)
 
 
-def on_two(console: Console, rounds: int, first: tuple[int, int], second: tuple[int, int]) -> None:
-    """Rounds in which messages come to the channel, and are finished, on each of two nsqds."""
-    for _ in range(rounds):
-        said = {}
-        for node, (came, finished) in zip("ab", (first, second), strict=True):
-            part = console.cluster.topics["t"].channels["c"].parts.get(node) if "t" in console.cluster.topics else None
-            depth, messages, done = (part.counts[0], part.counts[4], part.finished) if part is not None else (0, 0, 0)
-            row = channel(
-                "c", depth=depth + came - finished, message_count=messages + came, finish_count=done + finished, client_count=1
-            )
-            said[node] = stats(topic("t", row))
-        console.say(**said)
-
-
 def test_a_channel_that_is_deleted_or_idle_has_no_trend() -> None:
     console = Console()
     console.flow(1, 10, 0)

@@ -76,13 +76,6 @@ def test_a_host_is_tried_less_and_less_often_while_it_fails() -> None:
     assert max(waits) <= LONGEST_RETRY_S + 2
 
 
-def test_a_host_that_works_again_gets_its_turn_again() -> None:
-    hosts = hosts_of(HOSTPOOL, "a", "b")
-    fail(hosts, "b")
-    hosts.give_back("b", is_good=True, took_s=1, now_s=1, count=0)
-    assert Counter(picks(hosts, 10, now_s=1)) == {"a": 5, "b": 5}
-
-
 def test_when_all_have_failed_all_are_used_again() -> None:
     hosts = hosts_of(HOSTPOOL)
     fail(hosts, *NAMES)
@@ -179,9 +172,3 @@ def test_a_line_for_each_host_and_one_for_all() -> None:
     all_hosts = "[aggregate]: finished 100"
     assert starts == [all_hosts, "[a]: finished 100", "[b]: finished 100", all_hosts]
     assert lines_of(0, ("a", "b"), 100) == []
-
-
-def test_one_host_has_no_line_of_its_own_and_few_values_are_warned_of() -> None:
-    warning, line = lines_of(2, ("a",), 3)
-    assert "use more than 100 status values for accurate percentiles (configured with 2)" in warning
-    assert "[aggregate]: finished 2 -" in line

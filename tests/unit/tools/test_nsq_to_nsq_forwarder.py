@@ -207,16 +207,6 @@ def test_at_the_end_nothing_is_tried_again(setting: Setting) -> None:
     assert setting.forward(b"1", b"2", b"3") == {b"1": "requeued", b"2": "requeued", b"3": "finished"}
 
 
-def test_a_destination_that_hangs_keeps_its_share(setting: Setting) -> None:
-    setting = Setting(total=4)
-    setting.a.hangs = True
-    answers: dict[bytes, str] = {}
-    for number in range(9):
-        answers |= setting.forward(b"%d" % number)
-    assert len(answers) == 7
-    assert len(setting.a.unanswered) == 2
-
-
 # ---- filters
 
 

@@ -94,18 +94,6 @@ def test_the_oldest_message_of_all_nsqds_and_the_time_until_nothing_waits() -> N
     assert model.round()[1].drain_s == 0.0
 
 
-def test_figures_of_topics_and_channels_are_read() -> None:
-    model = Observed()
-    channel = archive(
-        depth=7, backend_depth=2, in_flight=3, deferred=4, messages=50, requeued=5, timed_out=6, clients=8, paused=True
-    )
-    model.say("a", 5.0, channel, depth=1, backend_depth=1, message_count=51)
-    topic, row = model.round()
-    assert (topic.name, tuple(topic.counts), topic.is_paused) == (ORDERS, (1, 1, 0, 0, 51, 0, 0, 0), False)
-    assert (row.name, tuple(row.counts), row.is_paused) == (ARCHIVE, (7, 2, 3, 4, 50, 5, 6, 8), True)
-    assert (row.counts.memory_depth, row.counts.left) == (5, 43)
-
-
 def test_with_a_channel_other_rows_are_left_out() -> None:
     model = Observed(channel="archive")
     model.say("a", 5.0, archive(), archive() | {"channel_name": "other"})
@@ -141,33 +129,12 @@ def test_failures_name_server_and_reason() -> None:
 # --- sums and changes
 
 
-def test_a_first_answer_has_no_rates() -> None:
-    row = round_of(Observed(), reading("a", 0, messages=10, depth=4))
-    assert (row.name, row.node, row.counts.depth, row.rates) == (ARCHIVE, "", 4, None)
-
-
 def test_rates_rest_on_the_time_between_answers() -> None:
     model = Observed()
     round_of(model, reading("a", 10.0, messages=100, depth=10, in_flight=1, deferred=1))
     row = round_of(model, reading("a", 12.5, messages=200, depth=60, in_flight=6, deferred=6))
     assert row.rates is not None
     assert (row.rates.messages, row.rates.left, row.rates.finished) == (40_000, 20_000, 16_000)
-
-
-def test_several_nsqd_are_added_up() -> None:
-    model = Observed()
-    round_of(model, reading("a", 0, messages=1, depth=1), reading("b", 0, messages=2, depth=2))
-    row = round_of(model, reading("a", 1, messages=11, depth=3), reading("b", 2, messages=12, depth=4))
-    assert (row.counts.depth, row.counts.messages) == (7, 23)
-    assert per_s(row) == 10 + 5
-
-
-def test_with_per_node_each_nsqd_has_rows() -> None:
-    model = Observed(per_node=True)
-    model.say("b", 0, archive(depth=2))
-    model.say("a", 0, archive(depth=1))
-    rows = [row for row in model.round() if row.name.channel]
-    assert [(row.node, row.counts.depth) for row in rows] == [("a", 1), ("b", 2)]
 
 
 def test_an_nsqd_that_fails_is_in_no_sum_and_its_return_is_no_jump() -> None:
@@ -178,12 +145,6 @@ def test_an_nsqd_that_fails_is_in_no_sum_and_its_return_is_no_jump() -> None:
     assert (row.counts.messages, per_s(row)) == (102, 1)
     row = round_of(model, reading("a", 4, messages=104), reading("b", 4, messages=1008))
     assert (row.counts.messages, per_s(row)) == (1112, 1 + 2)
-
-
-def test_an_nsqd_that_is_late_keeps_its_place() -> None:
-    model = Observed()
-    round_of(model, reading("a", 0, messages=1), reading("b", 0, messages=5))
-    assert round_of(model, reading("a", 2, messages=3)).counts.messages == 8
 
 
 def test_an_nsqd_that_was_started_again_has_no_rates_at_first() -> None:
@@ -212,12 +173,6 @@ def test_an_nsqd_that_is_gone_is_forgotten() -> None:
     round_of(model, reading("a", 0, depth=1), reading("b", 0, depth=5))
     model.cluster.remove_node("b")
     assert round_of(model, reading("a", 1, depth=1)).counts.depth == 1
-
-
-def test_a_pause_on_one_nsqd_is_shown() -> None:
-    model = Observed()
-    model.say("a", 0, archive(paused=True))
-    assert round_of(model, reading("b", 0)).is_paused
 
 
 # --- histories and warnings

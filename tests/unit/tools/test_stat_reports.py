@@ -6,7 +6,7 @@ import csv
 import io
 import json
 
-from nsq_tools.stat.export import FIELDS, HEADER, GoLines, Report, named_report, to_csv, to_json, to_table
+from nsq_tools.stat.export import FIELDS, HEADER, GoLines, Report, named_report, to_csv, to_json
 from nsq_tools.stat.rows import Name, Row
 from nsqd_py.cluster.statistics import NO_CHANNEL, ChannelCounts, Rates
 
@@ -97,11 +97,3 @@ def test_csv_has_its_head_once() -> None:
     first, second = (dict(zip(rows[0], row, strict=True)) for row in rows[1:3])
     assert (first["channel"], first["in_per_s"], first["depth"], first["paused"]) == ("archive", "10", "12", "true")
     assert (second["channel"], second["in_per_s"], second["node"]) == ("", "", "10.0.0.1:4151")
-
-
-def test_a_table_is_aligned() -> None:
-    head, *rows = to_table(REPORT, is_first=True).splitlines()
-    assert head.split() == list(FIELDS)
-    assert [len(row.split()) for row in rows] == [len(FIELDS)] * 2
-    end_of_depth = head.index("  memory_depth")
-    assert [row[:end_of_depth].split()[-1] for row in rows] == ["12", "0"]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rich.text import Text
 
 from nsq_tools.stat.columns import layout, short_number, short_rate, short_span, shorten, sparkline
-from nsq_tools.stat.model import HISTORY_LENGTH, Failure
+from nsq_tools.stat.model import Failure
 from nsq_tools.stat.rows import Name, Order, Row
 from nsq_tools.stat.screen import View, draw, window
 from nsqd_py.cluster.statistics import NO_CHANNEL, ChannelCounts, Rates
@@ -40,14 +40,6 @@ def view(rows: Sequence[Row], order: str = "topic", failures: Sequence[Failure] 
 
 def plain(lines: list[Text]) -> list[str]:
     return [line.plain for line in lines]
-
-
-def styles_at(lines: list[Text], row_text: str, column: str) -> set[str]:
-    """Of what stands below the end of a column's title, in the first line with `row_text`."""
-    head = next(line.plain for line in lines if line.plain.startswith("topic/channel"))
-    end = head.index(column) + len(column) - 1
-    line = next(line for line in lines if row_text in line.plain)
-    return {str(span.style) for span in line.spans if span.start <= end < span.end}
 
 
 # --- cells
@@ -133,51 +125,11 @@ def test_ages_and_the_time_until_nothing_waits() -> None:
 # --- columns
 
 
-def titles(width: int, longest_name: int = 10, longest_node: int = 0) -> list[str]:
-    return [column.title for column in layout(width, longest_name, longest_node).columns]
-
-
-def test_columns_go_by_their_importance() -> None:
-    statistics = ["in/s", "out/s", "depth", "age", "trend", "flight", "defer", "requ", "t-out"]
-    assert titles(200) == [*statistics, "conn", "drain", "disk", "total"]
-    assert titles(80) == statistics
-    assert titles(60) == ["in/s", "out/s", "depth", "age", "trend", "t-out"]
-    assert titles(30) == ["in/s", "depth"]
-    assert titles(10) == titles(8) == ["depth"]
-    assert titles(7) == []
-
-
-def test_names_give_way_to_the_last_figure() -> None:
-    assert layout(20, 30).name_width == 13
-    assert (layout(30, 30, longest_node=20).name_width, layout(30, 30, longest_node=20).node_width) == (23, 0)
-    assert (layout(8, 30).name_width, layout(7, 30).name_width) == (1, 7)
-
-
-def test_room_goes_to_names_first_then_to_trends() -> None:
-    assert layout(80, 10).name_width == 14
-    wide = layout(200, 30)
-    assert (wide.name_width, wide.trend_width) == (30, 200 - 30 - (6 * 6 + 6 * 5) - 13)
-    assert layout(200, 300).name_width == 60
-    assert layout(400, 30).trend_width == HISTORY_LENGTH
-
-
 # --- the whole
 
 
 BUSY = Rates(messages=3000, finished=3000)
 CHANNELS = [row("orders"), row("orders", "archive", BUSY, depth=3), row("orders", "mail")]
-
-
-def test_a_table_has_title_totals_head_rows_and_keys() -> None:
-    lines = plain(draw(view(CHANNELS), 80, 24))
-    assert lines[0] == "nsq-stat  1 nsqd  1 topic  2 channels  every 2s  by topic  12:00:00"
-    assert lines[1] == "in 0/s   out 3.0/s   depth 3   in flight 0"
-    assert " ".join(lines[2].split()) == "topic/channel in/s out/s depth age trend flight defer requ t-out"
-    assert [line.split()[0] for line in lines[3:6]] == ["orders", "archive", "mail"]
-    assert lines[4].split() == ["archive", "3.0", "3.0", "3", "-", "▁", "0", "0", "0", "0"]
-    assert lines[3].split() == ["orders", "-", "0", "-", "▁"]  # a topic has nothing in flight
-    assert lines[-1].startswith("q quit")
-    assert len(lines) == 24
 
 
 def test_names_are_whole_where_no_topic_stands_above() -> None:
@@ -187,45 +139,10 @@ def test_names_are_whole_where_no_topic_stands_above() -> None:
     assert [line.split()[0] for line in channels_only[3:5]] == ["orders/archive", "mail"]
 
 
-def test_what_does_not_fit_is_counted() -> None:
-    rows = [row(f"topic{number:03}") for number in range(100)]
-    lines = plain(draw(view(rows), 80, 24))
-    assert "topic018" in lines[-3]
-    assert lines[-2] == "… 81 more"
-    assert len(lines) == 24
-
-
-def test_rows_are_scrolled_to() -> None:
-    rows = [row(f"topic{number:03}") for number in range(100)]
-    lines = plain(draw(replace(view(rows), top=50), 80, 24))
-    assert lines[3].startswith("topic050")
-    assert "topic068" in lines[-3]
-    assert lines[-2] == "… 50 above and 31 below"
-    for far in (82, 1000):
-        last = plain(draw(replace(view(rows), top=far), 80, 24))
-        assert "topic099" in last[-3]
-        assert last[-2] == "… 81 above"
-
-
 def test_a_channel_whose_topic_is_scrolled_away_names_it() -> None:
     rows = [row("orders"), *(row("orders", f"c{number:02}") for number in range(40))]
     lines = plain(draw(replace(view(rows), top=5), 80, 24))
     assert [line.split()[0] for line in lines[3:5]] == ["orders/c04", "c05"]
-
-
-def test_a_low_terminal_keeps_its_lines_for_rows() -> None:
-    lines = plain(draw(view([row(f"topic{number}") for number in range(9)]), 80, 6))
-    assert len(lines) == 6
-    assert lines[-1] == "… 6 more"
-
-
-def test_failures_are_shown_with_their_reasons() -> None:
-    failures = [Failure("nsqd", f"10.0.0.{number}:4151", "Connection refused") for number in range(5)]
-    lines = draw(view(CHANNELS, failures=failures), 80, 24)
-    assert plain(lines)[2] == "failed: nsqd 10.0.0.0:4151: Connection refused"
-    assert plain(lines)[5] == "… 2 more failed"
-    assert "orders" in plain(lines)[7]
-    assert lines[2].style == "bold red"
 
 
 def test_what_seems_to_come_back_is_no_negative_rate() -> None:

@@ -7,7 +7,7 @@ import pytest
 from nsq_tools.cli import BadUsage
 from nsq_tools.stat.options import PROGRAM, form_of
 from nsq_tools.stat.reports import check as check_options
-from nsq_tools.stat.rows import VALUES, BadPattern, Filter, Name, Order, Row, select
+from nsq_tools.stat.rows import VALUES, BadPattern, Filter, Name, Order, Row
 from nsqd_py.cluster.statistics import NO_CHANNEL, Rates
 from nsqd_py.settings.declaration import BadOptions
 
@@ -41,12 +41,6 @@ def test_patterns_match_topics_channels_or_both(pattern: str, shown: set[str]) -
     assert {str(name) for name in names if Filter([pattern]).shows(name)} == shown
 
 
-def test_one_of_several_patterns_is_enough_and_none_shows_all() -> None:
-    either = Filter(["orders", "/^users$/"])
-    assert [either.shows(Name(topic)) for topic in ("orders", "users", "others")] == [True, True, False]
-    assert Filter().shows(Name("others"))
-
-
 def test_a_bad_expression_is_refused() -> None:
     with pytest.raises(BadPattern, match=r"/x\(/ is not a regular expression"):
         Filter(["/x(/"])
@@ -78,21 +72,6 @@ def test_every_column_sorts(column: str) -> None:
     rows = [row("a"), row("b", "c", rates=Rates(1, 1, 1, 1, 1))]
     assert len(Order.parse(column).arrange(rows)) == 2
     assert str(Order.parse(f"-{column}")) == f"-{column}"
-
-
-def test_next_goes_through_all_columns() -> None:
-    order, seen = Order(), []
-    for _ in VALUES:
-        seen.append(order.column)
-        order = order.next
-    assert seen == list(VALUES)
-    assert order == Order()
-    assert order.turned.turned == order
-
-
-def test_selection_filters_and_sorts() -> None:
-    rows = [row("a", depth=1), row("b", depth=5), row("ab", depth=2)]
-    assert names(select(rows, Filter(["*a*"]), Order("depth"))) == ["ab", "a"]
 
 
 # --- options

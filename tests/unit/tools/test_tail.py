@@ -138,24 +138,12 @@ def test_what_is_no_expression_is_refused(pattern: str) -> None:
 # --- how many are shown
 
 
-def test_without_a_number_all_are_shown() -> None:
-    allowance = MessageLimit(0)
-    assert allowance.take([0, 2], count=3) == ([0, 2], 3)
-    assert not allowance.is_over
-
-
 def test_what_comes_after_the_last_is_not_seen() -> None:
     allowance = MessageLimit(3)
     assert allowance.take([1, 2], count=5) == ([1, 2], 5)
     assert allowance.take([1, 3], count=5) == ([1], 2)
     assert allowance.is_over
     assert allowance.take([0, 1], count=2) == ([], 0)
-
-
-def test_a_batch_without_a_match_is_seen_whole() -> None:
-    allowance = MessageLimit(1)
-    assert allowance.take([], count=5) == ([], 5)
-    assert not allowance.is_over
 
 
 # --- all together
@@ -189,10 +177,6 @@ def shown(*bodies: bytes, indexes: list[int] | None = None, **settings: Any) -> 
 
 def test_in_a_pipe_bodies_are_as_they_came() -> None:
     assert shown(b"one", b"\x1b\x00\xff", b"", b"a\nb") == b"one\n\x1b\x00\xff\n\na\nb\n"
-
-
-def test_the_topic_stands_before_each_message() -> None:
-    assert shown(b"one", b"two", print_topic=True) == b"orders | one\norders | two\n"
 
 
 def test_only_matching_messages_are_shown() -> None:

@@ -15,7 +15,7 @@ from nsq_tools.to_file.compression import CODECS, GZIP_LEVELS, Codec
 from nsq_tools.to_file.formats import FORMATS, NEWLINE_WARNING, Format, convert, json_lines
 from nsq_tools.to_file.portions import Portion
 from tests.support.examples import examples
-from tests.support.written_files import bodies, json_rows, records
+from tests.support.written_files import bodies, records
 from tests.unit.to_file_fakes import FakeBatch
 
 KINDS = [(form, CODECS[name]) for form in FORMATS.values() if form.convert is None for name in form.codecs]
@@ -191,9 +191,3 @@ def test_gzip_at_every_level(level: int) -> None:
     member = CODECS["gzip"].compress(data, level)
     assert gzip.decompress(member) == data
     assert len(member) < 300
-
-
-def test_json_rows_of_members(tmp_path: Path) -> None:
-    path = tmp_path / "x.jsonl.gz"
-    path.write_bytes(b"".join(write(JSONL, CODECS["gzip"], [b"1"], [b"2"])))
-    assert [row["body"] for row in json_rows(path)] == [b"1", b"2"]

@@ -17,10 +17,6 @@ def numbered(*batches: RecordBatch) -> Numbered:
     return [pair for batch in batches for pair in zip(batch.records, batch.lines, strict=True)]
 
 
-def batch_of(*records: bytes) -> RecordBatch:
-    return RecordBatch(records, range(1, len(records) + 1))
-
-
 # --- records
 
 
@@ -29,24 +25,12 @@ def read(delimiter: bytes, *chunks: bytes) -> Numbered:
     return numbered(*map(reader.feed, chunks), reader.finish())
 
 
-def test_a_record_may_come_in_many_chunks() -> None:
-    assert read(b"\n", b"o", b"n", b"e\ntwo\nth", b"ree\n") == [(b"one", 1), (b"two", 2), (b"three", 3)]
-
-
-def test_empty_records_are_left_out_and_counted() -> None:
-    assert read(b"\n", b"\n\none\n", b"\n", b"two\n\n") == [(b"one", 3), (b"two", 5)]
-
-
 def test_a_record_is_there_as_soon_as_its_delimiter_is() -> None:
     reader = RecordReader(b"\n")
     assert numbered(reader.feed(b"one\ntw")) == [(b"one", 1)]
     assert reader.unended_bytes == 2
     assert numbered(reader.feed(b"o\n")) == [(b"two", 2)]
     assert reader.unended_bytes == 0
-
-
-def test_the_last_record_needs_no_delimiter_and_keeps_its_last_byte() -> None:
-    assert read(b"\n", b"one\ntwo") == [(b"one", 1), (b"two", 2)]
 
 
 def test_the_end_of_a_line_is_no_part_of_the_last_of_other_records() -> None:
