@@ -16,7 +16,7 @@ from functools import partial
 from itertools import repeat
 from typing import Any
 
-from nsq_spark.archive.payload import Payload
+from nsq_spark.archive.chunk import Payload
 from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.client.blocking.lookup import LookupClient
 from nsqd_py.client.blocking.publishing_core import SteppingProducer

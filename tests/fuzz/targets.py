@@ -314,7 +314,7 @@ def go_queue(data: bytes) -> None:
 
 
 def _archive(name: str, data: bytes) -> None:
-    from nsq_spark.archive.damage import ArchiveError, Damage, DamagedArchive
+    from nsq_spark.archive.splits import ArchiveError, Damage, DamagedArchive
     from tests.support.archives import read_messages, splits_of
 
     with tempfile.TemporaryDirectory() as directory:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nsq_spark.archive.damage import ArchiveError
+from nsq_spark.archive.splits import ArchiveError
 from nsq_spark.source.nsqds import ask
 from nsqd_py import client
 from nsqd_py.client import NoNsqd

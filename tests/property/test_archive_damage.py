@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyarrow")
 
-from nsq_spark.archive.damage import Damage, DamagedArchive
+from nsq_spark.archive.splits import Damage, DamagedArchive
 from tests.support.archives import (
     Message,
     Published,

@@ -15,7 +15,7 @@ pytest.importorskip("pyarrow")
 
 from nsq_spark.archive.chunk import MOST_BYTES, MOST_MESSAGES
 from nsq_spark.archive.listing import Hints
-from nsq_spark.archive.wanted import Wanted
+from nsq_spark.archive.splits import Wanted
 from nsq_tools.to_file.compression import CODECS
 from tests.support.archives import (
     BASE_NS,

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from nsq_spark.archive.formats import Format
 from nsq_spark.archive.listing import list_files
+from nsq_spark.archive.splits import Format
 from nsq_spark.source.archive_table import Choice, choose_readers, nsq_archive
 from nsq_spark.source.options import read_options
 from nsq_tools.to_file.output import Entry, Manifest

@@ -16,8 +16,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from nsq_spark.archive.splits import FileInfo
-from nsq_spark.archive.wanted import Wanted
+from nsq_spark.archive.splits import FileInfo, Wanted
 from nsq_spark.replay import messages as replay_messages
 from nsq_spark.replay.checkpoint import open_checkpoint
 from nsq_spark.replay.driver import SETTINGS, Outcome, Replay, ReplayProgress

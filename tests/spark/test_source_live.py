@@ -16,7 +16,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
-from nsq_spark.archive.damage import ArchiveError
+from nsq_spark.archive.splits import ArchiveError
 from nsq_spark.schema import COLUMNS
 from nsq_spark.source.live_batch import LiveBatchReader
 from nsq_spark.source.live_options import live_options, stream_of

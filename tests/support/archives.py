@@ -15,12 +15,10 @@ from typing import NamedTuple
 import cramjam
 
 from nsq_spark.archive.chunk import Chunk
-from nsq_spark.archive.damage import Damage
 from nsq_spark.archive.listing import Hints, list_files
 from nsq_spark.archive.read import read
-from nsq_spark.archive.splits import Split, plan_splits
+from nsq_spark.archive.splits import Damage, Split, Wanted, plan_splits
 from nsq_spark.archive.storage import Storage
-from nsq_spark.archive.wanted import Wanted
 from nsqd_py.batch import Batch, uniform_stride
 from nsqd_py.diskqueue.files import log_file_name
 from nsqd_py.diskqueue.messages import Messages, encode_messages

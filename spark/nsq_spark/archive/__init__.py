@@ -2,31 +2,19 @@
 
 Files
 listing      turns paths, globs and directories into a list of files
-names        globs of paths, and the time in a file name
-formats      recognises the format of a file
 sidecars     reads what lies next to a file: its manifest, or the position of a Go disk queue
-storage      finds, lists and opens files, local ones and remote ones
-remote       file systems that pyarrow or Hadoop opens, with Spark's settings
-files        open files that can be read at any offset
-splits       divides files into the parts that tasks read                         pure
+storage      finds, lists and opens files: local ones, and those that pyarrow or Hadoop opens with Spark's settings
+files        open files that can be read at any offset, and decompression
+splits       formats, the parts of files that tasks read, which messages are wanted, damage         pure
 
 Readers
 read         reads one part of a file, whatever its format
-record_file  the records of `framed` archives and of nsqd's logs
-records      finds one record after the other, also behind damage
-lines        files of lines, and the format `lines`
-jsonl        the format `jsonl`
-parquet      the format `parquet`
-go_queue     disk queues of Go's nsqd
-tables       turns rows of `jsonl` and `parquet` into chunks
-compression  gzip and zstd around whole files
+record_file  `framed` archives, nsqd's logs, and disk queues of Go's nsqd
+records      finds one record after the other, also after damage
+lines        the formats `lines` and `jsonl`
+parquet      the format `parquet`, and rows as chunks
 
-Messages
 chunk        messages of one topic, in columns
-payload      the bodies of a chunk, in one piece of memory
-columns      makes Arrow columns of numpy ones
-wanted       chooses messages by topic and time
-damage       errors, and the policies for bytes that cannot be read
 
     storage = Storage()
     splits = plan_splits(list_files(["/archive"], storage))

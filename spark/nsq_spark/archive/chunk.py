@@ -1,25 +1,267 @@
-"""A chunk: messages of one topic in columns, which all readers yield."""
+"""A chunk: messages of one topic in columns of numpy and Arrow, which all readers yield.
+
+A few calls for a column, however many messages there are.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from struct import Struct
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nsq_spark.archive.columns import Numbers, constant, hex_ids, runs, stored_ids, timestamps_us
-from nsq_spark.archive.damage import ArchiveError
-from nsq_spark.archive.payload import Payload, joined
-from nsq_spark.archive.wanted import Wanted
+from nsq_spark.archive.splits import ArchiveError, Numbers, Wanted
 from nsq_spark.schema import arrow_schema
+from nsqd_py.batch import SIZE_BYTES
+
+ID_BYTES = 16
+_INDEX_BITS = 20
+_ASCII_END = 0x80
+_SMALLEST_CONSTANT = 1024
+# The two characters of each byte, as one number: half as many look-ups as one for each character.
+_HEX = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), dtype=np.uint16)
+
+
+# ---- Arrow columns
+
+
+def binary_array(count: int, offsets: Numbers, values: Any, *, text: bool = False) -> pa.Array:
+    """Return the values between each of `count + 1` offsets and the next; `values` is a buffer, which is not copied."""
+    buffers = [None, pa.py_buffer(offsets.astype(np.int32, copy=False)), values]
+    return pa.Array.from_buffers(pa.string() if text else pa.binary(), count, buffers)
+
+
+def hex_ids(numbers: Numbers) -> pa.Array:
+    """Return ids as 16 hex characters: 10 ns each."""
+    octets = numbers.astype(">u8").view(np.uint8)
+    return _fixed_text(pa.py_buffer(_HEX[octets]), len(numbers))
+
+
+def stored_ids(octets: Numbers) -> pa.Array:
+    """Return the texts of ids of 16 bytes each, in an array of n x 16. What is not ASCII is escaped."""
+    if octets.size and octets.max() >= _ASCII_END:
+        return pa.array([row.tobytes().decode("ascii", "backslashreplace") for row in octets], pa.string())
+    return _fixed_text(pa.py_buffer(np.ascontiguousarray(octets)), len(octets))
+
+
+def _fixed_text(values: Any, count: int) -> pa.Array:
+    return binary_array(count, np.arange(0, ID_BYTES * (count + 1), ID_BYTES), values, text=True)
+
+
+def timestamps_us(timestamps_ns: Numbers) -> pa.Array:
+    """Return timestamps in Spark's type."""
+    return pa.array(timestamps_ns // 1000, pa.int64()).view(pa.timestamp("us", tz="UTC"))
+
+
+def constant(text: str | None, count: int) -> pa.Array:
+    """Return an array of one text: a slice of a cached one, since all chunks of a file need the same."""
+    room = max(_SMALLEST_CONSTANT, 1 << (count - 1).bit_length()) if count else 0
+    return _constant(text, room).slice(0, count)
+
+
+@lru_cache(maxsize=32)
+def _constant(text: str | None, count: int) -> pa.Array:
+    return pa.nulls(count, pa.string()) if text is None else pa.repeat(pa.scalar(text, pa.string()), count)
+
+
+# ---- structures and runs of values
+
+
+def heads_at(data: bytes, places: Any, head: np.dtype[Any]) -> Numbers:
+    """Return the structures at some places of `data`, as one array: 20 ns each."""
+    room = len(data) - head.itemsize + 1
+    if room <= 0 or not len(places):
+        return np.zeros(0, head)
+    windows: Numbers = np.ndarray((room,), head, data, strides=(1,))  # one begins at every byte, without a copy
+    heads: Numbers = windows[places]
+    return heads
+
+
+def runs(*limits: tuple[Numbers, int], most: int | None = None) -> Iterator[tuple[int, int]]:
+    """Yield bounds of neighbours that keep all limits together; a value that exceeds a limit by itself is alone.
+
+    A limit has the sum of the values up to each and with it, and the greatest sum of a run; `most` is the greatest
+    number of values in a run.
+    """
+    count = len(limits[0][0])
+    low = 0
+    while low < count:
+        high = count if most is None else min(count, low + most)
+        for sums, greatest in limits:
+            room = greatest + (int(sums[low - 1]) if low else 0)
+            if sums[high - 1] > room:
+                high = int(sums.searchsorted(room, "right"))
+        high = max(low + 1, high)
+        yield low, high
+        low = high
+
+
+def equal_runs(changes: Numbers, count: int) -> Iterator[tuple[int, int]]:
+    """Yield bounds of neighbours without a change; `changes` is true where value i + 1 is unlike value i."""
+    bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), count]
+    return ((low, high) for low, high in zip(bounds, bounds[1:], strict=False) if low < high)
+
+
+# ---- positions of messages: the offset of the record or line, and the index in it
+
+
+def positions_of(offsets: Numbers) -> Numbers:
+    """Return the positions of messages that are alone at their offsets."""
+    return offsets.astype(np.int64) << _INDEX_BITS
+
+
+def positions_in_records(offsets: Numbers, counts: Numbers) -> Numbers:
+    """Return the positions of the messages of records at `offsets`. They rise: a record has more bytes than messages,
+    so the index of its last message does not reach into the next offset.
+    """
+    return np.repeat(positions_of(offsets), counts) + index_in_records(counts)
+
+
+def index_in_records(counts: Numbers) -> Numbers:
+    """Return 0, 1, ... for the messages of each record, by the number of messages of each."""
+    index: Numbers = np.arange(int(counts.sum()), dtype=np.int64)
+    return index if len(counts) == 1 else index - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+_read_size = Struct(">I").unpack_from
+
+
+class Payload:
+    """Body i is the `sizes[i]` bytes from `starts[i]` on; bodies are in order and do not overlap.
+
+    buffer  a pyarrow buffer, which is shared and not copied
+    """
+
+    def __init__(self, buffer: Any, starts: Numbers, sizes: Numbers) -> None:
+        self.buffer = buffer
+        self.starts = starts
+        self.sizes = sizes
+
+    @classmethod
+    def of_stretches(cls, buffer: Any, begins: Numbers, ends: Numbers, counts: Numbers, sizes: Numbers) -> Payload:
+        """Return the payload of bodies behind their sizes, in stretches of `counts` messages. Raises ValueError if they do not
+        fill their stretches.
+        """
+        sizes = sizes.astype(np.int64)
+        after = np.cumsum(sizes + SIZE_BYTES)  # where each would end if there were nothing between the stretches
+        stretch_ends = after[np.cumsum(counts) - 1]
+        lengths = np.diff(stretch_ends, prepend=0)
+        if not np.array_equal(lengths, ends - begins):
+            raise ValueError("the sizes of the bodies do not fit")
+        return cls(buffer, after - sizes + np.repeat(ends - stretch_ends, counts), sizes)
+
+    @classmethod
+    def of_array(cls, array: pa.Array) -> Payload:
+        """Return the values of a binary or string array without nulls."""
+        _, offsets, values = array.buffers()
+        bounds = np.frombuffer(offsets, dtype=np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+        return cls(values if values is not None else pa.py_buffer(b""), bounds[:-1], np.diff(bounds))
+
+    @property
+    def ends(self) -> Numbers:
+        return self.starts + self.sizes
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.bytes_of(0, len(self))
+
+    def bytes_of(self, low: int, high: int) -> int:
+        """Return the size of bodies `low` to `high` (not included)."""
+        if low == high:
+            return 0
+        up_to = self.bytes_up_to
+        return int(up_to[high - 1]) - (int(up_to[low - 1]) if low else 0)
+
+    @cached_property
+    def bytes_up_to(self) -> Numbers:
+        """The sizes of the bodies up to each, and with it."""
+        return np.cumsum(self.sizes)
+
+    def cuts(self, most_messages: int, most_bytes: int) -> Iterator[tuple[int, int]]:
+        """Yield bounds of MPUBs of at most so many messages and bytes, in order; a larger message is alone."""
+        ends = self.bytes_up_to + SIZE_BYTES * np.arange(1, len(self) + 1)
+        return runs((ends, most_bytes - SIZE_BYTES), most=most_messages)
+
+    def take(self, which: Any) -> Payload:
+        """Return the bodies of a slice or a mask."""
+        return Payload(self.buffer, self.starts[which], self.sizes[which])
+
+    def array(self) -> pa.Array:
+        """Return a pyarrow.BinaryArray; it is a copy if there is something between the bodies."""
+        starts, ends, count = self.starts, self.ends, len(self)
+        if not count:
+            return pa.array([], pa.binary())
+        base = int(starts[0])
+        buffer = self.buffer.slice(base, int(ends[-1]) - base)
+        if np.array_equal(starts[1:], ends[:-1]):
+            return binary_array(count, np.append(starts, ends[-1]) - base, buffer)
+        # An array of the bodies and of what is between them, of which every second value is taken.
+        bounds = np.empty(2 * count, dtype=np.int32)
+        bounds[0::2] = starts - base
+        bounds[1::2] = ends - base
+        return binary_array(2 * count - 1, bounds, buffer).take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
+
+    def mpub_pieces(self, low: int, high: int) -> list[Any]:
+        """Return the body of an MPUB of bodies `low` to `high` (not included), in pieces to be joined: their number in
+        4 bytes, and each behind its size.
+        """
+        count = (high - low).to_bytes(SIZE_BYTES, "big")
+        return [count, _values(self.take(slice(low, high))._with_sizes())] if low < high else [count]
+
+    def _with_sizes(self) -> pa.Array:
+        count = len(self)
+        sizes = pa.py_buffer(self.sizes.astype(">u4"))
+        heads = binary_array(count, np.arange(0, SIZE_BYTES * (count + 1), SIZE_BYTES), sizes)
+        return pc.binary_join_element_wise(heads, self.array(), pa.scalar(b"", pa.binary()))
+
+
+def published_payload(data: bytes, begins: Numbers, ends: Numbers, counts: Numbers, strides: Numbers) -> Payload:
+    """Return the bodies of published batches.
+
+    data            of a file, with the batches in it
+    begins, ends    of the body of each batch
+    counts, strides of each; see `nsqd_py.batch.Batch`
+    """
+    strides = np.where(counts == 1, ends - begins, strides)
+    starts = np.repeat(begins + SIZE_BYTES, counts) + index_in_records(counts) * np.repeat(strides, counts)
+    sizes = np.repeat(strides - SIZE_BYTES, counts)
+    first = np.append(0, np.cumsum(counts))
+    for batch in np.flatnonzero(strides == 0).tolist():
+        low, high = (int(bound) for bound in first[batch : batch + 2])
+        bounds = _walked(data, int(begins[batch]), int(ends[batch]), high - low)
+        starts[low:high] = bounds[:-1]
+        sizes[low:high] = np.diff(bounds) - SIZE_BYTES
+    return Payload(pa.py_buffer(data), starts, sizes)
+
+
+def _walked(data: bytes, position: int, end: int, count: int) -> Numbers:
+    """Return where each message of a batch begins, and would behind the last, by its sizes: 100 ns a message."""
+    starts: list[int] = []
+    while position < end and len(starts) < count:
+        starts.append(position + SIZE_BYTES)
+        position += _read_size(data, position)[0] + SIZE_BYTES
+    if position != end or len(starts) != count:
+        raise ArchiveError("a record has a right checksum, but its sizes do not fit: no nsqd of ours wrote it")
+    return np.array([*starts, end + SIZE_BYTES], dtype=np.int64)
+
+
+def _values(array: pa.Array) -> Any:
+    """Return the values of an array that begins at offset 0, one behind the other."""
+    _, offsets, values = array.buffers()
+    bounds = np.frombuffer(offsets, dtype=np.int32)
+    return values.slice(int(bounds[0]), int(bounds[len(array)] - bounds[0]))
+
 
 MOST_MESSAGES = 50_000
 MOST_BYTES = 4 * 1024 * 1024
-# Larger chunks are not joined with others: copying them costs more than it saves.
-_LARGE_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,70 +388,3 @@ _COLUMNS: dict[str, Callable[[Chunk], pa.Array | None]] = {
     "file": lambda chunk: constant(chunk.file, chunk.count),
     "position": lambda chunk: pa.array(chunk.positions, pa.int64()),
 }
-
-
-# ---- joining small chunks
-
-
-def gathered(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-    """Yield the same messages in the same order, with small neighbours joined that have the same columns.
-
-    What was read before an ArchiveError is yielded before it is raised.
-    """
-    waiting: list[Chunk] = []
-    count = size_bytes = 0
-    try:
-        for chunk in chunks:
-            own_bytes = chunk.size_bytes
-            count += chunk.count
-            size_bytes += own_bytes
-            is_small = own_bytes < _LARGE_BYTES and count <= MOST_MESSAGES and size_bytes <= MOST_BYTES
-            if waiting and not (is_small and _alike(waiting[0], chunk)):
-                yield _joined(waiting)
-                waiting, count, size_bytes = [], chunk.count, own_bytes
-            waiting.append(chunk)
-    except ArchiveError:
-        if waiting:
-            yield _joined(waiting)
-        raise
-    if waiting:
-        yield _joined(waiting)
-
-
-def _alike(one: Chunk, other: Chunk) -> bool:
-    return one.origin is other.origin or _shape(one) == _shape(other)
-
-
-def _shape(chunk: Chunk) -> tuple[object, ...]:
-    ids = chunk.raw_ids
-    kind = "arrow" if isinstance(ids, pa.Array) else None if ids is None else ids.ndim
-    known = (chunk.timestamps_ns is None, chunk.attempts is None)
-    return chunk.origin, kind, known
-
-
-def _joined(chunks: list[Chunk]) -> Chunk:
-    if len(chunks) == 1:
-        return chunks[0]
-    return Chunk(
-        chunks[0].origin,
-        np.concatenate([chunk.positions for chunk in chunks]),
-        joined([chunk.payload for chunk in chunks]),
-        _concatenated([chunk.timestamps_ns for chunk in chunks]),
-        _concatenated([chunk.attempts for chunk in chunks]),
-        _concatenated([chunk.raw_ids for chunk in chunks]),
-        _joined_nsqds(chunks),
-    )
-
-
-def _concatenated(columns: list[Any]) -> Any:
-    if columns[0] is None:
-        return None
-    return pa.concat_arrays(columns) if isinstance(columns[0], pa.Array) else np.concatenate(columns)
-
-
-def _joined_nsqds(chunks: list[Chunk]) -> Nsqds:
-    names = [chunk.nsqds for chunk in chunks]
-    if all(not isinstance(name, pa.Array) and name == names[0] for name in names):
-        return names[0]
-    joined_names: pa.DictionaryArray = pa.concat_arrays([_nsqd_column(chunk) for chunk in chunks]).dictionary_encode()
-    return joined_names

@@ -6,21 +6,19 @@ A file of `lines` keeps bodies only; its name may tell the hour (`names`).
 from __future__ import annotations
 
 import sys
+from base64 import b64decode
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pajson
 
-from nsq_spark.archive.chunk import Chunk, Origin
-from nsq_spark.archive.columns import Numbers, positions_of
-from nsq_spark.archive.compression import plain_pieces
-from nsq_spark.archive.damage import Damage
-from nsq_spark.archive.files import File
-from nsq_spark.archive.formats import Compression
-from nsq_spark.archive.payload import Payload
-from nsq_spark.archive.splits import Split
-from nsq_spark.archive.wanted import Wanted
+from nsq_spark.archive.chunk import Chunk, Origin, Payload, positions_of
+from nsq_spark.archive.files import File, plain_pieces
+from nsq_spark.archive.parquet import STORED_TYPES, chunks_of
+from nsq_spark.archive.splits import Compression, Damage, Numbers, Split, Wanted
 
 _BLOCK_BYTES = 2 * 1024 * 1024
 _MARGIN_BYTES = 64 * 1024
@@ -133,3 +131,56 @@ def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[C
         starts, ends = block.lines()
         payload = Payload(pa.py_buffer(block.data), starts, ends - starts)
         yield Chunk(origin, positions_of(starts + block.offset), payload)
+
+
+_TYPES = {**STORED_TYPES, "body": pa.string(), "body_base64": pa.string()}
+_PARSING = pajson.ParseOptions(explicit_schema=pa.schema(_TYPES), unexpected_field_behavior="ignore")
+
+
+def read_jsonl(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
+    """Raises OSError and DamagedArchive."""
+    for block in LineReader(file, split, damage).blocks():
+        starts, ends = block.lines()
+        yield from _chunks(block, starts, ends, split, wanted, damage)
+
+
+def _chunks(block: LineBlock, starts: Numbers, ends: Numbers, split: Split, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
+    """Parse lines of a block together. If that fails, halve them to find the ones that are no messages."""
+    count = len(starts)
+    if not count:
+        return
+    first, last = int(starts[0]), int(ends[-1])
+    try:
+        columns = _parsed(pa.py_buffer(block.data).slice(first, last + 1 - first), count)
+    except (ValueError, pa.ArrowException) as error:
+        if count == 1:
+            what = f"a line is no message: {str(error).partition(chr(10))[0]}"
+            damage.found(split.path, block.offset + first, block.offset + last + 1, what)
+            return
+        for part in (slice(0, count // 2), slice(count // 2, count)):
+            yield from _chunks(block, starts[part], ends[part], split, wanted, damage)
+        return
+    yield from chunks_of(columns, positions_of(starts + block.offset), split, wanted)
+
+
+def _parsed(lines: pa.Buffer, count: int) -> dict[str, pa.Array]:
+    """Return the columns of so many lines. Raises ValueError and pyarrow's errors if one is no message."""
+    options = pajson.ReadOptions(use_threads=False, block_size=lines.size + 1)
+    table = pajson.read_json(pa.BufferReader(lines), options, _PARSING)
+    if table.num_rows != count:
+        raise ValueError("it is not one object")
+    table.validate(full=True)  # the parser does not check UTF-8
+    columns = {name: table.column(name).combine_chunks() for name in _TYPES}
+    columns["body"] = _bodies(columns["body"], columns.pop("body_base64"))
+    return columns
+
+
+def _bodies(texts: pa.Array, encoded: pa.Array) -> pa.Array:
+    """Raises ValueError."""
+    bodies = texts.view(pa.binary())
+    if encoded.null_count < len(encoded):
+        decoded = [None if text is None else b64decode(text, validate=True) for text in encoded.to_pylist()]
+        bodies = pc.coalesce(bodies, pa.array(decoded, pa.binary()))
+    if bodies.null_count or texts.null_count + encoded.null_count != len(texts):
+        raise ValueError("it has no body, or two")
+    return bodies

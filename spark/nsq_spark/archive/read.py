@@ -7,25 +7,21 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from nsq_spark.archive import go_queue, jsonl, lines, parquet, record_file
-from nsq_spark.archive.chunk import Chunk, gathered
-from nsq_spark.archive.compression import decompressed
-from nsq_spark.archive.damage import ArchiveError, Damage
-from nsq_spark.archive.files import File
-from nsq_spark.archive.formats import Compression, Format
-from nsq_spark.archive.splits import Split
+from nsq_spark.archive import lines, parquet, record_file
+from nsq_spark.archive.chunk import Chunk
+from nsq_spark.archive.files import File, decompressed
+from nsq_spark.archive.splits import ArchiveError, Compression, Damage, Format, Split, Wanted
 from nsq_spark.archive.storage import Storage
-from nsq_spark.archive.wanted import Wanted
 
 Reader = Callable[[File, Split, Wanted, Damage], Iterator[Chunk]]
 
 _READERS: dict[Format, Reader] = {
     Format.LINES: lines.read,
-    Format.JSONL: jsonl.read,
+    Format.JSONL: lines.read_jsonl,
     Format.FRAMED: record_file.read,
     Format.PARQUET: parquet.read,
     Format.TOPIC_LOG: record_file.read,
-    Format.GO_QUEUE: go_queue.read,
+    Format.GO_QUEUE: record_file.read_go_queue,
 }
 # These decompress as they read; the others are read in a temporary file, where they can look around.
 _STREAMED = (Format.LINES, Format.JSONL)
@@ -39,11 +35,8 @@ def read(split: Split, storage: Storage, wanted: Wanted | None = None, damage: D
     wanted, damage = wanted or Wanted(), damage or Damage()
     if not split.format.has_timestamps:  # the whole file was chosen by the hour in its name
         wanted = replace(wanted, start_ns=None, end_ns=None)
-    chunks = (part for chunk in _chunks(split, storage, wanted, damage) if chunk.count for part in chunk.bounded())
-    for chunk in gathered(chunks):
-        part = chunk.wanted(wanted)
-        if part.count:
-            yield part
+    for chunk in _chunks(split, storage, wanted, damage):
+        yield from (part for part in chunk.wanted(wanted).bounded() if part.count)
 
 
 def _chunks(split: Split, storage: Storage, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:

@@ -16,12 +16,9 @@ from struct import Struct
 import numpy as np
 from google_crc32c import extend
 
-from nsq_spark.archive.columns import Numbers, heads_at
-from nsq_spark.archive.damage import Damage
+from nsq_spark.archive.chunk import heads_at
 from nsq_spark.archive.files import File, Window
-from nsq_spark.archive.formats import Format
-from nsq_spark.archive.splits import Split
-from nsq_spark.archive.wanted import Wanted
+from nsq_spark.archive.splits import Damage, Format, Numbers, Split, Wanted
 from nsqd_py.diskqueue.records import (
     CHECKED_FROM,
     FILE_HEADER_BYTES,

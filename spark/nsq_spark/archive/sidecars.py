@@ -10,11 +10,16 @@ from typing import Any, NamedTuple
 import orjson
 import pyarrow as pa
 
-from nsq_spark.archive.damage import ArchiveError
-from nsq_spark.archive.formats import Compression, Format, name_without_compression, parse_go_queue_name
-from nsq_spark.archive.splits import FileInfo
+from nsq_spark.archive.splits import (
+    ArchiveError,
+    Compression,
+    FileInfo,
+    Format,
+    Wanted,
+    name_without_compression,
+    parse_go_queue_name,
+)
 from nsq_spark.archive.storage import Entry, Storage, directory_of, name_of
-from nsq_spark.archive.wanted import Wanted
 from nsqd_py.diskqueue.files import parse_log_file_name
 from nsqd_py.go_import.go_files import GO_POSITION_SUFFIX, GoPosition, parse_go_position
 

@@ -1,13 +1,268 @@
-"""Plans which reader reads which part of which file: pure arithmetic on what listing found."""
+"""Formats of files, the parts of them that tasks read, the messages that are wanted, and what is done about damage."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any, Literal
 
-from nsq_spark.archive.damage import ArchiveError
-from nsq_spark.archive.formats import Compression, Format
-from nsq_spark.archive.wanted import Wanted
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from nsqd_py.diskqueue.files import parse_log_file_name
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FILE_MAGIC, MAGIC, MESSAGES, RECORD_HEADER_BYTES
+from nsqd_py.go_import.go_files import GoFileKind, parse_go_name
+from nsqd_py.settings.regex import BadExpression, compiled
+
+Numbers = np.ndarray[Any, np.dtype[Any]]
+
+
+class ArchiveError(Exception):
+    """A file cannot be found, opened, or understood."""
+
+
+class DamagedArchive(ArchiveError):
+    """Bytes of a file that are no message; `position` is the first of them, in the decompressed file."""
+
+    def __init__(self, path: str, position: int, what: str) -> None:
+        super().__init__(path, position, what)
+        self.path = path
+        self.position = position
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"{self.path} is damaged at {self.position}: {self.what}; --skip-damaged reads what is left of it"
+
+
+Policy = Literal["fail", "skip"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A stretch of a file that is no message: where it begins, in the decompressed file, and how long it is."""
+
+    file: str
+    position: int
+    bytes: int
+    what: str
+
+
+@dataclass(slots=True)
+class Skipped:
+    """What was skipped in one file. A stretch of damage counts as one record, whatever it held."""
+
+    records: int = 0
+    size_bytes: int = 0
+
+
+class Damage:
+    """Collects the damage that readers find: `findings`, and by path, `counts` of what was skipped."""
+
+    def __init__(self, policy: Policy = "fail") -> None:
+        self.policy = policy
+        self.findings: list[Finding] = []
+        self.counts: dict[str, Skipped] = {}
+
+    def found(self, path: str, start: int, end: int, what: str) -> None:
+        """Report bytes `start` to `end` (not included) that are no message. Raises DamagedArchive unless skipping."""
+        if self.policy == "fail":
+            raise DamagedArchive(path, start, what)
+        finding = Finding(path, start, max(0, end - start), what)
+        self.findings.append(finding)
+        self.add({path: Skipped(1, finding.bytes)})
+
+    def add(self, counts: dict[str, Skipped]) -> None:
+        """Add what another reader counted."""
+        for path, other in counts.items():
+            skipped = self.counts.setdefault(path, Skipped())
+            skipped.records += other.records
+            skipped.size_bytes += other.size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Topics by name or by pattern (a regular expression of RE2 that matches anywhere, as in Go); none: all topics.
+
+    start_ns, end_ns  published at or after, and before, in ns since the epoch. A message whose time nobody knows
+                      is not in any range; files of `lines` are chosen by the hours in their names.
+    """
+
+    topics: frozenset[str] | None = None
+    topic_pattern: str | None = None
+    start_ns: int | None = None
+    end_ns: int | None = None
+
+    @property
+    def has_range(self) -> bool:
+        return self.start_ns is not None or self.end_ns is not None
+
+    @property
+    def has_topics(self) -> bool:
+        """True if only some topics are wanted."""
+        return self.topics is not None or self.topic_pattern is not None
+
+    def has_topic(self, topic: str) -> bool:
+        """Raises ArchiveError for a pattern that is none."""
+        if not self.has_topics:
+            return True
+        if self.topics is not None and topic in self.topics:
+            return True
+        return self.topic_pattern is not None and _search(self.topic_pattern)(topic) is not None
+
+    def overlaps(self, first_ns: int, last_ns: int) -> bool:
+        """True if a message published between these two, both included, may be wanted."""
+        if self.start_ns is not None and last_ns < self.start_ns:
+            return False
+        return self.end_ns is None or first_ns < self.end_ns
+
+    def in_range(self, times_ns: Numbers) -> Numbers:
+        """Return a mask of the times that are wanted."""
+        mask = np.ones(len(times_ns), dtype=bool)
+        if self.start_ns is not None:
+            mask &= times_ns >= self.start_ns
+        if self.end_ns is not None:
+            mask &= times_ns < self.end_ns
+        return mask
+
+
+@lru_cache(maxsize=16)
+def _search(pattern: str) -> Callable[[str], object]:
+    try:
+        found: Callable[[str], object] = compiled(pattern).search
+    except BadExpression as error:
+        raise ArchiveError(f"the topic pattern {pattern!r} is no regular expression: {error}") from None
+    return found
+
+
+# The part of a file that is read to recognise it: it holds all of the first block of a zstd frame.
+HEAD_BYTES = 160 * 1024
+_PEEK_BYTES = 64 * 1024
+_KIND_AT = FILE_HEADER_BYTES + 13
+
+
+class Format(StrEnum):
+    """How messages are stored in a file."""
+
+    LINES = "lines"
+    JSONL = "jsonl"
+    FRAMED = "framed"
+    PARQUET = "parquet"
+    TOPIC_LOG = "topic_log"
+    GO_QUEUE = "go_queue"
+
+    @property
+    def can_be_split(self) -> bool:
+        """True if a reader finds the first message behind any place of a file that is not compressed as a whole."""
+        return self is not Format.GO_QUEUE
+
+    @property
+    def has_timestamps(self) -> bool:
+        return self is not Format.LINES
+
+
+class Compression(StrEnum):
+    """How a file is compressed as a whole."""
+
+    NONE = "none"
+    GZIP = "gzip"
+    ZSTD = "zstd"
+
+
+COMPRESSION_MAGIC = {Compression.GZIP: b"\x1f\x8b\x08", Compression.ZSTD: b"\x28\xb5\x2f\xfd"}
+_COMPRESSION_SUFFIXES = {".gz": Compression.GZIP, ".zst": Compression.ZSTD, ".zstd": Compression.ZSTD}
+_FORMAT_SUFFIXES = {".framed": Format.FRAMED, ".parquet": Format.PARQUET, ".jsonl": Format.JSONL}
+_JSONL_START = re.compile(rb'\{"timestamp":-?\d+,"id":"')
+_PARQUET_MAGIC = b"PAR1"
+
+
+def recognised_compression(name: str, head: bytes) -> Compression:
+    """Return how a file is compressed. One that only begins with a magic number is not: the body of a message may."""
+    for suffix, compression in _COMPRESSION_SUFFIXES.items():
+        if name.endswith(suffix):
+            return compression
+    for compression, magic in COMPRESSION_MAGIC.items():
+        if head.startswith(magic) and plain_head(head, compression):
+            return compression
+    return Compression.NONE
+
+
+def recognised_format(name: str, head: bytes) -> Format:
+    """Return the format of a file that begins with `head`, decompressed; lines if nothing else fits, as with Go's
+    nsq_to_file.
+    """
+    plain_name = name_without_compression(name)
+    is_log = parse_log_file_name(plain_name) is not None
+    if parse_go_queue_name(plain_name):  # it has no magic number, and its messages may hold any
+        return Format.GO_QUEUE
+    if head.startswith(FILE_MAGIC) or head[FILE_HEADER_BYTES:].startswith(MAGIC):
+        return Format.TOPIC_LOG if is_log or _begins_with_published(head) else Format.FRAMED
+    if head.startswith(_PARQUET_MAGIC):
+        return Format.PARQUET
+    if is_log:
+        return Format.TOPIC_LOG
+    if _is_jsonl(head):
+        return Format.JSONL
+    return next((form for suffix, form in _FORMAT_SUFFIXES.items() if plain_name.endswith(suffix)), Format.LINES)
+
+
+def _begins_with_published(head: bytes) -> bool:
+    has_record = head[FILE_HEADER_BYTES:].startswith(MAGIC) and len(head) >= FILE_HEADER_BYTES + RECORD_HEADER_BYTES
+    return has_record and head[_KIND_AT] != MESSAGES
+
+
+def _is_jsonl(head: bytes) -> bool:
+    """True if the first line is an object with the keys of `jsonl`; if it is longer than the head, if it begins so."""
+    line, newline, _ = head.lstrip(b"\n").partition(b"\n")
+    if _JSONL_START.match(line):
+        return True
+    if not newline or not line.startswith(b"{"):
+        return False
+    try:
+        keys = orjson.loads(line).keys()
+    except orjson.JSONDecodeError:
+        return False
+    return {"timestamp", "id"} <= keys and bool({"body", "body_base64"} & keys)
+
+
+def name_without_compression(name: str) -> str:
+    for suffix in _COMPRESSION_SUFFIXES:
+        name = name.removesuffix(suffix)
+    return name
+
+
+def parse_go_queue_name(name: str) -> tuple[str, str | None, int] | None:
+    """Return (topic, channel or None, number) of a file of Go's disk queue; None for another file."""
+    parsed = parse_go_name(name)
+    if parsed is None or parsed.kind is not GoFileKind.MESSAGES:
+        return None
+    return parsed.topic, parsed.channel, parsed.number
+
+
+def plain_head(head: bytes, compression: Compression) -> bytes:
+    """Return how a file begins once it is decompressed; less of it, or nothing, if it is damaged."""
+    if compression is Compression.GZIP:
+        try:
+            return zlib.decompressobj(wbits=31).decompress(head, _PEEK_BYTES)
+        except zlib.error:
+            return b""
+    return _zstd_head(head) if compression is Compression.ZSTD else head
+
+
+def _zstd_head(head: bytes) -> bytes:
+    # A read that goes beyond the end returns nothing, so smaller reads are tried.
+    for size in (_PEEK_BYTES, 1024, FILE_HEADER_BYTES + RECORD_HEADER_BYTES, len(_PARQUET_MAGIC)):
+        try:
+            found: bytes = pa.CompressedInputStream(pa.BufferReader(head), "zstd").read(size)
+        except OSError:
+            continue
+        return found
+    return b""
+
 
 DEFAULT_SPLIT_BYTES = 64 * 1024 * 1024
 # Opening a file costs as much as reading so many bytes: many small files must not seem to be free.

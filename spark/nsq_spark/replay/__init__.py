@@ -3,7 +3,6 @@
 command     the command, from its options to its exit status
 options     the settings
 job         the job: selection, destination, pace, safety                       pure
-console     progress, questions and signals on the terminal
 summary     the plan and the summary, as text, and the report, as JSON
 texts       numbers, sizes and times, as text
 
@@ -11,7 +10,6 @@ driver      runs the jobs of Spark, and adds up the results
 messages    the messages of a job as a table of Spark: selected, and in their order
 dry_run     counts messages instead of sending them
 task        the work of one task: sends rows, in the time that the pace allows
-pace        how many messages may be sent now                                   pure
 checkpoint  what was acknowledged, on disk: the same job resumes there
 
 Executors import `task`, and no gevent.

@@ -34,9 +34,7 @@ from typing import Any, NamedTuple
 import orjson
 from google_crc32c import value as crc32c
 
-from nsq_spark.archive.damage import ArchiveError
-from nsq_spark.archive.formats import Compression, Format
-from nsq_spark.archive.splits import FileInfo
+from nsq_spark.archive.splits import ArchiveError, Compression, FileInfo, Format
 from nsq_spark.archive.storage import Storage, local_path
 from nsq_spark.publisher import PublishCounts
 from nsq_spark.replay.job import CheckpointError, Job

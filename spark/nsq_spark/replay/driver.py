@@ -16,13 +16,12 @@ from pyspark import InheritableThread
 from pyspark.accumulators import AccumulatorParam
 from pyspark.sql import DataFrame, SparkSession
 
-from nsq_spark.archive.damage import Damage, Skipped
+from nsq_spark.archive.splits import Damage, Skipped
 from nsq_spark.replay.checkpoint import Checkpoint, Totals
 from nsq_spark.replay.dry_run import Look, look_at
 from nsq_spark.replay.job import BadJob, JobFailed, ReplayError, Stopped
 from nsq_spark.replay.messages import SENDING, Messages
-from nsq_spark.replay.pace import PaceOfTask
-from nsq_spark.replay.task import RESULT, Sender, TaskResult, result_of
+from nsq_spark.replay.task import RESULT, PaceOfTask, Sender, TaskResult, result_of
 
 T = TypeVar("T")
 

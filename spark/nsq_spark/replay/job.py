@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from nsq_spark.archive.listing import TOPIC_FROM_NAME, Hints
+from nsq_spark.archive.splits import Wanted
 from nsq_spark.archive.storage import identical, is_local
-from nsq_spark.archive.wanted import Wanted
 from nsq_spark.replay.options import BATCH_BYTES, BY_TIME, MAX_SPEED, ReplayOptions
 from nsq_tools.cli import BadUsage
 from nsq_tools.options import client_options, user_agent

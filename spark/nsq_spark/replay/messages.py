@@ -19,8 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from nsq_spark.archive.damage import Skipped
-from nsq_spark.archive.splits import FileInfo
+from nsq_spark.archive.splits import FileInfo, Skipped
 from nsq_spark.archive.storage import Storage
 from nsq_spark.replay.job import SLICE_BYTES, BadJob, Job
 from nsq_spark.schema import COLUMNS

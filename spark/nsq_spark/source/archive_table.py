@@ -22,15 +22,12 @@ from pyspark import Accumulator
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from nsq_spark.archive.damage import Damage, Skipped
 from nsq_spark.archive.files import Stream
-from nsq_spark.archive.formats import Compression, Format
 from nsq_spark.archive.listing import list_files
+from nsq_spark.archive.parquet import STORED_TYPES
 from nsq_spark.archive.sidecars import Manifests
-from nsq_spark.archive.splits import FileInfo
+from nsq_spark.archive.splits import Compression, Damage, FileInfo, Format, Skipped, Wanted
 from nsq_spark.archive.storage import Entry, Storage, is_hidden, is_local, name_of
-from nsq_spark.archive.tables import STORED_TYPES
-from nsq_spark.archive.wanted import Wanted
 from nsq_spark.schema import COLUMNS, ddl_of
 from nsq_spark.source.batch_reader import SLICE, ArchivePartition, partitions_of, read_partition
 from nsq_spark.source.data_source import hadoop_settings

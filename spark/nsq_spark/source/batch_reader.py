@@ -13,11 +13,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from nsq_spark.archive.columns import constant
-from nsq_spark.archive.damage import ArchiveError, Damage, DamagedArchive
+from nsq_spark.archive.chunk import constant
 from nsq_spark.archive.listing import list_files
 from nsq_spark.archive.read import read
-from nsq_spark.archive.splits import FileInfo, Split, pack, plan_splits
+from nsq_spark.archive.splits import ArchiveError, Damage, DamagedArchive, FileInfo, Split, pack, plan_splits
 from nsq_spark.source.options import ReadOptions, split_bytes
 
 # The slice of a file that a message is read from, as text: a column for spark-replay, not for users.

@@ -10,15 +10,11 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from nsq_spark.archive.chunk import Chunk, Origin
-from nsq_spark.archive.columns import index_in_records
-from nsq_spark.archive.damage import ArchiveError, Damage
+from nsq_spark.archive.chunk import Chunk, Origin, index_in_records
 from nsq_spark.archive.files import File
-from nsq_spark.archive.formats import Compression, Format
 from nsq_spark.archive.record_file import published_chunks
 from nsq_spark.archive.records import Walk
-from nsq_spark.archive.splits import Split
-from nsq_spark.archive.wanted import Wanted
+from nsq_spark.archive.splits import ArchiveError, Compression, Damage, Format, Split, Wanted
 from nsq_spark.source.live_offsets import Stretch, TopicOffset
 from nsq_spark.source.live_options import LiveOptions
 from nsq_spark.source.nsqds import LiveTopic, NoTopic, patiently, read, tcp_address, tell_of_loss

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
-from nsq_spark.archive.damage import ArchiveError
+from nsq_spark.archive.splits import ArchiveError
 from nsq_spark.source.live_options import EARLIEST, LATEST, LiveOptions, Place
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RecordHeader, decode_header
 from nsqd_py.protocol.wrong_port import not_http

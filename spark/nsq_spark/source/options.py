@@ -13,11 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nsq_spark.archive.damage import ArchiveError
 from nsq_spark.archive.listing import TOPIC_FROM_NAME, Hints
-from nsq_spark.archive.splits import DEFAULT_SPLIT_BYTES
+from nsq_spark.archive.splits import DEFAULT_SPLIT_BYTES, ArchiveError, Wanted
 from nsq_spark.archive.storage import Storage
-from nsq_spark.archive.wanted import Wanted
 from nsq_spark.schema import ddl_of
 from nsqd_py.client.addresses import parse_address
 from nsqd_py.client.errors import BadAddress, BadClientOption, NsqClientError

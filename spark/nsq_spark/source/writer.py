@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from nsq_spark.archive.payload import Payload
+from nsq_spark.archive.chunk import Payload
 from nsq_spark.publisher import (
     MOST_DEFERRED,
     NotPublished,

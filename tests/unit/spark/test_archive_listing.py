@@ -13,12 +13,10 @@ pytest.importorskip("pyarrow")
 
 import pyarrow.fs as pafs
 
-from nsq_spark.archive import remote
-from nsq_spark.archive.damage import ArchiveError, DamagedArchive
-from nsq_spark.archive.formats import Compression, Format
+from nsq_spark.archive import storage as remote
 from nsq_spark.archive.listing import Hints, list_files, survey
 from nsq_spark.archive.read import read
-from nsq_spark.archive.splits import plan_splits
+from nsq_spark.archive.splits import ArchiveError, Compression, DamagedArchive, Format, plan_splits
 from nsq_spark.archive.storage import Storage, local_path
 from tests.support.archives import Published, TopicLogFile, compressed, framed, go_message, go_metadata, messages
 

@@ -11,9 +11,8 @@ pytest.importorskip("pyarrow")
 
 from nsq_spark.archive.listing import Hints, list_files
 from nsq_spark.archive.read import read
-from nsq_spark.archive.splits import plan_splits
+from nsq_spark.archive.splits import Wanted, plan_splits
 from nsq_spark.archive.storage import Storage
-from nsq_spark.archive.wanted import Wanted
 from nsq_tools.to_file.output import Entry, Manifest
 from tests.support.archives import BASE_NS, framed, messages
 

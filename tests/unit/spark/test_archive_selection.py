@@ -8,13 +8,10 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from nsq_spark.archive.damage import ArchiveError
-from nsq_spark.archive.listing import Hints, survey
-from nsq_spark.archive.names import time_in, zone_of
+from nsq_spark.archive.listing import Hints, survey, time_in, zone_of
 from nsq_spark.archive.read import read
-from nsq_spark.archive.splits import plan_splits
+from nsq_spark.archive.splits import ArchiveError, Wanted, plan_splits
 from nsq_spark.archive.storage import Storage
-from nsq_spark.archive.wanted import Wanted
 from nsqd_py.settings.durations import parse_time
 from tests.support.archives import go_message, go_metadata, messages
 

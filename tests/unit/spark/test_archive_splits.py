@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyarrow")
 
-from nsq_spark.archive.formats import Compression, Format
-from nsq_spark.archive.names import base_of, compiled_glob, is_glob
-from nsq_spark.archive.splits import FileInfo, Split, pack, plan_splits
-from nsq_spark.archive.wanted import Wanted
+from nsq_spark.archive.listing import base_of, compiled_glob, is_glob
+from nsq_spark.archive.splits import Compression, FileInfo, Format, Split, Wanted, pack, plan_splits
 
 MIB = 1 << 20
 

@@ -10,11 +10,10 @@ import pytest
 pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
-from nsq_spark.archive import remote
-from nsq_spark.archive.damage import ArchiveError
+from nsq_spark.archive import storage as remote
 from nsq_spark.archive.listing import list_files
 from nsq_spark.archive.read import read
-from nsq_spark.archive.splits import plan_splits
+from nsq_spark.archive.splits import ArchiveError, plan_splits
 from nsq_spark.archive.storage import Storage
 from tests.support.s3 import s3_store
 

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from nsq_spark.archive.wanted import Wanted
+from nsq_spark.archive.splits import Wanted
 from nsq_spark.replay.checkpoint import Checkpoint, Ledger, Ledgers, Totals, Unit, lines_in, open_checkpoint
 from nsq_spark.replay.job import CheckpointError, Destination, Job, Selection
 from nsqd_py.client.errors import PublishFailed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nsq_spark.replay.pace import Pace, PaceOfTask
+from nsq_spark.replay.task import Pace, PaceOfTask
 
 SECOND_NS = 1_000_000_000
 

@@ -12,10 +12,7 @@ import pytest
 pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
-from nsq_spark.archive.damage import Skipped
-from nsq_spark.archive.formats import Format
-from nsq_spark.archive.splits import FileInfo
-from nsq_spark.archive.wanted import Wanted
+from nsq_spark.archive.splits import FileInfo, Format, Skipped, Wanted
 from nsq_spark.replay.checkpoint import Totals, open_checkpoint
 from nsq_spark.replay.driver import Outcome
 from nsq_spark.replay.dry_run import Look, TopicCount, dry_run_text, histogram_text, row_width

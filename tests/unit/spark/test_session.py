@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from nsq_spark.java import JavaNotFound, find_java
-from nsq_spark.replay.console import Stopping
+from nsq_spark.replay.command import Stopping
 from nsq_spark.session import reason_in
 
 
@@ -75,7 +75,7 @@ def test_at_work_a_signal_asks_for_an_end(number: signal.Signals) -> None:
 def test_a_second_signal_ends_the_process() -> None:
     code = """
 import signal
-from nsq_spark.replay.console import Stopping
+from nsq_spark.replay.command import Stopping
 with Stopping() as stopping:
     stopping.begin_work()
     signal.raise_signal(signal.SIGINT)
