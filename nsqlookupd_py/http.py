@@ -235,7 +235,7 @@ def _in_pieces(pieces: Iterator[bytes]) -> Reply:
             yield piece
             pause()
 
-    return answers.json_in_pieces(with_pauses())
+    return answers.in_pieces(with_pauses())
 
 
 def _encode_list(key: str, names: list[str]) -> Iterator[bytes]:

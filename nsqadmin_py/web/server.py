@@ -120,8 +120,7 @@ class HttpServer:
         self._loop = gevent.get_hub().loop
         self._served: dict[ServedConnection, None] = {}
         self._connections = Connections(most, 0, TimeLimits(head_s=HEAD_S), log, self._loop)
-        self._listener = Listener("HTTP", address, self._loop, log, self._on_connection)
-        self._listener.guard(self._connections, lambda: _FAREWELL)
+        self._listener = Listener("HTTP", address, self._loop, log, self._on_connection, self._connections, lambda: _FAREWELL)
         host = split_address(self._listener.address)
         environ: dict[str, Any] = {
             "SERVER_NAME": host[0] if host else "localhost",

@@ -330,7 +330,7 @@ def metrics(request: Request[Broker]) -> Reply:
     in_thread(gevent.get_hub().threadpool, _import_metrics)
     from nsqd_py.stats.prometheus import CONTENT_TYPE, exposition
 
-    return answers.in_pieces(exposition(request.app), CONTENT_TYPE)
+    return answers.in_pieces(exposition(request.app), CONTENT_TYPE, "")
 
 
 def _import_metrics() -> None:

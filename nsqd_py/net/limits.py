@@ -82,12 +82,6 @@ class LimitedConnection(Protocol):
         """Close it, and drop what the peer has not taken yet."""
 
 
-class Owner(Protocol):
-    """The registry that counts a connection, such as `Connections`."""
-
-    def remove(self, guest: Any) -> None: ...
-
-
 class Connections:
     """All connections of a daemon. It closes those that keep the daemon waiting, and refuses those above a limit.
 
@@ -166,7 +160,7 @@ class Connections:
             self._highest_descriptor = highest_descriptor(_KEPT_PART_OF_MANY, _LEAST_KEPT_OF_MANY)
             # Close files early: they may have to be synced first.
             self._files_yield_above = self._highest_descriptor * 3 // 4
-        self._timer.start(self._on_timer)
+        self._timer.start(lambda: self.sweep(self._loop.now()))
 
     def close_all(self, reason: str) -> None:
         """Close all connections, also those that have not said anything yet."""
@@ -180,9 +174,6 @@ class Connections:
 
     def close(self) -> None:
         self._timer.close()
-
-    def _on_timer(self) -> None:
-        self.sweep(self._loop.now())
 
     def sweep(self, now_s: float) -> None:
         """Close the connections that are overdue."""

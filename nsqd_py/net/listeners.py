@@ -9,7 +9,7 @@ import stat
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from nsqd_py.errors import StartError
 from nsqd_py.net.addresses import join_address, split_address
@@ -32,30 +32,35 @@ OnConnection = Callable[[socket.socket, str], None]
 Refusal = Callable[[], bytes]
 
 
-class ConnectionGate(Protocol):
-    """Decides which connections are accepted; `nsqd_py.net.limits.Connections` is one."""
-
-    def refuses(self, peer: str, descriptor: int) -> str: ...
-
-
 def peer_name(peer: Any) -> str:
     """Return the name of a client for logs and stats: `host:port`, the path of its unix socket, or "@"."""
     return join_address(peer[0], peer[1]) if isinstance(peer, tuple) else str(peer or "@")
 
 
 class Listener:
-    """A bound socket that passes each connection to `on_connection`. `port` is -1 for a unix socket."""
+    """A bound socket that passes each connection to `on_connection`. `port` is -1 for a unix socket.
+
+    Clients that `connections` refuses get the bytes of `refusal`.
+    """
 
     def __init__(
-        self, name: str, address: str, loop: Any, log: Log, on_connection: OnConnection, inherited: socket.socket | None = None
+        self,
+        name: str,
+        address: str,
+        loop: Any,
+        log: Log,
+        on_connection: OnConnection,
+        connections: Connections,
+        refusal: Refusal,
+        inherited: socket.socket | None = None,
     ) -> None:
         """Bind `address`, or use `inherited`, a socket that listens already. Raises StartError."""
         self.name = name
         self._log = log
         self._loop = loop
         self._on_connection = on_connection
-        self._gate: ConnectionGate | None = None
-        self._refusal: Refusal = bytes
+        self._connections = connections
+        self._refusal = refusal
         self._path: str | None = None
         self._own_file: os.stat_result | None = None
         try:
@@ -95,11 +100,6 @@ class Listener:
         self._path, self._own_file = path, os.lstat(path)
         return sock
 
-    def guard(self, gate: ConnectionGate, refusal: Refusal) -> None:
-        """Accept only connections that `gate` does not refuse. Refused clients get the bytes of `refusal`."""
-        self._gate = gate
-        self._refusal = refusal
-
     def start(self) -> None:
         self._log.info("%s: listening on %s", self.name, self.address)
         self._watcher.start(self._on_readable)
@@ -117,7 +117,7 @@ class Listener:
                     self._pause.start(self._resume)
                 return
             name = peer_name(peer)
-            if self._gate is not None and self._gate.refuses(name, sock.fileno()):
+            if self._connections.refuses(name, sock.fileno()):
                 _refuse(sock, self._refusal())
                 continue
             try:
@@ -137,15 +137,10 @@ class Listener:
         self._pause.stop()
         self._pause.close()
         self._sock.close()
-        if self._path is not None:
-            _remove_file(Path(self._path), self._own_file)
-
-
-def _remove_file(path: Path, own: os.stat_result | None) -> None:
-    """Remove a socket's file, unless another process has replaced it."""
-    with suppress(FileNotFoundError):
-        if own is not None and os.path.samestat(path.lstat(), own):
-            path.unlink()
+        if self._path is not None and self._own_file is not None:
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.lstat(self._path), self._own_file):  # else another process has replaced it
+                    os.unlink(self._path)
 
 
 def _refuse(sock: socket.socket, refusal: bytes) -> None:
@@ -191,9 +186,10 @@ class Listeners:
         Return the listener, if possible one with a port.
         """
         sockets = self._inherited.take(name.lower(), address)
-        added = [Listener(name, address, self._loop, self._log, on_connection, sock) for sock in sockets]
-        for listener in added:
-            listener.guard(self._connections, self._refusals[name])
+        refusal = self._refusals[name]
+        added = [
+            Listener(name, address, self._loop, self._log, on_connection, self._connections, refusal, sock) for sock in sockets
+        ]
         self._listeners += added
         return max(added, key=lambda listener: listener.port)
 

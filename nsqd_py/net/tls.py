@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from nsqd_py.errors import LayerError
 from nsqd_py.net.tls_context import OPENSSL_DEFAULT, advised, cipher_list, set_level
@@ -43,31 +43,8 @@ class TlsInfo:
     names: frozenset[str] = frozenset()
 
 
-class Engine(Protocol):
-    """One side of one TLS connection, in memory."""
-
-    def write_received(self, data: bytes) -> None:
-        """Add encrypted bytes from the peer."""
-
-    def do_handshake(self) -> bool:
-        """Continue the handshake; return True when it is complete. Raises LayerError."""
-
-    def read(self) -> tuple[bytes, bool]:
-        """Return (decrypted bytes of one step, True if there are more). Raises LayerError."""
-
-    def write(self, data: bytes) -> None: ...
-
-    def take_output(self) -> bytes:
-        """Return the encrypted bytes for the peer."""
-
-    def end(self) -> None:
-        """Tell the peer that no more data follow."""
-
-    def info(self) -> TlsInfo: ...
-
-
-# Makes the engine of a new connection.
-MakeEngine = Callable[[], Engine]
+# Makes the engine of a new connection, which is one side of it, in memory.
+MakeEngine = Callable[[], "StandardEngine | AnyCertificateEngine"]
 
 
 def standard_engines(options: ServerTlsOptions) -> MakeEngine:
@@ -85,7 +62,7 @@ def standard_engines(options: ServerTlsOptions) -> MakeEngine:
 
 
 class StandardEngine:
-    """An `Engine` on `ssl.MemoryBIO`s."""
+    """One side of one TLS connection, on `ssl.MemoryBIO`s."""
 
     __slots__ = ("_incoming", "_outgoing", "_tls")
 
@@ -97,9 +74,11 @@ class StandardEngine:
         self._tls = context.wrap_bio(self._incoming, self._outgoing, is_server, server_name)
 
     def write_received(self, data: bytes) -> None:
+        """Add encrypted bytes from the peer."""
         self._incoming.write(data)
 
     def do_handshake(self) -> bool:
+        """Continue the handshake; return True when it is complete. Raises LayerError."""
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -109,6 +88,7 @@ class StandardEngine:
         return True
 
     def read(self) -> tuple[bytes, bool]:
+        """Return (decrypted bytes of one step, True if there are more). Raises LayerError."""
         parts: list[bytes] = []
         try:
             while part := self._tls.read(_READ_BYTES):
@@ -125,9 +105,11 @@ class StandardEngine:
         self._tls.write(data)
 
     def take_output(self) -> bytes:
+        """Return the encrypted bytes for the peer."""
         return self._outgoing.read()
 
     def end(self) -> None:
+        """Tell the peer that no more data follow."""
         with suppress(ssl.SSLError):  # OpenSSL reports that the peer has not ended the stream too
             self._tls.unwrap()
 
@@ -186,7 +168,7 @@ class TlsLayer:
 
     is_secure = True
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: StandardEngine | AnyCertificateEngine) -> None:
         self._engine = engine
         self.is_open = False
         self.has_more = False
@@ -354,7 +336,7 @@ def _accept_any(connection: Any, certificate: Any, error: int, depth: int, is_go
 
 
 class AnyCertificateEngine:
-    """An `Engine` on an in-memory connection of pyOpenSSL."""
+    """As `StandardEngine`, on an in-memory connection of pyOpenSSL."""
 
     __slots__ = ("_connection", "_ssl")
 

@@ -17,7 +17,7 @@ from nsqd_py.errors import LayerError
 from nsqd_py.net import socket_buffers
 from nsqd_py.net.addresses import socket_address
 from nsqd_py.net.layers import Layer, Stacked
-from nsqd_py.net.limits import HANDSHAKE, REASON_TEXTS, WRITE, Owner, TimeLimits
+from nsqd_py.net.limits import HANDSHAKE, REASON_TEXTS, WRITE, Connections, TimeLimits
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.socket_buffers import SMALL_READ
 from nsqd_py.protocol.frames import Part
@@ -94,7 +94,7 @@ class Stream:
         self._untaken_swept = 0
         self._stuck_since_s = 0.0
         self._shaking_since_s = 0.0  # when a sweep first saw the TLS handshake incomplete
-        self.owner: Owner | None = None
+        self.owner: Connections | None = None
         self.closed = False
         self.log = log
         self.peer = peer

@@ -156,10 +156,6 @@ def _is_beyond_loopback(address: str) -> bool:
     return bool(colon) and "/" not in address and not is_loopback
 
 
-def _serves(options: LogOptions) -> int | None:
-    return None
-
-
 class DaemonCommand(NamedTuple, Generic[DaemonT]):
     """A command that serves until a signal ends it.
 
@@ -175,7 +171,7 @@ class DaemonCommand(NamedTuple, Generic[DaemonT]):
     read_options: Callable[[Sequence[str]], DaemonT]
     check_options: Callable[[DaemonT], None]
     serve: Callable[[DaemonT, Log], int]
-    instead: Callable[[DaemonT], int | None] = _serves
+    instead: Callable[[DaemonT], int | None] = lambda options: None
 
     def main(self, argv: Sequence[str] | None = None) -> int:
         """Run until a signal ends it. Return the exit status: 1 if it could not start, 2 if its settings are wrong."""

@@ -162,10 +162,6 @@ def _strings_from_native(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _all_strings(values: Sequence[str]) -> tuple[str, ...]:
-    return tuple(values)
-
-
 class _Strings(Kind[tuple[str, ...]]):
     """A list of strings. A string in a config file is split at commas; the value of a flag is not."""
 
@@ -261,12 +257,7 @@ def _secret(hide: Callable[[str], str]) -> Kind[str]:
 
 def _secrets(hide: Callable[[str], str]) -> Kind[tuple[str, ...]]:
     return _Strings(
-        "string ...",
-        read_secret,
-        _strings_from_native,
-        lambda values: _listed(list(map(hide, values))),
-        join=_all_strings,
-        hide=hide,
+        "string ...", read_secret, _strings_from_native, lambda values: _listed(list(map(hide, values))), join=tuple, hide=hide
     )
 
 
@@ -275,7 +266,7 @@ INT: Kind[int] = Kind("int", parse_int, _int_from_native, str)
 SIZE: Kind[int] = Kind("size", parse_size, _int_from_native, str)
 BOOL: Kind[bool] = Kind("[=bool]", parse_bool, _bool_from_native, lambda value: str(value).lower(), bare_value="true")
 DURATION: Kind[int] = Kind("duration", parse_duration, _duration_from_native, format_duration, attribute_suffix="_ns")
-STRINGS = _Strings("string ...", str, _strings_from_native, _listed, join=_all_strings)
+STRINGS = _Strings("string ...", str, _strings_from_native, _listed, join=tuple)
 # Values that may contain secrets. They are hidden wherever they are shown, and may be read from a file: `@path`.
 URL = _secret(hidden_url)
 WEBHOOK = _secret(hidden_path)

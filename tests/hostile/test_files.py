@@ -21,6 +21,7 @@ from nsq_tools.to_file.output import PREFIX
 from nsqadmin_py.history.file import HistoryFile, pack
 from nsqadmin_py.history.series import History
 from nsqd_py.diskqueue.journal import SNAPSHOT, encode_entry
+from nsqd_py.net.limits import Connections, TimeLimits
 from nsqd_py.net.listeners import Listener
 from nsqd_py.runtime.logs import ERROR, TEXT, Log
 from tests.support.nsqd_process import REPOSITORY, NsqdProcess, wait_until
@@ -388,7 +389,9 @@ def umask(mask: int) -> Iterator[None]:
 @pytest.mark.parametrize(("mask", "mode"), [(0, 0o660), (0o022, 0o640), (0o077, 0o600)])
 def test_a_unix_socket_is_never_open_to_everyone(tmp_path: Path, mask: int, mode: int) -> None:
     with umask(mask):
-        listener = Listener("TCP", str(tmp_path / "sock"), gevent.get_hub().loop, Log("", ERROR, form=TEXT), lambda *_: None)
+        log, loop = Log("", ERROR, form=TEXT), gevent.get_hub().loop
+        table = Connections(0, 0, TimeLimits(), log, loop)
+        listener = Listener("TCP", str(tmp_path / "sock"), loop, log, lambda *_: None, table, bytes)
     assert stat.S_IMODE((tmp_path / "sock").stat().st_mode) == mode
     listener.close()
 

@@ -43,8 +43,6 @@ _TEXT = "text/plain; charset=utf-8"
 _HTML = "text/html; charset=utf-8"
 _JSON = "application/json; charset=utf-8"
 _PIECE_BYTES = 256 * 1024
-_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _NSQ = "X-Nsq-Content-Type: nsq; version=1.0\r\n"
 
 
@@ -79,47 +77,37 @@ def json(data: Any, status: int = 200) -> Reply:
     """Return a response with `data` encoded as JSON."""
     import orjson
 
-    return encoded_json(orjson.dumps(data), status)
+    return Reply(status, _NSQ, orjson.dumps(data), _JSON)
 
 
-def encoded_json(body: bytes, status: int = 200) -> Reply:
-    """Return a response with a body that is JSON already."""
-    return Reply(status, _NSQ, body, _JSON)
-
-
-def json_in_pieces(pieces: Iterator[bytes]) -> Reply:
-    """Return a response with the JSON that the pieces make up, as `in_pieces`."""
-    return in_pieces(pieces, _JSON, _NSQ)
-
-
-def in_pieces(pieces: Iterator[bytes], content_type: str, headers: str = "") -> Reply:
-    """Return a response with the body that the pieces make up.
+def in_pieces(pieces: Iterator[bytes], content_type: str = _JSON, headers: str = _NSQ) -> Reply:
+    """Return a response with the body that the pieces make up, by default JSON.
 
     Pieces beyond the first MiB are generated as the client takes them; then the caller must run in a greenlet.
     """
-    begun: list[bytes] = []
-    size_bytes = 0
-    for piece in pieces:
-        begun.append(piece)
-        size_bytes += len(piece)
-        if size_bytes > MOST_WHOLE_BYTES:
-            return Reply(200, headers, b"".join(begun), content_type, _gathered(pieces))
-    return Reply(200, headers, b"".join(begun), content_type)
+    body, has_more = _joined(pieces, MOST_WHOLE_BYTES)
+    return Reply(200, headers, body, content_type, _gathered(pieces) if has_more else None)
 
 
 def _gathered(pieces: Iterator[bytes]) -> Iterator[bytes]:
     """Yield the pieces joined to larger ones."""
-    begun: list[bytes] = []
+    has_more = True
+    while has_more:
+        body, has_more = _joined(pieces, _PIECE_BYTES)
+        if body:  # an empty chunk would end the answer
+            yield body
+
+
+def _joined(pieces: Iterator[bytes], enough_bytes: int) -> tuple[bytes, bool]:
+    """Return (pieces joined until they have more than `enough_bytes`, True if there may be more)."""
+    taken: list[bytes] = []
     size_bytes = 0
     for piece in pieces:
-        begun.append(piece)
+        taken.append(piece)
         size_bytes += len(piece)
-        if size_bytes > _PIECE_BYTES:
-            yield b"".join(begun)
-            begun.clear()
-            size_bytes = 0
-    if begun:
-        yield b"".join(begun)
+        if size_bytes > enough_bytes:
+            return b"".join(taken), True
+    return b"".join(taken), False
 
 
 def chunk(data: bytes, *, is_http_1_0: bool) -> bytes:
@@ -179,12 +167,6 @@ TOO_MANY_LOGINS = failure(HttpError(429, "TOO_MANY_LOGINS"), "Retry-After: 1\r\n
 # ---- bytes
 
 
-def http_date(second: int) -> str:
-    """Return a time, in s since the epoch, in the form of a Date header. email.utils would take 5 ms to import."""
-    year, month, day, hour, minute, second, weekday, *_ = time.gmtime(second)
-    return f"{_DAYS[weekday]}, {day:02} {_MONTHS[month - 1]} {year:04} {hour:02}:{minute:02}:{second:02} GMT"
-
-
 class PreparedAnswer:
     """The Date header and the encoded answer to a publish, which stay the same for a second.
 
@@ -202,7 +184,8 @@ class PreparedAnswer:
         now_s = time.time()
         second = int(now_s)
         self.valid_until_s = time.monotonic() + (second + 1 - now_s)
-        self.date = http_date(second)
+        # The names of days and months are English: the program does not set LC_TIME.
+        self.date = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(second))
         self.ok = _bytes(OK, self.date, "HTTP/1.1", "", with_body=True)
 
 
