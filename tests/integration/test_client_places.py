@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from nsqd_py.client import Consumer, FlushFailed, NoNsqd, Producer, PublishFailed, PublishFuture, WrongPlace, aio, connect
+from nsqd_py.client import Consumer, FlushFailed, Producer, PublishFailed, PublishFuture, WrongPlace, aio
 from nsqd_py.client import gevent as on_gevent
 from nsqd_py.protocol import outgoing
 from tests.support.aio_client import run_in_new_loop
@@ -52,12 +52,6 @@ def run(text: str, **names: object) -> subprocess.CompletedProcess[str]:
 
 
 # ---- threads
-
-
-def test_a_thread_pool_shares_a_producer(shared_nsqd: NsqdProcess, address: str, topic: str) -> None:
-    with Producer(address) as producer, ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda number: producer.publish(topic, b"%d" % number), range(200)))
-    assert depth(shared_nsqd, topic) == 200
 
 
 def test_futures_of_publishes(address: str, topic: str) -> None:
@@ -100,15 +94,6 @@ def test_on_done_may_publish_and_must_not_wait(shared_nsqd: NsqdProcess, address
         assert over.wait(40)
     assert len(errors) == 3
     assert depth(shared_nsqd, topic) == 2
-
-
-def test_a_publish_of_a_closed_producer(address: str, topic: str) -> None:
-    producer = connect(f"nsq://{address}")
-    producer.close()
-    producer.close()
-    for publish in (producer.publish, producer.publish_soon):
-        with pytest.raises(NoNsqd, match="closed"):
-            publish(topic, b"x")
 
 
 def test_a_producer_on_gevent_belongs_to_one_thread(address: str, topic: str) -> None:
@@ -384,16 +369,3 @@ os._exit(0)
         TOPIC=topic,
     )
     assert (done.stdout, done.stderr) == ("ConnectionLost\nFalse\n", "")
-
-
-def test_importing_a_producer_takes_little_time() -> None:
-    """Of processor: 3.5 times what an interpreter takes that imports nothing."""
-    code = "import time, sys; {}; print(time.process_time(), *sys.modules)"
-
-    def outputs(statement: str) -> list[list[str]]:
-        command = [sys.executable, "-c", code.format(statement)]
-        return [subprocess.check_output(command, cwd=REPOSITORY, text=True).split() for _ in range(3)]
-
-    nothing, imported = outputs("pass"), outputs("from nsqd_py.client import Producer")
-    assert min(float(output[0]) for output in imported) < 12 * min(float(output[0]) for output in nothing)
-    assert not {"asyncio", "ssl", "http", "email", "gevent"} & set(imported[0])

@@ -150,12 +150,6 @@ def test_a_requeue_may_leave_the_flow_alone(nsqd: NsqdProcess, consume: MakeCons
     assert driver.stats().backoff.level == 0
 
 
-def test_a_requeue_delay_is_kept(nsqd: NsqdProcess, consume: MakeConsumer) -> None:
-    driver = consume(lambda message: message.requeue(60, backoff=False), nsqd)
-    publish(nsqd, b"later")
-    driver.wait(lambda: channel_of(nsqd).get("deferred_count") == 1)
-
-
 def test_a_message_that_comes_too_often_is_given_up(nsqd: NsqdProcess, consume: MakeConsumer) -> None:
     seen: list[int] = []
     given_up: list[Message] = []
@@ -263,12 +257,6 @@ def test_a_loop_may_answer_by_itself_and_stop(nsqd: NsqdProcess, kit: Shell) -> 
             consumer.stop()
     nsqd.wait_for_channel(TOPIC, CHANNEL, depth=1, in_flight_count=0, deferred_count=1)
     assert consumer.stats().finished == 1
-
-
-def test_a_consumer_with_a_handler_is_no_iterator(kit: Shell) -> None:
-    consumer = kit.consumer(TOPIC, CHANNEL, print, nsqd_tcp_addresses=["127.0.0.1:1"])
-    with pytest.raises(BadClientOption, match="handler"):
-        next(iter(consumer))  # type: ignore[call-overload]
 
 
 # ---- touching and time-outs

@@ -237,16 +237,6 @@ def test_deferred_message_comes_when_it_is_due(nsqd: NsqdProcess, over: str) -> 
         assert (messages[0].attempts, messages[0].body) == (1, b"later")
 
 
-def test_deferred_messages_come_in_the_order_of_their_due_times(nsqd: NsqdProcess) -> None:
-    nsqd.create("t", "c")
-    with nsqd.connect() as client:
-        client.sub("t", "c", rdy_count=10)
-        for delay_ms in (2500, 500, 1500):
-            client.dpub("t", delay_ms, str(delay_ms).encode())
-        client.dpub("t", 0, b"0")
-        assert bodies(client.messages(4, TIMED_OUT_S)) == [b"0", b"500", b"1500", b"2500"]
-
-
 # --- channels and consumers
 
 
@@ -333,17 +323,6 @@ def test_paused_topic_keeps_messages_from_its_channels(nsqd: NsqdProcess) -> Non
         for client in (a, b):
             assert sorted(bodies(client.consume(3))) == numbered(3)
         wait_until(lambda: (nsqd.topic_stats("t") or {})["depth"] == 0)
-
-
-def test_topic_can_be_paused_before_its_first_channel(nsqd: NsqdProcess) -> None:
-    nsqd.create("t")
-    nsqd.post("/topic/pause?topic=t")
-    with nsqd.connect() as client:
-        client.pub("t", b"held")
-        client.sub("t", "c", rdy_count=1)
-        client.expect_silence()
-        nsqd.post("/topic/unpause?topic=t")
-        assert client.message().body == b"held"
 
 
 def test_emptied_channel_forgets_messages_in_flight(nsqd: NsqdProcess) -> None:
@@ -439,16 +418,6 @@ def test_ephemeral_topic_goes_with_its_last_channel(nsqd: NsqdProcess) -> None:
         client.sub("t#ephemeral", "a#ephemeral", rdy_count=1)
         client.pub("t#ephemeral", b"1")
         assert client.message().body == b"1"
-    wait_until(lambda: nsqd.topic_stats("t#ephemeral") is None)
-
-
-def test_ephemeral_topic_stays_with_a_lasting_channel(nsqd: NsqdProcess) -> None:
-    nsqd.create("t#ephemeral", "lasting")
-    with nsqd.connect() as client:
-        client.sub("t#ephemeral", "c#ephemeral")
-    wait_until(lambda: nsqd.channel_stats("t#ephemeral", "c#ephemeral") is None)
-    assert nsqd.topic_stats("t#ephemeral") is not None
-    nsqd.post("/channel/delete?topic=t%23ephemeral&channel=lasting")
     wait_until(lambda: nsqd.topic_stats("t#ephemeral") is None)
 
 

@@ -17,7 +17,6 @@ from tests.support.wire import bodies, int32, mpub_body, sized
 
 MAX_MSG_BYTES = 1024 * 1024
 MAX_BODY_BYTES = 5 * 1024 * 1024
-MIB = 1024 * 1024
 DEADLINE_S = 40.0
 
 
@@ -434,18 +433,6 @@ def post(topic: str, body: bytes, headers: str = "", version: str = "1.1") -> by
     return f"{head}{headers}\r\n".encode() + body
 
 
-def test_pipelined_requests(nsqd: NsqdProcess, topic: str) -> None:
-    count = 300
-    requests = [post(topic, str(number).encode()) for number in range(count)]
-    requests[100] = post("!", b"1")
-    requests[200] = b"GET /ping HTTP/1.1\r\nHost: nsqd\r\n\r\n"
-    with RawConnection(nsqd) as connection:
-        connection.send(b"".join(requests))
-        statuses = [connection.answer().status for _ in range(count)]
-    assert statuses == [200] * 100 + [400] + [200] * (count - 101)
-    assert len(published(nsqd, topic)) == count - 2
-
-
 def chunked(*chunks: bytes, trailer: bytes = b"") -> bytes:
     return b"".join(b"%x\r\n%s\r\n" % (len(c), c) for c in chunks) + b"0\r\n" + trailer + b"\r\n"
 
@@ -470,81 +457,3 @@ def test_chunked_bodies(nsqd: NsqdProcess, topic: str) -> None:
         connection.send(b"GET /ping HTTP/1.1\r\nHost: nsqd\r\n\r\n")
         assert connection.answer().body == b"OK"
     assert sorted(published(nsqd, topic)) == sorted([b"one" + b"-" * 40, b"two", b"two", b"a", b"bb", b"c"])
-
-
-@pytest.mark.parametrize(
-    ("path", "limit", "message"), [("/pub", MAX_MSG_BYTES, "MSG_TOO_BIG"), ("/mpub", MAX_BODY_BYTES, "BODY_TOO_BIG")]
-)
-def test_chunked_body_over_the_limit(nsqd: NsqdProcess, path: str, limit: int, message: str) -> None:
-    line = b"x" * 65535 + b"\n"
-    with RawConnection(nsqd) as connection:
-        with contextlib.suppress(ConnectionError):
-            connection.send(post_chunked(f"{path}?topic=refused", chunked(*[line] * (limit // len(line) + 1))))
-        answer = connection.answer()
-        assert (answer.status, json.loads(answer.body)) == (413, {"message": message})
-
-
-def test_expect_100_continue(nsqd: NsqdProcess, topic: str) -> None:
-    request = post(topic, b"body", "Expect: 100-continue\r\n")
-    with RawConnection(nsqd) as connection:
-        connection.send(request[:-4])
-        assert connection.answer().status == 100
-        connection.send(request[-4:])
-        assert connection.answer().status == 200
-    assert published(nsqd, topic) == [b"body"]
-
-
-def test_body_too_big_is_refused_before_it_is_sent(nsqd: NsqdProcess) -> None:
-    for path, limit in (("/pub", MAX_MSG_BYTES), ("/mpub", MAX_BODY_BYTES)):
-        with RawConnection(nsqd) as connection:
-            head = f"POST {path}?topic=refused HTTP/1.1\r\nHost: h\r\nContent-Length: {limit + 1}\r\n\r\n"
-            connection.send(head.encode())
-            assert connection.answer().status == 413
-
-
-@pytest.mark.parametrize("count", [1, 40_000], ids=["one-long", "many"])
-def test_header_too_large(nsqd: NsqdProcess, count: int) -> None:
-    value = b"x" * (2 * MIB // count)
-    headers = b"".join(b"X-%d: %s\r\n" % (number, value) for number in range(count))
-    with RawConnection(nsqd) as connection:
-        with contextlib.suppress(ConnectionError):
-            connection.send(b"GET /ping HTTP/1.1\r\nHost: h\r\n" + headers + b"\r\n")
-        assert connection.answer().status == 431
-        assert connection.at_end()
-
-
-@pytest.mark.parametrize(
-    "request_bytes",
-    [
-        b"garbage\r\n\r\n",
-        b"\x00\x01\x02\x03\r\n\r\n",
-        b"  V2PUB topic\n\x00\x00\x00\x01x\r\n\r\n",
-        b"GET\r\n\r\n",
-        b"GET /ping\r\n\r\n",
-        b"GET /ping HTTP/1.1\r\nno colon\r\nHost: h\r\n\r\n",
-        b"GET /ping HTTP/1.1\r\nBad Name: 1\r\nHost: h\r\n\r\n",
-        b"POST /pub?topic=refused HTTP/1.1\r\nHost: h\r\nContent-Length: many\r\n\r\n",
-        b"POST /pub?topic=refused HTTP/1.1\r\nHost: h\r\nContent-Length: -1\r\n\r\n",
-        b"POST /pub?topic=refused HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n12",
-        b"GET /ping HTTP/1.1\r\n\r\n",
-    ],
-    ids=[
-        "word",
-        "zeros",
-        "nsq",
-        "only-method",
-        "no-version",
-        "no-colon",
-        "space-in-name",
-        "length-word",
-        "length-negative",
-        "two-lengths",
-        "no-host",
-    ],
-)
-def test_garbage_is_answered_400_and_closed(nsqd: NsqdProcess, request_bytes: bytes) -> None:
-    with RawConnection(nsqd) as connection:
-        connection.send(request_bytes)
-        assert connection.answer().status == 400
-        assert connection.at_end()
-    assert nsqd.is_healthy()

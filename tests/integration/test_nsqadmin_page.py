@@ -12,7 +12,6 @@ import pytest
 from tests.support.nsqadmin_cluster import AdminCluster, address
 from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import HTTPAnswer, wait_until
-from tests.support.wire import pub
 
 # One worker runs them all: they share their processes.
 pytestmark = pytest.mark.xdist_group("nsqadmin page")
@@ -30,27 +29,6 @@ def refusal(answer: HTTPAnswer) -> tuple[int, str]:
 
 
 # ---- views
-
-
-def test_clients_of_an_nsqd(cluster: AdminCluster, admin: NsqadminProcess) -> None:
-    cluster.create("orders", "archive")
-    admin.wait_for_topic("orders", nodes=2, channels=1)
-    nsqd, other = cluster.nsqds
-    path = f"/api/v2/nodes/{address(nsqd)}"
-    with nsqd.connect(client_id="reader") as reader, nsqd.connect(client_id="writer") as writer:
-        reader.sub("orders", "archive", 5)
-        for _ in range(3):
-            writer.send(pub("orders", b"x"))
-        nsqd.wait_for_channel("orders", "archive", in_flight_count=3)
-        found = admin.get(f"{path}/clients")
-        (client,) = found["rows"]
-        assert (client["topic"], client["channel"], client["client_id"]) == ("orders", "archive", "reader")
-        (publisher,) = found["publishers"]
-        assert (publisher["client_id"], publisher["publish_count"]) == ("writer", 3)
-        assert publisher["topics"] == [{"topic": "orders", "count": 3}]
-        assert (found["total"], found["total_publishers"]) == (1, 1)
-        assert admin.get(f"{path}/clients?offset=1")["rows"] == []
-    assert admin.get(f"/api/v2/nodes/{address(other)}/clients")["rows"] == []
 
 
 @pytest.mark.parametrize(
@@ -92,40 +70,6 @@ def test_a_nsqd_that_hangs_is_slow_and_keeps_nobody_waiting(cluster: AdminCluste
 
 
 # ---- events
-
-
-def test_events_tell_what_changes(cluster: AdminCluster, admin: NsqadminProcess) -> None:
-    cluster.create("orders")
-    cluster.create("users")
-    admin.wait_for_topic("users", nodes=2)
-    admin.wait_for_topic("orders", nodes=2)
-    with admin.events("view=topics") as events:
-        first = next(events)
-        assert (first["full"], list(first["rows"]), first["keys"]) == (True, ["orders", "users"], ["orders", "users"])
-        cluster.publish("orders", 1, 1)
-        changes = [next(events)]
-        while changes[-1].get("rows", {}).get("orders", {}).get("depth") != 2:
-            changes.append(next(events))
-        assert all("users" not in change.get("rows", {}) for change in changes)
-        assert not any("full" in change for change in changes)
-        cluster.nsqds[0].post("/topic/delete?topic=users")
-        cluster.nsqds[1].post("/topic/delete?topic=users")
-        keys = ["orders", "users"]
-        while keys != ["orders"]:
-            keys = next(events).get("keys", keys)
-
-
-def test_a_reader_that_comes_back_gets_everything_again(cluster: AdminCluster, admin: NsqadminProcess) -> None:
-    cluster.create("orders")
-    admin.wait_for_topic("orders", nodes=2)
-    with admin.events("view=topics") as events:
-        last_id = next(events)["id"]
-    cluster.publish("orders", 1, 0)
-    admin.wait_for_topic("orders", depth=1)
-    with admin.events("view=topics", last_id) as events:
-        again = next(events)
-    assert again["full"]
-    assert again["rows"]["orders"]["depth"] == 1
 
 
 def test_it_stops_at_once_and_cleanly_with_open_streams(cluster: AdminCluster) -> None:

@@ -69,23 +69,6 @@ def test_messages_in_flight_come_again(nsqd: NsqdProcess, clean: bool) -> None:
     assert {message.id for message in held} < {message.id for message in again}
 
 
-@either_way
-def test_requeued_message_keeps_its_attempts(nsqd: NsqdProcess, clean: bool) -> None:
-    with nsqd.connect() as client:
-        client.pub("t", b"again")
-        client.sub("t", "c", rdy_count=1)
-        for _ in range(3):
-            message = client.message()
-            client.send(wire.rdy(0), wire.req(message.id, 0), wire.rdy(1))
-        message = client.message()
-        assert message.attempts == 4
-        client.send(wire.rdy(0), wire.req(message.id, 0))
-        client.round_trip()
-        nsqd.wait_for_channel("t", "c", depth=1, in_flight_count=0)
-    restart(nsqd, clean)
-    assert nsqd.consume_all("t", "c") == [message._replace(attempts=5)]
-
-
 @ours_either_way
 @pytest.mark.parametrize("how", ["DPUB", "HTTP", "REQ"])
 def test_deferred_message_stays_deferred(nsqd: NsqdProcess, how: str, clean: bool) -> None:

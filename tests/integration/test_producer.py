@@ -163,18 +163,6 @@ def test_multi_publish_is_one_command(nsqd: NsqdProcess, make_producer: MakeProd
     assert consume(nsqd, topic, 100) == messages
 
 
-def test_deferred_messages_come_later(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
-    producer = make_producer(nsqd)
-    nsqd.create(topic, "ch")
-    producer.publish(topic, b"later", defer_s=0.4)
-    producer.publish(topic, b"much later", defer_s=3600)
-    producer.publish_soon(topic, b"later", defer_s=3600)
-    producer.flush()
-    nsqd.wait_for_channel(topic, "ch", depth=0, deferred_count=3)
-    assert consume(nsqd, topic, 1) == [b"later"]
-    nsqd.wait_for_channel(topic, "ch", depth=0, deferred_count=2)
-
-
 def test_pipelined_publishes_are_all_there(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
     producer = make_producer(nsqd)
     messages = [b"%d" % number for number in range(5000)]
@@ -191,14 +179,6 @@ def test_multi_publish_soon_and_ready_made_bodies(nsqd: NsqdProcess, make_produc
         producer.send_mpub_body(topic, mpub_body([b"b"] * 10), 10)
     producer.flush()
     assert drain(topic, nsqd) == {b"a": 200, b"b": 200}
-
-
-def test_bodies_larger_than_the_window_leave(other_nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
-    producer = make_producer(other_nsqd, window_bytes=1000)
-    for _ in range(4):
-        producer.publish_soon(topic, bytes(1_000_000))
-    producer.flush()
-    assert depth(other_nsqd, topic) == 4
 
 
 def test_on_done_tells_each_outcome(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
@@ -583,18 +563,6 @@ def test_many_share_one_producer(nsqd: NsqdProcess, make_producer: MakeProducer,
 
     run_all([partial(publish, worker) for worker in range(40)])
     assert drain(topic, nsqd) == Counter(b"%d.%d" % (worker, number) for worker in range(40) for number in range(20))
-
-
-def test_many_share_one_window(nsqd: NsqdProcess, make_producer: MakeProducer, run_all: RunAll, topic: str) -> None:
-    producer = make_producer(nsqd, window=10)
-
-    def publish(worker: int) -> None:
-        for number in range(100):
-            producer.publish_soon(topic, b"%d.%d" % (worker, number))
-        producer.flush()
-
-    run_all([partial(publish, worker) for worker in range(20)])
-    assert sum(drain(topic, nsqd).values()) == 2000
 
 
 @pytest.mark.parametrize("shell", sorted(KINDS.keys() - {"aio"}), indirect=True)  # an event loop survives no fork

@@ -17,24 +17,9 @@ pytestmark = pytest.mark.ours
 
 DAEMONS = ("nsqd", "nsqlookupd", "nsqadmin")
 TOOLS = ("nsq_cat", "nsq_stat", "nsq_tail", "nsq_to_file", "nsq_to_http", "nsq_to_nsq", "spark_replay", "to_nsq")
-NOT_FOR_A_WORD = {"OpenSSL", "gevent", "numpy", "orjson", "prometheus_client", "pyarrow", "pyspark", "rich", "ssl", "yaml"}
 # Processor time, as a multiple of that of an interpreter that does nothing: a start takes less than 8, a word than 6.
 MOST_OF_START, MOST_OF_WORD = 16, 14
 ATTEMPTS = 12
-
-
-def modules_after(command: str, *flags: str) -> set[str]:
-    """The modules that a command has imported when it ends."""
-    code = f"import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr)); import nsq_apps.{command} as c"
-    arguments = [sys.executable, "-c", f"{code}; sys.exit(c.main(sys.argv[1:]))", *flags]
-    done = subprocess.run(arguments, cwd=REPOSITORY, capture_output=True, text=True, timeout=40, check=True)
-    return set(done.stderr.splitlines()[-1].split())
-
-
-@pytest.mark.parametrize("command", [*DAEMONS, *TOOLS])
-@pytest.mark.parametrize("word", ["--version", "--help"])
-def test_a_word_needs_no_slow_module(command: str, word: str) -> None:
-    assert modules_after(command, word) & NOT_FOR_A_WORD == set()
 
 
 def least(measure: Callable[[], float], most_s: float) -> float:

@@ -40,18 +40,6 @@ class Bell:
             self._then(now_ns)
 
 
-def test_an_alarm_rings_once() -> None:
-    alarms = Alarms()
-    bell = Bell(alarms)
-    bell.alarm.set(10)
-    alarms.ring_due(9)
-    assert bell.rang == []
-    alarms.ring_due(11)
-    alarms.ring_due(12)
-    assert bell.rang == [11]
-    assert bell.alarm.due_ns is None
-
-
 def test_an_alarm_set_later_rings_later() -> None:
     alarms = Alarms()
     bell = Bell(alarms)

@@ -15,7 +15,6 @@ import pytest
 from nsqd_py.api.publishing import PublishingConnection
 from nsqd_py.broker.broker import Broker
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.net import loop_iteration
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.socket_buffers import SMALL_READ
 from nsqd_py.net.transport import Stream
@@ -285,29 +284,6 @@ def test_a_write_that_fails_withdraws_the_answers_of_all(nsqd: Nsqd, disk: Disk)
     again = nsqd.tcp()
     nsqd.hear(again.say(pub("t", b"again")))
     assert again.answers() == OK
-
-
-def test_few_new_messages_wait_for_more_while_other_input_is_ready(nsqd: Nsqd, monkeypatch: pytest.MonkeyPatch) -> None:
-    reader, peer = nsqd.tcp(), nsqd.tcp()
-    nsqd.subscribe(reader, rdy=100)
-    monkeypatch.setattr(loop_iteration, "_LONGEST_POSTPONEMENT_NS", 1 << 60)
-    nsqd.iteration._poll_loop = lambda timeout_ms: [(0, 1)]
-    for number in range(31):
-        nsqd.hear(peer.say(pub("t", b"%d" % number)))
-        assert peer.answers() == OK
-        assert not reader.answers()
-    nsqd.hear(peer.say(pub("t", b"enough")))
-    assert reader.answers().endswith(b"enough")
-
-
-def test_a_client_that_becomes_ready_does_not_wait_for_more(nsqd: Nsqd) -> None:
-    reader, peer = nsqd.tcp(), Peer(nsqd._make_tcp)
-    first = nsqd.subscribe(reader, rdy=1)
-    nsqd.iteration._poll_loop = lambda timeout_ms: [(0, 1)]
-    nsqd.hear(peer.say(MAGIC + pub("t", b"second")))
-    assert not reader.answers()
-    nsqd.hear(reader.say(b"FIN " + first[-21:-5] + b"\n"))
-    assert reader.answers().endswith(b"second")
 
 
 def test_large_messages_reach_a_client_that_takes_them_in_small_pieces(nsqd: Nsqd) -> None:

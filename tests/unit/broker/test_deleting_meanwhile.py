@@ -84,12 +84,3 @@ def test_a_topic_that_was_made_again_meanwhile_stays(life: DeletingLife) -> None
     life.open_gate()
     second.get(timeout=40)
     assert life.broker.find_topic(TOPIC) is not None
-
-
-def test_an_ephemeral_topic_goes_at_once(life: DeletingLife) -> None:
-    topic = life.broker.get_topic("t#ephemeral")
-    channel = life.broker.get_channel(topic, "c#ephemeral")
-    leaving: Any = gevent.spawn(life.broker.client_left, topic, channel, life.fast)  # as the event loop does
-    gevent.sleep(0)
-    assert leaving.ready()
-    assert life.broker.find_topic("t#ephemeral") is None

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import gevent
 import pytest
-from gevent.event import Event
 
-from nsqd_py.diskqueue import journal
 from nsqd_py.diskqueue.journal import Journal
-from nsqd_py.queue import journal_buffer
 from tests.support.broker_life import TOPIC, Life
 from tests.unit.broker.test_slow_writing import GatedPool, refuse
 from tests.unit.fakes import SECOND, FakeConsumer, close_descriptors
@@ -77,28 +74,6 @@ def test_what_could_not_be_written_is_not_forgotten(life: SlowLife, monkeypatch:
     assert life.broker.health() is None
 
 
-@pytest.mark.parametrize("is_slow", [False, True])
-def test_a_defect_loses_no_changes(life: SlowLife, monkeypatch: pytest.MonkeyPatch, is_slow: bool) -> None:
-    if not is_slow:
-        life.broker.pace.end_stall(life)
-    defects = [KeyError("a bug")]
-    append = Journal.append
-
-    def fail_once(journal: Journal, entry: bytes) -> None:
-        if defects:
-            raise defects.pop()
-        append(journal, entry)
-
-    monkeypatch.setattr(Journal, "append", fail_once)
-    life.finish_next()
-    life.open_gate()
-    life.pass_time(SECOND)
-    assert life.on_disk() == 1
-    life.finish_next()
-    life.pass_time(SECOND)
-    assert life.on_disk() == 2
-
-
 def test_who_writes_a_journal_anew_waits_for_the_thread(life: SlowLife) -> None:
     life.finish_next()
     topic = life.broker.get_topic(TOPIC)
@@ -108,32 +83,3 @@ def test_who_writes_a_journal_anew_waits_for_the_thread(life: SlowLife) -> None:
     life.open_gate()
     emptying.get(timeout=40)
     assert life.on_disk() == 6
-
-
-class StepwisePool:
-    """Threads each of which begins when the test says so."""
-
-    def __init__(self) -> None:
-        self.gates: list[Event] = []
-
-    def apply(self, function: Callable[..., Any], arguments: tuple[Any, ...] = ()) -> Any:
-        self.gates.append(gate := Event())
-        gate.wait(40)
-        return function(*arguments)
-
-
-def test_settling_waits_for_a_snapshot_that_begins_when_a_write_ends(life: SlowLife, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_buffer, "_LARGE_SNAPSHOT", -1)  # each journal is worth a large snapshot
-    monkeypatch.setattr(journal, "_COMPACT_ABOVE", 0)
-    monkeypatch.setattr(journal, "_GROWTH", 0)
-    pool = life.broker.journals._threadpool = StepwisePool()
-    life.finish_next()
-    settling: Any = gevent.spawn(life.broker.journals.settle)
-    life.settle()
-    for writers in (1, 2):  # the write, then the snapshot
-        assert len(pool.gates) == writers
-        assert not settling.ready()
-        pool.gates[-1].set()
-        life.settle()
-    settling.get(timeout=40)
-    assert life.on_disk() == 1

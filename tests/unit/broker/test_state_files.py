@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import gevent
@@ -15,9 +13,8 @@ import pytest
 from gevent.event import Event
 
 from nsqd_py.broker import state_files
-from nsqd_py.broker.state_files import METADATA_FILE, BadMetadata, encode_metadata, read_metadata, replace_file
+from nsqd_py.broker.state_files import METADATA_FILE, BadMetadata, read_metadata, replace_file
 from nsqd_py.diskqueue.journal import Journal
-from nsqd_py.runtime import pacing
 from tests.unit.fakes import SECOND, FakeConsumer, World, close_descriptors, sized, start_broker
 
 
@@ -121,27 +118,6 @@ def test_a_channel_that_is_deleted_while_the_file_is_encoded_keeps_its_journal_u
     broker.persist_metadata()
     assert [entry.channels for entry in read_metadata(path)] == [{}, {}]
     assert not journal.exists()
-
-
-def test_the_loop_goes_on_while_many_topics_are_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pacing, "SLICE_S", 0)  # the slices end at once
-    monkeypatch.setattr(state_files, "_FEW", 0)
-    topics: dict[str, Any] = {}
-    for number in range(50):
-        topics[f"t{number}"] = SimpleNamespace(name=f"t{number}", is_paused=False, is_ephemeral=False, channels={})
-    iterations = 0
-
-    def count() -> None:
-        nonlocal iterations
-        iterations += 1
-
-    watcher = gevent.get_hub().loop.check()
-    watcher.start(count)
-    try:
-        assert len(json.loads(encode_metadata(topics.values()))["topics"]) == 50
-    finally:
-        watcher.close()
-    assert iterations >= 49
 
 
 # --- a topic whose channels are all ephemeral

@@ -198,27 +198,6 @@ def test_a_sync_that_takes_long_slows_its_topic_down(tmp_path: Path) -> None:
     close_descriptors(tmp_path)
 
 
-def test_quick_syncs_in_a_row_are_not_slow(bench: Bench) -> None:
-    for _ in range(50):
-        bench.put()
-        bench.pass_time(10 * MS)
-        assert not bench.topic.is_slow
-
-
-def test_a_topic_that_is_gone_is_not_slow(tmp_path: Path) -> None:
-    pool = GatedPool()
-    bench = Bench(tmp_path, pool=pool)
-    publisher = bench.put()
-    bench.pass_time(100 * MS)
-    assert bench.pace.is_slow
-    bench.sync.forget(bench.topic)
-    assert not bench.pace.is_slow
-    pool.gate.set()
-    bench.settle()
-    assert ended_well(publisher)
-    close_descriptors(tmp_path)
-
-
 # --- publishers that share a sync
 
 
@@ -264,15 +243,6 @@ def test_a_stop_does_not_wait_for_publishers(bench: Bench) -> None:
     assert alone.holds == 1
     bench.sync.join()
     assert ended_well(alone)
-
-
-def test_after_the_end_no_sync_begins(many: ManyTopics) -> None:
-    """It would restore removed files at the same time as the closing log."""
-    many.put(*many.topics)
-    many.bench.sync.close()
-    many.bench.pass_time(2 * SECOND)
-    assert many.pool.count == 0
-    assert not many.bench.synced
 
 
 # --- many topics
@@ -355,14 +325,6 @@ def test_a_file_that_fails_does_not_concern_other_topics(many: ManyTopics, disk:
     assert logs[1].syncs.error_of(0) is None
 
 
-def test_names_that_cannot_be_synced_concern_all_topics_that_are_new(many: ManyTopics, disk: Disk) -> None:
-    (directory,) = {topic.log.directory.name for topic in many.topics if topic.log is not None}
-    disk.bad.add(directory)
-    many.put(*many.topics[:3])
-    many.bench.pass_time(2 * SECOND)
-    assert [type(error) for error in many.bench.synced] == [OSError] * 3
-
-
 def test_a_bug_with_one_topic_does_not_stop_the_others(many: ManyTopics, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gevent.get_hub(), "handle_error", lambda *_: None)
     first = many.topics[0].log
@@ -375,19 +337,3 @@ def test_a_bug_with_one_topic_does_not_stop_the_others(many: ManyTopics, monkeyp
     many.put(*many.topics[:3])
     many.bench.pass_time(2 * SECOND)
     assert many.bench.synced == [None] * 5
-
-
-def test_a_slow_file_among_several_slows_the_disk_down(tmp_path: Path) -> None:
-    many = ManyTopics(tmp_path, 3)
-    pool = GatedPool()
-    many.bench.sync._threadpool = pool
-    many.put(*many.topics)
-    many.bench.pass_time(2 * SECOND)
-    assert not many.bench.pace.is_slow
-    many.bench.pass_time(100 * MS)
-    assert many.bench.pace.is_slow
-    pool.gate.set()
-    for _ in range(3):
-        many.bench.settle()
-    assert not many.bench.pace.is_slow
-    close_descriptors(tmp_path)

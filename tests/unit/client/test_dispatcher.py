@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from nsqd_py.client.errors import ConnectionFailed, NoNsqd, NsqClientError, PublishFailed, TimedOut
-from nsqd_py.client.publishing.dispatcher import MAX_LOSSES, RUN, Dispatcher
-from nsqd_py.client.publishing.publish import SENT, Publish
-from nsqd_py.client.publishing.writer import ALONE_AFTER_LOSSES, ConnectionWriter, WindowLimits
+from nsqd_py.client.publishing.dispatcher import MAX_LOSSES, Dispatcher
+from nsqd_py.client.publishing.publish import Publish
+from nsqd_py.client.publishing.writer import ConnectionWriter, WindowLimits
 from nsqd_py.runtime.outages import Backoff
 
 A, B = "a:4150", "b:4150"
@@ -85,10 +83,6 @@ class Desk:
         return self.dispatcher.not_opened(self.writer(address), ConnectionFailed(address, "refused"), self.now_s)
 
 
-def states(publishes: list[Publish]) -> list[str]:
-    return [publish.state for publish in publishes]
-
-
 def error_of(publish: Publish) -> NsqClientError:
     assert publish.error is not None
     return publish.error
@@ -97,35 +91,7 @@ def error_of(publish: Publish) -> NsqClientError:
 # ---- choice
 
 
-def test_many_of_one_turn_go_in_runs() -> None:
-    desk = Desk(A, B, window=10 * RUN)
-    desk.submit(3 * RUN)
-    order = desk.dispatcher.next_to_send(0.0)
-    assert order is not None
-    assert len(order.publishes) == RUN
-    desk.pump()
-    assert {len(desk.writer(A).unanswered), len(desk.writer(B).unanswered)} == {RUN, 2 * RUN}
-
-
 # ---- answers
-
-
-def test_a_bad_message_does_not_speak_against_its_nsqd() -> None:
-    desk = Desk(A)
-    desk.send(1)
-    desk.refuse(A, "E_BAD_MESSAGE")
-    desk.lose(A)
-    assert desk.writer(A).pause.wait_s(0.0) == 0
-
-
-@pytest.mark.parametrize("code", ["E_PUB_FAILED", "E_MPUB_FAILED", "E_DPUB_FAILED", "E_AUTH_FAILED"])
-def test_what_one_cannot_store_goes_to_another(code: str) -> None:
-    desk = Desk(A, B)
-    publishes = desk.send(2)
-    assert desk.refuse(A, code) == []
-    assert [address for address, _ in desk.pump()] == [B]
-    assert states(publishes) == [SENT, SENT]
-    assert desk.writer(A).pause.wait_s(0.0) == 1.0
 
 
 STANDBY = "PUB failed nsqd is a standby of a:4150"
@@ -160,34 +126,6 @@ def test_the_only_nsqd_is_a_standby() -> None:
 
 
 # ---- lost connections
-
-
-def test_what_was_not_answered_is_sent_elsewhere_in_order() -> None:
-    desk = Desk(A, B)
-    publishes = desk.send(6)
-    lost = list(desk.writer(A).unanswered)
-    assert desk.lose(A) == []
-    (new,) = desk.submit(1)
-    assert desk.pump() == [(B, lost[0]), (B, lost[1]), (B, lost[2]), (B, new)]
-    assert states([*publishes, new]) == [SENT] * 7
-
-
-def test_who_loses_connections_goes_alone_in_the_end() -> None:
-    desk = Desk(A)
-    suspects = desk.send(3)
-    for _ in range(ALONE_AFTER_LOSSES - 1):
-        desk.lose(A)
-        assert len(desk.reopen(A)) == 3
-    desk.lose(A)
-    assert desk.reopen(A) == [(A, suspects[0])]
-    desk.ok(A)
-    assert desk.pump() == [(A, suspects[1])]
-    # The second is the one: from now on it harms nobody else, and is given up.
-    for _ in range(MAX_LOSSES - ALONE_AFTER_LOSSES - 1):
-        assert desk.lose(A) == []
-        assert desk.reopen(A) == [(A, suspects[1])]
-    assert desk.lose(A) == [suspects[1]]
-    assert desk.reopen(A) == [(A, suspects[2])]
 
 
 def test_an_nsqd_that_fails_is_left_alone_for_longer_each_time() -> None:

@@ -122,16 +122,6 @@ def test_heartbeats_are_answered_at_any_time() -> None:
     assert not session.has_output
 
 
-def test_a_million_heartbeats_in_few_bytes_have_few_answers() -> None:
-    session, side = new_session(options_for(["deflate"])), NsqdSide()
-    shake_hands(session, side, ["deflate"])
-    session.take_output()
-    assert session.received(side.tell(frames.HEARTBEAT * 1_000_000)) == []
-    while session.has_more:
-        assert session.received(b"") == []
-    assert len(session._output) < 1000
-
-
 def test_an_answer_to_a_heartbeat_belongs_to_the_layers_of_its_time() -> None:
     session = new_session(options_for(["snappy"]))
     session.start()

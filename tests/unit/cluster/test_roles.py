@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nsqd_py.cluster import roles
-from nsqd_py.cluster.roles import Lag, Lease, Member, Pair, Primary, Standby, pairs, read_role, troubles, without_counts
+from nsqd_py.cluster.roles import Lag, Lease, Member, Pair, Primary, pairs, read_role, troubles, without_counts
 
 LEASE = {"name": "orders", "holder": "a:4150", "error": "", "waits_for": ""}
 LAG = {"lag_messages": 3, "lag_bytes": 400, "lag_ms": 1500}
@@ -31,17 +31,6 @@ def standby(state: str = "following", **more: Any) -> Member:
 
 def kinds(*members: Member, lagging_after_s: float = 10.0) -> list[tuple[str, str]]:
     return [(found.kind, found.node) for found in troubles(pairs(members), lagging_after_s)]
-
-
-def test_roles_are_read_from_answers() -> None:
-    lag = Lag(3, 400, 1500)
-    assert primary(listed()).role == Primary(2, 0, False, (roles.ListedStandby("10.0.0.2:40000", "b:4151", True, lag),))
-    found = standby(lease_decides=True, set_aside_messages=4).role
-    assert found == Standby(1, "a:4150", "following", True, lag._replace(messages=9), 7000, 4, True)
-    role = read_role({"standbys": {}, "lease": LEASE})
-    assert role is not None
-    assert role.lease == Lease("orders", "a:4150", "", "")
-    assert read_role({"topics": []}) is None  # Go's, or one without standbys
 
 
 @pytest.mark.parametrize(
@@ -71,13 +60,6 @@ def test_a_primary_names_at_most_as_many_standbys_as_nsqd_accepts() -> None:
     assert len(role.standbys) == 16
 
 
-def test_a_connected_standby_has_the_lag_that_its_primary_says() -> None:
-    (pair,) = pairs([standby(), primary(listed())])
-    assert (pair.primary, pair.standby, pair.state) == ("a:4151", "b:4151", "following")
-    assert (pair.lag.messages, pair.as_of_ms, pair.primary_answers) == (3, 0, True)
-    assert kinds(standby(), primary(listed())) == []
-
-
 def test_a_disconnected_standby_has_the_lag_that_it_heard_last() -> None:
     away = standby("connecting")
     for members in ([away], [away, primary()], [away, primary()._replace(is_answering=False)]):
@@ -100,19 +82,6 @@ def test_a_standby_lags_from_a_limit_on() -> None:
     late = [standby(), primary(listed(lag_ms=9000))]
     assert kinds(*late) == []
     assert kinds(*late, lagging_after_s=8.0) == [(roles.LAGGING, "b:4151")]
-
-
-@pytest.mark.parametrize(
-    ("member", "kind"),
-    [
-        (primary(acks=1), roles.ACKS_MISSING),
-        (primary(acks=1, is_alone=True), roles.ALONE),
-        (primary(), roles.NO_STANDBY),
-        (primary(listed(), acks=2), roles.ACKS_MISSING),
-    ],
-)
-def test_a_primary_misses_its_standbys(member: Member, kind: str) -> None:
-    assert kinds(member) == [(kind, "a:4151")]
 
 
 def test_two_primaries_whose_tcp_addresses_are_not_known_are_not_one() -> None:

@@ -70,15 +70,6 @@ def test_the_old_files_are_set_aside_with_what_was_done(go: GoDirectory) -> None
     assert reported["summary"]["messages"] == 5 and [old["name"] for old in reported["old"]] == names
 
 
-def test_a_second_start_imports_nothing(go: GoDirectory) -> None:
-    go.name_topics({"t": ["a"]})
-    go.queue("t:a", numbered("a", 5))
-    imported(go.path)
-    before = kept_log(go.path, "t")
-    assert imported(go.path).info_lines == []
-    assert kept_log(go.path, "t") == before and aside_folder(go.path)
-
-
 def test_a_message_larger_than_a_piece_that_is_read(go: GoDirectory) -> None:
     messages = go_messages([b"small", b"x" * (2 * BLOCK_BYTES), b"small"])[::-1]
     go.queue("t:a", messages)
@@ -120,40 +111,6 @@ def test_what_was_written_behind_the_position_comes(go: GoDirectory) -> None:
     lines = imported(go.path)
     assert kept_queue(go.path, "t", "a") == messages[1:]
     assert lines.error_lines == []
-
-
-@pytest.mark.parametrize("position", [None, b"", b"nonsense", b"5\n7,0\n2,0\n"], ids=["missing", "", "bad", "crossed"])
-def test_without_a_position_everything_comes(go: GoDirectory, position: bytes | None) -> None:
-    messages = numbered("a", 6)
-    go.name_topics({"t": ["a"]})
-    go.write("t:a", 4, b"".join(message.stored for message in messages[:3]))
-    go.write("t:a", 5, b"".join(message.stored for message in messages[3:]))
-    if position is not None:
-        go.meta("t:a").write_bytes(position)
-    lines = imported(go.path)
-    assert kept_queue(go.path, "t", "a") == messages
-    assert len(lines.error_lines) == (position is not None)
-
-
-def test_a_message_that_was_requeued_before_the_kill_comes_once(go: GoDirectory) -> None:
-    messages = numbered("a", 6)
-    again = messages[1]._replace(attempts=1)
-    go.queue("t:a", [*messages, again])
-    imported(go.path)
-    assert kept_queue(go.path, "t", "a") == [messages[0], *messages[2:], again]
-
-
-def test_a_message_that_went_to_the_channels_before_the_kill_comes_once(go: GoDirectory) -> None:
-    """To one channel it came; the other had it in memory, or was done with it."""
-    go.name_topics({"t": ["a", "b"]})
-    messages = numbered("m", 6)
-    go.queue("t:a", messages[:4])
-    go.queue("t:b", messages[:2])
-    go.queue("t", messages[2:])
-    imported(go.path)
-    assert kept_queue(go.path, "t", "a") == messages
-    assert kept_queue(go.path, "t", "b") == messages
-    assert len(kept_log(go.path, "t")) == 10  # 4 and 2; 2 once more for b; 2 that no channel had
 
 
 # ---- damage

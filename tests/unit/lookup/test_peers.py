@@ -13,7 +13,6 @@ import pytest
 from gevent.event import Event
 from gevent.server import StreamServer
 
-from nsqd_py.lookup import host as host_module
 from nsqd_py.lookup.connection import BadResponse, LookupConnection, PeerInfo, parse_peer_info
 from nsqd_py.lookup.host import LookupHost, parse_address, resolve
 from nsqd_py.lookup.peers import LookupPeers
@@ -114,14 +113,6 @@ MakePeers = Callable[..., LookupPeers]
 # --- names
 
 
-def test_of_two_families_the_one_that_works_is_registered_with_once(make_peers: MakePeers, lookupd: SmallLookupd) -> None:
-    peers = make_peers(Names(lookup=["::1", HOST]), f"lookup:{lookupd.port}")
-    wait_here(lambda: lookupd.lines == [b"REGISTER orders\n"])
-    assert lookupd.connections == 1
-    assert [peer.is_started for peer in peers._peers.values()] == [False, True]
-    assert peers._log.errors == []  # type: ignore[attr-defined]
-
-
 def test_a_resolution_that_fails_keeps_what_is_there(lookupd: SmallLookupd) -> None:
     names = Names()
     log: Any = World().log
@@ -155,19 +146,6 @@ def test_after_a_defect_it_registers_again(make_peers: MakePeers, lookupd: Small
     make_peers(Names(lookup=[HOST]), f"lookup:{lookupd.port}")
     wait_here(lambda: lookupd.lines == [b"REGISTER orders\n"])
     assert len(logged) == 2
-
-
-def test_a_name_that_moved_is_looked_up_again_when_its_peer_fails(
-    make_peers: MakePeers, lookupd: SmallLookupd, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not only after the 30 s that it is left alone otherwise. What it was before is given up."""
-    monkeypatch.setattr(host_module, "RESOLVE_AT_MOST_EVERY_S", 0.01)
-    names = Names(lookup=["127.0.0.9"])
-    peers = make_peers(names, f"lookup:{lookupd.port}")
-    wait_here(lambda: peers._log.errors)  # type: ignore[attr-defined]
-    names.ips["lookup"] = [HOST]
-    wait_here(lambda: lookupd.lines == [b"REGISTER orders\n"])
-    assert [str(endpoint) for endpoint in peers._peers] == [f"{HOST}:{lookupd.port}"]
 
 
 # --- failures
@@ -204,18 +182,6 @@ def make_server() -> Iterator[Callable[[Callable[[Any], None]], StreamServer]]:
 
 
 MakeServer = Callable[[Callable[[Any], None]], StreamServer]
-
-
-def test_responses_in_pieces(make_server: MakeServer) -> None:
-    def serve(sock: Any) -> None:
-        for byte in sized(b"one") + sized(b"") + sized(b"three"):
-            sock.sendall(bytes([byte]))
-            gevent.sleep(0)
-        gevent.sleep(10)
-
-    connection = LookupConnection(endpoint_of(make_server(serve)), 100)
-    assert [connection.read() for _ in range(3)] == [b"one", b"", b"three"]
-    connection.close()
 
 
 @pytest.mark.parametrize("size", [101, -1])

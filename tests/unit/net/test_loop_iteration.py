@@ -85,17 +85,6 @@ def test_answers_are_sent_before_it(loop: BusyLoop) -> None:
     assert patient.flushed_before == 1
 
 
-def test_the_loop_comes_back_to_it_when_that_input_has_vanished() -> None:
-    log: Any = FakeLog()
-    iteration, patient = LoopIteration(gevent.get_hub(), log), Worker()
-    iteration._poll_loop = lambda timeout_ms: [(0, 1)]  # the loop itself finds nothing to read, and sleeps
-    iteration.add_patient_deliverer(patient)
-    assert iteration.is_coming
-    gevent.sleep(0.1)
-    assert patient.deliveries == 1
-    assert not iteration.is_coming
-
-
 def test_input_that_stays_ready_ends_the_wait_in_a_real_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     log: Any = FakeLog()
     hub = gevent.get_hub()

@@ -50,35 +50,6 @@ def test_nothing_that_others_answer_breaks_it(answer: Any) -> None:
     producers.producer_of_info(answer, [], "h:1")
 
 
-def test_sums_are_over_nodes_by_host() -> None:
-    parts = [
-        topic("n2", "b", depth=3, backend_depth=1, paused=True, channels=[{"channel_name": "c", "depth": 1}]),
-        topic("n1", "a", depth=4, channels=[{"channel_name": "c", "depth": 2}, {"channel_name": "d"}]),
-    ]
-    total = go_json.sum_of_topics("t", parts)
-    assert (total["node"], total["depth"], total["memory_depth"], total["paused"]) == ("*", 7, 6, True)
-    assert [part["node"] for part in total["nodes"]] == ["n1", "n2"]
-    channels = [(row["channel_name"], row["node"], row["depth"]) for row in total["channels"]]
-    assert channels == [("c", "*", 3), ("d", "n1", 0)]
-    assert parts[1]["channels"][0]["depth"] == 2  # a sum changes nobody's own statistics
-
-
-def test_a_topic_of_nobody() -> None:
-    total = go_json.sum_of_topics("t", [])
-    assert (total["node"], total["nodes"], total["channels"], total["e2e_processing_latency"]) == ("", None, None, None)
-
-
-def test_latencies_are_averaged_by_count() -> None:
-    def timed(count: int, value: float) -> dict[str, Any]:
-        return {"e2e_processing_latency": {"count": count, "percentiles": [{"quantile": 0.99, "value": value}]}}
-
-    total = go_json.sum_of_topics("t", [topic("a", "a", **timed(1, 10.0)), topic("b", "b", **timed(3, 50.0))])
-    assert total["e2e_processing_latency"]["count"] == 4
-    assert total["e2e_processing_latency"]["percentiles"] == [
-        {"quantile": 0.99, "min": 10.0, "max": 50.0, "count": 4, "average": 40.0}
-    ]
-
-
 def test_clients_are_near_first() -> None:
     def client(node: str, region: str, zone: str) -> dict[str, Any]:
         return {

@@ -43,20 +43,6 @@ def test_answers_split_rows_and_keep_their_place() -> None:
     assert [isinstance(item, Messages) for item in FrameParser().feed(data)] == [False, True, False, True, False, False]
 
 
-def test_parts_of_a_large_frame_are_not_joined_before_it_is_whole() -> None:
-    """It would be 200 copies of what grows to 20 MB; joined once, the parts stay the objects that came."""
-    parser = FrameParser()
-    part = b"x" * 100_000
-    parser.feed(message(1, part * 200)[: 34 + 100_000])
-    for _ in range(198):
-        assert parser.feed(part) == []
-    assert sum(held is part for held in parser._gathered) == 198
-    (messages,) = parser.feed(part)
-    assert isinstance(messages, Messages)
-    assert messages.bodies == [part * 200]
-    assert parser._gathered == []
-
-
 @pytest.mark.parametrize(
     ("bad", "text"),
     [

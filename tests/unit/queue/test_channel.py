@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from nsqd_py.queue.position import fair_share
-from tests.unit.channel_bench import Bench, bodies, numbered
+from tests.unit.channel_bench import Bench, numbered
 from tests.unit.fakes import SECOND, make_batch
 
 
@@ -68,57 +66,7 @@ def test_a_message_larger_than_the_room_goes_out_alone(bench: Bench) -> None:
 # --- pause
 
 
-def test_pause_before_the_turn_ends(bench: Bench) -> None:
-    consumer = bench.consumer(rdy=10)
-    bench.release(b"x")
-    bench.channel.pause()
-    bench.run()
-    assert consumer.take() == []
-    bench.channel.unpause()
-    bench.run()
-    assert consumer.bodies() == [b"x"]
-
-
-@pytest.mark.parametrize("event", ["requeue", "time-out", "due", "ready"])
-def test_nothing_goes_out_while_paused(bench: Bench, event: str) -> None:
-    consumer = bench.consumer(rdy=1, msg_timeout_ns=10 * SECOND)
-    bench.release(b"x")
-    bench.run()
-    (message,) = consumer.take()
-    bench.channel.pause()
-    if event == "requeue":
-        consumer.requeue(message)
-    elif event == "time-out":
-        bench.pass_time(10 * SECOND)
-    elif event == "due":
-        consumer.requeue(message, SECOND)
-        bench.pass_time(SECOND)
-    else:
-        bench.release(b"y")
-        consumer.set_rdy(5)
-    bench.run()
-    assert consumer.take() == []
-    assert bench.channel.depth == 1
-    bench.channel.unpause()
-    bench.run()
-    assert len(consumer.take()) == 1
-
-
 # --- sampling
-
-
-def test_sampling_finishes_what_it_leaves_out(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    chances = iter([0, 99, 10, 11, 50])
-    monkeypatch.setattr(random, "randrange", lambda _: next(chances))
-    consumer = bench.consumer(rdy=100)
-    consumer.sample_rate = 10
-    bench.release(*numbered(5))
-    bench.run()
-    received = consumer.take()
-    assert bodies(received) == [b"000", b"002"]
-    assert bench.statistics() == (0, 2, 0)
-    consumer.finish(*received)
-    assert bench.channel.position.finished.floor == 5
 
 
 # --- ephemeral channels
@@ -157,14 +105,6 @@ def test_an_ephemeral_channel_drops_also_while_messages_are_deferred(bench: Benc
 
 
 # --- empty
-
-
-def test_empty_before_the_turn_ends(bench: Bench) -> None:
-    consumer = bench.consumer(rdy=2)
-    bench.release(*numbered(4))
-    bench.channel.empty()
-    bench.run()
-    assert consumer.take() == []
 
 
 def test_after_a_seek_a_consumer_that_was_not_ready_gets_messages_when_it_is(bench: Bench) -> None:

@@ -90,16 +90,6 @@ def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Room]:
     close_descriptors(tmp_path)
 
 
-def test_a_topic_takes_what_it_may_and_not_a_byte_more(room: Room) -> None:
-    room.start(max_topic_bytes=ByTopic(MIB))
-    room.fill()
-    log = room.topic.log
-    assert log is not None
-    assert MIB - RECORD - 16 * 64 < log.size_bytes <= MIB  # a header a file
-    assert room.health == f"disk: the log of topic {TOPIC} has the {MIB} bytes of --max-topic-bytes"
-    assert room.life.broker.disk.write_errors == 0, "it is no error of the disk"
-
-
 def test_another_topic_has_room(room: Room) -> None:
     room.start(max_topic_bytes=ByTopic(MIB, (("other", 0),)))
     room.fill()
@@ -119,21 +109,6 @@ def test_there_is_room_again_when_consumers_are_done(room: Room) -> None:
     room.pass_look()
     assert room.health is None
     assert room.fill() == pytest.approx(before, abs=1), "the file that is written to went, too"
-
-
-def test_all_topics_together(room: Room) -> None:
-    life = room.start(max_disk_bytes=MIB)
-    life.create()
-    room.fill()
-    topic = life.broker.get_topic("other")
-    topic.publish(b"\0\0\x04\0" + b"x" * KIB, 1, 4 + KIB, None, 0)
-    life.settle()
-    assert topic.next_seq == 0
-    assert room.health == f"disk: all logs together have the {MIB} bytes of --max-disk-bytes"
-    for channel in ("fast", "slow"):
-        assert room.consume(channel)
-    room.pass_look()
-    assert room.health is None
 
 
 def test_the_reserve_stays_free(room: Room) -> None:
@@ -201,13 +176,6 @@ def test_what_never_fits_is_no_trouble_of_the_disk(room: Room) -> None:
     assert life.publish(b"x" * 20 * KIB).failures
     assert room.health is None
     assert not life.publish(b"x").failures
-
-
-def test_nothing_is_looked_at_while_nobody_publishes(room: Room) -> None:
-    life = room.start()
-    life.publish(b"x")
-    life.pass_time(10 * SECOND)
-    assert life.broker.space._alarm.due_ns is None
 
 
 def test_room_that_others_were_granted_and_do_not_use_is_given(room: Room) -> None:

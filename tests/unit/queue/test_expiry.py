@@ -195,11 +195,3 @@ def test_a_disk_that_fails_is_asked_again(tmp_path: Path) -> None:
     assert bench.statistics() == (2, 0, 0, 0)
     bench.world.pass_time(SECOND)
     assert bench.statistics() == (1, 0, 0, 1)
-
-
-def test_a_deleted_topic_is_swept_no_more(bench: Bench) -> None:
-    bench.channel()
-    bench.publish(b"old")
-    bench.broker.delete_topic("orders")
-    bench.world.pass_time(2 * TTL_NS)
-    assert not bench.broker.expiry._topics

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nsqd_py.batch import uniform_stride
-from nsqd_py.guid import IDS_PER_TICK
-from tests.unit.fakes import SECOND, FakeConsumer, close_descriptors, messages_of
-from tests.unit.topic_bench import Bench, drain, logged
+from tests.unit.fakes import SECOND, FakeConsumer, close_descriptors
+from tests.unit.topic_bench import Bench, drain
 
 
 @pytest.fixture
@@ -20,44 +18,6 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 # --- one turn
-
-
-def test_a_batch_ends_where_it_would_be_large(bench: Bench) -> None:
-    topic = bench.topic(max_bytes_per_file=1 << 30)
-    for _ in range(5):
-        bench.publish(topic, b"x" * 60_000)
-    bench.world.run()
-    assert drain(topic) == [b"x" * 60_000] * 5
-    assert [batch.count for batch in topic._recent.batches] == [2, 2, 1]
-
-
-@pytest.mark.parametrize("alike", [True, False])
-def test_an_mpub_of_a_range_of_ids(bench: Bench, alike: bool) -> None:
-    count = IDS_PER_TICK
-    topic = bench.topic(mem_queue_size=100_000)
-    messages = [b"%06d" % i if alike else b"%d" % i for i in range(count)]
-    bench.publish(topic, *messages)
-    bench.world.run()
-    batches = topic._recent.batches
-    assert [body for _, body in messages_of(batches)] == messages
-    assert logged(topic) == list(enumerate(messages))
-    ids = [batch.base_id + i for batch in batches for i in range(batch.count)]
-    assert len(set(ids)) == count
-    assert ids == sorted(ids)
-    for batch in batches:
-        assert batch.base_id >> 12 == (batch.base_id + batch.count - 1) >> 12  # no range runs into the node's bits
-        assert batch.stride == uniform_stride(batch.body, batch.count)
-
-
-def test_gathered_publishes_of_more_than_one_range_of_ids(bench: Bench) -> None:
-    topic = bench.topic()
-    messages = [b"%d" % i for i in range(IDS_PER_TICK + 100)]
-    for message in messages:
-        bench.publish(topic, message)
-    bench.world.run()
-    assert drain(topic) == messages
-    ids = [batch.base_id + i for batch in topic._recent.batches for i in range(batch.count)]
-    assert len(set(ids)) == len(messages)
 
 
 def test_those_who_wait_for_the_disk_are_handed_on(bench: Bench) -> None:
@@ -154,24 +114,6 @@ def test_is_needed(bench: Bench) -> None:
 # --- memory
 
 
-@pytest.mark.parametrize("mem_queue_size", [0, 1, 5, 10_000])
-def test_messages_are_found_in_memory_or_in_the_log(bench: Bench, mem_queue_size: int) -> None:
-    topic = bench.topic(mem_queue_size=mem_queue_size, max_bytes_per_file=2_000)
-    channel = bench.channel(topic)
-    ephemeral = bench.channel(topic, "c#ephemeral")
-    messages = [b"%03d" % i for i in range(300)]
-    for i in range(0, 300, 3):
-        bench.publish(topic, *messages[i : i + 3])
-        bench.world.run()
-    assert topic._recent.count <= mem_queue_size + 3
-    assert drain(topic) == messages
-    assert channel.backend_depth(topic.first_in_memory) == 300 - topic._recent.count
-    assert ephemeral.backend_depth(topic.first_in_memory) == 0
-    consumer = FakeConsumer(bench.world, rdy=1_000).subscribe(channel)
-    bench.world.run()
-    assert consumer.bodies() == messages
-
-
 def test_what_all_channels_have_passed_is_forgotten(bench: Bench) -> None:
     topic = bench.topic()
     first, second = bench.channel(topic, "first"), bench.channel(topic, "second")
@@ -187,15 +129,3 @@ def test_what_all_channels_have_passed_is_forgotten(bench: Bench) -> None:
     bench.world.run()
     topic.trim_memory()
     assert topic.first_in_memory == 7
-
-
-def test_memory_does_not_grow_with_messages_that_are_consumed(bench: Bench) -> None:
-    topic = bench.topic()
-    consumer = FakeConsumer(bench.world, rdy=1).subscribe(bench.channel(topic))
-    most = 0
-    for _ in range(1_000):
-        bench.publish(topic, b"x")
-        bench.world.run()
-        consumer.finish(*consumer.take())
-        most = max(most, len(topic._recent.batches))
-    assert most < 200

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nsqd_py.broker.broker import Broker
-from tests.unit.fakes import SECOND, FakeConsumer, World, close_descriptors, start_broker
+from tests.unit.fakes import SECOND, FakeConsumer, close_descriptors, start_broker
 from tests.unit.topic_bench import Bench, drain, logged
 
 
@@ -54,16 +54,6 @@ def test_a_bug_while_writing_is_not_answered_with_ok(bench: Bench) -> None:
     assert publisher.failures
 
 
-def test_commit_comes_before_a_pause(bench: Bench) -> None:
-    topic = bench.topic()
-    channel = bench.channel(topic)
-    bench.publish(topic, b"one")
-    topic.pause()
-    assert channel.depth == 1
-    bench.world.run()
-    assert topic.next_seq == 1
-
-
 def test_close_writes_what_was_published_and_takes_leave(bench: Bench) -> None:
     topic = bench.topic()
     consumer = FakeConsumer(bench.world).subscribe(bench.channel(topic))
@@ -89,24 +79,6 @@ def test_closing_with_consumers_of_ephemeral_topics_saves_the_others(broker: Bro
         consumer.close = lambda reason, c=consumer, ch=channel, t=topic: broker.client_left(t, ch, c)  # type: ignore
     broker.close()
     assert topics[1].is_closed
-
-
-def test_one_channel_that_cannot_be_saved_does_not_keep_the_others_from_it(
-    broker: Broker, bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    topic = broker.get_topic("orders")
-    first, second = broker.get_channel(topic, "first"), broker.get_channel(topic, "second")
-    bench.publish(topic, b"one")
-    bench.world.run()
-    for channel in (first, second):
-        consumer = FakeConsumer(bench.world, rdy=1).subscribe(channel)
-        bench.world.run()
-        consumer.finish(*consumer.take())
-    monkeypatch.setattr(first, "save_at_the_end", refuse)
-    broker.close()
-    assert bench.world.log.errors
-    close_descriptors(bench.directory)
-    assert start_broker(World(), bench.directory).topics["orders"].channels["second"].depth == 0
 
 
 def test_a_channel_whose_journal_cannot_be_written_does_not_exist(

@@ -132,16 +132,3 @@ def test_functions_that_wait_run_side_by_side() -> None:
     gate.set()
     gevent.sleep(0)
     assert sorted(ended) == list(range(10))
-
-
-def test_an_error_is_reported_and_the_next_function_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    errors: list[Any] = []
-    monkeypatch.setattr(gevent.get_hub(), "handle_error", lambda _context, _kind, error, _trace: errors.append(error))
-    greenlets = ReusedGreenlets()
-    seen: list[int] = []
-    for work in (lambda: seen.append(1), lambda: 1 // 0, lambda: seen.append(2)):
-        greenlets.spawn(work)
-        gevent.sleep(0)
-        gevent.sleep(0)
-    assert seen == [1, 2]
-    assert [type(error) for error in errors] == [ZeroDivisionError]

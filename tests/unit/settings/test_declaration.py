@@ -4,7 +4,6 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -65,48 +64,6 @@ def config(tmp_path: Path) -> WriteConfig:
 # --- flags
 
 
-FLAGS: list[tuple[list[str], str, Any]] = [
-    ([], "mem_queue_size", 10_000),
-    ([], "msg_timeout_ns", 60 * SECOND_NS),
-    ([], "lookupd_tcp_address", ()),
-    (["--mem-queue-size=5"], "mem_queue_size", 5),
-    (["--mem-queue-size", "5"], "mem_queue_size", 5),
-    (["-mem-queue-size=5"], "mem_queue_size", 5),
-    (["-mem-queue-size", "5"], "mem_queue_size", 5),
-    (["-mem-queue-size", "-5"], "mem_queue_size", -5),
-    (["-mem-queue-size=1", "--mem-queue-size=2"], "mem_queue_size", 2),
-    (["-mem-queue-size=0x10"], "mem_queue_size", 16),
-    (["-mem-queue-size=010"], "mem_queue_size", 8),
-    (["-mem-queue-size=1_000"], "mem_queue_size", 1000),
-    (["-mem-queue-size=0"], "mem_queue_size", 0),
-    (["--msg-timeout", "1m30s"], "msg_timeout_ns", 90 * SECOND_NS),
-    (["--defer", "-1s"], "defer_ns", -SECOND_NS),
-    (["-verbose"], "verbose", True),
-    (["--verbose"], "verbose", True),
-    (["--snappy=false"], "snappy", False),
-    (["-snappy=F"], "snappy", False),
-    (["-snappy=0"], "snappy", False),
-    (["-snappy=false", "-snappy"], "snappy", True),
-    (["--topic", "--help"], "topic", "--help"),
-    (["--topic", "-version"], "topic", "-version"),
-    (["--topic="], "topic", ""),
-    (["--topic", ""], "topic", ""),
-    (["--topic", "a=b"], "topic", "a=b"),
-    (["--topic=a=b"], "topic", "a=b"),
-    (["--topic", "a b"], "topic", "a b"),
-    (["--lookupd-tcp-address=a:1", "-lookupd-tcp-address", "b,c:2"], "lookupd_tcp_address", ("a:1", "b,c:2")),
-    (["--percentile=0.5,0.99", "--percentile", "1"], "percentile", (1.0, 0.99, 0.5)),
-    (["--log-level=WARN"], "log_level", 3),
-    (["--mode=Fast"], "mode", 1),
-]
-
-
-@pytest.mark.parametrize(("argv", "attribute", "value"), FLAGS, ids=lambda case: str(case))
-def test_flags(argv: list[str], attribute: str, value: Any) -> None:
-    got = getattr(read(*argv), attribute)
-    assert (got, type(got)) == (value, type(value))
-
-
 WRONG_FLAGS = [
     (["-no-such-flag"], "No such option '--no-such-flag'"),
     (["--no-such-flag=1"], "No such option '--no-such-flag'"),
@@ -159,34 +116,6 @@ def test_a_wrong_value_ends_with_2_and_one_line(flag: str, complaint: str, capsy
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("flag", ["--help", "-help", "-h", "--h"])
-def test_help_names_every_flag_with_its_default(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        read(flag)
-    text = " ".join(capsys.readouterr().out.split())
-    assert end.value.code == 0
-    for one in PUMP.settings:
-        assert f"{one.usage} {one.full_help} [default: {one.shown_default}]" in text
-    for shown in (
-        "--mem-queue-size int How many to keep. [default: 10000]",
-        "--msg-timeout duration How long to wait. [default: 1m0s]",
-        "--snappy[=bool] Compress. [default: true]",
-        "--verbose[=bool] Talk. (later) [default: false]",
-        '--topic string Its name. [default: ""]',
-        "Whom to ask. [default: none]",
-        "--log-level level How loud. [default: info]",
-        "--mode mode How. [default: what is best]",
-    ):
-        assert shown in text
-
-
-@pytest.mark.parametrize("flag", ["--version", "-version", "--version=true"])
-def test_version(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        read("--config=/nonexistent", flag)
-    assert (end.value.code, capsys.readouterr().out) == (0, version_string("pump") + "\n")
-
-
 def test_the_version_names_the_release_of_nsq_and_that_of_this_project() -> None:
     """In Go's form `nsqd v1.3.0 (built w/go1.21.5)`, for scripts that read that."""
     python = ".".join(map(str, sys.version_info[:3]))
@@ -194,38 +123,7 @@ def test_the_version_names_the_release_of_nsq_and_that_of_this_project() -> None
     assert version_string("pump") == f"pump v{NSQ_VERSION} (built w/nsqd-py-{PROJECT_VERSION}-python{python})"
 
 
-def test_version_can_be_declined() -> None:
-    assert read("--version=false", "--topic=t").topic == "t"
-
-
 # --- config files
-
-
-IN_FILES: list[tuple[str, str, Any]] = [
-    ("mem_queue_size = 5", "mem_queue_size", 5),
-    ('mem_queue_size = "5"', "mem_queue_size", 5),
-    ('msg_timeout = "5s"', "msg_timeout_ns", 5 * SECOND_NS),
-    ("msg_timeout = 5000", "msg_timeout_ns", 5 * SECOND_NS),
-    ("snappy = false", "snappy", False),
-    ('snappy = "false"', "snappy", False),
-    ('topic = "t"', "topic", "t"),
-    ('topic = ""', "topic", ""),
-    ('lookups = ["a:1", "b:2"]', "lookupd_tcp_address", ("a:1", "b:2")),
-    ("lookups = [\n]", "lookupd_tcp_address", ()),
-    ('lookups = ""', "lookupd_tcp_address", ()),
-    ('lookups = "a:1,b:2"', "lookupd_tcp_address", ("a:1", "b:2")),
-    ("percentile = [1, 0.5]", "percentile", (1.0, 0.5)),
-    ('percentile = "1,0.5"', "percentile", (1.0, 0.5)),
-    ('log_level = "debug"', "log_level", 1),
-    ('mode = "fast"', "mode", 1),
-    ("# only a comment\n", "mem_queue_size", 10_000),
-]
-
-
-@pytest.mark.parametrize(("line", "attribute", "value"), IN_FILES)
-def test_a_toml_file_gives_values(config: WriteConfig, line: str, attribute: str, value: Any) -> None:
-    got = getattr(read("--config", config(line)), attribute)
-    assert (got, type(got)) == (value, type(value))
 
 
 @pytest.mark.parametrize("name", ["pump.yaml", "pump.yml"])
@@ -233,10 +131,6 @@ def test_a_yaml_file_gives_values(config: WriteConfig, name: str) -> None:
     options = read("--config=" + config("msg_timeout: 5s\nsnappy: false\nlookups:\n  - a:1\n", name))
     assert (options.msg_timeout_ns, options.snappy) == (5 * SECOND_NS, False)
     assert options.lookupd_tcp_address == ("a:1",)
-
-
-def test_an_empty_yaml_file_gives_defaults(config: WriteConfig) -> None:
-    assert read("--config=" + config("# nothing\n", "empty.yaml")).mem_queue_size == 10_000
 
 
 def test_a_flag_goes_before_the_file_and_the_file_before_the_default(config: WriteConfig) -> None:
@@ -331,15 +225,6 @@ def test_checks_are_asked() -> None:
     PUMP.defaults(topic="a").check_values()
     with pytest.raises(BadOptions, match='^--topic must be without @, got "a@b"$'):
         PUMP.defaults(topic="a@b").check_values()
-
-
-def test_groups_are_shown_in_the_order_of_the_bases_and_their_own_settings_last() -> None:
-    names = {title: [setting.name for setting in group] for title, group in PUMP.groups.items()}
-    assert names == {
-        "This program": ["version", "config", "completion", "check-config", "print-config"],
-        "Flow": ["mem-queue-size", "msg-timeout", "snappy", "verbose", "defer"],
-        "Names": ["topic", "percentile", "lookupd-tcp-address", "log-level", "mode"],
-    }
 
 
 def test_a_group_overrides_a_setting_of_its_base() -> None:

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from nsqd_py.memory_budget import MemoryBudget
-from nsqd_py.runtime.pacing import Pace
 from nsqd_py.stats.collect import Stats, collect, render_json
-from nsqd_py.stats.prometheus import exposition
-from tests.unit.fakes import World, start_broker
 
 START_S = 1_700_000_000.5
 
@@ -97,26 +91,6 @@ def test_what_go_does_not_count_shows_where_there_is_any() -> None:
     assert topics[1]["dead_letters"] == [died]
     assert "expired_count" not in topics[1]
     assert "dead_letters" not in topics[0]
-
-
-def test_metrics_of_many_topics_come_in_pieces_with_pauses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """One answer of 16 MB held the loop for 250 ms."""
-    broker = start_broker(World(), tmp_path)
-    for number in range(2000):
-        broker.get_channel(broker.get_topic(f"t{number}#ephemeral"), "c")
-    pauses = 0
-
-    def rest(_: Pace) -> None:
-        nonlocal pauses
-        pauses += 1
-
-    monkeypatch.setattr(Pace, "rest_if_due", rest)
-    pieces = list(exposition(broker))
-    assert max(map(len, pieces)) < 200_000
-    lines = b"".join(pieces).decode().splitlines()
-    of_topics = [line for line in lines if not line.startswith("#") and 'topic="' in line]
-    assert pauses >= len(of_topics) > 2000 * 20
-    assert 'nsqd_channel_depth{channel="c",topic="t1999#ephemeral"} 0.0' in lines
 
 
 def test_a_scarce_disk_shows_before_the_topics() -> None:
