@@ -40,7 +40,7 @@ def cat(*flags: str | Path, given: bytes = b"", expected: int = 0) -> tuple[list
 def portion(bodies: Sequence[bytes], low: int) -> Portion:
     high = low + len(bodies)
     columns = (TIMES[low:high], [1] * len(bodies), IDS[low:high], bodies)
-    return Portion.whole(Messages("orders", "archive", "a:4150", *columns))
+    return Portion(Messages("orders", "archive", "a:4150", *columns))
 
 
 WriteFile = Callable[..., Path]

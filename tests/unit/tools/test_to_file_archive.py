@@ -14,9 +14,9 @@ import pytest
 from nsq_tools.to_file import finishing
 from nsq_tools.to_file.archive import Archive, Plan, Rotation
 from nsq_tools.to_file.compression import CODECS
-from nsq_tools.to_file.finishing import left_behind, repair
+from nsq_tools.to_file.finishing import repair
 from nsq_tools.to_file.formats import FORMATS
-from nsq_tools.to_file.output import OutputFile
+from nsq_tools.to_file.output import OutputFile, left_behind
 from nsq_tools.to_file.portions import Portion
 from nsqd_py.settings.durations import SECOND_NS
 from tests.support.written_files import all_bodies, bodies, leftovers, manifest, message_files
@@ -78,7 +78,7 @@ def desk(tmp_path: Path) -> Desk:
 
 
 def store(archive: Archive, batch: FakeBatch, *, sync: bool = True) -> None:
-    archive.add([Portion.whole(batch)])
+    archive.add([Portion(batch)])
     archive.store(is_sync_due=sync)
     answer(archive)
 

@@ -14,8 +14,9 @@ import pytest
 from nsq_tools.to_file import placing
 from nsq_tools.to_file.archive import Archive, Plan, Rotation
 from nsq_tools.to_file.compression import CODECS
-from nsq_tools.to_file.finishing import FinishedFile, left_behind, repair
+from nsq_tools.to_file.finishing import FinishedFile, repair
 from nsq_tools.to_file.formats import FORMATS
+from nsq_tools.to_file.output import left_behind
 from nsq_tools.to_file.placing import copy, place, remove_other_names
 from nsq_tools.to_file.portions import Portion
 from tests.support.written_files import MANIFEST, all_bodies, bodies, leftovers, manifest
@@ -111,7 +112,7 @@ def written(work: Path, output: Path, form: str = "lines") -> FinishedFile:
         skips_empty=False,
     )
     archive = Archive(plan, FakeLog(), lambda text: None, lambda: 0)  # type: ignore[arg-type]
-    archive.add([Portion.whole(FakeBatch(b"one"))])
+    archive.add([Portion(FakeBatch(b"one"))])
     archive.store(is_sync_due=True)
     archive.close()
     (file,) = archive.take_finished()

@@ -204,28 +204,24 @@ def run(options: StatOptions, log: Log) -> int:
         channel=options.channel,
     )
     form = form_of(options, on_terminal=is_terminal(sys.stdout) and os.environ.get("TERM") not in ("dumb", "unknown"))
-    with StopSignals() as signals:
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # not under nohup
-            gevent.signal_handler(signal.SIGHUP, signals.stop)
-        try:
-            return _until_stopped(signals, _work(options, poller, model, log, form, signals.stop))
-        finally:
-            poller.close()
 
-
-def _work(options: StatOptions, poller: Poller, model: Model, log: Log, form: str, stop: Callable[[], None]) -> Callable[[], int]:
-    if form != LIVE:
-        return lambda: Reports(options, poller, model, log).run(form)
-
-    def show() -> int:
+    def work() -> int:
+        if form != LIVE:
+            return Reports(options, poller, model, log).run(form)
         from nsq_tools.stat.live import LiveTable  # only for the live table, because rich is slow to import
 
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="replace")  # an ellipsis on a terminal without Unicode
-        LiveTable(options, poller, model, stop).run()
+        LiveTable(options, poller, model, signals.stop).run()
         return DONE
 
-    return show
+    with StopSignals() as signals:
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # not under nohup
+            gevent.signal_handler(signal.SIGHUP, signals.stop)
+        try:
+            return _until_stopped(signals, work)
+        finally:
+            poller.close()
 
 
 def _until_stopped(signals: StopSignals, work: Callable[[], int]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -13,7 +14,7 @@ from nsq_tools.to_file.compression import Codec
 from nsq_tools.to_file.finishing import Contents, FinishedFile
 from nsq_tools.to_file.formats import FileEncoder, Format, Warn
 from nsq_tools.to_file.options import DATETIME
-from nsq_tools.to_file.output import Claim, ClaimDetails, OutputFile, new_token, side_path
+from nsq_tools.to_file.output import Claim, ClaimDetails, OutputFile, side_path
 from nsq_tools.to_file.placing import make_directories, with_revision
 from nsq_tools.to_file.portions import Portion, Tally
 from nsqd_py.runtime.logs import Log
@@ -75,10 +76,6 @@ class Plan:
     def name(self, now_ns: int) -> str:
         moment = datetime.fromtimestamp(now_ns / 1e9).astimezone()
         return self.template.replace(DATETIME, moment.strftime(self.datetime_format))
-
-    @property
-    def moves(self) -> bool:
-        return self.work_dir != self.output_dir
 
 
 @dataclass
@@ -177,9 +174,11 @@ class Archive:
         except OSError:
             self._take_back()
             raise
-        current.output.close()
+        output = current.output
+        output.close()
         self._current = None
-        self._finished.append(FinishedFile(current.claim, _contents(current)))
+        contents = Contents(current.synced, output.start_offset, output.synced_bytes, output.checksum)
+        self._finished.append(FinishedFile(current.claim, contents))
 
     def abandon(self) -> None:
         """Close the current file unfinished; the next start finishes it."""
@@ -268,7 +267,7 @@ class Archive:
         # Resolved once for each file, so that it ends in the same directories even if a symbolic link in their paths
         # changes in the meantime.
         work_dir, output_dir = plan.work_dir.resolve(), plan.output_dir.resolve()
-        token = new_token()
+        token = secrets.token_hex(8)
         work_path = work_dir / revised if plan.form.convert is None else side_path(work_dir, token, ".framed")
         make_directories(work_path.parent)
         details = ClaimDetails(
@@ -294,7 +293,8 @@ class Archive:
 
     def _is_taken(self, revised: str) -> bool:
         plan = self._plan
-        places = [plan.output_dir / revised] if plan.moves or plan.form.convert is not None else []
+        moves = plan.work_dir != plan.output_dir or plan.form.convert is not None
+        places = [plan.output_dir / revised] if moves else []
         if not plan.is_shared:
             places.append(plan.work_dir / revised)
         for path in places:
@@ -322,8 +322,3 @@ class Archive:
             raise
         self._log.info("[%s/%s] opening %s", plan.topic, plan.channel, plan.work_dir / claim.details.work_name)
         return _Current(name, now_ns, output, encoder, claim, output.end, Tally())
-
-
-def _contents(current: _Current) -> Contents:
-    output = current.output
-    return Contents(current.synced, output.start_offset, output.synced_bytes, output.checksum)

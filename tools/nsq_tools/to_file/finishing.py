@@ -14,7 +14,6 @@ import fcntl
 import mmap
 import os
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +24,7 @@ from google_crc32c import extend
 
 from nsq_tools.to_file.compression import CODECS
 from nsq_tools.to_file.formats import FORMATS, FileScan
-from nsq_tools.to_file.output import Claim, Entry, Manifest, abandoned
+from nsq_tools.to_file.output import Claim, Entry, Manifest
 from nsq_tools.to_file.placing import make_directories, place, remove_other_names
 from nsq_tools.to_file.portions import Tally
 from nsqd_py.runtime.private_files import open_file
@@ -71,8 +70,9 @@ class FinishedFile:
 
     def _place(self) -> Entry:
         """Move it to its place in the output-dir, unless it is there."""
-        if self._is_in_place():
-            return self._entry(self.claim.details.work_name)
+        details = self.claim.details
+        if FORMATS[details.format].convert is None and self.claim.work_dir.samefile(details.output_dir):
+            return self._entry(details.work_name)  # it was written there
         return self._note(self._entry(self._give_name()))
 
     def _place_again(self, entry: Entry) -> Entry:
@@ -82,11 +82,6 @@ class FinishedFile:
             place = Path(self.claim.details.output_dir) / entry.path
             raise OSError(errno.EBUSY, "another program has replaced the file that was just placed there", str(place))
         return entry
-
-    def _is_in_place(self) -> bool:
-        """True if the file was written in the output-dir."""
-        details = self.claim.details
-        return FORMATS[details.format].convert is None and self.claim.work_dir.samefile(details.output_dir)
 
     def _give_name(self) -> str:
         details = self.claim.details
@@ -155,12 +150,6 @@ def _holds(entry: Entry, path: Path) -> bool:
         return (entry.offset, entry.bytes, entry.crc32c) == (0, size, f"{checksum_of(file):08x}")
 
 
-def left_behind(*directories: Path, report: Callable[[str], None] = lambda text: None) -> Iterator[Claim]:
-    """Yield the claims that earlier runs left in these directories. Raises OSError. `report`: see `abandoned`."""
-    for directory in dict.fromkeys(directory.resolve() for directory in directories):
-        yield from abandoned(directory, report)
-
-
 def repair(claim: Claim) -> FinishedFile | None:
     """Remove an incomplete end of the claim's file. Return the file, or None if it is empty, missing or in use.
 
@@ -176,12 +165,8 @@ def repair(claim: Claim) -> FinishedFile | None:
                 return FinishedFile(claim, contents)
             if os.path.samestat(os.fstat(file.fileno()), path.lstat()):
                 path.unlink()  # still locked, so no other process writes to it
-    except FileNotFoundError:
-        claim.release()
-        return None
-    except BlockingIOError:  # another process writes to it, so this claim never owned the name
-        claim.release()
-        return None
+    except (FileNotFoundError, BlockingIOError):  # if another process writes to it, this claim never owned the name
+        pass
     claim.release()
     return None
 

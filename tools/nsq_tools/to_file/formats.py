@@ -264,13 +264,14 @@ def _side_file(codec: Codec, level: int, warn: Warn) -> FramedEncoder:
 
 def convert(source: Path, target: Path, codec_name: str) -> None:
     """Convert the framed file `source` to the Parquet file `target`, and sync it. Raises OSError."""
+    import pyarrow as arrow
     import pyarrow.parquet as parquet
 
     schema = _schema()
     with source.open("rb") as file, target.open("xb") as out:
         with parquet.ParquetWriter(out, schema, compression=codec_name, write_page_checksum=True) as writer:
             for group in _row_groups(_messages_in(file)):
-                writer.write_table(_table(group, schema))
+                writer.write_table(arrow.Table.from_batches([_record_batch(messages, schema) for messages in group], schema))
         out.flush()
         os.fsync(out.fileno())
 
@@ -314,12 +315,6 @@ def _row_groups(records: Iterator[Messages]) -> Iterator[list[Messages]]:
             group, rows, size_bytes = [], 0, 0
     if group:
         yield group
-
-
-def _table(group: list[Messages], schema: Any) -> Any:
-    import pyarrow as arrow
-
-    return arrow.Table.from_batches([_record_batch(messages, schema) for messages in group], schema)
 
 
 def _record_batch(messages: Messages, schema: Any) -> Any:

@@ -12,7 +12,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import secrets
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -290,7 +289,7 @@ class Claim:
     @classmethod
     def make(cls, directory: Path, token: str, details: ClaimDetails) -> Claim:
         """Create a claim. It gets its name only when it is locked and complete. Raises OSError."""
-        path = claim_path(directory, token)
+        path = side_path(directory, token, _SUFFIX)
         unnamed = path.with_suffix(".new")
         descriptor = open_file(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o660)
         claim = cls(path, descriptor, details)
@@ -341,30 +340,20 @@ class Claim:
             self._fd = -1
 
 
-def new_token() -> str:
-    return secrets.token_hex(8)
-
-
-def claim_path(directory: Path, token: str) -> Path:
-    return directory / f"{PREFIX}{token}{_SUFFIX}"
-
-
 def side_path(directory: Path, token: str, suffix: str) -> Path:
     """Return the path of a hidden file that belongs to the claim with this token."""
     return directory / f"{PREFIX}{token}{suffix}"
 
 
-def abandoned(directory: Path, report: Callable[[str], None]) -> Iterator[Claim]:
-    """Yield and lock the claims in a directory whose processes have ended. Raises OSError.
+def left_behind(*directories: Path, report: Callable[[str], None] = lambda text: None) -> Iterator[Claim]:
+    """Yield and lock the claims in these directories whose processes have ended. Raises OSError.
 
     `report` gets a line about each claim that nsq-to-file did not write.
     """
-    with os.scandir(directory) as entries:
-        paths = sorted(Path(entry.path) for entry in entries if entry.name.startswith(PREFIX))
-    for path in paths:
-        claim = _take_over(path, report) if path.suffix == _SUFFIX else None
-        if claim is not None:
-            yield claim
+    for directory in dict.fromkeys(directory.resolve() for directory in directories):
+        for name in sorted(os.listdir(directory)):
+            if name.startswith(PREFIX) and name.endswith(_SUFFIX) and (claim := _take_over(directory / name, report)):
+                yield claim
 
 
 def _take_over(path: Path, report: Callable[[str], None]) -> Claim | None:

@@ -30,10 +30,6 @@ def filename_template(filename_format: str, topic: str, host: str, pid: int, *, 
     return template.replace(TOPIC, topic).replace(HOST, host).replace(PID, str(pid))
 
 
-def with_suffix(name: str, suffix: str) -> str:
-    return name if name.endswith(suffix) else name + suffix
-
-
 def with_revision(name: str, revision: int) -> str:
     """Replace <REV>: `a<REV>.log` with revision 12 becomes `a-000012.log`."""
     return name.replace(REV, f"-{revision:06d}")
@@ -85,7 +81,7 @@ def remove_other_names(source: Path, output_dir: Path, placed: str, token: str, 
     """
     target, adjacent = output_dir / placed, _beside(output_dir, token)
     kept, original, copied = _status(target), _status(source), _status(adjacent)
-    if original is not None and not is_same_name(source, target):
+    if original is not None and not (source.name == target.name and source.parent.samefile(target.parent)):
         if kept is None or not (_is_one_file(original, kept) or _is_one_file(copied, kept) or is_copy(target)):
             return False
         remove_name(source, kept)
@@ -95,11 +91,6 @@ def remove_other_names(source: Path, output_dir: Path, placed: str, token: str, 
             return False
         remove_name(adjacent, kept)
     return True
-
-
-def is_same_name(one: Path, other: Path) -> bool:
-    """True if both paths are the same entry of the same directory. Raises OSError."""
-    return one.name == other.name and one.parent.samefile(other.parent)
 
 
 def remove_name(path: Path, kept: os.stat_result) -> None:

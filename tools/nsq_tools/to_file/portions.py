@@ -22,11 +22,11 @@ class SourceBatch(Columns, Protocol):
 
 
 class Portion:
-    """Messages `start` to `stop` (not included) of a batch, in columns."""
+    """Messages `start` to `stop` (not included) of a batch, in columns; by default all."""
 
     __slots__ = ("_batch", "_start", "attempts", "bodies", "channel", "ids", "nsqd", "size_bytes", "timestamps_ns", "topic")
 
-    def __init__(self, batch: SourceBatch, start: int, stop: int) -> None:
+    def __init__(self, batch: SourceBatch, start: int = 0, stop: int | None = None) -> None:
         self._batch = batch
         self._start = start
         self.topic = batch.topic
@@ -34,14 +34,10 @@ class Portion:
         self.nsqd = batch.nsqd
         self.ids, self.bodies = batch.ids, batch.bodies
         self.timestamps_ns, self.attempts = batch.timestamps_ns, batch.attempts
-        if stop - start < len(batch):
+        if stop is not None:
             self.ids, self.bodies = self.ids[start:stop], self.bodies[start:stop]
             self.timestamps_ns, self.attempts = self.timestamps_ns[start:stop], self.attempts[start:stop]
         self.size_bytes = sum(map(len, self.bodies))
-
-    @classmethod
-    def whole(cls, batch: SourceBatch) -> Portion:
-        return cls(batch, 0, len(batch))
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -16,11 +16,11 @@ from nsq_tools.clients import http_client, http_url, make_consumer
 from nsq_tools.options import check_name, check_sources, client_options
 from nsq_tools.to_file.archive import Archive, Plan, Rotation
 from nsq_tools.to_file.compression import CODECS, GZIP, NONE
-from nsq_tools.to_file.finishing import check_writable, left_behind, repair
-from nsq_tools.to_file.formats import FORMATS, PARQUET, Format, is_installed
+from nsq_tools.to_file.finishing import check_writable, repair
+from nsq_tools.to_file.formats import FORMATS, PARQUET, is_installed
 from nsq_tools.to_file.options import DEFAULT_FILENAME_FORMAT, DEFAULT_SUFFIX, REV, ToFileOptions
-from nsq_tools.to_file.output import Claim, is_open_to_all
-from nsq_tools.to_file.placing import filename_template, host_identifier, with_suffix
+from nsq_tools.to_file.output import Claim, is_open_to_all, left_behind
+from nsq_tools.to_file.placing import filename_template, host_identifier
 from nsq_tools.to_file.topic_writer import TopicWriter, describe
 from nsqd_py.net.http.client import HttpClient, HttpClientError
 from nsqd_py.protocol.names import is_valid_name
@@ -61,7 +61,7 @@ def _check_topics(options: ToFileOptions) -> None:
 def _check_format(options: ToFileOptions) -> None:
     if options.gzip and options.compress not in (NONE, GZIP):
         raise BadUsage(f"--gzip and --compress={options.compress} contradict each other")
-    form, codec = _format(options), codec_name(options)
+    form, codec = FORMATS[options.format], codec_name(options)
     if codec not in form.codecs:
         raise BadUsage(f"--format={form.name} takes --compress={' or '.join(form.codecs)}")
     if form is PARQUET and not is_installed():
@@ -77,10 +77,6 @@ def compiled_pattern(pattern: str) -> Any:
         return compiled(pattern)
     except BadExpression as error:
         raise BadUsage(f"--topic-pattern {pattern!r} is not a regular expression: {error}") from None
-
-
-def _format(options: ToFileOptions) -> Format:
-    return FORMATS[options.format]
 
 
 def codec_name(options: ToFileOptions) -> str:
@@ -107,7 +103,7 @@ def work_dir(options: ToFileOptions) -> str:
 def has_revisions(options: ToFileOptions) -> bool:
     """True if <REV> distinguishes files with the same name; otherwise several runs append to one file."""
     return bool(
-        not _format(options).is_appendable
+        not FORMATS[options.format].is_appendable
         or codec_name(options) != NONE
         or options.rotate_size > 0
         or options.rotate_interval_ns > 0
@@ -118,7 +114,7 @@ def has_revisions(options: ToFileOptions) -> bool:
 def is_shared(options: ToFileOptions) -> bool:
     """True if messages are appended to an existing file, as in Go's nsq_to_file."""
     return bool(
-        _format(options).is_appendable
+        FORMATS[options.format].is_appendable
         and codec_name(options) == NONE
         and options.rotate_interval_ns <= 0
         and work_dir(options) == output_dir(options)
@@ -127,11 +123,12 @@ def is_shared(options: ToFileOptions) -> bool:
 
 def filename_format(options: ToFileOptions) -> str:
     """Return --filename-format with the ending of the format and the codec."""
-    form = _format(options)
+    form = FORMATS[options.format]
     text: str = options.filename_format
     if text == DEFAULT_FILENAME_FORMAT:
         text = text.removesuffix(DEFAULT_SUFFIX) + form.suffix
-    return with_suffix(text, CODECS[codec_name(options)].suffix) if form.is_appendable else text
+    suffix = CODECS[codec_name(options)].suffix
+    return text if text.endswith(suffix) or not form.is_appendable else text + suffix
 
 
 def run(options: ToFileOptions, log: Log) -> int:

@@ -98,7 +98,7 @@ class TopicWriter:
     # --- arriving messages
 
     def _on_batch(self, batch: MessageBatch) -> None:
-        portion = Portion.whole(batch)
+        portion = Portion(batch)
         self._arrived.append(portion)
         self._arrived_bytes += portion.size_bytes
         self._unfinished += len(portion)
