@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from nsqd_py.batch import BATCH_BYTES
 from nsqd_py.broker.broker import Broker
 from nsqd_py.memory_budget import MemoryBudget
 from nsqd_py.queue.channel import Channel
@@ -105,25 +104,6 @@ def test_the_limit_holds_where_the_largest_has_not_told_all(scene: Scene) -> Non
     assert scene.memory.held_bytes <= 40 * KIB
 
 
-def test_topics_share_it_and_lose_nothing(scene: Scene) -> None:
-    scene.start()
-    topics = [scene.topic(name, "c") for name in ("few", "many", "some")]
-    for number in range(300):
-        for topic, every in zip(topics, (50, 1, 5), strict=True):
-            if number % every == 0:
-                scene.publish(topic, b"%d" % number + b"x" * 2 * KIB)
-        assert scene.memory.cached_bytes <= LIMIT
-        assert scene.memory.cached_bytes + 48 * KIB >= sum(topic.held_bytes for topic in topics), "it knows of all"
-    few, many, some = topics
-    assert few.first_in_memory == 0, "who holds little keeps it"
-    assert many.first_in_memory > 100
-    assert many.channels["c"].backend_depth(many.first_in_memory) == many.first_in_memory
-    for topic, count in ((many, 300), (some, 60)):
-        consumer = scene.consumer(topic.channels["c"], 300)
-        assert len(consumer.take()) == count
-    assert scene.memory.cached_bytes <= LIMIT, "what was read of the log counts, too"
-
-
 def test_what_is_in_flight_keeps_no_batch(scene: Scene) -> None:
     scene.start()
     topic = scene.topic("orders", "c")
@@ -170,64 +150,3 @@ def test_of_a_large_batch_a_part_stays(scene: Scene) -> None:
 
 
 # --- ephemeral topics
-
-
-def test_a_consumer_that_is_stuck_keeps_no_more_than_the_queue(scene: Scene) -> None:
-    scene.start(mem_queue_bytes=1 << 40, mem_queue_size=10)
-    topic = scene.topic("orders#ephemeral", "stuck#ephemeral", "busy#ephemeral")
-    stuck, busy = topic.channels.values()
-    consumer = scene.consumer(busy, 5)
-    for _ in range(5_000):
-        scene.publish(topic, b"x" * KIB)
-        (message,) = consumer.take()
-        consumer.finish(message)
-    assert stuck.depth == 10
-    assert scene.memory.ephemeral_bytes < 100 * KIB, "what the stuck channel missed is forgotten"
-    busy.pause()
-    for _ in range(1_000):
-        scene.publish(topic, b"x" * KIB)
-    assert (stuck.depth, busy.depth) == (10, 10)
-    assert scene.memory.ephemeral_bytes < 100 * KIB
-    busy.unpause()
-    scene.world.run()
-    assert consumer.message_count == 5_005
-
-
-def test_the_newest_are_lost_where_bytes_are_too_many(scene: Scene) -> None:
-    scene.start()
-    topic = scene.topic("orders#ephemeral", "c")
-    for number in range(1_000):
-        scene.publish(topic, b"%d" % number + b"x" * KIB)
-    assert LIMIT // 2 <= scene.memory.ephemeral_bytes <= LIMIT // 2 + 2 * KIB
-    kept = topic.channels["c"].depth
-    assert kept == pytest.approx(LIMIT // 2 / (KIB + 7 + BATCH_BYTES), abs=3)
-    consumer = scene.consumer(topic.channels["c"], 1_000)
-    came = consumer.take()
-    assert [message.body.rstrip(b"x") for message in came] == [b"%d" % number for number in range(kept)]
-    assert scene.memory.ephemeral_bytes >= LIMIT // 2, "what is in flight is still there"
-    consumer.finish(*came)
-    topic.trim_memory()
-    assert scene.memory.ephemeral_bytes == 0
-    scene.publish(topic, b"again")
-    assert [message.body for message in consumer.take()] == [b"again"]
-
-
-def test_who_holds_little_loses_nothing(scene: Scene) -> None:
-    """Of one topic the channel that does not consume pays; of several topics the one that holds most."""
-    scene.start()
-    loud = scene.topic("loud#ephemeral", "stuck", "busy")
-    quiet = scene.topic("quiet#ephemeral", "c")
-    consumer = scene.consumer(loud.channels["busy"], 5)
-    for number in range(1_000):
-        scene.publish(loud, b"x" * KIB)
-        consumer.finish(*consumer.take())
-        if number % 50 == 0:
-            scene.publish(quiet, b"x" * KIB)
-    assert consumer.message_count == 1_000
-    assert quiet.channels["c"].depth == 20
-    assert loud.channels["stuck"].depth < 120
-    assert scene.memory.ephemeral_bytes < LIMIT
-    logged = scene.topic("logged", "c")
-    for _ in range(1_000):
-        scene.publish(logged, b"x" * KIB)
-    assert scene.memory.held_bytes <= LIMIT + 16 * KIB

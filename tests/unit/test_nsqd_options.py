@@ -106,13 +106,6 @@ def test_tls_required(flag: str, value: int) -> None:
     assert read_options([flag]).tls_required == value
 
 
-@pytest.mark.parametrize(
-    ("line", "value"), [("false", TLS_NOT_REQUIRED), ("true", TLS_REQUIRED), ("1", TLS_REQUIRED), ('"tcp-https"', 1)]
-)
-def test_tls_required_in_a_file(tmp_path: Path, line: str, value: int) -> None:
-    assert read_line(tmp_path, f"tls_required = {line}").tls_required == value
-
-
 @pytest.mark.parametrize("line", ["2", "[]", '"maybe"', '""'])
 def test_tls_required_is_no_other_word(tmp_path: Path, line: str) -> None:
     with pytest.raises(BadOptions, match="tls_required"):

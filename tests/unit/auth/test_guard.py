@@ -143,13 +143,6 @@ def test_a_decision_is_made_once(scene: Scene) -> None:
     assert scene.done[1:] == ["PUB"] * 4
 
 
-def test_a_holder_of_no_authorizations(scene: Scene) -> None:
-    scene.servers.answer = granted()
-    scene.authenticate()
-    assert scene.client.errors == ["E_UNAUTHORIZED AUTH no authorizations found"]
-    assert scene.guard.authorization is None
-
-
 @pytest.mark.parametrize(
     ("failure", "error"),
     [(NoAuthorization("not for clients"), "E_AUTH_FAILED AUTH failed"), (RuntimeError("a bug"), "E_AUTH_ERROR AUTH error")],

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nsqd_py.client.errors import BadClientOption
-from nsqd_py.client.lookup import BadLookupAnswer, Discovery, Schedule, lookup_headers, lookup_url, nodes_url, nsqds_in
+from nsqd_py.client.lookup import BadLookupAnswer, Schedule, lookup_headers, lookup_url, nsqds_in
 from nsqd_py.client.options import ClientOptions
 
 A, B, C = "a:4150", "b:4150", "c:4150"
@@ -37,10 +37,6 @@ def test_an_ephemeral_topic_is_quoted() -> None:
     assert lookup_url("h:1", "t#ephemeral") == "http://h:1/lookup?topic=t%23ephemeral"
 
 
-def test_where_nodes_are_asked_for() -> None:
-    assert nodes_url("h:4161") == "http://h:4161/nodes"
-
-
 @pytest.mark.parametrize("address", ["localhost", "http://localhost", "ftp://h:21", "h:port", ":4161", "h:99999", "[::1"])
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(BadClientOption, match="host:port"):
@@ -52,13 +48,6 @@ def test_the_secret_is_shown_unless_it_is_not_to_be() -> None:
     hidden = ClientOptions.of(auth_secret="s", skip_lookupd_authorization=False)
     assert "Authorization" not in lookup_headers(hidden)
     assert "Authorization" not in lookup_headers(ClientOptions())
-
-
-def test_nsqds_of_an_answer() -> None:
-    answer = {"channels": [], "producers": [producer("a"), producer("::1", 5), producer("a")]}
-    assert nsqds_in(answer) == (A, "[::1]:5")
-    assert nsqds_in({"status_code": 200, "data": answer}) == (A, "[::1]:5")
-    assert nsqds_in({"producers": []}) == ()
 
 
 @pytest.mark.parametrize(
@@ -83,23 +72,6 @@ def test_an_answer_that_names_nothing_is_refused(answer: Any) -> None:
 # ---- who is wanted
 
 
-def test_all_answers_together_count() -> None:
-    discovery = Discovery([A])
-    discovery.answered("one", [B, A])
-    discovery.answered("two", [C, B])
-    assert discovery.wanted == [A, B, C]
-    assert discovery.is_wanted(C)
-
-
-def test_the_last_answer_of_each_counts() -> None:
-    discovery = Discovery()
-    discovery.answered("one", [A])
-    discovery.answered("two", [A, B])
-    discovery.answered("two", [])
-    assert discovery.wanted == [A]
-    assert not discovery.is_wanted(B)
-
-
 # ---- when to ask
 
 
@@ -117,12 +89,3 @@ def test_jitter_is_a_share_of_the_interval() -> None:
         schedule.asked(0.0)
         dues.add(schedule.due_s)
     assert dues == {10.0, 10.75, 13.0}
-
-
-def test_a_change_brings_the_next_question_near() -> None:
-    schedule = Schedule(0.0, 60.0, 0.0, lambda: 0.0)
-    schedule.asked(0.0)
-    schedule.hurry(5.0)
-    assert schedule.due_s == 6.0
-    schedule.hurry(5.5)
-    assert schedule.due_s == 6.0

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import pytest
 
 from nsqd_py.client.addresses import Address, parse_address
 from nsqd_py.client.errors import BadAddress, BadClientOption
-from nsqd_py.client.options import OFF_S, USER_AGENT, ClientOptions
-from nsqd_py.version import PROJECT_VERSION
+from nsqd_py.client.options import OFF_S, ClientOptions
 
 # Every `opt:` tag of go-nsq's Config, and the options of its TLS handler.
 
@@ -24,17 +22,6 @@ def test_the_security_level_of_tls(given: object, level: int) -> None:
 def test_a_security_level_that_there_is_not(given: object) -> None:
     with pytest.raises(BadClientOption, match="tls_security_level .*expected one of default, 0, 1, 2, 3, 4, 5"):
         ClientOptions.of(tls_security_level=given)
-
-
-def test_defaults_are_those_of_go_nsq() -> None:
-    options = ClientOptions()
-    assert (options.dial_timeout_s, options.read_timeout_s, options.write_timeout_s) == (1, 60, 1)
-    assert (options.lookupd_poll_interval_s, options.lookupd_poll_jitter) == (60, 0.3)
-    assert (options.max_requeue_delay_s, options.default_requeue_delay_s) == (900, 90)
-    assert (options.max_backoff_duration_s, options.backoff_multiplier_s, options.max_attempts) == (120, 1, 5)
-    assert (options.heartbeat_interval_s, options.output_buffer_size, options.output_buffer_timeout_s) == (30, 16384, 0.25)
-    assert (options.max_in_flight, options.deflate_level, options.user_agent) == (1, 6, USER_AGENT)
-    assert options.user_agent == f"nsqd-py/{PROJECT_VERSION}"
 
 
 @pytest.mark.parametrize(
@@ -97,12 +84,6 @@ def test_what_cannot_be_is_refused_by_name(given: dict[str, Any], text: str) -> 
         ClientOptions.of(**given)
 
 
-def test_texts_as_tools_take_them() -> None:
-    given = ["max-in-flight,200", "snappy", "client_id,a,b", "max_in_flight,300", "tls_v1,false"]
-    options = ClientOptions.parse(given, user_agent="x/1", snappy=0)
-    assert options == ClientOptions.of(max_in_flight=300, snappy=True, client_id="a,b", user_agent="x/1")
-
-
 def test_a_secret_is_not_shown() -> None:
     assert "hush" not in repr(ClientOptions.of(auth_secret="hush"))
 
@@ -111,10 +92,6 @@ def test_no_silence_is_too_long_without_heartbeats() -> None:
     assert ClientOptions.of(read_timeout="5s", heartbeat_interval="1s").read_limit_s == 5
     assert ClientOptions.of(heartbeat_interval=0).read_limit_s == 60  # which leaves the interval to nsqd
     assert ClientOptions.of(heartbeat_interval=-1).read_limit_s == 0
-
-
-def test_every_option_is_read_and_checked() -> None:
-    assert all("read" in option.metadata for option in fields(ClientOptions))
 
 
 @pytest.mark.parametrize(

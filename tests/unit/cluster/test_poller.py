@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from email.utils import formatdate
 from time import monotonic, time
 from typing import Any, cast
@@ -75,40 +75,6 @@ def named(*hosts: str) -> dict[str, Any]:
 
 def depth(asker: Poller) -> int:
     return int(views.overview(asker.cluster, monotonic()).head["depth"])
-
-
-def took_s(work: Callable[[], None]) -> float:
-    began_s = monotonic()
-    work()
-    return monotonic() - began_s
-
-
-def test_nsqds_are_those_that_any_nsqlookupd_names() -> None:
-    servers = Servers()
-    servers.answers = {
-        "l1/nodes": named("a", "b"),
-        "l2/nodes": named("b", "c"),
-        "l3/nodes": UpstreamError("away"),
-        "a:2/stats": stats(t=1),
-        "b:2/stats": stats(t=2),
-        "c:2/stats": stats(t=4),
-    }
-    asker = poller(servers, lookupds=("l1", "l2", "l3"))
-    asker.round()
-    assert depth(asker) == 7
-    assert asker.cluster.failed_lookups == {"l3": "away"}
-    assert sorted(servers.asked) == sorted(servers.answers)
-    servers.answers["l2/nodes"] = named("b")
-    asker.round()
-    assert asker.cluster.nodes.keys() == {"a:2", "b:2"}
-    assert depth(asker) == 3
-    servers.answers["l1/nodes"] = UpstreamError("away")  # what it said last still holds
-    asker.round()
-    assert asker.cluster.nodes.keys() == {"a:2", "b:2"}
-    asker.set_lookupds(["l2"])
-    asker.round()
-    assert asker.cluster.nodes.keys() == {"b:2"}
-    asker.close()
 
 
 def test_nsqds_that_announce_one_address_are_noticed_and_asked_where_they_can_be_reached() -> None:
@@ -188,18 +154,6 @@ def test_an_nsqd_of_an_nsqlookupd_that_was_removed_is_asked_no_more() -> None:
     asker.close()
 
 
-def test_without_nsqlookupd_an_nsqd_says_itself_who_it_is() -> None:
-    servers = Servers()
-    servers.answers = {"me:secret@a:2/info": {"hostname": "host-a"}, "me:secret@a:2/stats": stats(t=1)}
-    asker = poller(servers, nsqds=("me:secret@a:2",))
-    asker.round()
-    asker.round()
-    assert servers.asked == ["me:secret@a:2/info", *["me:secret@a:2/stats"] * 2]
-    (row,) = node_views.nodes(asker.cluster, monotonic()).rows.values()
-    assert (row["node"], row["hostname"], row["depth"]) == ("a:2", "host-a", 1)
-    asker.close()
-
-
 def test_of_the_topics_that_nsqlookupds_name_only_the_hidden_ones_are_kept() -> None:
     servers = Servers()
     servers.answers = {"l/nodes": named("a"), "a:2/stats": stats(t=1, u=1)}
@@ -209,30 +163,6 @@ def test_of_the_topics_that_nsqlookupds_name_only_the_hidden_ones_are_kept() -> 
     assert asker.cluster.nodes["a:2"].reported["topics"] == [{"topic": "u", "tombstoned": True}]
     (row,) = node_views.nodes(asker.cluster, monotonic()).rows.values()
     assert (row["tombstones"], row["topics"]) == (["u"], 2)
-    asker.close()
-
-
-def test_who_is_slow_is_waited_for_once() -> None:
-    servers, hanging = Servers(), Event()
-    servers.answers = {"l/nodes": named("a", "b"), "a:2/stats": stats(t=1), "b:2/stats": hanging}
-    asker = poller(servers, lookupds=("l",))
-    assert took_s(asker.round) > 0.7
-    assert any(took_s(asker.round) < 0.6 for _ in range(10))
-    assert servers.asked.count("b:2/stats") == 1
-    node = asker.cluster.nodes["b:2"]
-    assert node_views.state_of(node, monotonic()) == node_views.SLOW
-    assert node_views.state_of(asker.cluster.nodes["a:2"], monotonic()) == node_views.OK
-    hanging.set()
-    gevent.sleep(0)
-    servers.answers["b:2/stats"] = stats(t=5)
-    states = []
-    for _ in range(6):
-        asker.round()
-        states.append(node_views.state_of(node, monotonic()))
-    assert states[:3] == [node_views.SLOW] * 3  # an nsqd that is late now and then does not flicker
-    assert states[-1] == node_views.OK
-    assert node_views.state_of(node, monotonic()) == node_views.OK
-    assert depth(asker) == 6
     asker.close()
 
 
@@ -335,38 +265,6 @@ def stats_of_primary(*standbys: str) -> dict[str, Any]:
 
 def stats_of_standby() -> dict[str, Any]:
     return stats() | {"standby": {"primary": "a:1", "state": "following", "is_complete": True}}
-
-
-def test_standbys_are_found_through_their_primaries_and_stay_while_they_answer() -> None:
-    servers = Servers()
-    info = {"broadcast_address": "b", "tcp_port": 1, "http_port": 2, "hostname": "host-b"}
-    servers.answers = {
-        "l/nodes": named("a"),
-        "a:2/stats": stats_of_primary("b:2", "no address", "http://c:2"),
-        "b:2/stats": stats_of_standby(),
-        "b:2/info": info,
-    }
-    asker = poller(servers, lookupds=("l",), keeps_unlisted=True)
-    for _ in range(4):
-        asker.round()
-    assert asker.cluster.nodes.keys() == {"a:2", "b:2"}
-    assert asker.cluster.nodes["b:2"].reported["hostname"] == "host-b"
-    assert asker.cluster.nodes["b:2"].is_listed
-    assert depth(asker) == 3
-    # Its primary is gone.
-    servers.answers |= {"l/nodes": named(), "a:2/stats": UpstreamError("refused")}
-    for _ in range(3):
-        asker.round()
-    assert asker.cluster.nodes.keys() == {"b:2"}
-    # It is promoted, and no nsqlookupd lists it yet; then one does.
-    servers.answers["b:2/stats"] = stats(t=3)
-    for _ in range(3):
-        asker.round()
-    assert (asker.cluster.nodes["b:2"].is_listed, depth(asker)) == (False, 3)
-    servers.answers["l/nodes"] = named("b")
-    asker.round()
-    assert asker.cluster.nodes["b:2"].is_listed
-    asker.close()
 
 
 def test_a_standby_that_is_gone_is_forgotten_once_its_primary_does_not_name_it() -> None:

@@ -132,22 +132,6 @@ def test_the_disk_stays_within_its_bound(directory: Path, put_off_every: int, pe
 # ---- what becomes of files
 
 
-def test_what_is_alive_moves_and_the_rest_goes(directory: Path) -> None:
-    orders = Orders(directory)
-    orders.publish_singly(35)
-    before = orders.finish_but(3, 14, 15)
-    orders.compact()
-    assert orders.shapes() == [(0, 3), (30, 5)]
-    orders.world.pass_time(HOUR)
-    again = orders.consumer.take()
-    assert [message.attempts for message in again] == [2, 2, 2]
-    assert [(m.id, m.timestamp_ns, m.body) for m in again] == [(m.id, m.timestamp_ns, m.body) for m in before]
-    orders.consumer.finish(*again)
-    orders.compact()
-    assert orders.shapes() == [(30, 5)]
-    assert orders.channel.lost_count == 0
-
-
 def test_a_sparse_file_becomes_smaller_again(directory: Path) -> None:
     orders = Orders(directory)
     orders.publish_singly(25)
@@ -253,21 +237,6 @@ def begun(orders: Orders) -> tuple[Compaction, LogFile]:
     while not compaction.is_done:
         compaction.step()
     return compaction, file
-
-
-def test_a_file_that_is_needed_again_stays_whole(directory: Path) -> None:
-    """A channel went back while the copy was made."""
-    orders = Orders(directory)
-    orders.publish_singly(15)
-    orders.finish_but(3)
-    compaction, file = begun(orders)
-    orders.channel.seek(2, [], [], 2)
-    assert compaction.settle(living(orders.topic, file.first_seq, file.end_seq)) is None
-    compaction.abandon()
-    assert orders.shapes() == [(0, 10), (10, 5)]
-    assert not list(directory.glob(f"*{COMPACT_SUFFIX}"))
-    orders.world.run()
-    assert [number_of(message) for message in orders.consumer.take()] == [2, *range(4, 15)]
 
 
 def test_a_topic_that_is_deleted_meanwhile(directory: Path) -> None:

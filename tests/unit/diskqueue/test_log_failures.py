@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from nsqd_py.diskqueue.files import LogFile, run_to_end
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from tests.unit.fakes import close_descriptors, make_batch
 from tests.unit.log_bench import Disk, fill, never
@@ -92,15 +91,6 @@ def test_a_new_file_that_cannot_be_made(disk: Disk, monkeypatch: pytest.MonkeyPa
     assert disk.read_all() == kept
     disk.reopen()
     assert disk.read_all() == kept
-
-
-def test_a_sparse_file_that_cannot_be_made_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    old = run_to_end(LogFile.creating(tmp_path / "t.0.log", 0, 0, None))
-    monkeypatch.setattr(os, "pwrite", refuse)
-    with pytest.raises(OSError, match="No space left"):
-        LogFile.create_sparse(tmp_path / "t.0.log.compact", old)
-    assert [path.name for path in tmp_path.iterdir()] == ["t.0.log"]
-    old.close()
 
 
 def test_a_failed_read_says_so_and_can_be_tried_again(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,6 @@ from nsqd_py.lookup.peer import ChannelQuery, lasting_channels
 from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, Unreachable
 
 HOST = "127.0.0.1"
-Serve = Callable[[Any], None]
 
 
 def answer(body: bytes, status: str = "200 OK") -> bytes:
@@ -79,15 +78,6 @@ def closed_port() -> int:
         return port
 
 
-def test_a_question(make_server: MakeServer) -> None:
-    server = make_server(answer(b'{"a": [1]}'))
-    assert client().get_json("two.local", server.port, "/x?y=z%23") == {"a": [1]}
-    lines = server.requests[0].decode().split("\r\n")
-    assert lines[0] == "GET /x?y=z%23 HTTP/1.1"
-    assert f"Host: two.local:{server.port}" in lines
-    assert "Accept: application/vnd.nsq; version=1.0" in lines
-
-
 @pytest.mark.parametrize(
     ("response", "reason"),
     [
@@ -102,12 +92,6 @@ def test_a_question(make_server: MakeServer) -> None:
 def test_an_answer_that_cannot_be_used(make_server: MakeServer, response: bytes, reason: str) -> None:
     with pytest.raises(HttpClientError, match=reason):
         client(max_answer_bytes=100).get_json(HOST, make_server(response).port, "/")
-
-
-@pytest.mark.parametrize("host", [HOST, "unknown.local"])
-def test_nobody_there(host: str) -> None:
-    with pytest.raises(Unreachable, match="refused|not known"):
-        client().get_json(host, closed_port(), "/")
 
 
 @pytest.mark.parametrize("host", ["<b c>", "\0"])
@@ -149,21 +133,10 @@ def test_a_timeout_of_the_caller_is_left_to_it(make_server: MakeServer) -> None:
 # --- channels
 
 
-def test_lasting_channels() -> None:
-    names = ["a", "b#ephemeral", "bad name", "", "x" * 65, 7, None, "\ud800", "c.d_e-f", "a"]
-    assert lasting_channels({"channels": names}) == ["a", "c.d_e-f", "a"]
-
-
 @pytest.mark.parametrize("data", [None, [], "channels", {}, {"channels": None}, {"channels": {}}])
 def test_what_is_no_list_of_channels(data: object) -> None:
     with pytest.raises(HttpClientError, match="no list"):
         lasting_channels(data)
-
-
-def test_the_topic_is_quoted(make_server: MakeServer) -> None:
-    server = make_server(answer(b'{"channels":["a"]}'))
-    assert ChannelQuery(client(), HOST, HOST, server.port, "").channels("t#ephemeral") == ["a"]
-    assert server.requests[0].startswith(b"GET /channels?topic=t%23ephemeral HTTP/1.1\r\n")
 
 
 def test_where_the_broadcast_address_leads_nowhere_the_ip_is_asked(make_server: MakeServer) -> None:

@@ -105,10 +105,6 @@ def test_hashes_of_all_versions(version: bytes) -> None:
     assert credentials.token_name(TOKEN) == b"ci"
 
 
-def test_a_user_may_be_called_token() -> None:
-    assert parse_credentials(b"token:" + HASH, "f").hashes == {b"token": HASH}
-
-
 @pytest.mark.parametrize(
     ("text", "problem"),
     [

@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
-from configparser import ConfigParser
-from glob import glob
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -89,11 +87,3 @@ def test_files_that_styles_and_the_shell_name_are_there() -> None:
 def test_nothing_makes_markup_of_text(path: Path) -> None:
     """Names and messages are other people's."""
     assert _MARKUP.findall(path.read_text()) == []
-
-
-def test_the_package_has_all_files() -> None:
-    settings = ConfigParser()
-    settings.read(ROOT / "setup.cfg")
-    patterns = settings["options.package_data"]["nsqadmin_py"].replace(",", " ").split()
-    found = {name for pattern in patterns for name in glob(pattern, root_dir=STATIC.parent, recursive=True)}
-    assert [path for path in FILES if str(path.relative_to(STATIC.parent)) not in found] == []

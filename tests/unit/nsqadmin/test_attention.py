@@ -13,7 +13,6 @@ from nsqadmin_py.cluster.findings import Findings, VisibleCluster
 from nsqadmin_py.cluster.last_known import NodeMemory
 from nsqadmin_py.cluster.problems import KINDS, Problem, problems
 from nsqadmin_py.cluster.trends import MOST_TRENDS, Trend, Trends
-from nsqadmin_py.cluster.views import SORTS, channel_list
 from nsqadmin_py.web.events import Reader
 from nsqd_py.cluster.producers import SharedAddress
 from tests.unit.nsqadmin.test_cluster import ROUND_S, Cluster2, channel, stats, topic
@@ -122,18 +121,6 @@ def test_a_channel_that_is_deleted_or_idle_has_no_trend() -> None:
 
 
 # ---- problems
-
-
-def test_messages_without_a_consumer_rise_to_the_first_screen() -> None:
-    console = Console()
-    orders = topic("orders", channel("archive", depth=27_000), channel("billing", client_count=3))
-    console.say(a=stats(orders))
-    (row,) = console.rows()
-    assert (row["kind"], row["topic"], row["channel"], row["severity"]) == ("no_consumer", "orders", "archive", "error")
-    assert row["text"] == "27,000 messages wait, and no consumer is connected"
-    found = views.topic_list(console.cluster, views.Page(), console.findings).rows["orders"]
-    (badge,) = found["problems"]
-    assert badge["texts"] == ["archive: 27,000 messages wait, and no consumer is connected."]
 
 
 def test_messages_on_an_nsqd_to_which_no_consumer_is_connected() -> None:
@@ -248,29 +235,6 @@ def test_rare_time_outs_and_requeues_are_normal() -> None:
     assert console.kinds() == []
 
 
-def test_nsqds_that_fail_hang_and_vanish() -> None:
-    console = Console()
-    console.say(a=stats(topic("t", channel("c", depth=7, client_count=1))), b=stats(), c=stats(), d=stats())
-    last_s = EPOCH_S + console.now_s
-    console.cluster.fail(console.cluster.nodes["a"], "Connection refused")
-    console.cluster.fail(console.cluster.nodes["b"], "Connection refused")
-    console.cluster.nodes["c"].is_slow = True
-    console.cluster.lookups, console.cluster.failed_lookups["l:1"] = 2, "Connection refused"
-    console.say(d=stats() | {"health": "NOK - disk: full"})
-    console.cluster.remove_node("b")
-    console.say(d=stats() | {"health": "NOK - disk: full"})
-    rows = console.rows()
-    assert [(row["kind"], row["node"]) for row in rows] == [
-        ("unhealthy", "d"),
-        ("node_failed", "a"),
-        ("node_gone", "b"),
-        ("lookup_failed", "l:1"),
-        ("node_slow", "c"),
-    ]
-    assert [row["since_s"] for row in rows[1:3]] == [last_s, last_s]
-    assert "7 messages waited there when it was last seen" in rows[1]["text"]
-
-
 # ---- what begins and ends
 
 
@@ -306,22 +270,6 @@ def rows_of(*problems: Problem) -> tuple[list[tuple[str, int, str]], dict[str, i
     attention.note_round(Found(problems), 1.0, 1)
     view = attention.view()
     return [(row["kind"], row["count"], row["places"]) for row in view.rows.values()], view.head
-
-
-def test_many_problems_with_one_cause_are_one_row() -> None:
-    console = Console()
-    console.say(a=stats(*(topic(f"t{n:03}", channel("c", depth=n + 1)) for n in range(127))))
-    (row,) = console.rows()
-    assert (row["kind"], row["count"], row["places"]) == ("no_consumer", 127, "127 channels of 127 topics")
-    assert row["text"] == "the worst is t126/c: 127 messages wait, and no consumer is connected"
-    assert (row["topic"], row["channel"], len(row["problems"])) == ("t126", "c", 50)
-    assert row["problems"][1] == {
-        "topic": "t125",
-        "channel": "c",
-        "node": "",
-        "text": "126 messages wait, and no consumer is connected",
-    }
-    assert console.findings.attention.view().head == {"total": 1, "errors": 1, "warnings": 0, "problems": 127}
 
 
 def test_causes_are_kept_apart_and_a_few_problems_are_rows() -> None:
@@ -396,24 +344,3 @@ def test_a_reader_is_told_only_of_problems_that_changed() -> None:
 
 
 # ---- the list of all channels
-
-
-def channels_of(console: Console, **query: str) -> list[str]:
-    view = channel_list(console.cluster, views.Page.read(query, SORTS), console.findings)
-    return [f"{row['topic']}/{row['channel']}" for row in view.rows.values()]
-
-
-def test_channels_are_sorted_searched_and_filtered() -> None:
-    console = Console()
-    first = topic("a", channel("x", depth=5, oldest_timestamp=30), channel("y", client_count=1))
-    second = topic("b", channel("x", depth=9, client_count=1, oldest_timestamp=20))
-    console.say(a=stats(first, second))
-    assert channels_of(console) == ["a/x", "a/y", "b/x"]
-    assert channels_of(console, sort="depth") == ["b/x", "a/x", "a/y"]
-    assert channels_of(console, sort="oldest_age_s") == ["b/x", "a/x", "a/y"]
-    assert channels_of(console, sort="channel", order="desc") == ["a/y", "b/x", "a/x"]
-    assert channels_of(console, search="B") == ["b/x"]
-    assert channels_of(console, only="problems") == ["a/x"]
-    assert channels_of(console, sort="depth", offset="1", limit="1") == ["a/x"]
-    topics = views.topic_list(console.cluster, views.Page.read({"only": "problems"}), console.findings)
-    assert list(topics.rows) == ["a"]

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from nsqadmin_py.cluster import node_views, views
 from nsqadmin_py.cluster.findings import Findings
-from nsqadmin_py.cluster.node_views import NotKnown
 from nsqadmin_py.cluster.views import Page
 from nsqadmin_py.history.series import History, Key, records
 from nsqadmin_py.web.events import Reader
@@ -87,26 +86,6 @@ def test_an_nsqd_that_is_known_not_to_answer_is_not_asked() -> None:
 
 
 # ---- sums and rates
-
-
-def test_figures_are_sums_over_all_nsqds() -> None:
-    cluster = Cluster2()
-    cluster.say(
-        10.0,
-        a=stats(topic("orders", channel("x", depth=3, client_count=1), depth=1, message_count=5)),
-        b=stats(topic("orders", channel("x", depth=4), channel("y", depth=7), message_count=6)),
-    )
-    row = cluster.row("orders")
-    assert {name: row[name] for name in ("depth", "topic_depth", "messages", "clients", "channels", "nodes")} == {
-        "depth": 15,
-        "topic_depth": 1,
-        "messages": 11,
-        "clients": 1,
-        "channels": 2,
-        "nodes": 2,
-    }
-    assert views.channel(cluster, "orders", "x", 10.0).head["depth"] == 7
-    assert views.overview(cluster, 10.0).head["depth"] == 15
 
 
 def test_rates_are_of_each_nsqds_own_time() -> None:
@@ -204,21 +183,6 @@ def test_the_worst_latency_of_all_nsqds_counts() -> None:
 
 
 # ---- what comes and goes
-
-
-def test_what_is_deleted_is_gone() -> None:
-    cluster = Cluster2()
-    cluster.say(10.0, a=stats(topic("t", channel("c", depth=1), channel("d")), topic("u")), b=stats(topic("t")))
-    cluster.say(12.0, a=stats(topic("t", channel("d"))))
-    assert cluster.topics.keys() == {"t"}
-    assert cluster.topics["t"].channels.keys() == {"d"}
-    assert cluster.row("t")["depth"] == 0
-    with pytest.raises(NotKnown, match="CHANNEL_NOT_FOUND"):
-        views.channel(cluster, "t", "c", 0.0)
-    cluster.remove_node("a")
-    assert cluster.topics["t"].channels == {}
-    cluster.remove_node("b")
-    assert cluster.topics == {}
 
 
 def test_an_nsqd_that_is_silent_keeps_its_figures_for_a_while() -> None:
@@ -362,18 +326,6 @@ def listed(cluster: Cluster, **query: str) -> list[str]:
     return list(views.topic_list(cluster, Page.read(query)).rows)
 
 
-def test_lists_are_searched_sorted_and_paged() -> None:
-    cluster = Cluster2()
-    rows = [topic("Ab", channel("x"), message_count=1), topic("b", message_count=3), topic("c", channel("AB"))]
-    cluster.say(10.0, a=stats(*rows))
-    assert listed(cluster) == ["Ab", "b", "c"]
-    assert listed(cluster, sort="messages") == ["b", "Ab", "c"]
-    assert listed(cluster, sort="messages", order="asc", limit="2") == ["c", "Ab"]
-    assert listed(cluster, order="desc", offset="1") == ["b", "Ab"]
-    assert listed(cluster, search="aB") == ["Ab", "c"]
-    assert views.topic_list(cluster, Page.read({"limit": "1"})).head["total"] == 3
-
-
 def test_states_of_nsqds() -> None:
     cluster = Cluster2()
     node: Node = cluster.add_node("a", {})
@@ -389,27 +341,6 @@ def test_states_of_nsqds() -> None:
 
 
 # ---- what a reader of events is found
-
-
-def test_a_reader_is_told_all_and_then_what_changed() -> None:
-    cluster, reader = Cluster2(), Reader()
-
-    def news() -> dict[str, Any] | None:
-        return reader.news(views.topic_list(cluster, Page()), cluster.tick - 1)
-
-    cluster.say(10.0, a=stats(topic("t"), topic("u")))
-    found = news()
-    assert found is not None
-    assert (found["full"], list(found["rows"]), found["keys"], found["head"]["total"]) == (True, ["t", "u"], ["t", "u"], 2)
-    assert news() is None
-    cluster.say(12.0, a=stats(topic("t"), topic("u", message_count=1)))
-    found = news()
-    assert found is not None
-    assert (found.keys(), list(found["rows"])) == ({"rows"}, ["u"])
-    cluster.say(14.0, a=stats(topic("t"), topic("v")))
-    found = news()
-    assert found is not None
-    assert (list(found["rows"]), found["keys"]) == (["v"], ["t", "v"])
 
 
 def test_a_reader_that_missed_rounds_misses_no_change() -> None:

@@ -10,7 +10,6 @@ import pytest
 from nsqadmin_py.cluster import node_views, views
 from nsqadmin_py.cluster.findings import Findings
 from nsqadmin_py.cluster.last_known import MOST_GONE, LastKnown, NodeMemory
-from nsqadmin_py.cluster.node_views import NotKnown
 from nsqadmin_py.history.file import decode, encode
 from nsqadmin_py.history.series import History
 from nsqd_py.cluster.model import FORGET_AFTER_S
@@ -51,17 +50,6 @@ class Console:
 ORDERS = topic("orders", channel("x", depth=3, in_flight_count=2), depth=4, message_count=9)
 
 
-def test_an_nsqd_that_does_not_answer_keeps_its_last_known_figures() -> None:
-    console = Console()
-    console.say(10.0, a=stats(ORDERS))
-    console.fail(12.0)
-    console.say(10.0 + LONG_S)
-    row = console.node(10.0 + LONG_S)
-    assert (row["state"], row["depth"], row["topics"], row["seen_s"]) == (node_views.FAILED, 7, 1, EPOCH_S + 10)
-    assert row["message_rate"] is None
-    assert console.overview(10.0 + LONG_S)["missing_depth"] == 7
-
-
 def test_an_nsqd_that_hangs_has_failed_once_its_figures_are_in_no_sum() -> None:
     console = Console()
     console.say(10.0, a=stats(ORDERS))
@@ -70,21 +58,6 @@ def test_an_nsqd_that_hangs_has_failed_once_its_figures_are_in_no_sum() -> None:
     assert console.node(14.0)["state"] == node_views.SLOW
     console.say(10.0 + LONG_S)
     assert (console.node(10.0 + LONG_S)["state"], console.node(10.0 + LONG_S)["depth"]) == (node_views.FAILED, 7)
-
-
-def test_an_nsqd_that_was_killed_is_remembered_until_it_is_dismissed() -> None:
-    console = Console()
-    console.say(10.0, a=stats(ORDERS), b=stats(ORDERS))
-    console.vanish(12.0)
-    row = console.node(14.0)
-    assert (row["state"], row["depth"], row["in_flight"], row["seen_s"]) == (node_views.GONE, 7, 2, EPOCH_S + 10)
-    head = console.overview(14.0)
-    assert (head["nodes"], head["nodes_gone"], head["depth"], head["missing_depth"]) == (1, 1, 7, 7)
-    assert console.memory.dismiss("a")
-    assert console.overview(14.0)["nodes_gone"] == 0
-    with pytest.raises(NotKnown):
-        node_views.node(console.cluster, "a", 14.0, console.memory)
-    assert not console.memory.dismiss("b")  # it is there
 
 
 def test_an_nsqd_that_comes_back_is_not_gone() -> None:

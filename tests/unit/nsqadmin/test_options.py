@@ -2,80 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from nsq_apps import nsqadmin as nsqadmin_command
 from nsqadmin_py.options import NSQADMIN, check_options, clean_base_path, read_options
 from nsqd_py.settings.declaration import BadOptions
-from nsqd_py.version import version_string
-
-SECOND_NS = 1_000_000_000
-
-# Every key and default of Go's nsqadmin.
-DEFAULTS = {
-    "acl_http_header": "X-Forwarded-User",
-    "admin_users": (),
-    "allow_config_from_cidr": "127.0.0.1/8",
-    "base_path": "/",
-    "dev_static_dir": "",
-    "graphite_url": "",
-    "http_address": "0.0.0.0:4171",
-    "http_client_connect_timeout": 2 * SECOND_NS,
-    "http_client_request_timeout": 5 * SECOND_NS,
-    "http_client_tls_cert": "",
-    "http_client_tls_insecure_skip_verify": False,
-    "http_client_tls_key": "",
-    "http_client_tls_root_ca_file": "",
-    "log_level": 2,
-    "log_prefix": "[nsqadmin] ",
-    "notification_http_endpoint": "",
-    "nsqd_http_addresses": (),
-    "nsqlookupd_http_addresses": (),
-    "proxy_graphite": False,
-    "statsd_counter_format": "stats.counters.%s.count",
-    "statsd_gauge_format": "stats.gauges.%s",
-    "statsd_interval": 60 * SECOND_NS,
-    "statsd_prefix": "nsq.%s",
-}
-OURS = {
-    "topic_permissions",
-    "acl_groups_http_header",
-    "acl_http_header_from",
-    "history_file",
-    "http_allowed_hosts",
-    "http_auth_file",
-    "http_client_token_file",
-    "http_client_token_host",
-    "log_format",
-    "max_connections",
-    "poll_interval",
-    "read_only",
-    "tls_cert",
-    "tls_key",
-    "tls_security_level",
-}
-
-
-def test_defaults() -> None:
-    options = NSQADMIN.defaults()
-    assert {key: options.by_config_key(key) for key in DEFAULTS} == DEFAULTS
-    assert {setting.key for setting in NSQADMIN.settings} - DEFAULTS.keys() == OURS | {""}
-    check_options(NSQADMIN.defaults(lookupd_http_address=("127.0.0.1:4161",)))
-
-
-def test_a_config_file_of_gos_nsqadmin_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "nsqadmin.cfg"
-    lines = ['nsqlookupd_http_addresses = ["a:1", "b:2"]', 'admin_users = ["bob"]', 'base_path = "admin/"']
-    path.write_text("\n".join(lines), "utf-8")
-    options = read_options(["-config", str(path), "--statsd-interval=10s"])
-    assert options.lookupd_http_address == ("a:1", "b:2")
-    assert options.admin_user == ("bob",)
-    assert options.base_path == "/admin"
-    assert options.statsd_interval_ns == 10 * SECOND_NS
 
 
 @pytest.mark.parametrize(("given", "clean"), [("", "/"), ("/", "/"), ("a", "/a"), ("/a/b/", "/a/b"), ("//a/../b", "/b")])
@@ -122,22 +54,3 @@ def test_without_its_packages_it_says_how_to_get_them(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "werkzeug", None)
     with pytest.raises(BadOptions, match=r"needs werkzeug: pip install 'nsqd-py\[admin\]'"):
         check_options(NSQADMIN.defaults(lookupd_http_address=("127.0.0.1:4161",)))
-
-
-def test_version_and_help_wait_for_nothing() -> None:
-    code = (
-        "import sys; from nsq_apps.nsqadmin import main\n"
-        "for flag in ('--version', '--help'):\n"
-        "    try: main([flag])\n"
-        "    except SystemExit: pass\n"
-        "print([name for name in ('gevent', 'werkzeug') if name in sys.modules])"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    lines = run.stdout.splitlines()
-    assert lines[0] == version_string("nsqadmin")
-    assert lines[-1] == "[]"
-
-
-def test_a_refusal_is_a_fatal_line_and_status_2(capfd: pytest.CaptureFixture[str]) -> None:
-    assert nsqadmin_command.main([]) == 2
-    assert "FATAL: failed to instantiate nsqadmin - --nsqd-http-address or" in capfd.readouterr().err

@@ -59,19 +59,6 @@ def test_a_body_that_dribbles_ends_its_connection(port: int, path: str, head: st
                 continue
 
 
-def test_a_body_that_is_there_ends_nothing(port: int) -> None:
-    sock = socket.create_connection(("127.0.0.1", port))
-    sock.settimeout(40)
-    for body in ("Content-Length: 3\r\n\r\nabc", "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"):
-        sock.sendall(f"POST /read HTTP/1.1\r\nHost: x\r\n{body}".encode())
-        answer = b""
-        while not answer.endswith(b"00003"):
-            part = sock.recv(1000)
-            assert part
-            answer += part
-        gevent.sleep(2 * BODY_S)
-
-
 def test_an_answer_says_that_the_connection_ends(port: int) -> None:
     """As Go's HTTP server does, in HTTP/1.1."""
     sock = socket.create_connection(("127.0.0.1", port))

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from nsq_apps import nsqlookupd as nsqlookupd_command
 from nsqd_py.net.tls_options import TLS_REQUIRED, TLS_REQUIRED_EXCEPT_HTTP
 from nsqd_py.settings.declaration import BadOptions
-from nsqd_py.version import version_string
 from nsqlookupd_py.options import NSQLOOKUPD, check_options, read_options
 
 SECOND_NS = 1_000_000_000
@@ -50,14 +45,6 @@ def test_defaults() -> None:
     check_options(options)
 
 
-def test_a_flag_goes_before_the_config_file(tmp_path: Path) -> None:
-    path = tmp_path / "nsqlookupd.cfg"
-    path.write_text('tombstone_lifetime = "7s"\ninactive_producer_timeout = "8s"\n', "utf-8")
-    options = read_options(["-config", str(path), "--tombstone-lifetime=9s"])
-    assert options.tombstone_lifetime_ns == 9 * SECOND_NS
-    assert options.inactive_producer_timeout_ns == 8 * SECOND_NS
-
-
 @pytest.mark.parametrize(
     ("flag", "required"),
     [
@@ -84,16 +71,6 @@ def test_tls_required(flag: str, required: int) -> None:
 def test_what_cannot_work_is_refused(changes: dict[str, object], words: str) -> None:
     with pytest.raises(BadOptions, match=words):
         check_options(NSQLOOKUPD.defaults(**changes))
-
-
-def test_version_and_help_do_not_wait_for_gevent() -> None:
-    code = (
-        "import sys; from nsq_apps.nsqlookupd import main\n"
-        "try: main(['--version'])\n"
-        "except SystemExit: print('gevent' in sys.modules)"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert run.stdout.splitlines() == [version_string("nsqlookupd"), "False"]
 
 
 def test_a_port_that_is_taken_is_a_failure_in_one_line(capfd: pytest.CaptureFixture[str]) -> None:

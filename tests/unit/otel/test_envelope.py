@@ -20,16 +20,6 @@ def test_its_bytes_are_those_of_the_page() -> None:
     )
 
 
-@given(st.binary(), headers)
-def test_what_is_wrapped_is_unwrapped(body: bytes, given_headers: dict[str, str]) -> None:
-    assert unwrap(wrap(body, given_headers)) == (body, given_headers)
-
-
-@given(st.binary().filter(lambda data: not data.startswith(MAGIC)))
-def test_what_is_no_envelope_stays_as_it_is(body: bytes) -> None:
-    assert unwrap(body) == (body, {})
-
-
 @given(st.binary())
 def test_bytes_behind_the_magic_never_raise(rest: bytes) -> None:
     body, found = unwrap(MAGIC + rest)

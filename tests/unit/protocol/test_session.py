@@ -171,30 +171,6 @@ def test_half_a_surrogate_pair_is_replaced(field: str) -> None:
 
 # --- the answer
 
-DEFAULT_ANSWER = {
-    "max_rdy_count": 2_500,
-    "version": "9.9.9",
-    "max_msg_timeout": 900_000,
-    "msg_timeout": 60_000,
-    "tls_v1": False,
-    "deflate": False,
-    "deflate_level": 6,
-    "max_deflate_level": 6,
-    "snappy": False,
-    "sample_rate": 0,
-    "auth_required": False,
-    "output_buffer_size": 16_384,
-    "output_buffer_timeout": 250,
-    "topology_region": "eu",
-    "topology_zone": "eu-1",
-}
-
-
-def test_the_answer_says_what_was_agreed() -> None:
-    wanted = {"msg_timeout": 2_000, "sample_rate": 10, "output_buffer_size": 128, "output_buffer_timeout": 50}
-    answer = session().identify(json.dumps(wanted | {"feature_negotiation": True, "topology_zone": "mine"}).encode())
-    assert json.loads(answer) == DEFAULT_ANSWER | wanted
-
 
 # --- twice
 

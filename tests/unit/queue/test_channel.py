@@ -105,17 +105,3 @@ def test_an_ephemeral_channel_drops_also_while_messages_are_deferred(bench: Benc
 
 
 # --- empty
-
-
-def test_after_a_seek_a_consumer_that_was_not_ready_gets_messages_when_it_is(bench: Bench) -> None:
-    """It waited for more messages when it set RDY to 0; no message came since, to see that it takes none."""
-    consumer = bench.consumer(rdy=5)
-    bench.release(*numbered(2))
-    bench.run()
-    assert len(consumer.take()) == 2
-    consumer.set_rdy(0)
-    bench.channel.seek(0, [], [], 0)
-    bench.run()
-    consumer.set_rdy(5)
-    bench.run()
-    assert len(consumer.take()) == 2

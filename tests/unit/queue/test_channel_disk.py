@@ -22,20 +22,6 @@ def bench() -> Bench:
 # --- bodies that cannot be read
 
 
-def test_nothing_is_lost_when_reading_fails(bench: Bench) -> None:
-    consumer = bench.consumer(rdy=10)
-    bench.source.error = OSError(5, "input/output error")
-    bench.release(*numbered(3))
-    bench.run()
-    assert consumer.take() == []
-    assert bench.statistics() == (0, 0, 3)
-    assert bench.channel.distributor.unreadable_count == 3
-    bench.source.error = None
-    bench.pass_time(2 * SECOND)
-    assert consumer.bodies() == numbered(3)
-    assert (bench.channel.lost_count, bench.channel.distributor.unreadable_count) == (0, 0)
-
-
 def test_what_cannot_be_read_is_not_in_the_way_of_the_rest(bench: Bench) -> None:
     consumer = bench.consumer(rdy=20)
     bench.source.error = OSError(5, "input/output error")
@@ -68,24 +54,6 @@ def test_it_is_tried_again_later_and_later_up_to_a_minute(bench: Bench) -> None:
     assert bench.statistics() == (0, 0, 3)
 
 
-def test_attempts_are_kept_while_the_disk_fails(bench: Bench) -> None:
-    """Of two messages in one place, of which one was tried before; those behind go on with theirs."""
-    consumer = bench.consumer(rdy=3)
-    bench.release(*numbered(3))
-    bench.run()
-    for message in consumer.take():
-        consumer.requeue(message)
-    bench.source.error = OSError(5, "input/output error")
-    bench.source.fails_from, bench.source.fails_until = 0, 2
-    bench.run()
-    assert [(message.body, message.attempts) for message in consumer.take()] == [(b"002", 2)]
-    assert bench.statistics() == (0, 1, 2)
-    bench.source.error = None
-    bench.pass_time(SECOND)
-    assert [(message.body, message.attempts) for message in consumer.take()] == [(b"000", 2), (b"001", 2)]
-    assert bench.channel.distributor.unreadable_count == 0
-
-
 def test_a_disk_that_gives_nothing_does_not_keep_the_loop(bench: Bench) -> None:
     bench.consumer(rdy=20)
     bench.source.error = OSError(5, "input/output error")
@@ -96,53 +64,6 @@ def test_a_disk_that_gives_nothing_does_not_keep_the_loop(bench: Bench) -> None:
     assert bench.source.reads == 4
     bench.pass_time(500 * MS)
     assert bench.statistics() == (0, 0, 10)
-
-
-def test_what_was_emptied_is_unreadable_no_more(bench: Bench) -> None:
-    bench.consumer(rdy=20)
-    bench.source.error = OSError(5, "input/output error")
-    bench.release(*numbered(3))
-    bench.run()
-    bench.channel.empty()
-    assert (bench.statistics(), bench.channel.distributor.unreadable_count) == ((0, 0, 0), 0)
-
-
-def test_nothing_is_lost_when_reading_fails_for_what_is_queued_again(bench: Bench) -> None:
-    consumer = bench.consumer(rdy=3)
-    bench.release(*numbered(3))
-    bench.run()
-    received = consumer.take()
-    bench.source.error = OSError(5, "input/output error")
-    for message in received:
-        consumer.requeue(message)
-    bench.run()
-    assert bench.statistics() == (0, 0, 3)
-    bench.pass_time(3 * SECOND)
-    assert bench.statistics() == (0, 0, 3)
-    bench.source.error = None
-    bench.pass_time(4 * SECOND)
-    assert [(message.body, message.attempts) for message in consumer.take()] == [(body, 2) for body in numbered(3)]
-
-
-@pytest.mark.parametrize("again", [False, True])
-def test_what_was_sent_before_reading_failed_times_out(bench: Bench, again: bool) -> None:
-    consumer = bench.consumer(rdy=0, msg_timeout_ns=10 * SECOND)
-    bench.release(b"000")
-    bench.release(b"001")
-    if again:
-        other = bench.consumer(rdy=2)
-        bench.run()
-        for message in other.take():
-            other.requeue(message)
-        other.leave()
-    bench.source.error = OSError(5, "input/output error")
-    bench.source.fails_from = 1
-    consumer.set_rdy(5)
-    bench.run()
-    assert consumer.bodies() == [b"000"]
-    assert bench.statistics() == (0, 1, 1)
-    bench.pass_time(10 * SECOND + MS)
-    assert bench.channel.timeout_count == 1
 
 
 def test_lost_messages_are_passed_over_and_counted(bench: Bench) -> None:
@@ -204,31 +125,6 @@ def test_a_snapshot_keeps_the_attempts_of_what_is_in_flight(bench: Bench, restor
     assert consumer.take()[0].attempts == 2
     bench.channel.save()
     assert summary(restored()) == (1, 0, [(0, 1, 1)])
-
-
-def test_changes_that_could_not_be_written_are_written_later(
-    bench: Bench, restored: Restored, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    consumer = bench.consumer(rdy=3)
-    bench.release(*numbered(3))
-    bench.run()
-    received = consumer.take()
-    consumer.finish(received[0])
-    journal = bench.channel.journal
-    assert journal is not None
-
-    def fail(*_: object) -> None:
-        raise OSError(28, "no space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Journal, "change", fail)
-        with pytest.raises(OSError, match="no space"):
-            bench.channel.save_changes()
-    assert bench.channel.is_dirty
-    consumer.finish(received[1])
-    bench.channel.save_changes()
-    assert not bench.channel.is_dirty
-    assert summary(restored()) == (1, 0, [])
 
 
 # --- a position that is put back

@@ -7,7 +7,6 @@ import random
 import pytest
 
 from nsqd_py.batch import Batch
-from nsqd_py.queue.message_reader import LONGEST_RUN
 from tests.unit.channel_bench import Bench
 from tests.unit.fakes import SECOND, FakeConsumer
 
@@ -47,18 +46,6 @@ def take_all(bench: Bench, consumer: FakeConsumer) -> list[bytes]:
         consumer.finish(*received)
         bench.run()
     return bodies
-
-
-def test_due_messages_are_given_by_due_time_and_read_in_the_order_of_the_log(bench: Bench) -> None:
-    expected = defer_in_any_order(bench, 500)
-    reads = reads_of(bench)
-    bench.pass_time(2 * SECOND)
-    consumer = bench.consumer(rdy=100)
-    bench.run()
-    assert take_all(bench, consumer) == expected
-    assert sorted(reads) == list(range(500)), "each is read once"
-    falls = sum(after < before for before, after in zip(reads, reads[1:], strict=False))
-    assert falls <= 4, "in few rising rows"
 
 
 def test_a_late_turn_goes_on_in_the_next_one(bench: Bench) -> None:
@@ -107,29 +94,3 @@ def test_no_more_is_read_ahead_than_the_most_bytes(bench: Bench) -> None:
     assert len(reads) <= 7
     assert [body[:5] for body in take_all(bench, consumer)] == [b"%05d" % i for i in reversed(range(30))]
     assert len(reads) <= 60
-
-
-def test_messages_of_a_large_batch_are_read_once(bench: Bench) -> None:
-    consumer = bench.consumer(rdy=LONGEST_RUN)
-    bench.release(*[b"%05d" % i * 1_000 for i in range(20)])
-    bench.run()
-    received = consumer.take()
-    for message in received[::-2]:
-        consumer.requeue(message)
-    bench.run()
-    again = consumer.take()
-    assert [message.body for message in again] == [message.body for message in received[::-2]]
-
-
-def test_what_is_emptied_is_forgotten(bench: Bench) -> None:
-    defer_in_any_order(bench, 100)
-    bench.pass_time(2 * SECOND)
-    consumer = bench.consumer(rdy=1)
-    bench.run()
-    (first,) = consumer.take()
-    bench.channel.empty()
-    assert consumer.finish(first) == [first.id]
-    bench.release(b"new")
-    bench.run()
-    assert consumer.bodies() == [b"new"]
-    assert bench.statistics() == (0, 1, 0)

@@ -8,11 +8,9 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-import gevent
 import pytest
 
 from nsqd_py.runtime.logs import DEBUG, ERROR, FATAL, INFO, JSON, KEPT_BYTES, TEXT, WARNING, Log
-from nsqd_py.runtime.process import log_uncaught_errors
 from tests.support.nsqd_process import wait_until
 
 NOON_S = datetime(2026, 11, 21, 12, 0, 0, 1234).timestamp()
@@ -210,21 +208,6 @@ def test_a_json_traceback_is_a_field(pipe: Pipe) -> None:
     lines = line["traceback"].splitlines()
     assert lines[0] == "Traceback (most recent call last):"
     assert lines[-1] == "ZeroDivisionError: by 100%"
-
-
-@pytest.mark.parametrize("start", [gevent.spawn, lambda work: gevent.get_hub().loop.run_callback(work)])
-def test_what_nobody_caught_is_a_line_too(
-    pipe: Pipe, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, start: Any
-) -> None:
-    hub = gevent.get_hub()
-    monkeypatch.setattr(hub, "print_exception", hub.print_exception)
-    log_uncaught_errors(hub, pipe.log(form=JSON))
-    start(fail)
-    gevent.idle()
-    [line] = pipe.objects()
-    assert line["message"].startswith("uncaught in <")
-    assert line["traceback"].endswith("ZeroDivisionError: by 100%")
-    assert capfd.readouterr() == ("", "")
 
 
 # --- levels

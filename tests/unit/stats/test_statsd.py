@@ -85,23 +85,6 @@ def test_keys_and_their_order_are_those_of_go() -> None:
     ]
 
 
-def counters(found: list[str]) -> dict[str, int]:
-    return {key: int(value[:-2]) for key, _, value in (line.partition(":") for line in found) if value.endswith("|c")}
-
-
-def test_counters_are_what_came_since_the_last_report() -> None:
-    reports = StatsdReports("", exclude_ephemeral=False)
-    lines(reports, make_topic("t", 5, make_channel("c", 5)))
-    second = counters(lines(reports, make_topic("t", 7, make_channel("c", 6, requeue_count=9))))
-    assert second == {
-        "topic.t.message_count": 2,
-        "topic.t.message_bytes": 20,
-        "topic.t.channel.c.message_count": 1,
-        "topic.t.channel.c.requeue_count": 4,
-        "topic.t.channel.c.timeout_count": 0,
-    }
-
-
 def test_packets_end_with_lines_and_are_as_full_as_may_be() -> None:
     given = ["a" * 9 + "\n", "b" * 9 + "\n", "c" * 9 + "\n", "d" * 40 + "\n", "e\n"]
     assert packets(given, 20) == [(given[0] + given[1]).encode(), given[2].encode(), given[3].encode(), b"e\n"]
