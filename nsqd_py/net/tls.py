@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,6 +13,7 @@ from nsqd_py.errors import LayerError
 from nsqd_py.net.tls_context import OPENSSL_DEFAULT, advised, cipher_list, set_level
 from nsqd_py.net.tls_options import ServerTlsOptions
 from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.private_files import Stamp, stamp_of
 
 REQUIRE = "require"
 
@@ -254,9 +254,6 @@ class TlsIfAsked:
 
 CHECK_EVERY_S = 2.0
 
-# (modification time in ns, inode, size) of a file; a tool may replace the file, or overwrite it.
-_Stamp = tuple[int, int, int]
-
 
 class CertificateReloader:
     """Reloads a certificate when its files change.
@@ -287,17 +284,9 @@ class CertificateReloader:
         else:
             self._log.info("TLS: certificate loaded from %s", self._options.tls_cert)
 
-    def _read_stamps(self) -> list[_Stamp | None]:
+    def _read_stamps(self) -> list[Stamp]:
         options = self._options
-        return [_stamp(path) for path in (options.tls_cert, options.tls_key, options.tls_root_ca_file) if path]
-
-
-def _stamp(path: str) -> _Stamp | None:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_ino, status.st_size
+        return [stamp_of(path) for path in (options.tls_cert, options.tls_key, options.tls_root_ca_file) if path]
 
 
 def _engines(options: ServerTlsOptions) -> MakeEngine:

@@ -29,13 +29,8 @@ _TLS_REQUIRED_CHOICE: Kind[int] = choice(
 TLS_REQUIRED_KIND = _TLS_REQUIRED_CHOICE._replace(bare_value="true", choices=tuple(_TLS_REQUIRED_WORDS))
 
 
-def _level_from_native(value: Any) -> int:
-    level: int = _parse_level(str(value))  # as text, so that true is not 1
-    return level
-
-
-_LEVEL_CHOICE = choice(LEVELS, word="level", from_native=_level_from_native)
-_parse_level = _LEVEL_CHOICE.parse
+# From a native value as text, so that true is not 1.
+_LEVEL_CHOICE: Kind[int] = choice(LEVELS, word="level", from_native=lambda value: _LEVEL_CHOICE.parse(str(value)))
 TLS_VERSION_KIND = choice({**TLS_VERSIONS, "": DEFAULT_TLS_VERSION}, word="version")
 
 

@@ -285,9 +285,7 @@ class Stream:
         self._holds -= 1
         if self._holds or self.closed:
             return
-        if not self._in_iteration:
-            self._in_iteration = True
-            self._iteration.add_flusher(self)
+        self.want_flush()
         if not self._reading:  # if it reads, nothing has come in the meantime: 1 us less
             if self._is_behind:
                 self._iteration.backlog.add(self)

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from time import monotonic_ns
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from nsqd_py.pqueues import Alarms
-
-if TYPE_CHECKING:
-    from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs import Log
 
 T = TypeVar("T")
 

@@ -62,11 +62,7 @@ def one_line(text: str) -> str:
     """Return a foreign text with escapes for characters that do not print, such as line breaks."""
     if text.isprintable():
         return text
-    return "".join(character if character.isprintable() else _escape(character) for character in text)
-
-
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape").decode()
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def _traceback(error: BaseException | None = None) -> str:
@@ -108,7 +104,7 @@ class TextForm:
 class JsonForm:
     """One JSON object a line, with `time` (RFC 3339), `level`, `prefix`, `message` and `traceback`."""
 
-    __slots__ = ("prefix", "_datetime", "_dumps", "_levels", "_second", "_stamp", "_zone")
+    __slots__ = ("prefix", "_datetime", "_dumps", "_second", "_stamp", "_zone")
 
     def __init__(self, prefix: str) -> None:
         from datetime import datetime
@@ -118,7 +114,6 @@ class JsonForm:
         self._datetime = datetime
         self.prefix = prefix
         self._dumps = orjson.dumps
-        self._levels = {number: word for word, number in LEVELS.items()}
         self._second = -1
         self._stamp = self._zone = ""
 
@@ -130,7 +125,7 @@ class JsonForm:
             stamp = self._datetime.fromtimestamp(second).astimezone().isoformat()
             self._stamp, self._zone = stamp[:19], stamp[19:]
         microseconds = int((now_s - second) * 1e6)
-        fields = {"time": f"{self._stamp}.{microseconds:06d}{self._zone}", "level": self._levels[level]}
+        fields = {"time": f"{self._stamp}.{microseconds:06d}{self._zone}", "level": level_word(level)}
         prefix = self.prefix.strip()
         if prefix:
             fields["prefix"] = prefix

@@ -39,6 +39,19 @@ def create(path: str | Path, buffer_bytes: int = -1) -> BinaryIO:
     return open(path, "wb", buffer_bytes, opener=open_file)
 
 
+# (modification time in ns, inode, size) of a file: a tool may replace the file, or overwrite it. None without one.
+Stamp = tuple[int, int, int] | None
+
+
+def stamp_of(path: str) -> Stamp:
+    """Return the stamp of a file, which differs when the file has changed."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_ino, status.st_size
+
+
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file with this content. Raises OSError."""
     with create(path) as file:

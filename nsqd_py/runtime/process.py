@@ -8,7 +8,6 @@ import resource
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from types import TracebackType
 from typing import Any
 
 import gevent
@@ -100,7 +99,7 @@ class StopSignals:
         self._handlers = [gevent.signal_handler(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)]
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         for handler in self._handlers:
             handler.cancel()
 

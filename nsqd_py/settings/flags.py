@@ -33,12 +33,12 @@ def shown_words(words: Sequence[str], settings: Iterable[Setting]) -> list[str]:
     return shown
 
 
-def suggestion(word: str, known: Iterable[str], prefix: str = "") -> str:
+def suggestion(word: str, known: Iterable[str]) -> str:
     """Return a question with the known word that is closest to a misspelt one, or ""."""
     import difflib  # slow to import; only errors need it
 
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.75)
-    return f" (did you mean {prefix}{close[0]}?)" if close else ""
+    return f" (did you mean {close[0]}?)" if close else ""
 
 
 def read_config(

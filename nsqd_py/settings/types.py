@@ -152,10 +152,6 @@ def _duration_from_native(value: Any) -> int:
     return _in_range(value * MILLISECOND_NS, MIN_NS, MAX_NS)
 
 
-def _split(text: str) -> tuple[str, ...]:
-    return tuple(text.split(",")) if text else ()
-
-
 def _strings_from_native(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise ValueError("expected a list of strings")
@@ -166,7 +162,9 @@ class _Strings(Kind[tuple[str, ...]]):
     """A list of strings. A string in a config file is split at commas; the value of a flag is not."""
 
     def from_config(self, value: object) -> tuple[str, ...]:
-        return tuple(map(self.parse, _split(value) if isinstance(value, str) else self.from_native(value)))
+        if isinstance(value, str):
+            return tuple(map(self.parse, value.split(","))) if value else ()
+        return tuple(map(self.parse, self.from_native(value)))
 
 
 def _parse_floats(text: str) -> tuple[float, ...]:

@@ -164,11 +164,12 @@ class HttpClient:
 
         `admit` may wait until there is room for the body; `note_date` gets the Date header.
         """
-        connection = _Connection(url.host, url.port, lambda: self._connect(url, tls_name or url.host))
+        connection = _Connection(url.host, url.port)
         login = {"Authorization": "Basic " + base64.b64encode(url.login.encode()).decode()} if url.login else {}
         deadline = gevent.Timeout(self.request_timeout_s)
         deadline.start()
         try:
+            connection.sock = self._connect(url, tls_name or url.host)
             connection.request(method, url.path, body, {**self.headers, **(headers or {}), **login})
             response = connection.getresponse()
             if note_date is not None:
@@ -221,22 +222,18 @@ class _Response(http.client.HTTPResponse):
 
 
 class _Connection(http.client.HTTPConnection):
-    """The standard library's HTTP protocol on a socket that `open_socket` makes.
+    """The standard library's HTTP protocol on a socket of gevent, which the caller sets.
 
     Raises HttpClientError if `host` is not a host name: another machine may have sent it.
     """
 
     response_class = _Response
 
-    def __init__(self, host: str, port: int, open_socket: Callable[[], Any]) -> None:
+    def __init__(self, host: str, port: int) -> None:
         try:
             super().__init__(host, port)
         except http.client.InvalidURL as error:
             raise HttpClientError(f"{host!r} is not a host name") from error
-        self._open_socket = open_socket
-
-    def connect(self) -> None:
-        self.sock = self._open_socket()
 
 
 def _read_up_to(response: http.client.HTTPResponse, most_bytes: int, admit: Admit | None = None) -> bytes:

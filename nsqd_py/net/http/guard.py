@@ -21,6 +21,7 @@ from gevent.threadpool import ThreadPool
 from nsqd_py.net.http.answers import TOO_MANY_LOGINS, UNAUTHORIZED, Reply
 from nsqd_py.net.http.credentials import BadAuthFile, Login, parse_login, read_credentials, split_authorization
 from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.private_files import stamp_of
 
 REMEMBERED_S = 60.0
 _MOST_REMEMBERED = 1024
@@ -41,9 +42,6 @@ _FIRST_DELAY_S = 0.1
 FORGOTTEN_S = 60.0
 MOST_FAILED_ADDRESSES = 4096
 
-# (modification time in ns, size, inode) of a file; None without one.
-_Stamp = tuple[int, int, int] | None
-
 
 class Guard:
     """The users and tokens of a file, which is read again when it changes.
@@ -60,7 +58,7 @@ class Guard:
         self._path = path
         self._log = log
         self._clock = clock
-        self._stamp = _stamp_of(path)
+        self._stamp = stamp_of(path)
         self._credentials = read_credentials(path)
         self._look_at_s = clock() + _LOOK_S
         # Digests of headers that were right, and when each must be checked again. The key is a secret of the process.
@@ -126,19 +124,16 @@ class Guard:
     # ---- what was right, and what was wrong
 
     def _note(self, authorization: bytes, address: str, *, is_right: bool) -> None:
-        if is_right:
-            self._remember(self._digest(authorization, address))
-        else:
+        if not is_right:
             self._logins.note_failure(address)
+            return
+        if len(self._remembered) >= _MOST_REMEMBERED:
+            self._remembered.clear()
+        self._remembered[self._digest(authorization, address)] = self._clock() + REMEMBERED_S
 
     def _digest(self, authorization: bytes, address: str) -> bytes:
         """Return the key of a header of an address: guesses of another address must not find what it remembers."""
         return hashlib.blake2b(address.encode() + b"\0" + authorization, key=self._key, digest_size=32).digest()
-
-    def _remember(self, digest: bytes) -> None:
-        if len(self._remembered) >= _MOST_REMEMBERED:
-            self._remembered.clear()
-        self._remembered[digest] = self._clock() + REMEMBERED_S
 
     # ---- the file
 
@@ -148,7 +143,7 @@ class Guard:
         if now_s < self._look_at_s:
             return
         self._look_at_s = now_s + _LOOK_S
-        stamp = _stamp_of(self._path)
+        stamp = stamp_of(self._path)
         if stamp == self._stamp:
             return
         self._stamp = stamp
@@ -164,14 +159,6 @@ class Guard:
 def admin_guard(auth_file: str, log: Log) -> Guard | None:
     """Return the guard with the accounts of --http-auth-file; None if it is "". Raises BadAuthFile."""
     return Guard(auth_file, log) if auth_file else None
-
-
-def _stamp_of(path: str) -> _Stamp:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _is_right(login: Login, known_hash: bytes) -> bool:

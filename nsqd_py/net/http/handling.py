@@ -36,11 +36,8 @@ def access_refusal(access: Access, peer: str, *, has_guard: bool, clients_author
     """
     if access in OPEN or has_guard:
         return None
-    if access is Access.BODIES and clients_authorize:
-        return NEEDS_AUTH_FILE
-    if access is Access.SHUT_DOWN and not is_local(peer):
-        return NEEDS_AUTH_FILE
-    return None
+    is_refused = not is_local(peer) if access is Access.SHUT_DOWN else access is Access.BODIES and clients_authorize
+    return NEEDS_AUTH_FILE if is_refused else None
 
 
 def is_local(peer: str) -> bool:

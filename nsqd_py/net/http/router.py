@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from nsqd_py.errors import HttpError
 from nsqd_py.net.http import answers
-from nsqd_py.net.http.answers import Reply
+from nsqd_py.net.http.answers import Reply, ResponseLimiter
+from nsqd_py.net.http.browsers import KnownHosts
 from nsqd_py.runtime.logs import Log
 
 if TYPE_CHECKING:
-    from nsqd_py.net.http.answers import Reply, ResponseLimiter
-    from nsqd_py.net.http.browsers import KnownHosts
     from nsqd_py.net.http.guard import Guard
 
 _TARGETS_KEPT = 1024
