@@ -60,10 +60,6 @@ def clients_of(nsqd: NsqdProcess, topic: str) -> list[dict[str, Any]]:
     return list((nsqd.channel_stats(topic, CHANNEL) or {}).get("clients") or ())
 
 
-def rdy_of(nsqd: NsqdProcess, topic: str) -> int:
-    return sum(one["ready_count"] for one in clients_of(nsqd, topic))
-
-
 # ---- connections
 
 
@@ -102,28 +98,7 @@ def test_after_garbage_a_new_connection_is_opened(consume: Consume, caplog: pyte
 # ---- messages
 
 
-def test_messages_are_waited_for_one_by_one(shared_nsqd: NsqdProcess, consume: Consume, topic: str) -> None:
-    """The consumer is there before the topic, and idle between messages."""
-    got: list[bytes] = []
-    driver = consume(lambda message: got.append(message.body), shared_nsqd)
-    for count, body in enumerate((b"one", b"two", b"three"), 1):
-        publish(shared_nsqd, topic, body)
-        driver.wait(lambda: len(got) == count)  # noqa: B023 - called at once
-    assert got == [b"one", b"two", b"three"]
-
-
 # ---- the flow
-
-
-def test_no_messages_with_a_max_in_flight_of_0(shared_nsqd: NsqdProcess, consume: Consume, topic: str) -> None:
-    got: list[Message] = []
-    driver = consume(got.append, shared_nsqd, max_in_flight=4)
-    driver.wait(lambda: rdy_of(shared_nsqd, topic) == 4)
-    driver.consumer.set_max_in_flight(0)
-    driver.wait(lambda: rdy_of(shared_nsqd, topic) == 0)
-    publish(shared_nsqd, topic, b"waits")
-    driver.consumer.set_max_in_flight(2)
-    driver.wait(lambda: len(got) == 1 and rdy_of(shared_nsqd, topic) == 2)
 
 
 def test_a_pause_outlasts_backoff(shared_nsqd: NsqdProcess, consume: Consume, topic: str) -> None:

@@ -219,51 +219,6 @@ def test_nsqlookupd_has_the_same_limits(make_nsqlookupd: MakeNsqlookupd, crowd: 
 # ---- silence, and bytes one at a time
 
 
-def test_who_says_nothing_is_closed_and_costs_nobody_time(make_nsqd: MakeNsqd, crowd: Crowd) -> None:
-    nsqd = make_nsqd("--handshake-timeout=1s", "--http-head-timeout=1s")
-    neighbour = Neighbour(nsqd)
-    for number in range(1000):
-        crowd.connect((nsqd.tcp_port, nsqd.http_port)[number % 2])
-
-    def all_are_closed() -> bool:
-        neighbour.work()
-        return all(map(is_closed, crowd.socks))
-
-    wait_until(all_are_closed, what="all to be closed")
-    assert neighbour.latency_s < NEIGHBOUR_LIMIT_S
-
-
-SLOW = {
-    "the magic": ("tcp", b"", MAGIC[:3]),
-    "a head": ("http", b"GET /", b"x" * 10_000),
-    "a body": ("http", b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: 50000\r\n\r\n", b"x" * 10_000),
-    "chunks": ("http", b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n" * 2_000),
-}
-
-
-@pytest.mark.parametrize("what", SLOW)
-def test_who_dribbles_is_closed_and_costs_nobody_time(make_nsqd: MakeNsqd, crowd: Crowd, what: str) -> None:
-    protocol, beginning, rest = SLOW[what]
-    nsqd = make_nsqd("--handshake-timeout=500ms", "--http-head-timeout=500ms")
-    neighbour = Neighbour(nsqd)
-    port = nsqd.tcp_port if protocol == "tcp" else nsqd.http_port
-    dribbling = [crowd.connect(port) for _ in range(100)]
-    for sock in dribbling:
-        with contextlib.suppress(OSError):  # on a slow machine, its time may be over
-            sock.sendall(beginning)
-    position, began_s = 0, time.monotonic()
-    while dribbling:
-        assert time.monotonic() < began_s + DEADLINE_S, f"{len(dribbling)} are still served"
-        neighbour.work()
-        closed, _, _ = select.select(dribbling, [], [], 0.01)  # an answer is an end too: it is a refusal
-        dribbling = [sock for sock in dribbling if sock not in closed]
-        for sock in dribbling:
-            with contextlib.suppress(OSError):
-                sock.send(rest[position : position + 1])
-        position += 1
-    assert neighbour.latency_s < NEIGHBOUR_LIMIT_S
-
-
 # ---- who does not read
 
 
@@ -317,23 +272,6 @@ def test_what_is_kept_for_clients_that_do_not_read_is_bounded(tmp_path: Path, cr
         assert neighbour.latency_s < NEIGHBOUR_LIMIT_S
     finally:
         nsqd.destroy()
-
-
-def test_200_consumers_that_do_not_read(make_nsqd: MakeNsqd, crowd: Crowd) -> None:
-    nsqd = make_nsqd("--write-timeout=1s", "--msg-timeout=3s", "--log-level=info")
-    neighbour = Neighbour(nsqd)
-    nsqd.create("t", *(f"c{number}" for number in range(200)))
-    publisher = nsqd.connect()
-    for _ in range(2):
-        publisher.mpub("t", [b"x" * 50_000] * 50)
-    before_bytes = rss_bytes(nsqd)
-    stuck = [crowd.connect(nsqd.tcp_port, receive_buffer_bytes=4096) for _ in range(200)]
-    for number, sock in enumerate(stuck):
-        sock.sendall(MAGIC + sub("t", f"c{number}") + rdy(2500))
-    most_bytes = push(stuck, b"", nsqd, neighbour)
-    assert most_bytes - before_bytes < 400 * MB
-    # What they did not take is for others.
-    nsqd.wait_for_channel("t", "c0", 3 * DEADLINE_S, client_count=0, in_flight_count=0, depth=100)
 
 
 SLOW_READER_ATTEMPTS = 5

@@ -179,21 +179,3 @@ def test_one_message_is_finished_and_the_others_stay(nsqd: NsqdProcess) -> None:
         assert [message.body for message in client.messages(4)] == [b"2", b"3", b"5", b"0"]
     nsqd.restart()
     nsqd.wait_for_channel("one", "c", depth=4)
-
-
-def test_what_is_not_queued_cannot_be_finished(nsqd: NsqdProcess) -> None:
-    nsqd.create("not", "c")
-    with nsqd.connect() as client:
-        client.mpub("not", [b"a", b"b"])
-        client.dpub("not", 600_000, b"later")
-        client.sub("not", "c", 1)
-        flying = client.message()
-        wrong = (404, "MESSAGE_NOT_QUEUED")
-        assert finish(nsqd, "not", 0, flying.id.decode()) == wrong
-        assert finish(nsqd, "not", 1, flying.id.decode()) == wrong  # the id of another one
-        assert finish(nsqd, "not", 99, flying.id.decode()) == wrong
-        (later,) = nsqd.http("GET", "/channel/peek?topic=not&channel=c&state=deferred").json()["messages"]
-        assert finish(nsqd, "not", later["seq"], later["id"]) == wrong
-        nsqd.wait_for_channel("not", "c", depth=1, in_flight_count=1, deferred_count=1)
-    answer = nsqd.http("POST", "/channel/finish?topic=not&channel=c&seq=0")
-    assert (answer.status, answer.json()["message"]) == (400, "MISSING_ARG_ID")

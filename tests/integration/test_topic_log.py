@@ -9,7 +9,7 @@ import pytest
 
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader, decode
 from tests.support.nsqd_process import HTTPAnswer, MakeNsqd, NsqdProcess, wait_until
-from tests.support.wire import Message, bodies, fin, req
+from tests.support.wire import Message, bodies
 
 pytestmark = pytest.mark.ours
 
@@ -202,87 +202,6 @@ def test_a_channel_goes_to_a_time(nsqd: NsqdProcess) -> None:
     assert bodies(consume(nsqd, "kept", "c", 100)) == numbered(200, 300)
     assert seek(nsqd, (time + timedelta(hours=1)).isoformat()).json() == {"seq": 300, "timestamp": None, "skipped": 0}
     nsqd.wait_for_channel("kept", "c", depth=0)
-
-
-def test_a_channel_goes_to_the_end(nsqd: NsqdProcess) -> None:
-    publish(nsqd, "kept", 0, 100)
-    with nsqd.connect() as client:
-        client.sub("kept", "c", rdy_count=10)
-        in_flight = client.messages(10)
-        assert seek(nsqd, "latest").json() == {"seq": 100, "timestamp": None, "skipped": 90}
-        nsqd.wait_for_channel("kept", "c", depth=0, in_flight_count=10)
-        client.fin(*in_flight)
-        nsqd.wait_for_channel("kept", "c", depth=0, in_flight_count=0)
-        publish(nsqd, "kept", 100, 105)
-        assert bodies(client.consume(5)) == numbered(100, 105)
-        assert client.ask(fin(in_flight[0].id)).data.startswith(b"E_FIN_FAILED")
-
-
-def test_a_fin_that_arrives_after_a_seek_finishes_what_was_sent_again(nsqd: NsqdProcess) -> None:
-    publish(nsqd, "kept", 0, 1)
-    with nsqd.connect() as client:
-        client.sub("kept", "c", rdy_count=1)
-        first = client.message()
-        seek(nsqd, "earliest")
-        assert client.message() == first._replace(attempts=2)  # in flight once more
-        client.fin(first)  # a client that had sent it before the seek could not tell
-        nsqd.wait_for_channel("kept", "c", depth=0, in_flight_count=0)
-    nsqd.restart()
-    nsqd.wait_for_channel("kept", "c", depth=0)
-
-
-def test_what_is_not_due_stays_deferred(nsqd: NsqdProcess) -> None:
-    publish(nsqd, "kept", 0, 20)
-    nsqd.post("/pub?topic=kept&defer=600000", b"later")
-    consume(nsqd, "kept", "c", 20)
-    seek(nsqd, "latest")
-    nsqd.wait_for_channel("kept", "c", depth=0, deferred_count=1)
-    seek(nsqd, "earliest")
-    nsqd.wait_for_channel("kept", "c", depth=20, deferred_count=1)
-    nsqd.post("/channel/create?topic=kept&channel=new&from=earliest")
-    nsqd.wait_for_channel("kept", "new", depth=20, deferred_count=1)
-
-
-@pytest.mark.parametrize("retention", ["kept*=1h", "other=1h"])
-@pytest.mark.parametrize("places", [["earliest"], ["latest"], ["-1h"], ["middle", "earliest", "latest", "earliest"]])
-@pytest.mark.parametrize("end", ["stop", "kill", None])
-def test_a_seek_keeps_what_was_never_finished(make_nsqd: MakeNsqd, retention: str, places: list[str], end: str | None) -> None:
-    """A deferred message, a requeued one and one in flight, in a part of the log that may be compacted."""
-    nsqd = make_nsqd(f"--max-bytes-per-file={FILE_BYTES}", f"--retention-time={retention}", "--msg-timeout=1m")
-    nsqd.create("kept", "c")
-    nsqd.post("/pub?topic=kept&defer=1000", b"deferred")
-    nsqd.post("/pub?topic=kept", b"requeued")
-    nsqd.post("/pub?topic=kept", b"held")
-    with nsqd.connect() as holder:
-        holder.sub("kept", "c", rdy_count=2)
-        for message in holder.messages(2):
-            if message.body == b"requeued":
-                holder.send(req(message.id, 1000))
-        holder.send(b"RDY 0\n")
-        publish(nsqd, "kept", 0, 400)
-        with nsqd.connect() as client:
-            client.sub("kept", "c", rdy_count=400)
-            client.consume(400)
-        publish(nsqd, "kept", 400, 410)
-        middle = datetime.now(UTC).isoformat()
-        publish(nsqd, "kept", 410, 420)
-        if not retention.startswith("kept"):
-            wait_until(lambda: int(str(log_of(nsqd, "kept")["earliest_seq"])) > 3, what="files to go")
-        skipped = [seek(nsqd, middle if place == "middle" else place).json()["skipped"] for place in places]
-        assert skipped[0] == {"earliest": 0, "latest": 20, "-1h": 0, "middle": 10}[places[0]]
-        if end is not None:
-            nsqd.restart(clean=end == "stop")
-    with nsqd.connect(msg_timeout=60_000) as client:
-        client.sub("kept", "c", rdy_count=2500)
-        seen: dict[bytes, int] = {}
-        open_bodies = {b"deferred", b"requeued", b"held"} - ({b"held"} if end is None else set())
-        while not open_bodies <= seen.keys():
-            message = client.message()
-            client.fin(message)
-            seen[message.body] = message.attempts
-    if places[-1] == "latest":
-        assert seen.keys() <= {b"deferred", b"requeued", b"held"}
-    assert seen[b"requeued"] == 2
 
 
 def test_a_new_channel_begins_where_it_is_told(nsqd: NsqdProcess) -> None:

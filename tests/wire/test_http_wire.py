@@ -325,14 +325,6 @@ def test_a_known_head_is_held_to_the_limits_of_its_server(make_server: MakeServe
     assert sent[: -len(b"x" * 50)] in publishing.KNOWN_HEADS
 
 
-def test_no_head_is_remembered_of_what_is_no_plain_publish(server: Server) -> None:
-    for case in CASES:
-        server.ask(case.sent)
-    for head in publishing.KNOWN_HEADS:
-        assert head.startswith((b"POST /pub?topic=t HTTP/1.1\r\n", b"POST http://h/pub?topic=t HTTP/1.1\r\n"))
-        assert b"close" not in head and b"Expect" not in head and b"Upgrade" not in head
-
-
 def test_a_failed_write_replaces_the_answers_of_its_publishes(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     server.ask(request("POST /pub?topic=t", b"x"))
 

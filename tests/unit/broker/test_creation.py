@@ -12,7 +12,6 @@ import pytest
 from nsqd_py.batch import uniform_stride
 from nsqd_py.broker.admission import CreationRate
 from nsqd_py.diskqueue.journal import Journal
-from nsqd_py.errors import TooManyNewTopics
 from nsqd_py.queue.topic import Topic
 from tests.unit.fakes import SECOND, FakeConsumer, FakePublisher, World, close_descriptors, sized, start_broker
 
@@ -98,33 +97,9 @@ def rate(clock: list[int]) -> CreationRate:
     return CreationRate(10, lambda: clock[0])
 
 
-def test_a_client_may_create_many_at_once_and_then_some_a_second(rate: CreationRate, clock: list[int]) -> None:
-    assert {rate.wait_s(HERE) for _ in range(1001)} == {0.0}
-    assert [rate.wait_s(HERE) for _ in range(3)] == pytest.approx([0.1, 0.2, 0.3])
-    assert rate.wait_s(THERE) == 0.0
-    clock[0] += 2 * SECOND
-    assert [rate.wait_s(HERE) for _ in range(18)] == pytest.approx([0.0] * 17 + [0.1])
-    clock[0] += 1000 * SECOND
-    assert {rate.wait_s(HERE) for _ in range(1001)} == {0.0}
-
-
-def test_a_turn_that_is_far_away_is_refused_and_not_reserved(rate: CreationRate) -> None:
-    for _ in range(1101):
-        rate.wait_s(HERE)
-    for _ in range(3):
-        with pytest.raises(TooManyNewTopics, match="TOO_MANY_NEW_TOPICS"):
-            for _ in range(2):
-                rate.wait_s(HERE.replace(":5", ":6"))
-
-
 def test_few_addresses_are_remembered_and_the_busiest_longest(rate: CreationRate) -> None:
     for _ in range(1002):
         rate.wait_s(HERE)
     for number in range(10_000):
         assert rate.wait_s(f"10.0.{number // 250}.{number % 250}:1") == 0.0
     assert rate.wait_s(HERE) > 0.0
-
-
-def test_no_limit() -> None:
-    rate = CreationRate(0, lambda: 0)
-    assert {rate.wait_s(HERE) for _ in range(10_000)} == {0.0}

@@ -154,15 +154,6 @@ def test_names_that_cannot_be_synced(bench: Bench, disk: Disk, tmp_path: Path) -
     assert bench.synced[-1] is None
 
 
-def test_a_sync_needs_no_descriptor_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench.put()
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "dup", refuse(errno.EMFILE))
-        patch.setattr(os, "open", refuse(errno.EMFILE))
-        assert ended_well(bench.put())
-    assert bench.synced[-1] is None
-
-
 def test_a_bug_in_a_sync_keeps_nobody_waiting(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.put()
     hub = gevent.get_hub()
@@ -235,14 +226,6 @@ def test_a_sync_waits_no_longer_than_a_millisecond_and_the_next_ones_not_at_all(
 def test_a_publisher_that_is_alone_waits_for_nobody(bench: Bench) -> None:
     for _ in range(3):
         assert ended_well(bench.put())
-
-
-def test_a_stop_does_not_wait_for_publishers(bench: Bench) -> None:
-    put_together(bench, 2)
-    alone = bench.put()
-    assert alone.holds == 1
-    bench.sync.join()
-    assert ended_well(alone)
 
 
 # --- many topics

@@ -19,22 +19,6 @@ def probe(backoff: Backoff) -> float:
     return over_s
 
 
-def test_a_failure_stops_the_flow_for_two_units() -> None:
-    backoff = make()
-    assert backoff.phase is Phase.FLOWING
-    assert backoff.failed(100.0)
-    assert (backoff.phase, backoff.level, backoff.until_s) == (Phase.WAITING, 1, 102.0)
-
-
-def test_of_one_wait_only_one_result_counts() -> None:
-    backoff = make()
-    backoff.failed(100.0)
-    assert not backoff.failed(100.5)
-    assert not backoff.succeeded(100.6)
-    assert not backoff.continued(100.7)
-    assert (backoff.level, backoff.until_s) == (1, 102.0)
-
-
 def test_waits_double_while_it_fails_and_halve_while_it_succeeds() -> None:
     backoff = make()
     now_s, waits = 0.0, []

@@ -14,15 +14,6 @@ def test_a_new_connection_is_asked_for_messages() -> None:
     assert world.sent() == [b"RDY 100"]
 
 
-def test_a_message_knows_what_it_is() -> None:
-    message = World().batch(1, 7, attempts=3).messages()[1]
-    assert (message.id, message.body, message.timestamp_ns, message.attempts) == (message_id(7), b"body 7", 1007, 3)
-    assert (message.topic, message.channel, message.nsqd) == ("topic", "channel", "nsqd:4150")
-    assert not message.is_answered
-    assert not message.is_detached
-    assert message.is_live
-
-
 def test_answers_leave_together() -> None:
     world = World()
     first, second, third = world.batch(1, 2, 3).messages()
@@ -45,18 +36,6 @@ def test_some_are_finished_all_or_none(ids: list[int]) -> None:
         batch.finish_some([message_id(number) for number in ids])
     assert world.sent() == []
     assert batch.open_count == 2
-
-
-def test_a_batch_is_requeued_by_attempts_and_without_backoff() -> None:
-    world = World(default_requeue_delay=2, max_requeue_delay=5)
-    world.batch(1, attempts=2).requeue()
-    world.batch(2, attempts=9).requeue()
-    third = world.batch(3, 4)
-    third.requeue(0.25, ids=[message_id(4)])
-    commands = [b"REQ %b %d" % (message_id(number), ms) for number, ms in ((1, 4000), (2, 5000), (4, 250))]
-    assert world.sent()[1:] == commands
-    assert world.subscription.stats().backoff.level == 0
-    assert third.open_count == 1
 
 
 def test_an_id_that_is_here_twice_counts_once_when_it_is_answered() -> None:

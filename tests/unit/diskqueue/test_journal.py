@@ -19,7 +19,6 @@ from nsqd_py.diskqueue.journal import (
     encode_entry,
     read_journal,
 )
-from nsqd_py.pqueues import queued_after
 from tests.support.examples import examples
 
 Entry = tuple[int, int, list[Range], list[Wait]]  # kind, floor, finished, waiting
@@ -100,19 +99,6 @@ def load(path: Path) -> Plain | None:
     """What a new process reads."""
     saved = Journal(path).load()
     return None if saved is None else plain_saved(saved)
-
-
-def test_changes_and_snapshots(path: Path) -> None:
-    journal = Journal(path)
-    journal.snapshot(10, [(12, 13)], [(11, 12, 5, 2)])
-    journal.change(10, [(14, 16)], [(13, 14, 0, 1)])
-    assert load(path) == ({*range(10), 12, 14, 15}, {11: (5, 2), 13: (0, 1)})
-    journal.change(14, [], [])
-    assert load(path) == (set(range(14)) | {14, 15}, {})
-    journal.snapshot(20, [], [])
-    assert load(path) == (set(range(20)), {})
-    journal.change(21, [], [])
-    assert load(path) == (set(range(21)), {})
 
 
 def test_goes_on_behind_a_torn_entry(path: Path) -> None:
@@ -231,24 +217,6 @@ def test_a_replacement_that_something_came_before_is_dropped(path: Path, what: s
         replacement.abandon()
     assert load(path) == (set(range(9)), {})
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
-
-
-def test_the_order_in_which_messages_came_back_is_kept(path: Path) -> None:
-    journal = Journal(path)
-    journal.change(0, [], [(3, 5, queued_after(9), 1), (1, 2, queued_after(9), 1)])
-    journal.change(0, [], [(3, 4, queued_after(12), 2)])
-    saved = Journal(path).load()
-    assert saved is not None
-    assert list(saved.waiting.items()) == [(4, (-10, 1)), (1, (-10, 1)), (3, (-13, 2))]
-
-
-def test_remove(path: Path) -> None:
-    journal = Journal(path)
-    journal.snapshot(1, [], [])
-    journal.remove()
-    assert not path.exists()
-    journal.remove()
-    assert not path.exists()
 
 
 FIRST = encode_entry(SNAPSHOT, 10, [(20, 30)], [(40, 42, 99, 3)])

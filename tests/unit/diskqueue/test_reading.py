@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.unit.fakes import close_descriptors, messages_of
-from tests.unit.log_bench import Disk, fill
+from tests.unit.log_bench import Disk
 
 
 @pytest.fixture
@@ -24,23 +23,6 @@ def read_each(disk: Disk, seqs: list[int]) -> list[bytes | None]:
         None if batch is None else dict(messages_of([batch]))[seq]
         for seq, batch in zip(seqs, disk.log.read_each(seqs), strict=True)
     ]
-
-
-def test_each_is_found_in_any_file(disk: Disk) -> None:
-    fill(disk, files=5)
-    bodies = dict(disk.written)
-    for seqs in ([0], [9], [0, 1, 4, 9], list(range(10))):
-        assert read_each(disk, seqs) == [bodies[seq] for seq in seqs]
-
-
-def test_batches_of_several_messages(disk: Disk) -> None:
-    chance = random.Random(1)
-    for _ in range(300):
-        disk.append(*[b"x" * chance.choice([1, 50, 3_000]) for _ in range(chance.randint(1, 9))])
-    bodies = dict(disk.written)
-    for _ in range(50):
-        seqs = sorted(chance.sample(range(len(bodies)), 20))
-        assert read_each(disk, seqs) == [bodies[seq] for seq in seqs]
 
 
 def test_a_damaged_record_is_not_found_and_the_others_are(disk: Disk) -> None:

@@ -1,8 +1,6 @@
 """The codec of records and file headers."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.records import (
@@ -23,30 +21,6 @@ BATCH = make_batch(7, b"one", b"three")
 
 def record(batch: Batch, salt: int = SALT) -> bytes:
     return encode_header(batch, salt) + batch.body
-
-
-def fields(batch: Batch) -> tuple[object, ...]:
-    return (batch.first_seq, batch.base_id, batch.timestamp_ns, batch.due_ns, batch.count, batch.stride, batch.body)
-
-
-uint64 = st.integers(0, (1 << 64) - 1)
-int64 = st.integers(-(1 << 63), (1 << 63) - 1)
-uint32 = st.integers(0, (1 << 32) - 1)
-
-
-@given(uint64, uint64, int64, int64, st.integers(1, (1 << 32) - 1), uint32, st.binary(max_size=100), uint32)
-def test_round_trip(
-    first_seq: int, base_id: int, timestamp_ns: int, due_ns: int, count: int, stride: int, body: bytes, salt: int
-) -> None:
-    batch = Batch(first_seq, base_id, timestamp_ns, due_ns, count, stride, body)
-    data = b"before" + record(batch, salt) + b"behind"
-    decoded, after = decode(data, 6, salt)
-    assert fields(decoded) == fields(batch)
-    assert data[after:] == b"behind"
-    header = decode_header(data, 6)
-    assert (header.first_seq, header.end_seq, header.base_id) == (first_seq, first_seq + count, base_id)
-    assert (header.timestamp_ns, header.due_ns, header.count, header.stride) == (timestamp_ns, due_ns, count, stride)
-    assert header.record_bytes == len(data) - 12
 
 
 def test_every_flip_of_a_bit_is_detected() -> None:
@@ -80,14 +54,6 @@ def test_what_is_no_record(data: bytes) -> None:
 
 
 # --- file headers
-
-
-@given(uint32, uint64, uint64)
-def test_file_header_round_trip(salt: int, first_seq: int, used_id: int) -> None:
-    header = FileHeader(salt, first_seq, used_id)
-    data = header.encode()
-    assert len(data) == FILE_HEADER_BYTES
-    assert FileHeader.decode(data + b"more") == header
 
 
 def test_every_flip_in_a_file_header_is_detected() -> None:

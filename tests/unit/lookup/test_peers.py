@@ -151,17 +151,6 @@ def test_after_a_defect_it_registers_again(make_peers: MakePeers, lookupd: Small
 # --- failures
 
 
-@pytest.mark.parametrize(
-    ("response", "info"),
-    [
-        (b'{"tcp_port":1,"http_port":2,"version":"v","broadcast_address":"b","x":0}', PeerInfo(1, 2, "v", "b")),
-        (b"{}", PeerInfo(0, 0, "", "")),
-    ],
-)
-def test_peer_info(response: bytes, info: PeerInfo) -> None:
-    assert parse_peer_info(response) == info
-
-
 # --- a connection
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import resource
 from typing import Any
 
 import pytest
 
-from nsqd_py.net.limits import ADDRESS, ALL, DESCRIPTORS, IDLE, WRITE, Connections, TimeLimits, highest_descriptor, host_of
+from nsqd_py.net.limits import IDLE, WRITE, Connections, TimeLimits, host_of
 from nsqd_py.runtime.logs import FATAL, Log
 
 FIRST_DESCRIPTOR = 3
@@ -63,41 +62,12 @@ def enter(connections: Connections, peer: str) -> Visitor | None:
 # ---- how many
 
 
-def test_without_limits_everybody_comes_in() -> None:
-    connections = crowd()
-    assert all(enter(connections, f"10.0.0.1:{port}") for port in range(1, 1001))
-    assert len(connections) == 1000
-    assert not connections.refused
-
-
-def test_who_is_above_the_limit_stays_outside_until_somebody_leaves() -> None:
-    connections = crowd(most=2)
-    first = enter(connections, "10.0.0.1:1")
-    assert first and enter(connections, "10.0.0.2:1")
-    assert enter(connections, "10.0.0.3:1") is None
-    assert connections.refused == {ALL: 1}
-    connections.remove(first)
-    assert enter(connections, "10.0.0.3:2")
-    assert len(connections) == 2
-
-
 def test_at_the_end_all_are_closed() -> None:
     connections = crowd()
     visitors = [enter(connections, f"10.0.0.1:{port}") for port in range(1, 4)]
     connections.close_all("stopping")
     assert [visitor.ended for visitor in visitors if visitor] == ["stopping"] * 3
     assert len(connections) == 0
-
-
-def test_an_address_has_its_own_limit() -> None:
-    connections = crowd(most_per_host=2)
-    first = enter(connections, "10.0.0.1:1")
-    assert first and enter(connections, "10.0.0.1:2")
-    assert enter(connections, "10.0.0.1:3") is None
-    assert enter(connections, "10.0.0.2:1")
-    assert connections.refused == {ADDRESS: 1}
-    connections.remove(first)
-    assert enter(connections, "10.0.0.1:3")
 
 
 def test_clients_of_a_unix_socket_have_no_address() -> None:
@@ -112,15 +82,6 @@ def test_clients_of_a_unix_socket_have_no_address() -> None:
 )
 def test_the_address_of_a_peer(peer: str, host: str) -> None:
     assert host_of(peer) == host
-
-
-def test_the_last_descriptors_are_kept_for_files() -> None:
-    connections = crowd()
-    highest = highest_descriptor()
-    assert connections.refuses("10.0.0.1:1", highest) == ""
-    assert connections.refuses("10.0.0.1:1", highest + 1) == DESCRIPTORS
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    assert limit * 0.9 < highest < limit - 1
 
 
 # ---- time

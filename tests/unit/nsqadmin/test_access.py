@@ -36,14 +36,6 @@ def judgement(access: Access, request: Request) -> tuple[str, bool]:
     return access.user(request), access.is_admin(request)
 
 
-def test_as_in_go_whoever_sends_the_header_is_believed() -> None:
-    access = access_of()
-    assert judgement(access, request_of(X_Forwarded_User="bob")) == ("bob", True)
-    assert judgement(access, request_of(X_Forwarded_User="eve")) == ("eve", False)
-    assert judgement(access, request_of()) == ("", False)
-    assert judgement(access, request_of(Authorization=BOB)) == ("bob", False)  # which nobody has checked
-
-
 @pytest.mark.parametrize(
     ("blocks", "host", "is_believed"),
     [
@@ -75,11 +67,6 @@ def test_a_proxy_that_logs_in_may_name_its_users() -> None:
     access = access_of(LOGINS, acl_http_header_from=("10.0.0.0/8",))
     assert judgement(access, request_of(Authorization="Bearer x", X_Forwarded_User="bob")) == ("bob", True)
     assert judgement(access, request_of("11.0.0.1", Authorization="Bearer x", X_Forwarded_User="bob")) == ("", False)
-
-
-def test_without_admins_everybody_may_act() -> None:
-    access = Access(NSQADMIN.defaults(acl_http_header_from=("unix",)), None)
-    assert access.may_act(request_of())
 
 
 RULES = ("view orders.* group:shop", "publish orders.eu ada", "administer billing ada", "view public *")

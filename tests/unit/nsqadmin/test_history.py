@@ -130,20 +130,6 @@ def full_history() -> History:
     return history
 
 
-def test_a_book_is_read_as_it_was_written() -> None:
-    history, read = full_history(), History()
-    decode(unpack(pack(encode(history))), read)
-    assert read.series.keys() == history.series.keys()
-    for key, series in history.series.items():
-        assert read.quantiles(key) == series.quantiles
-        for range_s in (3600, COARSE_RANGE_S):
-            names = list(series.rings)
-            wanted = history.read(key, names, range_s, NOW_S + 130)
-            found = read.read(key, names, range_s, NOW_S + 130)
-            assert wanted[:2] == found[:2]
-            assert all(same(a, b) for a, b in zip(wanted[2], found[2], strict=True))
-
-
 def test_no_damage_goes_unseen() -> None:
     data = pack(encode(full_history()))
     for place in range(0, len(data), max(1, len(data) // 200)):

@@ -11,7 +11,7 @@ from nsqadmin_py.messages.filters import BadFilter, MessageFilter
 from nsqadmin_py.messages.log_search import BadLog, LogPage, LogSearch, message_at, search_back
 from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.records import FileHeader, encode_record
-from tests.unit.fakes import START_NS, make_batch
+from tests.unit.fakes import make_batch
 
 ALL = MessageFilter()
 
@@ -52,22 +52,6 @@ def search(
     return found
 
 
-def bodies(found: LogSearch) -> list[str]:
-    return [row["body"] for row in found.page.messages]
-
-
-def test_a_page_and_the_next_one() -> None:
-    nsqd = numbered(30, 5)
-    found = search(nsqd, limit=7, seq=3)
-    assert bodies(found) == [str(n) for n in range(3, 10)]
-    page = found.page
-    assert (page.next_seq, page.searched_count, page.is_end, page.last_timestamp) == (10, 7, False, START_NS)
-    assert page.messages[0] == {"id": "0000000000001003", "seq": 3, "timestamp": START_NS, "size": 1, "body": "3"}
-    found = search(nsqd, limit=100, seq=page.next_seq)
-    assert bodies(found) == [str(n) for n in range(10, 30)]
-    assert (found.page.next_seq, found.page.is_end) == (30, True)
-
-
 def test_all_fields_of_a_filter_have_to_fit() -> None:
     nsqd = Nsqd(make_batch(0, b'{"id":1,"a":"x"}', b'{"id":2,"a":"xy"}', b"\xffxy", b'{"id":3,"a":"y"}'))
     assert [row["seq"] for row in search(nsqd, MessageFilter("x")).page.messages] == [0, 1, 2]
@@ -103,16 +87,6 @@ def test_a_page_takes_bounded_memory() -> None:
 def back(nsqd: Nsqd, wanted: MessageFilter = ALL, limit: int = 10, end: int = 1000, looks: int = 1 << 30) -> LogPage:
     left = iter(range(looks))
     return search_back(wanted, limit, lambda: next(left, None) is None, nsqd.read, end, at_once)
-
-
-@pytest.mark.parametrize("size", [1, 5, 250, 1000])
-def test_the_latest_messages(size: int) -> None:
-    nsqd = numbered(1000, size)
-    page = back(nsqd)
-    assert ([row["seq"] for row in page.messages], page.prev_seq, page.is_start) == ([*range(990, 1000)], 990, False)
-    page = back(nsqd, end=7)
-    assert ([row["seq"] for row in page.messages], page.prev_seq, page.is_start) == ([*range(7)], 0, True)
-    assert back(nsqd, end=0).is_start
 
 
 @pytest.mark.parametrize("size", [1, 5, 250])
@@ -151,16 +125,6 @@ def test_a_search_backwards_that_is_late_goes_on_without_a_gap(looks: int) -> No
     both = [row["seq"] for row in (*second.messages, *first.messages)]
     assert both == [*range(both[0], 200)]
     assert not first.is_start
-
-
-def test_one_message() -> None:
-    data = numbered(10, 5).read({"seq": "3"})
-    message_id, body = message_at(data, 3) or ("", b"")
-    assert (body, message_id) == (
-        b"3",
-        LogSearch(ALL, 1, lambda: False).run(lambda _: data, {"seq": "3"}, at_once).messages[0]["id"],
-    )
-    assert message_at(data, 5) is None
 
 
 @pytest.mark.parametrize("data", [b"", b"<html>", log_of([make_batch(0, b"x")])[:-1], log_of([make_batch(0, b"x")]) + b"x" * 100])

@@ -90,27 +90,6 @@ def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Room]:
     close_descriptors(tmp_path)
 
 
-def test_another_topic_has_room(room: Room) -> None:
-    room.start(max_topic_bytes=ByTopic(MIB, (("other", 0),)))
-    room.fill()
-    room.life.broker.get_topic("other").publish(b"\0\0\0\1x", 1, 5, None, 0)
-    room.life.settle()
-    assert room.life.broker.get_topic("other").next_seq == 1
-
-
-def test_there_is_room_again_when_consumers_are_done(room: Room) -> None:
-    life = room.start(max_topic_bytes=ByTopic(MIB))
-    life.create()
-    before = room.fill()
-    assert room.consume("fast")
-    room.pass_look()
-    assert room.health is not None
-    assert room.consume("slow") == before
-    room.pass_look()
-    assert room.health is None
-    assert room.fill() == pytest.approx(before, abs=1), "the file that is written to went, too"
-
-
 def test_the_reserve_stays_free(room: Room) -> None:
     room.free_bytes = 10 * MIB
     life = room.start(min_free_disk_bytes=9 * MIB)

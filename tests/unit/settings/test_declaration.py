@@ -126,13 +126,6 @@ def test_the_version_names_the_release_of_nsq_and_that_of_this_project() -> None
 # --- config files
 
 
-@pytest.mark.parametrize("name", ["pump.yaml", "pump.yml"])
-def test_a_yaml_file_gives_values(config: WriteConfig, name: str) -> None:
-    options = read("--config=" + config("msg_timeout: 5s\nsnappy: false\nlookups:\n  - a:1\n", name))
-    assert (options.msg_timeout_ns, options.snappy) == (5 * SECOND_NS, False)
-    assert options.lookupd_tcp_address == ("a:1",)
-
-
 def test_a_flag_goes_before_the_file_and_the_file_before_the_default(config: WriteConfig) -> None:
     path = config('mem_queue_size = 5\nmsg_timeout = "5s"\nlookups = ["a:1"]')
     options = read("--config", path, "--mem-queue-size=7", "--lookupd-tcp-address=b:2")
@@ -177,14 +170,6 @@ def test_a_wrong_file_is_refused_by_name(config: WriteConfig, text: str, complai
     assert complaint in str(error.value)
 
 
-@pytest.mark.parametrize("text", ["- a\n- b\n", "just words", "a: [", "a: b: c"])
-def test_a_wrong_yaml_file_is_refused_in_one_line(config: WriteConfig, text: str) -> None:
-    path = config(text, "wrong.yaml")
-    with pytest.raises(BadOptions, match="^failed to load config file .*wrong.yaml - ") as error:
-        read("--config", path)
-    assert "\n" not in str(error.value)
-
-
 def test_a_missing_or_binary_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadOptions, match="/nonexistent/pump.cfg - No such file"):
         read("--config=/nonexistent/pump.cfg")
@@ -205,20 +190,6 @@ def test_by_config_key() -> None:
     for key in ("lookupd_tcp_address", "msg_timeout_ns", "msg-timeout", "verbose", "version", "config", ""):
         with pytest.raises(KeyError):
             options.by_config_key(key)
-
-
-def test_a_copy_with_changes_leaves_the_original() -> None:
-    options = PUMP.defaults(mem_queue_size=3)
-    changed = options.replace(mem_queue_size=4, topic="t")
-    assert (options.mem_queue_size, options.topic) == (3, "")
-    assert (changed.mem_queue_size, changed.topic, changed.snappy) == (4, "t", True)
-
-
-def test_a_change_of_nothing_known_is_an_error() -> None:
-    with pytest.raises(TypeError, match="msg_timeout$"):
-        PUMP.defaults(msg_timeout=5)
-    with pytest.raises(AttributeError):
-        _ = PUMP.defaults().msg_timeout
 
 
 def test_checks_are_asked() -> None:

@@ -8,50 +8,18 @@ import pytest
 
 from nsqd_py.diskqueue.ranges import Epoch
 from nsqd_py.standby.messages import (
-    BEGIN,
-    COMMIT,
-    PART,
-    REMOVE,
-    STREAM_FRAME,
-    WRITE,
     BadStandbyMessage,
     Offer,
     OfferedFile,
     OfferedLog,
-    Round,
-    StandbyLag,
     TopicFiles,
-    TopicsListed,
     decode,
     decode_offer,
     encode_offer,
-    file_frame,
-    listed_frame,
-    round_frame,
-    topic_frame,
 )
 
 FILES = TopicFiles("t", (Epoch(100, 0), Epoch(200, 50)), 60, {"t.00000000000000000000.log": 0}, ["t:c.cursor"])
 OFFER = Offer(200, "b:4151", {"t": OfferedLog(FILES.epochs, {"t.00000000000000000000.log": OfferedFile(7, 99, 3)})})
-
-
-def data_of(frame: bytes) -> bytes:
-    """The data of a frame of the stream."""
-    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
-    assert int.from_bytes(frame[4:8], "big") == STREAM_FRAME
-    return frame[8:]
-
-
-@pytest.mark.parametrize("kind", [WRITE, BEGIN, PART, COMMIT, REMOVE])
-def test_messages_about_files(kind: int) -> None:
-    found = decode(data_of(file_frame(kind, "t:c.cursor", 1 << 40, b"some bytes")))
-    assert found == (kind, "t:c.cursor", 1 << 40, b"some bytes")
-
-
-def test_other_messages() -> None:
-    assert decode(data_of(topic_frame(FILES))) == FILES
-    assert decode(data_of(listed_frame())) == TopicsListed()
-    assert decode(data_of(round_frame(5, StandbyLag(1, 2, 3)))) == Round(5, StandbyLag(1, 2, 3))
 
 
 @pytest.mark.parametrize("data", [b"", b"\0", b"\x09", b"\x01", b"\x08\0", b"\x06{}", b"\x06["])
