@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.text import Text
 
 from nsq_tools.stat.columns import layout, short_number, short_rate, short_span, shorten, sparkline
 from nsq_tools.stat.model import Failure
 from nsq_tools.stat.rows import Name, Order, Row
-from nsq_tools.stat.screen import View, draw, window
+from nsq_tools.stat.screen import View, Window, draw
 from nsqd_py.cluster.statistics import NO_CHANNEL, ChannelCounts, Rates
 
 
@@ -38,8 +37,9 @@ def view(rows: Sequence[Row], order: str = "topic", failures: Sequence[Failure] 
     return View(rows, all_rows or rows, 1, failures, Order.parse(order), "2s", "12:00:00")
 
 
-def plain(lines: list[Text]) -> list[str]:
-    return [line.plain for line in lines]
+def drawn(seen: View, width: int = 80, height: int = 24) -> tuple[list[str], Window]:
+    lines, window = draw(seen, width, height)
+    return [line.plain for line in lines], window
 
 
 # --- cells
@@ -133,20 +133,20 @@ CHANNELS = [row("orders"), row("orders", "archive", BUSY, depth=3), row("orders"
 
 
 def test_names_are_whole_where_no_topic_stands_above() -> None:
-    by_depth = plain(draw(view(CHANNELS, "depth"), 80, 24))
+    by_depth = drawn(view(CHANNELS, "depth"))[0]
     assert [line.split()[0] for line in by_depth[3:6]] == ["orders", "orders/archive", "orders/mail"]
-    channels_only = plain(draw(view(CHANNELS[1:]), 80, 24))
+    channels_only = drawn(view(CHANNELS[1:]))[0]
     assert [line.split()[0] for line in channels_only[3:5]] == ["orders/archive", "mail"]
 
 
 def test_a_channel_whose_topic_is_scrolled_away_names_it() -> None:
     rows = [row("orders"), *(row("orders", f"c{number:02}") for number in range(40))]
-    lines = plain(draw(replace(view(rows), top=5), 80, 24))
+    lines = drawn(replace(view(rows), top=5))[0]
     assert [line.split()[0] for line in lines[3:5]] == ["orders/c04", "c05"]
 
 
 def test_what_seems_to_come_back_is_no_negative_rate() -> None:
-    lines = plain(draw(view([row("a", "b", Rates(growth=50_000))]), 80, 24))
+    lines = drawn(view([row("a", "b", Rates(growth=50_000))]))[0]
     assert lines[3].split()[:3] == ["a/b", "0", "0"]
 
 
@@ -175,8 +175,7 @@ def test_a_figure_is_whole_or_not_shown(node: str) -> None:
     for width in (*range(1, 100), 130, 160):
         for height in (5, 12, 40):
             seen = View(rows, rows, 7777, [Failure("nsqd", "x", "no")] * 90, Order(), "2s", "", top=3)
-            lines = plain(draw(seen, width, height))
-            hidden = window(seen, width, height)
+            lines, hidden = drawn(seen, width, height)
             allowed = shown | in_head | counted | {str(hidden.top), str(hidden.below), "87"}
             found = {figure for line in lines for figure in FIGURE.findall(line)}
             assert found - {"2"} <= allowed, (width, height, lines)
@@ -198,7 +197,7 @@ any_row = st.builds(
 @given(st.lists(any_row, max_size=40), st.integers(1, 250), st.integers(1, 60), st.integers(0, 6), st.integers(0, 50))
 def test_it_fits_any_terminal(rows: list[Row], width: int, height: int, failed: int, top: int) -> None:
     seen = replace(view(rows, failures=[Failure("nsqd", "x", "no")] * failed), top=top)
-    lines = plain(draw(seen, width, height))
+    lines, hidden = drawn(seen, width, height)
     assert len(lines) <= height
     assert all(len(line) <= width for line in lines)
     left = [
@@ -208,7 +207,6 @@ def test_it_fits_any_terminal(rows: list[Row], width: int, height: int, failed: 
         for count in count
         if count
     ]
-    hidden = window(seen, width, height)
     assert hidden.top + hidden.count + hidden.below == len(rows)
     if height > failed + 8 and width > 40:
         heads = 1 + (0 if height < 10 else 1) + min(failed, 3) + (1 if failed > 3 else 0) + 1

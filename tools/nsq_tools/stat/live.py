@@ -26,7 +26,7 @@ from nsq_tools.cli import is_terminal, wants_colour
 from nsq_tools.stat.model import Failure, Model, failures_of
 from nsq_tools.stat.options import StatOptions
 from nsq_tools.stat.rows import Filter, Order, select
-from nsq_tools.stat.screen import View, Window, draw, window
+from nsq_tools.stat.screen import View, Window, draw
 from nsqd_py.cluster.poller import Poller
 from nsqd_py.settings.durations import format_duration
 
@@ -188,9 +188,8 @@ class LiveTable:
         # Not from the environment, where COLUMNS stays the same when the size changes.
         width, height = _terminal_size()
         self._console.size = ConsoleDimensions(width, height)
-        view = self._view()
-        self._window = window(view, width, height)
-        screen.update(Group(*draw(view, width, height)), refresh=True)
+        lines, self._window = draw(self._view(), width, height)
+        screen.update(Group(*lines), refresh=True)
 
     def _view(self) -> View:
         return View(

@@ -66,19 +66,16 @@ class View:
     top: int = 0
 
 
-def draw(view: View, width: int, height: int) -> list[Text]:
-    """Return at most `height` lines of at most `width` characters. A figure that does not fit is left out."""
+def draw(view: View, width: int, height: int) -> tuple[list[Text], Window]:
+    """Return at most `height` lines of at most `width` characters, and their rows. A number that does not fit is left out."""
     head, foot, room = _frame(view, width, height)
-    table = _table(view, width, room)
+    total = len(view.rows)
+    seen = Window.at(view.top, total if total <= room else max(room - 1, 0), total)
+    table = _table(view, width, room, seen)
     lines = [*head, *table, *(Text() for _ in range(room + 1 - len(table))), *foot][:height]
     for line in lines:
         line.truncate(width, overflow="ellipsis")
-    return lines
-
-
-def window(view: View, width: int, height: int) -> Window:
-    """The rows that `draw` shows."""
-    return _window(view, _frame(view, width, height)[2])
+    return lines, seen
 
 
 def _frame(view: View, width: int, height: int) -> tuple[list[Text], list[Text], int]:
@@ -88,11 +85,6 @@ def _frame(view: View, width: int, height: int) -> tuple[list[Text], list[Text],
     head += _failures(view, width)
     foot = [] if is_short else [Text(fitted(KEYS, width), style=QUIET)]
     return head, foot, max(height - len(head) - 1 - len(foot), 0)
-
-
-def _window(view: View, room: int) -> Window:
-    total = len(view.rows)
-    return Window.at(view.top, total if total <= room else max(room - 1, 0), total)
 
 
 def fitted(parts: Sequence[str], width: int, gap: str = "   ") -> str:
@@ -152,9 +144,10 @@ def _failures(view: View, width: int) -> list[Text]:
 # --- the table
 
 
-def _table(view: View, width: int, room: int) -> list[Text]:
+def _table(view: View, width: int, room: int, seen: Window) -> list[Text]:
     """Return the heading and `room` lines: rows and, if some do not fit, a line with their number."""
-    plan, seen = _plan(view, width), _window(view, room)
+    longest_name = max((len(_full_name(row)) for row in view.rows), default=0)
+    plan = layout(width, longest_name, max((len(row.node) for row in view.rows), default=0))
     lines = [_heading(view.order, plan), *_rows(view, plan, seen)]
     if seen.count < seen.total:
         lines.append(Text(fitted(_others(seen), width, " "), style=QUIET))
@@ -174,11 +167,6 @@ def _emptiness(view: View) -> str:
     if view.all_rows:
         return "no topic or channel matches"
     return "no topics yet" if view.node_count else "no nsqd yet"
-
-
-def _plan(view: View, width: int) -> Layout:
-    longest_name = max((len(_full_name(row)) for row in view.rows), default=0)
-    return layout(width, longest_name, max((len(row.node) for row in view.rows), default=0))
 
 
 def _heading(order: Order, plan: Layout) -> Text:

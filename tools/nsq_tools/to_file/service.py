@@ -248,15 +248,12 @@ class Service:
         options, plan = self._options, self._plan(topic)
         settings: dict[str, object] = {"lookupd_poll_timeout": f"{options.http_client_request_timeout_ns}ns"}
         return TopicWriter(
-            f"{topic}/{options.channel}",
+            plan,
             lambda on_batch: make_consumer(options, "nsq_to_file", topic, self._log, settings, batch_handler=on_batch),
             Archive(plan, self._log, self._warn_once, time.time_ns),
-            gathers=plan.form.gathers or not plan.codec.is_plain,
-            max_in_flight=options.max_in_flight,
-            sync_interval_s=options.sync_interval_ns / _NS,
-            threadpool=self._threadpool,
-            clock_s=time.monotonic,
-            log=self._log,
+            options,
+            self._threadpool,
+            self._log,
         )
 
     def _plan(self, topic: str) -> Plan:

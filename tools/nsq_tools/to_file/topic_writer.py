@@ -6,18 +6,21 @@ Blocking calls run in a thread, one at a time; messages that arrive in the meant
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import monotonic
 from typing import Any
 
 import gevent
 from gevent.event import Event
 
-from nsq_tools.to_file.archive import Archive
+from nsq_tools.to_file.archive import Archive, Plan
 from nsq_tools.to_file.finishing import FinishedFile
+from nsq_tools.to_file.options import ToFileOptions
 from nsq_tools.to_file.portions import Portion
 from nsqd_py.client.gevent import Consumer
 from nsqd_py.client.message import MessageBatch
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.threads import in_thread
+from nsqd_py.settings.durations import SECOND_NS
 
 
 def describe(error: OSError) -> str:
@@ -41,35 +44,30 @@ class TopicWriter:
 
     def __init__(
         self,
-        name: str,
+        plan: Plan,
         make_consumer: Callable[[Callable[[MessageBatch], None]], Consumer],
         archive: Archive,
-        *,
-        gathers: bool,
-        max_in_flight: int,
-        sync_interval_s: float,
+        options: ToFileOptions,
         threadpool: Any,
-        clock_s: Callable[[], float],
         log: Log,
     ) -> None:
         self.has_failed = False
-        self._name = name
+        self._name = f"{plan.topic}/{plan.channel}"
         self._archive = archive
-        self._gathers = gathers
-        self._max_in_flight = max_in_flight
-        self._sync_interval_s = sync_interval_s
+        self._gathers = plan.form.gathers or not plan.codec.is_plain
+        self._max_in_flight = options.max_in_flight
+        self._sync_interval_s = options.sync_interval_ns / SECOND_NS
         self._threadpool = threadpool
-        self._clock_s = clock_s
         self._log = log
         self._consumer = make_consumer(self._on_batch)
         self._arrived: list[Portion] = []
         self._arrived_bytes = 0
         self._unfinished = 0
         self._wake = Event()
-        self._tick_due_s = clock_s() + sync_interval_s
+        self._tick_due_s = monotonic() + self._sync_interval_s
         self._failures = 0
         self._is_reopening = self._is_stopping = self._is_drained = False
-        self._finisher = Finisher(name, threadpool, log)
+        self._finisher = Finisher(self._name, threadpool, log)
         self._greenlets: list[Any] = []
 
     # --- control
@@ -113,13 +111,13 @@ class TopicWriter:
 
     def _run(self) -> None:
         while not self._is_drained:
-            self._wake.wait(max(0.0, self._tick_due_s - self._clock_s()))
+            self._wake.wait(max(0.0, self._tick_due_s - monotonic()))
             self._wake.clear()
             self._turn()
         self._end()
 
     def _turn(self) -> None:
-        is_tick = self._clock_s() >= self._tick_due_s
+        is_tick = monotonic() >= self._tick_due_s
         if self._failures and not is_tick and not self._is_stopping:
             return
         is_reopening, self._is_reopening = self._is_reopening, False
@@ -166,14 +164,14 @@ class TopicWriter:
                 describe(error),
                 self._unfinished,
             )
-        self._tick_due_s = self._clock_s() + _RETRY_S[min(self._failures, len(_RETRY_S) - 1)]
+        self._tick_due_s = monotonic() + _RETRY_S[min(self._failures, len(_RETRY_S) - 1)]
         self._failures += 1
         if self._is_stopping:
             self._give_back()
 
     def _go_on(self, is_tick: bool) -> None:
         if is_tick:
-            self._tick_due_s = self._clock_s() + self._sync_interval_s
+            self._tick_due_s = monotonic() + self._sync_interval_s
         if self._failures:
             self._failures = 0
             self._log.info("[%s] writing again", self._name)
