@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from tests.support.cluster import Cluster, Publisher, identities, names
-from tests.support.nsqd_process import MakeNsqd, wait_until
-from tests.support.nsqlookupd_process import MakeNsqlookupd
+from tests.support.nsqd_process import wait_until
 
 
 def test_every_nsqd_is_listed_by_every_lookupd(cluster: Cluster, topic: str) -> None:
@@ -29,17 +28,6 @@ def test_channels_of_a_topic_are_those_of_all_nsqds(cluster: Cluster, topic: str
     cluster.wait_for_channels(topic, ["a", "b", "both"])
     cluster.wait_for_producers(topic, [first, second], channel="both")
     cluster.wait_for_producers(topic, [second], channel="b")
-
-
-def test_deleted_channel_is_no_longer_registered(cluster: Cluster, topic: str) -> None:
-    """What an nsqd deletes leaves every lookupd at once; its other channel stays."""
-    nsqd = cluster.nsqds[0]
-    nsqd.create(topic, "gone", "kept")
-    cluster.wait_for_producers(topic, [nsqd], channel="gone")
-    nsqd.delete_channel(topic, "gone")
-    cluster.wait_for_producers(topic, [], channel="gone")
-    cluster.wait_for_producers(topic, [nsqd], channel="kept")
-    cluster.wait_for_producers(topic, [nsqd])
 
 
 def test_topic_deleted_everywhere_is_gone_everywhere(cluster: Cluster, topic: str) -> None:
@@ -144,14 +132,3 @@ def test_tombstone_while_all_publish(cluster: Cluster, topic: str) -> None:
             publisher.go_on(10)
     cluster.wait_for_producers(topic, [first, second])
     assert second.received(topic, "channel", len(publisher.acknowledged)) == publisher.acknowledged
-
-
-def test_tombstone_ends_with_its_lifetime(make_nsqlookupd: MakeNsqlookupd, make_nsqd: MakeNsqd) -> None:
-    """A producer that was tombstoned and kept its topic is listed again after --tombstone-lifetime."""
-    lookupd = make_nsqlookupd("--tombstone-lifetime=1s")
-    nsqd = make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}")
-    nsqd.create("topic")
-    wait_until(lambda: lookupd.lookup("topic"))
-    lookupd.tombstone("topic", nsqd)
-    assert lookupd.lookup("topic") == []
-    wait_until(lambda: lookupd.lookup("topic"), 40)

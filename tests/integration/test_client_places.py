@@ -314,43 +314,6 @@ class _deaf_server:
         self._server.close()
 
 
-def test_what_was_published_soon_leaves_at_the_end(shared_nsqd: NsqdProcess, address: str, topic: str) -> None:
-    done = run(
-        "from nsqd_py.client import Producer\n"
-        "producer = Producer(ADDRESS)\n"
-        "for number in range(5000): producer.publish_soon(TOPIC, b'x')",
-        ADDRESS=address,
-        TOPIC=topic,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert depth(shared_nsqd, topic) == 5000
-
-
-def test_a_consumer_that_nobody_stopped_ends_with_the_interpreter(shared_nsqd: NsqdProcess, address: str, topic: str) -> None:
-    done = run(
-        """
-import threading, time
-from nsqd_py.client import Consumer, Producer
-Producer(ADDRESS).multi_publish(TOPIC, [b"x"] * 10)
-has_begun = threading.Event()
-def hang(message):
-    has_begun.set()
-    time.sleep(3600)
-consumer = Consumer(TOPIC, "c", hang, nsqd_tcp_addresses=ADDRESS, max_in_flight=10)
-consumer.start()
-assert has_begun.wait(40)
-began_s = time.monotonic()
-import atexit
-atexit._run_exitfuncs()
-print(time.monotonic() - began_s < 40)
-""",
-        ADDRESS=address,
-        TOPIC=topic,
-    )
-    assert (done.stdout, done.stderr, done.returncode) == ("True\n", "", 0)
-    shared_nsqd.wait_for_channel(topic, "c", depth=9, in_flight_count=1, client_count=0)
-
-
 def test_a_future_of_the_parent_fails_in_a_child(address: str, topic: str) -> None:
     done = run(
         """

@@ -9,7 +9,6 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -316,21 +315,6 @@ def test_a_topic_made_again_is_told_as_deleted_and_made(make_nsqd: MakeNsqd, loo
     assert sorted(reported[2:]) == ["REGISTER orders", "REGISTER orders ch", "REGISTER orders new"]
 
 
-def test_a_lookupd_that_was_restarted_is_told_everything(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
-    nsqd = connected(make_nsqd, lookupd)
-    nsqd.create("orders", "a", "b")
-    nsqd.create("empty")
-    wait_for(lookupd, "orders", "orders a", "orders b", "empty")
-    lookupd.stop()
-    nsqd.post("/channel/delete?topic=orders&channel=b")
-    nsqd.create("new", "ch")
-    lookupd.start()
-    wait_for(lookupd, "orders", "orders a", "empty", "new", "new ch")
-    assert lookupd.live[0].commands.count("REGISTER orders") == 0  # its channel says it too
-    wait_until(lambda: "connected again" in nsqd.log_text(), what="a word of the recovery")
-    assert len([line for line in nsqd.log_text().splitlines() if "ERROR: LOOKUPD(" in line]) == 1
-
-
 def test_what_was_loaded_is_told_in_a_pipe(tmp_path: Path, lookupd: FakeLookupd) -> None:
     """Answers come only after 200 commands: one at a time would wait for ever."""
     topics = [{"name": f"t{n}", "paused": False, "channels": [{"name": c, "paused": False} for c in "abc"]} for n in range(500)]
@@ -357,27 +341,6 @@ def test_an_address_that_refuses_is_logged_and_others_are_used(make_nsqd: MakeNs
 # --- never waiting
 
 
-def test_a_silent_lookupd_delays_nobody(make_nsqd: MakeNsqd, make_lookupd: MakeLookupd) -> None:
-    """It takes connections and commands, and says nothing; when it is well again, it knows everything."""
-    silent = make_lookupd()
-    silent.is_silent = True
-    nsqd = make_nsqd(silent.flag)
-    took_s = []
-    with nsqd.connect() as publisher:
-        for number in range(20):
-            start = time.monotonic()
-            publisher.pub(f"topic{number}", b"message")
-            with nsqd.connect() as consumer:
-                consumer.sub(f"topic{number}", "ch", rdy_count=1)
-            took_s.append(time.monotonic() - start)
-    assert sorted(took_s)[10] < SOON_S
-    silent.is_silent = False
-    expected = {f"topic{n}" for n in range(20)} | {f"topic{n} ch" for n in range(20)}
-    wait_for(silent, *expected)
-    for number in range(20):
-        wait_for_depths(nsqd, f"topic{number}", {"ch": 1})
-
-
 def test_hanging_http_delays_no_publish_and_a_dead_lookupd_frees_the_topic(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
     nsqd = connected(make_nsqd, lookupd)
     lookupd.may_answer_http.clear()
@@ -393,28 +356,6 @@ def test_hanging_http_delays_no_publish_and_a_dead_lookupd_frees_the_topic(make_
 
 
 # --- the channels of a new topic
-
-
-def test_first_messages_of_all_publishers_reach_all_channels(make_nsqd: MakeNsqd, make_lookupd: MakeLookupd) -> None:
-    """Two nsqlookupds know different channels; ephemeral ones and bad names are left out."""
-    one = make_lookupd({"orders": ["a", "both", "tail#ephemeral", "bad name!", ""]})
-    two = make_lookupd({"orders": ["b", "both"]})
-    nsqd = connected(make_nsqd, one, two)
-    one.may_answer_http.clear()
-
-    def publish(number: int) -> None:
-        with nsqd.connect() as client:
-            client.pub("orders", b"%d" % number)
-
-    with ThreadPoolExecutor(10) as pool:
-        list(pool.map(publish, range(10)))
-    wait_until(lambda: (one.asked, two.asked) == (["orders"], ["orders"]))
-    assert channels_of(nsqd, "orders") == {}
-    one.may_answer_http.set()
-    wait_for_depths(nsqd, "orders", {"a": 10, "b": 10, "both": 10})
-    names = {"orders", "orders a", "orders b", "orders both"}
-    wait_for(one, *names)
-    wait_for(two, *names)
 
 
 def test_held_messages_survive_a_crash(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:

@@ -15,37 +15,12 @@ from tests.support.nsqadmin_cluster import AdminCluster
 from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import HTTPAnswer, wait_until
 
-# What other people's programs may call themselves.
-HOSTILE = "</script><img src=x onerror=alert(1)>\u2028\r\ndata: x"
-
 # One worker runs them all: they share their processes.
 pytestmark = pytest.mark.xdist_group("nsqadmin safety")
 
 
 def refusal(answer: HTTPAnswer) -> tuple[int, str]:
     return answer.status, answer.json()["message"]
-
-
-def test_another_site_cannot_act(admin: NsqadminProcess) -> None:
-    host = f"127.0.0.1:{admin.http_port}"
-    body = b'{"action":"create","topic":"t"}'
-    token = {"X-Nsqadmin-Token": admin.token()}
-    for headers in (
-        {"Sec-Fetch-Site": "cross-site"},
-        {"Sec-Fetch-Site": "same-site"},
-        {"Origin": "http://evil"},
-        {"Origin": "null"},
-        {"Origin": f"http://{host}.evil"},
-    ):
-        for path in ("/api/v2/actions", "/api/topics"):
-            assert refusal(admin.http("POST", path, body, token | headers)) == (403, "CROSS_SITE_REQUEST")
-        assert admin.http("DELETE", "/api/topics/t", headers=headers).status == 403
-        assert admin.http("PUT", "/config/log_level", b"debug", headers).status == 403
-        assert admin.http("GET", "/api/topics", headers=headers).status == 200
-    assert refusal(admin.http("POST", "/api/v2/actions", body)) == (403, "INVALID_TOKEN")
-    assert refusal(admin.http("POST", "/api/v2/actions", body, {"X-Nsqadmin-Token": "0"})) == (403, "INVALID_TOKEN")
-    own = token | {"Origin": f"http://{host}", "Sec-Fetch-Site": "same-origin"}
-    assert admin.http("POST", "/api/v2/actions", body, own).status == 200
 
 
 def test_the_page_may_run_nothing_but_its_files(admin: NsqadminProcess) -> None:
@@ -96,22 +71,6 @@ def test_login(cluster: AdminCluster, tmp_path: Path) -> None:
     assert 'AUDIT: create topic="t" by="bob"' in admin.log_text()
     other = {"Authorization": "Bearer T0ken", "X-Nsqadmin-Token": session["token"]}  # a token is of one user
     assert refusal(admin.http("POST", "/api/v2/actions", b"{}", other)) == (403, "INVALID_TOKEN")
-
-
-def test_hostile_names_are_text(cluster: AdminCluster, admin: NsqadminProcess) -> None:
-    cluster.create("orders", "archive")
-    with cluster.nsqds[0].connect(client_id=HOSTILE, hostname=HOSTILE, user_agent=HOSTILE) as client:
-        client.sub("orders", "archive")
-        cluster.nsqds[0].wait_for_channel("orders", "archive", client_count=1)
-        admin.wait_for_topic("orders", clients=1, nodes=2)
-        answer = admin.http("GET", "/api/v2/topics/orders/channels/archive/clients")
-        assert answer.headers["Content-Type"] == "application/json; charset=utf-8"
-        (row,) = answer.json()["rows"]
-        assert (row["client_id"], row["user_agent"]) == (HOSTILE, HOSTILE)
-    hostile = {"X-Forwarded-User": 'bob"\tresult="ok'}
-    admin.http("DELETE", "/api/topics/%0aAUDIT:%20delete%20x", headers=hostile)
-    (line,) = [line for line in admin.log_text().splitlines() if "AUDIT: delete_topic" in line]
-    assert r'topic="\nAUDIT: delete x" by="bob\"\tresult=\"ok"' in line
 
 
 def test_files_of_the_page_are_kept_by_browsers(admin: NsqadminProcess, cluster: AdminCluster, tmp_path: Path) -> None:

@@ -183,17 +183,6 @@ def test_an_nsqd_that_was_late_once_is_waited_for_again() -> None:
     assert not node.is_late
 
 
-def test_a_round_may_wait_for_all() -> None:
-    servers, hanging = Servers(), Event()
-    servers.answers = {"a:2/stats": hanging}
-    asker = poller(servers, nsqds=("a:2",), asks_info=False)
-    asker.round()
-    gevent.spawn_later(0.05, hanging.set)
-    asker.round(waits_for_all=True)
-    node = asker.cluster.nodes["a:2"]
-    assert (node.failure, node.is_late, servers.asked) == ("too late", False, ["a:2/stats"])
-
-
 def test_only_a_topic_and_its_nsqds_may_be_asked_for() -> None:
     servers = Servers()
     servers.answers = {"l/lookup": named("a"), "a:2/stats": stats(t=1), "m/lookup": UpstreamError("no", "", 404)}

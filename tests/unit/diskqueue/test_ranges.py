@@ -7,16 +7,7 @@ from google_crc32c import extend
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd_py.diskqueue.ranges import (
-    Epoch,
-    EpochNumbers,
-    Epochs,
-    SeqRanges,
-    common_end,
-    decode_epoch_file,
-    encode_epoch_file,
-    runs_of,
-)
+from nsqd_py.diskqueue.ranges import Epoch, EpochNumbers, Epochs, SeqRanges, common_end, decode_epoch_file, encode_epoch_file
 
 UNIVERSE = 60
 
@@ -29,13 +20,6 @@ def naive_runs(numbers: set[int]) -> list[tuple[int, int]]:
         else:
             runs.append((number, number + 1))
     return runs
-
-
-@given(st.sets(st.integers(0, 100), min_size=1), st.randoms())
-def test_runs_of(numbers: set[int], random: object) -> None:
-    shuffled = list(numbers)
-    random.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert list(runs_of(shuffled)) == naive_runs(numbers)
 
 
 @given(

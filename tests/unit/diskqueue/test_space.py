@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.compaction import alive_bytes, is_worth_moving, moved_bytes, retained_seq
 from nsqd_py.diskqueue.files import Segment
-from nsqd_py.diskqueue.ranges import union
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES
 from tests.unit.fakes import close_descriptors, make_batch
 from tests.unit.log_bench import Disk
@@ -65,18 +63,7 @@ def test_what_retention_keeps(retention_ns: int, retention_bytes: int, kept_from
 
 # ---- ranges
 
-numbers = st.sets(st.integers(0, 60))
 ranges = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9)).map(lambda pair: (pair[0], sum(pair))))
-
-
-@given(numbers, st.lists(st.tuples(st.integers(1, 9), st.integers(0, 50)), min_size=1, max_size=8))
-def test_alive_bytes_are_those_of_the_segments(alive: set[int], parts: list[tuple[int, int]]) -> None:
-    segments, low, expected = [], 0, 0
-    for count, message_bytes in parts:
-        segments.append(Segment(low, low + count, count * message_bytes, count))
-        expected += message_bytes * len(alive & set(range(low, low + count)))
-        low += count
-    assert alive_bytes(segments, union((number, number + 1) for number in alive)) == expected
 
 
 def test_moving_has_to_be_worth_it() -> None:

@@ -160,21 +160,6 @@ def test_a_disk_that_is_nearly_full() -> None:
     assert [(row["kind"], row["severity"]) for row in console.rows()] == [("disk_full", "error")]
 
 
-def test_a_cluster_without_nsqds_or_nsqlookupds_is_an_error() -> None:
-    console = Console()
-    console.say()
-    assert [(row["kind"], row["severity"]) for row in console.rows()] == [("no_nsqd", "error")]
-    console.cluster.lookups, console.cluster.failed_lookups = 2, {"l:1": "Connection refused"}
-    console.say(a=stats())
-    assert [(row["kind"], row["severity"]) for row in console.rows()] == [("lookup_failed", "warning")]
-    console.cluster.failed_lookups["l:2"] = "Connection refused"
-    console.say(a=stats())
-    assert [(row["kind"], row["severity"], row["node"]) for row in console.rows()] == [
-        ("no_lookup", "error", "l:1"),
-        ("no_lookup", "error", "l:2"),
-    ]
-
-
 @pytest.mark.parametrize(
     ("ahead_s", "texts"),
     [
@@ -326,21 +311,6 @@ def test_a_channel_follows_a_limited_number_of_trends() -> None:
     console.say(a=stats(*(topic(str(number), channel("c", depth=1)) for number in range(MOST_TRENDS + 5))))
     assert console.findings.trends.of(str(MOST_TRENDS - 1), "c") is not None
     assert console.findings.trends.of(str(MOST_TRENDS), "c") is None
-
-
-def test_a_reader_is_told_only_of_problems_that_changed() -> None:
-    console, reader = Console(), Reader()
-
-    def news() -> dict[str, Any] | None:
-        return reader.news(console.findings.attention.view(), console.cluster.tick)
-
-    first, second = channel("c", depth=1), channel("d", depth=2)
-    console.say(a=stats(topic("t", first, second)))
-    assert len((news() or {})["rows"]) == 2
-    console.say(a=stats(topic("t", first, second)))
-    assert news() is None
-    console.say(a=stats(topic("t", first, second | {"depth": 5})))
-    assert [row["channel"] for row in (news() or {})["rows"].values()] == ["d"]
 
 
 # ---- the list of all channels

@@ -82,14 +82,6 @@ def test_versions(older: str, newer: str) -> None:
     assert {node["version"]: node["out_of_date"] for node in merged} == {older: True, newer: False}
 
 
-def test_an_nsqd_that_two_nsqlookupds_know_is_one() -> None:
-    ports = {"tcp_port": 1, "broadcast_address": "::1", "http_port": 2}
-    rows = [ports | {"remote_address": remote} for remote in ("x:9", "")]
-    (node,) = producers.merged_producers({"l1": [producers.producer(rows[0])], "l2": [producers.producer(rows[1])]})
-    assert node["remote_addresses"] == ["l1/x:9", "l2/N/A"]
-    assert (producers.http_address(node), producers.tcp_address(node)) == ("[::1]:2", "[::1]:1")
-
-
 def test_counts_of_nearness_are_left_out_where_they_are_0() -> None:
     row = topic("a", "a", zone_local_msg_count=2, channels=[{"channel_name": "c", "global_msg_count": 1}])
     shown = go_json.without_empty_counts(row, is_channel=False)

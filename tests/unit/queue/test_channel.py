@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from nsqd_py.queue.position import fair_share
 from tests.unit.channel_bench import Bench, numbered
 from tests.unit.fakes import SECOND, make_batch
 
@@ -15,13 +14,6 @@ def bench() -> Bench:
 
 
 # --- who gets how many
-
-
-@pytest.mark.parametrize(
-    ("available", "clients", "share"), [(1, 1, 1), (10, 1, 10), (10, 3, 4), (2, 5, 1), (9, 3, 3), (2500, 2, 1250)]
-)
-def test_fair_share(available: int, clients: int, share: int) -> None:
-    assert fair_share(available, clients) == share
 
 
 def test_lone_messages_go_around(bench: Bench) -> None:
@@ -40,20 +32,6 @@ def test_no_more_than_there_is_room_for(bench: Bench) -> None:
     consumer.drain()
     bench.run()
     assert 4 <= len(consumer.take()) <= 6
-
-
-def test_no_more_than_there_is_room_for_of_what_is_queued_again(bench: Bench) -> None:
-    """A thousand large messages that timed out together do not go out together."""
-    first = bench.consumer(rdy=1_000)
-    bench.release(*[b"x" * 1_000] * 500)
-    bench.run()
-    first.leave()
-    bench.pass_time(60 * SECOND)
-    assert bench.statistics() == (500, 0, 0)
-    second = bench.consumer(rdy=1_000, room=10_000)
-    bench.run()
-    assert 9 <= len(second.received) <= 12
-    assert bench.statistics() == (500 - len(second.received), len(second.received), 0)
 
 
 def test_a_message_larger_than_the_room_goes_out_alone(bench: Bench) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from nsqd_py.broker.broker import Broker
 from tests.unit.fakes import SECOND, FakeConsumer, close_descriptors, start_broker
-from tests.unit.topic_bench import Bench, drain, logged
+from tests.unit.topic_bench import Bench, drain
 
 
 @pytest.fixture
@@ -52,15 +52,6 @@ def test_a_bug_while_writing_is_not_answered_with_ok(bench: Bench) -> None:
     bench.world.run()
     assert drain(topic) == [b"after"]
     assert publisher.failures
-
-
-def test_close_writes_what_was_published_and_takes_leave(bench: Bench) -> None:
-    topic = bench.topic()
-    consumer = FakeConsumer(bench.world).subscribe(bench.channel(topic))
-    bench.publish(topic, b"one")
-    topic.close()
-    assert logged(topic) == [(0, b"one")]
-    assert consumer.close_reason is not None
 
 
 # --- as a broker has it

@@ -5,7 +5,6 @@ from __future__ import annotations
 import configparser
 import os
 import re
-import select
 import shutil
 import socket
 import subprocess
@@ -40,18 +39,6 @@ class Manager:
 
     def hear(self) -> str:
         return self._sock.recv(4096).decode()
-
-    def has_mail(self) -> bool:
-        return bool(select.select([self._sock], [], [], 0)[0])
-
-    def has_heard_all(self) -> bool:
-        self._sock.setblocking(False)
-        try:
-            return not self._sock.recv(4096)
-        except BlockingIOError:
-            return True
-        finally:
-            self._sock.settimeout(40)
 
     def close(self) -> None:
         self._sock.close()

@@ -10,18 +10,13 @@ from nsqd_py.diskqueue.files import log_file_name
 from nsqd_py.diskqueue.journal import CHANGE, SNAPSHOT, encode_entry
 from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Epoch, encode_epoch_file
 from nsqd_py.diskqueue.records import FileHeader, encode_record
-from nsqd_py.standby.copy import BadFileName, Copy, check_name
+from nsqd_py.standby.copy import BadFileName, Copy
 from nsqd_py.standby.messages import BEGIN, COMMIT, PART, REMOVE, WRITE, BadStandbyMessage, FileMessage, TopicFiles
 from tests.unit.fakes import make_batch
 
 CREATED = (Epoch(100, 0),)
 PROMOTED = (*CREATED, Epoch(200, 2))
 LOG = log_file_name("t", 0)
-
-
-@pytest.mark.parametrize("name", ["nsqd.dat", "nsqd.clock", "nsqd.epochs", LOG, "t.cursor", "t:c.cursor"])
-def test_files_of_a_data_path(name: str) -> None:
-    check_name(name)
 
 
 @pytest.mark.parametrize(
