@@ -12,16 +12,7 @@ from nsqd_py.settings.program import Program
 
 def reference_page(program: Program[Any], command: str) -> str:
     """Return the reference page, which names the `command` that prints it."""
-    return "\n".join([_page_introduction(program, command), *settings_tables(program)])
-
-
-def settings_tables(program: Program[Any], left_out: Collection[str] = ()) -> list[str]:
-    """Return a titled table for each group of settings but those `left_out`."""
-    return [f"## {title}\n\n{_table(settings)}\n" for title, settings in program.groups.items() if title not in left_out]
-
-
-def _page_introduction(program: Program[Any], command: str) -> str:
-    return f"""\
+    introduction = f"""\
 <!-- Printed by `{command}`; change the declarations, not this page. -->
 
 # Options of {program.command}
@@ -34,6 +25,12 @@ The file given with `--config` is TOML, or YAML where its name ends in `.yaml` o
 flag with `_` in place of `-`, unless the table names another one; in the file, a duration may also be a number of
 milliseconds. Keys that only older releases of NSQ had are ignored with a warning; any other unknown key is an error.
 {secrets_note(program)}"""
+    return "\n".join([introduction, *settings_tables(program)])
+
+
+def settings_tables(program: Program[Any], left_out: Collection[str] = ()) -> list[str]:
+    """Return a titled table for each group of settings but those `left_out`."""
+    return [f"## {title}\n\n{_table(settings)}\n" for title, settings in program.groups.items() if title not in left_out]
 
 
 def secrets_note(program: Program[Any]) -> str:

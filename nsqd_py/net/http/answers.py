@@ -176,7 +176,6 @@ class PreparedAnswer:
     __slots__ = ("date", "ok", "valid_until_s")
 
     def __init__(self) -> None:
-        self.valid_until_s = 0.0
         self.renew()
 
     def renew(self) -> None:
