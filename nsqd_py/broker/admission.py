@@ -118,13 +118,10 @@ class Drain:
             self._services.log.info("NSQ: drained, no messages are left")
             return
         self.exit_status = LEFT_MESSAGES
-        lost = sum(map(_ephemeral_messages_in, self._topics.values()))
         self._services.log.warning(
-            "NSQ: the drain ends at its time limit with %d messages left; %d stay in the log for the next start on "
-            "this data path, and %d of ephemeral topics and channels are lost",
+            "NSQ: the drain ends at its time limit with %d messages left, which stay in the log for the next start on this "
+            "data path, except those of ephemeral topics and channels",
             left,
-            left - lost,
-            lost,
         )
 
     def report_interruption(self) -> None:
@@ -135,12 +132,6 @@ class Drain:
 
 def _messages_in(topic: Topic) -> int:
     return topic.depth + sum(map(_messages_of, topic.channels.values()))
-
-
-def _ephemeral_messages_in(topic: Topic) -> int:
-    if topic.is_ephemeral:
-        return _messages_in(topic)
-    return sum(_messages_of(channel) for channel in topic.channels.values() if channel.is_ephemeral)
 
 
 def _messages_of(channel: Channel) -> int:

@@ -12,7 +12,7 @@ from gevent.event import Event
 
 from nsqd_py.broker.admission import CreationRate, Drain
 from nsqd_py.broker.disk_io import JournalWriter, Saved, SlowReader, SlowWriter
-from nsqd_py.broker.disk_limits import DescriptorRelief, DiskHealth, FreeSpace, RemovedFiles
+from nsqd_py.broker.disk_limits import DescriptorRelief, DiskHealth, RemovedFiles
 from nsqd_py.broker.housekeeping import Housekeeper
 from nsqd_py.broker.services import BrokerServices, Lookups, Replication
 from nsqd_py.broker.state_files import MetadataWriter, write_clean_stop
@@ -34,7 +34,7 @@ from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.dead_letters import DeadLetters, Origin
-from nsqd_py.queue.disk_limits import DiskSpace
+from nsqd_py.queue.disk_limits import DiskSpace, FreeSpace
 from nsqd_py.queue.expiry import Expiry
 from nsqd_py.queue.in_flight import LatencyMeter
 from nsqd_py.queue.position import Position
@@ -98,7 +98,13 @@ class Broker:
         self.creation_rate = CreationRate(options.max_new_topics_per_second, self.clock)
         # The channels whose journals are being written. By name, like the journals: a topic may be deleted and created again.
         self._begun: dict[tuple[str, str], Event] = {}
-        self.metadata = MetadataWriter(services, self.topics, self._begun, self._metadata_written, self._kept_epochs)
+        self.metadata = MetadataWriter(
+            services,
+            self.topics,
+            self._begun,
+            lambda: self.replication.metadata_written(),
+            lambda: self.encode_epochs() if self.keeps_epochs else None,
+        )
         self.removed_files = RemovedFiles(self.clock, log, alarms, self.topics)
         self.sync = GroupSync(
             options.sync_every,
@@ -112,12 +118,13 @@ class Broker:
             self.removed_files.look,
         )
         self.descriptors = DescriptorRelief(self.sync.flush)
+        self.housekeeper = Housekeeper(services, self.disk, self.write_position, self._save_positions)
         self.space = DiskSpace(
             FreeSpace(directory),
             options.max_disk_bytes,
             options.min_free_disk_bytes,
             self.topics.values,
-            self._make_room,
+            self.housekeeper.make_room,
             alarms,
             self.clock,
             log,
@@ -126,21 +133,11 @@ class Broker:
         self.loop_lag = LoopLag(alarms, self.clock)
         self._write_threads = write_threads or threadpool
         self.journals = JournalWriter(alarms, self.clock, threadpool, self.pace, self._on_saved)
-        self.housekeeper = Housekeeper(services, self.disk, self.write_position, self._save_positions)
         self.logs = LogMaker(services, self.space)
 
     def _on_sync(self, topic: Topic, error: OSError | None) -> None:
         self.disk.synced(topic, error)
         self.descriptors.synced()
-
-    def _make_room(self, topic: Topic) -> None:
-        self.housekeeper.make_room(topic)
-
-    def _metadata_written(self) -> None:
-        self.replication.metadata_written()
-
-    def _kept_epochs(self) -> bytes | None:
-        return self.encode_epochs() if self.keeps_epochs else None
 
     def encode_epochs(self) -> bytes:
         """Return the content of `nsqd.epochs`."""

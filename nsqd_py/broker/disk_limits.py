@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from pathlib import Path
 from time import monotonic
 
 import gevent
@@ -78,26 +76,6 @@ class DiskHealth:
             self._errors.pop(place, None)
             for failed in [failed for failed in self._errors if failed[0] == _WRITE]:
                 del self._errors[failed]
-
-
-UNLIMITED = 1 << 62
-
-
-class FreeSpace:
-    """The free space of the disk that holds a directory. `total_bytes` is its size, 0 until it is known."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self.total_bytes = 0
-
-    def __call__(self) -> int:
-        """Return the free bytes. The file system has the number in memory, also while the disk is slow."""
-        try:
-            statistics = os.statvfs(self._directory)
-        except OSError:  # the write itself will report it
-            return UNLIMITED
-        self.total_bytes = statistics.f_blocks * statistics.f_frsize
-        return statistics.f_bavail * statistics.f_frsize
 
 
 _LONGEST_WAIT_S = 30.0

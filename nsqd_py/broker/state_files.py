@@ -59,7 +59,6 @@ FORMAT = 1
 # nsqd creates 1000 topics half as fast.
 _PAUSE_FACTOR = 4
 _LONGEST_PAUSE_S = 0.1
-_FEW = 100  # topics, whose names and channels json writes in a millisecond
 # Go's nsqd would start with the names in this file, without a message of our logs. It refuses a file in which "topics"
 # is first a text; other readers, also older versions of nsqd-py, take the second of the two keys.
 _NOT_FOR_GO = (
@@ -84,34 +83,14 @@ class TopicEntry:
 def encode_metadata(topics: Iterable[Topic]) -> bytes:
     """Return the JSON of all topics and channels that are not ephemeral. Blocks this greenlet in its pauses.
 
-    At once, 10,000 topics would hold the event loop for 25 ms. A topic may change after it was encoded; it is then
-    written again.
+    A topic may change after it was encoded; it is then written again.
     """
-    kept = [topic for topic in topics if not topic.is_ephemeral]
-    if len(kept) <= _FEW:
-        return encode_entries(list(map(_entry, kept)))
-    import orjson  # takes 12 ms of a start
-
     pace = Pace(ONE_ROUND_S)
     entries = []
-    for topic in kept:
+    for topic in [topic for topic in topics if not topic.is_ephemeral]:
         pace.rest_if_due()
-        entries.append(orjson.Fragment(orjson.dumps(_entry(topic))))
-    return _not_for_go(orjson.dumps(document_of(entries)))
-
-
-def encode_entries(entries: list[Any]) -> bytes:
-    """Return the file for the JSON objects of all topics."""
-    return _not_for_go(json.dumps(document_of(entries), separators=(",", ":")).encode())
-
-
-def document_of(entries: list[Any]) -> dict[str, Any]:
-    """Return the content of the file as Go's nsqd writes it."""
-    return {"topics": entries, "version": NSQ_VERSION}
-
-
-def _not_for_go(document: bytes) -> bytes:
-    return _NOT_FOR_GO + document.removeprefix(b"{")
+        entries.append(json.dumps(_entry(topic), separators=(",", ":")))
+    return _NOT_FOR_GO + b'"topics":[%b],"version":"%b"}' % (",".join(entries).encode(), NSQ_VERSION.encode())
 
 
 def _entry(topic: Topic) -> dict[str, Any]:

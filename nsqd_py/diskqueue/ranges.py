@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from google_crc32c import extend
 
-from nsqd_py.runtime.documents import BAD_CONTENT, checked_number
+from nsqd_py.runtime.documents import checked_number
 
 Range = tuple[int, int]  # numbers low..high (not included)
 
@@ -210,17 +210,6 @@ class SavedEpochs(NamedTuple):
 def encode_epoch_file(node: int, logs: Mapping[str, Epochs]) -> bytes:
     content = json.dumps({"node": node, "logs": logs}).encode()
     return b"%08x\n%b" % (extend(0, content), content)
-
-
-def decode_epoch_file(data: bytes) -> SavedEpochs:
-    """Return the content of the file. Raises ValueError if it is damaged."""
-    checksum, _, content = data.partition(b"\n")
-    if checksum != b"%08x" % extend(0, content):
-        raise ValueError("the checksum does not match")
-    try:
-        return decode_epochs_of_logs(json.loads(content))
-    except BAD_CONTENT as error:
-        raise ValueError(f"the content is not valid: {error!r}") from error
 
 
 def decode_epochs_of_logs(fields: dict[str, Any]) -> SavedEpochs:

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from nsqd_py.batch import Batch
-from nsqd_py.broker.state_files import METADATA_FILE, STANDBY_FILE, document_of
+from nsqd_py.broker.state_files import METADATA_FILE, STANDBY_FILE
 from nsqd_py.diskqueue.files import sync_directory
 from nsqd_py.diskqueue.journal import SavedPosition
 from nsqd_py.diskqueue.ranges import Range
@@ -36,6 +36,7 @@ from nsqd_py.go_import.go_files import (
 from nsqd_py.go_import.take_over import sync_files
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
 from nsqd_py.runtime import private_files
+from nsqd_py.version import NSQ_VERSION
 
 _BUFFER_BYTES = 1024 * 1024
 _GO_MAX_MSG_SIZE = 1024 * 1024  # the default of Go's nsqd
@@ -185,7 +186,7 @@ def _metadata(queues: list[_Queue]) -> bytes:
             topics.append({"name": queue.topic, "paused": queue.is_paused, "channels": []})
         else:
             topics[-1]["channels"].append({"name": queue.channel, "paused": queue.is_paused})
-    return orjson.dumps(document_of(topics))
+    return orjson.dumps({"topics": topics, "version": NSQ_VERSION})
 
 
 def _lines(queues: list[_Queue], target: Path, report: DirectoryReport) -> Iterator[str]:

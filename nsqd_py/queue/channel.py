@@ -11,10 +11,11 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from nsqd_py.diskqueue.ranges import runs_of
+from nsqd_py.options import NsqdOptions
 from nsqd_py.pqueues import Alarms, Run, queued_after
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.dead_letters import DeadLetters
-from nsqd_py.queue.delivery import ChannelLimits, Consumer, Distributor, MessageSource
+from nsqd_py.queue.delivery import Consumer, Distributor, MessageSource
 from nsqd_py.queue.in_flight import Delivery, Entry, InFlightTable, LatencyMeter, displaced
 from nsqd_py.queue.journal_buffer import JournaledPosition, runs_of_entries
 from nsqd_py.queue.message_reader import publish_time_ns
@@ -42,7 +43,7 @@ class Channel(JournaledPosition):
         name: str,
         position: Position,
         source: MessageSource,
-        limits: ChannelLimits,
+        limits: NsqdOptions,
         iteration: LoopIteration,
         alarms: Alarms,
         clock: Callable[[], int],

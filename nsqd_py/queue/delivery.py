@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from nsqd_py.batch import Batch
@@ -69,17 +69,6 @@ class DeliveryListener(Protocol):
 
     def queue_displaced(self) -> None:
         """Requeue messages that left the in-flight table because another message has the same id."""
-
-
-class ChannelLimits(Protocol):
-    """The options that apply to channels; times in ns."""
-
-    @property
-    def enable_experiment(self) -> Sequence[str]: ...
-
-    mem_queue_size: int
-    max_msg_timeout_ns: int
-    max_channel_consumers: int
 
 
 _FRAME_OVERHEAD = 26  # bytes of a message frame in addition to its size in the batch

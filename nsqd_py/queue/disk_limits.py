@@ -8,8 +8,10 @@ of the disk is read four times a second.
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES
 from nsqd_py.pqueues import Alarms
@@ -32,14 +34,21 @@ class NoRoom(OSError):
         super().__init__(errno.ENOSPC, reason)
 
 
-class Disk(Protocol):
-    """The disk of the logs. `total_bytes` is its size; 0 if that is not known."""
+class FreeSpace:
+    """The free space of the disk that holds a directory. `total_bytes` is its size, 0 until it is known."""
 
-    @property
-    def total_bytes(self) -> int: ...
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.total_bytes = 0
 
     def __call__(self) -> int:
-        """Return the free bytes."""
+        """Return the free bytes. The file system has the number in memory, also while the disk is slow."""
+        try:
+            statistics = os.statvfs(self._directory)
+        except OSError:  # the write itself will report it
+            return _UNLIMITED
+        self.total_bytes = statistics.f_blocks * statistics.f_frsize
+        return statistics.f_bavail * statistics.f_frsize
 
 
 class DiskSpace:
@@ -51,7 +60,7 @@ class DiskSpace:
 
     def __init__(
         self,
-        look_at_disk: Disk,
+        look_at_disk: FreeSpace,
         most_bytes: int,
         reserve_bytes: int,
         topics: Callable[[], Iterable[Topic]],

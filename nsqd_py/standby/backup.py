@@ -33,7 +33,6 @@ from nsqd_py.standby.follower import Follower, sentence
 from nsqd_py.standby.group import check_group
 from nsqd_py.standby.messages import Offer, Round
 
-_ARCHIVES = (".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst", ".zip")
 _FORMAT = 1
 _PIECE_BYTES = 256 * 1024
 # A journal in the first round may say that a message has moved to a topic whose log was sent before; the second round
@@ -69,11 +68,8 @@ def _check_usage(options: NsqdOptions) -> None:
         raise BadOptions("--backup-to and --restore-from exclude each other")
     if options.restore_from and not options.data_path:
         raise BadOptions("--restore-from needs --data-path, the new directory to restore into")
-    if options.backup_to:
-        if not options.standby_of:
-            raise BadOptions("--backup-to needs --standby-of, the TCP address of the nsqd to copy")
-        if options.backup_to.endswith(_ARCHIVES):
-            raise BadOptions(f"--backup-to={options.backup_to}: a backup is a directory; pack it with tar afterwards")
+    if options.backup_to and not options.standby_of:
+        raise BadOptions("--backup-to needs --standby-of, the TCP address of the nsqd to copy")
 
 
 @contextmanager

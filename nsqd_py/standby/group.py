@@ -3,7 +3,7 @@
 Without a secret and without names, the group consists of the processes of this machine.
 
 A `Door` has the connections that want to join the group until they have proven that they belong to it. A refusal comes
-a second late, so that guessing is slow, and refusals write at most one line a second to the log.
+a second late, so that guessing is slow.
 """
 
 from __future__ import annotations
@@ -23,16 +23,7 @@ from nsqd_py.options import NsqdOptions
 from nsqd_py.pqueues import Alarm
 from nsqd_py.protocol import frames
 from nsqd_py.settings.declaration import BadOptions
-from nsqd_py.standby.messages import (
-    FENCE,
-    NONCE_BYTES,
-    BadStandbyMessage,
-    GroupListener,
-    NotMember,
-    Offer,
-    StandbyConnection,
-    decode_offer,
-)
+from nsqd_py.standby.messages import FENCE, NONCE_BYTES, BadStandbyMessage, GroupListener, NotMember, Offer, decode_offer
 
 _FLAG = "--standby-secret-file"
 _LEAST_SECRET_BYTES = 16
@@ -180,10 +171,8 @@ class Door:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._visits: dict[Any, _Visit] = {}
-        self._refused = 0
-        self._reported_ns = 0
 
-    def member(self, client: StandbyConnection, body: bytes) -> None:
+    def member(self, client: Any, body: bytes) -> None:
         """Answer a MEMBER."""
         visit = self._visits.get(client)
         if visit is None:
@@ -196,7 +185,7 @@ class Door:
         except (NotMember, BadSecretFile) as error:
             self._refuse(client, visit, error)
 
-    def _listener(self, client: StandbyConnection) -> GroupListener:
+    def _listener(self, client: Any) -> GroupListener:
         """Raises NotMember and BadSecretFile."""
         options = self._broker.options
         check_peer(options, client.peer)
@@ -204,7 +193,7 @@ class Door:
         own = (f"{options.broadcast_address}:{options.broadcast_tcp_port}", client.local_address)
         return GroupListener(secrets(options), own, os.urandom(NONCE_BYTES))
 
-    def admit(self, client: StandbyConnection, body: bytes) -> Offer | None:
+    def admit(self, client: Any, body: bytes) -> Offer | None:
         """Return the offer in the body of a member's STANDBY; None if its sender is refused later. Raises Invalid."""
         visit = self._visits.get(client)
         if visit is None or visit.listener is None:
@@ -241,14 +230,14 @@ class Door:
 
     # ---- refusals
 
-    def _refuse(self, client: StandbyConnection, visit: _Visit, error: NotMember | BadSecretFile) -> None:
+    def _refuse(self, client: Any, visit: _Visit, error: NotMember | BadSecretFile) -> None:
         self._report(client, error)
         reason = str(error) if isinstance(error, NotMember) else "this nsqd cannot use its --standby-secret-file"
         visit.refusal = f"cannot STANDBY: {reason}"
         client.pause()
         visit.alarm.set(self._broker.clock() + _REFUSAL_DELAY_NS)
 
-    def _end(self, client: StandbyConnection, _now_ns: int) -> None:
+    def _end(self, client: Any, _now_ns: int) -> None:
         visit = self._visits.pop(client)
         if not visit.refusal:
             self._report(client, "no proof of membership in time")
@@ -261,15 +250,6 @@ class Door:
 
         client.go_on(answer)
 
-    def _report(self, client: StandbyConnection, reason: object) -> None:
-        self._refused += 1
-        now_ns = self._broker.clock()
-        if now_ns - self._reported_ns >= _SECOND_NS:
-            self._reported_ns = now_ns
-            self._broker.log.warning(
-                "STANDBY: refused %d connections that want to join the group, the last of client(%s) - %s",
-                self._refused,
-                client.peer,
-                reason,
-            )
-            self._refused = 0
+    def _report(self, client: Any, reason: object) -> None:
+        log = self._broker.log.of_clients
+        log.warning("STANDBY: refused client(%s), which wants to join the group - %s", client.peer, reason)

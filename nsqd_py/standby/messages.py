@@ -34,10 +34,10 @@ from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from struct import Struct
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from nsqd_py.diskqueue.ranges import Epochs, decode_epochs
 from nsqd_py.errors import NsqdError
@@ -79,40 +79,29 @@ class GroupHandshake:
         return hmac.digest(secret, b"".join(len(part).to_bytes(4, "big") + part for part in parts), "sha256")
 
 
-def _is_same(proof: bytes, expected: bytes) -> bool:
-    return hmac.compare_digest(proof, expected)
-
-
 class Caller:
     """The side that connects. `nonce` must be new and random."""
 
     def __init__(self, secret: bytes, purpose: str, asked: str, reached: str, nonce: bytes) -> None:
         self._secret = secret
-        self._hello = GroupHandshake(purpose, asked, reached, nonce, b"")
-        self._handshake = self._hello
+        self._handshake = GroupHandshake(purpose, asked, reached, nonce, b"")
 
     def hello(self) -> bytes:
         """Return the body of the first MEMBER."""
-        known = self._hello
-        return _encode(
-            format=HANDSHAKE_FORMAT,
-            purpose=known.purpose,
-            asked=known.asked,
-            reached=known.reached,
-            nonce=known.caller_nonce.hex(),
-        )
+        own = self._handshake
+        nonce = own.caller_nonce.hex()
+        return _encode(format=HANDSHAKE_FORMAT, purpose=own.purpose, asked=own.asked, reached=own.reached, nonce=nonce)
 
     def prove(self, challenge: bytes) -> bytes:
         """Return the body of the second MEMBER, for the listener's answer to the first. Raises NotMember."""
-        known = self._hello
         nonce = _bytes_of(_decode(challenge), "nonce", NONCE_BYTES)
-        self._handshake = GroupHandshake(known.purpose, known.asked, known.reached, known.caller_nonce, nonce)
+        self._handshake = replace(self._handshake, listener_nonce=nonce)
         return _encode(proof=self._handshake._proof(self._secret, _CALLER).hex())
 
     def check(self, answer: bytes) -> None:
         """Check the listener's proof, its answer to the second MEMBER. Raises NotMember."""
         proof = _bytes_of(_decode(answer), "proof", PROOF_BYTES)
-        if not _is_same(proof, self._handshake._proof(self._secret, _LISTENER)):
+        if not hmac.compare_digest(proof, self._handshake._proof(self._secret, _LISTENER)):
             raise NotMember(_WRONG_PROOF)
 
     def signed(self, document: bytes) -> bytes:
@@ -159,7 +148,7 @@ class GroupListener:
             raise NotMember("the proof of membership came twice")
         proof = _bytes_of(fields, "proof", PROOF_BYTES)
         for secret in self._secrets:
-            if _is_same(proof, handshake._proof(secret, _CALLER)):
+            if hmac.compare_digest(proof, handshake._proof(secret, _CALLER)):
                 break
         else:
             raise NotMember(_WRONG_PROOF)
@@ -176,7 +165,7 @@ class GroupListener:
         if self._handshake is None or self._secret is None:
             raise NotMember("no proof of membership")
         proof, document = body[:PROOF_BYTES], body[PROOF_BYTES:]
-        if not _is_same(proof, self._handshake._proof(self._secret, _DOCUMENT, document)):
+        if not hmac.compare_digest(proof, self._handshake._proof(self._secret, _DOCUMENT, document)):
             raise NotMember("the document of STANDBY has a wrong proof")
         return document
 
@@ -223,33 +212,6 @@ WRITE, BEGIN, PART, COMMIT, REMOVE, TOPIC, LISTED, ROUND = range(1, 9)
 _FILE_HEAD = Struct("<BHQ")
 _ROUND = Struct("<BQQQQ")
 _FRAME_HEAD = Struct(">ii")
-
-
-class StandbyConnection(Protocol):
-    """A connection of a standby, or of an nsqd that wants to follow or to fence."""
-
-    peer: str
-    closed: bool
-    out: list[bytes | memoryview]
-
-    @property
-    def unsent_bytes(self) -> int: ...
-
-    @property
-    def local_address(self) -> str: ...
-
-    @property
-    def tls_info(self) -> Any: ...
-
-    def send(self, data: bytes) -> None: ...
-
-    def pause(self) -> None: ...
-
-    def go_on(self, step: Callable[[], None]) -> None: ...
-
-    def close(self, reason: str) -> None: ...
-
-    def close_when_sent(self) -> None: ...
 
 
 class BadStandbyMessage(NsqdError):

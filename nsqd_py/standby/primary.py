@@ -19,7 +19,7 @@ from nsqd_py.queue.topic import Topic
 from nsqd_py.standby.acks import HeldAnswers, InSyncSet, Members
 from nsqd_py.standby.copy import StandbyState, write_state
 from nsqd_py.standby.group import Door
-from nsqd_py.standby.messages import Offer, StandbyConnection
+from nsqd_py.standby.messages import Offer
 from nsqd_py.standby.role import check_fence
 from nsqd_py.standby.stream import StandbyStream
 
@@ -91,12 +91,12 @@ class Standbys(Replication):
 
     # ---- connections
 
-    def member(self, client: StandbyConnection, body: bytes) -> None:
+    def member(self, client: Any, body: bytes) -> None:
         if client in self._streams:
             raise Invalid("cannot MEMBER in current state")
         self._door.member(client, body)
 
-    def attach(self, client: StandbyConnection, body: bytes) -> None:
+    def attach(self, client: Any, body: bytes) -> None:
         offer = self._door.admit(client, body)
         if offer is None:
             return
@@ -133,7 +133,7 @@ class Standbys(Replication):
                 stream.client.close("the standby has connected again")
         self._addresses[member.id] = member.address
 
-    def _fence(self, client: StandbyConnection, offer: Offer) -> None:
+    def _fence(self, client: Any, offer: Offer) -> None:
         """Stop serving for good, since a standby of this nsqd was promoted."""
         check_fence(self._broker, offer)
         if self._on_fenced is None:
@@ -145,7 +145,7 @@ class Standbys(Replication):
         client.send(OK)
         self._on_fenced(new_primary)
 
-    def acknowledge(self, client: StandbyConnection, number: int) -> None:
+    def acknowledge(self, client: Any, number: int) -> None:
         stream = self._streams.get(client)
         if stream is not None and not stream.offer.is_backup:
             is_first = not stream.is_following
@@ -153,7 +153,7 @@ class Standbys(Replication):
             if is_first and stream.is_following:
                 self._broker.log.info("STANDBY(%s): has a copy of everything", client.peer)
 
-    def detach(self, client: StandbyConnection) -> None:
+    def detach(self, client: Any) -> None:
         self._door.forget(client)
         stream = self._streams.pop(client, None)
         if stream is not None:

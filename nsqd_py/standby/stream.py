@@ -30,18 +30,7 @@ from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.pacing import Pace
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.standby import messages
-from nsqd_py.standby.messages import (
-    BEGIN,
-    COMMIT,
-    PART,
-    REMOVE,
-    WRITE,
-    Offer,
-    OfferedFile,
-    StandbyConnection,
-    StandbyLag,
-    TopicFiles,
-)
+from nsqd_py.standby.messages import BEGIN, COMMIT, PART, REMOVE, WRITE, Offer, OfferedFile, StandbyLag, TopicFiles
 
 _PIECE_BYTES = 256 * 1024
 # What a standby that follows has not got yet was just written, so that reading it does not wait for the disk. A thread
@@ -125,7 +114,7 @@ class StandbyStream:
 
     def __init__(
         self,
-        client: StandbyConnection,
+        client: Any,
         broker: Broker,
         directory: Path,
         offer: Offer,

@@ -332,7 +332,6 @@ def test_what_a_source_refuses(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
         (["--backup-to=x"], "--backup-to needs --standby-of"),
         (["--restore-from=x"], "--restore-from needs --data-path"),
         (["--backup-to=x", "--restore-from=y"], "exclude each other"),
-        (["--backup-to=x.tar.gz", "--standby-of=127.0.0.1:1"], "pack it with tar"),
         (["--backup-to=x", "--standby-of=192.0.2.1:1"], "--standby-secret-file"),
         (["--backup-to=x", "--standby-of=somewhere"], "--standby-of"),
     ],

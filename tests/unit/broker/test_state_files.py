@@ -110,7 +110,6 @@ def test_a_channel_that_is_deleted_while_the_file_is_encoded_keeps_its_journal_u
     journal = directory / "first:ch.cursor"
     with monkeypatch.context() as patch:
         patch.setattr(broker, "want_metadata", lambda: None)  # it would wait for this very file
-        patch.setattr(state_files, "_FEW", 0)
         patch.setattr(state_files, "Pace", PauseOnce(lambda: broker.delete_channel(first, "ch")))
         broker.persist_metadata()
     assert [entry.channels for entry in read_metadata(path)] == [{"ch": False}, {}]
