@@ -12,7 +12,7 @@ from gevent.event import Event
 
 from nsqd_py.broker.admission import CreationRate, Drain
 from nsqd_py.broker.disk_io import JournalWriter, Saved, SlowReader, SlowWriter
-from nsqd_py.broker.disk_limits import DescriptorRelief, DiskHealth, RemovedFiles
+from nsqd_py.broker.disk_limits import DescriptorRelief, DiskHealth, FreeSpace, RemovedFiles
 from nsqd_py.broker.housekeeping import Housekeeper
 from nsqd_py.broker.services import BrokerServices, Lookups, Replication
 from nsqd_py.broker.state_files import MetadataWriter, write_clean_stop
@@ -34,7 +34,7 @@ from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.dead_letters import DeadLetters, Origin
-from nsqd_py.queue.disk_limits import DiskSpace, FreeSpace
+from nsqd_py.queue.disk_limits import DiskSpace
 from nsqd_py.queue.expiry import Expiry
 from nsqd_py.queue.in_flight import LatencyMeter
 from nsqd_py.queue.position import Position

@@ -78,6 +78,26 @@ class DiskHealth:
                 del self._errors[failed]
 
 
+_UNLIMITED = 1 << 62
+
+
+class FreeSpace:
+    """The free space of the disk that holds a directory. `total_bytes` is its size, 0 until it is known."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.total_bytes = 0
+
+    def __call__(self) -> int:
+        """Return the free bytes. The file system has the number in memory, also while the disk is slow."""
+        try:
+            statistics = os.statvfs(self._directory)
+        except OSError:  # the write itself will report it
+            return _UNLIMITED
+        self.total_bytes = statistics.f_blocks * statistics.f_frsize
+        return statistics.f_bavail * statistics.f_frsize
+
+
 _LONGEST_WAIT_S = 30.0
 _SYNCED_AT_ONCE = 32
 _OPENED_AT_ONCE = 8

@@ -8,10 +8,8 @@ of the disk is read four times a second.
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES
 from nsqd_py.pqueues import Alarms
@@ -34,33 +32,16 @@ class NoRoom(OSError):
         super().__init__(errno.ENOSPC, reason)
 
 
-class FreeSpace:
-    """The free space of the disk that holds a directory. `total_bytes` is its size, 0 until it is known."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self.total_bytes = 0
-
-    def __call__(self) -> int:
-        """Return the free bytes. The file system has the number in memory, also while the disk is slow."""
-        try:
-            statistics = os.statvfs(self._directory)
-        except OSError:  # the write itself will report it
-            return _UNLIMITED
-        self.total_bytes = statistics.f_blocks * statistics.f_frsize
-        return statistics.f_bavail * statistics.f_frsize
-
-
 class DiskSpace:
     """Grants disk space to the topics of one nsqd.
 
-    look_at_disk  the disk
+    look_at_disk  returns the free bytes of the disk; its `total_bytes` is the size of the disk, 0 until it is known
     make_room     drops unneeded segments of a topic's log
     """
 
     def __init__(
         self,
-        look_at_disk: FreeSpace,
+        look_at_disk: Any,
         most_bytes: int,
         reserve_bytes: int,
         topics: Callable[[], Iterable[Topic]],
