@@ -148,7 +148,8 @@ class DiskSpace:
     @property
     def free_bytes(self) -> int:
         """The free bytes of the disk."""
-        return self._look_at_disk()
+        found: int = self._look_at_disk()
+        return found
 
     def left_percent(self) -> int:
         """Return the part of the disk, or of --max-disk-bytes if that is less, that publishes may still take."""
