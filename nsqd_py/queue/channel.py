@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nsqd_py.diskqueue.ranges import runs_of
-from nsqd_py.options import NsqdOptions
 from nsqd_py.pqueues import Alarms, Run, queued_after
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.dead_letters import DeadLetters
@@ -36,14 +35,14 @@ _MOST_SEARCHED_TABLES = 64
 
 
 class Channel(JournaledPosition):
-    """A channel of a topic. All times are ns since the epoch, on the clock of the alarms."""
+    """A channel of a topic; `limits` are the options of nsqd. All times are ns since the epoch, on the clock of the alarms."""
 
     def __init__(
         self,
         name: str,
         position: Position,
         source: MessageSource,
-        limits: NsqdOptions,
+        limits: Any,
         iteration: LoopIteration,
         alarms: Alarms,
         clock: Callable[[], int],
