@@ -8,12 +8,6 @@ from nsqd_py.client.message import AlreadyAnswered
 from tests.support.subscription import World, message_id
 
 
-def test_a_new_connection_is_asked_for_messages() -> None:
-    world = World()
-    assert world.ready == ["output"]
-    assert world.sent() == [b"RDY 100"]
-
-
 def test_answers_leave_together() -> None:
     world = World()
     first, second, third = world.batch(1, 2, 3).messages()

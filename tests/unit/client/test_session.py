@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -48,20 +47,6 @@ def broken(session: Session, data: bytes) -> Exception:
     return event.error
 
 
-def test_what_a_client_says_of_itself() -> None:
-    session = new_session(ClientOptions.of(msg_timeout="90s", heartbeat_interval=-1, topology_zone="a", sample_rate=5))
-    session.start()
-    sent = session.take_output()
-    magic, _, document = sent.partition(b"IDENTIFY\n")
-    assert magic == b"  V2"
-    assert len(document) == 4 + int.from_bytes(document[:4], "big")
-    said = json.loads(document[4:])
-    assert (said["hostname"], said["client_id"]) == ("box.example.org", "box")
-    assert (said["msg_timeout"], said["heartbeat_interval"], said["output_buffer_timeout"]) == (90_000, -1, 250)
-    assert (said["topology_zone"], said["sample_rate"], said["feature_negotiation"]) == ("a", 5, True)
-    assert (said["tls_v1"], said["snappy"], said["deflate"]) == (False, False, False)
-
-
 def test_an_nsqd_that_does_not_negotiate() -> None:
     session = new_session(ClientOptions.of(snappy=True))
     session.start()
@@ -93,33 +78,6 @@ def test_many_bytes_out_of_few_come_step_by_step() -> None:
     while session.has_more:
         events += session.received(b"")
     assert [body for event in events if isinstance(event, Messages) for body in event.bodies] == bodies
-
-
-def test_authentication_follows_the_layers() -> None:
-    session, side = new_session(options_for(["snappy"], auth_secret="hush")), NsqdSide()
-    session.start()
-    session.take_output()
-    session.received(identity(auth_required=True, snappy=True))
-    side.add("snappy")
-    assert session.received(side.tell(frames.OK)) == []
-    assert side.hear(session.take_output()) == outgoing.auth(b"hush")
-    answer = json.dumps({"identity": "me", "identity_url": "http://me/", "permission_count": 2}).encode()
-    (ready,) = session.received(side.tell(frames.response(answer)))
-    assert isinstance(ready, Ready)
-    assert (ready.negotiated.identity, ready.negotiated.permission_count) == ("me", 2)
-
-
-def test_heartbeats_are_answered_at_any_time() -> None:
-    session = new_session(ClientOptions.of(auth_secret="hush"))
-    shake_hands(session, NsqdSide(), [], auth_required=True)
-    session.take_output()
-    assert session.received(frames.HEARTBEAT) == []  # the auth server takes its time
-    assert session.take_output() == outgoing.NOP
-    (ready,) = session.received(frames.response(b"{}"))
-    assert isinstance(ready, Ready)
-    assert session.received(frames.HEARTBEAT + frames.HEARTBEAT) == []
-    assert session.take_output() == outgoing.NOP
-    assert not session.has_output
 
 
 def test_an_answer_to_a_heartbeat_belongs_to_the_layers_of_its_time() -> None:

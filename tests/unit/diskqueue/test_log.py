@@ -25,13 +25,6 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 # --- names
 
 
-def test_file_names() -> None:
-    assert log_file_name("a.b", 12) == "a.b.00000000000000000012.log"
-    assert parse_log_file_name("a.b.00000000000000000012.log") == ("a.b", 12)
-    topic_like_a_file = log_file_name("x.00000000000000000001.log", 7)
-    assert parse_log_file_name(topic_like_a_file) == ("x.00000000000000000001.log", 7)
-
-
 @pytest.mark.parametrize("name", ["a.log", "a.12.log", "a.00000000000000000012.log.damaged", "a.cursor", "nsqd.dat"])
 def test_other_file_names(name: str) -> None:
     assert parse_log_file_name(name) is None

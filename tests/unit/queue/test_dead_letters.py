@@ -237,26 +237,6 @@ def test_a_topic_of_dead_letters_keeps_its_own(bench: Bench) -> None:
     assert set(bench.broker.topics) == {"orders", "orders.dead"}
 
 
-def test_they_go_where_the_settings_say_with_what_is_published_there(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, dead_letter_topic=ByTopic("graves"))
-    graves = bench.broker.get_topic("graves")
-    bench.publish(b"poison")
-    consumer = bench.consumer()
-    bench.requeue_all(consumer)
-    graves.publish(sized(b"before"), 1, 0, None, 0)
-    for message in consumer.take():
-        consumer.requeue(message)
-    graves.publish(sized(b"after"), 1, 0, None, 0)
-    bench.world.run()
-    assert graves.log is not None
-    highest = graves.log.used_id
-    reader = bench.consumer(bench.broker.get_channel(graves, "ch"))
-    assert bench.channel.dead_letter_count == 1
-    received = reader.take()
-    assert [message.body for message in received] == [b"before", b"poison", b"after"]
-    assert highest == max(int(message.id, 16) for message in received)
-
-
 def test_while_it_drains_dead_letters_move_too(bench: Bench) -> None:
     bench.publish(b"poison")
     consumer = bench.consumer()
