@@ -271,7 +271,6 @@ def test_a_dry_run_finds_what_would_be_sent(spark: Any, nsqd: NsqdProcess, archi
     assert look is not None
     errors = {message.body.decode() for message in everything() if b"error" in message.body}
     assert {topic: found.count for topic, found in look.topics.items()} == {"clicks": 80, "orders": 80}
-    assert sum(look.buckets.values()) == len(errors)
     assert len(look.first) == 10 and {text.split(" ", 3)[3] for text in look.first} <= errors
     assert (outcome.matched, outcome.counts.sent) == (len(errors), 0)
     wait_until(lambda: all_arrived(nsqd).total() == 0)

@@ -161,7 +161,6 @@ def test_a_stream_of_an_archive_says_what_to_use(spark: Any, damaged: Path) -> N
         ({"splitBytes": "many"}, "option splitBytes ('many')"),
         ({"columns": "position, size"}, "option columns ('position, size'): there is no column size; there are topic"),
         ({"columns": "id,id"}, "column id is named twice"),
-        ({"damageReport": "/x"}, "there is no option damagereport: skipped records are counted in the log"),
         ({"format": "avro"}, "'avro' is no format; there are lines"),
     ],
 )

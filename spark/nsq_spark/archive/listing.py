@@ -288,7 +288,7 @@ class _Recogniser:
         self._zone = zone_of(hints.time_zone)
         self._format = _one_of(Format, "format", hints.format)
         self._compression = _one_of(Compression, "compression", hints.compression)
-        self._topic_from_name = _given_pattern(hints.topic_from_name)
+        self._topic_from_name = topic_expression(hints.topic_from_name)
 
     def info(self, entry: Entry) -> FileInfo | None:
         """Return what a file is; None if it is gone by now, or is a queue that is not read."""
@@ -339,11 +339,11 @@ def _one_of(words: type[_Word], what: str, given: str | None) -> _Word | None:
         raise ArchiveError(f"{given!r} is no {what}; there are {', '.join(words)}") from None
 
 
-def _given_pattern(pattern: str) -> re.Pattern[str]:
+def topic_expression(pattern: str) -> re.Pattern[str]:
     try:
         compiled = re.compile(pattern)
     except re.error as error:
-        raise ArchiveError(f"the pattern for topics {pattern!r} is no regular expression: {error}") from None
+        raise ArchiveError(f"the expression for topics {pattern!r} is no regular expression: {error}") from None
     if "topic" not in compiled.groupindex:
-        raise ArchiveError(f"the pattern for topics {pattern!r} has no group (?P<topic>...)")
+        raise ArchiveError(f"the expression for topics {pattern!r} has no group (?P<topic>...)")
     return compiled

@@ -27,12 +27,7 @@ _S3_TEXTS = {
     "session.token": "session_token",
     "endpoint.region": "region",
 }
-_AZURE_TEXTS = {
-    "account.key": "account_key",
-    "sas.fixed.token": "sas_token",
-    "account.oauth2.client.id": "client_id",
-    "account.oauth2.client.secret": "client_secret",
-}
+_AZURE_TEXTS = {"account.key": "account_key", "sas.fixed.token": "sas_token"}
 _AZURE_HOST = "dfs.core.windows.net"
 
 
@@ -70,20 +65,10 @@ def s3_arguments(options: Mapping[str, str], bucket: str = "") -> dict[str, obje
 
 def azure_arguments(options: Mapping[str, str], host: str) -> dict[str, object]:
     """Return the arguments of pyarrow's AzureFileSystem for `<account>.dfs.core.windows.net`, or an account alone."""
-    account, _, domain = host.partition(".")
-    full = f"{account}.{domain or _AZURE_HOST}"
-
-    def given(key: str) -> str | None:
-        return options.get(f"{_AZURE}{key}.{full}") or options.get(_AZURE + key)
-
-    arguments: dict[str, object] = {"account_name": account}
-    arguments |= {name: text for key, name in _AZURE_TEXTS.items() if (text := given(key))}
-    if endpoint := given("account.oauth2.client.endpoint"):  # https://login.microsoftonline.com/<tenant>/oauth2/token
-        arguments["tenant_id"] = endpoint.partition("://")[2].split("/")[1]
-    if domain and domain != _AZURE_HOST:
-        arguments["dfs_storage_authority"] = f".{domain}"
-        arguments["blob_storage_authority"] = f".{domain.replace('dfs.', 'blob.', 1)}"
-    return arguments
+    account = host.partition(".")[0]
+    suffix = f".{account}.{_AZURE_HOST}"
+    texts = {name: options.get(_AZURE + key + suffix) or options.get(_AZURE + key) for key, name in _AZURE_TEXTS.items()}
+    return {"account_name": account, **{name: text for name, text in texts.items() if text}}
 
 
 def open_system(scheme: str, authority: str, options: Mapping[str, str]) -> System:

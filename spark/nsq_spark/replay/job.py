@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from nsq_spark.archive.listing import TOPIC_FROM_NAME, Hints
-from nsq_spark.archive.splits import Wanted
+from nsq_spark.archive.listing import TOPIC_FROM_NAME, Hints, topic_expression
+from nsq_spark.archive.splits import ArchiveError, Wanted
 from nsq_spark.archive.storage import identical, is_local
 from nsq_spark.replay.options import BATCH_BYTES, BY_TIME, MAX_SPEED, ReplayOptions
 from nsq_tools.cli import BadUsage
@@ -283,11 +283,9 @@ def _time(flag: str, text: str, now_ns: int) -> int | None:
 def _hints(options: ReplayOptions) -> Hints:
     pattern = options.topic_from_name or TOPIC_FROM_NAME
     try:
-        has_topic = "topic" in re.compile(pattern).groupindex
-    except re.error as error:
-        raise BadUsage(f"--topic-from-name {pattern!r} is not a regular expression: {error}") from None
-    if not has_topic:
-        raise BadUsage(f"--topic-from-name {pattern!r} has no group (?P<topic>...)")
+        topic_expression(pattern)
+    except ArchiveError as error:
+        raise BadUsage(f"--topic-from-name: {error}") from None
     return Hints(
         format=options.format or None,
         topic=options.default_topic or None,

@@ -154,7 +154,7 @@ class _Pace(Options, title="Pace"):
 
 class _Safety(Options, title="Safety"):
     dry_run: bool = setting(
-        BOOL, False, "Publish nothing: show the number of messages by topic and time, and the first messages."
+        BOOL, False, "Publish nothing: show the number, size and times of the messages of each topic, and some messages."
     )
     allow_empty: bool = setting(BOOL, False, "Exit with status 0 if no message matches, instead of 1.")
     yes: bool = setting(BOOL, False, "Start without asking.")

@@ -9,14 +9,6 @@ from pyspark.sql.types import BinaryType, ByteType, IntegerType, LongType, Short
 from nsq_spark.schema import COLUMNS, DDL
 
 _WHOLE = (ByteType, ShortType, IntegerType, LongType)
-# Columns of Kafka's source, and what they are here.
-_FOREIGN = {
-    "value": "it is called body",
-    "offset": "it is called position",
-    "headers": "NSQ's messages have no headers",
-    "key": "NSQ's messages have no keys",
-    "partition": "NSQ's topics have no partitions",
-}
 _TYPES = {
     "body": ("BINARY or STRING", (BinaryType, StringType)),
     "topic": ("STRING", (StringType,)),
@@ -34,8 +26,7 @@ def read_columns(schema: StructType) -> tuple[str, ...]:
     for field in schema.fields:
         if ours.get(field.name) != field.dataType.simpleString() or not field.nullable:
             what = f"{field.name} {field.dataType.simpleString().upper()}{'' if field.nullable else ' NOT NULL'}"
-            here = f": {_FOREIGN[field.name]}" if field.name in _FOREIGN else ""
-            raise BadSchema(f"nsq: there is no column {what}{here}; a schema is any of {DDL}")
+            raise BadSchema(f"nsq: there is no column {what}; a schema is any of {DDL}")
     if not schema.fields:
         raise BadSchema("nsq: a schema without columns")
     return tuple(schema.fieldNames())
@@ -52,16 +43,11 @@ class WriteColumns:
 
 def write_columns(schema: StructType, topic: str) -> WriteColumns:
     """Return where the columns to publish are. The option `topic` takes precedence over the column; `value`, as in
-    Kafka's sink, stands for `body`. Other columns are ignored, except those of Kafka's messages. Raises BadSchema.
+    Kafka's sink, stands for `body`. Other columns are ignored. Raises BadSchema.
     """
     places = {name: place for place, name in enumerate(schema.fieldNames())}
     if "body" not in places and "value" in places:
         places["body"] = places["value"]
-        for name in ("key", "partition"):
-            if name in places:
-                raise BadSchema(f"nsq: column {name} cannot be published: {_FOREIGN[name]}; drop it")
-    if "headers" in places:
-        raise BadSchema(f"nsq: column headers cannot be published: {_FOREIGN['headers']}; drop it")
     for name, (words, kinds) in _TYPES.items():
         if name in places and not isinstance(schema.fields[places[name]].dataType, kinds):
             kind = schema.fields[places[name]].dataType.simpleString()

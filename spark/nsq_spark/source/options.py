@@ -127,18 +127,6 @@ WRITE_OPTIONS = (
     Option("giveUpAfter", parse_seconds, "60s", "how long to retry when nsqd is down or full"),
 )
 
-# Options of Kafka's source that nothing here is like, by their names in lower case.
-_FOREIGN = {
-    "kafka.bootstrap.servers": "name the nsqds with nsqd (to read a topic) or nsqdTcpAddress (to publish)",
-    "assign": "NSQ's topics have no partitions; use topic",
-    "includeheaders": "NSQ's messages have no headers",
-    "startingtimestamp": "use startTime (archives) or startingOffsets (a live topic)",
-    "endingtimestamp": "use endTime (archives) or endingOffsets (a live topic)",
-    "startingoffsets": "it is for a live topic (option nsqd or lookupd); in archives, use startTime",
-    "endingoffsets": "it is for a live topic (option nsqd or lookupd); in archives, use endTime",
-    "damagereport": "skipped records are counted in the log, by file",
-    "kafka.group.id": "nothing is consumed, and there are no groups",
-}
 # What Spark itself adds.
 _SPARKS_OWN = ("path", "checkpointLocation", "queryName", "outputMode")
 
@@ -277,8 +265,6 @@ class Values:
     def _check_names(self, prefixes: tuple[str, ...]) -> None:
         known = {name.lower(): name for name in (*self._declared, *_SPARKS_OWN)}
         for name in self._given:
-            if name not in known and name in _FOREIGN:
-                raise BadOption(f"nsq: there is no option {name}: {_FOREIGN[name]}")
             if name not in known and not name.startswith(prefixes):
                 near = difflib.get_close_matches(name, known, n=1)
                 hint = f"; is it {known[near[0]]}?" if near else f" (there are {', '.join(self._declared)})"

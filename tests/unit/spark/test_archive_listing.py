@@ -98,7 +98,7 @@ def test_hints_know_better(tmp_path: Path) -> None:
     [
         (Hints(format="csv"), "'csv' is no format; there are lines, jsonl, framed, parquet, topic_log, go_queue"),
         (Hints(compression="lz4"), "'lz4' is no compression; there are none, gzip, zstd"),
-        (Hints(topic_from_name="("), r"the pattern for topics '\(' is no regular expression"),
+        (Hints(topic_from_name="("), r"the expression for topics '\(' is no regular expression"),
         (Hints(topic_from_name="x"), r"has no group \(\?P<topic>"),
     ],
 )

@@ -104,18 +104,6 @@ def test_settings_of_azure() -> None:
     assert remote.azure_arguments(keys, host) == {"account_name": "company", "account_key": "own"}
     assert remote.azure_arguments(keys, "other") == {"account_name": "other", "account_key": "general"}
     assert remote.azure_arguments({"fs.azure.sas.fixed.token": "?sv=1"}, host)["sas_token"] == "?sv=1"
-    application = {
-        "fs.azure.account.oauth2.client.id": "id",
-        "fs.azure.account.oauth2.client.secret": "secret",
-        "fs.azure.account.oauth2.client.endpoint": "https://login.microsoftonline.com/tenant/oauth2/token",
-    }
-    assert remote.azure_arguments(application, host) == {
-        "account_name": "company",
-        "client_id": "id",
-        "client_secret": "secret",
-        "tenant_id": "tenant",
-    }
-    assert remote.azure_arguments({}, "a.dfs.core.chinacloudapi.cn")["blob_storage_authority"] == (".blob.core.chinacloudapi.cn")
 
 
 def test_a_scheme_that_nothing_opens_is_an_error_in_a_line() -> None:

@@ -144,7 +144,7 @@ def test_settings_of_hadoop_go_to_the_storage() -> None:
         (("/archive", "--yes", TO, "--sample=101%"), "--sample must be more than 0 and at most 1, or 100%, got '101%'"),
         (("/archive", "--yes", TO, "--grep=("), "--grep '(' is not a regular expression"),
         (("/archive", "--yes", TO, "--topic-pattern=("), "--topic-pattern '(' is not a regular expression"),
-        (("/archive", "--yes", TO, "--topic-from-name=x"), "--topic-from-name 'x' has no group (?P<topic>...)"),
+        (("/archive", "--yes", TO, "--topic-from-name=x"), "--topic-from-name: the expression for topics 'x' has no group"),
         (("/archive", "--yes", TO, "--json-schema=a INT"), "--json-schema gives the types of the fields in --where"),
         (("/archive", "--yes", TO, "--where=timestamp > NOW () - INTERVAL 1 HOUR"), "--where: NOW has another value each time"),
         (("/archive", "--yes", TO, "--where=x < current_date AND a = 'now()'"), "--where: current_date has another value"),

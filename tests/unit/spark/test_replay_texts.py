@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,13 @@ pytest.importorskip("pyspark")
 from nsq_spark.archive.splits import FileInfo, Format, Skipped, Wanted
 from nsq_spark.replay.checkpoint import Totals, open_checkpoint
 from nsq_spark.replay.driver import Outcome
-from nsq_spark.replay.dry_run import Look, TopicCount, dry_run_text, histogram_text, row_width
+from nsq_spark.replay.dry_run import Look, TopicCount, dry_run_text
 from nsq_spark.replay.job import Destination, Job, Selection
-from nsq_spark.replay.summary import check_report, how_to_resume, plan_text, report_of, summary, write_report
+from nsq_spark.replay.summary import how_to_resume, plan_text, report_of, summary, write_report
 from nsq_spark.replay.texts import rows_text, shown, time_text
 from nsq_tools.cli import ToolError
 
 SECOND_NS = 10**9
-MINUTE_NS, HOUR_NS, DAY_NS = 60 * SECOND_NS, 3600 * SECOND_NS, 86_400 * SECOND_NS
 BASE_NS = 1_700_000_000 * SECOND_NS  # 2023-11-14T22:13:20Z
 FILE = FileInfo("/archive/orders.log", 1_000_000, 0, Format.LINES, topic="orders")
 
@@ -75,30 +73,17 @@ def test_how_to_resume() -> None:
 
 
 def test_a_dry_run_shows_topics_times_and_messages() -> None:
-    look = Look({"b": TopicCount(1, 10, BASE_NS, BASE_NS), "a": TopicCount(2, 20)}, {0: 4, 2 * SECOND_NS: 1}, first=["a b"])
+    look = Look({"b": TopicCount(1, 10, BASE_NS, BASE_NS), "a": TopicCount(2, 20)}, first=["a b"])
     assert dry_run_text(look).splitlines() == [
         "topic  messages  size  first                 last",
         "a             2  20 B  -                     -",
         "b             1  10 B  2023-11-14T22:13:20Z  2023-11-14T22:13:20Z",
         "all           3  30 B  2023-11-14T22:13:20Z  2023-11-14T22:13:20Z",
         "",
-        "messages in each 1s",
-        "1970-01-01T00:00:00Z  4  ████████████████████████████████████████",
-        "1970-01-01T00:00:01Z  0",
-        "1970-01-01T00:00:02Z  1  ██████████",
-        "",
         "1 message of these",
         "a b",
     ]
-    assert (dry_run_text(Look()), histogram_text({}, SECOND_NS)) == ("nothing matches", "")
-
-
-@pytest.mark.parametrize(
-    ("last_ns", "width_ns"),
-    [(0, SECOND_NS), (24 * SECOND_NS, 2 * SECOND_NS), (HOUR_NS, 5 * MINUTE_NS), (365 * DAY_NS, 28 * DAY_NS)],
-)
-def test_the_rows_fit_on_a_screen(last_ns: int, width_ns: int) -> None:
-    assert row_width(0, last_ns) == width_ns
+    assert dry_run_text(Look()) == "nothing matches"
 
 
 # ---- the report
@@ -126,26 +111,10 @@ def test_the_report_has_what_the_summary_has(tmp_path: Path) -> None:
 
 
 def test_the_report_of_a_dry_run_has_what_was_found() -> None:
-    look = Look(topics={"a": TopicCount(3, 30, BASE_NS, BASE_NS)}, buckets={MINUTE_NS: 3}, bucket_ns=MINUTE_NS)
+    look = Look(topics={"a": TopicCount(3, 30, BASE_NS, BASE_NS)})
     report = report_of(Job(("/archive",)), Outcome(look=look), BASE_NS)
     assert (report["status"], report["sent"]) == ("dry run", 0)
     assert report["found"]["topics"]["a"]["count"] == 3
-    assert report["found"]["histogram"] == [["1970-01-01T00:01:00Z", 3]]
-
-
-def test_a_report_goes_through_a_pipe_and_a_link_and_replaces_neither(tmp_path: Path) -> None:
-    """/dev/null and /dev/stdout are such paths."""
-    os.mkfifo(tmp_path / "pipe")
-    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    (tmp_path / "file").touch()
-    (tmp_path / "link").symlink_to("file")
-    for name in ("pipe", "link"):
-        check_report(str(tmp_path / name))
-        write_report(str(tmp_path / name), {"a": 1})
-    assert json.loads(os.read(reader, 100)) == json.loads((tmp_path / "file").read_text()) == {"a": 1}
-    os.close(reader)
-    assert (tmp_path / "pipe").is_fifo() and (tmp_path / "link").is_symlink()
-    assert sorted(os.listdir(tmp_path)) == ["file", "link", "pipe"]
 
 
 def test_a_report_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:

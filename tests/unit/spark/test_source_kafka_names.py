@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
 
-from nsq_spark.source.columns import BadSchema, read_columns, write_columns
+from nsq_spark.source.columns import BadSchema, write_columns
 from nsq_spark.source.data_source import _need
 from nsq_spark.source.options import BadOption, read_options
 from pyspark_nsq import DefaultSource
@@ -40,28 +40,9 @@ def test_a_value_is_a_body() -> None:
         write_columns(schema_of("value INT"), "t")
 
 
-@pytest.mark.parametrize(
-    ("schema", "text"),
-    [
-        ("body STRING, headers LIST", "column headers cannot be published: NSQ's messages have no headers; drop"),
-        ("key STRING, value STRING", "column key cannot be published: NSQ's messages have no keys; drop it"),
-    ],
-)
-def test_what_a_message_does_not_have_is_not_dropped_silently(schema: str, text: str) -> None:
-    with pytest.raises(BadSchema, match=text):
-        write_columns(schema_of(schema), "t")
-
-
-def test_columns_that_have_another_name_here() -> None:
-    with pytest.raises(BadSchema, match="there is no column value BINARY: it is called body; a schema is any of"):
-        read_columns(schema_of("value BINARY"))
-
-
 def test_options_that_have_another_name_here() -> None:
     options = read_options({"path": "/archive", "subscribe": "a,b", "subscribePattern": "^c"}, 0)
     assert (options.wanted.topics, options.wanted.topic_pattern) == (frozenset(("a", "b")), "^c")
-    with pytest.raises(BadOption, match="startingoffsets: it is for a live topic"):
-        read_options({"path": "/archive", "startingOffsets": "earliest"}, 0)
 
 
 def test_pyspark_finds_it_and_is_refused_by_feature() -> None:
