@@ -337,9 +337,7 @@ class Chunk:
         return pa.nulls(self.count, arrow_schema().field(name).type) if column is None else column
 
     def filter(self, mask: Any) -> Chunk:
-        """Return the messages for which the mask, an array of numpy or pyarrow, is true; null is false."""
-        if isinstance(mask, (pa.Array, pa.ChunkedArray)):
-            mask = pc.fill_null(mask, False).to_numpy(zero_copy_only=False)
+        """Return the messages for which the mask, an array of numpy, is true."""
         return self if mask.all() else self._part(mask)
 
     def slice(self, low: int, high: int) -> Chunk:

@@ -134,21 +134,13 @@ class Hints:
 
 
 @dataclass(slots=True)
-class Found:
-    """The files below some paths, before it is known what they are. Empty ones are left out.
+class Listing:
+    """The files below some paths; empty ones are left out.
 
     in_progress  files that nsq-to-file has not finished, which are left out unless they are named
+    copies       sentences on queues of Go's data directories that are left out
     skipped      files that are left out because of their names, unless these are given
     """
-
-    entries: list[Entry] = field(default_factory=list)
-    in_progress: list[str] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Listing:
-    """The files below some paths. `copies` are sentences on queues of Go's data directories that are left out."""
 
     files: list[FileInfo] = field(default_factory=list)
     in_progress: list[str] = field(default_factory=list)
@@ -170,48 +162,35 @@ def survey(paths: Sequence[str], storage: Storage, hints: Hints | None = None, w
     """Return the files of `list_files`, and what was left out. A file is listed as `is_unwanted`, and not opened, if a
     manifest says that nothing in it is `wanted`.
     """
-    found = find(paths, storage, takes_all=bool(hints and hints.format))
-    chosen = chosen_channels(found.entries, hints.go_channel if hints else None)
-    files = recognised(found.entries, storage, hints, chosen, wanted)
-    return Listing(files, found.in_progress, copies_text(found.entries, chosen), found.skipped)
-
-
-def find(paths: Sequence[str], storage: Storage, *, takes_all: bool = False) -> Found:
-    """Return the files without opening them; with `takes_all`, whatever their names. Raises ArchiveError."""
-    found = Found()
-    entries: dict[str, Entry] = {}
-    for path in paths:
-        for entry in _entries(path, storage, found, takes_all):
-            entries.setdefault(entry.path, entry)
-    found.entries = [entry for entry in entries.values() if entry.size_bytes]
-    found.in_progress = [path for path in dict.fromkeys(found.in_progress) if path not in entries]
-    found.skipped = [path for path in dict.fromkeys(found.skipped) if path not in entries]
-    return found
-
-
-def recognised(
-    entries: Sequence[Entry],
-    storage: Storage,
-    hints: Hints | None = None,
-    channels: Mapping[Topic, str] | None = None,
-    wanted: Wanted | None = None,
-) -> list[FileInfo]:
-    """Return what the files are, by opening each. Files that are gone by now are left out, and so are queues of Go's
-    topics that are not of one of the `channels`. Raises ArchiveError.
-    """
-    recogniser = _Recogniser(storage, hints or Hints(), channels or {}, wanted or Wanted())
+    hints, found = hints or Hints(), Listing()
+    entries = _find(paths, storage, found, takes_all=bool(hints.format))
+    chosen = chosen_channels(entries, hints.go_channel)
+    found.copies = copies_text(entries, chosen)
+    recogniser = _Recogniser(storage, hints, chosen, wanted or Wanted())
     if all(is_local(entry.path) for entry in entries):
         infos = list(map(recogniser.info, entries))
     else:
         with ThreadPoolExecutor(_REMOTE_READERS) as pool:  # each takes a round trip or two
             infos = list(pool.map(recogniser.info, entries))
-    return [info for info in infos if info is not None]
+    found.files = [info for info in infos if info is not None]
+    return found
+
+
+def _find(paths: Sequence[str], storage: Storage, found: Listing, *, takes_all: bool) -> list[Entry]:
+    """Return the files without opening them; with `takes_all`, whatever their names. Raises ArchiveError."""
+    entries: dict[str, Entry] = {}
+    for path in paths:
+        for entry in _entries(path, storage, found, takes_all):
+            entries.setdefault(entry.path, entry)
+    found.in_progress = [path for path in dict.fromkeys(found.in_progress) if path not in entries]
+    found.skipped = [path for path in dict.fromkeys(found.skipped) if path not in entries]
+    return [entry for entry in entries.values() if entry.size_bytes]
 
 
 # ---- paths
 
 
-def _entries(path: str, storage: Storage, found: Found, takes_all: bool) -> list[Entry]:
+def _entries(path: str, storage: Storage, found: Listing, takes_all: bool) -> list[Entry]:
     given = storage.resolved(path)
     entry = storage.find(given)
     if entry is not None:
@@ -234,7 +213,7 @@ def _as_given(path: str) -> str:
     return local_path(path) if path.startswith("file:") else path
 
 
-def _with_messages(entries: Iterable[Entry], storage: Storage, found: Found, takes_all: bool) -> list[Entry]:
+def _with_messages(entries: Iterable[Entry], storage: Storage, found: Listing, takes_all: bool) -> list[Entry]:
     """Return the files with messages; others go to `found`: those still being written, and those with other names."""
     everything = sorted(entries)
     claimed = {_claimed(entry.path, storage) for entry in everything if _is_claim(entry.path)}

@@ -42,16 +42,6 @@ class DamagedArchive(ArchiveError):
 Policy = Literal["fail", "skip"]
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A stretch of a file that is no message: where it begins, in the decompressed file, and how long it is."""
-
-    file: str
-    position: int
-    bytes: int
-    what: str
-
-
 @dataclass(slots=True)
 class Skipped:
     """What was skipped in one file. A stretch of damage counts as one record, whatever it held."""
@@ -61,20 +51,17 @@ class Skipped:
 
 
 class Damage:
-    """Collects the damage that readers find: `findings`, and by path, `counts` of what was skipped."""
+    """Collects the damage that readers find: `counts` of what was skipped, by path."""
 
     def __init__(self, policy: Policy = "fail") -> None:
         self.policy = policy
-        self.findings: list[Finding] = []
         self.counts: dict[str, Skipped] = {}
 
     def found(self, path: str, start: int, end: int, what: str) -> None:
         """Report bytes `start` to `end` (not included) that are no message. Raises DamagedArchive unless skipping."""
         if self.policy == "fail":
             raise DamagedArchive(path, start, what)
-        finding = Finding(path, start, max(0, end - start), what)
-        self.findings.append(finding)
-        self.add({path: Skipped(1, finding.bytes)})
+        self.add({path: Skipped(1, max(0, end - start))})
 
     def add(self, counts: dict[str, Skipped]) -> None:
         """Add what another reader counted."""

@@ -10,9 +10,10 @@ import threading
 import time
 import warnings
 from contextlib import closing, suppress
+from shutil import get_terminal_size
 from tempfile import TemporaryDirectory
 from types import FrameType
-from typing import Any, Self
+from typing import Self
 
 from nsq_spark.archive.listing import Listing, survey
 from nsq_spark.archive.splits import ArchiveError
@@ -29,9 +30,7 @@ from nsq_spark.session import SessionFailed, quiet_session
 from nsq_tools.cli import FAILED, ToolError, is_terminal
 from nsqd_py.errors import NsqdError
 
-_SHOW_CURSOR = b"\x1b[?25h"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_WINDOW_S = 5.0
 
 
 def agreed(question: str) -> bool:
@@ -76,8 +75,6 @@ class Stopping:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.asked.is_set():
-            if is_terminal(sys.stderr):
-                os.write(sys.stderr.fileno(), _SHOW_CURSOR)  # the bar hides it
             os._exit(FAILED)
         self.asked.set()
         if not self._is_at_work:
@@ -85,48 +82,34 @@ class Stopping:
 
 
 class Bar:
-    """A progress bar on a terminal while it is entered; nothing in a pipe. `waiting` is its text at first."""
+    """A line of progress on a terminal while it is entered; nothing in a pipe. `waiting` is its text at first."""
 
     def __init__(self, waiting: str, *, is_dry: bool = False) -> None:
+        self._waiting = waiting
         self._is_dry = is_dry
-        self._bar: Any = None
-        if is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb":
-            from rich import progress
-            from rich.console import Console
-
-            self._bar = progress.Progress(
-                progress.SpinnerColumn(),
-                progress.BarColumn(24),
-                progress.TaskProgressColumn(),
-                progress.TextColumn("{task.description}", markup=False),
-                console=Console(stderr=True),
-                transient=True,
-                speed_estimate_period=_WINDOW_S,
-            )
-            self._tasks = self._bar.add_task(waiting, total=None)
-            self._messages = self._bar.add_task("", total=None, visible=False)  # its speed is in the text
+        self._is_shown = is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb"
+        self._began_s = time.monotonic()
 
     def __enter__(self) -> Self:
-        if self._bar is not None:
-            self._bar.start()
+        self._draw(self._waiting)
         return self
 
     def __exit__(self, *exception: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self._draw("")
 
     def __call__(self, progress: ReplayProgress) -> None:
         """Draw the progress."""
-        if self._bar is None:
-            return
-        counts = progress.counts
-        self._bar.update(self._messages, completed=counts.sent)
-        self._bar.update(self._tasks, total=max(progress.tasks, 1), completed=progress.tasks_done)
-        speed = self._bar.tasks[1].speed or 0.0
-        words = [progress.phase, f"{progress.tasks_done} of {progress.tasks} tasks"]
+        counts, tasks = progress.counts, progress.tasks
+        words = [f"{100 * progress.tasks_done // max(tasks, 1)} %", progress.phase, f"{progress.tasks_done} of {tasks} tasks"]
         if not self._is_dry:
+            speed = counts.sent / max(time.monotonic() - self._began_s, 1.0)
             words += [f"{counts.sent:,} sent", f"{counts.failed:,} failed" if counts.failed else "", f"{speed:,.0f}/s"]
-        self._bar.update(self._tasks, description="  ".join(filter(None, words)))
+        self._draw("  ".join(filter(None, words)))
+
+    def _draw(self, text: str) -> None:
+        if self._is_shown:
+            with suppress(OSError):  # the terminal is gone, and the work goes on
+                print(f"\r{text[: get_terminal_size().columns - 1]}\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 _EXPECTED = (ReplayError, ArchiveError, NsqdError, SessionFailed, JavaNotFound)

@@ -29,8 +29,8 @@ from nsq_spark.replay.checkpoint import Ledger, Ledgers, Unit
 from nsq_spark.replay.job import Job, ReplayError, Stopped
 from nsq_spark.source.batch_reader import SLICE
 from nsqd_py.client.errors import NsqClientError
+from nsqd_py.settings.durations import SECOND_NS
 
-SECOND_NS = 1_000_000_000
 # A rate is kept in spite of short stops: this many seconds' worth of messages may leave at once.
 _BURST_S = 0.1
 # Messages that are due within this time are sent together: 100 commands a second, not one for each message.

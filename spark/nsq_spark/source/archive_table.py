@@ -27,7 +27,7 @@ from nsq_spark.archive.listing import list_files
 from nsq_spark.archive.parquet import STORED_TYPES
 from nsq_spark.archive.sidecars import Manifests
 from nsq_spark.archive.splits import Compression, Damage, FileInfo, Format, Skipped, Wanted
-from nsq_spark.archive.storage import Entry, Storage, is_hidden, is_local, name_of
+from nsq_spark.archive.storage import Entry, Storage, is_hidden, name_of
 from nsq_spark.schema import COLUMNS, ddl_of
 from nsq_spark.source.batch_reader import SLICE, ArchivePartition, partitions_of, read_partition
 from nsq_spark.source.data_source import hadoop_settings
@@ -89,9 +89,8 @@ def nsq_archive(spark: SparkSession, *paths: str, **options: object) -> DataFram
     know it, so a table with `position` leaves such files to our reader. The files are listed now, not by each query.
     Raises BadOption and ArchiveError.
     """
-    settings = {} if _are_local(spark, paths) else hadoop_settings(spark)
     given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
-    read = read_options({**settings, **given, "paths": json.dumps(paths)}, time.time_ns())
+    read = read_options({**hadoop_settings(spark), **given, "paths": json.dumps(paths)}, time.time_ns())
     return table_of(spark, list_files(read.paths, read.storage, read.hints, read.wanted), read, _columns(given))
 
 
@@ -142,11 +141,6 @@ def partition_numbers(spark: SparkSession, partitions: Sequence[ArchivePartition
 
 def ddl_with_slice(columns: Sequence[str]) -> str:
     return ", ".join(f"{SLICE} STRING" if name == SLICE else ddl_of([name]) for name in columns)
-
-
-def _are_local(spark: SparkSession, paths: Sequence[str]) -> bool:
-    """True if no path needs the session's settings of file systems: to ask Spark for all its settings takes 10 ms."""
-    return all(map(is_local, paths)) and not spark.conf.get("spark.hadoop.fs.defaultFS", None)
 
 
 def _columns(given: Mapping[str, str]) -> list[str]:

@@ -7,7 +7,6 @@ of processor time each.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar
 
@@ -100,9 +99,6 @@ def hadoop_settings(session: SparkSession) -> dict[str, str]:
     return {name.removeprefix(prefix): value for name, value in given if name.startswith(f"{prefix}fs.")}
 
 
-def register(session: SparkSession, settings: Mapping[str, str] | None = None) -> None:
-    """Register `nsq` with the session, and let it read from where Spark does: with these `settings` of Hadoop's file
-    systems, by default the session's.
-    """
-    found = hadoop_settings(session) if settings is None else dict(settings)
-    session.dataSource.register(type("NsqDataSource", (NsqDataSource,), {"settings": found}))
+def register(session: SparkSession) -> None:
+    """Register `nsq` with the session, and let it read from where Spark does: with its settings of Hadoop's file systems."""
+    session.dataSource.register(type("NsqDataSource", (NsqDataSource,), {"settings": hadoop_settings(session)}))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,10 +22,8 @@ from nsqd_py.client.lookup import nodes_url
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.settings.durations import SECOND_NS, parse_duration, parse_time
-from nsqd_py.settings.types import parse_bool
+from nsqd_py.settings.types import parse_bool, parse_size
 
-_SIZE = re.compile(r"(?P<number>\d+)\s*(?P<unit>[kmgt]?)(?:i?b)?", re.IGNORECASE)
-_SIZE_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _SMALLEST_SPLIT_BYTES = 16 * 1024 * 1024
 _TASKS_OF_SMALL = 8
 _HADOOP, _CLIENT = "fs.", "nsq."
@@ -41,13 +38,6 @@ class BadOption(ValueError):
 
 
 # ---- kinds of options: functions that parse a text, and raise ValueError
-
-
-def _parse_size(text: str) -> int:
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise ValueError("expected a size in bytes, such as 1048576, 64m or 1g")
-    return int(match["number"]) * _SIZE_UNITS[match["unit"].lower()]
 
 
 def at_least_one(parse: Callable[[str], int]) -> Callable[[str], int]:
@@ -94,7 +84,7 @@ class Option:
     aliases: tuple[str, ...] = ()
 
 
-_size = at_least_one(_parse_size)
+_size = at_least_one(parse_size)
 
 COLUMNS_OPTION = Option("columns", _parse_columns, "", "only these columns, separated by commas; `schema(...)` does the same")
 
@@ -122,8 +112,8 @@ WRITE_OPTIONS = (
     Option("nsqdTcpAddress", parse_list, "", "TCP addresses (host:port) of the nsqds to publish to, separated by commas"),
     Option("lookupdHttpAddress", parse_list, "", "HTTP addresses of the nsqlookupds that name them"),
     Option("topic", str, "", "topic of all messages; default: the column `topic`"),
-    Option("batchBytes", _size, "128k", "approximate size of an MPUB"),
-    Option("windowBytes", _size, "8m", "maximum of unanswered bytes on a connection of a task"),
+    Option("batchBytes", _size, "128KiB", "approximate size of an MPUB"),
+    Option("windowBytes", _size, "8MiB", "maximum of unanswered bytes on a connection of a task"),
     Option("giveUpAfter", parse_seconds, "60s", "how long to retry when nsqd is down or full"),
 )
 

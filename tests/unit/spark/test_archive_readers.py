@@ -15,7 +15,6 @@ pytest.importorskip("pyarrow")
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from nsq_spark import schema
@@ -123,10 +122,8 @@ def test_a_part_of_a_chunk() -> None:
     positions = np.arange(4)
     chunk = Chunk(Origin("t", None, "f"), positions, Payload.of_array(array), raw_ids=pa.array(list("abcd")))
     assert mpub_body(chunk.filter(np.array([True, False, False, True]))) == b"\0\0\0\2" + mpub([b"zero", b"three"])
-    assert chunk.filter(pc.match_substring(chunk.bodies, "o")).ids.to_pylist() == ["a", "b", "c"]
-    assert chunk.filter(pa.array([True, None, False, True])).bodies.to_pylist() == [b"zero", b"three"]
     assert reported(chunk.slice(1, 3)) == reported(chunk)[1:3]
-    assert chunk.slice(0, 9) is chunk and chunk.filter(pa.array([True] * 4)) is chunk
+    assert chunk.slice(0, 9) is chunk and chunk.filter(np.ones(4, dtype=bool)) is chunk
     nothing = chunk.filter(np.zeros(4, dtype=bool))
     assert (nothing.count, mpub_body(nothing), reported(nothing)) == (0, b"\0\0\0\0", [])
 

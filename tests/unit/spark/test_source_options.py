@@ -30,7 +30,7 @@ def test_several_paths_as_spark_gives_them() -> None:
 
 
 def test_names_in_any_case() -> None:
-    options = read_options({**HERE, "SKIPDAMAGED": "true", "splitbytes": "1m", "Topic": " a, b "}, 0)
+    options = read_options({**HERE, "SKIPDAMAGED": "true", "splitbytes": "1MiB", "Topic": " a, b "}, 0)
     assert (options.skip_damaged, options.split_bytes, options.wanted.topics) == (True, MIB, frozenset("ab"))
 
 
