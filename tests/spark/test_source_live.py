@@ -275,7 +275,6 @@ def test_a_table_of_what_is_not_kept_any_more(nsqd: NsqdProcess, monkeypatch: py
         ({"startingOffsets": "{"}, "option startingOffsets .*: expected JSON"),
         ({"endingOffsets": '{"a:1":-3}'}, "option endingOffsets .*: expected sequence numbers, -2"),
         ({"startingOffsets": "earliest", "startingPosition": "latest"}, "startingOffsets and startingPosition are the"),
-        ({"includeHeaders": "true"}, "no option includeheaders: NSQ's messages have no headers"),
     ],
 )
 def test_options_that_are_none(options: dict[str, str], text: str) -> None:
