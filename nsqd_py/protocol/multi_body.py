@@ -12,6 +12,7 @@ from nsqd_py.guid import IDS_PER_TICK
 # becomes a separate batch, so that later work on a batch (finding its messages, delivering, peeking) takes no longer.
 SLICE_MESSAGES = IDS_PER_TICK
 _MOST_COMPARED_BYTES = 256 * 1024
+_FEWEST_COMPARED = 16  # fewer take less time one by one: large messages would be copied for it
 
 # (body, count, stride) of a `nsqd_py.batch.Batch`
 Part = tuple[bytes, int, int]
@@ -76,7 +77,7 @@ class MessageWalk:
         return True
 
     def _alike(self, whole: bytes | bytearray, first: int, most: int) -> tuple[int, int]:
-        """Return the number and stride of the messages from `first` on; (0, 0) unless all are here, and of one size."""
+        """Return the number and stride of the messages from `first` on; (0, 0) unless many are here, of one size."""
         available = len(whole) - first
         if available < SIZE_BYTES:
             return 0, 0
@@ -85,7 +86,7 @@ class MessageWalk:
             return 0, 0
         stride = SIZE_BYTES + size
         count = min(most, min(available, _MOST_COMPARED_BYTES, self._most_bytes - self.offset) // stride)
-        if count <= 0 or uniform_stride(bytes(whole[first : first + count * stride]), count) != stride:
+        if count < _FEWEST_COMPARED or uniform_stride(bytes(whole[first : first + count * stride]), count) != stride:
             return 0, 0
         return count, stride
 
