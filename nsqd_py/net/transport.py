@@ -44,6 +44,7 @@ class Stream:
     __slots__ = (
         "_closing",
         "_decoding",
+        "_exact_read",
         "_fd_reader",
         "_fd_writer",
         "_holds",
@@ -81,6 +82,7 @@ class Stream:
         self._layer: Layer | None = None
         self._decoding: Layer | None = None  # has received bytes that are not decoded yet
         self._read_size = SMALL_READ
+        self._exact_read = 0  # if set, the size of the next read
         self._reading = False
         self._unsent: memoryview | None = None
         self._untaken_before = 0
@@ -133,7 +135,7 @@ class Stream:
 
     def _read(self) -> None:
         try:
-            data = self._sock.recv(self._read_size)
+            data = self._sock.recv(self._exact_read or self._read_size)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
@@ -143,7 +145,7 @@ class Stream:
             self.is_quick = False
             self.is_light = len(data) < _LIGHT_BYTES and self._layer is None
             if data:
-                started_ns = 0
+                started_ns = self._exact_read = 0
                 if len(data) == self._read_size:
                     started_ns = thread_time_ns()
                 elif self._read_size != SMALL_READ and len(data) < SMALL_READ:
@@ -153,7 +155,7 @@ class Stream:
                     self.on_data(data)
                 else:
                     self._on_encoded(self._layer, data)
-                if started_ns:
+                if started_ns and not self._exact_read:  # a larger read would have to be copied
                     read_size = socket_buffers.fitting_read(len(data), thread_time_ns() - started_ns)
                     # Input that waits for its turn took no time yet: reads do not grow for that.
                     self._read_size = min(read_size, self._read_size) if self._is_behind else read_size

@@ -45,6 +45,9 @@ _MPUB = COMMANDS[b"MPUB"]
 _PUBLISHES = {"PUB": PUB, "MPUB": MPUB, "DPUB": DPUB}
 # The most FINs, and the most PUBs, of one command, so that other clients get their turn. A FIN that fails takes 4 us.
 _MOST_PUBS = SLICE_MESSAGES
+# The rest of an MPUB is received in one read, and not copied, if it has between these numbers of bytes.
+_LARGE_REST = 128 * 1024
+_LARGEST_REST = 1024 * 1024
 _match_fins = re.compile(rb"(?:FIN [0-9a-f]{16}\n){1,512}").match
 _read_int32 = Struct(">i").unpack_from
 
@@ -53,6 +56,8 @@ class CommandParser:
     """The reading half of a connection: a state machine that is either at a line or inside a body.
 
     Inside a body (`_spec` is set) bytes are collected in `_gathered` until `_needed` bytes have arrived.
+
+    next_read  the size of the next read that saves copies of large MPUBs: of a head or of the rest of a body; 0: any size
     """
 
     __slots__ = (
@@ -65,9 +70,11 @@ class CommandParser:
         "_pub",
         "_pub_line",
         "_pub_params",
+        "_rest",
         "_session",
         "_spec",
         "_walk",
+        "next_read",
     )
 
     def __init__(self, session: Session) -> None:
@@ -82,16 +89,23 @@ class CommandParser:
         self._params: Params = []
         self._gathered = bytearray()
         self._needed = 0
+        self._rest = b""  # the end of a large MPUB
+        self.next_read = 0
         self._walk: MessageWalk | None = None
 
     def feed(self, data: bytes) -> None:
         """Add received data. Before the next call, call `next_command` until it returns None."""
         if self._gathered:
-            self._gathered += data
+            if len(data) == self.next_read:
+                self._rest = data
+            else:
+                self._gathered += data
+                self.next_read = max(0, self.next_read - len(data))
         elif self._position < len(self._buffer):
             self._buffer = self._buffer[self._position :] + data
             self._position = 0
         else:
+            self.next_read = 0
             self._buffer = data
             self._position = 0
 
@@ -121,7 +135,7 @@ class CommandParser:
     @property
     def gathered_bytes(self) -> int:
         """Return the memory of the part of an incomplete command that has arrived."""
-        return len(self._gathered) + len(self._buffer)
+        return len(self._gathered) + len(self._buffer) + len(self._rest)
 
     @property
     def has_unread(self) -> bool:
@@ -239,6 +253,13 @@ class CommandParser:
         assert spec is not None
         whole: bytes | bytearray = self._buffer
         start = self._position
+        if self._rest:
+            rest, self._rest = self._rest, b""
+            self.next_read = 0
+            whole_mpub = self._end_mpub(rest)
+            if whole_mpub is not None:
+                return whole_mpub
+            self._gathered += rest
         if self._gathered:
             if len(self._gathered) < self._needed:
                 return None
@@ -249,6 +270,9 @@ class CommandParser:
                 self._gathered = bytearray(memoryview(self._buffer)[start:])
                 self._buffer = b""
                 self._position = 0
+                if spec is _MPUB and len(self._gathered) >= 2 * SIZE_BYTES:
+                    missing = SIZE_BYTES + _read_int32(self._gathered, 0)[0] - len(self._gathered)
+                    self.next_read = missing if _LARGE_REST <= missing <= _LARGEST_REST else 0
             return None
         command, after = found
         if command is SLICE_READ:
@@ -319,6 +343,21 @@ class CommandParser:
         if len(parts) == 1:
             return Publish(MPUB, self._params[1], *parts[0]), after
         return LargeMpub(self._params[1], parts, walk.count), after
+
+    def _end_mpub(self, rest: bytes) -> Command | None:
+        """Return the MPUB that ends with `rest` if its messages are of one size; copy nothing if only its head came before."""
+        count = _read_int32(self._gathered, SIZE_BYTES)[0]
+        if count > SLICE_MESSAGES:
+            return None
+        with memoryview(self._gathered) as gathered:
+            body = b"".join((gathered[2 * SIZE_BYTES :], rest)) if len(gathered) > 2 * SIZE_BYTES else rest
+        stride = uniform_stride(body, count)
+        if not 0 < stride - SIZE_BYTES <= self._limits.max_msg_size:
+            return None
+        self._gathered = bytearray()
+        self._spec = None
+        self.next_read = len(self._pub_line) + 2 * SIZE_BYTES
+        return Publish(MPUB, self._params[1], body, count, stride)
 
     # ---- end of input
 

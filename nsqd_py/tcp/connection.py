@@ -82,6 +82,7 @@ class ClientConnection(Client):
         else:
             return
         self.is_quick = parser.is_idle and perf_counter() - began_s < _QUICK_S
+        self._exact_read = parser.next_read if self._layer is None else 0
         if self._is_behind:
             self._catch_up()
 

@@ -35,6 +35,7 @@ def slice_messages(request: pytest.FixtureRequest) -> Iterator[None]:
     with (
         mock.patch.object(multi_body, "SLICE_MESSAGES", request.param),
         mock.patch.object(parser_module, "SLICE_MESSAGES", request.param),
+        mock.patch.object(parser_module, "_LARGE_REST", 1),
     ):
         yield
 
@@ -52,8 +53,12 @@ class Reader:
         self.is_over = False
 
     def read(self, data: bytes) -> None:
-        if self.is_over or not data:
-            return
+        while data and not self.is_over:
+            size = self.parser.next_read or len(data)
+            self._read(data[:size])
+            data = data[size:]
+
+    def _read(self, data: bytes) -> None:
         before = self.parser.gathered_bytes
         self.parser.feed(data)
         try:

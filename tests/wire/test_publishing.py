@@ -189,6 +189,18 @@ def test_after_publishes_of_one_size_others_are_parsed(nsqd: Nsqd) -> None:
     assert peer.stream.pub_counts == {"t": 6, "u": 1}  # type: ignore[attr-defined]
 
 
+def test_publishes_to_several_open_topics_in_turn_are_counted_and_checked(nsqd: Nsqd) -> None:
+    nsqd.broker.get_topic("u")
+    peer = nsqd.tcp()
+    peer.say(pub("u", b"1"), pub("t", b"2"), pub("u", b"3"), pub("new", b"4"), pub("u", b"5"), pub("b@d", b"6"))
+    for _ in range(6):
+        nsqd.hear(peer)
+    answers = peer.answers()
+    assert answers.startswith(OK * 5) and b"E_BAD_TOPIC" in answers
+    assert [nsqd.broker.topics[name].message_count for name in ("u", "new")] == [3, 1]
+    assert peer.stream.pub_counts == {"t": 2, "u": 3, "new": 1}  # type: ignore[attr-defined]
+
+
 def test_a_publish_like_the_last_one_creates_its_topic_again(nsqd: Nsqd) -> None:
     peer = nsqd.tcp()
     nsqd.broker.delete_topic("t")
