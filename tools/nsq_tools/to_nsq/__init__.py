@@ -3,5 +3,5 @@
 options      the settings
 records      chunks of the input become batches of records                                       pure
 destination  one nsqd: batches that await its answer, retries, giving up                         gevent
-publisher    from the first byte of the input to the last acknowledgement; --rate
+publisher    from the first byte of the input to the last acknowledgement; --rate; progress
 """

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from time import monotonic
 from typing import Any
 
 import gevent
 from gevent.event import Event
 
-from nsq_tools.cli import DONE, FAILED, BadUsage, ToolError
+from nsq_tools.cli import DONE, FAILED, BadUsage, ToolError, is_terminal
 from nsq_tools.options import check_name, check_nsqd_addresses, client_options, user_agent
 from nsq_tools.sizes import size_text
 from nsq_tools.to_nsq.destination import Destination
 from nsq_tools.to_nsq.options import ToNsqOptions
 from nsq_tools.to_nsq.records import RecordBatch, RecordReader, Refusal, parse_delimiter
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs import TEXT, Log
 from nsqd_py.runtime.process import StopSignals
 from nsqd_py.settings.durations import SECOND_NS
 
@@ -29,6 +30,11 @@ _RECORD_BYTES_GUESS = 128
 _SMALLEST_CHUNK_BYTES = 512
 # Messages of --rate are sent in steps of this length.
 _STEP_S = 0.02
+
+
+# Log lines erase the progress bar, whose cursor stays behind it.
+ERASE_LINE = "\r\x1b[K"
+_REDRAW_S = 0.1
 _READABLE = 1
 
 
@@ -39,23 +45,65 @@ def run(options: ToNsqOptions, log: Log) -> int:
     """
     if sys.stdin is None:
         raise ToolError("standard input is closed")
+    has_bar = is_terminal(sys.stderr) and not is_terminal(sys.stdin) and options.log_format == TEXT
+    if has_bar:
+        log = Log(ERASE_LINE + options.log_prefix, options.log_level)
     with StopSignals() as stop:
         publisher = StdinPublisher(options, stop, log)
         try:
-            publisher.publish_all()
+            with _progress_bar(publisher) if has_bar else nullcontext():
+                publisher.publish_all()
         finally:
             publisher.close()
     return publisher.status
 
 
+@contextmanager
+def _progress_bar(publisher: StdinPublisher) -> Iterator[None]:
+    """Show the progress on standard error, in one line that is erased at the end."""
+    from rich import progress  # 30 ms
+    from rich.console import Console
+
+    bar = progress.Progress(
+        progress.BarColumn(),
+        progress.TaskProgressColumn(),
+        progress.DownloadColumn(),
+        progress.TextColumn("{task.fields[messages]:,} messages"),
+        progress.TimeRemainingColumn(),
+        console=Console(stderr=True),
+        auto_refresh=False,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+    with bar:
+        task = bar.add_task("", total=publisher.input.total_bytes, messages=0)
+
+        def redraw() -> None:
+            while True:
+                bar.update(task, completed=publisher.read_bytes, messages=publisher.acknowledged, refresh=True)
+                gevent.sleep(_REDRAW_S)
+
+        redrawing = gevent.spawn(redraw)
+        try:
+            yield
+        finally:
+            redrawing.kill()
+
+
 class Input:
-    """A descriptor that is read until its end, or until a stop signal, without blocking the event loop."""
+    """A descriptor that is read until its end, or until a stop signal, without blocking the event loop.
+
+    total_bytes  size of a file from the current position on; None for a pipe or a terminal
+    """
 
     def __init__(self, descriptor: int, stop: StopSignals) -> None:
         """Raises OSError for a descriptor that is not open."""
-        os.fstat(descriptor)
         self._descriptor = descriptor
         self._stop = stop
+        status = os.fstat(descriptor)
+        is_file = stat.S_ISREG(status.st_mode)
+        self.total_bytes = status.st_size - os.lseek(descriptor, 0, os.SEEK_CUR) if is_file else None
 
     def chunks(self, max_bytes: int) -> Iterator[bytes]:
         """Yield data as soon as it is available, at most `max_bytes` at a time. Raises OSError."""
