@@ -43,11 +43,16 @@ class WriteColumns:
 
 def write_columns(schema: StructType, topic: str) -> WriteColumns:
     """Return where the columns to publish are. The option `topic` takes precedence over the column; `value`, as in
-    Kafka's sink, stands for `body`. Other columns are ignored. Raises BadSchema.
+    Kafka's sink, stands for `body`. Other columns are ignored, except those of Kafka's messages. Raises BadSchema.
     """
     places = {name: place for place, name in enumerate(schema.fieldNames())}
+    lost = {"headers"}
     if "body" not in places and "value" in places:
         places["body"] = places["value"]
+        lost |= {"key", "partition"}
+    lost &= places.keys()
+    if lost:
+        raise BadSchema(f"nsq: column {min(lost)} cannot be published: NSQ's messages have none; drop it")
     for name, (words, kinds) in _TYPES.items():
         if name in places and not isinstance(schema.fields[places[name]].dataType, kinds):
             kind = schema.fields[places[name]].dataType.simpleString()

@@ -40,6 +40,12 @@ def test_a_value_is_a_body() -> None:
         write_columns(schema_of("value INT"), "t")
 
 
+@pytest.mark.parametrize(("schema", "column"), [("body STRING, headers STRING", "headers"), ("key STRING, value STRING", "key")])
+def test_what_a_message_does_not_have_is_not_dropped_silently(schema: str, column: str) -> None:
+    with pytest.raises(BadSchema, match=f"column {column} cannot be published: NSQ's messages have none"):
+        write_columns(schema_of(schema), "t")
+
+
 def test_options_that_have_another_name_here() -> None:
     options = read_options({"path": "/archive", "subscribe": "a,b", "subscribePattern": "^c"}, 0)
     assert (options.wanted.topics, options.wanted.topic_pattern) == (frozenset(("a", "b")), "^c")
