@@ -14,7 +14,7 @@ from werkzeug.wrappers import Request
 
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.upstream import tls_context
-from nsqadmin_py.web.access import Access, basic_user, peer_of
+from nsqadmin_py.web.access import AccessRights, basic_user, peer_of
 from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, limit_s, parse_url
 from nsqd_py.protocol.names import quote
 from nsqd_py.runtime.logs import Log
@@ -68,7 +68,7 @@ class Notifications:
 class AuditLog:
     """Writes actions to the log, and sends a notification of each."""
 
-    def __init__(self, options: NsqadminOptions, log: Log, access: Access) -> None:
+    def __init__(self, options: NsqadminOptions, log: Log, access: AccessRights) -> None:
         self._log = log
         self._access = access
         self._notifications = Notifications(options.notification_http_endpoint, options, log)

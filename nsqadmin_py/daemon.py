@@ -13,7 +13,7 @@ from nsqadmin_py.history.file import HistoryFile
 from nsqadmin_py.history.series import History, records
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.upstream import make_upstream
-from nsqadmin_py.web.access import Access
+from nsqadmin_py.web.access import AccessRights
 from nsqadmin_py.web.actions import Actions
 from nsqadmin_py.web.app import App, Route, Services
 from nsqadmin_py.web.events import Events
@@ -24,7 +24,7 @@ from nsqadmin_py.web.server import HttpServer, server_tls
 from nsqadmin_py.web.shell import Shell
 from nsqadmin_py.web.views_api import Metrics, Views, ViewsApi, ViewsOfUsers
 from nsqd_py.cluster.model import Cluster
-from nsqd_py.cluster.poller import Poller
+from nsqd_py.cluster.poller import ClusterPoller
 from nsqd_py.errors import StartError
 from nsqd_py.net.http.guard import admin_guard
 from nsqd_py.runtime.command import release_signals
@@ -50,7 +50,7 @@ class Nsqadmin:
         self._history = History(interval_s)
         self._findings = Findings()
         self._file = HistoryFile(options.history_file, log)
-        self._poller = Poller(
+        self._poller = ClusterPoller(
             self._cluster,
             self._upstream,
             options.lookupd_http_address,
@@ -61,7 +61,7 @@ class Nsqadmin:
             asks_info=True,
             keeps_unlisted=True,
         )
-        access = Access(options, admin_guard(options.http_auth_file, log))
+        access = AccessRights(options, admin_guard(options.http_auth_file, log))
         self._audit_log = AuditLog(options, log, access)
         services = Services(options, log, self._cluster, self._findings, self._upstream, self._poller, access, self._audit_log)
         self._views = ViewsOfUsers(Views(self._cluster, self._findings), access)

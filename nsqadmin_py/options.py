@@ -43,7 +43,7 @@ def _check_poll_interval(value: int) -> str | None:
 # Each setting: name, type, default, then its help.
 
 
-class _General(LogOptions, title="General"):
+class _AdminGeneral(LogOptions, title="General"):
     log_prefix: str = log_prefix_setting(LOG_PREFIX)
     verbose: bool = VERBOSE
     obsolete_keys = OBSOLETE_VERBOSE | {
@@ -133,7 +133,7 @@ class _Safety(Options, title="Access"):
     notification_http_endpoint: str = setting(WEBHOOK, "", "URL that receives a POST with JSON for every action.")
 
 
-class _Requests(HttpClientOptions, title="Requests to nsqd and nsqlookupd"):
+class _AdminRequests(HttpClientOptions, title="Requests to nsqd and nsqlookupd"):
     http_client_tls_insecure_skip_verify: bool = setting(BOOL, False, "Accept any certificate from nsqd and nsqlookupd.")
     http_client_token_file: str = setting(
         STRING,
@@ -164,7 +164,7 @@ class _Graphite(Options, title="Graphite"):
     )
 
 
-class NsqadminOptions(ProgramOptions, _General, _Cluster, _Http, _Safety, _Requests, _Graphite):
+class NsqadminOptions(ProgramOptions, _AdminGeneral, _Cluster, _Http, _Safety, _AdminRequests, _Graphite):
     """The options of nsqadmin."""
 
 

@@ -21,13 +21,13 @@ def _check_auth_policy(value: str) -> str | None:
     return None if value in ("", "require-verify") else "must be require-verify"
 
 
-class _General(LogOptions, title="General"):
+class _LookupdGeneral(LogOptions, title="General"):
     log_prefix: str = log_prefix_setting(LOG_PREFIX)
     verbose: bool = VERBOSE
     obsolete_keys = OBSOLETE_VERBOSE
 
 
-class _Addresses(Options, title="Addresses"):
+class _LookupdAddresses(Options, title="Addresses"):
     tcp_address: str = setting(
         STRING, "0.0.0.0:4160", "Address for nsqds: host:port, or the path of a unix socket.", check=check_listen_address
     )
@@ -84,7 +84,7 @@ class _Tls(ServerTlsOptions, title="TLS"):
     )
 
 
-class NsqlookupdOptions(ProgramOptions, _General, _Addresses, _Producers, _Limits, _Tls):
+class NsqlookupdOptions(ProgramOptions, _LookupdGeneral, _LookupdAddresses, _Producers, _Limits, _Tls):
     """The options of nsqlookupd."""
 
 

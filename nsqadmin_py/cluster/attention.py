@@ -27,7 +27,7 @@ _MOST_TEXTS = 5
 MOST_REMEMBERED = 10_000
 
 
-class Found:
+class FoundProblems:
     """The problems of a round: `kept` are at most `MOST_OF_KIND` of each kind, `more` counts the others by kind."""
 
     def __init__(self, problems: Iterable[Problem] = ()) -> None:
@@ -73,7 +73,7 @@ class Attention:
     _of_topics: dict[str, list[Problem]] = field(default_factory=dict)
     _has_looked: bool = False
 
-    def note_round(self, found: Found, time_s: float, tick: int) -> None:
+    def note_round(self, found: FoundProblems, time_s: float, tick: int) -> None:
         """Take the problems of a round at a time in s since the epoch."""
         self._set([self._since(problem, time_s) for problem in found.kept], found.more, tick)
         self._known = {key: entry for key, entry in self._known.items() if entry.seen_s >= time_s - _SAME_WITHIN_S}
@@ -89,7 +89,7 @@ class Attention:
         self._changed = {key: self._changed[key] if self.rows.get(key) == row else tick for key, row in rows.items()}
         self.rows = rows
 
-    def like(self, found: Found, time_s: float, tick: int) -> Attention:
+    def like(self, found: FoundProblems, time_s: float, tick: int) -> Attention:
         """Return a list of the problems of a part of the cluster, each since when this list has it."""
         other = Attention()
         listed = []

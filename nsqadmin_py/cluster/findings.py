@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
 
-from nsqadmin_py.cluster.attention import Attention, Found
+from nsqadmin_py.cluster.attention import Attention, FoundProblems
 from nsqadmin_py.cluster.last_known import NodeMemory
 from nsqadmin_py.cluster.problems import problems
 from nsqadmin_py.cluster.trends import Trends
@@ -37,7 +37,7 @@ class Findings:
         self.time_s = time_s
         self.memory.note_round(cluster, now_s, time_s)
         self.trends.note_round(cluster, now_s)
-        found = Found()
+        found = FoundProblems()
         for number, problem in enumerate(problems(cluster, self.memory, self.trends, now_s), start=1):
             found.add(problem)
             if number % _PROBLEMS_AT_A_TIME == 0:
@@ -101,5 +101,5 @@ def _visible_node(node: Node, sees: Sees) -> Node:
 def visible_findings(whole: Findings, cluster: Cluster, now_s: float) -> Findings:
     """Return what nsqadmin would conclude from a visible cluster."""
     memory = whole.memory.only(cluster)
-    found = Found(problems(cluster, memory, whole.trends, now_s))
+    found = FoundProblems(problems(cluster, memory, whole.trends, now_s))
     return Findings(memory, whole.trends, whole.attention.like(found, whole.time_s, cluster.tick), whole.time_s)

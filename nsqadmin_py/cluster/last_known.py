@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from nsqd_py.cluster.model import Cluster, Node
-from nsqd_py.cluster.roles import Standby
+from nsqd_py.cluster.roles import KnownStandby
 from nsqd_py.cluster.statistics import ChannelCounts
 from nsqd_py.cluster.values import flag_in, number_in, rows_in, text_in
 
@@ -64,7 +64,7 @@ class NodeMemory:
             seen_s = time_s - (now_s - node.answered_s)
             known = self.nodes.setdefault(address, LastKnown(address, seen_s))
             known.is_gone, known.is_silent = False, bool(node.failure or node.is_late)
-            known.primary = node.role.primary if isinstance(node.role, Standby) else ""
+            known.primary = node.role.primary if isinstance(node.role, KnownStandby) else ""
             if node.is_whole:
                 _take(known, node, seen_s)
         if not cluster.unheard_lookups:  # one of them may list what the others do not

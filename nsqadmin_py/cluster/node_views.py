@@ -9,13 +9,13 @@ from typing import Any
 
 from nsqadmin_py.cluster.last_known import FIGURES, NOTHING_KNOWN, LastKnown, NodeMemory
 from nsqd_py.cluster.model import Cluster, Node
-from nsqd_py.cluster.roles import Pair, Primary, Standby, Trouble, troubles
+from nsqd_py.cluster.roles import KnownStandby, Pair, Primary, Trouble, troubles
 from nsqd_py.cluster.statistics import MILLI, ChannelCounts, Latency, Numbers, Part, Rates, Sum, TopicCounts
 
 Json = dict[str, Any]
 
 
-class BadQuery(ValueError):
+class BadViewQuery(ValueError):
     """The query is not valid; str(error) is the message of the answer."""
 
 
@@ -98,7 +98,7 @@ class Roles:
         if node.role is None:
             return NO_ROLE
         about: Json = {"epoch": node.role.epoch, "troubles": self._texts(node.address)}
-        if isinstance(node.role, Standby):
+        if isinstance(node.role, KnownStandby):
             pair = next(pair for pair in self.pairs if pair.standby == node.address)
             about |= {"role": "standby", "standby": pair_json(pair) | {"lease_decides": pair.lease_decides}}
             return NO_ROLE | about | _lag_json(pair)

@@ -14,7 +14,7 @@ from nsqadmin_py.cluster.node_views import FAILED, OK, SLOW, state_of
 from nsqadmin_py.cluster.trends import Trend, Trends
 from nsqd_py.cluster.model import Cluster, Node
 from nsqd_py.cluster.producers import SharedAddress
-from nsqd_py.cluster.roles import Standby, troubles
+from nsqd_py.cluster.roles import KnownStandby, troubles
 from nsqd_py.cluster.statistics import ChannelCounts, ChannelRow, TopicRow
 
 ERROR, WARNING = "error", "warning"
@@ -34,7 +34,7 @@ LOOKUP_KINDS = ("no_lookup", "lookup_failed")
 CHANNEL_OF_DEAD_LETTERS = "nsqadmin"
 
 
-class Kind(NamedTuple):
+class ProblemKind(NamedTuple):
     """A kind of problem: how bad it is, the words of its badge, and what to do about it."""
 
     severity: str
@@ -45,54 +45,62 @@ class Kind(NamedTuple):
 # The order is that of the list, by harm: publishes are refused, clients are not served, messages are lost or in danger,
 # messages wait, and what may become one of these.
 KINDS = {
-    "disk_full": Kind(ERROR, "disk full", "Free space on its disk or raise its limit: it refuses publishes."),
-    "unhealthy": Kind(ERROR, "not healthy", "Publishes may be refused. See the log of this nsqd."),
-    "standby_acks": Kind(ERROR, "no standby", "Start its standby again: publishes are refused until it follows."),
-    "lease_no_primary": Kind(
+    "disk_full": ProblemKind(ERROR, "disk full", "Free space on its disk or raise its limit: it refuses publishes."),
+    "unhealthy": ProblemKind(ERROR, "not healthy", "Publishes may be refused. See the log of this nsqd."),
+    "standby_acks": ProblemKind(ERROR, "no standby", "Start its standby again: publishes are refused until it follows."),
+    "lease_no_primary": ProblemKind(
         ERROR, "no primary", "Their processes live: bring back the store of the lease, or the nsqds that they wait for."
     ),
-    "no_nsqd": Kind(ERROR, "no nsqd", "Start an nsqd with --lookupd-tcp-address, or see the options of nsqadmin."),
-    "node_failed": Kind(ERROR, "failed", "Look at its process, and at the network between it and nsqadmin."),
-    "node_gone": Kind(
+    "no_nsqd": ProblemKind(ERROR, "no nsqd", "Start an nsqd with --lookupd-tcp-address, or see the options of nsqadmin."),
+    "node_failed": ProblemKind(ERROR, "failed", "Look at its process, and at the network between it and nsqadmin."),
+    "node_gone": ProblemKind(
         ERROR,
         "gone",
         "If its process has ended, start it again with its data directory; dismiss it if it was taken away on purpose.",
     ),
-    "lease_store": Kind(
+    "lease_store": ProblemKind(
         ERROR, "lease", "Bring back etcd, or the network to it: an nsqd that cannot renew its lease ends serving."
     ),
-    "no_lookup": Kind(ERROR, "no nsqlookupd", "Start an nsqlookupd: until then, consumers that start find no nsqd."),
-    "damage": Kind(ERROR, "damage", "Its log says which messages; nsqd --check-data shows the state of its files."),
-    "same_address": Kind(
+    "no_lookup": ProblemKind(ERROR, "no nsqlookupd", "Start an nsqlookupd: until then, consumers that start find no nsqd."),
+    "damage": ProblemKind(ERROR, "damage", "Its log says which messages; nsqd --check-data shows the state of its files."),
+    "same_address": ProblemKind(
         ERROR,
         "same address",
         "Give each nsqd another --broadcast-address, or other ports. If it is one nsqd that has "
         "lost a connection, nsqlookupd soon forgets the old one.",
     ),
-    "standby_alone": Kind(
+    "standby_alone": ProblemKind(
         ERROR, "alone", "Start its standby again, or another one: a machine that is lost now takes messages with it."
     ),
-    "no_consumer": Kind(ERROR, "no consumer", "Start its consumers; delete the channel if its messages are not needed any more."),
-    "timing_out": Kind(ERROR, "timing out", "Find the consumer that holds messages for too long, or raise its message timeout."),
-    "disk": Kind(WARNING, "disk", "Free space on its disk or raise its limit: at the limit it refuses publishes."),
-    "lookup_failed": Kind(WARNING, "nsqlookupd", "Consumers that ask only this nsqlookupd find no nsqd. Look at its process."),
-    "node_unlisted": Kind(WARNING, "not listed", "Consumers do not find it. Check its connection to nsqlookupd."),
-    "standby_incomplete": Kind(WARNING, "incomplete", "Wait until it has copied everything, or see its log."),
-    "standby_away": Kind(WARNING, "disconnected", "If its primary is lost, promote it; else look at the network between them."),
-    "lease_standby_away": Kind(
+    "no_consumer": ProblemKind(
+        ERROR, "no consumer", "Start its consumers; delete the channel if its messages are not needed any more."
+    ),
+    "timing_out": ProblemKind(
+        ERROR, "timing out", "Find the consumer that holds messages for too long, or raise its message timeout."
+    ),
+    "disk": ProblemKind(WARNING, "disk", "Free space on its disk or raise its limit: at the limit it refuses publishes."),
+    "lookup_failed": ProblemKind(
+        WARNING, "nsqlookupd", "Consumers that ask only this nsqlookupd find no nsqd. Look at its process."
+    ),
+    "node_unlisted": ProblemKind(WARNING, "not listed", "Consumers do not find it. Check its connection to nsqlookupd."),
+    "standby_incomplete": ProblemKind(WARNING, "incomplete", "Wait until it has copied everything, or see its log."),
+    "standby_away": ProblemKind(
+        WARNING, "disconnected", "If its primary is lost, promote it; else look at the network between them."
+    ),
+    "lease_standby_away": ProblemKind(
         WARNING, "disconnected", "Look at its primary, and at the network between them. The lease decides about its promotion."
     ),
-    "standby_lags": Kind(WARNING, "lags", "Look at the load of its machine and its disk, and at the network."),
-    "standby_missing": Kind(
+    "standby_lags": ProblemKind(WARNING, "lags", "Look at the load of its machine and its disk, and at the network."),
+    "standby_missing": ProblemKind(
         WARNING, "no standby", "Start its standby. An nsqd that needs none has neither --accept-standbys nor --lease."
     ),
-    "growing": Kind(WARNING, "growing", "Add consumers, raise their max-in-flight, or find out why they are slow."),
-    "no_channel": Kind(WARNING, "no channel", "Subscribe a consumer. The first channel gets all that waits."),
-    "requeueing": Kind(WARNING, "requeued", "Look at the errors of its consumers, and at its messages."),
-    "dead_letters": Kind(WARNING, "dead letters", "See why they failed, repair the consumer, then requeue them."),
-    "node_slow": Kind(WARNING, "slow", "Its metrics are old. Look at the load of its machine and its disk."),
-    "clock": Kind(WARNING, "clock", "Synchronize both clocks (NTP): ages, retention and deferred messages need them."),
-    "paused": Kind(WARNING, "paused", "Resume it once the reason for the pause is over."),
+    "growing": ProblemKind(WARNING, "growing", "Add consumers, raise their max-in-flight, or find out why they are slow."),
+    "no_channel": ProblemKind(WARNING, "no channel", "Subscribe a consumer. The first channel gets all that waits."),
+    "requeueing": ProblemKind(WARNING, "requeued", "Look at the errors of its consumers, and at its messages."),
+    "dead_letters": ProblemKind(WARNING, "dead letters", "See why they failed, repair the consumer, then requeue them."),
+    "node_slow": ProblemKind(WARNING, "slow", "Its metrics are old. Look at the load of its machine and its disk."),
+    "clock": ProblemKind(WARNING, "clock", "Synchronize both clocks (NTP): ages, retention and deferred messages need them."),
+    "paused": ProblemKind(WARNING, "paused", "Resume it once the reason for the pause is over."),
 }
 
 
@@ -177,7 +185,7 @@ def _of_nodes(cluster: Cluster, memory: NodeMemory, now_s: float) -> Iterator[Pr
             way = "ahead of" if node.clock_ahead_s > 0 else "behind"
             text = f"has a clock that is {span(abs(node.clock_ahead_s))} {way} that of nsqadmin"
             yield Problem("clock", text, node=address, weight=abs(node.clock_ahead_s))
-        if state == OK and not node.is_listed and not isinstance(node.role, Standby):
+        if state == OK and not node.is_listed and not isinstance(node.role, KnownStandby):
             yield Problem("node_unlisted", "answers, but no nsqlookupd lists it", node=address)
 
 

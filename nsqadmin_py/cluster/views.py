@@ -18,7 +18,7 @@ from nsqadmin_py.cluster.node_views import (
     FAILED,
     OK,
     SLOW,
-    BadQuery,
+    BadViewQuery,
     Json,
     NotKnown,
     View,
@@ -32,7 +32,7 @@ from nsqadmin_py.cluster.node_views import (
 from nsqadmin_py.cluster.problems import DEAD, waiting_dead_letters
 from nsqadmin_py.cluster.trends import Trends
 from nsqd_py.cluster.model import Cluster, Node, totals
-from nsqd_py.cluster.roles import Standby
+from nsqd_py.cluster.roles import KnownStandby
 from nsqd_py.cluster.statistics import ChannelCounts, ChannelRow, Numbers, Part, Rates, Sum, TopicCounts, TopicRow
 
 DEFAULT_LIMIT = 100
@@ -55,16 +55,16 @@ class Page:
         """Read `search`, `sort`, `order` (asc, desc), `offset`, `limit` and `only` (problems). Raises BadQuery."""
         sort = query.get("sort") or "topic"
         if sort not in (SORTABLE if sortable is None else sortable):
-            raise BadQuery("INVALID_ARG_SORT")
+            raise BadViewQuery("INVALID_ARG_SORT")
         only = query.get("only", "")
         if only not in ("", "problems"):
-            raise BadQuery("INVALID_ARG_ONLY")
+            raise BadViewQuery("INVALID_ARG_ONLY")
         order = query.get("order") or ("asc" if sort == "topic" else "desc")
         if order not in ("asc", "desc"):
-            raise BadQuery("INVALID_ARG_ORDER")
+            raise BadViewQuery("INVALID_ARG_ORDER")
         limit = _number(query, "limit", DEFAULT_LIMIT)
         if not 0 < limit <= MOST_LIMIT:
-            raise BadQuery("INVALID_ARG_LIMIT")
+            raise BadViewQuery("INVALID_ARG_LIMIT")
         offset = _number(query, "offset", 0)
         return cls(query.get("search", "").lower(), sort, order == "desc", offset, limit, bool(only))
 
@@ -72,7 +72,7 @@ class Page:
 def _number(query: Mapping[str, str], name: str, default: int) -> int:
     text = query.get(name) or str(default)
     if not text.isdecimal() or len(text) > 9:
-        raise BadQuery(f"INVALID_ARG_{name.upper()}")
+        raise BadViewQuery(f"INVALID_ARG_{name.upper()}")
     return int(text)
 
 
@@ -100,7 +100,7 @@ def overview(cluster: Cluster, now_s: float, findings: Findings = NO_FINDINGS) -
         "nodes_slow": states.count(SLOW),
         "nodes_failed": states.count(FAILED),
         "problems": findings.attention.counts.total(),
-        "standbys": sum(isinstance(node.role, Standby) for node in cluster.nodes.values()),
+        "standbys": sum(isinstance(node.role, KnownStandby) for node in cluster.nodes.values()),
         "nodes_gone": len(findings.memory.gone()),
         "missing_depth": sum(known.depth for known in findings.memory.absent(cluster)),
         "versions": dict(sorted(versions.items())),

@@ -35,7 +35,7 @@ _HEADERS = {
 _OF_BROWSERS = [(name, f"HTTP_{name.decode().upper().replace('-', '_')}") for name in (b"host", *browsers.HEADERS)]
 
 
-class Access:
+class AccessRights:
     """Checks each request before it is handled. Raises Refusal if it is not allowed."""
 
     def __init__(self, options: NsqadminOptions, guard: Guard | None) -> None:

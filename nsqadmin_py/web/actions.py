@@ -18,7 +18,7 @@ from nsqadmin_py.web import message_queries
 from nsqadmin_py.web.answers import Refusal, as_json, object_in, text_of
 from nsqadmin_py.web.app import Services
 from nsqadmin_py.web.node_queries import ask_nodes, reason_of
-from nsqd_py.cluster.roles import Standby
+from nsqd_py.cluster.roles import KnownStandby
 from nsqd_py.cluster.upstream import UpstreamError, ask_all, parsed
 from nsqd_py.cluster.values import Statistics
 from nsqd_py.protocol.names import is_valid_name
@@ -167,7 +167,7 @@ class Actions:
         now_s = monotonic()
         ranks = {OK: 0, FAILED: 2}
         nodes = sorted(
-            (node for node in self._cluster.nodes.values() if not isinstance(node.role, Standby)),
+            (node for node in self._cluster.nodes.values() if not isinstance(node.role, KnownStandby)),
             key=lambda node: (ranks.get(state_of(node, now_s), 1), order.topic not in node.topics, node.address),
         )
         if not nodes:

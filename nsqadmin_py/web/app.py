@@ -17,10 +17,10 @@ from nsqadmin_py.audit import AuditLog
 from nsqadmin_py.cluster.findings import Findings
 from nsqadmin_py.clusterinfo import ClusterInfo
 from nsqadmin_py.options import NsqadminOptions
-from nsqadmin_py.web.access import Access, peer_of
+from nsqadmin_py.web.access import AccessRights, peer_of
 from nsqadmin_py.web.answers import Handler, Refusal, compress, refused
 from nsqd_py.cluster.model import Cluster
-from nsqd_py.cluster.poller import Poller
+from nsqd_py.cluster.poller import ClusterPoller
 from nsqd_py.cluster.upstream import Upstream
 from nsqd_py.net.http.handling import ASKED, CHANGED
 from nsqd_py.runtime.logs import Log
@@ -35,8 +35,8 @@ class Services:
     cluster: Cluster
     findings: Findings
     upstream: Upstream
-    poller: Poller
-    access: Access
+    poller: ClusterPoller
+    access: AccessRights
     audit_log: AuditLog
 
     def info(self) -> ClusterInfo:
@@ -55,7 +55,7 @@ _OPEN_PATH = "ping"
 class App:
     """A WSGI application. All paths are below `base_path`."""
 
-    def __init__(self, routes: Iterable[Route], base_path: str, access: Access, log: Log) -> None:
+    def __init__(self, routes: Iterable[Route], base_path: str, access: AccessRights, log: Log) -> None:
         self._base = base_path.rstrip("/")
         self._access = access
         self._log = log

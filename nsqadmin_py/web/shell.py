@@ -14,7 +14,7 @@ from werkzeug.security import safe_join
 from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.options import NsqadminOptions
-from nsqadmin_py.web.access import Access
+from nsqadmin_py.web.access import AccessRights
 from nsqadmin_py.web.answers import GZIP_FROM_BYTES
 from nsqadmin_py.web.views_api import session_of
 
@@ -37,7 +37,7 @@ class Asset:
 class Shell:
     """Serves the page and its files. With --dev-static-dir, files are read from there at each request."""
 
-    def __init__(self, options: NsqadminOptions, access: Access) -> None:
+    def __init__(self, options: NsqadminOptions, access: AccessRights) -> None:
         self._options = options
         self._access = access
         self._is_dev = bool(options.dev_static_dir)

@@ -13,13 +13,13 @@ from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.cluster import node_views, views
 from nsqadmin_py.cluster.findings import NO_FINDINGS, Findings, VisibleCluster, visible_findings
-from nsqadmin_py.cluster.node_views import FAILED, GONE, NEW, OK, SLOW, BadQuery, NotKnown, View, hide_rates, state_of
+from nsqadmin_py.cluster.node_views import FAILED, GONE, NEW, OK, SLOW, BadViewQuery, NotKnown, View, hide_rates, state_of
 from nsqadmin_py.cluster.problems import KINDS
 from nsqadmin_py.cluster.views import SORTS, Page, channel_list, overview
 from nsqadmin_py.history.series import COARSE_RANGE_S, LAGS, LATENCIES, METRICS, History, Key
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.permissions import Scope
-from nsqadmin_py.web.access import Access
+from nsqadmin_py.web.access import AccessRights
 from nsqadmin_py.web.answers import Handler, NotThere, Refusal, as_json
 from nsqadmin_py.web.app import Services
 from nsqd_py.cluster.model import Cluster
@@ -69,7 +69,7 @@ class Views:
         if view is None:
             try:
                 view = self._known[key] = self._make(query)
-            except BadQuery as error:
+            except BadViewQuery as error:
                 raise Refusal(400, str(error)) from error
             except NotKnown as error:
                 raise NotThere(str(error)) from error
@@ -130,7 +130,7 @@ class VisibleViews(Views):
 class ViewsOfUsers:
     """The views that the user of a request sees. Users with the same permissions share them."""
 
-    def __init__(self, whole: Views, access: Access) -> None:
+    def __init__(self, whole: Views, access: AccessRights) -> None:
         self.whole = whole
         self._access = access
         self._visible: dict[Scope, VisibleViews] = {}
@@ -193,7 +193,7 @@ class ViewsApi:
         return key if scope.has_all or (key.topic and scope.sees(key.topic)) else _NO_KEY
 
 
-def session_of(options: NsqadminOptions, access: Access, request: Request) -> dict[str, Any]:
+def session_of(options: NsqadminOptions, access: AccessRights, request: Request) -> dict[str, Any]:
     """Return the user, and what the page may do. The token must be sent with each action.
 
     `permissions` has pairs of a permission and a pattern of topics; null if no rule restricts the user.

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from nsqd_py.client.errors import NsqClientError
 from nsqd_py.client.options import Delay, seconds_of
-from nsqd_py.protocol.incoming import Messages
+from nsqd_py.protocol.incoming import IncomingMessages
 
 
 class AlreadyAnswered(NsqClientError):
@@ -27,7 +27,7 @@ class Requeue(Exception):
         self.backoff = backoff
 
 
-class Window(Protocol):
+class BatchWindow(Protocol):
     """The part of `InFlightWindow` that a batch uses: where its messages come from, and go to."""
 
     topic: str
@@ -55,7 +55,7 @@ class MessageBatch:
 
     __slots__ = ("_messages", "_open_ids", "_window", "arrived_s", "due_s", "is_live")
 
-    def __init__(self, window: Window, messages: Messages, arrived_s: float) -> None:
+    def __init__(self, window: BatchWindow, messages: IncomingMessages, arrived_s: float) -> None:
         self._window = window
         self._messages = messages
         self._open_ids: set[bytes] | None = None  # None: all of them; a batch that is finished whole needs no set

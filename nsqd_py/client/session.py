@@ -23,7 +23,7 @@ from nsqd_py.client.options import ClientOptions
 from nsqd_py.errors import LayerError
 from nsqd_py.net.layers import DeflateLayer, Layer, SnappyLayer, Stacked
 from nsqd_py.protocol import MAGIC_V2, outgoing
-from nsqd_py.protocol.incoming import ErrorFrame, Found, FrameParser, Messages, Responses, WrongPort
+from nsqd_py.protocol.incoming import ErrorFrame, Found, FrameParser, IncomingMessages, Responses, WrongPort
 from nsqd_py.protocol.session import INT64, Kind, decode_fields
 
 HEARTBEAT = b"_heartbeat_"
@@ -202,10 +202,10 @@ class Broken:
     error: AtAddress
 
 
-Event: TypeAlias = "Ready | Messages | Responses | NsqdSaid | Broken"
+Event: TypeAlias = "Ready | IncomingMessages | Responses | NsqdSaid | Broken"
 
 
-class Session:
+class ClientSession:
     """The protocol on one connection. Heartbeats are answered here, in the output."""
 
     __slots__ = (
@@ -319,7 +319,7 @@ class Session:
         events: list[Event] = []
         has_heartbeat = False  # one NOP answers any number: a few bytes may decompress to a million heartbeats
         for item in found:
-            if isinstance(item, Messages):
+            if isinstance(item, IncomingMessages):
                 events.append(item)
             elif isinstance(item, ErrorFrame):
                 code, _, text = item.data.decode("utf-8", "replace").partition(" ")

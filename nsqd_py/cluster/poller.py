@@ -17,7 +17,7 @@ import gevent.lock
 
 from nsqd_py.cluster.model import BadStats, Cluster, Node
 from nsqd_py.cluster.producers import SharedAddress, http_address, merged_producers, producer, producer_of_info, shared_addresses
-from nsqd_py.cluster.roles import Primary, Standby
+from nsqd_py.cluster.roles import KnownStandby, Primary
 from nsqd_py.cluster.upstream import Answer, Upstream, UpstreamError, ask_all, named_producers, parsed, place_of
 from nsqd_py.cluster.values import Statistics, texts_in
 
@@ -74,7 +74,7 @@ class Question:
             self._greenlet.kill(block=False)
 
 
-class Poller:
+class ClusterPoller:
     """Keeps `cluster` up to date.
 
     on_round  called after each round; `interval_s` is the time from the start of one round to the start of the next
@@ -250,7 +250,7 @@ class Poller:
                     gevent.sleep(0)
         for address, statistics in reported.items():
             node = self.cluster.add_node(address, statistics)
-            node.is_listed = address not in self._standbys or not node.answers or isinstance(node.role, Standby)
+            node.is_listed = address not in self._standbys or not node.answers or isinstance(node.role, KnownStandby)
             if address not in self._questions:
                 self._questions[address] = Question(lambda node=node: self._ask_nsqd(node), self._clock)  # type: ignore[misc]
 
@@ -259,7 +259,7 @@ class Poller:
         removed = []
         for address in self.cluster.nodes.keys() - reported.keys():
             node = self.cluster.nodes[address]
-            node.is_listed = isinstance(node.role, Standby)
+            node.is_listed = isinstance(node.role, KnownStandby)
             if self._drops_unlisted or node.answered_s is None or self._has_ended(node):
                 removed.append(address)
         self._drops_unlisted = not self._keeps_unlisted

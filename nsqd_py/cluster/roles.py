@@ -23,7 +23,7 @@ class Lag(NamedTuple):
     ms: int
 
 
-class Lease(NamedTuple):
+class GroupLease(NamedTuple):
     """The lease of a group, as one of its nsqds sees it.
 
     holder     TCP address of the primary; empty if it knows none
@@ -57,10 +57,10 @@ class Primary(NamedTuple):
     acks: int
     is_alone: bool
     standbys: tuple[ListedStandby, ...]
-    lease: Lease | None = None
+    lease: GroupLease | None = None
 
 
-class Standby(NamedTuple):
+class KnownStandby(NamedTuple):
     """An nsqd that follows another one, or waits for its lease.
 
     primary            TCP address of its primary; empty while it waits
@@ -77,10 +77,10 @@ class Standby(NamedTuple):
     last_round_ms_ago: int | None
     set_aside: int
     lease_decides: bool
-    lease: Lease | None = None
+    lease: GroupLease | None = None
 
 
-Role = Primary | Standby | None
+Role = Primary | KnownStandby | None
 
 
 def read_role(document: Any) -> Role:
@@ -91,7 +91,7 @@ def read_role(document: Any) -> Role:
     lease = _lease(document.get("lease"))
     if isinstance(standby, Mapping):
         is_known = isinstance(standby.get("last_round_ms_ago"), int)
-        return Standby(
+        return KnownStandby(
             number_in(standby, "epoch"),
             text_in(standby, "primary"),
             text_in(standby, "state"),
@@ -111,10 +111,10 @@ def read_role(document: Any) -> Role:
     return None
 
 
-def _lease(found: Any) -> Lease | None:
+def _lease(found: Any) -> GroupLease | None:
     if not isinstance(found, Mapping):
         return None
-    return Lease(*(text_in(found, name) for name in Lease._fields))
+    return GroupLease(*(text_in(found, name) for name in GroupLease._fields))
 
 
 def _lag(row: Any) -> Lag:
@@ -123,7 +123,7 @@ def _lag(row: Any) -> Lag:
 
 def without_counts(role: Role) -> Role:
     """Return a role without the statistics that count messages of all topics."""
-    if isinstance(role, Standby):
+    if isinstance(role, KnownStandby):
         return role._replace(lag=_uncounted(role.lag), set_aside=0)
     if isinstance(role, Primary):
         return role._replace(standbys=tuple(each._replace(lag=_uncounted(each.lag)) for each in role.standbys))
@@ -137,7 +137,7 @@ def _uncounted(lag: Lag) -> Lag:
 # ---- over all nsqds
 
 
-class Member(NamedTuple):
+class GroupMember(NamedTuple):
     """An nsqd of the cluster, as this module needs it. `address` is for HTTP, `tcp_address` for clients."""
 
     address: str
@@ -170,26 +170,26 @@ class Pair(NamedTuple):
     is_alone: bool
     set_aside: int = 0
     lease_decides: bool = False
-    leases: tuple[tuple[str, Lease], ...] = ()
+    leases: tuple[tuple[str, GroupLease], ...] = ()
 
 
 _NO_LAG = Lag(0, 0, 0)
 
 
-def pairs(members: Iterable[Member]) -> list[Pair]:
+def pairs(members: Iterable[GroupMember]) -> list[Pair]:
     """Return all primaries with their standbys, in the order of addresses. Most clusters have none."""
     all_members = list(members)
     known = {member.address: member for member in all_members if member.role is not None}
     silent = {member.address for member in all_members if not member.is_answering}
     found: list[Pair] = []
-    listing: dict[str, tuple[Member, ListedStandby]] = {}
+    listing: dict[str, tuple[GroupMember, ListedStandby]] = {}
     primaries = [member for member in known.values() if isinstance(member.role, Primary)]
     by_tcp = {member.tcp_address: member for member in primaries if member.tcp_address}
     for primary in primaries:
         if isinstance(primary.role, Primary) and primary.is_answering:
             listing |= {each.http_address: (primary, each) for each in primary.role.standbys}
     for address, member in known.items():
-        if isinstance(member.role, Standby):
+        if isinstance(member.role, KnownStandby):
             primary_and_listed = listing.pop(address, (by_tcp.get(member.role.primary), None))
             found.append(_of_standby(member, member.role, *primary_and_listed))
     for address, (primary, listed) in listing.items():
@@ -212,7 +212,7 @@ def pairs(members: Iterable[Member]) -> list[Pair]:
     return sorted(found, key=lambda pair: (pair.primary, pair.standby))
 
 
-def _pair(primary: Member, role: Primary, standby: str, listed: ListedStandby | None) -> Pair:
+def _pair(primary: GroupMember, role: Primary, standby: str, listed: ListedStandby | None) -> Pair:
     """Return a pair whose standby is not known itself."""
     state = MISSING if listed is None else FOLLOWING if listed.is_following else COPYING
     lag = _NO_LAG if listed is None else listed.lag
@@ -230,7 +230,7 @@ def _pair(primary: Member, role: Primary, standby: str, listed: ListedStandby | 
     )
 
 
-def _of_standby(member: Member, role: Standby, primary: Member | None, listed: ListedStandby | None) -> Pair:
+def _of_standby(member: GroupMember, role: KnownStandby, primary: GroupMember | None, listed: ListedStandby | None) -> Pair:
     of_primary = primary.role if primary is not None and isinstance(primary.role, Primary) else None
     is_connected = listed is not None and role.state != CONNECTING
     lag, as_of_ms = (listed.lag, 0) if listed is not None and is_connected else (role.lag, role.last_round_ms_ago)

@@ -12,7 +12,7 @@ from nsqd_py.broker.state_files import read_clock_file, read_clocks
 from nsqd_py.errors import StartError
 from nsqd_py.fsck.go_export import export
 from nsqd_py.fsck.reading import load_directory
-from nsqd_py.fsck.reports import DirectoryReport, Refused, as_json, as_text
+from nsqd_py.fsck.reports import DataRefused, DirectoryReport, as_json, as_text
 from nsqd_py.options import JSON, TEXT, NsqdOptions
 from nsqd_py.runtime.command import complain
 from nsqd_py.runtime.private_files import locked
@@ -30,7 +30,7 @@ def check_data(options: NsqdOptions) -> int:
     try:
         with _refusing(directory), locked(directory, is_exclusive=False):
             report, _ = load_directory(directory, _now_ns(directory))
-    except Refused as error:
+    except DataRefused as error:
         complain(f"nsqd-py: {error}")
         return BAD_USAGE
     _say(_FORMS[options.check_format](report))
@@ -43,7 +43,7 @@ def export_to_go(options: NsqdOptions) -> int:
     try:
         with _refusing(directory), locked(directory, is_exclusive=True):
             text = export(directory, target, _now_ns(directory), options.max_bytes_per_file, options.max_msg_size)
-    except Refused as error:
+    except DataRefused as error:
         complain(f"nsqd-py: {error}")
         return NOT_EXPORTED
     except KeyboardInterrupt:
@@ -67,11 +67,11 @@ def _refusing(directory: Path) -> Iterator[None]:
     try:
         yield
     except StartError as error:
-        raise Refused(str(error)) from error
+        raise DataRefused(str(error)) from error
     except BlockingIOError as error:
-        raise Refused(f"{directory} is in use; stop the nsqd that works with it first") from error
+        raise DataRefused(f"{directory} is in use; stop the nsqd that works with it first") from error
     except OSError as error:
-        raise Refused(f"{error.filename or directory}: {error.strerror or error}") from error
+        raise DataRefused(f"{error.filename or directory}: {error.strerror or error}") from error
 
 
 def _now_ns(directory: Path) -> int:

@@ -23,7 +23,7 @@ from nsqd_py.diskqueue.reading import RecordWindow
 from nsqd_py.diskqueue.records import Damaged, Incomplete
 from nsqd_py.diskqueue.recovery import RecoveredFile
 from nsqd_py.fsck.reading import LoadedTopic, LogNumbers, kept_numbers, load_directory
-from nsqd_py.fsck.reports import DirectoryReport, Refused, count_text, table
+from nsqd_py.fsck.reports import DataRefused, DirectoryReport, count_text, table
 from nsqd_py.go_import.go_files import (
     HEAD_BYTES,
     GoMessage,
@@ -48,9 +48,9 @@ def export(directory: Path, target: Path, now_ns: int, max_file_bytes: int, max_
     Raises Refused, OSError and StartError; then there is no `target`.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise Refused(f"{target} is not empty; name a new directory")
+        raise DataRefused(f"{target} is not empty; name a new directory")
     if target.is_mount():
-        raise Refused(f"{target} is a mount point, which cannot be renamed to; name a new directory in it")
+        raise DataRefused(f"{target} is a mount point, which cannot be renamed to; name a new directory in it")
     folder = target.with_name(f"{target.name}.tmp")
     _remove(folder)
     folder.mkdir(private_files.DIRECTORY_MODE)
@@ -61,7 +61,7 @@ def export(directory: Path, target: Path, now_ns: int, max_file_bytes: int, max_
             queue.write(folder, max_file_bytes)
         largest_bytes = max(queue.largest_bytes for queue in queues)
         if largest_bytes > max_message_bytes:
-            raise Refused(
+            raise DataRefused(
                 f"there is a message of {largest_bytes} bytes, and Go's nsqd skips the rest of a file at one above its "
                 f"--max-msg-size: run both with --max-msg-size={largest_bytes}"
             )
@@ -79,13 +79,13 @@ def export(directory: Path, target: Path, now_ns: int, max_file_bytes: int, max_
 def _load(directory: Path, now_ns: int) -> tuple[DirectoryReport, list[LoadedTopic]]:
     """Return the topics that a start would create. Raises Refused if there is nothing that can be exported."""
     if (directory / STANDBY_FILE).exists():
-        raise Refused(f"{directory} is the copy of a standby: export the data path of its primary, or promote it first")
+        raise DataRefused(f"{directory} is the copy of a standby: export the data path of its primary, or promote it first")
     report, topics = load_directory(directory, now_ns)
     if report.go_files:
-        raise Refused(f"{directory} has files of Go's nsqd that were not imported: start nsqd-py on it, and stop it")
+        raise DataRefused(f"{directory} has files of Go's nsqd that were not imported: start nsqd-py on it, and stop it")
     topics = [topic for topic in topics if _may_last(topic.entry.name)]
     if not topics:
-        raise Refused(f"{directory} has no topics: --data-path is the directory in which nsqd-py worked")
+        raise DataRefused(f"{directory} has no topics: --data-path is the directory in which nsqd-py worked")
     return report, topics
 
 
@@ -132,7 +132,7 @@ class _Queue:
                 try:
                     batch = window.batch(window.find(file, seq), file.salt)
                 except (Damaged, Incomplete) as error:
-                    raise Refused(f"{file.path}: message {seq} cannot be read any more") from error
+                    raise DataRefused(f"{file.path}: message {seq} cannot be read any more") from error
             place = seq - batch.first_seq
             attempts = waiting[seq][1] if seq in waiting else 0
             yield batch.timestamp_ns, attempts, batch.base_id + place, batch.message(place)
@@ -173,7 +173,7 @@ def _remove(folder: Path) -> None:
         return
     paths = list(folder.iterdir()) if folder.is_dir() else [folder]
     if any(parse_go_name(path.name) is None and path.name != METADATA_FILE for path in paths):
-        raise Refused(f"{folder} is in the way; move it elsewhere")
+        raise DataRefused(f"{folder} is in the way; move it elsewhere")
     for path in paths:
         path.unlink()
     folder.rmdir()

@@ -28,7 +28,7 @@ from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX, SavedPosition, journal_nam
 from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Range, SeqRanges, common, union
 from nsqd_py.diskqueue.records import NewerFormat
 from nsqd_py.diskqueue.recovery import DeferredSpan, LogEnd, MissingFile, RecoveredFile, missing_files, needed_of, read_log
-from nsqd_py.fsck.reports import ChannelReport, DirectoryReport, FileReport, Finding, Problem, TopicReport
+from nsqd_py.fsck.reports import ChannelReport, DamageKind, DirectoryReport, FileReport, Finding, TopicReport
 from nsqd_py.go_import import FOLDER
 from nsqd_py.go_import.go_files import parse_go_name
 
@@ -196,7 +196,7 @@ class _Reader:
         try:
             return read_metadata(path)
         except BadMetadata:
-            self._note(path, Problem.METADATA, 0, path.stat().st_size)
+            self._note(path, DamageKind.METADATA, 0, path.stat().st_size)
             return []
 
     # ---- one topic
@@ -245,12 +245,12 @@ class _Reader:
 
     def _note_gone(self, gone: Iterable[MissingFile], topic: str) -> None:
         for file in gone:
-            self.report.findings.append(Finding(file.name, Problem.GONE, file.low, file.high, file.detail, topic))
+            self.report.findings.append(Finding(file.name, DamageKind.GONE, file.low, file.high, file.detail, topic))
 
     def _note_gone_positions(self, topic: str, channels: Iterable[str]) -> None:
         for channel in channels:
             detail = f"channel {channel} gets everything that the log holds once more"
-            self.report.findings.append(Finding(journal_name(topic, channel), Problem.GONE, 0, 0, detail))
+            self.report.findings.append(Finding(journal_name(topic, channel), DamageKind.GONE, 0, 0, detail))
 
     def _read_journal(self, path: Path) -> SavedPosition | None:
         """Read a journal and note its damage; return None if it is empty or unreadable."""
@@ -260,30 +260,30 @@ class _Reader:
         except NewerFormat as error:
             raise error.refusal(str(path)) from error
         if data and not journal.end:
-            self._note(path, Problem.POSITION, 0, len(data))
+            self._note(path, DamageKind.POSITION, 0, len(data))
             return None
         for start, end in journal.damaged:
-            self._note(path, Problem.JOURNAL, start, end)
+            self._note(path, DamageKind.JOURNAL, start, end)
         if journal.end < len(data):
-            self._note(path, Problem.TORN_ENTRY, journal.end, len(data))
+            self._note(path, DamageKind.TORN_ENTRY, journal.end, len(data))
         return journal.saved if data else None
 
     def _read_log(self, found: FoundTopic, stop: LogEnd | None) -> list[RecoveredFile]:
         log = read_log(found.logs, stop, is_check=True)
         for path, _, _, found_seq in log.unreadable:
-            problem = Problem.UNREADABLE if found_seq is None else Problem.WRONG_NAME
+            problem = DamageKind.UNREADABLE if found_seq is None else DamageKind.WRONG_NAME
             detail = "" if found_seq is None else f"it begins with number {found_seq}"
             self._note(path, problem, 0, path.stat().st_size, detail)
         for recovered in log.files:
             path = recovered.file.path
             for start, end in recovered.damaged:
-                self._note(path, Problem.RECORDS, start, end)
+                self._note(path, DamageKind.RECORDS, start, end)
             if recovered.torn is not None:  # only the last file can have been written to when nsqd ended
                 is_last = recovered is log.files[-1]
-                self._note(path, Problem.TORN_RECORD if is_last else Problem.RECORDS, *recovered.torn)
+                self._note(path, DamageKind.TORN_RECORD if is_last else DamageKind.RECORDS, *recovered.torn)
         return log.files
 
-    def _note(self, path: Path, problem: Problem, start: int, end: int, detail: str = "") -> None:
+    def _note(self, path: Path, problem: DamageKind, start: int, end: int, detail: str = "") -> None:
         self.report.findings.append(Finding(path.name, problem, start, end, detail))
 
 

@@ -87,7 +87,7 @@ def _section(title: str, lines: Sequence[str]) -> Iterator[str]:
 
 
 def finding_text(finding: Finding) -> str:
-    if finding.trouble is Problem.GONE:
+    if finding.trouble is DamageKind.GONE:
         return f"{finding.file}: {finding.trouble}; {finding.detail}"
     detail = f"; {finding.detail}" if finding.detail else ""
     return f"{finding.file}: {finding.trouble} ({finding.end - finding.start:,} bytes at {finding.start:,}{detail})"
@@ -112,11 +112,11 @@ def bytes_text(size_bytes: float) -> str:
     return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
 
 
-class Refused(Exception):
+class DataRefused(Exception):
     """A command on a data directory does nothing; the text says why, and what to do."""
 
 
-class Problem(StrEnum):
+class DamageKind(StrEnum):
     """The kinds of damage."""
 
     METADATA = "cannot be understood"
@@ -131,7 +131,7 @@ class Problem(StrEnum):
 
 
 # A crash or a power cut may leave these, and the next start repairs them. They hold nothing that was acknowledged.
-HARMLESS = (Problem.TORN_RECORD, Problem.TORN_ENTRY)
+HARMLESS = (DamageKind.TORN_RECORD, DamageKind.TORN_ENTRY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class Finding:
     """
 
     file: str
-    trouble: Problem  # the key in the JSON of --check-data
+    trouble: DamageKind  # the key in the JSON of --check-data
     start: int
     end: int
     detail: str = ""

@@ -40,7 +40,7 @@ class WrongPort(BadFrame):
     """The server speaks another protocol; str(error) names the address to use."""
 
 
-class Messages:
+class IncomingMessages:
     """Consecutive messages as columns: lists with an item for each message.
 
     A column is computed when it is first used, so that a caller who needs only bodies and ids does not pay for the
@@ -112,7 +112,7 @@ class ErrorFrame(NamedTuple):
     data: bytes
 
 
-Found: TypeAlias = "Messages | Responses | ErrorFrame"
+Found: TypeAlias = "IncomingMessages | Responses | ErrorFrame"
 
 
 class FrameParser:
@@ -239,7 +239,7 @@ class FrameParser:
                 break
             add(position)
             position = end
-        found.append(Messages(data, starts, position))
+        found.append(IncomingMessages(data, starts, position))
         return position
 
 

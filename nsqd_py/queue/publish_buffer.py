@@ -163,7 +163,7 @@ def _ignore() -> None:
 _AT_ONCE_BYTES = 2 * 1024 * 1024
 
 
-class SlowWriter(Protocol):
+class BatchWriter(Protocol):
     """Writes batches to a log in a thread."""
 
     is_idle: bool
@@ -179,7 +179,7 @@ class SlowWriter(Protocol):
 
 
 def append(
-    log: TopicLog, pace: DiskPace, writer: SlowWriter | None, batches: list[Batch], size_bytes: int, publishers: Tickets
+    log: TopicLog, pace: DiskPace, writer: BatchWriter | None, batches: list[Batch], size_bytes: int, publishers: Tickets
 ) -> bool:
     """Append batches to a log. Return False if a thread writes them, or the rest of them. Raises OSError."""
     if writer is not None and (not writer.is_idle or pace.is_slow or size_bytes > _AT_ONCE_BYTES):

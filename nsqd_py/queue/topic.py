@@ -24,7 +24,7 @@ from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.dead_letters import MOST_REMEMBERED
 from nsqd_py.queue.disk_limits import DiskSpace, NoRoom
 from nsqd_py.queue.message_reader import BatchCache, MessageReader, publish_time_ns
-from nsqd_py.queue.publish_buffer import PublishBuffer, Publisher, SlowWriter, Tickets, append
+from nsqd_py.queue.publish_buffer import BatchWriter, PublishBuffer, Publisher, Tickets, append
 from nsqd_py.runtime.disk_pace import UNMEASURED, DiskPace
 from nsqd_py.runtime.logs import Log
 
@@ -188,7 +188,7 @@ class Topic:
         self.space: DiskSpace | None = None
         self.room_bytes = sys.maxsize
         self.pace: DiskPace = UNMEASURED
-        self.slow_writer: SlowWriter | None = None
+        self.slow_writer: BatchWriter | None = None
         self._mem_queue_size = mem_queue_size
         self._syncer = syncer
         self._report = report

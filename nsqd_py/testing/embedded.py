@@ -69,7 +69,7 @@ def _clean_up(process: _Process, folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-class Daemon:
+class EmbeddedDaemon:
     """A daemon in a process of its own. It keeps its ports and its data over `stop`, `kill` and `restart`.
 
     It stops when `close` is called, at the end of a `with` block, when nothing refers to it any more, and when this
@@ -198,14 +198,14 @@ def _start(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True)
 
 
-class Lookupd(Daemon):
+class Lookupd(EmbeddedDaemon):
     """An nsqlookupd in a process of its own."""
 
     _module = "nsq_apps.nsqlookupd"
     _name = "nsqlookupd"
 
 
-class Nsqd(Daemon):
+class Nsqd(EmbeddedDaemon):
     """An nsqd in a process of its own."""
 
     _module = "nsq_apps.nsqd"
@@ -270,7 +270,7 @@ class Nsqd(Daemon):
         return [*super()._arguments(), f"--data-path={self.data_path}"]
 
 
-class Cluster:
+class EmbeddedCluster:
     """Several nsqds, with an nsqlookupd or without."""
 
     def __init__(self, *flags: str, nsqds: int, lookupd: bool, data_path: _Path | None = None) -> None:
@@ -335,17 +335,19 @@ class Cluster:
 @overload
 def embedded(*flags: str, data_path: _Path | None = None) -> Nsqd: ...
 @overload
-def embedded(*flags: str, nsqds: int = 1, lookupd: Literal[True], data_path: _Path | None = None) -> Cluster: ...
+def embedded(*flags: str, nsqds: int = 1, lookupd: Literal[True], data_path: _Path | None = None) -> EmbeddedCluster: ...
 @overload
-def embedded(*flags: str, nsqds: int, lookupd: bool = False, data_path: _Path | None = None) -> Cluster: ...
-def embedded(*flags: str, nsqds: int | None = None, lookupd: bool = False, data_path: _Path | None = None) -> Nsqd | Cluster:
+def embedded(*flags: str, nsqds: int, lookupd: bool = False, data_path: _Path | None = None) -> EmbeddedCluster: ...
+def embedded(
+    *flags: str, nsqds: int | None = None, lookupd: bool = False, data_path: _Path | None = None
+) -> Nsqd | EmbeddedCluster:
     """Start an nsqd in a process of its own, on free ports; with `nsqds` or `lookupd`, a cluster.
 
     `flags` are nsqd's, for example "--msg-timeout=1s". Messages lie in `data_path` (a cluster makes a folder in it for
     each nsqd), by default in a temporary folder. Raises RuntimeError with nsqd's log if it does not start.
     """
     if lookupd or nsqds is not None:
-        return Cluster(*flags, nsqds=1 if nsqds is None else nsqds, lookupd=lookupd, data_path=data_path)
+        return EmbeddedCluster(*flags, nsqds=1 if nsqds is None else nsqds, lookupd=lookupd, data_path=data_path)
     nsqd = Nsqd(*flags, data_path=data_path)
     try:
         nsqd.wait_until_ready()

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from nsqd_py.testing.embedded import Cluster, Nsqd
+    from nsqd_py.testing.embedded import EmbeddedCluster, Nsqd
 
 _Reports = Generator[None, pytest.TestReport, pytest.TestReport]
 
@@ -48,7 +48,7 @@ def nsqd_server() -> Iterator[Nsqd]:
 
 
 @pytest.fixture(scope="session")
-def nsqd_cluster() -> Iterator[Cluster]:
+def nsqd_cluster() -> Iterator[EmbeddedCluster]:
     """Two nsqds and an nsqlookupd on free ports."""
     from nsqd_py.testing.embedded import embedded
 

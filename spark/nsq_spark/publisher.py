@@ -22,7 +22,7 @@ from nsqd_py.client.blocking.lookup import LookupClient
 from nsqd_py.client.blocking.publishing_core import SteppingProducer
 from nsqd_py.client.errors import BadName, ConnectionLost, NoNsqd, NsqClientError, NsqdSaid, TimedOut
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.client.publishing.publish import BadBody, Publish
+from nsqd_py.client.publishing.publish import BadBody, PendingPublish
 from nsqd_py.runtime.outages import Backoff
 
 # The limit of unanswered bytes, and so of what may be stored twice after a failure. Two batches for each nsqd may be
@@ -57,7 +57,7 @@ class GaveUp(NotPublished):
     """No nsqd took the messages within the time limit."""
 
 
-class Refused(NotPublished):
+class PublishRefused(NotPublished):
     """nsqd refuses the messages, and would refuse them again: because of a topic, a secret, or a size."""
 
 
@@ -80,7 +80,7 @@ class PublishBatch:
     origin: Any = None
     number: int = 0
     deadline_s: float = 0.0
-    publish: Publish | None = None
+    publish: PendingPublish | None = None
     may_be_there: bool = False
 
     @property
@@ -131,7 +131,7 @@ class PublishObserver:
 
     def too_large(self, batch: PublishBatch, error: Exception) -> None:
         """nsqd takes no message of this size; the batch is a single one. Return to go on without it."""
-        raise Refused(f"not published: {error}")
+        raise PublishRefused(f"not published: {error}")
 
     def stepped(self) -> None:
         """All answers that have come so far are handled."""
@@ -358,7 +358,7 @@ class TaskPublisher:
         elif _is_too_large(error):
             self._too_large(batch, error)
         elif _is_final(error) or (self._producer is not None and self._producer.is_refused):
-            self._fatal = self._fatal or Refused(f"not published: {error}")
+            self._fatal = self._fatal or PublishRefused(f"not published: {error}")
         elif self._clock() >= batch.deadline_s:
             self._fatal = self._fatal or GaveUp(f"not published in {self._producers.give_up_after_s:g}s: {error}")
         else:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """One column; `ddl` is its type in Spark's words, `arrow` in pyarrow's."""
 
     name: str
@@ -23,16 +23,16 @@ class Column:
 
 
 COLUMNS = (
-    Column("topic", "STRING", pa.string(), "topic of the message"),
-    Column("channel", "STRING", pa.string(), "channel from which it was consumed; null if none"),
-    Column("timestamp", "TIMESTAMP", pa.timestamp("us", tz="UTC"), "when it was published"),
-    Column("timestamp_ns", "BIGINT", pa.int64(), "the same in ns since the epoch; Spark's TIMESTAMP has µs only"),
-    Column("id", "STRING", pa.string(), "message id, 16 hex characters"),
-    Column("attempts", "INT", pa.int32(), "number of deliveries before it was stored"),
-    Column("body", "BINARY", pa.binary(), "the message"),
-    Column("nsqd", "STRING", pa.string(), "host:port of the nsqd that delivered it"),
-    Column("file", "STRING", pa.string(), "path of the file that it was read from"),
-    Column("position", "BIGINT", pa.int64(), "place in that file: rises from message to message, and never changes"),
+    TableColumn("topic", "STRING", pa.string(), "topic of the message"),
+    TableColumn("channel", "STRING", pa.string(), "channel from which it was consumed; null if none"),
+    TableColumn("timestamp", "TIMESTAMP", pa.timestamp("us", tz="UTC"), "when it was published"),
+    TableColumn("timestamp_ns", "BIGINT", pa.int64(), "the same in ns since the epoch; Spark's TIMESTAMP has µs only"),
+    TableColumn("id", "STRING", pa.string(), "message id, 16 hex characters"),
+    TableColumn("attempts", "INT", pa.int32(), "number of deliveries before it was stored"),
+    TableColumn("body", "BINARY", pa.binary(), "the message"),
+    TableColumn("nsqd", "STRING", pa.string(), "host:port of the nsqd that delivered it"),
+    TableColumn("file", "STRING", pa.string(), "path of the file that it was read from"),
+    TableColumn("position", "BIGINT", pa.int64(), "place in that file: rises from message to message, and never changes"),
 )
 
 DDL = ", ".join(f"{column.name} {column.ddl}" for column in COLUMNS)

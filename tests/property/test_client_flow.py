@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from nsqd_py.client.consuming.flow import Backoff, Flow, RdySpread, exponential
+from nsqd_py.client.consuming.flow import ConsumerBackoff, Flow, RdySpread, exponential
 from nsqd_py.client.message import AlreadyAnswered
 from tests.support.examples import examples
 from tests.support.subscription import World, message_id
@@ -41,7 +41,7 @@ class Cluster:
         self.now_s = 0.0
         self.nsqds: list[Nsqd] = []
         self.allowed = max_in_flight
-        self.backoff = Backoff(exponential(1.0), LONGEST_S)
+        self.backoff = ConsumerBackoff(exponential(1.0), LONGEST_S)
         self.flow = Flow(
             max_in_flight, RdySpread(IDLE_S, TURN_S), self.backoff, REDISTRIBUTE_S, lambda: self.now_s, lambda _: None
         )

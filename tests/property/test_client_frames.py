@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from nsqd_py.client.errors import NsqdSaid
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.client.session import Broken, Event, Ready, Session
+from nsqd_py.client.session import Broken, ClientSession, Event, Ready
 from nsqd_py.protocol import frames
-from nsqd_py.protocol.incoming import Messages, Responses
+from nsqd_py.protocol.incoming import IncomingMessages, Responses
 from tests.support.examples import examples
 from tests.support.nsqd_side import NsqdSide, identity, new_session
 from tests.unit.protocol.test_incoming import message
@@ -25,7 +25,7 @@ Fact = tuple[Any, ...]
 
 def facts(event: Event) -> Iterator[Fact]:
     """An event as one fact for each frame, so that rows may be cut anywhere."""
-    if isinstance(event, Messages):
+    if isinstance(event, IncomingMessages):
         columns = (event.ids, event.bodies, event.attempts, event.timestamps_ns)
         yield from zip(*columns, strict=True)
     elif isinstance(event, Responses):
@@ -38,7 +38,7 @@ def facts(event: Event) -> Iterator[Fact]:
         yield "ready", event.negotiated
 
 
-def read(session: Session, chunks: Sequence[bytes]) -> tuple[list[Fact], bool]:
+def read(session: ClientSession, chunks: Sequence[bytes]) -> tuple[list[Fact], bool]:
     """The facts, and True if a heartbeat is answered; one answer is enough for all of a chunk."""
     reported: list[Event] = []
     for chunk in chunks:
@@ -54,7 +54,7 @@ def cut(data: bytes, places: Sequence[int]) -> list[bytes]:
     return [data[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def session_with(layer: str) -> Session:
+def session_with(layer: str) -> ClientSession:
     wanted = {layer: True, "tls_insecure_skip_verify": True} if layer else {}
     session = new_session(ClientOptions.of(max_msg_size=MAX_MSG_SIZE, **wanted))
     session.start()

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from nsqd_py.client.errors import ConnectionFailed, ConnectionLost, NoNsqd, PublishFailed
 from nsqd_py.client.publishing.dispatcher import MAX_LOSSES, Dispatcher
-from nsqd_py.client.publishing.publish import DONE, FAILED, SENT, WAITING, Publish
+from nsqd_py.client.publishing.publish import DONE, FAILED, SENT, WAITING, PendingPublish
 from nsqd_py.client.publishing.writer import ConnectionWriter, WindowLimits
 from nsqd_py.runtime.outages import Backoff
 from tests.support.examples import examples
@@ -38,9 +38,9 @@ class Peer:
 
     is_connected: bool = False
     reads: bool = True
-    received: list[Publish] = field(default_factory=list)
+    received: list[PendingPublish] = field(default_factory=list)
     answers: list[str] = field(default_factory=list)
-    stored: list[Publish] = field(default_factory=list)
+    stored: list[PendingPublish] = field(default_factory=list)
 
     def store(self, count: int) -> None:
         for _ in range(count):
@@ -67,14 +67,14 @@ class Publishing(RuleBasedStateMachine):
         self.retry_unknown = retry_unknown
         self.dispatcher = Dispatcher(LIMITS, retry_unknown=retry_unknown, answer_timeout_s=ANSWER_TIMEOUT_S)
         self.peers = {address: Peer() for address in ADDRESSES}
-        self.publishes: list[Publish] = []
-        self.reported: list[Publish] = []
+        self.publishes: list[PendingPublish] = []
+        self.reported: list[PendingPublish] = []
         for address in sorted(addresses):
             self.come(address)
 
     # ---- the shell
 
-    def send(self, writer: ConnectionWriter, publish: Publish) -> None:
+    def send(self, writer: ConnectionWriter, publish: PendingPublish) -> None:
         peer = self.peers[writer.address]
         assert peer.is_connected and writer.is_open
         peer.received.append(publish)
@@ -85,7 +85,7 @@ class Publishing(RuleBasedStateMachine):
             for publish in order.publishes:
                 self.send(order.writer, publish)
 
-    def over(self, publishes: list[Publish]) -> None:
+    def over(self, publishes: list[PendingPublish]) -> None:
         self.reported += publishes
 
     def writer(self, address: str) -> ConnectionWriter | None:
@@ -111,7 +111,7 @@ class Publishing(RuleBasedStateMachine):
         for _ in range(count):
             if not self.dispatcher.waiting.has_room or self.dispatcher.no_nsqd() is not None:
                 return
-            publish = Publish(b"h", b"x" * (size_bytes - 1), self.now_s + PUBLISH_TIMEOUT_S)
+            publish = PendingPublish(b"h", b"x" * (size_bytes - 1), self.now_s + PUBLISH_TIMEOUT_S)
             self.publishes.append(publish)
             self.dispatcher.submit(publish)
 
@@ -232,7 +232,7 @@ class Publishing(RuleBasedStateMachine):
             stored = [id(publish) for peer in self.peers.values() for publish in peer.stored]
             assert len(stored) == len(set(stored))
 
-    def waiting(self) -> list[Publish]:
+    def waiting(self) -> list[PendingPublish]:
         room = self.dispatcher.waiting
         waiting = room.take_all()
         room.put_back(waiting)

@@ -22,7 +22,7 @@ from nsq_spark.archive.listing import list_files
 from nsq_spark.archive.splits import Format
 from nsq_spark.source.archive_table import Choice, choose_readers, nsq_archive
 from nsq_spark.source.options import read_options
-from nsq_tools.to_file.output import Entry, Manifest
+from nsq_tools.to_file.output import Manifest, ManifestEntry
 from tests.support.archives import BASE_NS, Message, messages
 
 pytestmark = [pytest.mark.ours, pytest.mark.xdist_group("spark")]
@@ -57,7 +57,7 @@ def finished(file: Path, data: bytes) -> Path:
         "cut_bytes": 0,
         "closed": 0,
     }
-    Manifest(file.parent).add(Entry(**facts))
+    Manifest(file.parent).add(ManifestEntry(**facts))
     return file
 
 

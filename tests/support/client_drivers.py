@@ -11,7 +11,7 @@ from nsqd_py.client.errors import AtAddress, NsqdSaid
 from nsqd_py.client.gevent import Greenlets
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.client.session import Negotiated
-from nsqd_py.protocol.incoming import Messages, Responses
+from nsqd_py.protocol.incoming import IncomingMessages, Responses
 from tests.support.wire import Message
 
 DEADLINE_S = 40.0
@@ -27,7 +27,7 @@ class Heard:
         self.end = ""
         self.ends = 0
 
-    def add_messages(self, messages: Messages) -> None:
+    def add_messages(self, messages: IncomingMessages) -> None:
         columns = (messages.timestamps_ns, messages.attempts, messages.ids, messages.bodies)
         self.messages += map(Message._make, zip(*columns, strict=True))
 
@@ -66,7 +66,7 @@ class Driver:
             self.heard.ends += 1
             return
         for event in events:
-            if isinstance(event, Messages):
+            if isinstance(event, IncomingMessages):
                 self.heard.add_messages(event)
             elif isinstance(event, Responses):
                 self.heard.responses += [event.data] * event.times

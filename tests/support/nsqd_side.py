@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.client.session import Event, Session
+from nsqd_py.client.session import ClientSession, Event
 from nsqd_py.client.tls import tls_layer
 from nsqd_py.net.layers import DeflateLayer, Layer, SnappyLayer, Stacked
 from nsqd_py.net.tls import TlsLayer, standard_engines
@@ -17,8 +17,8 @@ from tests.support.certificates import Certificates
 ADDRESS = "localhost:4150"
 
 
-def new_session(options: ClientOptions) -> Session:
-    return Session(ADDRESS, options, lambda: tls_layer(options, "localhost"), "box.example.org")
+def new_session(options: ClientOptions) -> ClientSession:
+    return ClientSession(ADDRESS, options, lambda: tls_layer(options, "localhost"), "box.example.org")
 
 
 def identity(**fields: Any) -> bytes:
@@ -56,7 +56,7 @@ class NsqdSide:
         return b"" if self._layer is None else self._layer.take_output()
 
 
-def shake_hands(session: Session, side: NsqdSide, layers: list[str], **fields: Any) -> list[Event]:
+def shake_hands(session: ClientSession, side: NsqdSide, layers: list[str], **fields: Any) -> list[Event]:
     """A whole handshake with these layers; what the client hears of it."""
     session.start()
     heard = side.hear(session.take_output())

@@ -8,7 +8,7 @@ from nsqd_py.client.consuming.subscription import Subscription
 from nsqd_py.client.message import MessageBatch
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.client.session import Negotiated
-from nsqd_py.protocol.incoming import FrameParser, Messages
+from nsqd_py.protocol.incoming import FrameParser, IncomingMessages
 
 LIMITS = Negotiated(max_rdy_count=2500, msg_timeout_s=60.0, max_msg_timeout_s=900.0)
 
@@ -22,9 +22,9 @@ def frame(number: int, attempts: int = 1) -> bytes:
     return struct.pack(">ii", len(data) + 4, 2) + data
 
 
-def messages(*numbers: int, attempts: int = 1) -> Messages:
+def messages(*numbers: int, attempts: int = 1) -> IncomingMessages:
     (found,) = FrameParser().feed(b"".join(frame(number, attempts) for number in numbers))
-    assert isinstance(found, Messages)
+    assert isinstance(found, IncomingMessages)
     return found
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from nsqd_py.fsck.reading import load_directory
-from nsqd_py.fsck.reports import Finding, Problem, finding_text
+from nsqd_py.fsck.reports import DamageKind, Finding, finding_text
 from tests.support.ledger import ChannelLedger, Lives
 from tests.support.mixed_load import Load, drain
 from tests.support.nsqd_process import NsqdProcess, wait_until
@@ -60,7 +60,7 @@ def test_hundreds_of_kills_lose_nothing(tmp_path: Path, directory: int, tally: T
 
 def is_new_file(finding: Finding) -> bool:
     """True for a log file that was made a moment before the kill: it has no header yet."""
-    return finding.trouble is Problem.UNREADABLE and not finding.end
+    return finding.trouble is DamageKind.UNREADABLE and not finding.end
 
 
 class Torture:

@@ -21,14 +21,14 @@ from nsqd_py.client.blocking.publishing_core import PublishingCore
 from nsqd_py.client.errors import NoNsqd, NsqClientError, WrongPlace
 from nsqd_py.client.process import AfterFork, AtExit, call_after_fork, close_at_exit, forget
 from nsqd_py.client.publishing.base import BaseProducer
-from nsqd_py.client.publishing.publish import Done, Publish, ignore_result
+from nsqd_py.client.publishing.publish import Done, PendingPublish, ignore_result
 from nsqd_py.client.publishing.writer import ConnectionWriter
 
 _CONNECTING_INTERVAL_S = 0.05  # how often to look for what is due while no nsqd is connected
 _UNCLOSED: set[Producer] = set()  # for the end of the interpreter, when no event loop holds them any more
 
 
-class _LoopPublish(Publish):
+class _LoopPublish(PendingPublish):
     """A publish with a future of the event loop."""
 
     __slots__ = ("future",)
@@ -179,7 +179,7 @@ class Producer(BaseProducer[Awaitable[None], Awaitable[asyncio.Future[None]]], A
 
     # ---- results
 
-    def _deliver(self, publishes: Sequence[Publish]) -> None:
+    def _deliver(self, publishes: Sequence[PendingPublish]) -> None:
         for publish in publishes:
             future = publish.future  # type: ignore[attr-defined]
             if not future.done():  # it may be cancelled

@@ -20,7 +20,7 @@ from nsqd_py.client.addresses import Address, parse_address
 from nsqd_py.client.blocking.backend import THREADS, Backend
 from nsqd_py.client.errors import AtAddress, ConnectionFailed, ConnectionLost
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.client.session import Broken, Event, Negotiated, Ready, Session
+from nsqd_py.client.session import Broken, ClientSession, Event, Negotiated, Ready
 from nsqd_py.net.addresses import host_and_port
 from nsqd_py.net.layers import Layer
 
@@ -68,7 +68,7 @@ def _words(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
-def _new_session(address: Address, options: ClientOptions) -> Session:
+def _new_session(address: Address, options: ClientOptions) -> ClientSession:
     """Return a session with TLS for the host of this address."""
 
     def make_tls() -> Layer:
@@ -76,10 +76,10 @@ def _new_session(address: Address, options: ClientOptions) -> Session:
 
         return tls_layer(options, address.host or _UNIX_SERVER_NAME)
 
-    return Session(str(address), options, make_tls, socket.gethostname())
+    return ClientSession(str(address), options, make_tls, socket.gethostname())
 
 
-def _shake_hands(sock: Any, session: Session, limit_s: float) -> tuple[Negotiated, list[Event]]:
+def _shake_hands(sock: Any, session: ClientSession, limit_s: float) -> tuple[Negotiated, list[Event]]:
     """Return what was negotiated, and the events behind it. Raises HandshakeFailed, AuthFailed."""
     deadline_s = monotonic() + limit_s
     session.start()
@@ -103,7 +103,7 @@ def _shake_hands(sock: Any, session: Session, limit_s: float) -> tuple[Negotiate
         raise session.failed(f"the connection broke during the handshake: {_words(error)}") from error
 
 
-def _first(sock: Any, session: Session, events: list[Event]) -> Negotiated:
+def _first(sock: Any, session: ClientSession, events: list[Event]) -> Negotiated:
     first = events[0]
     if isinstance(first, Ready):
         return first.negotiated

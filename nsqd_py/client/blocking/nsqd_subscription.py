@@ -16,7 +16,7 @@ from nsqd_py.client.message import MessageBatch
 from nsqd_py.client.options import ClientLog, ClientOptions, Delay
 from nsqd_py.client.session import Event
 from nsqd_py.protocol import outgoing
-from nsqd_py.protocol.incoming import Messages, Responses
+from nsqd_py.protocol.incoming import IncomingMessages, Responses
 from nsqd_py.runtime.outages import Backoff, OutageLog
 
 _FIRST_REDIAL_S = 0.1
@@ -117,7 +117,7 @@ class NsqdSubscription:
         return [batch for batch in batches if batch is not None]
 
     def _take(self, connection: Connection, event: Event) -> MessageBatch | None:
-        if isinstance(event, Messages):
+        if isinstance(event, IncomingMessages):
             return self._received(event)
         if isinstance(event, Responses):
             if event.data == _CLOSE_WAIT:
@@ -132,7 +132,7 @@ class NsqdSubscription:
                 self._log.debug("%s", event)
         return None
 
-    def _received(self, messages: Messages) -> MessageBatch | None:
+    def _received(self, messages: IncomingMessages) -> MessageBatch | None:
         """Raises ConnectionLost for more messages than the client asked for: they would fill its memory."""
         window = self.window
         if window is None:
@@ -206,7 +206,7 @@ class LockedBatch(MessageBatch):
     __slots__ = ("_lock",)
 
     def __init__(
-        self, window: InFlightWindow, messages: Messages, arrived_s: float, lock: AbstractContextManager[object]
+        self, window: InFlightWindow, messages: IncomingMessages, arrived_s: float, lock: AbstractContextManager[object]
     ) -> None:
         super().__init__(window, messages, arrived_s)
         self._lock = lock

@@ -30,7 +30,7 @@ from nsqd_py.client.blocking.publishing_core import PublishingCore
 from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, WrongPlace
 from nsqd_py.client.process import EXIT_S, AfterFork, AtExit, call_after_fork, close_at_exit, forget, warn_of_dropped
 from nsqd_py.client.publishing.base import BaseProducer, pinged
-from nsqd_py.client.publishing.publish import Done, Publish, ignore_result
+from nsqd_py.client.publishing.publish import Done, PendingPublish, ignore_result
 
 # How long publishes are collected at most while answers are due. A thread that is woken for each publish takes 0.3 us
 # more a publish.
@@ -38,7 +38,7 @@ _GATHERING_S = 0.001
 _END_S = 1.0  # how long callers wait for the I/O thread after the time of a publish or of `close` is over
 
 
-class PublishFuture(Publish):
+class PublishFuture(PendingPublish):
     """A publish, whose result is None once nsqd has stored it. It cannot be cancelled.
 
     Most futures are never asked. The I/O thread changes the state of the publish before it looks at `is_asked`, and
@@ -150,7 +150,7 @@ class Producer(BaseProducer[None, PublishFuture], AfterFork, AtExit):
         self._is_asleep = True  # it has emptied the inbox for the last time
         self._refuse_left(NoNsqd("the producer is closed"))
 
-    def _make_room(self, publish: Publish) -> None:
+    def _make_room(self, publish: PendingPublish) -> None:
         self._check_that_there_is_any()
         self._start()
         if self._has_room() or self._backend.current() == self._io_task:
@@ -373,7 +373,7 @@ def connect(*addresses: str, **settings: Any) -> Producer:
     return pinged(Producer(*addresses, **settings))
 
 
-def _notify_all(log: Any, publishes: Sequence[Publish]) -> None:
+def _notify_all(log: Any, publishes: Sequence[PendingPublish]) -> None:
     for publish in cast("Sequence[PublishFuture]", publishes):
         if publish.is_asked:
             try:

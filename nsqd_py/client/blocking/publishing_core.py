@@ -20,7 +20,7 @@ from nsqd_py.client.lookup import Discovery
 from nsqd_py.client.process import AfterFork, call_after_fork
 from nsqd_py.client.publishing.base import FIRST_PAUSE_S, MOST_PAUSE_S, BaseProducer, ProducerSettings
 from nsqd_py.client.publishing.dispatcher import Dispatcher
-from nsqd_py.client.publishing.publish import Done, Failures, Publish, commands, ignore_result
+from nsqd_py.client.publishing.publish import Done, Failures, PendingPublish, commands, ignore_result
 from nsqd_py.client.publishing.writer import ConnectionWriter
 from nsqd_py.client.session import Event
 from nsqd_py.protocol.incoming import Responses
@@ -48,7 +48,7 @@ class PublishingCore:
         self.settings = settings
         self.log = settings.log
         self.failures = Failures()
-        self.on_over: Callable[[Sequence[Publish]], object] = ignore_result
+        self.on_over: Callable[[Sequence[PendingPublish]], object] = ignore_result
         self.on_opened: Callable[[ConnectionWriter], object] = ignore_result
         self.on_lost: Callable[[ConnectionWriter], object] = ignore_result
         self.logged_errors: type[BaseException] = BaseException  # of `on_done`: it must not end what reads the answers
@@ -166,7 +166,7 @@ class PublishingCore:
             if writer.has_refused and not writer.unanswered:
                 self._lost(writer, "refused a publish")
 
-    def report(self, publishes: Sequence[Publish]) -> None:
+    def report(self, publishes: Sequence[PendingPublish]) -> None:
         """Report the results of publishes that are over."""
         for publish in publishes:
             if publish.on_done is not None:
@@ -266,7 +266,7 @@ class PublishingCore:
 _POLL_INTERVAL_S = 0.05  # a publish first reads the answers of nsqd if they were last read this long ago
 
 
-class SteppingProducer(BaseProducer[None, Publish], AfterFork):
+class SteppingProducer(BaseProducer[None, PendingPublish], AfterFork):
     """A producer that works only while one of its methods runs, for Spark. Only one thread at a time may use it.
 
     It has only the methods that do not wait for `OK`, and `step`. It raises TimedOut if its window is full.
@@ -278,9 +278,9 @@ class SteppingProducer(BaseProducer[None, Publish], AfterFork):
         self._received_s = 0.0
         call_after_fork(self)
 
-    def _publish_soon(self, head: bytes, body: bytes, on_done: Done | None) -> Publish:
+    def _publish_soon(self, head: bytes, body: bytes, on_done: Done | None) -> PendingPublish:
         now_s = monotonic()
-        publish = Publish(head, body, now_s + self.settings.publish_timeout_s, on_done)
+        publish = PendingPublish(head, body, now_s + self.settings.publish_timeout_s, on_done)
         if now_s - self._received_s >= _POLL_INTERVAL_S:
             self._received_s = now_s
             self._core.receive(0)  # connections may have ended, and answers arrived

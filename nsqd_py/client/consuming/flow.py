@@ -39,7 +39,7 @@ def full_jitter(multiplier_s: float, chance: Callable[[], float]) -> Duration:
     return lambda level: longest_s(level) * chance()
 
 
-class Backoff:
+class ConsumerBackoff:
     """The level and phase of back-off. A level rises only while its wait is at most `most_s`, as in go-nsq.
 
     Unlike in go-nsq, the first level always exists, with a wait of at most `most_s`. 0 for `most_s` disables back-off.
@@ -211,7 +211,7 @@ class Flow:
         self,
         max_in_flight: int,
         spread: RdySpread,
-        backoff: Backoff,
+        backoff: ConsumerBackoff,
         redistribute_s: float,
         clock: Clock,
         on_change: Callable[[str], None],

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
-from nsqd_py.client.consuming.flow import Backoff, BackoffState, Clock, Flow, RdySpread, exponential, full_jitter
+from nsqd_py.client.consuming.flow import BackoffState, Clock, ConsumerBackoff, Flow, RdySpread, exponential, full_jitter
 from nsqd_py.client.message import MessageBatch
 from nsqd_py.client.options import FULL_JITTER, ClientOptions
 from nsqd_py.client.session import Negotiated
 from nsqd_py.protocol import outgoing
-from nsqd_py.protocol.incoming import Messages
+from nsqd_py.protocol.incoming import IncomingMessages
 
 _TOUCH_AT = 0.6  # part of the time-out, early enough for a late tick and a slow network
 
@@ -294,7 +294,7 @@ class Subscription:
         self.subscribe = outgoing.sub(topic, channel)  # raises BadName
         self.windows: dict[str, InFlightWindow] = {}
         self.given_up = 0
-        self.make_batch: Callable[[InFlightWindow, Messages, float], MessageBatch] = MessageBatch
+        self.make_batch: Callable[[InFlightWindow, IncomingMessages, float], MessageBatch] = MessageBatch
         self._auto_touch = auto_touch
         self._now_s = clock
         self._on_output = on_output
@@ -305,7 +305,7 @@ class Subscription:
         multiplier_s = options.backoff_multiplier_s
         is_random = options.backoff_strategy == FULL_JITTER
         duration = full_jitter(multiplier_s, chance) if is_random else exponential(multiplier_s)
-        backoff = Backoff(duration, options.max_backoff_duration_s)
+        backoff = ConsumerBackoff(duration, options.max_backoff_duration_s)
         self.flow = Flow(options.max_in_flight, spread, backoff, options.rdy_redistribute_interval_s, clock, on_backoff)
 
     def __str__(self) -> str:
@@ -323,7 +323,7 @@ class Subscription:
         self.flow.opened(window)
         return window
 
-    def received(self, window: InFlightWindow, messages: Messages) -> MessageBatch:
+    def received(self, window: InFlightWindow, messages: IncomingMessages) -> MessageBatch:
         batch = self.make_batch(window, messages, self._now_s())
         window.add(batch)
         return batch

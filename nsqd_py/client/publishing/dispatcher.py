@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, PublishFailed, TimedOut
-from nsqd_py.client.publishing.publish import SENT, Publish, verdict_on
+from nsqd_py.client.publishing.publish import SENT, PendingPublish, verdict_on
 from nsqd_py.client.publishing.writer import ConnectionWriter, WaitingRoom, WindowLimits
 from nsqd_py.runtime.outages import Backoff
 
@@ -24,17 +24,17 @@ RUN = 64
 MOST_LONELY_PAUSE_S = 1.0
 
 
-class Order(NamedTuple):
+class SendOrder(NamedTuple):
     """Publishes to send over one connection, in this order."""
 
     writer: ConnectionWriter
-    publishes: list[Publish]
+    publishes: list[PendingPublish]
 
 
 class Overdue(NamedTuple):
     """Publishes that failed because their time is over, and writers whose nsqd owes an answer for too long."""
 
-    publishes: list[Publish]
+    publishes: list[PendingPublish]
     hung: list[ConnectionWriter]
 
 
@@ -93,7 +93,7 @@ class Dispatcher:
         writer.failure = None
         writer.has_refused = writer.is_rest_unread = False
 
-    def not_opened(self, writer: ConnectionWriter, error: NsqClientError, now_s: float) -> list[Publish]:
+    def not_opened(self, writer: ConnectionWriter, error: NsqClientError, now_s: float) -> list[PendingPublish]:
         """Note that connecting failed. Return the publishes that fail because there is no nsqd at all."""
         writer.failure = error
         self._leave_alone(writer, now_s)
@@ -129,17 +129,17 @@ class Dispatcher:
 
     # ---- what is to be sent
 
-    def submit(self, publish: Publish) -> None:
+    def submit(self, publish: PendingPublish) -> None:
         """Add a publish."""
         self.waiting.add(publish)
         self.unfinished += 1
 
-    def submit_all(self, publishes: Collection[Publish], size_bytes: int) -> None:
+    def submit_all(self, publishes: Collection[PendingPublish], size_bytes: int) -> None:
         """Add publishes of `size_bytes` together: 0.5 us a publish less than `submit`."""
         self.waiting.add_all(publishes, size_bytes)
         self.unfinished += len(publishes)
 
-    def next_to_send(self, now_s: float) -> Order | None:
+    def next_to_send(self, now_s: float) -> SendOrder | None:
         """Return the next publishes that an writer has room for. Call it after each event until it returns None."""
         if not self.waiting or not self._open:
             return None
@@ -153,27 +153,27 @@ class Dispatcher:
             publishes = self.waiting.take(WindowLimits(min(room.publishes, most), room.size_bytes))
             if publishes:
                 writer.add(publishes, now_s)
-                return Order(writer, publishes)
+                return SendOrder(writer, publishes)
         return None
 
-    def _one_alone(self, now_s: float) -> Order | None:
+    def _one_alone(self, now_s: float) -> SendOrder | None:
         writer = next((writer for writer in self._open if not writer.unanswered), None)
         if writer is None:
             return None
         publishes = self.waiting.take_one()
         writer.add(publishes, now_s, is_alone=True)
-        return Order(writer, publishes)
+        return SendOrder(writer, publishes)
 
     # ---- what became of it
 
-    def answered_ok(self, writer: ConnectionWriter, count: int, now_s: float) -> list[Publish]:
+    def answered_ok(self, writer: ConnectionWriter, count: int, now_s: float) -> list[PendingPublish]:
         """Note `count` answers OK. Return the publishes that are done now."""
         writer.pause.reset()
         done = writer.take_done(count, now_s)
         self.unfinished -= len(done)
         return done
 
-    def answered_error(self, writer: ConnectionWriter, code: str, text: str, now_s: float) -> list[Publish]:
+    def answered_error(self, writer: ConnectionWriter, code: str, text: str, now_s: float) -> list[PendingPublish]:
         """Note a refusal. Return the publish if that is final. Nothing more is sent over this connection."""
         verdict = verdict_on(code, text)
         refusal = PublishFailed(writer.address, code, text)
@@ -194,7 +194,7 @@ class Dispatcher:
             return []
         return [self._fail(publish, refusal)]
 
-    def closed(self, writer: ConnectionWriter, reason: str, now_s: float) -> list[Publish]:
+    def closed(self, writer: ConnectionWriter, reason: str, now_s: float) -> list[PendingPublish]:
         """Note a lost connection. Return the publishes that fail; the others wait for another one."""
         self._take_out(writer)
         lost = ConnectionLost(writer.address, reason)
@@ -221,14 +221,14 @@ class Dispatcher:
         hung = [writer for writer in self.writers.values() if writer.is_hung(now_s, self._answer_timeout_s)]
         return Overdue(overdue, hung)
 
-    def give_up(self, error: NsqClientError) -> list[Publish]:
+    def give_up(self, error: NsqClientError) -> list[PendingPublish]:
         """Fail everything that is not over: the producer closes."""
         left = self.waiting.take_all()
         for writer in self.writers.values():
             left += writer.take_unanswered()
         return self._fail_all(left, error)
 
-    def not_taken(self, publish: Publish) -> NsqClientError:
+    def not_taken(self, publish: PendingPublish) -> NsqClientError:
         """Return why no nsqd took it in time. NoNsqd means that it is stored nowhere, TimedOut does not."""
         if publish.losses:
             return TimedOut(", ".join(self.writers), "a connection was lost while an answer was due, and no other came")
@@ -248,7 +248,7 @@ class Dispatcher:
         writer.pause.failed(now_s)
         writer.failed_s = now_s
 
-    def _may_go_again(self, publish: Publish, writer: ConnectionWriter) -> bool:
+    def _may_go_again(self, publish: PendingPublish, writer: ConnectionWriter) -> bool:
         if writer.is_rest_unread:
             return True
         publish.losses += 1
@@ -261,12 +261,12 @@ class Dispatcher:
             del self.writers[writer.address]
         return forgotten
 
-    def _fail(self, publish: Publish, error: NsqClientError) -> Publish:
+    def _fail(self, publish: PendingPublish, error: NsqClientError) -> PendingPublish:
         publish.fail(error)
         self.unfinished -= 1
         return publish
 
-    def _fail_all(self, publishes: list[Publish], error: NsqClientError) -> list[Publish]:
+    def _fail_all(self, publishes: list[PendingPublish], error: NsqClientError) -> list[PendingPublish]:
         return [self._fail(publish, error) for publish in publishes]
 
     def _no_nsqd_error(self, head: str = "") -> NoNsqd:

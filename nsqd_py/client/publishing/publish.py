@@ -24,7 +24,7 @@ DONE = "done"
 FAILED = "failed"
 
 
-class Publish:
+class PendingPublish:
     """A publish is always in exactly one state.
 
     head, body   the command, in two parts so that a large body is not copied; `body` may be empty
@@ -59,7 +59,7 @@ class Publish:
         self.state = FAILED
 
 
-def commands(publishes: Iterable[Publish]) -> list[bytes]:
+def commands(publishes: Iterable[PendingPublish]) -> list[bytes]:
     """Return the bytes of all publishes, in pieces to be sent one after the other."""
     pieces = []
     parts = []

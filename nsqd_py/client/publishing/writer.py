@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from nsqd_py.client.errors import NsqClientError
-from nsqd_py.client.publishing.publish import DONE, SENT, WAITING, Publish
+from nsqd_py.client.publishing.publish import DONE, SENT, WAITING, PendingPublish
 from nsqd_py.runtime.outages import Backoff
 
 
@@ -21,7 +21,7 @@ class WindowLimits(NamedTuple):
     size_bytes: int
 
 
-def _waiting(publish: Publish) -> Publish | None:
+def _waiting(publish: PendingPublish) -> PendingPublish | None:
     """Mark the publish as waiting, and return it; None if it has failed already."""
     if publish.state is not SENT:
         return None
@@ -44,7 +44,7 @@ class WaitingRoom:
 
     def __init__(self, limits: WindowLimits) -> None:
         self._limits = limits
-        self._publishes: deque[Publish] = deque()
+        self._publishes: deque[PendingPublish] = deque()
         self.size_bytes = 0
         self.has_room = True
 
@@ -61,23 +61,23 @@ class WaitingRoom:
         """True if the first must be the only one on its connection."""
         return self._publishes[0].losses >= ALONE_AFTER_LOSSES
 
-    def add(self, publish: Publish) -> None:
+    def add(self, publish: PendingPublish) -> None:
         publishes = self._publishes
         publishes.append(publish)
         self.size_bytes += publish.size_bytes
         if len(publishes) >= self._limits.publishes or self.size_bytes >= self._limits.size_bytes:
             self.has_room = False
 
-    def add_all(self, publishes: Iterable[Publish], size_bytes: int) -> None:
+    def add_all(self, publishes: Iterable[PendingPublish], size_bytes: int) -> None:
         self._publishes.extend(publishes)
         self._count(size_bytes)
 
-    def put_back(self, publishes: Sequence[Publish]) -> None:
+    def put_back(self, publishes: Sequence[PendingPublish]) -> None:
         """Put publishes before all others, in their order."""
         self._publishes.extendleft(reversed(publishes))
         self._count(sum(publish.size_bytes for publish in publishes))
 
-    def take(self, room: WindowLimits) -> list[Publish]:
+    def take(self, room: WindowLimits) -> list[PendingPublish]:
         """Remove and return the first publishes that there is room for, and that need not be sent alone."""
         taken = []
         publishes = self._publishes
@@ -91,19 +91,19 @@ class WaitingRoom:
         self._count(left_bytes - room.size_bytes)
         return taken
 
-    def take_one(self) -> list[Publish]:
+    def take_one(self) -> list[PendingPublish]:
         """Remove and return the first publish."""
         publish = self._publishes.popleft()
         self._count(-publish.size_bytes)
         return [publish]
 
-    def take_all(self) -> list[Publish]:
+    def take_all(self) -> list[PendingPublish]:
         taken = list(self._publishes)
         self._publishes.clear()
         self._count(-self.size_bytes)
         return taken
 
-    def take_overdue(self, now_s: float) -> list[Publish]:
+    def take_overdue(self, now_s: float) -> list[PendingPublish]:
         """Remove and return the publishes whose time is over."""
         overdue = [publish for publish in self._publishes if publish.deadline_s <= now_s]
         if overdue:
@@ -141,7 +141,7 @@ class ConnectionWriter:
         self.failure: NsqClientError | None = None
         self.is_rest_unread = False
         self.has_refused = False
-        self.unanswered: deque[Publish] = deque()
+        self.unanswered: deque[PendingPublish] = deque()
         self.size_bytes = 0
         self.stirred_s = 0.0
         self._limits = limits
@@ -154,7 +154,7 @@ class ConnectionWriter:
             return WindowLimits(0, 0)
         return WindowLimits(self._limits.publishes - len(self.unanswered), self._limits.size_bytes - self.size_bytes)
 
-    def add(self, publishes: Sequence[Publish], now_s: float, *, is_alone: bool = False) -> None:
+    def add(self, publishes: Sequence[PendingPublish], now_s: float, *, is_alone: bool = False) -> None:
         """Add publishes that were sent. With `is_alone`, no others have room until an answer."""
         if not self.unanswered:
             self.stirred_s = now_s
@@ -164,7 +164,7 @@ class ConnectionWriter:
         self.unanswered.extend(publishes)
         self._is_alone = is_alone
 
-    def take_done(self, count: int, now_s: float) -> list[Publish]:
+    def take_done(self, count: int, now_s: float) -> list[PendingPublish]:
         """Remove the next `count` publishes, which were answered OK. Return those that were not over before."""
         done = []
         take = self.unanswered.popleft
@@ -178,7 +178,7 @@ class ConnectionWriter:
         self._taken(size_bytes, now_s)
         return done
 
-    def take_refused(self, now_s: float) -> Publish | None:
+    def take_refused(self, now_s: float) -> PendingPublish | None:
         """Remove the next publish, which was refused. Return it as waiting again; None if it was over before."""
         if not self.unanswered:
             return None
@@ -186,7 +186,7 @@ class ConnectionWriter:
         self._taken(publish.size_bytes, now_s)
         return _waiting(publish)
 
-    def take_unanswered(self) -> list[Publish]:
+    def take_unanswered(self) -> list[PendingPublish]:
         """Remove all publishes of a lost connection. Return them in order, as waiting again."""
         left = [publish for publish in self.unanswered if _waiting(publish)]
         self.unanswered.clear()

@@ -265,7 +265,7 @@ MOST_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class MessageOrigin:
     """Where messages are from; `channel` is None if it is not known or there was none."""
 
     topic: str
@@ -284,7 +284,7 @@ class Chunk:
     raw_ids  numbers of 64 bits; n x 16 bytes; or a StringArray. `ids` makes text of them
     """
 
-    origin: Origin
+    origin: MessageOrigin
     positions: Numbers
     payload: Payload
     timestamps_ns: Numbers | None = None

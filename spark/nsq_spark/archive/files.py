@@ -87,7 +87,7 @@ class RemoteFile(File):
         self._file.close()
 
 
-class Stream(io.RawIOBase):
+class ArchiveStream(io.RawIOBase):
     """Bytes `start` to `end` of a file with a current position, as pyarrow reads them; without `end`, to its end."""
 
     def __init__(self, file: File, start: int = 0, end: int | None = None) -> None:
@@ -115,7 +115,7 @@ class Stream(io.RawIOBase):
         return True
 
 
-class Window:
+class FileWindow:
     """A file by index and slice, as it is at its creation, with a block of it in memory."""
 
     def __init__(self, file: File) -> None:
@@ -177,7 +177,7 @@ class NotWhole(Exception):
 def plain_pieces(file: File, compression: Compression, on_damage: OnDamage) -> Iterator[bytes]:
     """Yield what a compressed file holds. Raises OSError, and what `on_damage` raises."""
     magic, decompress = COMPRESSION_MAGIC[compression], _DECOMPRESS[compression]
-    data = Window(file)
+    data = FileWindow(file)
     position = plain_position = 0
     damaged_from = -1
     while 0 <= position < len(data):
@@ -208,7 +208,7 @@ def decompressed(file: File, compression: Compression, on_damage: OnDamage) -> L
         return LocalFile(os.dup(plain.fileno()))
 
 
-def _gzip_member(data: Window, start: int, out: IO[bytes]) -> int:
+def _gzip_member(data: FileWindow, start: int, out: IO[bytes]) -> int:
     """Decompress a member (RFC 1952); return where it ends. Raises NotWhole."""
     member = _fast.decompressobj(_GZIP_WINDOW_BITS)
     position = start
@@ -226,13 +226,13 @@ def _gzip_member(data: Window, start: int, out: IO[bytes]) -> int:
     return position - len(member.unused_data)
 
 
-def _zstd_frame(data: Window, start: int, out: IO[bytes]) -> int:
+def _zstd_frame(data: FileWindow, start: int, out: IO[bytes]) -> int:
     """Decompress a frame (RFC 8878); return where it ends. Raises NotWhole."""
     window: Any = data
     end = _skippable_end(data, start)
     if end is None and (end := zstd_frame_end(window, start)) is not None:
         in_memory = end - start <= _PIECE_BYTES
-        source = pa.BufferReader(data[start:end]) if in_memory else pa.PythonFile(Stream(data.file, start, end), "r")
+        source = pa.BufferReader(data[start:end]) if in_memory else pa.PythonFile(ArchiveStream(data.file, start, end), "r")
         try:
             with pa.CompressedInputStream(source, "zstd") as stream:
                 while piece := stream.read(_PIECE_BYTES):
@@ -244,14 +244,14 @@ def _zstd_frame(data: Window, start: int, out: IO[bytes]) -> int:
     return end
 
 
-def _skippable_end(data: Window, start: int) -> int | None:
+def _skippable_end(data: FileWindow, start: int) -> int | None:
     head = data.read(start, _SKIPPABLE_HEAD_BYTES)
     if int.from_bytes(head[:4], "little") not in _SKIPPABLE_MAGIC:
         return None
     return start + _SKIPPABLE_HEAD_BYTES + int.from_bytes(head[4:], "little")
 
 
-_DECOMPRESS: dict[Compression, Callable[[Window, int, IO[bytes]], int]] = {
+_DECOMPRESS: dict[Compression, Callable[[FileWindow, int, IO[bytes]], int]] = {
     Compression.GZIP: _gzip_member,
     Compression.ZSTD: _zstd_frame,
 }

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pajson
 
-from nsq_spark.archive.chunk import Chunk, Origin, Payload, positions_of
+from nsq_spark.archive.chunk import Chunk, MessageOrigin, Payload, positions_of
 from nsq_spark.archive.files import File, plain_pieces
 from nsq_spark.archive.parquet import STORED_TYPES, chunks_of
 from nsq_spark.archive.splits import Compression, Damage, Numbers, Split, Wanted
@@ -126,7 +126,7 @@ def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[C
     """Yield the messages of `lines`. Raises OSError and DamagedArchive."""
     if not wanted.has_topic(split.topic):
         return
-    origin = Origin(split.topic, None, split.path)
+    origin = MessageOrigin(split.topic, None, split.path)
     for block in LineReader(file, split, damage).blocks():
         starts, ends = block.lines()
         payload = Payload(pa.py_buffer(block.data), starts, ends - starts)

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from nsq_spark.archive.chunk import Chunk, Nsqds, Origin, Payload, equal_runs
-from nsq_spark.archive.files import File, Stream
+from nsq_spark.archive.chunk import Chunk, MessageOrigin, Nsqds, Payload, equal_runs
+from nsq_spark.archive.files import ArchiveStream, File
 from nsq_spark.archive.splits import ArchiveError, Damage, Numbers, Split, Wanted
 
 # The columns that nsq-to-file writes; `timestamp` is in ns since the epoch.
@@ -44,7 +44,7 @@ def chunks_of(columns: Mapping[str, pa.Array], positions: Numbers, split: Split,
     for low, high in _runs(known, len(positions)):
         part = {name: column[low:high] for name, column in known.items()}
         full = {name: column for name, column in part.items() if not column.null_count}
-        origin = Origin(_first(full, "topic") or split.topic, _first(full, "channel") or None, split.path)
+        origin = MessageOrigin(_first(full, "topic") or split.topic, _first(full, "channel") or None, split.path)
         if wanted.has_topic(origin.topic):
             yield Chunk(
                 origin,
@@ -95,7 +95,7 @@ _UNREADABLE = (pa.ArrowException, OSError, ValueError, MemoryError, OverflowErro
 def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
     """Raises ArchiveError and DamagedArchive."""
     try:
-        parquet = pq.ParquetFile(pa.PythonFile(Stream(file), "r"), page_checksum_verification=True)
+        parquet = pq.ParquetFile(pa.PythonFile(ArchiveStream(file), "r"), page_checksum_verification=True)
         groups = list(_groups(parquet.metadata, split))
         reader = _GroupReader(parquet, split, wanted, damage)
     except _UNREADABLE as error:

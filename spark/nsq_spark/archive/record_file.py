@@ -16,7 +16,7 @@ from nsq_spark.archive.chunk import (
     ID_BYTES,
     MOST_MESSAGES,
     Chunk,
-    Origin,
+    MessageOrigin,
     Payload,
     equal_runs,
     heads_at,
@@ -50,7 +50,7 @@ def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[C
             elif kind != PUBLISHED or flags != 0:
                 _report(damage, split.path, records, first, end - 1, _LATER_VERSION)
             elif has_topic:
-                yield from published_chunks(records, first, end, Origin(split.topic, None, split.path), wanted)
+                yield from published_chunks(records, first, end, MessageOrigin(split.topic, None, split.path), wanted)
 
 
 def _same_kind(records: Records) -> Iterator[tuple[int, int, int, int]]:
@@ -70,7 +70,7 @@ def _report(damage: Damage, path: str, records: Records, first: int, last: int, 
 # ---- records of the topic log
 
 
-def published_chunks(records: Records, first: int, end: int, origin: Origin, wanted: Wanted) -> Iterator[Chunk]:
+def published_chunks(records: Records, first: int, end: int, origin: MessageOrigin, wanted: Wanted) -> Iterator[Chunk]:
     """Yield the messages of records `first` to `end` (not included) whose time is wanted."""
     headers = records.headers[first:end]
     places = np.array(records.places[first:end], dtype=np.int64)
@@ -82,7 +82,7 @@ def published_chunks(records: Records, first: int, end: int, origin: Origin, wan
         yield _published_chunk(records, headers[low:high], places[low:high], counts[low:high], origin)
 
 
-def _published_chunk(records: Records, headers: Any, places: Any, counts: Any, origin: Origin) -> Chunk:
+def _published_chunk(records: Records, headers: Any, places: Any, counts: Any, origin: MessageOrigin) -> Chunk:
     index = index_in_records(counts)
     begins = places + RECORD_HEADER_BYTES
     return Chunk(
@@ -126,7 +126,7 @@ class StoredRecords:
         self._path = path
         self._wanted = wanted
         self._damage = damage
-        self._origins: dict[bytes, tuple[Origin, str | None]] = {}
+        self._origins: dict[bytes, tuple[MessageOrigin, str | None]] = {}
 
     def chunks(self, records: Records, first: int, end: int) -> Iterator[Chunk]:
         """Yield the messages of records `first` to `end` (not included) whose topic and times may be wanted.
@@ -191,20 +191,20 @@ class StoredRecords:
         offset, count, has_due = records.offset + place, int(header["count"]), bool(flags & FLAG_DUE)
         return Stored(index, offset, count, has_due, names, buffer, start + names_end, end)
 
-    def _origin(self, names: bytes) -> tuple[Origin, str | None]:
+    def _origin(self, names: bytes) -> tuple[MessageOrigin, str | None]:
         """Return the origin and the nsqd that a body begins with; mostly the same again. Raises ValueError."""
         found = self._origins.get(names)
         if found is None:
             channel_at = _NAMES_BYTES + names[0]
             nsqd_at = channel_at + names[1]
             topic, channel = names[_NAMES_BYTES:channel_at].decode(), names[channel_at:nsqd_at].decode()
-            found = Origin(topic, channel or None, self._path), names[nsqd_at:].decode() or None
+            found = MessageOrigin(topic, channel or None, self._path), names[nsqd_at:].decode() or None
             self._origins[names] = found
         return found
 
     def _chunk(self, group: Sequence[Stored]) -> Chunk:
         """Raises ValueError."""
-        columns = _Columns(group)
+        columns = _RecordColumns(group)
         timestamps_ns = columns.take("<i8")
         if group[0].has_due:
             columns.take("<i8")
@@ -217,7 +217,7 @@ class StoredRecords:
         return Chunk(origin, positions, payload, timestamps_ns, attempts, ids, nsqd)
 
 
-class _Columns:
+class _RecordColumns:
     """Takes the same column off each of several records. Raises ValueError.
 
     places  where in the buffer the next column of each record begins
@@ -245,7 +245,7 @@ def read_go_queue(file: File, split: Split, wanted: Wanted, damage: Damage) -> I
     """Raises OSError and DamagedArchive."""
     if not wanted.has_topic(split.topic):
         return
-    origin = Origin(split.topic, split.channel, split.path)
+    origin = MessageOrigin(split.topic, split.channel, split.path)
     size = file.size_bytes
     position = split.start
     while position < size:
@@ -274,7 +274,7 @@ def _block(file: File, position: int, size: int) -> bytes:
     return data
 
 
-def _chunk(origin: Origin, data: bytes, places: list[int], offset: int) -> Chunk:
+def _chunk(origin: MessageOrigin, data: bytes, places: list[int], offset: int) -> Chunk:
     """Return the messages at these places, up to the first place without one."""
     starts = np.array(places, dtype=np.int64)
     heads = heads_at(data, starts, _HEAD)

@@ -17,7 +17,7 @@ import numpy as np
 from google_crc32c import extend
 
 from nsq_spark.archive.chunk import heads_at
-from nsq_spark.archive.files import File, Window
+from nsq_spark.archive.files import File, FileWindow
 from nsq_spark.archive.splits import Damage, Format, Numbers, Split, Wanted
 from nsqd_py.diskqueue.records import (
     CHECKED_FROM,
@@ -188,7 +188,7 @@ class Walk:
 
     def _find(self, start: int, end: int) -> int | None:
         """Return where the first record begins, from `start` on and before `end`."""
-        data = Window(self._file)
+        data = FileWindow(self._file)
         place = data.find(MAGIC, start)
         while 0 <= place < end:
             if self._is_whole(place):

@@ -20,7 +20,7 @@ from nsq_spark.archive.splits import Damage, Skipped
 from nsq_spark.replay.checkpoint import Checkpoint, Totals
 from nsq_spark.replay.dry_run import Look, look_at
 from nsq_spark.replay.job import BadJob, JobFailed, ReplayError, Stopped
-from nsq_spark.replay.messages import SENDING, Messages
+from nsq_spark.replay.messages import SENDING, JobMessages
 from nsq_spark.replay.task import RESULT, PaceOfTask, Sender, TaskResult, result_of
 
 T = TypeVar("T")
@@ -157,7 +157,7 @@ class Replay:
         self._slots = self._job.parallelism or self._context.defaultParallelism
         self._damage = self._context.accumulator({}, _Joined())
         done, self._ledgers = checkpoint.earlier.done, checkpoint.ledgers
-        self._messages = Messages(spark, self._job, checkpoint.files, done, self._slots, self._damage)
+        self._messages = JobMessages(spark, self._job, checkpoint.files, done, self._slots, self._damage)
         self._phase = "reading"
         self._outcome = Outcome()
 

@@ -43,7 +43,7 @@ class Lane(NamedTuple):
     first_ns: int
 
 
-class Messages:
+class JobMessages:
     """The messages of one job. Methods raise ArchiveError, and BadJob for a predicate that Spark refuses.
 
     json_schema  types of the fields of JSON bodies, once `selected` has found them

@@ -68,7 +68,7 @@ class _Archive(Options, title="Archive"):
     )
 
 
-class _Selection(Options, title="Selection"):
+class _ReplaySelection(Options, title="Selection"):
     topic: tuple[str, ...] = setting(STRINGS, (), "Topic to send (may be given several times); all by default.")
     topic_pattern: str = setting(STRING, "", "Also send topics that match this regular expression (RE2).")
     start: str = setting(
@@ -111,7 +111,7 @@ class _Selection(Options, title="Selection"):
     )
 
 
-class _Destination(Options, title="Destination"):
+class _ReplayDestination(Options, title="Destination"):
     nsqd_tcp_address: tuple[str, ...] = setting(
         STRINGS,
         (),
@@ -152,7 +152,7 @@ class _Pace(Options, title="Pace"):
     )
 
 
-class _Safety(Options, title="Safety"):
+class _ReplaySafety(Options, title="Safety"):
     dry_run: bool = setting(
         BOOL, False, "Publish nothing: show the number, size and times of the messages of each topic, and some messages."
     )
@@ -183,7 +183,7 @@ class _Spark(Options, title="Spark"):
     )
 
 
-class ReplayOptions(ProgramOptions, _Archive, _Selection, _Destination, _Pace, _Safety, _Spark):
+class ReplayOptions(ProgramOptions, _Archive, _ReplaySelection, _ReplayDestination, _Pace, _ReplaySafety, _Spark):
     """The options of spark-replay."""
 
 

@@ -22,7 +22,7 @@ from pyspark import Accumulator
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from nsq_spark.archive.files import Stream
+from nsq_spark.archive.files import ArchiveStream
 from nsq_spark.archive.listing import list_files
 from nsq_spark.archive.parquet import STORED_TYPES
 from nsq_spark.archive.sidecars import Manifests
@@ -213,7 +213,7 @@ def _holds_whole_lines(info: FileInfo, storage: Storage) -> bool:
 def _has_our_types(path: str, storage: Storage) -> bool:
     try:
         with storage.open(path) as file:
-            schema = pq.read_schema(pa.PythonFile(Stream(file), "r"))
+            schema = pq.read_schema(pa.PythonFile(ArchiveStream(file), "r"))
     except (pa.ArrowException, OSError, ValueError):
         return False
     types = dict(zip(schema.names, schema.types, strict=True))

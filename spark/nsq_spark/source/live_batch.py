@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from nsq_spark.archive.chunk import Chunk, Origin, index_in_records
+from nsq_spark.archive.chunk import Chunk, MessageOrigin, index_in_records
 from nsq_spark.archive.files import File
 from nsq_spark.archive.record_file import published_chunks
 from nsq_spark.archive.records import Walk
 from nsq_spark.archive.splits import ArchiveError, Compression, Damage, Format, Split, Wanted
-from nsq_spark.source.live_offsets import Stretch, TopicOffset
+from nsq_spark.source.live_offsets import NumberRange, TopicOffset
 from nsq_spark.source.live_options import LiveOptions
 from nsq_spark.source.nsqds import LiveTopic, NoTopic, patiently, read, tcp_address, tell_of_loss
 from nsqd_py.diskqueue.records import PUBLISHED
@@ -41,7 +41,7 @@ class LiveBatchReader(DataSourceReader):
             lost = min(high, kept.earliest_seq) - low
             tell_of_loss(nsqd, options.topic, low, lost, fails=options.fails_on_loss)
             low, high = max(low, kept.earliest_seq), min(high, kept.end_seq)
-            stretches[nsqd] = Stretch(low, max(low, high))
+            stretches[nsqd] = NumberRange(low, max(low, high))
         return partitions_of(TopicOffset(stretches), options, self._columns)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -119,7 +119,7 @@ def _chunks(data: bytes, url: str, topic: str) -> Iterator[Chunk]:
     """Yield the messages of an answer, with sequence numbers for positions."""
     size = len(data)
     split = Split(url, Format.TOPIC_LOG, Compression.NONE, 0, size, topic, None, size, 0)
-    wanted, origin = Wanted(), Origin(topic, None, url)
+    wanted, origin = Wanted(), MessageOrigin(topic, None, url)
     for records in Walk(_Answer(data), split, wanted, Damage()).run():
         if (records.headers["kind"] != PUBLISHED).any():
             raise ArchiveError(f"{url} has records of another kind: of a later version of nsqd?")

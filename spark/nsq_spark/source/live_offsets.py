@@ -18,7 +18,7 @@ class BadOffset(ValueError):
 VERSION = 1
 
 
-class Stretch(NamedTuple):
+class NumberRange(NamedTuple):
     """Sequence numbers from `low` to `high` (not included) of one nsqd."""
 
     low: int
@@ -28,18 +28,18 @@ class Stretch(NamedTuple):
     def messages(self) -> int:
         return self.high - self.low
 
-    def cut(self, parts: int) -> list[Stretch]:
+    def cut(self, parts: int) -> list[NumberRange]:
         """Return equal parts, none of which is empty."""
         parts = max(1, min(parts, self.messages))
         bounds = [self.low + self.messages * part // parts for part in range(parts + 1)]
-        return [Stretch(low, high) for low, high in zip(bounds, bounds[1:], strict=False)]
+        return [NumberRange(low, high) for low, high in zip(bounds, bounds[1:], strict=False)]
 
 
 @dataclass(frozen=True)
 class TopicOffset:
     """Sequence numbers by nsqd, whose name is its HTTP address."""
 
-    stretches: Mapping[str, Stretch] = field(default_factory=dict)
+    stretches: Mapping[str, NumberRange] = field(default_factory=dict)
 
     @property
     def positions(self) -> dict[str, int]:
@@ -56,7 +56,7 @@ class TopicOffset:
         if document.get("version") != VERSION or "topic" not in document:
             raise BadOffset("nsq: the checkpoint is of a stream of something else, or of another version")
         try:
-            return cls({nsqd: Stretch(int(low), int(high)) for nsqd, (low, high) in document["topic"].items()})
+            return cls({nsqd: NumberRange(int(low), int(high)) for nsqd, (low, high) in document["topic"].items()})
         except (AttributeError, TypeError, ValueError) as error:
             raise BadOffset(f"nsq: the checkpoint has an offset that cannot be read: {error}") from error
 
@@ -65,7 +65,7 @@ def next_batch(positions: Mapping[str, int], ends: Mapping[str, int], most: int 
     """Return what the next batch reads: all up to the ends, or `most` messages, shared out among the nsqds."""
     there = {nsqd: max(0, ends.get(nsqd, position) - position) for nsqd, position in positions.items()}
     taken = there if most is None else shares(there, most)
-    return TopicOffset({nsqd: Stretch(low, low + taken[nsqd]) for nsqd, low in positions.items()})
+    return TopicOffset({nsqd: NumberRange(low, low + taken[nsqd]) for nsqd, low in positions.items()})
 
 
 def shares(there: Mapping[str, int], most: int) -> dict[str, int]:

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from nsq_spark.source.live_batch import TopicPartition, partitions_of, read_stretch
-from nsq_spark.source.live_offsets import Stretch, TopicOffset, next_batch
+from nsq_spark.source.live_offsets import NumberRange, TopicOffset, next_batch
 from nsq_spark.source.live_options import LiveOptions
 from nsq_spark.source.nsqds import Kept, LiveTopic, tell_of_loss
 
@@ -31,7 +31,7 @@ class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         """Raises ArchiveError."""
         begins = self._topic.places("startingOffsets", self._options.start, self._topic.kept(of_all=True))
-        return TopicOffset({nsqd: Stretch(seq, seq) for nsqd, seq in begins.items()}).to_json()
+        return TopicOffset({nsqd: NumberRange(seq, seq) for nsqd, seq in begins.items()}).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         most = self._options.most_messages
@@ -55,7 +55,7 @@ class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return where the topic ended when its nsqds were last asked; Spark shows it next to how far a query is."""
-        return TopicOffset({nsqd: Stretch(seq, seq) for nsqd, seq in self._ends.items()}).to_json()
+        return TopicOffset({nsqd: NumberRange(seq, seq) for nsqd, seq in self._ends.items()}).to_json()
 
     def _positions(self, before: Mapping[str, int], there: Mapping[str, Kept]) -> dict[str, int]:
         """Return where the next batch begins: at a new nsqd, with the earliest message that it keeps."""

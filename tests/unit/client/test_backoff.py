@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from nsqd_py.client.consuming.flow import Backoff, Phase, exponential, full_jitter
+from nsqd_py.client.consuming.flow import ConsumerBackoff, Phase, exponential, full_jitter
 
 
-def make(most_s: float = 120.0, multiplier_s: float = 1.0) -> Backoff:
-    return Backoff(exponential(multiplier_s), most_s)
+def make(most_s: float = 120.0, multiplier_s: float = 1.0) -> ConsumerBackoff:
+    return ConsumerBackoff(exponential(multiplier_s), most_s)
 
 
-def probe(backoff: Backoff) -> float:
+def probe(backoff: ConsumerBackoff) -> float:
     """Let the wait pass; the time at which it is over."""
     over_s = backoff.until_s
     assert over_s is not None

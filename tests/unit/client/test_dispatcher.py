@@ -6,7 +6,7 @@ from typing import Any
 
 from nsqd_py.client.errors import ConnectionFailed, NoNsqd, NsqClientError, PublishFailed, TimedOut
 from nsqd_py.client.publishing.dispatcher import MAX_LOSSES, Dispatcher
-from nsqd_py.client.publishing.publish import Publish
+from nsqd_py.client.publishing.publish import PendingPublish
 from nsqd_py.client.publishing.writer import ConnectionWriter, WindowLimits
 from nsqd_py.runtime.outages import Backoff
 
@@ -17,7 +17,7 @@ def test_the_error_is_there_before_the_publish_is_over() -> None:
     """A thread that waits for the result looks at both without a lock; without the error, it would report success."""
     seen: list[NsqClientError | None] = []
 
-    class Watched(Publish):
+    class Watched(PendingPublish):
         def __setattr__(self, name: str, value: Any) -> None:
             super().__setattr__(name, value)
             if name == "state" and self.is_over:
@@ -45,14 +45,14 @@ class Desk:
     def writer(self, address: str) -> ConnectionWriter:
         return self.dispatcher.writers[address]
 
-    def submit(self, count: int = 1, deadline_s: float = 100.0) -> list[Publish]:
+    def submit(self, count: int = 1, deadline_s: float = 100.0) -> list[PendingPublish]:
         """Publishes that wait for the end of the turn."""
-        publishes = [Publish(b"x" * 10, b"", deadline_s) for _ in range(count)]
+        publishes = [PendingPublish(b"x" * 10, b"", deadline_s) for _ in range(count)]
         for publish in publishes:
             self.dispatcher.submit(publish)
         return publishes
 
-    def send(self, count: int = 1, deadline_s: float = 100.0) -> list[Publish]:
+    def send(self, count: int = 1, deadline_s: float = 100.0) -> list[PendingPublish]:
         """Publishes, each in a turn of its own."""
         publishes = []
         for _ in range(count):
@@ -60,30 +60,30 @@ class Desk:
             self.pump()
         return publishes
 
-    def pump(self) -> list[tuple[str, Publish]]:
+    def pump(self) -> list[tuple[str, PendingPublish]]:
         sent = []
         while (order := self.dispatcher.next_to_send(self.now_s)) is not None:
             sent += [(order.writer.address, publish) for publish in order.publishes]
         return sent
 
-    def ok(self, address: str, count: int = 1) -> list[Publish]:
+    def ok(self, address: str, count: int = 1) -> list[PendingPublish]:
         return self.dispatcher.answered_ok(self.writer(address), count, self.now_s)
 
-    def refuse(self, address: str, code: str, text: str = "because") -> list[Publish]:
+    def refuse(self, address: str, code: str, text: str = "because") -> list[PendingPublish]:
         return self.dispatcher.answered_error(self.writer(address), code, text, self.now_s)
 
-    def lose(self, address: str) -> list[Publish]:
+    def lose(self, address: str) -> list[PendingPublish]:
         return self.dispatcher.closed(self.writer(address), "gone", self.now_s)
 
-    def reopen(self, address: str) -> list[tuple[str, Publish]]:
+    def reopen(self, address: str) -> list[tuple[str, PendingPublish]]:
         self.dispatcher.opened(self.writer(address))
         return self.pump()
 
-    def fail_to_open(self, address: str) -> list[Publish]:
+    def fail_to_open(self, address: str) -> list[PendingPublish]:
         return self.dispatcher.not_opened(self.writer(address), ConnectionFailed(address, "refused"), self.now_s)
 
 
-def error_of(publish: Publish) -> NsqClientError:
+def error_of(publish: PendingPublish) -> NsqClientError:
     assert publish.error is not None
     return publish.error
 

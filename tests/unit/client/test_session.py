@@ -10,10 +10,10 @@ import pytest
 
 from nsqd_py.client.errors import AuthFailed, ConnectionLost, HandshakeFailed, NsqdSaid, PublishFailed
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.client.session import Broken, Ready, Session
+from nsqd_py.client.session import Broken, ClientSession, Ready
 from nsqd_py.errors import LayerError
 from nsqd_py.protocol import frames, outgoing
-from nsqd_py.protocol.incoming import Messages, Responses
+from nsqd_py.protocol.incoming import IncomingMessages, Responses
 from tests.support.certificates import Certificates, make_certificates
 from tests.support.nsqd_side import ADDRESS, NsqdSide, identity, new_session, shake_hands
 from tests.unit.protocol.test_incoming import message
@@ -32,14 +32,14 @@ def options_for(layers: list[str], certificates: Certificates | None = None, **m
     return ClientOptions.of(**wanted, **more)
 
 
-def ready_session(**fields: Any) -> Session:
+def ready_session(**fields: Any) -> ClientSession:
     session = new_session(ClientOptions())
     (ready,) = shake_hands(session, NsqdSide(), [], **fields)
     assert isinstance(ready, Ready)
     return session
 
 
-def broken(session: Session, data: bytes) -> Exception:
+def broken(session: ClientSession, data: bytes) -> Exception:
     """The error that these bytes end in, alone."""
     (event,) = session.received(data)
     assert isinstance(event, Broken)
@@ -64,7 +64,7 @@ def test_what_follows_an_answer_in_the_same_packet_belongs_to_the_new_layer(laye
     packet += side.tell(frames.OK + message(1) + frames.OK)
     ready, messages, response = session.received(packet)
     assert isinstance(ready, Ready)
-    assert isinstance(messages, Messages)
+    assert isinstance(messages, IncomingMessages)
     assert response == Responses(b"OK", 1)
 
 
@@ -74,10 +74,10 @@ def test_many_bytes_out_of_few_come_step_by_step() -> None:
     bodies = [b"x" * 300_000] * 10
     events = session.received(side.tell(b"".join(message(number, body) for number, body in enumerate(bodies))))
     assert session.has_more
-    assert sum(len(event) for event in events if isinstance(event, Messages)) < 10
+    assert sum(len(event) for event in events if isinstance(event, IncomingMessages)) < 10
     while session.has_more:
         events += session.received(b"")
-    assert [body for event in events if isinstance(event, Messages) for body in event.bodies] == bodies
+    assert [body for event in events if isinstance(event, IncomingMessages) for body in event.bodies] == bodies
 
 
 def test_an_answer_to_a_heartbeat_belongs_to_the_layers_of_its_time() -> None:

@@ -14,7 +14,7 @@ from gevent.event import Event
 
 from nsqadmin_py.cluster import node_views, views
 from nsqd_py.cluster.model import Cluster
-from nsqd_py.cluster.poller import Poller, clock_ahead_s
+from nsqd_py.cluster.poller import ClusterPoller, clock_ahead_s
 from nsqd_py.cluster.producers import SharedAddress
 from nsqd_py.cluster.upstream import Answer, AnswerBudget, Upstream, UpstreamError
 
@@ -51,10 +51,10 @@ class Servers:
         return orjson.loads(self.get_bytes(self.answer(), address, path, query))
 
 
-def poller(servers: Servers, *, lookupds: tuple[str, ...] = (), nsqds: tuple[str, ...] = (), **asked: Any) -> Poller:
+def poller(servers: Servers, *, lookupds: tuple[str, ...] = (), nsqds: tuple[str, ...] = (), **asked: Any) -> ClusterPoller:
     upstream = cast("Upstream", servers)
     asked.setdefault("asks_info", True)
-    return Poller(Cluster(), upstream, lookupds, nsqds, INTERVAL_S, lambda: None, raise_again, **asked)
+    return ClusterPoller(Cluster(), upstream, lookupds, nsqds, INTERVAL_S, lambda: None, raise_again, **asked)
 
 
 def raise_again(error: Exception) -> None:
@@ -73,7 +73,7 @@ def named(*hosts: str) -> dict[str, Any]:
     return {"producers": [{"broadcast_address": host, "tcp_port": 1, "http_port": 2, "topics": []} for host in hosts]}
 
 
-def depth(asker: Poller) -> int:
+def depth(asker: ClusterPoller) -> int:
     return int(views.overview(asker.cluster, monotonic()).head["depth"])
 
 
@@ -240,7 +240,9 @@ def test_a_bug_ends_one_round_and_not_all() -> None:
             raise ZeroDivisionError("a bug")
         done.set()
 
-    asker = Poller(Cluster(), cast("Upstream", servers), (), ("a:2",), 0.01, on_round, lambda error: bugs.append(repr(error)))
+    asker = ClusterPoller(
+        Cluster(), cast("Upstream", servers), (), ("a:2",), 0.01, on_round, lambda error: bugs.append(repr(error))
+    )
     asker.start()
     assert done.wait(40)
     asker.close()

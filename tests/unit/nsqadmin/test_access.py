@@ -13,7 +13,7 @@ from werkzeug.wrappers import Request
 
 from nsqadmin_py.options import NSQADMIN
 from nsqadmin_py.permissions import AddressBlocks
-from nsqadmin_py.web.access import Access, host_of, peer_of
+from nsqadmin_py.web.access import AccessRights, host_of, peer_of
 from nsqadmin_py.web.answers import Refusal
 from nsqadmin_py.web.server import HttpServer
 from nsqd_py.runtime.logs import Log
@@ -28,11 +28,11 @@ def request_of(host: str = "10.0.0.7", **headers: str) -> Request:
     return Request(EnvironBuilder(headers=named, environ_base={"REMOTE_ADDR": host, "REMOTE_PORT": "1"}).get_environ())
 
 
-def access_of(guard: Any = None, **options: Any) -> Access:
-    return Access(NSQADMIN.defaults(admin_user=("bob",), **options), guard)
+def access_of(guard: Any = None, **options: Any) -> AccessRights:
+    return AccessRights(NSQADMIN.defaults(admin_user=("bob",), **options), guard)
 
 
-def judgement(access: Access, request: Request) -> tuple[str, bool]:
+def judgement(access: AccessRights, request: Request) -> tuple[str, bool]:
     return access.user(request), access.is_admin(request)
 
 
@@ -103,7 +103,7 @@ def test_administrators_and_users_without_rules_see_all_topics() -> None:
 
 def test_with_permissions_and_without_administrators_nobody_may_do_everything() -> None:
     options = {"acl_http_header_from": ("10.0.0.0/8",), "topic_permission": ("administer * ada",)}
-    access = Access(NSQADMIN.defaults(**options), None)
+    access = AccessRights(NSQADMIN.defaults(**options), None)
     ada, eve = request_of(X_Forwarded_User="ada"), request_of(X_Forwarded_User="eve")
     access.check_action(ada, "orders")
     for request, topic in ((ada, ""), (eve, "orders")):

@@ -7,7 +7,7 @@ from struct import pack
 import pytest
 
 from nsqd_py.protocol import frames
-from nsqd_py.protocol.incoming import ErrorFrame, FrameParser, Messages, Responses
+from nsqd_py.protocol.incoming import ErrorFrame, FrameParser, IncomingMessages, Responses
 
 
 def message(number: int, body: bytes = b"body", attempts: int = 1) -> bytes:
@@ -17,7 +17,7 @@ def message(number: int, body: bytes = b"body", attempts: int = 1) -> bytes:
 
 def test_a_row_of_messages_is_one_thing_with_columns() -> None:
     (messages,) = FrameParser().feed(message(1, b"one") + message(2, b"", attempts=7) + message(3, b"three"))
-    assert isinstance(messages, Messages)
+    assert isinstance(messages, IncomingMessages)
     assert len(messages) == 3
     assert messages.bodies == [b"one", b"", b"three"]
     assert messages.ids == [b"%016x" % number for number in (1, 2, 3)]
@@ -32,7 +32,7 @@ def test_answers_split_rows_and_keep_their_place() -> None:
     kinds = [
         (type(item), getattr(item, "data", None), getattr(item, "times", 1))
         for item in FrameParser().feed(data)
-        if not isinstance(item, Messages)
+        if not isinstance(item, IncomingMessages)
     ]
     assert kinds == [
         (Responses, b"OK", 3),
@@ -40,7 +40,7 @@ def test_answers_split_rows_and_keep_their_place() -> None:
         (Responses, b"_heartbeat_", 1),
         (Responses, b"OK", 1),
     ]
-    assert [isinstance(item, Messages) for item in FrameParser().feed(data)] == [False, True, False, True, False, False]
+    assert [isinstance(item, IncomingMessages) for item in FrameParser().feed(data)] == [False, True, False, True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_answers_split_rows_and_keep_their_place() -> None:
 def test_what_is_no_frame_is_a_failure_behind_what_was_good(bad: bytes, text: str) -> None:
     parser = FrameParser(1000)
     (messages,) = parser.feed(message(1) + bad + message(2))
-    assert isinstance(messages, Messages)
+    assert isinstance(messages, IncomingMessages)
     assert messages.ids == [b"%016x" % 1]
     assert parser.failure is not None
     with pytest.raises(type(parser.failure), match=text):
@@ -70,7 +70,7 @@ def test_what_is_no_frame_is_a_failure_behind_what_was_good(bad: bytes, text: st
 def test_whole_messages_that_are_too_large_fail_too() -> None:
     parser = FrameParser(70)
     (messages,) = parser.feed(message(1, b"x" * 70) + message(2, b"x" * 71))
-    assert isinstance(messages, Messages)
+    assert isinstance(messages, IncomingMessages)
     assert len(messages) == 1
     assert parser.failure is not None
 

@@ -13,13 +13,13 @@ from nsq_spark.archive.listing import Hints, list_files
 from nsq_spark.archive.read import read
 from nsq_spark.archive.splits import Wanted, plan_splits
 from nsq_spark.archive.storage import Storage
-from nsq_tools.to_file.output import Entry, Manifest
+from nsq_tools.to_file.output import Manifest, ManifestEntry
 from tests.support.archives import BASE_NS, framed, messages
 
 EARLY = Wanted(start_ns=BASE_NS, end_ns=BASE_NS + 100)
 
 
-def entry(file: Path, topic: str = "orders", **changes: Any) -> Entry:
+def entry(file: Path, topic: str = "orders", **changes: Any) -> ManifestEntry:
     fields: dict[str, Any] = {
         "path": file.name,
         "topic": topic,
@@ -36,7 +36,7 @@ def entry(file: Path, topic: str = "orders", **changes: Any) -> Entry:
         "cut_bytes": 0,
         "closed": 0,
     }
-    return Entry(**{**fields, **changes})
+    return ManifestEntry(**{**fields, **changes})
 
 
 @pytest.fixture

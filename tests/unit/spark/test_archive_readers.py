@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nsq_spark import schema
-from nsq_spark.archive.chunk import Chunk, Origin, Payload
+from nsq_spark.archive.chunk import Chunk, MessageOrigin, Payload
 from nsq_spark.archive.records import Walk
 from nsq_spark.archive.splits import ArchiveError, Damage, DamagedArchive, Skipped, Split, Wanted
 from nsqd_py.diskqueue.messages import encode_messages
@@ -120,7 +120,7 @@ def test_any_part_of_several_records_as_an_mpub(tmp_path: Path) -> None:
 def test_a_part_of_a_chunk() -> None:
     array = pa.array([b"zero", b"one", b"two", b"three"])
     positions = np.arange(4)
-    chunk = Chunk(Origin("t", None, "f"), positions, Payload.of_array(array), raw_ids=pa.array(list("abcd")))
+    chunk = Chunk(MessageOrigin("t", None, "f"), positions, Payload.of_array(array), raw_ids=pa.array(list("abcd")))
     assert mpub_body(chunk.filter(np.array([True, False, False, True]))) == b"\0\0\0\2" + mpub([b"zero", b"three"])
     assert reported(chunk.slice(1, 3)) == reported(chunk)[1:3]
     assert chunk.slice(0, 9) is chunk and chunk.filter(np.ones(4, dtype=bool)) is chunk

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark")
 
 
-from nsq_spark.source.live_offsets import BadOffset, Stretch, TopicOffset, next_batch, shares
+from nsq_spark.source.live_offsets import BadOffset, NumberRange, TopicOffset, next_batch, shares
 from nsq_spark.source.live_options import LATEST, is_live, live_options
 from nsq_spark.source.options import BadOption
 
@@ -17,7 +17,7 @@ HERE = {"nsqd": "127.0.0.1:4151, b:4151", "topic": "orders"}
 
 
 def test_an_offset_as_spark_keeps_it() -> None:
-    offset = TopicOffset({"b:1": Stretch(3, 9), "a:1": Stretch(0, 0)})
+    offset = TopicOffset({"b:1": NumberRange(3, 9), "a:1": NumberRange(0, 0)})
     assert offset.to_json() == {"version": 1, "topic": {"a:1": [0, 0], "b:1": [3, 9]}}
     assert TopicOffset.of_json(offset.to_json()) == offset
     assert offset.positions == {"a:1": 0, "b:1": 9}
@@ -31,8 +31,8 @@ def test_another_checkpoint_is_refused(document: dict[str, object]) -> None:
 
 def test_a_batch_goes_on_where_the_last_one_ended() -> None:
     batch = next_batch({"a": 5, "b": 7, "away": 3}, {"a": 10, "b": 7}, None)
-    assert batch.stretches == {"a": Stretch(5, 10), "b": Stretch(7, 7), "away": Stretch(3, 3)}
-    assert next_batch(batch.positions, {"a": 100, "b": 9}, 12).stretches["a"] == Stretch(10, 20)
+    assert batch.stretches == {"a": NumberRange(5, 10), "b": NumberRange(7, 7), "away": NumberRange(3, 3)}
+    assert next_batch(batch.positions, {"a": 100, "b": 9}, 12).stretches["a"] == NumberRange(10, 20)
 
 
 @given(st.dictionaries(st.text("ab", max_size=3), st.integers(0, 50)), st.integers(1, 100))

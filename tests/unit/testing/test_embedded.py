@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import nsqd_py
-from nsqd_py.testing.embedded import Cluster, Nsqd
+from nsqd_py.testing.embedded import EmbeddedCluster, Nsqd
 from tests.support.nsqd_process import wait_until
 
 
@@ -80,7 +80,7 @@ def test_its_temporary_folder_is_gone_after_it() -> None:
 
 def test_a_cluster_is_ready_when_it_is_returned() -> None:
     with nsqd_py.embedded(lookupd=True, nsqds=2) as cluster:
-        assert isinstance(cluster, Cluster) and cluster.lookupd is not None
+        assert isinstance(cluster, EmbeddedCluster) and cluster.lookupd is not None
         producers = cluster.lookupd.get("/nodes")["producers"]
         assert sorted(f"127.0.0.1:{each['tcp_port']}" for each in producers) == sorted(cluster.nsqd_tcp_addresses)
         assert cluster.lookupd_http_address == cluster.lookupd.http_address

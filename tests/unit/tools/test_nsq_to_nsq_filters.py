@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsq_tools.nsq_to_nsq.filters import JsonFilter, Verdict, parse_number
+from nsq_tools.nsq_to_nsq.filters import FilterResult, JsonFilter, parse_number
 from tests.support.examples import examples
 
-PASS, DROP, UNREADABLE, INCOMPLETE = Verdict.PASS, Verdict.DROP, Verdict.UNREADABLE, Verdict.INCOMPLETE
+PASS, DROP, UNREADABLE, INCOMPLETE = FilterResult.PASS, FilterResult.DROP, FilterResult.UNREADABLE, FilterResult.INCOMPLETE
 
 
-def verdict(body: bytes, field: str = "", value: str = "", allowed: tuple[str, ...] = ()) -> Verdict:
+def verdict(body: bytes, field: str = "", value: str = "", allowed: tuple[str, ...] = ()) -> FilterResult:
     return JsonFilter(field, value, allowed).judge(body)[0]
 
 
@@ -49,7 +49,7 @@ def allowed_part(body: bytes, *allowed: str) -> bytes:
         (b'{"a":' + b"[" * 100_000, UNREADABLE),
     ],
 )
-def test_a_field_is_required(body: bytes, expected: Verdict) -> None:
+def test_a_field_is_required(body: bytes, expected: FilterResult) -> None:
     assert verdict(body, "a") is expected
 
 
@@ -81,7 +81,7 @@ def test_a_field_is_required(body: bytes, expected: Verdict) -> None:
         ('{"a":1}', "1", DROP),
     ],
 )
-def test_a_value_is_required(value: str, required: str, expected: Verdict) -> None:
+def test_a_value_is_required(value: str, required: str, expected: FilterResult) -> None:
     assert verdict(b'{"a":%b}' % value.encode(), "a", required) is expected
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsq_tools.stat.live import DOWN, END, HOME, PAGE_DOWN, PAGE_UP, UP, keys_in
-from nsq_tools.stat.screen import Window
+from nsq_tools.stat.screen import VisibleRows
 
 SEQUENCES = {
     "\x1b[A": UP,
@@ -41,7 +41,7 @@ def test_other_keys_do_nothing(text: str) -> None:
 
 @given(st.integers(-50, 50), st.integers(0, 30), st.integers(0, 40))
 def test_a_window_has_only_rows_that_are_there(top: int, count: int, total: int) -> None:
-    window = Window.at(top, count, total)
+    window = VisibleRows.at(top, count, total)
     assert window.top >= 0
     assert window.top + window.count + window.below == total
     assert window.count == min(count, total)

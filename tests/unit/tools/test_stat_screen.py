@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from nsq_tools.stat.columns import layout, short_number, short_rate, short_span, shorten, sparkline
 from nsq_tools.stat.model import Failure
 from nsq_tools.stat.rows import Name, Order, Row
-from nsq_tools.stat.screen import View, Window, draw
+from nsq_tools.stat.screen import ScreenView, VisibleRows, draw
 from nsqd_py.cluster.statistics import NO_CHANNEL, ChannelCounts, Rates
 
 
@@ -33,11 +33,11 @@ def row(
     return Row(Name(topic, channel), node, NO_CHANNEL._replace(**counts), rates, paused, tuple(depths), grows)
 
 
-def view(rows: Sequence[Row], order: str = "topic", failures: Sequence[Failure] = (), all_rows: Sequence[Row] = ()) -> View:
-    return View(rows, all_rows or rows, 1, failures, Order.parse(order), "2s", "12:00:00")
+def view(rows: Sequence[Row], order: str = "topic", failures: Sequence[Failure] = (), all_rows: Sequence[Row] = ()) -> ScreenView:
+    return ScreenView(rows, all_rows or rows, 1, failures, Order.parse(order), "2s", "12:00:00")
 
 
-def drawn(seen: View, width: int = 80, height: int = 24) -> tuple[list[str], Window]:
+def drawn(seen: ScreenView, width: int = 80, height: int = 24) -> tuple[list[str], VisibleRows]:
     lines, window = draw(seen, width, height)
     return [line.plain for line in lines], window
 
@@ -174,7 +174,7 @@ def test_a_figure_is_whole_or_not_shown(node: str) -> None:
     counted = {short_number(1013 * 12), "7777", "3", "9"}
     for width in (*range(1, 100), 130, 160):
         for height in (5, 12, 40):
-            seen = View(rows, rows, 7777, [Failure("nsqd", "x", "no")] * 90, Order(), "2s", "", top=3)
+            seen = ScreenView(rows, rows, 7777, [Failure("nsqd", "x", "no")] * 90, Order(), "2s", "", top=3)
             lines, hidden = drawn(seen, width, height)
             allowed = shown | in_head | counted | {str(hidden.top), str(hidden.below), "87"}
             found = {figure for line in lines for figure in FIGURE.findall(line)}

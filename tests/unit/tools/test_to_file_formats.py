@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nsq_tools.to_file.compression import CODECS, GZIP_LEVELS, Codec
-from nsq_tools.to_file.formats import FORMATS, NEWLINE_WARNING, Format, convert, json_lines
+from nsq_tools.to_file.formats import FORMATS, NEWLINE_WARNING, FileFormat, convert, json_lines
 from nsq_tools.to_file.portions import Portion
 from tests.support.examples import examples
 from tests.support.written_files import bodies, records
@@ -25,7 +25,7 @@ BLOCKS = st.lists(st.lists(BODY, min_size=1), max_size=4)
 LINES, JSONL, FRAMED = FORMATS["lines"], FORMATS["jsonl"], FORMATS["framed"]
 
 
-def suffix(form: Format, codec: Codec) -> str:
+def suffix(form: FileFormat, codec: Codec) -> str:
     return form.suffix + (codec.suffix if form.is_appendable else "")
 
 
@@ -33,14 +33,14 @@ def no_warning(text: str) -> None:
     raise AssertionError(text)
 
 
-def write(form: Format, codec: Codec, *blocks: list[bytes]) -> list[bytes]:
+def write(form: FileFormat, codec: Codec, *blocks: list[bytes]) -> list[bytes]:
     """The header of a file and each block, as they are written one after the other."""
     encoder = form.encoder(codec, 3, no_warning)
     return [encoder.header, *(encoder.encode([Portion(FakeBatch(*block))]).data for block in blocks)]
 
 
 @EACH_KIND
-def test_others_can_read_it(form: Format, codec: Codec, tmp_path: Path) -> None:
+def test_others_can_read_it(form: FileFormat, codec: Codec, tmp_path: Path) -> None:
     path = tmp_path / f"file{suffix(form, codec)}"
     path.write_bytes(b"".join(write(form, codec, [b"one"], [b"two", b"", b"three" * 1000])))
     assert bodies(path) == [b"one", b"two", b"", b"three" * 1000]
@@ -51,7 +51,7 @@ def test_others_can_read_it(form: Format, codec: Codec, tmp_path: Path) -> None:
 
 
 @EACH_KIND
-def test_an_empty_file_is_whole(form: Format, codec: Codec, tmp_path: Path) -> None:
+def test_an_empty_file_is_whole(form: FileFormat, codec: Codec, tmp_path: Path) -> None:
     encoder = form.encoder(codec, 3, no_warning)
     path = tmp_path / f"file{suffix(form, codec)}"
     path.write_bytes(encoder.header + encoder.empty())
@@ -63,7 +63,7 @@ def test_an_empty_file_is_whole(form: Format, codec: Codec, tmp_path: Path) -> N
 @settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(BLOCKS, st.data())
 def test_torn_anywhere_it_is_whole_up_to_what_was_written_last(
-    form: Format, codec: Codec, blocks: list[list[bytes]], data: st.DataObject
+    form: FileFormat, codec: Codec, blocks: list[list[bytes]], data: st.DataObject
 ) -> None:
     """A file ends anywhere after a kill: what was complete stays, and nothing that could be read is lost."""
     parts = write(form, codec, *blocks)
@@ -85,7 +85,7 @@ def test_torn_anywhere_it_is_whole_up_to_what_was_written_last(
 
 @EACH_KIND
 @given(st.binary(max_size=200))
-def test_no_data_is_too_strange(form: Format, codec: Codec, data: bytes) -> None:
+def test_no_data_is_too_strange(form: FileFormat, codec: Codec, data: bytes) -> None:
     assert 0 <= form.scan(data, codec, 0).end <= len(data)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nsq_tools.to_http.requests import GET, POST, Request, Server, merge_headers, parse_header
+from nsq_tools.to_http.requests import GET, POST, HttpRequest, Server, merge_headers, parse_header
 
 # ---- headers
 
@@ -38,18 +38,23 @@ def test_given_headers_replace_defaults_in_whatever_case() -> None:
 # ---- requests
 
 
-def get(address: str) -> Request:
-    return Request(GET, address, {}, has_place=True)
+def get(address: str) -> HttpRequest:
+    return HttpRequest(GET, address, {}, has_place=True)
 
 
 @pytest.mark.parametrize(
     ("request_", "target", "headers", "body"),
     [
-        (Request(POST, "http://h:81/p?q=%s", {"A": "b"}), "/p?q=%s", {"Host": "h:81", "A": "b", "Content-Length": "3"}, b"xyz"),
+        (
+            HttpRequest(POST, "http://h:81/p?q=%s", {"A": "b"}),
+            "/p?q=%s",
+            {"Host": "h:81", "A": "b", "Content-Length": "3"},
+            b"xyz",
+        ),
         (get("http://h:81/p?q=%s&r=1"), "/p?q=xyz&r=1", {"Host": "h:81"}, b""),
     ],
 )
-def test_where_the_message_is(request_: Request, target: str, headers: dict[str, str], body: bytes) -> None:
+def test_where_the_message_is(request_: HttpRequest, target: str, headers: dict[str, str], body: bytes) -> None:
     assert (request_.target(b"xyz"), request_.headers_for(b"xyz"), request_.body(b"xyz")) == (target, headers, body)
     assert request_.server == Server(False, "h", 81)
 
@@ -76,24 +81,24 @@ def test_addresses_that_cannot_be_used(address: str) -> None:
 
 
 def test_spaces_in_an_address_do_not_break_the_request() -> None:
-    assert Request(POST, "http://h/a b?c d=é", {}).target(b"") == "/a%20b?c%20d=%C3%A9"
+    assert HttpRequest(POST, "http://h/a b?c d=é", {}).target(b"") == "/a%20b?c%20d=%C3%A9"
 
 
 @pytest.mark.parametrize(
     ("address", "host"), [("http://h:80/", "h"), ("https://h/", "h"), ("https://h:80/", "h:80"), ("http://[::1]:81/", "[::1]:81")]
 )
 def test_the_host_is_named_without_its_usual_port(address: str, host: str) -> None:
-    assert Request(POST, address, {}).headers_for(b"")["Host"] == host
+    assert HttpRequest(POST, address, {}).headers_for(b"")["Host"] == host
 
 
 def test_a_login_in_the_address_is_shown_to_the_server_and_not_in_logs() -> None:
-    request = Request(POST, "http://me:pass@h/p?token=x", {})
+    request = HttpRequest(POST, "http://me:pass@h/p?token=x", {})
     assert request.headers_for(b"")["Authorization"] == "Basic bWU6cGFzcw=="
     assert request.name == "http://h:80/p"
 
 
 def test_a_host_header_may_be_given() -> None:
-    headers = Request(GET, "http://10.0.0.1/", {"host": "example.com"}).headers_for(b"")
+    headers = HttpRequest(GET, "http://10.0.0.1/", {"host": "example.com"}).headers_for(b"")
     assert headers == {"host": "example.com"}
 
 
@@ -110,7 +115,7 @@ def test_a_get_follows_redirects_as_it_is(status: int) -> None:
 
 @pytest.mark.parametrize(("status", "follows"), [(301, False), (302, False), (303, False), (307, True), (308, True)])
 def test_a_post_follows_only_where_the_message_goes_along(status: int, follows: bool) -> None:
-    following = Request(POST, "http://h/a", {}).redirected(b"m", status, "https://other:444/b")
+    following = HttpRequest(POST, "http://h/a", {}).redirected(b"m", status, "https://other:444/b")
     assert (following is not None) is follows
     if following:
         assert (following.target(b"m"), following.headers_for(b"m")["Host"]) == ("/b", "other:444")
@@ -124,7 +129,7 @@ def test_other_answers_are_no_redirects(status: int, location: str) -> None:
 
 def test_secrets_stay_with_the_host_they_are_for() -> None:
     headers = {"Authorization": "secret", "cookie": "secret", "X": "y"}
-    request = Request(POST, "http://h/a", headers)
+    request = HttpRequest(POST, "http://h/a", headers)
     same, other = request.redirected(b"", 307, "http://h:81/b"), request.redirected(b"", 307, "http://g/b")
     assert same and other
     assert same.headers_for(b"").items() >= headers.items()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nsq_apps.to_nsq import main
 from nsq_tools.sizes import size_text
-from nsq_tools.to_nsq.records import RecordBatch, RecordReader, Refusal, parse_delimiter
+from nsq_tools.to_nsq.records import RecordBatch, RecordReader, RefusedRecord, parse_delimiter
 
 Numbered = list[tuple[bytes, int]]
 
@@ -54,13 +54,13 @@ def test_a_record_that_nobody_takes_is_not_kept_in_memory() -> None:
     reader = RecordReader(b"\n", max_record_bytes=10)
     found = [*map(reader.feed, (b"small\n12345", b"67890", b"12345", b"678\nnext\n")), reader.finish()]
     assert numbered(*found) == [(b"small", 1), (b"next", 3)]
-    assert reader.take_too_large() == [Refusal(2, 18, "to-nsq takes no more than 10")]
+    assert reader.take_too_large() == [RefusedRecord(2, 18, "to-nsq takes no more than 10")]
 
 
 def test_the_last_record_may_be_one_that_nobody_takes() -> None:
     reader = RecordReader(b"\n", max_record_bytes=4)
     assert numbered(reader.feed(b"123"), reader.feed(b"45"), reader.finish()) == []
-    assert reader.take_too_large() == [Refusal(1, 5, "to-nsq takes no more than 4")]
+    assert reader.take_too_large() == [RefusedRecord(1, 5, "to-nsq takes no more than 4")]
 
 
 # --- the delimiter

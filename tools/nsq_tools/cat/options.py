@@ -8,7 +8,7 @@ from nsqd_py.settings.program import Program, ProgramOptions
 from nsqd_py.settings.types import STRINGS
 
 
-class _Files(Options, title="Files"):
+class _ShownFiles(Options, title="Files"):
     files: tuple[str, ...] = setting(
         STRINGS,
         ("-",),
@@ -17,7 +17,7 @@ class _Files(Options, title="Files"):
     )
 
 
-class CatOptions(ProgramOptions, _Files, ShownOptions):
+class CatOptions(ProgramOptions, _ShownFiles, ShownOptions):
     """The options of nsq-cat."""
 
 

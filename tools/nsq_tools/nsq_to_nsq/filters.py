@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 
-class Verdict(enum.Enum):
+class FilterResult(enum.Enum):
     """The result of filtering a message."""
 
     PASS = enum.auto()
@@ -41,24 +41,24 @@ class JsonFilter:
     def is_on(self) -> bool:
         return bool(self._field or self._allowed)
 
-    def judge(self, body: bytes) -> tuple[Verdict, bytes]:
+    def judge(self, body: bytes) -> tuple[FilterResult, bytes]:
         """Return the verdict, and the body to send if it is PASS."""
         try:
             document = read_object(body)
         except ValueError:
-            return Verdict.UNREADABLE, body
-        verdict = self._judge(document) if self._field else Verdict.PASS
-        if verdict is Verdict.PASS and self._allowed:
+            return FilterResult.UNREADABLE, body
+        verdict = self._judge(document) if self._field else FilterResult.PASS
+        if verdict is FilterResult.PASS and self._allowed:
             kept = {name: document[name] for name in self._allowed if name in document}
             return verdict, orjson.dumps(kept, option=orjson.OPT_SORT_KEYS)
         return verdict, body
 
-    def _judge(self, document: dict[str, Any]) -> Verdict:
+    def _judge(self, document: dict[str, Any]) -> FilterResult:
         if self._field not in document:
-            return Verdict.INCOMPLETE if self._value else Verdict.DROP
+            return FilterResult.INCOMPLETE if self._value else FilterResult.DROP
         if not self._value or self._equals(document[self._field]):
-            return Verdict.PASS
-        return Verdict.DROP
+            return FilterResult.PASS
+        return FilterResult.DROP
 
     def _equals(self, value: object) -> bool:
         if isinstance(value, str):

@@ -16,7 +16,7 @@ from gevent.pool import Group
 from nsq_tools.cli import DONE, BadUsage
 from nsq_tools.clients import make_consumer
 from nsq_tools.hosts import AGGREGATE, HostShares, Timings
-from nsq_tools.nsq_to_nsq.filters import JsonFilter, Verdict
+from nsq_tools.nsq_to_nsq.filters import FilterResult, JsonFilter
 from nsq_tools.nsq_to_nsq.options import NsqToNsqOptions
 from nsq_tools.options import check_name, check_nsqd_addresses, check_sources, client_options, user_agent
 from nsqd_py.client.errors import NsqClientError, PublishFailed
@@ -77,7 +77,7 @@ _SHOWN_BYTES = 200
 OnDone = Callable[[NsqClientError | None], object]
 
 
-class Destination(Protocol):
+class ForwardTarget(Protocol):
     """Publishes messages; `nsqd_py.client.Producer` implements it.
 
     `on_done` must not block. It is not called if the method raises.
@@ -96,7 +96,7 @@ class Forwarder:
 
     def __init__(
         self,
-        destinations: Mapping[str, Destination],
+        destinations: Mapping[str, ForwardTarget],
         shares: HostShares,
         rules: JsonFilter,
         timings: Timings,
@@ -138,13 +138,13 @@ class Forwarder:
         passed, finished, incomplete = {}, [], []
         for message_id, body in messages.items():
             verdict, passed_body = self._rules.judge(body)
-            if verdict is Verdict.PASS:
+            if verdict is FilterResult.PASS:
                 passed[message_id] = passed_body
-            elif verdict is Verdict.INCOMPLETE:
+            elif verdict is FilterResult.INCOMPLETE:
                 incomplete.append(message_id)
             else:
                 finished.append(message_id)
-                if verdict is Verdict.UNREADABLE:
+                if verdict is FilterResult.UNREADABLE:
                     shown = body[:_SHOWN_BYTES].decode(errors="backslashreplace")
                     self._log.of_clients.error("unable to decode json: %s", shown)
         if incomplete:

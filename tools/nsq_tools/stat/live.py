@@ -26,8 +26,8 @@ from nsq_tools.cli import is_terminal, wants_colour
 from nsq_tools.stat.model import Failure, Model, failures_of
 from nsq_tools.stat.options import StatOptions
 from nsq_tools.stat.rows import Filter, Order, select
-from nsq_tools.stat.screen import View, Window, draw
-from nsqd_py.cluster.poller import Poller
+from nsq_tools.stat.screen import ScreenView, VisibleRows, draw
+from nsqd_py.cluster.poller import ClusterPoller
 from nsqd_py.settings.durations import format_duration
 
 UP, DOWN, PAGE_UP, PAGE_DOWN, HOME, END = "up", "down", "page-up", "page-down", "home", "end"
@@ -35,7 +35,7 @@ UP, DOWN, PAGE_UP, PAGE_DOWN, HOME, END = "up", "down", "page-up", "page-down", 
 _KEY = re.compile(r"\x1b[\[O](?P<parameters>[0-?]*)[ -/]*(?P<final>[@-~])|\x1b[\[O][ -?]*$|[^\x1b]")
 _BY_FINAL = {"A": UP, "B": DOWN, "H": HOME, "F": END}
 _BY_NUMBER = {"1": HOME, "7": HOME, "4": END, "8": END, "5": PAGE_UP, "6": PAGE_DOWN}
-_SCROLLS: dict[str, Callable[[Window], int]] = {
+_SCROLLS: dict[str, Callable[[VisibleRows], int]] = {
     UP: lambda window: window.top - 1,
     DOWN: lambda window: window.top + 1,
     PAGE_UP: lambda window: window.top - max(window.count, 1),
@@ -113,14 +113,14 @@ _SECOND_NS = 1e9
 class LiveTable:
     """The live table. It calls `stop` when the user quits."""
 
-    def __init__(self, options: StatOptions, poller: Poller, model: Model, stop: Callable[[], None]) -> None:
+    def __init__(self, options: StatOptions, poller: ClusterPoller, model: Model, stop: Callable[[], None]) -> None:
         self._options = options
         self._poller = poller
         self._model = model
         self._stop = stop
         self._filter = Filter(options.filter)
         self._order = Order.parse(options.sort)
-        self._window = Window(0, 0, 0)
+        self._window = VisibleRows(0, 0, 0)
         self._failures: list[Failure] = []
         self._interval_s = options.interval_ns / _SECOND_NS
         self._changed = Event()
@@ -167,10 +167,10 @@ class LiveTable:
             self._stop()
         elif key in ("s", "r"):
             self._order = self._order.next if key == "s" else self._order.turned
-            self._window = Window.at(0, seen.count, seen.total)
+            self._window = VisibleRows.at(0, seen.count, seen.total)
         elif key in _SCROLLS:
             # The next key may come before the table is drawn, and starts from this window.
-            self._window = Window.at(_SCROLLS[key](seen), seen.count, seen.total)
+            self._window = VisibleRows.at(_SCROLLS[key](seen), seen.count, seen.total)
         self._changed.set()
 
     def _suspend(self, keyboard: Keyboard, screen: Live) -> None:
@@ -191,8 +191,8 @@ class LiveTable:
         lines, self._window = draw(self._view(), width, height)
         screen.update(Group(*lines), refresh=True)
 
-    def _view(self) -> View:
-        return View(
+    def _view(self) -> ScreenView:
+        return ScreenView(
             rows=select(self._model.rows, self._filter, self._order),
             all_rows=self._model.rows,
             node_count=len(self._poller.cluster.nodes),

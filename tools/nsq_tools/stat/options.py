@@ -25,7 +25,7 @@ def _check_filters(value: tuple[str, ...]) -> str | None:
     return None
 
 
-class _Addresses(Options):
+class _StatAddresses(Options):
     nsqd_http_address: tuple[str, ...] = setting(
         URLS, (), "HTTP address (host:port) of an nsqd (may be given several times); https://host:port for TLS."
     )
@@ -36,7 +36,7 @@ class _Addresses(Options):
     )
 
 
-class _Sources(_Addresses, HttpClientOptions, title="Sources"):
+class _Sources(_StatAddresses, HttpClientOptions, title="Sources"):
     """The servers, and the settings of requests to them."""
 
 

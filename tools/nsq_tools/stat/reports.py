@@ -19,7 +19,7 @@ from nsq_tools.stat.model import Failure, Model, failures_of
 from nsq_tools.stat.options import GO, LIVE, StatOptions, form_of
 from nsq_tools.stat.rows import Filter, Name, Order, Row, problems_of, select
 from nsqd_py.cluster.model import Cluster
-from nsqd_py.cluster.poller import Poller
+from nsqd_py.cluster.poller import ClusterPoller
 from nsqd_py.cluster.upstream import Upstream
 from nsqd_py.net.http.client import MAX_STATS_BYTES
 from nsqd_py.runtime.logs import Log, one_line
@@ -32,7 +32,7 @@ class Reports:
     """Writes the reports that the options select."""
 
     options: StatOptions
-    poller: Poller
+    poller: ClusterPoller
     model: Model
     log: Log
     wall_clock: Callable[[], float] = time.time
@@ -192,7 +192,7 @@ def run(options: StatOptions, log: Log) -> int:
     client = replace(http_client(options), max_answer_bytes=MAX_STATS_BYTES)
     cluster = Cluster()
     model = Model(cluster, channel=options.channel, per_node=options.per_node)
-    poller = Poller(
+    poller = ClusterPoller(
         cluster,
         Upstream(client),
         options.lookupd_http_address,

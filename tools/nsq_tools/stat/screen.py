@@ -30,7 +30,7 @@ _SHORT_HEIGHT = 10  # below it, rows take the lines of keys and totals
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class VisibleRows:
     """The visible rows: `count` of `total`, from index `top` on."""
 
     top: int
@@ -38,7 +38,7 @@ class Window:
     total: int
 
     @classmethod
-    def at(cls, top: int, count: int, total: int) -> Window:
+    def at(cls, top: int, count: int, total: int) -> VisibleRows:
         """Return the window nearest to `top` without empty lines below its rows."""
         return cls(max(0, min(top, total - count)), min(count, total), total)
 
@@ -48,7 +48,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ScreenView:
     """The contents of the screen.
 
     rows       the selected rows, in `order`
@@ -66,11 +66,11 @@ class View:
     top: int = 0
 
 
-def draw(view: View, width: int, height: int) -> tuple[list[Text], Window]:
+def draw(view: ScreenView, width: int, height: int) -> tuple[list[Text], VisibleRows]:
     """Return at most `height` lines of at most `width` characters, and their rows. A number that does not fit is left out."""
     head, foot, room = _frame(view, width, height)
     total = len(view.rows)
-    seen = Window.at(view.top, total if total <= room else max(room - 1, 0), total)
+    seen = VisibleRows.at(view.top, total if total <= room else max(room - 1, 0), total)
     table = _table(view, width, room, seen)
     lines = [*head, *table, *(Text() for _ in range(room + 1 - len(table))), *foot][:height]
     for line in lines:
@@ -78,7 +78,7 @@ def draw(view: View, width: int, height: int) -> tuple[list[Text], Window]:
     return lines, seen
 
 
-def _frame(view: View, width: int, height: int) -> tuple[list[Text], list[Text], int]:
+def _frame(view: ScreenView, width: int, height: int) -> tuple[list[Text], list[Text], int]:
     """Return the lines above and below the table, and the number of lines left under its heading."""
     is_short = height < _SHORT_HEIGHT
     head = [_title(view, width), *([] if is_short else [_totals(view, width)])]
@@ -101,7 +101,7 @@ def fitted(parts: Sequence[str], width: int, gap: str = "   ") -> str:
 # --- above and below the table
 
 
-def _title(view: View, width: int) -> Text:
+def _title(view: ScreenView, width: int) -> Text:
     topics = sum(1 for row in view.all_rows if not row.name.channel)
     parts = (
         "nsq-stat",
@@ -120,7 +120,7 @@ def _number(count: int, noun: str, plural: str = "") -> str:
     return f"{count} {noun if count == 1 else plural or noun + 's'}"
 
 
-def _totals(view: View, width: int) -> Text:
+def _totals(view: ScreenView, width: int) -> Text:
     """Return the totals of the selected rows. Incoming messages count once a topic, not once a channel."""
     incoming = sum(row.rates.messages for row in view.rows if row.rates and not row.name.channel) / MILLI
     done = sum(row.rates.finished for row in view.rows if row.rates and row.name.channel) / MILLI
@@ -135,7 +135,7 @@ def _totals(view: View, width: int) -> Text:
     return Text(fitted(parts, width))
 
 
-def _failures(view: View, width: int) -> list[Text]:
+def _failures(view: ScreenView, width: int) -> list[Text]:
     lines = [Text(f"failed: {failure}", style=ALARMING) for failure in view.failures[:_MOST_FAILURES]]
     more = len(view.failures) - len(lines)
     return [*lines, *([Text(fitted([f"… {more} more failed"], width), style=ALARMING)] if more > 0 else [])]
@@ -144,7 +144,7 @@ def _failures(view: View, width: int) -> list[Text]:
 # --- the table
 
 
-def _table(view: View, width: int, room: int, seen: Window) -> list[Text]:
+def _table(view: ScreenView, width: int, room: int, seen: VisibleRows) -> list[Text]:
     """Return the heading and `room` lines: rows and, if some do not fit, a line with their number."""
     longest_name = max((len(_full_name(row)) for row in view.rows), default=0)
     plan = layout(width, longest_name, max((len(row.node) for row in view.rows), default=0))
@@ -156,14 +156,14 @@ def _table(view: View, width: int, room: int, seen: Window) -> list[Text]:
     return lines[: room + 1]
 
 
-def _others(seen: Window) -> list[str]:
+def _others(seen: VisibleRows) -> list[str]:
     """Return the number of hidden rows, as text."""
     if not seen.top:
         return [f"… {seen.below} more"]
     return [f"… {seen.top} above", *([f"and {seen.below} below"] if seen.below else [])]
 
 
-def _emptiness(view: View) -> str:
+def _emptiness(view: ScreenView) -> str:
     if view.all_rows:
         return "no topic or channel matches"
     return "no topics yet" if view.node_count else "no nsqd yet"
@@ -185,7 +185,7 @@ def _underlined(order: Order, *columns: str) -> str:
     return "underline" if order.column in columns else ""
 
 
-def _rows(view: View, plan: Layout, seen: Window) -> list[Text]:
+def _rows(view: ScreenView, plan: Layout, seen: VisibleRows) -> list[Text]:
     lines = []
     topic_above = ""
     for row in view.rows[seen.top : seen.top + seen.count]:

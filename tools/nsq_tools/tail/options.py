@@ -11,7 +11,7 @@ from nsqd_py.settings.types import BOOL, DURATION, INT, STRING, STRINGS, URLS
 REMOVED = {"json": "pipe the output to jq", "format": "use --jsonl, and pipe the output to jq"}
 
 
-class _Source(SourceOptions, title="Source"):
+class _TailSource(SourceOptions, title="Source"):
     topic: tuple[str, ...] = TOPICS
     channel: str = setting(
         STRING,
@@ -59,7 +59,7 @@ class _Log(LogOptions, title="Log"):
     log_prefix: str = log_prefix_setting("[nsq_tail] ")
 
 
-class TailOptions(ProgramOptions, _Source, ShownOptions, _Log):
+class TailOptions(ProgramOptions, _TailSource, ShownOptions, _Log):
     """The options of nsq-tail."""
 
 

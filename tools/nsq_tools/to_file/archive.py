@@ -12,7 +12,7 @@ from pathlib import Path
 
 from nsq_tools.to_file.compression import Codec
 from nsq_tools.to_file.finishing import Contents, FinishedFile
-from nsq_tools.to_file.formats import FileEncoder, Format, Warn
+from nsq_tools.to_file.formats import FileEncoder, FileFormat, Warn
 from nsq_tools.to_file.options import DATETIME
 from nsq_tools.to_file.output import Claim, ClaimDetails, OutputFile, side_path
 from nsq_tools.to_file.placing import make_directories, with_revision
@@ -66,7 +66,7 @@ class Plan:
     datetime_format: str
     work_dir: Path
     output_dir: Path
-    form: Format
+    form: FileFormat
     codec: Codec
     level: int
     rotation: Rotation

@@ -25,7 +25,7 @@ _READ_BYTES = 256 * 1024
 Data = bytes | mmap.mmap
 
 
-class Piece(NamedTuple):
+class DecodedPiece(NamedTuple):
     """Decompressed bytes. `end` is the offset in the file where the member or frame ends; 0 before its last piece."""
 
     data: bytes
@@ -42,7 +42,7 @@ class Codec(NamedTuple):
     name: str
     suffix: str
     compress: Callable[[bytes, int], bytes]
-    pieces: Callable[[Data, int], Iterator[Piece]]
+    pieces: Callable[[Data, int], Iterator[DecodedPiece]]
 
     @property
     def is_plain(self) -> bool:
@@ -56,10 +56,10 @@ def _as_it_is(data: bytes, level: int) -> bytes:
     return data
 
 
-def _plain_pieces(data: Data, start: int) -> Iterator[Piece]:
+def _plain_pieces(data: Data, start: int) -> Iterator[DecodedPiece]:
     for position in range(start, len(data), _READ_BYTES):
         piece = data[position : position + _READ_BYTES]
-        yield Piece(piece, position + len(piece))
+        yield DecodedPiece(piece, position + len(piece))
 
 
 # --- gzip
@@ -84,7 +84,7 @@ def _gzip(data: bytes, level: int) -> bytes:
     return zlib.compress(data, level, _GZIP_WINDOW_BITS)
 
 
-def _gzip_pieces(data: Data, start: int) -> Iterator[Piece]:
+def _gzip_pieces(data: Data, start: int) -> Iterator[DecodedPiece]:
     library = _isal() or zlib
     errors = (zlib.error, library.error)
     position = start
@@ -97,7 +97,7 @@ def _gzip_pieces(data: Data, start: int) -> Iterator[Piece]:
             except errors:
                 return
             position += len(chunk) - len(member.unused_data)
-            yield Piece(plain, position if member.eof else 0)
+            yield DecodedPiece(plain, position if member.eof else 0)
 
 
 # --- zstd (RFC 8878)
@@ -114,7 +114,7 @@ def _zstd(data: bytes, level: int) -> bytes:
     return bytes(cramjam.zstd.compress(data, level))
 
 
-def _zstd_pieces(data: Data, start: int) -> Iterator[Piece]:
+def _zstd_pieces(data: Data, start: int) -> Iterator[DecodedPiece]:
     import cramjam
 
     position = start
@@ -123,7 +123,7 @@ def _zstd_pieces(data: Data, start: int) -> Iterator[Piece]:
             plain = bytes(cramjam.zstd.decompress(data[position:end]))
         except cramjam.DecompressionError:
             return
-        yield Piece(plain, end)
+        yield DecodedPiece(plain, end)
         position = end
 
 

@@ -24,7 +24,7 @@ from google_crc32c import extend
 
 from nsq_tools.to_file.compression import CODECS
 from nsq_tools.to_file.formats import FORMATS, FileScan
-from nsq_tools.to_file.output import Claim, Entry, Manifest
+from nsq_tools.to_file.output import Claim, Manifest, ManifestEntry
 from nsq_tools.to_file.placing import make_directories, place, remove_other_names
 from nsq_tools.to_file.portions import Tally
 from nsqd_py.runtime.private_files import open_file
@@ -55,11 +55,11 @@ class FinishedFile:
     def name(self) -> str:
         return self.claim.details.work_name
 
-    def finish(self) -> Entry:
+    def finish(self) -> ManifestEntry:
         """Finish the file; return its line in the manifest. May block. May be called again after an OSError."""
         details = self.claim.details
         may_be_listed = details.entry is not None or self.contents is None or self.contents.is_repaired
-        entry = Entry(**details.entry) if details.entry is not None else self._place()
+        entry = ManifestEntry(**details.entry) if details.entry is not None else self._place()
         if not self._remove_other_names(entry):
             entry = self._place_again(entry)
         manifest = Manifest(Path(details.output_dir))
@@ -68,14 +68,14 @@ class FinishedFile:
         self.claim.release()
         return entry
 
-    def _place(self) -> Entry:
+    def _place(self) -> ManifestEntry:
         """Move it to its place in the output-dir, unless it is there."""
         details = self.claim.details
         if FORMATS[details.format].convert is None and self.claim.work_dir.samefile(details.output_dir):
             return self._entry(details.work_name)  # it was written there
         return self._note(self._entry(self._give_name()))
 
-    def _place_again(self, entry: Entry) -> Entry:
+    def _place_again(self, entry: ManifestEntry) -> ManifestEntry:
         """Place it again, because the file that an earlier run placed was deleted or replaced."""
         entry = self._note(replace(entry, path=self._give_name()))
         if not self._remove_other_names(entry):
@@ -95,20 +95,20 @@ class FinishedFile:
             None if convert is None else lambda source, target: convert(source, target, details.compress),
         )
 
-    def _note(self, entry: Entry) -> Entry:
+    def _note(self, entry: ManifestEntry) -> ManifestEntry:
         """Write the entry into the claim, so that the place is known after a kill."""
         self.claim.update(replace(self.claim.details, entry=asdict(entry)))
         return entry
 
-    def _remove_other_names(self, entry: Entry) -> bool:
+    def _remove_other_names(self, entry: ManifestEntry) -> bool:
         """Remove the other names. Return False if the placed file is not proved to have the written contents."""
         output_dir = Path(self.claim.details.output_dir)
         claim, is_copy = self.claim, partial(_holds, entry)
         return remove_other_names(claim.work_path, output_dir, entry.path, claim.token, is_copy)
 
-    def _entry(self, name: str) -> Entry:
+    def _entry(self, name: str) -> ManifestEntry:
         details, contents = self.claim.details, self._contents(name)
-        return Entry(
+        return ManifestEntry(
             path=name,
             topic=details.topic,
             channel=details.channel,
@@ -143,7 +143,7 @@ def checksum_of(file: BinaryIO) -> int:
     return checksum
 
 
-def _holds(entry: Entry, path: Path) -> bool:
+def _holds(entry: ManifestEntry, path: Path) -> bool:
     """True if the file has exactly the bytes of the entry, by its size and checksum. Raises OSError."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size

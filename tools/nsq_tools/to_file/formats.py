@@ -61,7 +61,7 @@ class FileEncoder(Protocol):
 
 
 @dataclass(frozen=True)
-class Format:
+class FileFormat:
     """One format.
 
     suffix          ending of its files, instead of `.log`
@@ -142,7 +142,7 @@ def _count_newlines(tally: Tally, block: bytes) -> None:
     tally.add_all(block.count(b"\n"))
 
 
-LINES = Format(
+LINES = FileFormat(
     name="lines",
     suffix=".log",
     codecs=(NONE, GZIP, ZSTD),
@@ -169,7 +169,7 @@ def _count_objects(tally: Tally, block: bytes) -> None:
         tally.add_all(block.count(b"\n"), min(timestamps_ns), max(timestamps_ns))
 
 
-JSONL = Format(
+JSONL = FileFormat(
     name="jsonl",
     suffix=".jsonl",
     codecs=(NONE, GZIP, ZSTD),
@@ -237,7 +237,7 @@ def scan_records(data: Data, codec: Codec, start: int) -> FileScan:
     return scan
 
 
-FRAMED = Format(
+FRAMED = FileFormat(
     name="framed",
     suffix=".framed",
     codecs=(NONE, ZSTD),
@@ -334,7 +334,7 @@ def _record_batch(messages: Messages, schema: Any) -> Any:
     return arrow.record_batch(arrays, schema=schema)
 
 
-PARQUET = Format(
+PARQUET = FileFormat(
     name="parquet",
     suffix=".parquet",
     codecs=(NONE, GZIP, ZSTD),

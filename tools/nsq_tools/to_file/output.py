@@ -164,7 +164,7 @@ _TAIL_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ManifestEntry:
     """One finished file, as a line of JSON in the manifest:
 
         path              relative to the output-dir
@@ -204,7 +204,7 @@ class Manifest:
     def __init__(self, output_dir: Path) -> None:
         self._path = output_dir / MANIFEST
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: ManifestEntry) -> None:
         """Append a line. Raises OSError; then nothing was added."""
         descriptor = open_file(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, MODE)
         try:
@@ -225,7 +225,7 @@ class Manifest:
             os.ftruncate(descriptor, size)
             raise
 
-    def has(self, entry: Entry) -> bool:
+    def has(self, entry: ManifestEntry) -> bool:
         """True if one of the last lines has the same path and offset. Raises OSError."""
         try:
             with open(self._path, "rb", opener=open_file) as file:
@@ -236,7 +236,7 @@ class Manifest:
         return any(_is_about(line, entry) for line in lines)
 
 
-def _is_about(line: bytes, entry: Entry) -> bool:
+def _is_about(line: bytes, entry: ManifestEntry) -> bool:
     try:
         values = orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -385,7 +385,7 @@ def is_open_to_all(directory: Path) -> bool:
 def _parsed(data: bytes) -> ClaimDetails:
     """Raises BAD_CONTENT."""
     details = decode_fields(ClaimDetails, orjson.loads(data))
-    entry = decode_fields(Entry, details.entry) if details.entry is not None else None
+    entry = decode_fields(ManifestEntry, details.entry) if details.entry is not None else None
     for name in (details.name, details.work_name, entry.path if entry is not None else ""):
         if Path(name).is_absolute() or ".." in Path(name).parts:
             raise ValueError(f"{name} is not in its directory")

@@ -27,14 +27,14 @@ def _number(value: object) -> float:
 FLOAT: Kind[float] = Kind("float", _number, _number, str)
 
 
-class _What(Options):
+class _Delivered(Options):
     topic: str = TOPIC
     channel: str = setting(STRING, "nsq_to_http", "NSQ channel.")
     max_in_flight: int = MAX_IN_FLIGHT
     sample: float = setting(FLOAT, 1.0, "Share of the messages to send, from 0 to 1. The others are finished and not sent.")
 
 
-class _Messages(_What, SourceOptions, title="Messages"):
+class _Messages(_Delivered, SourceOptions, title="Messages"):
     consumer_opt: tuple[str, ...] = CONSUMER_OPT
 
 

@@ -63,7 +63,7 @@ class Server:
     port: int
 
 
-class Request:
+class HttpRequest:
     """The request for an address: a POST with the message as the body, or a GET with the message in the URL."""
 
     def __init__(self, method: str, address: str, headers: Headers, *, has_place: bool = False) -> None:
@@ -92,7 +92,7 @@ class Request:
     def body(self, message: bytes) -> bytes:
         return message if self.method == POST else b""
 
-    def redirected(self, message: bytes, status: int, location: str) -> Request | None:
+    def redirected(self, message: bytes, status: int, location: str) -> HttpRequest | None:
         """Return the request to follow a redirect, or None if the response is not a redirect that can be followed.
 
         After 301, 302 or 303, a POST would have to continue as a GET without the message, so these are not followed.
@@ -104,7 +104,7 @@ class Request:
         headers = self._headers
         if parse_url(address).host != self.server.host:
             headers = {name: value for name, value in headers.items() if name.lower() not in _SECRET}
-        return Request(self.method, address, headers)
+        return HttpRequest(self.method, address, headers)
 
 
 def fill(address: str, escaped: str) -> str:
@@ -167,13 +167,13 @@ def headers_of(options: ToHttpOptions) -> Headers:
         raise BadUsage(str(error)) from error
 
 
-def make_requests(options: ToHttpOptions, headers: Headers) -> dict[str, Request]:
+def make_requests(options: ToHttpOptions, headers: Headers) -> dict[str, HttpRequest]:
     """Return a request for each address. Raises BadUsage."""
     method, flag = (POST, "post") if options.post else (GET, "get")
     requests = {}
     for address in options.post or options.get:
         try:
-            requests[address] = Request(method, address, headers, has_place=method == GET)
+            requests[address] = HttpRequest(method, address, headers, has_place=method == GET)
         except ValueError as error:
             raise BadUsage(f"--{flag} {address}: {error}") from error
     return requests

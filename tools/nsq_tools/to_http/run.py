@@ -11,8 +11,8 @@ from nsq_tools.cli import DONE
 from nsq_tools.clients import http_client, make_consumer
 from nsq_tools.hosts import AGGREGATE, HostShares, Timings
 from nsq_tools.to_http.options import ALL, ToHttpOptions
-from nsq_tools.to_http.requests import Request, headers_of, make_requests
-from nsq_tools.to_http.sender import NotDelivered, Sender
+from nsq_tools.to_http.requests import HttpRequest, headers_of, make_requests
+from nsq_tools.to_http.sender import HttpSender, NotDelivered
 from nsqd_py.client.message import Message, Requeue
 from nsqd_py.net.http.client import limit_s
 from nsqd_py.runtime.logs import Log
@@ -29,7 +29,7 @@ Clock = Callable[[], float]
 def run(options: ToHttpOptions, log: Log) -> int:
     """Send messages until a stop signal. Requests that are being sent then are completed first."""
     raise_descriptor_limit()
-    sender = Sender(http_client(options), log)
+    sender = HttpSender(http_client(options), log)
     delivery = make_delivery(options, sender, log)
     handler = Handler(delivery, options.sample, Random(), log)
     consumer = make_consumer(options, "nsq_to_http", options.topic, log, handler=handler, concurrency=options.n)
@@ -42,7 +42,7 @@ def run(options: ToHttpOptions, log: Log) -> int:
     return DONE
 
 
-def make_delivery(options: ToHttpOptions, sender: Sender, log: Log) -> Delivery:
+def make_delivery(options: ToHttpOptions, sender: HttpSender, log: Log) -> HttpDelivery:
     requests = make_requests(options, headers_of(options))
     timings = Timings(requests, options.status_every, log)
     if options.mode == ALL:
@@ -51,7 +51,7 @@ def make_delivery(options: ToHttpOptions, sender: Sender, log: Log) -> Delivery:
     return ToOne(requests, shares, sender, timings, log, monotonic)
 
 
-class Delivery(Protocol):
+class HttpDelivery(Protocol):
     """Sends a message to one or several servers."""
 
     def deliver(self, body: bytes) -> None:
@@ -64,7 +64,7 @@ class Delivery(Protocol):
 class Handler:
     """The message handler of a Consumer: a message is finished when it returns, and requeued when it raises Requeue."""
 
-    def __init__(self, delivery: Delivery, sample: float, random: Random, log: Log) -> None:
+    def __init__(self, delivery: HttpDelivery, sample: float, random: Random, log: Log) -> None:
         """`sample` is the share of the messages that is sent, from 0 to 1."""
         self._delivery = delivery
         self._sample = sample
@@ -87,7 +87,13 @@ class ToOne:
     """Delivery to one of the hosts. If a host does not respond, the next is tried; any response is final."""
 
     def __init__(
-        self, requests: Mapping[str, Request], shares: HostShares, sender: Sender, timings: Timings, log: Log, clock: Clock
+        self,
+        requests: Mapping[str, HttpRequest],
+        shares: HostShares,
+        sender: HttpSender,
+        timings: Timings,
+        log: Log,
+        clock: Clock,
     ) -> None:
         """`requests` has the host as key; `clock` returns monotonic seconds."""
         self._requests = requests
@@ -140,7 +146,7 @@ class ToOne:
 class ToAll:
     """Delivery to every host, one after the other. If one fails, the message is requeued, and sent to all again."""
 
-    def __init__(self, requests: Mapping[str, Request], sender: Sender, timings: Timings, clock: Clock) -> None:
+    def __init__(self, requests: Mapping[str, HttpRequest], sender: HttpSender, timings: Timings, clock: Clock) -> None:
         """The arguments are those of `ToOne`."""
         self._requests = requests
         self._sender = sender

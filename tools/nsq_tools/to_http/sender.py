@@ -9,7 +9,7 @@ from typing import Any
 
 import gevent
 
-from nsq_tools.to_http.requests import Request, Server
+from nsq_tools.to_http.requests import HttpRequest, Server
 from nsqd_py.net.http.client import HttpClient, connect_any, resolve_by_hub
 from nsqd_py.runtime.logs import Log
 
@@ -29,7 +29,7 @@ class NotDelivered(Exception):
         self.is_answer = is_answer
 
 
-class _Connection(http.client.HTTPConnection):
+class _ServerConnection(http.client.HTTPConnection):
     """A connection to a server, opened by the first request. It carries one request at a time."""
 
     def __init__(self, server: Server, client: HttpClient) -> None:
@@ -44,7 +44,7 @@ class _Connection(http.client.HTTPConnection):
             tls = self._client.tls if self._server.is_secure else None
             self.sock: Any = connect_any(resolve_by_hub(self._server.host, self._server.port), tls, self._server.host)
 
-    def exchange(self, request: Request, message: bytes) -> http.client.HTTPResponse:
+    def exchange(self, request: HttpRequest, message: bytes) -> http.client.HTTPResponse:
         """Send a request and return the response without its body. Raises OSError and HTTPException."""
         self.putrequest(request.method, request.target(message), skip_host=True, skip_accept_encoding=True)
         for name, value in request.headers_for(message).items():
@@ -68,17 +68,17 @@ class _Connection(http.client.HTTPConnection):
         return monotonic() - self.idle_since_s < IDLE_LIMIT_S and not arrived.poll(0)
 
 
-class Sender:
+class HttpSender:
     """Sends messages from many greenlets at the same time, each over a connection of a shared pool."""
 
     def __init__(self, client: HttpClient, log: Log) -> None:
         """`client` has the time-outs and the TLS context."""
         self._client = client
         self._log = log
-        self._idle: dict[Server, list[_Connection]] = {}
+        self._idle: dict[Server, list[_ServerConnection]] = {}
         self._redirects_seen: set[str] = set()
 
-    def send(self, request: Request, message: bytes) -> None:
+    def send(self, request: HttpRequest, message: bytes) -> None:
         """Send a message and wait for a 2xx response. Raises NotDelivered."""
         limit_s = self._client.request_timeout_s
         late = gevent.Timeout(limit_s)
@@ -102,7 +102,7 @@ class Sender:
             while connections:
                 connections.pop().close()
 
-    def _ask(self, request: Request, message: bytes) -> int:
+    def _ask(self, request: HttpRequest, message: bytes) -> int:
         """Return the status of the response, after redirects."""
         for _ in range(MAX_REDIRECTS + 1):
             response = self._ask_once(request, message)
@@ -115,7 +115,7 @@ class Sender:
             request = following
         raise OSError(f"stopped after {MAX_REDIRECTS} redirects")
 
-    def _ask_once(self, request: Request, message: bytes) -> http.client.HTTPResponse:
+    def _ask_once(self, request: HttpRequest, message: bytes) -> http.client.HTTPResponse:
         idle = self._idle.setdefault(request.server, [])
         while idle:
             connection = idle.pop()
@@ -125,9 +125,9 @@ class Sender:
                 except ConnectionError:  # the server has most likely closed it in this moment
                     break
             connection.close()
-        return self._exchange(_Connection(request.server, self._client), request, message)
+        return self._exchange(_ServerConnection(request.server, self._client), request, message)
 
-    def _exchange(self, connection: _Connection, request: Request, message: bytes) -> http.client.HTTPResponse:
+    def _exchange(self, connection: _ServerConnection, request: HttpRequest, message: bytes) -> http.client.HTTPResponse:
         try:
             response = connection.exchange(request, message)
         except BaseException:  # also a gevent time-out, which is no Exception: a late response must not be read

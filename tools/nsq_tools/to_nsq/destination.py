@@ -13,7 +13,7 @@ import gevent
 from gevent.event import Event
 from gevent.pool import Group
 
-from nsq_tools.to_nsq.records import RecordBatch, Refusal
+from nsq_tools.to_nsq.records import RecordBatch, RefusedRecord
 from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.client.errors import HandshakeFailed, NoNsqd, NsqClientError, PublishFailed
 from nsqd_py.client.gevent import Producer
@@ -35,10 +35,10 @@ _TOO_BIG = re.compile(r"(message|body) too big -?\d+ > (\d+)")
 _TOO_LARGE = ("E_BAD_MESSAGE", "E_BAD_BODY")
 _NOT_STORED = ("E_PUB_FAILED", "E_MPUB_FAILED", "E_AUTH_FAILED")
 
-OnRefusal = Callable[[str, Refusal], None]
+OnRefusal = Callable[[str, RefusedRecord], None]
 
 
-class Destination:
+class PublishTarget:
     """Publishes batches in order, without waiting for the answer to one before sending the next.
 
     acknowledged  number of messages that nsqd has stored
@@ -187,7 +187,7 @@ class Destination:
             yield batch.part(start, len(batch.records))
 
     def _refuse(self, batch: RecordBatch, place: int, reason: str) -> None:
-        self._on_refusal(self.address, Refusal(batch.lines[place], len(batch.records[place]), reason))
+        self._on_refusal(self.address, RefusedRecord(batch.lines[place], len(batch.records[place]), reason))
 
     def _give_up(self, reason: str) -> None:
         self.failure = reason

@@ -16,9 +16,9 @@ from gevent.event import Event
 from nsq_tools.cli import DONE, FAILED, BadUsage, ToolError, is_terminal
 from nsq_tools.options import check_name, check_nsqd_addresses, client_options, user_agent
 from nsq_tools.sizes import size_text
-from nsq_tools.to_nsq.destination import Destination
+from nsq_tools.to_nsq.destination import PublishTarget
 from nsq_tools.to_nsq.options import ToNsqOptions
-from nsq_tools.to_nsq.records import RecordBatch, RecordReader, Refusal, parse_delimiter
+from nsq_tools.to_nsq.records import RecordBatch, RecordReader, RefusedRecord, parse_delimiter
 from nsqd_py.runtime.logs import TEXT, Log
 from nsqd_py.runtime.process import StopSignals
 from nsqd_py.settings.durations import SECOND_NS
@@ -153,11 +153,11 @@ class StdinPublisher:
         self._destinations = self._make_destinations(options)
         self._on_stop = gevent.Greenlet(self._report_stop)
 
-    def _make_destinations(self, options: ToNsqOptions) -> list[Destination]:
+    def _make_destinations(self, options: ToNsqOptions) -> list[PublishTarget]:
         client = client_options(options.producer_opt, "producer-opt", user_agent=user_agent("to_nsq"))
         retry_timeout_s = options.retry_timeout_ns / SECOND_NS
         return [
-            Destination(address, options.topic, client, retry_timeout_s, self._log, self._refused)
+            PublishTarget(address, options.topic, client, retry_timeout_s, self._log, self._refused)
             for address in dict.fromkeys(options.nsqd_tcp_address)
         ]
 
@@ -245,7 +245,7 @@ class StdinPublisher:
         )
         self._check()
 
-    def _refused(self, address: str, refusal: Refusal) -> None:
+    def _refused(self, address: str, refusal: RefusedRecord) -> None:
         self._not_taken += 1
         line, size_bytes, reason = refusal
         self._log.error("%s %d (%d bytes) is not published to %s: %s", self._unit, line, size_bytes, address, reason)

@@ -47,7 +47,7 @@ class RecordBatch(NamedTuple):
         return RecordBatch(self.records[start:end], self.lines[start:end])
 
 
-class Refusal(NamedTuple):
+class RefusedRecord(NamedTuple):
     """A record that is not published, and the reason: `it takes no more than 1000`."""
 
     line: int
@@ -66,7 +66,7 @@ class RecordReader:
 
     def __init__(self, delimiter: bytes, max_record_bytes: int = MAX_RECORD_BYTES) -> None:
         self.lines = 0
-        self._too_large: list[Refusal] = []
+        self._too_large: list[RefusedRecord] = []
         self._delimiter = delimiter
         self._max_record_bytes = max_record_bytes
         self._pieces: list[bytes] = []  # of an incomplete record
@@ -104,7 +104,7 @@ class RecordReader:
             self._pieces_bytes -= 1
         return self._batch(self._take_first())
 
-    def take_too_large(self) -> list[Refusal]:
+    def take_too_large(self) -> list[RefusedRecord]:
         """Return the records since the last call that are larger than `max_record_bytes`."""
         taken, self._too_large = self._too_large, []
         return taken
@@ -124,7 +124,7 @@ class RecordReader:
             return [b"".join(pieces)]
         self.lines += 1
         reason = f"to-nsq takes no more than {self._max_record_bytes}"
-        self._too_large.append(Refusal(self.lines, size_bytes, reason))
+        self._too_large.append(RefusedRecord(self.lines, size_bytes, reason))
         return []
 
     def _batch(self, records: list[bytes]) -> RecordBatch:
