@@ -24,7 +24,7 @@ from nsqd_py.pqueues import Alarm, Alarms
 from nsqd_py.queue.publish_buffer import Tickets
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.disk_pace import DiskPace
-from nsqd_py.runtime.histogram import Histogram
+from nsqd_py.runtime.pacing import Histogram
 from nsqd_py.runtime.threads import ReusedGreenlets, in_thread
 
 _DURATION_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)

@@ -13,7 +13,7 @@ from sys import intern
 from typing import Any
 
 from nsqd_py.cluster.producers import SharedAddress, tcp_address
-from nsqd_py.cluster.roles import GroupMember, Pair, Role, pairs, read_role
+from nsqd_py.cluster.roles import NodeInGroup, Pair, Role, pairs, read_role
 from nsqd_py.cluster.statistics import (
     MILLI,
     NO_CHANNEL,
@@ -440,7 +440,7 @@ class Cluster:
     def pairs(self) -> list[Pair]:
         """Return all primaries and their standbys."""
         return pairs(
-            GroupMember(
+            NodeInGroup(
                 node.address, tcp_address(node.reported) if node.reported.get("tcp_port") else "", node.role, _answers(node)
             )
             for node in self.nodes.values()

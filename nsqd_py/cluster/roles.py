@@ -137,7 +137,7 @@ def _uncounted(lag: Lag) -> Lag:
 # ---- over all nsqds
 
 
-class GroupMember(NamedTuple):
+class NodeInGroup(NamedTuple):
     """An nsqd of the cluster, as this module needs it. `address` is for HTTP, `tcp_address` for clients."""
 
     address: str
@@ -176,13 +176,13 @@ class Pair(NamedTuple):
 _NO_LAG = Lag(0, 0, 0)
 
 
-def pairs(members: Iterable[GroupMember]) -> list[Pair]:
+def pairs(members: Iterable[NodeInGroup]) -> list[Pair]:
     """Return all primaries with their standbys, in the order of addresses. Most clusters have none."""
     all_members = list(members)
     known = {member.address: member for member in all_members if member.role is not None}
     silent = {member.address for member in all_members if not member.is_answering}
     found: list[Pair] = []
-    listing: dict[str, tuple[GroupMember, ListedStandby]] = {}
+    listing: dict[str, tuple[NodeInGroup, ListedStandby]] = {}
     primaries = [member for member in known.values() if isinstance(member.role, Primary)]
     by_tcp = {member.tcp_address: member for member in primaries if member.tcp_address}
     for primary in primaries:
@@ -212,7 +212,7 @@ def pairs(members: Iterable[GroupMember]) -> list[Pair]:
     return sorted(found, key=lambda pair: (pair.primary, pair.standby))
 
 
-def _pair(primary: GroupMember, role: Primary, standby: str, listed: ListedStandby | None) -> Pair:
+def _pair(primary: NodeInGroup, role: Primary, standby: str, listed: ListedStandby | None) -> Pair:
     """Return a pair whose standby is not known itself."""
     state = MISSING if listed is None else FOLLOWING if listed.is_following else COPYING
     lag = _NO_LAG if listed is None else listed.lag
@@ -230,7 +230,7 @@ def _pair(primary: GroupMember, role: Primary, standby: str, listed: ListedStand
     )
 
 
-def _of_standby(member: GroupMember, role: KnownStandby, primary: GroupMember | None, listed: ListedStandby | None) -> Pair:
+def _of_standby(member: NodeInGroup, role: KnownStandby, primary: NodeInGroup | None, listed: ListedStandby | None) -> Pair:
     of_primary = primary.role if primary is not None and isinstance(primary.role, Primary) else None
     is_connected = listed is not None and role.state != CONNECTING
     lag, as_of_ms = (listed.lag, 0) if listed is not None and is_connected else (role.lag, role.last_round_ms_ago)

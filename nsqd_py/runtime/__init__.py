@@ -9,7 +9,6 @@ outages        back-off between attempts, and the log lines of an outage
 threads        blocking work in threads; greenlets that are used again
 disk_pace      measures system calls; decides if the event loop may use the disk
 pacing         long work in slices; how late the event loop is
-histogram      counts of values between bounds
 private_files  files that only their owner can read, and that are no links
 documents      checks of documents and of JSON that others may have written
 """

@@ -1,14 +1,16 @@
-"""The event loop's time: `LoopLag` measures how late the loop is, `Pace` splits long work into slices."""
+"""The event loop's time: `LoopLag` measures how late the loop is, `Pace` splits long work into slices; and histograms."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from math import inf
 
 import gevent
 
 from nsqd_py.pqueues import Alarms
-from nsqd_py.runtime.histogram import Histogram
 
 SLICE_S = 0.001
 # Not 0: gevent runs up to 50 callbacks before it polls, and each `sleep(0)` is one. In slices of 2 ms that delayed
@@ -19,6 +21,30 @@ ONE_ROUND_S = 0.00001
 
 INTERVAL_NS = 250_000_000
 _BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+
+
+class Histogram:
+    """Counts the values up to each of the ascending `bounds`, and those above all of them."""
+
+    __slots__ = ("_bounds", "_counts", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = (*bounds, inf)
+        self._counts = [0] * len(self._bounds)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count a value. Takes 0.3 us."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self.total += value
+
+    @property
+    def count(self) -> int:
+        return sum(self._counts)
+
+    def cumulative(self) -> list[tuple[float, int]]:
+        """Return each bound, infinity last, with the number of values up to it."""
+        return list(zip(self._bounds, accumulate(self._counts), strict=True))
 
 
 class Pace:

@@ -19,8 +19,7 @@ from prometheus_client.utils import floatToGoString
 
 from nsqd_py.broker.broker import Broker
 from nsqd_py.queue.channel import Channel
-from nsqd_py.runtime.histogram import Histogram
-from nsqd_py.runtime.pacing import ONE_ROUND_S, Pace
+from nsqd_py.runtime.pacing import ONE_ROUND_S, Histogram, Pace
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.stats import metrics
 from nsqd_py.stats.collect import latency_statistics

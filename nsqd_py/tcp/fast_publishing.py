@@ -1,8 +1,8 @@
 """A shortcut in front of `connection`, for a client that sends one PUB or DPUB and waits for its answer.
 
-It makes no command object and consults no table. User CPU time of nsqd for a PUB: 2.7 us instead of 4.2 with 16 such
-clients, 6.5 instead of 7.8 with 4 consumers in addition. nsqd works without this file: let `daemon` make a
-`ClientConnection`.
+It makes no command object and consults no table: the line is that of the last one, or the topic is open. User CPU time of
+nsqd for a PUB: 2.7 us instead of 4.2 with 16 such clients, 6.5 instead of 7.8 with 4 consumers in addition, 8.4 instead of 11.3
+for 100 topics in turn. nsqd works without this file: let `daemon` make a `ClientConnection`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nsqd_py.cluster import roles
-from nsqd_py.cluster.roles import GroupLease, GroupMember, Lag, Pair, Primary, pairs, read_role, troubles, without_counts
+from nsqd_py.cluster.roles import GroupLease, NodeInGroup, Lag, Pair, Primary, pairs, read_role, troubles, without_counts
 
 LEASE = {"name": "orders", "holder": "a:4150", "error": "", "waits_for": ""}
 LAG = {"lag_messages": 3, "lag_bytes": 400, "lag_ms": 1500}
@@ -18,18 +18,18 @@ def listed(http_address: str = "b:4151", *, is_following: bool = True, lag_ms: i
     return about | LAG | {"lag_ms": lag_ms}
 
 
-def primary(*standbys: dict[str, Any], acks: int = 0, is_alone: bool = False) -> GroupMember:
+def primary(*standbys: dict[str, Any], acks: int = 0, is_alone: bool = False) -> NodeInGroup:
     role = read_role({"standbys": {"epoch": 2, "acks": acks, "is_alone": is_alone, "list": list(standbys)}})
-    return GroupMember("a:4151", "a:4150", role, is_answering=True)
+    return NodeInGroup("a:4151", "a:4150", role, is_answering=True)
 
 
-def standby(state: str = "following", **more: Any) -> GroupMember:
+def standby(state: str = "following", **more: Any) -> NodeInGroup:
     about = {"primary": "a:4150", "epoch": 1, "state": state, "is_complete": True, "last_round_ms_ago": 7000}
     role = read_role({"standby": about | LAG | {"lag_messages": 9} | more})
-    return GroupMember("b:4151", "b:4150", role, is_answering=True)
+    return NodeInGroup("b:4151", "b:4150", role, is_answering=True)
 
 
-def kinds(*members: GroupMember, lagging_after_s: float = 10.0) -> list[tuple[str, str]]:
+def kinds(*members: NodeInGroup, lagging_after_s: float = 10.0) -> list[tuple[str, str]]:
     return [(found.kind, found.node) for found in troubles(pairs(members), lagging_after_s)]
 
 
@@ -50,7 +50,7 @@ def kinds(*members: GroupMember, lagging_after_s: float = 10.0) -> list[tuple[st
 )
 def test_an_answer_of_any_form_is_read(document: Any) -> None:
     role = read_role(document)
-    list(troubles(pairs([GroupMember("x", "", role, is_answering=True)])))
+    list(troubles(pairs([NodeInGroup("x", "", role, is_answering=True)])))
     without_counts(role)
 
 
@@ -98,12 +98,12 @@ def test_counts_can_be_hidden() -> None:
 NO_ANSWER = "no answer from etcd"
 
 
-def leased(member: GroupMember, **lease: str) -> GroupMember:
+def leased(member: NodeInGroup, **lease: str) -> NodeInGroup:
     assert member.role is not None
     return member._replace(role=member.role._replace(lease=GroupLease(**LEASE | lease)))
 
 
-def waiting(address: str, **lease: str) -> GroupMember:
+def waiting(address: str, **lease: str) -> NodeInGroup:
     role = standby("waiting", primary="", lease_decides=True)
     return leased(role._replace(address=address), **{"holder": ""} | lease)
 
@@ -128,7 +128,7 @@ STANDBY = leased(standby("connecting", lease_decides=True))
         ([waiting("a:4151"), waiting("b:4151", name="other")], [(roles.NO_PRIMARY, "a:4151"), (roles.NO_PRIMARY, "b:4151")]),
     ],
 )
-def test_the_troubles_of_a_group_with_a_lease(members: list[GroupMember], found: list[tuple[str, str]]) -> None:
+def test_the_troubles_of_a_group_with_a_lease(members: list[NodeInGroup], found: list[tuple[str, str]]) -> None:
     assert [one for one in kinds(*members) if one[0] != roles.NO_STANDBY] == found
 
 

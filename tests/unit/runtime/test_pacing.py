@@ -7,8 +7,7 @@ from math import inf
 import pytest
 
 from nsqd_py.debug import memory
-from nsqd_py.runtime.histogram import Histogram
-from nsqd_py.runtime.pacing import INTERVAL_NS, LoopLag
+from nsqd_py.runtime.pacing import INTERVAL_NS, Histogram, LoopLag
 from tests.unit.fakes import MS, World
 
 
