@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nsqd_py.cluster import roles
-from nsqd_py.cluster.roles import GroupLease, NodeInGroup, Lag, Pair, Primary, pairs, read_role, troubles, without_counts
+from nsqd_py.cluster.roles import GroupLease, Lag, NodeInGroup, Pair, Primary, pairs, read_role, troubles, without_counts
 
 LEASE = {"name": "orders", "holder": "a:4150", "error": "", "waits_for": ""}
 LAG = {"lag_messages": 3, "lag_bytes": 400, "lag_ms": 1500}
