@@ -20,12 +20,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import repeat
 from operator import itemgetter
-from typing import Any
-
-from ddsketch import DDSketch
+from typing import TYPE_CHECKING, Any
 
 from nsqd_py.batch import Batch
 from nsqd_py.queue.position import Position
+
+if TYPE_CHECKING:
+    from ddsketch import DDSketch
 
 _sequence_number = itemgetter(0)
 _delivery_of = itemgetter(1)
@@ -195,6 +196,12 @@ def _accounted(position: Position, tables: Iterable[InFlightTable]) -> Iterator[
 RELATIVE_ACCURACY = 0.01
 
 
+def _sketch() -> DDSketch:
+    from ddsketch import DDSketch  # the extra `latency` brings it
+
+    return DDSketch(RELATIVE_ACCURACY)
+
+
 class LatencyWindow:
     """The latencies of the last `window_ns`, or of at least half of it. Times in ns."""
 
@@ -203,8 +210,8 @@ class LatencyWindow:
     def __init__(self, window_ns: int, now_ns: int) -> None:
         self._half_ns = max(1, window_ns // 2)
         self._began_ns = now_ns
-        self._newer = DDSketch(RELATIVE_ACCURACY)
-        self._older = DDSketch(RELATIVE_ACCURACY)
+        self._newer = _sketch()
+        self._older = _sketch()
 
     def add(self, latency_ns: int, count: int, now_ns: int) -> None:
         """Add `count` messages with this latency: 1 us for any count."""
@@ -221,8 +228,8 @@ class LatencyWindow:
         halves = (now_ns - self._began_ns) // self._half_ns
         if halves <= 0:
             return
-        self._older = self._newer if halves == 1 else DDSketch(RELATIVE_ACCURACY)
-        self._newer = DDSketch(RELATIVE_ACCURACY)
+        self._older = self._newer if halves == 1 else _sketch()
+        self._newer = _sketch()
         self._began_ns += halves * self._half_ns
 
 
@@ -251,7 +258,7 @@ class LatencyMeter:
     def statistics(self, others: Iterable[LatencyMeter] = ()) -> dict[str, Any]:
         """Return the number of messages and the percentiles of their latency in ns, merged with those of `others`."""
         now_ns = self._clock()
-        sketch = DDSketch(RELATIVE_ACCURACY)
+        sketch = _sketch()
         for meter in (self, *others):
             meter._window.pour_into(sketch, now_ns)
         return {
