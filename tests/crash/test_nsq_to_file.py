@@ -108,6 +108,7 @@ def test_killed_under_load_loses_nothing(
                         tool.wait_for_log("subscribed")
                     time.sleep(moments.uniform(*LIFE_S))  # a random moment is the point; leaving kills
         with archive(nsqd, tmp_path, *flags) as tool:
+            tool.wait_for_log("subscribed")  # before that, a signal ends it as any program
             nsqd.wait_for_channel(TOPIC, CHANNEL, 30.0, depth=0, in_flight_count=0, deferred_count=0)
             assert tool.stop() == 0
     written = Counter(all_bodies(tmp_path / "output"))
