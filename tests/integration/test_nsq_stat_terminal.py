@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.support.fake_nsqd import CHANNEL_COUNTS
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess
 from tests.support.terminal import Terminal, on_terminal
 
@@ -320,20 +321,7 @@ def test_a_terminal_that_can_do_nothing_gets_lines(quiet: NsqdProcess) -> None:
 
 def many_topics(count: int) -> bytes:
     """What an nsqd with so many topics, of 3 channels each, says."""
-    statistics = dict.fromkeys(
-        (
-            "depth",
-            "backend_depth",
-            "in_flight_count",
-            "deferred_count",
-            "message_count",
-            "requeue_count",
-            "timeout_count",
-            "client_count",
-            "paused",
-        ),
-        1,
-    )
+    statistics = dict.fromkeys((*CHANNEL_COUNTS, "paused"), 1)
     channels = [{"channel_name": name, **statistics} for name in ("archive", "mail", "search")]
     topics = [{"topic_name": f"topic{number:04}", **statistics, "channels": channels} for number in range(count)]
     return json.dumps({"start_time": 1, "topics": topics}, separators=(",", ":")).encode()

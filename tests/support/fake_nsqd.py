@@ -12,6 +12,18 @@ from tests.support.nsqd_side import identity
 
 Behaviour = Callable[[socket.socket], None]
 
+# The counts of a channel in /stats.
+CHANNEL_COUNTS = (
+    "depth",
+    "backend_depth",
+    "in_flight_count",
+    "deferred_count",
+    "message_count",
+    "requeue_count",
+    "timeout_count",
+    "client_count",
+)
+
 
 @contextlib.contextmanager
 def listening(*behaviours: Behaviour) -> Iterator[str]:

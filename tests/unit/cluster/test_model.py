@@ -7,17 +7,7 @@ from typing import Any
 import pytest
 
 from nsqd_py.cluster.model import BadStats, Cluster
-
-CHANNEL_COUNTS = (
-    "depth",
-    "backend_depth",
-    "in_flight_count",
-    "deferred_count",
-    "message_count",
-    "requeue_count",
-    "timeout_count",
-    "client_count",
-)
+from tests.support.fake_nsqd import CHANNEL_COUNTS
 
 
 def topic(name: str, count: int = 0, channels: dict[str, int] | None = None) -> dict[str, Any]:

@@ -20,24 +20,13 @@ from nsqadmin_py.web.node_queries import answer_of_each, ask_nodes
 from nsqadmin_py.web.views_api import Views
 from nsqd_py.cluster.model import FORGET_AFTER_S, BadStats, Cluster, Node
 from tests.support.examples import examples
+from tests.support.fake_nsqd import CHANNEL_COUNTS
 
 ROUND_S = 2.0
 
 
 def channel(name: str, **counts: Any) -> dict[str, Any]:
-    statistics = dict.fromkeys(
-        (
-            "depth",
-            "backend_depth",
-            "in_flight_count",
-            "deferred_count",
-            "message_count",
-            "requeue_count",
-            "timeout_count",
-            "client_count",
-        ),
-        0,
-    )
+    statistics = dict.fromkeys(CHANNEL_COUNTS, 0)
     latency = {"count": 0, "percentiles": None}
     return {"channel_name": name, **statistics, "paused": False, "e2e_processing_latency": latency, **counts}
 
