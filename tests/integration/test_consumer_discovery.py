@@ -169,9 +169,12 @@ def test_a_loss_is_a_reason_to_ask_again(make_nsqd: MakeNsqd, lookupd: Nsqlookup
     wait_until(lambda: lookupd.topics() == [TOPIC])  # it is asked only once
     found = find(lookupd, lookupd_poll_interval="60s")
     found.wait_for(b"message")
-    assert lookupd.log_text().count("/lookup?topic=") == 1
+    second = make_nsqd(*flags(lookupd))
+    publish(second, b"second")
+    wait_until(lambda: len(lookupd.lookup(TOPIC)) == 2)
+    found.wait_for(b"message")  # the second is not known yet
     nsqd.stop()
-    found.driver.wait(lambda: lookupd.log_text().count("/lookup?topic=") == 2)
+    found.wait_for(b"message", b"second")
 
 
 def test_an_nsqlookupd_that_hangs_holds_nobody_up(

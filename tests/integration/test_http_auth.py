@@ -249,6 +249,7 @@ def test_the_log_names_the_user_of_an_admin_path(guarded: NsqdProcess) -> None:
     assert guarded.http("POST", "/topic/create?topic=a", headers=with_password("ann", "secret")).status == 200
     assert guarded.http("POST", "/topic/create?topic=b", headers=WITH_TOKEN).status == 200
     assert guarded.http("POST", "/topic/create?topic=c", headers={"Authorization": "Bearer x"}).status == 401
+    wait_until(lambda: "create?topic=c " in guarded.log_text(), what="the last line")
     log = guarded.log_text().splitlines()
     lines = {topic: line for line in log for topic in "abc" if f"create?topic={topic} " in line}
     assert lines["a"].endswith(' by="ann"')
