@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from nsq_tools.to_file.compression import CODECS
-from nsq_tools.to_file.formats import FORMATS
-from nsq_tools.to_file.portions import Portion
+from nsq_tools.to_file.formats import FORMATS, Portion
 from nsqd_py.diskqueue.messages import Messages
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES
 from tests.support.nsqd_process import MakeNsqd

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsq_tools.nsq_to_nsq.filters import FilterResult, JsonFilter, parse_number
+from nsq_tools.nsq_to_nsq.forwarder import FilterResult, JsonFilter, parse_number
 from tests.support.examples import examples
 
 PASS, DROP, UNREADABLE, INCOMPLETE = FilterResult.PASS, FilterResult.DROP, FilterResult.UNREADABLE, FilterResult.INCOMPLETE

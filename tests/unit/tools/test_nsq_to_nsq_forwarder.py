@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from nsq_tools.hosts import HOSTPOOL, ROUND_ROBIN, HostShares, Timings
-from nsq_tools.nsq_to_nsq.filters import JsonFilter
-from nsq_tools.nsq_to_nsq.forwarder import MAX_GROUP_BYTES, MAX_INCOMPLETE_ATTEMPTS, Forwarder, OnDone, PublishGroup
+from nsq_tools.nsq_to_nsq.forwarder import MAX_GROUP_BYTES, MAX_INCOMPLETE_ATTEMPTS, Forwarder, JsonFilter, OnDone, PublishGroup
 from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, PublishFailed
 from nsqd_py.runtime.logs import FATAL, Log
 

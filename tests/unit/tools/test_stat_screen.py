@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsq_tools.stat.columns import layout, short_number, short_rate, short_span, shorten, sparkline
 from nsq_tools.stat.model import Failure
 from nsq_tools.stat.rows import Name, Order, Row
-from nsq_tools.stat.screen import ScreenView, VisibleRows, draw
+from nsq_tools.stat.screen import ScreenView, VisibleRows, draw, layout, short_number, short_rate, short_span, shorten, sparkline
 from nsqd_py.cluster.statistics import NO_CHANNEL, ChannelCounts, Rates
 
 

@@ -15,9 +15,8 @@ from nsq_tools.to_file import finishing
 from nsq_tools.to_file.archive import Archive, Plan, Rotation
 from nsq_tools.to_file.compression import CODECS
 from nsq_tools.to_file.finishing import repair
-from nsq_tools.to_file.formats import FORMATS
+from nsq_tools.to_file.formats import FORMATS, Portion
 from nsq_tools.to_file.output import OutputFile, left_behind
-from nsq_tools.to_file.portions import Portion
 from nsqd_py.settings.durations import SECOND_NS
 from tests.support.written_files import all_bodies, bodies, leftovers, manifest, message_files
 from tests.unit.fakes import FakeLog

@@ -12,8 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nsq_tools.to_file.compression import CODECS, GZIP_LEVELS, Codec
-from nsq_tools.to_file.formats import FORMATS, NEWLINE_WARNING, FileFormat, convert, json_lines
-from nsq_tools.to_file.portions import Portion
+from nsq_tools.to_file.formats import FORMATS, NEWLINE_WARNING, FileFormat, Portion, convert, json_lines
 from tests.support.examples import examples
 from tests.support.written_files import bodies, records
 from tests.unit.to_file_fakes import FakeBatch

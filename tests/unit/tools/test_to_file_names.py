@@ -6,8 +6,8 @@ import pytest
 
 from nsq_tools.cli import BadUsage
 from nsq_tools.to_file.archive import Rotation
+from nsq_tools.to_file.finishing import filename_template, host_identifier, with_revision
 from nsq_tools.to_file.options import PROGRAM
-from nsq_tools.to_file.placing import filename_template, host_identifier, with_revision
 from nsq_tools.to_file.service import check, filename_format, has_revisions, is_shared
 from nsqd_py.settings.declaration import BadOptions
 

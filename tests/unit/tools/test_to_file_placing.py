@@ -11,14 +11,12 @@ from typing import NoReturn
 
 import pytest
 
-from nsq_tools.to_file import placing
+from nsq_tools.to_file import finishing
 from nsq_tools.to_file.archive import Archive, Plan, Rotation
 from nsq_tools.to_file.compression import CODECS
-from nsq_tools.to_file.finishing import FinishedFile, repair
-from nsq_tools.to_file.formats import FORMATS
+from nsq_tools.to_file.finishing import FinishedFile, copy, place, remove_other_names, repair
+from nsq_tools.to_file.formats import FORMATS, Portion
 from nsq_tools.to_file.output import left_behind
-from nsq_tools.to_file.placing import copy, place, remove_other_names
-from nsq_tools.to_file.portions import Portion
 from tests.support.written_files import MANIFEST, all_bodies, bodies, leftovers, manifest
 from tests.unit.fakes import FakeLog
 from tests.unit.to_file_fakes import FakeBatch
@@ -84,7 +82,7 @@ def test_a_source_whose_placed_file_is_gone_stays(source: Path, output: Path) ->
 
 
 def test_an_incomplete_copy_stays_while_there_is_no_source(output: Path, work: Path) -> None:
-    adjacent = placing._beside(output, "token")
+    adjacent = finishing._beside(output, "token")
     adjacent.write_bytes(b"on")
     with pytest.raises(FileNotFoundError):
         place(work / "gone", output, NAME, 0, "token", copy)
@@ -178,7 +176,7 @@ class NoLinks:
     """Stands for file systems that have no hard links, and for one whose directories are on two of them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("nsq_tools.to_file.placing.os.link", self.link)
+        monkeypatch.setattr("nsq_tools.to_file.finishing.os.link", self.link)
 
     def link(self, source: Path, target: Path) -> None:
         is_far = source.parent != target.parent
@@ -237,7 +235,7 @@ def test_a_copy_that_was_interrupted(tmp_path: Path, step: str, monkeypatch: pyt
         (directory / "x-000000.log").write_bytes(b"mine\n")
         with monkeypatch.context() as patch:
             if step != "never":
-                real: Callable[..., object] = copy if step == "copy" else placing._link
+                real: Callable[..., object] = copy if step == "copy" else finishing._link
 
                 def torn(*arguments: object) -> None:
                     real(*arguments)
@@ -245,7 +243,7 @@ def test_a_copy_that_was_interrupted(tmp_path: Path, step: str, monkeypatch: pyt
                         os.truncate(str(arguments[1]), 1)
                     raise KeyboardInterrupt
 
-                patch.setattr(f"nsq_tools.to_file.placing.{step}", torn)
+                patch.setattr(f"nsq_tools.to_file.finishing.{step}", torn)
                 with pytest.raises(KeyboardInterrupt):
                     place(source, directory, "x<REV>.log", 0, "token")
         assert place(source, directory, "x<REV>.log", 0, "token") == "x-000001.log"

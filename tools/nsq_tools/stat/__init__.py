@@ -4,8 +4,7 @@ options  the settings
 rows     rows of topics and channels: their values, selection, order and problems                            pure
 model    rows made of the cluster that `nsqd_py.cluster` observes, and their history                         pure
 export   rows, and primaries with their standbys, as lines of Go's nsq_stat, JSON, CSV or a text table       pure
-columns  the columns of the live table; fitting them to a width                                              pure
-screen   the live table as lines for a terminal of a given size                                              pure
+screen   the live table, its columns, as lines for a terminal of a given size                                pure
 live     the live table on the terminal, and its keyboard
 reports  one report after the other on standard output; the tool
 """

@@ -11,12 +11,10 @@ from datetime import datetime
 from pathlib import Path
 
 from nsq_tools.to_file.compression import Codec
-from nsq_tools.to_file.finishing import Contents, FinishedFile
-from nsq_tools.to_file.formats import FileEncoder, FileFormat, Warn
+from nsq_tools.to_file.finishing import Contents, FinishedFile, make_directories, with_revision
+from nsq_tools.to_file.formats import FileEncoder, FileFormat, Portion, Tally, Warn
 from nsq_tools.to_file.options import DATETIME
 from nsq_tools.to_file.output import Claim, ClaimDetails, OutputFile, side_path
-from nsq_tools.to_file.placing import make_directories, with_revision
-from nsq_tools.to_file.portions import Portion, Tally
 from nsqd_py.runtime.logs import Log
 from nsqd_py.settings.durations import format_duration
 

@@ -16,11 +16,10 @@ from nsq_tools.clients import http_client, http_url, make_consumer
 from nsq_tools.options import check_name, check_sources, client_options
 from nsq_tools.to_file.archive import Archive, Plan, Rotation
 from nsq_tools.to_file.compression import CODECS, GZIP, NONE
-from nsq_tools.to_file.finishing import check_writable, repair
+from nsq_tools.to_file.finishing import check_writable, filename_template, host_identifier, repair
 from nsq_tools.to_file.formats import FORMATS, PARQUET, is_installed
 from nsq_tools.to_file.options import DEFAULT_FILENAME_FORMAT, DEFAULT_SUFFIX, REV, ToFileOptions
 from nsq_tools.to_file.output import Claim, is_open_to_all, left_behind
-from nsq_tools.to_file.placing import filename_template, host_identifier
 from nsq_tools.to_file.topic_writer import TopicWriter, describe
 from nsqd_py.net.http.client import HttpClient, HttpClientError
 from nsqd_py.protocol.names import is_valid_name

@@ -14,8 +14,8 @@ from gevent.event import Event
 
 from nsq_tools.to_file.archive import Archive, Plan
 from nsq_tools.to_file.finishing import FinishedFile
+from nsq_tools.to_file.formats import Portion
 from nsq_tools.to_file.options import ToFileOptions
-from nsq_tools.to_file.portions import Portion
 from nsqd_py.client.gevent import Consumer
 from nsqd_py.client.message import MessageBatch
 from nsqd_py.runtime.logs import Log
