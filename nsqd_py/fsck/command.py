@@ -18,7 +18,6 @@ from nsqd_py.runtime.command import complain
 from nsqd_py.runtime.private_files import locked
 
 WELL, DAMAGED, BAD_USAGE = range(3)
-NOT_EXPORTED = 1
 INTERRUPTED = 130  # as a shell says of a process that SIGINT ended
 
 _FORMS: dict[str, Callable[[DirectoryReport], str]] = {TEXT: as_text, JSON: as_json}
@@ -42,15 +41,17 @@ def export_to_go(options: NsqdOptions) -> int:
     directory, target = Path(options.data_path or ".").resolve(), Path(options.export_to_go).resolve()
     try:
         with _refusing(directory), locked(directory, is_exclusive=True):
-            text = export(directory, target, _now_ns(directory), options.max_bytes_per_file, options.max_msg_size)
+            text, damage = export(directory, target, _now_ns(directory), options.max_bytes_per_file, options.max_msg_size)
     except DataRefused as error:
         complain(f"nsqd-py: {error}")
-        return NOT_EXPORTED
+        return DAMAGED
     except KeyboardInterrupt:
         complain(f"nsqd-py: interrupted; {target} was not written")
         return INTERRUPTED
     _say(text)
-    return WELL
+    if damage:
+        complain(f"nsqd-py: {damage}")
+    return DAMAGED if damage else WELL
 
 
 def _say(text: str) -> None:

@@ -23,7 +23,7 @@ from nsqd_py.diskqueue.reading import RecordWindow
 from nsqd_py.diskqueue.records import Damaged, Incomplete
 from nsqd_py.diskqueue.recovery import RecoveredFile
 from nsqd_py.fsck.reading import LoadedTopic, LogNumbers, kept_numbers, load_directory
-from nsqd_py.fsck.reports import DataRefused, DirectoryReport, count_text, table
+from nsqd_py.fsck.reports import DataRefused, DirectoryReport, count_text, finding_text, some, table
 from nsqd_py.go_import.go_files import (
     HEAD_BYTES,
     GoMessage,
@@ -42,8 +42,10 @@ _BUFFER_BYTES = 1024 * 1024
 _GO_MAX_MSG_SIZE = 1024 * 1024  # the default of Go's nsqd
 
 
-def export(directory: Path, target: Path, now_ns: int, max_file_bytes: int, max_message_bytes: int) -> str:
-    """Write the messages of a data path to the new directory `target`; return the counts, for people to read.
+def export(directory: Path, target: Path, now_ns: int, max_file_bytes: int, max_message_bytes: int) -> tuple[str, str]:
+    """Write the messages of a data path to the new directory `target`.
+
+    Return the counts, and the damage because of which messages are missing, for people to read.
 
     Raises Refused, OSError and StartError; then there is no `target`.
     """
@@ -73,7 +75,7 @@ def export(directory: Path, target: Path, now_ns: int, max_file_bytes: int, max_
         _remove(folder)
         raise
     sync_directory(target.parent)
-    return "\n".join(_lines(queues, target, report))
+    return "\n".join(_lines(queues, target)), _damage(report)
 
 
 def _load(directory: Path, now_ns: int) -> tuple[DirectoryReport, list[LoadedTopic]]:
@@ -189,7 +191,18 @@ def _metadata(queues: list[_Queue]) -> bytes:
     return orjson.dumps({"topics": topics, "version": NSQ_VERSION})
 
 
-def _lines(queues: list[_Queue], target: Path, report: DirectoryReport) -> Iterator[str]:
+def _damage(report: DirectoryReport) -> str:
+    """Return a sentence about the damage and the missing messages; an empty one if the directory is well."""
+    if report.is_well:
+        return ""
+    places = "; ".join(some(list(map(finding_text, report.damage))))
+    channels = [(channel.missing, f"{topic.name}:{channel.name}") for topic in report.topics for channel in topic.channels]
+    counts = [f"{count_text(missing, 'message')} of {name}" for missing, name in channels if missing]
+    missing = f"; missing: {', '.join(counts)}" if counts else ""
+    return f"{report.path} is damaged, and what cannot be read is not exported: {places}{missing}"
+
+
+def _lines(queues: list[_Queue], target: Path) -> Iterator[str]:
     """Yield the counts."""
     rows = [
         (queue.topic, queue.channel or "", f"{queue.count:,}", f"{len(queue.later):,}" if queue.later else "") for queue in queues
@@ -199,8 +212,6 @@ def _lines(queues: list[_Queue], target: Path, report: DirectoryReport) -> Itera
     topic_count = sum(queue.channel is None for queue in queues)
     counts = {"topic": topic_count, "channel": len(queues) - topic_count, "message": sum(q.count for q in queues)}
     yield f"{target}: {', '.join(count_text(n, noun) for noun, n in counts.items())}"
-    if not report.is_well:
-        yield f"{report.path} is damaged, and what cannot be read is not exported: see nsqd-py --check-data={report.path}"
     deferred = sum(len(queue.later) for queue in queues)
     if deferred:
         yield (

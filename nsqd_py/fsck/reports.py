@@ -38,9 +38,9 @@ def _lines(report: DirectoryReport) -> Iterator[str]:
     yield from _section("damage", [finding_text(finding) for finding in report.damage])
     harmless = [finding_text(finding) for finding in report.findings if not finding.is_damage]
     yield from _section("as a crash leaves it; the next start repairs it", harmless)
-    yield from _section("of a Go nsqd, taken over by the next start", _some(report.go_files))
-    yield from _section("set aside earlier", _some(report.set_aside))
-    yield from _section("not nsqd's", _some(report.others))
+    yield from _section("of a Go nsqd, taken over by the next start", some(report.go_files))
+    yield from _section("set aside earlier", some(report.set_aside))
+    yield from _section("not nsqd's", some(report.others))
     yield ""
     yield "all well" if report.is_well else f"{count_text(sum(1 for _ in report.damage), 'damaged place')}"
 
@@ -93,7 +93,7 @@ def finding_text(finding: Finding) -> str:
     return f"{finding.file}: {finding.trouble} ({finding.end - finding.start:,} bytes at {finding.start:,}{detail})"
 
 
-def _some(names: Sequence[str]) -> Sequence[str]:
+def some(names: Sequence[str]) -> Sequence[str]:
     if len(names) <= _SHOWN_NAMES:
         return names
     return [*names[:_SHOWN_NAMES], f"and {len(names) - _SHOWN_NAMES:,} more"]

@@ -70,6 +70,8 @@ def _check_usage(options: NsqdOptions) -> None:
         raise BadOptions("--restore-from needs --data-path, the new directory to restore into")
     if options.backup_to and not options.standby_of:
         raise BadOptions("--backup-to needs --standby-of, the TCP address of the nsqd to copy")
+    if (options.backup_to or options.restore_from).endswith(".tar.zst"):
+        raise BadOptions("a backup is a directory: name one, and pack or unpack it with tar")
 
 
 @contextmanager

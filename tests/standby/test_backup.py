@@ -332,6 +332,8 @@ def test_what_a_source_refuses(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
         (["--backup-to=x"], "--backup-to needs --standby-of"),
         (["--restore-from=x"], "--restore-from needs --data-path"),
         (["--backup-to=x", "--restore-from=y"], "exclude each other"),
+        (["--backup-to=x.tar.zst", "--standby-of=127.0.0.1:1"], "a backup is a directory"),
+        (["--restore-from=x.tar.zst", "--data-path=y"], "a backup is a directory"),
         (["--backup-to=x", "--standby-of=192.0.2.1:1"], "--standby-secret-file"),
         (["--backup-to=x", "--standby-of=somewhere"], "--standby-of"),
     ],
