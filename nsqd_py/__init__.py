@@ -2,7 +2,7 @@
 
 The way of a message:
 1. net/transport.py reads bytes from a socket; protocol/parser.py makes commands of them.
-2. tcp/commands.py hands a PUB to queue/topic.py. HTTP publishes arrive there from api/publishing.py.
+2. tcp/connection.py hands a PUB to queue/topic.py. HTTP publishes arrive there from api/publishing.py.
 3. At the end of the event-loop iteration, net/loop_iteration.py lets each topic write all publishes of the
    iteration as one batch to its log (diskqueue/log.py). Then the answers `OK` leave.
 4. Each channel gives the released messages to its ready consumers (queue/channel.py, delivery.py, position.py).
@@ -13,12 +13,10 @@ The way of a message:
 Modules at the top, which every room may import:
 daemon    builds all objects of an nsqd, and passes to each what it uses
 options   nsqd's settings
-batch     a batch of messages as it was published                             pure
-guid      message ids                                                         pure
-pqueues   deferred messages and deadlines, ordered by time                    pure
+batch     a batch of messages as it was published; ids; the publish buffer      pure
 memory_budget  the limit on the bytes of messages that one nsqd holds    pure
 errors    every error of nsqd, with the form that clients see                 pure
-clock     the wall clock and the steady clock
+clock     the wall clock and the steady clock; deferred messages and deadlines, ordered by time
 version   the version of this project, and of the NSQ release that it matches
 
 `nsqd_py.embedded()` starts a real nsqd for a test or a notebook (testing/embedded.py).

@@ -1,14 +1,19 @@
-"""A batch: messages as they were published, in one piece of memory.
+"""A batch: messages as they were published, in one piece of memory; its ids, and the buffer that collects publishes to one.
 
 The body is `[4-byte big-endian size][message]` for each message, as an MPUB has it after its count and a PUB after its
 line. Messages have no objects until they are delivered.
+
+Message ids are 64 bits of time, node and sequence, shown as 16 hex characters. Their layout (most significant first) is that
+of Go's nsqd, which took it from noeqd and Snowflake: the time in units of 2**20 ns since `TWEPOCH`, 10 bits of node id, 12
+bits of sequence. A batch has consecutive ids.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from struct import Struct
+from typing import Protocol
 
 SIZE_BYTES = 4
 # Measured memory of a batch in addition to its body: the object, its numbers, its references in lists.
@@ -105,3 +110,199 @@ def uniform_stride(body: bytes, count: int) -> int:
         if body[offset::stride].count(body[offset]) != count:
             return 0
     return stride
+
+
+# ---- message ids
+
+TWEPOCH = 1_288_834_974_288  # units of 2**20 ns since the Unix epoch
+NODE_BITS = 10
+SEQUENCE_BITS = 12
+IDS_PER_TICK = 1 << SEQUENCE_BITS
+_TICK_SHIFT = SEQUENCE_BITS + NODE_BITS
+_TICK_BITS = 20
+FIRST_ID_NS = TWEPOCH << _TICK_BITS
+END_OF_IDS_NS = FIRST_ID_NS + (1 << 63 - _TICK_SHIFT + _TICK_BITS)  # in the year 2083
+
+
+def id_time_ns(message_id: int) -> int:
+    """Return the latest time at which the id may have been generated, in ns since the epoch."""
+    return ((message_id >> _TICK_SHIFT) + TWEPOCH + 1 << _TICK_BITS) - 1
+
+
+class GuidFactory:
+    """Generates rising ids, also when the clock steps back or ids are used up faster than it advances."""
+
+    __slots__ = ("_next", "_node", "_tick")
+
+    def __init__(self, node_id: int) -> None:
+        self._node = node_id << SEQUENCE_BITS
+        self._tick = 0
+        self._next = IDS_PER_TICK
+
+    def reserve(self, count: int, now_ns: int) -> int:
+        """Return the first of `count` consecutive ids, 1 <= count <= IDS_PER_TICK."""
+        tick = max(now_ns >> _TICK_BITS, TWEPOCH)  # a clock that was never set must not lead to negative ids
+        if tick > self._tick:
+            self._tick = tick
+            self._next = 0
+        elif self._next + count > IDS_PER_TICK:
+            self._tick += 1
+            self._next = 0
+        first = ((self._tick - TWEPOCH) << _TICK_SHIFT) | self._node | self._next
+        self._next += count
+        return first
+
+    def skip_past(self, used_id: int) -> None:
+        """Generate only ids above `used_id` from now on; after a restart, that is the highest one found."""
+        used_tick = (used_id >> _TICK_SHIFT) + TWEPOCH
+        if used_tick >= self._tick:
+            self._tick = used_tick
+            self._next = IDS_PER_TICK
+
+
+# ---- publishes of one event-loop iteration
+
+# Collected publishes above this size become a separate record, because joining large bodies copies them.
+_SEAL_ABOVE = 128 * 1024
+
+
+class Publisher(Protocol):
+    """The publisher of a batch. It is notified only if the write fails: its answer is queued already."""
+
+    def publish_failed(self, ticket: int, error: OSError) -> None: ...
+
+    def hold(self) -> None: ...
+
+    def release(self) -> None: ...
+
+
+Tickets = list[tuple[Publisher, int]]
+
+
+class PublishBuffer:
+    """The publishes of one topic that are not written yet, from all clients, over TCP and HTTP alike.
+
+    end_seq  the sequence number after the last message in the buffer
+    """
+
+    __slots__ = (
+        "_bodies",
+        "_bytes",
+        "_count",
+        "_defer_ns",
+        "_guids",
+        "_is_waiting",
+        "_on_first",
+        "_publishers",
+        "_sealed",
+        "_steady_clock",
+        "_stride",
+        "_wall_clock",
+        "end_seq",
+    )
+
+    def __init__(
+        self,
+        next_seq: int,
+        guids: GuidFactory,
+        wall_clock: Callable[[], int],
+        steady_clock: Callable[[], int],
+        on_first: Callable[[], None],
+    ) -> None:
+        """Ids and due times use the steady clock, timestamps the wall clock.
+
+        Call `on_first` when the first publish arrives in an empty buffer.
+        """
+        self.end_seq = next_seq
+        self._guids = guids
+        self._wall_clock = wall_clock
+        self._steady_clock = steady_clock
+        self._on_first = on_first
+        self._is_waiting = False
+        self._bodies: list[bytes] = []
+        self._count = 0
+        self._bytes = 0
+        self._stride = 0
+        self._defer_ns = 0
+        self._sealed: list[Batch] = []
+        self._publishers: Tickets = []
+
+    def publish(self, body: bytes, count: int, stride: int, publisher: Publisher | None, ticket: int, defer_ns: int = 0) -> None:
+        """Add `count` messages, encoded as a batch's body. They are written at the end of this event-loop iteration.
+
+        They are due `defer_ns` after that. If the write fails, `publisher.publish_failed(ticket, error)` is called.
+        """
+        bodies = self._bodies
+        if bodies and (
+            defer_ns != self._defer_ns
+            or self._bytes + len(body) > _SEAL_ABOVE
+            or self._count + count > IDS_PER_TICK  # a larger batch would have to be parsed to be divided
+        ):
+            self._seal()
+            bodies = self._bodies
+        if not bodies:
+            self._stride = stride
+            self._defer_ns = defer_ns
+        elif stride != self._stride:
+            self._stride = 0
+        bodies.append(body)
+        self._count += count
+        self._bytes += len(body)
+        if publisher is not None:
+            self._publishers.append((publisher, ticket))
+        if not self._is_waiting:
+            self._is_waiting = True
+            self._on_first()
+
+    def close(self) -> None:
+        """Drop `on_first`, which refers to the topic. Call it after the last publish to the topic."""
+        self._on_first = _ignore
+
+    def publish_parts(
+        self, parts: Sequence[tuple[bytes, int, int]], publisher: Publisher | None, ticket: int, defer_ns: int = 0
+    ) -> None:
+        """Add one publish of several batches (body, count, stride). All are written, or none."""
+        for body, count, stride in parts:
+            if self._bodies:
+                self._seal()
+            self.publish(body, count, stride, None, 0, defer_ns)
+        if publisher is not None:
+            self._publishers.append((publisher, ticket))
+
+    def republish(self, batch: Batch, due_ns: int, publisher: Publisher, ticket: int) -> None:
+        """Add a batch that keeps its ids and timestamps."""
+        if self._bodies:
+            self._seal()
+        self._sealed.append(Batch(self.end_seq, batch.base_id, batch.timestamp_ns, due_ns, batch.count, batch.stride, batch.body))
+        self.end_seq += batch.count
+        self._publishers.append((publisher, ticket))
+        if not self._is_waiting:
+            self._is_waiting = True
+            self._on_first()
+
+    def take(self) -> tuple[list[Batch], Tickets]:
+        """Empty the buffer. Return its batches and their publishers."""
+        self._is_waiting = False
+        if self._bodies:
+            self._seal()
+        taken = self._sealed, self._publishers
+        if taken[0]:
+            self._sealed = []
+            self._publishers = []
+        return taken
+
+    def _seal(self) -> None:
+        """Make a batch of the collected publishes."""
+        bodies, count, stride = self._bodies, self._count, self._stride
+        self._bodies = []
+        self._count = self._bytes = 0
+        body = bodies[0] if len(bodies) == 1 else b"".join(bodies)
+        now_ns, steady_ns = self._wall_clock(), self._steady_clock()
+        due_ns = steady_ns + self._defer_ns if self._defer_ns else 0
+        base_id = self._guids.reserve(count, steady_ns)
+        self._sealed.append(Batch(self.end_seq, base_id, now_ns, due_ns, count, stride, body))
+        self.end_seq += count
+
+
+def _ignore() -> None:
+    pass

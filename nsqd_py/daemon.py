@@ -16,7 +16,7 @@ import gevent
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.startup import load
 from nsqd_py.broker.state_files import STANDBY_FILE, ClockKeeper, read_epochs
-from nsqd_py.clock import SteadyClock
+from nsqd_py.clock import Alarms, SteadyClock
 from nsqd_py.debug.memory import PAUSES
 from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.errors import StartError, is_full
@@ -30,7 +30,6 @@ from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.tls_options import TLS_NOT_REQUIRED
 from nsqd_py.net.transport import Stream
 from nsqd_py.options import NsqdOptions
-from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.frames import TOO_MANY_CONNECTIONS
 from nsqd_py.protocol.session import Limits
 from nsqd_py.runtime.command import release_signals

@@ -11,9 +11,9 @@ import gevent
 
 from nsqd_py.auth.permissions import Authorization
 from nsqd_py.auth.servers import AuthQuestion, AuthServers, NoAuthorization, Renewals
+from nsqd_py.clock import Alarms
 from nsqd_py.errors import AuthError, AuthFailed, AuthFirst, ClientError, Invalid, Unauthorized
 from nsqd_py.net.addresses import host_of
-from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.names import quote
 from nsqd_py.runtime.logs import Log
 from nsqd_py.settings.durations import SECOND_NS

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gevent.event import Event
 
+from nsqd_py.batch import GuidFactory
 from nsqd_py.broker.admission import CreationRate, Drain
 from nsqd_py.broker.disk_io import JournalWriter, Saved, SlowReader, SlowWriter
 from nsqd_py.broker.disk_limits import DescriptorRelief, DiskHealth, FreeSpace, RemovedFiles
@@ -18,27 +19,25 @@ from nsqd_py.broker.services import BrokerServices, Lookups, Replication
 from nsqd_py.broker.state_files import MetadataWriter, write_clean_stop
 from nsqd_py.broker.sync import GroupSync
 from nsqd_py.broker.topic_files import LogMaker, close_topics
-from nsqd_py.clock import SteadyClock, wall_ns
+from nsqd_py.clock import Alarms, SteadyClock, wall_ns
 from nsqd_py.diskqueue.journal import Journal, journal_name
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.ranges import encode_epoch_file
 from nsqd_py.errors import Draining, Refusal, TooManyChannels, TooManyTopics
-from nsqd_py.guid import GuidFactory
 from nsqd_py.memory_budget import MemoryBudget
 from nsqd_py.net.http.answers import ResponseLimiter
 from nsqd_py.net.http.browsers import KnownHosts
 from nsqd_py.net.limits import Connections
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.options import NsqdOptions
-from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.channel import Channel
-from nsqd_py.queue.dead_letters import DeadLetters, Origin
+from nsqd_py.queue.dead_letters import DeadLetters, Origin, policy_of, takes_dead_letters
 from nsqd_py.queue.disk_limits import DiskSpace
 from nsqd_py.queue.expiry import Expiry
 from nsqd_py.queue.in_flight import LatencyMeter
 from nsqd_py.queue.position import Position
-from nsqd_py.queue.topic import Topic, policy_of, takes_dead_letters
+from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.disk_pace import CallTimer, DiskPace
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.pacing import LoopLag

@@ -16,14 +16,13 @@ from typing import Any
 
 import gevent
 
-from nsqd_py.batch import Batch
+from nsqd_py.batch import Batch, Tickets
+from nsqd_py.clock import Alarms
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.syncing import Appending
-from nsqd_py.pqueues import Alarms
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.journal_buffer import Unsaved
-from nsqd_py.queue.publish_buffer import Tickets
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.disk_pace import CallTimer, DiskPace
 from nsqd_py.runtime.threads import in_thread

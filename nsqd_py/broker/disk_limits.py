@@ -14,10 +14,10 @@ import gevent
 import gevent.event
 import gevent.lock
 
+from nsqd_py.clock import Alarms
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.open_files import OPEN_FILES
-from nsqd_py.pqueues import Alarms
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.logs import Log
 

@@ -36,6 +36,7 @@ import gevent.lock
 from gevent.event import Event
 from google_crc32c import extend
 
+from nsqd_py.batch import END_OF_IDS_NS, FIRST_ID_NS
 from nsqd_py.broker.services import BrokerServices
 from nsqd_py.clock import SteadyClock
 from nsqd_py.diskqueue.files import sync_directory
@@ -44,7 +45,6 @@ from nsqd_py.diskqueue.ranges import EPOCHS_FILE, SavedEpochs, decode_epochs_of_
 from nsqd_py.diskqueue.records import NewerFormat
 from nsqd_py.diskqueue.recovery import LogEnd
 from nsqd_py.errors import StartError
-from nsqd_py.guid import END_OF_IDS_NS, FIRST_ID_NS
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.documents import BAD_CONTENT, checked_number, decode_fields, describe

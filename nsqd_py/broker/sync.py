@@ -17,11 +17,11 @@ from typing import Any
 
 from gevent.event import Event
 
+from nsqd_py.batch import Tickets
+from nsqd_py.clock import Alarm, Alarms
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.syncing import Unsynced, sync_and_release, sync_directories
-from nsqd_py.pqueues import Alarm, Alarms
-from nsqd_py.queue.publish_buffer import Tickets
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.disk_pace import DiskPace
 from nsqd_py.runtime.pacing import Histogram

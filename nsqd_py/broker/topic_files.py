@@ -16,8 +16,9 @@ from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.ranges import Epoch, EpochNumbers, Epochs, SavedEpochs
 from nsqd_py.diskqueue.recovery import LogEnd
 from nsqd_py.diskqueue.syncing import Unsynced, sync_directories
+from nsqd_py.queue.dead_letters import policy_of
 from nsqd_py.queue.disk_limits import DiskSpace
-from nsqd_py.queue.topic import Topic, policy_of
+from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.threads import in_thread
 
 # Space is freed one file at a time, so a byte limit of a topic or of all topics is at least this many files.

@@ -25,11 +25,11 @@ from typing import NamedTuple
 
 from google_crc32c import extend
 
+from nsqd_py.clock import Wait
 from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.diskqueue.ranges import Range, SeqRanges
 from nsqd_py.diskqueue.records import NewerFormat
 from nsqd_py.diskqueue.recovery import write_aside
-from nsqd_py.pqueues import Wait
 from nsqd_py.runtime.private_files import open_file, read_bytes
 
 JOURNAL_SUFFIX = ".cursor"

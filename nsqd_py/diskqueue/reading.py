@@ -17,7 +17,7 @@ from itertools import zip_longest
 from struct import Struct
 from typing import NamedTuple
 
-from nsqd_py.batch import Batch
+from nsqd_py.batch import Batch, id_time_ns
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.ranges import Range
 from nsqd_py.diskqueue.records import (
@@ -33,7 +33,6 @@ from nsqd_py.diskqueue.records import (
     encode_record,
 )
 from nsqd_py.diskqueue.recovery import DamageReport, find_record
-from nsqd_py.guid import id_time_ns
 from nsqd_py.memory_budget import MemoryBudget
 
 READ_BYTES = 1024 * 1024

@@ -19,6 +19,7 @@ from struct import Struct
 from typing import BinaryIO
 
 from nsqd_py.batch import SIZE_BYTES, Batch
+from nsqd_py.clock import Wait
 from nsqd_py.diskqueue.files import LogFile, log_file_name, parse_log_file_name
 from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX, Journal, SavedPosition, decode_journal, group_waiting, journal_name
 from nsqd_py.diskqueue.ranges import SeqRanges
@@ -26,7 +27,6 @@ from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, Damaged, FileHeader, 
 from nsqd_py.diskqueue.recovery import recover_file
 from nsqd_py.go_import.go_files import GoMessage
 from nsqd_py.go_import.go_queue import GoQueue, OnDamage
-from nsqd_py.pqueues import Wait
 from nsqd_py.runtime import private_files
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from struct import Struct
 
-from nsqd_py.batch import SIZE_BYTES, cut_out, uniform_stride
+from nsqd_py.batch import IDS_PER_TICK, SIZE_BYTES, cut_out, uniform_stride
 from nsqd_py.errors import BadBody, BadMessage
-from nsqd_py.guid import IDS_PER_TICK
 
 # The messages of one slice. A slice takes 0.5 to 1.5 ms if their sizes differ, and 0.02 ms if they are equal. It
 # becomes a separate batch, so that later work on a batch (finding its messages, delivering, peeking) takes no longer.

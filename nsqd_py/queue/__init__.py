@@ -1,14 +1,13 @@
 """Topics, channels, and the delivery of messages to consumers. No module here opens a socket or a file.
 
-topic           takes publishes, writes batches to its log, releases messages to channels; the policy that its name has
-publish_buffer  the publishes of one event-loop iteration, and writing them in the event loop or in a thread
+topic           takes publishes, writes batches to its log in the event loop or in a thread, releases messages to channels
 message_reader  the newest messages in memory, the others in the log; requeued ones are read before they are needed
 channel         a channel: its consumers, and their answers
 position        the state of a channel's messages by sequence number: released, requeued, deferred, finished
 delivery        sends messages to ready consumers; messages that cannot be read are tried again later
 in_flight       the in-flight messages of one client, and when they time out; percentiles of the time from publish to FIN
 journal_buffer  the position of a channel with the changes that are not written to its journal yet
-dead_letters    moves messages with too many attempts to another topic
+dead_letters    moves messages with too many attempts to another topic; the policy that a topic's name has
 expiry          drops messages older than --message-ttl
 disk_limits     limits on the disk space of topics
 """

@@ -10,8 +10,8 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from nsqd_py.clock import Alarms, Run, queued_after
 from nsqd_py.diskqueue.ranges import runs_of
-from nsqd_py.pqueues import Alarms, Run, queued_after
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.dead_letters import DeadLetters
 from nsqd_py.queue.delivery import Consumer, Distributor, MessageSource

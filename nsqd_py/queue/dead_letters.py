@@ -1,4 +1,4 @@
-"""Dead letters: messages with too many attempts, which are moved to another topic.
+"""The policy of a topic, and dead letters: messages with too many attempts, which are moved to another topic.
 
 A message is finished in its channel after it is written to the other topic (with `--sync-every=1`: synced). After a
 crash in between it is delivered again, and may be moved twice; no message is lost.
@@ -7,10 +7,12 @@ crash in between it is delivered again, and may be moved twice; no message is lo
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from nsqd_py.batch import Batch
 from nsqd_py.protocol.frames import hex_ids
+from nsqd_py.protocol.names import EPHEMERAL_SUFFIX, MAX_NAME_LENGTH
 from nsqd_py.queue.in_flight import Delivery, Entry, InFlightTable
 from nsqd_py.queue.journal_buffer import runs_of_entries
 
@@ -18,6 +20,60 @@ if TYPE_CHECKING:
     from nsqd_py.net.loop_iteration import LoopIteration
 
 MOST_REMEMBERED = 100
+_SUFFIX = ".dead"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPolicy:
+    """The settings of one topic; 0 or "" turns one off.
+
+    retention_ns, retention_bytes: how much of the log is kept after all channels have finished it.
+    max_attempts: after this number of attempts a message is moved to `dead_letter_topic`.
+    ttl_ns: the time to live of a message.
+    max_bytes: the size of the log at which publishes are refused.
+    takes_dead_letters: the topic can contain messages that were moved from another topic.
+    """
+
+    retention_ns: int = 0
+    retention_bytes: int = 0
+    max_attempts: int = 0
+    dead_letter_topic: str = ""
+    ttl_ns: int = 0
+    max_bytes: int = 0
+    takes_dead_letters: bool = False
+
+
+def policy_of(options: Any, topic: str) -> TopicPolicy:
+    """Return the policy of a topic; `options` are those of nsqd."""
+    dead_letters = dead_letter_topic(topic, options.dead_letter_topic.of(topic))
+    return TopicPolicy(
+        retention_ns=options.retention_time_ns.of(topic),
+        retention_bytes=options.retention_bytes.of(topic),
+        max_attempts=options.max_attempts.of(topic) if dead_letters != topic else 0,
+        dead_letter_topic=dead_letters,
+        ttl_ns=options.message_ttl_ns.of(topic),
+        max_bytes=options.max_topic_bytes.of(topic),
+        takes_dead_letters=takes_dead_letters(options, topic),
+    )
+
+
+def takes_dead_letters(options: Any, topic: str) -> bool:
+    """True if the options can send dead letters to this topic, or if it has the name of a default dead letter topic."""
+    return dead_letter_topic(topic, "") == topic or topic in options.dead_letter_topic.values
+
+
+def dead_letter_topic(topic: str, given: str) -> str:
+    """Return the topic that receives a topic's dead letters: `given`, or `<topic>.dead`, cut to the longest valid name.
+
+    A dead letter topic keeps its own dead letters: the result is the topic itself.
+    """
+    if given:
+        return given
+    bare = topic.removesuffix(EPHEMERAL_SUFFIX)
+    if bare.endswith(_SUFFIX):
+        return topic
+    suffix = _SUFFIX + topic[len(bare) :]
+    return bare[: MAX_NAME_LENGTH - len(suffix)] + suffix
 
 
 class DeadLetterTopic(Protocol):

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from nsqd_py.clock import DeferredQueue, Run, Wait, queued_after
 from nsqd_py.diskqueue.ranges import Range
-from nsqd_py.pqueues import DeferredQueue, Run, Wait, queued_after
 from nsqd_py.queue.in_flight import Delivery, Entry, InFlightTable
 from nsqd_py.queue.position import Position
 

@@ -9,9 +9,8 @@ from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
-from nsqd_py.batch import Batch
+from nsqd_py.batch import Batch, id_time_ns
 from nsqd_py.errors import is_full
-from nsqd_py.guid import id_time_ns
 from nsqd_py.queue.position import Position
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice, pairwise, repeat
 from operator import itemgetter
 
+from nsqd_py.clock import DeferredQueue, Run
 from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of
-from nsqd_py.pqueues import DeferredQueue, Run
 
 # A requeued message waits behind the messages that are queued at that time, but behind at most this number: otherwise a
 # retry on a channel with millions of messages on disk would take hours. In Go's nsqd --mem-queue-size limits the same

@@ -16,11 +16,11 @@ from functools import partial
 from typing import Any
 
 from nsqd_py.broker.broker import Broker
+from nsqd_py.clock import Alarm
 from nsqd_py.errors import Invalid, NsqdError
 from nsqd_py.lease.store import parse_lease_url
 from nsqd_py.net.addresses import host_of, is_loopback, split_address
 from nsqd_py.options import NsqdOptions
-from nsqd_py.pqueues import Alarm
 from nsqd_py.protocol import frames
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.standby.messages import FENCE, NONCE_BYTES, BadStandbyMessage, GroupListener, NotMember, Offer, decode_offer

@@ -1,4 +1,7 @@
-"""A client as topics and channels see it: a publisher and a consumer, with what it has in flight."""
+"""A client as topics and channels see it: a publisher and a consumer, with what it has in flight.
+
+Below its commands it is a stream with negotiated layers, heartbeats, errors and time-outs.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +10,29 @@ import socket
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from nsqd_py.broker.broker import Broker
 from nsqd_py.errors import ClientError, DpubFailed, MpubFailed, PubFailed
+from nsqd_py.net.addresses import host_and_port
+from nsqd_py.net.layers import DeflateLayer, Layer, SnappyLayer, Stacked
+from nsqd_py.net.limits import HANDSHAKE, TimeLimits
 from nsqd_py.net.loop_iteration import LoopIteration
-from nsqd_py.net.transport import EarlyAnswers
+from nsqd_py.net.transport import EarlyAnswers, Stream
 from nsqd_py.protocol import frames
 from nsqd_py.protocol.commands import DPUB, MPUB, PUB
-from nsqd_py.protocol.session import STATE_STANDBY, Limits
+from nsqd_py.protocol.session import STATE_STANDBY, Limits, Session, Upgrades
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.in_flight import InFlightTable
 from nsqd_py.queue.position import GLOBAL
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.logs import Log
-from nsqd_py.tcp.client_stream import MS_NS, ClientStream
 
 if TYPE_CHECKING:
     from nsqd_py.auth.guard import AuthGuard, Step
     from nsqd_py.auth.permissions import Authorization
+    from nsqd_py.net.tls import TlsInfo, TlsLayer
 
 PUBLISH_ERRORS: dict[int, tuple[str, type[ClientError]]] = {
     PUB: ("PUB", PubFailed),
@@ -33,22 +40,64 @@ PUBLISH_ERRORS: dict[int, tuple[str, type[ClientError]]] = {
     DPUB: ("DPUB", DpubFailed),
 }
 
+# A consumer that answers all its in-flight messages too late (2,500 by default) causes that number of errors at once.
+ERRORS_AT_ONCE = 10_000
+ERRORS_PER_S = 1_000
 
-class Client(ClientStream):
-    """A producer or consumer. Topics use it as a `Publisher`, its channel as a `Consumer`.
 
-    has_turn  True while it creates a topic or channel, for which it has waited
+class ErrorCharge:
+    """The error count of one client, which decreases by ERRORS_PER_S each second."""
+
+    __slots__ = ("_count", "_since_s")
+
+    def __init__(self, now_s: float) -> None:
+        self._count = 0.0
+        self._since_s = now_s
+
+    def add(self, now_s: float) -> bool:
+        """Count an error. Return True if there are too many now."""
+        self._count += 1
+        return self._count > ERRORS_AT_ONCE and self.is_over(now_s)
+
+    def is_over(self, now_s: float) -> bool:
+        """True if there are too many errors. After ten seconds without errors it is always False."""
+        left = min(self._count, 2 * ERRORS_AT_ONCE) - (now_s - self._since_s) * ERRORS_PER_S
+        self._count, self._since_s = max(0.0, left), now_s
+        return self._count > ERRORS_AT_ONCE
+
+
+_SILENT_INTERVALS = 2
+MS_NS = 1_000_000
+_LOOK_AGAIN_NS = 100 * MS_NS
+
+
+class Client(Stream):
+    """A producer or consumer. Topics use it as a `Publisher`, its channel as a `Consumer`. A subclass reads its commands.
+
+    has_protocol  True when the client has named its protocol
+    has_turn      True while it creates a topic or channel, for which it has waited
     """
 
     __slots__ = (
         "_alarm",
+        "_beat_due_ns",
         "_budget",
+        "_errors",
         "_failed_ticket",
+        "_heard_s",
+        "_heartbeat",
+        "_is_paused",
+        "_is_slow",
+        "_loop",
+        "_tls",
+        "_upgrades",
+        "broker",
         "channel",
         "connect_time",
         "early",
         "finish_count",
         "guard",
+        "has_protocol",
         "has_turn",
         "in_flight",
         "is_waiting",
@@ -59,13 +108,27 @@ class Client(ClientStream):
         "rdy",
         "requeue_count",
         "sample_rate",
+        "session",
         "topic",
     )
 
     def __init__(
         self, sock: socket.socket, peer: str, loop: Any, iteration: LoopIteration, log: Log, broker: Broker, limits: Limits
     ) -> None:
-        super().__init__(sock, peer, loop, iteration, log, broker, limits)
+        super().__init__(sock, peer, loop, iteration, log)
+        identity, _ = host_and_port(peer)
+        self.broker = broker
+        self.session = Session(limits, client_id=identity, hostname=identity)
+        self.has_protocol = False
+        self._loop = loop
+        self._heard_s = loop.now()
+        self._heartbeat = broker.alarms.alarm(self._on_heartbeat)
+        self._beat_due_ns = 0
+        self._tls: TlsLayer | None = None
+        self._upgrades = Upgrades()
+        self._errors: ErrorCharge | None = None
+        self._is_slow = False
+        self._is_paused = False
         self._budget = broker.memory
         self._alarm = broker.alarms.alarm(self._on_deadline)
         self.guard: AuthGuard | None = None
@@ -96,6 +159,10 @@ class Client(ClientStream):
     def authorization(self) -> Authorization | None:
         """The client's authorization, or None before AUTH."""
         return self.guard.authorization if self.guard is not None else None
+
+    def take_unread(self) -> bytes:
+        """Return the received bytes after the last command, which are not handled otherwise."""
+        raise NotImplementedError
 
     def pause(self) -> None:
         """Neither read, execute commands nor send until `go_on`."""
@@ -171,6 +238,135 @@ class Client(ClientStream):
         if channel.expire(self.in_flight, now_ns):
             self.maybe_ready()
         self._alarm.set(self.in_flight.next_deadline_ns)
+
+    # ---- errors
+
+    def answer_error(self, error: ClientError) -> None:
+        self.log.of_clients.error("[%s] - %s %s", self.peer, error.code, error)
+        self.send(frames.error(error.wire))
+        if error.fatal:
+            self.close_when_sent()
+        else:
+            now_s = self._loop.now()
+            if self._errors is None:
+                self._errors = ErrorCharge(now_s)
+            if self._errors.add(now_s) and not self._is_slow:
+                self._is_slow = True
+                self.log.of_clients.warning(
+                    "client(%s) causes more than %d errors a second, it is served more slowly", self.peer, ERRORS_PER_S
+                )
+
+    def _must_wait(self) -> bool:
+        """True if the client has caused too many errors. Its input is then handled by the backlog, more slowly."""
+        assert self._errors is not None
+        self._is_slow = self._errors.is_over(self._loop.now())
+        if self._is_slow and not self._is_behind:
+            self._fall_behind()
+            return True
+        return False
+
+    def _fall_behind(self) -> None:
+        if not self._is_slow:
+            super()._fall_behind()
+            return
+        self._is_behind = True
+        self._set_reading(False)
+        self._iteration.backlog.add_slow(self)
+
+    # ---- layers
+
+    def upgrade(self, upgrades: Upgrades) -> None:
+        """Add the agreed layers; an OK sent through each new layer confirms it."""
+        self._iteration.end()  # write earlier publishes and send their answers without the new layers
+        if self._holds:
+            self.close("IDENTIFY asks for an upgrade while a publish before it waits for the disk")
+        if self.closed or self._closing:
+            return
+        self.session.has_upgraded = True
+        self._upgrades = upgrades
+        received = self.take_unread()
+        added: Layer | None = None
+        for layer in self._layers(upgrades):
+            self.add_layer(layer)
+            self.send(frames.OK)
+            added = layer if added is None else Stacked(added, layer)
+        if added is not None and received:  # bytes after the IDENTIFY are already encoded by the new layers
+            self._on_encoded(added, received)
+
+    def _layers(self, upgrades: Upgrades) -> Iterator[Layer]:
+        if upgrades.tls:
+            assert self.broker.tls is not None
+            self.log.of_clients.info("PROTOCOL(V2): [%s] upgrading connection to TLS", self.peer)
+            from nsqd_py.net.tls import TlsLayer  # imported with the first TLS client: it is slow to import
+
+            self._tls = TlsLayer(self.broker.tls.engine())
+            self.session.needs_tls = False
+            yield self._tls
+        if upgrades.snappy:
+            self.log.of_clients.info("PROTOCOL(V2): [%s] upgrading connection to snappy", self.peer)
+            yield SnappyLayer()
+        if upgrades.deflate_level:
+            level = upgrades.deflate_level
+            self.log.of_clients.info("PROTOCOL(V2): [%s] upgrading connection to deflate (level %d)", self.peer, level)
+            yield DeflateLayer(level)
+
+    @property
+    def tls_info(self) -> TlsInfo | None:
+        """The negotiated TLS parameters, or None without TLS."""
+        return self._tls.info if self._tls is not None else None
+
+    @property
+    def uses_snappy(self) -> bool:
+        return self._upgrades.snappy
+
+    @property
+    def uses_deflate(self) -> bool:
+        return self._upgrades.deflate_level > 0
+
+    # ---- time
+
+    def overdue(self, now_s: float, limits: TimeLimits) -> str:
+        if not self.has_protocol and limits.handshake_s and now_s - self._heard_s >= limits.handshake_s:
+            return HANDSHAKE
+        return super().overdue(now_s, limits)
+
+    def set_heartbeat(self) -> None:
+        interval_ms = self.session.heartbeat_interval_ms
+        if interval_ms:
+            self._beat_at(self.broker.clock() + interval_ms * MS_NS)
+        else:
+            self._heartbeat.set(None)
+
+    def _on_heartbeat(self, now_ns: int) -> None:
+        """Send a heartbeat. Close a client that sent nothing for two intervals, or took nothing for one."""
+        interval_ns = self.session.heartbeat_interval_ms * MS_NS
+        if self.closed or not interval_ns:
+            return
+        if self._holds:  # waiting for a slow disk is not silence of the client; the heartbeat goes ahead of its answers
+            self._heard_s = self._loop.now()
+            self.send_before_answers(frames.HEARTBEAT)
+            self._beat_at(now_ns + interval_ns)
+            return
+        if now_ns - self._beat_due_ns >= interval_ns:  # the loop was blocked: the client had no heartbeat to answer
+            self._heard_s = self._loop.now()
+        # Nothing is read from a client that is paused or in the backlog.
+        silent_ns = 0 if self._is_paused or self._is_behind else int((self._loop.now() - self._heard_s) * 1e9)
+        if silent_ns >= _SILENT_INTERVALS * interval_ns and self._has_input():  # the loop had no time to read it
+            self._beat_at(now_ns + _LOOK_AGAIN_NS)
+        elif silent_ns >= _SILENT_INTERVALS * interval_ns:
+            self.close("failed to read command - i/o timeout")
+        elif self._is_stuck():
+            self.close("failed to send - i/o timeout")
+        else:
+            self.send(frames.HEARTBEAT)
+            left_ns = max(MS_NS, _SILENT_INTERVALS * interval_ns - silent_ns)
+            self._beat_at(now_ns + min(interval_ns, left_ns))
+
+    def _beat_at(self, due_ns: int) -> None:
+        self._beat_due_ns = due_ns
+        self._heartbeat.set(due_ns)
+
+    # ---- the end
 
     @property
     def buffered_bytes(self) -> int:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd_py.guid import IDS_PER_TICK, TWEPOCH, GuidFactory
+from nsqd_py.batch import IDS_PER_TICK, TWEPOCH, GuidFactory
 
 TICK_NS = 1 << 20
 NOW_NS = 1_700_000_000 * 10**9

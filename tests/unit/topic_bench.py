@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from nsqd_py.batch import uniform_stride
+from nsqd_py.batch import GuidFactory, uniform_stride
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.guid import GuidFactory
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.position import Position
 from nsqd_py.queue.topic import Topic

@@ -16,10 +16,10 @@ import pytest
 
 from nsqd_py.api.publishing import PublishingConnection
 from nsqd_py.broker.broker import Broker
+from nsqd_py.clock import Alarms
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.tls import CertificateReloader
 from nsqd_py.options import read_options
-from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.session import Limits
 from nsqd_py.runtime.logs import FATAL, Log
 from nsqd_py.standby.messages import FOLLOW, NONCE_BYTES, Caller
@@ -32,7 +32,7 @@ from tests.support.wire import MAGIC, identify, pub, sub
 COUNT = 20
 COUNTED = ("nsqd_py.", "gevent.", "ssl.", "builtins.cell", "builtins.frame", "builtins.traceback")
 # The messages in memory, and the heap's outdated entries, which do not refer to the connection.
-BOUNDED = ("nsqd_py.batch.Batch", "nsqd_py.pqueues.Alarm")
+BOUNDED = ("nsqd_py.batch.Batch", "nsqd_py.clock.Alarm")
 DEADLINE_S = 40
 
 

@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 from nsqd_py.api import publishing
 from nsqd_py.api.publishing import PublishingConnection
 from nsqd_py.broker.broker import Broker
+from nsqd_py.clock import Alarms
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.options import read_options
-from nsqd_py.pqueues import Alarms
 from nsqd_py.runtime.logs import FATAL, Log
 from tests.support.examples import examples
 from tests.unit.fakes import messages_of

@@ -14,12 +14,12 @@ import pytest
 
 from nsqd_py.api.publishing import PublishingConnection
 from nsqd_py.broker.broker import Broker
+from nsqd_py.clock import Alarms
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.socket_buffers import SMALL_READ
 from nsqd_py.net.transport import Stream
 from nsqd_py.options import read_options
-from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.session import Limits
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.logs import FATAL, Log

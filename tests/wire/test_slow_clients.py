@@ -16,14 +16,13 @@ import pytest
 
 from nsqd_py.api.publishing import PublishingConnection
 from nsqd_py.broker.broker import Broker
-from nsqd_py.clock import SteadyClock
+from nsqd_py.clock import Alarms, SteadyClock
 from nsqd_py.net.limits import BODY, HANDSHAKE, HEAD, IDLE, WRITE, TimeLimits
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.tls import StandardEngine, TlsIfAsked, TlsLayer, standard_engines
 from nsqd_py.net.tls_options import ServerTlsOptions
 from nsqd_py.net.transport import Stream
 from nsqd_py.options import read_options
-from nsqd_py.pqueues import Alarms
 from nsqd_py.protocol.session import Limits
 from nsqd_py.runtime.logs import FATAL, Log
 from nsqd_py.tcp.connection import ClientConnection

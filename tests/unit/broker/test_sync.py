@@ -11,10 +11,10 @@ from typing import Any
 import gevent
 import pytest
 
+from nsqd_py.batch import GuidFactory
 from nsqd_py.broker.disk_io import SlowWriter
 from nsqd_py.broker.sync import GroupSync
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.guid import GuidFactory
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.disk_pace import DiskPace
 from tests.unit.broker.test_slow_writing import GatedPool

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nsqd_py.options import BadOptions, check_options, read_options
-from nsqd_py.queue.topic import TopicPolicy, dead_letter_topic, policy_of
+from nsqd_py.queue.dead_letters import TopicPolicy, dead_letter_topic, policy_of
 from nsqd_py.settings.durations import HOUR_NS
 from nsqd_py.settings.types import ByTopic
 

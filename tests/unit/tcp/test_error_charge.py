@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from nsqd_py.net.loop_iteration import SLOW_PART, Backlog
-from nsqd_py.tcp.client_stream import ERRORS_AT_ONCE, ERRORS_PER_S, ErrorCharge
+from nsqd_py.tcp.client import ERRORS_AT_ONCE, ERRORS_PER_S, ErrorCharge
 
 
 def test_as_many_errors_as_a_consumer_may_cause_at_once_are_free() -> None:
