@@ -231,7 +231,7 @@ def test_what_is_cut_off_goes_elsewhere(nsqd: NsqdProcess, start: Start) -> None
             assert wait_until_all_are_done(nsqd) == 0
         assert set(good.bodies()) == set(numbered(100))
         assert len(good.asked) == 100
-        assert "closed connection without response; trying" in tool.log_text()
+        assert "closed the connection without a response; trying" in tool.log_text()
 
 
 def test_a_server_that_is_away_is_waited_for(nsqd: NsqdProcess, start: Start) -> None:

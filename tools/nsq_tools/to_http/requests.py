@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import quote, quote_plus, urljoin
 
 from nsq_tools.cli import BadUsage
@@ -54,8 +54,7 @@ _MARKER = "nsq0message0goes0here"
 _PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
 
 
-@dataclass(frozen=True)
-class Server:
+class Server(NamedTuple):
     """The server to connect to."""
 
     is_secure: bool
@@ -78,19 +77,15 @@ class HttpRequest:
         self.server = Server(url.is_secure, url.host, url.port)
         # For logs; without the query, which may hold secrets.
         self.name = url.place + path.partition("?")[0].replace(_MARKER, PLACEHOLDER)
-        self._before, _, self._after = path.partition(_MARKER)
-        self._has_place = has_place
-        self._fields = _fields(url, headers)
+        fields = "".join(f"{name}: {value}\r\n" for name, value in _fields(url, headers).items())
+        self._before, marker, self._after = f"{method} {path} HTTP/1.1\r\n{fields}".encode().partition(_MARKER.encode())
+        self._has_place = bool(marker)
 
-    def target(self, message: bytes) -> str:
-        """Return the path and query of the request line."""
-        return f"{self._before}{quote_plus(message)}{self._after}" if self._has_place else self._before
-
-    def headers_for(self, message: bytes) -> Headers:
-        return {**self._fields, "Content-Length": str(len(message))} if self.method == POST else self._fields
-
-    def body(self, message: bytes) -> bytes:
-        return message if self.method == POST else b""
+    def encode(self, message: bytes) -> bytes:
+        """Return the request with this message, as it is sent."""
+        if self.method == POST:
+            return b"%bContent-Length: %d\r\n\r\n%b" % (self._before, len(message), message)
+        return b"%b%b%b\r\n" % (self._before, quote_plus(message).encode() if self._has_place else b"", self._after)
 
     def redirected(self, message: bytes, status: int, location: str) -> HttpRequest | None:
         """Return the request to follow a redirect, or None if the response is not a redirect that can be followed.
@@ -144,6 +139,8 @@ def _check_content_type(options: ToHttpOptions) -> None:
         raise BadUsage("--content-type only used with --post")
     if not options.content_type:
         raise BadUsage("--content-type requires a value when used")
+    if _CONTROL.search(options.content_type):
+        raise BadUsage("--content-type has characters that are not allowed in a header")
 
 
 def _check_addresses(options: ToHttpOptions) -> None:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import http.client
 import select
+from contextlib import suppress
 from time import monotonic
 from typing import Any
 
 import gevent
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from nsq_tools.to_http.requests import HttpRequest, Server
 from nsqd_py.net.http.client import HttpClient, connect_any, resolve_by_hub
 from nsqd_py.runtime.logs import Log
 
-# Bodies are discarded; closing the connection is cheaper than reading a longer one.
-MAX_BODY_BYTES = 256 * 1024
+_READ_BYTES = 64 * 1024
+# Bodies are discarded; closing the connection is cheaper than reading a longer response.
+MAX_RESPONSE_BYTES = 256 * 1024
 # As in Go's client. A router in between may drop a connection that is idle for longer.
 IDLE_LIMIT_S = 90.0
 MAX_REDIRECTS = 10
@@ -29,43 +31,72 @@ class NotDelivered(Exception):
         self.is_answer = is_answer
 
 
-class _ServerConnection(http.client.HTTPConnection):
-    """A connection to a server, opened by the first request. It carries one request at a time."""
+class _ServerConnection:
+    """A connection to a server. It carries one request at a time. Its parser calls the methods `on_...`.
 
-    def __init__(self, server: Server, client: HttpClient) -> None:
-        super().__init__(server.host, server.port)
-        self._server = server
-        self._client = client
+    status, location  of the last response
+    is_reusable       True if the response was complete and the server keeps the connection open
+    """
+
+    def __init__(self, sock: Any) -> None:
+        self._sock = sock
+        self._arrived = select.poll()
+        self._arrived.register(sock, select.POLLIN)
+        self._parser = HttpResponseParser(self)
         self.idle_since_s = 0.0
 
-    def connect(self) -> None:
-        too_late = TimeoutError(f"no connection within {self._client.connect_timeout_s}s")
-        with gevent.Timeout(self._client.connect_timeout_s, too_late):
-            tls = self._client.tls if self._server.is_secure else None
-            self.sock: Any = connect_any(resolve_by_hub(self._server.host, self._server.port), tls, self._server.host)
+    def exchange(self, request: bytes) -> None:
+        """Send a request and read the response. Raises OSError."""
+        self.status, self.location, self.is_reusable, self._is_complete = 0, "", False, False
+        response_bytes = 0
+        with suppress(OSError):  # the server may have answered before it had read the whole request
+            self._sock.sendall(request)
+        while not self._is_complete:
+            data = self._sock.recv(_READ_BYTES)
+            response_bytes += len(data)
+            if data and response_bytes <= MAX_RESPONSE_BYTES and self._feed(data):
+                continue
+            if self.status:  # the rest of the body does not matter
+                return
+            if not data:
+                raise ConnectionResetError("the server closed the connection without a response")
+            raise OSError("the response is not HTTP, or its head is too long")
 
-    def exchange(self, request: HttpRequest, message: bytes) -> http.client.HTTPResponse:
-        """Send a request and return the response without its body. Raises OSError and HTTPException."""
-        self.putrequest(request.method, request.target(message), skip_host=True, skip_accept_encoding=True)
-        for name, value in request.headers_for(message).items():
-            self.putheader(name, value.encode())
+    def _feed(self, data: bytes) -> bool:
+        """Return False if this cannot be parsed."""
         try:
-            self.endheaders(request.body(message) or None)
-        except OSError:
-            if self.sock is None:
-                raise
-            # The server may have answered before it had read the whole request.
-        response = self.getresponse()
-        response.read(MAX_BODY_BYTES)
-        if not response.isclosed():
-            self.close()
-        return response
+            self._parser.feed_data(data)
+        except (HttpParserError, HttpParserUpgrade):
+            self._is_complete = self.is_reusable = False
+            return False
+        return True
 
     def is_usable(self) -> bool:
         """True if the connection was not idle for too long, and the server has neither closed it nor sent anything."""
-        arrived = select.poll()
-        arrived.register(self.sock, select.POLLIN)
-        return monotonic() - self.idle_since_s < IDLE_LIMIT_S and not arrived.poll(0)
+        return monotonic() - self.idle_since_s < IDLE_LIMIT_S and not self._arrived.poll(0)
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._sock.close()
+
+    # --- called by the parser
+
+    def on_message_begin(self) -> None:
+        self.is_reusable = False  # also if it is a second response to one request
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if len(name) == 8 and name.lower() == b"location" and not self._is_complete:
+            self.location = value.decode("utf-8", "replace")
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if not self._is_complete and (status >= 200 or status == 101):  # other 1xx responses precede the final one
+            self.status = status
+
+    def on_message_complete(self) -> None:
+        if self.status and not self._is_complete:
+            self._is_complete = True
+            self.is_reusable = self._parser.should_keep_alive()
 
 
 class HttpSender:
@@ -89,7 +120,7 @@ class HttpSender:
             if timeout is not late:
                 raise
             raise NotDelivered(f"{request.name}: no answer within {limit_s:g}s", is_answer=False) from None
-        except (OSError, http.client.HTTPException, ValueError) as error:
+        except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise NotDelivered(f"{request.name}: {reason}", is_answer=False) from error
         finally:
@@ -105,35 +136,44 @@ class HttpSender:
     def _ask(self, request: HttpRequest, message: bytes) -> int:
         """Return the status of the response, after redirects."""
         for _ in range(MAX_REDIRECTS + 1):
-            response = self._ask_once(request, message)
-            following = request.redirected(message, response.status, response.headers.get("Location", ""))
+            status, location = self._ask_once(request, message)
+            following = request.redirected(message, status, location)
             if following is None:
-                return response.status
+                return status
             if request.name not in self._redirects_seen and len(self._redirects_seen) < _MOST_REDIRECTS_SEEN:
                 self._redirects_seen.add(request.name)
                 self._log.warning("%s redirects to %s; each message needs another request", request.name, following.name)
             request = following
         raise OSError(f"stopped after {MAX_REDIRECTS} redirects")
 
-    def _ask_once(self, request: HttpRequest, message: bytes) -> http.client.HTTPResponse:
+    def _ask_once(self, request: HttpRequest, message: bytes) -> tuple[int, str]:
+        """Return the status of the response, and its Location."""
         idle = self._idle.setdefault(request.server, [])
         while idle:
             connection = idle.pop()
             if connection.is_usable():
                 try:
-                    return self._exchange(connection, request, message)
+                    return self._exchange(connection, idle, request.encode(message))
                 except ConnectionError:  # the server has most likely closed it in this moment
                     break
             connection.close()
-        return self._exchange(_ServerConnection(request.server, self._client), request, message)
+        return self._exchange(self._connect(request.server), idle, request.encode(message))
 
-    def _exchange(self, connection: _ServerConnection, request: HttpRequest, message: bytes) -> http.client.HTTPResponse:
+    def _exchange(self, connection: _ServerConnection, idle: list[_ServerConnection], request: bytes) -> tuple[int, str]:
         try:
-            response = connection.exchange(request, message)
+            connection.exchange(request)
         except BaseException:  # also a gevent time-out, which is no Exception: a late response must not be read
             connection.close()
             raise
-        if connection.sock is not None:
+        if connection.is_reusable:
             connection.idle_since_s = monotonic()
-            self._idle[request.server].append(connection)
-        return response
+            idle.append(connection)
+        else:
+            connection.close()
+        return connection.status, connection.location
+
+    def _connect(self, server: Server) -> _ServerConnection:
+        too_late = TimeoutError(f"no connection within {self._client.connect_timeout_s}s")
+        with gevent.Timeout(self._client.connect_timeout_s, too_late):
+            tls = self._client.tls if server.is_secure else None
+            return _ServerConnection(connect_any(resolve_by_hub(server.host, server.port), tls, server.host))

@@ -1,0 +1,92 @@
+"""Responses of servers, byte for byte: which count as delivered, and which connections carry another request."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import suppress
+
+import pytest
+
+from nsq_tools.to_http.requests import GET, HttpRequest
+from nsq_tools.to_http.sender import MAX_RESPONSE_BYTES, HttpSender, NotDelivered
+from nsqd_py.net.http.client import HttpClient
+from tests.unit.fakes import FakeLog
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+OK = HEAD + b"Content-Length: 2\r\n\r\nOK"
+
+
+class Server:
+    """Answers every request with the same bytes. With `closes`, it then closes the connection."""
+
+    def __init__(self, response: bytes, closes: bool) -> None:
+        self.connections = 0
+        self._response, self._closes = response, closes
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}/"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                sock = self._listener.accept()[0]
+                self.connections += 1
+                threading.Thread(target=self._answer, args=(sock,), daemon=True).start()
+
+    def _answer(self, sock: socket.socket) -> None:
+        with suppress(OSError), sock:
+            while sock.recv(65536):
+                sock.sendall(self._response)
+                if self._closes:
+                    return
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+def sent_twice(response: bytes, closes: bool = False) -> int:
+    """Send two messages; return the number of connections."""
+    server, sender = Server(response, closes), HttpSender(HttpClient(10, 30), FakeLog())
+    try:
+        for _ in range(2):
+            sender.send(HttpRequest(GET, server.url, {}), b"")
+    finally:
+        sender.close()
+        server.close()
+    return server.connections
+
+
+@pytest.mark.parametrize(
+    ("response", "closes", "connections"),
+    [
+        (OK, False, 1),
+        (OK, True, 2),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\nOK\r\n0\r\n\r\n", False, 1),
+        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n", False, 1),
+        (HEAD + b"\r\nuntil the end", True, 2),
+        (HEAD + b"Content-Length: 9\r\n\r\ncut", True, 2),
+        (HEAD + b"Connection: close\r\nContent-Length: 0\r\n\r\n", False, 2),
+        (HEAD + b"Content-Length: 999999\r\n\r\n" + b"x" * MAX_RESPONSE_BYTES, False, 2),
+        (OK + OK, False, 2),
+        (OK + b"junk", False, 2),
+    ],
+)
+def test_delivered(response: bytes, closes: bool, connections: int) -> None:
+    assert sent_twice(response, closes) == connections
+
+
+@pytest.mark.parametrize(
+    ("response", "is_answer", "reason"),
+    [
+        (b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", True, "got status code 503"),
+        (b"SSH-2.0-OpenSSH\r\n", False, "not HTTP"),
+        (HEAD + b"X: " + b"x" * MAX_RESPONSE_BYTES, False, "head is too long"),
+        (HEAD[:-1], False, "closed the connection without a response"),
+        (b"", False, "closed the connection without a response"),
+    ],
+)
+def test_not_delivered(response: bytes, is_answer: bool, reason: str) -> None:
+    with pytest.raises(NotDelivered, match=reason) as raised:
+        sent_twice(response, closes=True)
+    assert raised.value.is_answer is is_answer
