@@ -13,6 +13,7 @@ The way of a message:
 Modules at the top, which every room may import:
 daemon    builds all objects of an nsqd, and passes to each what it uses
 options   nsqd's settings
+tool_options  settings that several tools share, and their checks
 batch     a batch of messages as it was published; ids; the publish buffer      pure
 memory_budget  the limit on the bytes of messages that one nsqd holds    pure
 errors    every error of nsqd, with the form that clients see                 pure

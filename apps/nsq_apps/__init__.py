@@ -1,9 +1,7 @@
-"""One small module for each command. It reads the options and runs the program.
+"""The commands. Each reads its options and runs its program.
 
-nsqd, nsqlookupd, nsqadmin                                     the daemons
-nsq_tail, nsq_cat, nsq_stat, nsq_to_file, nsq_to_http, nsq_to_nsq, to_nsq   the tools
-spark_replay                                                   searches archives and publishes them again
-manual                                                         prints reference pages
-reference                                                      two of these pages: HTTP paths and metrics
-contrib                                                        lists the files for administrators that are installed
+nsqd, nsqlookupd, nsqadmin  the daemons
+tools                       nsq-tail, nsq-cat, nsq-stat, nsq-to-file, nsq-to-http, nsq-to-nsq, to-nsq, spark-replay
+manual                      prints reference pages
+contrib                     lists the files for administrators that are installed
 """

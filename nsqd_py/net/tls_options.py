@@ -199,6 +199,6 @@ def check_authorities(path: str, flag: str) -> None:
 def check_auth_file(path: str) -> None:
     """Raise BadAuthFile if the file of --http-auth-file cannot be used; "" means that there is none."""
     if path:
-        from nsqd_py.net.http.credentials import read_credentials  # slow: it imports OpenSSL's hashes
+        from nsqd_py.net.http.guard import read_credentials  # slow: it imports OpenSSL's hashes
 
         read_credentials(path)

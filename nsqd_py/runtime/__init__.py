@@ -10,5 +10,5 @@ threads        blocking work in threads; greenlets that are used again
 disk_pace      measures system calls; decides if the event loop may use the disk
 pacing         long work in slices; how late the event loop is
 private_files  files that only their owner can read, and that are no links
-documents      checks of documents and of JSON that others may have written
+documents      checks of documents, JSON and compressed files that others may have written
 """

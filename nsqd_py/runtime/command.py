@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from typing import IO, Any
 
 # Files and sockets that a program uses report their errors themselves.
 _NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
@@ -39,6 +40,23 @@ def complain(*lines: str) -> None:
     """Write lines to standard error. Does nothing if it is closed or full."""
     with suppress(OSError):
         print(*lines, sep="\n", file=sys.stderr, flush=True)
+
+
+def is_terminal(stream: IO[Any]) -> bool:
+    """True if the stream is a terminal. False for a closed stream."""
+    try:
+        return stream.isatty()
+    except (ValueError, AttributeError):
+        return False
+
+
+def wants_colour(stream: IO[Any] | None = None) -> bool:
+    """True for a terminal that can show colours, unless the user has disabled them (https://no-color.org)."""
+    return (
+        is_terminal(sys.stdout if stream is None else stream)
+        and os.environ.get("TERM") != "dumb"
+        and not os.environ.get("NO_COLOR")
+    )
 
 
 def _reserve() -> None:

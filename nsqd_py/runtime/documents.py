@@ -75,3 +75,36 @@ def _has_too_many_values(body: bytes) -> bool:
         if count > MAX_VALUES:
             return True
     return False
+
+
+# ---- zstd (RFC 8878)
+
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_DICTIONARY_BYTES = (0, 1, 2, 4)
+_CONTENT_SIZE_BYTES = (0, 2, 4, 8)
+_RLE_BLOCK = 1
+
+
+def zstd_frame_end(data: Any, start: int) -> int | None:
+    """Return the end of the frame in bytes or an mmap that begins at `start`, or None if there is no complete frame."""
+    if data[start : start + 4] != _ZSTD_MAGIC or len(data) < start + 5:
+        return None
+    descriptor = data[start + 4]
+    is_single = bool(descriptor & 0x20)
+    size_bytes = _CONTENT_SIZE_BYTES[descriptor >> 6] or (1 if is_single else 0)
+    position: int | None = start + 5 + (not is_single) + _DICTIONARY_BYTES[descriptor & 3] + size_bytes
+    is_last = False
+    while not is_last and position is not None:
+        is_last, position = _zstd_block(data, position)
+    if position is None:
+        return None
+    end = position + (4 if descriptor & 4 else 0)
+    return end if end <= len(data) else None
+
+
+def _zstd_block(data: Any, position: int) -> tuple[bool, int | None]:
+    """Return True for the last block of a frame, and the end of the block, which is None if it is incomplete."""
+    header = int.from_bytes(data[position : position + 3], "little")
+    size = 1 if header >> 1 & 3 == _RLE_BLOCK else header >> 3
+    end = position + 3 + size
+    return bool(header & 1), end if end <= len(data) else None

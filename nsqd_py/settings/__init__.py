@@ -3,10 +3,9 @@
 declaration   a setting, a class of options
 types         kinds of values: how they are read and shown
 groups        settings that several programs have
-program       a program: its settings and its start
+program       a program: its settings, and the start of a daemon or a tool
 command_line  flags in Go's forms, --help and completion, by click
 flags         the config file and the environment
-docs          reference pages
 durations     durations and times that users write
 regex         regular expressions that users write
 """

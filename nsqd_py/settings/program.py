@@ -1,4 +1,4 @@
-"""A program: its settings, how it reads them, and how a daemon starts with them. Imports nothing that is slow."""
+"""A program: its settings, how it reads them, and how a daemon or a tool starts with them. Imports nothing that is slow."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from nsqd_py.errors import StartError
-from nsqd_py.runtime.command import with_streams
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.command import complain, with_streams
+from nsqd_py.runtime.logs import Log, one_line
 from nsqd_py.settings.command_line import GoCommand
 from nsqd_py.settings.declaration import BadOptions, Options, Setting, setting
 from nsqd_py.settings.flags import addresses_from_environment, config_warnings, effective_config, from_environment, read_config
@@ -204,3 +204,66 @@ class DaemonCommand(NamedTuple, Generic[DaemonT]):
         except Exception as error:  # a bug: its traceback is logged in the form of all log lines
             log.exception("%s ends - %r", self.name, error)
             return 1
+
+
+# ---- the start and the end of every tool
+#
+# A tool writes data to standard output and log lines to standard error. The exit status is 0 on success, 1 on failure and
+# 2 for a wrong command line. If the reader of standard output goes away (`| head`), the tool ends silently with status 0.
+
+
+DONE = 0
+FAILED = 1
+BAD_USAGE = 2
+
+
+class ToolError(Exception):
+    """The tool cannot continue. The text is one line with the reason and the remedy."""
+
+
+class Tool(NamedTuple, Generic[OptionsT]):
+    """A command.
+
+    check  raises BadOptions if the options contradict each other, or ToolError; it has no side effects
+    run    does the work and returns the exit status; raises ToolError
+    """
+
+    program: Program[OptionsT]
+    check: Callable[[OptionsT], None]
+    run: Callable[[OptionsT, Log], int]
+
+    def main(self, argv: Sequence[str] | None = None) -> int:
+        """Run the tool until it ends. Return the exit status."""
+        return with_streams(self.program.command, lambda: self._main(argv))
+
+    def _main(self, argv: Sequence[str] | None) -> int:
+        options = self.program.defaults()
+        try:
+            options = self.program.read(sys.argv[1:] if argv is None else argv)
+            options.check_values()
+            self.check(options)
+            if answer := config_answer(options):
+                print(answer, end="")
+                return DONE
+            return self.run(options, _open_log(options, self.program.name))
+        except BadOptions as error:
+            return self._complain(options, error, BAD_USAGE)
+        except ToolError as error:
+            return self._complain(options, error, BAD_USAGE if config_answer(options) else FAILED)
+        except KeyboardInterrupt:  # the tool has not installed its signal handlers yet, or has none
+            return FAILED
+
+    def _complain(self, options: OptionsT, error: Exception, status: int) -> int:
+        lines = f"{self.program.command}: {options.without_secrets(str(error))}".split("\n")
+        complain(*map(one_line, lines))
+        return status
+
+
+def _open_log(options: ProgramOptions, name: str) -> Log:
+    """Return a log on standard error, with the log settings of the tool if it has some."""
+    if isinstance(options, LogOptions):
+        log = Log(options.log_prefix, options.log_level, form=options.log_format)
+    else:
+        log = Log(f"[{name}] ")
+    log.hide = options.without_secrets
+    return log

@@ -127,6 +127,20 @@ def parse_size(text: str) -> int:
     return _in_range(int(number) * (1024 if binary else 1000) ** ("kmgt".index(unit.lower()) + 1), MIN_INT, MAX_INT)
 
 
+# Units, and the decimals of each.
+_SIZE_STEPS = (("B", 0), ("kB", 1), ("MB", 1), ("GB", 2), ("TB", 2))
+
+
+def size_text(size_bytes: float) -> str:
+    """Return the size with its unit: `512 B`, `1.5 MB`."""
+    step = 0
+    while size_bytes >= 999.5 and step < len(_SIZE_STEPS) - 1:
+        size_bytes /= 1000
+        step += 1
+    unit, digits = _SIZE_STEPS[step]
+    return f"{size_bytes:.{digits}f} {unit}"
+
+
 def _int_from_native(value: Any) -> int:
     if type(value) is not int:  # a bool is an int
         raise ValueError("expected a whole number")

@@ -23,7 +23,7 @@ from nsq_spark.java import bundled_home, find_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PACKAGES = ("nsqd_py", "nsq_spark", "nsq_tools", "pyspark_nsq")
+PACKAGES = ("nsqd_py", "nsq_spark", "pyspark_nsq")
 _LOG4J = """\
 status = error
 appender.log.type = Console

@@ -68,7 +68,8 @@ class Publisher:
 
 def archive(nsqd: NsqdProcess, root: Path, *flags: str) -> ToolProcess:
     return ToolProcess(
-        "nsq_apps.nsq_to_file",
+        "nsq_apps",
+        "nsq_to_file",
         f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}",
         f"--topic={TOPIC}",
         f"--channel={CHANNEL}",

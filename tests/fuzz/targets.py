@@ -26,8 +26,8 @@ from nsqd_py.diskqueue.ranges import Epoch
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader, Incomplete, NewerFormat, decode
 from nsqd_py.errors import ClientError, LayerError, LineTooLong, NsqdError, StartError
 from nsqd_py.go_import.go_queue import find_go_queues
-from nsqd_py.net.http.credentials import parse_credentials, parse_login, split_authorization
-from nsqd_py.net.http.heads import Head, Refused
+from nsqd_py.net.http.guard import parse_credentials, parse_login, split_authorization
+from nsqd_py.net.http.handling import Head, Refused
 from nsqd_py.net.http.router import BadQuery, parse_query
 from nsqd_py.net.layers import DeflateLayer, Layer, SnappyLayer
 from nsqd_py.protocol import commands

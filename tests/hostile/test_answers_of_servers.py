@@ -84,7 +84,7 @@ def test_long_figures_of_many_nsqds_take_no_more_memory(make_nsqadmin: MakeNsqad
 @pytest.mark.parametrize("kind", ["nsqd", pytest.param("lookupd", marks=LONG)])
 def test_nsq_stat_reads_long_figures_in_bounded_memory(form: str, kind: str) -> None:
     with answering(FORMS[form](40 * MB)) as address:
-        command = [sys.executable, "-m", "nsq_apps.nsq_stat", f"--{kind}-http-address={address}", "--count=1"]
+        command = [sys.executable, "-m", "nsq_apps", "nsq_stat", f"--{kind}-http-address={address}", "--count=1"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
             peak = 0.0
             while process.poll() is None:

@@ -151,7 +151,7 @@ def hostile_lookupd() -> Iterator[str]:
     ],
 )
 def test_nsq_stat(hostile_lookupd: str, form: str, flags: tuple[str, ...]) -> None:
-    command = [sys.executable, "-m", "nsq_apps.nsq_stat", "--once", f"--format={form}", *flags]
+    command = [sys.executable, "-m", "nsq_apps", "nsq_stat", "--once", f"--format={form}", *flags]
     done = subprocess.run(
         [*command, f"--lookupd-http-address={hostile_lookupd}"],
         cwd=REPOSITORY,

@@ -200,7 +200,8 @@ def output_dir(tmp_path: Path) -> Path:
 @contextlib.contextmanager
 def archiving(nsqd: NsqdProcess, output_dir: Path, *flags: str) -> Iterator[ToolProcess]:
     tool = ToolProcess(
-        "nsq_apps.nsq_to_file",
+        "nsq_apps",
+        "nsq_to_file",
         "--topic=t",
         f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}",
         f"--output-dir={output_dir}",
@@ -315,7 +316,8 @@ def test_nsq_to_file_writes_to_a_directory_of_its_user_by_default(
     nsqd.http("POST", "/pub?topic=t", b"one")
     home = tmp_path / "data" / "nsq-to-file"
     with ToolProcess(
-        "nsq_apps.nsq_to_file",
+        "nsq_apps",
+        "nsq_to_file",
         "--topic=t",
         f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}",
         "--filename-format=<TOPIC>.log",

@@ -135,7 +135,7 @@ COMPLETE = {
 
 def run(program: Program[Any], *flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", f"nsq_apps.{program.name}", *COMPLETE[program.name], *flags],
+        [sys.executable, "-m", "nsq_apps", program.name, *COMPLETE[program.name], *flags],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
@@ -239,8 +239,8 @@ def test_a_running_tool_logs_no_secret(program: Program[Any], tmp_path: Path) ->
     flags += [f"--{name}=auth_secret,{CANARY}" for name in ("consumer-opt", "producer-opt") if name in known]
     flags += ["--retry-timeout=1s"] if "retry-timeout" in known else []
     flags += [flag.replace("/nowhere", str(tmp_path)) for flag in COMPLETE[program.name]]
-    module, log_path = f"nsq_apps.{program.name}", tmp_path / "log"
-    with ToolProcess(module, *flags, "--log-level=debug", log_path=log_path, stdin=subprocess.PIPE) as tool:
+    log_path = tmp_path / "log"
+    with ToolProcess("nsq_apps", program.name, *flags, "--log-level=debug", log_path=log_path, stdin=subprocess.PIPE) as tool:
         if tool.stdin is not None and "delimiter" in known:
             tool.stdin.write(b"message\n")
             tool.end_input()

@@ -17,16 +17,18 @@ pytestmark = pytest.mark.ours
 
 # Runs a command that sends itself a signal when it begins to import a module.
 SCRIPT = """
-import importlib, os, sys
+import os, runpy, sys
+
+module, number = sys.argv.pop(1), int(sys.argv.pop(1))
 
 class Sender:
     def find_spec(self, name, path=None, target=None):
-        if name == sys.argv[2]:
+        if name == module:
             sys.meta_path.remove(self)
-            os.kill(os.getpid(), int(sys.argv[3]))
+            os.kill(os.getpid(), number)
 
 sys.meta_path.insert(0, Sender())
-sys.exit(importlib.import_module(sys.argv[1]).main(sys.argv[4:]))
+runpy.run_module("nsq_apps", run_name="__main__")
 """
 PORTS = ("--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0")
 NSQADMIN_FLAGS = ("--http-address=127.0.0.1:0", "--lookupd-http-address=127.0.0.1:1")
@@ -40,7 +42,7 @@ modules = pytest.mark.parametrize("module", MODULES)
 def starting(log: Path, command: str, module: str, number: signal.Signals, *flags: str) -> Iterator[subprocess.Popen]:
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, f"nsq_apps.{command}", module, str(int(number)), *flags],
+            [sys.executable, "-c", SCRIPT, module, str(int(number)), command, *flags],
             cwd=REPOSITORY,
             stdout=output,
             stderr=output,

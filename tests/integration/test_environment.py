@@ -55,7 +55,7 @@ def test_clients_need_no_address(shared_nsqd: NsqdProcess, monkeypatch: pytest.M
 def test_tools_need_no_address(shared_nsqd: NsqdProcess, make_nsqlookupd: MakeNsqlookupd) -> None:
     def run(tool: str, *flags: str, given: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", f"nsq_apps.{tool}", *flags],
+            [sys.executable, "-m", "nsq_apps", tool, *flags],
             cwd=REPOSITORY,
             input=given,
             text=True,

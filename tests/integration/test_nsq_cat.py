@@ -26,7 +26,7 @@ IDS = [b"%016x" % number for number in range(len(BODIES))]
 def cat(*flags: str | Path, given: bytes = b"", expected: int = 0) -> tuple[list[bytes], str]:
     """The lines of standard output, and standard error."""
     done = subprocess.run(
-        [sys.executable, "-m", "nsq_apps.nsq_cat", *map(str, flags)],
+        [sys.executable, "-m", "nsq_apps", "nsq_cat", *map(str, flags)],
         input=given,
         capture_output=True,
         env=ENVIRONMENT,
@@ -157,7 +157,7 @@ def test_layouts_that_exclude_each_other() -> None:
 
 def test_without_pyarrow_a_line_says_what_to_install(write: WriteFile) -> None:
     path = write("parquet")
-    code = "import sys; sys.modules['pyarrow'] = None; from nsq_apps.nsq_cat import main; sys.exit(main(sys.argv[1:]))"
+    code = "import sys; sys.modules['pyarrow'] = None; from nsq_apps.tools import nsq_cat as main; sys.exit(main(sys.argv[1:]))"
     done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, env=ENVIRONMENT, timeout=60)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "nsq-cat: parquet files need pyarrow: pip install 'nsqd-py[parquet]'\n"

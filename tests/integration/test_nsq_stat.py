@@ -22,7 +22,7 @@ from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, wait_u
 from tests.support.nsqlookupd_process import NsqlookupdProcess
 from tests.support.wire import req
 
-COMMAND = [sys.executable, "-m", "nsq_apps.nsq_stat"]
+COMMAND = [sys.executable, "-m", "nsq_apps", "nsq_stat"]
 NOBODY = "127.0.0.1:1"
 HEADER = (
     "------rate------+----------------depth----------------+--------------metadata---------------\n"

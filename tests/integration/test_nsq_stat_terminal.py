@@ -41,7 +41,7 @@ def cell(terminal: Terminal, title: str, name: str) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def shown(*flags: str, columns: int = 80, lines: int = 24, **environment: str) -> Iterator[Terminal]:
-    command = [sys.executable, "-m", "nsq_apps.nsq_stat", FAST, *flags]
+    command = [sys.executable, "-m", "nsq_apps", "nsq_stat", FAST, *flags]
     with on_terminal(command, columns, lines, **environment) as terminal:
         terminal.wait_for_text("topic/channel")
         yield terminal

@@ -21,7 +21,7 @@ from tests.support.terminal import on_terminal
 from tests.support.tool_process import ToolProcess
 from tests.support.wire import Closed, mpub_body, rdy, req
 
-MODULE = "nsq_apps.nsq_tail"
+MODULE = "nsq_apps", "nsq_tail"
 
 Start = Callable[..., ToolProcess]
 
@@ -36,7 +36,7 @@ def start(tmp_path: Path) -> Start:
     """`start(*flags)` makes the tool, which writes into a pipe unless `stdout` is given."""
 
     def make(*flags: str, stdout: object = subprocess.PIPE) -> ToolProcess:
-        return ToolProcess(MODULE, *flags, log_path=tmp_path / "tool.log", stdout=stdout)  # type: ignore[arg-type]
+        return ToolProcess(*MODULE, *flags, log_path=tmp_path / "tool.log", stdout=stdout)  # type: ignore[arg-type]
 
     return make
 
@@ -229,7 +229,7 @@ def test_a_reader_that_pauses_costs_no_connection(nsqd: NsqdProcess, start: Star
 def test_a_reader_that_has_enough_ends_it_quietly(nsqd: NsqdProcess, tmp_path: Path) -> None:
     """Also when nothing more comes that could be written."""
     publish(nsqd, "t", *numbered(3))
-    command = shlex.join([sys.executable, "-m", MODULE, source(nsqd), "--topic=t", "--log-level=error"])
+    command = shlex.join([sys.executable, "-m", *MODULE, source(nsqd), "--topic=t", "--log-level=error"])
     script = f"({command}; echo status $? >&2) | head -3"
     done = subprocess.run(["sh", "-c", script], cwd=REPOSITORY, capture_output=True, timeout=40)
     assert sorted(done.stdout.splitlines()) == numbered(3)
@@ -261,7 +261,7 @@ def test_a_signal_ends_it_though_nobody_reads(nsqd: NsqdProcess, start: Start) -
 
 
 def tail_on_terminal(nsqd: NsqdProcess, *flags: str) -> Sequence[str]:
-    return [sys.executable, "-m", MODULE, source(nsqd), "--topic=t", "--log-level=error", *flags]
+    return [sys.executable, "-m", *MODULE, source(nsqd), "--topic=t", "--log-level=error", *flags]
 
 
 def test_a_message_does_not_steer_the_terminal(nsqd: NsqdProcess) -> None:
@@ -286,7 +286,7 @@ def test_an_nsqd_that_is_not_there_is_told(start: Start) -> None:
 
 
 def test_a_closed_output_is_told(nsqd: NsqdProcess) -> None:
-    command = shlex.join([sys.executable, "-m", MODULE, source(nsqd), "--topic=t"])
+    command = shlex.join([sys.executable, "-m", *MODULE, source(nsqd), "--topic=t"])
     done = subprocess.run(["sh", "-c", f"{command} >&-"], cwd=REPOSITORY, stderr=subprocess.PIPE, timeout=40)
     assert (done.returncode, done.stderr) == (1, b"nsq-tail: standard output is closed\n")
 

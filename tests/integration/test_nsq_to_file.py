@@ -19,7 +19,7 @@ from tests.support.tool_process import ToolProcess, run_tool
 from tests.support.wire import mpub_body
 from tests.support.written_files import all_bodies, bodies, json_rows, leftovers, manifest, message_files
 
-MODULE = "nsq_apps.nsq_to_file"
+MODULE = "nsq_apps", "nsq_to_file"
 CHANNEL = "nsq_to_file"
 KINDS = (
     ("--format=lines",),
@@ -45,7 +45,7 @@ def archive(tmp_path: Path, output: Path) -> Archive:
     def make(nsqd: NsqdProcess, *flags: str, topic: str = "t") -> ToolProcess:
         source = (f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}", f"--topic={topic}")
         defaults = (f"--output-dir={output}", "--sync-interval=100ms")
-        return ToolProcess(MODULE, *source, *defaults, *flags, log_path=tmp_path / "nsq_to_file.log")
+        return ToolProcess(*MODULE, *source, *defaults, *flags, log_path=tmp_path / "nsq_to_file.log")
 
     return make
 
@@ -221,7 +221,7 @@ def test_a_finished_file_stays_in_the_output_dir(nsqd: NsqdProcess, tmp_path: Pa
         for number, flags in enumerate(spellings(tmp_path)):
             publish(nsqd, b"one", b"%d" % number, topic=f"t{number}")
             source = (f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}", f"--topic=t{number}", "--sync-interval=100ms")
-            tool = ToolProcess(MODULE, *source, *flags, log_path=tmp_path / f"log{number}", directory=here)
+            tool = ToolProcess(*MODULE, *source, *flags, log_path=tmp_path / f"log{number}", directory=here)
             tools.append(stack.enter_context(tool))
         for number, tool in enumerate(tools):
             wait_until_finished(nsqd, f"t{number}")
@@ -249,7 +249,7 @@ def test_topics_by_pattern(make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd,
         "--sync-interval=50ms",
         "--consumer-opt=lookupd_poll_interval,100ms",
     )
-    with ToolProcess(MODULE, *flags, log_path=tmp_path / "log") as tool:
+    with ToolProcess(*MODULE, *flags, log_path=tmp_path / "log") as tool:
         wait_until_finished(nsqd, "take_a")
         publish(nsqd, b"of b", topic="take_b")
         wait_until_finished(nsqd, "take_b")
@@ -359,12 +359,12 @@ def test_two_beside_each_other(nsqd: NsqdProcess, archive: Archive, output: Path
 def test_a_directory_that_cannot_be_written_to(nsqd: NsqdProcess, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     flags = (f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}", "--topic=t", f"--output-dir={tmp_path / 'file' / 'x'}")
-    run = run_tool(MODULE, *flags)
+    run = run_tool(*MODULE, *flags)
     assert (run.returncode, run.stdout) == (1, "")
     assert run.stderr == f"nsq-to-file: cannot write to {tmp_path}/file/x: Not a directory\n"
 
 
 def test_bad_usage() -> None:
-    run = run_tool(MODULE, "-topic", "t")
+    run = run_tool(*MODULE, "-topic", "t")
     assert (run.returncode, run.stdout) == (2, "")
     assert run.stderr.startswith("nsq-to-file: --nsqd-tcp-address or --lookupd-http-address required")

@@ -18,7 +18,7 @@ from tests.support.tool_process import ToolProcess, run_tool
 from tests.support.web_server import CUT, HANG, OK, Asked, Reply, WebServer
 from tests.support.wire import mpub_body
 
-MODULE = "nsq_apps.nsq_to_http"
+MODULE = "nsq_apps", "nsq_to_http"
 # What fails comes again soon.
 SOON = (
     "--consumer-opt=default_requeue_delay,10ms",
@@ -53,7 +53,7 @@ def start(nsqd: NsqdProcess, tmp_path: Path) -> Start:
 
     def make(*flags: str) -> ToolProcess:
         source = f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}"
-        return ToolProcess(MODULE, "--topic=t", source, *SOON, *flags, log_path=tmp_path / "tool.log")
+        return ToolProcess(*MODULE, "--topic=t", source, *SOON, *flags, log_path=tmp_path / "tool.log")
 
     return make
 
@@ -122,7 +122,7 @@ def test_messages_are_found_by_nsqlookupd(
     nsqd.create("t", "nsq_to_http")
     source = f"--lookupd-http-address={lookupd.http_address}"
     flags = ["--topic=t", source, "--consumer-opt=lookupd_poll_interval,100ms"]
-    with WebServer() as web, ToolProcess(MODULE, *flags, f"--post={web.url}", log_path=tmp_path / "tool.log"):
+    with WebServer() as web, ToolProcess(*MODULE, *flags, f"--post={web.url}", log_path=tmp_path / "tool.log"):
         publish(nsqd, b"found")
         web.wait_until_asked(1)
         assert web.bodies() == [b"found"]
@@ -354,5 +354,5 @@ def test_status_lines(nsqd: NsqdProcess, start: Start) -> None:
 
 
 def test_a_command_line_that_cannot_be() -> None:
-    result = run_tool(MODULE, "-topic", "t", "-nsqd-tcp-address", "127.0.0.1:1", "-n", "2")
+    result = run_tool(*MODULE, "-topic", "t", "-nsqd-tcp-address", "127.0.0.1:1", "-n", "2")
     assert (result.returncode, result.stdout, result.stderr) == (2, "", "nsq-to-http: --get or --post required\n")

@@ -15,7 +15,7 @@ from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.tool_process import ToolProcess, run_tool
 from tests.support.wire import mpub_body
 
-MODULE = "nsq_apps.nsq_to_nsq"
+MODULE = "nsq_apps", "nsq_to_nsq"
 CHANNEL = "nsq_to_nsq"
 # What fails comes again soon.
 SOON = (
@@ -73,7 +73,7 @@ def start(source: NsqdProcess, tmp_path: Path) -> Start:
 
     def make(*flags: str) -> ToolProcess:
         address = f"--nsqd-tcp-address=127.0.0.1:{source.tcp_port}"
-        return ToolProcess(MODULE, address, *SOON, *flags, log_path=tmp_path / "tool.log")
+        return ToolProcess(*MODULE, address, *SOON, *flags, log_path=tmp_path / "tool.log")
 
     return make
 
@@ -255,6 +255,6 @@ def test_sigterm_in_the_middle_loses_and_repeats_nothing(source: NsqdProcess, on
 
 
 def test_a_command_line_that_cannot_be() -> None:
-    result = run_tool(MODULE, "-topic", "t", "-nsqd-tcp-address", "127.0.0.1:1")
+    result = run_tool(*MODULE, "-topic", "t", "-nsqd-tcp-address", "127.0.0.1:1")
     complaint = "nsq-to-nsq: --destination-nsqd-tcp-address required\n"
     assert (result.returncode, result.stdout, result.stderr) == (2, "", complaint)

@@ -23,7 +23,7 @@ def start_of(daemon: str, directory: Path, host: str, *flags: str) -> str:
     """The log of a daemon from its start to its end."""
     ports = [f"--{port}-address={host}:0" for port in ("tcp", "http")[daemon == "nsqadmin" :]]
     own = [flag.format(directory) for flag in OWN_FLAGS[daemon]]
-    with ToolProcess(f"nsq_apps.{daemon}", *ports, *own, *flags, log_path=directory / "log") as process:
+    with ToolProcess("nsq_apps", daemon, *ports, *own, *flags, log_path=directory / "log") as process:
         process.wait_for_log("HTTP: listening")
         process.stop()
         return process.log_text()

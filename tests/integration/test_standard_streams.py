@@ -33,7 +33,7 @@ def started(streams: str, module: str, *arguments: str) -> Iterator[subprocess.P
     """Start a command of a shell whose status is that of the program."""
     line = f'{"exec " if "|" not in streams else ""}"$@" {streams}'
     script = f"set -o pipefail; {line}; exit $?" if "|" in streams else line
-    command = ["bash", "-c", script, "bash", sys.executable, "-m", f"nsq_apps.{module}", *arguments]
+    command = ["bash", "-c", script, "bash", sys.executable, "-m", "nsq_apps", module, *arguments]
     with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
         try:
             yield program

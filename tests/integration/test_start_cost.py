@@ -71,4 +71,4 @@ def test_processor_time_until_nsqd_answers_and_the_modules_of_a_start(tmp_path: 
 @pytest.mark.parametrize("command", [*DAEMONS, *TOOLS])
 def test_processor_time_of_a_word(command: str, nothing_s: float) -> None:
     most_s = MOST_OF_WORD * nothing_s
-    assert least(lambda: run_s("-m", f"nsq_apps.{command}", "--version"), most_s) < most_s
+    assert least(lambda: run_s("-m", "nsq_apps", command, "--version"), most_s) < most_s

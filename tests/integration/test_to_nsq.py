@@ -23,7 +23,7 @@ from tests.support.terminal import on_terminal
 from tests.support.tool_process import ToolProcess
 from tests.support.wire import bodies
 
-MODULE = "nsq_apps.to_nsq"
+MODULE = "nsq_apps", "to_nsq"
 
 Start = Callable[..., ToolProcess]
 
@@ -39,7 +39,7 @@ def start(tmp_path: Path) -> Start:
 
     def make(*flags: str, stdin: int | object = subprocess.PIPE) -> ToolProcess:
         log_path = tmp_path / "tool.log"
-        return ToolProcess(MODULE, "--topic=t", *flags, log_path=log_path, stdin=stdin)  # type: ignore[arg-type]
+        return ToolProcess(*MODULE, "--topic=t", *flags, log_path=log_path, stdin=stdin)  # type: ignore[arg-type]
 
     return make
 
@@ -56,7 +56,7 @@ def command(tmp_path: Path) -> Path:
     directory.mkdir()
     shutil.copy(REPOSITORY / "apps/bin/to-nsq", directory)
     python = directory / "to-nsq-py"
-    python.write_text(f'#!/bin/sh\nPYTHONPATH="{REPOSITORY}" exec "{sys.executable}" -m {MODULE} "$@"\n')
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{REPOSITORY}" exec "{sys.executable}" -m {" ".join(MODULE)} "$@"\n')
     python.chmod(0o755)
     return directory / "to-nsq"
 
@@ -370,7 +370,7 @@ def test_a_pipe_gets_no_progress(nsqd: NsqdProcess, start: Start) -> None:
 def test_a_terminal_shows_the_progress(nsqd: NsqdProcess, tmp_path: Path) -> None:
     path = tmp_path / "records"
     path.write_bytes(b"record\n" * 1000)
-    command = shlex.join([sys.executable, "-m", MODULE, "--topic=t", "--rate=200", *to(nsqd)])
+    command = shlex.join([sys.executable, "-m", *MODULE, "--topic=t", "--rate=200", *to(nsqd)])
     with on_terminal(["sh", "-c", f"exec {command} < {path}"], columns=100) as terminal:
         terminal.wait_for_text("7.0/7.0 kB")
         terminal.wait_for_text("100%")

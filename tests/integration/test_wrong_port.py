@@ -78,16 +78,16 @@ def test_the_spark_source(nsqd: NsqdProcess) -> None:
 
 
 def test_tools(nsqd: NsqdProcess, lookupd: NsqlookupdProcess, tmp_path: Path) -> None:
-    run = run_tool("nsq_apps.nsq_stat", f"--nsqd-http-address=127.0.0.1:{nsqd.tcp_port}", "--once")
+    run = run_tool("nsq_apps", "nsq_stat", f"--nsqd-http-address=127.0.0.1:{nsqd.tcp_port}", "--once")
     assert (run.returncode, TCP_FOR_HTTP in run.stderr) == (1, True)
     runs = (
-        ("nsq_apps.nsq_tail", f"--nsqd-tcp-address=127.0.0.1:{nsqd.http_port}", "--topic=t", HTTP_FOR_TCP),
-        ("nsq_apps.nsq_tail", f"--lookupd-http-address=127.0.0.1:{lookupd.tcp_port}", "--topic=t", TCP_FOR_HTTP),
-        ("nsq_apps.nsq_to_file", f"--lookupd-http-address=127.0.0.1:{lookupd.tcp_port}", "--topic-pattern=t", TCP_FOR_HTTP),
+        ("nsq_tail", f"--nsqd-tcp-address=127.0.0.1:{nsqd.http_port}", "--topic=t", HTTP_FOR_TCP),
+        ("nsq_tail", f"--lookupd-http-address=127.0.0.1:{lookupd.tcp_port}", "--topic=t", TCP_FOR_HTTP),
+        ("nsq_to_file", f"--lookupd-http-address=127.0.0.1:{lookupd.tcp_port}", "--topic-pattern=t", TCP_FOR_HTTP),
     )
-    for module, *flags, text in runs:
-        more = [f"--output-dir={tmp_path}"] if "file" in module else []
-        with ToolProcess(module, *flags, *more, log_path=tmp_path / "log") as tool:
+    for command, *flags, text in runs:
+        more = [f"--output-dir={tmp_path}"] if "file" in command else []
+        with ToolProcess("nsq_apps", command, *flags, *more, log_path=tmp_path / "log") as tool:
             tool.wait_for_log(text)
             tool.stop()
 

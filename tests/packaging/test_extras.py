@@ -62,7 +62,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def run(bare: dict[str, str], directory: Path, command: str, *flags: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-S", "-m", f"nsq_apps.{command}", *flags]
+    words = [sys.executable, "-S", "-m", "nsq_apps", command, *flags]
     return subprocess.run(words, cwd=directory, env=bare, input=stdin, capture_output=True, text=True, timeout=60)
 
 

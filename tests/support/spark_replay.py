@@ -16,7 +16,7 @@ from tests.support.archives import SALT, Message, framed
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.tool_process import ToolProcess
 
-MODULE = "nsq_apps.spark_replay"
+MODULE = "nsq_apps", "spark_replay"
 TOPIC, CHANNEL = "orders", "count"
 # Java takes seconds to start, and longer where other tests use the processors.
 DEADLINE_S = 120.0
@@ -32,7 +32,7 @@ class Replay(ToolProcess):
         """What it says and its report are written in `directory`."""
         self._report_path = directory / "report.json"
         super().__init__(
-            MODULE,
+            *MODULE,
             str(archive),
             f"--nsqd-tcp-address=127.0.0.1:{nsqd.tcp_port}",
             "--yes",

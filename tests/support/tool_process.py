@@ -29,7 +29,7 @@ class ToolProcess:
         stdout: int | IO[bytes] = subprocess.PIPE,
         directory: Path = REPOSITORY,
     ) -> None:
-        """`module` is that of the tool, such as nsq_apps.nsq_to_http; `stdin` and `stdout` are as for Popen.
+        """`module` is that of the tool, nsq_apps, and the first flag that of the tool; `stdin` and `stdout` are as for Popen.
 
         directory  where it runs
         """

@@ -64,7 +64,7 @@ COMMANDS = ("nsqd", "nsqlookupd", "nsqadmin")
 def test_a_refusal_names_the_setting(weak: Certificates, tmp_path: Path, command: str) -> None:
     flags = {"nsqd": f"--data-path={tmp_path}", "nsqadmin": "--lookupd-http-address=127.0.0.1:1"}.get(command, "")
     done = subprocess.run(
-        [sys.executable, "-m", f"nsq_apps.{command}", *weak.server_flags, *filter(None, [flags])],
+        [sys.executable, "-m", "nsq_apps", command, *weak.server_flags, *filter(None, [flags])],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,

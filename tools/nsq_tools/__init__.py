@@ -1,11 +1,8 @@
 """The terminal tools: each is a process between NSQ and a shell, a file or another server.
 
-cli       start and end of every tool: options, exit status, closed pipes, terminals
-options   settings that several tools share, and their checks
 clients   consumers and HTTP clients made from the settings                     gevent
 messages  messages in columns, and as JSON lines                                pure
 hosts     choosing the host for the next message; status lines                  pure
-sizes     sizes with their units                                                pure
 
 One folder a tool. Its `options` declare its settings; docs/tools and the shell completions are made from them.
 to_nsq      publishes standard input

@@ -6,13 +6,12 @@ from typing import Any, Protocol
 
 from gevent import ssl
 
-from nsq_tools.cli import BadUsage
-from nsq_tools.options import client_options, user_agent
 from nsqd_py.client.gevent import Consumer
 from nsqd_py.net.http.client import HttpClient, Url, limit_s, parse_url
 from nsqd_py.net.tls_options import HttpClientOptions, http_client_context
 from nsqd_py.runtime.logs import Log
 from nsqd_py.settings.declaration import BadOptions
+from nsqd_py.tool_options import client_options, user_agent
 
 
 class ConsumingOptions(Protocol):
@@ -47,20 +46,20 @@ def make_consumer(
 
 
 def http_url(address: str, path: str = "/") -> Url:
-    """Return the URL of a path at `host:port`, `http://host:port` or `https://host:port`. Raises BadUsage."""
+    """Return the URL of a path at `host:port`, `http://host:port` or `https://host:port`. Raises BadOptions."""
     text = address if "://" in address else f"http://{address}"
     try:
         return parse_url(text.rstrip("/") + path)
     except ValueError as error:
-        raise BadUsage(f"{address!r} is not an HTTP address: {error}") from error
+        raise BadOptions(f"{address!r} is not an HTTP address: {error}") from error
 
 
 def http_client(options: HttpClientOptions) -> HttpClient:
-    """Return the client of a tool's HTTP requests. Raises BadUsage for certificates that cannot be used."""
+    """Return the client of a tool's HTTP requests. Raises BadOptions for certificates that cannot be used."""
     try:
         context = http_client_context(options, ssl.SSLContext)
     except BadOptions as error:
-        raise BadUsage(str(error)) from error
+        raise BadOptions(str(error)) from error
     return HttpClient(
         connect_timeout_s=limit_s(options.http_client_connect_timeout_ns),
         request_timeout_s=limit_s(options.http_client_request_timeout_ns),

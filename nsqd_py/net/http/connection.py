@@ -17,10 +17,9 @@ import gevent
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from nsqd_py.errors import HttpError, LayerError
-from nsqd_py.net.http import answers, browsers, heads
+from nsqd_py.net.http import answers, browsers
 from nsqd_py.net.http.answers import Reply
-from nsqd_py.net.http.handling import check_route, is_quick, log_answer, perform
-from nsqd_py.net.http.heads import Head, Refused
+from nsqd_py.net.http.handling import MAX_HEAD_BYTES, Head, Refused, check_route, is_quick, log_answer, perform
 from nsqd_py.net.http.router import App, Request, Router, Target
 from nsqd_py.net.limits import BODY, HEAD, IDLE, TimeLimits
 from nsqd_py.net.loop_iteration import LoopIteration
@@ -28,7 +27,7 @@ from nsqd_py.net.transport import EarlyAnswers, Stream
 from nsqd_py.runtime.logs import Log
 
 # Bytes that may arrive without completing a head or adding to a body: heads and trailers.
-MAX_STALLED_BYTES = heads.MAX_HEAD_BYTES + 256 * 1024
+MAX_STALLED_BYTES = MAX_HEAD_BYTES + 256 * 1024
 # Unread bytes of a refused request's body that are skipped to keep the connection, as in Go.
 MAX_SKIPPED_BYTES = 256 * 1024
 # Bytes of answers to one read that are made at once: about 100 short ones, in 2 ms; the worker makes the rest.

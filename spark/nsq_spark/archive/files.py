@@ -18,7 +18,7 @@ from typing import IO, Any, Self
 import pyarrow as pa
 
 from nsq_spark.archive.splits import COMPRESSION_MAGIC, Compression
-from nsq_tools.to_file.compression import zstd_frame_end
+from nsqd_py.runtime.documents import zstd_frame_end
 
 _BLOCK_BYTES = 256 * 1024
 

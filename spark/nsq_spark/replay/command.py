@@ -27,8 +27,9 @@ from nsq_spark.replay.options import ReplayOptions
 from nsq_spark.replay.summary import STANDARD_OUTPUT, how_to_resume, plan_text, report_of, summary, write_report
 from nsq_spark.replay.texts import count_text, shown, size_text
 from nsq_spark.session import SessionFailed, quiet_session
-from nsq_tools.cli import FAILED, ToolError, is_terminal
 from nsqd_py.errors import NsqdError
+from nsqd_py.runtime.command import is_terminal
+from nsqd_py.settings.program import FAILED, ToolError
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

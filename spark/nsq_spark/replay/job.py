@@ -11,13 +11,13 @@ from nsq_spark.archive.listing import TOPIC_FROM_NAME, Hints, topic_expression
 from nsq_spark.archive.splits import ArchiveError, Wanted
 from nsq_spark.archive.storage import identical, is_local
 from nsq_spark.replay.options import BATCH_BYTES, BY_TIME, MAX_SPEED, ReplayOptions
-from nsq_tools.cli import BadUsage
-from nsq_tools.options import client_options, user_agent
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime.hidden import hidden_url, hidden_value
+from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.durations import SECOND_NS, parse_time
 from nsqd_py.settings.regex import BadExpression, compiled
+from nsqd_py.tool_options import client_options, user_agent
 
 Dedupe: TypeAlias = Literal["", "id", "body"]
 
@@ -169,9 +169,9 @@ class Job:
 
 
 def job_of(options: ReplayOptions, now_ns: int) -> Job:
-    """Raises BadUsage."""
+    """Raises BadOptions."""
     if options.checkpoint and not is_local(options.checkpoint):
-        raise BadUsage(
+        raise BadOptions(
             f"--checkpoint {options.checkpoint}: it must be a local or mounted directory; an object store can neither "
             "lock a file nor append to it"
         )
@@ -201,15 +201,15 @@ def job_of(options: ReplayOptions, now_ns: int) -> Job:
 
 
 def parse_conf(given: Sequence[str]) -> dict[str, str]:
-    """Return the values of --conf. Raises BadUsage."""
+    """Return the values of --conf. Raises BadOptions."""
     conf = {}
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or not name.startswith("spark."):
-            raise BadUsage(f"--conf must be spark.name=value, got {hidden_value(text)!r}")
+            raise BadOptions(f"--conf must be spark.name=value, got {hidden_value(text)!r}")
         conf[name] = value
     if "spark.master" in conf:
-        raise BadUsage("use --master in place of --conf spark.master")
+        raise BadOptions("use --master in place of --conf spark.master")
     return conf
 
 
@@ -219,7 +219,7 @@ def _speed(text: str) -> float | None:
         return None
     match = _FACTOR.fullmatch("1x" if text == "original" else text)
     if not match or match[2] != "x" or not float(match[1]):
-        raise BadUsage(f"--speed must be original, max, or a factor such as 2x, got {text!r}")
+        raise BadOptions(f"--speed must be original, max, or a factor such as 2x, got {text!r}")
     return float(match[1])
 
 
@@ -228,7 +228,7 @@ def _share(text: str) -> float | None:
     match = _FACTOR.fullmatch(text or "1")
     share = float(match[1]) / (100 if match[2] else 1) if match and match[2] != "x" else 0.0
     if not 0 < share <= 1:
-        raise BadUsage(f"--sample must be more than 0 and at most 1, or 100%, got {text!r}")
+        raise BadOptions(f"--sample must be more than 0 and at most 1, or 100%, got {text!r}")
     return share if text else None
 
 
@@ -238,25 +238,25 @@ def _topic_map(given: Sequence[str]) -> tuple[tuple[str, str], ...]:
     for text in given:
         old, equals, new = text.partition("=")
         if not equals or not old or not is_valid_name(new.encode("utf-8", "surrogateescape")):
-            raise BadUsage(f"--topic-map must be old=new, where new is a valid topic name, got {text!r}")
+            raise BadOptions(f"--topic-map must be old=new, where new is a valid topic name, got {text!r}")
         if pairs.setdefault(old, new) != new:
-            raise BadUsage(f"--topic-map gives two names to {old!r}: {pairs[old]!r} and {new!r}")
+            raise BadOptions(f"--topic-map gives two names to {old!r}: {pairs[old]!r} and {new!r}")
     return tuple(pairs.items())
 
 
 def _selection(options: ReplayOptions, now_ns: int) -> Selection:
     start_ns, end_ns = (_time(flag, getattr(options, flag), now_ns) for flag in ("start", "end"))
     if start_ns is not None and end_ns is not None and start_ns >= end_ns:
-        raise BadUsage(f"--start {options.start!r} must be before --end {options.end!r}")
+        raise BadOptions(f"--start {options.start!r} must be before --end {options.end!r}")
     for flag, pattern in ("topic-pattern", options.topic_pattern), ("grep", options.grep):
         try:
             compiled(pattern)
         except BadExpression as error:
-            raise BadUsage(f"--{flag} {pattern!r} is not a regular expression: {error}") from None
+            raise BadOptions(f"--{flag} {pattern!r} is not a regular expression: {error}") from None
     if options.json_schema and not options.where:
-        raise BadUsage("--json-schema gives the types of the fields in --where, which is missing")
+        raise BadOptions("--json-schema gives the types of the fields in --where, which is missing")
     if changing := _CHANGING.search(_QUOTED.sub("''", options.where)):
-        raise BadUsage(
+        raise BadOptions(
             f"--where: {changing[0].rstrip(' (')} has another value each time, and a replay that goes on would choose other "
             "messages; use --sample to take some of them, --start and --end for times"
         )
@@ -277,7 +277,7 @@ def _time(flag: str, text: str, now_ns: int) -> int | None:
     try:
         return parse_time(text, now_ns) if text else None
     except ValueError as error:
-        raise BadUsage(f"--{flag}: {error}") from None
+        raise BadOptions(f"--{flag}: {error}") from None
 
 
 def _hints(options: ReplayOptions) -> Hints:
@@ -285,7 +285,7 @@ def _hints(options: ReplayOptions) -> Hints:
     try:
         topic_expression(pattern)
     except ArchiveError as error:
-        raise BadUsage(f"--topic-from-name: {error}") from None
+        raise BadOptions(f"--topic-from-name: {error}") from None
     return Hints(
         format=options.format or None,
         topic=options.default_topic or None,

@@ -7,12 +7,12 @@ import time
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from nsq_tools.cli import BadUsage, ToolError, is_terminal
-from nsq_tools.options import check_lookupd_addresses, check_name, check_nsqd_addresses, client_options
-from nsqd_py.settings.declaration import Options, at_least, setting
+from nsqd_py.runtime.command import is_terminal
+from nsqd_py.settings.declaration import BadOptions, Options, at_least, setting
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
-from nsqd_py.settings.program import Program, ProgramOptions
+from nsqd_py.settings.program import Program, ProgramOptions, ToolError
 from nsqd_py.settings.types import BOOL, CLIENT_OPTIONS, DURATION, INT, NAMED_SECRETS, SIZE, STRING, STRINGS, URLS, choice
+from nsqd_py.tool_options import check_lookupd_addresses, check_name, check_nsqd_addresses, client_options
 
 if TYPE_CHECKING:
     from nsq_spark.replay.job import Dedupe
@@ -237,14 +237,14 @@ PROGRAM = Program(
 
 
 def check(options: ReplayOptions) -> None:
-    """Raise BadUsage for wrong options, and ToolError if packages are missing. Reads the clock, for -2h."""
+    """Raise BadOptions for wrong options, and ToolError if packages are missing. Reads the clock, for -2h."""
     nsqd, lookupd = options.nsqd_tcp_address, options.lookupd_http_address
     if not options.archive:
-        raise BadUsage("name an archive: spark-replay /path/of/files, or --archive=/path/of/files")
+        raise BadOptions("name an archive: spark-replay /path/of/files, or --archive=/path/of/files")
     if not (options.dry_run or nsqd or lookupd):
-        raise BadUsage("--nsqd-tcp-address or --lookupd-http-address required (--dry-run needs none)")
+        raise BadOptions("--nsqd-tcp-address or --lookupd-http-address required (--dry-run needs none)")
     if nsqd and lookupd:
-        raise BadUsage("use --nsqd-tcp-address or --lookupd-http-address not both")
+        raise BadOptions("use --nsqd-tcp-address or --lookupd-http-address not both")
     check_nsqd_addresses(nsqd)
     check_lookupd_addresses(lookupd)
     client_options(options.producer_opt, "producer-opt")
@@ -252,7 +252,7 @@ def check(options: ReplayOptions) -> None:
         check_name(options.to_topic, "to-topic")
     can_ask = is_terminal(sys.stdin) and is_terminal(sys.stderr)
     if not (options.yes or options.dry_run or can_ask):
-        raise BadUsage("there is no terminal to ask on: --yes starts without asking, --dry-run shows what there is")
+        raise BadOptions("there is no terminal to ask on: --yes starts without asking, --dry-run shows what there is")
     missing = [name for name in _PACKAGES if find_spec(name) is None]
     if missing:
         raise ToolError(f"{' and '.join(missing)} not installed: pip install 'nsqd-py[spark]'")
@@ -262,7 +262,7 @@ def check(options: ReplayOptions) -> None:
     from nsq_spark.session import is_master
 
     if not is_master(options.master):
-        raise BadUsage(
+        raise BadOptions(
             f"--master: {options.master!r} is no Spark master: local, local[4], local[*], local-cluster[2,1,1024], "
             "spark://host:7077, yarn, k8s://..."
         )

@@ -18,8 +18,9 @@ from nsq_spark.replay.checkpoint import Checkpoint
 from nsq_spark.replay.driver import ALL_SENT, FAILED, PARTLY_SENT, Outcome
 from nsq_spark.replay.job import Job
 from nsq_spark.replay.texts import count_text, duration_text, rows_text, shown, size_text, time_text
-from nsq_tools.cli import BadUsage, ToolError
 from nsqd_py.runtime.hidden import hidden_url
+from nsqd_py.settings.declaration import BadOptions
+from nsqd_py.settings.program import ToolError
 
 STANDARD_OUTPUT = "-"
 _TOPICS_SHOWN = 6
@@ -142,9 +143,9 @@ def how_to_resume(outcome: Outcome, checkpoint: str | None, command_line: str) -
 
 
 def check_report(path: str) -> None:
-    """Raise BadUsage if the report could not be written in the end."""
+    """Raise BadOptions if the report could not be written in the end."""
     if path not in ("", STANDARD_OUTPUT) and (os.path.isdir(path) or not os.path.isdir(os.path.dirname(path) or ".")):
-        raise BadUsage(f"--report {path}: cannot be written there")
+        raise BadOptions(f"--report {path}: cannot be written there")
 
 
 def report_of(job: Job, outcome: Outcome, began_ns: int) -> dict[str, Any]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-from nsq_tools.sizes import size_text
-from nsq_tools.tail.rendering import for_terminal_line
+from nsqd_py.runtime.logs import one_line
 from nsqd_py.settings.durations import SECOND_NS
+from nsqd_py.settings.types import size_text
 
 __all__ = ["count_text", "duration_text", "rows_text", "shown", "size_text", "time_text"]
 
@@ -35,7 +35,7 @@ def time_text(time_ns: int) -> str:
 def shown(text: str | bytes) -> str:
     """Return a text on one line, with no bytes that control the terminal."""
     data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
-    return for_terminal_line(data).decode()
+    return one_line(data.decode("utf-8", "backslashreplace"))
 
 
 def rows_text(rows: Iterable[Sequence[str]], right: Sequence[int] = (), indent: str = "  ") -> str:

@@ -15,7 +15,6 @@ import pytest
 
 from nsqd_py.net.http import guard as guard_module
 from nsqd_py.net.http.answers import TOO_MANY_LOGINS, UNAUTHORIZED
-from nsqd_py.net.http.credentials import BadAuthFile, Login, parse_credentials, parse_login, read_credentials
 from nsqd_py.net.http.guard import (
     FORGOTTEN_S,
     FREE_FAILURES,
@@ -23,9 +22,14 @@ from nsqd_py.net.http.guard import (
     MOST_WAITING,
     MOST_WAITING_PER_ADDRESS,
     REMEMBERED_S,
+    BadAuthFile,
     Guard,
+    Login,
     Logins,
     TooManyLogins,
+    parse_credentials,
+    parse_login,
+    read_credentials,
 )
 from nsqd_py.runtime.logs import Log
 

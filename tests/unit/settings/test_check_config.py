@@ -59,7 +59,7 @@ def test_what_is_printed_is_read_again(program: Program, changes: bool, tmp_path
 
 def run(command: str, *flags: str, directory: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", f"nsq_apps.{command}", *flags],
+        [sys.executable, "-m", "nsq_apps", command, *flags],
         cwd=directory,
         env={"PYTHONPATH": str(REPOSITORY), "NSQD_LEASE_FILE": ""},
         capture_output=True,

@@ -18,7 +18,7 @@ from nsq_spark.replay.dry_run import Look, TopicCount, dry_run_text
 from nsq_spark.replay.job import Destination, Job, Selection
 from nsq_spark.replay.summary import how_to_resume, plan_text, report_of, summary, write_report
 from nsq_spark.replay.texts import rows_text, shown, time_text
-from nsq_tools.cli import ToolError
+from nsqd_py.settings.program import ToolError
 
 SECOND_NS = 10**9
 BASE_NS = 1_700_000_000 * SECOND_NS  # 2023-11-14T22:13:20Z

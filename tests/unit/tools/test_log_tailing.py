@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from nsq_tools.cli import ToolError
 from nsq_tools.tail.log_tailing import LogReader
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES
+from nsqd_py.settings.program import ToolError
 from tests.unit.fakes import FakeLog
 
 

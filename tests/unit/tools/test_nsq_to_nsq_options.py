@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nsq_apps.nsq_to_nsq import main
+from nsq_apps.tools import nsq_to_nsq as main
 from nsq_tools.nsq_to_nsq.forwarder import check
 from nsq_tools.nsq_to_nsq.options import PROGRAM
 

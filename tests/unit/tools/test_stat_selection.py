@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from nsq_tools.cli import BadUsage
 from nsq_tools.stat.options import PROGRAM, form_of
 from nsq_tools.stat.reports import check as check_options
 from nsq_tools.stat.rows import VALUES, BadPattern, Filter, Name, Order, Row
@@ -98,7 +97,7 @@ NSQD = "--nsqd-http-address=127.0.0.1:4151"
 )
 def test_what_does_not_fit_together_is_refused(argv: list[str], text: str) -> None:
     options = PROGRAM.read(argv)
-    with pytest.raises((BadUsage, BadOptions)) as raised:
+    with pytest.raises((BadOptions, BadOptions)) as raised:
         options.check_values()
         check_options(options)
     assert text in str(raised.value)

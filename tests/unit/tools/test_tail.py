@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsq_apps.nsq_tail import main
+from nsq_apps.tools import nsq_tail as main
 from nsq_tools.tail.rendering import (
     MessageLimit,
     Path,

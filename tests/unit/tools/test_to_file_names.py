@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from nsq_tools.cli import BadUsage
 from nsq_tools.to_file.archive import Rotation
 from nsq_tools.to_file.finishing import filename_template, host_identifier, with_revision
 from nsq_tools.to_file.options import PROGRAM
@@ -95,7 +94,7 @@ def test_which_files_are_appended_to(flags: list[str], revisions: bool, shared: 
     ],
 )
 def test_options_that_do_not_fit_together(flags: list[str], says: str) -> None:
-    with pytest.raises(BadUsage, match=says):
+    with pytest.raises(BadOptions, match=says):
         check(PROGRAM.read(flags))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nsq_apps.nsq_to_http import main
+from nsq_apps.tools import nsq_to_http as main
 from nsq_tools.to_http.options import PROGRAM
 from nsq_tools.to_http.requests import check, headers_of, make_requests
 

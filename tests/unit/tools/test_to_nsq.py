@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsq_apps.to_nsq import main
-from nsq_tools.sizes import size_text
+from nsq_apps.tools import to_nsq as main
 from nsq_tools.to_nsq.records import RecordBatch, RecordReader, RefusedRecord, parse_delimiter
+from nsqd_py.settings.types import size_text
 
 Numbered = list[tuple[bytes, int]]
 

@@ -15,7 +15,6 @@ from typing import Any, BinaryIO
 import orjson
 
 from nsq_tools.cat.options import CatOptions
-from nsq_tools.cli import DONE, FAILED, ToolError
 from nsq_tools.messages import published
 from nsq_tools.tail.rendering import MessageLimit, renderer_of
 from nsq_tools.to_file.compression import CODECS, GZIP, NONE, ZSTD, Codec, Data
@@ -23,6 +22,7 @@ from nsqd_py.diskqueue.messages import Messages, decode_messages, record_positio
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FILE_MAGIC, MESSAGES, Damaged, FileHeader, decode
 from nsqd_py.runtime.command import complain
 from nsqd_py.runtime.logs import Log, one_line
+from nsqd_py.settings.program import DONE, FAILED, ToolError
 
 _LOG_NAME = re.compile(r"(.+)\.\d{20}\.log")
 _COMPRESSED = {b"\x1f\x8b\x08": GZIP, b"\x28\xb5\x2f\xfd": ZSTD}

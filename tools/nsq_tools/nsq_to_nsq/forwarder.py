@@ -17,16 +17,17 @@ import gevent
 import orjson
 from gevent.pool import Group
 
-from nsq_tools.cli import DONE, BadUsage
 from nsq_tools.clients import make_consumer
 from nsq_tools.hosts import AGGREGATE, HostShares, Timings
 from nsq_tools.nsq_to_nsq.options import NsqToNsqOptions
-from nsq_tools.options import check_name, check_nsqd_addresses, check_sources, client_options, user_agent
 from nsqd_py.client.errors import NsqClientError, PublishFailed
 from nsqd_py.client.gevent import Producer
 from nsqd_py.client.message import MessageBatch
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals, calm_collector
+from nsqd_py.settings.declaration import BadOptions
+from nsqd_py.settings.program import DONE
+from nsqd_py.tool_options import check_name, check_nsqd_addresses, check_sources, client_options, user_agent
 
 
 class FilterResult(enum.Enum):
@@ -352,9 +353,9 @@ def run(options: NsqToNsqOptions, log: Log) -> int:
 
 
 def check(options: NsqToNsqOptions) -> None:
-    """Raise BadUsage if the options contradict each other. The order of the checks is that of Go's nsq_to_nsq."""
+    """Raise BadOptions if the options contradict each other. The order of the checks is that of Go's nsq_to_nsq."""
     if not options.topic or not options.channel:
-        raise BadUsage("--topic and --channel are required")
+        raise BadOptions("--topic and --channel are required")
     for topic in options.topic:
         check_name(topic, "topic")
     if options.destination_topic:
@@ -362,10 +363,10 @@ def check(options: NsqToNsqOptions) -> None:
     check_name(options.channel, "channel")
     check_sources(options)
     if not options.destination_nsqd_tcp_address:
-        raise BadUsage("--destination-nsqd-tcp-address required")
+        raise BadOptions("--destination-nsqd-tcp-address required")
     _check_destinations(options)
     if options.require_json_value and not options.require_json_field:
-        raise BadUsage("--require-json-value needs --require-json-field: which field is to have this value?")
+        raise BadOptions("--require-json-value needs --require-json-field: which field is to have this value?")
     client_options(options.consumer_opt, "consumer-opt")
     client_options(options.producer_opt, "producer-opt")
 
@@ -375,7 +376,7 @@ def _check_destinations(options: NsqToNsqOptions) -> None:
     check_nsqd_addresses(destinations, "destination-nsqd-tcp-address")
     circle = set(destinations).intersection(options.nsqd_tcp_address)
     if circle and (not options.destination_topic or options.destination_topic in options.topic):
-        raise BadUsage(
+        raise BadOptions(
             f"messages would go from {circle.pop()} to itself without end; give another --destination-topic "
             "or --destination-nsqd-tcp-address"
         )

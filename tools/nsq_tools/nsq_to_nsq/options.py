@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from nsq_tools.hosts import HOSTPOOL, MODES
-from nsq_tools.options import CONSUMER_OPT, MAX_IN_FLIGHT, PRODUCER_OPT, TOPICS, SourceOptions
 from nsqd_py.settings.declaration import Options, setting
 from nsqd_py.settings.groups import LogOptions, log_prefix_setting
 from nsqd_py.settings.program import Program, ProgramOptions
 from nsqd_py.settings.types import INT, STRING, STRINGS, choice
+from nsqd_py.tool_options import CONSUMER_OPT, MAX_IN_FLIGHT, PRODUCER_OPT, TOPICS, SourceOptions
 
 
 class _What(Options):

@@ -22,12 +22,12 @@ from gevent.socket import wait_read
 from rich.console import Console, ConsoleDimensions, Group
 from rich.live import Live
 
-from nsq_tools.cli import is_terminal, wants_colour
 from nsq_tools.stat.model import Failure, Model, failures_of
 from nsq_tools.stat.options import StatOptions
 from nsq_tools.stat.rows import Filter, Order, select
 from nsq_tools.stat.screen import ScreenView, VisibleRows, draw
 from nsqd_py.cluster.poller import ClusterPoller
+from nsqd_py.runtime.command import is_terminal, wants_colour
 from nsqd_py.settings.durations import format_duration
 
 UP, DOWN, PAGE_UP, PAGE_DOWN, HOME, END = "up", "down", "page-up", "page-down", "home", "end"

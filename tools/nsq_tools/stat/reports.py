@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 import gevent
 
-from nsq_tools.cli import DONE, FAILED, BadUsage, ToolError, is_terminal
 from nsq_tools.clients import http_client, http_url
 from nsq_tools.stat.export import FORMS, GoLines, Report, Standbys, all_troubles, named_report, with_troubles
 from nsq_tools.stat.model import Failure, Model, failures_of
@@ -22,9 +21,12 @@ from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.poller import ClusterPoller
 from nsqd_py.cluster.upstream import Upstream
 from nsqd_py.net.http.client import MAX_STATS_BYTES
+from nsqd_py.runtime.command import is_terminal
 from nsqd_py.runtime.logs import Log, one_line
 from nsqd_py.runtime.process import StopSignals
+from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.durations import SECOND_NS
+from nsqd_py.settings.program import DONE, FAILED, ToolError
 
 
 @dataclass(frozen=True)
@@ -165,24 +167,24 @@ def _write(text: str) -> None:
 
 
 def check(options: StatOptions) -> None:
-    """Raise BadUsage if the options contradict each other."""
+    """Raise BadOptions if the options contradict each other."""
     _check_addresses(options)
     if options.count is not None and (options.once or options.check):
-        raise BadUsage(f"use --{'once' if options.once else 'check'} or --count not both")
+        raise BadOptions(f"use --{'once' if options.once else 'check'} or --count not both")
     if options.standbys and options.format == GO:
-        raise BadUsage("--standbys needs --format=table, csv or json")
+        raise BadOptions("--standbys needs --format=table, csv or json")
     http_client(options)  # its files have to be there
 
 
 def _check_addresses(options: StatOptions) -> None:
     nsqd, lookupd = options.nsqd_http_address, options.lookupd_http_address
     if not nsqd and not lookupd:
-        raise BadUsage("--nsqd-http-address or --lookupd-http-address required")
+        raise BadOptions("--nsqd-http-address or --lookupd-http-address required")
     if nsqd and lookupd:
-        raise BadUsage("use --nsqd-http-address or --lookupd-http-address not both")
+        raise BadOptions("use --nsqd-http-address or --lookupd-http-address not both")
     for flag, addresses in (("nsqd-http-address", nsqd), ("lookupd-http-address", lookupd)):
         if any(address.startswith("http://") for address in addresses):
-            raise BadUsage(f"--{flag} error - address should not contain scheme")
+            raise BadOptions(f"--{flag} error - address should not contain scheme")
         for address in addresses:
             http_url(address)
 

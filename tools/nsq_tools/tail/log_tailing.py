@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from time import monotonic
 from urllib.parse import quote
 
-from nsq_tools.cli import DONE, ToolError
 from nsq_tools.clients import http_client, http_url
 from nsq_tools.messages import published, tail_of
 from nsq_tools.tail import tailing
@@ -26,6 +25,7 @@ from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.outages import OutageLog
 from nsqd_py.runtime.process import StopSignals
 from nsqd_py.settings.durations import format_duration
+from nsqd_py.settings.program import DONE, ToolError
 
 _POLL_S = 0.2
 _LOOK_UP_S = 15.0

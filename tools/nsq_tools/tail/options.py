@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from nsq_tools.options import CONSUMER_OPT, MAX_IN_FLIGHT, TOPICS, SourceOptions
 from nsqd_py.settings.declaration import Options, not_negative, setting
 from nsqd_py.settings.groups import LogOptions, log_prefix_setting
 from nsqd_py.settings.program import Program, ProgramOptions
 from nsqd_py.settings.types import BOOL, DURATION, INT, STRING, STRINGS, URLS
+from nsqd_py.tool_options import CONSUMER_OPT, MAX_IN_FLIGHT, TOPICS, SourceOptions
 
 REMOVED = {"json": "pipe the output to jq", "format": "use --jsonl, and pipe the output to jq"}
 

@@ -14,9 +14,10 @@ from typing import Any
 
 import orjson
 
-from nsq_tools.cli import BadUsage, is_terminal
 from nsq_tools.messages import Columns, json_lines
 from nsq_tools.tail.options import ShownOptions
+from nsqd_py.runtime.command import is_terminal
+from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.regex import compiled
 
 _KEPT = "\t\n"
@@ -164,16 +165,16 @@ class Renderer:
 
 
 def check_shown(options: ShownOptions) -> None:
-    """Raise BadUsage for a pattern or a path that is not valid, and for options that contradict each other."""
+    """Raise BadOptions for a pattern or a path that is not valid, and for options that contradict each other."""
     if options.jsonl and (options.pick or options.print_topic):
-        raise BadUsage(f"use --jsonl or --{'pick' if options.pick else 'print-topic'} not both")
+        raise BadOptions(f"use --jsonl or --{'pick' if options.pick else 'print-topic'} not both")
     checks = (("grep", compile_search, (options.grep,)), ("pick", parse_path, options.pick))
     for flag, parse, texts in checks:
         for text in texts:
             try:
                 parse(text)
             except ValueError as error:
-                raise BadUsage(f"--{flag}: {error}") from None
+                raise BadOptions(f"--{flag}: {error}") from None
 
 
 def renderer_of(options: ShownOptions) -> Renderer:

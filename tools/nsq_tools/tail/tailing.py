@@ -12,9 +12,7 @@ import gevent
 from gevent.lock import RLock
 from gevent.threadpool import ThreadPool
 
-from nsq_tools.cli import DONE, BadUsage, ToolError
 from nsq_tools.clients import make_consumer
-from nsq_tools.options import check_name, check_sources, check_topics, client_options
 from nsq_tools.tail.options import TailOptions
 from nsq_tools.tail.rendering import MessageLimit, check_shown, renderer_of
 from nsqd_py.client import MessageBatch
@@ -22,6 +20,9 @@ from nsqd_py.client.gevent import Consumer
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals
 from nsqd_py.runtime.threads import in_thread
+from nsqd_py.settings.declaration import BadOptions
+from nsqd_py.settings.program import DONE, ToolError
+from nsqd_py.tool_options import check_name, check_sources, check_topics, client_options
 
 _GONE = select.POLLERR | select.POLLHUP | select.POLLNVAL
 
@@ -70,11 +71,11 @@ def open_output() -> Output:
 
 
 def check(options: TailOptions) -> None:
-    """Raise BadUsage if the options cannot be used."""
+    """Raise BadOptions if the options cannot be used."""
     if options.since_ns or options.last:
         _check_log_reading(options)
     elif options.nsqd_http_address:
-        raise BadUsage("--nsqd-http-address is for --since and --last; use --nsqd-tcp-address")
+        raise BadOptions("--nsqd-http-address is for --since and --last; use --nsqd-tcp-address")
     if not options.nsqd_http_address:
         check_sources(options)
     check_topics(options.topic)
@@ -86,13 +87,13 @@ def check(options: TailOptions) -> None:
 
 def _check_log_reading(options: TailOptions) -> None:
     if options.since_ns and options.last:
-        raise BadUsage("use --since or --last not both")
+        raise BadOptions("use --since or --last not both")
     if options.channel or options.consumer_opt:
-        raise BadUsage("--since and --last read without a channel: leave out --channel and --consumer-opt")
+        raise BadOptions("--since and --last read without a channel: leave out --channel and --consumer-opt")
     if any(topic.endswith("#ephemeral") for topic in options.topic):
-        raise BadUsage("--since and --last read the log of a topic, and an ephemeral topic has none")
+        raise BadOptions("--since and --last read the log of a topic, and an ephemeral topic has none")
     if options.nsqd_http_address and options.lookupd_http_address:
-        raise BadUsage("use --nsqd-http-address or --lookupd-http-address not both")
+        raise BadOptions("use --nsqd-http-address or --lookupd-http-address not both")
 
 
 def run(options: TailOptions, log: Log) -> int:

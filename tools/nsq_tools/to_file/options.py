@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from nsq_tools.options import CONSUMER_OPT, MAX_IN_FLIGHT, TOPICS, SourceOptions
 from nsq_tools.to_file.compression import CODECS, GZIP_LEVELS, NONE, ZSTD_LEVELS
 from nsqd_py.net.tls_options import HttpClientOptions
 from nsqd_py.settings.declaration import Options, positive, setting
@@ -12,6 +11,7 @@ from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
 from nsqd_py.settings.groups import LogOptions, log_prefix_setting
 from nsqd_py.settings.program import Program, ProgramOptions
 from nsqd_py.settings.types import BOOL, DURATION, INT, SIZE, STRING, choice
+from nsqd_py.tool_options import CONSUMER_OPT, MAX_IN_FLIGHT, TOPICS, SourceOptions
 
 TOPIC, HOST, PID, DATETIME, REV = "<TOPIC>", "<HOST>", "<PID>", "<DATETIME>", "<REV>"
 SHORT_HOST, HOSTNAME = "<SHORT_HOST>", "<HOSTNAME>"

@@ -11,9 +11,7 @@ from typing import Any
 
 import gevent
 
-from nsq_tools.cli import DONE, FAILED, BadUsage, ToolError
 from nsq_tools.clients import http_client, http_url, make_consumer
-from nsq_tools.options import check_name, check_sources, client_options
 from nsq_tools.to_file.archive import Archive, Plan, Rotation
 from nsq_tools.to_file.compression import CODECS, GZIP, NONE
 from nsq_tools.to_file.finishing import check_writable, filename_template, host_identifier, repair
@@ -27,21 +25,24 @@ from nsqd_py.runtime.command import release_signals
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals, calm_collector, log_uncaught_errors
 from nsqd_py.runtime.threads import in_thread
+from nsqd_py.settings.declaration import BadOptions
+from nsqd_py.settings.program import DONE, FAILED, ToolError
 from nsqd_py.settings.regex import BadExpression, compiled
+from nsqd_py.tool_options import check_name, check_sources, client_options
 
 _NS = 1e9
 _THREADS = 10
 
 
 def check(options: ToFileOptions) -> None:
-    """Raise BadUsage if the options contradict each other."""
+    """Raise BadOptions if the options contradict each other."""
     check_sources(options)
     _check_topics(options)
     check_name(options.channel, "channel")
     client_options(options.consumer_opt, "consumer-opt")
     _check_format(options)
     if has_revisions(options) and REV not in options.filename_format:
-        raise BadUsage(
+        raise BadOptions(
             "missing <REV> in --filename-format when compression, rotation, a work-dir, or another format than lines "
             "and jsonl is in use"
         )
@@ -49,9 +50,9 @@ def check(options: ToFileOptions) -> None:
 
 def _check_topics(options: ToFileOptions) -> None:
     if not options.topic and not options.topic_pattern:
-        raise BadUsage("--topic or --topic-pattern required")
+        raise BadOptions("--topic or --topic-pattern required")
     if not options.topic and not options.lookupd_http_address:
-        raise BadUsage("--lookupd-http-address must be specified when no --topic specified")
+        raise BadOptions("--lookupd-http-address must be specified when no --topic specified")
     for topic in options.topic:
         check_name(topic, "topic")
     compiled_pattern(options.topic_pattern)
@@ -59,23 +60,23 @@ def _check_topics(options: ToFileOptions) -> None:
 
 def _check_format(options: ToFileOptions) -> None:
     if options.gzip and options.compress not in (NONE, GZIP):
-        raise BadUsage(f"--gzip and --compress={options.compress} contradict each other")
+        raise BadOptions(f"--gzip and --compress={options.compress} contradict each other")
     form, codec = FORMATS[options.format], codec_name(options)
     if codec not in form.codecs:
-        raise BadUsage(f"--format={form.name} takes --compress={' or '.join(form.codecs)}")
+        raise BadOptions(f"--format={form.name} takes --compress={' or '.join(form.codecs)}")
     if form is PARQUET and not is_installed():
-        raise BadUsage("--format=parquet needs pyarrow: pip install 'nsqd-py[parquet]'")
+        raise BadOptions("--format=parquet needs pyarrow: pip install 'nsqd-py[parquet]'")
 
 
 # --- values that follow from several options
 
 
 def compiled_pattern(pattern: str) -> Any:
-    """Return the compiled regular expression (RE2, as in Go). Raises BadUsage."""
+    """Return the compiled regular expression (RE2, as in Go). Raises BadOptions."""
     try:
         return compiled(pattern)
     except BadExpression as error:
-        raise BadUsage(f"--topic-pattern {pattern!r} is not a regular expression: {error}") from None
+        raise BadOptions(f"--topic-pattern {pattern!r} is not a regular expression: {error}") from None
 
 
 def codec_name(options: ToFileOptions) -> str:

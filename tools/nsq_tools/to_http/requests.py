@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 from urllib.parse import quote, quote_plus, urljoin
 
-from nsq_tools.cli import BadUsage
 from nsq_tools.clients import http_client
-from nsq_tools.options import check_name, check_sources, client_options
 from nsq_tools.to_http.options import DEFAULT_CONTENT_TYPE, ToHttpOptions
 from nsqd_py.net.http.client import Url, parse_url
+from nsqd_py.settings.declaration import BadOptions
+from nsqd_py.tool_options import check_name, check_sources, client_options
 from nsqd_py.version import NSQ_VERSION
 
 Headers = Mapping[str, str]
@@ -116,15 +116,15 @@ def _fields(url: Url, headers: Headers) -> Headers:
 
 
 def check(options: ToHttpOptions) -> None:
-    """Raise BadUsage if the options contradict each other. The order of the checks is that of Go's nsq_to_http."""
+    """Raise BadOptions if the options contradict each other. The order of the checks is that of Go's nsq_to_http."""
     headers = headers_of(options)
     if not options.topic or not options.channel:
-        raise BadUsage("--topic and --channel are required")
+        raise BadOptions("--topic and --channel are required")
     _check_content_type(options)
     check_sources(options)
     _check_addresses(options)
     if not 0.0 <= options.sample <= 1.0:
-        raise BadUsage("--sample must be between 0.0 and 1.0")
+        raise BadOptions("--sample must be between 0.0 and 1.0")
     check_name(options.topic, "topic")
     check_name(options.channel, "channel")
     make_requests(options, headers)
@@ -136,41 +136,45 @@ def _check_content_type(options: ToHttpOptions) -> None:
     if options.content_type == DEFAULT_CONTENT_TYPE:
         return
     if not options.post:
-        raise BadUsage("--content-type only used with --post")
+        raise BadOptions("--content-type only used with --post")
     if not options.content_type:
-        raise BadUsage("--content-type requires a value when used")
+<<<<<<< HEAD
+        raise BadOptions("--content-type requires a value when used")
     if _CONTROL.search(options.content_type):
-        raise BadUsage("--content-type has characters that are not allowed in a header")
+        raise BadOptions("--content-type has characters that are not allowed in a header")
+=======
+        raise BadOptions("--content-type requires a value when used")
+>>>>>>> 2ef4e680 (The tools' commands are one module, and what Spark shares with the tools lies below both)
 
 
 def _check_addresses(options: ToHttpOptions) -> None:
     if not options.get and not options.post:
-        raise BadUsage("--get or --post required")
+        raise BadOptions("--get or --post required")
     if options.get and options.post:
-        raise BadUsage("use --get or --post not both")
+        raise BadOptions("use --get or --post not both")
     for address in options.get:
         if address.count("%s") != 1:
-            raise BadUsage(f"invalid GET address - must have %s once, where the message goes: {address}")
+            raise BadOptions(f"invalid GET address - must have %s once, where the message goes: {address}")
 
 
 def headers_of(options: ToHttpOptions) -> Headers:
-    """Return the headers of the requests. Raises BadUsage."""
+    """Return the headers of the requests. Raises BadOptions."""
     defaults = {"User-Agent": f"nsq_to_http v{NSQ_VERSION}"}
     if options.post:
         defaults["Content-Type"] = options.content_type
     try:
         return merge_headers(defaults, map(parse_header, options.header))
     except ValueError as error:
-        raise BadUsage(str(error)) from error
+        raise BadOptions(str(error)) from error
 
 
 def make_requests(options: ToHttpOptions, headers: Headers) -> dict[str, HttpRequest]:
-    """Return a request for each address. Raises BadUsage."""
+    """Return a request for each address. Raises BadOptions."""
     method, flag = (POST, "post") if options.post else (GET, "get")
     requests = {}
     for address in options.post or options.get:
         try:
             requests[address] = HttpRequest(method, address, headers, has_place=method == GET)
         except ValueError as error:
-            raise BadUsage(f"--{flag} {address}: {error}") from error
+            raise BadOptions(f"--{flag} {address}: {error}") from error
     return requests

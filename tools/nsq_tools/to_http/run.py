@@ -5,7 +5,6 @@ from __future__ import annotations
 from random import Random
 from time import monotonic
 
-from nsq_tools.cli import DONE
 from nsq_tools.clients import http_client, make_consumer
 from nsq_tools.hosts import AGGREGATE, HostShares, Timings
 from nsq_tools.to_http.options import ALL, ToHttpOptions
@@ -15,6 +14,7 @@ from nsqd_py.client.message import Message, Requeue
 from nsqd_py.net.http.client import limit_s
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals, raise_descriptor_limit
+from nsqd_py.settings.program import DONE
 
 # Time to wait at the stop for requests, if they have no time-out.
 PATIENCE_S = 30.0

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from nsq_tools.options import PRODUCER_OPT, TOPIC
 from nsqd_py.settings.declaration import Options, setting
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
 from nsqd_py.settings.groups import LogOptions, log_prefix_setting
 from nsqd_py.settings.program import Program, ProgramOptions
 from nsqd_py.settings.types import DURATION, INT, STRING, STRINGS
+from nsqd_py.tool_options import PRODUCER_OPT, TOPIC
 
 
 class _Destination(Options, title="Destination"):

@@ -13,15 +13,17 @@ from typing import Any
 import gevent
 from gevent.event import Event
 
-from nsq_tools.cli import DONE, FAILED, BadUsage, ToolError, is_terminal
-from nsq_tools.options import check_name, check_nsqd_addresses, client_options, user_agent
-from nsq_tools.sizes import size_text
 from nsq_tools.to_nsq.destination import PublishTarget
 from nsq_tools.to_nsq.options import ToNsqOptions
 from nsq_tools.to_nsq.records import RecordBatch, RecordReader, RefusedRecord, parse_delimiter
+from nsqd_py.runtime.command import is_terminal
 from nsqd_py.runtime.logs import TEXT, Log
 from nsqd_py.runtime.process import StopSignals
+from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.durations import SECOND_NS
+from nsqd_py.settings.program import DONE, FAILED, ToolError
+from nsqd_py.settings.types import size_text
+from nsqd_py.tool_options import check_name, check_nsqd_addresses, client_options, user_agent
 
 # The maximum size of a read, and so of an MPUB. A larger one needs less work for each record, but delays the first.
 CHUNK_BYTES = 256 << 10
@@ -266,15 +268,15 @@ def _reading() -> Iterator[None]:
 
 
 def check(options: ToNsqOptions) -> None:
-    """Raise BadUsage if the options cannot be used."""
+    """Raise BadOptions if the options cannot be used."""
     if not options.topic:
-        raise BadUsage("--topic required")
+        raise BadOptions("--topic required")
     check_name(options.topic, "topic")
     try:
         parse_delimiter(options.delimiter)
     except ValueError as error:
-        raise BadUsage(str(error)) from None
+        raise BadOptions(str(error)) from None
     if not options.nsqd_tcp_address:
-        raise BadUsage("--nsqd-tcp-address required")
+        raise BadOptions("--nsqd-tcp-address required")
     check_nsqd_addresses(options.nsqd_tcp_address)
     client_options(options.producer_opt, "producer-opt")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nsq_tools.cli import BadUsage
 from nsqd_py.client.addresses import parse_address
 from nsqd_py.client.errors import BadAddress, BadClientOption
 from nsqd_py.client.lookup import nodes_url
 from nsqd_py.client.options import USER_AGENT, ClientOptions
 from nsqd_py.protocol.names import is_valid_name
-from nsqd_py.settings.declaration import Options, at_least, setting
+from nsqd_py.settings.declaration import BadOptions, Options, at_least, setting
 from nsqd_py.settings.types import CLIENT_OPTIONS, INT, STRING, STRINGS, URLS
 from nsqd_py.version import NSQ_VERSION
 
@@ -42,15 +41,15 @@ class SourceOptions(Options):
     )
 
 
-# --- checks; each raises BadUsage
+# --- checks; each raises BadOptions
 
 
 def check_sources(options: SourceOptions) -> None:
     """Require exactly one kind of source."""
     if not options.nsqd_tcp_address and not options.lookupd_http_address:
-        raise BadUsage("--nsqd-tcp-address or --lookupd-http-address required")
+        raise BadOptions("--nsqd-tcp-address or --lookupd-http-address required")
     if options.nsqd_tcp_address and options.lookupd_http_address:
-        raise BadUsage("use --nsqd-tcp-address or --lookupd-http-address not both")
+        raise BadOptions("use --nsqd-tcp-address or --lookupd-http-address not both")
     check_nsqd_addresses(options.nsqd_tcp_address)
     check_lookupd_addresses(options.lookupd_http_address)
 
@@ -61,7 +60,7 @@ def check_nsqd_addresses(addresses: Sequence[str], flag: str = "nsqd-tcp-address
         try:
             parse_address(address)
         except BadAddress as error:
-            raise BadUsage(f"--{flag}: {error}") from None
+            raise BadOptions(f"--{flag}: {error}") from None
 
 
 def check_lookupd_addresses(addresses: Sequence[str]) -> None:
@@ -70,13 +69,13 @@ def check_lookupd_addresses(addresses: Sequence[str]) -> None:
         try:
             nodes_url(address)
         except BadClientOption as error:
-            raise BadUsage(f"--lookupd-http-address: {error}") from None
+            raise BadOptions(f"--lookupd-http-address: {error}") from None
 
 
 def check_topics(topics: Sequence[str]) -> None:
     """Require at least one topic, and valid names."""
     if not any(topics):
-        raise BadUsage("--topic required")
+        raise BadOptions("--topic required")
     for topic in topics:
         check_name(topic, "topic")
 
@@ -84,7 +83,7 @@ def check_topics(topics: Sequence[str]) -> None:
 def check_name(name: str, flag: str) -> None:
     """Check that nsqd accepts the name of a topic or channel."""
     if not is_valid_name(name.encode("utf-8", "surrogateescape")):
-        raise BadUsage(
+        raise BadOptions(
             f"--{flag} {name!r} is not a valid name: 1 to 64 of a-z A-Z 0-9 . _ -, and optionally #ephemeral at the end"
         )
 
@@ -95,12 +94,12 @@ def check_name(name: str, flag: str) -> None:
 def client_options(given: Sequence[str], flag: str, **settings: object) -> ClientOptions:
     """Return the options of a client: `settings`, overridden by --consumer-opt or --producer-opt.
 
-    Raises BadUsage if one of these is unknown or out of range. All have the names of go-nsq's Config.
+    Raises BadOptions if one of these is unknown or out of range. All have the names of go-nsq's Config.
     """
     try:
         return ClientOptions.parse(given, **settings)
     except BadClientOption as error:
-        raise BadUsage(f"--{flag}: {error}") from error
+        raise BadOptions(f"--{flag}: {error}") from error
 
 
 def user_agent(tool: str) -> str:
