@@ -138,13 +138,9 @@ def _check_content_type(options: ToHttpOptions) -> None:
     if not options.post:
         raise BadOptions("--content-type only used with --post")
     if not options.content_type:
-<<<<<<< HEAD
         raise BadOptions("--content-type requires a value when used")
     if _CONTROL.search(options.content_type):
         raise BadOptions("--content-type has characters that are not allowed in a header")
-=======
-        raise BadOptions("--content-type requires a value when used")
->>>>>>> 2ef4e680 (The tools' commands are one module, and what Spark shares with the tools lies below both)
 
 
 def _check_addresses(options: ToHttpOptions) -> None:
