@@ -32,7 +32,7 @@ from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.options import NsqdOptions
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.channel import Channel
-from nsqd_py.queue.dead_letters import DeadLetters, Origin, policy_of, takes_dead_letters
+from nsqd_py.queue.dead_letters import DeadLetters, Origin, policy_of
 from nsqd_py.queue.disk_limits import DiskSpace
 from nsqd_py.queue.expiry import Expiry
 from nsqd_py.queue.in_flight import LatencyMeter
@@ -417,7 +417,6 @@ class Broker:
             )
         if topic.policy.max_attempts:
             self._move_dead_letters(topic, channel)
-        channel.distributor.has_duplicate_ids = takes_dead_letters(self.options, topic.name)
         self.expiry.add_channel(topic, channel)
         topic.channels[name] = channel
         return channel

@@ -22,7 +22,7 @@ from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.syncing import Appending
 from nsqd_py.queue.channel import Channel
-from nsqd_py.queue.journal_buffer import Unsaved
+from nsqd_py.queue.position import Unsaved
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.disk_pace import CallTimer, DiskPace
 from nsqd_py.runtime.threads import in_thread

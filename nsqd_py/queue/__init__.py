@@ -3,10 +3,9 @@
 topic           takes publishes, writes batches to its log in the event loop or in a thread, releases messages to channels
 message_reader  the newest messages in memory, the others in the log; requeued ones are read before they are needed
 channel         a channel: its consumers, and their answers
-position        the state of a channel's messages by sequence number: released, requeued, deferred, finished
+position        the state of a channel's messages by sequence number, with the changes that are not in its journal yet
 delivery        sends messages to ready consumers; messages that cannot be read are tried again later
 in_flight       the in-flight messages of one client, and when they time out; percentiles of the time from publish to FIN
-journal_buffer  the position of a channel with the changes that are not written to its journal yet
 dead_letters    moves messages with too many attempts to another topic; the policy that a topic's name has
 expiry          drops messages older than --message-ttl
 disk_limits     limits on the disk space of topics

@@ -14,11 +14,10 @@ from nsqd_py.clock import Alarms, Run, queued_after
 from nsqd_py.diskqueue.ranges import runs_of
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.dead_letters import DeadLetters
-from nsqd_py.queue.delivery import Consumer, Distributor, MessageSource
-from nsqd_py.queue.in_flight import Delivery, Entry, InFlightTable, LatencyMeter, displaced
-from nsqd_py.queue.journal_buffer import JournaledPosition, runs_of_entries
+from nsqd_py.queue.delivery import TOPOLOGY_AWARE, Consumer, Distributor, MessageSource
+from nsqd_py.queue.in_flight import Delivery, Entry, InFlightTable, LatencyMeter
 from nsqd_py.queue.message_reader import publish_time_ns
-from nsqd_py.queue.position import TOPOLOGY_AWARE, Position
+from nsqd_py.queue.position import JournaledPosition, Position, runs_of_entries
 
 if TYPE_CHECKING:
     from nsqd_py.diskqueue.journal import Journal
@@ -317,12 +316,6 @@ class Channel(JournaledPosition):
         if not due_ns:
             self.distributor.wake()
         self.save_soon()
-
-    def queue_displaced(self) -> None:
-        """Requeue messages that left the in-flight table because another message has the same id."""
-        for low, high in displaced(self.position, self.tables):
-            self.position.queue_again((low, high, 1, None))
-        self.distributor.wake()
 
     def _on_deferred_due(self, now_ns: int) -> None:
         if self.position.queue_due(now_ns, _MOST_DUE_AT_ONCE):

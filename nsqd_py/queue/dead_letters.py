@@ -14,7 +14,7 @@ from nsqd_py.batch import Batch
 from nsqd_py.protocol.frames import hex_ids
 from nsqd_py.protocol.names import EPHEMERAL_SUFFIX, MAX_NAME_LENGTH
 from nsqd_py.queue.in_flight import Delivery, Entry, InFlightTable
-from nsqd_py.queue.journal_buffer import runs_of_entries
+from nsqd_py.queue.position import runs_of_entries
 
 if TYPE_CHECKING:
     from nsqd_py.net.loop_iteration import LoopIteration
@@ -183,12 +183,12 @@ class _Move:
         for low, high, delivery in runs_of_entries(dead):
             while low < high:
                 batch = self._part(low, high, delivery)
-                if batch is None:  # delivery retries the read, or counts the messages as lost
+                ids = hex_ids(batch.base_id, batch.count) if batch is not None else []
+                # Delivery retries a failed read, or counts the messages as lost. Two with one id are moved in turn.
+                if batch is None or not self._owner.moving.add(ids, low, delivery):
                     self._owner.origin.wait([(seq, delivery) for seq in range(low, high)], self._due_ns)
                     break
-                group = _DeadLetterGroup(batch, delivery, hex_ids(batch.base_id, batch.count))
-                self._groups.append(group)
-                self._owner.moving.add(group.ids, low, delivery)
+                self._groups.append(_DeadLetterGroup(batch, delivery, ids))
                 self._target.publish_dead_letters(batch, now_ns, self, len(self._groups) - 1)
                 low = batch.end_seq
 

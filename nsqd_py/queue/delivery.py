@@ -12,11 +12,24 @@ from nsqd_py.clock import Alarms, Run
 from nsqd_py.diskqueue.ranges import runs_of
 from nsqd_py.protocol.frames import Part, hex_ids, message_frames
 from nsqd_py.queue.in_flight import Delivery, InFlightTable
-from nsqd_py.queue.message_reader import LONGEST_RUN, MOST_ATTEMPTS, BatchSource, Lookahead, published_ns
-from nsqd_py.queue.position import GLOBAL, REGION_LOCAL, ZONE_LOCAL, Position, UnreadableRanges, fair_share
+from nsqd_py.queue.message_reader import LONGEST_RUN, MOST_ATTEMPTS, BatchSource, Lookahead, UnreadableRanges, published_ns
+from nsqd_py.queue.position import Position
 
 if TYPE_CHECKING:
     from nsqd_py.net.loop_iteration import LoopIteration
+
+
+# The nearness of a consumer to this nsqd. Without --enable-experiment=topology-aware-consumption all are GLOBAL.
+GLOBAL, REGION_LOCAL, ZONE_LOCAL = range(3)
+
+TOPOLOGY_AWARE = "topology-aware-consumption"
+
+
+def nearness(zone: str, region: str, client_zone: str, client_region: str) -> int:
+    """Return the nearness of a client in this zone and region."""
+    if client_zone == zone:
+        return ZONE_LOCAL
+    return REGION_LOCAL if client_region == region else GLOBAL
 
 
 class Consumer(Protocol):
@@ -28,7 +41,7 @@ class Consumer(Protocol):
     msg_timeout_ns: int
     sample_rate: int
     message_count: int
-    nearness: int  # GLOBAL, REGION_LOCAL or ZONE_LOCAL, see `nsqd_py.queue.position`
+    nearness: int  # GLOBAL, REGION_LOCAL or ZONE_LOCAL
 
     def is_in_sample(self) -> bool:
         """Return True for `sample_rate` percent of all messages, if that is not 0."""
@@ -67,9 +80,6 @@ class DeliveryListener(Protocol):
     def defer(self, due_ns: int, run: Run) -> None:
         """Requeue these messages at that time."""
 
-    def queue_displaced(self) -> None:
-        """Requeue messages that left the in-flight table because another message has the same id."""
-
 
 _FRAME_OVERHEAD = 26  # bytes of a message frame in addition to its size in the batch
 # Failing reads of a broken disk are slow. After this number of them delivery stops until _GO_ON_AFTER_NS later.
@@ -87,10 +97,9 @@ class Distributor:
     waiting             the clients, in the order in which they became ready
     is_paused           True while the channel is paused: nothing is delivered
     is_closed           True after `close`
-    counts_by_nearness  messages sent, by the nearness of the client, see `nsqd_py.queue.position`
+    counts_by_nearness  messages sent, by the nearness of the client
     lost_count          messages that were not delivered because they are damaged or missing
     expired_count       messages that were not delivered because they are older than their time to live
-    has_duplicate_ids         True if two messages had the same id, see `nsqd_py.queue.in_flight`
     unreadable          messages that could not be read from disk yet
     expire_before_ns    returns the publish time before which messages are expired; called once an iteration
     """
@@ -112,7 +121,6 @@ class Distributor:
         self.is_closed = False
         self.lost_count = 0
         self.expired_count = 0
-        self.has_duplicate_ids = False
         self.unreadable = UnreadableRanges(position)
         self.expire_before_ns: Callable[[], int] | None = None
         self._prefers_near = prefers_near
@@ -124,8 +132,6 @@ class Distributor:
         self._clock = clock
         self._finish: Callable[[int, int], None] = listener.mark_finished
         self._defer: Callable[[int, Run], None] = listener.defer
-        self._queue_displaced: Callable[[], None] = listener.queue_displaced
-        self._has_displaced = False
         self._oldest_ns = 0
         self._failed_reads = 0
         self._in_iteration = self._is_postponed = False
@@ -166,7 +172,7 @@ class Distributor:
         self.is_closed = True
         self._retry_alarm.close()
         self.waiting.clear()
-        self._finish = self._defer = self._queue_displaced = _ignore
+        self._finish = self._defer = _ignore
 
     def _want_turn(self) -> None:
         self._in_iteration = True
@@ -193,9 +199,6 @@ class Distributor:
                 self.waiting.extend(row)
         else:
             self._share_out(self.waiting, now_ns)
-        if self._has_displaced:
-            self._has_displaced = False
-            self._queue_displaced()
         if self._failed_reads >= _MOST_FAILED_READS:
             self._retry_alarm.set(now_ns + _GO_ON_AFTER_NS)
         elif self._is_resting:  # a channel without time in this iteration is the first in the next
@@ -207,7 +210,7 @@ class Distributor:
             if available <= 0:
                 return
             in_row = len(waiting)
-            share = fair_share(available, in_row)
+            share = -(-available // in_row)  # rounded up
             for _ in range(min(in_row, available)):
                 client = waiting.popleft()
                 if self._deliver_to(client, share, now_ns):
@@ -222,9 +225,8 @@ class Distributor:
         capacity = client.capacity()
         if capacity <= 0:
             return False
-        wanted = min(most, capacity)
+        left = min(most, capacity)
         client.watch_deadline(now_ns + client.msg_timeout_ns)  # before sending: a later read may fail
-        left = wanted
         position = self._position
         while left and client.room_bytes() > 0 and self._failed_reads < _MOST_FAILED_READS:
             low, high = position.peek_fresh()
@@ -239,9 +241,7 @@ class Distributor:
             elif low == high:
                 break
             left -= self._send_fresh(client, low, high, left, now_ns)
-        if client.sample_rate or self.has_duplicate_ids:  # some of the taken messages were not sent
-            return client.capacity() > 0
-        return capacity > wanted - left and client.room_bytes() > 0
+        return client.capacity() > 0
 
     def _send_fresh(self, client: Consumer, low: int, high: int, most: int, now_ns: int) -> int:
         """Send up to `most` messages of one batch from low..high. Return the number, 0 if they cannot be sent."""
@@ -374,23 +374,24 @@ class Distributor:
         self._ahead.forget()
 
     def _send(self, client: Consumer, batch: Batch, first: int, after: int, attempts: int, now_ns: int) -> None:
-        if not client.sample_rate and not self.has_duplicate_ids:
-            self._send_run(client, batch, first, after, attempts, now_ns)
+        if not client.sample_rate and self._send_run(client, batch, first, after, attempts, now_ns):
             return
         for low, high in self._sample(client, batch, first, after):
             for run_low, run_high in self._without_duplicates(client, batch, low, high, attempts, now_ns):
                 self._send_run(client, batch, run_low, run_high, attempts, now_ns)
 
-    def _send_run(self, client: Consumer, batch: Batch, first: int, after: int, attempts: int, now_ns: int) -> None:
+    def _send_run(self, client: Consumer, batch: Batch, first: int, after: int, attempts: int, now_ns: int) -> bool:
+        """Send messages of a batch. Return False, and send none, if one has the id of a message that the client has."""
         parts, ids = message_frames(batch, first, after, attempts)
         kept = batch if self._keeps_batches else None
         delivery = Delivery(kept, batch.timestamp_ns, attempts, now_ns, now_ns + client.msg_timeout_ns)
         if not client.in_flight.add(ids, batch.first_seq + first, delivery):
-            self.has_duplicate_ids = self._has_displaced = True
+            return False
         count = after - first
         client.message_count += count
         self.counts_by_nearness[client.nearness] += count
         client.send_frames(parts, count * _wire_bytes(batch))
+        return True
 
     def _without_duplicates(
         self, client: Consumer, batch: Batch, first: int, after: int, attempts: int, now_ns: int

@@ -5,8 +5,7 @@ timeout, and a table keeps its entries in the order of delivery: the first entry
 is needed. A touched message moves to a second table, which has a heap.
 
 Messages may share an id: dead letters of several channels, or a dead letter that was moved twice after a crash. A
-consumer answers by id, so it receives only one of them at a time. A second message with the same id replaces the first
-in the table; `displaced` then finds the first one's sequence number.
+consumer answers by id, so it receives only one of them at a time.
 
 The time from publish to FIN is estimated with a DDSketch (Masson, Rim and Lee, VLDB 2019), with a relative error of 1 % for
 any distribution. A window has two sketches, each for half of its time: when the newer is complete, the older is dropped, as
@@ -16,14 +15,13 @@ in Go's nsqd.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from nsqd_py.batch import Batch
-from nsqd_py.queue.position import Position
 
 if TYPE_CHECKING:
     from ddsketch import DDSketch
@@ -63,10 +61,11 @@ Entry = tuple[int, Delivery]  # sequence number, delivery
 class InFlightTable:
     """The in-flight messages of a client, by id."""
 
-    __slots__ = ("_touch_heap", "_touched", "table")
+    __slots__ = ("_newest", "_touch_heap", "_touched", "table")
 
     def __init__(self) -> None:
         self.table: dict[bytes, Entry] = {}
+        self._newest = b""  # the highest id so far: messages that come for the first time need no search
         self._touched: dict[bytes, Entry] = {}
         self._touch_heap: list[tuple[int, bytes]] = []
 
@@ -79,15 +78,19 @@ class InFlightTable:
     def add(self, ids: list[bytes], first_seq: int, delivery: Delivery) -> bool:
         """Add messages with consecutive sequence numbers: 0.08 us each.
 
-        Return False if one of these ids was in the table already: its entry is replaced.
+        Return False if one of these ids is in flight already; then none is added.
         """
         table = self.table
-        expected = len(table) + len(ids)
+        newest = self._newest
+        if ids[0] <= newest and not (table.keys().isdisjoint(ids) and self._touched.keys().isdisjoint(ids)):
+            return False
+        if ids[-1] > newest:
+            self._newest = ids[-1]
         if len(ids) == 1:  # 0.1 us instead of 0.9
             table[ids[0]] = (first_seq, delivery)
-            return len(table) == expected
-        table.update(zip(ids, zip(range(first_seq, first_seq + len(ids)), repeat(delivery)), strict=False))
-        return len(table) == expected
+        else:
+            table.update(zip(ids, zip(range(first_seq, first_seq + len(ids)), repeat(delivery)), strict=False))
+        return True
 
     def finish(self, ids: list[bytes]) -> tuple[list[int], list[bytes]]:
         """Remove messages. Return the sequence numbers of those found, and the ids of those not found."""
@@ -170,27 +173,6 @@ class InFlightTable:
         for table in (self.table, self._touched):
             for message_id in [message_id for message_id, (number, _) in table.items() if number >= seq]:
                 del table[message_id]
-
-
-def displaced(position: Position, tables: Iterable[InFlightTable]) -> list[tuple[int, int]]:
-    """Return the ranges of released messages that are not queued, deferred, finished or in flight."""
-    missing = []
-    reached = position.finished.floor
-    for low, high in sorted(_accounted(position, tables)):
-        if low > reached:
-            missing.append((reached, low))
-        reached = max(reached, high)
-    if reached < position.released:
-        missing.append((reached, position.released))
-    return missing
-
-
-def _accounted(position: Position, tables: Iterable[InFlightTable]) -> Iterator[tuple[int, int]]:
-    yield from position.finished.islands()
-    yield from ((low, high) for low, high, _, _ in position.queued(position.depth))
-    yield from ((low, high) for _, (low, high, _, _) in position.deferred)
-    for table in tables:
-        yield from ((seq, seq + 1) for seq, _ in table.entries())
 
 
 RELATIVE_ACCURACY = 0.01

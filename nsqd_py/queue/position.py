@@ -1,4 +1,4 @@
-"""The state of a channel's messages by sequence number, and the order in which clients are served. Pure.
+"""The state of a channel's messages by sequence number, and its changes that are not in the channel's journal yet.
 
 `Position` knows which messages were released to the channel, taken for delivery, requeued, deferred and finished. It
 contains sequence numbers only; bodies stay in the log.
@@ -10,11 +10,18 @@ import sys
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice, pairwise, repeat
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
-from nsqd_py.clock import DeferredQueue, Run
+from nsqd_py.clock import DeferredQueue, Run, Wait, queued_after
 from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of
+from nsqd_py.queue.in_flight import Delivery, Entry, InFlightTable
+
+if TYPE_CHECKING:
+    from nsqd_py.diskqueue.journal import Journal, Replacement
 
 # A requeued message waits behind the messages that are queued at that time, but behind at most this number: otherwise a
 # retry on a channel with millions of messages on disk would take hours. In Go's nsqd --mem-queue-size limits the same
@@ -289,67 +296,186 @@ def _all_below_but(runs: Sequence[Range], seq: int, others: Iterable[Range]) -> 
     return found
 
 
-FIRST_DELAY_NS = 1_000_000_000
-LONGEST_DELAY_NS = 60_000_000_000
+_LARGE_SNAPSHOT = 3000  # runs and ranges; 1 us each
 
 
-class UnreadableRanges:
-    """The ranges of a channel's messages that could not be read at the last try.
+@dataclass(slots=True)
+class Unsaved:
+    """Changes that are being written to a journal.
 
-    A range begins where reading failed, and ends where reading may succeed again. Its messages are deferred in the
-    channel's position, and delivered when they can be read.
+    put    writes them
+    error  the error of a failed write
     """
 
-    __slots__ = ("_position", "_ranges")
+    put: Callable[[], None]
+    finished: list[Range]
+    waiting: list[Wait]
+    error: OSError | None = None
 
-    def __init__(self, position: Position) -> None:
-        self._position = position
-        self._ranges: dict[int, tuple[int, int]] = {}  # end: (start, how often reading failed)
+    def write(self) -> None:
+        """Write the changes, and set `error` if that fails. May run in a thread."""
+        try:
+            self.put()
+        except OSError as error:
+            self.error = error
 
-    def failed(self, low: int, end: int) -> int:
-        """Record that low..end could not be read. Return the delay until the next try: 1 s at first, at most 60 s."""
-        self._forget_finished()
-        start, failures = self._ranges.get(end, (low, 0))
-        self._ranges[end] = min(start, low), failures + 1
-        return min(FIRST_DELAY_NS << min(failures, 10), LONGEST_DELAY_NS)
 
-    def _forget_finished(self) -> None:
-        floor = self._position.finished.floor
-        for end in [end for end in self._ranges if end <= floor]:
-            del self._ranges[end]
+class JournaledPosition:
+    """A position, and its changes between two writes of the journal. Without a journal they are dropped.
 
-    def read(self, seq: int) -> None:
-        """Remove the range of a message that was read; its other messages stay deferred until their next try."""
-        for end in [end for end, (start, _) in self._ranges.items() if start <= seq < end]:
-            del self._ranges[end]
+    is_dirty  True if there are changes for `save_changes` to write
+    tables    the in-flight messages of all clients
+    """
+
+    def __init__(self, position: Position, journal: Journal | None) -> None:
+        self.position = position
+        self.journal = journal
+        self.is_dirty = False
+        self.tables: dict[InFlightTable, None] = {}
+        self._new_finished: list[Range] = []
+        self._new_waiting: list[Wait] = []
+
+    def on_first_change(self) -> None:
+        """Schedule the next write."""
+
+    def save_soon(self) -> None:
+        """Write the position with the next changes, also if it has none: the journal is behind it."""
+        if not self.is_dirty:
+            self.is_dirty = True
+            self.on_first_change()
+
+    def save_changes(self) -> None:
+        """Write the changes. Raises OSError; then the changes are kept."""
+        unsaved = self.take_changes()
+        unsaved.write()
+        self.end_save(unsaved)
+
+    def take_changes(self) -> Unsaved:
+        """Return what `save_changes` would write. The caller writes it, perhaps in a thread, and calls `end_save`."""
+        put: Callable[[], None] = _nothing
+        journal, finished = self.journal, self.position.finished
+        if journal is not None and self.wants_snapshot:
+            waiting = self._all_waiting(count_in_flight=False)
+            put = partial(journal.snapshot, finished.floor, list(finished.islands()), waiting)
+        elif journal is not None:
+            put = partial(journal.change, finished.floor, self._changed_ranges(), self._new_waiting[:])
+        unsaved = Unsaved(put, self._new_finished[:], self._new_waiting[:])
+        self._clear()
+        return unsaved
+
+    def end_save(self, unsaved: Unsaved) -> None:
+        """Complete the write. Raises OSError if it failed; then the changes are kept."""
+        if unsaved.error is not None:
+            self._new_finished[:0] = unsaved.finished
+            self._new_waiting[:0] = unsaved.waiting
+            self.is_dirty = True
+            raise unsaved.error
+
+    def save(self) -> None:
+        """Write a snapshot, which includes the attempts of in-flight messages. Raises OSError."""
+        if self.journal is not None:
+            finished = self.position.finished
+            self.journal.snapshot(finished.floor, finished.islands(), self._all_waiting(count_in_flight=False))
+        self._clear()
+
+    def save_at_the_end(self) -> None:
+        """Write what the journal lacks at a clean stop: the present attempt of in-flight messages counts.
+
+        Raises OSError.
+        """
+        journal, finished = self.journal, self.position.finished
+        if journal is None:
+            return
+        waiting = self._all_waiting(count_in_flight=True)
+        if self._wants_any_snapshot:
+            journal.snapshot(finished.floor, finished.islands(), waiting)
+        # The places of queued messages that were deferred are not in the journal. A rename instead of an append takes
+        # ten times as long.
+        elif self.is_dirty or self.position.again or any(self.tables):
+            journal.change(finished.floor, self._changed_ranges(), waiting)
+
+    def _clear(self) -> None:
+        self._new_finished.clear()
+        self._new_waiting.clear()
+        self.is_dirty = False
+
+    def _changed_ranges(self) -> list[Range]:
+        """Return the newly finished ranges above the floor; adjacent ranges are merged."""
+        floor = self.position.finished.floor
+        merged: list[Range] = []
+        for low, high in sorted(self._new_finished):
+            if high <= floor:
+                continue
+            if merged and merged[-1][1] == low:
+                low = merged.pop()[0]
+            merged.append((low, high))
+        return merged
 
     @property
-    def count(self) -> int:
-        """The number of deferred messages that could not be read."""
-        ranges = [(start, end) for end, (start, _) in self._ranges.items()]
-        if not ranges:
-            return 0
-        return sum(
-            high - low for _, (low, high, _, _) in self._position.deferred if any(start <= low < end for start, end in ranges)
+    def _wants_any_snapshot(self) -> bool:
+        position = self.position
+        runs = len(position.again) + len(position.deferred) + sum(map(len, self.tables))
+        return self.journal is not None and self.journal.wants_snapshot(position.finished.island_count, runs)
+
+    @property
+    def _is_large(self) -> bool:
+        position = self.position
+        return len(position.again) + len(position.deferred) + position.finished.island_count > _LARGE_SNAPSHOT
+
+    @property
+    def wants_snapshot(self) -> bool:
+        """True if the next save replaces the journal by a snapshot that is small enough for the event loop."""
+        return not self._is_large and self._wants_any_snapshot
+
+    @property
+    def wants_replacement(self) -> bool:
+        """True if a snapshot is due that would block the event loop for long, so that a thread must write it."""
+        return self._is_large and self._wants_any_snapshot
+
+    def begin_replacement(self) -> Replacement:
+        """Return a snapshot of the present state. Later changes are appended to the journal as usual."""
+        journal, position = self.journal, self.position
+        assert journal is not None
+        floor, finished = position.finished.floor, position.finished.unordered_islands()
+        again, again_after = list(position.again), list(position.again_after)
+        deferred = position.deferred.copy()
+        in_flight = self._in_flight_waits(count_in_flight=False)
+        return journal.begin_replacement(
+            lambda: journal.snapshot_entry(floor, finished, [*_waits(again, again_after, deferred), *in_flight])
         )
 
-    def __bool__(self) -> bool:
-        return bool(self._ranges)
+    def _all_waiting(self, *, count_in_flight: bool) -> list[Wait]:
+        position = self.position
+        waits = _waits(position.again, position.again_after, position.deferred)
+        return [*waits, *self._in_flight_waits(count_in_flight=count_in_flight)]
+
+    def _in_flight_waits(self, *, count_in_flight: bool) -> list[Wait]:
+        waits = []
+        queued = queued_after(self.position.end_of_queue)
+        for table in self.tables:
+            for low, high, delivery in runs_of_entries(list(table.entries())):
+                attempts = delivery.attempts if count_in_flight else delivery.attempts - 1
+                if attempts:
+                    waits.append((low, high, queued, attempts))
+        return waits
 
 
-# The nearness of a consumer to this nsqd. Without --enable-experiment=topology-aware-consumption all are GLOBAL.
-GLOBAL, REGION_LOCAL, ZONE_LOCAL = range(3)
-
-TOPOLOGY_AWARE = "topology-aware-consumption"
-
-
-def nearness(zone: str, region: str, client_zone: str, client_region: str) -> int:
-    """Return the nearness of a client in this zone and region."""
-    if client_zone == zone:
-        return ZONE_LOCAL
-    return REGION_LOCAL if client_region == region else GLOBAL
+def _waits(again: Iterable[Run], again_after: Iterable[int], deferred: DeferredQueue) -> Iterator[Wait]:
+    for (low, high, attempts, _), after in zip(again, again_after, strict=True):
+        yield low, high, queued_after(after), attempts
+    for due_ns, (low, high, attempts, _) in deferred:
+        yield low, high, due_ns, attempts
 
 
-def fair_share(available: int, clients: int) -> int:
-    """Return the number of messages that each of `clients` may take in one round: available / clients, rounded up."""
-    return -(-available // clients)
+def runs_of_entries(entries: list[Entry]) -> Iterator[tuple[int, int, Delivery]]:
+    """Yield runs (low, high, delivery) of entries with consecutive numbers and the same delivery."""
+    entries.sort(key=lambda entry: entry[0])
+    start = 0
+    for index in range(1, len(entries) + 1):
+        if index == len(entries) or entries[index][0] != entries[index - 1][0] + 1 or entries[index][1] is not entries[start][1]:
+            yield entries[start][0], entries[index - 1][0] + 1, entries[start][1]
+            start = index
+
+
+def _nothing() -> None:
+    pass

@@ -24,8 +24,8 @@ from nsqd_py.protocol import frames
 from nsqd_py.protocol.commands import DPUB, MPUB, PUB
 from nsqd_py.protocol.session import STATE_STANDBY, Limits, Session, Upgrades
 from nsqd_py.queue.channel import Channel
+from nsqd_py.queue.delivery import GLOBAL
 from nsqd_py.queue.in_flight import InFlightTable
-from nsqd_py.queue.position import GLOBAL
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.logs import Log
 

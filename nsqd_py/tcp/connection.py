@@ -56,7 +56,7 @@ from nsqd_py.protocol.commands import (
 from nsqd_py.protocol.parser import CommandParser, GuardedParser
 from nsqd_py.protocol.session import STATE_CLOSING, STATE_STANDBY, STATE_SUBSCRIBED, Limits, Upgrades
 from nsqd_py.queue.channel import Channel
-from nsqd_py.queue.position import TOPOLOGY_AWARE, nearness
+from nsqd_py.queue.delivery import TOPOLOGY_AWARE, nearness
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.logs import Log
 from nsqd_py.tcp.client import MS_NS, PUBLISH_ERRORS, Client

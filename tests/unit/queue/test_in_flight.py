@@ -42,3 +42,15 @@ def test_touching_without_end_holds_bounded_memory() -> None:
     assert len(table._touch_heap) <= 2 * len(ids) + 64 + 1
     assert table.expire(999 + TIMEOUT - 1) == []
     assert sorted(seq for seq, _ in table.expire(999 + TIMEOUT)) == list(range(10))
+
+
+def test_an_id_that_is_in_flight_is_not_added_again() -> None:
+    table = InFlightTable()
+    ids = deliver(table, 10, 3)
+    table.touch(ids[1], 10, TIMEOUT, MAX_TIMEOUT)
+    for low, count in ((12, 2), (10, 1), (11, 1), (9, 2)):
+        again = hex_ids(BATCH.base_id + low, count)
+        assert not table.add(again, 50, Delivery(BATCH, BATCH.timestamp_ns, 1, 0, TIMEOUT))
+    assert sorted(seq for seq, _ in table.entries()) == [10, 11, 12]
+    assert table.finish(ids) == ([10, 11, 12], [])
+    assert table.add(ids, 50, Delivery(BATCH, BATCH.timestamp_ns, 1, 0, TIMEOUT))
