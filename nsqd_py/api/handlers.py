@@ -180,7 +180,7 @@ def pub(request: Request[Broker]) -> Reply:
     topic = _topic_to_publish_to(request)
     defer_ns = _defer_ns(request)
     sized = len(body).to_bytes(SIZE_BYTES, "big") + body
-    topic.publish(sized, 1, len(sized), request.connection, request.ticket, defer_ns)
+    topic.buffer.publish(sized, 1, len(sized), request.connection, request.ticket, defer_ns)
     return answers.OK
 
 
@@ -200,9 +200,9 @@ def mpub(request: Request[Broker]) -> Reply:
     if topic.is_closed:  # it was deleted during a slice
         topic = _topic_to_publish_to(request)
     if len(parts) == 1:
-        topic.publish(*parts[0], request.connection, request.ticket, defer_ns)
+        topic.buffer.publish(*parts[0], request.connection, request.ticket, defer_ns)
     elif parts:
-        topic.publish_parts(parts, request.connection, request.ticket, defer_ns)
+        topic.buffer.publish_parts(parts, request.connection, request.ticket, defer_ns)
     return answers.OK
 
 

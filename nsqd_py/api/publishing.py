@@ -81,7 +81,7 @@ class PublishingConnection(HttpConnection[Broker]):
             topic = self._app.open_topics.get(topic_name)
             if topic is None:  # the handler creates it, or answers with the reason why not
                 break
-            topic.publish(prefix + data[end:after], 1, 4 + size, self, self.early.ticket())
+            topic.buffer.publish(prefix + data[end:after], 1, 4 + size, self, self.early.ticket())
             if time.monotonic() >= PREPARED.valid_until_s:
                 PREPARED.renew()
             out.append(PREPARED.ok)

@@ -398,7 +398,8 @@ class Broker:
         channel = Channel(
             name,
             position,
-            topic,
+            topic.messages,
+            topic.most_unfinished,
             self.options,
             self.iteration,
             self.alarms,
@@ -425,7 +426,7 @@ class Broker:
         """Let the channel move dead letters to the topic that the settings name, also while nsqd drains."""
         policy = topic.policy
         name = policy.dead_letter_topic
-        origin = Origin(topic.name, channel.name, channel.mark_finished, channel.wait, topic.batch_at)
+        origin = Origin(topic.name, channel.name, channel.mark_finished, channel.wait, topic.messages.batch_at)
         channel.move_dead_letters(
             DeadLetters(
                 origin,

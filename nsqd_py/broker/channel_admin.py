@@ -104,7 +104,7 @@ class Peek:
                     yield _MessageRange(max(low, file.first_seq), until, fields, None, self._source(file, stack))
         low = max(low, memory_from)
         while low < high:
-            batch = kept or self._topic.batch_at(low)
+            batch = kept or self._topic.messages.batch_at(low)
             if batch is None or batch.first_seq >= high:
                 break
             yield _MessageRange(max(low, batch.first_seq), min(high, batch.end_seq), fields, batch, None)
@@ -234,7 +234,7 @@ def _timestamp_ns(topic: Topic, seq: int) -> int | None:
     if seq >= topic.released:
         return None
     try:
-        batch = topic.batch_at(seq)
+        batch = topic.messages.batch_at(seq)
     except OSError:  # the topic has reported it; the channel was moved
         return None
     return batch.timestamp_ns if batch is not None else None

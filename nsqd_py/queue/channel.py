@@ -14,9 +14,9 @@ from nsqd_py.clock import Alarms, Run, queued_after
 from nsqd_py.diskqueue.ranges import runs_of
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.dead_letters import DeadLetters
-from nsqd_py.queue.delivery import TOPOLOGY_AWARE, Consumer, Distributor, MessageSource
+from nsqd_py.queue.delivery import TOPOLOGY_AWARE, Consumer, Distributor
 from nsqd_py.queue.in_flight import Delivery, Entry, InFlightTable, LatencyMeter
-from nsqd_py.queue.message_reader import publish_time_ns
+from nsqd_py.queue.message_reader import BatchSource, publish_time_ns
 from nsqd_py.queue.position import JournaledPosition, Position, runs_of_entries
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ class Channel(JournaledPosition):
         self,
         name: str,
         position: Position,
-        source: MessageSource,
+        source: BatchSource,
+        most_unfinished: Callable[[], int | None],
         limits: Any,
         iteration: LoopIteration,
         alarms: Alarms,
@@ -73,6 +74,7 @@ class Channel(JournaledPosition):
         self.client_ready = self.distributor.add  # saves a call for each read of a connection
         self._waiting = self.distributor.waiting
         self._source = source
+        self._most_unfinished = most_unfinished
         self._limits = limits
         self._clock = clock
         self._on_change = on_change
@@ -200,7 +202,7 @@ class Channel(JournaledPosition):
 
     def _holds_too_much(self) -> bool:
         """True if messages are in memory only, and this channel has used its share: new messages are then dropped."""
-        most = self._source.most_unfinished()
+        most = self._most_unfinished()
         return most is not None and self.depth + self.deferred_count + self.in_flight_count > most
 
     def _arrive(self, low: int, high: int) -> None:

@@ -61,16 +61,6 @@ class Consumer(Protocol):
     def close(self, reason: str) -> None: ...
 
 
-class MessageSource(BatchSource, Protocol):
-    """The source of a channel's messages: its topic."""
-
-    def readable_from(self, seq: int) -> int:
-        """Return the next number after `seq` from which messages may be readable, if `seq` is not."""
-
-    def most_unfinished(self) -> int | None:
-        """Return the limit on a channel's unfinished messages if they are in memory only; None while memory is free."""
-
-
 class DeliveryListener(Protocol):
     """The object that records the outcome of deliveries: the channel."""
 
@@ -107,7 +97,7 @@ class Distributor:
     def __init__(
         self,
         position: Position,
-        source: MessageSource,
+        source: BatchSource,
         iteration: LoopIteration,
         alarms: Alarms,
         clock: Callable[[], int],

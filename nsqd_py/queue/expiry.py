@@ -107,7 +107,7 @@ def _expired(topic: Topic, channel: Channel, seq: int, oldest_ns: int) -> set[in
             continue
         at, times_ns = low, []
         try:
-            while at < high and (batch := kept or topic.batch_at(at)) is not None:
+            while at < high and (batch := kept or topic.messages.batch_at(at)) is not None:
                 times_ns.append(published_ns(batch))
                 at = max(at + 1, batch.end_seq)
         except OSError:  # the next sweep tries again

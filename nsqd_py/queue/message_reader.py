@@ -284,13 +284,16 @@ def published_ns(batch: Batch) -> int:
 
 
 class BatchSource(Protocol):
-    """A topic, as the source of its messages."""
+    """The source of a channel's messages: the `MessageReader` of its topic."""
 
     def batch_at(self, seq: int) -> Batch | None:
         """Return the batch that contains `seq`, or else the next batch, or None. Raises OSError."""
 
     def batches_at(self, seqs: list[int]) -> Iterator[Batch | None]:
         """Yield `batch_at` of each of these numbers, which must ascend. Neighbouring batches are not read."""
+
+    def readable_from(self, seq: int) -> int:
+        """Return the next number after `seq` from which messages may be readable, if `seq` is not."""
 
 
 def publish_time_ns(source: BatchSource, seq: int) -> int:

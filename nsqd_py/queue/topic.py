@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,13 +17,12 @@ from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES
 from nsqd_py.memory_budget import CountedBatch, MemoryAccount, MemoryBudget
-from nsqd_py.protocol.multi_body import Part
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.dead_letters import MOST_REMEMBERED, TopicPolicy
 from nsqd_py.queue.disk_limits import DiskSpace, NoRoom
 from nsqd_py.queue.message_reader import BatchCache, MessageReader, publish_time_ns
-from nsqd_py.runtime.disk_pace import UNMEASURED, DiskPace
+from nsqd_py.runtime.disk_pace import SLOW_NS, UNMEASURED, DiskPace
 from nsqd_py.runtime.logs import Log
 
 if TYPE_CHECKING:
@@ -155,7 +154,7 @@ class Topic:
     @property
     def oldest_ns(self) -> int:
         """The publish time of the oldest message that is not released, in ns since the epoch; 0 if it is unknown."""
-        return publish_time_ns(self, self.released) if self.depth else 0
+        return publish_time_ns(self.messages, self.released) if self.depth else 0
 
     @property
     def first_in_memory(self) -> int:
@@ -215,14 +214,6 @@ class Topic:
         return most_bytes // max(1, len(self.channels)) // mean_bytes
 
     # ---- publishing
-
-    def publish(self, body: bytes, count: int, stride: int, publisher: Publisher | None, ticket: int, defer_ns: int = 0) -> None:
-        """Publish `count` messages at the end of this event-loop iteration, see `PublishBuffer.publish`."""
-        self.buffer.publish(body, count, stride, publisher, ticket, defer_ns)
-
-    def publish_parts(self, parts: Sequence[Part], publisher: Publisher | None, ticket: int, defer_ns: int = 0) -> None:
-        """Publish several batches; all are written, or none."""
-        self.buffer.publish_parts(parts, publisher, ticket, defer_ns)
 
     def publish_dead_letters(self, batch: Batch, died_ns: int, publisher: Publisher, ticket: int) -> None:
         """Publish messages of another topic with their ids and timestamps; their time to live restarts."""
@@ -364,15 +355,6 @@ class Topic:
         for channel in self.channels.values():
             channel.release(low, high, deferred)
 
-    def batch_at(self, seq: int) -> Batch | None:
-        return self.messages.batch_at(seq)
-
-    def batches_at(self, seqs: list[int]) -> Iterator[Batch | None]:
-        return self.messages.batches_at(seqs)
-
-    def readable_from(self, seq: int) -> int:
-        return self.messages.readable_from(seq)
-
     def wake_channels(self) -> None:
         """Resume delivery after a thread has read messages."""
         for channel in self.channels.values():
@@ -469,8 +451,13 @@ def append(
     if writer is not None and (not writer.is_idle or pace.is_slow or size_bytes > _AT_ONCE_BYTES):
         writer.add(batches, publishers)
         return False
-    if pace.timed(partial(log.append_at_once, batches, size_bytes)):  # one system call
-        return True
+    began_ns = pace.now_ns()
+    try:
+        if log.append_at_once(batches, size_bytes):  # one system call
+            return True
+    finally:
+        if (took_ns := pace.now_ns() - began_ns) >= SLOW_NS:
+            pace.note(took_ns)
     if writer is not None and log.opens_file(size_bytes) and not OPEN_FILES.has_room():
         writer.add(batches, publishers)
         return False

@@ -30,6 +30,8 @@ class DiskPace:
 
     __slots__ = ("_alarm", "_clock", "_is_held", "_report", "_running", "_stalled", "is_measured", "is_slow")
 
+    now_ns = staticmethod(monotonic_ns)
+
     def __init__(self, alarms: Alarms, clock: Callable[[], int], report: Log | None = None, *, is_measured: bool = True) -> None:
         """Make a pace; without `is_measured`, no call makes the disk count as slow."""
         self.is_slow = False

@@ -372,14 +372,14 @@ def publish(client: Client, command: Publish) -> None:
     """Execute one or more equal PUBs or DPUBs, or an MPUB. The answer leaves when the messages are in the log."""
     kind, count = command.kind, command.count
     topic = client.broker.open_topics.get(command.topic_name.decode()) or _make_topic(client, kind, command)
-    topic.publish(command.body, count, command.stride, client, client.early.ticket(kind), command.defer_ns)
+    topic.buffer.publish(command.body, count, command.stride, client, client.early.ticket(kind), command.defer_ns)
     client.pub_counts[topic.name] += count
     client.send(frames.OK if kind == MPUB or count == 1 else frames.OK * count)
 
 
 def large_mpub(client: Client, command: LargeMpub) -> None:
     topic = _make_topic(client, MPUB, command)
-    topic.publish_parts(command.parts, client, client.early.ticket(MPUB))
+    topic.buffer.publish_parts(command.parts, client, client.early.ticket(MPUB))
     client.pub_counts[topic.name] += command.count
     client.send(frames.OK)
 

@@ -175,7 +175,7 @@ class BrokerMachine(RuleBasedStateMachine):
         assert dead is None or dead.log is not None
         seq = 0
         while dead is not None and seq < dead.next_seq:
-            batch = dead.batch_at(seq)
+            batch = dead.messages.batch_at(seq)
             assert batch is not None
             yield from map(batch.message, range(batch.count))
             seq = batch.end_seq

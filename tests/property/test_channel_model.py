@@ -81,7 +81,7 @@ class TopicMachine(BrokerMachine):
         bodies = self.bodies(lengths)
         publisher = ModelPublisher(self.model, len(bodies))
         body = sized(*bodies)
-        self.topic.publish(body, len(bodies), uniform_stride(body, len(bodies)), publisher, 0, delay_ns)
+        self.topic.buffer.publish(body, len(bodies), uniform_stride(body, len(bodies)), publisher, 0, delay_ns)
         self.model.publish(bodies, self.world.clock() + delay_ns if delay_ns else 0)
         return publisher
 

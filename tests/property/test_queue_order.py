@@ -59,7 +59,7 @@ class Queue:
         self.published += count
         body = sized(*bodies)
         defer_ns = due_ns - self.world.clock() if due_ns else 0
-        self.broker.topics["t"].publish(body, count, uniform_stride(body, count), FakePublisher(), 0, defer_ns)
+        self.broker.topics["t"].buffer.publish(body, count, uniform_stride(body, count), FakePublisher(), 0, defer_ns)
         self.world.iteration._committers, committers = [], self.world.iteration._committers
         for committer in committers:
             committer.commit()

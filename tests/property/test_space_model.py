@@ -94,7 +94,7 @@ class Sides:
     def publish(self, count: int, is_deferred: bool) -> None:
         numbers = range(self.published, self.published + count)
         due_ns = self.world.clock.now_ns + DELAY_S * SECOND if is_deferred else 0
-        self.topic.publish(sized(*map(body, numbers)), count, 0, None, 0, DELAY_S * SECOND if is_deferred else 0)
+        self.topic.buffer.publish(sized(*map(body, numbers)), count, 0, None, 0, DELAY_S * SECOND if is_deferred else 0)
         self.world.run()
         self.published += count
         for number in numbers:

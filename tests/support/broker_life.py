@@ -65,7 +65,9 @@ class Life:
         publisher = NotingPublisher(lambda: self._mark("acknowledged", *messages))
         self._mark("published", *messages)
         body = sized(*messages)
-        self.broker.get_topic(TOPIC).publish(body, len(messages), uniform_stride(body, len(messages)), publisher, 0, defer_ns)
+        self.broker.get_topic(TOPIC).buffer.publish(
+            body, len(messages), uniform_stride(body, len(messages)), publisher, 0, defer_ns
+        )
         self.world.run()
         if self.broker.sync.every > 1:  # else it is notified when it is let go
             publisher.look()

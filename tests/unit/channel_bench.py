@@ -21,9 +21,6 @@ class Source:
         self.fails_until: int | None = None
         self.reads = 0
 
-    def most_unfinished(self) -> int | None:
-        return None
-
     @property
     def end(self) -> int:
         return self.batches[-1].end_seq if self.batches else 0
@@ -60,6 +57,7 @@ class Bench:
             name,
             Position(self.source.end, self.source.end),
             self.source,
+            lambda: None,
             self.limits,
             world.iteration,
             world.alarms,

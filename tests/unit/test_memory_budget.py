@@ -52,7 +52,7 @@ class Scene:
         return topic
 
     def publish(self, topic: Topic, *bodies: bytes, defer_ns: int = 0) -> None:
-        topic.publish(sized(*bodies), len(bodies), 0, None, 0, defer_ns)
+        topic.buffer.publish(sized(*bodies), len(bodies), 0, None, 0, defer_ns)
         self.world.run()
 
     def consumer(self, channel: Channel, rdy: int) -> FakeConsumer:

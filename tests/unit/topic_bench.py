@@ -54,7 +54,8 @@ class Bench:
         channel = Channel(
             name,
             Position(topic.released, topic.released),
-            topic,
+            topic.messages,
+            topic.most_unfinished,
             limits(mem_queue_size=mem_queue_size),
             world.iteration,
             world.alarms,
@@ -70,7 +71,7 @@ class Bench:
     def publish(self, topic: Topic, *messages: bytes, defer_ns: int = 0) -> FakePublisher:
         publisher = FakePublisher()
         body = sized(*messages)
-        topic.publish(body, len(messages), uniform_stride(body, len(messages)), publisher, 7, defer_ns)
+        topic.buffer.publish(body, len(messages), uniform_stride(body, len(messages)), publisher, 7, defer_ns)
         return publisher
 
 
@@ -89,7 +90,7 @@ def drain(topic: Topic, low: int = 0) -> list[bytes]:
     """What `batch_at` gives for every number from `low` on."""
     bodies = []
     for seq in range(low, topic.next_seq):
-        batch = topic.batch_at(seq)
+        batch = topic.messages.batch_at(seq)
         assert batch is not None
         assert batch.first_seq <= seq < batch.end_seq
         bodies.append(batch.message(seq - batch.first_seq))

@@ -96,7 +96,7 @@ class Server:
             return []
         batches = []
         seq = 0
-        while (batch := found.batch_at(seq)) is not None and batch.end_seq > seq:
+        while (batch := found.messages.batch_at(seq)) is not None and batch.end_seq > seq:
             batches.append(batch)
             seq = batch.end_seq
         return [body for _, body in messages_of(batches)]

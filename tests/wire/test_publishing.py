@@ -306,7 +306,7 @@ def test_large_messages_reach_a_client_that_takes_them_in_small_pieces(nsqd: Nsq
     stream: Any = reader.stream
     bodies = [bytes([number]) * (20_000 + number) for number in range(60)]
     for low in range(0, 60, 20):
-        nsqd.topic.publish(sized(*bodies[low : low + 20]), 20, 0, None, 0)
+        nsqd.topic.buffer.publish(sized(*bodies[low : low + 20]), 20, 0, None, 0)
         nsqd.iteration.end()
         # What waits here keeps no batch of 400 kB in memory: it is a copy.
         assert isinstance(stream._unsent.obj, bytes) and len(stream._unsent.obj) < sum(map(len, bodies))

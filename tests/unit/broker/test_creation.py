@@ -19,7 +19,7 @@ from tests.unit.fakes import SECOND, FakeConsumer, FakePublisher, World, close_d
 def publish(world: World, topic: Topic, count: int) -> None:
     for number in range(count):
         body = sized(b"%d" % number + b"x" * 100)
-        topic.publish(body, 1, uniform_stride(body, 1), FakePublisher(), 0, 0)
+        topic.buffer.publish(body, 1, uniform_stride(body, 1), FakePublisher(), 0, 0)
         world.run()
 
 

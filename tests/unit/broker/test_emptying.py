@@ -27,7 +27,7 @@ ACTS: dict[str, Act] = {
 
 def publish(world: World, topic: Topic, count: int) -> None:
     for _ in range(count):
-        topic.publish(sized(BODY), 1, len(BODY) + 4, FakePublisher(), 0, 0)
+        topic.buffer.publish(sized(BODY), 1, len(BODY) + 4, FakePublisher(), 0, 0)
         world.run()
 
 

@@ -25,7 +25,7 @@ def publish(world: World, broker: Broker, count: int) -> None:
     for number in range(count):
         topic = broker.get_topic(f"topic-{number}")
         broker.get_channel(topic, "c")
-        topic.publish(sized(b"first", b"second"), 2, 10, FakePublisher(), 0, 0)
+        topic.buffer.publish(sized(b"first", b"second"), 2, 10, FakePublisher(), 0, 0)
     world.run()
     for number in range(count):
         consumer = FakeConsumer(world, rdy=2).subscribe(broker.topics[f"topic-{number}"].channels["c"])

@@ -46,7 +46,7 @@ class Bench:
 
     def put(self, body: bytes = b"x") -> FakePublisher:
         publisher = FakePublisher()
-        self.topic.publish(sized(body), 1, 4 + len(body), publisher, 0)
+        self.topic.buffer.publish(sized(body), 1, 4 + len(body), publisher, 0)
         self.world.run()
         self.settle()
         return publisher
@@ -196,7 +196,7 @@ def put_together(bench: Bench, count: int) -> list[FakePublisher]:
     """Publish in one iteration, each with a publisher of its own."""
     publishers = [FakePublisher() for _ in range(count)]
     for publisher in publishers:
-        bench.topic.publish(sized(b"x"), 1, 5, publisher, 0)
+        bench.topic.buffer.publish(sized(b"x"), 1, 5, publisher, 0)
     bench.world.run()
     bench.settle()
     return publishers
@@ -257,7 +257,7 @@ class ManyTopics:
 
     def put(self, *topics: Topic) -> None:
         for topic in topics:
-            topic.publish(sized(b"x"), 1, 5, None, 0)
+            topic.buffer.publish(sized(b"x"), 1, 5, None, 0)
         self.bench.world.run()
 
     def unsynced(self) -> int:

@@ -53,7 +53,7 @@ class Orders:
     def publish(self, count: int = 1) -> None:
         messages = [b"%012d" % (self.published + i) * (BODY_BYTES // 12) for i in range(count)]
         self.published += count
-        self.topic.publish(sized(*messages), count, BODY_BYTES + 4, None, 0)
+        self.topic.buffer.publish(sized(*messages), count, BODY_BYTES + 4, None, 0)
         self.world.run()
 
     def publish_singly(self, count: int) -> None:

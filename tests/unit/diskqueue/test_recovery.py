@@ -166,7 +166,7 @@ def received_by_a_new_channel(directory: Path) -> list[bytes]:
     topic = broker.topics[TOPIC]
     channel = broker.get_channel(topic, "ch")
     consumer = FakeConsumer(world, rdy=100).subscribe(channel)
-    topic.publish(sized(b"new"), 1, 7, None, 0)
+    topic.buffer.publish(sized(b"new"), 1, 7, None, 0)
     world.run()
     received = consumer.bodies()
     assert topic.next_seq == 11
@@ -227,7 +227,7 @@ def make_topic(world: World, directory: Path, count: int) -> Broker:
     topic = broker.get_topic(TOPIC)
     broker.get_channel(topic, "ch")
     for seq in range(count):
-        topic.publish(sized(MESSAGE % seq), 1, 4 + len(MESSAGE % seq), None, 0)
+        topic.buffer.publish(sized(MESSAGE % seq), 1, 4 + len(MESSAGE % seq), None, 0)
         world.run()
     return broker
 

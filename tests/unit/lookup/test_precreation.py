@@ -65,7 +65,7 @@ class Scene:
 
     def publish(self, name: str, *bodies: bytes) -> Topic:
         topic = self.broker.get_topic(name)
-        topic.publish(sized(*bodies), len(bodies), 0, None, 0)
+        topic.buffer.publish(sized(*bodies), len(bodies), 0, None, 0)
         self.world.run()
         return topic
 

@@ -40,7 +40,7 @@ class Bench:
         return self.broker.topics["orders.dead"]
 
     def publish(self, *bodies: bytes, topic: Topic | None = None) -> None:
-        (topic or self.topic).publish(sized(*bodies), len(bodies), 0, None, 0)
+        (topic or self.topic).buffer.publish(sized(*bodies), len(bodies), 0, None, 0)
         self.world.run()
 
     def consumer(self, channel: Channel | None = None, rdy: int = 10) -> FakeConsumer:

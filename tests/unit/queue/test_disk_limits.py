@@ -61,7 +61,7 @@ class Room:
         """True when another topic takes a message of that size."""
         topic = self.life.broker.get_topic(name)
         before = topic.next_seq
-        topic.publish(size.to_bytes(4, "big") + b"x" * size, 1, 4 + size, None, 0)
+        topic.buffer.publish(size.to_bytes(4, "big") + b"x" * size, 1, 4 + size, None, 0)
         self.life.settle()
         return topic.next_seq > before
 

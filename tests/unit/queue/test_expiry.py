@@ -30,7 +30,7 @@ class Bench:
         return self.broker.get_channel(self.topic, "ch")
 
     def publish(self, *bodies: bytes, delay_ns: int = 0) -> None:
-        self.topic.publish(sized(*bodies), len(bodies), 0, None, 0, delay_ns)
+        self.topic.buffer.publish(sized(*bodies), len(bodies), 0, None, 0, delay_ns)
         self.world.run()
 
     def consumer(self, rdy: int = 100, timeout_ns: int = 900 * SECOND) -> FakeConsumer:

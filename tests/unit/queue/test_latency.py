@@ -94,7 +94,7 @@ def make_channel(world: World, directory: Any, **changed: Any) -> tuple[Any, Any
 
 
 def publish(topic: Any, *messages: bytes) -> None:
-    topic.publish(sized(*messages), len(messages), 0, None, 0)
+    topic.buffer.publish(sized(*messages), len(messages), 0, None, 0)
 
 
 def test_a_channel_measures_what_its_clients_finish(tmp_path: Any) -> None:

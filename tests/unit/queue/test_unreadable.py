@@ -46,7 +46,7 @@ def broker(world: World, tmp_path: Path) -> Broker:
     topic = broker.get_topic("orders")
     broker.get_channel(topic, "ch")
     for low in range(0, COUNT, 10):
-        topic.publish(sized(*(b"%06d" % i + b"x" * SIZE for i in range(low, low + 10))), 10, 0, None, 0)
+        topic.buffer.publish(sized(*(b"%06d" % i + b"x" * SIZE for i in range(low, low + 10))), 10, 0, None, 0)
         world.run()
     return broker
 
