@@ -3,17 +3,24 @@
 It makes no command object and consults no table: the line is that of the last one, or the topic is open. User CPU time of
 nsqd for a PUB: 2.7 us instead of 4.2 with 16 such clients, 6.5 instead of 7.8 with 4 consumers in addition, 8.4 instead of 11.3
 for 100 topics in turn. nsqd works without this file: let `daemon` make a `ClientConnection`.
+
+If the client is the only active one, its next PUB is awaited for 100 us without sleeping: an event loop takes 50 to 200 us to
+wake up on a virtual machine, and the client sends after 12 us. With client and nsqd on two processors: 1.5 times the PUBs.
 """
 
 from __future__ import annotations
 
 import socket
+from os import sched_yield
+from select import POLLIN, poll
 from struct import Struct
+from time import monotonic_ns
 from typing import Any
 
 from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.broker.broker import Broker
 from nsqd_py.net.loop_iteration import LoopIteration
+from nsqd_py.net.socket_buffers import SMALL_READ
 from nsqd_py.protocol import frames
 from nsqd_py.protocol.commands import PUB
 from nsqd_py.protocol.names import MAX_NAME_LENGTH
@@ -22,13 +29,29 @@ from nsqd_py.runtime.logs import Log
 from nsqd_py.tcp.connection import ClientConnection
 
 _LONGEST_LINE = len("PUB \n") + MAX_NAME_LENGTH
+# The longest wait without sleeping, and the number of PUBs after which the event loop goes on.
+_LONGEST_WAIT_NS = 100_000
+_MOST_PUBS = 24
+# A wait without effect takes 100 us, another saves 40. With fewer PUBs than this, the reads until the next wait are doubled.
+_FEWEST_PUBS = 3
+_FEWEST_READS = 16
+_MOST_READS = 4096
 _read_int32 = Struct(">i").unpack_from
 
 
 class FastConnection(ClientConnection):
     """A connection that recognises a read of exactly one PUB or DPUB with the line of the last one."""
 
-    __slots__ = ("_defer_ns", "_kind", "_line", "_max_msg_size", "_topic_name")
+    __slots__ = (
+        "_defer_ns",
+        "_kind",
+        "_line",
+        "_max_msg_size",
+        "_poll_loop",
+        "_reads_between_waits",
+        "_reads_until_wait",
+        "_topic_name",
+    )
 
     def __init__(
         self, sock: socket.socket, peer: str, loop: Any, iteration: LoopIteration, log: Log, broker: Broker, limits: Limits
@@ -39,6 +62,8 @@ class FastConnection(ClientConnection):
         self._kind = PUB
         self._defer_ns = 0
         self._max_msg_size = limits.max_msg_size
+        self._poll_loop: Any = None
+        self._reads_between_waits = self._reads_until_wait = _FEWEST_READS
 
     def forget_pub(self) -> None:
         super().forget_pub()
@@ -71,9 +96,52 @@ class FastConnection(ClientConnection):
                     self.pub_counts[self._topic_name] += 1
                     self._heard_s = self._loop.now()
                     self.is_quick = True
+                    self._reads_until_wait -= 1
+                    if not self._reads_until_wait:
+                        self._read_more()
                     return
         self._line = b""  # the parser may now keep a part of a command
         ClientConnection.on_data(self, data)
         if data.startswith((b"PUB ", b"DPUB ")) and not self._is_paused:
             assert self._parser is not None
             self._line, self._kind, self._topic_name, self._defer_ns = self._parser.last_pub()
+
+    def _read_more(self) -> None:
+        """Answer the client, and read its next PUBs without going back to the event loop, as long as no other has input."""
+        pubs = 0
+        while pubs < _MOST_PUBS and self._layer is None and self._has_read():
+            pubs += 1
+        if pubs >= _FEWEST_PUBS:
+            self._reads_between_waits = _FEWEST_READS
+            self._reads_until_wait = 1
+        else:
+            self._reads_until_wait = self._reads_between_waits = min(2 * self._reads_between_waits, _MOST_READS)
+
+    def _has_read(self) -> bool:
+        """Answer the last input, and handle the next if it comes soon; False if it did not, or took longer than a PUB."""
+        self._iteration.end()
+        if self._holds or self._closing or self._unsent is not None or not self._has_input_soon():
+            return False
+        try:
+            data = self._sock.recv(SMALL_READ)
+        except OSError:  # another connection has input; or the next read of the event loop reports the error
+            return False
+        self.is_quick = False
+        if data:
+            self.on_data(data)
+        else:
+            self.on_end()
+        return self.is_quick
+
+    def _has_input_soon(self) -> bool:
+        """Wait without sleeping for input of any connection. Other processes may use the processor, for example the client."""
+        if self._poll_loop is None:
+            poller = poll()
+            poller.register(self._loop.fileno(), POLLIN)
+            self._poll_loop = poller.poll
+        until_ns = monotonic_ns() + _LONGEST_WAIT_NS
+        while not self._poll_loop(0):
+            if monotonic_ns() > until_ns:
+                return False
+            sched_yield()
+        return True

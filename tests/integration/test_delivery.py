@@ -621,3 +621,23 @@ def cpu_share(nsqd: NsqdProcess, window_s: float) -> float:
     time.sleep(window_s)  # the measurement is of a span of time
     after = process.cpu_times()
     return (after.user + after.system - before.user - before.system) / window_s
+
+
+def test_a_publisher_that_waits_for_each_answer(nsqd: NsqdProcess) -> None:
+    """nsqd awaits its next PUB without sleeping; it reads other commands, parts of them and the end all the same."""
+    with nsqd.connect() as other:
+        for size in (10, 100, 500):
+            with nsqd.connect() as client:
+                client.pub("t", *[b"x" * size] * 60)
+                whole = wire.pub("t", b"in parts")
+                client.send(whole[:9])
+                other.pub("t", b"of another")
+                assert client.ask(whole[9:]) == OK
+                client.pub("t", *[b"y"] * 60)
+                assert client.ask(b"NOP\n" + wire.pub("t", b"z")) == OK
+                client.pub("t", *[b"y"] * 60)
+                client.send(wire.pub("t", b"unanswered"))
+        client = nsqd.connect()
+        client.pub("t", *[b"x"] * 60)
+        assert client.ask(b"FIN 0123456789abcdef\n").data.startswith(b"E_INVALID")
+    wait_until(lambda: nsqd.topic_stats("t")["message_count"] == 3 * 184 + 60, what="all messages")
