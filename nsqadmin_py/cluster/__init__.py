@@ -1,10 +1,11 @@
 """What the page and the history get of the cluster that `nsqd_py.cluster` observes. Everything here is pure.
 
+metrics     metrics of topics, channels and nsqds, and the form of a view
 last_known  the last states of nsqds, also of those that are gone
 trends      how the backlogs of channels develop
 problems    what is wrong in the cluster now
 attention   the list of problems, since when, and what to do
 findings    all that nsqadmin concludes from the rounds; the cluster of a user who may not view all topics
-node_views  the form of all views, and the JSON of nsqds
+node_views  the JSON of nsqds
 views       the JSON of the cluster, its topics and channels
 """

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 
-from nsqadmin_py.cluster.node_views import Json, View
+from nsqadmin_py.cluster.metrics import Json, View
 from nsqadmin_py.cluster.problems import ERROR, KINDS, LOOKUP_KINDS, WARNING, Problem, counted
 
 # A problem that returns within this time is the same one.
@@ -68,28 +68,25 @@ class Attention:
     listed: list[Listed] = field(default_factory=list)
     more: Counter[str] = field(default_factory=Counter)
     rows: dict[str, Json] = field(default_factory=dict)
-    _changed: dict[str, int] = field(default_factory=dict)  # the tick in which a row last changed
     _known: dict[str, Listed] = field(default_factory=dict)
     _of_topics: dict[str, list[Problem]] = field(default_factory=dict)
     _has_looked: bool = False
 
-    def note_round(self, found: FoundProblems, time_s: float, tick: int) -> None:
+    def note_round(self, found: FoundProblems, time_s: float) -> None:
         """Take the problems of a round at a time in s since the epoch."""
-        self._set([self._since(problem, time_s) for problem in found.kept], found.more, tick)
+        self._set([self._since(problem, time_s) for problem in found.kept], found.more)
         self._known = {key: entry for key, entry in self._known.items() if entry.seen_s >= time_s - _SAME_WITHIN_S}
         self._has_looked = True
 
-    def _set(self, listed: Iterable[Listed], more: Counter[str], tick: int) -> None:
+    def _set(self, listed: Iterable[Listed], more: Counter[str]) -> None:
         self.listed, self.more = sorted(listed, key=_rank), more
         self._of_topics = {}
         for entry in self.listed:
             if entry.problem.topic:
                 self._of_topics.setdefault(entry.problem.topic, []).append(entry.problem)
-        rows = dict(grouped(self.listed, more))
-        self._changed = {key: self._changed[key] if self.rows.get(key) == row else tick for key, row in rows.items()}
-        self.rows = rows
+        self.rows = dict(grouped(self.listed, more))
 
-    def like(self, found: FoundProblems, time_s: float, tick: int) -> Attention:
+    def like(self, found: FoundProblems, time_s: float) -> Attention:
         """Return a list of the problems of a part of the cluster, each since when this list has it."""
         other = Attention()
         listed = []
@@ -97,7 +94,7 @@ class Attention:
             known = self._known.get(problem.key)
             since_s, is_exact = (known.since_s, known.is_exact) if known is not None else (time_s, False)
             listed.append(Listed(problem, since_s, is_exact, time_s))
-        other._set(listed, found.more, tick)
+        other._set(listed, found.more)
         return other
 
     def _since(self, problem: Problem, time_s: float) -> Listed:
@@ -118,10 +115,8 @@ class Attention:
         """Return the worst rows by key. The head counts all rows, and all problems."""
         severities = Counter(row["severity"] for row in self.rows.values())
         head = {"total": len(self.rows), "errors": severities[ERROR], "warnings": severities[WARNING]}
-        view = View(head | {"problems": self.counts.total()})
-        for key in list(self.rows)[:MOST_LISTED]:
-            view.add(key, self.rows[key], self._changed[key])
-        return view
+        rows = dict(islice(self.rows.items(), MOST_LISTED))
+        return View(head | {"problems": self.counts.total()}, rows)
 
     def of_topic(self, topic: str) -> list[Problem]:
         """Return the problems of a topic and of its channels, the worst first."""

@@ -42,7 +42,7 @@ class Findings:
             found.add(problem)
             if number % _PROBLEMS_AT_A_TIME == 0:
                 yield
-        self.attention.note_round(found, time_s, cluster.tick)
+        self.attention.note_round(found, time_s)
 
     def age_s(self, oldest_s: float | None) -> float | None:
         """Return the time since a message was published, as of the last round; None if that time is not known."""
@@ -87,8 +87,8 @@ def _visible_node(node: Node, sees: Sees) -> Node:
         node,
         reported=reported,
         topics={name: part for name, part in node.topics.items() if sees(name)},
-        of_topics=Sum(NO_TOPIC, changed=node.of_topics.changed),
-        of_channels=Sum(NO_CHANNEL, changed=node.of_channels.changed),
+        of_topics=Sum(NO_TOPIC),
+        of_channels=Sum(NO_CHANNEL),
         latency=(),
         role=without_counts(node.role),
         health=node.health.partition(" ")[0],  # what follows may name a topic
@@ -102,4 +102,4 @@ def visible_findings(whole: Findings, cluster: Cluster, now_s: float) -> Finding
     """Return what nsqadmin would conclude from a visible cluster."""
     memory = whole.memory.only(cluster)
     found = FoundProblems(problems(cluster, memory, whole.trends, now_s))
-    return Findings(memory, whole.trends, whole.attention.like(found, whole.time_s, cluster.tick), whole.time_s)
+    return Findings(memory, whole.trends, whole.attention.like(found, whole.time_s), whole.time_s)

@@ -10,15 +10,13 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from nsqadmin_py.cluster.metrics import RATES, node_metrics_json
 from nsqd_py.cluster.model import Cluster, Node
 from nsqd_py.cluster.roles import KnownStandby
-from nsqd_py.cluster.statistics import ChannelCounts
 from nsqd_py.cluster.values import flag_in, number_in, rows_in, text_in
 
 # The most nsqds that are remembered after they are gone; the one that was seen least recently is forgotten first.
 MOST_GONE = 1000
-# Times of one answer differ by less, since they are computed from two clocks.
-_SAME_ANSWER_S = 0.1
 
 
 @dataclass(slots=True)
@@ -47,7 +45,7 @@ class LastKnown:
         return self.metrics.get("depth", 0)
 
 
-FIGURES = ("depth", "topic_depth", "in_flight", "deferred", "messages", "clients", "topics", "channels")
+_METRICS = [name for name in node_metrics_json(Node("", {})) if name not in RATES]
 
 
 class NodeMemory:
@@ -66,7 +64,10 @@ class NodeMemory:
             known.is_gone, known.is_silent = False, bool(node.failure or node.is_late)
             known.primary = node.role.primary if isinstance(node.role, KnownStandby) else ""
             if node.is_whole:
-                _take(known, node, seen_s)
+                known.seen_s, known.start_time = seen_s, node.start_time
+                known.hostname, known.version = str(node.reported.get("hostname", "")), node.version
+                metrics = node_metrics_json(node)
+                known.metrics = {name: metrics[name] for name in _METRICS}
         if not cluster.unheard_lookups:  # one of them may list what the others do not
             for known in [known for known in self.nodes.values() if not known.is_gone]:
                 if known.address not in cluster.nodes:
@@ -98,9 +99,9 @@ class NodeMemory:
         found = NodeMemory()
         for known in self.nodes.values():
             node = cluster.nodes.get(known.address)
-            is_whole = node is not None and node.is_whole
-            depth = node.of_topics.counts[0] + node.of_channels.counts[0] if node is not None and is_whole else 0
-            found.nodes[known.address] = replace(known, metrics={"depth": depth} if is_whole else {})
+            found.nodes[known.address] = replace(
+                known, metrics=node_metrics_json(node) if node is not None and node.is_whole else {}
+            )
         return found
 
     def dismiss(self, address: str) -> bool:
@@ -136,27 +137,8 @@ class NodeMemory:
                 True,
                 flag_in(row, "is_gone"),
                 text_in(row, "primary"),
-                {name: number_in(row.get("metrics"), name) for name in FIGURES},
+                {name: number_in(row.get("metrics"), name) for name in _METRICS},
             )
-
-
-def _take(known: LastKnown, node: Node, seen_s: float) -> None:
-    """Take the metrics of the last answer, and its topics if the next one is late."""
-    if not known.metrics or seen_s > known.seen_s + _SAME_ANSWER_S:
-        channels = ChannelCounts._make(node.of_channels.counts)
-        topic_depth, _, messages = node.of_topics.counts
-        known.seen_s, known.start_time = seen_s, node.start_time
-        known.hostname, known.version = str(node.reported.get("hostname", "")), node.version
-        known.metrics = {
-            "depth": topic_depth + channels.depth,
-            "topic_depth": topic_depth,
-            "in_flight": channels.in_flight,
-            "deferred": channels.deferred,
-            "messages": messages,
-            "clients": channels.clients,
-            "topics": len(node.topics),
-            "channels": sum(len(part.channels) for part in node.topics.values()),
-        }
 
 
 NOTHING_KNOWN = NodeMemory()

@@ -1,77 +1,25 @@
-"""The form of all views: a head, and rows that know when they last changed; and the metrics in them. Pure."""
+"""The JSON of nsqds: their metrics, their roles, and what nsqlookupds report about them. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
 from heapq import nsmallest
-from typing import Any
 
-from nsqadmin_py.cluster.last_known import FIGURES, NOTHING_KNOWN, LastKnown, NodeMemory
+from nsqadmin_py.cluster.last_known import NOTHING_KNOWN, LastKnown, NodeMemory
+from nsqadmin_py.cluster.metrics import (
+    FAILED,
+    GONE,
+    OK,
+    Json,
+    NotKnown,
+    View,
+    latency_json,
+    metrics_json,
+    node_metrics_json,
+    state_of,
+)
 from nsqd_py.cluster.model import Cluster, Node
 from nsqd_py.cluster.roles import KnownStandby, Pair, Primary, Trouble, troubles
-from nsqd_py.cluster.statistics import MILLI, ChannelCounts, Latency, Numbers, Part, Rates, Sum, TopicCounts
-
-Json = dict[str, Any]
-
-
-class BadViewQuery(ValueError):
-    """The query is not valid; str(error) is the message of the answer."""
-
-
-class NotKnown(LookupError):
-    """The topic, channel or node does not exist; str(error) is the message of the answer."""
-
-
-@dataclass(slots=True)
-class View:
-    """`changed` holds for each key the tick in which its row last changed."""
-
-    head: Json
-    rows: dict[str, Json] = field(default_factory=dict)
-    changed: dict[str, int] = field(default_factory=dict)
-
-    def add(self, key: str, row: Json, changed: int) -> None:
-        self.rows[key] = row
-        self.changed[key] = changed
-
-
-RATES = ("message_rate", "finish_rate", "requeue_rate", "timeout_rate")
-
-
-def hide_rates(view: View) -> None:
-    """Replace all rates by null, which means unknown."""
-    for row in (view.head, *view.rows.values()):
-        row.update((name, None) for name in RATES if name in row)
-
-
-def figures_json(topic_depth: int, counts: ChannelCounts, messages: int, flow: Numbers, rates: Numbers) -> Json:
-    pace = Rates._make(rates)
-    return {
-        "depth": topic_depth + counts.depth,
-        "topic_depth": topic_depth,
-        "in_flight": counts.in_flight,
-        "deferred": counts.deferred,
-        "messages": messages,
-        "requeued": counts.requeued,
-        "timed_out": counts.timed_out,
-        "clients": counts.clients,
-        "message_rate": flow[0] / MILLI,
-        "finish_rate": pace.finished / MILLI,
-        "requeue_rate": pace.requeued / MILLI,
-        "timeout_rate": pace.timed_out / MILLI,
-    }
-
-
-def latency_json(latency: Latency) -> list[Json]:
-    return [{"quantile": quantile, "ns": value_ns} for quantile, value_ns in latency]
-
-
-def oldest_json(rows: Iterable[Sum | Part]) -> float | None:
-    """Return the publish time of the oldest waiting message, in s since the epoch; None if none is known."""
-    oldest_ns = min((row.oldest_ns for row in rows if row.oldest_ns), default=0)
-    return oldest_ns / 1e9 if oldest_ns else None
-
+from nsqd_py.cluster.statistics import ChannelCounts
 
 # The metrics of an nsqd that has no standby, and is none.
 NO_ROLE: Json = {
@@ -135,30 +83,8 @@ def _lag_json(pair: Pair) -> Json:
     return {"lag_messages": pair.lag.messages, "lag_bytes": pair.lag.size_bytes, "lag_s": round(pair.lag.ms / 1000, 3)}
 
 
-# An nsqd whose answer takes this long is slow. The poller marks it as late earlier.
-SLOW_AFTER_S = 5.0
-
 # The topics that the row of an nsqd names.
-MOST_NAMED = 3
-
-# FAILED is also the state of a standby that does not answer, see `nsqd_py.cluster.roles`.
-OK, SLOW, FAILED, NEW, GONE = "ok", "slow", "failed", "new", "gone"
-
-
-def state_of(node: Node, now_s: float) -> str:
-    """Return ok, slow (its metrics are old), failed (an error, or no answer for long) or new (not asked yet)."""
-    if node.failure or is_forgotten(node):
-        return FAILED
-    age_s = node.age_s(now_s)
-    if age_s is None:
-        return SLOW if node.is_slow else NEW
-    is_awaited = node.answered_s is not None and node.asked_s > node.answered_s
-    return SLOW if node.is_slow or (is_awaited and now_s - node.asked_s > SLOW_AFTER_S) else OK
-
-
-def is_forgotten(node: Node) -> bool:
-    """True if it has been silent for so long that its metrics are in no sum any more."""
-    return node.answered_s is not None and not node.is_whole
+_MOST_NAMED = 3
 
 
 def version_of(node: Node) -> str:
@@ -171,7 +97,7 @@ def tombstones_of(node: Node) -> list[str]:
 
 
 def _node_json(node: Node, now_s: float, known: LastKnown | None, roles: Roles) -> Json:
-    age_s = node.age_s(now_s)
+    state = state_of(node, now_s)
     return {
         "node": node.address,
         "hostname": node.reported.get("hostname", ""),
@@ -185,37 +111,26 @@ def _node_json(node: Node, now_s: float, known: LastKnown | None, roles: Roles) 
         "topology_zone": node.reported.get("topology_zone", ""),
         "topology_region": node.reported.get("topology_region", ""),
         "tombstones": tombstones_of(node),
-        "state": state_of(node, now_s),
+        "state": state,
         "failure": node.failure,
         "health": node.health,
         "start_time": node.start_time,
-        "age_s": None if age_s is None else round(age_s, 1),
-        "seen_s": known.seen_s if known is not None else None,
-        "took_ms": round(node.took_s * 1000),
+        "seen_s": known.seen_s if known is not None and state != OK else None,  # else the row would change in every round
         **roles.json_of(node),
-        **_node_figures(node, known),
+        **_node_metrics(node, known),
     }
 
 
-def _node_figures(node: Node, known: LastKnown | None) -> Json:
+def _node_metrics(node: Node, known: LastKnown | None) -> Json:
     """Return the metrics of an nsqd: the last ones that it reported if it does not answer; null if there are none."""
     if not node.is_whole:
-        return _last_figures(known)
-    counts = ChannelCounts._make(node.of_channels.counts)
-    own = node.of_topics
+        last = known.metrics if known is not None else {}
+        return {name: last.get(name) for name in node_metrics_json(node)} | {"topic_names": []}
     return {
-        "topics": len(node.topics),
-        "topic_names": nsmallest(MOST_NAMED, node.topics),
-        "channels": sum(len(part.channels) for part in node.topics.values()),
-        "channel_messages": counts.messages,
-        **figures_json(own.counts[0], counts, own.counts[2], own.rates, node.of_channels.rates),
+        "topic_names": nsmallest(_MOST_NAMED, node.topics),
+        "channel_messages": ChannelCounts._make(node.of_channels.counts).messages,
+        **node_metrics_json(node),
     }
-
-
-def _last_figures(known: LastKnown | None) -> Json:
-    metrics = known.metrics if known is not None else {}
-    names = [*FIGURES, "requeued", "timed_out", *RATES]
-    return {name: metrics.get(name) for name in names} | {"topic_names": []}
 
 
 def _gone_json(known: LastKnown, now_s: float, roles: Roles) -> Json:
@@ -233,38 +148,25 @@ def nodes(cluster: Cluster, now_s: float, memory: NodeMemory = NOTHING_KNOWN) ->
     roles = Roles(cluster)
     for address in sorted(cluster.nodes.keys() | gone.keys()):
         if address in gone:
-            view.add(address, _gone_json(gone[address], now_s, roles), cluster.tick)
-            continue
-        node = cluster.nodes[address]
-        row = _node_json(node, now_s, memory.nodes.get(address), roles)
-        view.add(address, row, _node_changed(node, now_s, cluster.tick))
+            view.rows[address] = _gone_json(gone[address], now_s, roles)
+        else:
+            view.rows[address] = _node_json(cluster.nodes[address], now_s, memory.nodes.get(address), roles)
     return view
-
-
-def _node_changed(node: Node, now_s: float, tick: int) -> int:
-    """Return the tick of the last change. Ages and lags change in every tick."""
-    if state_of(node, now_s) != OK or node.role is not None:
-        return tick
-    return max(node.changed, node.of_topics.changed, node.of_channels.changed)
 
 
 def node(cluster: Cluster, address: str, now_s: float, memory: NodeMemory = NOTHING_KNOWN) -> View:
     """Return an nsqd, and its topics by name; none of one that does not answer. Raises NotKnown."""
     found, known = cluster.nodes.get(address), memory.nodes.get(address)
-    if found is None and (known is None or not known.is_gone):
-        raise NotKnown("NODE_NOT_FOUND")
     roles = Roles(cluster)
     if found is None:
-        assert known is not None
+        if known is None or not known.is_gone:
+            raise NotKnown("NODE_NOT_FOUND")
         return View(_gone_json(known, now_s, roles) | {"latency": []})
-    view = View(_node_json(found, now_s, known, roles) | {"latency": latency_json(found.latency)})
+    about = {"took_ms": round(found.took_s * 1000), "latency": latency_json(found.latency)}
+    view = View(_node_json(found, now_s, known, roles) | about)
     tombstones = tombstones_of(found)
     for name in sorted(found.topics) if found.is_whole else ():
         part = found.topics[name]
-        own, sums = TopicCounts._make(part.counts), ChannelCounts._make(part.channel_counts)
-        metrics = figures_json(own.depth, sums, own.messages, part.rates, part.channel_rates)
-        row = {"topic": name, "paused": part.is_paused, "channels": len(part.channels), **metrics}
-        row |= {"tombstoned": name in tombstones, "backend_depth": own.backend_depth + sums.backend_depth}
-        of_channels = (channel.changed for channel in part.channels.values())
-        view.add(name, row, max([part.changed, found.changed, *of_channels]))
+        row = {"topic": name, "paused": part.is_paused, "channels": len(part.channels), "tombstoned": name in tombstones}
+        view.rows[name] = row | metrics_json(part.counts, part.rates, part.channel_counts, part.channel_rates)
     return view

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from nsqadmin_py.cluster.last_known import LastKnown, NodeMemory
-from nsqadmin_py.cluster.node_views import FAILED, OK, SLOW, state_of
+from nsqadmin_py.cluster.metrics import FAILED, OK, SLOW, state_of
 from nsqadmin_py.cluster.trends import Trend, Trends
 from nsqd_py.cluster.model import Cluster, Node
 from nsqd_py.cluster.producers import SharedAddress

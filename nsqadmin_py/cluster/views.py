@@ -1,11 +1,11 @@
 """The JSON of the cluster that the page shows. Pure.
 
-A view has a head, rows by key, and the order of the keys. Each row has the tick in which it last changed, so that a
-reader of an earlier tick gets only what is new. Names and texts come from other programs: never treat them as markup.
+Names and texts come from other programs: never treat them as markup.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from nsqadmin_py.cluster.attention import badges_json
 from nsqadmin_py.cluster.findings import NO_FINDINGS, Findings
-from nsqadmin_py.cluster.node_views import (
+from nsqadmin_py.cluster.metrics import (
     FAILED,
     OK,
     SLOW,
@@ -22,18 +22,17 @@ from nsqadmin_py.cluster.node_views import (
     Json,
     NotKnown,
     View,
-    figures_json,
+    channel_metrics_json,
     latency_json,
+    metrics_json,
     oldest_json,
     state_of,
-    tombstones_of,
-    version_of,
 )
+from nsqadmin_py.cluster.node_views import tombstones_of, version_of
 from nsqadmin_py.cluster.problems import DEAD, waiting_dead_letters
-from nsqadmin_py.cluster.trends import Trends
 from nsqd_py.cluster.model import Cluster, Node, totals
 from nsqd_py.cluster.roles import KnownStandby
-from nsqd_py.cluster.statistics import ChannelCounts, ChannelRow, Numbers, Part, Rates, Sum, TopicCounts, TopicRow
+from nsqd_py.cluster.statistics import ChannelCounts, ChannelRow, Part, Rates, Sum, TopicRow
 
 DEFAULT_LIMIT = 100
 MOST_LIMIT = 1000
@@ -86,12 +85,7 @@ def overview(cluster: Cluster, now_s: float, findings: Findings = NO_FINDINGS) -
     """
     topics, topic_rates, channels, channel_rates = totals(cluster)
     states = [state_of(node, now_s) for node in cluster.nodes.values()]
-    versions: dict[str, int] = {}
-    for node in cluster.nodes.values():
-        version = version_of(node)
-        versions[version] = versions.get(version, 0) + 1
-    counts = ChannelCounts._make(channels)
-    metrics = figures_json(topics[0], counts, topics[2], topic_rates, channel_rates)
+    versions = Counter(map(version_of, cluster.nodes.values()))
     head = {
         "topics": len(cluster.topics),
         "channels": sum(len(topic.channels) for topic in cluster.topics.values()),
@@ -105,8 +99,8 @@ def overview(cluster: Cluster, now_s: float, findings: Findings = NO_FINDINGS) -
         "missing_depth": sum(known.depth for known in findings.memory.absent(cluster)),
         "versions": dict(sorted(versions.items())),
         "failed_lookups": dict(sorted(cluster.failed_lookups.items())),
-        "channel_messages": counts.messages,  # counted as by Go's nsqadmin
-        **metrics,
+        "channel_messages": ChannelCounts._make(channels).messages,  # counted as by Go's nsqadmin
+        **metrics_json(topics, topic_rates, channels, channel_rates),
     }
     return View(head)
 
@@ -116,11 +110,9 @@ def overview(cluster: Cluster, now_s: float, findings: Findings = NO_FINDINGS) -
 
 def _topic_json(name: str, row: TopicRow, findings: Findings) -> Json:
     counts, rates = row.channel_totals()
-    own = row.statistics
     return {
         "topic": name,
-        **figures_json(own.depth, counts, own.messages, row.rates, rates),
-        "backend_depth": own.backend_depth + counts.backend_depth,
+        **metrics_json(row.counts, row.rates, counts, rates),
         "paused": row.paused_parts > 0,
         "paused_channels": sum(channel.paused_parts > 0 for channel in row.channels.values()),
         "channels": len(row.channels),
@@ -150,9 +142,7 @@ def topic_list(cluster: Cluster, page: Page, findings: Findings = NO_FINDINGS) -
         rows.sort(key=itemgetter(page.sort), reverse=page.downwards)
         shown = rows[page.offset : page.offset + page.limit]
     view = View({"total": len(names), "offset": page.offset, "limit": page.limit})
-    for row in shown:
-        changed = cluster.tick if row["problems"] else cluster.topics[row["topic"]].changed_at()
-        view.add(row["topic"], row, changed)
+    view.rows = {row["topic"]: row for row in shown}
     return view
 
 
@@ -169,18 +159,12 @@ def topic(cluster: Cluster, name: str, now_s: float, findings: Findings = NO_FIN
     head = _topic_json(name, row, findings) | {"latency": latency_json(cluster.latency_of(row, name))}
     view = View(head | {"dead_letters": dead_letters})
     for channel_name in sorted(row.channels):
-        channel = row.channels[channel_name]
-        row_json = channel_json(cluster, name, channel_name, findings)
-        view.add(f"channel:{channel_name}", row_json, channel_changed(cluster, channel, row_json))
-    for node, part in cluster.parts_of(name):
-        topic_part = node.topics[name]
-        sums = ChannelCounts._make(topic_part.channel_counts)
-        own = TopicCounts._make(part.counts)
-        metrics = figures_json(own.depth, sums, own.messages, part.rates, topic_part.channel_rates)
-        about = _part_json(node, part, now_s) | {"tombstoned": name in tombstones_of(node)}
-        about |= {"channels": len(topic_part.channels), "backend_depth": own.backend_depth + sums.backend_depth}
-        changed = max([part.changed, node.changed, *(channel.changed for channel in topic_part.channels.values())])
-        view.add(f"node:{node.address}", about | metrics, changed)
+        view.rows[f"channel:{channel_name}"] = channel_json(cluster, name, channel_name, findings)
+    for node, _ in cluster.parts_of(name):
+        part = node.topics[name]
+        metrics = metrics_json(part.counts, part.rates, part.channel_counts, part.channel_rates)
+        about = {"tombstoned": name in tombstones_of(node), "channels": len(part.channels)}
+        view.rows[f"node:{node.address}"] = _part_json(node, part, now_s) | about | metrics
     return view
 
 
@@ -202,37 +186,24 @@ def _part_json(node: Node, part: Part, now_s: float) -> Json:
 def channel_json(cluster: Cluster, topic: str, name: str, findings: Findings) -> Json:
     """Return the row of a channel over all nsqds."""
     row = cluster.topics[topic].channels[name]
-    metrics = channel_figures(row.statistics, row.rates)
-    latency = latency_json(cluster.latency_of(row, topic, name))
-    about = {"topic": topic, "channel": name, "paused": row.paused_parts > 0, "nodes": len(row.parts)}
-    about |= _oldest_json([row], findings)
-    about["problems"] = badges_json(findings.attention.of_channel(topic, name))
-    about |= _trend_json(findings.trends, topic, name)
-    return about | {"latency": latency} | metrics
+    drain_s = findings.trends.drain_s(topic, name)
+    return {
+        "topic": topic,
+        "channel": name,
+        "paused": row.paused_parts > 0,
+        "nodes": len(row.parts),
+        **_oldest_json([row], findings),
+        "problems": badges_json(findings.attention.of_channel(topic, name)),
+        "drain_s": None if drain_s is None else round(drain_s, 1),  # None if that is never
+        "latency": latency_json(cluster.latency_of(row, topic, name)),
+        **channel_metrics_json(row.counts, row.rates),
+    }
 
 
-def _oldest_json(rows: Iterable[Sum], findings: Findings) -> Json:
+def _oldest_json(rows: Iterable[Sum | Part], findings: Findings) -> Json:
     """Return when the oldest waiting message was published, in s since the epoch, and how long ago; null if unknown."""
     oldest_s = oldest_json(rows)
     return {"oldest_s": oldest_s, "oldest_age_s": findings.age_s(oldest_s)}
-
-
-def _trend_json(trends: Trends, topic: str, channel: str) -> Json:
-    """Return the time until the backlog is finished; `drain_s` is null if that is never."""
-    drain_s = trends.drain_s(topic, channel)
-    return {"drain_s": None if drain_s is None else round(drain_s, 1)}
-
-
-def channel_changed(cluster: Cluster, channel: ChannelRow, row: Json) -> int:
-    """Return the tick of the last change. Averages and problems change in every tick."""
-    return cluster.tick if row["problems"] or row["drain_s"] != 0 else channel.changed
-
-
-def channel_figures(counts: ChannelCounts, rates: Numbers) -> Json:
-    """Return the metrics of a channel, over all nsqds or on one."""
-    metrics = figures_json(0, counts, counts.messages, rates, rates)
-    del metrics["topic_depth"]
-    return metrics | {"backend_depth": counts.backend_depth}
 
 
 def channel(cluster: Cluster, topic_name: str, name: str, now_s: float, findings: Findings = NO_FINDINGS) -> View:
@@ -244,8 +215,7 @@ def channel(cluster: Cluster, topic_name: str, name: str, now_s: float, findings
         raise NotKnown("CHANNEL_NOT_FOUND")
     view = View(channel_json(cluster, topic_name, name, findings))
     for node, part in cluster.parts_of(topic_name, name):
-        metrics = channel_figures(ChannelCounts._make(part.counts), part.rates)
-        view.add(node.address, _part_json(node, part, now_s) | metrics, max(part.changed, node.changed))
+        view.rows[node.address] = _part_json(node, part, now_s) | channel_metrics_json(part.counts, part.rates)
     return view
 
 
@@ -306,20 +276,16 @@ def channel_list(cluster: Cluster, page: Page, findings: Findings = NO_FINDINGS,
     for topic, channel, row in found[page.offset : page.offset + page.limit]:
         key = f"{len(topic)}:{topic}/{channel}"
         if isinstance(row, Part):
-            view.add(key, *_part_row(cluster, topic, channel, row, findings))
+            view.rows[key] = _part_row(topic, channel, row, findings)
         else:
-            json = channel_json(cluster, topic, channel, findings)
-            view.add(key, json, channel_changed(cluster, row, json))
+            view.rows[key] = channel_json(cluster, topic, channel, findings)
     return view
 
 
-def _part_row(cluster: Cluster, topic: str, channel: str, part: Part, findings: Findings) -> tuple[Json, int]:
-    """Return the row of a channel on one nsqd, and the tick of its last change: the age changes in every tick."""
-    oldest_s = oldest_json([part])
-    about = {"topic": topic, "channel": channel, "paused": part.is_paused, "oldest_s": oldest_s}
-    about |= {"oldest_age_s": findings.age_s(oldest_s), "latency": latency_json(part.latency)}
-    metrics = channel_figures(ChannelCounts._make(part.counts), part.rates)
-    return about | metrics, part.changed if oldest_s is None else cluster.tick
+def _part_row(topic: str, channel: str, part: Part, findings: Findings) -> Json:
+    """Return the row of a channel on one nsqd."""
+    about = {"topic": topic, "channel": channel, "paused": part.is_paused, "latency": latency_json(part.latency)}
+    return about | _oldest_json([part], findings) | channel_metrics_json(part.counts, part.rates)
 
 
 def _of_node(node: Node, page: Page) -> Iterator[_Found]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from werkzeug.wrappers import Request, Response
 
-from nsqadmin_py.cluster.node_views import FAILED, OK, state_of
+from nsqadmin_py.cluster.metrics import FAILED, OK, state_of
 from nsqadmin_py.cluster.problems import CHANNEL_OF_DEAD_LETTERS
 from nsqadmin_py.clusterinfo import Errors, NobodyAnswered, joined
 from nsqadmin_py.permissions import ADMINISTER, PUBLISH

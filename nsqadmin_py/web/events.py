@@ -18,7 +18,7 @@ import orjson
 from gevent.event import Event
 from werkzeug.wrappers import Request, Response
 
-from nsqadmin_py.cluster.node_views import View
+from nsqadmin_py.cluster.metrics import View
 from nsqadmin_py.web.answers import NotThere, Refusal
 from nsqadmin_py.web.views_api import Query, Views, ViewsOfUsers
 
@@ -31,36 +31,33 @@ _RETRY_MS = 2000
 class Reader:
     """The state of one view that a page has received."""
 
-    def __init__(self, tick: int = -1) -> None:
-        self.tick = tick  # of the state that it has received
-        self._keys: list[str] | None = None
+    def __init__(self) -> None:
+        self._is_new = True
+        self._rows: dict[str, Any] | None = None
         self._head: Mapping[str, Any] = {}
 
-    def news(self, view: View, tick: int) -> dict[str, Any] | None:
+    def news(self, view: View) -> dict[str, Any] | None:
         """Return what to send: the head, changed rows, and the order of rows if that changed. None if nothing changed.
 
         The first result holds everything, and has `full`.
         """
         document: dict[str, Any] = {}
-        if self._keys is None:
+        known = self._rows
+        if known is None:
             document = {"full": True, "rows": view.rows}
-        else:
-            known = set(self._keys)
-            rows = {key: row for key, row in view.rows.items() if key not in known or view.changed[key] > self.tick}
-            if rows:
-                document["rows"] = rows
-        keys = list(view.rows)
-        if keys != self._keys:
-            document["keys"] = keys
+        elif rows := {key: row for key, row in view.rows.items() if known.get(key) != row}:
+            document["rows"] = rows
+        if known is None or list(view.rows) != list(known):
+            document["keys"] = list(view.rows)
         if view.head != self._head:
             document["head"] = view.head
-        self._keys, self._head, self.tick = keys, view.head, tick
+        self._rows, self._head, self._is_new = view.rows, view.head, False
         return document or None
 
-    def forget(self, tick: int) -> bool:
+    def forget(self) -> bool:
         """Note that the view does not exist. True if the reader must be notified."""
-        was_there = self._keys is not None or self.tick < 0
-        self._keys, self._head, self.tick = None, {}, tick
+        was_there = self._rows is not None or self._is_new
+        self._rows, self._head, self._is_new = None, {}, False
         return was_there
 
 
@@ -126,9 +123,9 @@ class Events:
 
     def _event(self, views: Views, of: str, reader: Reader, query: Query) -> bytes:
         try:
-            news = reader.news(views.read(query), self._tick)
+            news = reader.news(views.read(query))
         except NotThere as refusal:
-            if not reader.forget(self._tick):
+            if not reader.forget():
                 return b""
             return self._written("gone", of, {"message": refusal.message})
         if news is None:

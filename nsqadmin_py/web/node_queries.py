@@ -8,7 +8,7 @@ from typing import Any
 
 from werkzeug.wrappers import Request, Response
 
-from nsqadmin_py.cluster.node_views import FAILED, state_of
+from nsqadmin_py.cluster.metrics import FAILED, state_of
 from nsqadmin_py.clusterinfo import NobodyAnswered, joined
 from nsqadmin_py.go_json import topic_stats
 from nsqadmin_py.web.answers import NotThere, Refusal, as_json, number_of

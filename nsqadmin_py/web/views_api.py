@@ -13,7 +13,7 @@ from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.cluster import node_views, views
 from nsqadmin_py.cluster.findings import NO_FINDINGS, Findings, VisibleCluster, visible_findings
-from nsqadmin_py.cluster.node_views import FAILED, GONE, NEW, OK, SLOW, BadViewQuery, NotKnown, View, hide_rates, state_of
+from nsqadmin_py.cluster.metrics import FAILED, GONE, NEW, OK, SLOW, BadViewQuery, NotKnown, View, hide_rates, state_of
 from nsqadmin_py.cluster.problems import KINDS
 from nsqadmin_py.cluster.views import SORTS, Page, channel_list, overview
 from nsqadmin_py.history.series import COARSE_RANGE_S, LAGS, LATENCIES, METRICS, History, Key

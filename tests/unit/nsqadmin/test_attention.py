@@ -252,7 +252,7 @@ def many(count: int, kind: str = "paused", cause: str = "", **place: str) -> lis
 
 def rows_of(*problems: Problem) -> tuple[list[tuple[str, int, str]], dict[str, int]]:
     attention = Attention()
-    attention.note_round(FoundProblems(problems), 1.0, 1)
+    attention.note_round(FoundProblems(problems), 1.0)
     view = attention.view()
     return [(row["kind"], row["count"], row["places"]) for row in view.rows.values()], view.head
 
@@ -285,8 +285,8 @@ def test_no_error_is_hidden_by_others() -> None:
 def test_a_row_of_many_problems_changes_with_each_of_them() -> None:
     attention, reader = Attention(), Reader()
     for tick, count in enumerate((5, 5, 4)):
-        attention.note_round(FoundProblems(many(count)), float(tick), tick)
-        assert (reader.news(attention.view(), tick) is None) == (tick == 1)
+        attention.note_round(FoundProblems(many(count)), float(tick))
+        assert (reader.news(attention.view()) is None) == (tick == 1)
 
 
 def test_a_disk_that_refuses_publishes_is_one_problem() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsqadmin_py.cluster import node_views, views
+from nsqadmin_py.cluster import metrics, node_views, views
 from nsqadmin_py.cluster.findings import Findings
 from nsqadmin_py.cluster.views import Page
 from nsqadmin_py.history.series import History, Key, records
@@ -182,12 +182,12 @@ def test_an_nsqd_that_is_silent_keeps_its_figures_for_a_while() -> None:
     cluster.fail(node, "Connection refused")
     cluster.say(20.0)
     assert (cluster.row("t")["messages"], cluster.row("t")["message_rate"]) == (10, 0.0)
-    assert node_views.state_of(node, 20.0) == node_views.FAILED
+    assert metrics.state_of(node, 20.0) == metrics.FAILED
     cluster.say(12.0 + FORGET_AFTER_S + 1)
     assert cluster.topics == {}
     cluster.say(60.0, a=stats(topic("t", message_count=12)))
     assert cluster.row("t")["messages"] == 12
-    assert node_views.state_of(node, 60.0) == node_views.OK
+    assert metrics.state_of(node, 60.0) == metrics.OK
 
 
 @pytest.mark.parametrize(
@@ -318,15 +318,15 @@ def listed(cluster: Cluster, **query: str) -> list[str]:
 def test_states_of_nsqds() -> None:
     cluster = Cluster2()
     node: Node = cluster.add_node("a", {})
-    assert node_views.state_of(node, 10.0) == node_views.NEW
+    assert metrics.state_of(node, 10.0) == metrics.NEW
     node.is_slow = True
-    assert node_views.state_of(node, 10.0) == node_views.SLOW
+    assert metrics.state_of(node, 10.0) == metrics.SLOW
     node.is_slow = False
     cluster.say(10.0, a=stats())
-    assert node_views.state_of(node, 60.0) == node_views.OK  # no one has asked since
+    assert metrics.state_of(node, 60.0) == metrics.OK  # no one has asked since
     node.asked_s = 61.0
-    assert node_views.state_of(node, 62.0) == node_views.OK
-    assert node_views.state_of(node, 67.0) == node_views.SLOW
+    assert metrics.state_of(node, 62.0) == metrics.OK
+    assert metrics.state_of(node, 67.0) == metrics.SLOW
 
 
 # ---- what a reader of events is found
@@ -335,9 +335,9 @@ def test_states_of_nsqds() -> None:
 def test_a_reader_that_missed_rounds_misses_no_change() -> None:
     cluster, reader = Cluster2(), Reader()
     cluster.say(10.0, a=stats(topic("t"), topic("u")))
-    reader.news(views.topic_list(cluster, Page()), cluster.tick - 1)
+    reader.news(views.topic_list(cluster, Page()))
     cluster.say(12.0, a=stats(topic("t", message_count=1), topic("u")))
     cluster.say(14.0, a=stats(topic("t", message_count=1), topic("u", depth=1)))
-    found = reader.news(views.topic_list(cluster, Page()), cluster.tick - 1)
+    found = reader.news(views.topic_list(cluster, Page()))
     assert found is not None
     assert found["rows"].keys() == {"t", "u"}

@@ -11,7 +11,7 @@ import pytest
 from gevent import socket
 from werkzeug.wrappers import Request
 
-from nsqadmin_py.cluster.node_views import View
+from nsqadmin_py.cluster.metrics import View
 from nsqadmin_py.web import server as server_module
 from nsqadmin_py.web.answers import NotThere, Refusal
 from nsqadmin_py.web.events import MOST_VIEWS, Events
