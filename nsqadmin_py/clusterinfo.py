@@ -1,7 +1,7 @@
-"""The questions and commands of Go's nsqadmin, each sent to all servers in parallel.
+"""The requests and commands of Go's nsqadmin, each sent to all servers in parallel.
 
 Methods that return a pair return the result and the errors of servers that did not answer. If no server answered, they
-raise `NobodyAnswered`.
+raise `NoAnswer`.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ T = TypeVar("T")
 Errors = list[UpstreamError]
 
 
-class NobodyAnswered(Exception):
+class NoAnswer(Exception):
     """None of the servers answered; str(error) says why."""
 
     def __init__(self, kind: str, errors: Sequence[UpstreamError]) -> None:
-        super().__init__(f"failed to query any {kind}: {joined(errors)}")
-        self.errors = tuple(errors)
+        super().__init__(f"failed to query any {kind}: " + "\n".join(map(str, errors)))
 
 
-def joined(errors: Iterable[UpstreamError]) -> str:
-    return "\n".join(map(str, errors))
+def warning(errors: Errors) -> str:
+    """Return the `message` of an answer from which some servers are missing; empty if none is."""
+    return f"WARNING: {'; '.join(map(str, errors))}" if errors else ""
 
 
 @dataclass
@@ -71,13 +71,13 @@ class ClusterInfo:
     def _lookup(self, topic: str) -> list[Statistics]:
         try:
             return self.producers_of(topic)[0]
-        except NobodyAnswered:
+        except NoAnswer:
             return []
 
     def _known_channels(self, topic: str) -> list[str] | None:
         try:
             return self.channels(topic)[0] or None
-        except NobodyAnswered:
+        except NoAnswer:
             return None
 
     def producers(self) -> tuple[list[Statistics], Errors]:
@@ -126,7 +126,7 @@ class ClusterInfo:
         by_address = {http_address(node): node for node in producers}
         answers = ask_all(by_address, lambda address: self.upstream.get(address, "/stats", asked))
         if len(answers.errors) == len(by_address):
-            raise NobodyAnswered("nsqd", answers.errors)
+            raise NoAnswer("nsqd", answers.errors)
         now_s = self.clock()
         rows = [
             topic_stats(row, address, by_address[address], now_s)
@@ -137,7 +137,7 @@ class ClusterInfo:
         rows.sort(key=lambda row: str(row["hostname"]))
         return rows, answers.errors
 
-    # ---- orders; each gives the errors of those that did not do it
+    # ---- commands; each returns the errors of the servers that failed
 
     def create(self, topic: str, channel: str) -> Errors:
         """Create at all nsqlookupds, and a channel at the topic's nsqds too; without nsqlookupds, at all nsqds."""
@@ -185,4 +185,4 @@ def _order(action: str, topic: str, channel: str) -> tuple[str, dict[str, str]]:
 
 def _check(answers: Answers[Any], kind: str) -> None:
     if not answers.good:
-        raise NobodyAnswered(kind, answers.errors)
+        raise NoAnswer(kind, answers.errors)

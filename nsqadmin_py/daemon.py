@@ -18,7 +18,7 @@ from nsqadmin_py.web.actions import Actions
 from nsqadmin_py.web.app import App, Route, Services
 from nsqadmin_py.web.events import Events
 from nsqadmin_py.web.go_api import GoApi
-from nsqadmin_py.web.message_queries import DeadLetterQueries, MessageQueries
+from nsqadmin_py.web.message_queries import MessageQueries
 from nsqadmin_py.web.node_queries import NodeQueries
 from nsqadmin_py.web.server import HttpServer, server_tls
 from nsqadmin_py.web.shell import Shell
@@ -165,7 +165,7 @@ class Nsqadmin:
             ("/api/v2/topics", {"GET": api.view("topics")}),
             ("/api/v2/topics/<topic>", {"GET": api.view("topic")}),
             ("/api/v2/topics/<topic>/log", {"GET": queries.log}),
-            ("/api/v2/topics/<topic>/dead-letters", {"GET": DeadLetterQueries(services).dead_letters}),
+            ("/api/v2/topics/<topic>/dead-letters", {"GET": messages.dead_letters}),
             ("/api/v2/topics/<topic>/channels/<channel>", {"GET": api.view("channel")}),
             ("/api/v2/topics/<topic>/channels/<channel>/clients", {"GET": queries.clients}),
             ("/api/v2/topics/<topic>/channels/<channel>/peek", {"GET": messages.peek}),
@@ -191,8 +191,8 @@ def _go_routes(services: Services) -> list[Route]:
         *render,
         ("/ping", {"GET": go.ping}),
         ("/api/topics", {"GET": go.topics, "POST": go.create}),
-        ("/api/topics/<topic>", {"GET": go.topic, "POST": go.act, "DELETE": go.delete_topic}),
-        ("/api/topics/<topic>/<channel>", {"GET": go.channel, "POST": go.act, "DELETE": go.delete_channel}),
+        ("/api/topics/<topic>", {"GET": go.topic, "POST": go.act, "DELETE": go.delete}),
+        ("/api/topics/<topic>/<channel>", {"GET": go.channel, "POST": go.act, "DELETE": go.delete}),
         ("/api/nodes", {"GET": go.nodes}),
         ("/api/nodes/<node>", {"GET": go.node, "DELETE": go.tombstone}),
         ("/api/counter", {"GET": go.counter}),

@@ -1,4 +1,4 @@
-"""A message as the page gets it: the beginning of its body as text or base64, and the size of the whole. Pure."""
+"""Messages as the page gets them, of /channel/peek and of the log of a topic, which is searched in both directions."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from nsqadmin_py.messages.filters import MessageFilter
 from nsqd_py.batch import Batch
+from nsqd_py.cluster.upstream import UpstreamError
 from nsqd_py.cluster.values import Statistics, number_in
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, NO_LOG, FileHeader, batches_in
 from nsqd_py.protocol.frames import hex_ids
@@ -56,13 +57,25 @@ _FIRST_WINDOW = 64
 # A window that the deadline cuts is searched again; this one takes 0.2 s.
 _LARGEST_WINDOW = 65_536
 
-# read(query): the answer of /topic/read; `query` has `seq` or `time`.
-Read = Callable[[dict[str, str]], bytes]
-InThread = Callable[[Callable[[], None]], None]
+
+class LogSource(NamedTuple):
+    """The log of a topic on one nsqd.
+
+    read       returns the answer of /topic/read to a query with `seq` or `time`
+    is_late    True once a search must end
+    in_thread  runs a function in a thread, and waits for it
+    """
+
+    read: Callable[[dict[str, str]], bytes]
+    is_late: Callable[[], bool]
+    in_thread: Callable[[Callable[[], None]], None]
 
 
-class BadLog(ValueError):
+class BadLog(UpstreamError):
     """The answer of an nsqd is no log."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(f"the answer to /topic/read is not a log: {error}")
 
 
 @dataclass
@@ -91,30 +104,30 @@ class LogPage:
 
 
 class LogSearch:
-    """A search from a place of the log on, until `limit` messages are found, `is_late()`, or the log ends.
+    """A search from a place of the log on, until `limit` messages are found, the source is late, or the log ends.
 
     is_over  True if it has looked at all messages before the number `end`
     """
 
-    def __init__(self, wanted: MessageFilter, limit: int, is_late: Callable[[], bool], end: int = sys.maxsize) -> None:
+    def __init__(self, source: LogSource, wanted: MessageFilter, limit: int, end: int = sys.maxsize) -> None:
         self.page = LogPage()
         self.is_over = False
+        self._source = source
         self._end = end
         self._wanted = wanted
         self._limit = limit
-        self._is_late = is_late
         self._room_bytes = _MOST_SHOWN_BYTES
         self._since_look_bytes = 0
         self._is_full = False
 
-    def run(self, read: Read, start: dict[str, str], in_thread: InThread) -> LogPage:
-        """Search from `start`, the words of the first read. Raises BadLog, and what `read` raises."""
-        page, query = self.page, start
+    def run(self, start: dict[str, str]) -> LogPage:
+        """Search from `start`, the query of the first read. Raises UpstreamError."""
+        page, query, source = self.page, start, self._source
         page.next_seq = int(start.get("seq", "0"))
         while not (self._is_full or self.is_over):
-            in_thread(partial(self._search, read(query)))
+            source.in_thread(partial(self._search, source.read(query)))
             query = {"seq": str(page.next_seq)}
-            if self._is_late():
+            if source.is_late():
                 break
         return page
 
@@ -131,7 +144,7 @@ class LogSearch:
                 if not self._take(batch):
                     return
         except NO_LOG as error:
-            raise BadLog(f"the answer to /topic/read is not a log: {error}") from error
+            raise BadLog(error) from error
 
     def _take(self, batch: Batch) -> bool:
         """Look at the messages of a batch. Return False if the search is over."""
@@ -162,7 +175,7 @@ class LogSearch:
         if self._since_look_bytes < _LOOK_EVERY_BYTES:
             return False
         self._since_look_bytes = 0
-        return self._is_late()
+        return self._source.is_late()
 
     def _keep(self, batch: Batch, index: int, body: bytes) -> bool:
         """Add a message; return False if there is no room for it, so that the next page begins with it."""
@@ -183,30 +196,23 @@ class LogSearch:
         return True
 
 
-def search_back(
-    wanted: MessageFilter, limit: int, is_late: Callable[[], bool], read: Read, end: int, in_thread: InThread
-) -> LogPage:
-    """Return the last `limit` wanted messages before the number `end`, or fewer if `is_late()`.
-
-    Raises BadLog, and what `read` raises.
-    """
+def search_back(source: LogSource, wanted: MessageFilter, limit: int, end: int) -> LogPage:
+    """Return the last `limit` wanted messages before the number `end`, or fewer if it is late. Raises UpstreamError."""
     found = LogPage(next_seq=end, prev_seq=end)
     window = _FIRST_WINDOW
     room_bytes = _MOST_SHOWN_BYTES
-    while len(found.messages) < limit and room_bytes > 0 and end > 0 and not is_late():
+    while len(found.messages) < limit and room_bytes > 0 and end > 0 and not source.is_late():
         low = max(0, end - window)
-        search = LogSearch(wanted, sys.maxsize, is_late, end)
-        part = search.run(read, {"seq": str(low)}, in_thread)
+        search = LogSearch(source, wanted, sys.maxsize, end)
+        part = search.run({"seq": str(low)})
         if not search.is_over:  # there is too little time or room for the whole window
             if window == 1:
                 break
             window = max(1, window // 8)
             continue
         found.searched_count += part.searched_count
-        found.first_timestamp, found.last_timestamp = (
-            part.first_timestamp or found.first_timestamp,
-            found.last_timestamp or part.last_timestamp,
-        )
+        found.first_timestamp = part.first_timestamp or found.first_timestamp
+        found.last_timestamp = found.last_timestamp or part.last_timestamp
         rows = part.messages[-(limit - len(found.messages)) :]
         room_bytes -= sum(map(_shown_bytes, rows))
         found.messages = rows + found.messages
@@ -225,15 +231,14 @@ def _shown_bytes(row: Statistics) -> int:
     return len(row.get("body") or row.get("body_base64", ""))
 
 
-def message_at(data: bytes, seq: int) -> tuple[str, bytes] | None:
-    """Return the id and the body of one message of an answer to /topic/read, or None. Raises BadLog."""
+def body_at(data: bytes, seq: int) -> bytes | None:
+    """Return the body of one message of an answer to /topic/read; None if it is not there. Raises BadLog."""
     try:
         for batch in batches_in(data, FileHeader.decode(data).salt):
             if batch.first_seq <= seq < batch.end_seq:
-                index = seq - batch.first_seq
-                return hex_ids(batch.base_id + index, 1)[0].decode(), batch.message(index)
+                return batch.message(seq - batch.first_seq)
     except NO_LOG as error:
-        raise BadLog(f"the answer to /topic/read is not a log: {error}") from error
+        raise BadLog(error) from error
     return None
 
 
@@ -242,4 +247,4 @@ def first_seq_of(data: bytes) -> int:
     try:
         return FileHeader.decode(data).first_seq
     except NO_LOG as error:
-        raise BadLog(f"the answer to /topic/read is not a log: {error}") from error
+        raise BadLog(error) from error

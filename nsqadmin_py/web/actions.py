@@ -1,10 +1,11 @@
-"""The actions of the page: POST /api/v2/actions. Each is logged."""
+"""The actions of the page, POST /api/v2/actions, and of Go's paths. Each is logged."""
 
 from __future__ import annotations
 
 import binascii
 from base64 import b64decode
 from collections.abc import Callable
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -12,14 +13,14 @@ from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.cluster.metrics import FAILED, OK, state_of
 from nsqadmin_py.cluster.problems import CHANNEL_OF_DEAD_LETTERS
-from nsqadmin_py.clusterinfo import Errors, NobodyAnswered, joined
+from nsqadmin_py.clusterinfo import Errors, NoAnswer, warning
 from nsqadmin_py.permissions import ADMINISTER, PUBLISH
 from nsqadmin_py.web import message_queries
 from nsqadmin_py.web.answers import Refusal, as_json, object_in, text_of
 from nsqadmin_py.web.app import Services
-from nsqadmin_py.web.node_queries import ask_nodes, reason_of
+from nsqadmin_py.web.node_queries import answer_of_each, ask_nodes, errors_in, reason_of, refusal_of
 from nsqd_py.cluster.roles import KnownStandby
-from nsqd_py.cluster.upstream import UpstreamError, ask_all, parsed
+from nsqd_py.cluster.upstream import UpstreamError, parsed
 from nsqd_py.cluster.values import Statistics
 from nsqd_py.protocol.names import is_valid_name
 
@@ -32,6 +33,9 @@ _WITHOUT_TOPIC = ("dismiss", "promote")
 # The permission on the topic that an action needs; all others need ADMINISTER.
 _PERMISSIONS = {"publish": PUBLISH}
 _AUDITED = ("to", "target", "limit", "defer_ms", "message", "seq", "copy_of")
+# Actions on a topic or a channel, and those that pass their name to nsqd.
+_PASSED = ("pause", "unpause", "empty")
+_OF_GO = ("create", "delete", *_PASSED)
 
 
 class ActionRequest(NamedTuple):
@@ -39,9 +43,9 @@ class ActionRequest(NamedTuple):
 
     action: str
     topic: str
-    channel: str
-    node: str
-    more: dict[str, Any]
+    channel: str = ""
+    node: str = ""
+    more: dict[str, Any] = {}
 
     @property
     def names(self) -> dict[str, str]:
@@ -49,65 +53,51 @@ class ActionRequest(NamedTuple):
         more = {name: str(self.more[name])[:_MOST_AUDITED] for name in _AUDITED if name in self.more}
         return {"topic": self.topic, "channel": self.channel, "node": self.node, **more}
 
+    @property
+    def place(self) -> dict[str, str]:
+        """The query that names the channel."""
+        return {"topic": self.topic, "channel": self.channel}
+
 
 Result = dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
 class Actions:
     """Checks, performs and records actions."""
 
-    def __init__(self, services: Services) -> None:
-        self._cluster = services.cluster
-        self._memory = services.findings.memory
-        self._info = services.info
-        self._upstream = services.upstream
-        self._access = services.access
-        self._audit_log = services.audit_log
-        self._poller = services.poller
-        self._handlers: dict[str, Callable[[ActionRequest], Result]] = {
-            "create": self._create,
-            "delete": self._delete,
-            "pause": self._act,
-            "unpause": self._act,
-            "empty": self._act,
-            "tombstone": self._tombstone,
-            "seek": self._seek,
-            "publish": self._publish,
-            "requeue_dead_letters": self._requeue_dead_letters,
-            "requeue_message": self._requeue_message,
-            "discard_message": self._discard_message,
-            "dismiss": self._dismiss,
-            "promote": self._promote,
-        }
+    services: Services
 
     def handle(self, request: Request) -> Response:
         """Raises Refusal."""
-        self._access.check_token(request)
-        self._access.check_may_act(request)
-        order = _order(object_in(request))
-        self._check_permissions(request, order)
-        handler = self._handlers.get(order.action)
+        self.services.access.check_token(request)
+        self.services.access.check_may_act(request)
+        return as_json(self.perform(request, _order(object_in(request))))
+
+    def perform(self, request: Request, order: ActionRequest) -> Result:
+        """Raises Refusal."""
+        services = self.services
+        services.access.check_action(request, order.topic, _PERMISSIONS.get(order.action, ADMINISTER))
+        target = text_of(order.more, "target")
+        if target:
+            services.access.check_action(request, target, PUBLISH)
+        handler = _HANDLERS.get(order.action)
         if handler is None:
             raise Refusal(400, "INVALID_ACTION")
         try:
-            result = handler(order)
+            result = handler(self, order)
         except Refusal as refusal:
-            self._audit_log.record(request, order.action, refusal.message, **order.names)
+            services.audit_log.record(request, order.action, refusal.message, **order.names)
             raise
-        except NobodyAnswered as error:
-            self._audit_log.record(request, order.action, str(error), **order.names)
+        except NoAnswer as error:
+            services.audit_log.record(request, order.action, str(error), **order.names)
             raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
-        self._audit_log.record(request, order.action, "; ".join(result["errors"]) or "ok", **order.names)
-        self._audit_log.notify(request, _notice_name(order), order.topic, order.channel, order.node)
-        self._poller.hurry()
-        return as_json(result)
-
-    def _check_permissions(self, request: Request, order: ActionRequest) -> None:
-        """Refuse an action on a topic for which the user has no permission, and one that publishes to such a topic."""
-        self._access.check_action(request, order.topic, _PERMISSIONS.get(order.action, ADMINISTER))
-        target = text_of(order.more, "target")
-        if target:
-            self._access.check_action(request, target, PUBLISH)
+        services.audit_log.record(request, order.action, "; ".join(result["errors"]) or "ok", **order.names)
+        if order.action == "create" and order.channel:
+            services.audit_log.notify(request, "create_topic", order.topic)
+        services.audit_log.notify(request, _notice_name(order), order.topic, order.channel, order.node)
+        services.poller.hurry()
+        return result
 
     # ---- what Go's nsqadmin does too
 
@@ -115,18 +105,18 @@ class Actions:
         _check_topic(order.topic)
         if order.channel:
             _check_channel(order.channel)
-        return _result(self._info().create(order.topic, order.channel))
+        return _result(self.services.info().create(order.topic, order.channel))
 
     def _delete(self, order: ActionRequest) -> Result:
-        return _result(self._info().delete(order.topic, order.channel))
+        return _result(self.services.info().delete(order.topic, order.channel))
 
-    def _act(self, order: ActionRequest) -> Result:
-        return _result(self._info().act(order.action, order.topic, order.channel))
+    def _pass(self, order: ActionRequest) -> Result:
+        return _result(self.services.info().act(order.action, order.topic, order.channel))
 
     def _tombstone(self, order: ActionRequest) -> Result:
-        if not order.node:
-            raise Refusal(400, "MISSING_ARG_NODE")
-        return _result(self._info().tombstone(order.topic, order.node))
+        _check_topic(order.topic)
+        _check_node(order)
+        return _result(self.services.info().tombstone(order.topic, order.node))
 
     # ---- what it does not
 
@@ -136,10 +126,14 @@ class Actions:
         to = text_of(order.more, "to")
         if not to:
             raise Refusal(400, "MISSING_ARG_TO")
-        query = {"topic": order.topic, "channel": order.channel, "to": to}
-        addresses = ask_nodes(self._cluster, order.topic, order.channel, order.node)
-        nodes = self._post_to_each(addresses, "/channel/seek", query)
-        return _of_nodes(nodes)
+
+        def seek(address: str) -> Statistics:
+            body = self.services.upstream.post(address, "/channel/seek", {**order.place, "to": to})
+            return parsed(address, body) if body else {}
+
+        addresses = ask_nodes(self.services.cluster, order.topic, order.channel, order.node)
+        nodes = answer_of_each(self.services.cluster, addresses, seek)
+        return {"errors": errors_in(nodes), "nodes": nodes}
 
     def _publish(self, order: ActionRequest) -> Result:
         """Publish a test message to one nsqd."""
@@ -153,21 +147,22 @@ class Actions:
             query["defer"] = str(defer)
         node = self._some_node(order)
         try:
-            self._upstream.post(node, "/pub", query, body)
+            self.services.upstream.post(node, "/pub", query, body)
         except UpstreamError as error:
-            raise Refusal(502, f"UPSTREAM_ERROR: {reason_of(error)}") from error
+            raise refusal_of(error) from error
         return {"errors": [], "node": node}
 
     def _some_node(self, order: ActionRequest) -> str:
         """Return the requested nsqd, or the healthiest one, if possible one that has the topic."""
+        known = self.services.cluster.nodes
         if order.node:
-            if order.node not in self._cluster.nodes:
+            if order.node not in known:
                 raise Refusal(404, "NODE_NOT_FOUND")
             return order.node
         now_s = monotonic()
         ranks = {OK: 0, FAILED: 2}
         nodes = sorted(
-            (node for node in self._cluster.nodes.values() if not isinstance(node.role, KnownStandby)),
+            (node for node in known.values() if not isinstance(node.role, KnownStandby)),
             key=lambda node: (ranks.get(state_of(node, now_s), 1), order.topic not in node.topics, node.address),
         )
         if not nodes:
@@ -176,57 +171,60 @@ class Actions:
 
     def _requeue_dead_letters(self, order: ActionRequest) -> Result:
         """Move at most `limit` messages from a channel of the dead-letter topic to the topic `target`."""
-        target = text_of(order.more, "target")
-        _check_topic(order.topic)
-        _check_topic(target)
-        if target == order.topic:
-            raise Refusal(400, "INVALID_ARG_TARGET")
+        target = _target(order)
         limit = order.more.get("limit", _MOST_REQUEUED)
         if type(limit) is not int or not 0 < limit <= _MOST_REQUEUED:
             raise Refusal(400, "INVALID_ARG_LIMIT")
         channel = order.channel or self._channel_of_dead_letters(order.topic)
         _check_channel(channel)
-        addresses = ask_nodes(self._cluster, order.topic, "", order.node)
-        return message_queries.requeue_all(self._upstream, addresses, (order.topic, channel), target, limit)
-
-    def _requeue_message(self, order: ActionRequest) -> Result:
-        """Publish one waiting message to the topic `target`, and finish it."""
-        return message_queries.requeue(self._upstream, self._dead_letter(order), text_of(order.more, "target"))
-
-    def _discard_message(self, order: ActionRequest) -> Result:
-        """Finish one waiting message without delivering it."""
-        return message_queries.discard(self._upstream, self._dead_letter(order))
-
-    def _dead_letter(self, order: ActionRequest) -> message_queries.DeadLetter:
-        _check_channel(order.channel)
-        found = message_queries.dead_letter_of(order.more, order.node, order.topic, order.channel)
-        ask_nodes(self._cluster, order.topic, order.channel, order.node)
-        return found
+        addresses = ask_nodes(self.services.cluster, order.topic, "", order.node)
+        source = order._replace(channel=channel).place
+        return message_queries.requeue_all(self.services.upstream, addresses, source, target, limit)
 
     def _channel_of_dead_letters(self, topic: str) -> str:
         """Return the topic's only channel; without channels, a new one that gets all messages of the topic."""
-        row = self._cluster.topics.get(topic)
+        row = self.services.cluster.topics.get(topic)
         channels = list(row.channels) if row is not None else []
         if len(channels) > 1:
             raise Refusal(400, "MISSING_ARG_CHANNEL", channels=sorted(channels))
         return channels[0] if channels else CHANNEL_OF_DEAD_LETTERS
 
+    def _requeue_message(self, order: ActionRequest) -> Result:
+        """Publish one waiting message to the topic `target`, and finish it."""
+        seq, message_id = self._message_of(order)
+        return message_queries.requeue(self.services.upstream, order.node, order.place, seq, message_id, _target(order))
+
+    def _discard_message(self, order: ActionRequest) -> Result:
+        """Finish one waiting message without delivering it."""
+        return message_queries.discard(self.services.upstream, order.node, order.place, *self._message_of(order))
+
+    def _message_of(self, order: ActionRequest) -> tuple[int, str]:
+        """Return the number of a message and its id. The number distinguishes it from others with the same id."""
+        _check_channel(order.channel)
+        seq = order.more.get("seq")
+        if type(seq) is not int or seq < 0:
+            raise Refusal(400, "INVALID_ARG_SEQ")
+        message_id = text_of(order.more, "message")
+        if not message_id:
+            raise Refusal(400, "MISSING_ARG_MESSAGE")
+        _check_node(order)
+        ask_nodes(self.services.cluster, order.topic, order.channel, order.node)
+        return seq, message_id
+
     def _dismiss(self, order: ActionRequest) -> Result:
         """Forget an nsqd that is gone."""
-        if not order.node:
-            raise Refusal(400, "MISSING_ARG_NODE")
-        if not self._memory.dismiss(order.node):
+        _check_node(order)
+        if not self.services.findings.memory.dismiss(order.node):
             raise Refusal(404, "NODE_NOT_FOUND")
         return {"errors": []}
 
     def _promote(self, order: ActionRequest) -> Result:
         """Make a standby the primary. It decides itself whether it can."""
-        if not order.node:
-            raise Refusal(400, "MISSING_ARG_NODE")
-        if order.node not in self._cluster.nodes:
+        _check_node(order)
+        if order.node not in self.services.cluster.nodes:
             raise Refusal(404, "NODE_NOT_FOUND")
         try:
-            answer = parsed(order.node, self._upstream.post(order.node, "/promote", {}))
+            answer = parsed(order.node, self.services.upstream.post(order.node, "/promote", {}))
         except UpstreamError as error:
             if error.status == _CONFLICT:
                 raise Refusal(409, error.message) from error
@@ -234,37 +232,33 @@ class Actions:
             raise Refusal(502, f"UPSTREAM_ERROR: {reason_of(error)}{hint}") from error
         return {"errors": [], "node": order.node, "answer": answer}
 
-    def _post_to_each(self, addresses: list[str], path: str, query: dict[str, str]) -> list[Statistics]:
-        def post(address: str) -> Statistics:
-            try:
-                body = self._upstream.post(address, path, query)
-                return {"node": address, "answer": parsed(address, body) if body else {}}
-            except UpstreamError as error:
-                return {"node": address, "error": reason_of(error)}
 
-        return list(ask_all(addresses, post).good.values())
+_HANDLERS: dict[str, Callable[[Actions, ActionRequest], Result]] = {
+    "create": Actions._create,
+    "delete": Actions._delete,
+    **dict.fromkeys(_PASSED, Actions._pass),
+    "tombstone": Actions._tombstone,
+    "seek": Actions._seek,
+    "publish": Actions._publish,
+    "requeue_dead_letters": Actions._requeue_dead_letters,
+    "requeue_message": Actions._requeue_message,
+    "discard_message": Actions._discard_message,
+    "dismiss": Actions._dismiss,
+    "promote": Actions._promote,
+}
 
 
 def _order(document: dict[str, Any]) -> ActionRequest:
     action, topic, channel, node = (text_of(document, name) for name in ("action", "topic", "channel", "node"))
     if action in _WITHOUT_TOPIC:  # a topic would stand for the permissions of the user
         return ActionRequest(action, "", "", node, document)
-    order = ActionRequest(action, topic, channel, node, document)
-    if not order.topic:
+    if not topic:
         raise Refusal(400, "MISSING_ARG_TOPIC")
-    return order
+    return ActionRequest(action, topic, channel, node, document)
 
 
 def _result(errors: Errors) -> Result:
-    return {"errors": [str(error) for error in errors], "message": f"WARNING: {joined(errors)}" if errors else ""}
-
-
-def _of_nodes(nodes: list[Statistics]) -> Result:
-    """Return the results of all nsqds. Raises Refusal if all failed."""
-    errors = [f"{node['node']}: {node['error']}" for node in nodes if "error" in node]
-    if len(errors) == len(nodes):
-        raise Refusal(502, f"UPSTREAM_ERROR: {'; '.join(errors)}", nodes=nodes)
-    return {"errors": errors, "nodes": nodes}
+    return {"errors": [str(error) for error in errors], "message": warning(errors)}
 
 
 def _message_body(document: dict[str, Any]) -> bytes:
@@ -285,9 +279,17 @@ def _notice_name(order: ActionRequest) -> str:
     """Return the name that Go's nsqadmin gives an action in notifications."""
     if order.action == "tombstone":
         return "tombstone_topic_producer"
-    if order.action in ("create", "delete", "pause", "unpause", "empty"):
-        return f"{order.action}_{'channel' if order.channel else 'topic'}"
-    return order.action
+    return f"{order.action}_{'channel' if order.channel else 'topic'}" if order.action in _OF_GO else order.action
+
+
+def _target(order: ActionRequest) -> str:
+    """Return the topic that gets the messages. Raises Refusal."""
+    target = text_of(order.more, "target")
+    _check_topic(order.topic)
+    _check_topic(target)
+    if target == order.topic:
+        raise Refusal(400, "INVALID_ARG_TARGET")
+    return target
 
 
 def _check_topic(topic: str) -> None:
@@ -298,3 +300,8 @@ def _check_topic(topic: str) -> None:
 def _check_channel(channel: str) -> None:
     if not is_valid_name(channel.encode()):
         raise Refusal(400, "INVALID_CHANNEL")
+
+
+def _check_node(order: ActionRequest) -> None:
+    if not order.node:
+        raise Refusal(400, "MISSING_ARG_NODE")

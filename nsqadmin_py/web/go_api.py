@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
@@ -12,39 +12,32 @@ from urllib.parse import urlencode
 import orjson
 from werkzeug.wrappers import Request, Response
 
-from nsqadmin_py.clusterinfo import Errors, NobodyAnswered, joined
+from nsqadmin_py.clusterinfo import Errors, NoAnswer, warning
 from nsqadmin_py.go_json import by_node_and_nearness, sum_of_channels, sum_of_topics, without_empty_counts
 from nsqadmin_py.web.access import peer_of
+from nsqadmin_py.web.actions import ActionRequest, Actions
 from nsqadmin_py.web.answers import Refusal, as_go, body_of, object_in, plain, text_of
 from nsqadmin_py.web.app import Services
 from nsqd_py.cluster.producers import http_address
 from nsqd_py.cluster.values import Statistics, list_in
 from nsqd_py.net.addresses import host_and_port
 from nsqd_py.net.http.client import BadStatus, HttpClientError, parse_url
-from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime.documents import load_foreign_json
 from nsqd_py.runtime.logs import parse_level
 from nsqd_py.settings.durations import SECOND_NS
 
 _MOST_CONFIG_BYTES = 1024 * 1024
-# Names of actions in notifications and in the log.
 _ACTIONS = ("pause", "unpause", "empty")
 # What Graphite draws or lists, by its first bytes.
 _TYPES = ((b"\x89PNG", "image/png"), (b"[", "application/json"), (b"{", "application/json"), (b"<svg", "image/svg+xml"))
 _ERRORS = frozenset(status for status in HTTPStatus if status >= HTTPStatus.BAD_REQUEST)
 
 
+@dataclass(frozen=True, slots=True)
 class GoApi:
     """Handlers of Go's paths."""
 
-    def __init__(self, services: Services) -> None:
-        self._options = services.options
-        self._info = services.info
-        self._upstream = services.upstream
-        self._access = services.access
-        self._audit_log = services.audit_log
-        self._log = services.log
-        self._poller = services.poller
+    services: Services
 
     def ping(self, request: Request) -> Response:
         return plain("OK")
@@ -52,7 +45,7 @@ class GoApi:
     # ---- what there is
 
     def topics(self, request: Request) -> Response:
-        info = self._info()
+        info = self.services.info()
         known, errors = self._ask("failed to get topics", info.topics)
         topics = list(filter(self._sees(request), known))
         if request.args.get("inactive") == "true":
@@ -77,13 +70,13 @@ class GoApi:
         return as_go(metrics | {"message": self._warning(errors)})
 
     def _stats_of(self, topic: str, channel: str, failure: str) -> tuple[list[Statistics], Errors]:
-        info = self._info()
+        info = self.services.info()
         producers, errors = self._ask("failed to get topic producers", lambda: info.producers_of(topic))
         found = self._ask(failure, lambda: info.stats(producers, topic, channel, clients=bool(channel)))
         return found[0], errors + found[1]
 
     def nodes(self, request: Request) -> Response:
-        producers, errors = self._ask("failed to get nodes", self._info().producers)
+        producers, errors = self._ask("failed to get nodes", self.services.info().producers)
         sees = self._sees(request)
         for producer in producers:
             if producer["topics"]:
@@ -91,7 +84,7 @@ class GoApi:
         return as_go({"nodes": producers or None, "message": self._warning(errors)})
 
     def node(self, request: Request, node: str) -> Response:
-        info = self._info()
+        info = self.services.info()
         producers, errors = self._ask("failed to get producers", info.producers)
         found = [producer for producer in producers if http_address(producer) == node]
         if not found:
@@ -108,7 +101,7 @@ class GoApi:
         return as_go(metrics | {"message": self._warning(errors)})
 
     def counter(self, request: Request) -> Response:
-        info = self._info()
+        info = self.services.info()
         producers, errors = self._ask("failed to get counter producer list", info.producers)
         rows, more = self._ask("failed to get nsqd stats", lambda: info.stats(producers))
         sees = self._sees(request)
@@ -124,97 +117,61 @@ class GoApi:
     # ---- actions
 
     def create(self, request: Request) -> Response:
-        self._access.check_may_act(request)
+        self.services.access.check_may_act(request)
         body = object_in(request)
-        topic, channel = text_of(body, "topic"), text_of(body, "channel")
-        self._access.check_action(request, topic)
-        _check_topic(topic)
-        if channel and not is_valid_name(channel.encode()):
-            raise Refusal(400, "INVALID_CHANNEL")
-        actions = ["create_topic", "create_channel"] if channel else ["create_topic"]
-        answer = self._do(request, actions[-1], lambda: self._info().create(topic, channel), topic, channel)
-        self._audit_log.notify(request, "create_topic", topic)
-        if channel:
-            self._audit_log.notify(request, "create_channel", topic, channel)
-        return answer
+        return self._perform(request, ActionRequest("create", text_of(body, "topic"), text_of(body, "channel")))
 
-    def delete_topic(self, request: Request, topic: str) -> Response:
-        self._access.check_action(request, topic)
-        answer = self._do(request, "delete_topic", lambda: self._info().delete(topic), topic)
-        self._audit_log.notify(request, "delete_topic", topic)
-        return answer
-
-    def delete_channel(self, request: Request, topic: str, channel: str) -> Response:
-        self._access.check_action(request, topic)
-        answer = self._do(request, "delete_channel", lambda: self._info().delete(topic, channel), topic, channel)
-        self._audit_log.notify(request, "delete_channel", topic, channel)
-        return answer
+    def delete(self, request: Request, topic: str, channel: str = "") -> Response:
+        return self._perform(request, ActionRequest("delete", topic, channel))
 
     def tombstone(self, request: Request, node: str) -> Response:
-        self._access.check_may_act(request)
+        self.services.access.check_may_act(request)
         topic = text_of(object_in(request, "INVALID_BODY"), "topic", "INVALID_BODY")
-        self._access.check_action(request, topic)
-        _check_topic(topic)
-        action = "tombstone_topic_producer"
-        answer = self._do(request, action, lambda: self._info().tombstone(topic, node), topic, node=node)
-        self._audit_log.notify(request, action, topic, "", node)
-        return answer
+        return self._perform(request, ActionRequest("tombstone", topic, "", node))
 
     def act(self, request: Request, topic: str, channel: str = "") -> Response:
         """Pause, unpause or empty a topic or channel."""
-        self._access.check_action(request, topic)
+        self.services.access.check_action(request, topic)
         action = text_of(object_in(request), "action")
         if action not in _ACTIONS:
             raise Refusal(400, "INVALID_ACTION")
-        name = f"{action}_{'channel' if channel else 'topic'}"
-        self._audit_log.notify(request, name, topic, channel)
-        return self._do(request, name, lambda: self._info().act(action, topic, channel), topic, channel)
+        return self._perform(request, ActionRequest(action, topic, channel))
 
-    def _do(
-        self, request: Request, action: str, order: Callable[[], Errors], topic: str, channel: str = "", node: str = ""
-    ) -> Response:
-        """Run a command, record it, and answer. Raises Refusal if no server answered."""
-        names = {"topic": topic, "channel": channel, "node": node}
-        try:
-            errors = order()
-        except NobodyAnswered as error:
-            self._log.of_clients.error("failed to %s - %s", action, error)
-            self._audit_log.record(request, action, str(error), **names)
-            raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
-        self._audit_log.record(request, action, joined(errors) or "ok", **names)
-        self._poller.hurry()
-        return as_go({"message": self._warning(errors)})
+    def _perform(self, request: Request, order: ActionRequest) -> Response:
+        return as_go({"message": Actions(self.services).perform(request, order)["message"]})
 
     # ---- Graphite
 
     def graphite(self, request: Request) -> Response:
-        self._access.check_sees_all(request)
+        self.services.access.check_sees_all(request)
         if request.args.get("metric") != "rate":
             raise Refusal(400, "INVALID_ARG_METRIC")
         if "target" not in request.args:
             raise Refusal(400, "INVALID_ARG_TARGET")
-        interval_s = self._options.statsd_interval_ns // SECOND_NS
-        begin_s, target = 2 * self._options.statsd_interval_ns // SECOND_NS, request.args["target"]
+        interval_s = self.services.options.statsd_interval_ns // SECOND_NS
+        begin_s, target = 2 * self.services.options.statsd_interval_ns // SECOND_NS, request.args["target"]
         asked = {"format": "json", "from": f"-{begin_s}sec", "target": target, "until": f"-{interval_s}sec"}
         try:
-            url = parse_url(f"{self._options.graphite_url}/render?{urlencode(asked)}")
-            rate = float(load_foreign_json(self._upstream.get_url(url))[0]["datapoints"][0][0])
+            url = parse_url(f"{self.services.options.graphite_url}/render?{urlencode(asked)}")
+            rate = float(load_foreign_json(self.services.upstream.get_url(url))[0]["datapoints"][0][0])
         except (HttpClientError, ValueError, TypeError, LookupError) as error:
-            self._log.of_clients.error("graphite request failed - %s", error)
+            self.services.log.of_clients.error("graphite request failed - %s", error)
             raise Refusal(500, "INTERNAL_ERROR") from error
         return as_go({"rate": "N/A" if rate < 0 else f"{rate / max(interval_s, 1):.2f}"})
 
     def render(self, request: Request) -> Response:
         """Forward a request to Graphite, with the login of --graphite-url: the client's is for nsqadmin."""
-        self._access.check_sees_all(request)
-        url = replace(parse_url(self._options.graphite_url), path="/render").with_query(request.query_string.decode("latin-1"))
+        self.services.access.check_sees_all(request)
+        url = replace(parse_url(self.services.options.graphite_url), path="/render").with_query(
+            request.query_string.decode("latin-1")
+        )
         try:
-            body = self._upstream.get_url(url)
+            body = self.services.upstream.get_url(url)
         except BadStatus as error:
             status = error.status if error.status in _ERRORS else 502
             return Response(error.body, status, {"Content-Type": "text/plain; charset=utf-8"})
         except HttpClientError as error:
-            self._log.of_clients.error("graphite request failed - %s", error)
+            self.services.log.of_clients.error("graphite request failed - %s", error)
             raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
         kind = next((kind for begin, kind in _TYPES if body.startswith(begin)), "text/plain; charset=utf-8")
         return Response(body, 200, {"Content-Type": kind, "Cache-Control": "no-store"})
@@ -223,18 +180,18 @@ class GoApi:
 
     def config(self, request: Request, opt: str) -> Response:
         self._check_config_address(request)
-        self._access.check_sees_all(request)
+        self.services.access.check_sees_all(request)
         if request.method == "PUT":
-            self._access.check_action(request)
+            self.services.access.check_action(request)
             self._set_option(opt, _config_value(request))
         try:
-            value = self._options.by_config_key(opt)
+            value = self.services.options.by_config_key(opt)
         except KeyError as error:
             raise Refusal(400, "INVALID_OPTION") from error
         return as_go(list(value) if isinstance(value, tuple) else value)
 
     def _check_config_address(self, request: Request) -> None:
-        block = self._options.allow_config_from_cidr
+        block = self.services.options.allow_config_from_cidr
         if not block:
             return
         try:
@@ -248,14 +205,14 @@ class GoApi:
         try:
             if opt == "log_level":
                 level = parse_level(value.decode())
-                self._options.log_level = self._log.level = level
+                self.services.options.log_level = self.services.log.level = level
             elif opt == "nsqlookupd_http_addresses":
                 addresses = orjson.loads(value)
                 if list_in({"addresses": addresses}, "addresses") != addresses or not _are_texts(addresses):
                     raise ValueError("expected a list of strings")
-                self._options.lookupd_http_address = tuple(addresses)
-                self._poller.set_lookupds(addresses)
-                self._poller.hurry()
+                self.services.options.lookupd_http_address = tuple(addresses)
+                self.services.poller.set_lookupds(addresses)
+                self.services.poller.hurry()
             else:
                 raise Refusal(400, "INVALID_OPTION")
         except ValueError as error:
@@ -267,22 +224,17 @@ class GoApi:
         """Return the result and the errors. Raises Refusal if no server answered."""
         try:
             return question()
-        except NobodyAnswered as error:
-            self._log.of_clients.error("%s - %s", failure, error)
+        except NoAnswer as error:
+            self.services.log.of_clients.error("%s - %s", failure, error)
             raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
 
     def _sees(self, request: Request) -> Callable[[str], bool]:
-        return self._access.scope(request).sees
+        return self.services.access.scope(request).sees
 
     def _warning(self, errors: Errors) -> str:
         for error in errors:
-            self._log.of_clients.warning("%s", error)
-        return f"WARNING: {'; '.join(map(str, errors))}" if errors else ""
-
-
-def _check_topic(topic: str) -> None:
-    if not is_valid_name(topic.encode()):
-        raise Refusal(400, "INVALID_TOPIC")
+            self.services.log.of_clients.warning("%s", error)
+        return warning(errors)
 
 
 def _are_texts(items: list[Any]) -> bool:

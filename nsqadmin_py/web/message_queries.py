@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
 import gevent
 from gevent.lock import BoundedSemaphore
 from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.messages.filters import BadFilter, MessageFilter
-from nsqadmin_py.messages.log_search import BadLog, LogSearch, body_of, first_seq_of, message_at, search_back, shown
-from nsqadmin_py.web.answers import Refusal, as_json, number_of, text_of
+from nsqadmin_py.messages.log_search import LogSearch, LogSource, body_at, body_of, first_seq_of, search_back, shown
+from nsqadmin_py.web.answers import Refusal, as_json, number_of
 from nsqadmin_py.web.app import Services
-from nsqadmin_py.web.node_queries import answer_of_each, ask_each, ask_nodes, is_missing_path, reason_of
+from nsqadmin_py.web.node_queries import answer_of_each, ask_each, ask_nodes, reason_of, refusal_of
 from nsqd_py.cluster.upstream import Upstream, UpstreamError, ask_all
 from nsqd_py.cluster.values import Statistics, rows_in, text_in
-from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime.threads import in_thread
 
 _MOST_MESSAGES = 1000
@@ -30,17 +29,26 @@ _HIGHEST_SEQ = 10**12 - 1
 _SEARCH_S = 3.0
 # Of all requests together. Each search uses a thread and memory for one read.
 _SEARCHES = 4
-READ_BYTES = 1024 * 1024
+_READ_BYTES = 1024 * 1024
 # A message is read with its record, which has at least one message.
 _ONE_RECORD_BYTES = 1
 _LATEST = "latest"
 _UNSAFE = re.compile(r"\W")
+# The latest dead letters of each nsqd that are listed.
+_MOST_LETTERS = 100
+_BODY = ("body", "body_base64", "is_cut")
+# Messages of one nsqd that are requeued at the same time, and the time for requeueing all.
+_MOVED_AT_ONCE = 50
+_REQUEUE_S = 30.0
+
+Result = dict[str, Any]
 
 
 class MessageQueries:
     def __init__(self, services: Services) -> None:
         self._cluster = services.cluster
         self._upstream = services.upstream
+        self._access = services.access
         self._searches = BoundedSemaphore(_SEARCHES)
 
     # ---- of a channel
@@ -89,20 +97,20 @@ class MessageQueries:
         start, end = _range_of(request)
         addresses = ask_nodes(self._cluster, topic, "", request.args.get("node", ""))
         late_s = monotonic() + _SEARCH_S
-        run_in_thread = partial(in_thread, gevent.get_hub().threadpool)
-
-        def is_late() -> bool:
-            return monotonic() > late_s
 
         def search(address: str) -> Statistics:
-            read = partial(read_log, self._upstream, address, topic, READ_BYTES)
+            source = self._source(address, topic, late_s)
             with self._searches:
                 if start is not None:
-                    return vars(LogSearch(wanted, limit, is_late).run(read, start, run_in_thread))
-                before = end if isinstance(end, int) else first_seq_of(read(end))
-                return vars(search_back(wanted, limit, is_late, read, before, run_in_thread))
+                    return vars(LogSearch(source, wanted, limit).run(start))
+                before = end if isinstance(end, int) else first_seq_of(source.read(end))
+                return vars(search_back(source, wanted, limit, before))
 
-        return as_json({"nodes": answer_of_each(self._cluster, addresses, with_bad_logs(search))})
+        return as_json({"nodes": answer_of_each(self._cluster, addresses, search)})
+
+    def _source(self, address: str, topic: str, late_s: float) -> LogSource:
+        read = partial(_read_log, self._upstream, address, topic, _READ_BYTES)
+        return LogSource(read, lambda: monotonic() > late_s, partial(in_thread, gevent.get_hub().threadpool))
 
     def body(self, request: Request, topic: str, seq: str) -> Response:
         """Return the whole body of a message of the log as a download."""
@@ -111,37 +119,54 @@ class MessageQueries:
         _check_node(request)
         (address,) = ask_nodes(self._cluster, topic, "", request.args["node"])
         try:
-            found = one_message(self._upstream, address, topic, int(seq))
-        except (UpstreamError, BadLog) as error:
+            found = body_at(_read_log(self._upstream, address, topic, _ONE_RECORD_BYTES, {"seq": seq}), int(seq))
+        except UpstreamError as error:
             raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
         if found is None:
             raise Refusal(404, "MESSAGE_NOT_FOUND")
-        return _download(found[1], seq)
+        return _download(found, seq)
+
+    # ---- dead letters
+
+    def dead_letters(self, request: Request, topic: str) -> Response:
+        """Return the latest messages that wait in a topic, and the origin of those that nsqds remember.
+
+        Those from topics that the user does not see are left out. An nsqd without a log that it shows has only what it
+        remembers.
+        """
+        sees = self._access.scope(request).sees
+        late_s = monotonic() + _SEARCH_S
+        addresses = ask_nodes(self._cluster, topic, "", request.args.get("node", ""))
+        nodes = answer_of_each(self._cluster, addresses, lambda address: self._letters(address, topic, late_s))
+        for node in nodes:
+            letters = node.pop("answer", {}).get("letters", [])
+            node["dead_letters"] = [one for one in letters if not one.get("topic") or sees(text_in(one, "topic"))]
+        return as_json({"nodes": nodes})
+
+    def _letters(self, address: str, topic: str, late_s: float) -> Statistics:
+        """Raises UpstreamError."""
+        names = {"format": "json", "topic": topic, "include_clients": "false"}
+        topics = rows_in(self._upstream.get(address, "/stats", names), "topics")
+        remembered = [letter for row in topics for letter in rows_in(row, "dead_letters")]
+        try:
+            live = live_ranges(self._upstream.get(address, "/topic/log", {"topic": topic, "live": "1"}))
+        except UpstreamError:  # an ephemeral topic, or Go's nsqd
+            live = None
+        if live is None:
+            return {"letters": remembered}
+        by_id = {letter.get("id"): letter for letter in remembered}
+        letters = []
+        for row in _latest(self._source(address, topic, late_s), live):
+            origin = by_id.get(row["id"], {})
+            letters.append(row | {name: origin.get(name) for name in ("topic", "channel", "attempts", "died")})
+        return {"letters": letters}
 
 
-def read_log(upstream: Upstream, address: str, topic: str, most_bytes: int, place: dict[str, str]) -> bytes:
+def _read_log(upstream: Upstream, address: str, topic: str, most_bytes: int, place: dict[str, str]) -> bytes:
     """Return records of the log of a topic. Raises UpstreamError."""
     query = {"topic": topic, "max_bytes": str(most_bytes), **place}
     with upstream.answer() as answer:
         return upstream.get_bytes(answer, address, "/topic/read", query)
-
-
-def one_message(upstream: Upstream, address: str, topic: str, seq: int) -> tuple[str, bytes] | None:
-    """Return the id and the body of a message of the log; None if it is not there. Raises UpstreamError and BadLog."""
-    return message_at(read_log(upstream, address, topic, _ONE_RECORD_BYTES, {"seq": str(seq)}), seq)
-
-
-def with_bad_logs(search: Any) -> Any:
-    """Return the function, with its error for an answer that is no log as an error of the nsqd."""
-
-    def searched(address: str) -> Statistics:
-        try:
-            found: Statistics = search(address)
-        except BadLog as error:
-            raise UpstreamError(str(error)) from error
-        return found
-
-    return searched
 
 
 def _range_of(request: Request) -> tuple[dict[str, str] | None, int | dict[str, str]]:
@@ -171,10 +196,7 @@ def _matching(rows: list[Mapping[str, Any]], wanted: MessageFilter) -> list[Stat
     found: list[Statistics] = []
 
     def match() -> None:
-        for row in rows:
-            body = body_of(row)
-            if wanted.matches(body):
-                found.append(shown(row, body))
+        found.extend(shown(row, body) for row, body in ((row, body_of(row)) for row in rows) if wanted.matches(body))
 
     in_thread(gevent.get_hub().threadpool, match)
     return found
@@ -194,95 +216,6 @@ def _download(body: bytes, name: str) -> Response:
     return Response(body, 200, headers)
 
 
-Result = dict[str, Any]
-
-
-class DeadLetter(NamedTuple):
-    """A message that waits in a channel on one nsqd. Its number distinguishes it from others with the same id."""
-
-    node: str
-    topic: str
-    channel: str
-    seq: int
-    message_id: str
-
-
-def requeue(upstream: Upstream, letter: DeadLetter, target: str) -> Result:
-    """Publish the message to `target` on its nsqd, then finish it. Raises Refusal.
-
-    If nsqadmin ends in between, it may come twice; it is never lost.
-    """
-    if not is_valid_name(target.encode()):
-        raise Refusal(400, "INVALID_TOPIC")
-    if target == letter.topic:
-        raise Refusal(400, "INVALID_ARG_TARGET")
-    body = _asked(lambda: _body(upstream, letter))
-    _asked(lambda: upstream.post(letter.node, "/pub", {"topic": target}, body))
-    try:
-        _finish(upstream, letter)
-    except UpstreamError as error:
-        text = f"{letter.node}: {target} has the message, but it stays in {letter.topic}: {reason_of(error)}"
-        return {"errors": [text], "node": letter.node}
-    return {"errors": [], "node": letter.node}
-
-
-def requeue_all(upstream: Upstream, addresses: list[str], source: tuple[str, str], target: str, limit: int) -> Result:
-    """Publish at most `limit` messages that wait in a channel to `target`, on the nsqd that has each, and finish them.
-
-    It ends after _REQUEUE_S. If nsqadmin ends in between, up to _MOVED_AT_ONCE messages of each nsqd may come twice;
-    none is lost. Raises Refusal if none was moved and an nsqd failed.
-    """
-    topic, channel = source
-    end_s = monotonic() + _REQUEUE_S
-    moved, errors = 0, []
-
-    def move(address: str, rows: Mapping[str, Mapping[str, Any]], seq: str) -> None:
-        names = {"topic": topic, "channel": channel, "seq": seq, "id": text_in(rows[seq], "id")}
-        upstream.post(address, "/pub", {"topic": target}, body_of(rows[seq]))
-        try:
-            upstream.post(address, "/channel/finish", names)
-        except UpstreamError as error:
-            if error.message != "MESSAGE_NOT_QUEUED":  # a consumer of the channel has received it too
-                raise
-
-    for address in addresses:
-        try:
-            upstream.post(address, "/channel/create", {"topic": topic, "channel": channel})  # a new one gets what waits
-            while moved < limit and monotonic() < end_s:
-                query = {"topic": topic, "channel": channel, "n": str(min(limit - moved, _MOVED_AT_ONCE))}
-                by_seq = {str(row.get("seq")): row for row in rows_in(upstream.get(address, "/channel/peek", query), "messages")}
-                done = ask_all(by_seq, partial(move, address, by_seq))
-                moved += len(done.good)
-                if done.errors:
-                    raise done.errors[0]
-                if not by_seq:
-                    break
-        except UpstreamError as error:
-            errors.append(f"{address}: {reason_of(error)}")
-    if errors and not moved:
-        raise Refusal(502, f"UPSTREAM_ERROR: {'; '.join(errors)}")
-    return {"errors": errors, "requeued": moved}
-
-
-def discard(upstream: Upstream, letter: DeadLetter) -> Result:
-    """Finish the message. Raises Refusal."""
-    _asked(lambda: _finish(upstream, letter))
-    return {"errors": [], "node": letter.node}
-
-
-def dead_letter_of(document: Mapping[str, Any], node: str, topic: str, channel: str) -> DeadLetter:
-    """Return the message that an action names. Raises Refusal."""
-    seq = document.get("seq")
-    if type(seq) is not int or seq < 0:
-        raise Refusal(400, "INVALID_ARG_SEQ")
-    message_id = text_of(dict(document), "message")
-    if not message_id:
-        raise Refusal(400, "MISSING_ARG_MESSAGE")
-    if not node:
-        raise Refusal(400, "MISSING_ARG_NODE")
-    return DeadLetter(node, topic, channel, seq, message_id)
-
-
 def live_ranges(answer: Any) -> list[tuple[int, int]] | None:
     """Return the numbers that wait, of an answer to /topic/log; None if the nsqd does not report them."""
     found = answer.get("live") if isinstance(answer, Mapping) else None
@@ -292,98 +225,81 @@ def live_ranges(answer: Any) -> list[tuple[int, int]] | None:
     return [(low, high) for low, high in runs if type(low) is int and type(high) is int and 0 <= low < high]
 
 
-def _body(upstream: Upstream, letter: DeadLetter) -> bytes:
-    """Raises UpstreamError, Refusal."""
-    query = {"topic": letter.topic, "channel": letter.channel, "seq": str(letter.seq)}
-    for row in rows_in(upstream.get(letter.node, "/channel/peek", query), "messages"):
-        if row.get("id") == letter.message_id and row.get("seq") == letter.seq:
-            return body_of(row)
-    raise Refusal(404, "MESSAGE_NOT_QUEUED")
+def _latest(source: LogSource, live: list[tuple[int, int]]) -> list[Statistics]:
+    """Return the messages with the highest numbers in these ranges, without their bodies. Raises UpstreamError."""
+    rows: list[Statistics] = []
+    for low, high in reversed(live):
+        seq, found = max(low, high - _MOST_LETTERS + len(rows)), list[Statistics]()
+        while seq < high and not source.is_late():  # large messages fill several pages
+            page = LogSearch(source, MessageFilter(), _MOST_LETTERS, high).run({"seq": str(seq)})
+            found += [{name: row[name] for name in row if name not in _BODY} for row in page.messages]
+            if page.next_seq <= seq:
+                break
+            seq = page.next_seq
+        rows = found + rows
+    return rows
 
 
-def _finish(upstream: Upstream, letter: DeadLetter) -> None:
-    """Raises UpstreamError."""
-    names = {"topic": letter.topic, "channel": letter.channel, "seq": str(letter.seq), "id": letter.message_id}
-    upstream.post(letter.node, "/channel/finish", names)
+# ---- actions on dead letters
 
 
-def _asked(ask: Callable[[], Any]) -> Any:
-    """Return what `ask` returns. Raises Refusal."""
-    try:
-        return ask()
-    except UpstreamError as error:
-        if error.status == 404 and not is_missing_path(error):
-            raise Refusal(404, error.message or "NOT_FOUND") from error
-        raise Refusal(502, f"UPSTREAM_ERROR: {reason_of(error)}") from error
+def requeue_all(upstream: Upstream, addresses: list[str], source: dict[str, str], target: str, limit: int) -> Result:
+    """Publish at most `limit` messages that wait in a channel to `target`, on the nsqd that has each, and finish them.
 
-
-# The latest letters of each nsqd that are listed, and the time for reading them.
-_MOST_LISTED = 100
-_LONGEST_S = 3.0
-# Messages of one nsqd that are requeued at the same time, and the time for requeueing all.
-_MOVED_AT_ONCE = 50
-_REQUEUE_S = 30.0
-_BODY = ("body", "body_base64", "is_cut")
-
-
-class DeadLetterQueries:
-    """Answers /topics/T/dead-letters."""
-
-    def __init__(self, services: Services) -> None:
-        self._cluster = services.cluster
-        self._upstream = services.upstream
-        self._access = services.access
-
-    def dead_letters(self, request: Request, topic: str) -> Response:
-        """Return the latest messages that wait in a topic, and the origin of those that nsqds remember.
-
-        Those from topics that the user does not see are left out. An nsqd without a log that it shows has only what it
-        remembers.
-        """
-        sees = self._access.scope(request).sees
-        late_s = monotonic() + _LONGEST_S
-        addresses = ask_nodes(self._cluster, topic, "", request.args.get("node", ""))
-        nodes = answer_of_each(self._cluster, addresses, with_bad_logs(lambda address: self._letters(address, topic, late_s)))
-        for node in nodes:
-            letters = node.pop("answer", {}).get("letters", [])
-            node["dead_letters"] = [one for one in letters if not one.get("topic") or sees(text_in(one, "topic"))]
-        return as_json({"nodes": nodes})
-
-    def _letters(self, address: str, topic: str, late_s: float) -> Statistics:
-        """Raises UpstreamError and BadLog."""
-        names = {"format": "json", "topic": topic, "include_clients": "false"}
-        topics = rows_in(self._upstream.get(address, "/stats", names), "topics")
-        remembered = [letter for row in topics for letter in rows_in(row, "dead_letters")]
+    `source` has the names of topic and channel. It ends after _REQUEUE_S. If nsqadmin ends in between, up to
+    _MOVED_AT_ONCE messages of each nsqd may come twice; none is lost. Raises Refusal if none was moved and an nsqd failed.
+    """
+    end_s = monotonic() + _REQUEUE_S
+    moved, errors = 0, []
+    for address in addresses:
         try:
-            live = live_ranges(self._upstream.get(address, "/topic/log", {"topic": topic, "live": "1"}))
-        except UpstreamError:  # an ephemeral topic, or Go's nsqd
-            live = None
-        if live is None:
-            return {"letters": remembered}
-        by_id = {letter.get("id"): letter for letter in remembered}
-        letters = []
-        for row in self._waiting(address, topic, live, late_s):
-            origin = by_id.get(row["id"], {})
-            letters.append(row | {name: origin.get(name) for name in ("topic", "channel", "attempts", "died")})
-        return {"letters": letters}
-
-    def _waiting(self, address: str, topic: str, live: list[tuple[int, int]], late_s: float) -> list[Statistics]:
-        """Return the messages with the highest numbers in these ranges. Raises UpstreamError and BadLog."""
-        read = partial(read_log, self._upstream, address, topic, READ_BYTES)
-        run_in_thread = partial(in_thread, gevent.get_hub().threadpool)
-        rows: list[Statistics] = []
-
-        def is_late() -> bool:
-            return monotonic() > late_s
-
-        for low, high in reversed(live):
-            seq, found = max(low, high - _MOST_LISTED + len(rows)), list[Statistics]()
-            while seq < high and not is_late():  # large messages fill several pages
-                search = LogSearch(MessageFilter(), _MOST_LISTED, is_late, high)
-                page = search.run(read, {"seq": str(seq)}, run_in_thread)
-                found += [{name: row[name] for name in row if name not in _BODY} for row in page.messages]
-                if page.next_seq <= seq:
+            upstream.post(address, "/channel/create", source)  # a new one gets what waits
+            while moved < limit and monotonic() < end_s:
+                query = {**source, "n": str(min(limit - moved, _MOVED_AT_ONCE))}
+                rows = {str(row.get("seq")): row for row in rows_in(upstream.get(address, "/channel/peek", query), "messages")}
+                done = ask_all(rows, partial(_move, upstream, address, source, target, rows))
+                moved += len(done.good)
+                if done.errors:
+                    raise done.errors[0]
+                if not rows:
                     break
-                seq = page.next_seq
-            rows = found + rows
-        return rows
+        except UpstreamError as error:
+            errors.append(f"{address}: {reason_of(error)}")
+    if errors and not moved:
+        raise Refusal(502, f"UPSTREAM_ERROR: {'; '.join(errors)}")
+    return {"errors": errors, "requeued": moved}
+
+
+def requeue(upstream: Upstream, node: str, source: dict[str, str], seq: int, message_id: str, target: str) -> Result:
+    """Publish the message to `target` on its nsqd, then finish it. Raises Refusal."""
+    try:
+        rows = rows_in(upstream.get(node, "/channel/peek", {**source, "seq": str(seq)}), "messages")
+        found = {str(seq): row for row in rows if row.get("id") == message_id and row.get("seq") == seq}
+        if not found:
+            raise Refusal(404, "MESSAGE_NOT_QUEUED")
+        _move(upstream, node, source, target, found, str(seq))
+    except UpstreamError as error:
+        raise refusal_of(error) from error
+    return {"errors": [], "node": node}
+
+
+def _move(
+    upstream: Upstream, node: str, source: dict[str, str], target: str, rows: Mapping[str, Mapping[str, Any]], seq: str
+) -> None:
+    """Publish a message, and finish it. If nsqadmin ends in between, it may come twice. Raises UpstreamError."""
+    upstream.post(node, "/pub", {"topic": target}, body_of(rows[seq]))
+    try:
+        upstream.post(node, "/channel/finish", {**source, "seq": seq, "id": text_in(rows[seq], "id")})
+    except UpstreamError as error:
+        if error.message != "MESSAGE_NOT_QUEUED":  # then a consumer of the channel has received it too
+            text = f"{target} has the message, but it stays in {source['topic']}: {reason_of(error)}"
+            raise UpstreamError(text, node) from error
+
+
+def discard(upstream: Upstream, node: str, source: dict[str, str], seq: int, message_id: str) -> Result:
+    """Finish the message. Raises Refusal."""
+    try:
+        upstream.post(node, "/channel/finish", {**source, "seq": str(seq), "id": message_id})
+    except UpstreamError as error:
+        raise refusal_of(error) from error
+    return {"errors": [], "node": node}

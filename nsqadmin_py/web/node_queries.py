@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from time import monotonic, time
 from typing import Any
 
 from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.cluster.metrics import FAILED, state_of
-from nsqadmin_py.clusterinfo import NobodyAnswered, joined
+from nsqadmin_py.clusterinfo import NoAnswer, warning
 from nsqadmin_py.go_json import topic_stats
 from nsqadmin_py.web.answers import NotThere, Refusal, as_json, number_of
 from nsqadmin_py.web.app import Services
@@ -20,6 +21,7 @@ from nsqd_py.cluster.values import Statistics, flag_in, number_in, rows_in, text
 CANNOT = "not supported by this nsqd"
 _MOST_CLIENTS = 1000
 _DEFAULT_CLIENTS = 100
+_ORDER = ("topic", "channel", "hostname", "client_id", "remote_address")
 _PUBLISHER_TEXTS = ("client_id", "hostname", "remote_address", "user_agent")
 _PUBLISHER_FLAGS = ("tls", "snappy", "deflate")
 
@@ -31,6 +33,13 @@ def is_missing_path(error: UpstreamError) -> bool:
 
 def reason_of(error: UpstreamError) -> str:
     return CANNOT if is_missing_path(error) else error.message or str(error)
+
+
+def refusal_of(error: UpstreamError) -> Refusal:
+    """Return the answer to a request that an nsqd refused: 404 as the nsqd, else 502."""
+    if error.status == 404 and not is_missing_path(error):
+        return Refusal(404, error.message or "NOT_FOUND")
+    return Refusal(502, f"UPSTREAM_ERROR: {reason_of(error)}")
 
 
 def ask_nodes(cluster: Cluster, topic: str, channel: str, node: str) -> list[str]:
@@ -76,92 +85,94 @@ def ask_each(cluster: Cluster, upstream: Upstream, addresses: list[str], path: s
     return answer_of_each(cluster, addresses, ask)
 
 
+def errors_in(nodes: list[Statistics]) -> list[str]:
+    """Return the errors of answers of `answer_of_each`. Raises Refusal if all nsqds failed."""
+    errors = [f"{node['node']}: {node['error']}" for node in nodes if "error" in node]
+    if len(errors) == len(nodes):
+        raise Refusal(502, f"UPSTREAM_ERROR: {'; '.join(errors)}", nodes=nodes)
+    return errors
+
+
+@dataclass(frozen=True, slots=True)
 class NodeQueries:
-    def __init__(self, services: Services) -> None:
-        self._cluster = services.cluster
-        self._access = services.access
-        self._upstream = services.upstream
-        self._info = services.info
+    services: Services
 
     def clients(self, request: Request, topic: str, channel: str) -> Response:
         """Return a page of the clients of a channel."""
-        offset = number_of(request.args, "offset", 0, 10**9)
-        limit = number_of(request.args, "limit", _DEFAULT_CLIENTS, _MOST_CLIENTS)
-        info = self._info()
-        addresses = ask_nodes(self._cluster, topic, channel, request.args.get("node", ""))
-        failures = {address: failure_of(self._cluster, address) for address in addresses}
-        reported = [self._cluster.nodes[address].reported for address in addresses if not failures[address]]
-        errors = [UpstreamError(failure, address) for address, failure in failures.items() if failure]
-        try:
-            rows, more = info.stats([node for node in reported if node], topic, channel, clients=True)
-        except NobodyAnswered as error:
-            raise Refusal(502, f"UPSTREAM_ERROR: {joined([*errors, *error.errors])}") from error
-        errors += more
-        parts = [part for row in rows for part in row["channels"] or ()]
-        found = [client for part in parts for client in part["clients"] or ()]
-        found.sort(key=lambda client: (client["hostname"], client["client_id"], client["remote_address"]))
-        message = f"WARNING: {joined(errors)}" if errors else ""
-        rows = found[offset : offset + limit]
-        return as_json({"time": time(), "total": len(found), "rows": rows, "message": message})
+        services = self.services
+        addresses = ask_nodes(services.cluster, topic, channel, request.args.get("node", ""))
+
+        def ask(address: str) -> Statistics:
+            stats = services.upstream.get(address, "/stats", {"format": "json", "topic": topic, "channel": channel})
+            return {"clients": self._consumers(request, address, stats)}
+
+        nodes = answer_of_each(services.cluster, addresses, ask)
+        errors = errors_in(nodes)
+        found = [client for node in nodes if "answer" in node for client in node["answer"]["clients"]]
+        document = {"time": time(), "total": len(found), "rows": _page(request, found)}
+        return as_json(document | {"message": f"WARNING: {'; '.join(errors)}" if errors else ""})
 
     def log(self, request: Request, topic: str) -> Response:
         """Return what each nsqd keeps of a topic on disk."""
-        addresses = ask_nodes(self._cluster, topic, "", request.args.get("node", ""))
-        return as_json({"nodes": ask_each(self._cluster, self._upstream, addresses, "/topic/log", {"topic": topic})})
+        cluster = self.services.cluster
+        addresses = ask_nodes(cluster, topic, "", request.args.get("node", ""))
+        return as_json({"nodes": ask_each(cluster, self.services.upstream, addresses, "/topic/log", {"topic": topic})})
 
     def lookup(self, request: Request) -> Response:
         """Return topics that nsqlookupds know and no nsqd has, with their channels."""
-        info = self._info()
+        info = self.services.info()
         if not info.lookupds:
             return as_json({"topics": {}, "message": ""})
         try:
             names, errors = info.topics()
-        except NobodyAnswered as error:
+        except NoAnswer as error:
             raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
-        sees = self._access.scope(request).sees
-        idle = [name for name in names if name not in self._cluster.topics and sees(name)]
-        message = f"WARNING: {joined(errors)}" if errors else ""
-        return as_json({"topics": info.inactive_topics(idle), "message": message})
+        sees = self.services.access.scope(request).sees
+        idle = [name for name in names if name not in self.services.cluster.topics and sees(name)]
+        return as_json({"topics": info.inactive_topics(idle), "message": warning(errors)})
 
     def node_clients(self, request: Request, node: str) -> Response:
         """Return a page of the consumers of an nsqd, and of the clients that have published to it. Raises Refusal."""
-        offset = number_of(request.args, "offset", 0, 10**9)
-        limit = number_of(request.args, "limit", _DEFAULT_CLIENTS, _MOST_CLIENTS)
-        self._check_node(node)
-        failure = failure_of(self._cluster, node)
+        if node not in self.services.cluster.nodes:
+            raise NotThere("NODE_NOT_FOUND")
+        failure = failure_of(self.services.cluster, node)
         if failure:
             raise Refusal(502, f"UPSTREAM_ERROR: {failure}")
         try:
-            stats = self._upstream.get(node, "/stats", {"format": "json"})
+            stats = self.services.upstream.get(node, "/stats", {"format": "json"})
         except UpstreamError as error:
-            raise Refusal(502, f"UPSTREAM_ERROR: {reason_of(error)}") from error
-        sees = self._access.scope(request).sees
-        consumers = list(self._consumers(node, stats, sees))
-        publishers = list(_publishers(stats, sees))
-        consumers.sort(key=lambda row: (row["topic"], row["channel"], row["hostname"], row["remote_address"]))
-        publishers.sort(key=lambda row: (row["hostname"], row["remote_address"]))
+            raise refusal_of(error) from error
+        consumers = self._consumers(request, node, stats)
+        publishers = list(_publishers(stats, self.services.access.scope(request).sees))
         return as_json(
             {
                 "time": time(),
                 "total": len(consumers),
-                "rows": consumers[offset : offset + limit],
+                "rows": _page(request, consumers),
                 "total_publishers": len(publishers),
-                "publishers": publishers[offset : offset + limit],
+                "publishers": _page(request, publishers),
             }
         )
 
-    def _consumers(self, node: str, stats: Any, sees: Callable[[str], bool]) -> Iterator[Statistics]:
-        reported, now_s = self._cluster.nodes[node].reported, time()
-        about = {"hostname": "", **reported}
-        for row in rows_in(stats, "topics"):
-            topic = topic_stats(row, node, about, now_s)
-            for channel in topic["channels"] or () if sees(topic["topic_name"]) else ():
-                names = {"topic": topic["topic_name"], "channel": channel["channel_name"]}
-                yield from ({**names, **client} for client in channel["clients"] or ())
+    def _consumers(self, request: Request, node: str, stats: Any) -> list[Statistics]:
+        """Return the consumers in an answer of /stats, of topics that the user sees."""
+        sees, now_s = self.services.access.scope(request).sees, time()
+        about = {"hostname": "", **self.services.cluster.nodes[node].reported}
+        return [
+            {"topic": topic["topic_name"], "channel": channel["channel_name"], **client}
+            for topic in (topic_stats(row, node, about, now_s) for row in rows_in(stats, "topics"))
+            if sees(topic["topic_name"])
+            for channel in topic["channels"] or ()
+            for client in channel["clients"] or ()
+        ]
 
-    def _check_node(self, node: str) -> None:
-        if node not in self._cluster.nodes:
-            raise NotThere("NODE_NOT_FOUND")
+
+def _page(request: Request, clients: list[Statistics]) -> list[Statistics]:
+    """Return the clients that a page shows. Raises Refusal."""
+    offset = number_of(request.args, "offset", 0, 10**9)
+    limit = number_of(request.args, "limit", _DEFAULT_CLIENTS, _MOST_CLIENTS)
+    clients.sort(key=lambda client: tuple(str(client.get(name, "")) for name in _ORDER))
+    return clients[offset : offset + limit]
 
 
 def _publishers(stats: Any, sees: Callable[[str], bool]) -> Iterator[Statistics]:

@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from nsqadmin_py.messages.filters import BadFilter, MessageFilter
-from nsqadmin_py.messages.log_search import BadLog, LogPage, LogSearch, message_at, search_back
+from nsqadmin_py.messages.log_search import BadLog, LogPage, LogSearch, LogSource, body_at, search_back
 from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.records import FileHeader, encode_record
 from tests.unit.fakes import make_batch
@@ -47,8 +47,8 @@ def at_once(work: Callable[[], None]) -> None:
 def search(
     nsqd: Nsqd, wanted: MessageFilter = ALL, limit: int = 100, seq: int = 0, is_late: Callable[[], bool] = lambda: False
 ) -> LogSearch:
-    found = LogSearch(wanted, limit, is_late)
-    found.run(nsqd.read, {"seq": str(seq)}, at_once)
+    found = LogSearch(LogSource(nsqd.read, is_late, at_once), wanted, limit)
+    found.run({"seq": str(seq)})
     return found
 
 
@@ -86,7 +86,7 @@ def test_a_page_takes_bounded_memory() -> None:
 
 def back(nsqd: Nsqd, wanted: MessageFilter = ALL, limit: int = 10, end: int = 1000, looks: int = 1 << 30) -> LogPage:
     left = iter(range(looks))
-    return search_back(wanted, limit, lambda: next(left, None) is None, nsqd.read, end, at_once)
+    return search_back(LogSource(nsqd.read, lambda: next(left, None) is None, at_once), wanted, limit, end)
 
 
 @pytest.mark.parametrize("size", [1, 5, 250])
@@ -129,11 +129,11 @@ def test_a_search_backwards_that_is_late_goes_on_without_a_gap(looks: int) -> No
 
 @pytest.mark.parametrize("data", [b"", b"<html>", log_of([make_batch(0, b"x")])[:-1], log_of([make_batch(0, b"x")]) + b"x" * 100])
 def test_an_answer_that_is_no_log(data: bytes) -> None:
-    found = LogSearch(ALL, 10, lambda: False)
+    found = LogSearch(LogSource(lambda query: data, lambda: False, at_once), ALL, 10)
     with pytest.raises(BadLog):
-        found.run(lambda query: data, {"seq": "0"}, at_once)
+        found.run({"seq": "0"})
     with pytest.raises(BadLog):
-        message_at(data, 7)
+        body_at(data, 7)
 
 
 def test_records_that_lie_about_their_messages() -> None:
