@@ -22,56 +22,35 @@ from nsqd_py.runtime.logs import Log
 _MOST_WAITING = 1000
 
 
-class Notifications:
-    """POSTs documents to `endpoint`, unless that is empty, one after the other. At most 1,000 wait; further ones are refused."""
+class AuditLog:
+    """Writes actions to the log, and POSTs a document of each to --notification-http-endpoint, one after the other.
 
-    def __init__(self, endpoint: str, options: NsqadminOptions, log: Log) -> None:
-        self.endpoint = endpoint
+    At most 1,000 documents wait; further ones are refused.
+    """
+
+    def __init__(self, options: NsqadminOptions, log: Log, access: AccessRights) -> None:
         self._log = log
+        self._access = access
+        self._endpoint = options.notification_http_endpoint
         self._client = HttpClient(
             limit_s(options.http_client_connect_timeout_ns),
             limit_s(options.http_client_request_timeout_ns),
             tls=tls_context(options),
         )
         self._waiting: Queue[dict[str, Any]] = Queue(_MOST_WAITING)
-        self._greenlet: gevent.Greenlet[[], None] | None = None
-
-    def send(self, document: dict[str, Any]) -> None:
-        """Send a document later. Log an error if too many wait already."""
-        if not self.endpoint:
-            return
-        try:
-            self._waiting.put_nowait(document)
-        except Full:
-            self._log.of_clients.error("failed to POST notification - %d of them wait already", _MOST_WAITING)
-            return
-        if self._greenlet is None:
-            self._greenlet = gevent.spawn(self._send_all)
+        self._greenlet: gevent.Greenlet[[], None] = gevent.spawn(self._send_all)
 
     def _send_all(self) -> None:
         while True:
             document = self._waiting.get()
-            self._log.of_clients.info("POSTing notification to %s", parse_url(self.endpoint).place)
+            self._log.of_clients.info("POSTing notification to %s", parse_url(self._endpoint).place)
             body = orjson.dumps(document)
             try:
-                self._client.exchange("POST", parse_url(self.endpoint), body, {"Content-Type": "application/json"})
+                self._client.exchange("POST", parse_url(self._endpoint), body, {"Content-Type": "application/json"})
             except BadStatus:
                 pass  # The endpoint has received it.
             except HttpClientError as error:
                 self._log.of_clients.error("failed to POST notification - %s", error)
-
-    def close(self) -> None:
-        if self._greenlet is not None:
-            self._greenlet.kill(block=False)
-
-
-class AuditLog:
-    """Writes actions to the log, and sends a notification of each."""
-
-    def __init__(self, options: NsqadminOptions, log: Log, access: AccessRights) -> None:
-        self._log = log
-        self._access = access
-        self._notifications = Notifications(options.notification_http_endpoint, options, log)
 
     def record(self, request: Request, action: str, result: str, **names: str) -> None:
         """Log one line: the action, the user, the address and the result. Values are quoted against line breaks.
@@ -90,7 +69,8 @@ class AuditLog:
         )
 
     def notify(self, request: Request, action: str, topic: str, channel: str = "", node: str = "") -> None:
-        if not self._notifications.endpoint:
+        """Send a document later. Log an error if too many wait already."""
+        if not self._endpoint:
             return
         notice: dict[str, Any] = {"action": action, "topic": topic}
         notice |= {name: value for name, value in (("channel", channel), ("node", node)) if value}
@@ -101,10 +81,13 @@ class AuditLog:
         notice["user_agent"] = request.headers.get("User-Agent", "")
         notice["url"] = _url_of(request)
         notice["via"] = socket.gethostname()
-        self._notifications.send(notice)
+        try:
+            self._waiting.put_nowait(notice)
+        except Full:
+            self._log.of_clients.error("failed to POST notification - %d of them wait already", _MOST_WAITING)
 
     def close(self) -> None:
-        self._notifications.close()
+        self._greenlet.kill(block=False)
 
 
 def _quoted(text: str) -> str:

@@ -64,14 +64,13 @@ class Nsqadmin:
         access = AccessRights(options, admin_guard(options.http_auth_file, log))
         self._audit_log = AuditLog(options, log, access)
         services = Services(options, log, self._cluster, self._findings, self._upstream, self._poller, access, self._audit_log)
-        self._views = ViewsOfUsers(Views(self._cluster, self._findings), access)
-        self._events = Events(self._views)
+        self._views = ViewsOfUsers(Views(self._cluster, self._findings))
+        self._events = Events(self._views, access)
         self._notifier = Notifier.from_environment()
         self.routes = [*self._routes(services), *_go_routes(services)]
         app = App(self.routes, options.base_path, access, log)
         self._tls = server_tls(options.tls_cert, options.tls_key, options.tls_security_level)
         self._server = HttpServer(app, options.http_address, options.max_connections, self._tls, log)
-        self._last_bug = ""
         self._saver: gevent.Greenlet[[], None] | None = None
 
     def run(self) -> None:
@@ -99,11 +98,6 @@ class Nsqadmin:
                 reload.cancel()
 
     def _report_bug(self, error: Exception) -> None:
-        """Log a bug with its stack, and a repeated one in one line."""
-        if repr(error) == self._last_bug:
-            self._log.of_clients.error("NSQADMIN: same error again: %r", error)
-            return
-        self._last_bug = repr(error)
         self._log.of_clients.exception("NSQADMIN: a round ended early: %r", error)
 
     def _reload(self) -> None:

@@ -203,9 +203,10 @@ def check_options(options: NsqadminOptions) -> None:
     _check_networks(options)
     _check_permissions(options)
     if options.graphite_url or options.proxy_graphite:
-        _check_url("graphite-url", options.graphite_url)
+        _check_url(f"parse --graphite-url ({options.graphite_url})", options.graphite_url)
     if options.notification_http_endpoint:
-        _check_url("notification-http-endpoint", options.notification_http_endpoint)
+        endpoint = options.notification_http_endpoint
+        _check_url(f"parse --notification-http-endpoint ({endpoint})", endpoint)
     if options.tls_cert or options.tls_key:
         check_certificate(options.tls_cert, options.tls_key, level=options.tls_security_level)
     check_auth_file(options.http_auth_file)
@@ -218,32 +219,23 @@ def _check_addresses(options: NsqadminOptions) -> None:
         raise BadOptions("--nsqd-http-address or --lookupd-http-address required")
     if nsqds and lookupds:
         raise BadOptions("use --nsqd-http-address or --lookupd-http-address not both")
-    from nsqd_py.net.http.client import parse_url
-
-    for flag, addresses in (("lookupd", lookupds), ("nsqd", nsqds)):
-        for address in addresses:
-            try:
-                parse_url(f"{address if '://' in address else f'http://{address}'}/")
-            except ValueError as error:
-                raise BadOptions(f"failed to resolve --{flag}-http-address ({address}) - {error}") from error
+    for address in (*lookupds, *nsqds):
+        url = address if "://" in address else f"http://{address}/"
+        _check_url(f"resolve --{'lookupd' if lookupds else 'nsqd'}-http-address ({address})", url)
 
 
-def _check_url(flag: str, url: str) -> None:
+def _check_url(what: str, url: str) -> None:
     from nsqd_py.net.http.client import parse_url
 
     try:
         parse_url(url)
     except ValueError as error:
-        raise BadOptions(f"failed to parse --{flag} ({url}) - {error}") from error
+        raise BadOptions(f"failed to {what} - {error}") from error
 
 
 def _check_client_tls(options: NsqadminOptions) -> None:
     cert, key = options.http_client_tls_cert, options.http_client_tls_key
-    if cert and not key:
-        raise BadOptions("--http-client-tls-key must be specified with --http-client-tls-cert")
-    if key and not cert:
-        raise BadOptions("--http-client-tls-cert must be specified with --http-client-tls-key")
-    if cert:
+    if cert or key:
         check_certificate(cert, key, "http-client-tls", level=options.tls_security_level)
     if options.http_client_tls_root_ca_file:
         check_authorities(options.http_client_tls_root_ca_file, "--http-client-tls-root-ca-file")

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from itertools import chain, islice
+from typing import NamedTuple
 
 from nsqadmin_py.cluster.metrics import Json, View
 from nsqadmin_py.cluster.problems import ERROR, KINDS, LOOKUP_KINDS, WARNING, Problem, counted
 
-# A problem that returns within this time is the same one.
-_SAME_WITHIN_S = 60.0
 # The most rows of the list.
 MOST_LISTED = 200
 # Problems of one kind with one cause are one row if they are at least so many.
@@ -23,8 +21,6 @@ MOST_NAMED = 50
 MOST_OF_KIND = 1000
 # The most problems of one kind that a badge describes.
 _MOST_TEXTS = 5
-# The most problems whose beginning is remembered.
-MOST_REMEMBERED = 10_000
 
 
 class FoundProblems:
@@ -45,66 +41,36 @@ class FoundProblems:
             self.more[problem.kind] += 1
 
 
-@dataclass(slots=True)
-class Listed:
-    """A problem since a time in s since the epoch. If not `is_exact`, it began then or earlier.
-
-    seen_s   when it was last there
-    """
+class Listed(NamedTuple):
+    """A problem since a time in s since the epoch. If not `is_exact`, it began then or earlier."""
 
     problem: Problem
     since_s: float
     is_exact: bool
-    seen_s: float = 0.0
 
 
-@dataclass(slots=True)
 class Attention:
-    """All problems of the last round, the worst first, and the rows in which they are shown, by key.
+    """All problems of a round, the worst first, and the rows in which they are shown, by key.
 
-    Call `note_round` after each round. `more` counts the problems that are in no row by kind.
+    `before` is the list of an earlier round, from which it has the beginnings of problems. `more` counts the problems
+    that are in no row by kind.
     """
 
-    listed: list[Listed] = field(default_factory=list)
-    more: Counter[str] = field(default_factory=Counter)
-    rows: dict[str, Json] = field(default_factory=dict)
-    _known: dict[str, Listed] = field(default_factory=dict)
-    _of_topics: dict[str, list[Problem]] = field(default_factory=dict)
-    _has_looked: bool = False
-
-    def note_round(self, found: FoundProblems, time_s: float) -> None:
-        """Take the problems of a round at a time in s since the epoch."""
-        self._set([self._since(problem, time_s) for problem in found.kept], found.more)
-        self._known = {key: entry for key, entry in self._known.items() if entry.seen_s >= time_s - _SAME_WITHIN_S}
-        self._has_looked = True
-
-    def _set(self, listed: Iterable[Listed], more: Counter[str]) -> None:
-        self.listed, self.more = sorted(listed, key=_rank), more
-        self._of_topics = {}
+    def __init__(self, found: FoundProblems, time_s: float, before: Attention | None = None) -> None:
+        """`time_s` is the time of the round, in s since the epoch."""
+        known = before.began if before is not None else {}
+        has_begun = before is not None
+        self.began: dict[str, tuple[float, bool]] = {
+            problem.key: known.get(problem.key) or (problem.since_s or time_s, has_begun or problem.since_s > 0)
+            for problem in found.kept
+        }
+        self.listed = sorted((Listed(problem, *self.began[problem.key]) for problem in found.kept), key=_rank)
+        self.more = found.more
+        self.rows = dict(grouped(self.listed, self.more))
+        self._of_topics: dict[str, list[Problem]] = {}
         for entry in self.listed:
             if entry.problem.topic:
                 self._of_topics.setdefault(entry.problem.topic, []).append(entry.problem)
-        self.rows = dict(grouped(self.listed, more))
-
-    def like(self, found: FoundProblems, time_s: float) -> Attention:
-        """Return a list of the problems of a part of the cluster, each since when this list has it."""
-        other = Attention()
-        listed = []
-        for problem in found.kept:
-            known = self._known.get(problem.key)
-            since_s, is_exact = (known.since_s, known.is_exact) if known is not None else (time_s, False)
-            listed.append(Listed(problem, since_s, is_exact, time_s))
-        other._set(listed, found.more)
-        return other
-
-    def _since(self, problem: Problem, time_s: float) -> Listed:
-        entry = self._known.get(problem.key)
-        if entry is None:
-            entry = Listed(problem, problem.since_s or time_s, self._has_looked or problem.since_s > 0)
-            if len(self._known) < MOST_REMEMBERED:
-                self._known[problem.key] = entry
-        entry.problem, entry.seen_s = problem, time_s
-        return entry
 
     @property
     def counts(self) -> Counter[str]:

@@ -24,16 +24,15 @@ class Findings:
 
     memory: NodeMemory = field(default_factory=NodeMemory)
     trends: Trends = field(default_factory=Trends)
-    attention: Attention = field(default_factory=Attention)
+    attention: Attention = field(default_factory=lambda: Attention(FoundProblems(), 0.0))
     time_s: float = 0.0
 
-    def note_round(self, cluster: Cluster, now_s: float, time_s: float) -> None:
-        """Take a round of the cluster. `now_s` is on its clock, `time_s` is since the epoch."""
-        for _ in self.noting_round(cluster, now_s, time_s):
-            pass
-
     def noting_round(self, cluster: Cluster, now_s: float, time_s: float) -> Iterator[None]:
-        """As `note_round`. Yield whenever other greenlets may run; they must not change the cluster until the end."""
+        """Take a round of the cluster. `now_s` is on its clock, `time_s` is since the epoch.
+
+        Yield whenever other greenlets may run; they must not change the cluster until the end.
+        """
+        before = self.attention if self.time_s else None
         self.time_s = time_s
         self.memory.note_round(cluster, now_s, time_s)
         self.trends.note_round(cluster, now_s)
@@ -42,7 +41,7 @@ class Findings:
             found.add(problem)
             if number % _PROBLEMS_AT_A_TIME == 0:
                 yield
-        self.attention.note_round(found, time_s)
+        self.attention = Attention(found, time_s, before)
 
     def age_s(self, oldest_s: float | None) -> float | None:
         """Return the time since a message was published, as of the last round; None if that time is not known."""
@@ -102,4 +101,4 @@ def visible_findings(whole: Findings, cluster: Cluster, now_s: float) -> Finding
     """Return what nsqadmin would conclude from a visible cluster."""
     memory = whole.memory.only(cluster)
     found = FoundProblems(problems(cluster, memory, whole.trends, now_s))
-    return Findings(memory, whole.trends, whole.attention.like(found, whole.time_s), whole.time_s)
+    return Findings(memory, whole.trends, Attention(found, whole.time_s, whole.attention), whole.time_s)

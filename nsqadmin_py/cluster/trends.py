@@ -142,6 +142,3 @@ class Trends:
 def _is_over(trend: Trend, now_s: float) -> bool:
     """True if the channel has been deleted, or idle for long."""
     return trend.updated_s < now_s or trend.busy_s < now_s - _KEPT_S
-
-
-NO_TRENDS = Trends()

@@ -67,6 +67,10 @@ class Page:
         offset = _number(query, "offset", 0)
         return cls(query.get("search", "").lower(), sort, order == "desc", offset, limit, bool(only))
 
+    def finds(self, *names: str) -> bool:
+        """True if one of the names contains the searched text."""
+        return not self.search or any(self.search in name.lower() for name in names)
+
 
 def _number(query: Mapping[str, str], name: str, default: int) -> int:
     text = query.get(name) or str(default)
@@ -131,7 +135,7 @@ def topic_list(cluster: Cluster, page: Page, findings: Findings = NO_FINDINGS) -
     names = [
         name
         for name, row in cluster.topics.items()
-        if _is_searched(page.search, name, row) and (not page.only_problems or findings.attention.of_topic(name))
+        if page.finds(name, *row.channels) and (not page.only_problems or findings.attention.of_topic(name))
     ]
     names.sort()  # the sort is stable: equal rows stay in the order of names
     if page.sort == "topic":
@@ -144,10 +148,6 @@ def topic_list(cluster: Cluster, page: Page, findings: Findings = NO_FINDINGS) -
     view = View({"total": len(names), "offset": page.offset, "limit": page.limit})
     view.rows = {row["topic"]: row for row in shown}
     return view
-
-
-def _is_searched(text: str, name: str, row: TopicRow) -> bool:
-    return not text or text in name.lower() or any(text in channel.lower() for channel in row.channels)
 
 
 def topic(cluster: Cluster, name: str, now_s: float, findings: Findings = NO_FINDINGS) -> View:
@@ -291,7 +291,7 @@ def _part_row(topic: str, channel: str, part: Part, findings: Findings) -> Json:
 def _of_node(node: Node, page: Page) -> Iterator[_Found]:
     for topic, of_topic in node.topics.items():
         for channel, part in of_topic.channels.items():
-            if not page.search or page.search in topic.lower() or page.search in channel.lower():
+            if page.finds(topic, channel):
                 yield _Found(topic, channel, part)
 
 
@@ -299,6 +299,5 @@ def _found(cluster: Cluster, page: Page, findings: Findings) -> Iterator[_Found]
     for topic, of_topic in cluster.topics.items():
         wanted = {problem.channel for problem in findings.attention.of_topic(topic)} if page.only_problems else None
         for channel, row in of_topic.channels.items():
-            is_searched = not page.search or page.search in topic.lower() or page.search in channel.lower()
-            if is_searched and (wanted is None or channel in wanted):
+            if page.finds(topic, channel) and (wanted is None or channel in wanted):
                 yield _Found(topic, channel, row)

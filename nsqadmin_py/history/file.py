@@ -4,7 +4,7 @@
     zstd of: length of the head (4 bytes), head (JSON), values (4 bytes each)
 
 The head has for each ring its place, its first and last step, and the size of its values in bytes. It also has the
-last known states of nsqds. Version 1 is also read.
+last known states of nsqds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.threads import in_thread
 
 _MAGIC = b"nsqadmin-history 2 "
-_OLD_MAGIC = b"nsqadmin-history 1 "
 _LEVEL = 1
 _MOST_BYTES = 2 << 30
 _LENGTH = struct.Struct(">I")
@@ -93,7 +92,7 @@ def pack(document: bytes) -> bytes:
 def unpack(data: bytes) -> bytes:
     """Return the document of a file's content. Raises BadHistory."""
     line, _, packed = data.partition(b"\n")
-    if not line.startswith((_MAGIC, _OLD_MAGIC)):
+    if not line.startswith(_MAGIC):
         raise BadHistory("it is no history of nsqadmin")
     if line[len(_MAGIC) :] != b"%08x" % google_crc32c.value(packed):
         raise BadHistory("its checksum is wrong")
@@ -110,7 +109,6 @@ class HistoryFile:
         self._path = os.path.realpath(path) if path else ""  # replacing the file must keep a symbolic link
         self._log = log
         self._lock: Any = None
-        self._has_failed = False
         self._pool = ThreadPool(1)
 
     def open(self, history: History) -> Any:
@@ -164,11 +162,8 @@ class HistoryFile:
         document = encode(history, nodes)
         try:
             in_thread(self._pool, _replace, self._path, document)
-            self._has_failed = False
         except OSError as error:
-            if not self._has_failed:
-                self._log.warning("HISTORY: cannot write %s: %s", self._path, error.strerror)
-            self._has_failed = True
+            self._log.warning("HISTORY: cannot write %s: %s", self._path, error.strerror)
 
     def close(self) -> None:
         if self._lock is not None:

@@ -153,6 +153,9 @@ class Rings(NamedTuple):
     coarse: Ring
 
 
+_NO_RINGS = Rings(Ring(1), Ring(1))
+
+
 class Series:
     """The metrics of one key. A figure has rings from its first value on."""
 
@@ -243,21 +246,12 @@ class History:
         step_s = self.fine_step_s if is_fine else COARSE_STEP_S
         end = int(now_s / step_s) + (1 if is_fine else 0)
         begin = end - max(1, int(min(range_s, COARSE_RANGE_S) / step_s))
-        lists = [self._ring(key, metric, is_fine).read(begin, end) for metric in metrics]
+        series = self.series.get(key, Series())
+        lists = [series.rings.get(metric, _NO_RINGS)[not is_fine].read(begin, end) for metric in metrics]
         return step_s, [step * step_s for step in range(begin, end)], lists
 
-    def _ring(self, key: Key, metric: str, is_fine: bool) -> Ring:
-        """Return the ring of a figure; an empty one if it is not recorded."""
-        rings = self._rings(key, metric)
-        return Ring(1) if rings is None else rings.fine if is_fine else rings.coarse
-
-    def _rings(self, key: Key, metric: str) -> Rings | None:
-        series = self.series.get(key)
-        return series.rings.get(metric) if series is not None else None
-
     def quantiles(self, key: Key) -> tuple[float, ...]:
-        series = self.series.get(key)
-        return series.quantiles if series is not None else ()
+        return self.series.get(key, Series()).quantiles
 
     @property
     def size_bytes(self) -> int:

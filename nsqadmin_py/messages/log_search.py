@@ -49,9 +49,6 @@ def shown(message: Mapping[str, Any], body: bytes) -> Statistics:
 
 # Of bodies in one answer to the page. The first message is returned even if it is larger.
 _MOST_SHOWN_BYTES = 4 * 1024 * 1024
-# The deadline is looked at before each message of this size, and each time so many bytes were searched.
-_LOOK_EVERY_BYTES = 64 * 1024
-
 # The messages in the first window of a search backwards.
 _FIRST_WINDOW = 64
 # A window that the deadline cuts is searched again; this one takes 0.2 s.
@@ -117,7 +114,6 @@ class LogSearch:
         self._wanted = wanted
         self._limit = limit
         self._room_bytes = _MOST_SHOWN_BYTES
-        self._since_look_bytes = 0
         self._is_full = False
 
     def run(self, start: dict[str, str]) -> LogPage:
@@ -157,7 +153,7 @@ class LogSearch:
         if not self._wanted.may_match(batch.body):
             page.searched_count += after - first
             page.next_seq, page.last_timestamp = batch.first_seq + after, batch.timestamp_ns
-            return not (self._looks_late(len(batch.body)) or self.is_over)
+            return not (self.is_over or self._source.is_late())
         for index in range(first, after):
             body = batch.message(index)
             if self._wanted.matches(body) and not self._keep(batch, index, body):
@@ -165,17 +161,10 @@ class LogSearch:
                 return False
             page.searched_count += 1
             page.next_seq, page.last_timestamp = batch.first_seq + index + 1, batch.timestamp_ns
-            if self._is_full or self._looks_late(len(body)):
+            if self._is_full:
                 self.is_over = self.is_over and index + 1 == after
                 return False
-        return not self.is_over
-
-    def _looks_late(self, size_bytes: int) -> bool:
-        self._since_look_bytes += size_bytes
-        if self._since_look_bytes < _LOOK_EVERY_BYTES:
-            return False
-        self._since_look_bytes = 0
-        return self._source.is_late()
+        return not (self.is_over or self._source.is_late())
 
     def _keep(self, batch: Batch, index: int, body: bytes) -> bool:
         """Add a message; return False if there is no room for it, so that the next page begins with it."""

@@ -9,6 +9,6 @@ views_api        the data of the page, under /api/v2, and /metrics for Prometheu
 events           server-sent events: changes of the data that a page shows
 node_queries     requests of the page that nsqds answer
 message_queries  messages of channels and of the logs of topics; dead letters, and actions on them
-actions          the actions of the page: POST /api/v2/actions
+actions          the actions of the page, POST /api/v2/actions, and of Go's paths
 shell            the page and its files
 """

@@ -16,9 +16,9 @@ from nsqadmin_py.cluster.problems import CHANNEL_OF_DEAD_LETTERS
 from nsqadmin_py.clusterinfo import Errors, NoAnswer, warning
 from nsqadmin_py.permissions import ADMINISTER, PUBLISH
 from nsqadmin_py.web import message_queries
-from nsqadmin_py.web.answers import Refusal, as_json, object_in, text_of
+from nsqadmin_py.web.answers import Refusal, as_json, object_in, reason_of, text_of
 from nsqadmin_py.web.app import Services
-from nsqadmin_py.web.node_queries import answer_of_each, ask_nodes, errors_in, reason_of, refusal_of
+from nsqadmin_py.web.node_queries import answer_of_each, ask_nodes, errors_in
 from nsqd_py.cluster.roles import KnownStandby
 from nsqd_py.cluster.upstream import UpstreamError, parsed
 from nsqd_py.cluster.values import Statistics
@@ -75,7 +75,7 @@ class Actions:
         return as_json(self.perform(request, _order(object_in(request))))
 
     def perform(self, request: Request, order: ActionRequest) -> Result:
-        """Raises Refusal."""
+        """Raises Refusal, NoAnswer and UpstreamError."""
         services = self.services
         services.access.check_action(request, order.topic, _PERMISSIONS.get(order.action, ADMINISTER))
         target = text_of(order.more, "target")
@@ -86,12 +86,9 @@ class Actions:
             raise Refusal(400, "INVALID_ACTION")
         try:
             result = handler(self, order)
-        except Refusal as refusal:
-            services.audit_log.record(request, order.action, refusal.message, **order.names)
-            raise
-        except NoAnswer as error:
+        except (Refusal, NoAnswer, UpstreamError) as error:
             services.audit_log.record(request, order.action, str(error), **order.names)
-            raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
+            raise
         services.audit_log.record(request, order.action, "; ".join(result["errors"]) or "ok", **order.names)
         if order.action == "create" and order.channel:
             services.audit_log.notify(request, "create_topic", order.topic)
@@ -146,10 +143,7 @@ class Actions:
         if defer:
             query["defer"] = str(defer)
         node = self._some_node(order)
-        try:
-            self.services.upstream.post(node, "/pub", query, body)
-        except UpstreamError as error:
-            raise refusal_of(error) from error
+        self.services.upstream.post(node, "/pub", query, body)
         return {"errors": [], "node": node}
 
     def _some_node(self, order: ActionRequest) -> str:
@@ -196,7 +190,9 @@ class Actions:
 
     def _discard_message(self, order: ActionRequest) -> Result:
         """Finish one waiting message without delivering it."""
-        return message_queries.discard(self.services.upstream, order.node, order.place, *self._message_of(order))
+        seq, message_id = self._message_of(order)
+        self.services.upstream.post(order.node, "/channel/finish", {**order.place, "seq": str(seq), "id": message_id})
+        return {"errors": [], "node": order.node}
 
     def _message_of(self, order: ActionRequest) -> tuple[int, str]:
         """Return the number of a message and its id. The number distinguishes it from others with the same id."""

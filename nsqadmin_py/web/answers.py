@@ -13,9 +13,11 @@ import orjson
 from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Request, Response
 
+from nsqd_py.cluster.upstream import UpstreamError
+
 Handler = Callable[..., Response]
 
-GZIP_FROM_BYTES = 1024
+_GZIP_FROM_BYTES = 1024
 _GZIP_LEVEL = 4
 _MOST_DIGITS = 12
 _JSON = "application/json; charset=utf-8"
@@ -32,11 +34,31 @@ class Refusal(Exception):
         self.more = more
 
 
+# The error of an nsqd that does not know a path: Go's, or an older one.
+CANNOT = "not supported by this nsqd"
+
+
 class NotThere(Refusal):
     """The requested thing is not known (yet)."""
 
     def __init__(self, message: str) -> None:
         super().__init__(404, message)
+
+
+def is_missing_path(error: UpstreamError) -> bool:
+    """True if the nsqd does not know the path. Other errors with status 404 have other messages."""
+    return error.status == 404 and error.message == "NOT_FOUND"
+
+
+def reason_of(error: UpstreamError) -> str:
+    return CANNOT if is_missing_path(error) else error.message or str(error)
+
+
+def refusal_of(error: UpstreamError) -> Refusal:
+    """Return the answer to a request that an nsqd refused: 404 as the nsqd, else 502."""
+    if error.status == 404 and not is_missing_path(error):
+        return Refusal(404, error.message or "NOT_FOUND")
+    return Refusal(502, f"UPSTREAM_ERROR: {reason_of(error)}")
 
 
 def number_of(query: Mapping[str, str], name: str, default: int, most: int) -> int:
@@ -81,7 +103,7 @@ def compress(request: Request, response: Response) -> None:
     if request.accept_encodings["gzip"] <= 0 or response.status_code != 200:
         return
     body = response.get_data()
-    if len(body) >= GZIP_FROM_BYTES:
+    if len(body) >= _GZIP_FROM_BYTES:
         response.set_data(gzip.compress(body, _GZIP_LEVEL, mtime=0))
         response.headers["Content-Encoding"] = "gzip"
 
@@ -132,11 +154,7 @@ def object_in(request: Request, message: str = "") -> dict[str, Any]:
 
 def text_of(document: dict[str, Any], name: str, message: str = "") -> str:
     """Return a string of an object; empty if it is missing. The case of its key does not matter. Raises Refusal."""
-    value = document.get(name)
-    if value is None:
-        value = next((other for key, other in document.items() if key.lower() == name), None)
-    if value is None:
-        return ""
+    value = next((value for key, value in document.items() if key.lower() == name and value is not None), "")
     if not isinstance(value, str):
         raise Refusal(400, message or f"json: {name} has to be a string")
     return value

@@ -15,13 +15,13 @@ from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.audit import AuditLog
 from nsqadmin_py.cluster.findings import Findings
-from nsqadmin_py.clusterinfo import ClusterInfo
+from nsqadmin_py.clusterinfo import ClusterInfo, NoAnswer
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.web.access import AccessRights, peer_of
-from nsqadmin_py.web.answers import Handler, Refusal, compress, refused
+from nsqadmin_py.web.answers import Handler, Refusal, compress, refusal_of, refused
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.poller import ClusterPoller
-from nsqd_py.cluster.upstream import Upstream
+from nsqd_py.cluster.upstream import Upstream, UpstreamError
 from nsqd_py.net.http.handling import ASKED, CHANGED
 from nsqd_py.runtime.logs import Log
 
@@ -84,6 +84,11 @@ class App:
             compress(request, response)
         except Refusal as refusal:
             response = refused(refusal)
+        except (NoAnswer, UpstreamError) as error:
+            self._log.of_clients.error("%s %s - %s", request.method, quote(request.path), error)
+            response = refused(
+                refusal_of(error) if isinstance(error, UpstreamError) else Refusal(502, f"UPSTREAM_ERROR: {error}")
+            )
         except Exception as error:  # noqa: BLE001  a bug must not end the connection without an answer
             self._log.of_clients.exception("%s %s - %r", request.method, quote(request.path), error)
             response = refused(Refusal(500, "INTERNAL_ERROR"))

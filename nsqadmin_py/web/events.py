@@ -8,7 +8,7 @@ closes one that reads nothing. A reader that reconnects gets the whole view agai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from time import time
 from typing import Any
@@ -19,6 +19,8 @@ from gevent.event import Event
 from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.cluster.metrics import View
+from nsqadmin_py.permissions import Scope
+from nsqadmin_py.web.access import AccessRights
 from nsqadmin_py.web.answers import NotThere, Refusal
 from nsqadmin_py.web.views_api import Query, Views, ViewsOfUsers
 
@@ -64,9 +66,9 @@ class Reader:
 class Events:
     """Sends changes to readers after each round. `close` ends all streams."""
 
-    def __init__(self, views: ViewsOfUsers, wall_clock: Callable[[], float] = time) -> None:
+    def __init__(self, views: ViewsOfUsers, access: AccessRights) -> None:
         self._views = views
-        self._wall_clock = wall_clock
+        self._access = access
         self._round = Event()
         self._tick = 0
         self._is_closed = False
@@ -91,10 +93,10 @@ class Events:
         queries = {of: dict(parse_qsl(of)) for of in request.args.getlist("of")} or {"": request.args.to_dict()}
         if len(queries) > MOST_VIEWS:
             raise Refusal(400, "TOO_MANY_VIEWS")
-        views = self._views.of(request)
+        scope = self._access.scope(request)
         for query in queries.values():
             with suppress(NotThere):
-                views.read(query)
+                self._views.of(scope).read(query)
         if self.readers >= MOST_READERS:
             raise Refusal(503, "TOO_MANY_READERS")
         headers = {
@@ -102,9 +104,9 @@ class Events:
             "Cache-Control": "no-store",
             "X-Accel-Buffering": "no",  # for proxies that would buffer answers
         }
-        return Response(self._stream(views, queries), 200, headers)
+        return Response(self._stream(scope, queries), 200, headers)
 
-    def _stream(self, views: Views, queries: Mapping[str, Query]) -> Iterator[bytes]:
+    def _stream(self, scope: Scope, queries: Mapping[str, Query]) -> Iterator[bytes]:
         self.readers += 1
         try:
             yield b"retry: %d\n\n" % _RETRY_MS
@@ -112,7 +114,7 @@ class Events:
             while not self._is_closed:
                 coming = self._round
                 for of, reader in readers.items():
-                    event = self._event(views, of, reader, queries[of])
+                    event = self._event(self._views.of(scope), of, reader, queries[of])
                     if event:
                         yield event
                 if coming is self._round and not coming.wait(HEARTBEAT_S):
@@ -130,7 +132,7 @@ class Events:
             return self._written("gone", of, {"message": refusal.message})
         if news is None:
             return b""
-        return self._written("change", of, {"time": self._wall_clock(), "tick": self._tick, **news})
+        return self._written("change", of, {"time": time(), "tick": self._tick, **news})
 
     def _written(self, name: str, of: str, document: Mapping[str, Any]) -> bytes:
         # JSON contains no line breaks, whatever the names are.

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import orjson
 from werkzeug.wrappers import Request, Response
 
-from nsqadmin_py.clusterinfo import Errors, NoAnswer, warning
+from nsqadmin_py.clusterinfo import Errors, warning
 from nsqadmin_py.go_json import by_node_and_nearness, sum_of_channels, sum_of_topics, without_empty_counts
 from nsqadmin_py.web.access import peer_of
 from nsqadmin_py.web.actions import ActionRequest, Actions
@@ -46,7 +46,7 @@ class GoApi:
 
     def topics(self, request: Request) -> Response:
         info = self.services.info()
-        known, errors = self._ask("failed to get topics", info.topics)
+        known, errors = info.topics()
         topics = list(filter(self._sees(request), known))
         if request.args.get("inactive") == "true":
             found = info.inactive_topics(topics) if info.lookupds else {}
@@ -54,12 +54,12 @@ class GoApi:
         return as_go({"topics": topics or None, "message": self._warning(errors)})
 
     def topic(self, request: Request, topic: str) -> Response:
-        rows, errors = self._stats_of(topic, "", "failed to get topic metadata")
+        rows, errors = self._stats_of(topic)
         metrics = without_empty_counts(sum_of_topics(topic, rows), is_channel=False)
         return as_go(metrics | {"message": self._warning(errors)})
 
     def channel(self, request: Request, topic: str, channel: str) -> Response:
-        rows, errors = self._stats_of(topic, channel, "failed to get channel metadata")
+        rows, errors = self._stats_of(topic, channel)
         parts = [part for row in rows for part in row["channels"] or () if part["channel_name"] == channel]
         if not parts:
             raise Refusal(404, "CHANNEL_NOT_FOUND")
@@ -69,14 +69,14 @@ class GoApi:
         metrics = without_empty_counts(metrics, is_channel=True)
         return as_go(metrics | {"message": self._warning(errors)})
 
-    def _stats_of(self, topic: str, channel: str, failure: str) -> tuple[list[Statistics], Errors]:
+    def _stats_of(self, topic: str, channel: str = "") -> tuple[list[Statistics], Errors]:
         info = self.services.info()
-        producers, errors = self._ask("failed to get topic producers", lambda: info.producers_of(topic))
-        found = self._ask(failure, lambda: info.stats(producers, topic, channel, clients=bool(channel)))
+        producers, errors = info.producers_of(topic)
+        found = info.stats(producers, topic, channel, clients=bool(channel))
         return found[0], errors + found[1]
 
     def nodes(self, request: Request) -> Response:
-        producers, errors = self._ask("failed to get nodes", self.services.info().producers)
+        producers, errors = self.services.info().producers()
         sees = self._sees(request)
         for producer in producers:
             if producer["topics"]:
@@ -85,11 +85,11 @@ class GoApi:
 
     def node(self, request: Request, node: str) -> Response:
         info = self.services.info()
-        producers, errors = self._ask("failed to get producers", info.producers)
+        producers, errors = info.producers()
         found = [producer for producer in producers if http_address(producer) == node]
         if not found:
             raise Refusal(404, "NODE_NOT_FOUND")
-        all_rows, _ = self._ask("failed to get nsqd stats", lambda: info.stats(found[:1], clients=True))
+        all_rows, _ = info.stats(found[:1], clients=True)
         sees = self._sees(request)
         rows = [row for row in all_rows if sees(row["topic_name"])]
         metrics = {
@@ -102,8 +102,8 @@ class GoApi:
 
     def counter(self, request: Request) -> Response:
         info = self.services.info()
-        producers, errors = self._ask("failed to get counter producer list", info.producers)
-        rows, more = self._ask("failed to get nsqd stats", lambda: info.stats(producers))
+        producers, errors = info.producers()
+        rows, more = info.stats(producers)
         sees = self._sees(request)
         stats: dict[str, Statistics] = {}
         for row in rows:
@@ -217,16 +217,6 @@ class GoApi:
                 raise Refusal(400, "INVALID_OPTION")
         except ValueError as error:
             raise Refusal(400, "INVALID_VALUE") from error
-
-    # ---- questions
-
-    def _ask(self, failure: str, question: Callable[[], tuple[Any, Errors]]) -> tuple[Any, Errors]:
-        """Return the result and the errors. Raises Refusal if no server answered."""
-        try:
-            return question()
-        except NoAnswer as error:
-            self.services.log.of_clients.error("%s - %s", failure, error)
-            raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
 
     def _sees(self, request: Request) -> Callable[[str], bool]:
         return self.services.access.scope(request).sees

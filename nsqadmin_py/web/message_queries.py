@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -14,9 +15,9 @@ from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.messages.filters import BadFilter, MessageFilter
 from nsqadmin_py.messages.log_search import LogSearch, LogSource, body_at, body_of, first_seq_of, search_back, shown
-from nsqadmin_py.web.answers import Refusal, as_json, number_of
+from nsqadmin_py.web.answers import Refusal, as_json, number_of, reason_of
 from nsqadmin_py.web.app import Services
-from nsqadmin_py.web.node_queries import answer_of_each, ask_each, ask_nodes, reason_of, refusal_of
+from nsqadmin_py.web.node_queries import answer_of_each, ask_each, ask_nodes
 from nsqd_py.cluster.upstream import Upstream, UpstreamError, ask_all
 from nsqd_py.cluster.values import Statistics, rows_in, text_in
 from nsqd_py.runtime.threads import in_thread
@@ -44,12 +45,10 @@ _REQUEUE_S = 30.0
 Result = dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
 class MessageQueries:
-    def __init__(self, services: Services) -> None:
-        self._cluster = services.cluster
-        self._upstream = services.upstream
-        self._access = services.access
-        self._searches = BoundedSemaphore(_SEARCHES)
+    services: Services
+    searches: BoundedSemaphore = field(default_factory=lambda: BoundedSemaphore(_SEARCHES))
 
     # ---- of a channel
 
@@ -79,10 +78,10 @@ class MessageQueries:
         raise Refusal(404, "MESSAGE_NOT_FOUND")
 
     def _peek(self, request: Request, topic: str, channel: str, count: int) -> list[Statistics]:
-        addresses = ask_nodes(self._cluster, topic, channel, request.args.get("node", ""))
+        addresses = ask_nodes(self.services.cluster, topic, channel, request.args.get("node", ""))
         names = {"topic": topic, "channel": channel, "n": str(count)}
         names |= {name: request.args[name] for name in ("state", "seq") if request.args.get(name)}
-        return ask_each(self._cluster, self._upstream, addresses, "/channel/peek", names)
+        return ask_each(self.services.cluster, self.services.upstream, addresses, "/channel/peek", names)
 
     # ---- of a topic's log
 
@@ -95,21 +94,21 @@ class MessageQueries:
         wanted = _filter_of(request)
         limit = max(1, number_of(request.args, "limit", _DEFAULT_LISTED, _MOST_MESSAGES))
         start, end = _range_of(request)
-        addresses = ask_nodes(self._cluster, topic, "", request.args.get("node", ""))
+        addresses = ask_nodes(self.services.cluster, topic, "", request.args.get("node", ""))
         late_s = monotonic() + _SEARCH_S
 
         def search(address: str) -> Statistics:
             source = self._source(address, topic, late_s)
-            with self._searches:
+            with self.searches:
                 if start is not None:
                     return vars(LogSearch(source, wanted, limit).run(start))
                 before = end if isinstance(end, int) else first_seq_of(source.read(end))
                 return vars(search_back(source, wanted, limit, before))
 
-        return as_json({"nodes": answer_of_each(self._cluster, addresses, search)})
+        return as_json({"nodes": answer_of_each(self.services.cluster, addresses, search)})
 
     def _source(self, address: str, topic: str, late_s: float) -> LogSource:
-        read = partial(_read_log, self._upstream, address, topic, _READ_BYTES)
+        read = partial(_read_log, self.services.upstream, address, topic, _READ_BYTES)
         return LogSource(read, lambda: monotonic() > late_s, partial(in_thread, gevent.get_hub().threadpool))
 
     def body(self, request: Request, topic: str, seq: str) -> Response:
@@ -117,11 +116,8 @@ class MessageQueries:
         if not seq.isdecimal() or len(seq) > len(str(_HIGHEST_SEQ)):
             raise Refusal(400, "INVALID_ARG_SEQ")
         _check_node(request)
-        (address,) = ask_nodes(self._cluster, topic, "", request.args["node"])
-        try:
-            found = body_at(_read_log(self._upstream, address, topic, _ONE_RECORD_BYTES, {"seq": seq}), int(seq))
-        except UpstreamError as error:
-            raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
+        (address,) = ask_nodes(self.services.cluster, topic, "", request.args["node"])
+        found = body_at(_read_log(self.services.upstream, address, topic, _ONE_RECORD_BYTES, {"seq": seq}), int(seq))
         if found is None:
             raise Refusal(404, "MESSAGE_NOT_FOUND")
         return _download(found, seq)
@@ -134,10 +130,10 @@ class MessageQueries:
         Those from topics that the user does not see are left out. An nsqd without a log that it shows has only what it
         remembers.
         """
-        sees = self._access.scope(request).sees
+        sees = self.services.access.scope(request).sees
         late_s = monotonic() + _SEARCH_S
-        addresses = ask_nodes(self._cluster, topic, "", request.args.get("node", ""))
-        nodes = answer_of_each(self._cluster, addresses, lambda address: self._letters(address, topic, late_s))
+        addresses = ask_nodes(self.services.cluster, topic, "", request.args.get("node", ""))
+        nodes = answer_of_each(self.services.cluster, addresses, lambda address: self._letters(address, topic, late_s))
         for node in nodes:
             letters = node.pop("answer", {}).get("letters", [])
             node["dead_letters"] = [one for one in letters if not one.get("topic") or sees(text_in(one, "topic"))]
@@ -146,10 +142,10 @@ class MessageQueries:
     def _letters(self, address: str, topic: str, late_s: float) -> Statistics:
         """Raises UpstreamError."""
         names = {"format": "json", "topic": topic, "include_clients": "false"}
-        topics = rows_in(self._upstream.get(address, "/stats", names), "topics")
+        topics = rows_in(self.services.upstream.get(address, "/stats", names), "topics")
         remembered = [letter for row in topics for letter in rows_in(row, "dead_letters")]
         try:
-            live = live_ranges(self._upstream.get(address, "/topic/log", {"topic": topic, "live": "1"}))
+            live = live_ranges(self.services.upstream.get(address, "/topic/log", {"topic": topic, "live": "1"}))
         except UpstreamError:  # an ephemeral topic, or Go's nsqd
             live = None
         if live is None:
@@ -271,15 +267,12 @@ def requeue_all(upstream: Upstream, addresses: list[str], source: dict[str, str]
 
 
 def requeue(upstream: Upstream, node: str, source: dict[str, str], seq: int, message_id: str, target: str) -> Result:
-    """Publish the message to `target` on its nsqd, then finish it. Raises Refusal."""
-    try:
-        rows = rows_in(upstream.get(node, "/channel/peek", {**source, "seq": str(seq)}), "messages")
-        found = {str(seq): row for row in rows if row.get("id") == message_id and row.get("seq") == seq}
-        if not found:
-            raise Refusal(404, "MESSAGE_NOT_QUEUED")
-        _move(upstream, node, source, target, found, str(seq))
-    except UpstreamError as error:
-        raise refusal_of(error) from error
+    """Publish the message to `target` on its nsqd, then finish it. Raises Refusal and UpstreamError."""
+    rows = rows_in(upstream.get(node, "/channel/peek", {**source, "seq": str(seq)}), "messages")
+    found = {str(seq): row for row in rows if row.get("id") == message_id and row.get("seq") == seq}
+    if not found:
+        raise Refusal(404, "MESSAGE_NOT_QUEUED")
+    _move(upstream, node, source, target, found, str(seq))
     return {"errors": [], "node": node}
 
 
@@ -294,12 +287,3 @@ def _move(
         if error.message != "MESSAGE_NOT_QUEUED":  # then a consumer of the channel has received it too
             text = f"{target} has the message, but it stays in {source['topic']}: {reason_of(error)}"
             raise UpstreamError(text, node) from error
-
-
-def discard(upstream: Upstream, node: str, source: dict[str, str], seq: int, message_id: str) -> Result:
-    """Finish the message. Raises Refusal."""
-    try:
-        upstream.post(node, "/channel/finish", {**source, "seq": str(seq), "id": message_id})
-    except UpstreamError as error:
-        raise refusal_of(error) from error
-    return {"errors": [], "node": node}

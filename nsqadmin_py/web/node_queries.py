@@ -10,36 +10,19 @@ from typing import Any
 from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.cluster.metrics import FAILED, state_of
-from nsqadmin_py.clusterinfo import NoAnswer, warning
+from nsqadmin_py.clusterinfo import warning
 from nsqadmin_py.go_json import topic_stats
-from nsqadmin_py.web.answers import NotThere, Refusal, as_json, number_of
+from nsqadmin_py.web.answers import NotThere, Refusal, as_json, is_missing_path, number_of, reason_of
 from nsqadmin_py.web.app import Services
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.upstream import Upstream, UpstreamError, ask_all
 from nsqd_py.cluster.values import Statistics, flag_in, number_in, rows_in, text_in
 
-CANNOT = "not supported by this nsqd"
 _MOST_CLIENTS = 1000
 _DEFAULT_CLIENTS = 100
 _ORDER = ("topic", "channel", "hostname", "client_id", "remote_address")
 _PUBLISHER_TEXTS = ("client_id", "hostname", "remote_address", "user_agent")
 _PUBLISHER_FLAGS = ("tls", "snappy", "deflate")
-
-
-def is_missing_path(error: UpstreamError) -> bool:
-    """True if the nsqd does not know the path. Other errors with status 404 have other messages."""
-    return error.status == 404 and error.message == "NOT_FOUND"
-
-
-def reason_of(error: UpstreamError) -> str:
-    return CANNOT if is_missing_path(error) else error.message or str(error)
-
-
-def refusal_of(error: UpstreamError) -> Refusal:
-    """Return the answer to a request that an nsqd refused: 404 as the nsqd, else 502."""
-    if error.status == 404 and not is_missing_path(error):
-        return Refusal(404, error.message or "NOT_FOUND")
-    return Refusal(502, f"UPSTREAM_ERROR: {reason_of(error)}")
 
 
 def ask_nodes(cluster: Cluster, topic: str, channel: str, node: str) -> list[str]:
@@ -123,25 +106,19 @@ class NodeQueries:
         info = self.services.info()
         if not info.lookupds:
             return as_json({"topics": {}, "message": ""})
-        try:
-            names, errors = info.topics()
-        except NoAnswer as error:
-            raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
+        names, errors = info.topics()
         sees = self.services.access.scope(request).sees
         idle = [name for name in names if name not in self.services.cluster.topics and sees(name)]
         return as_json({"topics": info.inactive_topics(idle), "message": warning(errors)})
 
     def node_clients(self, request: Request, node: str) -> Response:
-        """Return a page of the consumers of an nsqd, and of the clients that have published to it. Raises Refusal."""
+        """Return a page of the consumers of an nsqd, and of the clients that have published to it."""
         if node not in self.services.cluster.nodes:
             raise NotThere("NODE_NOT_FOUND")
         failure = failure_of(self.services.cluster, node)
         if failure:
             raise Refusal(502, f"UPSTREAM_ERROR: {failure}")
-        try:
-            stats = self.services.upstream.get(node, "/stats", {"format": "json"})
-        except UpstreamError as error:
-            raise refusal_of(error) from error
+        stats = self.services.upstream.get(node, "/stats", {"format": "json"})
         consumers = self._consumers(request, node, stats)
         publishers = list(_publishers(stats, self.services.access.scope(request).sees))
         return as_json(

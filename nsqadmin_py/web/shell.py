@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import mimetypes
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
@@ -15,7 +13,6 @@ from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.web.access import AccessRights
-from nsqadmin_py.web.answers import GZIP_FROM_BYTES
 from nsqadmin_py.web.views_api import session_of
 
 STATIC = Path(__file__).parent.parent / "static"
@@ -24,14 +21,6 @@ _LOADED_LATER = "vendor/uplot.js"  # a quarter of all, and only charts need it
 _YEAR_S = 365 * 24 * 3600
 _HASH_CHARACTERS = 16
 _TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".md": "text/plain", ".json": "application/json"}
-
-
-@dataclass(frozen=True, slots=True)
-class Asset:
-    body: bytes
-    zipped: bytes | None
-    digest: str
-    content_type: str
 
 
 class Shell:
@@ -43,7 +32,6 @@ class Shell:
         self._is_dev = bool(options.dev_static_dir)
         self._folder = Path(options.dev_static_dir) if self._is_dev else STATIC
         self._index = self._folder if (self._folder / _INDEX).is_file() else STATIC
-        self._assets: dict[str, Asset] = {}
         # Relative imports of modules stay below this folder, so browsers may cache all files for ever.
         self._version = "dev" if self._is_dev else _digest_of(self._folder)
         self._preloaded = "" if self._is_dev else self._preloads()
@@ -75,33 +63,18 @@ class Shell:
         """Answer with a file. Its name begins with the version of all files, or has none."""
         version, _, rest = name.partition("/")
         is_current = version == self._version
-        asset = self._find(rest if is_current else name)
-        if asset is None:
-            return Response("NOT_FOUND", 404, {"Content-Type": "text/plain; charset=utf-8"})
-        is_zipped = asset.zipped is not None and request.accept_encodings["gzip"] > 0
-        response = Response(asset.zipped if is_zipped else asset.body, 200, {"Content-Type": asset.content_type})
-        if asset.zipped is not None:
-            response.headers["Vary"] = "Accept-Encoding"
-        if is_zipped:
-            response.headers["Content-Encoding"] = "gzip"
-        response.set_etag(asset.digest)
-        is_cached = is_current and not self._is_dev
-        response.headers["Cache-Control"] = f"public, max-age={_YEAR_S}, immutable" if is_cached else "no-cache"
-        return response.make_conditional(request)
-
-    def _find(self, name: str) -> Asset | None:
-        if name in self._assets:
-            return self._assets[name]
-        path = safe_join(str(self._folder), name)
-        if path is None or name == _INDEX:
-            return None
+        path = safe_join(str(self._folder), rest if is_current else name)
         try:
-            asset = _asset(name, Path(path).read_bytes())
+            body = Path(path or "").read_bytes()
         except (OSError, ValueError):  # also for a name that contains a NUL
-            return None
-        if not self._is_dev:
-            self._assets[name] = asset
-        return asset
+            return Response("NOT_FOUND", 404, {"Content-Type": "text/plain; charset=utf-8"})
+        kind = _TYPES.get(Path(name).suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
+        is_cached = is_current and not self._is_dev
+        headers = {
+            "Content-Type": f"{kind}; charset=utf-8" if kind.startswith("text/") else kind,
+            "Cache-Control": f"public, max-age={_YEAR_S}, immutable" if is_cached else "no-cache",
+        }
+        return Response(body, 200, headers)
 
 
 def _digest_of(folder: Path) -> str:
@@ -110,11 +83,3 @@ def _digest_of(folder: Path) -> str:
         if path.is_file():
             digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()[:_HASH_CHARACTERS]
-
-
-def _asset(name: str, body: bytes) -> Asset:
-    kind = _TYPES.get(Path(name).suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
-    is_text = kind.startswith(("text/", "application/json", "image/svg"))
-    content_type = f"{kind}; charset=utf-8" if kind.startswith("text/") else kind
-    zipped = gzip.compress(body, 9, mtime=0) if is_text and len(body) >= GZIP_FROM_BYTES else None
-    return Asset(body, zipped, hashlib.sha256(body).hexdigest()[:_HASH_CHARACTERS], content_type)

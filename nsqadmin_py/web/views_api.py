@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from time import monotonic, time
 from typing import Any
@@ -45,17 +46,10 @@ class Views:
     A view is computed once in a round, and shared by all its readers.
     """
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        findings: Findings = NO_FINDINGS,
-        clock: Callable[[], float] = monotonic,
-        wall_clock: Callable[[], float] = time,
-    ) -> None:
+    def __init__(self, cluster: Cluster, findings: Findings = NO_FINDINGS, clock: Callable[[], float] = monotonic) -> None:
         self.cluster = cluster
-        self._findings = findings
-        self._clock = clock
-        self._wall_clock = wall_clock
+        self.findings = findings
+        self.clock = clock
         self._known: dict[tuple[tuple[str, str], ...], View] = {}
         self._known_tick = 0
 
@@ -79,7 +73,7 @@ class Views:
 
     def _make(self, query: Query) -> View:
         """Raises Refusal, BadQuery and NotKnown."""
-        cluster, findings, memory, now_s = self.cluster, self._findings, self._findings.memory, self._clock()
+        cluster, findings, memory, now_s = self.cluster, self.findings, self.findings.memory, self.clock()
         topic, channel, node = (query.get(name, "") for name in ("topic", "channel", "node"))
         match query.get("view", ""):
             case "overview":
@@ -103,43 +97,25 @@ class Views:
     def document(self, query: Query) -> dict[str, Any]:
         """Return the view as JSON. Raises Refusal."""
         view = self.read(query)
-        return {"time": self._wall_clock(), "tick": self.cluster.tick, **view.head, "rows": list(view.rows.values())}
-
-
-class VisibleViews(Views):
-    """The views of users who do not see all topics."""
-
-    def __init__(self, whole: Views, scope: Scope) -> None:
-        super().__init__(Cluster(), NO_FINDINGS, whole._clock, whole._wall_clock)
-        self._whole = whole
-        self._scope = scope
-        self._refresh()
-
-    def read(self, query: Query) -> View:
-        """Raises Refusal."""
-        if self.cluster.tick != self._whole.cluster.tick:
-            self._refresh()
-        return super().read(query)
-
-    def _refresh(self) -> None:
-        whole, sees = self._whole, self._scope.sees
-        self.cluster = VisibleCluster(whole.cluster, sees)
-        self._findings = visible_findings(whole._findings, self.cluster, self._clock())
+        return {"time": time(), "tick": self.cluster.tick, **view.head, "rows": list(view.rows.values())}
 
 
 class ViewsOfUsers:
-    """The views that the user of a request sees. Users with the same permissions share them."""
+    """The views of each user. Users with the same permissions share them."""
 
-    def __init__(self, whole: Views, access: AccessRights) -> None:
-        self.whole = whole
-        self._access = access
-        self._visible: dict[Scope, VisibleViews] = {}
+    def __init__(self, whole: Views) -> None:
+        self._whole = whole
+        self._visible: dict[Scope, Views] = {}
 
-    def of(self, request: Request) -> Views:
-        scope = self._access.scope(request)
+    def of(self, scope: Scope) -> Views:
+        """Return the views of users who have these permissions, as of the last round."""
+        whole = self._whole
         if scope.has_all:
-            return self.whole
-        views = self._visible.pop(scope, None) or VisibleViews(self.whole, scope)
+            return whole
+        views = self._visible.pop(scope, None)
+        if views is None or views.cluster.tick != whole.cluster.tick:
+            cluster = VisibleCluster(whole.cluster, scope.sees)
+            views = Views(cluster, visible_findings(whole.findings, cluster, whole.clock()), whole.clock)
         self._visible[scope] = views  # the one that was asked for last is at the end
         if len(self._visible) > _MOST_SCOPES:
             del self._visible[next(iter(self._visible))]
@@ -149,24 +125,25 @@ class ViewsOfUsers:
 _VIEW_WORDS = ("view", "topic", "channel", "node", "search", "sort", "order", "offset", "limit", "only")
 
 
+@dataclass(frozen=True, slots=True)
 class ViewsApi:
     """The read-only paths below /api/v2."""
 
-    def __init__(self, services: Services, views: ViewsOfUsers, history: History) -> None:
-        self._options = services.options
-        self._access = services.access
-        self._views = views
-        self._history = history
+    services: Services
+    views: ViewsOfUsers
+    past: History
 
     def session(self, request: Request) -> Response:
-        return as_json(session_of(self._options, self._access, request))
+        return as_json(session_of(self.services.options, self.services.access, request))
 
     def view(self, name: str) -> Handler:
         """Return the handler of a view, whose arguments are parts of the path and words of the query."""
         return partial(self._view, name)
 
     def _view(self, view: str, request: Request, **names: str) -> Response:
-        return as_json(self._views.of(request).document({**request.args.to_dict(), **names, "view": view}))
+        return as_json(
+            self.views.of(self.services.access.scope(request)).document({**request.args.to_dict(), **names, "view": view})
+        )
 
     def history(self, request: Request) -> Response:
         """Return metrics over time: `data` has times, then a list of values for each metric, as in uPlot. Raises Refusal."""
@@ -175,21 +152,21 @@ class ViewsApi:
         key = self._visible_key(request, asked)
         metrics = _metrics(query.get("metric") or ",".join(METRICS))
         range_s = _range_s(query.get("range") or "1h")
-        step_s, times, lists = self._history.read(key, metrics, range_s, time())
+        step_s, times, lists = self.past.read(key, metrics, range_s, time())
         document = {
             "topic": asked.topic,
             "channel": asked.channel,
             "node": asked.node,
             "metrics": metrics,
             "step_s": step_s,
-            "quantiles": self._history.quantiles(key),
+            "quantiles": self.past.quantiles(key),
             "data": [times, *lists],  # NaN is null in JSON
         }
         return as_json(document)
 
     def _visible_key(self, request: Request, key: Key) -> Key:
         """Return the key, or one without metrics: for a hidden topic, and for sums that hidden topics are in."""
-        scope = self._access.scope(request)
+        scope = self.services.access.scope(request)
         return key if scope.has_all or (key.topic and scope.sees(key.topic)) else _NO_KEY
 
 
@@ -230,35 +207,25 @@ def _range_s(text: str) -> float:
 
 
 _STATES = (OK, SLOW, FAILED, NEW, GONE)
-# Rendering takes 1 to 2 ms; a request that comes earlier than this gets the same text again.
-_RENDERED_FOR_S = 1.0
 
 
+@dataclass(frozen=True, slots=True)
 class Metrics:
     """Answers GET /metrics. Everything is in memory, so that no scrape waits for an nsqd."""
 
-    def __init__(self, services: Services, history: History, count_readers: Callable[[], int]) -> None:
-        self._cluster = services.cluster
-        self._findings = services.findings
-        self._access = services.access
-        self._history = history
-        self._count_readers = count_readers
-        self._rendered = b""
-        self._rendered_until_s = 0.0
+    services: Services
+    history: History
+    count_readers: Callable[[], int]
 
     def handle(self, request: Request) -> Response:
         """Raises Refusal for a user who may not view all topics: the sums contain all of them."""
-        self._access.check_sees_all(request)
+        self.services.access.check_sees_all(request)
         if missing := missing_package("prometheus_client", "metrics"):
             raise Refusal(501, missing)
         # Imported late: nsqadmin starts without it.
         from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
-        now_s = monotonic()
-        if now_s >= self._rendered_until_s:
-            self._rendered = self._render()
-            self._rendered_until_s = now_s + _RENDERED_FOR_S
-        return Response(self._rendered, 200, {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4, "Cache-Control": "no-store"})
+        return Response(self._render(), 200, {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4, "Cache-Control": "no-store"})
 
     def _render(self) -> bytes:
         from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
@@ -272,32 +239,32 @@ class Metrics:
         for state, number in self._states().items():
             nodes.labels(state).set(number)
         problems = Gauge("nsqadmin_problems", "Problems under Attention.", ["kind", "severity"], registry=registry)
-        found = self._findings.attention.counts
+        found = self.services.findings.attention.counts
         for kind, info in KINDS.items():
             problems.labels(kind, info.severity).set(found[kind])
         labels = ["kind", "severity", "topic", "channel", "node"]
         listed = Gauge("nsqadmin_problem", "1 for each problem under Attention.", labels, registry=registry)
-        for entry in self._findings.attention.listed:
+        for entry in self.services.findings.attention.listed:
             kind, where = entry.problem.kind, entry.problem
             place = map(one_line, (where.topic, where.channel, where.node))
             listed.labels(kind, KINDS[kind].severity, *place).set(1)
         return exposition(registry)
 
     def _gauges(self) -> list[tuple[str, str, float]]:
-        head = overview(self._cluster, monotonic(), self._findings).head
+        head = overview(self.services.cluster, monotonic(), self.services.findings).head
         return [
             ("nsqadmin_topics", "Topics of the cluster.", head["topics"]),
             ("nsqadmin_channels", "Channels of the cluster.", head["channels"]),
             ("nsqadmin_depth", "Messages that wait in the cluster.", head["depth"]),
             ("nsqadmin_missing_depth", "Messages on nsqds that do not answer, when last seen.", head["missing_depth"]),
             ("nsqadmin_standbys", "nsqds that are standbys.", head["standbys"]),
-            ("nsqadmin_failed_lookups", "nsqlookupds that do not answer.", len(self._cluster.failed_lookups)),
-            ("nsqadmin_event_readers", "Open event streams of pages.", self._count_readers()),
-            ("nsqadmin_history_bytes", "Memory of the history's values.", self._history.size_bytes),
+            ("nsqadmin_failed_lookups", "nsqlookupds that do not answer.", len(self.services.cluster.failed_lookups)),
+            ("nsqadmin_event_readers", "Open event streams of pages.", self.count_readers()),
+            ("nsqadmin_history_bytes", "Memory of the history's values.", self.history.size_bytes),
         ]
 
     def _states(self) -> dict[str, int]:
         now_s = monotonic()
-        found = Counter(state_of(node, now_s) for node in self._cluster.nodes.values())
-        found[GONE] = len(self._findings.memory.gone())
+        found = Counter(state_of(node, now_s) for node in self.services.cluster.nodes.values())
+        found[GONE] = len(self.services.findings.memory.gone())
         return {state: found[state] for state in _STATES}

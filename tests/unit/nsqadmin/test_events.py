@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import gevent
@@ -12,6 +13,7 @@ from gevent import socket
 from werkzeug.wrappers import Request
 
 from nsqadmin_py.cluster.metrics import View
+from nsqadmin_py.permissions import EVERYTHING, Scope
 from nsqadmin_py.web import server as server_module
 from nsqadmin_py.web.answers import NotThere, Refusal
 from nsqadmin_py.web.events import MOST_VIEWS, Events
@@ -25,13 +27,18 @@ DEADLINE_S = 40.0
 MOST_BUFFERED = 12
 
 
+def events_of(views: Any) -> Events:
+    access: Any = SimpleNamespace(scope=lambda request: EVERYTHING)
+    return Events(views, access)
+
+
 class GrowingViews:
     """A megabyte, another one each time that it is asked for."""
 
     def __init__(self) -> None:
         self.times_read = 0
 
-    def of(self, request: Request) -> GrowingViews:
+    def of(self, scope: Scope) -> GrowingViews:
         return self
 
     def read(self, query: Mapping[str, str]) -> View:
@@ -44,8 +51,7 @@ class Stream:
 
     def __init__(self) -> None:
         self.views = GrowingViews()
-        untyped: Any = self.views
-        self.events = Events(untyped)
+        self.events = events_of(self.views)
         self.server = HttpServer(self._app, "127.0.0.1:0", 10, None, Log())
         self.rounds = 0
 
@@ -97,7 +103,7 @@ class NamedViews:
     def __init__(self) -> None:
         self.heads = {"a": 1, "b": 2}
 
-    def of(self, request: Request) -> NamedViews:
+    def of(self, scope: Scope) -> NamedViews:
         return self
 
     def read(self, query: Mapping[str, str]) -> View:
@@ -107,14 +113,14 @@ class NamedViews:
 
 
 def test_one_stream_has_several_views() -> None:
-    views: Any = NamedViews()
-    events = Events(views, wall_clock=lambda: 7.0)
+    views = NamedViews()
+    events = events_of(views)
     request = Request({"QUERY_STRING": "of=view%3Dtopic%26topic%3Da&of=topic%3Dc", "REQUEST_METHOD": "GET"})
     stream = iter(events.handle(request).response)
     assert next(stream) == b"retry: 2000\n\n"  # type: ignore[comparison-overlap]
     assert read(stream) == (
         "change",
-        {"of": "view=topic&topic=a", "time": 7.0, "tick": 0, "full": True, "rows": {}, "keys": [], "head": {"depth": 1}},
+        {"of": "view=topic&topic=a", "tick": 0, "full": True, "rows": {}, "keys": [], "head": {"depth": 1}},
     )
     assert read(stream) == ("gone", {"of": "topic=c", "message": "TOPIC_NOT_FOUND"})
     views.heads = {"c": 3}
@@ -125,11 +131,12 @@ def test_one_stream_has_several_views() -> None:
 
 def read(stream: Iterator[Any]) -> tuple[str, dict[str, Any]]:
     lines = next(stream).decode().splitlines()
-    return lines[0].removeprefix("event: "), orjson.loads(lines[1].removeprefix("data: "))
+    document = orjson.loads(lines[1].removeprefix("data: "))
+    document.pop("time", None)
+    return lines[0].removeprefix("event: "), document
 
 
 def test_too_many_views_are_refused() -> None:
-    views: Any = NamedViews()
     query = "&".join(f"of=topic%3Da%26n%3D{number}" for number in range(MOST_VIEWS + 1))
     with pytest.raises(Refusal, match="TOO_MANY_VIEWS"):
-        Events(views).handle(Request({"QUERY_STRING": query, "REQUEST_METHOD": "GET"}))
+        events_of(NamedViews()).handle(Request({"QUERY_STRING": query, "REQUEST_METHOD": "GET"}))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nsqadmin_py.messages.filters import BadPath, parse_json_path
+from nsqadmin_py.messages.filters import BadFilter, parse_json_path
 
 ORDER: dict[str, Any] = {
     "id": 42,
@@ -80,7 +80,7 @@ def test_paths_that_do_not(path: str) -> None:
     "path", ["", "= 4", "$.a =", "$.a b", "$.a[", "$.a[x]", "$.a[-1]", '$["a', '$["\\x"]', "$a", "a" * 1001, "$..a"]
 )
 def test_what_is_no_path(path: str) -> None:
-    with pytest.raises(BadPath):
+    with pytest.raises(BadFilter):
         parse_json_path(path)
 
 

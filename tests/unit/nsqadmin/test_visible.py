@@ -6,7 +6,7 @@ from typing import Any
 
 from nsqadmin_py.cluster.findings import Findings
 from nsqadmin_py.permissions import VIEW, Grant, Scope
-from nsqadmin_py.web.views_api import Views, VisibleViews
+from nsqadmin_py.web.views_api import Views, ViewsOfUsers
 from tests.unit.nsqadmin.test_cluster import ROUND_S, Cluster2, channel, stats, topic
 
 EPOCH_S = 1_700_000_000.0
@@ -29,14 +29,14 @@ class Console:
             for answer in answers.values():
                 answer["topics"] = [row for row in answer["topics"] if "secret" not in row["topic_name"]]
         self.cluster.say(self.now_s, **answers)
-        self.findings.note_round(self.cluster, self.now_s, EPOCH_S + self.now_s)
+        list(self.findings.noting_round(self.cluster, self.now_s, EPOCH_S + self.now_s))
 
     def views(self) -> Views:
-        return Views(self.cluster, self.findings, lambda: self.now_s, lambda: EPOCH_S + self.now_s)
+        return Views(self.cluster, self.findings, lambda: self.now_s)
 
 
 def test_what_an_nsqd_reports_of_its_health_may_name_a_topic() -> None:
     console = Console()
     console.say(a=stats(ORDERS) | {"health": "NOK - the log of secret cannot be written"})
-    row = VisibleViews(console.views(), ORDERS_ONLY).read({"view": "node", "node": "a"}).head
+    row = ViewsOfUsers(console.views()).of(ORDERS_ONLY).read({"view": "node", "node": "a"}).head
     assert row["health"] == "NOK"
