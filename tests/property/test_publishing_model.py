@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from nsqd_py.client.errors import ConnectionFailed, ConnectionLost, NoNsqd, PublishFailed
-from nsqd_py.client.publishing.dispatcher import MAX_LOSSES, Dispatcher
+from nsqd_py.client.publishing.dispatcher import MAX_LOSSES, ConnectionWriter, Dispatcher, WindowLimits
 from nsqd_py.client.publishing.publish import DONE, FAILED, SENT, WAITING, PendingPublish
-from nsqd_py.client.publishing.writer import ConnectionWriter, WindowLimits
 from nsqd_py.runtime.outages import Backoff
 from tests.support.examples import examples
 
@@ -109,7 +108,7 @@ class Publishing(RuleBasedStateMachine):
     @rule(count=st.integers(1, 6), size_bytes=st.integers(1, 80))
     def publish(self, count: int, size_bytes: int) -> None:
         for _ in range(count):
-            if not self.dispatcher.waiting.has_room or self.dispatcher.no_nsqd() is not None:
+            if not self.dispatcher.has_room or self.dispatcher.no_nsqd() is not None:
                 return
             publish = PendingPublish(b"h", b"x" * (size_bytes - 1), self.now_s + PUBLISH_TIMEOUT_S)
             self.publishes.append(publish)
@@ -192,7 +191,8 @@ class Publishing(RuleBasedStateMachine):
 
     @invariant()
     def each_is_in_exactly_one_place(self) -> None:
-        waiting = self.waiting()
+        waiting = list(self.dispatcher.waiting)
+        assert self.dispatcher.waiting_bytes == sum(publish.size_bytes for publish in waiting)
         sent = [p for writer in self.dispatcher.writers.values() for p in writer.unanswered if not p.is_over]
         places = [*waiting, *sent, *self.reported]
         assert sorted(map(id, places)) == sorted(map(id, self.publishes))
@@ -231,12 +231,6 @@ class Publishing(RuleBasedStateMachine):
         if not self.retry_unknown:
             stored = [id(publish) for peer in self.peers.values() for publish in peer.stored]
             assert len(stored) == len(set(stored))
-
-    def waiting(self) -> list[PendingPublish]:
-        room = self.dispatcher.waiting
-        waiting = room.take_all()
-        room.put_back(waiting)
-        return waiting
 
 
 Publishing.TestCase.settings = settings(max_examples=examples(120), stateful_step_count=40, deadline=None)

@@ -21,8 +21,8 @@ from nsqd_py.client.blocking.publishing_core import PublishingCore
 from nsqd_py.client.errors import NoNsqd, NsqClientError, WrongPlace
 from nsqd_py.client.process import AfterFork, AtExit, call_after_fork, close_at_exit, forget
 from nsqd_py.client.publishing.base import BaseProducer
+from nsqd_py.client.publishing.dispatcher import ConnectionWriter
 from nsqd_py.client.publishing.publish import Done, PendingPublish, ignore_result
-from nsqd_py.client.publishing.writer import ConnectionWriter
 
 _CONNECTING_INTERVAL_S = 0.05  # how often to look for what is due while no nsqd is connected
 _UNCLOSED: set[Producer] = set()  # for the end of the interpreter, when no event loop holds them any more
@@ -66,7 +66,7 @@ class Producer(BaseProducer[Awaitable[None], Awaitable[asyncio.Future[None]]], A
         await (await self._publish_soon(head, body, ignore_result))
 
     async def _publish_soon(self, head: bytes, body: bytes, on_done: Done | None) -> asyncio.Future[None]:
-        if not (self._pump_is_due and self._dispatcher.waiting.has_room):
+        if not (self._pump_is_due and self._dispatcher.has_room):
             await self._get_ready()
         assert self._loop is not None
         publish = _LoopPublish(head, body, monotonic() + self._publish_timeout_s, on_done)
@@ -86,7 +86,7 @@ class Producer(BaseProducer[Awaitable[None], Awaitable[asyncio.Future[None]]], A
         self._start()
         deadline_s = monotonic() + self._publish_timeout_s
         self._check_that_there_is_any()
-        while not (self._dispatcher.waiting.has_room and self._core.has_discovered):
+        while not (self._dispatcher.has_room and self._core.has_discovered):
             await self._change(deadline_s, self._dispatcher.still_open)
             self._check_that_there_is_any()
 
@@ -167,7 +167,7 @@ class Producer(BaseProducer[Awaitable[None], Awaitable[asyncio.Future[None]]], A
     def _send_later(self) -> None:
         """Continue to send when the sockets have room again."""
         assert self._loop is not None
-        for writer in self._core.connected:
+        for writer in self._core.connected.values():
             if writer.connection.has_unsent:
                 self._loop.add_writer(writer.connection.fileno(), self._on_writable, writer)
 
@@ -193,7 +193,7 @@ class Producer(BaseProducer[Awaitable[None], Awaitable[asyncio.Future[None]]], A
 
     def _announce_room(self) -> None:
         """Wake those who wait for room if there is much, so that they do not wake for each message."""
-        if self._dispatcher.waiting.is_half_empty:
+        if self._dispatcher.is_half_empty:
             self._has_changed.set()
 
     # ---- waiting
@@ -234,7 +234,7 @@ class Producer(BaseProducer[Awaitable[None], Awaitable[asyncio.Future[None]]], A
         self._forget()
         if self._loop is not None:
             self._loop.remove_reader(self._core.poller.fileno())
-            for writer in self._core.connected:
+            for writer in self._core.connected.values():
                 self._unwatch(writer)
         if self._timer is not None:
             self._timer.cancel()

@@ -254,7 +254,7 @@ class Producer(BaseProducer[None, PublishFuture], AfterFork, AtExit):
             return None
         self._refusal = core.refusal
         self._must_check = self._refusal is not None
-        can_take = self._must_check or (core.has_discovered and core.dispatcher.waiting.has_room)
+        can_take = self._must_check or (core.has_discovered and core.dispatcher.has_room)
         has_taken = bool(inbox) and can_take and self._take_in()
         if inbox and not can_take:
             self._refuse_overdue()

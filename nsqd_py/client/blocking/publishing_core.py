@@ -19,9 +19,8 @@ from nsqd_py.client.errors import ConnectionLost, HandshakeFailed, NoNsqd, NsqCl
 from nsqd_py.client.lookup import Discovery
 from nsqd_py.client.process import AfterFork, call_after_fork
 from nsqd_py.client.publishing.base import FIRST_PAUSE_S, MOST_PAUSE_S, BaseProducer, ProducerSettings
-from nsqd_py.client.publishing.dispatcher import Dispatcher
+from nsqd_py.client.publishing.dispatcher import ConnectionWriter, Dispatcher
 from nsqd_py.client.publishing.publish import Done, Failures, PendingPublish, commands, ignore_result
-from nsqd_py.client.publishing.writer import ConnectionWriter
 from nsqd_py.client.session import Event
 from nsqd_py.protocol.incoming import Responses
 from nsqd_py.runtime.outages import Backoff
@@ -36,6 +35,9 @@ class PublishingCore:
     """The connections and publishes of one producer. Only one thread at a time may use it.
 
     dispatcher    which publish is where
+    connected     the writers that have a connection, by its descriptor
+    has_discovered  True once all nsqlookupds were asked: a publish before that waits for them
+    refusal       why no publish can be taken: every nsqd was tried, and none ever connected
     failures      publishes without `on_done` that failed
     poller        ends the wait of `step` when it is woken
     on_over       called with publishes that are over, after their `on_done`
@@ -64,26 +66,13 @@ class PublishingCore:
             settings.window, retry_unknown=settings.retry_unknown, answer_timeout_s=settings.answer_timeout_s
         )
         self.poller = self._backend.make_poller()
+        self.connected: dict[int, ConnectionWriter] = {}
+        self.has_discovered = not settings.lookupds
+        self.refusal: NsqClientError | None = None
         self._opening: dict[str, WorkerThread[Connection]] = {}
         self._finders: list[Finder] | None = None if settings.lookupds else []
         self._discovery = Discovery(settings.nsqds)
         self._sweep_again_s = 0.0
-
-    # ---- its state
-
-    @property
-    def has_discovered(self) -> bool:
-        """True once all nsqlookupds were asked: a publish before that waits for them."""
-        return self._finders is not None and all(finder.has_asked for finder in self._finders)
-
-    @property
-    def refusal(self) -> NsqClientError | None:
-        """Return why no publish can be taken: every nsqd was tried, and none ever connected."""
-        return self.dispatcher.no_nsqd() if self.has_discovered and not self._opening else None
-
-    @property
-    def connected(self) -> list[ConnectionWriter]:
-        return [writer for writer in self.dispatcher.writers.values() if writer.connection is not None]
 
     def not_connected(self) -> NoNsqd:
         """Return the error of a `ping` whose time is over."""
@@ -103,7 +92,7 @@ class PublishingCore:
 
     def pump(self) -> None:
         """Send the publishes that a connection has room for."""
-        while self.dispatcher.waiting and (order := self.dispatcher.next_to_send(monotonic())) is not None:
+        while (order := self.dispatcher.next_to_send(monotonic())) is not None:
             try:
                 for piece in commands(order.publishes):
                     order.writer.connection.send(piece)
@@ -119,15 +108,15 @@ class PublishingCore:
             self._discover()
             self._connect(now_s)
             self._expire(now_s)
-            self.pump()
+            self.refusal = self.dispatcher.no_nsqd() if self.has_discovered and not self._opening else None
 
     def receive(self, timeout_s: float) -> bool:
         """Read what nsqds have sent, and wait for it if nothing is here. Return False if nothing came."""
-        by_descriptor = {writer.connection.fileno(): writer for writer in self.connected}
-        ready = [writer for writer in by_descriptor.values() if writer.connection.has_events]
+        connected = self.connected
+        ready = [writer for writer in connected.values() if writer.connection.has_events]
         if not ready:
-            longest_s = timeout_s if by_descriptor else min(timeout_s, FIRST_PAUSE_S / 2)
-            ready = [by_descriptor[descriptor] for descriptor in self.poller.wait(by_descriptor, longest_s)]
+            longest_s = timeout_s if connected else min(timeout_s, FIRST_PAUSE_S / 2)
+            ready = [connected[descriptor] for descriptor in self.poller.wait(connected, longest_s)]
         for writer in ready:
             self.receive_from(writer)
         return bool(ready)
@@ -143,26 +132,29 @@ class PublishingCore:
             self._lost(writer, error.reason)
 
     def _handle(self, writer: ConnectionWriter, event: Event) -> None:
-        now_s = monotonic()
         if isinstance(event, Responses):
             if event.data == _OK:
-                self.report(self.dispatcher.answered_ok(writer, event.times, now_s))
+                self.report(self.dispatcher.answered_ok(writer, event.times, monotonic()))
         elif isinstance(event, NsqdSaid):
-            self.report(self.dispatcher.answered_error(writer, event.code, event.text, now_s))
+            self.report(self.dispatcher.answered_error(writer, event.code, event.text, monotonic()))
 
     def _lost(self, writer: ConnectionWriter, reason: str) -> None:
         self.on_lost(writer)
         self.log.warning("producer: %s: connection lost: %s", writer.address, reason)
-        writer.connection.close()
-        writer.connection = None
+        self._disconnect(writer)
         self.report(self.dispatcher.closed(writer, reason, monotonic()))
 
+    def _disconnect(self, writer: ConnectionWriter) -> None:
+        del self.connected[writer.connection.fileno()]
+        writer.connection.close()
+        writer.connection = None
+
     def _expire(self, now_s: float) -> None:
-        overdue = self.dispatcher.expire(now_s)
-        self.report(overdue.publishes)
-        for writer in overdue.hung:
+        overdue, hung = self.dispatcher.expire(now_s)
+        self.report(overdue)
+        for writer in hung:
             self._lost(writer, f"no answer for {self.settings.answer_timeout_s:g}s")
-        for writer in self.connected:
+        for writer in list(self.connected.values()):
             if writer.has_refused and not writer.unanswered:
                 self._lost(writer, "refused a publish")
 
@@ -199,6 +191,7 @@ class PublishingCore:
             self.log.warning("producer: %s", error)
             self.report(self.dispatcher.not_opened(writer, error, monotonic()))
         else:
+            self.connected[writer.connection.fileno()] = writer
             self.dispatcher.opened(writer)
             self.on_opened(writer)
 
@@ -219,6 +212,7 @@ class PublishingCore:
                 self.dispatcher.lookup_failures.pop(finder.address, None)
                 self._discovery.answered(finder.address, nsqds)
                 self.dispatcher.keep_writers(self._discovery.wanted)
+        self.has_discovered = all(finder.has_asked for finder in self._finders)
 
     # ---- its end
 
@@ -235,15 +229,14 @@ class PublishingCore:
         """Work without the event loop: it has ended, or another thread closes the connections."""
         self.waits = True
         self.on_over = self.on_opened = self.on_lost = ignore_result
-        for writer in self.connected:
+        for writer in self.connected.values():
             writer.connection.waits = True
 
     def close(self) -> None:
         """Fail all publishes, and close."""
         self.report(self.dispatcher.give_up(NoNsqd("the producer is closed")))
-        for writer in self.connected:
-            writer.connection.close()
-            writer.connection = None
+        for writer in list(self.connected.values()):
+            self._disconnect(writer)
             self.dispatcher.closed(writer, "closed", monotonic())
         self._stop_workers()
         self.poller.close()
@@ -257,7 +250,7 @@ class PublishingCore:
     def after_fork(self) -> None:
         """In the child: drop the parent's publishes and connections."""
         self._stop_workers()
-        for writer in self.connected:
+        for writer in self.connected.values():
             writer.connection.close()
         self.poller.close()
         self._begin()
@@ -289,7 +282,7 @@ class SteppingProducer(BaseProducer[None, PendingPublish], AfterFork):
             self._core.work()
             if self._core.refusal is not None:
                 raise self._core.refusal
-        if not dispatcher.waiting.has_room:
+        if not dispatcher.has_room:
             raise dispatcher.not_taken(publish)
         dispatcher.submit(publish)
         self._core.pump()

@@ -2,6 +2,5 @@
 
 base        settings, and every way to publish
 publish     one publish: its command, its result and its errors
-writer      one nsqd: what it has not answered; and publishes that wait for a connection
-dispatcher  assigns publishes to nsqds
+dispatcher  assigns publishes to nsqds, and knows what each has not answered
 """

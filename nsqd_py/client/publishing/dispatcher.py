@@ -1,27 +1,119 @@
 """Assigns publishes to nsqds, and determines their results: the producer without its sockets.
 
 Its methods report events (`submit`, `opened`, `answered_ok`, `closed`, ...), with the time in seconds of a monotonic
-clock. They return what to send (`next_to_send`), and the publishes that are over.
+clock. They return what to send (`next_to_send`), and the publishes that are over. nsqd answers in the order of the
+commands, without naming them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import NamedTuple
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, NamedTuple
 
 from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, PublishFailed, TimedOut
-from nsqd_py.client.publishing.publish import SENT, PendingPublish, verdict_on
-from nsqd_py.client.publishing.writer import ConnectionWriter, WaitingRoom, WindowLimits
+from nsqd_py.client.publishing.publish import DONE, SENT, WAITING, PendingPublish, verdict_on
 from nsqd_py.runtime.outages import Backoff
 
 # A publish fails after this many connections were lost while its answer was due.
 MAX_LOSSES = 5
 # How many publishes go to one of several nsqds before the next has its turn.
 RUN = 64
-
-
 # The longest pause before an nsqd is tried again, while no other one is connected.
 MOST_LONELY_PAUSE_S = 1.0
+
+
+class WindowLimits(NamedTuple):
+    """The size of a window. The last publish may exceed `size_bytes`, so that no body is too large."""
+
+    publishes: int
+    size_bytes: int
+
+
+class ConnectionWriter:
+    """An nsqd, its connection if it has one, and its unanswered publishes, in order.
+
+    pause           when it may be tried again after a failure; `Dispatcher.pause_s` may shorten it
+    failed_s        time of the last failure
+    is_open         True if publishes may be sent
+    failure         why it could not be connected, or was lost; None while it is open
+    is_rest_unread  True if nsqd refused a command in a way that shows that it read nothing behind it
+    has_refused     True if it answered with an error: it is about to close the connection
+    is_wanted       False if nsqlookupd does not know it any more
+    size_bytes      of all unanswered publishes on the wire
+    stirred_s       the time of the last answer, or when the first unanswered publish was sent
+    """
+
+    def __init__(self, address: str, limits: WindowLimits, pause: Backoff) -> None:
+        self.address = address
+        self.pause = pause
+        self.failed_s = 0.0
+        self.connection: Any = None  # belongs to the shell
+        self.is_open = False
+        self.is_wanted = True
+        self.failure: NsqClientError | None = None
+        self.is_rest_unread = False
+        self.has_refused = False
+        self.unanswered: deque[PendingPublish] = deque()
+        self.size_bytes = 0
+        self.stirred_s = 0.0
+        self._limits = limits
+
+    def take(self, waiting: deque[PendingPublish], most: int, now_s: float) -> list[PendingPublish]:
+        """Move the first waiting publishes that there is room for, at most `most`, to this window. Return them."""
+        taken = []
+        most_bytes = self._limits.size_bytes
+        for _ in range(min(most, self._limits.publishes - len(self.unanswered), len(waiting))):
+            if self.size_bytes >= most_bytes:
+                break
+            publish = waiting.popleft()
+            publish.state = SENT
+            self.size_bytes += publish.size_bytes
+            taken.append(publish)
+        if not self.unanswered:
+            self.stirred_s = now_s
+        self.unanswered.extend(taken)
+        return taken
+
+    def take_done(self, count: int, now_s: float) -> list[PendingPublish]:
+        """Remove the next `count` publishes, which were answered OK. Return those that were not over before."""
+        done = []
+        self.stirred_s = now_s
+        for _ in range(min(count, len(self.unanswered))):
+            publish = self.unanswered.popleft()
+            self.size_bytes -= publish.size_bytes
+            if publish.state is SENT:
+                publish.state = DONE
+                done.append(publish)
+        return done
+
+    def take_refused(self, now_s: float) -> PendingPublish | None:
+        """Remove the next publish, which was refused. Return it as waiting again; None if it was over before."""
+        if not self.unanswered:
+            return None
+        publish = self.unanswered.popleft()
+        self.size_bytes -= publish.size_bytes
+        self.stirred_s = now_s
+        return _waiting(publish)
+
+    def take_unanswered(self) -> list[PendingPublish]:
+        """Remove all publishes of a lost connection. Return them in order, as waiting again."""
+        left = [publish for publish in self.unanswered if _waiting(publish)]
+        self.unanswered.clear()
+        self.size_bytes = 0
+        return left
+
+    def is_hung(self, now_s: float, answer_timeout_s: float) -> bool:
+        """True if an answer is due and none has come for `answer_timeout_s`."""
+        return bool(self.unanswered) and now_s - self.stirred_s >= answer_timeout_s
+
+
+def _waiting(publish: PendingPublish) -> PendingPublish | None:
+    """Mark the publish as waiting, and return it; None if it has failed already."""
+    if publish.state is not SENT:
+        return None
+    publish.state = WAITING
+    return publish
 
 
 class SendOrder(NamedTuple):
@@ -31,17 +123,11 @@ class SendOrder(NamedTuple):
     publishes: list[PendingPublish]
 
 
-class Overdue(NamedTuple):
-    """Publishes that failed because their time is over, and writers whose nsqd owes an answer for too long."""
-
-    publishes: list[PendingPublish]
-    hung: list[ConnectionWriter]
-
-
 class Dispatcher:
     """Each publish is waiting, in the window of one writer, or over.
 
-    waiting       publishes to be sent; check that it has room before `submit`
+    waiting       publishes to be sent, in order: at most a window of new ones, and those that must be sent again
+    waiting_bytes  of all of them on the wire
     unfinished    how many are not over
     lookup_failures  why each nsqlookupd did not answer, by its address
     is_connected  True if there is an nsqd to send to
@@ -55,7 +141,8 @@ class Dispatcher:
         """
         self.writers: dict[str, ConnectionWriter] = {}
         self.lookup_failures: dict[str, NsqClientError] = {}
-        self.waiting = WaitingRoom(limits)
+        self.waiting: deque[PendingPublish] = deque()
+        self.waiting_bytes = 0
         self.unfinished = 0
         self.is_connected = False
         self._limits = limits
@@ -86,7 +173,7 @@ class Dispatcher:
         return self._forget_unwanted()
 
     def opened(self, writer: ConnectionWriter) -> None:
-        """Note that an writer is connected."""
+        """Note that a writer is connected."""
         self.is_connected = self._was_connected = True
         self._open.append(writer)
         writer.is_open = True
@@ -98,7 +185,7 @@ class Dispatcher:
         writer.failure = error
         self._leave_alone(writer, now_s)
         no_nsqd = self.no_nsqd()
-        return self._fail_all(self.waiting.take_all(), no_nsqd) if no_nsqd else []
+        return self._fail_all(self._take_waiting(), no_nsqd) if no_nsqd else []
 
     def no_nsqd(self) -> NoNsqd | None:
         """Return the error if each nsqd was tried and none ever connected: the addresses may be wrong.
@@ -119,7 +206,7 @@ class Dispatcher:
         return self._no_nsqd_error(f"no nsqd could be connected for {timeout_s:g}s: ")
 
     def pause_s(self, writer: ConnectionWriter, now_s: float) -> float:
-        """Return the time until an writer may be tried again.
+        """Return the time until a writer may be tried again.
 
         While no nsqd is connected, that is at most `MOST_LONELY_PAUSE_S` after the last failure: a standby refuses
         publishes for as long as its primary lives, and must be tried soon after that.
@@ -129,40 +216,42 @@ class Dispatcher:
 
     # ---- what is to be sent
 
+    @property
+    def has_room(self) -> bool:
+        """True if `submit` may be called."""
+        return len(self.waiting) < self._limits.publishes and self.waiting_bytes < self._limits.size_bytes
+
+    @property
+    def is_half_empty(self) -> bool:
+        """True if callers that wait for room should be woken: sending hundreds at a time costs less."""
+        return 2 * len(self.waiting) <= self._limits.publishes and 2 * self.waiting_bytes <= self._limits.size_bytes
+
     def submit(self, publish: PendingPublish) -> None:
         """Add a publish."""
-        self.waiting.add(publish)
+        self.waiting.append(publish)
+        self.waiting_bytes += publish.size_bytes
         self.unfinished += 1
 
     def submit_all(self, publishes: Collection[PendingPublish], size_bytes: int) -> None:
         """Add publishes of `size_bytes` together: 0.5 us a publish less than `submit`."""
-        self.waiting.add_all(publishes, size_bytes)
+        self.waiting.extend(publishes)
+        self.waiting_bytes += size_bytes
         self.unfinished += len(publishes)
 
     def next_to_send(self, now_s: float) -> SendOrder | None:
-        """Return the next publishes that an writer has room for. Call it after each event until it returns None."""
-        if not self.waiting or not self._open:
+        """Return the next publishes that a writer has room for. Call it after each event until it returns None."""
+        if not self.waiting:
             return None
-        if self.waiting.is_next_alone:
-            return self._one_alone(now_s)
         most = RUN if len(self._open) > 1 else self._limits.publishes
         for _ in self._open:
             self._turn = turn = (self._turn + 1) % len(self._open)
             writer = self._open[turn]
-            room = writer.room
-            publishes = self.waiting.take(WindowLimits(min(room.publishes, most), room.size_bytes))
+            before_bytes = writer.size_bytes
+            publishes = writer.take(self.waiting, most, now_s)
             if publishes:
-                writer.add(publishes, now_s)
+                self.waiting_bytes -= writer.size_bytes - before_bytes
                 return SendOrder(writer, publishes)
         return None
-
-    def _one_alone(self, now_s: float) -> SendOrder | None:
-        writer = next((writer for writer in self._open if not writer.unanswered), None)
-        if writer is None:
-            return None
-        publishes = self.waiting.take_one()
-        writer.add(publishes, now_s, is_alone=True)
-        return SendOrder(writer, publishes)
 
     # ---- what became of it
 
@@ -190,7 +279,7 @@ class Dispatcher:
         else:
             publish.refusals += 1
         if verdict.is_for_another and publish.refusals < len(self.writers):
-            self.waiting.put_back([publish])
+            self._put_back([publish])
             return []
         return [self._fail(publish, refusal)]
 
@@ -207,23 +296,29 @@ class Dispatcher:
                 again.append(publish)
             else:
                 failed.append(self._fail(publish, lost))
-        self.waiting.put_back(again)
+        self._put_back(again)
         self._forget_unwanted()
         return failed
 
-    def expire(self, now_s: float) -> Overdue:
-        """Return what is overdue. Call it a few times a second, and close writers that hang."""
-        waiting = self.waiting.take_overdue(now_s)
-        overdue = [self._fail(publish, self.not_taken(publish)) for publish in waiting]
+    def expire(self, now_s: float) -> tuple[list[PendingPublish], list[ConnectionWriter]]:
+        """Return the publishes whose time is over, which failed, and the writers whose nsqd owes an answer for too long.
+
+        Call it a few times a second, and close those writers.
+        """
+        overdue = []
+        if any(publish.deadline_s <= now_s for publish in self.waiting):
+            waiting = self._take_waiting()
+            self._put_back([publish for publish in waiting if publish.deadline_s > now_s])
+            late = [publish for publish in waiting if publish.deadline_s <= now_s]
+            overdue += [self._fail(publish, self.not_taken(publish)) for publish in late]
         for writer in self.writers.values():
             late = [publish for publish in writer.unanswered if publish.deadline_s <= now_s and publish.state is SENT]
             overdue += self._fail_all(late, TimedOut(writer.address, "no answer to a publish in time"))
-        hung = [writer for writer in self.writers.values() if writer.is_hung(now_s, self._answer_timeout_s)]
-        return Overdue(overdue, hung)
+        return overdue, [writer for writer in self.writers.values() if writer.is_hung(now_s, self._answer_timeout_s)]
 
     def give_up(self, error: NsqClientError) -> list[PendingPublish]:
         """Fail everything that is not over: the producer closes."""
-        left = self.waiting.take_all()
+        left = self._take_waiting()
         for writer in self.writers.values():
             left += writer.take_unanswered()
         return self._fail_all(left, error)
@@ -237,6 +332,17 @@ class Dispatcher:
         return self._no_nsqd_error()
 
     # ----
+
+    def _take_waiting(self) -> list[PendingPublish]:
+        taken = list(self.waiting)
+        self.waiting.clear()
+        self.waiting_bytes = 0
+        return taken
+
+    def _put_back(self, publishes: Sequence[PendingPublish]) -> None:
+        """Put publishes before all others, in their order."""
+        self.waiting.extendleft(reversed(publishes))
+        self.waiting_bytes += sum(publish.size_bytes for publish in publishes)
 
     def _take_out(self, writer: ConnectionWriter) -> None:
         if writer.is_open:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from nsqd_py.client.errors import ConnectionFailed, NoNsqd, NsqClientError, PublishFailed, TimedOut
-from nsqd_py.client.publishing.dispatcher import MAX_LOSSES, Dispatcher
+from nsqd_py.client.publishing.dispatcher import MAX_LOSSES, ConnectionWriter, Dispatcher, WindowLimits
 from nsqd_py.client.publishing.publish import PendingPublish
-from nsqd_py.client.publishing.writer import ConnectionWriter, WindowLimits
 from nsqd_py.runtime.outages import Backoff
 
 A, B = "a:4150", "b:4150"
@@ -114,7 +113,7 @@ def test_what_standbys_refuse_until_its_time_is_over_says_so() -> None:
     (publish,) = desk.send(1, deadline_s=9.0)
     desk.refuse(B, "E_PUB_FAILED", STANDBY)
     desk.lose(B)
-    assert desk.dispatcher.expire(9.0).publishes == [publish]
+    assert desk.dispatcher.expire(9.0)[0] == [publish]
     assert str(error_of(publish)) == f"b:4150: E_PUB_FAILED {STANDBY}; a:4150: refused"
 
 
@@ -179,8 +178,8 @@ def test_errors_say_why_no_nsqd_is_connected() -> None:
 def test_what_is_answered_too_late_has_failed_and_keeps_its_place() -> None:
     desk = Desk(A)
     late, other = desk.send(1, deadline_s=5.0) + desk.send(1, deadline_s=50.0)
-    assert desk.dispatcher.expire(5.0).publishes == [late]
-    assert desk.dispatcher.expire(5.1).publishes == []
+    assert desk.dispatcher.expire(5.0)[0] == [late]
+    assert desk.dispatcher.expire(5.1)[0] == []
     assert isinstance(late.error, TimedOut)
     assert "a:4150" in str(late.error)
     assert desk.ok(A, 2) == [other]
