@@ -39,6 +39,10 @@ class GeventPoller:
         self._found: set[int] = set()
         self._is_woken = False
 
+    @property
+    def is_waiting(self) -> bool:
+        return self._waiter is not None
+
     def wait(self, descriptors: Collection[int], timeout_s: float) -> set[int]:
         """Return those that can be read, as soon as there are any; none after the time-out, or when woken."""
         if self._watchers.keys() != set(descriptors):
@@ -160,7 +164,8 @@ class Producer(producer.Producer):
         return Greenlets()
 
     def _publish(self, head: bytes, body: bytes = b"") -> None:
-        self._refuse_to_wait("publish")
+        if gevent.getcurrent() is self._io_task:
+            self._refuse_to_wait("publish")
         waiter: Waiter[NsqClientError | None] = Waiter()
         wake_soon = gevent.get_hub().loop.run_callback
 
@@ -183,7 +188,21 @@ class Producer(producer.Producer):
         except WrongPlace:
             self._inbox_bytes -= self._inbox.pop().size_bytes
             raise
-        super()._wake_io()
+        if self._is_closed:
+            super()._wake_io()
+        else:
+            self._is_asleep = False
+            self._core.kept = self
+            gevent.get_hub().loop.run_callback(self._send)
+
+    def _send(self) -> None:
+        """Send what the sockets take at once. In the hub, this takes 7 us a publish less than in the I/O greenlet."""
+        core = self._core
+        can_send = core.poller.is_waiting and core.has_discovered and core.dispatcher.has_room and not self._must_check
+        if can_send and self._take_in() and core.pump(waits=False):
+            self._is_asleep = True
+        else:
+            core.poller.wake()
 
 
 class Consumer(consumer.Consumer):

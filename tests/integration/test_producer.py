@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -213,6 +214,17 @@ def test_closing_sends_what_is_left(nsqd: NsqdProcess, make_producer: MakeProduc
             producer.publish(topic, b"x")
         pause(shell, 0.1)  # when its connections would be looked at again
     producer.close()
+
+
+@pytest.mark.parametrize("shell", ["threads"], indirect=True)
+def test_closing_without_time_after_all_is_stored(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
+    """A publish is over while the I/O thread still calls `on_done`: `close` does not report it as open."""
+    producer = make_producer(nsqd)
+    closing = threading.Event()
+    publish = producer.publish_soon(topic, b"x", lambda error: closing.wait(40) and None)
+    wait_until(lambda: publish.is_over)
+    threading.Timer(0.0, closing.set).start()
+    producer.close(timeout_s=0.0)
 
 
 # ---- errors
@@ -452,8 +464,11 @@ def test_an_nsqd_that_hangs_alone(other_nsqd: NsqdProcess, make_producer: MakePr
         with pytest.raises(TimedOut, match=f"127.0.0.1:{other_nsqd.tcp_port}"):
             producer.publish(topic, b"x")
         producer.publish_soon(topic, b"x")
-        with pytest.raises(TimedOut, match="open"):
+        with pytest.raises(TimedOut, match="1 publish is open"):
             producer.flush(timeout_s=0.1)
+        producer.publish_soon(topic, b"x")
+        with pytest.raises(TimedOut, match="2 publishes are open"):
+            producer.flush(timeout_s=0.0)
     finally:
         other_nsqd.signal(signal.SIGCONT)
 

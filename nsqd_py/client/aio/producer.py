@@ -87,8 +87,11 @@ class Producer(BaseProducer[Awaitable[None], Awaitable[asyncio.Future[None]]], A
         deadline_s = monotonic() + self._publish_timeout_s
         self._check_that_there_is_any()
         while not (self._dispatcher.has_room and self._core.has_discovered):
-            await self._change(deadline_s, self._dispatcher.still_open)
+            await self._change(deadline_s, self._still_open)
             self._check_that_there_is_any()
+
+    def _still_open(self) -> NsqClientError:
+        return self._dispatcher.still_open(self._dispatcher.unfinished)
 
     async def _change(self, deadline_s: float, make_error: Callable[[], NsqClientError]) -> None:
         """Wait until there may be room or a connection. Raises the error after the deadline."""
@@ -139,9 +142,10 @@ class Producer(BaseProducer[Awaitable[None], Awaitable[asyncio.Future[None]]], A
 
     def _pump(self) -> None:
         self._pump_is_due = False
-        self._core.pump()
-        self._send_later()
-        self._announce_room()
+        if self._core.pump():
+            self._announce_room()
+        else:
+            self._work()
 
     def _watch(self, writer: ConnectionWriter) -> None:
         assert self._loop is not None
@@ -205,7 +209,7 @@ class Producer(BaseProducer[Awaitable[None], Awaitable[asyncio.Future[None]]], A
                     self._is_idle.clear()
                     await self._is_idle.wait()
         except TimeoutError:
-            raise self._dispatcher.still_open() from None
+            raise self._still_open() from None
         self._core.failures.raise_new()
 
     async def ping(self) -> None:  # type: ignore[override]

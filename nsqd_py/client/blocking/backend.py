@@ -199,8 +199,8 @@ class Waiters:
         return True
 
     def wake_all(self) -> None:
-        while self.wake():
-            pass
+        while self._locks:
+            self.wake()
 
 
 class Latch:

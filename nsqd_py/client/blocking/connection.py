@@ -33,11 +33,6 @@ _SHORTEST_WAIT_S = 0.001
 _UNIX_SERVER_NAME = "localhost"  # the name that a certificate must have if there is no host
 
 
-def _next_read_bytes(received: int) -> int:
-    """Return the size of the buffer for the read that follows one of `received` bytes."""
-    return _READ_BYTES if received >= _SMALL_READ_BYTES else _SMALL_READ_BYTES
-
-
 def _connect(socket: Any, address: Address, options: ClientOptions) -> Any:
     """Return a connected socket of the module `socket`. Raises ConnectionFailed."""
     limit_s = options.dial_timeout_s or None
@@ -206,7 +201,7 @@ class Connection:
     @property
     def has_events(self) -> bool:
         """True if `receive` would return events at once, without reading from the socket."""
-        return bool(self._events) or self._session.has_more or not self.is_open
+        return bool(self._events) or self._failure is not None or self._session.has_more
 
     def receive(self, timeout_s: float | None = None) -> list[Event]:
         """Return events as soon as there are any; none after `timeout_s`. None waits without limit.
@@ -257,7 +252,7 @@ class Connection:
         if not data:
             self.fail(self._session.ended().reason)
             return
-        self._read_bytes = _next_read_bytes(len(data))
+        self._read_bytes = _READ_BYTES if len(data) >= _SMALL_READ_BYTES else _SMALL_READ_BYTES
         self.last_received_s = monotonic()
         self._take(data)
 
@@ -280,15 +275,15 @@ class Connection:
 
     # ---- writing
 
-    def send(self, data: bytes) -> None:
-        """Return when the socket has taken all of it, if this connection waits. Events are kept for `receive`.
+    def send(self, data: bytes, *, waits: bool = True) -> None:
+        """Return when the socket has taken all of it, or what it takes now. Events are kept for `receive`.
 
         Raises ConnectionLost. Even then, `receive` may return what nsqd sent before it closed the connection.
         """
         if self._failure is not None:
             raise self._failure
         self._session.send(data)
-        self._flush()
+        self._flush(waits)
         if self._failure is not None:
             raise self._failure
 
@@ -301,13 +296,13 @@ class Connection:
         """Send what the socket did not take before, as far as it takes it now."""
         self._flush()
 
-    def _flush(self) -> None:
+    def _flush(self, waits: bool = True) -> None:
         self._untaken_bytes = -1
         self._is_flushing = True  # reading may add to the output, which must be sent after `data`
         while (self._unsent or self._session.has_output) and self._failure is None:
             self._unsent = self._unsent or memoryview(self._session.take_output())
             if self._unsent and not self._send_some():
-                if not self.waits:
+                if not (waits and self.waits):
                     break
                 self._wait_for_room()
         self._is_flushing = False

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from time import monotonic
-from typing import Any, cast
+from typing import Any
 from weakref import ref
 
 from nsqd_py.client.blocking.backend import THREADS, Backend, Waiters
@@ -101,7 +101,8 @@ class Producer(BaseProducer[None, PublishFuture], AfterFork, AtExit):
         """Set the state of a producer without connections, threads or publishes."""
         make_lock = self._backend.make_lock
         self._core = PublishingCore(self.settings, self._backend)
-        self._core.on_over = partial(_notify_all, self.settings.log)
+        on_over: Callable[[Any], None] = partial(_notify_all, self.settings.log)
+        self._core.on_over = on_over
         self._publish_timeout_s = self.settings.publish_timeout_s
         self._most = self.settings.window.publishes
         self._most_bytes = self.settings.window.size_bytes
@@ -128,7 +129,7 @@ class Producer(BaseProducer[None, PublishFuture], AfterFork, AtExit):
         try:
             publish.result(self._publish_timeout_s + _END_S)
         except TimeoutError:
-            raise self._core.dispatcher.still_open() from None
+            raise self._still_open() from None
 
     def _publish_soon(self, head: bytes, body: bytes, on_done: Done | None) -> PublishFuture:
         publish = self._make_publish(head, body, monotonic() + self._publish_timeout_s, on_done)
@@ -157,7 +158,7 @@ class Producer(BaseProducer[None, PublishFuture], AfterFork, AtExit):
             return  # `on_done` publishes: no other thread makes room
         self._refuse_to_wait("publish_soon without room")
         if not self._room_waiters.wait_until(self._has_room, publish.deadline_s - monotonic()):
-            raise self._core.dispatcher.still_open()
+            raise self._still_open()
 
     def _has_room(self) -> bool:
         self._check_that_there_is_any()
@@ -179,12 +180,20 @@ class Producer(BaseProducer[None, PublishFuture], AfterFork, AtExit):
 
     def flush(self, timeout_s: float | None = None) -> None:
         is_own_thread = self._backend.current() == self._io_task
-        # Once all is over, the I/O thread is about to see it.
-        if not self._is_settled() and (self._inbox or self._core.dispatcher.unfinished or is_own_thread):
+        # Once all is over, the I/O thread is about to see it. That is not waited for in an event loop, nor reported.
+        if not self._is_settled() and (self._open_count or is_own_thread):
             self._refuse_to_wait("flush")
-        if not self._settled_waiters.wait_until(self._is_settled, timeout_s):
-            raise self._core.dispatcher.still_open()
+        wait_until_settled = partial(self._settled_waiters.wait_until, self._is_settled)
+        if not wait_until_settled(timeout_s) and (self._open_count or not wait_until_settled(_END_S)):
+            raise self._still_open()
         self._core.failures.raise_new()
+
+    @property
+    def _open_count(self) -> int:
+        return len(self._inbox) + self._core.dispatcher.unfinished
+
+    def _still_open(self) -> NsqClientError:
+        return self._core.dispatcher.still_open(self._open_count)
 
     def _is_settled(self) -> bool:
         return not self._inbox and self._is_idle  # in this order: the I/O thread changes them in the other one
@@ -349,8 +358,7 @@ class Producer(BaseProducer[None, PublishFuture], AfterFork, AtExit):
 
     def _at_exit(self, left_s: float) -> None:
         if not self._backend.is_usable:
-            count = len(self._inbox) + self._core.dispatcher.unfinished
-            self.settings.log.warning("producer: %d publishes of a thread that has ended are lost", count)
+            self.settings.log.warning("producer: %d publishes of a thread that has ended are lost", self._open_count)
             return
         try:
             self.close(left_s)
@@ -373,8 +381,8 @@ def connect(*addresses: str, **settings: Any) -> Producer:
     return pinged(Producer(*addresses, **settings))
 
 
-def _notify_all(log: Any, publishes: Sequence[PendingPublish]) -> None:
-    for publish in cast("Sequence[PublishFuture]", publishes):
+def _notify_all(log: Any, publishes: Sequence[PublishFuture]) -> None:
+    for publish in publishes:
         if publish.is_asked:
             try:
                 publish.notify()

@@ -86,19 +86,28 @@ class PublishingCore:
         Every publish of an answer that came is over then, and its `on_done` has been called.
         """
         self.work()
+        for writer in self.connected.values():
+            if writer.connection.has_unsent:
+                writer.connection.send_unsent()
         self.pump()
         if self.receive(timeout_s):
             self.pump()
 
-    def pump(self) -> None:
-        """Send the publishes that a connection has room for."""
-        while (order := self.dispatcher.next_to_send(monotonic())) is not None:
+    def pump(self, *, waits: bool = True) -> bool:
+        """Send the publishes that a connection has room for. Return False if `step` must be called for the rest.
+
+        With `waits=False`, this neither waits nor reports results.
+        """
+        has_sent = True
+        while self.dispatcher.waiting and (order := self.dispatcher.next_to_send(monotonic())) is not None:
+            connection = order.writer.connection
             try:
                 for piece in commands(order.publishes):
-                    order.writer.connection.send(piece)
+                    connection.send(piece, waits=waits)
             except ConnectionLost:
-                while order.writer.connection is not None:  # its last events may hold the reason
-                    self.receive_from(order.writer)
+                return False  # `receive` reads its last events, which may hold the reason
+            has_sent = has_sent and not connection.has_unsent
+        return has_sent
 
     def work(self) -> None:
         """Connect, ask nsqlookupds, and fail publishes whose time is over: a few times a second."""
@@ -163,7 +172,8 @@ class PublishingCore:
         for publish in publishes:
             if publish.on_done is not None:
                 try:
-                    check_result(publish.on_done, publish.on_done(publish.error))
+                    if (result := publish.on_done(publish.error)) is not None:
+                        check_result(publish.on_done, result)
                 except self.logged_errors as error:
                     self.log.exception("on_done of a publish: %r", error)
             elif publish.error is not None:
@@ -221,7 +231,7 @@ class PublishingCore:
         deadline_s = None if timeout_s is None else monotonic() + timeout_s
         while self.dispatcher.unfinished:
             if deadline_s is not None and monotonic() >= deadline_s:
-                raise self.dispatcher.still_open()
+                raise self.dispatcher.still_open(self.dispatcher.unfinished)
             self.step(self.settings.sweep_interval_s)
         self.failures.raise_new()
 

@@ -17,6 +17,8 @@ from nsqd_py.runtime.outages import Backoff
 
 # A publish fails after this many connections were lost while its answer was due.
 MAX_LOSSES = 5
+# One of many publishes may be what ends the connections. After this many losses each is sent alone.
+ALONE_AFTER_LOSSES = 2
 # How many publishes go to one of several nsqds before the next has its turn.
 RUN = 64
 # The longest pause before an nsqd is tried again, while no other one is connected.
@@ -61,15 +63,20 @@ class ConnectionWriter:
 
     def take(self, waiting: deque[PendingPublish], most: int, now_s: float) -> list[PendingPublish]:
         """Move the first waiting publishes that there is room for, at most `most`, to this window. Return them."""
-        taken = []
+        taken: list[PendingPublish] = []
+        if self.unanswered and self.unanswered[0].losses >= ALONE_AFTER_LOSSES:
+            return taken
         most_bytes = self._limits.size_bytes
         for _ in range(min(most, self._limits.publishes - len(self.unanswered), len(waiting))):
-            if self.size_bytes >= most_bytes:
+            is_alone = waiting[0].losses >= ALONE_AFTER_LOSSES
+            if self.size_bytes >= most_bytes or (is_alone and self.size_bytes):
                 break
             publish = waiting.popleft()
             publish.state = SENT
             self.size_bytes += publish.size_bytes
             taken.append(publish)
+            if is_alone:
+                break
         if not self.unanswered:
             self.stirred_s = now_s
         self.unanswered.extend(taken)
@@ -196,10 +203,10 @@ class Dispatcher:
             return None
         return self._no_nsqd_error()
 
-    def still_open(self) -> TimedOut:
-        """Return the error of a `flush` whose time is over."""
+    def still_open(self, count: int) -> TimedOut:
+        """Return the error of a `flush` whose time is over while `count` publishes are not."""
         why = "" if self._open else f"; {self._no_nsqd_error()}"
-        return TimedOut(", ".join(list(self.writers)), f"{self.unfinished} publishes are open{why}")
+        return TimedOut(", ".join(list(self.writers)), f"{count} publish{'es are' if count > 1 else ' is'} open{why}")
 
     def not_connected(self, timeout_s: float) -> NoNsqd:
         """Return the error of a `ping` whose time is over."""
@@ -240,8 +247,6 @@ class Dispatcher:
 
     def next_to_send(self, now_s: float) -> SendOrder | None:
         """Return the next publishes that a writer has room for. Call it after each event until it returns None."""
-        if not self.waiting:
-            return None
         most = RUN if len(self._open) > 1 else self._limits.publishes
         for _ in self._open:
             self._turn = turn = (self._turn + 1) % len(self._open)

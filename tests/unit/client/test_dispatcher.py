@@ -165,7 +165,7 @@ def test_errors_say_why_no_nsqd_is_connected() -> None:
     desk.fail_to_open(A)
     why = str(desk.dispatcher.writers[A].failure)
     assert str(desk.dispatcher.not_connected(3)) == f"no nsqd could be connected for 3s: {why}"
-    assert str(desk.dispatcher.still_open()).endswith(f"0 publishes are open; {why}")
+    assert str(desk.dispatcher.still_open(2)).endswith(f"2 publishes are open; {why}")
     unknown = Desk().dispatcher
     assert str(unknown.not_connected(3)).endswith("3s: no nsqd is known: no nsqlookupd names one")
     unknown.lookup_failures["lookupd:4161"] = NsqClientError("lookupd:4161: refused")
