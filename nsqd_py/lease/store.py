@@ -6,7 +6,6 @@ not renew it, and numbers the holders in ascending order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -26,8 +25,7 @@ class LeaseLost(LeaseError):
     """The store says that the lease has ended, or that another holder has it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(NamedTuple):
     """A lease that was taken.
 
     number  rises with each holder, so that what an earlier one did can be distinguished from what a later one does
@@ -64,8 +62,7 @@ def check_holder(text: str) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseUrl:
+class LeaseUrl(NamedTuple):
     """The parts of a lease's URL. `name` has no slash at its ends; `login` is `user:password`, or empty."""
 
     is_secure: bool

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from nsqd_py.errors import StartError
 from nsqd_py.runtime.command import complain, with_streams
+from nsqd_py.runtime.hidden import without_logins
 from nsqd_py.runtime.logs import Log, one_line
-from nsqd_py.settings.command_line import GoCommand
+from nsqd_py.settings.command_line import BadFlag, BadValue, read_flags
 from nsqd_py.settings.declaration import BadOptions, Options, Setting, setting
 from nsqd_py.settings.flags import addresses_from_environment, config_warnings, effective_config, from_environment, read_config
 from nsqd_py.settings.groups import LogOptions
@@ -58,8 +59,7 @@ def config_answer(options: Options) -> str:
 OptionsT = TypeVar("OptionsT", bound=ProgramOptions)
 
 
-@dataclass(frozen=True)
-class Program(Generic[OptionsT]):
+class Program(NamedTuple, Generic[OptionsT]):
     """The declaration of a program, which reads its command line and config file.
 
     name: what the program calls itself (`nsqd`).
@@ -78,7 +78,7 @@ class Program(Generic[OptionsT]):
     examples: Sequence[tuple[str, str] | tuple[str, str, str]] = ()
     argument: str = ""
     exit_statuses: Sequence[tuple[int, str]] = ()
-    removed: Mapping[str, str] = field(default_factory=dict)
+    removed: Mapping[str, str] = {}
 
     @property
     def groups(self) -> Mapping[str, tuple[Setting, ...]]:
@@ -99,25 +99,35 @@ class Program(Generic[OptionsT]):
         `--completion` (status 0) and after a wrong command line (status 2, with one or two lines on stderr). Raises
         BadOptions for a bad config file or variable.
         """
-        command = GoCommand(
-            self.command,
-            self.summary,
-            self.groups,
-            self.options.settings[self.argument] if self.argument else None,
-            [example[:2] for example in self.examples],
-            self.removed,
-        )
-        flags = command.read(argv)
+        if instruction := os.environ.get(f"_{self.command}_COMPLETE".replace("-", "_").upper()):
+            sys.exit(self._described().complete(instruction))
+        try:
+            flags = read_flags(argv, self.settings, self._argument, self.removed)
+        except (BadFlag, BadValue) as error:
+            hint = () if isinstance(error, BadValue) else (f"To list all flags: {self.command} --help",)
+            complain(without_logins(str(error)), *hint)
+            sys.exit(2)
+        if flags is None:
+            print(self._described().help_text())
+            sys.exit(0)
         if flags.get("version"):
             print(version_string(self.name))
             sys.exit(0)
-        if flags.get("completion"):
-            command.print_completion(flags["completion"])
-            sys.exit(0)
+        if shell := flags.get("completion"):
+            sys.exit(self._described().complete(f"{shell}_source"))
         path = flags.get("config")
         from_file = read_config(path, self.settings, self.removed, self.options.obsolete_keys) if path else {}
         from_variables = from_environment(self.name, self.settings)
         return self.options(**self._with_addresses(from_file | from_variables | flags))
+
+    @property
+    def _argument(self) -> Setting | None:
+        return self.options.settings[self.argument] if self.argument else None
+
+    def _described(self) -> Any:
+        from nsqd_py.settings.help import HelpCommand  # click takes 9 of 43 ms of `--version`
+
+        return HelpCommand(self.command, self.summary, self.groups, self._argument, [one[:2] for one in self.examples])
 
     def _with_addresses(self, given: dict[str, Any]) -> dict[str, Any]:
         """Add the addresses of the environment, if the program takes some and none is given."""
