@@ -34,10 +34,10 @@ def _check(options: NsqadminOptions) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run nsqadmin until a signal ends it. Return the exit status: 1 if it could not start."""
     hold_signals(RELOAD)  # before the imports, which take most of the start
+    from nsq_apps.starting import run_daemon
     from nsqadmin_py.options import LOG_PREFIX, read_options
-    from nsqd_py.settings.program import DaemonCommand
 
-    return DaemonCommand("nsqadmin", LOG_PREFIX, read_options, _check, _serve).main(argv)
+    return run_daemon("nsqadmin", LOG_PREFIX, read_options, _check, _serve, argv=argv)
 
 
 if __name__ == "__main__":

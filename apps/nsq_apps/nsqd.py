@@ -17,15 +17,13 @@ if TYPE_CHECKING:
 
 def _serve(options: NsqdOptions, log: Log) -> int:
     from nsqd_py.broker.state_files import BACKUP_FILE
-    from nsqd_py.standby.group import check_group
 
     if os.path.exists(os.path.join(options.data_path or ".", BACKUP_FILE)):
         raise StartError(
             f"{os.path.abspath(options.data_path or '.')} is a backup, or was not restored completely: restore it into "
             "a new directory, with --restore-from and --data-path"
         )
-    warning = check_group(options)
-    if warning:
+    if warning := _group_warning(options):
         log.warning("%s", warning)
     from nsqd_py.daemon import Daemon
 
@@ -46,13 +44,22 @@ def _serve(options: NsqdOptions, log: Log) -> int:
 def _check(options: NsqdOptions) -> None:
     """Raise BadOptions or StartError if nsqd cannot start with these options."""
     from nsqd_py.options import check_options
-    from nsqd_py.standby.group import check_group
 
     check_options(options)
     if options.check_config or options.print_config:
-        check_group(options)
+        _group_warning(options)
         if not os.path.isdir(options.data_path or "."):
             raise StartError(f"--data-path={options.data_path} is not a directory")
+
+
+def _group_warning(options: NsqdOptions) -> str:
+    """Check the group of standbys, if nsqd has one; return a warning, or "". Raises BadOptions."""
+    flags = (options.accept_standbys, options.standby_acks, options.standby_of, options.lease)
+    if not any((*flags, options.standby_secret_file, options.standby_tls_allowed_names)):
+        return ""
+    from nsqd_py.standby.group import check_group  # with hashes and messages, 20 ms of a start
+
+    return check_group(options)
 
 
 def _instead(options: NsqdOptions) -> int | None:
@@ -74,10 +81,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     after a drain that left messages.
     """
     hold_signals(RELOAD_AND_DRAIN)  # before the imports, which take most of the start
+    from nsq_apps.starting import run_daemon
     from nsqd_py.options import LOG_PREFIX, read_options
-    from nsqd_py.settings.program import DaemonCommand
 
-    return DaemonCommand("nsqd", LOG_PREFIX, read_options, _check, _serve, _instead).main(argv)
+    return run_daemon("nsqd", LOG_PREFIX, read_options, _check, _serve, _instead, argv=argv)
 
 
 if __name__ == "__main__":

@@ -23,10 +23,10 @@ def _serve(options: NsqlookupdOptions, log: Log) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run nsqlookupd until a signal ends it. Return the exit status: 1 if it could not start."""
     hold_signals(RELOAD)  # before the imports, which take most of the start
-    from nsqd_py.settings.program import DaemonCommand
+    from nsq_apps.starting import run_daemon
     from nsqlookupd_py.options import LOG_PREFIX, check_options, read_options
 
-    return DaemonCommand("nsqlookupd", LOG_PREFIX, read_options, check_options, _serve).main(argv)
+    return run_daemon("nsqlookupd", LOG_PREFIX, read_options, check_options, _serve, argv=argv)
 
 
 if __name__ == "__main__":

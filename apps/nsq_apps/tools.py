@@ -9,16 +9,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from nsq_apps.starting import run_tool
 from nsqd_py.runtime.command import RELOAD, hold_signals
 from nsqd_py.runtime.logs import Log
 from nsqd_py.settings.flags import shown_words
-from nsqd_py.settings.program import ProgramOptions, Tool
+from nsqd_py.settings.program import ProgramOptions
 
 
 def _run(package: str, check: str, run: str, argv: Sequence[str] | None = None) -> int:
     """Run a tool. Its package declares its options; `check` and `run` are functions, as `module:name`."""
     program = importlib.import_module(f"{package}.options").PROGRAM
-    return Tool(program, _lazily(check), _lazily(run)).main(argv)
+    return run_tool(program, _lazily(check), _lazily(run), argv)
 
 
 def _lazily(place: str) -> Callable[..., Any]:
@@ -54,4 +55,4 @@ def spark_replay(argv: Sequence[str] | None = None) -> int:
         line = shlex.join([program.command, *shown_words(words, program.settings)])
         return int(_lazily("nsq_spark.replay.command:run")(options, line))
 
-    return Tool(program, _lazily("nsq_spark.replay.options:check"), run).main(words)
+    return run_tool(program, _lazily("nsq_spark.replay.options:check"), run, words)

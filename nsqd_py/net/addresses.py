@@ -115,6 +115,14 @@ def is_loopback(host: str) -> bool:
     return is_v4 or host in ("::1", "localhost")
 
 
+def is_loopback_address(address: str) -> bool:
+    """True for a loopback host with or without a port, for a unix socket, and for no address at all."""
+    parsed = split_address(address)
+    if parsed is not None:
+        return is_loopback(parsed[0])
+    return "/" in address or not address or is_loopback(address)
+
+
 def host_of(peer: str) -> str:
     """Return the IP address of a peer; "" for a unix socket. An IPv4 address on an IPv6 socket is returned as IPv4."""
     parts = split_address(peer)

@@ -19,7 +19,7 @@ from nsqd_py.broker.broker import Broker
 from nsqd_py.clock import Alarm
 from nsqd_py.errors import Invalid, NsqdError
 from nsqd_py.lease.store import parse_lease_url
-from nsqd_py.net.addresses import host_of, is_loopback, split_address
+from nsqd_py.net.addresses import host_of, is_loopback, is_loopback_address, split_address
 from nsqd_py.options import NsqdOptions
 from nsqd_py.protocol import frames
 from nsqd_py.settings.declaration import BadOptions
@@ -128,14 +128,6 @@ def _addresses(options: NsqdOptions) -> Iterable[str]:
     yield options.standby_of
     if options.lease:
         yield from parse_lease_url(options.lease).addresses
-
-
-def is_loopback_address(address: str) -> bool:
-    """True for a loopback host with or without a port, for a unix socket, and for no address at all."""
-    parsed = split_address(address)
-    if parsed is not None:
-        return is_loopback(parsed[0])
-    return "/" in address or not address or is_loopback(address)
 
 
 def check_peer(options: NsqdOptions, peer: str) -> None:

@@ -1,0 +1,136 @@
+"""The start and the end of every daemon and tool. Imports nothing that is slow.
+
+The exit status is 0 on success, 1 on failure and 2 for wrong settings. A tool writes data to standard output and log lines
+to standard error; if the reader of standard output goes away (`| head`), it ends silently with status 0.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from nsqd_py.errors import StartError
+from nsqd_py.net.addresses import is_loopback_address
+from nsqd_py.runtime.command import complain, with_streams
+from nsqd_py.runtime.logs import Log, one_line
+from nsqd_py.settings.declaration import BadOptions, Options
+from nsqd_py.settings.flags import config_warnings, effective_config
+from nsqd_py.settings.groups import LogOptions
+from nsqd_py.settings.program import BAD_USAGE, DONE, FAILED, Program, ProgramOptions, ToolError
+
+OptionsT = TypeVar("OptionsT", bound=ProgramOptions)
+DaemonT = TypeVar("DaemonT", bound=LogOptions)
+# With one of them, not everyone who reaches a port may use it.
+_LOCKS = ("auth_http_address", "http_auth_file", "tls_cert", "acl_http_header_from")
+_PORTS = ("tcp_address", "http_address")
+
+
+def _config_answer(options: object) -> str:
+    """Return what --check-config or --print-config prints, once the options are checked; "" if neither is given."""
+    assert isinstance(options, ProgramOptions)
+    if options.print_config:
+        return effective_config(options)
+    return "The settings are valid.\n" if options.check_config else ""
+
+
+def _open_log(options: Options, prefix: str) -> Log:
+    """Return a log on standard error, with the log settings of the program if it has some."""
+    log = Log(prefix)
+    if isinstance(options, LogOptions):
+        log = Log(options.log_prefix, options.log_level, form=options.log_format)
+    log.hide = options.without_secrets
+    return log
+
+
+def run_daemon(
+    name: str,
+    log_prefix: str,
+    read_options: Callable[[Sequence[str]], DaemonT],
+    check_options: Callable[[DaemonT], None],
+    serve: Callable[[DaemonT, Log], int],
+    instead: Callable[[DaemonT], int | None] = lambda options: None,
+    argv: Sequence[str] | None = None,
+) -> int:
+    """Run a daemon until a signal ends it. Return the exit status.
+
+    read_options   read the command line. Raises BadOptions
+    check_options  raise BadOptions if the daemon cannot start with them
+    serve          run the daemon and return the exit status. Raises StartError and BadOptions. It imports what it needs
+                   when it is called, so that --version, --help and errors do not wait for gevent
+    instead        do what the options ask for instead of serving, and return the exit status; None to serve
+    """
+
+    def run() -> int:
+        try:
+            options = read_options(sys.argv[1:] if argv is None else argv)
+        except BadOptions as error:
+            Log(log_prefix).fatal("%s", error)
+            return BAD_USAGE
+        answer = _config_answer(options)
+        status = None if answer else instead(options)
+        if status is not None:
+            return status
+        log = _open_log(options, log_prefix)
+        try:
+            check_options(options)
+            for setting in options.without_effect():
+                log.warning("--%s has no effect now: %s", setting.name, setting.step_note)
+            _warn_of_open_doors(options, log)
+            if answer:
+                print(answer, end="")
+                return DONE
+            return serve(options, log)
+        except (BadOptions, StartError) as error:
+            log.fatal("failed to instantiate %s - %s", name, error)
+            return BAD_USAGE if isinstance(error, BadOptions) or answer else FAILED
+        except Exception as error:  # a bug: its traceback is logged in the form of all log lines
+            log.exception("%s ends - %r", name, error)
+            return FAILED
+
+    return with_streams(name, run)
+
+
+def _warn_of_open_doors(options: LogOptions, log: Log) -> None:
+    """Log a warning if everyone may use the ports, and those of the config file."""
+    if not any(getattr(options, name, None) for name in _LOCKS):
+        addresses = [getattr(options, name) for name in _PORTS if hasattr(options, name)]
+        reachable = ", ".join(address for address in addresses if not is_loopback_address(address))
+        if reachable:
+            log.warning(
+                "everyone who can reach %s may use it, because there is no AUTH, TLS or password: docs/security.md", reachable
+            )
+    path = getattr(options, "config", "")
+    for line in config_warnings(path, options.settings.values(), options.obsolete_keys) if path else ():
+        log.warning("%s: %s", path, line)
+
+
+def run_tool(
+    program: Program[OptionsT],
+    check: Callable[[OptionsT], None],
+    run: Callable[[OptionsT, Log], int],
+    argv: Sequence[str] | None = None,
+) -> int:
+    """Run a tool until it ends. Return the exit status.
+
+    check  raises BadOptions if the options contradict each other, or ToolError; it has no side effects
+    run    does the work and returns the exit status; raises ToolError
+    """
+
+    def run_checked() -> int:
+        options = program.defaults()
+        try:
+            options = program.read(sys.argv[1:] if argv is None else argv)
+            options.check_values()
+            check(options)
+            if answer := _config_answer(options):
+                print(answer, end="")
+                return DONE
+            return run(options, _open_log(options, f"[{program.name}] "))
+        except (BadOptions, ToolError) as error:
+            complain(*map(one_line, f"{program.command}: {options.without_secrets(str(error))}".split("\n")))
+            return BAD_USAGE if isinstance(error, BadOptions) or _config_answer(options) else FAILED
+        except KeyboardInterrupt:  # the tool has not installed its signal handlers yet, or has none
+            return FAILED
+
+    return with_streams(program.command, run_checked)
