@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nsq_tools.to_file.compression import CODECS
-from nsq_tools.to_file.formats import FORMATS, Portion
+from nsq_tools.to_file.formats import FORMATS
 from nsqd_py.diskqueue.messages import Messages
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES
 from tests.support.nsqd_process import MakeNsqd
@@ -36,10 +36,10 @@ def cat(*flags: str | Path, given: bytes = b"", expected: int = 0) -> tuple[list
     return done.stdout.splitlines(), done.stderr.decode()
 
 
-def portion(bodies: Sequence[bytes], low: int) -> Portion:
+def messages(bodies: Sequence[bytes], low: int) -> Messages:
     high = low + len(bodies)
     columns = (TIMES[low:high], [1] * len(bodies), IDS[low:high], bodies)
-    return Portion(Messages("orders", "archive", "a:4150", *columns))
+    return Messages("orders", "archive", "a:4150", *columns)
 
 
 WriteFile = Callable[..., Path]
@@ -53,7 +53,7 @@ def write(tmp_path: Path) -> WriteFile:
         form = FORMATS[name]
         encoder = form.encoder(CODECS[codec], 3, lambda text: None)
         third = len(bodies) // 3
-        parts = [portion(bodies[low : low + third], low) for low in range(0, len(bodies), third)]
+        parts = [messages(bodies[low : low + third], low) for low in range(0, len(bodies), third)]
         path = tmp_path / f"orders{form.suffix}.{codec}"
         path.write_bytes(encoder.header + b"".join(encoder.encode([part]).data for part in parts))
         if form.convert is None:

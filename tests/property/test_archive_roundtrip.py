@@ -112,7 +112,7 @@ def test_lines(bodies: list[bytes], split_bytes: int, compression: str, pieces: 
             assert read_messages(splits) == expected
 
 
-class Portion:
+class Batch:
     """What nsq-to-file's formats write, as far as they look at it."""
 
     def __init__(self, some: list[Message]) -> None:
@@ -122,7 +122,6 @@ class Portion:
         self.bodies = [message.body for message in some]
         self.timestamps_ns = [message.known_ns for message in some]
         self.attempts = [message.known_attempts for message in some]
-        self.size_bytes = sum(map(len, self.bodies))
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -146,9 +145,9 @@ def test_formats_of_nsq_to_file(batches: list[list[Message]], split_bytes: int, 
     if codec_name not in form.codecs:
         return
     encoder = form.encoder(codec, 1, lambda warning: None)
-    portions = [Portion(batch) for batch in batches]
-    half = len(portions) // 2
-    parts = [encoder.encode(some).data for some in (portions[:half], portions[half:]) if some]  # type: ignore[arg-type]
+    written = [Batch(batch) for batch in batches]
+    half = len(written) // 2
+    parts = [encoder.encode(some).data for some in (written[:half], written[half:]) if some]  # type: ignore[arg-type]
     with file_of(f"orders.host{form.suffix}", encoder.header + b"".join(parts)) as path:
         if form.convert is not None:
             made = path.with_suffix(".made")

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from nsq_tools.to_file.archive import Archive, Plan, Rotation
 from nsq_tools.to_file.compression import CODECS
 from nsq_tools.to_file.finishing import FinishedFile, check_writable, repair
-from nsq_tools.to_file.formats import FORMATS, Portion
+from nsq_tools.to_file.formats import FORMATS
 from nsq_tools.to_file.output import left_behind
 from tests.support.examples import examples
 from tests.support.written_files import all_bodies, bodies, leftovers, manifest, message_files
@@ -121,7 +121,7 @@ def plan(output: Path, work: Path, form: str, codec: str, **changes: Any) -> Pla
 
 
 def write(archive: Archive, *messages: bytes) -> None:
-    archive.add([Portion(FakeBatch(*messages))])
+    archive.add([FakeBatch(*messages)])
     archive.store(is_sync_due=True)
 
 

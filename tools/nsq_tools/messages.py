@@ -11,40 +11,16 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import orjson
 
 from nsqd_py.batch import Batch
+from nsqd_py.client.message import MessageBatch
 from nsqd_py.diskqueue.messages import Messages
 from nsqd_py.protocol.frames import hex_ids
 
-
-class Columns(Protocol):
-    """Messages of one topic. Each sequence has one item a message. `nsqd_py.client.MessageBatch` implements it."""
-
-    def __len__(self) -> int: ...
-
-    @property
-    def topic(self) -> str: ...
-
-    @property
-    def channel(self) -> str: ...
-
-    @property
-    def nsqd(self) -> str: ...
-
-    @property
-    def ids(self) -> Sequence[bytes]: ...
-
-    @property
-    def bodies(self) -> Sequence[bytes]: ...
-
-    @property
-    def timestamps_ns(self) -> Sequence[int]: ...
-
-    @property
-    def attempts(self) -> Sequence[int]: ...
+# Messages of one topic, in columns of equal length.
+Columns = Messages | MessageBatch
 
 
 def published(batch: Batch, topic: str, nsqd: str = "") -> Messages:

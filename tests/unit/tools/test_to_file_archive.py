@@ -15,7 +15,7 @@ from nsq_tools.to_file import finishing
 from nsq_tools.to_file.archive import Archive, Plan, Rotation
 from nsq_tools.to_file.compression import CODECS
 from nsq_tools.to_file.finishing import repair
-from nsq_tools.to_file.formats import FORMATS, Portion
+from nsq_tools.to_file.formats import FORMATS
 from nsq_tools.to_file.output import OutputFile, left_behind
 from nsqd_py.settings.durations import SECOND_NS
 from tests.support.written_files import all_bodies, bodies, leftovers, manifest, message_files
@@ -77,14 +77,14 @@ def desk(tmp_path: Path) -> Desk:
 
 
 def store(archive: Archive, batch: FakeBatch, *, sync: bool = True) -> None:
-    archive.add([Portion(batch)])
+    archive.add([batch])
     archive.store(is_sync_due=sync)
     answer(archive)
 
 
 def answer(archive: Archive) -> None:
-    for portion in archive.take_synced():
-        portion.finish()
+    for batch in archive.take_synced():
+        batch.finish()
 
 
 def close(archive: Archive) -> list[str]:
@@ -128,15 +128,15 @@ def test_the_checksum_is_that_of_the_file(desk: Desk) -> None:
     assert manifest(desk.output)[0]["crc32c"] == f"{google_crc32c.value((desk.output / name).read_bytes()):08x}"
 
 
-def test_a_file_ends_with_the_message_that_goes_beyond_its_size(desk: Desk) -> None:
-    """As in Go's nsq_to_file, which looks before each message. What is synced with the old file is finished."""
+def test_a_file_ends_with_the_batch_that_goes_beyond_its_size(desk: Desk) -> None:
+    """What is synced with the old file is finished."""
     archive = desk.archive(rotation=Rotation(size_bytes=10))
-    batch = FakeBatch(b"12345", b"1234", b"1", b"x" * 100, b"y")
-    store(archive, batch, sync=False)
-    assert batch.finished == batch.ids[:4]
-    close(archive)
+    batches = [FakeBatch(b"12345", b"1234"), FakeBatch(b"1"), FakeBatch(b"x" * 100), FakeBatch(b"y")]
+    archive.add(batches)  # type: ignore[arg-type]
+    archive.store(is_sync_due=False)
     answer(archive)
-    assert batch.finished == batch.ids
+    assert [batch.finished == batch.ids for batch in batches] == [True, True, True, False]
+    close(archive)
     found = [bodies(path) for path in message_files(desk.output)]
     assert found == [[b"12345", b"1234"], [b"1", b"x" * 100], [b"y"]]
     assert names(desk.output)[0].startswith("topic-000000.")
@@ -285,8 +285,8 @@ def test_what_cannot_be_written_can_be_given_back(desk: Desk, monkeypatch: pytes
     batch = FakeBatch(b"one")
     with pytest.raises(OSError, match="No space left"):
         store(archive, batch)
-    (portion,) = archive.take_waiting()
-    portion.requeue()
+    (waiting,) = archive.take_waiting()
+    waiting.requeue()
     assert (batch.requeued, archive.take_waiting()) == (batch.ids, [])
 
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nsq_tools.to_file.compression import CODECS, GZIP_LEVELS, Codec
-from nsq_tools.to_file.formats import FORMATS, NEWLINE_WARNING, FileFormat, Portion, convert, json_lines
+from nsq_tools.to_file.formats import FORMATS, NEWLINE_WARNING, FileFormat, convert, json_lines
 from tests.support.examples import examples
 from tests.support.written_files import bodies, records
 from tests.unit.to_file_fakes import FakeBatch
@@ -35,7 +35,7 @@ def no_warning(text: str) -> None:
 def write(form: FileFormat, codec: Codec, *blocks: list[bytes]) -> list[bytes]:
     """The header of a file and each block, as they are written one after the other."""
     encoder = form.encoder(codec, 3, no_warning)
-    return [encoder.header, *(encoder.encode([Portion(FakeBatch(*block))]).data for block in blocks)]
+    return [encoder.header, *(encoder.encode([FakeBatch(*block)]).data for block in blocks)]
 
 
 @EACH_KIND
@@ -105,9 +105,9 @@ def test_lines_are_those_of_go() -> None:
 def test_newlines_in_bodies_are_written_and_said() -> None:
     said: list[str] = []
     encoder = LINES.encoder(CODECS["none"], 0, said.append)
-    assert encoder.encode([Portion(FakeBatch(b"a"))]).data == b"a\n"
+    assert encoder.encode([FakeBatch(b"a")]).data == b"a\n"
     assert said == []
-    assert encoder.encode([Portion(FakeBatch(b"a\nb"))]).data == b"a\nb\n"
+    assert encoder.encode([FakeBatch(b"a\nb")]).data == b"a\nb\n"
     assert said == [NEWLINE_WARNING]
 
 
@@ -116,7 +116,7 @@ def test_newlines_in_bodies_are_written_and_said() -> None:
 
 def test_a_line_of_json() -> None:
     batch = FakeBatch(b'a "quoted" \xe2\x82\xac\n', nsqd="100%.example:4150")
-    (line,) = json_lines(Portion(batch))
+    (line,) = json_lines(batch)
     assert line == (
         b'{"timestamp":1000,"id":"0000000000000000","attempts":1,"topic":"topic","channel":"channel",'
         b'"nsqd":"100%.example:4150","body":"a \\"quoted\\" \xe2\x82\xac\\n"}\n'
@@ -136,7 +136,7 @@ def test_what_is_not_utf_8_is_told_apart(tmp_path: Path) -> None:
 def test_any_body_and_any_id_make_one_line_of_json_each(given_bodies: list[bytes], message_id: bytes) -> None:
     batch = FakeBatch(*given_bodies)
     batch.ids = [message_id] * len(given_bodies)
-    lines = list(json_lines(Portion(batch)))
+    lines = list(json_lines(batch))
     assert all(line.count(b"\n") == 1 and json.loads(line)["timestamp"] >= 1000 for line in lines)
 
 
@@ -146,9 +146,8 @@ def test_any_body_and_any_id_make_one_line_of_json_each(given_bodies: list[bytes
 def test_a_record_for_each_nsqd(tmp_path: Path) -> None:
     encoder = FRAMED.encoder(CODECS["zstd"], 3, no_warning)
     batches = (FakeBatch(b"1", nsqd="a:1"), FakeBatch(b"2", nsqd="b:1"), FakeBatch(b"3", nsqd="a:1"))
-    portions = list(map(Portion, batches))
     path = tmp_path / "x.framed"
-    path.write_bytes(encoder.header + encoder.encode(portions).data)
+    path.write_bytes(encoder.header + encoder.encode(batches).data)
     assert [(record.nsqd, record.bodies) for record in records(path)] == [("a:1", [b"1", b"3"]), ("b:1", [b"2"])]
 
 

@@ -15,7 +15,7 @@ from nsq_tools.to_file import finishing
 from nsq_tools.to_file.archive import Archive, Plan, Rotation
 from nsq_tools.to_file.compression import CODECS
 from nsq_tools.to_file.finishing import FinishedFile, copy, place, remove_other_names, repair
-from nsq_tools.to_file.formats import FORMATS, Portion
+from nsq_tools.to_file.formats import FORMATS
 from nsq_tools.to_file.output import left_behind
 from tests.support.written_files import MANIFEST, all_bodies, bodies, leftovers, manifest
 from tests.unit.fakes import FakeLog
@@ -110,7 +110,7 @@ def written(work: Path, output: Path, form: str = "lines") -> FinishedFile:
         skips_empty=False,
     )
     archive = Archive(plan, FakeLog(), lambda text: None, lambda: 0)  # type: ignore[arg-type]
-    archive.add([Portion(FakeBatch(b"one"))])
+    archive.add([FakeBatch(b"one")])
     archive.store(is_sync_due=True)
     archive.close()
     (file,) = archive.take_finished()

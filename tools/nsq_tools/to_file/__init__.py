@@ -2,7 +2,7 @@
 
 options       the settings
 compression   gzip members and zstd frames, each complete in itself                               pure
-formats       portions of batches; encoding them, scanning and converting files
+formats       encoding batches, scanning and converting files
 output        files that are being written: appending, syncing, claims; the manifest
 finishing     names; moving closed files, and files that an earlier run left, to their names
 archive       the files of one topic, one after the other; rotation

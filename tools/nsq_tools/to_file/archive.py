@@ -12,9 +12,10 @@ from pathlib import Path
 
 from nsq_tools.to_file.compression import Codec
 from nsq_tools.to_file.finishing import Contents, FinishedFile, make_directories, with_revision
-from nsq_tools.to_file.formats import FileEncoder, FileFormat, Portion, Tally, Warn
+from nsq_tools.to_file.formats import FileEncoder, FileFormat, Tally, Warn
 from nsq_tools.to_file.options import DATETIME
 from nsq_tools.to_file.output import Claim, ClaimDetails, OutputFile, side_path
+from nsqd_py.client.message import MessageBatch
 from nsqd_py.runtime.logs import Log
 from nsqd_py.settings.durations import format_duration
 
@@ -38,10 +39,6 @@ class Rotation:
         if self.is_too_large(size_bytes):
             return f"{size_bytes} bytes (> {self.size_bytes})"
         return None
-
-    def room(self, size_bytes: int) -> int | None:
-        """Return the number of bytes until the limit, or None. The message that exceeds it is the last."""
-        return max(0, self.size_bytes - size_bytes) if self.size_bytes else None
 
 
 # Maximum size of a write, unless a single message is larger.
@@ -91,7 +88,7 @@ class _Current:
 
 
 class Archive:
-    """Writes portions, and records which of them are synced.
+    """Writes batches, and records which of them are synced.
 
     After an OSError, the next call writes everything that is not synced again.
     """
@@ -101,22 +98,22 @@ class Archive:
         self._log = log
         self._warn = warn
         self._clock_ns = clock_ns
-        self._waiting: deque[Portion] = deque()
-        self._unsynced: list[Portion] = []
-        self._synced: list[Portion] = []
+        self._waiting: deque[MessageBatch] = deque()
+        self._unsynced: list[MessageBatch] = []
+        self._synced: list[MessageBatch] = []
         self._finished: list[FinishedFile] = []
         self._current: _Current | None = None
         self._last_name = ""
         self._revision = 0
 
-    # --- portions and finished files; does not block
+    # --- batches and finished files; does not block
 
-    def add(self, portions: Iterable[Portion]) -> None:
-        """Queue portions for the next `store`."""
-        self._waiting.extend(portions)
+    def add(self, batches: Iterable[MessageBatch]) -> None:
+        """Queue batches for the next `store`."""
+        self._waiting.extend(batches)
 
-    def take_synced(self) -> list[Portion]:
-        """Return the portions that were synced since the last call."""
+    def take_synced(self) -> list[MessageBatch]:
+        """Return the batches that were synced since the last call."""
         synced, self._synced = self._synced, []
         return synced
 
@@ -125,8 +122,8 @@ class Archive:
         finished, self._finished = self._finished, []
         return finished
 
-    def take_waiting(self) -> list[Portion]:
-        """Remove and return the portions that are not written."""
+    def take_waiting(self) -> list[MessageBatch]:
+        """Remove and return the batches that are not written."""
         waiting = list(self._waiting)
         self._waiting.clear()
         return waiting
@@ -134,7 +131,7 @@ class Archive:
     # --- blocking; raises OSError
 
     def work(self, is_tick: bool, is_sync_due: bool, is_closing: bool) -> None:
-        """End a file that is too old, write the queued portions, sync, and end the file, as the arguments say."""
+        """End a file that is too old, write the queued batches, sync, and end the file, as the arguments say."""
         if is_tick:
             self.tick()
         self.store(is_sync_due=is_sync_due)
@@ -142,7 +139,7 @@ class Archive:
             self.close()
 
     def store(self, *, is_sync_due: bool) -> None:
-        """Write all queued portions, and sync if it is due."""
+        """Write all queued batches, and sync if it is due."""
         try:
             while self._waiting:
                 self._write_some()
@@ -188,28 +185,22 @@ class Archive:
     # --- writing
 
     def _write_some(self) -> None:
-        """Write the first queued portions to the current file, or to a new one."""
+        """Write the first queued batches to the current file, or to a new one."""
         current = self._file()
-        portions = self._take(self._plan.rotation.room(current.size_bytes))
-        self._unsynced.extend(portions)  # before the write, so that `_take_back` finds them after an error
-        encoded = current.encoder.encode(portions)
+        batches = self._take(current.size_bytes)
+        self._unsynced.extend(batches)  # before the write, so that `_take_back` finds them after an error
+        encoded = current.encoder.encode(batches)
         current.output.append(encoded.data)
         current.size_bytes += encoded.plain_bytes
         current.is_empty = False
 
-    def _take(self, room: int | None) -> list[Portion]:
-        """Remove queued portions, as much as one write and the file take."""
-        overhead = self._plan.form.overhead_bytes
-        taken: list[Portion] = []
-        taken_bytes = 0
-        while self._waiting and taken_bytes < _BLOCK_BYTES and (room is None or taken_bytes <= room):
-            portion = self._waiting.popleft()
-            if room is not None:
-                portion, rest = portion.split(room - taken_bytes, overhead)
-                if rest is not None:
-                    self._waiting.appendleft(rest)
-            taken.append(portion)
-            taken_bytes += portion.size_bytes + overhead * len(portion)
+    def _take(self, file_bytes: int) -> list[MessageBatch]:
+        """Remove the queued batches that one write takes: up to its maximum size, or until the file is large enough."""
+        taken = [self._waiting.popleft()]
+        taken_bytes = self._plan.form.size_of(taken[0])
+        while self._waiting and taken_bytes < _BLOCK_BYTES and not self._plan.rotation.is_too_large(file_bytes + taken_bytes):
+            taken.append(self._waiting.popleft())
+            taken_bytes += self._plan.form.size_of(taken[-1])
         return taken
 
     def _sync(self) -> None:
@@ -217,13 +208,13 @@ class Archive:
         if current is None:
             return
         current.output.sync()
-        for portion in self._unsynced:
-            current.synced.add(portion)
+        for batch in self._unsynced:
+            current.synced.add(batch)
         self._synced.extend(self._unsynced)
         self._unsynced.clear()
 
     def _take_back(self) -> None:
-        """Queue the unsynced portions again: they may not be on the disk, even if they were written."""
+        """Queue the unsynced batches again: they may not be on the disk, even if they were written."""
         self._waiting.extendleft(reversed(self._unsynced))
         self._unsynced.clear()
         if self._current is not None:

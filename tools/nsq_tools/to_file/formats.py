@@ -1,4 +1,4 @@
-"""The messages of a file: portions of batches, and the formats of --format, which encode them and scan files.
+"""The messages of a file: batches, and the formats of --format, which encode them and scan files.
 
 lines    each body and a newline, byte for byte as Go's nsq_to_file writes them. A body with newlines becomes several
          lines, and its end is lost; the other formats keep such bodies
@@ -19,73 +19,17 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import accumulate, chain
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from nsq_tools.messages import Columns, json_lines
+from nsq_tools.messages import json_lines
 from nsq_tools.to_file.compression import CODECS, GZIP, NONE, ZSTD, Codec, Data
-from nsqd_py.client.message import AlreadyAnswered
+from nsqd_py.client.message import MessageBatch
 from nsqd_py.diskqueue.messages import Messages, decode_messages, encode_messages, record_positions
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader
-
-
-class SourceBatch(Columns, Protocol):
-    """The part of `nsqd_py.client.MessageBatch` that is used here: the messages, and the answers to nsqd."""
-
-    def finish(self) -> None: ...
-
-    def finish_some(self, ids: Sequence[bytes]) -> None: ...
-
-    def requeue(self, delay_s: float | None = None, ids: Sequence[bytes] | None = None) -> None: ...
-
-
-class Portion:
-    """Messages `start` to `stop` (not included) of a batch, in columns; by default all."""
-
-    __slots__ = ("_batch", "_start", "attempts", "bodies", "channel", "ids", "nsqd", "size_bytes", "timestamps_ns", "topic")
-
-    def __init__(self, batch: SourceBatch, start: int = 0, stop: int | None = None) -> None:
-        self._batch = batch
-        self._start = start
-        self.topic = batch.topic
-        self.channel = batch.channel
-        self.nsqd = batch.nsqd
-        self.ids, self.bodies = batch.ids, batch.bodies
-        self.timestamps_ns, self.attempts = batch.timestamps_ns, batch.attempts
-        if stop is not None:
-            self.ids, self.bodies = self.ids[start:stop], self.bodies[start:stop]
-            self.timestamps_ns, self.attempts = self.timestamps_ns[start:stop], self.attempts[start:stop]
-        self.size_bytes = sum(map(len, self.bodies))
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def split(self, room_bytes: int, overhead_bytes: int) -> tuple[Portion, Portion | None]:
-        """Split after the message that exceeds the room. A message takes its body and `overhead_bytes`."""
-        if self.size_bytes + overhead_bytes * len(self) <= room_bytes:
-            return self, None
-        ends = accumulate(len(body) + overhead_bytes for body in self.bodies)
-        count = next((place for place, end in enumerate(ends, 1) if end > room_bytes), len(self))
-        if count == len(self):
-            return self, None
-        middle, stop = self._start + count, self._start + len(self)
-        return Portion(self._batch, self._start, middle), Portion(self._batch, middle, stop)
-
-    def finish(self) -> None:
-        # A message that is in two batches can be answered once only. nsqd then delivers the others again.
-        with suppress(AlreadyAnswered):
-            if len(self) == len(self._batch):
-                self._batch.finish()
-            else:
-                self._batch.finish_some(self.ids)
-
-    def requeue(self) -> None:
-        with suppress(AlreadyAnswered):
-            self._batch.requeue(0, self.ids)
 
 
 class Tally:
@@ -98,8 +42,8 @@ class Tally:
         self.first_timestamp_ns: int | None = None
         self.last_timestamp_ns: int | None = None
 
-    def add(self, portion: Portion) -> None:
-        self.add_all(len(portion), min(portion.timestamps_ns), max(portion.timestamps_ns))
+    def add(self, batch: MessageBatch) -> None:
+        self.add_all(len(batch), min(batch.timestamps_ns), max(batch.timestamps_ns))
 
     def add_all(self, messages: int, first_ns: int | None = None, last_ns: int | None = None) -> None:
         """Add messages with their earliest and latest timestamp, if these are known."""
@@ -132,11 +76,11 @@ class FileScan:
 
 
 class FileEncoder(Protocol):
-    """Encodes portions for one file, which begins with `header`; `empty` completes a file without messages."""
+    """Encodes batches for one file, which begins with `header`; `empty` completes a file without messages."""
 
     header: bytes
 
-    def encode(self, portions: Sequence[Portion]) -> Encoded: ...
+    def encode(self, batches: Sequence[MessageBatch]) -> Encoded: ...
 
     def empty(self) -> bytes: ...
 
@@ -165,6 +109,10 @@ class FileFormat:
     gathers: bool = False
     convert: Callable[[Path, Path, str], None] | None = None
 
+    def size_of(self, batch: MessageBatch) -> int:
+        """Return the approximate size of a batch in a file, before compression."""
+        return sum(map(len, batch.bodies)) + self.overhead_bytes * len(batch)
+
 
 # --- lines
 
@@ -175,27 +123,27 @@ NEWLINE_WARNING = (
 
 
 class TextEncoder:
-    """The encoder of one file of lines. `text_of` returns portions as lines."""
+    """The encoder of one file of lines. `text_of` returns batches as lines."""
 
     header = b""
 
-    def __init__(self, text_of: Callable[[Sequence[Portion], Warn], bytes], codec: Codec, level: int, warn: Warn) -> None:
+    def __init__(self, text_of: Callable[[Sequence[MessageBatch], Warn], bytes], codec: Codec, level: int, warn: Warn) -> None:
         self._text_of = text_of
         self._codec = codec
         self._level = level
         self._warn = warn
 
-    def encode(self, portions: Sequence[Portion]) -> Encoded:
-        data = self._text_of(portions, self._warn)
+    def encode(self, batches: Sequence[MessageBatch]) -> Encoded:
+        data = self._text_of(batches, self._warn)
         return Encoded(self._codec.compress(data, self._level), len(data))
 
     def empty(self) -> bytes:
         return self._codec.compress(b"", self._level)
 
 
-def bodies_of(portions: Sequence[Portion], warn: Warn) -> bytes:
-    data = b"\n".join(chain(chain.from_iterable(portion.bodies for portion in portions), (b"",)))
-    if data.count(b"\n") != sum(map(len, portions)):
+def bodies_of(batches: Sequence[MessageBatch], warn: Warn) -> bytes:
+    data = b"\n".join(chain(chain.from_iterable(batch.bodies for batch in batches), (b"",)))
+    if data.count(b"\n") != sum(map(len, batches)):
         warn(NEWLINE_WARNING)
     return data
 
@@ -240,8 +188,8 @@ LINES = FileFormat(
 _TIMESTAMP = re.compile(rb'^\{"timestamp":(-?\d+),', re.MULTILINE)
 
 
-def objects_of(portions: Sequence[Portion], warn: Warn) -> bytes:
-    return b"".join(chain.from_iterable(map(json_lines, portions)))
+def objects_of(batches: Sequence[MessageBatch], warn: Warn) -> bytes:
+    return b"".join(chain.from_iterable(map(json_lines, batches)))
 
 
 def _count_objects(tally: Tally, block: bytes) -> None:
@@ -273,15 +221,15 @@ class FramedEncoder:
         self._zstd_level = None if codec.is_plain else level
         self.header = FileHeader(self._salt, first_seq=0, used_id=0).encode()
 
-    def encode(self, portions: Sequence[Portion]) -> Encoded:
-        by_nsqd: dict[str, list[Portion]] = {}
-        for portion in portions:
-            by_nsqd.setdefault(portion.nsqd, []).append(portion)
+    def encode(self, batches: Sequence[MessageBatch]) -> Encoded:
+        by_nsqd: dict[str, list[MessageBatch]] = {}
+        for batch in batches:
+            by_nsqd.setdefault(batch.nsqd, []).append(batch)
         records = [self._record(of_one) for of_one in by_nsqd.values()]
-        return Encoded(b"".join(records), sum(portion.size_bytes for portion in portions))
+        return Encoded(b"".join(records), sum(sum(map(len, batch.bodies)) for batch in batches))
 
-    def _record(self, portions: Sequence[Portion]) -> bytes:
-        messages = joined(portions)
+    def _record(self, batches: Sequence[MessageBatch]) -> bytes:
+        messages = joined(batches)
         record = encode_messages(messages, self._next_seq, self._salt, self._zstd_level)
         self._next_seq += len(messages)
         return record
@@ -290,17 +238,17 @@ class FramedEncoder:
         return b""
 
 
-def joined(portions: Sequence[Portion]) -> Messages:
-    """Return the messages of several portions of the same topic, channel and nsqd."""
-    first = portions[0]
+def joined(batches: Sequence[MessageBatch]) -> Messages:
+    """Return the messages of several batches of the same topic, channel and nsqd."""
+    first = batches[0]
     return Messages(
         first.topic,
         first.channel,
         first.nsqd,
-        list(chain.from_iterable(portion.timestamps_ns for portion in portions)),
-        list(chain.from_iterable(portion.attempts for portion in portions)),
-        list(chain.from_iterable(portion.ids for portion in portions)),
-        list(chain.from_iterable(portion.bodies for portion in portions)),
+        list(chain.from_iterable(batch.timestamps_ns for batch in batches)),
+        list(chain.from_iterable(batch.attempts for batch in batches)),
+        list(chain.from_iterable(batch.ids for batch in batches)),
+        list(chain.from_iterable(batch.bodies for batch in batches)),
     )
 
 

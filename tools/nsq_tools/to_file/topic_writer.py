@@ -6,6 +6,7 @@ Blocking calls run in a thread, one at a time; messages that arrive in the meant
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic
 from typing import Any
 
@@ -14,10 +15,9 @@ from gevent.event import Event
 
 from nsq_tools.to_file.archive import Archive, Plan
 from nsq_tools.to_file.finishing import FinishedFile
-from nsq_tools.to_file.formats import Portion
 from nsq_tools.to_file.options import ToFileOptions
 from nsqd_py.client.gevent import Consumer
-from nsqd_py.client.message import MessageBatch
+from nsqd_py.client.message import AlreadyAnswered, MessageBatch
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.settings.durations import SECOND_NS
@@ -54,13 +54,14 @@ class TopicWriter:
         self.has_failed = False
         self._name = f"{plan.topic}/{plan.channel}"
         self._archive = archive
+        self._size_of = plan.form.size_of
         self._gathers = plan.form.gathers or not plan.codec.is_plain
         self._max_in_flight = options.max_in_flight
         self._sync_interval_s = options.sync_interval_ns / SECOND_NS
         self._threadpool = threadpool
         self._log = log
         self._consumer = make_consumer(self._on_batch)
-        self._arrived: list[Portion] = []
+        self._arrived: list[MessageBatch] = []
         self._arrived_bytes = 0
         self._unfinished = 0
         self._wake = Event()
@@ -96,10 +97,9 @@ class TopicWriter:
     # --- arriving messages
 
     def _on_batch(self, batch: MessageBatch) -> None:
-        portion = Portion(batch)
-        self._arrived.append(portion)
-        self._arrived_bytes += portion.size_bytes
-        self._unfinished += len(portion)
+        self._arrived.append(batch)
+        self._arrived_bytes += self._size_of(batch)
+        self._unfinished += len(batch)
         self._wake.set()
 
     def _drain(self) -> None:
@@ -146,9 +146,10 @@ class TopicWriter:
         self._finish_synced()
 
     def _finish_synced(self) -> None:
-        for portion in self._archive.take_synced():
-            self._unfinished -= len(portion)
-            portion.finish()
+        for batch in self._archive.take_synced():
+            self._unfinished -= len(batch)
+            with suppress(AlreadyAnswered):  # a message that came again may be in two batches
+                batch.finish()
         for file in self._archive.take_finished():
             self._finisher.add(file)
 
@@ -180,14 +181,15 @@ class TopicWriter:
 
     def _give_back(self) -> None:
         """Requeue the messages that cannot be written."""
-        portions = self._archive.take_waiting()
-        count = sum(map(len, portions))
+        batches = self._archive.take_waiting()
+        count = sum(map(len, batches))
         if count:
             self.has_failed = True
             self._unfinished -= count
             self._log.error("[%s] %d messages could not be written, and are given back", self._name, count)
-        for portion in portions:
-            portion.requeue()
+        for batch in batches:
+            with suppress(AlreadyAnswered):
+                batch.requeue(0)
 
     def _end(self) -> None:
         self._store(is_tick=False, is_sync_due=True, is_closing=True)
