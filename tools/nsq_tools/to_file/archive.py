@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from nsq_tools.to_file.compression import Codec
-from nsq_tools.to_file.finishing import Contents, FinishedFile, make_directories, with_revision
+from nsq_tools.to_file.finishing import FinishedFile, entry_of, make_directories, with_revision
 from nsq_tools.to_file.formats import FileEncoder, FileFormat, Tally, Warn
 from nsq_tools.to_file.options import DATETIME
 from nsq_tools.to_file.output import Claim, ClaimDetails, OutputFile, side_path
@@ -172,8 +172,8 @@ class Archive:
         output = current.output
         output.close()
         self._current = None
-        contents = Contents(current.synced, output.start_offset, output.synced_bytes, output.checksum)
-        self._finished.append(FinishedFile(current.claim, contents))
+        entry = entry_of(current.claim.details, current.synced, output.synced_bytes, output.checksum)
+        self._finished.append(FinishedFile(current.claim, entry))
 
     def abandon(self) -> None:
         """Close the current file unfinished; the next start finishes it."""

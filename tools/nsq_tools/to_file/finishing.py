@@ -28,7 +28,7 @@ from google_crc32c import extend
 from nsq_tools.to_file.compression import CODECS
 from nsq_tools.to_file.formats import FORMATS, FileScan, Tally
 from nsq_tools.to_file.options import HOST, HOSTNAME, PID, REV, SHORT_HOST, TOPIC
-from nsq_tools.to_file.output import Claim, Manifest, ManifestEntry, side_path
+from nsq_tools.to_file.output import Claim, ClaimDetails, Manifest, ManifestEntry, side_path
 from nsqd_py.diskqueue.files import sync_directory
 from nsqd_py.runtime.private_files import open_file
 
@@ -189,23 +189,11 @@ _READ_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
-    """The contents of a file. `checksum` is the crc32c of the `size_bytes` from `offset` on."""
-
-    tally: Tally
-    offset: int
-    size_bytes: int
-    checksum: int | None
-    is_repaired: bool = False
-    cut_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class FinishedFile:
-    """A synced and closed file that still needs its place. `contents` is None if it has its place already."""
+    """A synced and closed file that still needs its place, and its line for the manifest, at first without a path."""
 
     claim: Claim
-    contents: Contents | None
+    entry: ManifestEntry
 
     @property
     def name(self) -> str:
@@ -214,10 +202,18 @@ class FinishedFile:
     def finish(self) -> ManifestEntry:
         """Finish the file; return its line in the manifest. May block. May be called again after an OSError."""
         details = self.claim.details
-        may_be_listed = details.entry is not None or self.contents is None or self.contents.is_repaired
-        entry = ManifestEntry(**details.entry) if details.entry is not None else self._place()
-        if not self._remove_other_names(entry):
-            entry = self._place_again(entry)
+        may_be_listed = details.entry is not None or self.entry.repaired
+        if details.entry is not None:
+            entry = ManifestEntry(**details.entry)
+        elif FORMATS[details.format].convert is None and self.claim.work_dir.samefile(details.output_dir):
+            entry = replace(self.entry, path=details.work_name)  # it was written there
+        else:
+            entry = self._place()
+        if not self._remove_other_names(entry):  # the file that an earlier run placed was deleted or replaced
+            entry = self._place()
+            if not self._remove_other_names(entry):
+                place = Path(details.output_dir) / entry.path
+                raise OSError(errno.EBUSY, "another program has replaced the file that was just placed there", str(place))
         manifest = Manifest(Path(details.output_dir))
         if not (may_be_listed and manifest.has(entry)):
             manifest.add(entry)
@@ -225,35 +221,16 @@ class FinishedFile:
         return entry
 
     def _place(self) -> ManifestEntry:
-        """Move it to its place in the output-dir, unless it is there."""
-        details = self.claim.details
-        if FORMATS[details.format].convert is None and self.claim.work_dir.samefile(details.output_dir):
-            return self._entry(details.work_name)  # it was written there
-        return self._note(self._entry(self._give_name()))
-
-    def _place_again(self, entry: ManifestEntry) -> ManifestEntry:
-        """Place it again, because the file that an earlier run placed was deleted or replaced."""
-        entry = self._note(replace(entry, path=self._give_name()))
-        if not self._remove_other_names(entry):
-            place = Path(self.claim.details.output_dir) / entry.path
-            raise OSError(errno.EBUSY, "another program has replaced the file that was just placed there", str(place))
-        return entry
-
-    def _give_name(self) -> str:
-        details = self.claim.details
-        convert = FORMATS[details.format].convert
-        return place(
-            self.claim.work_path,
-            Path(details.output_dir),
-            details.name,
-            details.revision,
-            self.claim.token,
-            None if convert is None else lambda source, target: convert(source, target, details.compress),
-        )
-
-    def _note(self, entry: ManifestEntry) -> ManifestEntry:
-        """Write the entry into the claim, so that the place is known after a kill."""
-        self.claim.update(replace(self.claim.details, entry=asdict(entry)))
+        """Move it to its place in the output-dir. Note the entry in the claim, so that the place is known after a kill."""
+        claim, details = self.claim, self.claim.details
+        output_dir, convert = Path(details.output_dir), FORMATS[details.format].convert
+        make = None if convert is None else lambda source, target: convert(source, target, details.compress)
+        name = place(claim.work_path, output_dir, details.name, details.revision, claim.token, make)
+        entry = replace(self.entry, path=name)
+        if convert is not None:
+            with (output_dir / name).open("rb") as file:
+                entry = replace(entry, bytes=os.fstat(file.fileno()).st_size, crc32c=f"{checksum_of(file):08x}")
+        claim.update(replace(details, entry=asdict(entry)))
         return entry
 
     def _remove_other_names(self, entry: ManifestEntry) -> bool:
@@ -262,33 +239,27 @@ class FinishedFile:
         claim, is_copy = self.claim, partial(_holds, entry)
         return remove_other_names(claim.work_path, output_dir, entry.path, claim.token, is_copy)
 
-    def _entry(self, name: str) -> ManifestEntry:
-        details, contents = self.claim.details, self._contents(name)
-        return ManifestEntry(
-            path=name,
-            topic=details.topic,
-            channel=details.channel,
-            format=details.format,
-            compress=details.compress,
-            messages=contents.tally.messages,
-            first_timestamp=contents.tally.first_timestamp_ns,
-            last_timestamp=contents.tally.last_timestamp_ns,
-            offset=contents.offset,
-            bytes=contents.size_bytes,
-            crc32c=None if contents.checksum is None else f"{contents.checksum:08x}",
-            repaired=contents.is_repaired,
-            cut_bytes=contents.cut_bytes,
-            closed=time.time_ns(),
-        )
 
-    def _contents(self, name: str) -> Contents:
-        """Return the contents, with the size and checksum of the converted file if there is one."""
-        contents, details = self.contents, self.claim.details
-        assert contents is not None  # otherwise the claim has the entry
-        if FORMATS[details.format].convert is None:
-            return contents
-        with (Path(details.output_dir) / name).open("rb") as file:
-            return replace(contents, size_bytes=os.fstat(file.fileno()).st_size, checksum=checksum_of(file))
+def entry_of(
+    details: ClaimDetails, tally: Tally, size_bytes: int, checksum: int | None, cut_bytes: int | None = None
+) -> ManifestEntry:
+    """Return the entry of a file that is complete, or with `cut_bytes` repaired. It has no path yet."""
+    return ManifestEntry(
+        path="",
+        topic=details.topic,
+        channel=details.channel,
+        format=details.format,
+        compress=details.compress,
+        messages=tally.messages,
+        first_timestamp=tally.first_timestamp_ns,
+        last_timestamp=tally.last_timestamp_ns,
+        offset=details.offset,
+        bytes=size_bytes,
+        crc32c=None if checksum is None else f"{checksum:08x}",
+        repaired=cut_bytes is not None,
+        cut_bytes=cut_bytes or 0,
+        closed=time.time_ns(),
+    )
 
 
 def checksum_of(file: BinaryIO) -> int:
@@ -312,13 +283,13 @@ def repair(claim: Claim) -> FinishedFile | None:
     May block for long. Raises OSError; the claim then stays for the next start.
     """
     if claim.details.entry is not None:
-        return FinishedFile(claim, None)
+        return FinishedFile(claim, ManifestEntry(**claim.details.entry))
     path = claim.work_path
     try:
         with open(path, "r+b", opener=open_file) as file:
-            contents = _mended(claim, file)
-            if contents.tally.messages or claim.details.is_shared:
-                return FinishedFile(claim, contents)
+            entry = _mended(claim, file)
+            if entry.messages or claim.details.is_shared:
+                return FinishedFile(claim, entry)
             if os.path.samestat(os.fstat(file.fileno()), path.lstat()):
                 path.unlink()  # still locked, so no other process writes to it
     except (FileNotFoundError, BlockingIOError):  # if another process writes to it, this claim never owned the name
@@ -327,7 +298,7 @@ def repair(claim: Claim) -> FinishedFile | None:
     return None
 
 
-def _mended(claim: Claim, file: BinaryIO) -> Contents:
+def _mended(claim: Claim, file: BinaryIO) -> ManifestEntry:
     """Raises OSError, and BlockingIOError if another process writes to the file."""
     details = claim.details
     fcntl.flock(file, fcntl.LOCK_EX | (0 if details.is_shared else fcntl.LOCK_NB))
@@ -337,9 +308,7 @@ def _mended(claim: Claim, file: BinaryIO) -> Contents:
         os.ftruncate(file.fileno(), scan.end)
     os.fsync(file.fileno())
     file.seek(details.offset)
-    return Contents(
-        scan.tally, details.offset, scan.end - details.offset, checksum_of(file), is_repaired=True, cut_bytes=size - scan.end
-    )
+    return entry_of(details, scan.tally, scan.end - details.offset, checksum_of(file), cut_bytes=size - scan.end)
 
 
 def _scan(claim: Claim, file: BinaryIO, size: int) -> FileScan:

@@ -37,8 +37,7 @@ class OutputFile:
 
     start_offset  position of the first byte that this object wrote
     end           position of the next byte
-    synced_bytes  number of bytes that this object wrote and synced
-    checksum      crc32c of these bytes; None if other programs wrote between them
+    checksum      crc32c of the synced bytes from there on; None if other programs wrote between them
     """
 
     def __init__(self, path: Path, *, is_shared: bool = False) -> None:
@@ -47,8 +46,7 @@ class OutputFile:
         self.is_shared = is_shared
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | (0 if is_shared else os.O_EXCL)
         self._fd = open_file(path, flags, MODE)
-        self._written_bytes = self._written_checksum = 0
-        self.synced_bytes = 0
+        self._written_checksum = 0
         self.checksum: int | None = 0
         self._is_name_synced = False
         self._cut_due: int | None = None
@@ -63,6 +61,11 @@ class OutputFile:
             raise
         self.start_offset = self.end
 
+    @property
+    def synced_bytes(self) -> int:
+        """Return the number of synced bytes from `start_offset` on."""
+        return self._kept_end - self.start_offset
+
     def append(self, data: bytes) -> None:
         """Append the data. After an error the file is unchanged."""
         with self._locked():
@@ -73,7 +76,6 @@ class OutputFile:
                 self._cut(self.end)
                 raise
         self.end += len(data)
-        self._written_bytes += len(data)
         self._written_checksum = extend(self._written_checksum, data)
 
     def _write(self, data: bytes) -> None:
@@ -102,13 +104,11 @@ class OutputFile:
             sync_directory(self.path.parent)
             self._is_name_synced = True
         self._kept_end = self.end
-        self.synced_bytes = self._written_bytes
         if self.checksum is not None:
             self.checksum = self._written_checksum
 
     def rewind(self) -> None:
         """Remove the data since the last sync, unless other programs wrote after it. The caller writes it again."""
-        self._written_bytes = self.synced_bytes
         self._written_checksum = self.checksum or 0
         with self._locked():
             self._go_behind_others()
