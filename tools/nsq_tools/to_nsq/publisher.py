@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import stat
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from time import monotonic
 from typing import Any
 
@@ -16,8 +15,7 @@ from gevent.event import Event
 from nsq_tools.to_nsq.destination import PublishTarget
 from nsq_tools.to_nsq.options import ToNsqOptions
 from nsq_tools.to_nsq.records import RecordBatch, RecordReader, RefusedRecord, parse_delimiter
-from nsqd_py.runtime.command import is_terminal
-from nsqd_py.runtime.logs import TEXT, Log
+from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.durations import SECOND_NS
@@ -32,11 +30,6 @@ _RECORD_BYTES_GUESS = 128
 _SMALLEST_CHUNK_BYTES = 512
 # Messages of --rate are sent in steps of this length.
 _STEP_S = 0.02
-
-
-# Log lines erase the progress bar, whose cursor stays behind it.
-ERASE_LINE = "\r\x1b[K"
-_REDRAW_S = 0.1
 _READABLE = 1
 
 
@@ -47,90 +40,13 @@ def run(options: ToNsqOptions, log: Log) -> int:
     """
     if sys.stdin is None:
         raise ToolError("standard input is closed")
-    has_bar = is_terminal(sys.stderr) and not is_terminal(sys.stdin) and options.log_format == TEXT
-    if has_bar:
-        log = Log(ERASE_LINE + options.log_prefix, options.log_level)
     with StopSignals() as stop:
         publisher = StdinPublisher(options, stop, log)
         try:
-            with _progress_bar(publisher) if has_bar else nullcontext():
-                publisher.publish_all()
+            publisher.publish_all()
         finally:
             publisher.close()
     return publisher.status
-
-
-@contextmanager
-def _progress_bar(publisher: StdinPublisher) -> Iterator[None]:
-    """Show the progress on standard error, in one line that is erased at the end."""
-    from rich import progress  # 30 ms
-    from rich.console import Console
-
-    bar = progress.Progress(
-        progress.BarColumn(),
-        progress.TaskProgressColumn(),
-        progress.DownloadColumn(),
-        progress.TextColumn("{task.fields[messages]:,} messages"),
-        progress.TimeRemainingColumn(),
-        console=Console(stderr=True),
-        auto_refresh=False,
-        transient=True,
-        redirect_stdout=False,
-        redirect_stderr=False,
-    )
-    with bar:
-        task = bar.add_task("", total=publisher.input.total_bytes, messages=0)
-
-        def redraw() -> None:
-            while True:
-                bar.update(task, completed=publisher.read_bytes, messages=publisher.acknowledged, refresh=True)
-                gevent.sleep(_REDRAW_S)
-
-        redrawing = gevent.spawn(redraw)
-        try:
-            yield
-        finally:
-            redrawing.kill()
-
-
-class Input:
-    """A descriptor that is read until its end, or until a stop signal, without blocking the event loop.
-
-    total_bytes  size of a file from the current position on; None for a pipe or a terminal
-    """
-
-    def __init__(self, descriptor: int, stop: StopSignals) -> None:
-        """Raises OSError for a descriptor that is not open."""
-        self._descriptor = descriptor
-        self._stop = stop
-        status = os.fstat(descriptor)
-        is_file = stat.S_ISREG(status.st_mode)
-        self.total_bytes = status.st_size - os.lseek(descriptor, 0, os.SEEK_CUR) if is_file else None
-
-    def chunks(self, max_bytes: int) -> Iterator[bytes]:
-        """Yield data as soon as it is available, at most `max_bytes` at a time. Raises OSError."""
-        wake = Event()
-        ready: Any = gevent.get_hub().loop.io(self._descriptor, _READABLE)  # a file is always ready
-        stopper = gevent.spawn(self._wake_at_stop, wake.set)
-        try:
-            while self._wait(ready, wake) and (chunk := os.read(self._descriptor, max_bytes)):
-                yield chunk
-        finally:
-            stopper.kill()
-            ready.close()
-
-    def _wait(self, ready: Any, wake: Event) -> bool:
-        """Wait for data or the end of the input. Return False on a stop signal."""
-        wake.clear()
-        ready.start(wake.set)
-        if not self._stop.is_asked:
-            wake.wait()
-        ready.stop()
-        return not self._stop.is_asked
-
-    def _wake_at_stop(self, wake: Callable[[], None]) -> None:
-        self._stop.wait()
-        wake()
 
 
 class StdinPublisher:
@@ -141,7 +57,7 @@ class StdinPublisher:
         self._log = log
         self._stop = stop
         self._began_s = monotonic()
-        self.read_bytes = 0
+        self._read_bytes = 0
         self._not_taken = 0
         self._unit = "line" if parse_delimiter(options.delimiter) == b"\n" else "record"
         self._reader = RecordReader(parse_delimiter(options.delimiter))
@@ -150,36 +66,20 @@ class StdinPublisher:
         self._chunk_bytes = _chunk_bytes(options.rate)
         if options.rate > 0:
             log.info("Throttling messages rate to max:%d/second", options.rate)
-        with _reading():
-            self.input = Input(sys.stdin.fileno(), stop)
-        self._destinations = self._make_destinations(options)
-        self._on_stop = gevent.Greenlet(self._report_stop)
-
-    def _make_destinations(self, options: ToNsqOptions) -> list[PublishTarget]:
         client = client_options(options.producer_opt, "producer-opt", user_agent=user_agent("to_nsq"))
         retry_timeout_s = options.retry_timeout_ns / SECOND_NS
-        return [
-            PublishTarget(address, options.topic, client, retry_timeout_s, self._log, self._refused)
+        self._destinations = [
+            PublishTarget(address, options.topic, client, retry_timeout_s, log, self._refused)
             for address in dict.fromkeys(options.nsqd_tcp_address)
         ]
-
-    # --- results
-
-    @property
-    def acknowledged(self) -> int:
-        """Return the number of messages that every nsqd has acknowledged."""
-        return min(destination.acknowledged for destination in self._destinations)
 
     @property
     def status(self) -> int:
         """Return the exit status of the process."""
         return FAILED if self._not_taken else DONE
 
-    # --- publishing
-
     def publish_all(self) -> None:
         """Publish until the end of the input, or until a signal. Raises ToolError if an nsqd is given up."""
-        self._on_stop.start()
         gevent.joinall([gevent.spawn(destination.connect, self._stop) for destination in self._destinations])
         self._check()
         if self._stop.is_asked and any(destination.is_waited_for for destination in self._destinations):
@@ -191,24 +91,45 @@ class StdinPublisher:
             self._finish()
 
     def close(self) -> None:
-        self._on_stop.kill()
         for destination in self._destinations:
             destination.close()
 
-    def _report_stop(self) -> None:
-        self._stop.wait()
-        self._log.info("stopping: what was read is still published; a second signal ends it")
-
     def _batches(self) -> Iterator[RecordBatch]:
         with _reading():
-            for chunk in self.input.chunks(self._chunk_bytes):
-                self.read_bytes += len(chunk)
+            for chunk in self._chunks(sys.stdin.fileno()):
+                self._read_bytes += len(chunk)
                 yield self._reader.feed(chunk)
         if not self._stop.is_asked:
             yield self._reader.finish()
         elif self._reader.unended_bytes:
             self._not_taken += 1
             self._log.warning("%s %d is not published, because it is incomplete", self._unit, self._reader.lines + 1)
+
+    def _chunks(self, descriptor: int) -> Iterator[bytes]:
+        """Yield data as soon as it is available, until its end or a stop signal, without blocking the event loop.
+
+        Raises OSError.
+        """
+        wake = Event()
+        ready: Any = gevent.get_hub().loop.io(descriptor, _READABLE)  # a file is always ready
+        stopper = gevent.spawn(self._wake_at_stop, wake)
+        try:
+            while not self._stop.is_asked:
+                wake.clear()
+                ready.start(wake.set)
+                wake.wait()
+                ready.stop()
+                if self._stop.is_asked or not (chunk := os.read(descriptor, self._chunk_bytes)):
+                    return
+                yield chunk
+        finally:
+            stopper.kill()
+            ready.close()
+
+    def _wake_at_stop(self, wake: Event) -> None:
+        self._stop.wait()
+        self._log.info("stopping: what was read is still published; a second signal ends it")
+        wake.set()
 
     def _publish(self, batch: RecordBatch) -> None:
         for refusal in self._reader.take_too_large():
@@ -236,12 +157,13 @@ class StdinPublisher:
     def _finish(self) -> None:
         for destination in self._destinations:
             destination.finish()
-        count, took_s = self.acknowledged, monotonic() - self._began_s
+        count = min(destination.acknowledged for destination in self._destinations)
+        took_s = monotonic() - self._began_s
         self._log.info(
             "published %s to %s: %s in %.2f s%s",
             f"{count:,} {'message' if count == 1 else 'messages'}",
             ", ".join(destination.address for destination in self._destinations),
-            size_text(self.read_bytes),
+            size_text(self._read_bytes),
             took_s,
             f" ({count / took_s:,.0f}/s)" if count > 1 else "",
         )
