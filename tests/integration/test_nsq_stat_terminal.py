@@ -22,7 +22,7 @@ from tests.support.nsqd_process import MakeNsqd, NsqdProcess
 from tests.support.terminal import Terminal, on_terminal
 
 FAST = "--interval=100ms"
-HEADS = ["in/s", "out/s", "depth", "age", "trend", "flight", "defer", "requ", "t-out"]
+HEADS = ["depth", "in/s", "out/s", "t-out", "age", "trend", "flight", "defer", "requ"]
 HIDE_CURSOR, SHOW_CURSOR = b"\x1b[?25l", b"\x1b[?25h"
 OTHER_SCREEN, FIRST_SCREEN = b"\x1b[?1049h", b"\x1b[?1049l"
 # pyte's names; it calls yellow so.
@@ -54,7 +54,7 @@ def cells(terminal: Terminal, name: str) -> list[str]:
 
 def depth_of(terminal: Terminal, name: str) -> str:
     found = cells(terminal, name)
-    return found[2] if len(found) > 2 else ""
+    return found[0] if found else ""
 
 
 def with_topics(nsqd: NsqdProcess) -> NsqdProcess:
@@ -83,7 +83,7 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
 def test_the_table_follows_what_happens(busy: NsqdProcess) -> None:
     with shown(*of(busy)) as terminal, busy.connect() as client:
         terminal.wait_for_text("users")
-        assert terminal.lines[0].startswith("nsq-stat  1 nsqd  2 topics  2 channels  every 100ms  by topic")
+        assert terminal.lines[0].startswith("nsq-stat  nsqd: 1  topics: 2  channels: 2  every 100ms  by topic")
         assert terminal.line_with("topic/channel").split() == ["topic/channel", *HEADS]
         assert [line.split()[0] for line in terminal.lines[3:7]] == ["orders", "archive", "mail", "users"]
         assert len(terminal.lines) == 24
@@ -91,12 +91,12 @@ def test_the_table_follows_what_happens(busy: NsqdProcess) -> None:
         assert not terminal.has_cursor
 
         terminal.wait_for(lambda: depth_of(terminal, "archive") == "0", "a depth of 0")
-        assert set(cells(terminal, "archive")[4]) == {BARS[0]}
+        assert set(cells(terminal, "archive")[5]) == {BARS[0]}
         client.mpub("orders", [b"x"] * 5)
         terminal.wait_for(lambda: depth_of(terminal, "archive") == "5", "a depth of 5")
         client.mpub("orders", [b"x"] * 15)
         terminal.wait_for(lambda: depth_of(terminal, "archive") == "20", "a depth of 20")
-        trend = cells(terminal, "archive")[4]
+        trend = cells(terminal, "archive")[5]
         assert trend == "".join(sorted(trend)), "the bars rise"
         assert trend[-1] == BARS[7] and BARS[2] in trend  # 5 of 20
 
@@ -133,9 +133,9 @@ def test_it_fits_the_size_and_follows_it(nsqd: NsqdProcess) -> None:
         assert terminal.line_with("topic/channel").split() == ["topic/channel", *HEADS, *more]
         assert len(terminal.line_with("topic/channel")) > 150
         terminal.resize(40, 6)
-        terminal.wait_for_text("… 77 more")
-        assert terminal.line_with("topic/channel").split() == ["topic/channel", "in/s", "out/s", "depth"]
-        assert terminal.lines[5] == "… 77 more"
+        terminal.wait_for_text("… 79 more")
+        assert terminal.line_with("topic/channel").split() == ["topic/channel", "depth", "in/s", "out/s"]
+        assert terminal.lines[4] == "… 79 more"
 
 
 @contextlib.contextmanager
@@ -167,7 +167,7 @@ def first_row(terminal: Terminal) -> str:
 
 
 @pytest.mark.parametrize(
-    ("columns", "lines", "page"), [(20, 8, 5), (80, 24, 19), pytest.param(200, 60, 55, marks=pytest.mark.slow)]
+    ("columns", "lines", "page"), [(20, 8, 3), (80, 24, 19), pytest.param(200, 60, 55, marks=pytest.mark.slow)]
 )
 def test_two_hundred_topics_scroll(columns: int, lines: int, page: int) -> None:
     keys = (
@@ -184,11 +184,10 @@ def test_two_hundred_topics_scroll(columns: int, lines: int, page: int) -> None:
         ("\x1bOH", 0),
     )
     with answering(deep_topics(200)) as address, shown(address, "--interval=60s", columns=columns, lines=lines) as terminal:
-        at = 1 if columns == 20 else 2  # behind in/s; a topic has no out/s
 
         def shown_depths() -> list[tuple[str, str]]:
             rows = [line.split() for line in terminal.lines if re.match(r"topic\d", line)]
-            return [(cells[0], cells[at]) for cells in rows if len(cells) > at]
+            return [(cells[0], cells[1]) for cells in rows if len(cells) > 1]
 
         terminal.wait_for(lambda: first_row(terminal) == "topic000", "the first topic")
         for typed, first in keys:
@@ -201,15 +200,15 @@ def test_no_figure_is_cut_where_it_is_narrow() -> None:
     depths = [str(1000 + number) for number in range(19)]
     with answering(deep_topics(200)) as address, shown(address, "--interval=60s", columns=20) as terminal:
 
-        def last_cells() -> list[str]:
-            return [(line.split() or [""])[-1] for line in terminal.lines[3:22]]
+        def cells_at(place: int) -> list[str]:
+            return [(line.split()[place:] or [""])[0] for line in terminal.lines[3:22]]
 
         terminal.wait_for(lambda: terminal.line_with("topic007").split() == ["topic007", "1007"], "1007 in 20 columns")
         for columns in (14, 9, 8, 33, 21, 20):
             terminal.resize(columns, 24)
-            terminal.wait_for(lambda: last_cells() == depths, f"whole depths in {columns} columns")
+            terminal.wait_for(lambda: cells_at(1) == depths, f"whole depths in {columns} columns")
         terminal.resize(7, 24)
-        terminal.wait_for(lambda: last_cells() == [f"top…{number:03}" for number in range(19)], "names only")
+        terminal.wait_for(lambda: cells_at(0) == [f"top…{number:03}" for number in range(19)], "names only")
 
 
 def test_columns_of_the_environment_do_not_matter(quiet: NsqdProcess) -> None:
@@ -246,7 +245,7 @@ def test_an_nsqd_that_comes_back_is_shown_again(make_nsqd: MakeNsqd) -> None:
         terminal.wait_for_text("orders")
         nsqd.stop()
         terminal.wait_for_text("Connection refused")
-        terminal.wait_for_text("no topics yet")
+        terminal.wait_for_text("no topic or channel")
         again = make_nsqd(f"--http-address=127.0.0.1:{port}")
         again.create("users")
         terminal.wait_for_text("users")
@@ -349,7 +348,7 @@ def test_a_large_cluster_is_shown_within_an_interval() -> None:
     flags = [f"--nsqd-http-address=127.0.0.1:{server.server_address[1]}" for server in servers]
     try:
         with shown(*flags, "--interval=1s", columns=120, lines=50) as terminal:
-            terminal.wait_for_text("3 nsqd  1000 topics  3000 channels")
+            terminal.wait_for_text("nsqd: 3  topics: 1000  channels: 3000")
             terminal.wait_for_text("… 3955 more")
             process = psutil.Process(terminal.pid)
             before = process.cpu_times()

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 
-from nsq_tools.stat.export import FIELDS, HEADER, GoLines, Report, named_report, to_csv, to_json
+from nsq_tools.stat.export import FIELDS, HEADER, Report, go_line, named_report, to_csv, to_json
 from nsq_tools.stat.rows import Name, Row
 from nsqd_py.cluster.statistics import NO_CHANNEL, ChannelCounts, Rates
 
@@ -20,9 +20,7 @@ TOPIC = Row(Name("orders"), "10.0.0.1:4151", NO_CHANNEL._replace(messages=100), 
 
 
 def test_the_columns_are_gos() -> None:
-    lines = GoLines(interval_s=2.0)
-    assert lines.next_report(NO_CHANNEL._replace(messages=10)) == HEADER
-    assert lines.next_report(COUNTS) == (
+    assert go_line(NO_CHANNEL._replace(messages=10), COUNTS, 2.0) == (
         "     45      39 |      12       7       5     3     2 |       4       6          100       7\n"
     )
     assert HEADER == (
@@ -31,17 +29,9 @@ def test_the_columns_are_gos() -> None:
     )
 
 
-def test_the_header_comes_again_every_25_reports() -> None:
-    lines = GoLines(interval_s=1.0)
-    reports = [lines.next_report(NO_CHANNEL._replace()) for _ in range(51)]
-    assert [number for number, text in enumerate(reports) if text.startswith(HEADER)] == [0, 25, 50]
-    assert reports[25].count("\n") == 3
-
-
 def test_rates_are_cut_off_towards_zero() -> None:
-    lines = GoLines(interval_s=2.0)
-    lines.next_report(NO_CHANNEL._replace(messages=10, depth=10))
-    assert lines.next_report(NO_CHANNEL._replace(messages=13, depth=16)).startswith("      1      -1 |")
+    before, after = NO_CHANNEL._replace(messages=10, depth=10), NO_CHANNEL._replace(messages=13, depth=16)
+    assert go_line(before, after, 2.0).startswith("      1      -1 |")
 
 
 def test_several_rows_have_their_names_at_the_end() -> None:

@@ -11,7 +11,6 @@ import io
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import Any
 
 import orjson
@@ -32,23 +31,11 @@ NAMED_HEADER = f"{_GROUPS}+------name------\n{_TITLES} | topic/channel\n"
 REPORTS_PER_HEADER = 25
 
 
-class GoLines:
-    """The reports about one channel. The first round has no line, because rates need two answers."""
-
-    def __init__(self, interval_s: float) -> None:
-        self._interval_s = interval_s
-        self._before: ChannelCounts | None = None
-        self._numbers = count()
-
-    def next_report(self, counts: ChannelCounts) -> str:
-        """Return a line, after the header if it is due. As in Go, rates use the interval of the settings."""
-        header = HEADER if next(self._numbers) % REPORTS_PER_HEADER == 0 else ""
-        before, self._before = self._before, counts
-        if before is None:
-            return header
-        incoming = int((counts.messages - before.messages) / self._interval_s)
-        outgoing = int((counts.left - before.left) / self._interval_s)
-        return f"{header}{incoming:7d} {outgoing:7d} | {_rest(counts)}\n"
+def go_line(before: ChannelCounts, counts: ChannelCounts, interval_s: float) -> str:
+    """Return the line about one channel. As in Go, rates use the interval of the settings."""
+    incoming = int((counts.messages - before.messages) / interval_s)
+    outgoing = int((counts.left - before.left) / interval_s)
+    return f"{incoming:7d} {outgoing:7d} | {_rest(counts)}\n"
 
 
 def named_report(rows: Iterable[Row]) -> str:
@@ -109,20 +96,18 @@ Standbys = Sequence[tuple[Pair, tuple[Trouble, ...]]]
 
 
 def with_troubles(pairs: Sequence[Pair], lagging_after_s: float) -> list[tuple[Pair, tuple[Trouble, ...]]]:
-    """Return each pair with its troubles; those of a primary are with its first pair. Those in trouble come first."""
-    left = [Trouble(kind, one_line(node), one_line(text)) for kind, node, text in troubles(pairs, lagging_after_s)]
-    found: list[tuple[Pair, tuple[Trouble, ...]]] = []
+    """Return each pair with its troubles. Those in trouble come first."""
+    found = [Trouble(kind, one_line(node), one_line(text)) for kind, node, text in troubles(pairs, lagging_after_s)]
+    standbys = []
     for raw in pairs:
         pair = raw._replace(primary=one_line(raw.primary), standby=one_line(raw.standby), state=one_line(raw.state))
-        own = tuple(trouble for trouble in left if trouble.node in (pair.primary, pair.standby))
-        left = [trouble for trouble in left if trouble not in own]
-        found.append((pair, own))
-    return sorted(found, key=lambda entry: not entry[1])
+        standbys.append((pair, tuple(trouble for trouble in found if trouble.node in (pair.primary, pair.standby))))
+    return sorted(standbys, key=lambda entry: not entry[1])
 
 
 def all_troubles(standbys: Standbys) -> list[str]:
     """Return a sentence for each trouble, without a full stop."""
-    return [f"nsqd {trouble.node}: {trouble.text}" for _, found in standbys for trouble in found]
+    return list(dict.fromkeys(f"nsqd {trouble.node}: {trouble.text}" for _, found in standbys for trouble in found))
 
 
 STANDBY_FIELDS: Fields = {

@@ -12,7 +12,7 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -22,42 +22,25 @@ from gevent.socket import wait_read
 from rich.console import Console, ConsoleDimensions, Group
 from rich.live import Live
 
-from nsq_tools.stat.model import Failure, Model, failures_of
+from nsq_tools.stat.model import Failure, Model
 from nsq_tools.stat.options import StatOptions
 from nsq_tools.stat.rows import Filter, Order, select
 from nsq_tools.stat.screen import ScreenView, VisibleRows, draw
-from nsqd_py.cluster.poller import ClusterPoller
+from nsqd_py.cluster.model import Cluster
 from nsqd_py.runtime.command import is_terminal, wants_colour
 from nsqd_py.settings.durations import format_duration
 
-UP, DOWN, PAGE_UP, PAGE_DOWN, HOME, END = "up", "down", "page-up", "page-down", "home", "end"
 # A character, or a sequence of ECMA-48: CSI or SS3, parameters and a final character.
-_KEY = re.compile(r"\x1b[\[O](?P<parameters>[0-?]*)[ -/]*(?P<final>[@-~])|\x1b[\[O][ -?]*$|[^\x1b]")
-_BY_FINAL = {"A": UP, "B": DOWN, "H": HOME, "F": END}
-_BY_NUMBER = {"1": HOME, "7": HOME, "4": END, "8": END, "5": PAGE_UP, "6": PAGE_DOWN}
+_KEY = re.compile(r"\x1b[\[O][0-9;]*[@-~]|[^\x1b]")
+# The sequences that scroll, and the first row that is visible then.
 _SCROLLS: dict[str, Callable[[VisibleRows], int]] = {
-    UP: lambda window: window.top - 1,
-    DOWN: lambda window: window.top + 1,
-    PAGE_UP: lambda window: window.top - max(window.count, 1),
-    PAGE_DOWN: lambda window: window.top + max(window.count, 1),
-    HOME: lambda window: 0,
-    END: lambda window: window.total,
+    **dict.fromkeys(("\x1b[A", "\x1bOA"), lambda window: window.top - 1),
+    **dict.fromkeys(("\x1b[B", "\x1bOB"), lambda window: window.top + 1),
+    "\x1b[5~": lambda window: window.top - max(window.count, 1),
+    "\x1b[6~": lambda window: window.top + max(window.count, 1),
+    **dict.fromkeys(("\x1b[H", "\x1bOH", "\x1b[1~", "\x1b[7~"), lambda window: 0),
+    **dict.fromkeys(("\x1b[F", "\x1bOF", "\x1b[4~", "\x1b[8~"), lambda window: window.total),
 }
-
-
-def keys_in(text: str) -> tuple[list[str], str]:
-    """Return the keys that are complete, and the beginning of the next one. Unknown sequences are left out."""
-    keys = []
-    for match in _KEY.finditer(text):
-        if match["final"] == "~":
-            keys.append(_BY_NUMBER.get(match["parameters"].partition(";")[0], ""))
-        elif match["final"]:
-            keys.append(_BY_FINAL.get(match["final"], ""))
-        elif match[0].startswith("\x1b"):
-            return keys, match[0]
-        else:
-            keys.append(match[0])
-    return keys, "\x1b" if text.endswith("\x1b") else ""
 
 
 class Keyboard:
@@ -86,7 +69,7 @@ class Keyboard:
         termios.tcsetattr(sys.stdin, termios.TCSAFLUSH, self._before)
 
     def _read(self) -> None:
-        descriptor, rest = sys.stdin.fileno(), ""
+        descriptor = sys.stdin.fileno()
         while True:
             wait_read(descriptor)
             try:
@@ -95,8 +78,7 @@ class Keyboard:
                 return
             if not data:
                 return
-            keys, rest = keys_in(rest + data.decode("ascii", "replace"))
-            for key in keys:
+            for key in _KEY.findall(data.decode("ascii", "replace")):
                 self._on_key(key)
 
 
@@ -107,22 +89,21 @@ def _is_in_foreground() -> bool:
         return False
 
 
-_SECOND_NS = 1e9
-
-
 class LiveTable:
     """The live table. It calls `stop` when the user quits."""
 
-    def __init__(self, options: StatOptions, poller: ClusterPoller, model: Model, stop: Callable[[], None]) -> None:
+    def __init__(
+        self, options: StatOptions, cluster: Cluster, model: Model, rounds: Iterable[list[Failure]], stop: Callable[[], None]
+    ) -> None:
         self._options = options
-        self._poller = poller
+        self._cluster = cluster
         self._model = model
+        self._rounds = rounds
         self._stop = stop
         self._filter = Filter(options.filter)
         self._order = Order.parse(options.sort)
         self._window = VisibleRows(0, 0, 0)
         self._failures: list[Failure] = []
-        self._interval_s = options.interval_ns / _SECOND_NS
         self._changed = Event()
         self._console = Console(no_color=not wants_colour(), highlight=False, force_terminal=True)
 
@@ -145,18 +126,10 @@ class LiveTable:
                 self._changed.clear()
             asking.get()
 
-    # --- asking
-
     def _ask(self) -> None:
-        left = self._options.count
-        due_s = time.monotonic()
-        while left is None or left >= 0:
-            self._poller.round()
-            self._failures = failures_of(self._poller.cluster, time.monotonic())
+        for failures in self._rounds:
+            self._failures = failures
             self._changed.set()
-            left = None if left is None else left - 1
-            due_s = max(due_s + self._interval_s, time.monotonic())
-            gevent.sleep(due_s - time.monotonic())
         self._changed.set()
 
     # --- keys
@@ -195,7 +168,7 @@ class LiveTable:
         return ScreenView(
             rows=select(self._model.rows, self._filter, self._order),
             all_rows=self._model.rows,
-            node_count=len(self._poller.cluster.nodes),
+            node_count=len(self._cluster.nodes),
             failures=self._failures,
             order=self._order,
             interval=format_duration(self._options.interval_ns),

@@ -9,16 +9,28 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import gevent
 
 from nsq_tools.clients import http_client, http_url
-from nsq_tools.stat.export import FORMS, GoLines, Report, Standbys, all_troubles, named_report, with_troubles
+from nsq_tools.stat.export import (
+    FORMS,
+    HEADER,
+    REPORTS_PER_HEADER,
+    Report,
+    Standbys,
+    all_troubles,
+    go_line,
+    named_report,
+    with_troubles,
+)
 from nsq_tools.stat.model import Failure, Model, failures_of
 from nsq_tools.stat.options import GO, LIVE, StatOptions, form_of
 from nsq_tools.stat.rows import Filter, Name, Order, Row, problems_of, select
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.poller import ClusterPoller
+from nsqd_py.cluster.statistics import ChannelCounts
 from nsqd_py.cluster.upstream import Upstream
 from nsqd_py.net.http.client import MAX_STATS_BYTES
 from nsqd_py.runtime.command import is_terminal
@@ -27,6 +39,25 @@ from nsqd_py.runtime.process import StopSignals
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.program import DONE, FAILED, ToolError
+
+
+def one_round(poller: ClusterPoller, *, waits_for_all: bool = True) -> list[Failure]:
+    """Update the model; return the failures."""
+    poller.round(waits_for_all=waits_for_all)
+    return failures_of(poller.cluster, time.monotonic())
+
+
+def rounds(options: StatOptions, poller: ClusterPoller, *, waits_for_all: bool = True) -> Iterator[list[Failure]]:
+    """Yield the failures of a first round, then of one for each report, at a constant interval."""
+    left = options.count
+    due_s = time.monotonic()
+    while True:
+        yield one_round(poller, waits_for_all=waits_for_all)
+        if left == 0:
+            return
+        left = None if left is None else left - 1
+        due_s = max(due_s + options.interval_ns / SECOND_NS, time.monotonic())
+        gevent.sleep(due_s - time.monotonic())
 
 
 @dataclass(frozen=True)
@@ -57,11 +88,11 @@ class Reports:
     # --- kinds of reports
 
     def _once(self, form: str) -> int:
-        failures = self._round()
+        failures = one_round(self.poller)
         self._require_answer(failures)
         if self.poller.cluster.pairs():
             rows = self.model.rows  # those of the next round would have rates, over a few milliseconds
-            failures = self._round()  # asks the standbys that the first one found
+            failures = one_round(self.poller)  # asks the standbys that the first one found
             self.model.rows = rows
         gone = self._gone() if self.options.check else []
         if not self.model.rows and not failures and not gone and (self.options.topic or self.options.channel):
@@ -82,44 +113,26 @@ class Reports:
     def _go(self) -> None:
         """Write lines as Go's nsq_stat. Any failure ends it, because the sum would lack an nsqd."""
         name = Name(self.options.topic, self.options.channel)
-        lines = GoLines(self.options.interval_ns / SECOND_NS)
-        known: dict[str, str] = {}
-        for failures in self._rounds():
+        before: ChannelCounts | None = None
+        for number, failures in enumerate(rounds(self.options, self.poller)):
             if failures:
                 raise ToolError(_joined("failed to get stats", failures))
-            counts = {row.name: row.counts for row in self.model.rows}
-            if name not in counts:
+            counts = {row.name: row.counts for row in self.model.rows}.get(name)
+            if counts is None:
                 raise ToolError(f"failed to find channel({name.channel}) in stats for topic({name.topic})")
-            known = self._report_changes(known, failures)
-            _write(lines.next_report(counts[name]))
+            line = "" if before is None else go_line(before, counts, self.options.interval_ns / SECOND_NS)
+            _write((HEADER if number % REPORTS_PER_HEADER == 0 else "") + line)
+            before = counts
 
     def _stream(self, form: str) -> None:
         """Write reports with rates. They need two rounds, so the first round has no report."""
         known: dict[str, str] = {}
-        for number, failures in enumerate(self._rounds()):
+        for number, failures in enumerate(rounds(self.options, self.poller)):
             if number == 0:
                 self._require_answer(failures)
             known = self._report_changes(known, failures)
             if number > 0:
                 _write(self._text(form, failures, is_first=number == 1))
-
-    def _round(self) -> list[Failure]:
-        """Update the model; return the failures."""
-        self.poller.round(waits_for_all=True)
-        return failures_of(self.poller.cluster, time.monotonic())
-
-    def _rounds(self) -> Iterator[list[Failure]]:
-        """Yield the failures of a first round, then of one for each report, at a constant interval."""
-        interval_s = self.options.interval_ns / SECOND_NS
-        left = self.options.count
-        due_s = time.monotonic()
-        while True:
-            yield self._round()
-            if left == 0:
-                return
-            left = None if left is None else left - 1
-            due_s = max(due_s + interval_s, time.monotonic())
-            gevent.sleep(due_s - time.monotonic())
 
     # --- parts of reports
 
@@ -214,33 +227,22 @@ def run(options: StatOptions, log: Log) -> int:
 
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="replace")  # an ellipsis on a terminal without Unicode
-        LiveTable(options, poller, model, signals.stop).run()
+        LiveTable(options, cluster, model, rounds(options, poller, waits_for_all=False), signals.stop).run()
         return DONE
 
     with StopSignals() as signals:
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # not under nohup
             gevent.signal_handler(signal.SIGHUP, signals.stop)
+        stopper = gevent.spawn(_end_at_stop, signals, gevent.getcurrent())
         try:
-            return _until_stopped(signals, work)
+            return work()
+        except gevent.GreenletExit:
+            return DONE
         finally:
+            stopper.kill()
             poller.close()
 
 
-def _until_stopped(signals: StopSignals, work: Callable[[], int]) -> int:
-    """Return or raise the result of `work`, or return DONE if a signal ends it before."""
-    greenlet = gevent.spawn(_caught, work)
-    greenlet.link(lambda done: signals.stop())
+def _end_at_stop(signals: StopSignals, worker: Any) -> None:
     signals.wait()
-    greenlet.kill()  # waits until it has restored the terminal
-    outcome = greenlet.value
-    if isinstance(outcome, Exception):
-        raise outcome
-    return outcome if isinstance(outcome, int) else DONE
-
-
-def _caught(work: Callable[[], int]) -> int | Exception:
-    """Return an exception as a value, because gevent prints exceptions of greenlets."""
-    try:
-        return work()
-    except Exception as error:  # noqa: BLE001 - raised again by `_until_stopped`
-        return error
+    gevent.kill(worker)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.text import Text
 
@@ -105,68 +105,43 @@ class Column:
         return self.shorten(max(value, 0)), "" if value or self.shorten is short_span else QUIET
 
 
-# From left to right. On a narrow terminal, the columns with the highest numbers are dropped first.
-_COLUMNS: tuple[tuple[int, Column], ...] = (
-    (1, Column("in/s", 6, "in", short_rate)),
-    (2, Column("out/s", 6, "out", short_rate, is_of_channels=True)),
-    (0, Column("depth", 6, "depth")),
-    (4, Column("age", 5, "age", short_span)),
-    (5, Column(TREND, _MIN_TREND_WIDTH, "growth")),
-    (6, Column("flight", 6, "in-flight", is_of_channels=True)),
-    (7, Column("defer", 5, "deferred", is_of_channels=True)),
-    (8, Column("requ", 5, "requeued", is_of_channels=True)),
-    (3, Column("t-out", 5, "timed-out", is_of_channels=True)),
-    (9, Column("conn", 5, "clients", is_of_channels=True)),
-    (10, Column("drain", 5, "drain", short_span, is_of_channels=True)),
-    (11, Column("disk", 6, "disk")),
-    (12, Column("total", 6, "messages")),
+# The most important first: a narrow terminal shows fewer of them.
+_COLUMNS = (
+    Column("depth", 6, "depth"),
+    Column("in/s", 6, "in", short_rate),
+    Column("out/s", 6, "out", short_rate, is_of_channels=True),
+    Column("t-out", 5, "timed-out", is_of_channels=True),
+    Column("age", 5, "age", short_span),
+    Column(TREND, _MIN_TREND_WIDTH, "growth"),
+    Column("flight", 6, "in-flight", is_of_channels=True),
+    Column("defer", 5, "deferred", is_of_channels=True),
+    Column("requ", 5, "requeued", is_of_channels=True),
+    Column("conn", 5, "clients", is_of_channels=True),
+    Column("drain", 5, "drain", short_span, is_of_channels=True),
+    Column("disk", 6, "disk"),
+    Column("total", 6, "messages"),
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """The columns that fit into a width: the name, the node (width 0: none), then `columns`."""
-
-    name_width: int
-    node_width: int
-    columns: tuple[Column, ...]
-    trend_width: int
-
-    def width_of(self, column: Column) -> int:
-        return self.trend_width if column.title == TREND else column.width
-
-
-def layout(width: int, longest_name: int, longest_node: int = 0) -> Layout:
-    """Drop columns until the others fit, and give the remaining width to names, then to trends.
-
-    If the last column does not fit, the node is dropped, then the name is shortened. If no width is left for the name,
-    only the name is shown. So a figure is never truncated.
-    """
-    node_width = longest_node + GAP if longest_node else 0
+def layout(width: int, longest_name: int) -> tuple[int, list[Column]]:
+    """Return the width of names, and the columns that fit; they are not cut. The rest is for names, then for trends."""
     kept = list(_COLUMNS)
-    while len(kept) > 1 and _MIN_NAME_WIDTH + node_width + _total(kept) > width:
-        kept.remove(max(kept, key=lambda numbered: numbered[0]))
-    if _MIN_NAME_WIDTH + node_width + _total(kept) > width:
-        node_width = 0
-    name_width = min(_MIN_NAME_WIDTH, width - node_width - _total(kept))
-    if name_width < 1:
-        return Layout(max(width, 0), 0, (), 0)
-    rest = max(width - name_width - node_width - _total(kept), 0)
-    more_name = min(rest, max(longest_name, name_width) - name_width, _MAX_NAME_WIDTH - name_width)
-    more_trend = min(rest - more_name, _MAX_TREND_WIDTH - _MIN_TREND_WIDTH)
-    columns = tuple(column for _, column in kept)
-    return Layout(name_width + more_name, node_width, columns, _MIN_TREND_WIDTH + more_trend)
+    while kept and width - _total(kept) < (_MIN_NAME_WIDTH if len(kept) > 1 else 1):
+        kept.pop()
+    rest = width - _total(kept)
+    name_width = min(rest, max(longest_name, _MIN_NAME_WIDTH), _MAX_NAME_WIDTH)
+    trend_width = min(_MIN_TREND_WIDTH + rest - name_width, _MAX_TREND_WIDTH)
+    return name_width, [replace(column, width=trend_width) if column.title == TREND else column for column in kept]
 
 
-def _total(kept: Sequence[tuple[int, Column]]) -> int:
-    return sum(column.width + GAP for _, column in kept)
+def _total(kept: Sequence[Column]) -> int:
+    return sum(column.width + GAP for column in kept)
 
 
 # --- the screen
 
 KEYS = ("q quit", "s next column", "r turn order", "arrows Page Home End scroll")
 _MOST_FAILURES = 3
-_SHORT_HEIGHT = 10  # below it, rows take the lines of keys and totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,10 +156,6 @@ class VisibleRows:
     def at(cls, top: int, count: int, total: int) -> VisibleRows:
         """Return the window nearest to `top` without empty lines below its rows."""
         return cls(max(0, min(top, total - count)), min(count, total), total)
-
-    @property
-    def below(self) -> int:
-        return self.total - self.top - self.count
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,23 +179,16 @@ class ScreenView:
 
 def draw(view: ScreenView, width: int, height: int) -> tuple[list[Text], VisibleRows]:
     """Return at most `height` lines of at most `width` characters, and their rows. A number that does not fit is left out."""
-    head, foot, room = _frame(view, width, height)
+    head = [_title(view, width), _totals(view, width), *_failures(view, width)]
+    foot = Text(fitted(KEYS, width), style=QUIET)
+    room = max(height - len(head) - 2, 0)  # under the heading
     total = len(view.rows)
     seen = VisibleRows.at(view.top, total if total <= room else max(room - 1, 0), total)
     table = _table(view, width, room, seen)
-    lines = [*head, *table, *(Text() for _ in range(room + 1 - len(table))), *foot][:height]
+    lines = [*head, *table, *(Text() for _ in range(room + 1 - len(table))), foot][:height]
     for line in lines:
         line.truncate(width, overflow="ellipsis")
     return lines, seen
-
-
-def _frame(view: ScreenView, width: int, height: int) -> tuple[list[Text], list[Text], int]:
-    """Return the lines above and below the table, and the number of lines left under its heading."""
-    is_short = height < _SHORT_HEIGHT
-    head = [_title(view, width), *([] if is_short else [_totals(view, width)])]
-    head += _failures(view, width)
-    foot = [] if is_short else [Text(fitted(KEYS, width), style=QUIET)]
-    return head, foot, max(height - len(head) - 1 - len(foot), 0)
 
 
 def fitted(parts: Sequence[str], width: int, gap: str = "   ") -> str:
@@ -245,19 +209,15 @@ def _title(view: ScreenView, width: int) -> Text:
     topics = sum(1 for row in view.all_rows if not row.name.channel)
     parts = (
         "nsq-stat",
-        _number(view.node_count, "nsqd", plural="nsqd"),
-        _number(topics, "topic"),
-        _number(len(view.all_rows) - topics, "channel"),
+        f"nsqd: {view.node_count}",
+        f"topics: {topics}",
+        f"channels: {len(view.all_rows) - topics}",
         f"every {view.interval}",
         f"by {view.order}",
         view.clock,
     )
     name, gap, rest = fitted(parts, width, "  ").partition("  ")
     return Text(name, style="bold").append(gap + rest, style="not bold")
-
-
-def _number(count: int, noun: str, plural: str = "") -> str:
-    return f"{count} {noun if count == 1 else plural or noun + 's'}"
 
 
 def _totals(view: ScreenView, width: int) -> Text:
@@ -286,38 +246,21 @@ def _failures(view: ScreenView, width: int) -> list[Text]:
 
 def _table(view: ScreenView, width: int, room: int, seen: VisibleRows) -> list[Text]:
     """Return the heading and `room` lines: rows and, if some do not fit, a line with their number."""
-    longest_name = max((len(_full_name(row)) for row in view.rows), default=0)
-    plan = layout(width, longest_name, max((len(row.node) for row in view.rows), default=0))
-    lines = [_heading(view.order, plan), *_rows(view, plan, seen)]
+    name_width, columns = layout(width, max((len(_full_name(row)) for row in view.rows), default=0))
+    lines = [_heading(view.order, name_width, columns), *_rows(view, name_width, columns, seen)]
     if seen.count < seen.total:
-        lines.append(Text(fitted(_others(seen), width, " "), style=QUIET))
+        lines.append(Text(f"… {seen.total - seen.count} more", style=QUIET))
     elif not view.rows:
-        lines.append(Text(_emptiness(view), style=QUIET))
+        lines.append(Text("no topic or channel" if view.node_count else "no nsqd", style=QUIET))
     return lines[: room + 1]
 
 
-def _others(seen: VisibleRows) -> list[str]:
-    """Return the number of hidden rows, as text."""
-    if not seen.top:
-        return [f"… {seen.below} more"]
-    return [f"… {seen.top} above", *([f"and {seen.below} below"] if seen.below else [])]
-
-
-def _emptiness(view: ScreenView) -> str:
-    if view.all_rows:
-        return "no topic or channel matches"
-    return "no topics yet" if view.node_count else "no nsqd yet"
-
-
-def _heading(order: Order, plan: Layout) -> Text:
+def _heading(order: Order, name_width: int, columns: Sequence[Column]) -> Text:
     line = Text(style="bold reverse")
-    title = shorten("topic/channel", plan.name_width).ljust(plan.name_width)
-    line.append(title, _underlined(order, "topic", "channel"))
-    if plan.node_width:
-        line.append(" " * GAP + "nsqd".ljust(plan.node_width - GAP))
-    for column in plan.columns:
+    line.append(shorten("topic/channel", name_width).ljust(name_width), _underlined(order, "topic", "channel"))
+    for column in columns:
         line.append(" " * GAP)
-        line.append(column.title.rjust(plan.width_of(column)), _underlined(order, column.sorted_by))
+        line.append(column.title.rjust(column.width), _underlined(order, column.sorted_by))
     return line
 
 
@@ -325,35 +268,29 @@ def _underlined(order: Order, *columns: str) -> str:
     return "underline" if order.column in columns else ""
 
 
-def _rows(view: ScreenView, plan: Layout, seen: VisibleRows) -> list[Text]:
+def _rows(view: ScreenView, name_width: int, columns: Sequence[Column], seen: VisibleRows) -> list[Text]:
+    """Return the visible rows. In the order of topics, channels are indented below their topic."""
     lines = []
     topic_above = ""
     for row in view.rows[seen.top : seen.top + seen.count]:
-        is_below = view.order.column == "topic" and row.name.topic == topic_above
-        lines.append(_line(row, plan, is_below=is_below))
+        is_below = view.order.column == "topic" and row.name.topic == topic_above and row.name.channel
+        name = f"  {row.name.channel}{_suffix(row)}" if is_below else _full_name(row)
+        line = Text()
+        line.append(shorten(name, name_width).ljust(name_width), "cyan" if row.is_paused else "")
+        for column in columns:
+            text, style = column.cell(row)
+            if column.title == TREND:
+                text, style = sparkline(row.depths, column.width), GROWING if row.depth_grows else "green"
+            line.append(" " * GAP)
+            line.append(text.rjust(column.width), style)
+        lines.append(line)
         topic_above = row.name.topic
     return lines
 
 
-def _line(row: Row, plan: Layout, *, is_below: bool) -> Text:
-    line = Text()
-    name = f"  {row.name.channel}{_paused(row)}" if is_below and row.name.channel else _full_name(row)
-    line.append(shorten(name, plan.name_width).ljust(plan.name_width), "cyan" if row.is_paused else "")
-    if plan.node_width:
-        line.append(" " * GAP + row.node.ljust(plan.node_width - GAP))
-    for column in plan.columns:
-        text, style = column.cell(row)
-        width = plan.width_of(column)
-        if column.title == TREND:
-            text, style = sparkline(row.depths, width), GROWING if row.depth_grows else "green"
-        line.append(" " * GAP)
-        line.append(text.rjust(width), style)
-    return line
-
-
 def _full_name(row: Row) -> str:
-    return f"{row.name}{_paused(row)}"
+    return f"{row.name}{_suffix(row)}"
 
 
-def _paused(row: Row) -> str:
-    return " (paused)" if row.is_paused else ""
+def _suffix(row: Row) -> str:
+    return f"{f' @{row.node}' if row.node else ''}{' (paused)' if row.is_paused else ''}"
