@@ -6,6 +6,7 @@ not renew it, and numbers the holders in ascending order.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -25,7 +26,8 @@ class LeaseLost(LeaseError):
     """The store says that the lease has ended, or that another holder has it."""
 
 
-class Lease(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Lease:
     """A lease that was taken.
 
     number  rises with each holder, so that what an earlier one did can be distinguished from what a later one does
@@ -62,7 +64,8 @@ def check_holder(text: str) -> str:
     return text
 
 
-class LeaseUrl(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class LeaseUrl:
     """The parts of a lease's URL. `name` has no slash at its ends; `login` is `user:password`, or empty."""
 
     is_secure: bool

@@ -15,6 +15,7 @@ The flag (`--msg-timeout`), the key of the config file (`msg_timeout`), `--help`
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 from nsqd_py.errors import missing_package
@@ -31,6 +32,7 @@ class BadOptions(Exception):
     """The settings cannot be used as they are; the text names the setting and the reason."""
 
 
+@dataclass(eq=False)
 class Setting:
     """The declaration of one setting, made by `setting`.
 
@@ -38,24 +40,15 @@ class Setting:
     name: the flag without dashes, which is the attribute without the unit of its kind, such as `msg-timeout`.
     """
 
-    def __init__(
-        self,
-        kind: Kind[Any],
-        default: Any,
-        help: str,
-        config_key: str | None,
-        step_note: str | None,
-        check: Callable[[Any], str | None] | None,
-        default_text: str | None,
-    ) -> None:
-        self.kind = kind
-        self.default = default
-        self.help = help
-        self.config_key = config_key
-        self.step_note = step_note
-        self.check = check
-        self.default_text = default_text
-        self.attribute = self.name = ""
+    kind: Kind[Any]
+    default: Any
+    help: str
+    config_key: str | None
+    step_note: str | None
+    check: Callable[[Any], str | None] | None
+    default_text: str | None
+    attribute: str = ""
+    name: str = ""
 
     def __set_name__(self, owner: type, attribute: str) -> None:
         if not attribute.endswith(self.kind.attribute_suffix) or self.attribute not in ("", attribute):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
-from nsqd_py.runtime.command import complain
-from nsqd_py.runtime.hidden import without_logins
-from nsqd_py.settings.command_line import BadFlag, BadValue, read_flags
+from nsqd_py.settings.command_line import GoCommand
 from nsqd_py.settings.declaration import Options, Setting, setting
 from nsqd_py.settings.flags import addresses_from_environment, from_environment, read_config
 from nsqd_py.settings.types import BOOL, STRING, choice
@@ -49,7 +47,8 @@ class ProgramOptions(Options, title="This program"):
 OptionsT = TypeVar("OptionsT", bound=ProgramOptions)
 
 
-class Program(NamedTuple, Generic[OptionsT]):
+@dataclass(frozen=True)
+class Program(Generic[OptionsT]):
     """The declaration of a program, which reads its command line and config file.
 
     name: what the program calls itself (`nsqd`).
@@ -68,7 +67,7 @@ class Program(NamedTuple, Generic[OptionsT]):
     examples: Sequence[tuple[str, str] | tuple[str, str, str]] = ()
     argument: str = ""
     exit_statuses: Sequence[tuple[int, str]] = ()
-    removed: Mapping[str, str] = {}
+    removed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def groups(self) -> Mapping[str, tuple[Setting, ...]]:
@@ -89,35 +88,25 @@ class Program(NamedTuple, Generic[OptionsT]):
         `--completion` (status 0) and after a wrong command line (status 2, with one or two lines on stderr). Raises
         BadOptions for a bad config file or variable.
         """
-        if instruction := os.environ.get(f"_{self.command}_COMPLETE".replace("-", "_").upper()):
-            sys.exit(self._described().complete(instruction))
-        try:
-            flags = read_flags(argv, self.settings, self._argument, self.removed)
-        except (BadFlag, BadValue) as error:
-            hint = () if isinstance(error, BadValue) else (f"To list all flags: {self.command} --help",)
-            complain(without_logins(str(error)), *hint)
-            sys.exit(2)
-        if flags is None:
-            print(self._described().help_text())
-            sys.exit(0)
+        command = GoCommand(
+            self.command,
+            self.summary,
+            self.groups,
+            self.options.settings[self.argument] if self.argument else None,
+            [example[:2] for example in self.examples],
+            self.removed,
+        )
+        flags = command.read(argv)
         if flags.get("version"):
             print(version_string(self.name))
             sys.exit(0)
-        if shell := flags.get("completion"):
-            sys.exit(self._described().complete(f"{shell}_source"))
+        if flags.get("completion"):
+            command.print_completion(flags["completion"])
+            sys.exit(0)
         path = flags.get("config")
         from_file = read_config(path, self.settings, self.removed, self.options.obsolete_keys) if path else {}
         from_variables = from_environment(self.name, self.settings)
         return self.options(**self._with_addresses(from_file | from_variables | flags))
-
-    @property
-    def _argument(self) -> Setting | None:
-        return self.options.settings[self.argument] if self.argument else None
-
-    def _described(self) -> Any:
-        from nsqd_py.settings.help import HelpCommand  # click takes 9 of 43 ms of `--version`
-
-        return HelpCommand(self.command, self.summary, self.groups, self._argument, [one[:2] for one in self.examples])
 
     def _with_addresses(self, given: dict[str, Any]) -> dict[str, Any]:
         """Add the addresses of the environment, if the program takes some and none is given."""

@@ -67,7 +67,7 @@ def config(tmp_path: Path) -> WriteConfig:
 WRONG_FLAGS = [
     (["-no-such-flag"], "No such option '--no-such-flag'"),
     (["--no-such-flag=1"], "No such option '--no-such-flag'"),
-    (["--topics=x"], "No such option '--topics' (did you mean topic?)"),
+    (["--topics=x"], "Did you mean '--topic'?"),
     (["-old-mode=1"], "--old-mode was removed: use --mode"),
     (["---topic=x"], "No such option"),
     (["--=x"], "No such option"),
