@@ -381,7 +381,7 @@ class Daemon:
             from nsqd_py.net.tls import TlsLayer  # ssl is slow to import; only TLS needs it
 
             assert self._broker.tls is not None
-            connection.add_layer(TlsLayer(self._broker.tls.engine()))
+            connection.add_layer(TlsLayer(self._broker.tls.context))
         self._start(connection)
 
     def _start(self, stream: Stream) -> None:

@@ -137,7 +137,7 @@ class Nsqlookupd:
 
     def _start(self, stream: Stream) -> None:
         if self._tls is not None:
-            stream.add_layer(TlsIfAsked(self._tls.engine))
+            stream.add_layer(TlsIfAsked(self._tls.context))
         self._connections.add(stream)
         stream.start()
 

@@ -17,7 +17,7 @@ from nsqd_py.net.addresses import split_address
 from nsqd_py.net.http.client import yielding_reader
 from nsqd_py.net.limits import BODY, HEAD, Connections, TimeLimits
 from nsqd_py.net.listeners import Listener
-from nsqd_py.net.tls_context import advised, set_level, set_lowest_version
+from nsqd_py.net.tls_context import server_context, set_lowest_version
 from nsqd_py.net.tls_options import DEFAULT_TLS_VERSION
 from nsqd_py.runtime.logs import Log
 
@@ -184,12 +184,9 @@ def server_tls(cert_file: str, key_file: str, level: int) -> ssl.SSLContext | No
     """Return the TLS settings; None without a certificate. Raises StartError."""
     if not cert_file:
         return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    set_level(context, level)
-    set_lowest_version(context, level, DEFAULT_TLS_VERSION)
     try:
-        context.load_cert_chain(cert_file, key_file, password="")
+        context: ssl.SSLContext = server_context(cert_file, key_file, level)
     except OSError as error:
-        files = f"--tls-cert {cert_file} with --tls-key {key_file}"
-        raise StartError(f"cannot use {files}: {advised(error.strerror)}") from error
+        raise StartError(str(error)) from error
+    set_lowest_version(context, level, DEFAULT_TLS_VERSION)
     return context

@@ -6,12 +6,12 @@ import ssl
 
 from nsqd_py.client.options import TLS_VERSIONS, ClientOptions
 from nsqd_py.net import tls_context
-from nsqd_py.net.tls import StandardEngine, TlsLayer
+from nsqd_py.net.tls import TlsLayer
 
 
 def tls_layer(options: ClientOptions, server_name: str) -> TlsLayer:
     """Return the layer of a new connection. It reads the files again. Raises OSError if they cannot be used."""
-    return TlsLayer(StandardEngine(options.tls_config or client_context(options), server_name))
+    return TlsLayer(options.tls_config or client_context(options), server_name)
 
 
 def client_context(options: ClientOptions, context_class: type[ssl.SSLContext] = ssl.SSLContext) -> ssl.SSLContext:

@@ -1,4 +1,4 @@
-"""TLS contexts of clients, and the security level of OpenSSL.
+"""TLS contexts, and the security level of OpenSSL.
 
 The level sets the shortest key, the weakest signature and the oldest protocol that TLS accepts
 (SSL_CTX_set_security_level(3)). OpenSSL refuses certificates below 2048 bits at level 2, its usual default, and TLS 1.0
@@ -31,11 +31,6 @@ _ADVICE = (
     "--tls-security-level=0 (the client option tls_security_level,0) accepts keys below 2048 bits and, with a lowest "
     "version of tls1.0, TLS 1.0"
 )
-
-
-def cipher_list(level: int) -> str:
-    """Return OpenSSL's cipher list that sets a level. Python's own list has no cipher for TLS 1.0."""
-    return f"DEFAULT:!aNULL:!eNULL:@SECLEVEL={level}"
 
 
 def client_context(
@@ -74,6 +69,17 @@ def client_context(
     return context
 
 
+def server_context(cert_file: str, key_file: str, level: int, flags: str = "tls") -> Any:
+    """Return the TLS context of a server with the files of --<flags>-cert and --<flags>-key. Raises OSError, which names them."""
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    set_level(context, level)
+    files = f"--{flags}-cert {cert_file} with --{flags}-key {key_file}"
+    _load(files, lambda: context.load_cert_chain(cert_file, key_file, password=""))
+    return context
+
+
 def _load(files: str, load: Callable[[], None]) -> None:
     try:
         load()
@@ -84,7 +90,7 @@ def _load(files: str, load: Callable[[], None]) -> None:
 def set_level(context: Any, level: int) -> None:
     """Set the level of an `ssl.SSLContext`. Call this before certificates are loaded, because loading checks them."""
     if level != OPENSSL_DEFAULT:
-        context.set_ciphers(cipher_list(level))
+        context.set_ciphers(f"DEFAULT:!aNULL:!eNULL:@SECLEVEL={level}")  # Python's own list has no cipher for TLS 1.0
 
 
 def set_lowest_version(context: Any, level: int, version: int) -> None:

@@ -182,8 +182,8 @@ def _client_statistics(client: ClientConnection, topic_filter: str) -> Statistic
         "tls": info is not None,
         "tls_cipher_suite": info.cipher if info else "",
         "tls_version": info.version if info else "",
-        "tls_negotiated_protocol": info.negotiated_protocol if info else "",
-        "tls_negotiated_protocol_is_mutual": info.negotiated_protocol_is_mutual if info else False,
+        "tls_negotiated_protocol": "",
+        "tls_negotiated_protocol_is_mutual": info is not None,
     }
 
 

@@ -299,7 +299,7 @@ class Client(Stream):
             self.log.of_clients.info("PROTOCOL(V2): [%s] upgrading connection to TLS", self.peer)
             from nsqd_py.net.tls import TlsLayer  # imported with the first TLS client: it is slow to import
 
-            self._tls = TlsLayer(self.broker.tls.engine())
+            self._tls = TlsLayer(self.broker.tls.context)
             self.session.needs_tls = False
             yield self._tls
         if upgrades.snappy:

@@ -22,7 +22,6 @@ pytestmark = [pytest.mark.ours, pytest.mark.xdist_group("wheel")]
 FLAGS = [
     ("nsqd", "auth", ["--http-auth-file=passwords"]),
     ("nsqlookupd", "auth", ["--http-auth-file=passwords"]),
-    ("nsqd", "tls", ["--tls-client-auth-policy=require", "--tls-cert=c", "--tls-key=k"]),
     ("nsqd", "regex", ["--auth-http-address=127.0.0.1:1"]),
     ("nsqd", "latency", ["--e2e-processing-latency-percentile=0.9"]),
     ("nsqadmin", "admin", ["--nsqd-http-address=127.0.0.1:4151"]),

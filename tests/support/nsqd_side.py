@@ -9,7 +9,7 @@ from nsqd_py.client.options import ClientOptions
 from nsqd_py.client.session import ClientSession, Event
 from nsqd_py.client.tls import tls_layer
 from nsqd_py.net.layers import DeflateLayer, Layer, SnappyLayer, Stacked
-from nsqd_py.net.tls import TlsLayer, standard_engines
+from nsqd_py.net.tls import TlsLayer, server_context
 from nsqd_py.net.tls_options import ServerTlsOptions
 from nsqd_py.protocol import frames
 from tests.support.certificates import Certificates
@@ -44,7 +44,7 @@ class NsqdSide:
             return DeflateLayer(6)
         assert self._certificates is not None
         files = {"tls_cert": str(self._certificates.server_certificate), "tls_key": str(self._certificates.server_key)}
-        return TlsLayer(standard_engines(ServerTlsOptions(**files))())
+        return TlsLayer(server_context(ServerTlsOptions(**files)))
 
     def tell(self, data: bytes) -> bytes:
         return data if self._layer is None else self._layer.encode(data)

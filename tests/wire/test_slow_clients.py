@@ -19,7 +19,7 @@ from nsqd_py.broker.broker import Broker
 from nsqd_py.clock import Alarms, SteadyClock
 from nsqd_py.net.limits import BODY, HANDSHAKE, HEAD, IDLE, WRITE, TimeLimits
 from nsqd_py.net.loop_iteration import LoopIteration
-from nsqd_py.net.tls import StandardEngine, TlsIfAsked, TlsLayer, standard_engines
+from nsqd_py.net.tls import TlsIfAsked, TlsLayer, server_context
 from nsqd_py.net.tls_options import ServerTlsOptions
 from nsqd_py.net.transport import Stream
 from nsqd_py.options import read_options
@@ -210,14 +210,14 @@ def test_a_magic_that_does_not_come_is_not_waited_for(nsqd: Nsqd) -> None:
 def test_a_tls_handshake_has_its_time(nsqd: Nsqd, tmp_path: Path, kind: str, is_sure: bool, part: float) -> None:
     files = make_certificates(tmp_path)
     options = ServerTlsOptions(tls_cert=str(files.server_certificate), tls_key=str(files.server_key))
-    make_engine = standard_engines(options)
-    client = TlsLayer(StandardEngine(files.client_context(), "localhost"))
+    context = server_context(options)
+    client = TlsLayer(files.client_context(), "localhost")
     client.decode(b"")
     hello = client.take_output()
     dialogue = getattr(nsqd, kind)()
     if kind == "tcp":
         dialogue.say(MAGIC)
-    dialogue.stream.add_layer(TlsLayer(make_engine()) if is_sure else TlsIfAsked(make_engine))
+    dialogue.stream.add_layer((TlsLayer if is_sure else TlsIfAsked)(context))
     dialogue.say(hello[: int(len(hello) * part)])
     assert dialogue.sweep(1) == ""
     dialogue.say(hello[int(len(hello) * part) :][:-1])  # more of it is no reason to wait longer

@@ -188,8 +188,7 @@ def connects(nsqd: NsqdProcess, context: ssl.SSLContext) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("policy", "without", "stranger", "known"),
-    [("", True, True, True), ("require", False, True, True), ("require-verify", False, False, True)],
+    ("policy", "without", "stranger", "known"), [("", True, True, True), ("require-verify", False, False, True)]
 )
 def test_client_certificates(
     make_nsqd: MakeNsqd, certificates: Certificates, tmp_path: Path, policy: str, without: bool, stranger: bool, known: bool
@@ -205,7 +204,7 @@ def test_client_certificates(
 
 
 def test_a_policy_makes_tls_a_must(make_nsqd: MakeNsqd, certificates: Certificates) -> None:
-    nsqd = make_nsqd(*certificates.nsqd_flags, "--tls-client-auth-policy=require")
+    nsqd = make_nsqd(*certificates.nsqd_flags, "--tls-client-auth-policy=require-verify")
     with TransportClient(nsqd.tcp_port) as client:
         assert client.ask(b"NOP\n").data == b"E_INVALID cannot NOP in current state (TLS required)"
 
