@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from threading import Condition, Thread
 from time import monotonic
 from typing import Protocol
@@ -104,147 +105,43 @@ class TextForm:
 class JsonForm:
     """One JSON object a line, with `time` (RFC 3339), `level`, `prefix`, `message` and `traceback`."""
 
-    __slots__ = ("prefix", "_datetime", "_dumps", "_second", "_stamp", "_zone")
+    __slots__ = ("prefix", "_dumps", "_time_of")
 
     def __init__(self, prefix: str) -> None:
+        import json  # with datetime 4 ms of a start; only this form needs them
         from datetime import datetime
 
-        import orjson  # slow to import; only JSON needs it
-
-        self._datetime = datetime
         self.prefix = prefix
-        self._dumps = orjson.dumps
-        self._second = -1
-        self._stamp = self._zone = ""
+        self._time_of = datetime.fromtimestamp
+        self._dumps = json.dumps
 
     def line(self, now_s: float, level: int, message: str, trace: str) -> bytes:
         """As `TextForm.line`."""
-        second = int(now_s)
-        if second != self._second:
-            self._second = second
-            stamp = self._datetime.fromtimestamp(second).astimezone().isoformat()
-            self._stamp, self._zone = stamp[:19], stamp[19:]
-        microseconds = int((now_s - second) * 1e6)
-        fields = {"time": f"{self._stamp}.{microseconds:06d}{self._zone}", "level": level_word(level)}
-        prefix = self.prefix.strip()
-        if prefix:
-            fields["prefix"] = prefix
-        fields["message"] = message
-        if trace:
-            fields["traceback"] = trace
-        try:
-            line = self._dumps(fields).decode()
-        except TypeError:  # a surrogate, for a byte that is not UTF-8
-            line = self._dumps({key: _escaped(value) for key, value in fields.items()}).decode()
-        if not line.isprintable():  # as C1 control characters and those that change the direction of text
-            line = "".join(one if one.isprintable() else json_escape(one) for one in line)
-        return line.encode() + b"\n"
-
-
-def _escaped(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
-def json_escape(character: str) -> str:
-    """Return a character as JSON's `\\uXXXX`, or as two of them."""
-    units = character.encode("utf-16-be", "surrogatepass").hex()
-    return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))
+        fields = {
+            "time": self._time_of(now_s).astimezone().isoformat(timespec="microseconds"),
+            "level": level_word(level),
+            "prefix": self.prefix.strip(),
+            "message": message.encode("utf-8", "backslashreplace").decode(),
+            "traceback": trace.encode("utf-8", "backslashreplace").decode(),
+        }
+        written = {key: value for key, value in fields.items() if value or key == "message"}
+        # All but ASCII is escaped: control characters, and those that change the direction of text.
+        return self._dumps(written, separators=(",", ":")).replace("\x7f", "\\u007f").encode() + b"\n"
 
 
 FORMS: dict[str, Callable[[str], TextForm | JsonForm]] = {TEXT: TextForm, JSON: JsonForm}
 
 
-class ClientLines:
-    """Log lines that clients can cause: a burst of each text, then one line of it a second.
+class Lines:
+    """The methods that write a line of each level. The text of a line is `text % args`; below the level it is not formatted.
 
-    The next line of a text says how many were left out before it. There are few texts: all of them are in the program.
+    level  the lowest level that is written
     """
 
-    __slots__ = ("_clock", "_kinds", "_level_of", "_write")
+    __slots__ = ("level",)
 
-    def __init__(
-        self, level_of: Callable[[], int], write: Callable[[int, str, str], None], clock: Callable[[], float] = monotonic
-    ) -> None:
-        """`level_of` returns the lowest level that is written; `write` takes level, message and traceback; `clock`
-        returns seconds.
-        """
-        self._level_of = level_of
-        self._write = write
-        self._clock = clock
-        # By level and text: the number of lines that may be written, since when, and the number of those left out.
-        self._kinds: dict[tuple[int, str], tuple[float, float, int]] = {}
-
-    def debug(self, text: str, *args: object) -> None:
-        self._line(DEBUG, text, args)
-
-    def info(self, text: str, *args: object) -> None:
-        self._line(INFO, text, args)
-
-    def warning(self, text: str, *args: object) -> None:
-        self._line(WARNING, text, args)
-
-    def error(self, text: str, *args: object) -> None:
-        self._line(ERROR, text, args)
-
-    def exception(self, text: str, *args: object) -> None:
-        """As `error`, with the traceback of the exception that is being handled unless the line is left out."""
-        self._line(ERROR, text, args, with_trace=True)
-
-    def _line(self, level: int, text: str, args: tuple[object, ...], *, with_trace: bool = False) -> None:
-        """Write `text % args`, or count it."""
-        if level < self._level_of():
-            return
-        now_s = self._clock()
-        allowance, updated_s, left_out = self._kinds.get((level, text), (CLIENT_BURST, now_s, 0))
-        allowance = min(CLIENT_BURST, allowance + (now_s - updated_s) * CLIENT_LINES_PER_S)
-        if allowance < 1:
-            self._kinds[level, text] = allowance, now_s, left_out + 1
-            return
-        self._kinds[level, text] = allowance - 1, now_s, 0
-        message = (text % args).translate(_LINE_BREAKS)
-        if len(message) > MAX_CLIENT_CHARACTERS:
-            message = message[:MAX_CLIENT_CHARACTERS] + "..."
-        if left_out:
-            message += f" ({left_out} more like this were left out)"
-        self._write(level, message, _traceback() if with_trace else "")
-
-
-class Log:
-    """Writes each line of `level` and above to `descriptor`, with one call. It never waits for the reader.
-
-    The text of a line is `text % args`; below the level nothing is formatted. `level` can change at any time.
-
-    of_clients: the log for lines that clients can cause.
-    hide: returns a line without the secrets in it; by default, it hides the logins of URLs.
-    """
-
-    __slots__ = ("hide", "level", "of_clients", "_clock", "_form", "_gathered", "_gatherer", "_sink")
-
-    def __init__(
-        self,
-        prefix: str = "[nsqd] ",
-        level: int = INFO,
-        *,
-        form: str = TEXT,
-        descriptor: int = STDERR,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        """`form` is a word of --log-format; `clock` returns seconds since the epoch."""
+    def __init__(self, level: int) -> None:
         self.level = level
-        self.hide: Callable[[str], str] = without_logins
-        self._form = FORMS[form](prefix)
-        self._sink = LineSink(descriptor)
-        self._clock = clock
-        self._gatherer: FlushScheduler | None = None
-        self._gathered: list[bytes] = []
-        self.of_clients = ClientLines(lambda: self.level, lambda level, text, trace: self._write(level, text, (), trace))
-
-    def gather(self, gatherer: FlushScheduler) -> None:
-        """From now on, write the lines of one event-loop iteration together. An error is written at once.
-
-        A line then costs 2 us instead of 6. Only for a log that is used by one thread.
-        """
-        self._gatherer = gatherer
 
     def debug(self, text: str, *args: object) -> None:
         if self.level <= DEBUG:
@@ -265,17 +162,93 @@ class Log:
     def exception(self, text: str, *args: object, error: BaseException | None = None) -> None:
         """Write an error line with the traceback of `error`, or of the exception that is being handled."""
         if self.level <= ERROR:
-            self._write(ERROR, text, args, _traceback(error))
+            self._write(ERROR, text, args, partial(_traceback, error))
 
     def fatal(self, text: str, *args: object) -> None:
         """Write the reason why the program ends. The caller ends it."""
         self._write(FATAL, text, args)
 
-    def _write(self, level: int, text: str, args: tuple[object, ...], trace: str = "") -> None:
+    def _write(self, level: int, text: str, args: tuple[object, ...], trace: Callable[[], str] = str) -> None:
+        raise NotImplementedError
+
+
+class ClientLines(Lines):
+    """Log lines that clients can cause: a burst of each text, then one line of it a second.
+
+    The next line of a text says how many were left out before it. There are few texts: all of them are in the program.
+    """
+
+    __slots__ = ("_clock", "_kinds", "_log")
+
+    def __init__(self, log: Lines, clock: Callable[[], float] = monotonic) -> None:
+        """`log` writes what is not left out; `clock` returns seconds."""
+        super().__init__(DEBUG)
+        self._log = log
+        self._clock = clock
+        # By level and text: the number of lines that may be written, since when, and the number of those left out.
+        self._kinds: dict[tuple[int, str], tuple[float, float, int]] = {}
+
+    def _write(self, level: int, text: str, args: tuple[object, ...], trace: Callable[[], str] = str) -> None:
+        """Write `text % args`, or count it."""
+        if level < self._log.level:
+            return
+        now_s = self._clock()
+        allowance, updated_s, left_out = self._kinds.get((level, text), (CLIENT_BURST, now_s, 0))
+        allowance = min(CLIENT_BURST, allowance + (now_s - updated_s) * CLIENT_LINES_PER_S)
+        if allowance < 1:
+            self._kinds[level, text] = allowance, now_s, left_out + 1
+            return
+        self._kinds[level, text] = allowance - 1, now_s, 0
+        message = (text % args).translate(_LINE_BREAKS)
+        if len(message) > MAX_CLIENT_CHARACTERS:
+            message = message[:MAX_CLIENT_CHARACTERS] + "..."
+        if left_out:
+            message += f" ({left_out} more like this were left out)"
+        self._log._write(level, message, (), trace)
+
+
+class Log(Lines):
+    """Writes each line of `level` and above to `descriptor`, with one call. It never waits for the reader.
+
+    `level` can change at any time.
+
+    of_clients: the log for lines that clients can cause.
+    hide: returns a line without the secrets in it; by default, it hides the logins of URLs.
+    """
+
+    __slots__ = ("hide", "of_clients", "_clock", "_form", "_gathered", "_gatherer", "_sink")
+
+    def __init__(
+        self,
+        prefix: str = "[nsqd] ",
+        level: int = INFO,
+        *,
+        form: str = TEXT,
+        descriptor: int = STDERR,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`form` is a word of --log-format; `clock` returns seconds since the epoch."""
+        super().__init__(level)
+        self.hide: Callable[[str], str] = without_logins
+        self._form = FORMS[form](prefix)
+        self._sink = LineSink(descriptor)
+        self._clock = clock
+        self._gatherer: FlushScheduler | None = None
+        self._gathered: list[bytes] = []
+        self.of_clients = ClientLines(self)
+
+    def gather(self, gatherer: FlushScheduler) -> None:
+        """From now on, write the lines of one event-loop iteration together. An error is written at once.
+
+        A line then costs 2 us instead of 6. Only for a log that is used by one thread.
+        """
+        self._gatherer = gatherer
+
+    def _write(self, level: int, text: str, args: tuple[object, ...], trace: Callable[[], str] = str) -> None:
         message = self.hide(text % args if args else text)
         if len(message) > MAX_MESSAGE_CHARACTERS:
             message = f"{message[:MAX_MESSAGE_CHARACTERS]}… ({len(message)} characters)"
-        line = self._form.line(self._clock(), level, message, trace and self.hide(trace))
+        line = self._form.line(self._clock(), level, message, self.hide(trace()))
         if self._gatherer is None:
             self._put(line)
             return

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import http.client
-import os
 import re
 import socket
 import subprocess
-import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,9 +21,10 @@ from nsqd_py.runtime.hidden import hidden_path, hidden_url, hidden_value, withou
 from nsqd_py.settings.declaration import BadOptions, Setting
 from nsqd_py.settings.flags import config_warnings, shown_words
 from nsqd_py.settings.program import Program
+from tests.support.commands import runner
 from tests.support.network import free_ports
 from tests.support.nsqadmin_process import MakeNsqadmin
-from tests.support.nsqd_process import REPOSITORY, MakeNsqd, wait_until
+from tests.support.nsqd_process import MakeNsqd, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
 from tests.support.tool_process import ToolProcess
 from tests.support.wire import auth
@@ -133,27 +132,18 @@ COMPLETE = {
 }
 
 
-def run(program: Program[Any], *flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "nsq_apps", program.name, *COMPLETE[program.name], *flags],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=40,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, **environment},
-    )
-
-
 @pytest.mark.parametrize("case", SECRETS, ids=_id)
-def test_no_error_of_a_start_shows_a_secret(case: tuple[Program[Any], Setting], tmp_path: Path) -> None:
+def test_no_error_of_a_start_shows_a_secret(
+    case: tuple[Program[Any], Setting], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     program, setting = case
+    run = runner(capfd)
     is_named = setting.kind.hide is hidden_value
     bad = f"auth_secret={CANARY}" if is_named else f"http://user:{CANARY}@[bad:port/?token={CANARY}"
     config = tmp_path / "bad.yaml"
     config.write_text(f'{setting.key}: "{bad}\n  : [', "utf-8")
     for flags in ([f"--{setting.name}={bad}"], [f"--{setting.name}", bad], [f"--config={config}"]):
-        ended = run(program, *flags)
+        ended = run(program.name, *COMPLETE[program.name], *flags)
         assert ended.returncode != 0
         assert ended.stderr
         assert CANARY not in ended.stdout + ended.stderr

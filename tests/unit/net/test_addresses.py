@@ -1,13 +1,11 @@
 """The addresses that users configure are checked by all programs alike, before anything is written."""
 
-import importlib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from nsq_apps import tools
 from nsqd_py.net.addresses import check_listen_address, parse_host_port
+from tests.support.commands import main_of
 
 _BAD = [
     "127.0.0.1:70000",
@@ -78,11 +76,6 @@ _FLAGS = [
 ]
 
 
-def command_main(name: str) -> Callable[[list[str]], int]:
-    """Return the function of a command: a daemon has a module, a tool a function in one."""
-    return getattr(tools, name, None) or importlib.import_module(f"nsq_apps.{name}").main
-
-
 @pytest.mark.parametrize("address", ["127.0.0.1:70000", ":abc"])
 @pytest.mark.parametrize(("command", "flag"), _FLAGS)
 def test_every_program_refuses_impossible_addresses(
@@ -96,7 +89,7 @@ def test_every_program_refuses_impossible_addresses(
     monkeypatch.chdir(tmp_path)
     name, *arguments = command
     value = f"http://{address}/" if flag == "--post" else address
-    assert command_main(name)([*arguments, f"{flag}={value}"]) == 2
+    assert main_of(name)([*arguments, f"{flag}={value}"]) == 2
     lines = capfd.readouterr().err.splitlines()
     assert len(lines) == 1, lines
     assert list(tmp_path.iterdir()) == []

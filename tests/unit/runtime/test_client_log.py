@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
-from nsqd_py.runtime.logs import CLIENT_BURST, ERROR, INFO, MAX_CLIENT_CHARACTERS, ClientLines, Log
+from nsqd_py.runtime.logs import CLIENT_BURST, ERROR, INFO, MAX_CLIENT_CHARACTERS, ClientLines, Lines, Log
 
 
-class Written:
+class Written(Lines):
     """Lines, and a clock that the test sets."""
 
     def __init__(self) -> None:
+        super().__init__(INFO)
         self.now_s = 100.0
-        self.level = INFO
         self.texts: list[str] = []
-        self.lines = ClientLines(lambda: self.level, self._write, lambda: self.now_s)
+        self.lines = ClientLines(self, lambda: self.now_s)
 
-    def _write(self, level: int, text: str, trace: str) -> None:
-        self.texts.append(text + trace)
+    def _write(self, level: int, text: str, args: tuple[object, ...], trace: Callable[[], str] = str) -> None:
+        self.texts.append(text + trace())
 
 
 def test_a_burst_is_written_as_it_comes() -> None:

@@ -71,7 +71,7 @@ def test_of_a_long_message_the_beginning_is_written(pipe: Pipe, form: str) -> No
     pipe.log(form=form).info("%s", "\U0001f600" + "x" * 5_000_000)
     text = pipe.text()
     assert len(text) < 5000
-    assert "xxx… (5000001 characters)" in text
+    assert "xxx… (5000001 characters)" in text.replace("\\u2026", "…")
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import socket
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from nsqd_py.settings.flags import effective_config
 from nsqd_py.settings.program import Program
 from nsqd_py.settings.types import ByTopic
 from nsqlookupd_py.options import NSQLOOKUPD
-from tests.support.nsqd_process import REPOSITORY
+from tests.support.commands import Run, runner
 
 PROGRAMS = [NSQD, NSQLOOKUPD, NSQADMIN, *programs()]
 each_program = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.command)
@@ -57,15 +55,10 @@ def test_what_is_printed_is_read_again(program: Program, changes: bool, tmp_path
     assert all(one.full_help in path.read_text("utf-8") for one in program.settings if one.key)
 
 
-def run(command: str, *flags: str, directory: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "nsq_apps", command, *flags],
-        cwd=directory,
-        env={"PYTHONPATH": str(REPOSITORY), "NSQD_LEASE_FILE": ""},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+@pytest.fixture
+def run(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.chdir(tmp_path)
+    return runner(capfd)
 
 
 LOOKUPD = "--lookupd-http-address=http://user:pass4567@127.0.0.1:4161/?k=pass4567"
@@ -86,13 +79,13 @@ ACCEPTED = {
 
 @pytest.mark.parametrize(("command", "flags"), ACCEPTED.items(), ids=ACCEPTED)
 def test_what_is_accepted_is_printed_without_secrets_and_accepted_again(
-    command: str, flags: tuple[str, ...], tmp_path: Path
+    run: Run, command: str, flags: tuple[str, ...], tmp_path: Path
 ) -> None:
     """Nothing is written, and a port that is taken does not matter."""
     (tmp_path / "archive").mkdir()
-    checked = run(command, *flags, "--check-config", directory=tmp_path)
+    checked = run(command, *flags, "--check-config")
     assert (checked.returncode, checked.stdout.count("\n")) == (0, 1), checked.stderr
-    printed = run(command, *flags, "--print-config", directory=tmp_path)
+    printed = run(command, *flags, "--print-config")
     assert printed.returncode == 0, printed.stderr
     assert "pass4567" not in printed.stdout + printed.stderr + checked.stdout + checked.stderr
     assert ("***" in printed.stdout) == ("pass4567" in str(flags))
@@ -100,7 +93,7 @@ def test_what_is_accepted_is_printed_without_secrets_and_accepted_again(
     tomllib.loads(printed.stdout)
     (tmp_path / "again.toml").write_text(printed.stdout, "utf-8")
     words = [flag for flag in flags if not flag.startswith("--")]
-    again = run(command, "--config=again.toml", *words, "--print-config", directory=tmp_path)
+    again = run(command, "--config=again.toml", *words, "--print-config")
     assert (again.returncode, again.stdout) == (0, printed.stdout), again.stderr
 
 
@@ -119,15 +112,17 @@ REFUSED = {
 
 @pytest.mark.parametrize(("command", "flags", "says"), REFUSED.values(), ids=REFUSED)
 @pytest.mark.parametrize("asked", ["--check-config", "--print-config"])
-def test_what_a_start_refuses_is_refused(command: str, flags: tuple[str, ...], says: str, asked: str, tmp_path: Path) -> None:
+def test_what_a_start_refuses_is_refused(
+    run: Run, command: str, flags: tuple[str, ...], says: str, asked: str, tmp_path: Path
+) -> None:
     (tmp_path / "bad.toml").write_text("nonsense = 1\n", "utf-8")
-    refused = run(command, *flags, asked, directory=tmp_path)
+    refused = run(command, *flags, asked)
     assert (refused.returncode, refused.stdout) == (2, ""), refused.stderr
     assert says in refused.stderr
     assert "Traceback" not in refused.stderr
 
 
-def test_a_running_nsqd_is_no_obstacle(tmp_path: Path) -> None:
+def test_a_running_nsqd_is_no_obstacle(run: Run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"--tcp-address=127.0.0.1:{taken.getsockname()[1]}"
-        assert run("nsqd", address, "--check-config", directory=tmp_path).returncode == 0
+        assert run("nsqd", address, "--check-config").returncode == 0
