@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import orjson
 
@@ -28,12 +27,6 @@ def published(batch: Batch, topic: str, nsqd: str = "") -> Messages:
     count = batch.count
     bodies = list(map(batch.message, range(count)))
     return Messages(topic, "", nsqd, [batch.timestamp_ns] * count, [0] * count, hex_ids(batch.base_id, count), bodies)
-
-
-def tail_of(messages: Messages, low: int) -> Messages:
-    """Return the messages from index `low` on."""
-    columns = ("timestamps_ns", "attempts", "ids", "bodies")
-    return replace(messages, **{name: getattr(messages, name)[low:] for name in columns})
 
 
 def json_lines(messages: Columns) -> Iterator[bytes]:

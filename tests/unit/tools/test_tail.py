@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsq_apps.tools import nsq_tail as main
+from nsq_tools.tail.options import PROGRAM
 from nsq_tools.tail.rendering import (
     MessageLimit,
     Path,
@@ -107,9 +108,6 @@ def test_nothing_but_line_feeds_and_tabs_is_left_to_obey(body: bytes) -> None:
     assert not [c for c in text if c not in "\n\t" and (ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0)]
 
 
-# --- templates
-
-
 # --- searches
 
 
@@ -169,9 +167,13 @@ class Messages:
         return len(self.bodies)
 
 
+def renderer_of(on_terminal: bool = False, **settings: Any) -> Renderer:
+    return Renderer(PROGRAM.defaults(**settings), on_terminal)
+
+
 def shown(*bodies: bytes, indexes: list[int] | None = None, **settings: Any) -> bytes:
     messages = Messages(list(bodies))
-    renderer = Renderer(**settings)
+    renderer = renderer_of(**settings)
     return renderer.render(messages, renderer.matching(messages.bodies) if indexes is None else indexes)
 
 
@@ -180,26 +182,25 @@ def test_in_a_pipe_bodies_are_as_they_came() -> None:
 
 
 def test_only_matching_messages_are_shown() -> None:
-    assert shown(b"one", b"two", b"three", search=compile_search("t")) == b"two\nthree\n"
-    assert shown(b"one", search=compile_search("t")) == b""
+    assert shown(b"one", b"two", b"three", grep="t") == b"two\nthree\n"
+    assert shown(b"one", grep="t") == b""
 
 
 def test_an_object_has_everything_about_a_message_and_does_not_control_the_terminal() -> None:
     messages = Messages([b"one", b"two"])
     messages.ids[1] = b"\x1b[2J\xc2\x9b\n"
-    line = Renderer(as_objects=True, is_terminal=True).render(messages, [1])
+    line = renderer_of(True, jsonl=True).render(messages, [1])
     assert not set(line[:-1]) & {0x1B, 0x0A, 0x9B}
     expected = {"timestamp": 10**9, "attempts": 2, "topic": "orders", "channel": "tail", "nsqd": "127.0.0.1:4150", "body": "two"}
     assert json.loads(line).items() > expected.items()
 
 
 def test_picked_values_stand_in_columns() -> None:
-    picks = [parse_path(".a"), parse_path(".b[0]")]
-    assert shown(b'{"a":"x y","b":[1]}', b'{"b":[{"c":2}]}', picks=picks) == b'x y\t1\nnull\t{"c":2}\n'
+    assert shown(b'{"a":"x y","b":[1]}', b'{"b":[{"c":2}]}', pick=(".a", ".b[0]")) == b'x y\t1\nnull\t{"c":2}\n'
 
 
 def test_bodies_that_are_no_json_are_counted() -> None:
-    renderer = Renderer(picks=[parse_path(".a")])
+    renderer = renderer_of(pick=(".a",))
     assert renderer.render(Messages([b"x", b'{"a":1}']), [0, 1]) == b"null\n1\n"
     assert renderer.not_json_count == 1
 
@@ -208,10 +209,10 @@ EVIL = b"\x1b]0;owned\x07"
 EVIL_JSON = '{"a":"\x9b\\u001b]0;owned","b\x7f":1}'.encode()
 
 
-@pytest.mark.parametrize("settings", [{}, {"print_topic": True}, {"as_objects": True}, {"picks": [("a",)]}])
+@pytest.mark.parametrize("settings", [{}, {"print_topic": True}, {"jsonl": True}, {"pick": (".a",)}])
 @pytest.mark.parametrize("body", [EVIL, EVIL_JSON])
 def test_whatever_is_shown_does_not_steer_the_terminal(body: bytes, settings: dict[str, Any]) -> None:
-    text = shown(body, is_terminal=True, **settings).decode()
+    text = shown(body, on_terminal=True, **settings).decode()
     assert not [c for c in text if c != "\n" and (ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0)], text
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsq_apps.tools import to_nsq as main
-from nsq_tools.to_nsq.records import RecordBatch, RecordReader, RefusedRecord, parse_delimiter
+from nsq_tools.to_nsq.records import RecordBatch, RecordReader, parse_delimiter
 from nsqd_py.settings.types import size_text
 
 Numbered = list[tuple[bytes, int]]
@@ -50,17 +50,11 @@ def test_chunks_make_no_difference(records: list[bytes], data: st.DataObject) ->
     assert read(b";", *chunks) == expected
 
 
-def test_a_record_that_nobody_takes_is_not_kept_in_memory() -> None:
+def test_a_record_that_no_nsqd_takes_is_an_error_before_it_is_read_whole() -> None:
     reader = RecordReader(b"\n", max_record_bytes=10)
-    found = [*map(reader.feed, (b"small\n12345", b"67890", b"12345", b"678\nnext\n")), reader.finish()]
-    assert numbered(*found) == [(b"small", 1), (b"next", 3)]
-    assert reader.take_too_large() == [RefusedRecord(2, 18, "to-nsq takes no more than 10")]
-
-
-def test_the_last_record_may_be_one_that_nobody_takes() -> None:
-    reader = RecordReader(b"\n", max_record_bytes=4)
-    assert numbered(reader.feed(b"123"), reader.feed(b"45"), reader.finish()) == []
-    assert reader.take_too_large() == [RefusedRecord(1, 5, "to-nsq takes no more than 4")]
+    assert numbered(reader.feed(b"small\n12345")) == [(b"small", 1)]
+    with pytest.raises(ValueError, match="record 2 is larger than 10 bytes"):
+        reader.feed(b"678901")
 
 
 # --- the delimiter

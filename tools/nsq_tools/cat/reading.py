@@ -16,7 +16,7 @@ import orjson
 
 from nsq_tools.cat.options import CatOptions
 from nsq_tools.messages import published
-from nsq_tools.tail.rendering import MessageLimit, renderer_of
+from nsq_tools.tail.rendering import MessageLimit, Renderer
 from nsq_tools.to_file.compression import CODECS, GZIP, NONE, ZSTD, Codec, Data
 from nsqd_py.diskqueue.messages import Messages, decode_messages, record_positions
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FILE_MAGIC, MESSAGES, Damaged, FileHeader, decode
@@ -36,7 +36,7 @@ OnDamage = Callable[[str], None]
 
 def run(options: CatOptions, log: Log) -> int:
     """Write the messages of all files. Return FAILED if something could not be read. Raises ToolError, OSError."""
-    renderer, limit = renderer_of(options), MessageLimit(options.n)
+    renderer, limit = Renderer(options), MessageLimit(options.n)
     status = DONE
     for name in options.files:
 

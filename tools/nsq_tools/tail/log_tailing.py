@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import heapq
-from collections import deque
 from collections.abc import Iterator
 from time import monotonic
 from urllib.parse import quote
 
 from nsq_tools.clients import http_client, http_url
-from nsq_tools.messages import published, tail_of
+from nsq_tools.messages import published
 from nsq_tools.tail import tailing
 from nsq_tools.tail.options import TailOptions
-from nsq_tools.tail.rendering import MessageLimit, renderer_of
+from nsq_tools.tail.rendering import MessageLimit, Renderer
 from nsq_tools.tail.tailing import open_output
 from nsqd_py.client.addresses import parse_address
 from nsqd_py.diskqueue.messages import Messages
@@ -110,22 +109,9 @@ class LogTail:
     def first(self) -> Iterator[Messages]:
         """Yield what --since or --last asks for. Raises ToolError."""
         self._look_up()
-        last = self._options.last
         for reader in self._readers.values():
-            reader.begin(self._options.since_ns, last)
-        found = self._merged()
-        if last:
-            kept = deque[Messages]()
-            count = 0
-            for messages in found:
-                kept.append(messages)
-                count += len(messages)
-                while count - len(kept[0]) >= last:
-                    count -= len(kept.popleft())
-            if count > last:
-                kept[0] = tail_of(kept[0], count - last)
-            found = iter(kept)
-        return found
+            reader.begin(self._options.since_ns, self._options.last)
+        return self._merged()
 
     def more(self) -> Iterator[Messages]:
         """Yield what is new. Raises ToolError."""
@@ -176,7 +162,7 @@ def run(options: TailOptions, log: Log) -> int:
     """Show messages until `-n` are shown, a signal comes or the output is closed. Raises ToolError, OSError."""
     if not (options.since_ns or options.last):
         return tailing.run(options, log)
-    output, renderer, limit = open_output(), renderer_of(options), MessageLimit(options.n)
+    output, renderer, limit = open_output(), Renderer(options), MessageLimit(options.n)
     with StopSignals() as stop:
         tail = LogTail(options, log)
         found = tail.first()

@@ -26,7 +26,7 @@ class _TailSource(SourceOptions, title="Source"):
         "nsqd-py, as far as it keeps them (--retention-time of nsqd), without a channel.",
         check=not_negative,
     )
-    last: int = setting(INT, 0, "As --since, with this number of messages.", check=not_negative)
+    last: int = setting(INT, 0, "As --since, with this number of messages of each nsqd.", check=not_negative)
     nsqd_http_address: tuple[str, ...] = setting(
         URLS,
         (),

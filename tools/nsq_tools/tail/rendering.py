@@ -116,21 +116,14 @@ class Renderer:
     not_json_count  number of bodies without values for --pick, because they are not JSON
     """
 
-    def __init__(
-        self,
-        *,
-        search: Search | None = None,
-        picks: Sequence[Path] = (),
-        as_objects: bool = False,
-        print_topic: bool = False,
-        is_terminal: bool = False,
-    ) -> None:
+    def __init__(self, options: ShownOptions, on_terminal: bool | None = None) -> None:
+        """`on_terminal`: the output is a terminal; by default, find out."""
         self.not_json_count = 0
-        self._search = search
-        self._picks = picks
-        self._as_objects = as_objects
-        self._print_topic = print_topic
-        self._is_terminal = is_terminal
+        self._search = compile_search(options.grep) if options.grep else None
+        self._picks = [parse_path(path) for path in options.pick]
+        self._as_objects = options.jsonl
+        self._print_topic = options.print_topic
+        self._is_terminal = is_terminal(sys.stdout) if on_terminal is None else on_terminal
 
     def matching(self, bodies: Sequence[bytes]) -> Sequence[int]:
         """Return the indexes of the bodies to show."""
@@ -175,17 +168,6 @@ def check_shown(options: ShownOptions) -> None:
                 parse(text)
             except ValueError as error:
                 raise BadOptions(f"--{flag}: {error}") from None
-
-
-def renderer_of(options: ShownOptions) -> Renderer:
-    """Return the renderer for the settings and for the kind of standard output."""
-    return Renderer(
-        search=compile_search(options.grep) if options.grep else None,
-        picks=[parse_path(path) for path in options.pick],
-        as_objects=options.jsonl,
-        print_topic=options.print_topic,
-        is_terminal=is_terminal(sys.stdout),
-    )
 
 
 class MessageLimit:

@@ -14,7 +14,7 @@ from gevent.threadpool import ThreadPool
 
 from nsq_tools.clients import make_consumer
 from nsq_tools.tail.options import TailOptions
-from nsq_tools.tail.rendering import MessageLimit, check_shown, renderer_of
+from nsq_tools.tail.rendering import MessageLimit, Renderer, check_shown
 from nsqd_py.client import MessageBatch
 from nsqd_py.client.gevent import Consumer
 from nsqd_py.runtime.logs import Log
@@ -116,7 +116,7 @@ class Tail:
         self._output = output
         self._stop = stop
         self._log = log
-        self._renderer = renderer_of(options)
+        self._renderer = Renderer(options)
         self._allowance = MessageLimit(options.n)
         self._turns = RLock()
         self._unwritten: set[MessageBatch] = set()  # one of them is being written, the others wait

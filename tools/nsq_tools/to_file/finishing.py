@@ -16,7 +16,6 @@ import os
 import shutil
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -56,10 +55,6 @@ DIRECTORY_MODE = 0o770
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
 
 
-class _OtherFileSystem(OSError):
-    """The directories are on different file systems, so a hard link is impossible."""
-
-
 # (source, target) makes the target from the source, and syncs it.
 Make = Callable[[Path, Path], None]
 
@@ -77,8 +72,11 @@ def place(source: Path, output_dir: Path, name: str, revision: int, token: str, 
     `remove_other_names` was called.
     """
     if make is None:
-        with suppress(_OtherFileSystem):
+        try:
             return _link(source, output_dir, name, revision)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
     adjacent = _beside(output_dir, token)
     if not _is_placed(adjacent):
         source.lstat()  # without the source, an incomplete copy is all there is
@@ -174,8 +172,6 @@ def _link_exclusively(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
     except OSError as error:
-        if error.errno == errno.EXDEV:
-            raise _OtherFileSystem(*error.args) from error
         if error.errno not in _NO_LINKS:
             raise
         # Reserve the name, so that no other process takes it; a kill here leaves an empty file.

@@ -132,8 +132,6 @@ class StdinPublisher:
         wake.set()
 
     def _publish(self, batch: RecordBatch) -> None:
-        for refusal in self._reader.take_too_large():
-            self._refused("any nsqd", refusal)
         for part in self._paced(batch):
             for destination in self._destinations:
                 destination.send(part)
@@ -187,6 +185,8 @@ def _reading() -> Iterator[None]:
         yield
     except OSError as error:
         raise ToolError(f"cannot read standard input: {error.strerror}") from error
+    except ValueError as error:
+        raise ToolError(str(error)) from error
 
 
 def check(options: ToNsqOptions) -> None:

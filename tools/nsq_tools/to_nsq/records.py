@@ -61,24 +61,19 @@ NOTHING = RecordBatch((), ())
 class RecordReader:
     """Splits the input at each delimiter.
 
-    lines  the number of records so far, including empty ones
+    lines          the number of records so far, including empty ones
+    unended_bytes  the number of bytes after the last delimiter
     """
 
     def __init__(self, delimiter: bytes, max_record_bytes: int = MAX_RECORD_BYTES) -> None:
         self.lines = 0
-        self._too_large: list[RefusedRecord] = []
         self._delimiter = delimiter
         self._max_record_bytes = max_record_bytes
         self._pieces: list[bytes] = []  # of an incomplete record
-        self._pieces_bytes = 0
-
-    @property
-    def unended_bytes(self) -> int:
-        """Return the number of bytes after the last delimiter."""
-        return self._pieces_bytes
+        self.unended_bytes = 0
 
     def feed(self, chunk: bytes) -> RecordBatch:
-        """Return the records that end in this chunk."""
+        """Return the records that end in this chunk. Raises ValueError for a record that is too large."""
         begin = chunk.find(self._delimiter) + 1
         if not begin:
             self._keep(chunk)
@@ -88,7 +83,7 @@ class RecordReader:
         end = chunk.rfind(self._delimiter)
         records = chunk[begin:end].split(self._delimiter) if end >= begin else []
         self._keep(chunk[end + 1 :])
-        return self._batch([*first, *records])
+        return self._batch([first, *records])
 
     def finish(self) -> RecordBatch:
         """Return the last record, if the input does not end with a delimiter.
@@ -96,36 +91,24 @@ class RecordReader:
         If the delimiter is not a line feed, a line feed at the end of the input is not part of the last record:
         the last record of `echo a,b,c` is `c`. (Go's to_nsq removes the last byte, whatever it is.)
         """
-        last = b"".join(self._pieces)
-        if not self._pieces_bytes:
+        if not self.unended_bytes:
             return NOTHING
-        if self._delimiter != b"\n" and last.endswith(b"\n"):
-            self._pieces = [last[:-1]]
-            self._pieces_bytes -= 1
-        return self._batch(self._take_first())
-
-    def take_too_large(self) -> list[RefusedRecord]:
-        """Return the records since the last call that are larger than `max_record_bytes`."""
-        taken, self._too_large = self._too_large, []
-        return taken
+        last = self._take_first()
+        return self._batch([last.removesuffix(b"\n") if self._delimiter != b"\n" else last])
 
     def _keep(self, piece: bytes) -> None:
-        self._pieces_bytes += len(piece)
-        if self._pieces_bytes > self._max_record_bytes:
-            self._pieces.clear()
-        elif piece:
+        self.unended_bytes += len(piece)
+        if self.unended_bytes > self._max_record_bytes:
+            raise ValueError(f"record {self.lines + 1} is larger than {self._max_record_bytes} bytes; is --delimiter right?")
+        if piece:
             self._pieces.append(piece)
 
-    def _take_first(self) -> list[bytes]:
-        """Return the record that is now complete, or an empty list if it is too large."""
-        size_bytes, self._pieces_bytes = self._pieces_bytes, 0
-        pieces, self._pieces = self._pieces, []
-        if size_bytes <= self._max_record_bytes:
-            return [b"".join(pieces)]
-        self.lines += 1
-        reason = f"to-nsq takes no more than {self._max_record_bytes}"
-        self._too_large.append(RefusedRecord(self.lines, size_bytes, reason))
-        return []
+    def _take_first(self) -> bytes:
+        """Return the record that is now complete."""
+        first = b"".join(self._pieces)
+        self._pieces.clear()
+        self.unended_bytes = 0
+        return first
 
     def _batch(self, records: list[bytes]) -> RecordBatch:
         first = self.lines + 1
