@@ -133,7 +133,7 @@ def test_a_stop_finishes_what_is_here(nsqd: NsqdProcess, archive: Archive, outpu
 def test_hup_begins_a_new_file(nsqd: NsqdProcess, archive: Archive, output: Path, tmp_path: Path) -> None:
     """Also twice in a row, and with a work-dir."""
     publish(nsqd, b"one")
-    with archive(nsqd, f"--work-dir={tmp_path / 'work'}") as tool:
+    with archive(nsqd, f"--work-dir={tmp_path / 'work'}", "--skip-empty-files") as tool:
         wait_until_finished(nsqd)
         tool.signal(signal.SIGHUP)
         wait_until(lambda: output.exists() and all_bodies(output) == [b"one"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from nsq_tools.hosts import HOSTPOOL, ROUND_ROBIN, HostShares, Timings
-from nsq_tools.nsq_to_nsq.forwarder import MAX_GROUP_BYTES, MAX_INCOMPLETE_ATTEMPTS, Forwarder, JsonFilter, OnDone, PublishGroup
+from nsq_tools.nsq_to_nsq.forwarder import MAX_GROUP_BYTES, MAX_INCOMPLETE_ATTEMPTS, Forwarder, JsonFilter, PublishGroup
 from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, PublishFailed
 from nsqd_py.runtime.logs import FATAL, Log
 
 NO_RULES = JsonFilter("", "", ())
+OnDone = Callable[[NsqClientError | None], object]
 SILENT = Log("", FATAL)
 
 
@@ -56,9 +57,6 @@ class Destination:
         self.dislikes: Collection[bytes] = ()
         self.hangs = self.is_closed = False
         self.unanswered: list[OnDone] = []
-
-    def publish_soon(self, topic: str, body: bytes, on_done: OnDone) -> None:
-        self.multi_publish_soon(topic, [body], on_done)
 
     def multi_publish_soon(self, topic: str, bodies: list[bytes], on_done: OnDone) -> None:
         self.topics.add(topic)

@@ -29,7 +29,6 @@ PROGRAM = Program(
     CatOptions,
     examples=(
         ("The messages of an archive that contain a word", "nsq-cat --grep paid /archive/*.framed"),
-        ("One field of each message", "nsq-cat --pick .id /archive/orders.2026-11-24.jsonl.gz"),
         ("What nsqd has stored of a topic, as JSON objects", "nsq-cat --jsonl /var/lib/nsqd/orders.*.log"),
         ("What another program writes", "zcat /archive/old.log.gz | nsq-cat --grep error -"),
     ),

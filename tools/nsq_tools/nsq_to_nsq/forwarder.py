@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 import gevent
 import orjson
@@ -166,19 +166,6 @@ _ABOUT_MESSAGES = frozenset(("E_BAD_MESSAGE", "E_BAD_BODY"))
 MAX_INCOMPLETE_ATTEMPTS = 5
 _SHOWN_BYTES = 200
 
-OnDone = Callable[[NsqClientError | None], object]
-
-
-class ForwardTarget(Protocol):
-    """Publishes messages; `nsqd_py.client.Producer` implements it.
-
-    `on_done` must not block. It is not called if the method raises.
-    """
-
-    def publish_soon(self, topic: str, body: bytes, on_done: OnDone) -> object: ...
-
-    def multi_publish_soon(self, topic: str, bodies: list[bytes], on_done: OnDone) -> object: ...
-
 
 class Forwarder:
     """Publishes the messages of batches, and finishes a message only after its destination has answered OK.
@@ -188,7 +175,7 @@ class Forwarder:
 
     def __init__(
         self,
-        destinations: Mapping[str, ForwardTarget],
+        destinations: Mapping[str, Producer],
         shares: HostShares,
         rules: JsonFilter,
         timings: Timings,
@@ -269,12 +256,8 @@ class Forwarder:
 
     def _send(self, name: str, group: PublishGroup) -> None:
         on_done = partial(self._answered, name, group, self._clock())
-        destination = self._destinations[name]
         try:
-            if len(group) == 1:
-                destination.publish_soon(group.topic, group.bodies[0], on_done)
-            else:
-                destination.multi_publish_soon(group.topic, list(group.bodies), on_done)
+            self._destinations[name].multi_publish_soon(group.topic, list(group.bodies), on_done)
         except NsqClientError as error:  # nothing was sent
             on_done(error)
 

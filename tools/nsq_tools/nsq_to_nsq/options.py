@@ -82,12 +82,5 @@ PROGRAM = Program(
             "--destination-nsqd-tcp-address=127.0.0.1:4150",
             "run: until-command=\"curl -s '127.0.0.1:4151/stats?topic=paid' | grep 'msgs: [1-9]'\"",
         ),
-        (
-            "Two fields of each message, to two nsqds",
-            "nsq-to-nsq --nsqd-tcp-address=127.0.0.1:4150 --topic=clicks "
-            "--whitelist-json-field=url --whitelist-json-field=at --destination-nsqd-tcp-address=10.0.0.1:4150 "
-            "--destination-nsqd-tcp-address=10.0.0.2:4150",
-            "run: until-command=\"curl -s '10.0.0.2:4151/stats?topic=clicks' | grep 'msgs: [1-9]'\"",
-        ),
     ],
 )

@@ -110,16 +110,7 @@ PROGRAM = Program(
             "nsq-stat --lookupd-http-address=127.0.0.1:4161 --sort=depth",
             'run: until="orders" then="q"',
         ),
-        (
-            "One channel, in the lines of Go's nsq_stat",
-            "nsq-stat --nsqd-http-address=127.0.0.1:4151 --topic=orders --channel=archive | tee stat.log",
-            'run: until="\\d"',
-        ),
         ("All depths at this moment, for a script", "nsq-stat --lookupd-http-address=127.0.0.1:4161 --once --format=json"),
-        (
-            "Rates over two seconds, nsqd by nsqd, of some topics",
-            "nsq-stat --lookupd-http-address=127.0.0.1:4161 --filter='orders*' --per-node --interval=2s --count=1 --format=csv",
-        ),
         (
             "Is anything paused, gone, or without a consumer? Exit status 1 if so; what it is, is on standard error",
             "nsq-stat --lookupd-http-address=127.0.0.1:4161 --check >/dev/null || echo 'look at it'",

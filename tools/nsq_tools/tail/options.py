@@ -72,10 +72,6 @@ PROGRAM = Program(
     examples=(
         ("Watch a topic on one nsqd", "nsq-tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders", 'run: until="paid"'),
         (
-            "Ten messages of two topics from the whole cluster, each with its topic",
-            "nsq-tail --lookupd-http-address=127.0.0.1:4161 --topic=orders --topic=returns --print-topic -n 10",
-        ),
-        (
             "Two fields of the messages that failed",
             "nsq-tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders --grep '\"status\": ?5' --pick .id --pick .status",
             'run: until="50\\d"',
@@ -84,11 +80,6 @@ PROGRAM = Program(
             "The last ten messages that nsqd keeps, and then new ones",
             "nsq-tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders --last 10",
             'run: until="paid"',
-        ),
-        (
-            "The time when each message was published, and the number of its attempts",
-            "nsq-tail --nsqd-tcp-address=127.0.0.1:4150 --topic=orders --jsonl",
-            'run: until="timestamp"',
         ),
     ),
     removed=REMOVED,

@@ -147,11 +147,6 @@ PROGRAM = Program(
     ToFileOptions,
     examples=(
         (
-            "One topic of one nsqd, a file an hour",
-            "nsq-to-file --nsqd-tcp-address=127.0.0.1:4150 --topic=orders --output-dir=/var/archive",
-            _RUN.format("orders"),
-        ),
-        (
             'All topics of a cluster that begin with "audit", compressed, in a directory each',
             "nsq-to-file --lookupd-http-address=127.0.0.1:4161 --topic-pattern='^audit' --compress=zstd "
             "--filename-format='<TOPIC>/<DATETIME>.<HOST><REV>.log' --output-dir=/var/archive",

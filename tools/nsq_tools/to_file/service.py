@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import time
 from pathlib import Path
 from typing import Any
 
 import gevent
 
-from nsq_tools.clients import http_client, http_url, make_consumer
-from nsq_tools.to_file.archive import Archive, Plan, Rotation
+from nsq_tools.clients import http_client, http_url
+from nsq_tools.to_file.archive import Plan, Rotation
 from nsq_tools.to_file.compression import CODECS, GZIP, NONE
 from nsq_tools.to_file.finishing import check_writable, filename_template, host_identifier, repair
 from nsq_tools.to_file.formats import FORMATS, PARQUET, is_installed
@@ -236,25 +235,14 @@ class Service:
             if topic in self._writers or topic in self._refused:
                 continue
             if self._pattern.search(topic):
-                self._writers[topic] = self._writer(topic)
+                plan = self._plan(topic)
+                self._writers[topic] = TopicWriter(plan, self._options, self._threadpool, self._warn_once, self._log)
                 self._writers[topic].start()
             else:
                 self._refused.add(topic)
                 # For a topic of --topic this is likely a mistake; topics of nsqlookupds are meant to be filtered.
                 say = self._log.warning if self._options.topic else self._log.debug
                 say("skipping topic %s (doesn't match pattern %s)", topic, self._options.topic_pattern)
-
-    def _writer(self, topic: str) -> TopicWriter:
-        options, plan = self._options, self._plan(topic)
-        settings: dict[str, object] = {"lookupd_poll_timeout": f"{options.http_client_request_timeout_ns}ns"}
-        return TopicWriter(
-            plan,
-            lambda on_batch: make_consumer(options, "nsq_to_file", topic, self._log, settings, batch_handler=on_batch),
-            Archive(plan, self._log, self._warn_once, time.time_ns),
-            options,
-            self._threadpool,
-            self._log,
-        )
 
     def _plan(self, topic: str) -> Plan:
         options = self._options

@@ -5,18 +5,18 @@ Blocking calls run in a thread, one at a time; messages that arrive in the meant
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
-from time import monotonic
+from time import monotonic, time_ns
 from typing import Any
 
 import gevent
 from gevent.event import Event
 
+from nsq_tools.clients import make_consumer
 from nsq_tools.to_file.archive import Archive, Plan
 from nsq_tools.to_file.finishing import FinishedFile
+from nsq_tools.to_file.formats import Warn
 from nsq_tools.to_file.options import ToFileOptions
-from nsqd_py.client.gevent import Consumer
 from nsqd_py.client.message import AlreadyAnswered, MessageBatch
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.threads import in_thread
@@ -38,29 +38,21 @@ STOP_TIMEOUT_S = 30.0
 class TopicWriter:
     """Writes the batches of one topic, and finishes their messages after the sync.
 
-    make_consumer(on_batch)  returns the source of the batches, not started yet
-    has_failed               True if messages or files were left unfinished at the end
+    has_failed  True if messages or files were left unfinished at the end
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        make_consumer: Callable[[Callable[[MessageBatch], None]], Consumer],
-        archive: Archive,
-        options: ToFileOptions,
-        threadpool: Any,
-        log: Log,
-    ) -> None:
+    def __init__(self, plan: Plan, options: ToFileOptions, threadpool: Any, warn: Warn, log: Log) -> None:
         self.has_failed = False
         self._name = f"{plan.topic}/{plan.channel}"
-        self._archive = archive
+        self._archive = Archive(plan, log, warn, time_ns)
         self._size_of = plan.form.size_of
         self._gathers = plan.form.gathers or not plan.codec.is_plain
         self._max_in_flight = options.max_in_flight
         self._sync_interval_s = options.sync_interval_ns / SECOND_NS
         self._threadpool = threadpool
         self._log = log
-        self._consumer = make_consumer(self._on_batch)
+        settings: dict[str, object] = {"lookupd_poll_timeout": f"{options.http_client_request_timeout_ns}ns"}
+        self._consumer = make_consumer(options, "nsq_to_file", plan.topic, log, settings, batch_handler=self._on_batch)
         self._arrived: list[MessageBatch] = []
         self._arrived_bytes = 0
         self._unfinished = 0

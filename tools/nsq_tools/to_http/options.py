@@ -100,12 +100,6 @@ PROGRAM = Program(
             "run: until-command=\"grep 'GET 127.0.0.1:8080 /click?event' requests.log\"",
         ),
         (
-            "Two servers, the faster one more often",
-            "nsq-to-http --topic=clicks --nsqd-tcp-address=127.0.0.1:4150 "
-            "--mode=epsilon-greedy --post=http://10.0.0.1:8080/ --post=http://10.0.0.2:8080/",
-            'run: until-command="grep 10.0.0.1:8080 requests.log && grep 10.0.0.2:8080 requests.log"',
-        ),
-        (
             "With a token, over https",
             "nsq-to-http --topic=clicks --nsqd-tcp-address=127.0.0.1:4150 "
             "--header='Authorization: Bearer …' --content-type=application/json --post=https://api.example.com/clicks",

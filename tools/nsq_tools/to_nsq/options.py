@@ -56,9 +56,5 @@ PROGRAM = Program(
             "Publish file names, which may contain line feeds, at most a thousand a second",
             r"find . -print0 | to-nsq --nsqd-tcp-address=127.0.0.1:4150 --topic=files --delimiter='\0' --rate=1000",
         ),
-        (
-            "Publish a file to two nsqd",
-            "to-nsq --nsqd-tcp-address=10.0.0.1:4150 --nsqd-tcp-address=10.0.0.2:4150 --topic=orders < orders.jsonl",
-        ),
     ),
 )
