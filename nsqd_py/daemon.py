@@ -15,7 +15,7 @@ import gevent
 
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.startup import load
-from nsqd_py.broker.state_files import STANDBY_FILE, ClockKeeper, read_epochs
+from nsqd_py.broker.state_files import STANDBY_FILE, ClockKeeper
 from nsqd_py.clock import Alarms, SteadyClock
 from nsqd_py.debug.memory import PAUSES
 from nsqd_py.diskqueue.open_files import OPEN_FILES
@@ -247,25 +247,23 @@ class Daemon:
         self._clocks.start()
 
     def _role_of(self, directory: Path) -> StandbyState | None:
-        """Return the state of a standby that this start promotes, or None. `_follower` is set if it shall follow.
+        """Return the state of a standby that this start promotes, or None. `_follower` is set if it shall follow, or wait.
 
         Raises StartError and OSError.
         """
         options = self._options
-        if self._group is not None and self._election is None and not options.standby_of:
-            self._wait_for_lease(self._group, directory)
-            return None
-        if not options.standby_of and not options.promote and not (directory / STANDBY_FILE).exists():
+        waits = self._group is not None and self._election is None and not options.standby_of
+        if not waits and not options.standby_of and not options.promote and not (directory / STANDBY_FILE).exists():
             return None
         from nsqd_py.standby.follower import Follower
         from nsqd_py.standby.group import Door
         from nsqd_py.standby.role import StandbyRole, check_role, goes_on_as_primary
 
-        state = check_role(directory, options.standby_of, promote=options.promote)
+        state = None if waits else check_role(directory, options.standby_of, promote=options.promote)
         if state is not None and not options.promote:
             options = options.replace(standby_of=state.primary)
         # With both flags and without a state, an earlier start has promoted it.
-        if (options.promote and state is not None) or not options.standby_of:
+        if not waits and ((options.promote and state is not None) or not options.standby_of):
             if state is not None and not options.lease:
                 self._fence(state.primary)
             return state
@@ -273,17 +271,9 @@ class Daemon:
             self._fence(options.standby_of)
             return None
         self._follower = Follower(options, directory, self._disk_threads, self._log, self._http_address)
-        role = StandbyRole(self._follower, options.standby_of, Door(self._broker), self._become_primary, self._group)
+        role = StandbyRole(self._follower, Door(self._broker), self._become_primary, self._group)
         self._broker.replication, self._broker.refusal = role, role.refusal
         return None
-
-    def _wait_for_lease(self, election: Election, directory: Path) -> None:
-        from nsqd_py.standby.copy import read_state
-        from nsqd_py.standby.role import WaitingRole
-
-        state, saved = read_state(directory), read_epochs(directory)
-        role = WaitingRole(election, saved.node if saved is not None else 0, is_complete=state is None or state.is_complete)
-        self._broker.replication, self._broker.refusal = role, role.refusal
 
     def _fence(self, old_primary: str) -> None:
         from nsqd_py.standby.role import Fencer

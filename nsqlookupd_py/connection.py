@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from nsqd_py.errors import BadChannel, BadTopic, ClientError, Invalid
@@ -72,75 +73,54 @@ def frame(data: bytes) -> bytes:
     return len(data).to_bytes(4, "big") + data
 
 
+@dataclass
+class Directory:
+    """What the connections of all nsqds share.
+
+    requires_tls  True if commands need TLS
+    introduction  the response to IDENTIFY
+    connections   the open connections
+    """
+
+    registry: Registry
+    clock: Callable[[], int]
+    requires_tls: bool = False
+    introduction: bytes = b"{}"
+    connections: dict[PeerConnection, None] = field(default_factory=dict)
+
+
 class PeerConnection(Stream):
     """The connection of an nsqd that registers its topics and channels. They are removed when it closes.
 
-    registry    the registry that all connections share
     identified  the nsqd; None before IDENTIFY
     """
 
-    __slots__ = (
-        "_awaits_body",
-        "_begun_s",
-        "_clock",
-        "_has_spoken",
-        "_introduction",
-        "_magic",
-        "_on_close",
-        "_parser",
-        "_removal",
-        "_requires_tls",
-        "identified",
-        "registry",
-    )
-
     def __init__(
-        self,
-        sock: socket.socket,
-        peer: str,
-        loop: Any,
-        iteration: LoopIteration,
-        log: Log,
-        registry: Registry,
-        clock: Callable[[], int],
-        introduction: bytes,
-        *,
-        requires_tls: bool,
-        on_close: Callable[[PeerConnection], object],
+        self, sock: socket.socket, peer: str, loop: Any, iteration: LoopIteration, log: Log, directory: Directory
     ) -> None:
-        """`introduction` is the response to IDENTIFY."""
         super().__init__(sock, peer, loop, iteration, log)
         if sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for option, value in _KEEPALIVE:
                 sock.setsockopt(socket.IPPROTO_TCP, option, value)
-        self.registry = registry
         self.identified: Peer | None = None
-        self._clock = clock
-        self._introduction = introduction
-        self._requires_tls = requires_tls
-        self._on_close = on_close
-        self._magic = b""
-        self._parser: LookupParser | None = None
+        self._directory = directory
+        self._registry = directory.registry
+        self._parser = LookupParser()
+        self._has_magic = False
         self._awaits_body = False
         self._has_spoken = False
         self._removal: Removal | None = None  # of the last command, which is answered at the end of the removal
         self._begun_s = loop.now()
+        directory.connections[self] = None
 
     def on_data(self, data: bytes) -> None:
-        parser = self._parser
-        if parser is None:
-            data = self._read_magic(data)
-            parser = self._parser
-            if parser is None:
-                return
-        parser.feed(data)
-        self.act()
+        self._parser.feed(data)
+        if self._has_magic or self._read_magic():
+            self.act()
 
     def act(self) -> None:
         """Handle a few of the received commands, or a part of one that takes long."""
-        parser = self._parser
-        assert parser is not None
         if self._removal is not None:
             if self._removal.work():
                 self._fall_behind()
@@ -149,7 +129,7 @@ class PeerConnection(Stream):
             self.send(frame(OK))
         try:
             for _ in range(COMMANDS_AT_ONCE):
-                response = self._next_response(parser)
+                response = self._next_response()
                 if isinstance(response, Removal):
                     self._removal = response
                     self._has_spoken = True
@@ -166,7 +146,7 @@ class PeerConnection(Stream):
         self._fall_behind()
 
     def on_end(self) -> None:
-        if self._parser is not None and self._awaits_body:
+        if self._awaits_body:
             self._fail(self._parser.cut_short())
         else:
             self.close_when_sent()
@@ -179,32 +159,30 @@ class PeerConnection(Stream):
             self._has_spoken = True
             self.send(frame(error.wire))
 
-    def _read_magic(self, data: bytes) -> bytes:
-        """Read the magic; return the data after it."""
-        missing = len(MAGIC_V1) - len(self._magic)
-        self._magic += data[:missing]
-        if self._magic == MAGIC_V1:
-            self._parser = LookupParser()
-        elif len(self._magic) == len(MAGIC_V1):
-            self.log.of_clients.error("client(%s) bad protocol magic '%s'", self.peer, self._magic.decode("latin-1"))
+    def _read_magic(self) -> bool:
+        """Return True if the magic has arrived and is right."""
+        magic = self._parser.next_bytes(len(MAGIC_V1))
+        self._has_magic = magic == MAGIC_V1
+        if magic and not self._has_magic:
+            self.log.of_clients.error("client(%s) bad protocol magic '%s'", self.peer, magic.decode("latin-1"))
             self._end_with(b"E_BAD_PROTOCOL")
-        return data[missing:]
+        return self._has_magic
 
-    def _next_response(self, parser: LookupParser) -> bytes | Removal | None:
+    def _next_response(self) -> bytes | Removal | None:
         """Return the response to the next command; None while that is not complete. Raises ClientError."""
         if self._awaits_body:
-            return self._identify(parser)
-        words = parser.next_line()
+            return self._identify()
+        words = self._parser.next_line()
         if words is None:
             return None
         verb = words[0]
-        if self._requires_tls and not self.is_secure:
+        if self._directory.requires_tls and not self.is_secure:
             raise Invalid(f"cannot {verb} in current state (TLS required)")
         if verb == "IDENTIFY":
             if self.identified is not None:
                 raise Invalid("cannot IDENTIFY again")
             self._awaits_body = True
-            return self._identify(parser)
+            return self._identify()
         command = COMMANDS.get(verb)
         if command is None:
             raise Invalid(f"invalid command {verb}")
@@ -214,14 +192,14 @@ class PeerConnection(Stream):
         """Note that the peer is alive. Allowed before IDENTIFY."""
         peer = self.identified
         if peer is not None:
-            now_ns = self._clock()
+            now_ns = self._directory.clock()
             ago_s = (now_ns - peer.updated_ns) / 1e9
             self.log.of_clients.debug("CLIENT(%s): pinged (last ping %.3fs ago)", self.peer, ago_s)
             peer.updated_ns = now_ns
         return OK
 
     def _register(self, words: Sequence[str]) -> bytes:
-        for registration in self.registry.register(self._registered_peer(), *_names(words)):
+        for registration in self._registry.register(self._registered_peer(), *_names(words)):
             self.log.of_clients.info("DB: client(%s) REGISTER %s", self.peer, in_words(*registration))
         return OK
 
@@ -230,10 +208,10 @@ class PeerConnection(Stream):
         peer = self._registered_peer()
         topic, channel = _names(words)
         if channel:
-            if self.registry.unregister_channel(peer, topic, channel):
+            if self._registry.unregister_channel(peer, topic, channel):
                 self.log.of_clients.info("DB: client(%s) UNREGISTER %s", self.peer, in_words(topic, channel))
             return OK
-        removal = Removal(self.registry.unregistering_topic(peer, topic), self.peer, self.log)
+        removal = Removal(self._registry.unregistering_topic(peer, topic), self.peer, self.log)
         return removal if removal.work() else OK
 
     def _registered_peer(self) -> Peer:
@@ -241,16 +219,16 @@ class PeerConnection(Stream):
             raise Invalid("client must IDENTIFY")
         return self.identified
 
-    def _identify(self, parser: LookupParser) -> bytes | None:
-        body = parser.next_body()
+    def _identify(self) -> bytes | None:
+        body = self._parser.next_body()
         if body is None:
             return None
         self._awaits_body = False
-        peer = self.identified = identify(self.peer, body, self._clock())
-        self.registry.add_peer(peer)
+        peer = self.identified = identify(self.peer, body, self._directory.clock())
+        self._registry.add_peer(peer)
         shown = (peer.info[name] for name in REQUIRED_FIELDS)
         self.log.of_clients.info("CLIENT(%s): IDENTIFY Address:%s TCP:%d HTTP:%d Version:%s", self.peer, *shown)
-        return self._introduction
+        return self._directory.introduction
 
     def overdue(self, now_s: float, limits: TimeLimits) -> str:
         """Return HANDSHAKE if magic and first command took too long. nsqlookupd sends no heartbeats."""
@@ -265,10 +243,10 @@ class PeerConnection(Stream):
 
     def on_close(self, reason: str) -> None:
         self.log.of_clients.info("PROTOCOL(V1): [%s] exiting ioloop (%s)", self.peer, reason)
-        self._on_close(self)
+        self._directory.connections.pop(self, None)
         peer, self.identified = self.identified, None
         if peer is not None:
-            removal = Removal(self.registry.removing_peer(peer), self.peer, self.log)
+            removal = Removal(self._registry.removing_peer(peer), self.peer, self.log)
             if removal.work():
                 self._iteration.backlog.add(removal)
 

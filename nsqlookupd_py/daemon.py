@@ -25,7 +25,7 @@ from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals, calm_collector, log_uncaught_errors, raise_descriptor_limit, return_freed_blocks
 from nsqd_py.runtime.systemd import Notifier
 from nsqd_py.version import NSQ_VERSION, version_string
-from nsqlookupd_py.connection import TOO_MANY_CONNECTIONS, PeerConnection, frame
+from nsqlookupd_py.connection import TOO_MANY_CONNECTIONS, Directory, PeerConnection, frame
 from nsqlookupd_py.http import LookupApi, LookupHttpConnection
 from nsqlookupd_py.options import NsqlookupdOptions
 from nsqlookupd_py.registry import UNLIMITED, Registry, RegistryLimits
@@ -57,13 +57,12 @@ class Nsqlookupd:
         self._api = LookupApi(
             self._registry, self._clock, log, KnownHosts.of(options), requires_tls=options.tls_required == TLS_REQUIRED
         )
-        self._peers: dict[PeerConnection, None] = {}
+        self._directory = Directory(self._registry, self._clock, options.tls_required != TLS_NOT_REQUIRED)
         self._connections = connections(options, log, self._loop)
         self._notifier = Notifier.from_environment()
         self._listeners = Listeners(self._connections, _REFUSALS, self._loop, log)
         self._tls: CertificateReloader | None = None
         self._certificate_timer = self._loop.timer(CHECK_EVERY_S, CHECK_EVERY_S)
-        self._introduction = b""
 
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT. Raises StartError."""
@@ -113,24 +112,11 @@ class Nsqlookupd:
             "tcp_port": tcp_port,
             "version": NSQ_VERSION,
         }
-        self._introduction = orjson.dumps(introduction)
+        self._directory.introduction = orjson.dumps(introduction)
 
     def _on_peer(self, sock: socket.socket, peer: str) -> None:
         self._log.of_clients.info("TCP: new client(%s)", peer)
-        connection = PeerConnection(
-            sock,
-            peer,
-            self._loop,
-            self._iteration,
-            self._log,
-            self._registry,
-            self._clock,
-            self._introduction,
-            requires_tls=self._options.tls_required != TLS_NOT_REQUIRED,
-            on_close=self._peers.pop,
-        )
-        self._peers[connection] = None
-        self._start(connection)
+        self._start(PeerConnection(sock, peer, self._loop, self._iteration, self._log, self._directory))
 
     def _on_http(self, sock: socket.socket, peer: str) -> None:
         self._start(LookupHttpConnection(sock, peer, self._loop, self._iteration, self._log, self._api))
@@ -146,7 +132,7 @@ class Nsqlookupd:
         self._certificate_timer.close()
         self._connections.close()
         self._listeners.close()
-        for connection in [*self._peers, *self._api.http_clients]:
+        for connection in [*self._directory.connections, *self._api.http_clients]:
             connection.close("nsqlookupd is stopping")
         self._log.info("NSQLOOKUPD: bye")
         self._log.flush()

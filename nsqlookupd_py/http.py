@@ -219,11 +219,8 @@ def _create(registry: Registry, topic: str, channel: str = "") -> None:
 
 def _pause() -> Callable[[], object]:
     """Return a function that lets other greenlets run now and then. In the event loop, it does nothing."""
-    return _no_pause if gevent.getcurrent() is gevent.get_hub() else Pace().rest_if_due
-
-
-def _no_pause() -> None:
-    """Do nothing."""
+    is_loop = gevent.getcurrent() is gevent.get_hub()
+    return (lambda: None) if is_loop else Pace().rest_if_due
 
 
 def _in_pieces(pieces: Iterator[bytes]) -> Reply:

@@ -49,7 +49,7 @@ class _Producers(Options, title="Producers"):
     )
 
 
-class _Registrations(Options):
+class _Registrations(LimitOptions, title="Limits"):
     max_topics_and_channels: int = setting(
         INT,
         200_000,
@@ -68,15 +68,11 @@ class _Registrations(Options):
     )
 
 
-class _Limits(_Registrations, LimitOptions, title="Limits"):
-    pass
-
-
 class _Tls(ServerTlsOptions, title="TLS"):
     tls_cert: str = setting(STRING, "", "Server certificate (PEM file). Enables TLS on the TCP and HTTP ports.")
 
 
-class NsqlookupdOptions(ProgramOptions, _LookupdGeneral, _LookupdAddresses, _Producers, _Limits, _Tls):
+class NsqlookupdOptions(ProgramOptions, _LookupdGeneral, _LookupdAddresses, _Producers, _Registrations, _Tls):
     """The options of nsqlookupd."""
 
 

@@ -19,8 +19,6 @@ _SPACE = b" \t\n\v\f\r"
 class LookupParser:
     """Parses the bytes of one connection after its magic."""
 
-    __slots__ = ("_buffer", "_position")
-
     def __init__(self) -> None:
         self._buffer = b""
         self._position = 0
@@ -28,6 +26,14 @@ class LookupParser:
     def feed(self, data: bytes) -> None:
         self._buffer = self._buffer[self._position :] + data if self._position < len(self._buffer) else data
         self._position = 0
+
+    def next_bytes(self, size: int) -> bytes | None:
+        """Return the next bytes; None while fewer have arrived."""
+        start, end = self._position, self._position + size
+        if len(self._buffer) < end:
+            return None
+        self._position = end
+        return self._buffer[start:end]
 
     def next_line(self) -> list[str] | None:
         """Return the words of the next line; None while it is incomplete. Raises Invalid if it is too long.
@@ -53,8 +59,8 @@ class LookupParser:
             raise BadBody("IDENTIFY failed to read body")
         if len(self._buffer) < start + size:
             return None
-        self._position = start + size
-        return self._buffer[start : start + size]
+        self._position = start
+        return self.next_bytes(size)
 
     def cut_short(self) -> BadBody:
         """Return the error for a body whose rest will not arrive."""

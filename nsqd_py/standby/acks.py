@@ -78,18 +78,14 @@ class HeldAnswers:
             last = held.write
         return last
 
-    def overdue(self, now_ns: int) -> list[Tickets]:
-        """Remove and return the publishers that have waited too long. The caller answers and releases them."""
-        found = []
+    def refuse_overdue(self, now_ns: int, error: OSError) -> None:
+        """Refuse the publishers that have waited too long."""
         while self._held and self._held[0].deadline_ns <= now_ns:
-            found.append(self._held.popleft().publishers)
-        return found
-
-    def take_all(self) -> list[Tickets]:
-        """Remove and return all publishers. The caller answers and releases them."""
-        found = [held.publishers for held in self._held]
-        self._held.clear()
-        return found
+            publishers = self._held.popleft().publishers
+            for publisher, ticket in publishers:
+                publisher.publish_failed(ticket, error)
+            for publisher, _ in publishers:
+                publisher.release()
 
 
 Members = frozenset[str]

@@ -11,7 +11,6 @@ primary. `nsqd.member` is the random id of a data path in a group that shares a 
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -107,7 +106,6 @@ def _decode_id(fields: dict[str, object]) -> str:
 
 
 _STATE_FILES = (METADATA_FILE, CLOCK_FILE, EPOCHS_FILE)
-_MOST_OPEN = 64
 _SURE_AFTER_S = 2.0
 
 
@@ -154,19 +152,17 @@ class Copy:
     """
 
     def __init__(self, directory: Path, aside_name: str, *, was_primary: bool) -> None:
-        self.epoch = 0
-        self.epochs: dict[str, Epochs] = {}
         self.was_primary = was_primary
         self.member: GroupMember | None = None
         self.alone_count = 0
         self.kept_before = ""
         self._directory = directory
+        self._read_epochs()
         self._aside = Aside(directory, aside_name)
         self._compared: set[str] = set()  # topics of which what this nsqd had as a primary is set aside
         self._logs: dict[str, dict[str, OfferedFile]] = {}
         self._journals: dict[str, set[str]] = {}
         self._unfinished = Unfinished(directory, self._logs, self._journals)
-        self._open: OrderedDict[str, int] = OrderedDict()
         self._new: dict[str, int] = {}  # descriptors of new versions, by the name that they will get
         self._unsynced: set[str] = set()
         self._has_new_names = False
@@ -178,8 +174,7 @@ class Copy:
     def read(self) -> None:
         """Find out what there is. This reads the headers of all records, and checks those written last."""
         (self._directory / STOP_FILE).unlink(missing_ok=True)
-        saved = read_epochs(self._directory)
-        self.epoch, self.epochs = (saved.node, dict(saved.logs)) if saved is not None else (0, {})
+        self._read_epochs()
         self._logs.clear()
         self._journals.clear()
         self._unfinished.changed()
@@ -193,6 +188,11 @@ class Copy:
             offered = _offered(path, verify=path.stat().st_mtime > newest_s - 600)
             if parsed is not None and offered is not None:
                 self._logs.setdefault(parsed[0], {})[path.name] = offered
+
+    def _read_epochs(self) -> None:
+        saved = read_epochs(self._directory)
+        self.epoch: int = saved.node if saved is not None else 0
+        self.epochs: dict[str, Epochs] = dict(saved.logs) if saved is not None else {}
 
     def _note_journal(self, name: str) -> None:
         topic = topic_of(name)
@@ -238,7 +238,13 @@ class Copy:
             self._remove(name)
         elif offset != self._end_of(name):
             raise BadStandbyMessage(f"a piece of {name} that begins at {offset} does not continue the file")
-        _write_all(self._descriptor(name), data, offset)
+        path = self._directory / name
+        self._has_new_names |= not path.exists()
+        descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
+        try:
+            _write_all(descriptor, data, offset)
+        finally:
+            os.close(descriptor)
         self._unsynced.add(name)
         if parse_log_file_name(name) is not None:
             self._note(name, offset, data)
@@ -261,18 +267,6 @@ class Copy:
         elif name in files:
             files[name] = files[name]._replace(end_offset=offset + len(data))
 
-    def _descriptor(self, name: str) -> int:
-        descriptor = self._open.get(name)
-        if descriptor is None:
-            path = self._directory / name
-            self._has_new_names |= not path.exists()
-            descriptor = self._open[name] = open_file(path, os.O_RDWR | os.O_CREAT)
-            if len(self._open) > _MOST_OPEN:
-                os.close(self._open.popitem(last=False)[1])
-        else:
-            self._open.move_to_end(name)
-        return descriptor
-
     def _begin(self, name: str) -> None:
         if name in self._new:
             os.close(self._new.pop(name))
@@ -293,7 +287,6 @@ class Copy:
     def _commit(self, name: str) -> None:
         if name not in self._new:
             raise BadStandbyMessage(f"the end of a new version of {name} that was not begun")
-        self._close(name)
         self._leaves(name, self._new_path(name))
         descriptor = self._new.pop(name)
         topic = topic_of(name)
@@ -314,13 +307,11 @@ class Copy:
             self.epoch = saved.node if saved is not None else 0
 
     def _remove(self, name: str) -> None:
-        self._close(name)
         self._leaves(name)
         self._forget(name)
 
     def _forget(self, name: str) -> None:
         """Remove a file that is not needed, or is set aside."""
-        self._close(name)
         self._unsynced.discard(name)
         topic = topic_of(name)
         if topic is not None:
@@ -329,18 +320,11 @@ class Copy:
             self._unfinished.changed(topic)
         (self._directory / name).unlink(missing_ok=True)
 
-    def _close(self, name: str) -> None:
-        descriptor = self._open.pop(name, None)
-        if descriptor is not None:
-            os.close(descriptor)
-
     def close(self) -> None:
-        """Close all files, and forget unfinished new versions."""
-        for descriptor in (*self._open.values(), *self._new.values()):
+        """Forget unfinished new versions."""
+        for name, descriptor in self._new.items():
             os.close(descriptor)
-        for name in self._new:
             self._new_path(name).unlink(missing_ok=True)
-        self._open.clear()
         self._new.clear()
         self._listed.clear()
 
@@ -372,7 +356,6 @@ class Copy:
             self._keep_alone(unmatched, files.next_seq if limit is None else limit)
         for name in unmatched:
             if is_other_log or name not in files.files:
-                self._close(name)
                 self._leaves(name, is_other_log=is_other_log)
                 self._forget(name)
         for name in list(self._journals.get(topic, ())):

@@ -108,7 +108,7 @@ class Election:
     ) -> None:
         self._options = options
         self._log = log
-        self._name = name
+        self.name = name
         self._store = store
         self.member = member
         self._make_server = make_server
@@ -172,7 +172,7 @@ class Election:
         keeper = self._keeper
         holder = self.member.address if keeper.is_held else keeper.other_holder or ""
         waits_for = "" if holder else self._missed
-        return {"lease": {"name": self._name, "holder": holder, "error": keeper.error, "waits_for": waits_for}}
+        return {"lease": {"name": self.name, "holder": holder, "error": keeper.error, "waits_for": waits_for}}
 
     # ---- the lease
 

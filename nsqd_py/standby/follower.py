@@ -45,7 +45,7 @@ from nsqd_py.standby.messages import (
     TopicsListed,
 )
 
-CONNECTING, COPYING, FOLLOWING = "connecting", "copying", "following"
+WAITING, CONNECTING, COPYING, FOLLOWING = "waiting", "connecting", "copying", "following"
 # A read allocates as much, so that reads are small while little arrives.
 _SMALLEST_READ, _LARGEST_READ = 16 * 1024, 512 * 1024
 _MOST_FRAME_BYTES = 16 * 1024 * 1024
@@ -63,34 +63,19 @@ class FollowRefused(NsqdError):
     """The primary does not let this nsqd follow; the text says why."""
 
 
-def standby_statistics(**known: Any) -> dict[str, Any]:
-    """Return what /stats shows of a standby; what is not known is empty."""
-    others = {
-        "primary": "",
-        "epoch": 0,
-        "state": "waiting",
-        "is_complete": False,
-        "is_fenced": False,
-        **StandbyLag(0, 0, 0).statistics(),
-        "last_round_ms_ago": None,
-        "set_aside_messages": 0,
-        "lease_decides": True,
-        "error": "",
-    }
-    return {"standby": others | known}
-
-
 class Follower:
     """A standby's connection to its primary, and the copy that it writes.
 
-    state  CONNECTING, COPYING until the copy is complete, or FOLLOWING
-    error  why the last connection ended; empty while it follows
-    lag    as the primary saw it at the end of the last round
+    primary  TCP address of the primary; empty if it is not known: then it waits
+    state    CONNECTING, COPYING until the copy is complete, FOLLOWING, or WAITING without a primary
+    error    why the last connection ended; empty while it follows
+    lag      as the primary saw it at the end of the last round
     """
 
     def __init__(self, options: NsqdOptions, directory: Path, threadpool: Any, log: Log, http_address: Callable[[], str]) -> None:
         before = read_state(directory)
-        self.state = CONNECTING
+        self.primary = options.standby_of
+        self.state = CONNECTING if self.primary else WAITING
         self.error = ""
         self.lag = StandbyLag(0, 0, 0)
         self.last_round_s = 0.0
@@ -101,7 +86,10 @@ class Follower:
         self._log = log
         self._http_address = http_address
         is_new = all(path.name == MEMBER_FILE for path in directory.iterdir())
-        self.is_complete = before is not None and before.is_complete and before.primary == options.standby_of
+        if before is None:
+            self.is_complete = not self.primary  # an old primary has its own messages
+        else:
+            self.is_complete = before.is_complete and self.primary in ("", before.primary)
         self.is_fenced = before is not None and before.is_fenced
         name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         self._copy = Copy(directory, name, was_primary=before.was_primary if before is not None else not is_new)
@@ -116,9 +104,10 @@ class Follower:
         self._greenlets: list[Any] = []
 
     def start(self) -> None:
-        """Begin to follow. Raises OSError."""
-        self._write_state()
-        self._greenlets = [gevent.spawn(self._run), gevent.spawn(self._acknowledge_rounds)]
+        """Begin to follow, if there is a primary. Raises OSError."""
+        if self.primary:
+            self._write_state()
+            self._greenlets = [gevent.spawn(self._run), gevent.spawn(self._acknowledge_rounds)]
 
     def stop(self) -> None:
         """End, with everything that was received in the files. Blocks this greenlet."""
@@ -129,28 +118,29 @@ class Follower:
 
     def statistics(self) -> dict[str, Any]:
         """Return what /stats shows of this standby."""
-        return standby_statistics(
-            primary=self._options.standby_of,
-            epoch=self._copy.epoch,
-            state=self.state,
+        statistics = {
+            "primary": self.primary,
+            "epoch": self._copy.epoch,
+            "state": self.state,
+            "is_complete": self.is_complete,
+            "is_fenced": self.is_fenced,
             **self.lag.statistics(),
-            is_complete=self.is_complete,
-            lease_decides=bool(self._options.lease),
-            is_fenced=self.is_fenced,
-            last_round_ms_ago=int((time.monotonic() - self.last_round_s) * 1000) if self.last_round_s else None,
-            set_aside_messages=self._copy.set_aside_count,
-            error=self.error,
-        )
+            "last_round_ms_ago": int((time.monotonic() - self.last_round_s) * 1000) if self.last_round_s else None,
+            "set_aside_messages": self._copy.set_aside_count,
+            "lease_decides": bool(self._options.lease),
+            "error": self.error,
+        }
+        return {"standby": statistics}
 
     def notice(self) -> str | None:
         """Return why it cannot follow, if it has not for some seconds."""
         since_s = max(self._since_s, self.last_round_s)
         if not self.error or time.monotonic() - since_s < _NOTICE_AFTER_S:
             return None
-        return f"cannot follow {self._options.standby_of}: {self.error}"
+        return f"cannot follow {self.primary}: {self.error}"
 
     def _write_state(self) -> None:
-        state = StandbyState(self._options.standby_of, self.is_complete, self._copy.was_primary, self.is_fenced)
+        state = StandbyState(self.primary, self.is_complete, self._copy.was_primary, self.is_fenced)
         write_state(self._directory, state)
 
     # ---- the connection
@@ -170,7 +160,7 @@ class Follower:
                     pause_s, reported = _FIRST_PAUSE_S, ""
                 self.error = sentence(error)
                 if self.error != reported:
-                    place = self._options.standby_of
+                    place = self.primary
                     self._log.warning("STANDBY: cannot follow %s - %s; trying again", place, self.error)
                     reported = self.error
             finally:
@@ -193,7 +183,7 @@ class Follower:
         self._is_listed = False
         link.offer(FOLLOW, self._offer)
         self.state = COPYING
-        self._log.info("STANDBY: following %s", self._options.standby_of)
+        self._log.info("STANDBY: following %s", self.primary)
         rested_s = time.monotonic()
         for kind, data in link.frames:
             if kind == messages.STREAM_FRAME:
@@ -239,7 +229,7 @@ class Follower:
             self._log.warning(
                 "STANDBY: %d messages are here, but not in the logs of %s; their files are kept in %s*",
                 alone,
-                self._options.standby_of,
+                self.primary,
                 ALONE_PREFIX,
             )
 
@@ -250,7 +240,7 @@ class Follower:
         if removed:
             self._log.warning(
                 "STANDBY: %s removed %d messages that a channel had not finished; their files stay in %s* for a week",
-                self._options.standby_of,
+                self.primary,
                 removed,
                 REMOVED_PREFIX,
             )
@@ -273,7 +263,7 @@ class Follower:
             self._copy.was_primary = False
             self._write_state()
         self.state = FOLLOWING
-        self._log.info("STANDBY: has everything of %s", self._options.standby_of)
+        self._log.info("STANDBY: has everything of %s", self.primary)
 
     def _unsynced(self) -> tuple[list[Path], Path | None]:
         paths, has_new_names = self._copy.take_unsynced()
@@ -304,14 +294,6 @@ def sentence(error: Exception) -> str:
     if isinstance(error, OSError | NsqdError):
         return str(error)
     return f"it sent something that is not valid ({error!r})"
-
-
-def is_followed_by(options: NsqdOptions, epoch: int) -> bool:
-    """True if the nsqd of --standby-of would let one of this epoch follow. Blocks this greenlet."""
-    try:
-        return ask(options, FOLLOW, Offer(epoch)) == messages.STREAM_FRAME
-    except Exception:  # noqa: BLE001 - whatever it answers, it does not let one follow
-        return False
 
 
 def ask(options: NsqdOptions, purpose: str, offer: Offer) -> int:

@@ -169,8 +169,7 @@ class Standbys(Replication):
         self._alarm.set(None)
         if self._set_writer is not None:
             self._set_writer.kill(block=False)
-        for publishers in self._held.take_all():  # they are stored here; the connections end now
-            _release(publishers)
+        self._held.answer(self._writes)  # they are stored here; the connections end now
         for stream in self._streams.values():
             stream.stop()
 
@@ -238,15 +237,13 @@ class Standbys(Replication):
     def _tick(self, now_ns: int) -> None:
         if self._in_sync is not None:
             self._acknowledged()
-        overdue = self._held.overdue(now_ns)
-        goes_on_alone = self._goes_on_alone and self._in_sync is None
-        if overdue and goes_on_alone:
-            self._set_alone(True)
-            overdue += self._held.take_all()
-        for publishers in overdue:
-            if not goes_on_alone:
-                _refuse(publishers, TimeoutError(errno.ETIMEDOUT, self._reason()))
-            _release(publishers)
+        deadline_ns = self._held.next_deadline_ns
+        if deadline_ns is not None and deadline_ns <= now_ns:
+            if self._goes_on_alone and self._in_sync is None:
+                self._set_alone(True)
+                self._held.answer(self._writes)
+            else:
+                self._held.refuse_overdue(now_ns, TimeoutError(errno.ETIMEDOUT, self._reason()))
         if self._streams and now_ns >= self._next_tick_ns:
             self._next_tick_ns = now_ns + _TICK_NS
             self._writes_at_tick = self._writes
@@ -333,13 +330,3 @@ class Standbys(Replication):
 
     def lags(self) -> list[tuple[str, dict[str, int]]]:
         return [(stream.client.peer, stream.lag.statistics()) for stream in self._standbys]
-
-
-def _release(publishers: Tickets) -> None:
-    for publisher, _ in publishers:
-        publisher.release()
-
-
-def _refuse(publishers: Tickets, error: OSError) -> None:
-    for publisher, ticket in publishers:
-        publisher.publish_failed(ticket, error)

@@ -10,6 +10,7 @@ an nsqd.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,24 +24,23 @@ from nsqd_py.options import NsqdOptions
 from nsqd_py.protocol.frames import OK
 from nsqd_py.runtime.logs import Log
 from nsqd_py.standby.copy import StandbyState, read_state, remove_state
-from nsqd_py.standby.follower import Follower, ask, is_followed_by, sentence, standby_statistics
+from nsqd_py.standby.follower import Follower, ask, sentence
 from nsqd_py.standby.group import Door
-from nsqd_py.standby.messages import FENCE, Offer, OfferedLog
+from nsqd_py.standby.messages import FENCE, FOLLOW, STREAM_FRAME, Offer, OfferedLog
 
 if TYPE_CHECKING:
     from nsqd_py.standby.election import Election
 
 
 class StandbyRole(Replication):
-    """The `Replication` of a standby. `on_promotion` is called once, when it shall become a primary, unless a lease
-    decides about that.
+    """The `Replication` of a standby, and of an nsqd that waits, since it knows no holder of its lease.
+
+    `on_promotion` is called once, when it shall become a primary, unless a lease decides about that.
     """
 
-    def __init__(
-        self, follower: Follower, primary: str, door: Door, on_promotion: Callable[[], None], election: Election | None
-    ) -> None:
+    def __init__(self, follower: Follower, door: Door, on_promotion: Callable[[], None], election: Election | None) -> None:
         self._follower = follower
-        self._primary = primary
+        self._primary = follower.primary or "none: no nsqd has the lease"
         self._door = door
         self._on_promotion = on_promotion
         self._election = election
@@ -64,6 +64,8 @@ class StandbyRole(Replication):
         self._door.forget(client)
 
     def notice(self) -> str | None:
+        if self._election is not None and not self._follower.primary:
+            return f"waiting for the lease {self._election.name}"
         fenced = f"fenced: {self._primary} was promoted" if self._follower.is_fenced else None
         return self._follower.notice() or fenced
 
@@ -71,7 +73,7 @@ class StandbyRole(Replication):
         return self._follower.statistics() | (self._election.statistics() if self._election is not None else {})
 
     def lags(self) -> list[tuple[str, dict[str, int]]]:
-        return [(self._primary, self._follower.lag.statistics())]
+        return [(self._primary, self._follower.lag.statistics())] if self._follower.primary else []
 
     def promote(self) -> None:
         if self._election is not None:
@@ -79,34 +81,6 @@ class StandbyRole(Replication):
         if not self._follower.is_complete:
             raise HttpError(409, "STANDBY_INCOMPLETE")
         self._on_promotion()
-
-
-class WaitingRole(Replication):
-    """The `Replication` of an nsqd that waits: no nsqd has the lease, as far as this one knows."""
-
-    def __init__(self, election: Election, epoch: int, *, is_complete: bool) -> None:
-        """`epoch` and `is_complete` are those of its data path."""
-        self._election = election
-        self._epoch = epoch
-        self._is_complete = is_complete
-
-    def refusal(self) -> IsStandby:
-        return IsStandby("none: no nsqd has the lease")
-
-    def member(self, client: Any, body: bytes) -> None:
-        raise Invalid("cannot STANDBY: this nsqd waits for its lease")
-
-    attach = member
-
-    def notice(self) -> str | None:
-        return f"waiting for the lease {self._election.statistics()['lease']['name']}"
-
-    def statistics(self) -> dict[str, Any]:
-        about = standby_statistics(epoch=self._epoch, is_complete=self._is_complete)
-        return about | self._election.statistics()
-
-    def promote(self) -> None:
-        raise HttpError(409, "LEASE_DECIDES")
 
 
 def check_role(directory: Path, standby_of: str, *, promote: bool) -> StandbyState | None:
@@ -146,8 +120,11 @@ def goes_on_as_primary(directory: Path, options: NsqdOptions, log: Log) -> bool:
     So a promoted standby may start again with the same flags. Blocks this greenlet. Raises OSError.
     """
     saved = read_epochs(directory)
-    if read_state(directory) is not None or saved is None or not saved.node or is_followed_by(options, saved.node):
+    if read_state(directory) is not None or saved is None or not saved.node:
         return False
+    with suppress(Exception):  # whatever it answers, it does not let an nsqd of this epoch follow
+        if ask(options, FOLLOW, Offer(saved.node)) == STREAM_FRAME:
+            return False
     log.warning(
         "STANDBY: this data path was promoted, and %s is no newer primary: --standby-of has no effect", options.standby_of
     )

@@ -39,7 +39,6 @@ _RECENT_BYTES = 1024 * 1024
 # The standby has not taken these bytes yet: wait.
 _MOST_QUEUED_BYTES = 1024 * 1024
 _LOOK_FOR_ROOM_S = 0.001
-_LOOK_FOR_DROPPED_EVERY_NS = 1_000_000_000
 
 
 # The version and the size of journals at one moment.
@@ -144,7 +143,6 @@ class StandbyStream:
         self._acknowledged_messages = self._acknowledged_bytes = 0
         self._since_ns = 0  # when the first of the changes that no round has yet was made
         self._to_copy_bytes = 0
-        self._next_look_ns = 0
         self._pace = Pace()
         self._greenlet: Any = None
 
@@ -162,8 +160,7 @@ class StandbyStream:
 
     def topic_changed(self, topic: Topic) -> None:
         """Send what is new in the log of this topic."""
-        if topic not in self._changed:
-            self._changed[topic] = set()
+        self._changed.setdefault(topic, set())
         self._wake_up()
 
     def channel_changed(self, topic: Topic, channel: Channel) -> None:
@@ -185,7 +182,11 @@ class StandbyStream:
         self._wake_up()
 
     def tick(self) -> None:
-        """Begin a round, if none is running, although nothing may have changed."""
+        """Begin a round, if none is running, although no publish may have changed anything: files may have been dropped."""
+        for name, sent in self._topics.items():
+            topic = self._broker.topics.get(name)
+            if topic is not None and topic.log is sent.log and sent.listed is not sent.log.files:
+                self._changed.setdefault(topic, set())
         self._wake.set()
 
     def _wake_up(self) -> None:
@@ -229,7 +230,9 @@ class StandbyStream:
             sent = self._topics.get(topic.name)
             if sent is not None and sent.log is topic.log:
                 messages_behind += max(0, topic.next_seq - sent.next_seq)
-                bytes_behind += _unsent_bytes(sent)
+                for file in sent.log.files[sent.whole_count :]:
+                    before = sent.files.get(file.first_seq)
+                    bytes_behind += file.end_offset - (before.end_offset if before is not None else 0)
         behind_ns = self._broker.clock() - self._since_ns if self._since_ns else 0
         return StandbyLag(messages_behind, max(0, bytes_behind), behind_ns // 1_000_000)
 
@@ -279,10 +282,6 @@ class StandbyStream:
                 self._send(messages.topic_frame(TopicFiles(name)))
         changed, self._changed = self._changed, {}
         self._send_topics(changed)
-        now_ns = self._broker.clock()
-        if now_ns >= self._next_look_ns:
-            self._next_look_ns = now_ns + _LOOK_FOR_DROPPED_EVERY_NS
-            self._look_for_dropped()
         self._end_round(covers)
 
     def _begin_round(self) -> int:
@@ -306,13 +305,6 @@ class StandbyStream:
         done = _Unacknowledged(self._round, covers, self._broker.clock(), self._sent_messages, self._sent_bytes)
         self._unacknowledged.append(done)
         self._send(messages.round_frame(self._round, self._unsent()))
-
-    def _look_for_dropped(self) -> None:
-        """Find logs of which files were dropped or replaced without a publish."""
-        for name, sent in list(self._topics.items()):
-            topic = self._broker.topics.get(name)
-            if topic is not None and topic.log is sent.log and sent.listed is not sent.log.files:
-                self._send_topics({topic: set()})
 
     # ---- one topic
 
@@ -492,7 +484,9 @@ class StandbyStream:
         if is_same and start == end_offset:
             return True
         try:
-            data = _read_path(journal.path, start, end_offset - start)
+            with journal.path.open("rb") as file:
+                file.seek(start)
+                data = file.read(end_offset - start)
         except FileNotFoundError:  # another program has removed it: nsqd writes it again
             return True
         sent.journals[name] = _SentJournal(journal, version, end_offset)
@@ -533,20 +527,3 @@ class StandbyStream:
             gevent.sleep(_LOOK_FOR_ROOM_S)
             if client.closed:
                 raise _Gone
-
-
-def _read_path(path: Path, offset: int, size_bytes: int) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        return os.pread(descriptor, size_bytes, offset)
-    finally:
-        os.close(descriptor)
-
-
-def _unsent_bytes(sent: _SentTopic) -> int:
-    """Return the bytes at the end of a log that were not sent yet."""
-    unsent = 0
-    for file in sent.log.files[sent.whole_count :]:
-        before = sent.files.get(file.first_seq)
-        unsent += file.end_offset - (before.end_offset if before is not None else 0)
-    return unsent

@@ -26,7 +26,7 @@ from nsqd_py.options import read_options
 from nsqd_py.protocol.session import Limits
 from nsqd_py.runtime.logs import FATAL, Log
 from nsqd_py.tcp.connection import ClientConnection
-from nsqlookupd_py.connection import PeerConnection
+from nsqlookupd_py.connection import Directory, PeerConnection
 from nsqlookupd_py.registry import Registry
 from tests.support.certificates import make_certificates
 from tests.support.wire import MAGIC, NOP, pub
@@ -243,18 +243,7 @@ def test_nsqlookupd_waits_for_a_first_command_only_so_long() -> None:
     log = Log(level=FATAL)
 
     def make(sock: socket.socket) -> PeerConnection:
-        return PeerConnection(
-            sock,
-            "a:5",
-            hub.loop,
-            LoopIteration(hub, log),
-            log,
-            Registry(0, 0),
-            SteadyClock(),
-            b"{}",
-            requires_tls=False,
-            on_close=lambda _connection: None,
-        )
+        return PeerConnection(sock, "a:5", hub.loop, LoopIteration(hub, log), log, Directory(Registry(0, 0), SteadyClock()))
 
     silent, greeting, speaking = Dialogue(make), Dialogue(make), Dialogue(make)
     greeting.say(b"  V1IDENT")

@@ -34,11 +34,11 @@ def test_two_must_have_it() -> None:
 
 
 def test_who_has_waited_too_long() -> None:
-    answers, publishers, clock = held(1, 3)
+    answers, publishers, _ = held(1, 3)
     deadline_ns = answers.next_deadline_ns
     assert deadline_ns is not None
-    assert answers.overdue(deadline_ns - 1) == []
-    assert answers.overdue(deadline_ns + 10) == [[(publishers[0], 0)], [(publishers[1], 0)]]
-    assert len(answers) == 1
-    assert answers.take_all() == [[(publishers[2], 0)]]
-    assert answers.next_deadline_ns is None
+    answers.refuse_overdue(deadline_ns - 1, TimeoutError())
+    assert waiting(publishers) == [1, 1, 1]
+    answers.refuse_overdue(deadline_ns + 10, TimeoutError())
+    assert waiting(publishers) == [0, 0, 1]
+    assert [len(publisher.failures) for publisher in publishers] == [1, 1, 0]
