@@ -561,9 +561,9 @@ def _lookupd_tls(options: NsqdOptions) -> Any:
         return None
     from gevent import ssl  # slow to import; only TLS needs it
 
-    from nsqd_py.lookup.connection import client_context
+    from nsqd_py.net.tls_options import peer_context
 
     try:
-        return client_context(options, ssl.SSLContext)
+        return peer_context(options, "lookupd", ssl.SSLContext)
     except OSError as error:
         raise StartError(f"failed to set up TLS to nsqlookupd - {error.strerror or error}") from error

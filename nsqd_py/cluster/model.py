@@ -148,10 +148,6 @@ class Cluster:
             node.reported, node.changed = reported, self.tick
         return node
 
-    def remove_node(self, address: str) -> None:
-        for _ in self.removing_node(address):
-            pass
-
     def removing_node(self, address: str) -> Iterator[None]:
         """Remove a node. Yield whenever other greenlets may run; they must not change the cluster in the meantime."""
         return self._forgetting(self.nodes.pop(address))
@@ -161,13 +157,8 @@ class Cluster:
         self._calm(node)
         self._answered(node, now_s)
 
-    def observe(self, node: Node, document: Any, now_s: float) -> None:
-        """Process an answer of `/stats?format=json`. Raises BadStats."""
-        for _ in self.observing(node, document, now_s):
-            pass
-
     def observing(self, node: Node, document: Any, now_s: float) -> Iterator[None]:
-        """Process an answer, and yield whenever other greenlets may run. Raises BadStats.
+        """Process an answer of `/stats?format=json`. Yield whenever other greenlets may run. Raises BadStats.
 
         If the node is removed in the meantime, the caller must close the iterator.
         """
@@ -227,13 +218,11 @@ class Cluster:
             node.failure, node.changed = reason, self.tick
         node.digest = (0, 0)
 
-    def end_round(self, now_s: float, round_s: float) -> None:
-        """Drop statistics that are too old, and add up what changed in this round."""
-        for _ in self.ending_round(now_s, round_s):
-            pass
-
     def ending_round(self, now_s: float, round_s: float) -> Iterator[None]:
-        """As `end_round`. Yield whenever other greenlets may run; they must not change the cluster in the meantime."""
+        """Drop statistics that are too old, and add up what changed in this round.
+
+        Yield whenever other greenlets may run; they must not change the cluster in the meantime.
+        """
         for node in self.nodes.values():
             age_s = node.age_s(now_s)
             if age_s is None:

@@ -42,7 +42,7 @@ class Question:
     def __init__(self, ask: Callable[[], None], clock: Callable[[], float]) -> None:
         self._ask = ask
         self._clock = clock
-        self._greenlet: gevent.Greenlet[[], None] | None = None
+        self.greenlet: gevent.Greenlet[[], None] | None = None
         self.began_s = 0.0
         self.took_s = 0.0  # the duration of the last answer
         self.is_late = False
@@ -51,13 +51,13 @@ class Question:
 
     @property
     def is_busy(self) -> bool:
-        return self._greenlet is not None and not self._greenlet.ready()
+        return self.greenlet is not None and not self.greenlet.ready()
 
     def begin(self, now_s: float) -> None:
         """Ask, unless the last answer has not arrived yet."""
         if not self.is_busy:
             self.began_s, self.is_heard = now_s, False
-            self._greenlet = gevent.spawn(self._run)
+            self.greenlet = gevent.spawn(self._run)
 
     def _run(self) -> None:
         try:
@@ -65,13 +65,9 @@ class Question:
         finally:
             self.took_s = self._clock() - self.began_s
 
-    @property
-    def greenlet(self) -> gevent.Greenlet[[], None] | None:
-        return self._greenlet
-
     def close(self) -> None:
-        if self._greenlet is not None:
-            self._greenlet.kill(block=False)
+        if self.greenlet is not None:
+            self.greenlet.kill(block=False)
 
 
 class ClusterPoller:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import socket
 import ssl
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import gevent
@@ -19,9 +18,9 @@ from gevent.event import Event
 from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.errors import NsqdError
 from nsqd_py.net.http.client import Target, connect
-from nsqd_py.net.tls_options import peer_context
 from nsqd_py.options import NsqdOptions
 from nsqd_py.protocol import MAGIC_V1
+from nsqd_py.protocol.session import Kind, decode_fields
 from nsqd_py.protocol.wrong_port import not_lookupd_tcp
 from nsqd_py.version import NSQ_VERSION
 
@@ -141,46 +140,16 @@ def identify(options: NsqdOptions, tcp_port: int, http_port: int) -> bytes:
     return b"IDENTIFY\n" + len(body).to_bytes(4, "big") + body
 
 
-@dataclass(frozen=True)
-class PeerInfo:
-    """The answer to IDENTIFY. `http_port` is 0 if the nsqlookupd has no HTTP port."""
-
-    tcp_port: int
-    http_port: int
-    version: str
-    broadcast_address: str
+# The answer to IDENTIFY. `http_port` is 0 if the nsqlookupd has no HTTP port; a negative one counts as 0.
+_PORT = range(-(1 << 63), 1 << 16)
+_PEER_INFO: dict[str, Kind] = {"tcp_port": _PORT, "http_port": _PORT, "version": str, "broadcast_address": str}
 
 
-def parse_peer_info(response: bytes) -> PeerInfo:
+def parse_peer_info(response: bytes) -> dict[str, Any]:
     """Parse the answer to IDENTIFY. Raises BadResponse."""
     if response.startswith(b"E_"):
         raise BadResponse(f"lookupd returned {response.decode(errors='replace')}")
     try:
-        fields = orjson.loads(response)
-        return PeerInfo(
-            _port(fields, "tcp_port"), _port(fields, "http_port"), _text(fields, "version"), _text(fields, "broadcast_address")
-        )
-    except (ValueError, TypeError, AttributeError) as error:
+        return decode_fields(response, _PEER_INFO)
+    except ValueError as error:
         raise BadResponse(f"parsing response - {response[:200].decode(errors='replace')}") from error
-
-
-def _port(fields: Any, name: str) -> int:
-    value = fields.get(name) or 0
-    if not isinstance(value, int) or value > 65535:
-        raise TypeError(name)
-    return max(0, value)
-
-
-def _text(fields: Any, name: str) -> str:
-    value = fields.get(name) or ""
-    if not isinstance(value, str):
-        raise TypeError(name)
-    return value
-
-
-def client_context(options: NsqdOptions, context_class: type[ssl.SSLContext] = ssl.SSLContext) -> ssl.SSLContext | None:
-    """Return the context of all connections to nsqlookupd; None without --lookupd-tls. Raises OSError."""
-    if not options.lookupd_tls:
-        return None
-    context: ssl.SSLContext = peer_context(options, "lookupd", context_class)
-    return context

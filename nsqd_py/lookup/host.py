@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -52,22 +51,10 @@ def parse_address(text: str) -> LookupAddress:
 def literal_endpoint(host: str, port: int) -> Endpoint | None:
     """Return the endpoint of an IP address, None for a name."""
     try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
+        found: list[Any] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except (OSError, UnicodeError):
         return None
-    if address.version == 4:
-        return Endpoint(socket.AF_INET, (host, port))
-    bare, _, scope = host.partition("%")
-    return Endpoint(socket.AF_INET6, (bare, port, 0, _scope_id(scope)))
-
-
-def _scope_id(scope: str) -> int:
-    if not scope or scope.isdecimal():
-        return int(scope or 0)
-    try:
-        return socket.if_nametoindex(scope)
-    except OSError:
-        return 0
+    return Endpoint(int(found[0][0]), found[0][4])
 
 
 class EndpointSelection:

@@ -7,7 +7,7 @@ queue of commands: while an nsqlookupd hangs, they take no more room than the to
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote_plus
@@ -17,7 +17,7 @@ import gevent
 from gevent.event import Event
 from gevent.lock import BoundedSemaphore
 
-from nsqd_py.lookup.connection import OK, BadResponse, LookupConnection, PeerInfo, parse_peer_info
+from nsqd_py.lookup.connection import OK, BadResponse, LookupConnection, parse_peer_info
 from nsqd_py.lookup.host import Endpoint, LookupAddress
 from nsqd_py.net.http.client import HttpClient, HttpClientError, Unreachable
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
@@ -275,18 +275,14 @@ class LookupPeer:
     def _identify(self, connection: LookupConnection) -> None:
         info = parse_peer_info(connection.ask(self._context.identify()))
         self._log.of_clients.info("LOOKUPD(%s): peer info %s", self.name, info)
-        if not info.broadcast_address:
+        broadcast_address, http_port = info["broadcast_address"], max(0, info["http_port"])
+        if not broadcast_address:
             self._log.of_clients.error("LOOKUPD(%s): no broadcast address", self.name)
-        self._know(info)
+        self.query = None
+        if http_port:
+            self.query = ChannelQuery(self._context.client, broadcast_address, self.endpoint.ip, http_port, self._tls_name)
         self.was_tried = self.is_connected = True
         self.is_failing = False
-
-    def _know(self, info: PeerInfo) -> None:
-        self.query = None
-        if info.http_port:
-            self.query = ChannelQuery(
-                self._context.client, info.broadcast_address, self.endpoint.ip, info.http_port, self._tls_name
-            )
 
     # ---- registrations
 
@@ -305,17 +301,13 @@ class LookupPeer:
         self._send(connection, commands)
 
     def _send(self, connection: LookupConnection, commands: Sequence[bytes]) -> None:
-        for window in _windows(commands):
+        for start in range(0, len(commands), COMMANDS_AT_ONCE):
+            window = commands[start : start + COMMANDS_AT_ONCE]
             connection.send(*window)
             for command in window:
                 response = connection.read()
                 if response != OK:  # most close the connection; one because of a limit does not
                     self._refusals.report("LOOKUPD(%s): %s - %s", self.name, _shown(command), _shown(response))
-
-
-def _windows(commands: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    for start in range(0, len(commands), COMMANDS_AT_ONCE):
-        yield commands[start : start + COMMANDS_AT_ONCE]
 
 
 def _shown(data: bytes) -> str:

@@ -8,7 +8,6 @@ topic's log and acknowledged without them.
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -29,7 +28,6 @@ from nsqd_py.runtime.logs import Log
 
 # How long a new topic waits for nsqlookupds that this nsqd has only begun to connect with.
 FIRST_ATTEMPTS_S = 2.0
-_QUESTIONS_AT_ONCE = 8
 # Each question has its own deadline. A question that waited behind others is given up a little later.
 _MARGIN_S = 0.1
 
@@ -141,27 +139,17 @@ class Precreation:
         This must happen before the peer learns that this nsqd has these topics. Otherwise consumers arrive, and the
         first channel alone gets the waiting messages. Blocks the peer's greenlet, for a bounded time.
         """
-        missed = deque(topic for topic in self._broker.topics.values() if self._is_missed(topic, peer))
-        if not missed or peer.query is None or self._is_closed:
+        if peer.query is None or self._is_closed:
             return
-        count = min(_QUESTIONS_AT_ONCE, len(missed))
-        askers = [self._greenlets.spawn(self._ask_for_missed, peer, missed) for _ in range(count)]
-        try:
-            gevent.joinall(askers, self._longest_s)
-        finally:
-            gevent.killall(askers, block=False)
-
-    def _is_missed(self, topic: Topic, peer: LookupPeer) -> bool:
-        return topic not in peer.asked and not topic.is_closed and (not topic.channels or not topic.is_started)
-
-    def _ask_for_missed(self, peer: LookupPeer, missed: deque[Topic]) -> None:
-        while missed:
-            topic = missed.popleft()
-            names = self._ask(peer, topic)
-            if names is None:  # it would not answer the other questions either
-                missed.clear()
-            elif names and not (topic.channels and topic.is_started):
-                self._add_channels(topic, names)
+        with gevent.Timeout(self._longest_s, False):  # type: ignore[arg-type]
+            for topic in list(self._broker.topics.values()):
+                if topic in peer.asked or topic.is_closed or (topic.channels and topic.is_started):
+                    continue
+                names = self._ask(peer, topic)
+                if names is None:  # it would not answer the other questions either
+                    return
+                if names and not (topic.channels and topic.is_started):
+                    self._add_channels(topic, names)
 
 
 _CLOSE_S = 1.0

@@ -37,7 +37,7 @@ from nsqd_py.errors import NsqdError
 from nsqd_py.options import NsqdOptions
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
 from nsqd_py.runtime.documents import decode_fields
-from nsqd_py.runtime.private_files import open_file
+from nsqd_py.runtime.private_files import open_file, write_bytes
 from nsqd_py.standby.aside import Aside, Unfinished, count_in, finished_in
 from nsqd_py.standby.messages import (
     BEGIN,
@@ -163,7 +163,7 @@ class Copy:
         self._logs: dict[str, dict[str, OfferedFile]] = {}
         self._journals: dict[str, set[str]] = {}
         self._unfinished = Unfinished(directory, self._logs, self._journals)
-        self._new: dict[str, int] = {}  # descriptors of new versions, by the name that they will get
+        self._new: set[str] = set()  # the files of which a new version was begun
         self._unsynced: set[str] = set()
         self._has_new_names = False
         self._listed: set[str] = set()
@@ -240,14 +240,10 @@ class Copy:
             raise BadStandbyMessage(f"a piece of {name} that begins at {offset} does not continue the file")
         path = self._directory / name
         self._has_new_names |= not path.exists()
-        descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
-        try:
-            _write_all(descriptor, data, offset)
-        finally:
-            os.close(descriptor)
+        _write_at(path, offset, data)
         self._unsynced.add(name)
         if parse_log_file_name(name) is not None:
-            self._note(name, offset, data)
+            self._note(name, offset, data, offset + len(data))
 
     def _end_of(self, name: str) -> int:
         """Return the end of the records or entries of a file; preallocated space or a torn record may follow."""
@@ -257,27 +253,24 @@ class Copy:
         path = self._directory / name
         return path.stat().st_size if path.exists() else 0
 
-    def _note(self, name: str, offset: int, data: memoryview) -> None:
-        """Remember how much of a log file there is."""
-        topic = topic_of(name)
-        assert topic is not None
-        files = self._logs.setdefault(topic, {})
+    def _note(self, name: str, offset: int, data: memoryview, end_offset: int) -> None:
+        """Remember how much of a log file there is, after `data` was written at `offset`."""
+        files = self._logs.setdefault(topic_of(name) or "", {})
         if offset == 0:
-            files[name] = OfferedFile(FileHeader.unchecked(bytes(data[:FILE_HEADER_BYTES])).salt, len(data), 0)
+            files[name] = OfferedFile(FileHeader.unchecked(bytes(data[:FILE_HEADER_BYTES])).salt, end_offset, 0)
         elif name in files:
-            files[name] = files[name]._replace(end_offset=offset + len(data))
+            files[name] = files[name]._replace(end_offset=end_offset)
 
     def _begin(self, name: str) -> None:
-        if name in self._new:
-            os.close(self._new.pop(name))
-        self._new[name] = open_file(self._new_path(name), os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        write_bytes(self._new_path(name), b"")
+        self._new.add(name)
 
     def _add_part(self, name: str, offset: int, data: memoryview) -> None:
         if name not in self._new:
             raise BadStandbyMessage(f"a part of a new version of {name} that was not begun")
-        if offset != os.fstat(self._new[name]).st_size:
+        if offset != self._new_path(name).stat().st_size:
             raise BadStandbyMessage(f"a part of {name} that begins at {offset} does not continue the new version")
-        _write_all(self._new[name], data, offset)
+        _write_at(self._new_path(name), offset, data)
 
     def _new_path(self, name: str) -> Path:
         """Return the path of a new version; a start removes what is left of one."""
@@ -287,18 +280,13 @@ class Copy:
     def _commit(self, name: str) -> None:
         if name not in self._new:
             raise BadStandbyMessage(f"the end of a new version of {name} that was not begun")
-        self._leaves(name, self._new_path(name))
-        descriptor = self._new.pop(name)
-        topic = topic_of(name)
-        try:
-            is_log = topic is not None and parse_log_file_name(name) is not None
-            salt = FileHeader.unchecked(os.pread(descriptor, FILE_HEADER_BYTES, 0)).salt if is_log else 0
-            size_bytes = os.fstat(descriptor).st_size
-            os.rename(self._new_path(name), self._directory / name)
-        finally:
-            os.close(descriptor)
-        if topic is not None and is_log:
-            self._logs.setdefault(topic, {})[name] = OfferedFile(salt, size_bytes, 0)
+        path = self._new_path(name)
+        self._leaves(name, path)
+        self._new.discard(name)
+        if parse_log_file_name(name) is not None:
+            with path.open("rb") as file:
+                self._note(name, 0, memoryview(file.read(FILE_HEADER_BYTES)), path.stat().st_size)
+        os.rename(path, self._directory / name)
         self._unsynced.add(name)
         self._has_new_names = True
         self._note_journal(name)
@@ -322,8 +310,7 @@ class Copy:
 
     def close(self) -> None:
         """Forget unfinished new versions."""
-        for name, descriptor in self._new.items():
-            os.close(descriptor)
+        for name in self._new:
             self._new_path(name).unlink(missing_ok=True)
         self._new.clear()
         self._listed.clear()
@@ -489,10 +476,14 @@ def sync_paths(paths: Iterable[Path], directory: Path | None) -> None:
         sync_directory(directory)
 
 
-def _write_all(descriptor: int, data: memoryview, offset: int) -> None:
-    while data:
-        written = os.pwrite(descriptor, data, offset)
-        data, offset = data[written:], offset + written
+def _write_at(path: Path, offset: int, data: memoryview) -> None:
+    descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
+    try:
+        while data:
+            written = os.pwrite(descriptor, data, offset)
+            data, offset = data[written:], offset + written
+    finally:
+        os.close(descriptor)
 
 
 def _offered(path: Path, *, verify: bool) -> OfferedFile | None:

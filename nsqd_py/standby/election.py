@@ -27,7 +27,7 @@ from nsqd_py.lease.store import LeaseError, LeaseLost, parse_lease_url
 from nsqd_py.net.http.client import HttpClient
 from nsqd_py.net.tls_options import peer_context
 from nsqd_py.options import NsqdOptions
-from nsqd_py.runtime.documents import load_foreign_json
+from nsqd_py.runtime.documents import checked_number, load_foreign_json
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.outages import OutageLog
 from nsqd_py.runtime.process import StopSignals
@@ -42,7 +42,6 @@ _OPENS_AFTER_S = 1.0
 _REQUEST_PART_OF_TTL = 0.25
 # An nsqd without messages lets one with messages take the lease first, where both start at the same time.
 _EMPTY_WAITS_TTLS = 2
-_EPOCH_LIMIT = 1 << 63
 # The role of the holder; that of a standby is the address of its primary; None is that of an nsqd without either.
 _PRIMARY = ""
 
@@ -71,18 +70,12 @@ class EpochNote(NamedTuple):
             return cls()
         try:
             fields = load_foreign_json(text.encode())
-            return cls(_epoch(fields["epoch"]), _epoch(fields["announced"]), _members(fields.get("members")))
+            return cls(checked_number(fields["epoch"]), checked_number(fields["announced"]), _members(fields.get("members")))
         except (ValueError, TypeError, KeyError) as error:
             raise LeaseError(f"the note of the lease is not one of nsqd: {text[:100]!r}") from error
 
     def encode(self) -> str:
         return json.dumps(self._asdict())
-
-
-def _epoch(value: object) -> int:
-    if type(value) is not int or not 0 <= value < _EPOCH_LIMIT:
-        raise ValueError(f"{value!r} is not an epoch")
-    return value
 
 
 def _members(value: object) -> dict[str, str] | None:
@@ -280,7 +273,8 @@ def elect(options: NsqdOptions, log: Log, make_server: Callable[[NsqdOptions, El
     timeout_s = ttl_s * _REQUEST_PART_OF_TTL
     try:
         url = parse_lease_url(options.lease, options.lease_password_file)
-        store = EtcdStore(url, ttl_s, HttpClient(timeout_s, timeout_s, tls=_tls(options) if url.is_secure else None))
+        tls = peer_context(options, "lease", ssl.SSLContext) if url.is_secure else None
+        store = EtcdStore(url, ttl_s, HttpClient(timeout_s, timeout_s, tls=tls))
     except ValueError as error:
         raise StartError(f"--lease: {error}") from error
     try:
@@ -288,8 +282,3 @@ def elect(options: NsqdOptions, log: Log, make_server: Callable[[NsqdOptions, El
     except OSError as error:
         raise StartError(f"failed to write to data-path: {error}") from error
     return Election(options, log, store, member, make_server, url.name).run()
-
-
-def _tls(options: NsqdOptions) -> Any:
-    """Return the TLS context for the store."""
-    return peer_context(options, "lease", ssl.SSLContext)

@@ -41,6 +41,7 @@ from typing import Any, NamedTuple
 
 from nsqd_py.diskqueue.ranges import Epochs, decode_epochs
 from nsqd_py.errors import NsqdError
+from nsqd_py.runtime.documents import checked_number
 
 HANDSHAKE_FORMAT = 1
 NONCE_BYTES = 32
@@ -323,16 +324,10 @@ def decode(data: bytes) -> Message:
 
 
 def _topic_files(fields: dict[str, Any]) -> TopicFiles:
-    files = {name: _number(offset) for name, offset in fields["files"].items()}
+    files = {name: checked_number(offset) for name, offset in fields["files"].items()}
     journals = [str(name) for name in fields["journals"]]
     epochs = decode_epochs(fields["epochs"])
-    return TopicFiles(str(fields["topic"]), epochs, _number(fields["next_seq"]), files, journals)
-
-
-def _number(value: Any) -> int:
-    if not isinstance(value, int) or value < 0:
-        raise ValueError(f"{value!r} is no offset and no number of a message")
-    return value
+    return TopicFiles(str(fields["topic"]), epochs, checked_number(fields["next_seq"]), files, journals)
 
 
 # ---- the offer
@@ -402,13 +397,12 @@ def decode_offer(body: bytes) -> Offer:
             )
             for topic, fields in document["logs"].items()
         }
-        fenced_by = str(document.get("fenced_by", ""))[:256]
         member = document.get("member")
         return Offer(
             int(document["epoch"]),
             str(document["http_address"])[:256],
             logs,
-            fenced_by,
+            str(document.get("fenced_by", ""))[:256],
             GroupMember(*(str(part)[:256] for part in member)) if member is not None else None,
             document.get("is_backup") is True,
         )

@@ -241,11 +241,12 @@ class StandbyStream:
     def _run(self) -> None:
         try:
             self._broker.persist_metadata()  # a restart must keep the epochs that the standby gets
-            self._first_round()
+            self._list_topics()
             while True:
-                self._wake.wait()
+                self._send_round()
+                if self._round > 1 or not self.offer.is_backup:  # which waits for a second round
+                    self._wake.wait()
                 self._wake.clear()
-                self._next_round()
         except _Gone:
             return
         except OSError as error:
@@ -254,9 +255,8 @@ class StandbyStream:
             self._broker.log.exception("STANDBY(%s): %r", self.client.peer, error)
             self.client.close("internal error")
 
-    def _first_round(self) -> None:
-        """Send what the standby has not of all topics."""
-        covers = self._begin_round()
+    def _list_topics(self) -> None:
+        """Send which files there are; the first round then has what the standby lacks of them."""
         topics = [topic for topic in self._broker.topics.values() if topic.log is not None]
         offered = {topic: self._matching(topic) for topic in topics}
         for topic in topics:
@@ -267,14 +267,14 @@ class StandbyStream:
         self._send(messages.listed_frame())
         self._send_file(CLOCK_FILE)
         self._positions.update(topic.name for topic in topics)
-        self._send_topics({topic: set(topic.channels.values()) for topic in topics})
-        self._to_copy_bytes = 0
-        self._end_round(covers)
-        if self.offer.is_backup:
-            self._wake.set()  # it waits for a second round
+        for topic in topics:
+            self._changed.setdefault(topic, set()).update(topic.channels.values())
 
-    def _next_round(self) -> None:
-        covers = self._begin_round()
+    def _send_round(self) -> None:
+        self._since_ns = 0
+        self._pace = Pace()
+        self._round += 1
+        covers = self._last_write()
         deleted, self._deleted = self._deleted, {}
         for name in deleted:
             if name not in self._broker.topics:
@@ -282,16 +282,7 @@ class StandbyStream:
                 self._send(messages.topic_frame(TopicFiles(name)))
         changed, self._changed = self._changed, {}
         self._send_topics(changed)
-        self._end_round(covers)
-
-    def _begin_round(self) -> int:
-        """Return the number of the last write that this round will cover."""
-        self._since_ns = 0
-        self._pace = Pace()
-        self._round += 1
-        return self._last_write()
-
-    def _end_round(self, covers: int) -> None:
+        self._to_copy_bytes = 0
         if self._are_epochs_new:
             self._are_epochs_new = False
             # Not from the disk: the copy needs them as soon as it has a log.

@@ -408,7 +408,7 @@ def admin_stats(data: bytes) -> None:
         with suppress(UpstreamError, BadStats, ValueError):
             for _ in cluster.observing(node, parsed(node.address, body), 10.0 + 2 * second):
                 pass
-        cluster.end_round(10.0 + 2 * second, 2.0)
+        list(cluster.ending_round(10.0 + 2 * second, 2.0))
         cluster.tick += 1
         orjson.dumps([views.overview(cluster, 20.0).head, node_views.nodes(cluster, 20.0).rows])
         for name in cluster.topics:

@@ -24,7 +24,7 @@ def test_a_topic_with_thousands_of_channels_lets_others_run() -> None:
     for now_s, (count, value) in enumerate([(5000, 1), (5000, 3), (2000, 3)], start=1):
         topics = [topic("few", 1, {"x": 2}), topic("many", 7, {f"c{number}": value for number in range(count)})]
         assert len(list(cluster.observing(node, {"topics": topics}, now_s))) > count // 1000
-        cluster.end_round(now_s, 1.0)
+        list(cluster.ending_round(now_s, 1.0))
         cluster.tick += 1
         assert sum(row.counts[0] for row in cluster.topics["many"].channels.values()) == count * value
         assert cluster.topics["few"].channels["x"].counts[0] == 2
@@ -47,4 +47,4 @@ def test_a_topic_with_thousands_of_channels_lets_others_run() -> None:
 def test_answers_that_are_not_of_an_nsqd(document: Any) -> None:
     cluster = Cluster()
     with pytest.raises(BadStats):
-        cluster.observe(cluster.add_node("n", {}), document, 1.0)
+        list(cluster.observing(cluster.add_node("n", {}), document, 1.0))

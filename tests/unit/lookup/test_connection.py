@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqd_py.lookup.connection import client_context
+from nsqd_py.net.tls_options import peer_context
 from nsqd_py.options import BadOptions, check_options, read_options
 
 
@@ -65,16 +65,13 @@ def test_certificates_for_a_lease_without_tls(pem: Path) -> None:
 def test_files_that_can_be_used(pem: Path, flags: list[str]) -> None:
     options = read_options(["--lookupd-tls", *(flag.format(pem) for flag in flags)])
     check_options(options)
-    context = client_context(options)
-    assert context is not None
+    context = peer_context(options, "lookupd", ssl.SSLContext)
     assert (context.check_hostname, context.verify_mode) == (True, ssl.CERT_REQUIRED)
 
 
 def test_verification_is_left_out_only_when_told_so() -> None:
-    context = client_context(read_options(["--lookupd-tls", "--lookupd-tls-insecure-skip-verify"]))
-    assert context is not None
+    context = peer_context(read_options(["--lookupd-tls", "--lookupd-tls-insecure-skip-verify"]), "lookupd", ssl.SSLContext)
     assert (context.check_hostname, context.verify_mode) == (False, ssl.CERT_NONE)
-    assert client_context(read_options(["--lookupd-tls-insecure-skip-verify"])) is None
 
 
 def test_nothing_that_takes_effect_is_called_without_effect() -> None:

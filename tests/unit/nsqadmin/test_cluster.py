@@ -45,8 +45,8 @@ class Cluster2(Cluster):
 
     def say(self, now_s: float, **answers: dict[str, Any]) -> None:
         for address, answer in answers.items():
-            self.observe(self.add_node(address, {}), answer, now_s)
-        self.end_round(now_s, ROUND_S)
+            list(self.observing(self.add_node(address, {}), answer, now_s))
+        list(self.ending_round(now_s, ROUND_S))
         self.tick += 1
 
     def row(self, name: str) -> dict[str, Any]:
@@ -216,7 +216,7 @@ def test_what_is_no_answer_of_an_nsqd_is_refused(document: Any) -> None:
     cluster = Cluster2()
     cluster.say(10.0, a=stats(topic("t", message_count=3)))
     with pytest.raises(BadStats):
-        cluster.observe(cluster.nodes["a"], document, 12.0)
+        list(cluster.observing(cluster.nodes["a"], document, 12.0))
     cluster.say(14.0, a=stats(topic("t", message_count=4)))
     assert cluster.row("t")["messages"] == 4
 
@@ -256,7 +256,7 @@ def test_nothing_that_an_nsqd_answers_breaks_the_views(answers: list[tuple[str, 
     for address, document in answers:
         now_s += ROUND_S
         with suppress(BadStats):
-            cluster.observe(cluster.nodes[address], document, now_s)
+            list(cluster.observing(cluster.nodes[address], document, now_s))
         cluster.say(now_s)
         history.record(now_s, records(cluster))
         list(findings.noting_round(cluster, now_s, now_s))

@@ -37,7 +37,7 @@ class Console:
     def vanish(self, now_s: float, address: str = "a") -> None:
         """No nsqlookupd lists it any more, and it does not answer."""
         self.fail(now_s, address)
-        self.cluster.remove_node(address)
+        list(self.cluster.removing_node(address))
         self.say(now_s + 2)
 
     def node(self, now_s: float, address: str = "a") -> dict[str, Any]:
@@ -72,7 +72,7 @@ def test_an_nsqd_that_comes_back_is_not_gone() -> None:
 def test_an_nsqd_that_answered_when_it_was_removed_is_not_gone() -> None:
     console = Console()
     console.say(10.0, a=stats(ORDERS))
-    console.cluster.remove_node("a")  # its nsqlookupd was taken out of the configuration
+    list(console.cluster.removing_node("a"))  # its nsqlookupd was taken out of the configuration
     console.say(12.0)
     assert console.memory.nodes == {}
 

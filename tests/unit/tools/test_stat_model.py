@@ -37,13 +37,13 @@ class Observed(Model):
         row = {"topic_name": "orders", "depth": 0, "backend_depth": 0, "message_count": 0, "paused": False}
         topics = [row | {"channels": channels} | topic] if channels or topic else []
         document = {"start_time": start_time, "topics": topics}
-        self.cluster.observe(self.cluster.add_node(address, {}), document, now_s)
+        list(self.cluster.observing(self.cluster.add_node(address, {}), document, now_s))
 
     def fail(self, address: str) -> None:
         self.cluster.fail(self.cluster.nodes[address], "no")
 
     def round(self) -> list[Row]:
-        self.cluster.end_round(0.0, 1.0)
+        list(self.cluster.ending_round(0.0, 1.0))
         self.cluster.tick += 1
         self.end_round()
         return self.rows
@@ -171,7 +171,7 @@ def test_all_of_a_new_channel_came_since_the_answer_before() -> None:
 def test_an_nsqd_that_is_gone_is_forgotten() -> None:
     model = Observed()
     round_of(model, reading("a", 0, depth=1), reading("b", 0, depth=5))
-    model.cluster.remove_node("b")
+    list(model.cluster.removing_node("b"))
     assert round_of(model, reading("a", 1, depth=1)).counts.depth == 1
 
 
