@@ -9,7 +9,6 @@ replay         `spark-replay`: publish messages of an archive again
 
 schema         the columns of a message, for pyarrow and for Spark
 session        starts Spark, quietly
-java           finds a Java for it
 publisher      publishes the messages of a task, for `source` and `replay`
 
 Importing this package imports nothing else: executors import modules in it, and need neither gevent nor the data
@@ -34,7 +33,3 @@ def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})

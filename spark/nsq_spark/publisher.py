@@ -168,7 +168,6 @@ class Producers:
     give_up_after_s: float
     is_ordered: bool = False
     turn: int = 0
-    window_bytes: int = _PRODUCER_WINDOW_BYTES
 
     def open(self) -> SteppingProducer:
         """Raises NsqClientError."""
@@ -183,7 +182,7 @@ class Producers:
             lookupd_http_addresses=lookupds,
             options=self.options,
             window=_PRODUCER_WINDOW,
-            window_bytes=self.window_bytes,
+            window_bytes=_PRODUCER_WINDOW_BYTES,
             publish_timeout_s=max(0.1, limit_s),
             log=_log,
         )
@@ -205,17 +204,9 @@ class Producers:
 class TaskPublisher:
     """Publishes the messages of one task."""
 
-    def __init__(
-        self,
-        producers: Producers,
-        observer: PublishObserver,
-        *,
-        window_bytes: float = WINDOW_BYTES,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, producers: Producers, observer: PublishObserver, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._producers = producers
         self._observer = observer
-        self._window_bytes = window_bytes
         self._clock = clock
         self._producer: SteppingProducer | None = None
         self._pause = Backoff(_FIRST_PAUSE_S, _MOST_PAUSE_S)
@@ -285,7 +276,7 @@ class TaskPublisher:
             self._send_returned()
             self._step_if_due()
             least = _BATCHES_EACH * (self._producer.nsqd_count if self._producer is not None else 1)
-            is_large = self._under_way_bytes + batch.size_bytes > self._window_bytes or batch.defer_ms != 0
+            is_large = self._under_way_bytes + batch.size_bytes > WINDOW_BYTES or batch.defer_ms != 0
             if not self._returned and not (is_large and len(self._under_way) >= least):
                 return
             self._step(_STEP_S)

@@ -5,7 +5,6 @@ A column is null where its format does not know it: `lines` keep bodies only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -36,17 +35,6 @@ COLUMNS = (
 )
 
 DDL = ", ".join(f"{column.name} {column.ddl}" for column in COLUMNS)
-
-
-def ddl_of(names: Sequence[str]) -> str:
-    """Return the DDL of the columns with these names, in this order. Raises ValueError."""
-    types = {column.name: column.ddl for column in COLUMNS}
-    for name in names:
-        if name not in types:
-            raise ValueError(f"there is no column {name}; there are {', '.join(types)}")
-        if names.count(name) > 1:
-            raise ValueError(f"column {name} is named twice")
-    return ", ".join(f"{name} {types[name]}" for name in names)
 
 
 @lru_cache

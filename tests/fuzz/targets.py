@@ -339,11 +339,6 @@ def archive_lines(data: bytes) -> None:
     _archive("a.log", data)
 
 
-@target(_go_file())
-def archive_go_queue(data: bytes) -> None:
-    _archive("t.diskqueue.000000.dat", data)
-
-
 def _parquet() -> bytes:
     import io
 

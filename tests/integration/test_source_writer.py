@@ -91,7 +91,7 @@ def test_nsqlookupd_names_the_nsqds(make_nsqlookupd: MakeNsqlookupd, make_nsqd: 
     nsqds = [make_nsqd(*flags) for _ in range(2)]
     wait_until(lambda: len(lookupd.http("GET", "/nodes").json()["producers"]) == 2)
     batches: list[Rows] = [{"body": numbered(100)} for _ in range(200)]
-    options = {"lookupdHttpAddress": lookupd.http_address, "topic": "orders", "batchBytes": 100, "windowBytes": 500}
+    options = {"lookupdHttpAddress": lookupd.http_address, "topic": "orders", "batchBytes": 100}
     for rounds in range(1, 11):  # all of one may be with the first nsqd before the second is connected
         assert write(batches, "body", **options).messages == 20_000
         counts = [stats["message_count"] for nsqd in nsqds if (stats := nsqd.topic_stats("orders"))]
@@ -144,7 +144,7 @@ def test_an_nsqd_that_is_away_is_waited_for(make_nsqd: MakeNsqd) -> None:
                 threads[1].start()
             yield {"body": numbered(100, number * 100)}
 
-    done = write(batches(), "body", nsqdTcpAddress=address(nsqd), topic="orders", windowBytes=3000)
+    done = write(batches(), "body", nsqdTcpAddress=address(nsqd), topic="orders")
     nsqd.wait_until_it_listens()
     assert done.messages == 4000
     stats = nsqd.wait_for_channel("orders", "c")

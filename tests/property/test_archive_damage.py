@@ -17,17 +17,7 @@ from hypothesis import strategies as st
 pytest.importorskip("pyarrow")
 
 from nsq_spark.archive.splits import Damage, DamagedArchive
-from tests.support.archives import (
-    Message,
-    Published,
-    TopicLogFile,
-    compressed,
-    framed,
-    go_message,
-    messages,
-    read_messages,
-    splits_of,
-)
+from tests.support.archives import Message, Published, TopicLogFile, compressed, framed, messages, read_messages, splits_of
 from tests.support.examples import examples
 
 SOME = settings(max_examples=examples(50), deadline=None)
@@ -224,7 +214,6 @@ WITHOUT_CHECKSUMS: dict[str, Callable[[Sequence[Message]], bytes]] = {
     "orders.log": lambda some: b"".join(one.body + b"\n" for one in some),
     "orders.jsonl": jsonl,
     "orders.parquet": parquet,
-    "orders.diskqueue.000001.dat": lambda some: b"".join(map(go_message, some)),
     "orders.log.zst": lambda some: compressed(b"".join(one.body + b"\n" for one in some), "zstd", 3),
     "orders.jsonl.gz": lambda some: compressed(jsonl(some), "gzip", 2),
     "orders.parquet.zst": lambda some: compressed(parquet(some), "zstd", 2),
@@ -251,7 +240,7 @@ def test_nothing_else_goes_wrong(name: str, flips: list[tuple[float, int]], kept
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(st.sampled_from(["orders.log", "orders.jsonl", "orders.diskqueue.000001.dat"]), PLACES)
+@given(st.sampled_from(["orders.log", "orders.jsonl"]), PLACES)
 def test_what_is_before_a_missing_end_is_read(name: str, kept: float) -> None:
     data = WITHOUT_CHECKSUMS[name](messages(50))
     with file_of(name, data[: int(kept * len(data))]) as path:

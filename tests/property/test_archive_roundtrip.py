@@ -25,7 +25,6 @@ from tests.support.archives import (
     chunks_of,
     compressed,
     framed,
-    go_message,
     read_messages,
     splits_of,
 )
@@ -94,21 +93,13 @@ def test_topic_log(published: list[Published], split_bytes: int, compression: st
 
 
 @SOME
-@given(st.lists(message_of("orders", "x", ""), min_size=1, max_size=20), SPLIT_BYTES, COMPRESSIONS)
-def test_go_queue(some: list[Message], split_bytes: int, compression: str) -> None:
-    data = b"".join(map(go_message, some))
-    with file_of("orders:x.diskqueue.000003.dat", compressed(data, compression)) as path:
-        check(path, [message._replace(nsqd=None) for message in some], split_bytes)
-
-
-@SOME
 @given(LINES, SPLIT_BYTES, COMPRESSIONS, st.integers(1, 5))
 def test_lines(bodies: list[bytes], split_bytes: int, compression: str, pieces: int) -> None:
     data = b"".join(body + b"\n" for body in bodies)
     expected = [Message(body, "orders", None, None, None, None, None) for body in bodies]
     with file_of("orders.host.log", compressed(data, compression, pieces)) as path:
         for split_bytes_of_one in (1 << 30, split_bytes):
-            splits = splits_of(path, split_bytes_of_one, Hints(format="lines", compression=compression))
+            splits = splits_of(path, split_bytes_of_one, Hints(format="lines"))
             assert read_messages(splits) == expected
 
 

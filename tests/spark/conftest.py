@@ -18,13 +18,12 @@ def java_home(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A Java that Spark runs on."""
     pytest.importorskip("pyspark")
     pytest.importorskip("pyarrow")
-    from nsq_spark.java import JavaNotFound, bundled_home, find_java
+    from nsq_spark import session
 
     try:
-        java = find_java(os.environ)
-    except JavaNotFound as error:
+        return session.java_home(os.environ, tmp_path_factory.mktemp("java"))
+    except session.SessionFailed as error:
         pytest.skip(str(error))
-    return str(bundled_home(java, tmp_path_factory.mktemp("java")) if java.is_bundled else java.home)
 
 
 @pytest.fixture(scope="session")

@@ -18,8 +18,8 @@ pytest.importorskip("pyspark")
 
 from nsq_spark.archive.splits import FileInfo, Wanted
 from nsq_spark.replay import messages as replay_messages
-from nsq_spark.replay.checkpoint import open_checkpoint
-from nsq_spark.replay.driver import SETTINGS, Outcome, Replay, ReplayProgress
+from nsq_spark.replay.checkpoint import Totals, open_checkpoint
+from nsq_spark.replay.driver import SETTINGS, Outcome, Replay
 from nsq_spark.replay.job import BadJob, Destination, Job, Selection
 from tests.support.archives import BASE_NS, Message
 from tests.support.network import free_ports
@@ -82,7 +82,7 @@ def nsqd(make_nsqd: MakeNsqd) -> NsqdProcess:
 
 def job_for(nsqd: NsqdProcess, selection: Selection = ALL, **parts: Any) -> Job:
     destination = Destination((f"127.0.0.1:{nsqd.tcp_port}",))
-    return Job(("archive",), selection, destination, parallelism=2, **parts)
+    return Job(("archive",), selection, destination, **parts)
 
 
 def replay(
@@ -90,7 +90,7 @@ def replay(
     job: Job,
     files: Sequence[FileInfo],
     stop: threading.Event | None = None,
-    on_progress: Callable[[ReplayProgress], None] = lambda progress: None,
+    on_progress: Callable[[Totals], None] = lambda progress: None,
     *,
     is_dry: bool = False,
 ) -> Outcome:
@@ -126,7 +126,7 @@ def bodies(some: Sequence[Message]) -> Counter[bytes]:
     [
         (Selection(), lambda message: True),
         (Selection(Wanted(frozenset(("orders",)))), lambda message: message.topic == "orders"),
-        (Selection(grep='"level":"error"'), lambda message: b"error" in message.body),
+        (Selection(where='body RLIKE \'"level":"error"\''), lambda message: b"error" in message.body),
         (Selection(where="json.user.id BETWEEN 7 AND 9"), lambda message: message.id[-16:] in (f"{n:016x}" for n in (7, 8, 9))),
         (
             Selection(where="json.level = 'error' AND topic = 'clicks' AND attempts = 1"),
@@ -134,7 +134,7 @@ def bodies(some: Sequence[Message]) -> Counter[bytes]:
         ),
         (Selection(where="json.nothing IS NOT NULL", json_schema="nothing INT"), lambda message: False),
     ],
-    ids=["all", "a topic", "grep", "json", "columns and json", "nothing"],
+    ids=["all", "a topic", "regular expression", "json", "columns and json", "nothing"],
 )
 def test_what_is_selected_arrives(
     spark: Any, nsqd: NsqdProcess, archive: list[FileInfo], selection: Selection, is_wanted: Callable[[Message], bool]
@@ -218,8 +218,8 @@ def test_a_stopped_replay_goes_on_where_it_was(
     job = job_for(nsqd, selection, by_time=by_time, rate=400.0, checkpoint=str(tmp_path / "checkpoint"))
     stop = threading.Event()
 
-    def look(progress: ReplayProgress) -> None:
-        if progress.counts.sent >= 100:
+    def look(progress: Totals) -> None:
+        if progress.sent >= 100:
             stop.set()
 
     first = replay(spark, job, archive, stop, look)
@@ -250,8 +250,8 @@ def test_an_nsqd_that_comes_back(spark: Any, make_nsqd: MakeNsqd, archive: list[
         nsqd.create(topic, CHANNEL)
     restarts = iter([True])
 
-    def look(progress: ReplayProgress) -> None:
-        if progress.counts.sent >= 100 and next(restarts, False):
+    def look(progress: Totals) -> None:
+        if progress.sent >= 100 and next(restarts, False):
             nsqd.restart(clean=False)
 
     outcome = replay(spark, job_for(nsqd, rate=800.0), archive, on_progress=look)
@@ -297,7 +297,7 @@ def test_a_jsonl_archive_is_read_by_spark_and_goes_on(spark: Any, nsqd: NsqdProc
     (tmp_path / "_manifest.jsonl").write_text(json.dumps({"path": "orders.jsonl", **entry, **times}) + "\n")
     job = job_for(nsqd, Selection(where="json.n >= 7"), rate=100.0, checkpoint=str(tmp_path / "checkpoint"))
     stop = threading.Event()
-    first = replay(spark, job, files_of(path), stop, lambda progress: stop.set() if progress.counts.sent >= 20 else None)
+    first = replay(spark, job, files_of(path), stop, lambda progress: stop.set() if progress.sent >= 20 else None)
     assert first.is_stopped
     second = replay(spark, replace(job, rate=None), files_of(path))
     assert (second.exit_code, second.errors) == (0, [])

@@ -111,7 +111,7 @@ def test_an_interrupted_batch_is_read_again_as_it_was(nsqd: NsqdProcess) -> None
 def test_an_nsqd_that_has_the_topic_later_joins(make_nsqd: MakeNsqd) -> None:
     first, second = make_nsqd(), make_nsqd()
     first.create(TOPIC, "c")
-    one = reader(first, second, startingPosition="latest")
+    one = reader(first, second, startingOffsets="latest")
     publish(first, range(10))
     start = one.initialOffset()
     second.create(TOPIC, "c")
@@ -138,7 +138,7 @@ def test_from_a_time_on(nsqd: NsqdProcess) -> None:
     for row in found[::50]:
         since_us = row["timestamp_ns"] // 1000
         text = datetime.fromtimestamp(since_us / 1e6, UTC).isoformat()
-        one = reader(nsqd, startingPosition=text)
+        one = reader(nsqd, startingOffsets=text)
         expected = next(other["position"] for other in found if other["timestamp_ns"] >= since_us * 1000)
         assert one.initialOffset() == {"version": 1, "topic": {address(nsqd): [expected, expected]}}
 
@@ -254,7 +254,7 @@ def test_a_table_of_what_is_kept(make_nsqd: MakeNsqd) -> None:
     offsets = {address(first): 10, address(second): -1}
     assert table(first, second, startingOffsets=json.dumps(offsets)) == list(range(10, 30))
     assert table(first, second, endingOffsets=json.dumps(offsets)) == [*range(10), *range(100, 130)]
-    assert table(first, startingPosition="latest") == []
+    assert table(first, startingOffsets="latest") == []
 
 
 def test_a_table_of_what_is_not_kept_any_more(nsqd: NsqdProcess, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,7 +274,7 @@ def test_a_table_of_what_is_not_kept_any_more(nsqd: NsqdProcess, monkeypatch: py
     [
         ({"startingOffsets": "{"}, "option startingOffsets .*: expected JSON"),
         ({"endingOffsets": '{"a:1":-3}'}, "option endingOffsets .*: expected sequence numbers, -2"),
-        ({"startingOffsets": "earliest", "startingPosition": "latest"}, "startingOffsets and startingPosition are the"),
+        ({"startingPosition": "latest"}, "option startingposition was removed: use startingOffsets"),
     ],
 )
 def test_options_that_are_none(options: dict[str, str], text: str) -> None:
@@ -336,6 +336,6 @@ def test_a_topic_is_a_table_in_sql_without_registration(spark: Any, nsqd: NsqdPr
     assert sorted(row.n for row in rows) == list(range(5, 25))
     frame = session.read.format("nsq").options(nsqd=address(nsqd), subscribe=TOPIC, endingOffsets="earliest").load()
     assert frame.count() == 0
-    some = session.read.format("nsq").options(nsqd=address(nsqd), topic=TOPIC, columns="position,topic").load()
+    some = session.read.format("nsq").options(nsqd=address(nsqd), topic=TOPIC).schema("position BIGINT, topic STRING").load()
     assert some.columns == ["position", "topic"]
     assert sorted(some.collect()) == [(number, TOPIC) for number in range(25)]

@@ -86,12 +86,9 @@ def test_a_schema_chooses_columns(spark: Any, archive: Path) -> None:
     assert sorted(row.topic for row in frame.collect()) == ["clicks"] * 100 + ["logins"] * 2 + ["orders"] * 300
 
 
-def test_an_option_chooses_columns(spark: Any, archive: Path) -> None:
-    frame = spark.read.format("nsq").option("columns", "position, topic").load(str(archive))
-    assert frame.columns == ["position", "topic"]
-    counts = frame.groupBy("topic").count().orderBy("topic").collect()
-    assert counts == [("clicks", 100), ("logins", 2), ("orders", 300)]
-    spark.sql(f"CREATE TEMPORARY VIEW some USING nsq OPTIONS (path '{archive}', columns 'topic')")
+def test_a_view_chooses_columns(spark: Any, archive: Path) -> None:
+    spark.sql(f"CREATE TEMPORARY VIEW some (topic STRING) USING nsq OPTIONS (path '{archive}')")
+    assert spark.sql("SELECT * FROM some").columns == ["topic"]
     assert spark.sql("SELECT count(*) FROM some").collect() == [(402,)]
 
 
@@ -159,8 +156,7 @@ def test_a_stream_of_an_archive_says_what_to_use(spark: Any, damaged: Path) -> N
         ({"startTime": "-1h", "endTime": "-2h"}, "option endTime: it is not later than startTime"),
         ({"topicPattern": "("}, "option topicPattern"),
         ({"splitBytes": "many"}, "option splitBytes ('many')"),
-        ({"columns": "position, size"}, "option columns ('position, size'): there is no column size; there are topic"),
-        ({"columns": "id,id"}, "column id is named twice"),
+        ({"columns": "position"}, "option columns was removed: use schema(...)"),
         ({"format": "avro"}, "'avro' is no format; there are lines"),
     ],
 )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from nsq_spark.java import bundled_home, find_java
+from nsq_spark.session import java_home
 
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
@@ -76,10 +76,9 @@ def standalone(directory: Path, *, workers: int = 2, cores: int = 1, memory: str
 def _environment(directory: Path) -> dict[str, str]:
     from pyspark.find_spark_home import _find_spark_home
 
-    java = find_java(os.environ)
     return {
         **os.environ,
-        "JAVA_HOME": str(bundled_home(java, directory) if java.is_bundled else java.home),
+        "JAVA_HOME": java_home(os.environ, directory),
         "SPARK_HOME": _find_spark_home(),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOCAL_DIRS": str(directory),

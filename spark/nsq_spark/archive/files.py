@@ -163,8 +163,6 @@ _CHUNK_BYTES = 32 * 1024
 _PIECE_BYTES = 1024 * 1024
 _IN_MEMORY_BYTES = 32 * 1024 * 1024
 _GZIP_WINDOW_BITS = 31  # the largest window, with a gzip header
-_SKIPPABLE_MAGIC = range(0x184D2A50, 0x184D2A60)
-_SKIPPABLE_HEAD_BYTES = 8
 
 # Called with a position in the decompressed file, how many compressed bytes are missing there, and what they are.
 OnDamage = Callable[[int, int, str], None]
@@ -229,26 +227,18 @@ def _gzip_member(data: FileWindow, start: int, out: IO[bytes]) -> int:
 def _zstd_frame(data: FileWindow, start: int, out: IO[bytes]) -> int:
     """Decompress a frame (RFC 8878); return where it ends. Raises NotWhole."""
     window: Any = data
-    end = _skippable_end(data, start)
-    if end is None and (end := zstd_frame_end(window, start)) is not None:
-        in_memory = end - start <= _PIECE_BYTES
-        source = pa.BufferReader(data[start:end]) if in_memory else pa.PythonFile(ArchiveStream(data.file, start, end), "r")
-        try:
-            with pa.CompressedInputStream(source, "zstd") as stream:
-                while piece := stream.read(_PIECE_BYTES):
-                    out.write(piece)
-        except OSError:
-            raise NotWhole from None
-    if end is None or end > len(data):
+    end = zstd_frame_end(window, start)
+    if end is None:
         raise NotWhole
+    in_memory = end - start <= _PIECE_BYTES
+    source = pa.BufferReader(data[start:end]) if in_memory else pa.PythonFile(ArchiveStream(data.file, start, end), "r")
+    try:
+        with pa.CompressedInputStream(source, "zstd") as stream:
+            while piece := stream.read(_PIECE_BYTES):
+                out.write(piece)
+    except OSError:
+        raise NotWhole from None
     return end
-
-
-def _skippable_end(data: FileWindow, start: int) -> int | None:
-    head = data.read(start, _SKIPPABLE_HEAD_BYTES)
-    if int.from_bytes(head[:4], "little") not in _SKIPPABLE_MAGIC:
-        return None
-    return start + _SKIPPABLE_HEAD_BYTES + int.from_bytes(head[4:], "little")
 
 
 _DECOMPRESS: dict[Compression, Callable[[FileWindow, int, IO[bytes]], int]] = {

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
-from enum import StrEnum
-from typing import TypeVar
 from zoneinfo import ZoneInfo
 
 import orjson
 import pyarrow as pa
 
-from nsq_spark.archive.sidecars import Companions, Manifests, Topic, chosen_channels, copies_text
+from nsq_spark.archive.sidecars import Companions, Manifests
 from nsq_spark.archive.splits import (
     HEAD_BYTES,
     ArchiveError,
-    Compression,
     FileInfo,
     Format,
     Wanted,
     name_without_compression,
-    parse_go_queue_name,
     plain_head,
     recognised_compression,
     recognised_format,
@@ -106,6 +102,8 @@ TOPIC_FROM_NAME = r"(?P<topic>[^/.]+)[^/]*$"
 _CLAIM_NAME = re.compile(r"\.nsq_to_file\.[0-9a-f]+\.json")
 # The names that nsq-to-file, Go's nsq_to_file and both nsqds give to files with messages, apart from a compression.
 _MESSAGE_SUFFIXES = (".log", ".jsonl", ".framed", ".nsqf", ".parquet")
+# A queue of Go's nsqd has no magic number, and its messages may hold any.
+_GO_QUEUE = re.compile(r"\.diskqueue\.\d+\.dat$")
 # What both nsqds keep next to them needs no word.
 _COMPANIONS = (".bad", ".crc", ".cursor", ".damaged", ".dat", ".gone", ".moving", ".pid", ".spare", ".tmp", ".clock", ".stop")
 _REMOTE_READERS = 16
@@ -116,20 +114,14 @@ class Hints:
     """What the user knows better.
 
     format           in place of what is recognised
-    compression      the same
     topic            of files that do not tell it
     topic_from_name  a regular expression with a group `topic`, looked for in the path of such files
-    unread_only      of Go's disk queues, what was not consumed yet; otherwise all that is still in their files
-    go_channel       of Go's disk queues, the channel that is read; "all": every queue; None: the largest of each topic
     time_zone        of the hours in names of files that keep no times
     """
 
     format: str | None = None
-    compression: str | None = None
     topic: str | None = None
     topic_from_name: str = TOPIC_FROM_NAME
-    unread_only: bool = False
-    go_channel: str | None = None
     time_zone: str = "UTC"
 
 
@@ -138,13 +130,11 @@ class Listing:
     """The files below some paths; empty ones are left out.
 
     in_progress  files that nsq-to-file has not finished, which are left out unless they are named
-    copies       sentences on queues of Go's data directories that are left out
     skipped      files that are left out because of their names, unless these are given
     """
 
     files: list[FileInfo] = field(default_factory=list)
     in_progress: list[str] = field(default_factory=list)
-    copies: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
 
 
@@ -164,9 +154,7 @@ def survey(paths: Sequence[str], storage: Storage, hints: Hints | None = None, w
     """
     hints, found = hints or Hints(), Listing()
     entries = _find(paths, storage, found, takes_all=bool(hints.format))
-    chosen = chosen_channels(entries, hints.go_channel)
-    found.copies = copies_text(entries, chosen)
-    recogniser = _Recogniser(storage, hints, chosen, wanted or Wanted())
+    recogniser = _Recogniser(storage, hints, wanted or Wanted())
     if all(is_local(entry.path) for entry in entries):
         infos = list(map(recogniser.info, entries))
     else:
@@ -233,7 +221,7 @@ def _with_messages(entries: Iterable[Entry], storage: Storage, found: Listing, t
 
 def _is_of_messages(name: str) -> bool:
     plain = name_without_compression(name)
-    return plain.endswith(_MESSAGE_SUFFIXES) or parse_go_queue_name(plain) is not None
+    return plain.endswith(_MESSAGE_SUFFIXES) or _GO_QUEUE.search(plain) is not None
 
 
 def _is_claim(path: str) -> bool:
@@ -256,36 +244,36 @@ def _claimed(path: str, storage: Storage) -> str | None:
 class _Recogniser:
     """Says what files are. Its methods raise ArchiveError."""
 
-    def __init__(self, storage: Storage, hints: Hints, channels: Mapping[Topic, str], wanted: Wanted) -> None:
+    def __init__(self, storage: Storage, hints: Hints, wanted: Wanted) -> None:
         self._storage = storage
         self._hints = hints
-        self._channels = channels
         self._wanted = wanted
         self._companions = Companions(storage)
         self._manifests = Manifests(storage)
-        self._asks_manifests = (wanted.has_range or wanted.has_topics) and not (hints.format or hints.compression)
+        self._asks_manifests = (wanted.has_range or wanted.has_topics) and not hints.format
         self._zone = zone_of(hints.time_zone)
-        self._format = _one_of(Format, "format", hints.format)
-        self._compression = _one_of(Compression, "compression", hints.compression)
+        self._format = _format(hints.format)
         self._topic_from_name = topic_expression(hints.topic_from_name)
 
     def info(self, entry: Entry) -> FileInfo | None:
-        """Return what a file is; None if it is gone by now, or is a queue that is not read."""
-        topic = self._topic(entry.path)
+        """Return what a file is; None if it is gone by now."""
+        name, topic = name_of(entry.path), self._topic(entry.path)
+        if _GO_QUEUE.search(name_without_compression(name)):
+            raise ArchiveError(
+                f"{entry.path} is a queue of Go's nsqd: start our nsqd on a copy of this data path, which imports it, and read "
+                "its topics (docs/take-over.md)"
+            )
         unwanted = self._manifests.unwanted(entry, self._wanted, topic) if self._asks_manifests else None
         if unwanted is not None:
             return FileInfo(*entry, unwanted.format, unwanted.compression, unwanted.topic, is_unwanted=True)
         head = self._head(entry)
         if head is None:
             return None
-        name = name_of(entry.path)
-        compression = self._compression or recognised_compression(name, head)
+        compression = recognised_compression(name, head)
         form = self._format or recognised_format(name, plain_head(head, compression))
         info = FileInfo(*entry, form, compression, topic)
         if form is Format.TOPIC_LOG:
             return self._companions.topic_log(info)
-        if form is Format.GO_QUEUE:
-            return self._companions.go_queue(info, self._channels, unread_only=self._hints.unread_only)
         if not form.has_timestamps and (times := time_in(name, self._zone)):
             return replace(info, first_ns=times[0], end_ns=times[1])
         return info
@@ -308,14 +296,11 @@ class _Recogniser:
         return (match["topic"] if match else None) or name_of(path)
 
 
-_Word = TypeVar("_Word", bound=StrEnum)
-
-
-def _one_of(words: type[_Word], what: str, given: str | None) -> _Word | None:
+def _format(given: str | None) -> Format | None:
     try:
-        return words(given) if given else None
+        return Format(given) if given else None
     except ValueError:
-        raise ArchiveError(f"{given!r} is no {what}; there are {', '.join(words)}") from None
+        raise ArchiveError(f"{given!r} is no format; there are {', '.join(Format)}") from None
 
 
 def topic_expression(pattern: str) -> re.Pattern[str]:

@@ -149,9 +149,8 @@ class _GroupReader:
         """Yield the messages of a row group. Raises DamagedArchive."""
         row = group.row
         try:
-            if not self._may_be_wanted(group.number):
-                return
-            for batch in self._batches(group.number, list(self._names)):
+            names = list(self._names.values())
+            for batch in self._parquet.iter_batches(_BATCH_ROWS, row_groups=[group.number], columns=names, use_threads=False):
                 first, row = row, row + batch.num_rows
                 yield from chunks_of(*self._rows(batch, first), self._split, self._wanted)
         except _UNREADABLE as error:
@@ -169,32 +168,6 @@ class _GroupReader:
             columns = {name: column.filter(is_message) for name, column in columns.items()}
             positions = positions[is_message.to_numpy(zero_copy_only=False)]
         return columns, positions
-
-    def _batches(self, group: int, names: list[str]) -> Iterator[pa.RecordBatch]:
-        there = [self._names[name] for name in names]
-        batches: Iterator[pa.RecordBatch] = self._parquet.iter_batches(
-            _BATCH_ROWS, row_groups=[group], columns=there, use_threads=False
-        )
-        return batches
-
-    def _may_be_wanted(self, group: int) -> bool:
-        """Look at the small columns first, since the metadata of column chunks must not be asked for."""
-        wanted = self._wanted
-        if wanted.has_range:
-            times = self._column(group, "timestamp") if "timestamp" in self._names else ()
-            if not any(map(self._has_time, times)):
-                return False
-        if not wanted.has_topics or "topic" not in self._names:
-            return True
-        names = {name for column in self._column(group, "topic") for name in column.unique().to_pylist()}
-        return any(wanted.has_topic(name or self._split.topic) for name in names)
-
-    def _column(self, group: int, name: str) -> Iterator[pa.Array]:
-        return (_cast(name, batch.column(0)) for batch in self._batches(group, [name]))
-
-    def _has_time(self, column: pa.Array) -> bool:
-        bounds = pc.min_max(column).as_py()
-        return bounds["min"] is not None and self._wanted.overlaps(bounds["min"], bounds["max"])
 
 
 def _cast(name: str, column: pa.Array) -> pa.Array:

@@ -21,7 +21,6 @@ _READERS: dict[Format, Reader] = {
     Format.FRAMED: record_file.read,
     Format.PARQUET: parquet.read,
     Format.TOPIC_LOG: record_file.read,
-    Format.GO_QUEUE: record_file.read_go_queue,
 }
 # These decompress as they read; the others are read in a temporary file, where they can look around.
 _STREAMED = (Format.LINES, Format.JSONL)
@@ -43,12 +42,7 @@ def _chunks(split: Split, storage: Storage, wanted: Wanted, damage: Damage) -> I
     def on_damage(position: int, size_bytes: int, what: str) -> None:
         damage.found(split.path, position, position + size_bytes, f"not decompressed: {what}")
 
-    try:
-        file = storage.open(split.path)
-    except ArchiveError as error:
-        if split.format is Format.TOPIC_LOG and isinstance(error.__cause__, FileNotFoundError):
-            return  # nsqd has dropped it in the meantime: all its messages are finished
-        raise
+    file = storage.open(split.path)
     reader = _READERS[split.format]
     try:
         with file:

@@ -3,8 +3,8 @@
 A split has the records that begin in its range; it finds the first by magic number and checksum. Damage is reported by
 the split with the good record before it, so a walk also checks the record that follows its last one.
 
-A file of a topic's log may belong to a running nsqd. Behind its last record there is space: zeros, or what is left of
-an earlier file, with another salt; and the record that is being written at this moment.
+Behind the last record of a topic's log there is space: zeros, or what is left of an earlier file, with another salt; and
+the record that nsqd was writing when it ended. Of an nsqd that runs, read the topic (`nsq_spark.source`), not the files.
 """
 
 from __future__ import annotations
@@ -86,7 +86,6 @@ class Walk:
         self._block_bytes = _SPARSE_BLOCK_BYTES if wanted.has_range else BLOCK_BYTES
         self._next_bytes = self._block_bytes
         self._expected_seq: int | None = None
-        self._looked_again_at = -1
 
     def run(self) -> Iterator[Records]:
         """Raises OSError and DamagedArchive."""
@@ -198,15 +197,9 @@ class Walk:
 
     def _pass_damage(self, position: int) -> int | None:
         """Report damage at a position; return where the next good record begins, or None."""
-        if self._was_replaced():
-            return None
-        if self._was_being_written(position):
-            return position
         found = self._find(position + 1, self._size)
         if found is None and self._is_end(position):
             return None
-        if self._was_being_written(position):  # while the bytes behind it were read
-            return position
         if found is not None:
             self._damage.found(self._split.path, position, found, "no record here with a right checksum")
         else:
@@ -222,15 +215,12 @@ class Walk:
         """
         header = _decoded(self._file.read_at(position, RECORD_HEADER_BYTES))
         record_end = position + (RECORD_HEADER_BYTES if header is None else header.record_bytes)
-        is_live = self._split.is_live
         if self._split.format is not Format.TOPIC_LOG:
-            return is_live and record_end > self._size
+            return False
         written_end = self._written_end(position)
         if written_end == position:
             return True
-        if is_live and self._file.size_bytes > self._size:
-            return True  # nsqd has written behind what was the end when the file was opened
-        if not is_live or position + RECORD_HEADER_BYTES > self._size:
+        if not self._split.is_live or position + RECORD_HEADER_BYTES > self._size:
             return False
         if not self._header.is_reused:
             return written_end <= record_end < self._size
@@ -246,20 +236,6 @@ class Walk:
                 return start + written
             end = start
         return end
-
-    def _was_being_written(self, position: int) -> bool:
-        """True if there is a record now. nsqd may write one, and more behind it, while this reader copies its bytes."""
-        if not self._split.is_live or position == self._looked_again_at or not self._is_whole(position):
-            return False
-        self._looked_again_at = position
-        return True
-
-    def _was_replaced(self) -> bool:
-        """True if nsqd has dropped the file and uses it for new records; the old ones are gone."""
-        try:
-            return FileHeader.decode(self._file.read_at(0, FILE_HEADER_BYTES)).salt != self._header.salt
-        except Damaged:
-            return False
 
 
 def _decoded(data: bytes) -> RecordHeader | None:

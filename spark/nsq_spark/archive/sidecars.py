@@ -1,33 +1,21 @@
-"""Facts about a file in the files next to it: positions of Go's disk queues, and the manifest of nsq-to-file."""
+"""Facts about a file in the files next to it: later files of its topic's log, and the manifest of nsq-to-file."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import orjson
 import pyarrow as pa
 
-from nsq_spark.archive.splits import (
-    ArchiveError,
-    Compression,
-    FileInfo,
-    Format,
-    Wanted,
-    name_without_compression,
-    parse_go_queue_name,
-)
+from nsq_spark.archive.splits import ArchiveError, Compression, FileInfo, Format, Wanted, name_without_compression
 from nsq_spark.archive.storage import Entry, Storage, directory_of, name_of
 from nsqd_py.diskqueue.files import parse_log_file_name
-from nsqd_py.go_import.go_files import GO_POSITION_SUFFIX, GoPosition, parse_go_position
-
-Topic = tuple[str, str]  # a directory, and a topic in it
 
 
 class Companions:
-    """Adds to a FileInfo what the files next to a log or queue say. Each directory is listed once."""
+    """Adds to a FileInfo what the files next to a log say. Each directory is listed once."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -38,103 +26,19 @@ class Companions:
         parsed = parse_log_file_name(name_without_compression(name_of(info.path)))
         if parsed is None:
             return info
-        return replace(info, topic=parsed[0], is_live=self._is_last(info.path) and info.compression is Compression.NONE)
+        is_live = info.compression is Compression.NONE and self._is_last(info.path, *parsed)
+        return replace(info, topic=parsed[0], is_live=is_live)
 
-    def go_queue(self, info: FileInfo, channels: Mapping[Topic, str], *, unread_only: bool) -> FileInfo | None:
-        """Return None for a file of which nothing is read. The topic's own queue is read from where messages have not
-        been copied to the channels yet, if one of the `channels` is read.
-        """
-        name = name_without_compression(name_of(info.path))
-        parsed = parse_go_queue_name(name)
-        if parsed is None:
-            return info
-        topic, channel, number = parsed
-        chosen = channels.get((directory_of(info.path), topic))
-        if chosen is not None and channel not in (None, chosen):
-            return None
-        info = replace(info, topic=topic, channel=channel)
-        position = self._go_position(f"{directory_of(info.path)}/{_queue_in(name)}{GO_POSITION_SUFFIX}")
-        if position is None:
-            return replace(info, is_live=self._is_last(info.path))
-        info = replace(
-            info,
-            is_live=number >= position.write_number,
-            settled_bytes=position.write_offset if number == position.write_number else 0,
-        )
-        if not unread_only and (chosen is None or channel is not None):
-            return info
-        if number < position.read_number:
-            return None
-        start = position.read_offset if number == position.read_number else 0
-        return replace(info, start=min(start, info.size_bytes))
-
-    def _go_position(self, path: str) -> GoPosition | None:
-        try:
-            with self._storage.open(path) as file:
-                return parse_go_position(file.read_at(0, file.size_bytes))
-        except (ArchiveError, OSError):
-            return None
-
-    def _is_last(self, path: str) -> bool:
-        """True if no file next to it, of the same log or queue, has a higher number."""
+    def _is_last(self, path: str, topic: str, first_seq: int) -> bool:
+        """True if no file next to it, of the same topic, has a higher number."""
         directory = directory_of(path)
         if directory not in self._last_numbers:
             last: dict[str, int] = {}
-            for series, number in filter(None, map(_numbered, self._storage.names(directory))):
-                last[series] = max(number, last.get(series, 0))
+            names = map(name_without_compression, self._storage.names(directory))
+            for name, number in filter(None, map(parse_log_file_name, names)):
+                last[name] = max(number, last.get(name, 0))
             self._last_numbers[directory] = last
-        series, number = _numbered(name_without_compression(name_of(path))) or ("", 0)
-        return number >= self._last_numbers[directory].get(series, number)
-
-
-def _numbered(name: str) -> tuple[str, int] | None:
-    """Return the log or queue that a file belongs to, and the file's number in it; None for another file."""
-    if log := parse_log_file_name(name):
-        return f"{log[0]}.log", log[1]
-    queue = parse_go_queue_name(name)
-    return (f"{_queue_in(name)}.diskqueue", queue[2]) if queue else None
-
-
-def _queue_in(name: str) -> str:
-    return name.partition(".diskqueue.")[0]
-
-
-# ---- which queues of a Go data directory are read, so that each message is read once
-
-ALL_QUEUES = "all"
-
-
-def channels_in(entries: Iterable[Entry]) -> dict[Topic, Counter[str]]:
-    """Return the bytes of the files of each channel, by topic."""
-    found: dict[Topic, Counter[str]] = {}
-    for entry in entries:
-        topic, channel, _ = parse_go_queue_name(name_without_compression(name_of(entry.path))) or ("", None, 0)
-        if channel is not None:
-            found.setdefault((directory_of(entry.path), topic), Counter())[channel] += entry.size_bytes
-    return found
-
-
-def chosen_channels(entries: Iterable[Entry], wanted: str | None) -> dict[Topic, str]:
-    """Return the channel of each topic that is read: the wanted one, or the largest; empty if all are read."""
-    if wanted == ALL_QUEUES:
-        return {}
-    channels = channels_in(entries)
-    if wanted:
-        return dict.fromkeys(channels, wanted)
-    return {topic: min(sizes, key=lambda name: (-sizes[name], name)) for topic, sizes in channels.items()}
-
-
-def copies_text(entries: Iterable[Entry], chosen: Mapping[Topic, str]) -> list[str]:
-    """Return a sentence for each topic with several channels: which one is read."""
-    lines = []
-    for topic, sizes in channels_in(entries).items():
-        others = sorted(name for name in sizes if name != chosen.get(topic, name))
-        if others:
-            lines.append(
-                f"topic {topic[1]}: read from the queue of channel {chosen[topic]} and from the topic's own; "
-                f"left out, as copies: {', '.join(others)}"
-            )
-    return lines
+        return first_seq >= self._last_numbers[directory].get(topic, first_seq)
 
 
 # ---- the manifest of nsq-to-file: it only saves work; a file that it does not describe completely is opened

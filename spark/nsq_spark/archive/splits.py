@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from nsqd_py.diskqueue.files import parse_log_file_name
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FILE_MAGIC, MAGIC, MESSAGES, RECORD_HEADER_BYTES
-from nsqd_py.go_import.go_files import GoFileKind, parse_go_name
 from nsqd_py.settings.regex import BadExpression, compiled
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
@@ -140,12 +139,6 @@ class Format(StrEnum):
     FRAMED = "framed"
     PARQUET = "parquet"
     TOPIC_LOG = "topic_log"
-    GO_QUEUE = "go_queue"
-
-    @property
-    def can_be_split(self) -> bool:
-        """True if a reader finds the first message behind any place of a file that is not compressed as a whole."""
-        return self is not Format.GO_QUEUE
 
     @property
     def has_timestamps(self) -> bool:
@@ -184,8 +177,6 @@ def recognised_format(name: str, head: bytes) -> Format:
     """
     plain_name = name_without_compression(name)
     is_log = parse_log_file_name(plain_name) is not None
-    if parse_go_queue_name(plain_name):  # it has no magic number, and its messages may hold any
-        return Format.GO_QUEUE
     if head.startswith(FILE_MAGIC) or head[FILE_HEADER_BYTES:].startswith(MAGIC):
         return Format.TOPIC_LOG if is_log or _begins_with_published(head) else Format.FRAMED
     if head.startswith(_PARQUET_MAGIC):
@@ -222,14 +213,6 @@ def name_without_compression(name: str) -> str:
     return name
 
 
-def parse_go_queue_name(name: str) -> tuple[str, str | None, int] | None:
-    """Return (topic, channel or None, number) of a file of Go's disk queue; None for another file."""
-    parsed = parse_go_name(name)
-    if parsed is None or parsed.kind is not GoFileKind.MESSAGES:
-        return None
-    return parsed.topic, parsed.channel, parsed.number
-
-
 def plain_head(head: bytes, compression: Compression) -> bytes:
     """Return how a file begins once it is decompressed; less of it, or nothing, if it is damaged."""
     if compression is Compression.GZIP:
@@ -260,10 +243,8 @@ OPEN_COST_BYTES = 256 * 1024
 class FileInfo:
     """A file that holds messages.
 
-    topic, channel  of all messages, if the format has one topic a file; else of those messages that do not tell theirs
-    start           where reading begins: not 0 if only what is unread is wanted
+    topic           of all messages, if the format has one topic a file; else of those messages that do not tell theirs
     is_live         nsqd may be writing to the file: an incomplete message at its end is not damage
-    settled_bytes   but what is before this was complete once, if the file is live (Go's disk queues)
     first_ns, end_ns  the time in its name, if its format stores none (`lines`): not before, and before
     is_unwanted     the manifest of nsq-to-file says that nothing in it is wanted; `topic` is the manifest's
     """
@@ -274,22 +255,19 @@ class FileInfo:
     format: Format
     compression: Compression = Compression.NONE
     topic: str = ""
-    channel: str | None = None
-    start: int = 0
     is_live: bool = False
-    settled_bytes: int = 0
     first_ns: int | None = None
     end_ns: int | None = None
     is_unwanted: bool = False
 
     @property
     def can_be_split(self) -> bool:
-        return self.format.can_be_split and self.compression is Compression.NONE
+        return self.compression is Compression.NONE
 
     @property
     def has_one_topic(self) -> bool:
         """True if `topic` is that of all messages."""
-        return self.format in (Format.LINES, Format.TOPIC_LOG, Format.GO_QUEUE)
+        return self.format in (Format.LINES, Format.TOPIC_LOG)
 
     def may_hold(self, wanted: Wanted) -> bool:
         """True if a message in it may be wanted. Raises ArchiveError if a time is wanted and the file has none."""
@@ -320,11 +298,9 @@ class Split:
     start: int
     end: int
     topic: str
-    channel: str | None
     file_bytes: int
     index: int
     is_live: bool = False
-    settled_bytes: int = 0
 
     @property
     def size_bytes(self) -> int:
@@ -352,17 +328,7 @@ def plan_splits(files: Iterable[FileInfo], target_bytes: int = DEFAULT_SPLIT_BYT
         for start, end in _ranges(info, max(1, target_bytes)):
             splits.append(
                 Split(
-                    info.path,
-                    info.format,
-                    info.compression,
-                    start,
-                    end,
-                    info.topic,
-                    info.channel,
-                    info.size_bytes,
-                    len(splits),
-                    info.is_live,
-                    info.settled_bytes,
+                    info.path, info.format, info.compression, start, end, info.topic, info.size_bytes, len(splits), info.is_live
                 )
             )
     return splits
@@ -370,11 +336,9 @@ def plan_splits(files: Iterable[FileInfo], target_bytes: int = DEFAULT_SPLIT_BYT
 
 def _ranges(info: FileInfo, target_bytes: int) -> Iterator[tuple[int, int]]:
     """Yield equal parts, so that none is left over that is hardly worth a task."""
-    size = info.size_bytes - info.start
-    if size <= 0:
-        return
+    size = info.size_bytes
     parts = max(1, round(size / target_bytes)) if info.can_be_split else 1
-    bounds = [info.start + size * part // parts for part in range(parts + 1)]
+    bounds = [size * part // parts for part in range(parts + 1)]
     yield from zip(bounds, bounds[1:], strict=False)
 
 

@@ -253,30 +253,22 @@ def _status(path: str) -> os.stat_result | None:
 
 
 def _walk_local(directory: str) -> Iterator[Entry]:
-    """Yield the files of each directory once, however many links lead to it, and by its own name if it is below."""
+    """Yield the files of each directory once, however many links lead to it."""
+
+    def on_error(error: OSError) -> None:
+        if error.errno not in _NO_FILE:
+            raise _not_readable(str(error.filename), error)
+
     seen: set[tuple[int, int]] = set()
-    waiting, links = [directory], list[str]()
-    while waiting or links:
-        parent = (waiting or links).pop(0)
+    for parent, directories, names in os.walk(directory, onerror=on_error, followlinks=True):
         status = _status(parent)
         if status is None or (status.st_dev, status.st_ino) in seen:
+            directories.clear()
             continue
         seen.add((status.st_dev, status.st_ino))
-        for name in _names(parent):
-            path = f"{parent.rstrip('/')}/{name}"
-            if (entry := _local_entry(path)) is not None:
-                yield entry
-            elif os.path.isdir(path) and not is_hidden(name):
-                (links if os.path.islink(path) else waiting).append(path)
-
-
-def _names(directory: str) -> list[str]:
-    try:
-        return sorted(os.listdir(directory))
-    except OSError as error:
-        if error.errno in _NO_FILE:
-            return []
-        raise _not_readable(directory, error) from error
+        own_first = sorted(directories, key=lambda name: (os.path.islink(f"{parent}/{name}"), name))
+        directories[:] = [name for name in own_first if not is_hidden(name)]
+        yield from filter(None, (_local_entry(f"{parent.rstrip('/')}/{name}") for name in sorted(names)))
 
 
 def _remote_entry(system: System, info: Any) -> Entry:

@@ -43,7 +43,7 @@ from nsqd_py.runtime.documents import BAD_CONTENT, describe
 from nsqd_py.runtime.private_files import open_file
 
 SYNC_INTERVAL_S = 0.5
-_VERSION = 2
+_VERSION = 3
 _HEAD, _HEAD_BYTES = "head_crc32c", 4096
 # Executors notice within this time that their driver has ended.
 _WRITERS_LEAVE_S = 15.0
@@ -300,7 +300,7 @@ class Checkpoint:
         """Write down the types that Spark inferred, so that later runs choose the same messages."""
         if schema is not None and self._document.get("json_schema") != schema:
             self._document["json_schema"] = schema
-            _replace(self.directory / "job.json", self._document)
+            replace_file(self.directory / "job.json", orjson.dumps(self._document))
 
     def completed(self) -> None:
         (self.directory / "complete").touch()
@@ -349,7 +349,7 @@ def _open(directory: Path, job: Job, files: Sequence[FileInfo]) -> Checkpoint:
         document = _document(directory)
         if document is None:
             document = _first_document(job, files)
-            _replace(directory / "job.json", document)
+            replace_file(directory / "job.json", orjson.dumps(document))
         else:
             _check_job(directory, document["identity"], job)
             _check_files(document["files"], Storage(job.storage))
@@ -423,12 +423,16 @@ def _open_shared(path: str, flags: int) -> int:
     return open_file(path, flags, 0o666)
 
 
-def _replace(path: Path, document: dict[str, Any]) -> None:
-    """Write the whole document, or leave the file as it was."""
+def replace_file(path: Path, data: bytes) -> None:
+    """Write the whole file, or leave it as it was. Raises OSError."""
     new = path.with_name(path.name + ".new")
-    with open(new, "wb", opener=_open_shared) as file:
-        file.write(orjson.dumps(document))
-        file.flush()
-        os.fsync(file.fileno())
-    new.rename(path)
+    try:
+        with open(new, "wb", opener=_open_shared) as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        new.rename(path)
+    except OSError:
+        new.unlink(missing_ok=True)
+        raise
     sync_directory(path.parent)

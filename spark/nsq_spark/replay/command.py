@@ -18,9 +18,8 @@ from typing import Self
 from nsq_spark.archive.listing import Listing, survey
 from nsq_spark.archive.splits import ArchiveError
 from nsq_spark.archive.storage import Storage, name_of
-from nsq_spark.java import JavaNotFound
-from nsq_spark.replay.checkpoint import Checkpoint, has_checkpoint, open_checkpoint
-from nsq_spark.replay.driver import ALL_SENT, SETTINGS, Outcome, Replay, ReplayProgress
+from nsq_spark.replay.checkpoint import Checkpoint, Totals, has_checkpoint, open_checkpoint
+from nsq_spark.replay.driver import ALL_SENT, SETTINGS, Outcome, Replay
 from nsq_spark.replay.dry_run import dry_run_text
 from nsq_spark.replay.job import Job, ReplayError, job_of, parse_conf
 from nsq_spark.replay.options import ReplayOptions
@@ -83,29 +82,24 @@ class Stopping:
 
 
 class Bar:
-    """A line of progress on a terminal while it is entered; nothing in a pipe. `waiting` is its text at first."""
+    """A line of progress on a terminal while it is entered; nothing in a pipe."""
 
-    def __init__(self, waiting: str, *, is_dry: bool = False) -> None:
-        self._waiting = waiting
-        self._is_dry = is_dry
+    def __init__(self) -> None:
         self._is_shown = is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb"
         self._began_s = time.monotonic()
 
     def __enter__(self) -> Self:
-        self._draw(self._waiting)
+        self._draw("reading")
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._draw("")
 
-    def __call__(self, progress: ReplayProgress) -> None:
-        """Draw the progress."""
-        counts, tasks = progress.counts, progress.tasks
-        words = [f"{100 * progress.tasks_done // max(tasks, 1)} %", progress.phase, f"{progress.tasks_done} of {tasks} tasks"]
-        if not self._is_dry:
+    def __call__(self, counts: Totals) -> None:
+        """Draw what is sent so far."""
+        if counts.sent or counts.failed:
             speed = counts.sent / max(time.monotonic() - self._began_s, 1.0)
-            words += [f"{counts.sent:,} sent", f"{counts.failed:,} failed" if counts.failed else "", f"{speed:,.0f}/s"]
-        self._draw("  ".join(filter(None, words)))
+            self._draw(f"{counts.sent:,} sent, {counts.failed:,} refused, {speed:,.0f}/s")
 
     def _draw(self, text: str) -> None:
         if self._is_shown:
@@ -113,7 +107,7 @@ class Bar:
                 print(f"\r{text[: get_terminal_size().columns - 1]}\x1b[K", end="", file=sys.stderr, flush=True)
 
 
-_EXPECTED = (ReplayError, ArchiveError, NsqdError, SessionFailed, JavaNotFound)
+_EXPECTED = (ReplayError, ArchiveError, NsqdError, SessionFailed)
 _FILES_SHOWN = 3
 _TOPICS_SHOWN = 10
 
@@ -173,9 +167,9 @@ class _Command:
 
     def _work(self, checkpoint: Checkpoint) -> int:
         options = self._options
-        with quiet_session(_master(options), _settings(options)) as spark:
+        with quiet_session(options.master, _settings(options)) as spark:
             self._stopping.begin_work()
-            with Bar("starting", is_dry=options.dry_run) as bar:
+            with Bar() as bar:
                 outcome = Replay(spark, checkpoint, bar, self._stopping.asked).run(is_dry=options.dry_run)
             self._show(outcome)
             if outcome.is_complete and not outcome.has_matched:
@@ -198,15 +192,9 @@ class _Command:
             write_report(self._options.report, report_of(job, outcome, self._began_ns))
 
 
-def _master(options: ReplayOptions) -> str:
-    is_all = options.parallelism and options.master == "local[*]"
-    return f"local[{options.parallelism}]" if is_all else options.master
-
-
 def _settings(options: ReplayOptions) -> dict[str, str]:
     """Return Spark's settings: ours, and over them the user's."""
-    cores = {"spark.cores.max": str(options.parallelism)} if options.parallelism else {}
-    return {"spark.app.name": "spark-replay", **SETTINGS, **cores, **parse_conf(options.conf)}
+    return {"spark.app.name": "spark-replay", **SETTINGS, **parse_conf(options.conf)}
 
 
 def _topics_there(checkpoint: Checkpoint) -> str:
@@ -218,16 +206,12 @@ def _topics_there(checkpoint: Checkpoint) -> str:
 def _listed(job: Job) -> Listing:
     """Raises ArchiveError, also if there are no files."""
     found = survey(job.paths, Storage(job.storage), job.hints, job.selection.wanted)
-    for path in found.in_progress[:_FILES_SHOWN]:
-        say(f"left out, as nsq-to-file still writes it: {shown(path)}")
-    if len(found.in_progress) > _FILES_SHOWN:
-        say(f"left out for the same reason: {len(found.in_progress) - _FILES_SHOWN:,} more")
-    if found.skipped:
-        names = ", ".join(shown(name_of(path)) for path in found.skipped[:_FILES_SHOWN])
-        more = f" and {len(found.skipped) - _FILES_SHOWN:,} more" if len(found.skipped) > _FILES_SHOWN else ""
-        say(f"left out, as archives have other names (--format takes all files): {names}{more}")
-    for text in found.copies:
-        say(f"{shown(text)}; --go-channel says which to read")
+    names_of_archives = "archives have other names (--format takes all files)"
+    for reason, paths in ("nsq-to-file still writes it", found.in_progress), (names_of_archives, found.skipped):
+        if paths:
+            names = ", ".join(shown(name_of(path)) for path in paths[:_FILES_SHOWN])
+            more = f" and {len(paths) - _FILES_SHOWN:,} more" if len(paths) > _FILES_SHOWN else ""
+            say(f"left out, as {reason}: {names}{more}")
     if not found.files:
         raise ArchiveError(f"there are no files with messages in {' '.join(job.paths)}")
     return found

@@ -114,16 +114,6 @@ class Outcome:
             self.errors.append(error)
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayProgress:
-    """The progress of a replay: how many tasks of the running job have ended. `phase` names what is done now."""
-
-    counts: Totals
-    tasks: int
-    tasks_done: int
-    phase: str
-
-
 class _Joined(AccumulatorParam[dict[str, Skipped]]):
     def zero(self, value: dict[str, Skipped]) -> dict[str, Skipped]:
         return {}
@@ -138,7 +128,7 @@ class _Joined(AccumulatorParam[dict[str, Skipped]]):
 class Replay:
     """The run of one checkpoint on Spark.
 
-    on_progress  is called a few times a second
+    on_progress  is called a few times a second with what is sent so far
     stop         ends the work within 3 s once it is set
     """
 
@@ -146,7 +136,7 @@ class Replay:
         self,
         spark: SparkSession,
         checkpoint: Checkpoint,
-        on_progress: Callable[[ReplayProgress], None] = lambda progress: None,
+        on_progress: Callable[[Totals], None] = lambda counts: None,
         stop: threading.Event | None = None,
     ) -> None:
         self._context = spark.sparkContext
@@ -154,11 +144,10 @@ class Replay:
         self._job = checkpoint.job
         self._on_progress = on_progress
         self._stop = stop or threading.Event()
-        self._slots = self._job.parallelism or self._context.defaultParallelism
+        self._slots = self._context.defaultParallelism
         self._damage = self._context.accumulator({}, _Joined())
         done, self._ledgers = checkpoint.earlier.done, checkpoint.ledgers
         self._messages = JobMessages(spark, self._job, checkpoint.files, done, self._slots, self._damage)
-        self._phase = "reading"
         self._outcome = Outcome()
 
     def run(self, *, is_dry: bool = False) -> Outcome:
@@ -210,7 +199,6 @@ class Replay:
             tasks = 1 if limit is not None else self._slots
             frame = frame.coalesce(tasks)
             paces = {number: PaceOfTask(job.rate and job.rate / tasks) for number in range(tasks)}
-        self._phase = "sending"
         frame = frame if read is not None else frame.select(*SENDING)
         sender = Sender(job, self._ledgers, paces, limit, read)
         rows = self._action(frame.mapInArrow(sender, RESULT).collect)
@@ -258,7 +246,7 @@ class Replay:
         """Return when the work has ended; at the latest a few seconds after it was asked to."""
         asked_s = None
         while not wait([done], _LOOK_S).done:
-            self._watch(group)
+            self._on_progress(self._ledgers.totals())
             now_s = time.monotonic()
             if asked_s is None and self._stop.is_set():
                 self._ledgers.stop()
@@ -267,17 +255,6 @@ class Replay:
                 self._context.cancelJobGroup(group)
                 if now_s - asked_s >= _CANCEL_AFTER_S + _LEAVE_AFTER_S:
                     return
-
-    def _watch(self, group: str) -> None:
-        tracker = self._context.statusTracker()
-        tasks = tasks_done = 0
-        for job in tracker.getJobIdsForGroup(group):
-            info = tracker.getJobInfo(job)
-            for stage in info.stageIds if info is not None else ():
-                found = tracker.getStageInfo(stage)
-                if found is not None:
-                    tasks, tasks_done = tasks + found.numTasks, tasks_done + found.numCompletedTasks
-        self._on_progress(ReplayProgress(self._ledgers.totals(), tasks, tasks_done, self._phase))
 
 
 def _reason(error: Exception) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from nsq_spark.replay.texts import count_text, rows_text, shown, size_text, time_text
+from nsq_spark.replay.texts import rows_text, shown, size_text, time_text
 
 _FIRST = 10
 _BODY_BYTES = 200
@@ -23,12 +23,6 @@ class TopicCount:
     first_ns: int | None = None
     last_ns: int | None = None
 
-    def add(self, other: TopicCount) -> None:
-        self.count += other.count
-        self.size_bytes += other.size_bytes
-        self.first_ns = min((ns for ns in (self.first_ns, other.first_ns) if ns is not None), default=None)
-        self.last_ns = max((ns for ns in (self.last_ns, other.last_ns) if ns is not None), default=None)
-
 
 @dataclass(slots=True)
 class Look:
@@ -39,13 +33,6 @@ class Look:
 
     topics: dict[str, TopicCount] = field(default_factory=dict)
     first: list[str] = field(default_factory=list)
-
-    @property
-    def all_topics(self) -> TopicCount:
-        found = TopicCount()
-        for one in self.topics.values():
-            found.add(one)
-        return found
 
 
 def look_at(rows: DataFrame, limit: int | None) -> Look:
@@ -73,17 +60,10 @@ def dry_run_text(look: Look) -> str:
     """Return the whole output. Bytes of messages cannot control the terminal."""
     if not look.topics:
         return "nothing matches"
-    some = "\n".join([f"{count_text(len(look.first), 'message')} of these", *look.first])
-    return f"{_topics_text(look)}\n\n{some}"
-
-
-def _topics_text(look: Look) -> str:
-    """Return a row for each topic, and one for all of them."""
     rows = [("topic", "messages", "size", "first", "last")]
     rows += [_topic_row(shown(name), look.topics[name]) for name in sorted(look.topics)]
-    if len(look.topics) > 1:
-        rows.append(_topic_row("all", look.all_topics))
-    return rows_text(rows, right=(1, 2), indent="")
+    total = sum(found.count for found in look.topics.values())
+    return "\n".join([rows_text(rows, right=(1, 2), indent=""), "", f"{len(look.first)} of {total:,} messages:", *look.first])
 
 
 def _topic_row(name: str, found: TopicCount) -> tuple[str, str, str, str, str]:

@@ -24,7 +24,7 @@ Dedupe: TypeAlias = Literal["", "id", "body"]
 # A slice of a file is sent again as a whole if a replay is killed in it.
 SLICE_BYTES = 16 * 1024 * 1024
 _HADOOP = "spark.hadoop."
-_FACTOR = re.compile(r"(\d+(?:\.\d+)?|\.\d+)([x%]?)")
+_FACTOR = re.compile(r"(\d+(?:\.\d+)?|\.\d+)x")
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`")
 _CHANGING = re.compile(
     r"\b(?:(?:rand|randn|random|randstr|uniform|uuid|shuffle|now|curdate|unix_timestamp|monotonically_increasing_id|"
@@ -60,8 +60,6 @@ class Selection:
     wanted       topics and times
     where        a predicate of Spark SQL over the columns and, where bodies are JSON, over json.field
     json_schema  types of the JSON fields, as DDL of Spark; None: Spark infers them
-    grep         a regular expression that the body has to match anywhere
-    sample       the share of the messages, 0 to 1; it is always the same messages
     limit        the greatest number of messages: the first ones in an ordered job
     dedupe       one of those with the same topic and id, or with the same topic and body
     start_text   the text that `wanted` was made from, such as "-2h": a resumed job keeps the times of its first run
@@ -70,8 +68,6 @@ class Selection:
     wanted: Wanted = Wanted()
     where: str | None = None
     json_schema: str | None = None
-    grep: str | None = None
-    sample: float | None = None
     limit: int | None = None
     dedupe: Dedupe = ""
     start_text: str = ""
@@ -80,7 +76,7 @@ class Selection:
     @property
     def needs_sql(self) -> bool:
         """True if Spark SQL chooses messages; otherwise they never leave the Python process that reads them."""
-        return any((self.where, self.grep, self.sample, self.dedupe))
+        return bool(self.where or self.dedupe)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +110,6 @@ class Job:
     by_time      each topic in the order of its timestamps
     checkpoint   directory that keeps what was acknowledged
     storage      Hadoop's settings for file systems; `hints`: what the user knows of the files
-    parallelism  the number of tasks at the same time; None: one for each core
     """
 
     paths: tuple[str, ...]
@@ -128,7 +123,6 @@ class Job:
     give_up_after_s: float = 60.0
     storage: Mapping[str, str] = field(default_factory=dict)
     hints: Hints = Hints()
-    parallelism: int | None = None
 
     @property
     def is_ordered(self) -> bool:
@@ -146,8 +140,6 @@ class Job:
             "end": selection.end_text or wanted.end_ns,
             "where": selection.where,
             "JSON schema": selection.json_schema,
-            "grep": selection.grep,
-            "sample": selection.sample,
             "limit": selection.limit,
             "dedupe": selection.dedupe,
             "order": "time" if self.is_ordered else "",
@@ -186,7 +178,6 @@ def job_of(options: ReplayOptions, now_ns: int) -> Job:
             _topic_map(options.topic_map),
             options.to_topic or None,
             options.defer_ns / SECOND_NS,
-            options.batch_bytes,
         ),
         rate=options.rate,
         speed=_speed(options.speed),
@@ -196,7 +187,6 @@ def job_of(options: ReplayOptions, now_ns: int) -> Job:
         give_up_after_s=options.give_up_after_ns / SECOND_NS,
         storage={name.removeprefix(_HADOOP): value for name, value in conf if name.startswith(_HADOOP)},
         hints=_hints(options),
-        parallelism=options.parallelism,
     )
 
 
@@ -218,18 +208,9 @@ def _speed(text: str) -> float | None:
     if text == MAX_SPEED:
         return None
     match = _FACTOR.fullmatch("1x" if text == "original" else text)
-    if not match or match[2] != "x" or not float(match[1]):
+    if not match or not float(match[1]):
         raise BadOptions(f"--speed must be original, max, or a factor such as 2x, got {text!r}")
     return float(match[1])
-
-
-def _share(text: str) -> float | None:
-    """Return 0.01 for `0.01` and for `1%`; None for no text."""
-    match = _FACTOR.fullmatch(text or "1")
-    share = float(match[1]) / (100 if match[2] else 1) if match and match[2] != "x" else 0.0
-    if not 0 < share <= 1:
-        raise BadOptions(f"--sample must be more than 0 and at most 1, or 100%, got {text!r}")
-    return share if text else None
 
 
 def _topic_map(given: Sequence[str]) -> tuple[tuple[str, str], ...]:
@@ -248,24 +229,21 @@ def _selection(options: ReplayOptions, now_ns: int) -> Selection:
     start_ns, end_ns = (_time(flag, getattr(options, flag), now_ns) for flag in ("start", "end"))
     if start_ns is not None and end_ns is not None and start_ns >= end_ns:
         raise BadOptions(f"--start {options.start!r} must be before --end {options.end!r}")
-    for flag, pattern in ("topic-pattern", options.topic_pattern), ("grep", options.grep):
-        try:
-            compiled(pattern)
-        except BadExpression as error:
-            raise BadOptions(f"--{flag} {pattern!r} is not a regular expression: {error}") from None
+    try:
+        compiled(options.topic_pattern)
+    except BadExpression as error:
+        raise BadOptions(f"--topic-pattern {options.topic_pattern!r} is not a regular expression: {error}") from None
     if options.json_schema and not options.where:
         raise BadOptions("--json-schema gives the types of the fields in --where, which is missing")
     if changing := _CHANGING.search(_QUOTED.sub("''", options.where)):
         raise BadOptions(
             f"--where: {changing[0].rstrip(' (')} has another value each time, and a replay that goes on would choose other "
-            "messages; use --sample to take some of them, --start and --end for times"
+            "messages; use a hash of the id to take some of them, --start and --end for times"
         )
     return Selection(
         Wanted(frozenset(options.topic) or None, options.topic_pattern or None, start_ns, end_ns),
         options.where or None,
         options.json_schema or None,
-        options.grep or None,
-        _share(options.sample),
         options.limit,
         options.dedupe,
         options.start,
@@ -290,7 +268,5 @@ def _hints(options: ReplayOptions) -> Hints:
         format=options.format or None,
         topic=options.default_topic or None,
         topic_from_name=pattern,
-        unread_only=options.unread_only,
-        go_channel=options.go_channel or None,
         time_zone=options.file_time_zone,
     )

@@ -1,6 +1,6 @@
 """The messages of a job as a table of Spark: read, selected, and in the order in which they are sent.
 
-    archive → where, grep, sample → [dedupe] → [order by time, a topic in one task]
+    archive → where → [dedupe] → [order by time, a topic in one task]
 
 A row has the columns of SENDING. `slice` names what is sent again as a whole after a kill: a slice of a file, or one of
 the parts that `dedupe` shuffles into. In an ordered job it is the topic, and the timestamp says how far that is sent.
@@ -30,7 +30,6 @@ from nsq_spark.source.options import ReadOptions
 SENDING = ("topic", "timestamp_ns", "body", SLICE)
 _ORDER = ("timestamp_ns", "id")
 _JSON = re.compile(r"\bjson\b", re.IGNORECASE)
-_SAMPLED = 1_000_000
 _NOTHING = StructType([]).json()
 _PARTS_BYTES = 64 * 1024 * 1024
 
@@ -94,41 +93,29 @@ class JobMessages:
         wanted = {*SENDING, *extra, *(_ORDER if self._job.is_ordered else ())}
         if selection.where:
             wanted |= {column.name for column in COLUMNS if re.search(rf"\b{column.name}\b", selection.where, re.IGNORECASE)}
-        if selection.sample is not None or selection.dedupe:
-            wanted.add("id")
-        if selection.dedupe == "id":
-            wanted |= {"file", "position"}
+        if selection.dedupe:
+            wanted |= {"id", "file", "position"} if selection.dedupe == "id" else {"id"}
         columns = [*(column.name for column in COLUMNS if column.name in wanted), SLICE]
         # Spark's readers take files in another order, and do not report damage.
         own = self.own_reader(columns) if selection.limit is not None or self._job.skip_damaged else None
         rows = table_of(self._spark, self._files, self._read, columns, self._slices, own)
-        rows = self._sampled(self._where(rows)) if selection.needs_sql else rows
+        rows = self._where(rows, selection.where) if selection.where else rows
         return self._deduplicated(rows) if selection.dedupe else rows
 
-    def _where(self, rows: DataFrame) -> DataFrame:
-        selection = self._job.selection
-        text = F.col("body").cast("string")
-        if selection.where:
-            found = rows
-            try:
-                if _JSON.search(selection.where):
-                    self.json_schema = self.json_schema or self._spark.read.json(rows.select(text)).schema.json()
-                    if self.json_schema == _NOTHING:
-                        return rows.where(F.lit(False))
-                    found = rows.withColumn("json", F.from_json(text, self.json_schema))
-                rows = found.where(F.expr(f"({selection.where}\n)")).select(*rows.columns)
-            except AnalysisException as error:
-                reason = str(error).strip().partition("\n")[0]
-                hint = "; --json-schema gives the types of fields" if found is not rows else ""
-                raise BadJob(f"the predicate {selection.where!r} cannot be used: {reason}{hint}") from error
-        return rows.where(text.rlike(selection.grep)) if selection.grep else rows
-
-    def _sampled(self, rows: DataFrame) -> DataFrame:
-        share = self._job.selection.sample
-        if share is None:
-            return rows
-        number = F.pmod(F.xxhash64("topic", "timestamp_ns", "id", "body"), F.lit(_SAMPLED))
-        return rows.where(number < round(share * _SAMPLED))
+    def _where(self, rows: DataFrame, predicate: str) -> DataFrame:
+        found = rows
+        try:
+            if _JSON.search(predicate):
+                text = F.col("body").cast("string")
+                self.json_schema = self.json_schema or self._spark.read.json(rows.select(text)).schema.json()
+                if self.json_schema == _NOTHING:
+                    return rows.where(F.lit(False))
+                found = rows.withColumn("json", F.from_json(text, self.json_schema))
+            return found.where(F.expr(f"({predicate}\n)")).select(*rows.columns)
+        except AnalysisException as error:
+            reason = str(error).strip().partition("\n")[0]
+            hint = "; --json-schema gives the types of fields" if found is not rows else ""
+            raise BadJob(f"the predicate {predicate!r} cannot be used: {reason}{hint}") from error
 
     def _deduplicated(self, rows: DataFrame) -> DataFrame:
         """Keep the first of all copies. They are in the part with the same number, also when a replay goes on."""

@@ -11,7 +11,7 @@ from nsqd_py.runtime.command import is_terminal
 from nsqd_py.settings.declaration import BadOptions, Options, at_least, setting
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
 from nsqd_py.settings.program import Program, ProgramOptions, ToolError
-from nsqd_py.settings.types import BOOL, CLIENT_OPTIONS, DURATION, INT, NAMED_SECRETS, SIZE, STRING, STRINGS, URLS, choice
+from nsqd_py.settings.types import BOOL, CLIENT_OPTIONS, DURATION, INT, NAMED_SECRETS, STRING, STRINGS, URLS, choice
 from nsqd_py.tool_options import check_lookupd_addresses, check_name, check_nsqd_addresses, client_options
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ BATCH_BYTES = 512 * 1024
 ANY_ORDER, BY_TIME = "", "time"
 MAX_SPEED = "max"
 _PACKAGES = ("pyspark", "pyarrow", "pandas")
-_FORMATS = ("lines", "jsonl", "framed", "parquet", "topic_log", "go_queue")
+_FORMATS = ("lines", "jsonl", "framed", "parquet", "topic_log")
 
 
 ARCHIVE = setting(
@@ -50,13 +50,6 @@ class _Archive(Options, title="Archive"):
     )
     topic_from_name: str = setting(
         STRING, "", "Regular expression with a group (?P<topic>...) that finds the topic in the path of such files."
-    )
-    unread_only: bool = setting(BOOL, False, "In Go's data directories, read only messages that were not consumed yet.")
-    go_channel: str = setting(
-        STRING,
-        "",
-        "In Go's data directories, read this channel of each topic, or `all` channels, which hold the same messages.",
-        default_text="the largest of each topic, and what the topic has not handed out yet",
     )
     file_time_zone: str = setting(
         STRING,
@@ -90,12 +83,6 @@ class _ReplaySelection(Options, title="Selection"):
         "Types of the fields that --where names, as Spark SQL writes them: 'n BIGINT, user STRUCT<name: STRING>'.",
         default_text="as Spark infers them, which reads all messages once more",
     )
-    grep: str = setting(
-        STRING, "", "Send messages whose body matches this regular expression (of Java, as in Spark SQL's RLIKE)."
-    )
-    sample: str = setting(
-        STRING, "", "Send this share of the messages, such as 0.01 or 1%; it is always the same messages.", default_text="all"
-    )
     limit: int | None = setting(
         INT,
         None,
@@ -126,7 +113,6 @@ class _ReplayDestination(Options, title="Destination"):
     )
     to_topic: str = setting(STRING, "", "Publish all other messages to this topic.", default_text="the topic of the archive")
     defer_ns: int = setting(DURATION, 0, "Delay after which nsqd delivers a message.")
-    batch_bytes: int = setting(SIZE, BATCH_BYTES, "Largest number of bytes of messages in one command.", check=at_least(1))
     producer_opt: tuple[str, ...] = setting(
         CLIENT_OPTIONS,
         (),
@@ -178,9 +164,6 @@ class _Spark(Options, title="Spark"):
         STRING, "local[*]", "URL of the Spark master: local[4], local-cluster[2,1,1024], spark://host:7077, yarn, k8s://..."
     )
     conf: tuple[str, ...] = setting(NAMED_SECRETS, (), "Setting of Spark as name=value (may be given several times).")
-    parallelism: int | None = setting(
-        INT, None, "Number of tasks that run at the same time.", default_text="as many as Spark has cores", check=at_least(1)
-    )
 
 
 class ReplayOptions(ProgramOptions, _Archive, _ReplaySelection, _ReplayDestination, _Pace, _ReplaySafety, _Spark):
@@ -215,9 +198,8 @@ PROGRAM = Program(
             _AGREE,
         ),
         (
-            "Replay what Go's nsqd had not delivered, from a script that can be run again after a failure",
-            "spark-replay /var/lib/nsq --unread-only --nsqd-tcp-address=127.0.0.1:4150 --checkpoint=/var/lib/replay "
-            "--yes --report=replay.json",
+            "Replay the data path of an nsqd that is gone, from a script that can be run again after a failure",
+            "spark-replay /var/lib/nsq --nsqd-tcp-address=127.0.0.1:4150 --checkpoint=/var/lib/replay --yes --report=replay.json",
         ),
         (
             "On a cluster, at most 50,000 messages a second",
@@ -227,6 +209,14 @@ PROGRAM = Program(
         ),
     ),
     argument="archive",
+    removed={
+        "go-channel": "start our nsqd on the data path of Go's, and replay its topics",
+        "grep": "use --where=\"body RLIKE 'expression'\"",
+        "batch-bytes": "512 KiB are in one command, or less if nsqd takes no more",
+        "parallelism": "use --master='local[4]', or --conf=spark.cores.max=4",
+        "sample": "use --where='pmod(xxhash64(id), 100) < 5'",
+        "unread-only": "start our nsqd on the data path of Go's: it imports what was not consumed",
+    },
     exit_statuses=(
         (0, "all messages that matched were sent; also after a dry run, and after the answer `no`"),
         (1, "it failed, or no message matched, and nothing was sent; one line on standard error gives the reason"),
@@ -259,12 +249,6 @@ def check(options: ReplayOptions) -> None:
     # They need the packages; --help and --version do not.
     from nsq_spark.replay.job import job_of
     from nsq_spark.replay.summary import check_report
-    from nsq_spark.session import is_master
 
-    if not is_master(options.master):
-        raise BadOptions(
-            f"--master: {options.master!r} is no Spark master: local, local[4], local[*], local-cluster[2,1,1024], "
-            "spark://host:7077, yarn, k8s://..."
-        )
     job_of(options, time.time_ns())
     check_report(options.report)

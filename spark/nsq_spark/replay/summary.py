@@ -14,10 +14,10 @@ import orjson
 
 from nsq_spark.archive.splits import FileInfo
 from nsq_spark.archive.storage import as_text
-from nsq_spark.replay.checkpoint import Checkpoint
+from nsq_spark.replay.checkpoint import Checkpoint, replace_file
 from nsq_spark.replay.driver import ALL_SENT, FAILED, PARTLY_SENT, Outcome
 from nsq_spark.replay.job import Job
-from nsq_spark.replay.texts import count_text, duration_text, rows_text, shown, size_text, time_text
+from nsq_spark.replay.texts import count_text, rows_text, shown, size_text, time_text
 from nsqd_py.runtime.hidden import hidden_url
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.program import ToolError
@@ -35,25 +35,21 @@ def plan_text(checkpoint: Checkpoint, master: str, *, is_dry: bool = False) -> s
     """Return a few lines about what the command is going to do."""
     job, files, before = checkpoint.job, checkpoint.files, checkpoint.earlier.counts.messages
     formats = Counter(info.format.value for info in files)
-    selection = job.selection
     rows = [
         ("archive", " ".join(job.paths)),
         ("files", f"{len(files)} ({', '.join(f'{count} {name}' for name, count in sorted(formats.items()))})"),
-        ("bytes", f"{sum(info.size_bytes - info.start for info in files):,}"),
-        ("way", "through Spark SQL" if selection.needs_sql or job.is_ordered else "as stored"),
+        ("bytes", f"{sum(info.size_bytes for info in files):,}"),
         *_selected(job, files),
         *(() if is_dry else _sent(job)),
         ("spark", master),
     ]
     if job.checkpoint:
         rows.append(("checkpoint", job.checkpoint + (f", where {count_text(before, 'message')} are done" if before else "")))
-    if job.skip_damaged:
-        rows.append(("damage", "is passed over and counted"))
     return f"{'look at' if is_dry else 'replay'}\n{rows_text((name, shown(text)) for name, text in rows)}"
 
 
 def _selected(job: Job, files: Sequence[FileInfo]) -> Iterator[tuple[str, str]]:
-    selection, wanted = job.selection, job.selection.wanted
+    wanted = job.selection.wanted
     asked = sorted(wanted.topics or ()) + ([f"/{wanted.topic_pattern}/"] if wanted.topic_pattern else [])
     topics = asked or sorted({info.topic for info in files if info.has_one_topic})
     more = len(topics) - _TOPICS_SHOWN
@@ -61,17 +57,6 @@ def _selected(job: Job, files: Sequence[FileInfo]) -> Iterator[tuple[str, str]]:
     for name, time_ns in (("from", wanted.start_ns), ("until", wanted.end_ns)):
         if time_ns is not None:
             yield name, time_text(time_ns)
-    if wanted.has_range and any(not info.format.has_timestamps for info in files):
-        yield "times", "of files of lines: by the hours in their names, the files as a whole"
-    for name, value in (("where", selection.where), ("grep", selection.grep)):
-        if value is not None:
-            yield name, value
-    if selection.sample is not None:
-        yield "sample", f"{selection.sample:.4%}".rstrip("0%").rstrip(".") + " %"
-    if selection.dedupe:
-        yield "dedupe", f"one of each {selection.dedupe}"
-    if selection.limit is not None:
-        yield "limit", f"at most {count_text(selection.limit, 'message')}"
 
 
 def _sent(job: Job) -> Iterator[tuple[str, str]]:
@@ -83,14 +68,6 @@ def _sent(job: Job) -> Iterator[tuple[str, str]]:
         names.append(f"{'others' if names else 'all'} as {destination.to_topic}")
     if names:
         yield "to topics", ", ".join(names)
-    if destination.defer_s:
-        yield "deferred", duration_text(destination.defer_s)
-    pace = ["as fast as it goes"] if job.rate is None and job.speed is None else []
-    if job.speed is not None:
-        pace.append("with the gaps of the archive" + (f", {job.speed:g} x as fast" if job.speed != 1 else ""))
-    if job.rate is not None:
-        pace.append(f"at most {job.rate:,.0f} messages a second")
-    yield "pace", ", ".join(pace) + (", in order of time" if job.by_time else "")
 
 
 # ---- the summary
@@ -185,6 +162,9 @@ def write_report(path: str, report: Mapping[str, Any]) -> None:
         sys.stdout.flush()
         return
     try:
-        Path(path).write_bytes(text)
+        if os.path.exists(path) and not os.path.isfile(path):
+            Path(path).write_bytes(text)  # a pipe or a device
+        else:
+            replace_file(Path(path), text)
     except OSError as error:
         raise ToolError(f"the report {path} cannot be written: {error.strerror}") from error

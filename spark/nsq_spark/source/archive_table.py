@@ -28,10 +28,10 @@ from nsq_spark.archive.parquet import STORED_TYPES
 from nsq_spark.archive.sidecars import Manifests
 from nsq_spark.archive.splits import Compression, Damage, FileInfo, Format, Skipped, Wanted
 from nsq_spark.archive.storage import Entry, Storage, is_hidden, name_of
-from nsq_spark.schema import COLUMNS, ddl_of
+from nsq_spark.schema import COLUMNS
 from nsq_spark.source.batch_reader import SLICE, ArchivePartition, partitions_of, read_partition
 from nsq_spark.source.data_source import hadoop_settings
-from nsq_spark.source.options import ReadOptions, columns_ddl, read_options
+from nsq_spark.source.options import ReadOptions, read_options
 from nsqd_py.settings.durations import SECOND_NS
 
 # A file that nothing was written to for this time counts as finished, if no manifest says so.
@@ -40,6 +40,8 @@ _SETTLED_NS = 3600 * SECOND_NS
 _PLAIN_PATH = re.compile(r"(?:hdfs://|viewfs://|/)[\w./=@+:,~-]*", re.ASCII)
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _POSITION = "position"
+_TYPES = {SLICE: "STRING", **{column.name: column.ddl for column in COLUMNS}}
+_COLUMNS = [column.name for column in COLUMNS if column.name != _POSITION]
 # Whatever the session says: a damaged file or line ends the query, and lines end with a newline alone.
 _STRICT = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false", "recursiveFileLookup": "false"}
 _LINES = {**_STRICT, "lineSep": "\n"}
@@ -85,13 +87,12 @@ class Choice(NamedTuple):
 def nsq_archive(spark: SparkSession, *paths: str, **options: object) -> DataFrame:
     """Return the messages of archives as a table, with the columns and options of `spark.read.format("nsq")`.
 
-    Without the option `columns`, these are all columns but `position`: of `jsonl` and `lines`, Spark's readers do not
-    know it, so a table with `position` leaves such files to our reader. The files are listed now, not by each query.
-    Raises BadOption and ArchiveError.
+    It has no column `position`, which Spark's readers do not know. The files are listed now, not by each query. Raises
+    BadOption and ArchiveError.
     """
     given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
     read = read_options({**hadoop_settings(spark), **given, "paths": json.dumps(paths)}, time.time_ns())
-    return table_of(spark, list_files(read.paths, read.storage, read.hints, read.wanted), read, _columns(given))
+    return table_of(spark, list_files(read.paths, read.storage, read.hints, read.wanted), read, _COLUMNS)
 
 
 def table_of(
@@ -140,15 +141,7 @@ def partition_numbers(spark: SparkSession, partitions: Sequence[ArchivePartition
 
 
 def ddl_with_slice(columns: Sequence[str]) -> str:
-    return ", ".join(f"{SLICE} STRING" if name == SLICE else ddl_of([name]) for name in columns)
-
-
-def _columns(given: Mapping[str, str]) -> list[str]:
-    """Raises BadOption."""
-    ddl = columns_ddl(given)
-    if ddl:
-        return [column.split()[0] for column in ddl.split(", ")]
-    return [column.name for column in COLUMNS if column.name != _POSITION]
+    return ", ".join(f"{name} {_TYPES[name]}" for name in columns)
 
 
 # ---- which reader
@@ -236,8 +229,7 @@ def _by_spark(spark: SparkSession, choice: Choice, paths: Sequence[str], columns
     for condition in _conditions(wanted, topic) if form is not Format.LINES else ():
         rows = rows.where(condition)
     expressions = {"topic": topic, SLICE: _SLICE, **_EXPRESSIONS[form]}
-    types = {SLICE: "STRING", **{column.name: column.ddl for column in COLUMNS}}
-    return rows.selectExpr(*(f"CAST({expressions.get(name, 'NULL')} AS {types[name]}) AS {name}" for name in columns))
+    return rows.selectExpr(*(f"CAST({expressions.get(name, 'NULL')} AS {_TYPES[name]}) AS {name}" for name in columns))
 
 
 def _topic(choice: Choice) -> str:

@@ -7,21 +7,22 @@ of processor time each.
 from __future__ import annotations
 
 import time
-from importlib import import_module
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-import pyspark
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+)
 from pyspark.sql.types import StructType
 
 from nsq_spark.schema import DDL
 from nsq_spark.source.columns import read_columns, write_columns
 from nsq_spark.source.live_options import is_live, live_options, stream_of
-from nsq_spark.source.options import BadOption, columns_ddl, read_options, write_options
-
-if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
+from nsq_spark.source.options import BadOption, read_options, write_options
 
 
 class NsqDataSource(DataSource):
@@ -38,7 +39,7 @@ class NsqDataSource(DataSource):
         return "nsq"
 
     def schema(self) -> str:
-        return columns_ddl(self._given()) or DDL
+        return DDL
 
     def reader(self, schema: StructType) -> DataSourceReader:
         given = self._given()
@@ -51,7 +52,6 @@ class NsqDataSource(DataSource):
         return NsqReader(read_options(given, time.time_ns()), read_columns(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        _need("pyspark.sql.streaming.datasource", "ReadLimit", "to read a stream")
         given = self._given()
         if is_live(given):
             from nsq_spark.source.live_stream import LiveReader
@@ -63,7 +63,6 @@ class NsqDataSource(DataSource):
         )
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        _need("pyspark.sql.datasource", "DataSourceArrowWriter", "to publish")
         from nsq_spark.source.writer import NsqWriter
 
         if overwrite:
@@ -72,7 +71,6 @@ class NsqDataSource(DataSource):
         return NsqWriter(options, write_columns(schema, options.topic))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        _need("pyspark.sql.datasource", "DataSourceStreamArrowWriter", "to publish a stream")
         from nsq_spark.source.writer import NsqStreamWriter
 
         options = write_options(self._given())
@@ -80,16 +78,6 @@ class NsqDataSource(DataSource):
 
     def _given(self) -> dict[str, str]:
         return {**self.settings, **{name.lower(): value for name, value in self.options.items()}}
-
-
-def _need(module: str, name: str, what: str) -> None:
-    """Raises BadOption where this PySpark lacks it."""
-    try:
-        found = import_module(module)
-    except ImportError:
-        found = None
-    if not hasattr(found, name):
-        raise BadOption(f"nsq: {what}, PySpark needs {name}, which {pyspark.__version__} does not have; update pyspark")
 
 
 def hadoop_settings(session: SparkSession) -> dict[str, str]:

@@ -118,7 +118,7 @@ class _Answer(File):
 def _chunks(data: bytes, url: str, topic: str) -> Iterator[Chunk]:
     """Yield the messages of an answer, with sequence numbers for positions."""
     size = len(data)
-    split = Split(url, Format.TOPIC_LOG, Compression.NONE, 0, size, topic, None, size, 0)
+    split = Split(url, Format.TOPIC_LOG, Compression.NONE, 0, size, topic, size, 0)
     wanted, origin = Wanted(), MessageOrigin(topic, None, url)
     for records in Walk(_Answer(data), split, wanted, Damage()).run():
         if (records.headers["kind"] != PUBLISHED).any():

@@ -7,16 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from nsq_spark.source.options import (
-    COLUMNS_OPTION,
-    BadOption,
-    Option,
-    Values,
-    at_least_one,
-    check_each,
-    parse_list,
-    parse_seconds,
-)
+from nsq_spark.source.options import BadOption, Option, Values, at_least_one, check_each, parse_list, parse_seconds
 from nsqd_py.client.addresses import parse_address
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.settings.types import parse_bool
@@ -37,7 +28,6 @@ LIVE_OPTIONS = (
         str,
         EARLIEST,
         'where a table or a new query begins: `earliest`, `latest`, a time, or JSON such as `{"host:port": 120}`',
-        aliases=("startingPosition",),
     ),
     Option("endingOffsets", str, LATEST, "where a table ends, in the same form; not for streams"),
     Option(
@@ -49,7 +39,6 @@ LIVE_OPTIONS = (
     ),
     Option("minPartitions", at_least_one(int), "1", "minimum number of tasks that share the reading"),
     Option("failOnDataLoss", parse_bool, "true", "fail if messages were dropped before they were read"),
-    COLUMNS_OPTION,
     Option("giveUpAfter", parse_seconds, "60s", "how long to retry when nsqds do not answer"),
 )
 

@@ -15,7 +15,6 @@ from typing import Any
 from nsq_spark.archive.listing import TOPIC_FROM_NAME, Hints
 from nsq_spark.archive.splits import DEFAULT_SPLIT_BYTES, ArchiveError, Wanted
 from nsq_spark.archive.storage import Storage
-from nsq_spark.schema import ddl_of
 from nsqd_py.client.addresses import parse_address
 from nsqd_py.client.errors import BadAddress, BadClientOption, NsqClientError
 from nsqd_py.client.lookup import nodes_url
@@ -58,11 +57,6 @@ def parse_list(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def _parse_columns(text: str) -> str:
-    """Return the DDL of these columns."""
-    return ddl_of(parse_list(text))
-
-
 def _parse_paths(text: str) -> tuple[str, ...]:
     """Return the paths of `load([...])`, which Spark gives as JSON."""
     paths = json.loads(text)
@@ -73,9 +67,7 @@ def _parse_paths(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Option:
-    """An option. `default` is as a user would write it, "" for none; `aliases` are the names that Kafka's source or an
-    earlier version has for it.
-    """
+    """An option. `default` is as a user would write it, "" for none; `aliases` are Kafka's names for it."""
 
     name: str
     parse: Callable[[str], Any]
@@ -86,8 +78,6 @@ class Option:
 
 _size = at_least_one(parse_size)
 
-COLUMNS_OPTION = Option("columns", _parse_columns, "", "only these columns, separated by commas; `schema(...)` does the same")
-
 READ_OPTIONS = (
     Option("path", str, "", "file, directory (recursively) or glob; `load(path)` sets it"),
     Option("paths", _parse_paths, "", "several paths; `load([...])` sets them"),
@@ -95,17 +85,13 @@ READ_OPTIONS = (
     Option("topicPattern", str, "", "also topics in which this RE2 expression matches anywhere", aliases=("subscribePattern",)),
     Option("startTime", str, "", "published at this time or later: RFC 3339, seconds since the epoch, or `-2h`"),
     Option("endTime", str, "", "published before this time"),
-    Option("format", str, "", "`lines`, `jsonl`, `framed`, `parquet`, `topic_log` or `go_queue`; default: detected"),
-    Option("compression", str, "", "`none`, `gzip` or `zstd`; default: detected"),
+    Option("format", str, "", "`lines`, `jsonl`, `framed`, `parquet` or `topic_log`; default: detected"),
     Option("defaultTopic", str, "", "topic of messages whose file does not store it (`lines`)"),
     Option(
         "topicFromName", str, TOPIC_FROM_NAME, "without `defaultTopic`: the group `topic` of this regular expression, in the path"
     ),
-    Option("unreadOnly", parse_bool, "false", "of the disk queues of Go's nsqd, only messages that were not consumed yet"),
-    Option("goChannel", str, "", "of the disk queues of Go's nsqd, the channel to read, or `all` queues"),
     Option("fileTimeZone", str, "UTC", "time zone of the hours in names of files of `lines`"),
     Option("skipDamaged", parse_bool, "false", "skip damaged records and count them, instead of failing"),
-    COLUMNS_OPTION,
     Option("splitBytes", _size, "", "bytes that a task reads; default: 64 MiB, less for small archives"),
 )
 WRITE_OPTIONS = (
@@ -113,10 +99,17 @@ WRITE_OPTIONS = (
     Option("lookupdHttpAddress", parse_list, "", "HTTP addresses of the nsqlookupds that name them"),
     Option("topic", str, "", "topic of all messages; default: the column `topic`"),
     Option("batchBytes", _size, "128KiB", "approximate size of an MPUB"),
-    Option("windowBytes", _size, "8MiB", "maximum of unanswered bytes on a connection of a task"),
     Option("giveUpAfter", parse_seconds, "60s", "how long to retry when nsqd is down or full"),
 )
 
+_REMOVED = {
+    "columns": "use schema(...), or select(...) of nsq_archive",
+    "compression": "it is recognized",
+    "gochannel": "start our nsqd on the data of Go's, and read its topics",
+    "startingposition": "use startingOffsets",
+    "unreadonly": "start our nsqd on the data of Go's, and read its topics",
+    "windowbytes": "8 MiB of a task may be unanswered",
+}
 # What Spark itself adds.
 _SPARKS_OWN = ("path", "checkpointLocation", "queryName", "outputMode")
 
@@ -145,15 +138,7 @@ class WriteOptions:
     client: ClientOptions
     topic: str
     batch_bytes: int
-    window_bytes: int
     give_up_after_s: float
-
-
-def columns_ddl(given: Mapping[str, str]) -> str | None:
-    """Return the DDL of the columns that an option names; None without it. Raises BadOption."""
-    named = {name: value for name, value in given.items() if name.lower() == COLUMNS_OPTION.name}
-    found: str | None = Values(named, (COLUMNS_OPTION,), prefixes=())[COLUMNS_OPTION.name]
-    return found
 
 
 def read_options(given: Mapping[str, str], now_ns: int) -> ReadOptions:
@@ -172,15 +157,7 @@ def read_options(given: Mapping[str, str], now_ns: int) -> ReadOptions:
     return ReadOptions(
         paths=paths,
         storage=Storage({_HADOOP_NAMES.get(name, name): value for name, value in values.with_prefix(_HADOOP)}),
-        hints=Hints(
-            values["format"],
-            values["compression"],
-            values["defaultTopic"],
-            values["topicFromName"],
-            values["unreadOnly"],
-            values["goChannel"],
-            values["fileTimeZone"],
-        ),
+        hints=Hints(values["format"], values["defaultTopic"], values["topicFromName"], values["fileTimeZone"]),
         wanted=wanted,
         skip_damaged=values["skipDamaged"],
         split_bytes=values["splitBytes"],
@@ -213,9 +190,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
     check_each("lookupdHttpAddress", lookupds, nodes_url)
     if topic and not is_valid_name(topic.encode()):
         raise BadOption(f"nsq: option topic: {topic!r} is no valid name of a topic")
-    return WriteOptions(
-        nsqds, lookupds, _client_options(values), topic, values["batchBytes"], values["windowBytes"], values["giveUpAfter"]
-    )
+    return WriteOptions(nsqds, lookupds, _client_options(values), topic, values["batchBytes"], values["giveUpAfter"])
 
 
 def _client_options(values: Values) -> ClientOptions:
@@ -255,6 +230,8 @@ class Values:
     def _check_names(self, prefixes: tuple[str, ...]) -> None:
         known = {name.lower(): name for name in (*self._declared, *_SPARKS_OWN)}
         for name in self._given:
+            if name in _REMOVED:
+                raise BadOption(f"nsq: option {name} was removed: {_REMOVED[name]}")
             if name not in known and not name.startswith(prefixes):
                 near = difflib.get_close_matches(name, known, n=1)
                 hint = f"; is it {known[near[0]]}?" if near else f" (there are {', '.join(self._declared)})"

@@ -6,15 +6,12 @@ Rows become batches by the column; no single row is looked at, unless it is defe
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import datasource
-from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from nsq_spark.archive.chunk import Payload
 from nsq_spark.publisher import (
@@ -28,11 +25,6 @@ from nsq_spark.publisher import (
 )
 from nsq_spark.source.columns import WriteColumns
 from nsq_spark.source.options import WriteOptions
-
-if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceStreamArrowWriter
-else:  # PySpark 4.0 has no such class; the data source refuses to publish a stream there
-    DataSourceStreamArrowWriter = getattr(datasource, "DataSourceStreamArrowWriter", object)
 
 _log = logging.getLogger("nsqd_py.spark")
 
@@ -130,15 +122,8 @@ class _Writer:
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
         """Return when nsqd has acknowledged all rows. Raises PublishGaveUp and BadRow."""
         options = self._options
-        producers = Producers(
-            options.nsqd_tcp_addresses,
-            options.lookupd_http_addresses,
-            options.client,
-            options.give_up_after_s,
-            window_bytes=options.window_bytes,
-        )
-        # The producer bounds what is unanswered on each connection.
-        publisher = TaskPublisher(producers, PublishObserver(), window_bytes=math.inf)
+        nsqds, lookupds = options.nsqd_tcp_addresses, options.lookupd_http_addresses
+        publisher = TaskPublisher(Producers(nsqds, lookupds, options.client, options.give_up_after_s), PublishObserver())
         try:
             for rows in iterator:
                 for batch in batches_of(rows, self._columns, options.topic, options.batch_bytes):

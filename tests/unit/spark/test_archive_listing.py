@@ -18,12 +18,11 @@ from nsq_spark.archive.listing import Hints, list_files, survey
 from nsq_spark.archive.read import read
 from nsq_spark.archive.splits import ArchiveError, Compression, DamagedArchive, Format, plan_splits
 from nsq_spark.archive.storage import Storage, local_path
-from tests.support.archives import Published, TopicLogFile, compressed, framed, go_message, go_metadata, messages
+from tests.support.archives import Published, TopicLogFile, compressed, framed, messages
 
 LINE = b'{"timestamp":1700000000,"id":"0123","attempts":1,"topic":"t","channel":"c","nsqd":"n","body":"b"}\n'
 LOG = TopicLogFile("orders", first_seq=7)
 LOG.add(Published([b"a"]))
-QUEUE = go_message(messages(1)[0])
 
 
 def names(tmp_path: Path, *paths: str, hints: Hints | None = None) -> list[str]:
@@ -54,7 +53,6 @@ def write(tmp_path: Path, **files: bytes) -> None:
         ("orders.00000000000000000007.log", bytes(LOG.data), Format.TOPIC_LOG, "orders"),
         ("a.copy", bytes(LOG.data), Format.TOPIC_LOG, "a"),
         ("x.parquet", b"PAR1....PAR1", Format.PARQUET, "x"),
-        ("a.b-c.diskqueue.000012.dat", QUEUE, Format.GO_QUEUE, "a.b-c"),
     ],
 )
 def test_a_file_is_recognised(tmp_path: Path, name: str, data: bytes, form: Format, topic: str, compression: Compression) -> None:
@@ -96,8 +94,7 @@ def test_hints_know_better(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("hints", "text"),
     [
-        (Hints(format="csv"), "'csv' is no format; there are lines, jsonl, framed, parquet, topic_log, go_queue"),
-        (Hints(compression="lz4"), "'lz4' is no compression; there are none, gzip, zstd"),
+        (Hints(format="csv"), "'csv' is no format; there are lines, jsonl, framed, parquet, topic_log"),
         (Hints(topic_from_name="("), r"the expression for topics '\(' is no regular expression"),
         (Hints(topic_from_name="x"), r"has no group \(\?P<topic>"),
     ],
@@ -186,33 +183,12 @@ def test_the_last_log_of_a_topic_may_be_written_to(tmp_path: Path) -> None:
     assert not info.is_live  # though it is the last of those that were asked for
 
 
-def go_queue_files(tmp_path: Path) -> None:
-    for number in (3, 4, 5):
-        (tmp_path / f"orders:ch.diskqueue.{number:06}.dat").write_bytes(QUEUE * 4)
-    (tmp_path / "orders.diskqueue.000000.dat").write_bytes(QUEUE)
-
-
-def test_queues_of_go(tmp_path: Path) -> None:
-    go_queue_files(tmp_path)
-    size = len(QUEUE)
-    (tmp_path / "orders:ch.diskqueue.meta.dat").write_bytes(go_metadata(7, (4, size), (5, 3 * size)))
-    found = {Path(info.path).name: info for info in list_files([str(tmp_path)], Storage())}
-    assert {name: (info.topic, info.channel, info.is_live, info.start) for name, info in found.items()} == {
-        "orders.diskqueue.000000.dat": ("orders", None, True, 0),
-        "orders:ch.diskqueue.000003.dat": ("orders", "ch", False, 0),
-        "orders:ch.diskqueue.000004.dat": ("orders", "ch", False, 0),
-        "orders:ch.diskqueue.000005.dat": ("orders", "ch", True, 0),
-    }
-    assert found["orders:ch.diskqueue.000005.dat"].settled_bytes == 3 * size
-    unread = list_files([str(tmp_path)], Storage(), Hints(unread_only=True))
-    assert [(Path(info.path).name[-8:], info.start) for info in unread] == [("0000.dat", 0), ("0004.dat", size), ("0005.dat", 0)]
-
-
-def test_metadata_that_nobody_can_read(tmp_path: Path) -> None:
-    go_queue_files(tmp_path)
-    (tmp_path / "orders:ch.diskqueue.meta.dat").write_bytes(b"7\n4")
-    found = list_files([str(tmp_path)], Storage(), Hints(unread_only=True))
-    assert [(info.start, info.is_live) for info in found] == [(0, True), (0, False), (0, False), (0, True)]
+@pytest.mark.parametrize("name", ["orders.diskqueue.000003.dat", "orders:ch.diskqueue.000003.dat.gz"])
+def test_a_queue_of_go_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"any")
+    for path in (tmp_path, tmp_path / name):
+        with pytest.raises(ArchiveError, match=f"{name} is a queue of Go's nsqd: start our nsqd on a copy"):
+            list_files([str(path)], Storage())
 
 
 # ---- other file systems

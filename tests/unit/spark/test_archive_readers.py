@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 
 from nsq_spark import schema
 from nsq_spark.archive.chunk import Chunk, MessageOrigin, Payload
-from nsq_spark.archive.records import Walk
 from nsq_spark.archive.splits import ArchiveError, Damage, DamagedArchive, Skipped, Split, Wanted
 from nsqd_py.diskqueue.messages import encode_messages
 from nsqd_py.diskqueue.records import FileHeader
@@ -33,8 +32,6 @@ from tests.support.archives import (
     chunks_of,
     compressed,
     framed,
-    go_message,
-    go_metadata,
     messages,
     mpub,
     mpub_body,
@@ -267,24 +264,6 @@ def test_several_damaged_records_at_the_end_of_a_live_log(tmp_path: Path, log: T
             bodies_of(splits)
 
 
-def test_a_record_that_is_written_while_the_reader_looks_behind_it(
-    tmp_path: Path, log: TopicLogFile, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = bytes(log.data)
-    log.add(Published([b"four"]))
-    log.add(Published([b"five"]))
-    path = written(tmp_path, log.name, whole.ljust(100_000, b"\0"))
-    splits = splits_of(path)
-    find = Walk._find
-
-    def find_after_a_write(walk: Walk, start: int, end: int) -> int | None:
-        path.write_bytes(bytes(log.data).ljust(100_000, b"\0"))
-        return find(walk, start, end)
-
-    monkeypatch.setattr(Walk, "_find", find_after_a_write)
-    assert bodies_of(splits) == [b"one", b"two", b"three", b"four", b"five"]
-
-
 def test_what_is_left_over_in_a_reused_file(tmp_path: Path) -> None:
     old = TopicLogFile(first_seq=0, salt=1)
     for _ in range(20):
@@ -298,23 +277,6 @@ def test_what_is_left_over_in_a_reused_file(tmp_path: Path) -> None:
     TopicLogFile(first_seq=600).write(tmp_path)
     with pytest.raises(DamagedArchive):
         bodies_of(splits_of(path))
-
-
-def test_a_file_that_is_dropped_or_used_again_meanwhile(tmp_path: Path, log: TopicLogFile) -> None:
-    for _ in range(3):
-        log.add(Published([b"x" * 5_000_000]))
-    path = log.write(tmp_path)
-    splits = splits_of(path)
-    chunks = chunks_of(splits)
-    assert next(chunks).bodies.to_pylist() == [b"one", b"two", b"three"]
-    other = TopicLogFile(first_seq=9, salt=77, is_reused=True)
-    with path.open("r+b") as file:  # as nsqd makes a new file of a used one
-        file.write(other.data)
-        file.seek(200)
-        file.write(b"?" * 12_000_000)
-    assert list(chunks) == []
-    path.unlink()
-    assert read_messages(splits) == []
 
 
 def test_what_is_written_after_the_plan_was_made_is_left(tmp_path: Path, log: TopicLogFile) -> None:
@@ -385,12 +347,6 @@ def test_lines_around_a_member_that_is_lost(tmp_path: Path) -> None:
         damage = Damage("skip")
         assert bodies_of(splits_of(path), damage) == expected
         assert damage.counts[str(path)].size_bytes >= len(members[lost])
-
-
-def test_frames_that_are_to_be_skipped(tmp_path: Path) -> None:
-    note = (0x184D2A55).to_bytes(4, "little") + (3).to_bytes(4, "little") + b"abc"
-    data = compressed(b"a\n", "zstd") + note + compressed(b"b\n", "zstd") + note
-    assert bodies_of(splits_of(written(tmp_path, "x.log.zst", data))) == [b"a", b"b"]
 
 
 def test_a_large_frame(tmp_path: Path) -> None:
@@ -566,47 +522,6 @@ def test_metadata_that_end_the_process_of_pyarrow(tmp_path: Path) -> None:
     assert damage.counts[str(path)].records == 1
     with pytest.raises(DamagedArchive, match="rows 0 to 1 cannot be read: Definition level histogram size mismatch"):
         bodies_of(splits_of(path))
-
-
-# ---- Go's disk queues
-
-
-def test_a_message_that_go_is_writing(tmp_path: Path) -> None:
-    some = messages(3)
-    data = b"".join(map(go_message, some))
-    settled = len(data)
-    path = written(tmp_path, "orders.diskqueue.000002.dat", data + go_message(Message(b"x" * 50))[:-7])
-    meta = tmp_path / "orders.diskqueue.meta.dat"
-    meta.write_bytes(go_metadata(3, (2, 0), (2, settled)))
-    expected = [message._replace(channel=None, nsqd=None) for message in some]
-    assert read_messages(splits_of(path)) == expected
-    # nsqd knew that all of it was written; or it went on to the next file since.
-    for metadata in (go_metadata(4, (2, 0), (2, settled + 80)), go_metadata(4, (2, 0), (3, 0))):
-        meta.write_bytes(metadata)
-        damage = Damage("skip")
-        assert read_messages(splits_of(path), damage=damage) == expected
-        assert list(damage.counts.values()) == [Skipped(1, 4 + 26 + 50 - 7)]
-
-
-@pytest.mark.parametrize("place", [0, 3, 14, 29])
-def test_no_way_to_find_the_next_message(tmp_path: Path, place: int) -> None:
-    some = messages(4)
-    parts = [go_message(message) for message in some]
-    parts[2] = parts[2][:place] + b"\x99" + parts[2][place + 1 :]
-    start = len(parts[0]) * 2
-    path = written(tmp_path, "orders.diskqueue.000002.dat", b"".join(parts))
-    written(tmp_path, "orders.diskqueue.000003.dat", b"")
-    damage = Damage("skip")
-    assert bodies_of(splits_of(path), damage) == [message.body for message in some[:2]]
-    assert damage.counts == {str(path): Skipped(1, start)}
-    with pytest.raises(DamagedArchive, match=f"at {start}: no message here, and no way to find the next"):
-        bodies_of(splits_of(path))
-
-
-def test_large_messages_of_go(tmp_path: Path) -> None:
-    some = [Message(b"x" * size, channel=None, nsqd=None) for size in (1, 3_000_000, 1, 2_097_152 - 30, 5)]
-    path = written(tmp_path, "orders.diskqueue.000002.dat", b"".join(map(go_message, some)))
-    assert read_messages(splits_of(path)) == some
 
 
 # ---- executors

@@ -1,4 +1,4 @@
-"""What is read where a file does not say enough: times of files without timestamps, and one copy of each message."""
+"""Times of files without timestamps: those in their names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from nsq_spark.archive.read import read
 from nsq_spark.archive.splits import ArchiveError, Wanted, plan_splits
 from nsq_spark.archive.storage import Storage
 from nsqd_py.settings.durations import parse_time
-from tests.support.archives import go_message, go_metadata, messages
 
 HOUR_NS = 3600 * 10**9
 
@@ -74,30 +73,3 @@ def test_a_time_of_files_that_tell_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArchiveError, match=r"orders\.log keeps no times.* no hour such as 2024-01-31_13 in its name"):
         bodies(tmp_path, Wanted(start_ns=1))
     assert bodies(tmp_path, Wanted(frozenset(("other",)), start_ns=1)) == []
-
-
-# ---- copies
-
-
-@pytest.fixture
-def data_path(tmp_path: Path) -> Path:
-    """Ten messages, six of which the topic has handed out: `a` has finished two of them, `b` five."""
-    some = [go_message(message) for message in messages(10)]
-    written = {"orders": (some, 6), "orders:a": (some[2:6], 0), "orders:b": (some[5:6], 0), "alone": (some, 6)}
-    for queue, (stored, read_count) in written.items():
-        (tmp_path / f"{queue}.diskqueue.000000.dat").write_bytes(b"".join(stored))
-        metadata = go_metadata(len(stored), (0, len(b"".join(stored[:read_count]))), (0, len(b"".join(stored))))
-        (tmp_path / f"{queue}.diskqueue.meta.dat").write_bytes(metadata)
-    return tmp_path
-
-
-def test_one_copy_of_each_message_of_a_go_data_directory(data_path: Path) -> None:
-    listing = survey([str(data_path)], Storage())
-    assert listing.copies == ["topic orders: read from the queue of channel a and from the topic's own; left out, as copies: b"]
-    expected = [message.body for message in messages(10)]
-    found = bodies(data_path)
-    assert sorted(found) == sorted([*expected, *expected[2:]])  # all of `alone`, which has no channel
-    (data_path / "alone.diskqueue.000000.dat").unlink()
-    assert sorted(bodies(data_path)) == expected[2:]
-    assert sorted(bodies(data_path, hints=Hints(go_channel="b"))) == expected[5:]
-    assert len(bodies(data_path, hints=Hints(go_channel="all"))) == 15

@@ -30,20 +30,10 @@ def test_a_large_file_is_split_evenly() -> None:
 
 
 @pytest.mark.parametrize(
-    "whole",
-    [
-        info("a", 100, compression=Compression.GZIP),
-        info("a", 100, Format.LINES, compression=Compression.ZSTD),
-        info("a", 100, Format.GO_QUEUE),
-    ],
+    "whole", [info("a", 100, compression=Compression.GZIP), info("a", 100, Format.LINES, compression=Compression.ZSTD)]
 )
 def test_some_files_cannot_be_split(whole: FileInfo) -> None:
     assert ranges(plan_splits([whole], 10)) == [("a", 0, 100)]
-
-
-def test_what_is_unread_of_a_queue() -> None:
-    assert ranges(plan_splits([info("a", 100, Format.GO_QUEUE, start=60)], 10)) == [("a", 60, 100)]
-    assert plan_splits([info("a", 100, Format.GO_QUEUE, start=100)], 10) == []
 
 
 def test_files_of_other_topics_are_not_read() -> None:

@@ -58,7 +58,7 @@ def test_another_jobs_checkpoint_is_refused(archive: Path, name: str, other: Cal
     opened(job_of(archive), archive).close()
     with pytest.raises(CheckpointError, match=f"is of another job: its {name} is "):
         opened(other(job_of(archive)), archive)
-    opened(replace(job_of(archive), rate=7.0, parallelism=3), archive).close()  # how fast it goes is not what it is
+    opened(replace(job_of(archive), rate=7.0), archive).close()  # how fast it goes is not what it is
 
 
 def test_the_first_run_decides_times_types_and_sizes(archive: Path) -> None:

@@ -69,8 +69,6 @@ def test_a_selection() -> None:
         "--start=-1h",
         "--end=1700000000",
         "--where=attempts > 1",
-        "--grep=x",
-        "--sample=5%",
         "--limit=7",
         "--dedupe=body",
     ).selection
@@ -78,7 +76,7 @@ def test_a_selection() -> None:
     assert (wanted.topics, wanted.topic_pattern) == (frozenset("ab"), "^c")
     assert (wanted.start_ns, wanted.end_ns) == (NOW_NS - 3600 * 10**9, NOW_NS)
     assert (found.start_text, found.end_text) == ("-1h", "1700000000")
-    assert (found.where, found.grep, found.sample, found.limit, found.dedupe) == ("attempts > 1", "x", 0.05, 7, "body")
+    assert (found.where, found.limit, found.dedupe) == ("attempts > 1", 7, "body")
 
 
 def test_a_destination() -> None:
@@ -87,12 +85,11 @@ def test_a_destination() -> None:
         "--topic-map=b=y",
         "--to-topic=z",
         "--defer=1m",
-        "--batch-bytes=1000",
         "--producer-opt=tls_v1,true",
         "--producer-opt=auth_secret,s",
     ).destination
     assert [found.topic(name) for name in "abc"] == ["x", "y", "z"]
-    assert (found.defer_s, found.batch_bytes, found.nsqd_tcp_addresses) == (60, 1000, ("127.0.0.1:4150",))
+    assert (found.defer_s, found.nsqd_tcp_addresses) == (60, ("127.0.0.1:4150",))
     assert found.options.tls_v1 and found.options.auth_secret == "s"
     assert found.options.user_agent.startswith("spark_replay/")
 
@@ -109,8 +106,8 @@ def test_an_order_and_a_rate() -> None:
 
 
 def test_what_the_user_knows_of_the_files() -> None:
-    hints = job("--format=lines", "--default-topic=t", "--topic-from-name=(?P<topic>x)", "--unread-only").hints
-    assert (hints.format, hints.topic, hints.topic_from_name, hints.unread_only) == ("lines", "t", "(?P<topic>x)", True)
+    hints = job("--format=lines", "--default-topic=t", "--topic-from-name=(?P<topic>x)").hints
+    assert (hints.format, hints.topic, hints.topic_from_name) == ("lines", "t", "(?P<topic>x)")
 
 
 def test_settings_of_hadoop_go_to_the_storage() -> None:
@@ -140,9 +137,6 @@ def test_settings_of_hadoop_go_to_the_storage() -> None:
         (("/archive", "--yes", TO, "--start=-1h", "--end=-2h"), "--start '-1h' must be before --end '-2h'"),
         (("/archive", "--yes", TO, "--speed=2"), "--speed must be original, max, or a factor such as 2x, got '2'"),
         (("/archive", "--yes", TO, "--speed=0x"), "--speed must be original, max, or a factor such as 2x, got '0x'"),
-        (("/archive", "--yes", TO, "--sample=0"), "--sample must be more than 0 and at most 1, or 100%, got '0'"),
-        (("/archive", "--yes", TO, "--sample=101%"), "--sample must be more than 0 and at most 1, or 100%, got '101%'"),
-        (("/archive", "--yes", TO, "--grep=("), "--grep '(' is not a regular expression"),
         (("/archive", "--yes", TO, "--topic-pattern=("), "--topic-pattern '(' is not a regular expression"),
         (("/archive", "--yes", TO, "--topic-from-name=x"), "--topic-from-name: the expression for topics 'x' has no group"),
         (("/archive", "--yes", TO, "--json-schema=a INT"), "--json-schema gives the types of the fields in --where"),
@@ -151,7 +145,6 @@ def test_settings_of_hadoop_go_to_the_storage() -> None:
         (("/archive", "--yes", TO, "--limit=0"), "--limit must be at least 1"),
         (("/archive", "--yes", TO, "--rate=0"), "--rate must be at least 1"),
         (("/archive", "--yes", TO, "--give-up-after=1ms"), "--give-up-after must be at least 1s"),
-        (("/archive", "--yes", TO, "--master=here"), "--master: 'here' is no Spark master"),
         (("/archive", "--yes", TO, "--conf=x=1"), "--conf must be spark.name=value, got 'x=***'"),
         (("/archive", "--yes", TO, "--conf=spark.master=local"), "use --master in place of --conf spark.master"),
         (("/archive", "--yes", TO, "--report=/no/such/place"), "--report /no/such/place: cannot be written there"),
@@ -159,6 +152,11 @@ def test_settings_of_hadoop_go_to_the_storage() -> None:
 )
 def test_a_wrong_command_line(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], reason: str) -> None:
     assert refusal(capsys, *words).startswith(f"spark-replay: {reason}")
+
+
+@pytest.mark.parametrize("name", ["sample", "grep", "parallelism", "batch-bytes", "go-channel", "unread-only"])
+def test_a_former_flag_says_what_to_use(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    assert f"--{name} was removed: " in refusal(capsys, "/archive", "--yes", TO, f"--{name}=1")
 
 
 @pytest.mark.parametrize("words", [("--dedupe=name",), ("--order=size",), ("--format=xml",), ("--no-such-flag",)])

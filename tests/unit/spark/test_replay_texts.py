@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -37,15 +39,19 @@ def outcome(**parts: Any) -> Outcome:
 
 
 def test_a_plan_names_what_is_sent_and_how(tmp_path: Path) -> None:
-    selection = Selection(Wanted(frozenset(("b", "a\x1b")), "^c", BASE_NS), "a = 1", None, "x", 0.05, 7, "id")
-    lines = planned(tmp_path, selection=selection, rate=1000, speed=2.0, skip_damaged=True).splitlines()
-    rows = dict(line.strip().split(None, 1) for line in lines[1:])
-    assert rows["topics"] == "a\\x1b, b, /^c/"
-    assert (rows["from"], rows["where"], rows["grep"]) == ("2023-11-14T22:13:20Z", "a = 1", "x")
-    assert (rows["sample"], rows["dedupe"], rows["limit"]) == ("5 %", "one of each id", "at most 7 messages")
-    assert rows["pace"] == "with the gaps of the archive, 2 x as fast, at most 1,000 messages a second"
-    assert (rows["files"], rows["way"], rows["spark"]) == ("1 (1 lines)", "through Spark SQL", "local[2]")
-    assert "times" in rows and "damage" in rows
+    selection = Selection(Wanted(frozenset(("b", "a\x1b")), "^c", BASE_NS), "a = 1")
+    destination = Destination(("127.0.0.1:4150",), topic_map=(("b", "x"),), to_topic="y")
+    assert planned(tmp_path, selection=selection, destination=destination).splitlines() == [
+        "replay",
+        "  archive    /archive",
+        "  files      1 (1 lines)",
+        "  bytes      1,000,000",
+        "  topics     a\\x1b, b, /^c/",
+        "  from       2023-11-14T22:13:20Z",
+        "  to nsqd    127.0.0.1:4150",
+        "  to topics  b as x, others as y",
+        "  spark      local[2]",
+    ]
 
 
 def test_the_summary_has_the_counts_and_what_went_wrong() -> None:
@@ -78,9 +84,8 @@ def test_a_dry_run_shows_topics_times_and_messages() -> None:
         "topic  messages  size  first                 last",
         "a             2  20 B  -                     -",
         "b             1  10 B  2023-11-14T22:13:20Z  2023-11-14T22:13:20Z",
-        "all           3  30 B  2023-11-14T22:13:20Z  2023-11-14T22:13:20Z",
         "",
-        "1 message of these",
+        "1 of 3 messages:",
         "a b",
     ]
     assert dry_run_text(Look()) == "nothing matches"
@@ -115,6 +120,20 @@ def test_the_report_of_a_dry_run_has_what_was_found() -> None:
     report = report_of(Job(("/archive",)), Outcome(look=look), BASE_NS)
     assert (report["status"], report["sent"]) == ("dry run", 0)
     assert report["found"]["topics"]["a"]["count"] == 3
+
+
+def test_a_report_that_fails_leaves_the_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "report.json"
+    write_report(str(path), {"run": 1})
+
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(ToolError, match=r"report\.json cannot be written: No space left on device"):
+        write_report(str(path), {"run": 2})
+    assert json.loads(path.read_text()) == {"run": 1}
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_report_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:

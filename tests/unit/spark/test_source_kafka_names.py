@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
-
 import pytest
 
 pytest.importorskip("pyspark")
@@ -12,8 +9,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
 
 from nsq_spark.source.columns import BadSchema, write_columns
-from nsq_spark.source.data_source import _need
-from nsq_spark.source.options import BadOption, read_options
+from nsq_spark.source.options import read_options
 from pyspark_nsq import DefaultSource
 
 TYPES: dict[str, DataType] = {
@@ -51,14 +47,5 @@ def test_options_that_have_another_name_here() -> None:
     assert (options.wanted.topics, options.wanted.topic_pattern) == (frozenset(("a", "b")), "^c")
 
 
-def test_pyspark_finds_it_and_is_refused_by_feature() -> None:
+def test_pyspark_finds_it_by_itself() -> None:
     assert DefaultSource.name() == "nsq"
-    with pytest.raises(BadOption, match=r"to publish, PySpark needs NoSuchWriter, which \d+\.\d+\.\d+ does not have"):
-        _need("pyspark.sql.datasource", "NoSuchWriter", "to publish")
-
-
-def test_pyspark_4_0_finds_no_source_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would refuse to register one of the same name."""
-    monkeypatch.setattr("pyspark.__version__", "4.0.5")
-    monkeypatch.delitem(sys.modules, "pyspark_nsq")
-    assert not hasattr(import_module("pyspark_nsq"), "DefaultSource")

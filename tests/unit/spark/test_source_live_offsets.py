@@ -45,10 +45,10 @@ def test_a_limit_is_used_up_and_shared(there: dict[str, int], most: int) -> None
 
 
 def test_options() -> None:
-    options = live_options({**HERE, "startingPosition": "latest", "maxMessagesPerTrigger": "9"}, 0)
+    options = live_options({**HERE, "startingOffsets": "latest", "maxMessagesPerTrigger": "9"}, 0)
     assert (options.nsqds, options.start, options.most_messages) == (("127.0.0.1:4151", "b:4151"), LATEST, 9)
     assert options.fails_on_loss
-    assert live_options({**HERE, "startingPosition": "2026-01-01T00:00:00Z"}, 0).start == 1_767_225_600_000_000_000
+    assert live_options({**HERE, "startingOffsets": "2026-01-01T00:00:00Z"}, 0).start == 1_767_225_600_000_000_000
     assert is_live({"LOOKUPD": "a:4161"}) and not is_live({"path": "/archive"})
 
 
@@ -60,7 +60,7 @@ def test_options() -> None:
         ({"path": "/archive"}, "path"),
         ({"nsqd": "127.0.0.1"}, "nsqd"),
         ({"nsqd": ""}, "nsqd"),
-        ({"startingPosition": "soon"}, "startingOffsets"),
+        ({"startingOffsets": "soon"}, "startingOffsets"),
         ({"maxMessagesPerTrigger": "0"}, "maxMessagesPerTrigger"),
         ({"failOnDataLos": "no"}, "failOnDataLoss"),
     ],

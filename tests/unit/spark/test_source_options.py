@@ -44,10 +44,16 @@ def test_heartbeats_are_off_unless_they_are_asked_for() -> None:
     assert write_options_of({**THERE, "nsq.heartbeat_interval": "5s"}).client.heartbeat_interval_s == 5
 
 
-@pytest.mark.parametrize(("name", "text"), [("splitBytes", "-1"), ("unreadOnly", "perhaps"), ("paths", "/a")])
+@pytest.mark.parametrize(("name", "text"), [("splitBytes", "-1"), ("skipDamaged", "perhaps"), ("paths", "/a")])
 def test_values_that_cannot_be(name: str, text: str) -> None:
     with pytest.raises(BadOption, match=f"nsq: option {name} \\('{text}'\\)"):
         read_options({**HERE, name: text}, 0)
+
+
+@pytest.mark.parametrize("name", ["columns", "unreadOnly", "windowBytes", "compression"])
+def test_a_former_option_says_what_to_use(name: str) -> None:
+    with pytest.raises(BadOption, match=f"nsq: option {name.lower()} was removed: "):
+        read_options({**HERE, name: "x"}, 0)
 
 
 def test_defaults_are_values_that_can_be() -> None:
