@@ -39,9 +39,12 @@ _MOST_LIVE = 1000  # ranges of live messages in one answer
 def read_topic(request: Request[Broker]) -> Reply:
     """Return kept records from a sequence number or a time on, in the format of a log file.
 
-    This is for readers that keep their own checkpoint of a topic.
+    This is for readers that keep their own checkpoint of a topic; the epoch says whether it is of this log.
     """
     log = _log_of(named_topic(request))
+    if not request.app.keeps_epochs:  # a restart must keep the epochs that readers get
+        request.app.keeps_epochs = True
+        request.app.metadata.want()
     seq = _first_seq(request, log)
     most_bytes = min(_number(request, "max_bytes", _DEFAULT_READ_BYTES, lowest=1), _MOST_READ_BYTES)
     kept = log.read_kept(seq, most_bytes, partial(in_thread, gevent.get_hub().threadpool))
@@ -50,6 +53,7 @@ def read_topic(request: Request[Broker]) -> Reply:
         f"X-Nsq-Next-Seq: {kept.next_seq}\r\n"
         f"X-Nsq-End-Seq: {log.next_seq}\r\n"
         f"X-Nsq-Earliest-Seq: {log.earliest_seq}\r\n"
+        f"X-Nsq-Epoch: {log.epochs[0].number}\r\n"
     )
     return Reply(200, headers, kept.encode(), "application/octet-stream")
 

@@ -107,6 +107,20 @@ def test_what_is_not_kept_is_passed_over(nsqd: NsqdProcess) -> None:
     assert FileHeader.decode(answer.body).first_seq == first
 
 
+def test_the_epoch_says_which_log_it_is(nsqd: NsqdProcess) -> None:
+    def epoch() -> str:
+        return nsqd.http("GET", "/topic/read?topic=kept&seq=0").headers["X-Nsq-Epoch"]
+
+    nsqd.create("kept", "c")
+    first = epoch()
+    wait_until(lambda: (nsqd.data_path / "nsqd.epochs").exists(), what="the epoch to be kept")
+    nsqd.restart(clean=False)
+    assert epoch() == first
+    nsqd.post("/topic/delete?topic=kept")
+    nsqd.create("kept", "c")
+    assert epoch() != first
+
+
 def test_a_damaged_record_is_passed_over(nsqd: NsqdProcess) -> None:
     publish(nsqd, "kept", 0, 60)
     path = next(nsqd.data_path.glob("kept.*.log"))

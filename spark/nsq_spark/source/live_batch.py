@@ -17,7 +17,7 @@ from nsq_spark.archive.records import Walk
 from nsq_spark.archive.splits import ArchiveError, Compression, Damage, Format, Split, Wanted
 from nsq_spark.source.live_offsets import NumberRange, TopicOffset
 from nsq_spark.source.live_options import LiveOptions
-from nsq_spark.source.nsqds import LiveTopic, NoTopic, patiently, read, tcp_address, tell_of_loss
+from nsq_spark.source.nsqds import LiveTopic, NoTopic, patiently, read, report_loss, tcp_address
 from nsqd_py.diskqueue.records import PUBLISHED
 
 _READ_BYTES = 8 * 1024 * 1024
@@ -39,9 +39,9 @@ class LiveBatchReader(DataSourceReader):
         for nsqd, kept in there.items():
             low, high = lows[nsqd], highs[nsqd]
             lost = min(high, kept.earliest_seq) - low
-            tell_of_loss(nsqd, options.topic, low, lost, fails=options.fails_on_loss)
+            report_loss(nsqd, options.topic, low, lost, fails=options.fails_on_loss)
             low, high = max(low, kept.earliest_seq), min(high, kept.end_seq)
-            stretches[nsqd] = NumberRange(low, max(low, high))
+            stretches[nsqd] = NumberRange(low, max(low, high), kept.epoch)
         return partitions_of(TopicOffset(stretches), options, self._columns)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -51,12 +51,11 @@ class LiveBatchReader(DataSourceReader):
 
 @dataclass(repr=False)
 class TopicPartition(InputPartition):
-    """Sequence numbers `low` to `high` (not included) of a topic on one nsqd, and the columns to return."""
+    """Messages of a topic on one nsqd, and the columns to return."""
 
     nsqd: str
     topic: str
-    low: int
-    high: int
+    numbers: NumberRange
     columns: tuple[str, ...]
     fails_on_loss: bool
     give_up_after_s: float
@@ -67,7 +66,7 @@ def partitions_of(offset: TopicOffset, options: LiveOptions, columns: tuple[str,
     stretches = {nsqd: stretch for nsqd, stretch in offset.stretches.items() if stretch.messages}
     each = -(-options.least_partitions // max(1, len(stretches)))
     return [
-        TopicPartition(nsqd, options.topic, part.low, part.high, columns, options.fails_on_loss, options.give_up_after_s)
+        TopicPartition(nsqd, options.topic, part, columns, options.fails_on_loss, options.give_up_after_s)
         for nsqd, stretch in stretches.items()
         for part in stretch.cut(each)
     ]
@@ -80,21 +79,24 @@ def read_stretch(part: TopicPartition) -> Iterator[pa.RecordBatch]:
     """Raises ArchiveError, LostMessages among them."""
     names = list(part.columns)
     nsqd = patiently(partial(tcp_address, part.nsqd), part.give_up_after_s) if "nsqd" in names else ""
-    seq = part.low
-    while seq < part.high:
+    seq, end, epoch = part.numbers
+    while seq < end:
         try:
-            kept = patiently(partial(read, part.nsqd, part.topic, seq, _READ_BYTES), part.give_up_after_s)
+            kept = patiently(partial(read, part.nsqd, part.topic, _READ_BYTES, seq=seq), part.give_up_after_s)
         except NoTopic:
-            tell_of_loss(part.nsqd, part.topic, seq, part.high - seq, fails=part.fails_on_loss)
+            report_loss(part.nsqd, part.topic, seq, end - seq, fails=part.fails_on_loss)
+            return
+        if kept.epoch != epoch:
+            report_loss(part.nsqd, part.topic, seq, end - seq, fails=part.fails_on_loss, is_another=True)
             return
         count = 0
         for chunk in _chunks(kept.data, f"http://{part.nsqd}/topic/read?topic={part.topic}", part.topic):
-            wanted = chunk.filter((chunk.positions >= seq) & (chunk.positions < part.high))
+            wanted = chunk.filter((chunk.positions >= seq) & (chunk.positions < end))
             count += wanted.count
             if wanted.count:
                 yield replace(wanted, nsqds=nsqd or None).arrow(names)
-        following = min(kept.next_seq, part.high) if kept.next_seq > seq else part.high
-        tell_of_loss(part.nsqd, part.topic, seq, following - seq - count, fails=part.fails_on_loss)
+        following = min(kept.next_seq, end) if kept.next_seq > seq else end
+        report_loss(part.nsqd, part.topic, seq, following - seq - count, fails=part.fails_on_loss)
         seq = following
 
 

@@ -15,14 +15,15 @@ class BadOffset(ValueError):
     """A checkpoint that another version wrote."""
 
 
-VERSION = 1
+VERSION = 2
 
 
 class NumberRange(NamedTuple):
-    """Sequence numbers from `low` to `high` (not included) of one nsqd."""
+    """Sequence numbers from `low` to `high` (not included) of one nsqd, in the log of this epoch."""
 
     low: int
     high: int
+    epoch: int
 
     @property
     def messages(self) -> int:
@@ -32,7 +33,7 @@ class NumberRange(NamedTuple):
         """Return equal parts, none of which is empty."""
         parts = max(1, min(parts, self.messages))
         bounds = [self.low + self.messages * part // parts for part in range(parts + 1)]
-        return [NumberRange(low, high) for low, high in zip(bounds, bounds[1:], strict=False)]
+        return [NumberRange(low, high, self.epoch) for low, high in zip(bounds, bounds[1:], strict=False)]
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,9 @@ class TopicOffset:
     stretches: Mapping[str, NumberRange] = field(default_factory=dict)
 
     @property
-    def positions(self) -> dict[str, int]:
-        """The number of each nsqd that is read next."""
-        return {nsqd: stretch.high for nsqd, stretch in self.stretches.items()}
+    def ends(self) -> dict[str, NumberRange]:
+        """The place in each nsqd that is read next."""
+        return {nsqd: stretch._replace(low=stretch.high) for nsqd, stretch in self.stretches.items()}
 
     def to_json(self) -> dict[str, Any]:
         """Return always the same for the same offset."""
@@ -56,16 +57,16 @@ class TopicOffset:
         if document.get("version") != VERSION or "topic" not in document:
             raise BadOffset("nsq: the checkpoint is of a stream of something else, or of another version")
         try:
-            return cls({nsqd: NumberRange(int(low), int(high)) for nsqd, (low, high) in document["topic"].items()})
+            return cls({nsqd: NumberRange(*map(int, numbers)) for nsqd, numbers in document["topic"].items()})
         except (AttributeError, TypeError, ValueError) as error:
             raise BadOffset(f"nsq: the checkpoint has an offset that cannot be read: {error}") from error
 
 
-def next_batch(positions: Mapping[str, int], ends: Mapping[str, int], most: int | None) -> TopicOffset:
+def next_batch(starts: Mapping[str, NumberRange], ends: Mapping[str, int], most: int | None) -> TopicOffset:
     """Return what the next batch reads: all up to the ends, or `most` messages, shared out among the nsqds."""
-    there = {nsqd: max(0, ends.get(nsqd, position) - position) for nsqd, position in positions.items()}
+    there = {nsqd: max(0, ends.get(nsqd, start.low) - start.low) for nsqd, start in starts.items()}
     taken = there if most is None else shares(there, most)
-    return TopicOffset({nsqd: NumberRange(low, low + taken[nsqd]) for nsqd, low in positions.items()})
+    return TopicOffset({nsqd: start._replace(high=start.low + taken[nsqd]) for nsqd, start in starts.items()})
 
 
 def shares(there: Mapping[str, int], most: int) -> dict[str, int]:

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from nsq_spark.source.live_batch import TopicPartition, partitions_of, read_stretch
 from nsq_spark.source.live_offsets import NumberRange, TopicOffset, next_batch
 from nsq_spark.source.live_options import LiveOptions
-from nsq_spark.source.nsqds import Kept, LiveTopic, tell_of_loss
+from nsq_spark.source.nsqds import Kept, LiveTopic, report_loss
 
 
 class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -23,15 +23,16 @@ class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns = columns
         self._target: dict[str, int] | None = None
         self._known: set[str] = set()
-        self._ends: dict[str, int] = {}
+        self._ends: dict[str, NumberRange] = {}
         self._topic = LiveTopic(options)
 
     # ---- how far
 
     def initialOffset(self) -> dict[str, Any]:
         """Raises ArchiveError."""
-        begins = self._topic.places("startingOffsets", self._options.start, self._topic.kept(of_all=True))
-        return TopicOffset({nsqd: NumberRange(seq, seq) for nsqd, seq in begins.items()}).to_json()
+        there = self._topic.kept(of_all=True)
+        begins = self._topic.places("startingOffsets", self._options.start, there)
+        return TopicOffset({nsqd: there[nsqd].at(seq) for nsqd, seq in begins.items()}).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         most = self._options.most_messages
@@ -44,31 +45,30 @@ class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Raises ArchiveError, LostMessages, BadOffset."""
         before = TopicOffset.of_json(start)
-        self._known |= set(before.positions)
+        self._known |= set(before.stretches)
         there = self._topic.kept(self._known, of_all=self._target is not None)
-        positions = self._positions(before.positions, there)
-        self._ends |= {nsqd: kept.end_seq for nsqd, kept in there.items()}
+        starts = self._starts(before, there)
+        self._ends |= {nsqd: kept.at(kept.end_seq) for nsqd, kept in there.items()}
         upto = {nsqd: self._end(nsqd, kept) for nsqd, kept in there.items()}
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        batch = next_batch(positions, upto, most)
+        batch = next_batch(starts, upto, most)
         return batch.to_json() if any(stretch.messages for stretch in batch.stretches.values()) else start
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return where the topic ended when its nsqds were last asked; Spark shows it next to how far a query is."""
-        return TopicOffset({nsqd: NumberRange(seq, seq) for nsqd, seq in self._ends.items()}).to_json()
+        return TopicOffset(self._ends).to_json()
 
-    def _positions(self, before: Mapping[str, int], there: Mapping[str, Kept]) -> dict[str, int]:
+    def _starts(self, before: TopicOffset, there: Mapping[str, Kept]) -> dict[str, NumberRange]:
         """Return where the next batch begins: at a new nsqd, with the earliest message that it keeps."""
-        positions = dict(before)
+        starts = before.ends
         for nsqd, kept in there.items():
-            position = positions.setdefault(nsqd, kept.earliest_seq)
-            if kept.earliest_seq <= position <= kept.end_seq:
-                continue
-            is_another = position > kept.end_seq  # the topic was deleted, and made again
-            lost = 1 if is_another else kept.earliest_seq - position
-            tell_of_loss(nsqd, self._options.topic, position, lost, fails=self._options.fails_on_loss)
-            positions[nsqd] = kept.earliest_seq
-        return positions
+            start = starts.setdefault(nsqd, kept.at(kept.earliest_seq))
+            is_another = kept.epoch != start.epoch or kept.end_seq < start.low
+            lost, fails = kept.earliest_seq - start.low, self._options.fails_on_loss
+            report_loss(nsqd, self._options.topic, start.low, lost, fails=fails, is_another=is_another)
+            if is_another or lost > 0:
+                starts[nsqd] = kept.at(kept.earliest_seq)
+        return starts
 
     def _end(self, nsqd: str, kept: Kept) -> int:
         return kept.end_seq if self._target is None else min(kept.end_seq, self._target.get(nsqd, 0))

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from nsq_spark.archive.splits import ArchiveError
+from nsq_spark.source.live_offsets import NumberRange
 from nsq_spark.source.live_options import EARLIEST, LATEST, LiveOptions, Place
-from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RecordHeader, decode_header
 from nsqd_py.protocol.wrong_port import not_http
 
 _TIMEOUT_S = 30.0
@@ -46,6 +46,7 @@ class Kept:
     first_seq     of the first message of the answer; greater than the number asked for if that is not kept
     next_seq      to ask for next
     earliest_seq  kept of the topic, and `end_seq`: behind its last message
+    epoch         of the log: a topic that is deleted and created again has another one
     """
 
     data: bytes
@@ -53,17 +54,23 @@ class Kept:
     next_seq: int
     earliest_seq: int
     end_seq: int
+    epoch: int
+
+    def at(self, seq: int) -> NumberRange:
+        return NumberRange(seq, seq, self.epoch)
 
 
 # ---- one nsqd
 
 
-def read(nsqd: str, topic: str, seq: int, most_bytes: int) -> Kept:
-    """Return records of about so many bytes from a number on. Raises NoTopic and ArchiveError."""
-    query = urlencode({"topic": topic, "seq": seq, "max_bytes": most_bytes})
+def read(nsqd: str, topic: str, most_bytes: int, **place: int) -> Kept:
+    """Return records of about so many bytes from a number (`seq`) or a time (`time`) on. Raises NoTopic and ArchiveError."""
+    query = urlencode({"topic": topic, "max_bytes": most_bytes, **place})
     headers, body = ask(nsqd, f"/topic/read?{query}")
     try:
-        numbers = [int(headers.get(f"X-Nsq-{name}-Seq", "")) for name in ("First", "Next", "Earliest", "End")]
+        numbers = [
+            int(headers.get(f"X-Nsq-{name}", "")) for name in ("First-Seq", "Next-Seq", "Earliest-Seq", "End-Seq", "Epoch")
+        ]
     except ValueError:
         raise ArchiveError(f"nsq: {nsqd} hands out no kept messages: is it an nsqd of another kind?") from None
     return Kept(body, *numbers)
@@ -132,11 +139,16 @@ def patiently(question: Callable[[], T], give_up_after_s: float) -> T:
             time.sleep(_PAUSE_S)
 
 
-def tell_of_loss(nsqd: str, topic: str, seq: int, count: int, *, fails: bool) -> None:
-    """Report that `count` messages from a sequence number on were lost, if it is not 0. Raises LostMessages."""
-    if count <= 0:
+def report_loss(nsqd: str, topic: str, seq: int, count: int, *, fails: bool, is_another: bool = False) -> None:
+    """Report that `count` messages from a sequence number on were lost, if it is not 0; with `is_another`, that the log is not
+    the one that was read. Raises LostMessages.
+    """
+    if is_another:
+        what = f"nsq: topic {topic} on {nsqd} was deleted and created again, or the end of its log was lost"
+    elif count > 0:
+        what = f"nsq: {count} messages of topic {topic} on {nsqd}, from number {seq} on, were dropped before they were read"
+    else:
         return
-    what = f"nsq: {count} messages of topic {topic} on {nsqd}, from number {seq} on, were dropped before they were read"
     if fails:
         raise LostMessages(
             f"{what}: keep them for longer (nsqd's --retention-time), or set failOnDataLoss=false to go on without them"
@@ -167,7 +179,7 @@ class LiveTopic:
         nsqds = sorted({*self._nsqds(known), *(known if of_all else ())})
         for nsqd in nsqds:
             try:
-                found[nsqd] = read(nsqd, self._options.topic, _BEHIND_ALL, 1)
+                found[nsqd] = read(nsqd, self._options.topic, 1, seq=_BEHIND_ALL)
             except NoTopic:
                 continue
             except ArchiveError as error:
@@ -219,21 +231,4 @@ class LiveTopic:
             return kept.earliest_seq if seq == -2 else kept.end_seq if seq == -1 else seq
         if place == EARLIEST:
             return kept.earliest_seq
-        return kept.end_seq if place == LATEST else self._first_since(nsqd, int(place), kept)
-
-    def _first_since(self, nsqd: str, time_ns: int, kept: Kept) -> int:
-        """Return the first message published at a time or later, by binary search with a request for each record."""
-        low, high = kept.earliest_seq, kept.end_seq
-        while low < high:
-            middle = (low + high) // 2
-            record = self._record_at(nsqd, middle)
-            if record is None or record.timestamp_ns >= time_ns:
-                high = middle if record is None else max(low, min(middle, record.first_seq))
-            else:
-                low = record.end_seq
-        return low
-
-    def _record_at(self, nsqd: str, seq: int) -> RecordHeader | None:
-        """Return the record that holds a number, or the first behind it; None if there is none."""
-        answer = read(nsqd, self._options.topic, seq, 1)
-        return decode_header(answer.data, FILE_HEADER_BYTES) if len(answer.data) > FILE_HEADER_BYTES else None
+        return kept.end_seq if place == LATEST else read(nsqd, self._options.topic, 1, time=int(place)).first_seq

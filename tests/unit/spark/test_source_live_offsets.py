@@ -17,22 +17,32 @@ HERE = {"nsqd": "127.0.0.1:4151, b:4151", "topic": "orders"}
 
 
 def test_an_offset_as_spark_keeps_it() -> None:
-    offset = TopicOffset({"b:1": NumberRange(3, 9), "a:1": NumberRange(0, 0)})
-    assert offset.to_json() == {"version": 1, "topic": {"a:1": [0, 0], "b:1": [3, 9]}}
+    offset = TopicOffset({"b:1": NumberRange(3, 9, 7), "a:1": NumberRange(0, 0, 8)})
+    assert offset.to_json() == {"version": 2, "topic": {"a:1": [0, 0, 8], "b:1": [3, 9, 7]}}
     assert TopicOffset.of_json(offset.to_json()) == offset
-    assert offset.positions == {"a:1": 0, "b:1": 9}
+    assert offset.ends == {"a:1": (0, 0, 8), "b:1": (9, 9, 7)}
 
 
-@pytest.mark.parametrize("document", [{}, {"version": 1, "topic": {"a": 3}}, {"version": 9, "topic": {}}])
+@pytest.mark.parametrize(
+    "document",
+    [
+        {},
+        {"version": 1, "topic": {"a": [3, 4]}},
+        {"version": 2, "topic": {"a": 3}},
+        {"version": 2, "topic": {"a": [3]}},
+        {"version": 9, "topic": {}},
+    ],
+)
 def test_another_checkpoint_is_refused(document: dict[str, object]) -> None:
     with pytest.raises(BadOffset):
         TopicOffset.of_json(document)
 
 
 def test_a_batch_goes_on_where_the_last_one_ended() -> None:
-    batch = next_batch({"a": 5, "b": 7, "away": 3}, {"a": 10, "b": 7}, None)
-    assert batch.stretches == {"a": NumberRange(5, 10), "b": NumberRange(7, 7), "away": NumberRange(3, 3)}
-    assert next_batch(batch.positions, {"a": 100, "b": 9}, 12).stretches["a"] == NumberRange(10, 20)
+    starts = {nsqd: NumberRange(seq, seq, 1) for nsqd, seq in {"a": 5, "b": 7, "away": 3}.items()}
+    batch = next_batch(starts, {"a": 10, "b": 7}, None)
+    assert batch.stretches == {"a": (5, 10, 1), "b": (7, 7, 1), "away": (3, 3, 1)}
+    assert next_batch(batch.ends, {"a": 100, "b": 9}, 12).stretches["a"] == (10, 20, 1)
 
 
 @given(st.dictionaries(st.text("ab", max_size=3), st.integers(0, 50)), st.integers(1, 100))
