@@ -49,7 +49,6 @@ DIRECTORIES = (
     "/etc/nsq",
     "/mnt/archive",
     "/var/archive",
-    "/var/lib/nsq",
     "/var/lib/nsqd",
     "/var/lib/replay",
     "/var/spool/nsq",

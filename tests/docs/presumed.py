@@ -259,9 +259,8 @@ def spark_replay(machine: Machine, cwd: Path) -> None:
             for number, body in enumerate(bodies)
         ]
         (machine.path("/archive") / f"orders.{name}.framed").write_bytes(framed([messages]))
-    go = GoDirectory(machine.path("/var/lib/nsq"))
-    go.name_topics({"late": ["billing"]})
-    go.queue("late:billing", sized(40, first=0))
+    with on_data_path(machine) as process:
+        process.post("/pub?topic=late", b"order")
 
 
 def nsq_cat(machine: Machine, cwd: Path) -> None:
