@@ -249,7 +249,7 @@ def spark(machine: Machine, cwd: Path) -> None:
 
 
 def spark_replay(machine: Machine, cwd: Path) -> None:
-    """Orders of the hour that the page names, orders of the last minutes, and the queue of a Go nsqd."""
+    """Orders of the hour that the page names, orders of the last minutes, and a data path."""
     cluster(machine)
     hour_ns = int(datetime(2025, 11, 20, 10, 30, tzinfo=UTC).timestamp()) * 10**9
     bodies = [json.dumps({"id": number, "status": 200 + 300 * (number % 2)}).encode() for number in range(100)]

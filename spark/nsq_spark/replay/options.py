@@ -199,7 +199,7 @@ PROGRAM = Program(
         ),
         (
             "Replay the data path of an nsqd that is gone, from a script that can be run again after a failure",
-            "spark-replay /var/lib/nsqd --nsqd-tcp-address=127.0.0.1:4150 --checkpoint=/var/lib/replay --yes --report=replay.json",
+            "spark-replay /var/lib/nsqd --nsqd-tcp-address=127.0.0.1:4150 --checkpoint=/var/lib/replay --yes --report=r.json",
         ),
         (
             "On a cluster, at most 50,000 messages a second",
