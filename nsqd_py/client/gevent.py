@@ -20,7 +20,7 @@ from gevent.thread import allocate_lock  # type: ignore[import-not-found]
 
 from nsqd_py.client.blocking import consumer, producer
 from nsqd_py.client.blocking.backend import Backend
-from nsqd_py.client.consuming.handling import ENDINGS
+from nsqd_py.client.consuming.base import ENDINGS
 from nsqd_py.client.errors import NsqClientError, WrongPlace
 from nsqd_py.client.process import refuse_in_event_loop
 from nsqd_py.client.publishing.base import pinged

@@ -35,6 +35,7 @@ class BatchWindow(Protocol):
     address: str
     is_open: bool
     flow: Any
+    lock: Any
 
     def answered(self, batch: Any) -> None: ...
     def finish_one(self, message_id: bytes) -> None: ...
@@ -46,6 +47,8 @@ class BatchWindow(Protocol):
 
 class MessageBatch:
     """Messages of one nsqd that arrived together, as columns, and which of them are not answered yet.
+
+    Any thread may answer them: answers take the lock of the consumer, but to finish one message needs none.
 
     topic, channel, nsqd                    their origin; `nsqd` is an address
     ids, bodies, timestamps_ns, attempts    lists with an item for each message
@@ -129,23 +132,26 @@ class MessageBatch:
     def finish(self) -> None:
         """Finish all that are not answered. Raises AlreadyAnswered if none are left."""
         window = self._window
-        ids = self._take_all()
-        if window.is_open:
-            window.finish(ids)
+        with window.lock:
+            ids = self._take_all()
+            if window.is_open:
+                window.finish(ids)
 
     def finish_some(self, ids: Collection[bytes]) -> None:
         """Finish these messages. Raises AlreadyAnswered, and finishes none, if one of them is answered already."""
-        self._take(ids)
-        if ids and self._window.is_open:
-            self._window.finish(ids)
+        window = self._window
+        with window.lock:
+            self._take(ids)
+            if ids and window.is_open:
+                window.finish(ids)
 
     def requeue(self, delay_s: Delay | None = None, ids: Collection[bytes] | None = None, *, backoff: bool = False) -> None:
         """Receive these again after `delay_s`, by default longer with each attempt. Raises as `finish_some`."""
-        if ids is None:
-            ids = self._take_all()
-        else:
-            self._take(ids)
-        if self._window.is_open:
+        with self._window.lock:
+            if ids is None:
+                ids = self._take_all()
+            else:
+                self._take(ids)
             attempts = dict(zip(self.ids, self.attempts, strict=True))
             for message_id in ids:
                 self._requeue_taken(message_id, attempts[message_id], delay_s, backoff=backoff)
@@ -159,8 +165,9 @@ class MessageBatch:
 
     def touch_some(self, ids: Collection[bytes]) -> None:
         window = self._window
-        if ids and window.is_open:
-            window.touch(self, ids)
+        with window.lock:
+            if ids and window.is_open:
+                window.touch(self, ids)
 
     # ---- one of them
 
@@ -176,8 +183,8 @@ class MessageBatch:
     def finish_if_open(self, message_id: bytes) -> bool:
         """Finish one message. Return False if it is answered already.
 
-        Called for each message that a handler has taken, so without a lock, also with threads: each of its steps is one
-        call of the interpreter. The output is added before the batch ends, so that the connection stays open for it.
+        Called for each message that a handler has taken, so without the lock: each of its steps is one call of the
+        interpreter. The output is added before the batch ends, so that the connection stays open for it.
         """
         open_ids = self._open_ids
         if open_ids is None:
@@ -196,20 +203,22 @@ class MessageBatch:
     def _finished_one(self) -> None:
         """Note that the last message of the batch, or one during back-off, was finished."""
         window = self._window
-        if self.is_answered:
-            window.answered(self)
-        if window.is_open:
-            window.succeeded()
+        with window.lock:
+            if self.is_answered:
+                window.answered(self)
+            if window.is_open:
+                window.succeeded()
 
     def requeue_one(self, message_id: bytes, attempts: int, delay_s: Delay | None, *, backoff: bool) -> None:
-        if not self.is_open(message_id):
-            raise _answered_before(message_id)
-        self._take((message_id,))
-        if self._window.is_open:
+        with self._window.lock:
+            if not self.is_open(message_id):
+                raise _answered_before(message_id)
+            self._take((message_id,))
             self._requeue_taken(message_id, attempts, delay_s, backoff=backoff)
 
     def _requeue_taken(self, message_id: bytes, attempts: int, delay_s: Delay | None, *, backoff: bool) -> None:
-        self._window.requeue(message_id, attempts, None if delay_s is None else seconds_of(delay_s), backoff=backoff)
+        if self._window.is_open:
+            self._window.requeue(message_id, attempts, None if delay_s is None else seconds_of(delay_s), backoff=backoff)
 
     # ---- the account of what is open
 
@@ -231,9 +240,10 @@ class MessageBatch:
             self._window.answered(self)
 
     def _open_set(self) -> set[bytes]:
-        if self._open_ids is None:
-            self._open_ids = set(self.ids)
-        return self._open_ids
+        with self._window.lock:
+            if self._open_ids is None:
+                self._open_ids = set(self.ids)
+            return self._open_ids
 
 
 class Message:

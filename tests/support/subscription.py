@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import threading
 
 from nsqd_py.client.consuming.subscription import Subscription
 from nsqd_py.client.message import MessageBatch
@@ -46,6 +47,7 @@ class World:
             chance=lambda: 0.0,
             on_output=lambda: self.ready.append("output"),
             on_backoff=self.news.append,
+            lock=threading.RLock(),
         )
         self.window = self.subscription.opened("nsqd:4150", limits)
 

@@ -13,8 +13,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from nsqd_py.client.blocking import consumer as blocking
 from nsqd_py.client.callables import check_handler_result
-from nsqd_py.client.consuming.base import STOP_TIMEOUT_S, BaseConsumer
-from nsqd_py.client.consuming.handling import AT_ONCE, ENDINGS, ignore
+from nsqd_py.client.consuming.base import AT_ONCE, ENDINGS, STOP_TIMEOUT_S, BaseConsumer
 from nsqd_py.client.errors import NsqClientError, WrongPlace
 from nsqd_py.client.message import Message, MessageBatch, Requeue
 
@@ -215,8 +214,7 @@ class Consumer(blocking.Consumer):
     async def _handle_all(self) -> None:
         try:
             while (item := await self._tasks.take()) is not None:
-                assert self._handler is not None
-                await self._handle(self._handler, item)
+                await self._handle(item)
         except asyncio.CancelledError:
             if self.running:
                 self._end_with(NsqClientError("a handler's task was cancelled"))
@@ -224,26 +222,22 @@ class Consumer(blocking.Consumer):
         except BaseException as error:  # noqa: BLE001 - `wait` raises it; here, it would end the event loop
             self._end_with(error)
 
-    async def _handle(self, handler: Callable[[Any], object], message: Message | MessageBatch) -> None:
-        handling = self._handling
+    async def _handle(self, message: Message | MessageBatch) -> None:  # type: ignore[override]
         if not message.is_live:
             return
-        is_spent = handling.is_spent(message)
-        if is_spent:
-            handler = handling.giving_up(message)
+        handler, is_spent = self._handler_for(message)
         try:
             await _run(handler, message)
         except Requeue as request:
-            handling.put_off(message, request)
+            self._put_off(message, request)
         except BaseException as error:
             if _ends(error):
-                handling.put_off(message, AT_ONCE)
+                self._put_off(message, AT_ONCE)
                 raise
-            handling.fail(message, error, handler)
+            self._fail(message, error, handler)
         else:
             message.settle()
-            if is_spent:
-                handling.given_up()
+            self._subscription.given_up += is_spent
 
     def __aiter__(self) -> AsyncIterator[Message]:
         return self.messages()
@@ -268,15 +262,15 @@ class Consumer(blocking.Consumer):
         message: Message | None = None
         try:
             while (message := await self._take(idle_timeout_s)) is not None:
-                if self._handling.is_spent(message):
-                    await self._handle(ignore, message)  # calls `on_give_up`
+                if self._is_spent(message):
+                    await self._handle(message)  # calls `on_give_up`
                 elif message.is_live:
                     yield message
                     message.settle()
         except BaseException:
             self._leave()
             if message is not None:
-                self._handling.put_off(message, AT_ONCE)
+                self._put_off(message, AT_ONCE)
             raise
         finally:
             await self._end_loop()

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 from weakref import ref
 
 from nsqd_py.client.blocking.backend import THREADS, Backend, Latch, WorkerThread, WorkQueue
-from nsqd_py.client.blocking.nsqd_subscription import LockedBatch, NsqdSubscription
-from nsqd_py.client.consuming.base import STOP_TIMEOUT_S, BaseConsumer, canonical_address
-from nsqd_py.client.consuming.handling import AT_ONCE
+from nsqd_py.client.blocking.nsqd_subscription import NsqdSubscription
+from nsqd_py.client.consuming.base import AT_ONCE, STOP_TIMEOUT_S, BaseConsumer, canonical_address
 from nsqd_py.client.consuming.subscription import ConsumerStats
 from nsqd_py.client.message import Message, MessageBatch
 from nsqd_py.client.options import ClientLog
@@ -57,8 +56,7 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
     def _begin(self) -> None:
         """Set the state of a consumer without connections and threads."""
         backend = self._backend
-        self._lock = backend.make_answer_lock()
-        self._subscription.make_batch = partial(LockedBatch, lock=self._lock)
+        self._lock = self._subscription.lock = backend.make_answer_lock()
         self._poller = backend.make_poller()
         self._nsqds: dict[str, NsqdSubscription] = {}
         self._finders: dict[str, Finder] = {}
@@ -188,7 +186,6 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
         self._backend.after_fork()
         for task in (self._io_task, *self._workers):
             self._backend.kill(task)
-        self._lock = self._backend.make_answer_lock()
         for finder in self._finders.values():
             finder.kill()
         for nsqd in self._nsqds.values():
@@ -236,13 +233,15 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
                         yield item
                     continue
                 message = item
-                if self._handling.is_wanted(item):
+                if self._is_spent(item):
+                    self._handle(item)  # calls `on_give_up`
+                elif item.is_live:
                     yield item
                     item.settle()
         except BaseException as error:
             self._leave()
             if message is not None:
-                self._handling.put_off(message, AT_ONCE)
+                self._put_off(message, AT_ONCE)
             if not isinstance(error, GeneratorExit):  # Ctrl-C may have come while a message was taken: it is in flight
                 self.begin_to_stop(_EXIT_S)
             raise
@@ -270,8 +269,7 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
                 consumer = consumer_ref()
                 if item is None or consumer is None:
                     return
-                assert consumer._handler is not None
-                consumer._handling.handle(consumer._handler, item)
+                consumer._handle(item)
                 del item
         except BaseException as error:  # noqa: BLE001 - `wait` raises it
             consumer = consumer_ref()
@@ -391,7 +389,7 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
         for address in wanted:
             if address not in self._nsqds:
                 self._nsqds[address] = NsqdSubscription(
-                    address, self._subscription, self._options, self._log, self._chance, self._lock, self._backend, self._poller
+                    address, self._subscription, self._options, self._log, self._chance, self._backend, self._poller
                 )
         for nsqd in self._nsqds.values():
             nsqd.keep_connected()
@@ -459,24 +457,3 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
         if self._is_asleep:
             self._is_asleep = False
             self._poller.wake()
-
-    def stats(self) -> ConsumerStats:
-        with self._lock:
-            return super().stats()
-
-    @property
-    def is_starved(self) -> bool:
-        with self._lock:
-            return super().is_starved
-
-    def set_max_in_flight(self, count: int) -> None:
-        with self._lock:
-            super().set_max_in_flight(count)
-
-    def pause(self) -> None:
-        with self._lock:
-            super().pause()
-
-    def resume(self) -> None:
-        with self._lock:
-            super().resume()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -13,7 +13,7 @@ from nsqd_py.client.blocking.connection import Connection, opened
 from nsqd_py.client.consuming.subscription import InFlightWindow, Subscription
 from nsqd_py.client.errors import AtAddress, ConnectionLost, NsqClientError, NsqdSaid
 from nsqd_py.client.message import MessageBatch
-from nsqd_py.client.options import ClientLog, ClientOptions, Delay
+from nsqd_py.client.options import ClientLog, ClientOptions
 from nsqd_py.client.session import Event
 from nsqd_py.protocol import outgoing
 from nsqd_py.protocol.incoming import IncomingMessages, Responses
@@ -27,7 +27,7 @@ _CLOSE_WAIT = b"CLOSE_WAIT"
 class NsqdSubscription:
     """Belongs to the I/O thread. It never waits but to send to a full socket; it dials in another thread.
 
-    The window is shared with the threads that answer messages, so it is used only under `lock`.
+    The window is shared with the threads that answer messages, so it is used only under its lock.
 
     window      set while the nsqd has our subscription
     is_leaving  True if no more messages are requested from it
@@ -40,7 +40,6 @@ class NsqdSubscription:
         options: ClientOptions,
         log: ClientLog,
         chance: Callable[[], float],
-        lock: AbstractContextManager[object],
         backend: Backend,
         poller: Any,
     ) -> None:
@@ -51,7 +50,6 @@ class NsqdSubscription:
         self._subscription = subscription
         self._options = options
         self._log = log
-        self._lock = lock
         self._backend = backend
         self._poller = poller
         self._opening: WorkerThread[Connection] | None = None
@@ -96,7 +94,7 @@ class NsqdSubscription:
         """Send the output of the window."""
         window, connection = self.window, self.connection
         if window is not None and connection is not None and window.has_output:
-            with self._lock:
+            with self._subscription.lock:
                 output = window.take_output()
             with suppress(ConnectionLost):  # `receive` raises it after the last events
                 connection.send(output)
@@ -108,7 +106,7 @@ class NsqdSubscription:
             return []
         try:
             events = connection.receive(0)
-            with self._lock:
+            with self._subscription.lock:
                 batches = [self._take(connection, event) for event in events]
         except AtAddress as error:
             connection.fail(error.reason)  # no goodbye to an nsqd that floods this client
@@ -185,7 +183,7 @@ class NsqdSubscription:
         connection, self.connection = self.connection, None
         if connection is not None:
             connection.close()
-            with self._lock:
+            with self._subscription.lock:
                 self._lost(reason)
 
     def _lost(self, reason: str) -> None:
@@ -198,43 +196,3 @@ class NsqdSubscription:
         if monotonic() - self._dialled_s > _LASTED_S:
             self._redial.reset()
         self._redial.failed(monotonic())
-
-
-class LockedBatch(MessageBatch):
-    """Answers take the lock of the consumer, which the I/O thread shares, but to finish one message needs none."""
-
-    __slots__ = ("_lock",)
-
-    def __init__(
-        self, window: InFlightWindow, messages: IncomingMessages, arrived_s: float, lock: AbstractContextManager[object]
-    ) -> None:
-        super().__init__(window, messages, arrived_s)
-        self._lock = lock
-
-    def finish(self) -> None:
-        with self._lock:
-            super().finish()
-
-    def finish_some(self, ids: Collection[bytes]) -> None:
-        with self._lock:
-            super().finish_some(ids)
-
-    def requeue(self, delay_s: Delay | None = None, ids: Collection[bytes] | None = None, *, backoff: bool = False) -> None:
-        with self._lock:
-            super().requeue(delay_s, ids, backoff=backoff)
-
-    def requeue_one(self, message_id: bytes, attempts: int, delay_s: Delay | None, *, backoff: bool) -> None:
-        with self._lock:
-            super().requeue_one(message_id, attempts, delay_s, backoff=backoff)
-
-    def touch_some(self, ids: Collection[bytes]) -> None:
-        with self._lock:
-            super().touch_some(ids)
-
-    def _finished_one(self) -> None:
-        with self._lock:
-            super()._finished_one()
-
-    def _open_set(self) -> set[bytes]:
-        with self._lock:
-            return super()._open_set()

@@ -1,22 +1,30 @@
-"""The common part of all consumers: their settings and statistics."""
+"""The common part of all consumers: their settings, calls of handlers, and statistics."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from time import monotonic
 from typing import Any
 
 from nsqd_py.client.addresses import address_list, parse_address
-from nsqd_py.client.callables import refuse_what_does_not_run
-from nsqd_py.client.consuming.handling import ENDINGS, BatchHandler, Handler, Handling
+from nsqd_py.client.callables import check_handler_result, name_of, refuse_what_does_not_run
 from nsqd_py.client.consuming.subscription import ConsumerStats, Subscription
 from nsqd_py.client.errors import BadClientOption
 from nsqd_py.client.lookup import Discovery, lookup_url
+from nsqd_py.client.message import Message, MessageBatch, Requeue
 from nsqd_py.client.options import ClientLog, ClientOptions, standard_log
 from nsqd_py.settings.flags import addresses_from_environment
 
+# On asyncio, the consumer awaits what they return.
+Handler = Callable[[Message], object]
+BatchHandler = Callable[[MessageBatch], object]
+
+ENDINGS = (SystemExit, KeyboardInterrupt)
+AT_ONCE = Requeue(0, backoff=False)
 STOP_TIMEOUT_S = 30.0
+_QUIET_S = 1.0  # between log lines on handlers that do not run
 _LONGEST_NAP_S = 0.5
 
 
@@ -37,7 +45,8 @@ class BaseConsumer:
     """
 
     _awaits_handlers = False
-    # Exceptions of a handler that end the consumer.
+    # Exceptions of a handler that requeue its message at once, and end the consumer. Any other one is a failure of the
+    # handler, also those that are no Exception, such as a CancelledError or a gevent.Timeout.
     _endings: tuple[type[BaseException], ...] = ENDINGS
 
     def __init__(
@@ -113,9 +122,11 @@ class BaseConsumer:
             chance=chance,
             on_output=self._on_output,
             on_backoff=self._on_backoff,
+            lock=nullcontext(),
         )
-        max_attempts = 0 if batch_handler is not None else self._options.max_attempts
-        self._handling = Handling(self._subscription, max_attempts, on_give_up, self._log, self._endings)
+        self._max_attempts = 0 if batch_handler is not None else self._options.max_attempts
+        self._on_give_up = on_give_up
+        self._log_again_s = 0.0
         self._set_up()
         if not self._discovery.wanted and not self._lookupds:
             raise BadClientOption("a consumer needs the address of an nsqd (host:port) or of an nsqlookupd")
@@ -147,6 +158,53 @@ class BaseConsumer:
         if self._handler is not None:
             raise BadClientOption("a consumer with a handler cannot be iterated: its messages go to the handler")
 
+    # ---- handlers
+
+    def _handle(self, item: Message | MessageBatch) -> None:
+        """Call the handler, or `on_give_up` if the message has come too often, unless nsqd delivers it again anyway."""
+        if not item.is_live:
+            return
+        handler, is_spent = self._handler_for(item)
+        try:
+            check_handler_result(handler, handler(item))
+        except Requeue as request:
+            self._put_off(item, request)
+        except self._endings:
+            self._put_off(item, AT_ONCE)
+            raise
+        except BaseException as error:  # noqa: BLE001 - any failure of a handler requeues its message
+            self._fail(item, error, handler)
+        else:
+            item.settle()
+            self._subscription.given_up += is_spent
+
+    def _is_spent(self, message: Any) -> bool:
+        """True if the message has come more than max_attempts times: `on_give_up` gets it in place of the handler."""
+        return bool(self._max_attempts) and message.attempts > self._max_attempts
+
+    def _handler_for(self, message: Any) -> tuple[Callable[[Any], object], bool]:
+        """Return the function to call, and True if it gives the message up."""
+        if self._is_spent(message):
+            self._log.warning("giving up on message %s after %d attempts", message.id.decode(), message.attempts - 1)
+            return self._on_give_up or (lambda message: None), True
+        assert self._handler is not None
+        return self._handler, False
+
+    @staticmethod
+    def _put_off(item: Message | MessageBatch, request: Requeue) -> None:
+        """Requeue the message, or what of the batch is not answered, unless it is detached."""
+        if not (item.is_detached or item.is_answered):
+            item.requeue(request.delay_s, backoff=request.backoff)
+
+    def _fail(self, item: Message | MessageBatch, error: BaseException, handler: object) -> None:
+        """Requeue what a handler that failed has not answered, and log the failure."""
+        self._put_off(item, Requeue())
+        if not isinstance(error, BadClientOption):
+            self._log.exception("the handler %s failed on %s: %r", name_of(handler), str(item), error)
+        elif monotonic() >= self._log_again_s:  # the handler fails on every message
+            self._log_again_s = monotonic() + _QUIET_S
+            self._log.error("the handler failed on %s: %s", item, error)
+
     # ---- how it stands
 
     @property
@@ -160,23 +218,28 @@ class BaseConsumer:
     @property
     def is_starved(self) -> bool:
         """True if some nsqd can send little or nothing before more messages are answered: time to end a batch."""
-        return self._subscription.is_starved
+        with self._subscription.lock:
+            return self._subscription.is_starved
 
     def stats(self) -> ConsumerStats:
         """Return the current statistics."""
-        return self._subscription.stats()
+        with self._subscription.lock:
+            return self._subscription.stats()
 
     # ---- how much flows
 
     def set_max_in_flight(self, count: int) -> None:
-        self._subscription.flow.set_max_in_flight(count)
+        with self._subscription.lock:
+            self._subscription.flow.set_max_in_flight(count)
 
     def pause(self) -> None:
         """Request no more messages; those in flight continue."""
-        self._subscription.flow.pause()
+        with self._subscription.lock:
+            self._subscription.flow.pause()
 
     def resume(self) -> None:
-        self._subscription.flow.pause(is_paused=False)
+        with self._subscription.lock:
+            self._subscription.flow.pause(is_paused=False)
 
     # ---- time
 

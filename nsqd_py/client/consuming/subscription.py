@@ -7,6 +7,7 @@ nsqd's `max_msg_timeout` limits that, and nothing is touched beyond it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from nsqd_py.client.consuming.flow import BackoffState, Clock, ConsumerBackoff, Flow, RdySpread, exponential, full_jitter
@@ -35,67 +36,26 @@ class ConnectionStats(NamedTuple):
 
 
 class InFlightWindow:
-    """Collects output until the shell takes it all; `on_output(is_urgent)` reports when there is some.
+    """What one connection has in flight. Collects output until the shell takes it all.
 
     Answers to messages of a closed window are dropped: those messages time out at nsqd, and come again.
     All batches have the same time-out, so they are kept in the order in which they arrived or were last touched.
     """
 
-    __slots__ = (
-        "_batches",
-        "_commands",
-        "_fins",
-        "_forgotten",
-        "_on_output",
-        "_requeue_delays_s",
-        "_taken_fins",
-        "_touches",
-        "address",
-        "channel",
-        "flow",
-        "has_output",
-        "is_open",
-        "last_message_s",
-        "max_msg_timeout_s",
-        "max_rdy",
-        "most_rdy",
-        "msg_timeout_s",
-        "rdy",
-        "rdy_since_s",
-        "received",
-        "requeued",
-        "topic",
-    )
-
-    def __init__(
-        self,
-        names: tuple[str, str, str],
-        negotiated: Negotiated,
-        requeue_delays_s: tuple[float, float],
-        flow: Flow,
-        now_s: float,
-        on_output: Callable[[], None],
-        *,
-        touches: bool,
-    ) -> None:
-        """`names` are topic, channel and address. With `touches`, unanswered messages are touched in time.
-
-        `requeue_delays_s` are the delay of a first attempt without one, and the longest.
-        """
-        self.topic, self.channel, self.address = names
+    def __init__(self, subscription: Subscription, address: str, negotiated: Negotiated) -> None:
+        self.topic, self.channel, self.address = subscription.topic, subscription.channel, address
+        self.lock = subscription.lock
+        self.flow = subscription.flow
         self.max_rdy = negotiated.max_rdy_count
         self.msg_timeout_s = negotiated.msg_timeout_s
         self.max_msg_timeout_s = max(negotiated.msg_timeout_s, negotiated.max_msg_timeout_s)
-        self.flow = flow
         self.is_open = True
         self.rdy = self.most_rdy = self.received = self.requeued = 0
-        self.rdy_since_s = self.last_message_s = now_s
+        self.rdy_since_s = self.last_message_s = self.flow.now_s()
         self.has_output = False
-        self._requeue_delays_s = requeue_delays_s
-        self._touches = touches
+        self._subscription = subscription
         self._batches: dict[MessageBatch, None] = {}
         self._forgotten = 0  # messages that were received and not answered, because they have timed out
-        self._on_output = on_output
         self._fins: list[bytes] = []
         self._taken_fins = 0
         self._commands: list[bytes] = []
@@ -147,7 +107,7 @@ class InFlightWindow:
             self._set_due(batch, now_s)
 
     def _set_due(self, batch: MessageBatch, now_s: float) -> None:
-        next_s = now_s + self.msg_timeout_s * (_TOUCH_AT if self._touches else 1.0)
+        next_s = now_s + self.msg_timeout_s * (_TOUCH_AT if self._subscription.auto_touch else 1.0)
         batch.due_s = min(next_s, batch.arrived_s + self.max_msg_timeout_s)
         self._batches[batch] = None
 
@@ -164,7 +124,7 @@ class InFlightWindow:
             if batch.due_s > now_s:
                 break
             is_late = now_s >= batch.arrived_s + self.max_msg_timeout_s
-            (to_touch if self._touches and not is_late else expired).append(batch)
+            (to_touch if self._subscription.auto_touch and not is_late else expired).append(batch)
         for batch in expired:
             del self._batches[batch]
             batch.is_live = False
@@ -202,7 +162,7 @@ class InFlightWindow:
         """Add a REQ. Without a delay, that is longer with each attempt, as in go-nsq."""
         self.requeued += 1
         if delay_s is None:
-            default_s, most_s = self._requeue_delays_s
+            default_s, most_s = self._subscription.requeue_delays_s
             delay_s = min(default_s * attempts, most_s)
         self.say(outgoing.req(message_id, round(delay_s * 1000)))
         if backoff:
@@ -217,7 +177,7 @@ class InFlightWindow:
     def _announce(self) -> None:
         if not self.has_output:
             self.has_output = True
-            self._on_output()
+            self._subscription.on_output()
 
     def take_output(self) -> bytes:
         """Return all output since the last call. FINs come first: they make room for what RDY requests."""
@@ -287,18 +247,22 @@ class Subscription:
         chance: Callable[[], float],
         on_output: Callable[[], None],
         on_backoff: Callable[[str], None],
+        lock: AbstractContextManager[object],
     ) -> None:
-        """`on_output()` reports output to send, `on_backoff(text)` a change of back-off."""
+        """`on_output()` reports output to send, `on_backoff(text)` a change of back-off.
+
+        lock              taken by those who answer messages
+        requeue_delays_s  the delay of a first attempt without one, and the longest
+        """
         self.topic = topic
         self.channel = channel
         self.subscribe = outgoing.sub(topic, channel)  # raises BadName
         self.windows: dict[str, InFlightWindow] = {}
         self.given_up = 0
-        self.make_batch: Callable[[InFlightWindow, IncomingMessages, float], MessageBatch] = MessageBatch
-        self._auto_touch = auto_touch
-        self._now_s = clock
-        self._on_output = on_output
-        self._delays_s = options.default_requeue_delay_s, options.max_requeue_delay_s
+        self.lock = lock
+        self.auto_touch = auto_touch
+        self.on_output = on_output
+        self.requeue_delays_s = options.default_requeue_delay_s, options.max_requeue_delay_s
         self._ended = dict.fromkeys(_SUMS, 0)  # of closed windows
         self._touched = self._timed_out = self._refused = 0
         spread = RdySpread(options.low_rdy_idle_timeout_s, options.low_rdy_timeout_s)
@@ -315,16 +279,12 @@ class Subscription:
 
     def opened(self, address: str, negotiated: Negotiated) -> InFlightWindow:
         """Add a window: an nsqd has accepted the subscription."""
-        names = self.topic, self.channel, address
-        window = InFlightWindow(
-            names, negotiated, self._delays_s, self.flow, self._now_s(), self._on_output, touches=self._auto_touch
-        )
-        self.windows[address] = window
+        window = self.windows[address] = InFlightWindow(self, address, negotiated)
         self.flow.opened(window)
         return window
 
     def received(self, window: InFlightWindow, messages: IncomingMessages) -> MessageBatch:
-        batch = self.make_batch(window, messages, self._now_s())
+        batch = MessageBatch(window, messages, self.flow.now_s())
         window.add(batch)
         return batch
 
@@ -349,7 +309,7 @@ class Subscription:
 
     def tick(self) -> None:
         """Change RDY, and touch what is due."""
-        now_s = self._now_s()
+        now_s = self.flow.now_s()
         self.flow.tick(now_s)
         for window in self.windows.values():
             to_touch, expired = window.take_due(now_s)
@@ -370,7 +330,7 @@ class Subscription:
         return any(window.in_flight > 0 and window.in_flight >= window.rdy * _STARVED_AT for window in self.windows.values())
 
     def stats(self) -> ConsumerStats:
-        now_s = self._now_s()
+        now_s = self.flow.now_s()
         windows = self.windows.values()
         return ConsumerStats(
             **{name: ended + sum(getattr(window, name) for window in windows) for name, ended in self._ended.items()},
