@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, TypeAlias
 
@@ -38,58 +38,37 @@ class Negotiated:
     """The result of the negotiation. The defaults are those of an nsqd that does not negotiate.
 
     max_msg_timeout_s  how long a message may be in flight in all, however often it is touched
-    identity, identity_url, permission_count   the answer of the auth server, if one was asked
     """
 
     max_rdy_count: int = 2500
-    version: str = ""
     msg_timeout_s: float = 60.0
     max_msg_timeout_s: float = 900.0
     tls_v1: bool = False
     deflate: bool = False
     deflate_level: int = 6
     snappy: bool = False
-    sample_rate: int = 0
     auth_required: bool = False
-    output_buffer_size: int = 16384
-    output_buffer_timeout_s: float = 0.25
-    topology_region: str = ""
-    topology_zone: str = ""
-    identity: str = ""
-    identity_url: str = ""
-    permission_count: int = 0
 
 
 class Step(Enum):
-    """The action before the next answer arrives."""
+    """A step of the handshake after the answer to IDENTIFY. nsqd answers each with OK, or about the authorization."""
 
-    WAIT = auto()
     START_TLS = auto()
     START_SNAPPY = auto()
     START_DEFLATE = auto()
     AUTHENTICATE = auto()
-    FINISH = auto()
 
 
 _IDENTITY_FIELDS: dict[str, Kind] = {
     "max_rdy_count": INT64,
-    "version": str,
     "msg_timeout": INT64,
     "max_msg_timeout": INT64,
     "tls_v1": bool,
     "deflate": bool,
     "deflate_level": INT64,
     "snappy": bool,
-    "sample_rate": INT64,
     "auth_required": bool,
-    "output_buffer_size": INT64,
-    "output_buffer_timeout": INT64,
-    "topology_region": str,
-    "topology_zone": str,
 }
-_AUTH_FIELDS: dict[str, Kind] = {"identity": str, "identity_url": str, "permission_count": INT64}
-_LIMITS = ("max_rdy_count", "msg_timeout_s", "max_msg_timeout_s")
-_IN_MS = ("msg_timeout", "max_msg_timeout", "output_buffer_timeout")
 
 
 def identify_document(options: ClientOptions, hostname: str) -> bytes:
@@ -99,8 +78,6 @@ def identify_document(options: ClientOptions, hostname: str) -> bytes:
     document = {
         "client_id": client_id,
         "hostname": host,
-        "short_id": client_id,  # the names of both in nsqd before 0.2.28
-        "long_id": host,
         "user_agent": options.user_agent,
         "feature_negotiation": True,
         "heartbeat_interval": _milliseconds(options.heartbeat_interval_s),
@@ -122,70 +99,12 @@ def _milliseconds(seconds: float) -> int:
     return _OFF_MS if seconds < 0 else round(seconds * _SECOND_MS)
 
 
-class Handshake:
-    """Handles the answers of the handshake one by one, and returns what follows each."""
-
-    __slots__ = ("_address", "_options", "_steps", "_take", "negotiated")
-
-    def __init__(self, address: str, options: ClientOptions) -> None:
-        self._address = address
-        self._options = options
-        self._steps: deque[Step] = deque()
-        self._take: Callable[[bytes], None] = self._take_identity
-        self.negotiated = Negotiated()
-
-    def answered(self, answer: Responses | ErrorFrame) -> Step:
-        """Return the next step. Raises HandshakeFailed, or AuthFailed."""
-        if isinstance(answer, ErrorFrame):
-            raise self._refusal(answer.data.decode("utf-8", "replace"))
-        if answer.data == HEARTBEAT:
-            return Step.WAIT
-        self._take(answer.data)
-        step = self._steps.popleft() if self._steps else Step.FINISH
-        self._take = self._take_authentication if step is Step.AUTHENTICATE else self._take_ok
-        return step
-
-    def _refusal(self, text: str) -> HandshakeFailed:
-        kind = AuthFailed if text.partition(" ")[0] in _AUTH_CODES else HandshakeFailed
-        return kind.lasting(self._address, f"nsqd refused the handshake: {text}")
-
-    def _take_identity(self, data: bytes) -> None:
-        if data != _OK:  # the answer of an nsqd that negotiates nothing
-            self.negotiated = _negotiated(self._decoded(data, _IDENTITY_FIELDS))
-        agreed, options = self.negotiated, self._options
-        if options.tls_v1 and not agreed.tls_v1:
-            reason = "nsqd offers no TLS (it has no --tls-cert), but tls_v1 asks for it"
-            raise HandshakeFailed.lasting(self._address, reason)
-        if agreed.auth_required and not options.auth_secret:
-            raise AuthFailed.lasting(self._address, "nsqd asks for a secret: give auth_secret")
-        wanted = {
-            Step.START_TLS: agreed.tls_v1,
-            Step.START_SNAPPY: agreed.snappy,
-            Step.START_DEFLATE: agreed.deflate,
-            Step.AUTHENTICATE: agreed.auth_required,
-        }
-        self._steps.extend(step for step, is_wanted in wanted.items() if is_wanted)
-
-    def _take_ok(self, data: bytes) -> None:
-        if data != _OK:
-            raise HandshakeFailed(self._address, f"nsqd answered {data[:80]!r} in place of OK")
-
-    def _take_authentication(self, data: bytes) -> None:
-        self.negotiated = replace(self.negotiated, **self._decoded(data, _AUTH_FIELDS))
-
-    def _decoded(self, data: bytes, fields: dict[str, Kind]) -> dict[str, Any]:
-        try:
-            return decode_fields(data, fields)
-        except ValueError as error:
-            raise HandshakeFailed(self._address, f"nsqd answered {data[:80]!r}, which is no JSON: {error}") from error
-
-
 def _negotiated(fields: dict[str, Any]) -> Negotiated:
     fields["deflate_level"] = min(max(fields["deflate_level"], 1), 9)  # zlib takes no other
-    for name in _IN_MS:
+    for name in ("msg_timeout", "max_msg_timeout"):
         fields[f"{name}_s"] = fields.pop(name) / _SECOND_MS
-    limits = {name: fields.pop(name) for name in _LIMITS}  # an nsqd that reports none has the protocol's defaults
-    return Negotiated(**fields, **{name: limit for name, limit in limits.items() if limit})
+    # A limit of 0 is none: an nsqd that reports none has the protocol's defaults.
+    return Negotiated(**{name: value for name, value in fields.items() if value or isinstance(value, bool)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,26 +127,16 @@ Event: TypeAlias = "Ready | IncomingMessages | Responses | NsqdSaid | Broken"
 class ClientSession:
     """The protocol on one connection. Heartbeats are answered here, in the output."""
 
-    __slots__ = (
-        "_address",
-        "_handshake",
-        "_hostname",
-        "_is_broken",
-        "_layer",
-        "_make_tls",
-        "_options",
-        "_output",
-        "_parser",
-        "_raw_output",
-    )
-
     def __init__(self, address: str, options: ClientOptions, make_tls: Callable[[], Layer], hostname: str = "") -> None:
         """`address` is for error texts; `make_tls` is called once both sides have agreed on TLS."""
         self._address = address
         self._options = options
         self._make_tls = make_tls
         self._hostname = hostname
-        self._handshake: Handshake | None = Handshake(address, options)
+        self._is_ready = False  # the handshake is over
+        self._negotiated: Negotiated | None = None  # until IDENTIFY is answered
+        self._step: Step | None = None  # to be answered next
+        self._steps: deque[Step] = deque()  # after it
         self._parser = FrameParser(options.max_msg_size)
         self._layer: Layer | None = None
         self._output: list[bytes] = []
@@ -287,8 +196,7 @@ class ClientSession:
         try:
             if self._layer is not None:
                 data = self._layer.decode(data)
-            found = self._parser.feed(data) if self._handshake is None else []
-            events = self._events(found) if self._handshake is None else self._go_on(self._handshake, data)
+            events = self._events(self._parser.feed(data)) if self._is_ready else self._go_on(data)
         except LayerError as error:
             broken = self._broken(str(error))
             if isinstance(broken.error, HandshakeFailed):
@@ -304,11 +212,11 @@ class ClientSession:
 
     def ended(self) -> AtAddress:
         """Return the error for a connection that nsqd has closed now."""
-        return self.failed(f"nsqd closed the connection{' during the handshake' if self._handshake else ''}")
+        return self.failed(f"nsqd closed the connection{'' if self._is_ready else ' during the handshake'}")
 
     def failed(self, reason: str) -> AtAddress:
         """Return the error to raise now."""
-        kind = ConnectionLost if self._handshake is None else HandshakeFailed
+        kind = ConnectionLost if self._is_ready else HandshakeFailed
         return kind(self._address, reason)
 
     def _broken(self, reason: str) -> Broken:
@@ -334,26 +242,52 @@ class ClientSession:
 
     # ---- handshake
 
-    def _go_on(self, handshake: Handshake, data: bytes) -> list[Event]:
-        """Continue the handshake. Raises HandshakeFailed and LayerError."""
-        parser = self._parser
-        while (answer := parser.feed_one(data)) is not None:
-            step = handshake.answered(answer)
-            if step is Step.FINISH:
-                self._handshake = None
-                return [Ready(handshake.negotiated), *self._events(parser.feed(b""))]
-            data = self._do(step, handshake.negotiated)
+    def _go_on(self, data: bytes) -> list[Event]:
+        """Continue the handshake. Raises HandshakeFailed, AuthFailed and LayerError."""
+        while (answer := self._parser.feed_one(data)) is not None:
+            data = b""
+            if isinstance(answer, ErrorFrame):
+                text = answer.data.decode("utf-8", "replace")
+                kind = AuthFailed if text.partition(" ")[0] in _AUTH_CODES else HandshakeFailed
+                raise kind.lasting(self._address, f"nsqd refused the handshake: {text}")
+            if answer.data == HEARTBEAT:
+                self.send(outgoing.NOP)
+                continue
+            if self._negotiated is None:
+                self._negotiated = self._take_identity(answer.data)
+            elif self._step is not Step.AUTHENTICATE and answer.data != _OK:
+                raise HandshakeFailed(self._address, f"nsqd answered {answer.data[:80]!r} in place of OK")
+            if not self._steps:
+                self._is_ready = True
+                return [Ready(self._negotiated), *self._events(self._parser.feed(b""))]
+            self._step = self._steps.popleft()
+            if self._step is Step.AUTHENTICATE:
+                self.send(outgoing.auth(self._options.auth_secret.encode()))
+            else:
+                data = self._add_layer(self._new_layer(self._step, self._negotiated))
         return []
 
-    def _do(self, step: Step, negotiated: Negotiated) -> bytes:
-        """Do the step. Return the bytes behind the last answer, as a new layer decodes them."""
-        if step is Step.WAIT:
-            self.send(outgoing.NOP)
-        elif step is Step.AUTHENTICATE:
-            self.send(outgoing.auth(self._options.auth_secret.encode()))
-        else:
-            return self._add_layer(self._new_layer(step, negotiated))
-        return b""
+    def _take_identity(self, data: bytes) -> Negotiated:
+        agreed, options = Negotiated(), self._options
+        if data != _OK:  # the answer of an nsqd that negotiates nothing
+            try:
+                agreed = _negotiated(decode_fields(data, _IDENTITY_FIELDS))
+            except ValueError as error:
+                reason = f"nsqd answered {data[:80]!r}, which is no JSON: {error}"
+                raise HandshakeFailed(self._address, reason) from error
+        if options.tls_v1 and not agreed.tls_v1:
+            reason = "nsqd offers no TLS (it has no --tls-cert), but tls_v1 asks for it"
+            raise HandshakeFailed.lasting(self._address, reason)
+        if agreed.auth_required and not options.auth_secret:
+            raise AuthFailed.lasting(self._address, "nsqd asks for a secret: give auth_secret")
+        wanted = {
+            Step.START_TLS: agreed.tls_v1,
+            Step.START_SNAPPY: agreed.snappy,
+            Step.START_DEFLATE: agreed.deflate,
+            Step.AUTHENTICATE: agreed.auth_required,
+        }
+        self._steps.extend(step for step, is_wanted in wanted.items() if is_wanted)
+        return agreed
 
     def _new_layer(self, step: Step, negotiated: Negotiated) -> Layer:
         try:
@@ -367,6 +301,7 @@ class ClientSession:
             raise HandshakeFailed(self._address, str(error)) from error
 
     def _add_layer(self, layer: Layer) -> bytes:
+        """Return the bytes behind the last answer, as the new layer decodes them."""
         self._encode_output()
         self._layer = layer if self._layer is None else Stacked(self._layer, layer)
         return layer.decode(self._parser.take_rest())
