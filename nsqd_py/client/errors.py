@@ -6,23 +6,7 @@ from collections.abc import Iterable
 from typing import Self
 
 from nsqd_py.errors import NsqdError
-from nsqd_py.protocol.outgoing import BadName
-
-__all__ = [
-    "AuthFailed",
-    "BadAddress",
-    "BadClientOption",
-    "BadName",
-    "ConnectionFailed",
-    "ConnectionLost",
-    "HandshakeFailed",
-    "NoNsqd",
-    "NsqClientError",
-    "NsqdSaid",
-    "PublishFailed",
-    "TimedOut",
-    "WrongPlace",
-]
+from nsqd_py.protocol.outgoing import BadName as BadName
 
 
 class NsqClientError(NsqdError):

@@ -18,10 +18,6 @@ class LookupFailed(NsqClientError):
     """An nsqlookupd did not answer, or its answer could not be used; str(error) has its address."""
 
 
-class BadLookupAnswer(NsqClientError):
-    """An answer that does not name nsqds in the form of nsqlookupd."""
-
-
 def lookup_url(address: str, topic: str) -> str:
     """Return the URL for the nsqds of a topic. `address` is host:port or a URL. Raises BadClientOption."""
     parts = _parts(address)
@@ -65,12 +61,12 @@ def lookup_headers(options: ClientOptions) -> dict[str, str]:
 
 
 def nsqds_in(document: Any) -> tuple[str, ...]:
-    """Return the TCP addresses in an answer to /lookup or /nodes, each once. Raises BadLookupAnswer."""
+    """Return the TCP addresses in an answer to /lookup or /nodes, each once. Raises ValueError."""
     if isinstance(document, dict) and isinstance(document.get("data"), dict):
         document = document["data"]  # nsqlookupds before 1.0
     producers = document.get("producers") if isinstance(document, dict) else None
     if not isinstance(producers, list):
-        raise BadLookupAnswer("the answer has no list of producers")
+        raise ValueError("the answer has no list of producers")
     return tuple(dict.fromkeys(_address(producer) for producer in producers))
 
 
@@ -78,7 +74,7 @@ def _address(producer: Any) -> str:
     host = producer.get("broadcast_address") if isinstance(producer, dict) else None
     port = producer.get("tcp_port") if isinstance(producer, dict) else None
     if not (isinstance(host, str) and host and isinstance(port, int)):
-        raise BadLookupAnswer("a producer in the answer has no broadcast_address and tcp_port")
+        raise ValueError("a producer in the answer has no broadcast_address and tcp_port")
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -87,8 +83,6 @@ class Schedule:
 
     So consumers that start together soon ask at different times. `chance` returns a number from 0 to 1.
     """
-
-    __slots__ = ("_chance", "_interval_s", "_jitter", "due_s")
 
     def __init__(self, now_s: float, interval_s: float, jitter: float, chance: Callable[[], float]) -> None:
         self._interval_s = interval_s

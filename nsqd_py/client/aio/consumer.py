@@ -26,8 +26,6 @@ _SLICE_S = 0.01  # how often a task that never waits lets others run
 class TaskQueue(Generic[Item]):
     """Items for idle tasks. `take` waits for one. Many items wake one task, which wakes the next if there is more."""
 
-    __slots__ = ("_idle", "_is_closed", "_items", "_rest_s")
-
     def __init__(self) -> None:
         self._items: deque[Item] = deque()
         self._idle: deque[asyncio.Future[None]] = deque()

@@ -229,8 +229,6 @@ class WorkQueue(Generic[Item]):
     wait do all work in one worker, and handlers that wait use all of them.
     """
 
-    __slots__ = ("_idle", "_is_closed", "_items", "_until_empty", "_yield_if_due")
-
     def __init__(self, backend: Backend) -> None:
         self._items: deque[Item] = deque()
         self._idle = Waiters(backend.make_lock)

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from nsqd_py.client.blocking.backend import THREADS, Backend, WorkerThread
-from nsqd_py.client.lookup import BadLookupAnswer, LookupFailed, Schedule, lookup_headers, lookup_url, nodes_url, nsqds_in
+from nsqd_py.client.lookup import LookupFailed, Schedule, lookup_headers, lookup_url, nodes_url, nsqds_in
 from nsqd_py.client.options import ClientLog, ClientOptions
 from nsqd_py.client.tls import client_context
 from nsqd_py.protocol.wrong_port import not_http, not_lookupd_http
@@ -49,7 +49,7 @@ class LookupClient:
             raise LookupFailed(f"{hidden_url(address)}: {reason}") from error
         except http.client.BadStatusLine as error:
             raise LookupFailed(f"{hidden_url(address)}: {not_http(str(error))}") from error
-        except (OSError, http.client.HTTPException, ValueError, BadLookupAnswer) as error:
+        except (OSError, http.client.HTTPException, ValueError) as error:
             raise LookupFailed(f"{hidden_url(address)}: {getattr(error, 'strerror', None) or error}") from error
 
     def _get(self, url: str, deadline_s: float | None) -> bytes:
@@ -98,7 +98,7 @@ class _Received:
 
 
 def _nsqds_of(answer: bytes) -> tuple[str, ...]:
-    """Return the nsqds of an answer. Raises ValueError, HTTPException, BadLookupAnswer."""
+    """Return the nsqds of an answer. Raises ValueError, HTTPException."""
     if not answer:
         raise ValueError("the connection was closed before an answer came")
     received: Any = _Received(answer)

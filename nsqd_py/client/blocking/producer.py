@@ -104,8 +104,8 @@ class Producer(BaseProducer[None, PublishFuture], AfterFork, AtExit):
         on_over: Callable[[Any], None] = partial(_notify_all, self.settings.log)
         self._core.on_over = on_over
         self._publish_timeout_s = self.settings.publish_timeout_s
-        self._most = self.settings.window.publishes
-        self._most_bytes = self.settings.window.size_bytes
+        self._most = self.settings.window
+        self._most_bytes = self.settings.window_bytes
         self._room_waiters = Waiters(make_lock)
         self._settled_waiters = Waiters(make_lock)
         self._inbox: deque[PublishFuture] = deque()

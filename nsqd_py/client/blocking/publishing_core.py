@@ -19,7 +19,7 @@ from nsqd_py.client.errors import ConnectionLost, HandshakeFailed, NoNsqd, NsqCl
 from nsqd_py.client.lookup import Discovery
 from nsqd_py.client.process import AfterFork, call_after_fork
 from nsqd_py.client.publishing.base import FIRST_PAUSE_S, MOST_PAUSE_S, BaseProducer, ProducerSettings
-from nsqd_py.client.publishing.dispatcher import ConnectionWriter, Dispatcher
+from nsqd_py.client.publishing.dispatcher import ConnectionWriter, Dispatcher, WindowLimits
 from nsqd_py.client.publishing.publish import Done, Failures, PendingPublish, commands, ignore_result
 from nsqd_py.client.session import Event
 from nsqd_py.protocol.incoming import Responses
@@ -62,9 +62,8 @@ class PublishingCore:
     def _begin(self) -> None:
         """Set the state without connections, threads or publishes."""
         settings = self.settings
-        self.dispatcher = Dispatcher(
-            settings.window, retry_unknown=settings.retry_unknown, answer_timeout_s=settings.answer_timeout_s
-        )
+        limits = WindowLimits(settings.window, settings.window_bytes)
+        self.dispatcher = Dispatcher(limits, retry_unknown=settings.retry_unknown, answer_timeout_s=settings.answer_timeout_s)
         self.poller = self._backend.make_poller()
         self.connected: dict[int, ConnectionWriter] = {}
         self.has_discovered = not settings.lookupds

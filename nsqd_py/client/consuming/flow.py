@@ -45,8 +45,6 @@ class ConsumerBackoff:
     Unlike in go-nsq, the first level always exists, with a wait of at most `most_s`. 0 for `most_s` disables back-off.
     """
 
-    __slots__ = ("_duration", "_most_s", "level", "phase", "until_s", "wait_s")
-
     def __init__(self, duration: Duration, most_s: float) -> None:
         self._duration = duration
         self._most_s = most_s
@@ -96,14 +94,10 @@ class ConsumerBackoff:
 class Asked(Protocol):
     """A connection to share RDY with. `ask_for` sets `rdy` and `rdy_since_s`."""
 
-    @property
-    def rdy(self) -> int: ...
-    @property
-    def max_rdy(self) -> int: ...
-    @property
-    def rdy_since_s(self) -> float: ...
-    @property
-    def last_message_s(self) -> float: ...
+    rdy: int
+    max_rdy: int
+    rdy_since_s: float
+    last_message_s: float
 
     def ask_for(self, rdy: int, now_s: float) -> None: ...
 
@@ -248,14 +242,14 @@ class Flow:
     # ---- results
 
     def succeeded(self) -> None:
-        self._tell(self._backoff.succeeded(self.now_s()))
+        self._note(self._backoff.succeeded(self.now_s()))
 
     def failed(self) -> None:
-        self._tell(self._backoff.failed(self.now_s()))
+        self._note(self._backoff.failed(self.now_s()))
 
     def continued(self) -> None:
         """Count a message that was requeued without a failure."""
-        self._tell(self._backoff.continued(self.now_s()))
+        self._note(self._backoff.continued(self.now_s()))
 
     # ---- time
 
@@ -266,7 +260,7 @@ class Flow:
         return self._next_turns_s if until_s is None else min(until_s, self._next_turns_s)
 
     def tick(self, now_s: float) -> None:
-        self._tell(self._backoff.expire(now_s))
+        self._note(self._backoff.expire(now_s))
         if now_s >= self._next_turns_s:
             self._next_turns_s = now_s + self._redistribute_s
             self._spread.change_turns(now_s)
@@ -278,7 +272,7 @@ class Flow:
 
     # ---- what follows
 
-    def _tell(self, has_changed: bool) -> None:
+    def _note(self, has_changed: bool) -> None:
         if has_changed:
             self.is_held_back = self._backoff.level > 0
             self._share()

@@ -100,12 +100,6 @@ class InFlightWindow:
         """Remove a batch whose messages are all answered."""
         self._batches.pop(batch, None)
 
-    def touched(self, batch: MessageBatch, now_s: float) -> None:
-        """Note a touch: the batch, or part of it, has its whole time-out again."""
-        if batch in self._batches:
-            del self._batches[batch]
-            self._set_due(batch, now_s)
-
     def _set_due(self, batch: MessageBatch, now_s: float) -> None:
         next_s = now_s + self.msg_timeout_s * (_TOUCH_AT if self._subscription.auto_touch else 1.0)
         batch.due_s = min(next_s, batch.arrived_s + self.max_msg_timeout_s)
@@ -171,7 +165,10 @@ class InFlightWindow:
             self.flow.continued()
 
     def touch(self, batch: MessageBatch, ids: Collection[bytes]) -> None:
-        self.touched(batch, self.flow.now_s())
+        """Add TOUCHes. The batch, even if only a part of it is touched, has its whole time-out again."""
+        if batch in self._batches:
+            del self._batches[batch]
+            self._set_due(batch, self.flow.now_s())
         self.say(outgoing.touches(ids))
 
     def _announce(self) -> None:

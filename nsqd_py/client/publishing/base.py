@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -11,7 +11,6 @@ from nsqd_py.client.addresses import address_list, parse_address
 from nsqd_py.client.errors import BadClientOption, NsqClientError
 from nsqd_py.client.lookup import nodes_url
 from nsqd_py.client.options import ClientOptions, Delay, standard_log
-from nsqd_py.client.publishing.dispatcher import WindowLimits
 from nsqd_py.client.publishing.publish import Body, Done, finished, several, single
 from nsqd_py.protocol import outgoing
 from nsqd_py.settings.flags import addresses_from_environment
@@ -26,18 +25,19 @@ R = TypeVar("R", covariant=True)
 P = TypeVar("P", covariant=True)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings:
     """The settings of a producer; see `BaseProducer`."""
 
     nsqds: tuple[str, ...]
     lookupds: tuple[str, ...]
     options: ClientOptions
-    window: WindowLimits
-    publish_timeout_s: float
-    answer_timeout_s: float
-    retry_unknown: bool
     log: Any
+    window: int = 1000
+    window_bytes: int = 16 << 20
+    publish_timeout_s: float = 30.0
+    answer_timeout_s: float = 10.0
+    retry_unknown: bool = True
 
     @classmethod
     def of(
@@ -47,28 +47,21 @@ class ProducerSettings:
         nsqd_tcp_addresses: str | Iterable[str] = (),
         lookupd_http_addresses: str | Iterable[str] = (),
         options: ClientOptions | None = None,
-        window: int = 1000,
-        window_bytes: int = 16 << 20,
-        publish_timeout_s: float = 30.0,
-        answer_timeout_s: float = 10.0,
-        retry_unknown: bool = True,
         log: Any = None,
-        **go_settings: Any,
+        **settings: Any,
     ) -> ProducerSettings:
         """Return the settings of these arguments; see `BaseProducer`. Raises BadClientOption."""
         named = [*addresses, *address_list(nsqd_tcp_addresses)]
         lookupds: Iterable[str] = address_list(lookupd_http_addresses)
         if not named and not lookupds:
             named[:], lookupds = addresses_from_environment()
+        own = {field.name: settings.pop(field.name) for field in fields(cls) if field.name in settings}
         return cls(
             nsqds=tuple(dict.fromkeys(str(parse_address(text)) for text in named)),
             lookupds=tuple(dict.fromkeys(lookupds)),
-            options=(options or ClientOptions()).with_settings(**go_settings),
-            window=WindowLimits(window, window_bytes),
-            publish_timeout_s=publish_timeout_s,
-            answer_timeout_s=answer_timeout_s,
-            retry_unknown=retry_unknown,
-            log=log if log is not None else standard_log(),
+            options=(options or ClientOptions()).with_settings(**settings),
+            log=log or standard_log(),
+            **own,
         )
 
     def __post_init__(self) -> None:
@@ -76,7 +69,7 @@ class ProducerSettings:
             raise BadClientOption("a producer needs the address of an nsqd (host:port) or of an nsqlookupd")
         for address in self.lookupds:
             nodes_url(address)
-        if self.window.publishes < 1 or self.window.size_bytes < 1:
+        if self.window < 1 or self.window_bytes < 1:
             raise BadClientOption("window and window_bytes have to be at least 1")
         if self.publish_timeout_s <= 0 or self.answer_timeout_s <= 0:
             raise BadClientOption("publish_timeout_s and answer_timeout_s have to be more than 0")

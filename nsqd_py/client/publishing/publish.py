@@ -99,8 +99,6 @@ class FlushFailed(PublishFailed):
 class Failures:
     """Failed publishes, until an error reports them. One thread adds them; others may raise the error."""
 
-    __slots__ = ("_count", "_first", "_last", "_reported")
-
     def __init__(self) -> None:
         self._count = self._reported = 0
         self._first: NsqClientError | None = None  # of those that are not reported
