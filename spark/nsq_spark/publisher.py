@@ -18,7 +18,7 @@ from typing import Any
 
 from nsq_spark.archive.chunk import Payload
 from nsqd_py.batch import SIZE_BYTES
-from nsqd_py.client.blocking.lookup import LookupClient
+from nsqd_py.client.blocking.lookup import find_nsqds
 from nsqd_py.client.blocking.publishing_core import SteppingProducer
 from nsqd_py.client.errors import BadName, ConnectionLost, NoNsqd, NsqClientError, NsqdSaid, TimedOut
 from nsqd_py.client.options import ClientOptions
@@ -190,10 +190,9 @@ class Producers:
     def _known_nsqds(self) -> list[str]:
         """Return all nsqds, and ask the nsqlookupds for them now. Raises NoNsqd."""
         found, failures = list(self.nsqds), []
-        client = LookupClient(self.options)
         for lookupd in self.lookupds:
             try:
-                found += client.nodes(lookupd)
+                found += find_nsqds(lookupd, "", self.options)
             except NsqClientError as error:
                 failures.append(str(error))
         if not found:

@@ -14,7 +14,7 @@ from nsq_spark.source.nsqds import ask
 from nsqd_py import client
 from nsqd_py.client import NoNsqd
 from nsqd_py.client.blocking.backend import THREADS, Backend
-from nsqd_py.client.blocking.lookup import LookupClient
+from nsqd_py.client.blocking.lookup import find_nsqds
 from nsqd_py.client.gevent import Greenlets
 from nsqd_py.client.gevent import Producer as GeventProducer
 from nsqd_py.client.lookup import LookupFailed
@@ -63,12 +63,11 @@ def test_a_consumer(nsqd: NsqdProcess, caplog: pytest.LogCaptureFixture) -> None
 @pytest.mark.parametrize("backend", [Greenlets(), THREADS], ids=["gevent", "threads"])
 def test_a_question_to_nsqlookupd(nsqd: NsqdProcess, lookupd: NsqlookupdProcess, backend: Backend) -> None:
     """nsqd's HTTP port says 404 to it, which is not that nsqlookupd does not know the topic."""
-    asks = LookupClient(ClientOptions(), backend)
     for port, text in ((nsqd.tcp_port, TCP_FOR_HTTP), (lookupd.tcp_port, TCP_FOR_HTTP), (nsqd.http_port, NSQD_FOR_LOOKUPD)):
         with pytest.raises(LookupFailed) as raised:
-            asks.lookup(f"127.0.0.1:{port}", "t")
+            find_nsqds(f"127.0.0.1:{port}", "t", ClientOptions(), backend)
         assert text in str(raised.value)
-    assert asks.lookup(lookupd.http_address, "t") == ()
+    assert find_nsqds(lookupd.http_address, "t", ClientOptions(), backend) == ()
 
 
 def test_the_spark_source(nsqd: NsqdProcess) -> None:

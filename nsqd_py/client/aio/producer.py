@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from time import monotonic
 from types import TracebackType
 from typing import Any, Self
@@ -218,7 +219,7 @@ class Producer(BaseProducer[Awaitable[None], Awaitable[asyncio.Future[None]]], A
         self._start()
         self._check_that_there_is_any()
         while not self._dispatcher.is_connected:
-            await self._change(deadline_s, self._core.not_connected)
+            await self._change(deadline_s, partial(self._dispatcher.not_connected, self._publish_timeout_s))
             self._check_that_there_is_any()
 
     async def close(self, timeout_s: float | None = None) -> None:  # type: ignore[override]

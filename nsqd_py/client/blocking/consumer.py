@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from functools import partial
 from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import ref
 
-from nsqd_py.client.blocking.backend import THREADS, Backend, Latch, WorkerThread, WorkQueue
+from nsqd_py.client.blocking.backend import THREADS, Backend, Latch, WorkQueue
 from nsqd_py.client.blocking.nsqd_subscription import NsqdSubscription
 from nsqd_py.client.consuming.base import AT_ONCE, STOP_TIMEOUT_S, BaseConsumer, canonical_address
 from nsqd_py.client.consuming.subscription import ConsumerStats
@@ -59,7 +58,7 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
         self._lock = self._subscription.lock = backend.make_answer_lock()
         self._poller = backend.make_poller()
         self._nsqds: dict[str, NsqdSubscription] = {}
-        self._finders: dict[str, Finder] = {}
+        self._finders: list[Finder] | None = None if self._lookupds else []
         self._queue: WorkQueue[Any] = WorkQueue(backend)
         self._io_task = None
         self._workers: set[object] = set()
@@ -186,7 +185,7 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
         self._backend.after_fork()
         for task in (self._io_task, *self._workers):
             self._backend.kill(task)
-        for finder in self._finders.values():
+        for finder in self._finders or ():
             finder.kill()
         for nsqd in self._nsqds.values():
             nsqd.abandon("it belongs to the parent process")
@@ -352,7 +351,7 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
     def _close(self) -> None:
         try:
             forget(self)
-            for finder in self._finders.values():
+            for finder in self._finders or ():
                 finder.kill()
             for nsqd in self._nsqds.values():
                 nsqd.flush()
@@ -380,12 +379,15 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
             for address, nsqd in self._nsqds.items():
                 if nsqd.connection is None and not self._discovery.is_wanted(address):
                     nsqd.leave()
-        for address in self._lookupds:
-            if address not in self._finders:
-                self._finders[address] = self._new_finder(address)
-            nsqds = self._finders[address].step()
+        if self._finders is None:
+            from nsqd_py.client.blocking.lookup import Finder  # takes 20 ms: HTTP and TLS
+
+            context = self.topic, self._options, self._chance, self._log, self._backend, self._poller
+            self._finders = [Finder(address, *context) for address in self._lookupds]
+        for finder in self._finders:
+            nsqds = finder.step()
             if nsqds is not None:
-                self._on_found(address, nsqds)
+                self._on_found(finder.address, nsqds)
         for address in wanted:
             if address not in self._nsqds:
                 self._nsqds[address] = NsqdSubscription(
@@ -393,14 +395,6 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
                 )
         for nsqd in self._nsqds.values():
             nsqd.keep_connected()
-
-    def _new_finder(self, lookupd: str) -> Finder:
-        from nsqd_py.client.blocking.lookup import Finder, LookupClient  # takes 20 ms: HTTP and TLS
-
-        client = LookupClient(self._options, self._backend)
-        ask = partial(client.lookup, topic=self.topic)
-        spawn = partial(WorkerThread, self._backend, self._poller)
-        return Finder(lookupd, ask, self._options, self._chance, self._log, spawn)
 
     def _on_found(self, lookupd: str, nsqds: tuple[str, ...]) -> None:
         with self._lock:
@@ -425,7 +419,7 @@ class Consumer(BaseConsumer, AfterFork, AtExit):
             else:
                 self._hand_out(batch)
         if nsqd.connection is None and not nsqd.is_leaving:
-            for finder in self._finders.values():
+            for finder in self._finders or ():
                 finder.hurry()
 
     def _hand_out(self, batch: MessageBatch) -> None:

@@ -25,57 +25,47 @@ _MAX_ANSWER_BYTES = 16 << 20
 _NOT_FOUND = 404
 
 
-class LookupClient:
-    """Asks with the time limit and secret of the options. Every method raises LookupFailed."""
+def find_nsqds(address: str, topic: str, options: ClientOptions, backend: Backend = THREADS) -> tuple[str, ...]:
+    """Return the nsqds that have the topic according to this nsqlookupd; without a topic, all that it knows.
 
-    def __init__(self, options: ClientOptions, backend: Backend = THREADS) -> None:
-        self._options = options
-        self._backend = backend
+    Uses the time limit and secret of the options. Raises LookupFailed.
+    """
+    limit_s = options.lookupd_poll_timeout_s
+    url = lookup_url(address, topic) if topic else nodes_url(address)
+    try:
+        return _nsqds_of(_get(url, monotonic() + limit_s if limit_s else None, options, backend))
+    except TimeoutError as error:
+        raise LookupFailed(f"{hidden_url(address)}: no answer within {limit_s:g}s") from error
+    except http.client.BadStatusLine as error:
+        raise LookupFailed(f"{hidden_url(address)}: {not_http(str(error))}") from error
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise LookupFailed(f"{hidden_url(address)}: {getattr(error, 'strerror', None) or error}") from error
 
-    def lookup(self, address: str, topic: str) -> tuple[str, ...]:
-        """Return the nsqds that have the topic according to this nsqlookupd; none if it does not know the topic."""
-        return self._nsqds(address, lookup_url(address, topic))
 
-    def nodes(self, address: str) -> tuple[str, ...]:
-        """Return all nsqds that this nsqlookupd knows."""
-        return self._nsqds(address, nodes_url(address))
-
-    def _nsqds(self, address: str, url: str) -> tuple[str, ...]:
-        limit_s = self._options.lookupd_poll_timeout_s
-        try:
-            return _nsqds_of(self._get(url, monotonic() + limit_s if limit_s else None))
-        except TimeoutError as error:
-            reason = f"no answer within {limit_s:g}s"
-            raise LookupFailed(f"{hidden_url(address)}: {reason}") from error
-        except http.client.BadStatusLine as error:
-            raise LookupFailed(f"{hidden_url(address)}: {not_http(str(error))}") from error
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            raise LookupFailed(f"{hidden_url(address)}: {getattr(error, 'strerror', None) or error}") from error
-
-    def _get(self, url: str, deadline_s: float | None) -> bytes:
-        """Return the whole answer. The server ends it by closing the connection."""
-        parts = urlsplit(url)
-        login, _, place = parts.netloc.rpartition("@")
-        headers = {"Host": place, "Connection": "close", **lookup_headers(self._options)}
-        if login:
-            headers["Authorization"] = "Basic " + base64.b64encode(unquote(login).encode()).decode()
-        path = f"{parts.path}?{parts.query}" if parts.query else parts.path
-        lines = [f"GET {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
-        sock = self._backend.socket.create_connection((parts.hostname, parts.port), _left_s(deadline_s))
-        try:
-            if parts.scheme == "https":
-                context = client_context(self._options, self._backend.ssl_context_class())
-                sock = context.wrap_socket(sock, server_hostname=parts.hostname)
-            sock.sendall("\r\n".join(lines).encode())
-            answer = bytearray()
-            while data := sock.recv(_READ_BYTES):
-                answer += data
-                if len(answer) > _MAX_ANSWER_BYTES:
-                    raise ValueError(f"the answer is longer than {_MAX_ANSWER_BYTES} bytes")
-                sock.settimeout(_left_s(deadline_s))
-        finally:
-            sock.close()
-        return bytes(answer)
+def _get(url: str, deadline_s: float | None, options: ClientOptions, backend: Backend) -> bytes:
+    """Return the whole answer. The server ends it by closing the connection."""
+    parts = urlsplit(url)
+    login, _, place = parts.netloc.rpartition("@")
+    headers = {"Host": place, "Connection": "close", **lookup_headers(options)}
+    if login:
+        headers["Authorization"] = "Basic " + base64.b64encode(unquote(login).encode()).decode()
+    path = f"{parts.path}?{parts.query}" if parts.query else parts.path
+    lines = [f"GET {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
+    sock = backend.socket.create_connection((parts.hostname, parts.port), _left_s(deadline_s))
+    try:
+        if parts.scheme == "https":
+            context = client_context(options, backend.ssl_context_class())
+            sock = context.wrap_socket(sock, server_hostname=parts.hostname)
+        sock.sendall("\r\n".join(lines).encode())
+        answer = bytearray()
+        while data := sock.recv(_READ_BYTES):
+            answer += data
+            if len(answer) > _MAX_ANSWER_BYTES:
+                raise ValueError(f"the answer is longer than {_MAX_ANSWER_BYTES} bytes")
+            sock.settimeout(_left_s(deadline_s))
+    finally:
+        sock.close()
+    return bytes(answer)
 
 
 def _left_s(deadline_s: float | None) -> float | None:
@@ -121,21 +111,22 @@ class Finder:
     def __init__(
         self,
         address: str,
-        ask: Callable[[str], tuple[str, ...]],
+        topic: str,
         options: ClientOptions,
         chance: Callable[[], float],
         log: ClientLog,
-        spawn: Callable[[Callable[[], Any]], WorkerThread[Any]],
+        backend: Backend,
+        poller: Any,
     ) -> None:
-        """`ask(address)` is `LookupClient.nodes`, or `lookup` of a topic; `spawn` runs it next to the owner.
+        """Without a topic, it asks for all nsqds.
 
         failure  why it did not answer last time; None if it did
         """
         self.address = address
         self.failure: LookupFailed | None = None
         self.has_asked = False
-        self._ask = ask
-        self._spawn = spawn
+        self._ask = partial(find_nsqds, address, topic, options, backend)
+        self._spawn = partial(WorkerThread[tuple[str, ...]], backend, poller)
         self._schedule = Schedule(monotonic(), options.lookupd_poll_interval_s, options.lookupd_poll_jitter, chance)
         self._outage = OutageLog(log, monotonic)
         self._request: WorkerThread[tuple[str, ...]] | None = None
@@ -154,7 +145,7 @@ class Finder:
         if request is None:
             if monotonic() >= self._schedule.due_s:
                 self._schedule.asked(monotonic())
-                self._request = self._spawn(partial(self._ask, self.address))
+                self._request = self._spawn(self._ask)
             return None
         if not request.is_done:
             return None

@@ -203,7 +203,7 @@ class Producer(BaseProducer[None, PublishFuture], AfterFork, AtExit):
         self._check_that_there_is_any()
         self._start()
         if not self._room_waiters.wait_until(self._is_connected, self._publish_timeout_s):
-            raise self._core.not_connected()
+            raise self._core.dispatcher.not_connected(self._publish_timeout_s)
 
     def _is_connected(self) -> bool:
         if self._core.dispatcher.is_connected:

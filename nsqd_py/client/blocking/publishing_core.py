@@ -73,10 +73,6 @@ class PublishingCore:
         self._discovery = Discovery(settings.nsqds)
         self._sweep_again_s = 0.0
 
-    def not_connected(self) -> NoNsqd:
-        """Return the error of a `ping` whose time is over."""
-        return self.dispatcher.not_connected(self.settings.publish_timeout_s)
-
     # ---- work
 
     def step(self, timeout_s: float) -> None:
@@ -206,13 +202,10 @@ class PublishingCore:
 
     def _discover(self) -> None:
         if self._finders is None:
-            from nsqd_py.client.blocking.lookup import Finder, LookupClient  # takes 20 ms: HTTP and TLS
+            from nsqd_py.client.blocking.lookup import Finder  # takes 20 ms: HTTP and TLS
 
-            options = self.settings.options
-            ask = LookupClient(options, self._backend).nodes
-            spawn = partial(WorkerThread, self._backend, self.poller)
-            lookupds = self.settings.lookupds
-            self._finders = [Finder(address, ask, options, random.random, self.log, spawn) for address in lookupds]
+            context = "", self.settings.options, random.random, self.log, self._backend, self.poller
+            self._finders = [Finder(address, *context) for address in self.settings.lookupds]
         for finder in self._finders:
             nsqds = finder.step()
             if finder.failure is not None:
