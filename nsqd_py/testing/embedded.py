@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
@@ -18,12 +17,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Literal, Self, overload
+from typing import Any, Literal, Self, overload
 from urllib.parse import urlencode
 
+from nsqd_py.protocol.outgoing import mpub_body
+
 _LISTENING = re.compile(r"\b(TCP|HTTP): listening on (\S+:\d+)\s")
-_START_TIMEOUT_S = 30.0
-_STOP_TIMEOUT_S = 30.0
+_TIMEOUT_S = 30.0  # of a start, a stop and a request
 _POLL_INTERVAL_S = 0.005
 _HOST = "127.0.0.1"
 
@@ -39,33 +39,21 @@ def _wait(condition: Callable[[], bool], timeout_s: float, problem: Callable[[],
         time.sleep(_POLL_INTERVAL_S)
 
 
-class _Process:
-    """The current process of a daemon. It is apart from the daemon so that a finalizer can hold it."""
-
-    def __init__(self) -> None:
-        self.popen: subprocess.Popen[bytes] | None = None
-        self.owner = os.getpid()
-
-    def end(self, signal_number: int) -> int | None:
-        """Send the signal, and return the exit status. Do nothing in a fork of the process that started it."""
-        popen = self.popen
-        if popen is None or os.getpid() != self.owner:
-            return None
-        self.popen = None
-        popen.send_signal(signal_number)
+def _end(processes: list[subprocess.Popen[bytes]], owner: int, signal_number: int, folder: Path | None = None) -> None:
+    """End the process with the signal, and remove the folder. Do nothing in a fork of the process that started it."""
+    if os.getpid() != owner:
+        return
+    while processes:
+        process = processes.pop()
+        process.send_signal(signal_number)
         try:
-            status = popen.wait(_STOP_TIMEOUT_S)
+            process.wait(_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            popen.kill()
-            status = popen.wait()
-        assert popen.stdin is not None
-        popen.stdin.close()
-        return status
-
-
-def _clean_up(process: _Process, folder: Path) -> None:
-    process.end(signal.SIGTERM)
-    if os.getpid() == process.owner:
+            process.kill()
+            process.wait()
+        assert process.stdin is not None
+        process.stdin.close()
+    if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -79,13 +67,16 @@ class EmbeddedDaemon:
     _module: str
     _name: str
 
-    def __init__(self, *flags: str) -> None:
+    def __init__(self, *flags: str, data_path: _Path | None = None) -> None:
+        """Without a data path it keeps its data in a temporary folder, which `close` removes."""
         # No TemporaryDirectory: that of a forked child would remove the parent's folder when the child ends.
         self._folder = Path(tempfile.mkdtemp(prefix=f"{self._name}-"))
-        self._process = _Process()
+        self._data_path = Path(self._folder if data_path is None else data_path)
+        self._processes: list[subprocess.Popen[bytes]] = []  # the current one; apart, so that the finalizer can hold it
+        self._owner = os.getpid()
         self._flags = flags
         self._addresses: dict[str, str] = {}
-        self._finalizer = weakref.finalize(self, _clean_up, self._process, self._folder)
+        self._finalizer = weakref.finalize(self, _end, self._processes, self._owner, signal.SIGTERM, self._folder)
         self._log_path = self._folder / f"{self._name}.log"
         self._log_path.touch()
         self._launch()
@@ -103,7 +94,7 @@ class EmbeddedDaemon:
     @property
     def running(self) -> bool:
         """True while the process runs."""
-        return self._process.popen is not None and self._process.popen.poll() is None
+        return any(process.poll() is None for process in self._processes)
 
     def log_lines(self, count: int = 20) -> list[str]:
         """Return the last `count` lines of its log."""
@@ -111,7 +102,11 @@ class EmbeddedDaemon:
 
     def get(self, path: str) -> Any:
         """Return the JSON that an HTTP path answers. Raises RuntimeError if it answers an error."""
-        return json.loads(self._request("GET", path))
+        return json.loads(self.text(path))
+
+    def text(self, path: str) -> str:
+        """Return the text that an HTTP path answers. Raises RuntimeError if it answers an error."""
+        return self._request("GET", path).decode(errors="replace")
 
     def post(self, path: str, body: bytes = b"") -> bytes:
         """Return what an HTTP path answers to a POST. Raises RuntimeError if it answers an error."""
@@ -119,11 +114,11 @@ class EmbeddedDaemon:
 
     def stop(self) -> None:
         """Stop it as SIGTERM does, and wait for its end. Its data stays."""
-        self._process.end(signal.SIGTERM)
+        _end(self._processes, self._owner, signal.SIGTERM)
 
     def kill(self) -> None:
         """End it by SIGKILL, as a crash would. Its data stays."""
-        self._process.end(signal.SIGKILL)
+        _end(self._processes, self._owner, signal.SIGKILL)
 
     def restart(self) -> None:
         """Start it again with the same ports and data; stop it first if it runs."""
@@ -141,10 +136,13 @@ class EmbeddedDaemon:
         def ready() -> bool:
             if not self.running:
                 raise RuntimeError(f"{self._name} did not start:\n" + "\n".join(self.log_lines()))
-            self._read_addresses()
-            return len(self._addresses) == 2
+            with self._log_path.open("rb") as log:
+                log.seek(self._log_start)
+                found = dict(_LISTENING.findall(log.read().decode(errors="replace")))
+            self._addresses = found if len(found) == 2 else {}
+            return bool(self._addresses)
 
-        _wait(ready, _START_TIMEOUT_S, lambda: f"{self._name} does not listen after {_START_TIMEOUT_S:g} s")
+        _wait(ready, _TIMEOUT_S, lambda: f"{self._name} does not listen after {_TIMEOUT_S:g} s")
 
     def __enter__(self) -> Self:
         return self
@@ -162,25 +160,20 @@ class EmbeddedDaemon:
             raise RuntimeError(f"this {self._name} is closed; start another one with nsqd_py.embedded()")
         tcp, http_ = (self._addresses.get(name, f"{_HOST}:0") for name in ("TCP", "HTTP"))
         # -P: the files of the current folder must not hide modules.
-        command = [sys.executable, "-P", "-m", "nsqd_py.testing.child", self._module, *self._arguments()]
-        command += [f"--tcp-address={tcp}", f"--http-address={http_}", *self._flags]
+        command = [sys.executable, "-P", "-m", "nsqd_py.testing.child", self._module, f"--broadcast-address={_HOST}"]
+        command += [f"--tcp-address={tcp}", f"--http-address={http_}", *self._arguments(), *self._flags]
         self._addresses = {}
         with self._log_path.open("ab") as log:
             self._log_start = log.tell()
-            self._process.popen = _start(command, log)
+            # A session of its own: Ctrl-C in a terminal or a notebook must not reach it.
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True)
+            self._processes.append(process)
 
     def _arguments(self) -> list[str]:
-        return [f"--broadcast-address={_HOST}"]
-
-    def _read_addresses(self) -> None:
-        with self._log_path.open("rb") as log:
-            log.seek(self._log_start)
-            found = dict(_LISTENING.findall(log.read().decode(errors="replace")))
-        if len(found) == 2:
-            self._addresses = found
+        return []
 
     def _request(self, method: str, path: str, body: bytes | None = None) -> bytes:
-        connection = http.client.HTTPConnection(self.http_address, timeout=_STOP_TIMEOUT_S)
+        connection = http.client.HTTPConnection(self.http_address, timeout=_TIMEOUT_S)
         try:
             connection.request(method, path, body)
             answer = connection.getresponse()
@@ -191,11 +184,6 @@ class EmbeddedDaemon:
             text = content.decode(errors="replace")
             raise RuntimeError(f"{self._name} answered {answer.status} to {method} {path}: {text}")
         return content
-
-
-def _start(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
-    # A session of its own: Ctrl-C in a terminal or a notebook must not reach it.
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True)
 
 
 class Lookupd(EmbeddedDaemon):
@@ -211,15 +199,10 @@ class Nsqd(EmbeddedDaemon):
     _module = "nsq_apps.nsqd"
     _name = "nsqd"
 
-    def __init__(self, *flags: str, data_path: _Path | None = None) -> None:
-        """Without a data path it keeps its data in a temporary folder, which `close` removes."""
-        self._given_path = data_path
-        super().__init__(*flags)
-
     @property
     def data_path(self) -> Path:
         """The folder with its data."""
-        return Path(self._given_path if self._given_path is not None else self._folder)
+        return self._data_path
 
     def publish(self, topic: str, *bodies: bytes | str, defer_ms: int = 0) -> None:
         """Publish messages: all or none, or one by one if they are deferred.
@@ -231,9 +214,7 @@ class Nsqd(EmbeddedDaemon):
             for body in encoded:
                 self.post("/pub?" + urlencode({"topic": topic, "defer": defer_ms}), body)
             return
-        frames = b"".join(struct.pack(">i", len(body)) + body for body in encoded)
-        content = struct.pack(">i", len(encoded)) + frames
-        self.post("/mpub?" + urlencode({"topic": topic, "binary": "true"}), content)
+        self.post("/mpub?" + urlencode({"topic": topic, "binary": "true"}), mpub_body(encoded))
 
     def stats(self, topic: str = "", channel: str = "") -> dict[str, Any]:
         """Return nsqd's /stats, of all topics or of one."""
@@ -243,31 +224,26 @@ class Nsqd(EmbeddedDaemon):
 
     def depth(self, topic: str, channel: str | None = None) -> int:
         """Return how many messages wait in the topic, or in one of its channels; 0 if it does not exist."""
-        for statistics in self.stats(topic)["topics"] or ():  # null if it does not exist
-            if channel is None:
-                return int(statistics["depth"])
-            for one in statistics["channels"]:
-                if one["channel_name"] == channel:
-                    return int(one["depth"])
-        return 0
+        topics = self.stats(topic, channel or "")["topics"] or ()  # null if it does not exist
+        rows = topics if channel is None else [row for each in topics for row in each["channels"]]
+        return sum(row["depth"] for row in rows)
 
     def wait_for_depth(self, topic: str, depth: int, channel: str | None = None, timeout_s: float = 10.0) -> None:
         """Wait until exactly `depth` messages wait in the topic, or in one of its channels.
 
         Messages in flight and deferred ones are not part of the depth. Raises TimeoutError.
         """
-        last = -1
+        depths: list[int] = []
 
         def reached() -> bool:
-            nonlocal last
-            last = self.depth(topic, channel)
-            return last == depth
+            depths[:] = [self.depth(topic, channel)]
+            return depths == [depth]
 
         name = topic if channel is None else f"{topic}/{channel}"
-        _wait(reached, timeout_s, lambda: f"the depth of {name} is {last} after {timeout_s:g} s, not {depth}")
+        _wait(reached, timeout_s, lambda: f"the depth of {name} is {depths[0]} after {timeout_s:g} s, not {depth}")
 
     def _arguments(self) -> list[str]:
-        return [*super()._arguments(), f"--data-path={self.data_path}"]
+        return [f"--data-path={self.data_path}"]
 
 
 class EmbeddedCluster:
@@ -289,7 +265,8 @@ class EmbeddedCluster:
                 self.nsqds += (Nsqd(*flags, data_path=path),)
             for nsqd in self.nsqds:
                 nsqd.wait_until_ready()
-            self._wait_for_registrations()
+            if self.lookupd is not None:
+                self._wait_for_registrations(self.lookupd)
         except BaseException:
             self.close()
             raise
@@ -318,10 +295,7 @@ class EmbeddedCluster:
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
         self.close()
 
-    def _wait_for_registrations(self) -> None:
-        lookupd = self.lookupd
-        if lookupd is None:
-            return
+    def _wait_for_registrations(self, lookupd: Lookupd) -> None:
         ports = {int(nsqd.tcp_address.rpartition(":")[2]) for nsqd in self.nsqds}
 
         def known() -> bool:
@@ -329,7 +303,7 @@ class EmbeddedCluster:
                 return ports <= {producer["tcp_port"] for producer in lookupd.get("/nodes")["producers"]}
             return False
 
-        _wait(known, _START_TIMEOUT_S, lambda: "nsqlookupd does not know all nsqds: " + "; ".join(lookupd.log_lines(3)))
+        _wait(known, _TIMEOUT_S, lambda: "nsqlookupd does not know all nsqds: " + "; ".join(lookupd.log_lines(3)))
 
 
 @overload

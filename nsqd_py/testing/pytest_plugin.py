@@ -22,18 +22,7 @@ import pytest
 if TYPE_CHECKING:
     from nsqd_py.testing.embedded import EmbeddedCluster, Nsqd
 
-_Reports = Generator[None, pytest.TestReport, pytest.TestReport]
-
-# The statistics of a channel: the word in a report, and the key in /stats.
-_FIGURES = {
-    "depth": "depth",
-    "in flight": "in_flight_count",
-    "deferred": "deferred_count",
-    "requeued": "requeue_count",
-    "timed out": "timeout_count",
-    "clients": "client_count",
-}
-_LOG_LINES = 10
+_LOG_LINES = 10  # in a report
 _POLL = re.compile(r" \d+ GET /(stats|nodes)\b")  # of `wait_for_depth` and the like, many times a second
 _LONGEST_STEM = 40
 
@@ -74,7 +63,7 @@ def _used_nsqds(item: pytest.Item) -> list[Nsqd]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> _Reports:
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Add the state of the nsqds to the report of a failed test."""
     report = yield
     if report.when == "call" and report.failed:
@@ -84,14 +73,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def _describe(nsqd: Nsqd) -> str:
-    lines = []
     try:
-        for topic in nsqd.stats()["topics"]:
-            lines.append(f"topic {topic['topic_name']}: depth {topic['depth']}, messages {topic['message_count']}")
-            for channel in topic["channels"]:
-                statistics = ", ".join(f"{word} {channel[key]}" for word, key in _FIGURES.items())
-                lines.append(f"  channel {channel['channel_name']}: {statistics}")
+        statistics = nsqd.text("/stats?include_mem=false")
     except (OSError, RuntimeError) as error:
-        lines.append(f"nsqd does not answer: {error}")
+        statistics = f"nsqd does not answer: {error}"
     log = [line for line in nsqd.log_lines(count=sys.maxsize) if not _POLL.search(line)]
-    return "\n".join([*lines, "Last lines of its log:", *log[-_LOG_LINES:]])
+    return "\n".join([statistics.rstrip(), "Last lines of its log:", *log[-_LOG_LINES:]])

@@ -45,8 +45,9 @@ def test_a_failed_test_shows_depths_and_the_log(pytester: pytest.Pytester) -> No
     result.stdout.re_match_lines(
         [
             r"-+ nsqd 127\.0\.0\.1:\d+ -+",
-            r"topic test_wrong-\w+: depth 0, messages 2",
-            r"  channel work: depth 2, in flight 0, deferred 0, .*clients 0",
+            r" +\[test_wrong-\w+ *\] depth: 0 .*msgs: 2 .*",
+            r" +\[work +\] depth: 2 .*inflt: 0 +def: 0 .*",
+            r"Producers: None",
             r"Last lines of its log:",
             r"\[nsqd\] .*INFO: .*",
         ]
