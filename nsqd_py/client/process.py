@@ -12,47 +12,39 @@ import threading
 import warnings
 from collections.abc import Iterator
 from time import monotonic
-from typing import Generic, TypeVar
 from weakref import ref
 
 from nsqd_py.client.errors import WrongPlace
 
 
-class AfterFork:
-    """An object that must be reset in a child process."""
+class ProcessHooks:
+    """An object that must be reset in a child process, and closed when the process ends, unless that was done before."""
 
     def _after_fork(self) -> None:
         """Called in the child before other code runs there. Everything open belongs to the parent."""
         raise NotImplementedError
-
-
-class AtExit:
-    """An object that must be closed when the process ends, unless that was done before."""
 
     def _begin_at_exit(self) -> None:
         """Begin to close, without waiting. Other threads still run."""
 
     def _at_exit(self, left_s: float) -> None:
         """Close, and wait at most `left_s`, which all objects share."""
-        raise NotImplementedError
 
-
-T = TypeVar("T")
 
 EXIT_S = 5.0  # how long the end of the process waits for what is not stored yet, and for handlers
 
 
-class _Registry(Generic[T]):
+class _Registry:
     """Weak references to objects, without callbacks such as those of a WeakSet, in which Ctrl-C would be lost."""
 
     def __init__(self) -> None:
-        self._refs: dict[int, ref[T]] = {}
+        self._refs: dict[int, ref[ProcessHooks]] = {}
         self._most = 100
 
-    def __iter__(self) -> Iterator[T]:
+    def __iter__(self) -> Iterator[ProcessHooks]:
         return iter([one for one_ref in list(self._refs.values()) if (one := one_ref()) is not None])
 
-    def add(self, one: T) -> None:
+    def add(self, one: ProcessHooks) -> None:
         self._refs[id(one)] = ref(one)
         if len(self._refs) > self._most:
             for key, one_ref in list(self._refs.items()):
@@ -60,24 +52,20 @@ class _Registry(Generic[T]):
                     del self._refs[key]
             self._most = 100 + 2 * len(self._refs)
 
-    def discard(self, one: object) -> None:
+    def discard(self, one: ProcessHooks) -> None:
         self._refs.pop(id(one), None)
 
-    def clear(self) -> None:
-        self._refs.clear()
 
-
-_AFTER_FORK: _Registry[AfterFork] = _Registry()
-_AT_EXIT: _Registry[AtExit] = _Registry()
+_AFTER_FORK, _AT_EXIT = _Registry(), _Registry()
 _finalizing_pid = 0
 
 
-def call_after_fork(one: AfterFork) -> None:
+def call_after_fork(one: ProcessHooks) -> None:
     """Call its `_after_fork` in every child process while the object exists."""
     _AFTER_FORK.add(one)
 
 
-def close_at_exit(one: AtExit) -> None:
+def close_at_exit(one: ProcessHooks) -> None:
     """Close it when the process ends, unless the object is gone by then."""
     global _finalizing_pid
     _AT_EXIT.add(one)
@@ -89,7 +77,7 @@ def close_at_exit(one: AtExit) -> None:
             util.Finalize(None, _at_exit, exitpriority=0)
 
 
-def forget(one: AfterFork | AtExit) -> None:
+def forget(one: ProcessHooks) -> None:
     """Note that it is closed."""
     _AT_EXIT.discard(one)
     _AFTER_FORK.discard(one)
@@ -101,8 +89,8 @@ def warn_of_dropped(name: str) -> None:
 
 
 def _after_fork() -> None:
-    _AT_EXIT.clear()  # nothing is open here
     for one in list(_AFTER_FORK):
+        _AT_EXIT.discard(one)  # nothing is open here
         one._after_fork()
 
 

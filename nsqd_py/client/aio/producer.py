@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from nsqd_py.client.blocking.publishing_core import PublishingCore
 from nsqd_py.client.errors import NoNsqd, NsqClientError, WrongPlace
-from nsqd_py.client.process import AfterFork, AtExit, call_after_fork, close_at_exit, forget
+from nsqd_py.client.process import ProcessHooks, call_after_fork, close_at_exit, forget
 from nsqd_py.client.publishing.base import BaseProducer
 from nsqd_py.client.publishing.dispatcher import ConnectionWriter
 from nsqd_py.client.publishing.publish import Done, PendingPublish, ignore_result
@@ -37,7 +37,7 @@ class _LoopPublish(PendingPublish):
     future: asyncio.Future[None]
 
 
-class Producer(BaseProducer[Awaitable[None], Awaitable[asyncio.Future[None]]], AfterFork, AtExit):
+class Producer(BaseProducer[Awaitable[None], Awaitable[asyncio.Future[None]]], ProcessHooks):
     __doc__ = BaseProducer.__doc__
 
     __enter__ = __exit__ = None  # type: ignore[assignment]  # a `with` without `async` fails

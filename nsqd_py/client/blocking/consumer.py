@@ -14,7 +14,7 @@ from nsqd_py.client.consuming.base import AT_ONCE, STOP_TIMEOUT_S, BaseConsumer,
 from nsqd_py.client.consuming.subscription import ConsumerStats
 from nsqd_py.client.message import Message, MessageBatch
 from nsqd_py.client.options import ClientLog
-from nsqd_py.client.process import AfterFork, AtExit, call_after_fork, close_at_exit, forget, warn_of_dropped
+from nsqd_py.client.process import ProcessHooks, call_after_fork, close_at_exit, forget, warn_of_dropped
 
 if TYPE_CHECKING:
     from nsqd_py.client.blocking.lookup import Finder
@@ -29,7 +29,7 @@ _CLOSE_S = 5.0  # how long closing the connections may take after the time of a 
 _HANDLING_S = 0.005
 
 
-class Consumer(BaseConsumer, AfterFork, AtExit):
+class Consumer(BaseConsumer, ProcessHooks):
     """A consumer for plain Python. Handlers run in `concurrency` threads.
 
         with Consumer("topic", "channel", handle, nsqd_tcp_addresses=["127.0.0.1:4150"], max_in_flight=100) as consumer:

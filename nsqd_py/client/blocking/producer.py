@@ -28,7 +28,7 @@ from weakref import ref
 from nsqd_py.client.blocking.backend import THREADS, Backend, Waiters
 from nsqd_py.client.blocking.publishing_core import PublishingCore
 from nsqd_py.client.errors import ConnectionLost, NoNsqd, NsqClientError, WrongPlace
-from nsqd_py.client.process import EXIT_S, AfterFork, AtExit, call_after_fork, close_at_exit, forget, warn_of_dropped
+from nsqd_py.client.process import EXIT_S, ProcessHooks, call_after_fork, close_at_exit, forget, warn_of_dropped
 from nsqd_py.client.publishing.base import BaseProducer, pinged
 from nsqd_py.client.publishing.publish import Done, PendingPublish, ignore_result
 
@@ -84,7 +84,7 @@ class PublishFuture(PendingPublish):
                     stack.callback(state["_calls"].pop(), self)
 
 
-class Producer(BaseProducer[None, PublishFuture], AfterFork, AtExit):
+class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
     __doc__ = BaseProducer.__doc__
 
     _make_publish: type[PublishFuture] = PublishFuture

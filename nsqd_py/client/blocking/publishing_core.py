@@ -17,7 +17,7 @@ from nsqd_py.client.blocking.connection import Connection, opened
 from nsqd_py.client.callables import check_result
 from nsqd_py.client.errors import ConnectionLost, HandshakeFailed, NoNsqd, NsqClientError, NsqdSaid
 from nsqd_py.client.lookup import Discovery
-from nsqd_py.client.process import AfterFork, call_after_fork
+from nsqd_py.client.process import ProcessHooks, call_after_fork
 from nsqd_py.client.publishing.base import FIRST_PAUSE_S, MOST_PAUSE_S, BaseProducer, ProducerSettings
 from nsqd_py.client.publishing.dispatcher import ConnectionWriter, Dispatcher, WindowLimits
 from nsqd_py.client.publishing.publish import Done, Failures, PendingPublish, commands, ignore_result
@@ -261,7 +261,7 @@ class PublishingCore:
 _POLL_INTERVAL_S = 0.05  # a publish first reads the answers of nsqd if they were last read this long ago
 
 
-class SteppingProducer(BaseProducer[None, PendingPublish], AfterFork):
+class SteppingProducer(BaseProducer[None, PendingPublish], ProcessHooks):
     """A producer that works only while one of its methods runs, for Spark. Only one thread at a time may use it.
 
     It has only the methods that do not wait for `OK`, and `step`. It raises TimedOut if its window is full.
