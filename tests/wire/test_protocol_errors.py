@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from tests.support import wire
 from tests.support.examples import examples
+from tests.support.general_nsqd import GENERAL_NSQD
 from tests.support.nsqd_process import NsqdProcess
 from tests.support.wire import CLOSE_WAIT, CLS, ERROR, OK, UNKNOWN_ID, Client, Closed, Frame, int32
 
@@ -408,10 +409,13 @@ CUT_OFF = [
 CASES = [*COMMANDS, *STATES, *IDENTIFY, *AUTH, *SUB, *RDY, *IN_FLIGHT, *REQ, *PUB, *DPUB, *MPUB, *NAMES, *CUT_OFF]
 
 
-@pytest.fixture(scope="module")
-def nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
-    """One nsqd for all cases: no error may harm it."""
-    process = NsqdProcess(tmp_path_factory.mktemp("wire") / "nsqd").start()
+@pytest.fixture(scope="module", params=[None, GENERAL_NSQD], ids=["", "general"])
+def nsqd(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqdProcess]:
+    """One nsqd for all cases: no error may harm it. Then one without the shortcut for publishes."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param:
+            patch.setenv("NSQD_COMMAND", request.param)
+        process = NsqdProcess(tmp_path_factory.mktemp("wire") / "nsqd").start()
     yield process
     process.destroy()
 

@@ -25,6 +25,9 @@ from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.logs import FATAL, Log
 from nsqd_py.tcp.connection import ClientConnection
 from nsqd_py.tcp.fast_publishing import FastConnection
+from tests.support import wire
+from tests.support.general_nsqd import GENERAL_NSQD
+from tests.support.nsqd_process import MakeNsqd
 from tests.support.wire import dpub, identify, mpub, pub, sub
 from tests.unit.fakes import messages_of, parse_messages, sized
 
@@ -342,3 +345,31 @@ def test_a_publish_before_an_upgrade_is_answered_when_it_is_written(nsqd: Nsqd, 
     else:
         assert answers.startswith(OK)
         assert nsqd.log.next_seq == low + 1
+
+
+@pytest.mark.parametrize("command", [None, GENERAL_NSQD], ids=["", "general"])
+def test_a_process_publishes_and_delivers_with_the_shortcut_and_without_it(
+    make_nsqd: MakeNsqd, monkeypatch: pytest.MonkeyPatch, command: str | None
+) -> None:
+    if command is not None:
+        monkeypatch.setenv("NSQD_COMMAND", command)
+    nsqd = make_nsqd()
+    clients = [nsqd.connect() for _ in range(4)]
+    topics = ["a", "b"]
+    sent: dict[str, list[bytes]] = {topic: [] for topic in topics}
+    for number in range(40):
+        for client in clients:
+            topic = topics[number // 4 % 2]
+            body = b"%d" % len(sent[topic]) * (number + 1)
+            client.send(dpub(topic, 1, body) if number % 8 == 7 else pub(topic, body))
+            sent[topic].append(body)
+        assert [client.frame() for client in clients] == [wire.OK] * len(clients)
+    assert clients[0].ask(pub("a", b"")).data.startswith(b"E_BAD_MESSAGE")
+    clients[1].send(pub("a", b"x") * 3, mpub("a", [b"y", b"z"]))
+    assert [clients[1].frame() for _ in range(4)] == [wire.OK] * 4
+    sent["a"] += [b"x", b"x", b"x", b"y", b"z"]
+    for topic in topics:
+        with nsqd.connect() as consumer:
+            consumer.sub(topic, "ch", rdy_count=2500)
+            assert sorted(wire.bodies(consumer.consume(len(sent[topic])))) == sorted(sent[topic])
+            nsqd.wait_for_channel(topic, "ch", depth=0, in_flight_count=0, deferred_count=0)
