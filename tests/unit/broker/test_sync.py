@@ -231,23 +231,11 @@ def test_a_publisher_that_is_alone_waits_for_nobody(bench: Bench) -> None:
 # --- many topics
 
 
-class CountingPool(FakeThreadPool):
-    """Counts the calls of threads."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def apply(self, function: Callable[..., Any], arguments: tuple[Any, ...] = ()) -> Any:
-        self.count += 1
-        return super().apply(function, arguments)
-
-
 class ManyTopics:
     """Topics that are synced some time after a write, as with the default flags."""
 
     def __init__(self, directory: Path, count: int) -> None:
-        self.pool = CountingPool()
-        self.bench = Bench(directory, every=2500, pool=self.pool)
+        self.bench = Bench(directory, every=2500)
         self.topics = [self._topic(directory, f"t{number}") for number in range(count)]
 
     def _topic(self, directory: Path, name: str) -> Topic:
@@ -260,29 +248,11 @@ class ManyTopics:
             topic.buffer.publish(sized(b"x"), 1, 5, None, 0)
         self.bench.world.run()
 
-    def unsynced(self) -> int:
-        return sum(bool(topic.unsynced) for topic in self.topics)
-
 
 @pytest.fixture
 def many(tmp_path: Path) -> Iterator[ManyTopics]:
-    yield ManyTopics(tmp_path, 40)
+    yield ManyTopics(tmp_path, 3)
     close_descriptors(tmp_path)
-
-
-def test_topics_that_are_due_at_nearly_one_time_are_synced_together(many: ManyTopics, disk: Disk) -> None:
-    for topic in many.topics:
-        many.put(topic)
-        many.bench.pass_time(10 * MS)
-    many.bench.pass_time(2 * SECOND - 400 * MS)
-    assert many.unsynced() == 40 - 32
-    assert many.pool.count == 1
-    many.bench.pass_time(400 * MS)
-    assert many.unsynced() == 0
-    assert many.pool.count == 2
-    names = [name for name in disk.syncs if name.endswith(".log")]
-    assert sorted(names) == sorted(topic.log.files[0].path.name for topic in many.topics if topic.log is not None)
-    assert len(disk.syncs) == 40 + 2, "the directory with the new names is synced once by each call"
 
 
 def test_a_topic_with_much_time_left_is_synced_later(many: ManyTopics) -> None:
