@@ -170,7 +170,7 @@ class TooManyTopics(Refusal):
 
 
 class TooManyNewTopics(Refusal):
-    """So many clients of an address create topics or channels that another one would wait for too long."""
+    """The clients of an address create topics or channels too fast."""
 
     def __init__(self, most_per_s: int) -> None:
         reason = f"new topics and channels exceed limit of {most_per_s} a second (--max-new-topics-per-second)"

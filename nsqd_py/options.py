@@ -348,7 +348,7 @@ class _Clients(Options, title="Clients"):
         INT,
         100,
         "Number of topics and channels per second that the clients of one address create, after 100 times as many at "
-        "once; beyond it, they wait. 0 means no limit.",
+        "once; beyond it, they get an error. 0 means no limit.",
         check=not_negative,
     )
     max_channels_per_topic: int = setting(

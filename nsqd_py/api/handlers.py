@@ -216,24 +216,11 @@ def topic_name(request: Request[Broker]) -> str:
     return name
 
 
-def creates_no_topic(request: Request[Broker]) -> bool:
-    """True unless a publish creates its topic: its handler may then have to wait for a turn."""
-    name = (request.target.params or {}).get("topic")
-    return name is None or name in request.app.topics or not is_valid(name)
-
-
 def _topic_to_publish_to(request: Request[Broker]) -> Topic:
     name = topic_name(request)
     if name not in request.app.topics:
-        await_turn(request)
+        request.app.creation_rate.take(request.connection.peer)
     return request.app.get_topic(name)
-
-
-def await_turn(request: Request[Broker]) -> None:
-    """Wait for the client's turn to create a topic or channel. Raises HttpError. Blocks this greenlet."""
-    wait_s = request.app.creation_rate.wait_s(request.connection.peer)
-    if wait_s:
-        gevent.sleep(wait_s)
 
 
 def _defer_ns(request: Request[Broker]) -> int:

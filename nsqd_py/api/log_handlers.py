@@ -124,7 +124,7 @@ def create_channel(request: Request[Broker]) -> Reply:
     if request.app.drain.is_active:
         raise Draining
     if name not in topic.channels:
-        handlers.await_turn(request)
+        request.app.creation_rate.take(request.connection.peer)
         if target is None:
             request.app.make_channel(topic, name)
         else:

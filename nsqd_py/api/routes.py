@@ -20,9 +20,7 @@ QUICK_BYTES = 64 * 1024
 
 ADMINISTER, BODIES, STATISTICS, PUBLISH = Access.ADMINISTER, Access.BODIES, Access.STATISTICS, Access.PUBLISH
 
-PUB: Route[Broker] = Route(
-    "POST", "/pub", handlers.pub, PUBLISH, MESSAGE, is_hot=True, is_logged=False, is_quick=handlers.creates_no_topic
-)
+PUB: Route[Broker] = Route("POST", "/pub", handlers.pub, PUBLISH, MESSAGE, is_hot=True, is_logged=False)
 ROUTES: tuple[Route[Broker], ...] = (
     PUB,
     Route("GET", "/ping", handlers.ping, STATISTICS, is_hot=True),
@@ -39,7 +37,6 @@ ROUTES: tuple[Route[Broker], ...] = (
         is_hot=True,
         is_logged=False,
         quick_bytes=QUICK_BYTES,
-        is_quick=handlers.creates_no_topic,
         check_head=handlers.topic_name,
     ),
     Route("POST", "/topic/create", handlers.create_topic, ADMINISTER),

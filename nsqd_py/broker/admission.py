@@ -140,12 +140,11 @@ def _messages_of(channel: Channel) -> int:
 
 # A client may create as many topics and channels at once as in this time.
 _BURST_S = 100
-_LONGEST_WAIT_S = 10.0
 _MOST_ADDRESSES = 4096
 
 
 class CreationRate:
-    """Limits how many topics and channels the clients of each address create per second. It reserves turns for them.
+    """Limits how many topics and channels the clients of each address create per second.
 
     Each topic costs memory and a file, and `--max-topics` is for all clients: one that uses it up stops the others.
     """
@@ -156,20 +155,18 @@ class CreationRate:
         self._clock = clock
         self._next_ns: dict[str, int] = {}  # the next turn of each address; in the past, as far as turns are left over
 
-    def wait_s(self, peer: str) -> float:
-        """Take the next turn of a client, and return the seconds until then, mostly 0. Raises TooManyNewTopics."""
+    def take(self, peer: str) -> None:
+        """Count a topic or channel that a client creates. Raises TooManyNewTopics."""
         if not self._most_per_s:
-            return 0.0
+            return
         address = host_of(peer)
         now_ns = self._clock()
         oldest_ns = now_ns - _BURST_S * SECOND_NS
         turn_ns = max(self._next_ns.get(address, 0), oldest_ns)
-        wait_s = max(0, turn_ns - now_ns) / SECOND_NS
-        if wait_s > _LONGEST_WAIT_S:
+        if turn_ns > now_ns:
             raise TooManyNewTopics(self._most_per_s)
         if len(self._next_ns) >= _MOST_ADDRESSES:
             self._next_ns = {name: ns for name, ns in self._next_ns.items() if ns > oldest_ns}
             if len(self._next_ns) >= _MOST_ADDRESSES:
                 del self._next_ns[min(self._next_ns, key=self._next_ns.__getitem__)]
         self._next_ns[address] = turn_ns + SECOND_NS // self._most_per_s
-        return wait_s

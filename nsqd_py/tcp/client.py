@@ -75,7 +75,6 @@ class Client(Stream):
     """A producer or consumer. Topics use it as a `Publisher`, its channel as a `Consumer`. A subclass reads its commands.
 
     has_protocol  True when the client has named its protocol
-    has_turn      True while it creates a topic or channel, for which it has waited
     """
 
     __slots__ = (
@@ -98,7 +97,6 @@ class Client(Stream):
         "finish_count",
         "guard",
         "has_protocol",
-        "has_turn",
         "in_flight",
         "is_waiting",
         "message_count",
@@ -132,7 +130,6 @@ class Client(Stream):
         self._budget = broker.memory
         self._alarm = broker.alarms.alarm(self._on_deadline)
         self.guard: AuthGuard | None = None
-        self.has_turn = False
         self.early = EarlyAnswers(self.out)
         self._failed_ticket = sys.maxsize
         self.pub_counts: dict[str, int] = defaultdict(int)

@@ -23,7 +23,6 @@ from nsqd_py.errors import (
     ClientError,
     FinFailed,
     LineTooLong,
-    NsqdError,
     Refusal,
     ReqFailed,
     SubFailed,
@@ -33,11 +32,9 @@ from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.protocol import MAGIC_V2, frames
 from nsqd_py.protocol.commands import (
     MPUB,
-    NOP,
     Ack,
     Auth,
     Cls,
-    Command,
     Fin,
     Identify,
     LargeMpub,
@@ -109,8 +106,6 @@ class ClientConnection(Client):
                 if parser.awaited_mpub and isinstance(error, (BadBody, BadMessage)):
                     await_mpub(self, parser.awaited_mpub)
                 self.answer_error(error)
-            except Throttled as throttled:
-                self._execute_later(throttled)
             except LineTooLong as error:
                 self.close(str(error))
                 return
@@ -123,23 +118,6 @@ class ClientConnection(Client):
         self._exact_read = parser.next_read if self._layer is None else 0
         if self._is_behind:
             self._catch_up()
-
-    def _execute_later(self, throttled: Throttled) -> None:
-        """Execute the command, and those after it, when the turn of this client has come."""
-        self.log.of_clients.info("client(%s) creates many topics or channels, it waits for %.1f s", self.peer, throttled.wait_s)
-        self.pause()
-        gevent.spawn_later(throttled.wait_s, self._use_turn, throttled.command)
-
-    def _use_turn(self, command: Command) -> None:
-        if not self.closed:
-            self.go_on(partial(self._execute_in_turn, command))
-
-    def _execute_in_turn(self, command: Command) -> None:
-        self.has_turn = True
-        try:
-            HANDLERS[type(command)](self, command)
-        finally:
-            self.has_turn = False
 
     def act(self) -> None:
         """Execute more of the received commands."""
@@ -195,8 +173,6 @@ class ClientConnection(Client):
             step()
         except ClientError as error:
             self.answer_error(error)
-        except Throttled as throttled:
-            self._execute_later(throttled)
         self._run_commands(self._parser)
 
     def forget_pub(self) -> None:
@@ -212,15 +188,6 @@ class ClientConnection(Client):
 
 
 # ---- handlers
-
-
-class Throttled(NsqdError):
-    """The command must be executed again after `wait_s`: its client has created many topics or channels."""
-
-    def __init__(self, wait_s: float, command: Command) -> None:
-        super().__init__(wait_s)
-        self.wait_s = wait_s
-        self.command = command
 
 
 # ---- identification
@@ -266,7 +233,7 @@ def sub(client: Client, command: Sub) -> None:
     try:
         found = broker.find_topic(name)
         if found is None or channel_name not in found.channels:
-            _await_turn(client, command)
+            broker.creation_rate.take(client.peer)
         topic = found or broker.get_topic(name)
     except OSError as error:
         raise SubFailed(f"SUB failed {error.strerror or error}") from error
@@ -386,27 +353,21 @@ def large_mpub(client: Client, command: LargeMpub) -> None:
 
 def await_mpub(client: Client, topic_name: bytes) -> None:
     """Create the topic of an MPUB whose body is incomplete or refused, as Go's nsqd does before it reads the body."""
-    with contextlib.suppress(Refusal, Throttled):  # the MPUB command reports it, or waits
-        if topic_name.decode() not in client.broker.topics:
-            _await_turn(client, NOP)
-        client.broker.get_topic(topic_name.decode())
+    with contextlib.suppress(Refusal):  # the MPUB command reports it
+        _get_topic(client, topic_name.decode())
 
 
-def _await_turn(client: Client, command: Command) -> None:
-    """Take the client's turn to create a topic or channel. Raises Throttled if it is not yet, and Refusal."""
-    if not client.has_turn:
-        wait_s = client.broker.creation_rate.wait_s(client.peer)
-        if wait_s:
-            raise Throttled(wait_s, command)
+def _get_topic(client: Client, name: str) -> Topic:
+    """Return the topic of this name; create it if needed. Raises Refusal."""
+    if name not in client.broker.topics:
+        client.broker.creation_rate.take(client.peer)
+    return client.broker.get_topic(name)
 
 
 def _make_topic(client: Client, kind: int, command: Publish | LargeMpub) -> Topic:
-    """Return the topic of a publish; create it if needed. Raises ClientError and Throttled."""
-    broker, topic_name = client.broker, command.topic_name.decode()
+    """Return the topic of a publish; create it if needed. Raises ClientError."""
     try:
-        if topic_name not in broker.topics:
-            _await_turn(client, command)
-        return broker.get_topic(topic_name)
+        return _get_topic(client, command.topic_name.decode())
     except Refusal as error:
         name, failure = PUBLISH_ERRORS[kind]
         raise failure(f"{name} failed {error.reason}") from error

@@ -12,6 +12,7 @@ import pytest
 from nsqd_py.batch import uniform_stride
 from nsqd_py.broker.admission import CreationRate
 from nsqd_py.diskqueue.journal import Journal
+from nsqd_py.errors import TooManyNewTopics
 from nsqd_py.queue.topic import Topic
 from tests.unit.fakes import SECOND, FakeConsumer, FakePublisher, World, close_descriptors, sized, start_broker
 
@@ -83,7 +84,7 @@ def test_a_kill_leaves_no_channel_that_needs_removed_messages(tmp_path: Path, mo
 
 # --- the rate of new topics and channels
 
-HERE, THERE = "192.0.2.1:5", "192.0.2.2:5"
+HERE = "192.0.2.1:5"
 
 
 @pytest.fixture
@@ -97,9 +98,14 @@ def rate(clock: list[int]) -> CreationRate:
     return CreationRate(10, lambda: clock[0])
 
 
-def test_few_addresses_are_remembered_and_the_busiest_longest(rate: CreationRate) -> None:
-    for _ in range(1002):
-        rate.wait_s(HERE)
+def test_few_addresses_are_remembered_and_the_busiest_longest(rate: CreationRate, clock: list[int]) -> None:
+    for _ in range(1001):
+        rate.take(HERE)
     for number in range(10_000):
-        assert rate.wait_s(f"10.0.{number // 250}.{number % 250}:1") == 0.0
-    assert rate.wait_s(HERE) > 0.0
+        rate.take(f"10.0.{number // 250}.{number % 250}:1")
+    with pytest.raises(TooManyNewTopics):
+        rate.take(HERE)
+    clock[0] += 10**8
+    rate.take(HERE)
+    with pytest.raises(TooManyNewTopics):
+        rate.take(HERE)
