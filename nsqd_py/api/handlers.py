@@ -20,7 +20,6 @@ from nsqd_py.net.addresses import check_peer_addresses
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.answers import Reply
 from nsqd_py.net.http.router import Request, parse_int64
-from nsqd_py.protocol.commands import milliseconds_to_ns
 from nsqd_py.protocol.multi_body import SLICE_MESSAGES, MessageWalk, Part, check_message_count
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.queue.channel import Channel
@@ -229,7 +228,7 @@ def _defer_ns(request: Request[Broker]) -> int:
     if defer is None:
         return 0
     try:
-        delay_ns = milliseconds_to_ns(parse_int64(defer))
+        delay_ns = parse_int64(defer) * 1_000_000
     except ValueError as error:
         raise HttpError(400, "INVALID_DEFER") from error
     if not 0 <= delay_ns <= request.app.options.max_defer_timeout_ns:

@@ -58,10 +58,6 @@ def rdy(count: int) -> bytes:
     return b"RDY %d\n" % count
 
 
-def fin(message_id: bytes) -> bytes:
-    return b"FIN " + message_id + b"\n"
-
-
 def fins(ids: Collection[bytes]) -> bytes:
     """Return a FIN for each message."""
     return b"FIN " + b"\nFIN ".join(ids) + b"\n" if ids else b""
@@ -69,10 +65,6 @@ def fins(ids: Collection[bytes]) -> bytes:
 
 def req(message_id: bytes, delay_ms: int) -> bytes:
     return b"REQ %b %d\n" % (message_id, delay_ms)
-
-
-def touch(message_id: bytes) -> bytes:
-    return b"TOUCH " + message_id + b"\n"
 
 
 def touches(ids: Collection[bytes]) -> bytes:
@@ -89,30 +81,13 @@ def pub(topic: str, body: bytes) -> bytes:
     return _pub_prefix(topic) + len(body).to_bytes(SIZE_BYTES, "big") + body
 
 
-def pubs(topic: str, bodies: Sequence[bytes]) -> bytes:
-    """Return a PUB for each body. nsqd answers each of them."""
-    prefix = _pub_prefix(topic)
-    return b"".join(_with_heads(prefix, bodies))
-
-
 def dpub(topic: str, defer_ms: int, body: bytes) -> bytes:
     return b"DPUB %b %d\n" % (name_bytes(topic), defer_ms) + _sized(body)
 
 
 def mpub_body(bodies: Sequence[bytes]) -> bytes:
     """Return the body of an MPUB: the number of messages, then each message behind its size."""
-    parts = _with_heads(b"", bodies)
-    return len(bodies).to_bytes(SIZE_BYTES, "big") + b"".join(parts)
-
-
-def mpub(topic: str, bodies: Sequence[bytes]) -> bytes:
-    """Return an MPUB: nsqd stores all messages or none, with one answer."""
-    return mpub_of(topic, mpub_body(bodies))
-
-
-def mpub_of(topic: str, body: bytes) -> bytes:
-    """Return an MPUB with a body of `mpub_body`."""
-    return mpub_head(topic, len(body)) + body
+    return len(bodies).to_bytes(SIZE_BYTES, "big") + b"".join(_with_sizes(bodies))
 
 
 def mpub_head(topic: str, body_bytes: int) -> bytes:
@@ -120,13 +95,10 @@ def mpub_head(topic: str, body_bytes: int) -> bytes:
     return b"MPUB %b\n" % name_bytes(topic) + body_bytes.to_bytes(SIZE_BYTES, "big")
 
 
-def _with_heads(prefix: bytes, bodies: Sequence[bytes]) -> list[bytes]:
-    """Return each body behind `prefix` and its size.
-
-    A head is made once for each size: 90 ns a body, where one for each body takes 170.
-    """
+def _with_sizes(bodies: Sequence[bytes]) -> list[bytes]:
+    """Return each body behind its size, which is encoded once for equal sizes: 90 ns a body, not 170."""
     sizes = list(map(len, bodies))
-    heads = {size: prefix + size.to_bytes(SIZE_BYTES, "big") for size in set(sizes)}
+    heads = {size: size.to_bytes(SIZE_BYTES, "big") for size in set(sizes)}
     parts = [b""] * (2 * len(sizes))
     parts[0::2] = map(heads.__getitem__, sizes)
     parts[1::2] = bodies

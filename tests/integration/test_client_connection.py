@@ -95,7 +95,7 @@ def test_messages_go_both_ways(
         options.get(name, False) for name in ("tls_v1", "snappy", "deflate")
     )
     bodies = [b"%d " % number * 1000 for number in range(200)] + [os.urandom(300_000)]
-    driver.send(outgoing.sub(topic, "channel") + outgoing.rdy(500) + outgoing.pubs(topic, bodies))
+    driver.send(outgoing.sub(topic, "channel") + outgoing.rdy(500) + b"".join(outgoing.pub(topic, body) for body in bodies))
     driver.wait(lambda heard: len(heard.messages) == len(bodies) and len(heard.responses) == len(bodies) + 1)
     assert sorted(driver.heard.bodies) == sorted(bodies)
     assert set(driver.heard.responses) == {b"OK"}
@@ -119,7 +119,7 @@ def test_what_was_written_goes_out_before_a_close(shared_nsqd: NsqdProcess, dial
     driver = dial(address_of(shared_nsqd))
     driver.open()
     shared_nsqd.create(topic, "channel")
-    driver.connection.send(outgoing.pubs(topic, [b"x" * 1000] * 2_000))
+    driver.connection.send(outgoing.pub(topic, b"x" * 1000) * 2_000)
     driver.close()
     shared_nsqd.wait_for_channel(topic, "channel", depth=2_000)
 
@@ -128,7 +128,7 @@ def test_more_than_the_sockets_hold(shared_nsqd: NsqdProcess, dial: Dial, topic:
     """20 MB go out while their answers come in."""
     driver = dial(address_of(shared_nsqd))
     driver.open()
-    driver.send(outgoing.pubs(topic, [b"x" * 200] * 100_000))
+    driver.send(outgoing.pub(topic, b"x" * 200) * 100_000)
     driver.wait(lambda heard: len(heard.responses) == 100_000)
 
 

@@ -216,7 +216,7 @@ def test_an_nsqd_that_does_not_read_holds_no_event_loop_up(topic: str) -> None:
             await stored
         return was_stored
 
-    with listening(read_late(len(outgoing.mpub_of(topic, body)), may_read=may_read)) as address:
+    with listening(read_late(len(outgoing.mpub_head(topic, len(body))) + len(body), may_read=may_read)) as address:
         assert run_in_new_loop(publish(address)) is False
 
 
