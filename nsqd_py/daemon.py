@@ -182,8 +182,6 @@ class Daemon:
             if self._fencer is not None:
                 self._fencer.start()
             self._drainer = gevent.spawn(self._drain, signals)
-            if self._lookups is not None or self._options.broadcast_address != socket.gethostname():
-                gevent.spawn(self._check_broadcast_address)
             self.notifier.ready(f"serving on {self._listeners.address}")
             self.notifier.start_watchdog(self._loop)
             self._listen_to_signals()
@@ -308,19 +306,6 @@ class Daemon:
     def _drain(self, signals: StopSignals) -> None:
         self._broker.drain.wait_until_over(self.notifier.status, lambda: self._lookups)
         signals.stop()
-
-    def _check_broadcast_address(self) -> None:
-        """Log a warning if the address that nsqlookupds name to clients cannot be resolved here."""
-        address = self._options.broadcast_address
-        try:
-            resolve(address, self._broker.tcp_port)
-        except OSError as error:
-            self._log.warning(
-                "--broadcast-address %s cannot be resolved - %s; clients that find this nsqd through nsqlookupd "
-                "connect to that address",
-                address,
-                getattr(error, "strerror", None) or error,
-            )
 
     def _start_statsd(self) -> None:
         """Report to statsd, if it has an address. Its prefix may contain a port, so the ports must be known."""

@@ -20,7 +20,7 @@ from nsqd_py.net.tls_options import (
     implied_tls_required,
 )
 from nsqd_py.protocol.names import is_valid_name
-from nsqd_py.settings.declaration import BadOptions, Options, check_package, not_negative, setting
+from nsqd_py.settings.declaration import BadOptions, Options, check_package, not_negative, positive, setting
 from nsqd_py.settings.durations import HOUR_NS, MILLISECOND_NS, MINUTE_NS, SECOND_NS
 from nsqd_py.settings.groups import OBSOLETE_VERBOSE, VERBOSE, LimitOptions, LogOptions, log_prefix_setting
 from nsqd_py.settings.program import Program, ProgramOptions
@@ -61,10 +61,6 @@ def _check_deflate_level(value: int) -> str | None:
     return None if 1 <= value <= 9 else "must be [1,9]"
 
 
-def _check_request_method(value: str) -> str | None:
-    return None if value in ("get", "post") else "must be get or post"
-
-
 def _check_auth_addresses(addresses: tuple[str, ...]) -> str | None:
     if addresses:
         from nsqd_py.auth.servers import auth_url  # slow to import: it has an HTTP client
@@ -82,17 +78,9 @@ def _check_standby_of(value: str) -> str | None:
     return "must be host:port" if value.startswith(":") else None
 
 
-def _check_on_timeout(value: str) -> str | None:
-    return None if value in ("refuse", "alone") else "must be refuse or alone"
-
-
 def _check_ttl(value: int) -> str | None:
     # It must be renewed before it ends, also when one request fails. etcd counts in seconds.
     return None if value >= 2 * SECOND_NS and value % SECOND_NS == 0 else "must be 2s, 3s or more whole seconds"
-
-
-def _positive(value: int) -> str | None:
-    return None if value > 0 else "must be above 0"
 
 
 def _check_percentiles(values: tuple[float, ...]) -> str | None:
@@ -213,7 +201,7 @@ class _Discovery(Options, title="Discovery, authorization and topology"):
         check=_check_auth_addresses,
     )
     auth_http_request_method: str = setting(
-        STRING, "get", "HTTP method of requests to auth servers: get or post.", check=_check_request_method
+        choice({"get": "get", "post": "post"}, word="method"), "get", "HTTP method of requests to auth servers: get or post."
     )
     http_client_connect_timeout_ns: int = setting(
         DURATION, 2 * SECOND_NS, "Timeout for connecting to an auth server or nsqlookupd."
@@ -408,13 +396,12 @@ class _Standby(Options, title="Standby"):
         check=not_negative,
     )
     standby_timeout_ns: int = setting(
-        DURATION, 5 * SECOND_NS, "Maximum time that a publisher waits for --standby-acks standbys.", check=_positive
+        DURATION, 5 * SECOND_NS, "Maximum time that a publisher waits for --standby-acks standbys.", check=positive
     )
     standby_on_timeout: str = setting(
-        STRING,
+        choice({"refuse": "refuse", "alone": "alone"}, word="word"),
         "refuse",
         "After --standby-timeout: `refuse` the publish, or go on `alone`, without standbys, until they are back.",
-        check=_check_on_timeout,
     )
     lease: str = setting(
         URL,

@@ -23,8 +23,8 @@ from nsqd_py.cluster.values import Statistics, list_in
 from nsqd_py.net.addresses import host_and_port
 from nsqd_py.net.http.client import BadStatus, HttpClientError, parse_url
 from nsqd_py.runtime.documents import load_foreign_json
-from nsqd_py.runtime.logs import parse_level
 from nsqd_py.settings.durations import SECOND_NS
+from nsqd_py.settings.groups import LOG_LEVEL
 
 _MOST_CONFIG_BYTES = 1024 * 1024
 _ACTIONS = ("pause", "unpause", "empty")
@@ -204,7 +204,7 @@ class GoApi:
     def _set_option(self, opt: str, value: bytes) -> None:
         try:
             if opt == "log_level":
-                level = parse_level(value.decode())
+                level = LOG_LEVEL.parse(value.decode())
                 self.services.options.log_level = self.services.log.level = level
             elif opt == "nsqlookupd_http_addresses":
                 addresses = orjson.loads(value)

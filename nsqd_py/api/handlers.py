@@ -24,10 +24,10 @@ from nsqd_py.protocol.multi_body import SLICE_MESSAGES, MessageWalk, Part, check
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.topic import Topic
-from nsqd_py.runtime.logs import parse_level
 from nsqd_py.runtime.pacing import ONE_ROUND_S, Pace
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.settings.durations import parse_duration
+from nsqd_py.settings.groups import LOG_LEVEL
 from nsqd_py.stats.collect import collect, render_json
 from nsqd_py.stats.text import health_of, render_text
 from nsqd_py.version import NSQ_VERSION
@@ -149,7 +149,7 @@ def put_option(request: Request[Broker]) -> Reply:
 
 
 def _change_log_level(broker: Broker, value: bytes) -> None:
-    broker.log.level = broker.options.log_level = parse_level(value.decode("utf-8", "replace"))
+    broker.log.level = broker.options.log_level = LOG_LEVEL.parse(value.decode("utf-8", "replace"))
 
 
 def _change_lookupds(broker: Broker, value: bytes) -> None:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from nsqd_py.client.errors import BadClientOption
 from nsqd_py.net.addresses import parse_host_port
-from nsqd_py.net.tls_context import LEVELS, OPENSSL_DEFAULT
 from nsqd_py.settings.durations import SECOND_NS, format_duration, parse_duration
-from nsqd_py.settings.types import parse_bool
+from nsqd_py.settings.types import OPENSSL_DEFAULT, TLS_LEVELS, parse_bool
 from nsqd_py.version import PROJECT_VERSION
 
 if TYPE_CHECKING:
@@ -101,9 +100,9 @@ def _one_of(*words: str) -> Callable[[object], str]:
 
 
 def _read_level(value: object) -> int:
-    if str(value) not in LEVELS and value != OPENSSL_DEFAULT:
-        raise ValueError(f"expected one of {', '.join(LEVELS)}")
-    return LEVELS.get(str(value), OPENSSL_DEFAULT)
+    if str(value) not in TLS_LEVELS and value != OPENSSL_DEFAULT:
+        raise ValueError(f"expected one of {', '.join(TLS_LEVELS)}")
+    return TLS_LEVELS.get(str(value), OPENSSL_DEFAULT)
 
 
 def _read_context(value: object) -> Any:

@@ -82,6 +82,21 @@ class Stacked:
 # ---- Compression on a connection, as layers of a `Stream`: bytes in and bytes out.
 
 
+class _Compression:
+    """A layer that has no handshake and sends nothing by itself."""
+
+    __slots__ = ()
+
+    is_secure = False
+    is_open = True
+
+    def take_output(self) -> bytes:
+        return b""
+
+    def end(self) -> bytes:
+        return b""
+
+
 STEP_BYTES = 256 * 1024
 # Chunks of one step: an empty one takes 1 us, and 64 KiB hold 16,000 of them.
 _MOST_CHUNKS = 1024
@@ -107,15 +122,12 @@ def masked_crc32c(data: bytes) -> bytes:
     return ((crc >> 15 | crc << 17) + 0xA282EAD8 & 0xFFFFFFFF).to_bytes(_CRC_BYTES, "little")
 
 
-class SnappyLayer:
+class SnappyLayer(_Compression):
     """Snappy in the framing format. google_crc32c computes the checksums with instructions of the processor: 40 kB take
     6 us, and 54 us with a library that frames.
     """
 
     __slots__ = ("_has_begun", "_input", "_is_identified", "_skip_bytes", "has_more")
-
-    is_secure = False
-    is_open = True
 
     def __init__(self) -> None:
         """Raises ModuleNotFoundError if the packages for snappy are not installed."""
@@ -208,23 +220,14 @@ class SnappyLayer:
             parts.append(block)
         return b"".join(parts)
 
-    def take_output(self) -> bytes:
-        return b""
-
-    def end(self) -> bytes:
-        return b""
-
 
 # ---- deflate
 
 
-class DeflateLayer:
+class DeflateLayer(_Compression):
     """Raw deflate (RFC 1951), flushed after each write, so that no data wait in an incomplete block."""
 
     __slots__ = ("_compressor", "_decompressor", "_input", "has_more")
-
-    is_secure = False
-    is_open = True
 
     def __init__(self, level: int) -> None:
         self._compressor = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
@@ -248,9 +251,6 @@ class DeflateLayer:
 
     def encode(self, data: bytes) -> bytes:
         return self._compressor.compress(data) + self._compressor.flush(zlib.Z_SYNC_FLUSH)
-
-    def take_output(self) -> bytes:
-        return b""
 
     def end(self) -> bytes:
         return self._compressor.flush()

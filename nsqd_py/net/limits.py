@@ -31,12 +31,9 @@ REASON_TEXTS = {
     DESCRIPTORS: "the last file descriptors are kept for files",
 }
 
-# One descriptor in this many is reserved for files, but at most _MOST_KEPT.
-_KEPT_PART = 16
-_MOST_KEPT = 1024
-# The same for a daemon with many files. While there are few connections, its files have more descriptors.
-_KEPT_PART_OF_MANY = 8
-_LEAST_KEPT_OF_MANY = 64
+# One descriptor in this many is reserved for files, within bounds. While there are few connections, files have more.
+_KEPT_PART = 8
+_LEAST_KEPT, _MOST_KEPT = 64, 1024
 _SWEEP_S = 1.0
 _SHORTEST_SWEEP_S = 0.05
 
@@ -155,9 +152,8 @@ class Connections:
 
     def start(self) -> None:
         """Begin to sweep. The limit on descriptors is read now."""
-        self._highest_descriptor = self._files_yield_above = highest_descriptor()
+        self._highest_descriptor = self._files_yield_above = _highest_descriptor()
         if self._close_files is not None:
-            self._highest_descriptor = highest_descriptor(_KEPT_PART_OF_MANY, _LEAST_KEPT_OF_MANY)
             # Close files early: they may have to be synced first.
             self._files_yield_above = self._highest_descriptor * 3 // 4
         self._timer.start(lambda: self.sweep(self._loop.now()))
@@ -199,9 +195,9 @@ def connections(options: LimitOptions, log: Log, loop: Any) -> Connections:
     return Connections(options.max_connections, options.max_connections_per_address, times, log, loop)
 
 
-def highest_descriptor(kept_part: int = _KEPT_PART, least_kept: int = 0) -> int:
-    """Return the highest descriptor for a socket. One in `kept_part`, and at least `least_kept`, are for files."""
+def _highest_descriptor() -> int:
+    """Return the highest descriptor for a socket."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         return 1 << 31
-    return limit - 1 - min(_MOST_KEPT, max(limit // kept_part, min(least_kept, limit // 4)))
+    return limit - 1 - min(_MOST_KEPT, max(limit // _KEPT_PART, min(_LEAST_KEPT, limit // 4)))

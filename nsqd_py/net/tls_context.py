@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-OPENSSL_DEFAULT = -1
-LEVELS = {"default": OPENSSL_DEFAULT, **{str(level): level for level in range(6)}}
+from nsqd_py.settings.types import OPENSSL_DEFAULT
 
 # Phrases in OpenSSL's errors that a lower level would prevent.
 _TOO_WEAK = (

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from nsqd_py.net.http.browsers import check_hosts
-from nsqd_py.net.tls_context import LEVELS, OPENSSL_DEFAULT, client_context, server_context
+from nsqd_py.net.tls_context import client_context, server_context
 from nsqd_py.settings.declaration import BadOptions, Options, setting
 from nsqd_py.settings.durations import SECOND_NS
-from nsqd_py.settings.types import DURATION, STRING, STRINGS, Kind, choice
+from nsqd_py.settings.types import DURATION, OPENSSL_DEFAULT, STRING, STRINGS, TLS_LEVEL, Kind, choice
 
 # The values of --tls-required, as /config/tls_required shows them.
 TLS_NOT_REQUIRED = 0
@@ -29,8 +29,6 @@ _TLS_REQUIRED_CHOICE: Kind[int] = choice(
 TLS_REQUIRED_KIND = _TLS_REQUIRED_CHOICE._replace(bare_value="true", choices=tuple(_TLS_REQUIRED_WORDS))
 
 
-# From a native value as text, so that true is not 1.
-_LEVEL_CHOICE: Kind[int] = choice(LEVELS, word="level", from_native=lambda value: _LEVEL_CHOICE.parse(str(value)))
 TLS_VERSION_KIND = choice({**TLS_VERSIONS, "": DEFAULT_TLS_VERSION}, word="version")
 
 
@@ -41,7 +39,7 @@ def _check_auth_policy(value: str) -> str | None:
 
 KEY_FILE = setting(STRING, "", "Private key of the certificate (PEM file).")
 SECURITY_LEVEL = setting(
-    _LEVEL_CHOICE,
+    TLS_LEVEL,
     OPENSSL_DEFAULT,
     "OpenSSL security level of server and client connections: 0 to 5, or default. "
     "Level 0 accepts keys below 2048 bits, SHA-1 signatures, and TLS 1.0 and 1.1.",

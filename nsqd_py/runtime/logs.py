@@ -47,14 +47,6 @@ _LINE_BREAKS = str.maketrans({"\n": "\\n", "\r": "\\r"})
 _SHOWN = {DEBUG: "DEBUG", INFO: "INFO", WARNING: "WARNING", ERROR: "ERROR", FATAL: "FATAL"}
 
 
-def parse_level(word: str) -> int:
-    """Return the level with this name, in upper or lower case. Raises ValueError."""
-    try:
-        return LEVELS[word.lower()]
-    except KeyError:
-        raise ValueError(f"not a log level ({', '.join(LEVELS)})") from None
-
-
 def level_word(level: int) -> str:
     return next(word for word, number in LEVELS.items() if number == level)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from nsqd_py.runtime.logs import INFO, TEXT
+from nsqd_py.runtime.logs import INFO, JSON, LEVELS, TEXT
 from nsqd_py.settings.declaration import Options, not_negative, setting
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
-from nsqd_py.settings.types import BOOL, DURATION, INT, LOG_FORMAT, LOG_LEVEL, STRING
+from nsqd_py.settings.types import BOOL, DURATION, INT, STRING, Kind, choice
+
+LOG_LEVEL: Kind[int] = choice(LEVELS, word="level")
 
 
 def log_prefix_setting(default: str) -> str:
@@ -18,7 +20,9 @@ class LogOptions(Options):
 
     log_level: int = setting(LOG_LEVEL, INFO, "Write log lines of this level and above: debug, info, warn, error, fatal.")
     log_format: str = setting(
-        LOG_FORMAT, TEXT, "Format of the log on stderr: text (lines as Go's NSQ writes them) or json (one object a line)."
+        choice({TEXT: TEXT, JSON: JSON}, word="format"),
+        TEXT,
+        "Format of the log on stderr: text (lines as Go's NSQ writes them) or json (one object a line).",
     )
     log_prefix: str = log_prefix_setting("")
 

@@ -11,7 +11,6 @@ from fnmatch import fnmatchcase
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from nsqd_py.runtime.hidden import hidden_option, hidden_path, hidden_url, hidden_value
-from nsqd_py.runtime.logs import JSON, LEVELS, TEXT, level_word, parse_level
 from nsqd_py.settings.durations import MAX_NS, MILLISECOND_NS, MIN_NS, format_duration, parse_duration
 
 MAX_INT = 2**63 - 1
@@ -286,5 +285,7 @@ URLS = _secrets(hidden_url)
 NAMED_SECRETS = _secrets(hidden_value)
 CLIENT_OPTIONS = _secrets(hidden_option)
 FLOATS: Kind[tuple[float, ...]] = Kind("float,...", _parse_floats, _floats_from_native, _listed, join=_all_floats)
-LOG_LEVEL: Kind[int] = Kind("level", parse_level, _refuse(f"one of {', '.join(LEVELS)}"), level_word, choices=tuple(LEVELS))
-LOG_FORMAT: Kind[str] = choice({TEXT: TEXT, JSON: JSON}, word="format")
+# OpenSSL's security levels. From a native value as text, so that true is not 1.
+OPENSSL_DEFAULT = -1
+TLS_LEVELS = {"default": OPENSSL_DEFAULT, **{str(level): level for level in range(6)}}
+TLS_LEVEL: Kind[int] = choice(TLS_LEVELS, word="level", from_native=lambda value: TLS_LEVEL.parse(str(value)))

@@ -280,13 +280,6 @@ def test_nsqd_says_who_it_is(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
     }
 
 
-@pytest.mark.ours
-def test_a_broadcast_address_that_cannot_be_resolved_gets_a_warning(make_nsqd: MakeNsqd) -> None:
-    wrong = make_nsqd("--broadcast-address=nsqd.invalid", "--tcp-address=127.0.0.1:0")
-    wait_until(lambda: "WARNING: --broadcast-address nsqd.invalid cannot be resolved" in wrong.log_text())
-    assert "resolved" not in make_nsqd("--broadcast-address=localhost").log_text()
-
-
 def test_changes_are_told_as_they_come(make_nsqd: MakeNsqd, lookupd: FakeLookupd) -> None:
     nsqd = connected(make_nsqd, lookupd)
     nsqd.create("orders", "a", "b")

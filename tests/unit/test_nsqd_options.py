@@ -129,7 +129,6 @@ BAD_OPTIONS = [
     (["--drain-timeout=-1s"], "^--drain-timeout must not be negative, got -1s$"),
     (["--max-deflate-level=0"], "^--max-deflate-level must be"),
     (["--max-deflate-level=10"], "^--max-deflate-level must be"),
-    (["--auth-http-request-method=put"], "must be get or post"),
     (["--tls-client-auth-policy=require"], "must be require-verify, with --tls-root-ca-file"),
     (["--tls-client-auth-policy=require-verify"], "needs --tls-cert and --tls-key"),
     (["--tls-required"], "needs --tls-cert and --tls-key"),

@@ -270,16 +270,11 @@ class ResponseLimiter:
         self._running -= 1
         self._changed.set()
 
-    def add(self, peer: str, size_bytes: int) -> None:
-        """Count bytes of an answer to this client as unread."""
-        self.unread_bytes += size_bytes
-        self._unread_of[host_of(peer)] += size_bytes
-
-    def remove(self, peer: str, size_bytes: int) -> None:
-        """Stop counting bytes: the client has read them, or has disconnected."""
-        self.unread_bytes -= size_bytes
+    def count(self, peer: str, change_bytes: int) -> None:
+        """Count bytes of an answer to this client as unread, or below 0 those that it has read, or will not read."""
         host = host_of(peer)
-        self._unread_of[host] -= size_bytes
+        self.unread_bytes += change_bytes
+        self._unread_of[host] += change_bytes
         if not self._unread_of[host]:
             del self._unread_of[host]
         self._changed.set()

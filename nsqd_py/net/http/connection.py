@@ -397,7 +397,7 @@ class HttpConnection(Stream, Generic[App]):
         self._answered_bytes += len(answer)
         if request.target.route is not None and request.route.is_long:
             self.queued_bytes += len(answer)
-            self._app.response_limiter.add(self.peer, len(answer))
+            self._app.response_limiter.count(self.peer, len(answer))
         self.send(answer)
         if reply.rest is not None and with_body:
             self._rest = reply.rest
@@ -417,7 +417,7 @@ class HttpConnection(Stream, Generic[App]):
 
     def _uncount(self) -> None:
         """Stop counting the long answers: the client has taken them, or is gone."""
-        self._app.response_limiter.remove(self.peer, self.queued_bytes)
+        self._app.response_limiter.count(self.peer, -self.queued_bytes)
         self.queued_bytes = 0
 
     # ---- time

@@ -22,10 +22,10 @@ def test_a_few_run_at_once_and_the_next_waits_for_one_to_leave() -> None:
 
 def test_one_address_leaves_a_part_unread_and_others_go_on() -> None:
     room = ResponseLimiter()
-    room.add(PEER, MOST_UNREAD_OF_ADDRESS)
+    room.count(PEER, MOST_UNREAD_OF_ADDRESS)
     assert not room.is_open("192.0.2.1:6000")
     assert room.is_open(OTHER)
-    room.remove(PEER, MOST_UNREAD_OF_ADDRESS)
+    room.count(PEER, -MOST_UNREAD_OF_ADDRESS)
     assert room.is_open(PEER)
     assert not room._unread_of
 
@@ -33,9 +33,9 @@ def test_one_address_leaves_a_part_unread_and_others_go_on() -> None:
 def test_all_addresses_together_leave_no_more_unread_than_there_is_room_for() -> None:
     room = ResponseLimiter()
     for number in range(4):
-        room.add(f"192.0.2.{number}:1", MOST_UNREAD_BYTES // 4)
+        room.count(f"192.0.2.{number}:1", MOST_UNREAD_BYTES // 4)
     assert not room.is_open("198.51.100.1:1")
     waiting = gevent.spawn(room.enter, "198.51.100.1:1")
     gevent.sleep(0)
-    room.remove("192.0.2.0:1", MOST_UNREAD_BYTES // 4)
+    room.count("192.0.2.0:1", -MOST_UNREAD_BYTES // 4)
     assert waiting.get(timeout=40) is True

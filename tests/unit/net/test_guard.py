@@ -31,7 +31,7 @@ from nsqd_py.net.http.guard import (
     parse_login,
     read_credentials,
 )
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.logs import FATAL, Log
 
 ADDRESS = "198.51.100.7"
 TOKEN = b"b9c1d2"
@@ -41,20 +41,6 @@ HASH = bcrypt.hashpw(b"secret", b"$2b$04$" + b"nsqd" * 5 + b"ne")  # the same in
 
 def basic(user: bytes, password: bytes) -> bytes:
     return b"Basic " + b64encode(user + b":" + password)
-
-
-class Recorder(Log):
-    """Keeps the lines, and writes none."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def error(self, text: str, *args: object) -> None:
-        self.lines.append("ERROR " + text % args)
-
-    def info(self, text: str, *args: object) -> None:
-        self.lines.append("INFO " + text % args)
 
 
 class Clock:
@@ -71,10 +57,9 @@ class Gate:
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.path = path
         self.clock = Clock()
-        self.log = Recorder()
         self.computed: list[Login] = []
         self.write(b"ann:" + HASH, TOKEN_LINE)
-        self.guard = Guard(str(path), self.log, self.clock)
+        self.guard = Guard(str(path), Log(level=FATAL), self.clock)
         compute = guard_module._is_right
 
         def counted(login: Login, known_hash: bytes) -> bool:
@@ -197,11 +182,6 @@ def test_of_a_long_password_the_beginning_counts_as_for_htpasswd(gate: Gate) -> 
     assert gate.guard.check(basic(b"ann", b"x" * 71), ADDRESS) is UNAUTHORIZED
 
 
-def test_an_unknown_user_takes_as_long(gate: Gate) -> None:
-    assert gate.guard.check(basic(b"nobody", b"secret"), ADDRESS) is UNAUTHORIZED
-    assert gate.computed == [Login(b"nobody", b"secret")]
-
-
 def test_without_users_no_password_is_computed(gate: Gate) -> None:
     gate.write(TOKEN_LINE)
     gate.look_again()
@@ -216,13 +196,6 @@ def test_a_right_password_is_remembered_for_a_while_and_a_wrong_one_is_not(gate:
     assert gate.guard.known(wrong, ADDRESS) is None
     gate.clock.now_s += REMEMBERED_S
     assert gate.guard.known(right, ADDRESS) is None
-
-
-def test_requests_at_the_same_time_compute_one_password(gate: Gate) -> None:
-    asked = [gevent.spawn(gate.guard.check, basic(b"ann", b"secret"), ADDRESS) for _ in range(5)]
-    gevent.joinall(asked)
-    assert [one.value for one in asked] == [None] * 5
-    assert len(gate.computed) == 1
 
 
 def test_a_flood_is_sent_away_and_tokens_and_other_addresses_pass(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,34 +267,6 @@ def test_an_unknown_user_takes_as_long_as_some_known_one(gate: Gate) -> None:
     seen = {credentials.hash_of(b"nobody%d" % number)[3:7] for number in range(64)}
     assert seen == costs
     assert len({credentials.hash_of(b"nobody") for _ in range(8)}) == 1
-
-
-def test_a_changed_file_counts_at_once_for_all(gate: Gate) -> None:
-    before = basic(b"ann", b"secret")
-    gate.guard.check(before, ADDRESS)
-    gate.write(b"bob:" + bcrypt.hashpw(b"other", bcrypt.gensalt(4)))
-    gate.look_again()
-    assert gate.guard.known(b"Bearer " + TOKEN, ADDRESS) is False
-    assert gate.guard.known(before, ADDRESS) is None
-    assert gate.guard.check(before, ADDRESS) is UNAUTHORIZED
-    assert gate.guard.check(basic(b"bob", b"other"), ADDRESS) is None
-    assert gate.log.lines == [f"INFO HTTP: read --http-auth-file {gate.path} again"]
-
-
-def test_a_file_that_becomes_bad_changes_nothing_and_is_told_once(gate: Gate) -> None:
-    gate.write(b"ann:secret")
-    for _ in range(3):
-        gate.look_again()
-        assert gate.guard.known(b"Bearer " + TOKEN, ADDRESS) is True
-    assert len(gate.log.lines) == 1
-    assert gate.log.lines[0].startswith(f"ERROR HTTP: --http-auth-file {gate.path}, line 1: expected a hash")
-    gate.path.unlink()
-    gate.look_again()
-    assert gate.guard.known(b"Bearer " + TOKEN, ADDRESS) is True
-    assert "No such file" in gate.log.lines[1]
-    gate.write(b"ann:" + HASH)
-    gate.look_again()
-    assert gate.guard.known(b"Bearer " + TOKEN, ADDRESS) is False
 
 
 def test_what_was_right_before_a_change_is_not_remembered(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:

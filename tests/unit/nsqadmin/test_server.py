@@ -14,8 +14,8 @@ from gevent import socket
 from nsqadmin_py.web import server as server_module
 from nsqadmin_py.web.server import HttpServer
 from nsqd_py.net.addresses import split_address
-from nsqd_py.net.tls_context import OPENSSL_DEFAULT
 from nsqd_py.runtime.logs import FATAL, Log
+from nsqd_py.settings.types import OPENSSL_DEFAULT
 from tests.support.certificates import make_certificates
 
 BODY_S = 0.3

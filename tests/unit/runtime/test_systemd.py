@@ -11,18 +11,15 @@ import subprocess
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from nsqadmin_py.options import NSQADMIN
 from nsqd_py.net.addresses import split_address
 from nsqd_py.options import NSQD
-from nsqd_py.runtime import systemd
-from nsqd_py.runtime.systemd import InheritedSockets, Notifier
+from nsqd_py.runtime.systemd import Notifier
 from nsqd_py.settings.program import Program
 from nsqlookupd_py.options import NSQLOOKUPD
-from tests.unit.fakes import FakeLog
 
 UNITS = Path(__file__).resolve().parents[3] / "contrib" / "systemd"
 PID = str(os.getpid())
@@ -86,107 +83,6 @@ def test_what_the_environment_says_is_not_for_children(variables: dict[str, str]
     environment = {"NOTIFY_SOCKET": "/run/notify", "PATH": "/bin", **variables}
     assert Notifier.from_environment(environment).watchdog_s == watchdog_s
     assert environment == {"PATH": "/bin"}
-
-
-# ---- sockets that are open already
-
-
-class WarningLog(FakeLog):
-    def __init__(self) -> None:
-        super().__init__()
-        self.warnings: list[str] = []
-
-    def warning(self, *arguments: object) -> None:
-        text, *values = arguments
-        self.warnings.append(str(text) % tuple(values))
-
-
-class Handover:
-    """Descriptors in a row, as systemd leaves them."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._monkeypatch = monkeypatch
-        self._first = 0
-        self._names: list[str] = []
-        self.log: Any = WarningLog()
-
-    def add(self, name: str, sock: socket.socket) -> socket.socket:
-        """Hand the socket over under this name; the test keeps its own end."""
-        if not self._first:
-            self._first = 500
-            self._monkeypatch.setattr(systemd, "FIRST_DESCRIPTOR", self._first)
-        os.dup2(sock.fileno(), self._first + len(self._names))
-        self._names.append(name)
-        return sock
-
-    def environment(self, **changes: str) -> dict[str, str]:
-        return {"LISTEN_PID": PID, "LISTEN_FDS": str(len(self._names)), "LISTEN_FDNAMES": ":".join(self._names)} | changes
-
-    def take(self, **changes: str) -> InheritedSockets:
-        return InheritedSockets.from_environment(self.log, self.environment(**changes))
-
-    def close(self) -> None:
-        for number in range(len(self._names)):
-            try:
-                os.close(self._first + number)
-            except OSError:
-                continue
-
-
-@pytest.fixture
-def handover(monkeypatch: pytest.MonkeyPatch) -> Iterator[Handover]:
-    handover = Handover(monkeypatch)
-    yield handover
-    handover.close()
-
-
-@pytest.fixture
-def listening() -> Iterator[list[socket.socket]]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
-    yield sockets
-    for sock in sockets:
-        sock.close()
-
-
-def ports(taken: Any) -> list[int | None]:
-    found = [sock and sock.getsockname()[1] for sock in taken]
-    for sock in taken:
-        if sock is not None:
-            sock.close()
-    return found
-
-
-def port(sock: socket.socket) -> int:
-    number: int = sock.getsockname()[1]
-    return number
-
-
-def test_what_nobody_takes_is_closed(handover: Handover, listening: list[socket.socket]) -> None:
-    handover.add("admin", listening[0])
-    inherited = handover.take()
-    inherited.close_others()
-    [warning] = handover.log.warnings
-    assert "closing socket 'admin'" in warning
-    with pytest.raises(OSError):
-        os.fstat(500)
-
-
-def test_what_does_not_listen_for_streams_is_not_used(handover: Handover, listening: list[socket.socket]) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams, socket.socket() as deaf:
-        handover.add("tcp", datagrams)
-        handover.add("tcp", deaf)
-        handover.add("tcp", listening[0])
-        assert ports(handover.take().take("tcp", "")) == [port(listening[0])]
-    assert [warning.partition(") ")[2] for warning in handover.log.warnings] == ["is not a listening stream socket"] * 2
-
-
-@pytest.mark.parametrize(
-    "changes", [{"LISTEN_PID": "1"}, {"LISTEN_PID": ""}, {"LISTEN_FDS": ""}, {"LISTEN_FDS": "-1"}, {"LISTEN_FDS": "x"}]
-)
-def test_sockets_of_others_are_left_alone(handover: Handover, listening: list[socket.socket], changes: dict[str, str]) -> None:
-    handover.add("tcp", listening[0])
-    assert ports(handover.take(**changes).take("tcp", "")) == [None]
-    os.fstat(500)
 
 
 # ---- the units

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from nsqd_py.settings.declaration import BadOptions, Options, setting
+from nsqd_py.settings.groups import LOG_LEVEL
 from nsqd_py.settings.program import Program, ProgramOptions
-from nsqd_py.settings.types import BOOL, DURATION, FLOATS, INT, LOG_LEVEL, STRING, STRINGS, choice
+from nsqd_py.settings.types import BOOL, DURATION, FLOATS, INT, STRING, STRINGS, choice
 from nsqd_py.version import NSQ_VERSION, PROJECT_VERSION, version_string
 
 SECOND_NS = 1_000_000_000
@@ -99,7 +100,7 @@ WRONG_VALUES = [
     ("--msg-timeout=60", "is not a duration"),
     ("--snappy=maybe", "expected true or false"),
     ("--percentile=0.5,x", "expected numbers"),
-    ("--log-level=loud", "not a log level (debug, info, warn, error, fatal)"),
+    ("--log-level=loud", "expected one of debug, info, warn, error, fatal"),
     ("--mode=slow", "expected one of fast, safe"),
 ]
 
