@@ -23,6 +23,7 @@ FLAGS = [
     ("nsqd", "auth", ["--http-auth-file=passwords"]),
     ("nsqlookupd", "auth", ["--http-auth-file=passwords"]),
     ("nsqd", "regex", ["--auth-http-address=127.0.0.1:1"]),
+    ("nsq_to_file", "regex", ["--topic=t", "--topic-pattern=t", "--nsqd-tcp-address=127.0.0.1:1", "--check-config"]),
     ("nsqd", "latency", ["--e2e-processing-latency-percentile=0.9"]),
     ("nsqadmin", "admin", ["--nsqd-http-address=127.0.0.1:4151"]),
 ]
@@ -89,6 +90,8 @@ def test_messages_pass_and_metrics_name_their_extra(bare: dict[str, str], nsqd: 
     assert run(bare, tmp_path, "to_nsq", "--topic=orders", address, stdin="first\nsecond\n").returncode == 0
     tail = run(bare, tmp_path, "nsq_tail", "--topic=orders", "--channel=me", "--n=2", address, "--consumer-opt=snappy")
     assert (tail.stdout, tail.returncode) == ("first\nsecond\n", 0), tail.stderr
+    to_file = run(bare, tmp_path, "nsq_to_file", "--topic=orders", address, f"--output-dir={tmp_path}", "--check-config")
+    assert (to_file.returncode, to_file.stderr) == (0, "")
     with pytest.raises(HTTPError) as error:
         urllib.request.urlopen(f"http://{nsqd[1]}/metrics")
     assert error.value.code == 501

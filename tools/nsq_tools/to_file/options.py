@@ -10,6 +10,7 @@ from nsqd_py.settings.declaration import Options, positive, setting
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
 from nsqd_py.settings.groups import LogOptions, log_prefix_setting
 from nsqd_py.settings.program import Program, ProgramOptions
+from nsqd_py.settings.regex import compiled
 from nsqd_py.settings.types import BOOL, DURATION, INT, SIZE, STRING, choice
 from nsqd_py.tool_options import CONSUMER_OPT, MAX_IN_FLIGHT, TOPICS, SourceOptions
 
@@ -34,6 +35,12 @@ def check_datetime(text: str) -> None:
             raise ValueError(f"{conversion} is unknown; known are {', '.join(f'%{letter}' for letter in _CONVERSIONS)}")
 
 
+def check_pattern(text: str) -> None:
+    """Raise ValueError for a --topic-pattern that is not a regular expression, or without the package that reads it."""
+    if text:
+        compiled(text)
+
+
 # The names in `formats.FORMATS`, whose import takes 25 ms.
 _FORMATS = ("lines", "jsonl", "framed", "parquet")
 DEFAULT_FILENAME_FORMAT = "<TOPIC>.<HOST><REV>.<DATETIME>.log"
@@ -47,6 +54,7 @@ class _Source(SourceOptions, title="Source"):
         "",
         "Archive only topics that contain a match of this regular expression (RE2); without --topic, of all topics of "
         "the nsqlookupds.",
+        check=check_pattern,
     )
     topic_refresh_ns: int = setting(
         DURATION,

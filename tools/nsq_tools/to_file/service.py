@@ -26,7 +26,7 @@ from nsqd_py.runtime.process import StopSignals, calm_collector, log_uncaught_er
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.program import DONE, FAILED, ToolError
-from nsqd_py.settings.regex import BadExpression, compiled
+from nsqd_py.settings.regex import compiled
 from nsqd_py.tool_options import check_name, check_sources, client_options
 
 _NS = 1e9
@@ -54,7 +54,6 @@ def _check_topics(options: ToFileOptions) -> None:
         raise BadOptions("--lookupd-http-address must be specified when no --topic specified")
     for topic in options.topic:
         check_name(topic, "topic")
-    compiled_pattern(options.topic_pattern)
 
 
 def _check_format(options: ToFileOptions) -> None:
@@ -68,14 +67,6 @@ def _check_format(options: ToFileOptions) -> None:
 
 
 # --- values that follow from several options
-
-
-def compiled_pattern(pattern: str) -> Any:
-    """Return the compiled regular expression (RE2, as in Go). Raises BadOptions."""
-    try:
-        return compiled(pattern)
-    except BadExpression as error:
-        raise BadOptions(f"--topic-pattern {pattern!r} is not a regular expression: {error}") from None
 
 
 def codec_name(options: ToFileOptions) -> str:
@@ -99,17 +90,6 @@ def work_dir(options: ToFileOptions) -> str:
     return str(options.work_dir or output_dir(options))
 
 
-def has_revisions(options: ToFileOptions) -> bool:
-    """True if <REV> distinguishes files with the same name; otherwise several runs append to one file."""
-    return bool(
-        not FORMATS[options.format].is_appendable
-        or codec_name(options) != NONE
-        or options.rotate_size > 0
-        or options.rotate_interval_ns > 0
-        or work_dir(options) != output_dir(options)
-    )
-
-
 def is_shared(options: ToFileOptions) -> bool:
     """True if messages are appended to an existing file, as in Go's nsq_to_file."""
     return bool(
@@ -118,6 +98,11 @@ def is_shared(options: ToFileOptions) -> bool:
         and options.rotate_interval_ns <= 0
         and work_dir(options) == output_dir(options)
     )
+
+
+def has_revisions(options: ToFileOptions) -> bool:
+    """True if <REV> distinguishes files with the same name; otherwise several runs append to one file."""
+    return not is_shared(options) or options.rotate_size > 0
 
 
 def filename_format(options: ToFileOptions) -> str:
@@ -145,7 +130,7 @@ class Service:
         self._writers: dict[str, TopicWriter] = {}
         self._refused: set[str] = set()
         self._warned: set[str] = set()
-        self._pattern: Any = compiled_pattern(options.topic_pattern)
+        self._pattern: Any = compiled(options.topic_pattern) if options.topic_pattern else None
         self._threadpool = gevent.get_hub().threadpool
         self._threadpool.maxsize = _THREADS
 
@@ -234,7 +219,7 @@ class Service:
         for topic in topics:
             if topic in self._writers or topic in self._refused:
                 continue
-            if self._pattern.search(topic):
+            if self._pattern is None or self._pattern.search(topic):
                 plan = self._plan(topic)
                 self._writers[topic] = TopicWriter(plan, self._options, self._threadpool, self._warn_once, self._log)
                 self._writers[topic].start()
