@@ -11,6 +11,8 @@ from collections.abc import Collection, Sequence
 from random import Random
 
 from nsqd_py.runtime.logs import Log
+from nsqd_py.settings.declaration import Options, setting
+from nsqd_py.settings.types import INT
 
 ROUND_ROBIN = "round-robin"
 HOSTPOOL = "hostpool"
@@ -121,6 +123,14 @@ class HostShares:
 # With fewer values, the percentiles are inaccurate.
 FEW = 100
 AGGREGATE = "aggregate"
+
+
+class StatusOptions(Options, title="Status"):
+    """The settings of status lines."""
+
+    status_every: int = setting(
+        INT, 250, "Number of messages between two status lines, for each destination and for all; 0 means no status lines."
+    )
 
 
 class Timings:

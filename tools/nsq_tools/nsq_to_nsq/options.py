@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from nsq_tools.hosts import HOSTPOOL, MODES
+from nsq_tools.hosts import HOSTPOOL, MODES, StatusOptions
 from nsqd_py.settings.declaration import Options, setting
 from nsqd_py.settings.groups import LogOptions, log_prefix_setting
 from nsqd_py.settings.program import Program, ProgramOptions
-from nsqd_py.settings.types import INT, STRING, STRINGS, choice
+from nsqd_py.settings.types import STRING, STRINGS, choice
 from nsqd_py.tool_options import CONSUMER_OPT, MAX_IN_FLIGHT, PRODUCER_OPT, TOPICS, SourceOptions
 
 
-class _What(Options):
+class _Messages(SourceOptions, title="Messages"):
     topic: tuple[str, ...] = TOPICS
     channel: str = setting(STRING, "nsq_to_nsq", "NSQ channel.")
     max_in_flight: int = MAX_IN_FLIGHT
-
-
-class _Messages(_What, SourceOptions, title="Messages"):
     consumer_opt: tuple[str, ...] = CONSUMER_OPT
 
 
@@ -47,17 +44,11 @@ class _Json(Options, title="JSON"):
     )
 
 
-class _Status(Options, title="Status"):
-    status_every: int = setting(
-        INT, 250, "Number of messages between two status lines, for each destination and for all; 0 means no status lines."
-    )
-
-
 class _Log(LogOptions, title="Log"):
     log_prefix: str = log_prefix_setting("[nsq_to_nsq] ")
 
 
-class NsqToNsqOptions(ProgramOptions, _Messages, _Destinations, _Json, _Status, _Log):
+class NsqToNsqOptions(ProgramOptions, _Messages, _Destinations, _Json, StatusOptions, _Log):
     """The options of nsq-to-nsq."""
 
 

@@ -25,7 +25,7 @@ def _check_filters(value: tuple[str, ...]) -> str | None:
     return None
 
 
-class _StatAddresses(Options):
+class _Sources(Options, title="Sources"):
     nsqd_http_address: tuple[str, ...] = setting(
         URLS, (), "HTTP address (host:port) of an nsqd (may be given several times); https://host:port for TLS."
     )
@@ -36,8 +36,8 @@ class _StatAddresses(Options):
     )
 
 
-class _Sources(_StatAddresses, HttpClientOptions, title="Sources"):
-    """The servers, and the settings of requests to them."""
+class _Http(HttpClientOptions, title="HTTP"):
+    """The settings of requests to them."""
 
 
 class _Selection(Options, title="Selection"):
@@ -92,7 +92,7 @@ class _Reports(Options, title="Reports"):
     )
 
 
-class StatOptions(ProgramOptions, _Sources, _Selection, _Standbys, _Reports):
+class StatOptions(ProgramOptions, _Sources, _Http, _Selection, _Standbys, _Reports):
     """The options of nsq-stat."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nsq_tools.hosts import HOSTPOOL, MODES
+from nsq_tools.hosts import HOSTPOOL, MODES, StatusOptions
 from nsqd_py.net.tls_options import HttpClientOptions
 from nsqd_py.settings.declaration import Options, at_least, setting
 from nsqd_py.settings.durations import SECOND_NS
@@ -27,18 +27,15 @@ def _number(value: object) -> float:
 FLOAT: Kind[float] = Kind("float", _number, _number, str)
 
 
-class _Delivered(Options):
+class _Messages(SourceOptions, title="Messages"):
     topic: str = TOPIC
     channel: str = setting(STRING, "nsq_to_http", "NSQ channel.")
     max_in_flight: int = MAX_IN_FLIGHT
     sample: float = setting(FLOAT, 1.0, "Share of the messages to send, from 0 to 1. The others are finished and not sent.")
-
-
-class _Messages(_Delivered, SourceOptions, title="Messages"):
     consumer_opt: tuple[str, ...] = CONSUMER_OPT
 
 
-class _Targets(Options):
+class _Requests(Options, title="Requests"):
     post: tuple[str, ...] = setting(
         URLS, (), "URL that receives each message as the body of a POST (may be given several times)."
     )
@@ -59,24 +56,18 @@ class _Targets(Options):
     content_type: str = setting(STRING, DEFAULT_CONTENT_TYPE, "The Content-Type of POST requests.")
 
 
-class _Requests(_Targets, HttpClientOptions, title="Requests"):
+class _Http(HttpClientOptions, title="HTTP"):
     http_client_connect_timeout_ns: int = setting(
         DURATION, 2 * SECOND_NS, "Timeout for connecting to an HTTP server, including the TLS handshake."
     )
     http_client_request_timeout_ns: int = setting(DURATION, 20 * SECOND_NS, "Timeout for an HTTP response.")
 
 
-class _Status(Options, title="Status"):
-    status_every: int = setting(
-        INT, 250, "Number of requests between two status lines, for each address and for all; 0 means no status lines."
-    )
-
-
 class _Log(LogOptions, title="Log"):
     log_prefix: str = log_prefix_setting("[nsq_to_http] ")
 
 
-class ToHttpOptions(ProgramOptions, _Messages, _Requests, _Status, _Log):
+class ToHttpOptions(ProgramOptions, _Messages, _Requests, _Http, StatusOptions, _Log):
     """The options of nsq-to-http."""
 
 
