@@ -184,18 +184,6 @@ def test_rows_may_be_those_of_each_nsqd(pair: Pair) -> None:
     assert depths == {f"orders/archive/{first}": 3, f"orders/archive/{second}": 4}
 
 
-def test_rows_are_filtered_and_sorted(pair: Pair) -> None:
-    rows = rows_by_name(report(*of(*pair), "--filter=*/archive", "--filter=/^users$/", "--sort=depth"))
-    assert list(rows) == ["orders/archive", "users", "users/archive"]
-    assert list(rows_by_name(report(*of(*pair), "--channel=archive"))) == ["orders/archive", "users/archive"]
-
-
-def test_once_as_a_table(pair: Pair) -> None:
-    head, *rows = succeed(*of(*pair), "--once").splitlines()
-    assert head.split()[:4] == ["topic", "channel", "node", "in_per_s"]
-    assert [row.split()[:2] for row in rows[:2]] == [["orders", "-"], ["orders", "archive"]]
-
-
 def test_who_does_not_answer_is_told_and_the_rest_is_shown(pair: Pair) -> None:
     result = run(*of(*pair), f"--nsqd-http-address={NOBODY}", "--once", "--format=json")
     document = json.loads(result.stdout)
@@ -320,9 +308,3 @@ def test_a_reader_that_goes_away_ends_it_quietly(nsqd: NsqdProcess) -> None:
         process.stdout.close()
         assert process.wait(40) == 0
         assert process.stderr.read() == ""
-
-
-def test_bad_usage_is_status_2() -> None:
-    result = run("--interval=0s", f"--nsqd-http-address={NOBODY}")
-    complaint = "nsq-stat: --interval must be positive, got 0s\n"
-    assert (result.returncode, result.stdout, result.stderr) == (2, "", complaint)

@@ -117,16 +117,6 @@ def test_an_object_shows_what_is_known_of_a_message(nsqd: NsqdProcess, start: St
     assert message == {"attempts": 1, "topic": "t", "channel": "c", "nsqd": f"127.0.0.1:{nsqd.tcp_port}", "body": "body"}
 
 
-def test_messages_are_chosen_and_values_picked(nsqd: NsqdProcess, start: Start) -> None:
-    documents = [{"id": number, "user": {"tags": [f"tag {number}"]}} for number in range(100)]
-    publish(nsqd, "t", b"no json 7", *(json.dumps(document).encode() for document in documents))
-    flags = ["--grep=[67]7|json", "--pick=.id", "--pick=.user.tags[0]", "-n=3"]
-    with start(source(nsqd), "--topic=t", "--channel=c", *flags) as tool:
-        assert sorted(tool.stdout.read().splitlines()) == [b"67\ttag 67", b"77\ttag 77", b"null\tnull"]
-        assert tool.wait() == 0
-        assert "1 bodies were not JSON" in tool.log_text()
-
-
 def test_topics_are_found_by_nsqlookupd(make_nsqlookupd: MakeNsqlookupd, make_nsqd: MakeNsqd, start: Start) -> None:
     lookupd = make_nsqlookupd()
     nsqds = [make_nsqd(f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}") for _ in range(2)]

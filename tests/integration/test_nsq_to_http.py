@@ -14,7 +14,7 @@ import pytest
 from tests.support.certificates import make_certificates
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
-from tests.support.tool_process import ToolProcess, run_tool
+from tests.support.tool_process import ToolProcess
 from tests.support.web_server import CUT, HANG, OK, Asked, Reply, WebServer
 from tests.support.wire import mpub_body
 
@@ -135,17 +135,6 @@ def test_only_a_sample_is_sent_and_the_rest_is_finished(nsqd: NsqdProcess, start
         assert 100 < len(web.asked) < 320  # more than six standard deviations
 
 
-def test_headers_can_be_replaced(nsqd: NsqdProcess, start: Start) -> None:
-    flags = ["--header=User-Agent:me", "--header=Host: example.org", "--content-type=application/json"]
-    with WebServer() as web, start(f"--post={web.url}", *flags):
-        publish(nsqd, b"{}")
-        web.wait_until_asked(1)
-        headers = web.asked[0].headers
-        assert headers["user-agent"] == "me"
-        assert headers["host"] == "example.org"
-        assert headers["content-type"] == "application/json"
-
-
 # ---- what counts as done
 
 
@@ -179,16 +168,6 @@ def test_a_message_is_never_given_up(nsqd: NsqdProcess, start: Start) -> None:
 
 
 # ---- which server
-
-
-def test_round_robin_serves_all_alike(nsqd: NsqdProcess, start: Start) -> None:
-    with WebServer() as one, WebServer() as two:
-        # As many at a time as there are messages: no share is full.
-        with start(f"--post={one.url}", f"--post={two.url}", "--mode=round-robin", "--n=200"):
-            publish(nsqd, *numbered(200))
-            wait_until_all_are_done(nsqd)
-        assert set(one.bodies()) | set(two.bodies()) == set(numbered(200))
-        assert (len(one.asked), len(two.asked)) == (100, 100)
 
 
 def test_all_means_each_of_them(nsqd: NsqdProcess, start: Start) -> None:
@@ -246,16 +225,6 @@ def test_a_server_that_is_away_is_waited_for(nsqd: NsqdProcess, start: Start) ->
 
 
 # ---- connections
-
-
-def test_a_connection_that_the_server_closed_while_idle_costs_no_message(nsqd: NsqdProcess, start: Start) -> None:
-    """It answers, says nothing of closing, and closes."""
-    with WebServer(lambda _: Reply(close=True)) as web, start(f"--post={web.url}", "--n=1"):
-        for number in range(10):
-            publish(nsqd, b"%d" % number)
-            web.wait_until_asked(number + 1)
-        assert wait_until_all_are_done(nsqd) == 0
-        assert len(web.asked) == web.connection_count == 10
 
 
 def test_a_body_that_is_refused_before_it_is_read_is_an_answer(nsqd: NsqdProcess, start: Start) -> None:
@@ -338,21 +307,3 @@ def test_at_sigterm_what_is_under_way_is_answered(nsqd: NsqdProcess, start: Star
 
 
 # ---- what it says
-
-
-def test_status_lines(nsqd: NsqdProcess, start: Start) -> None:
-    with WebServer() as one, WebServer() as two:
-        tool = start(f"--post={one.url}", f"--post={two.url}", "--n=200", "--status-every=100")
-        with tool:
-            publish(nsqd, *numbered(200))
-            wait_until_all_are_done(nsqd)
-            assert tool.stop() == 0
-    lines = [line.partition("INFO: ")[2] for line in tool.log_text().splitlines() if "finished" in line]
-    names = Counter(line.partition(" finished 100 - 99th: ")[0] for line in lines)
-    assert names == {"[aggregate]:": 2, f"[{one.url}]:": 1, f"[{two.url}]:": 1}
-    assert all(" - 95th: " in line and " - avg: " in line and line.endswith("ms") for line in lines)
-
-
-def test_a_command_line_that_cannot_be() -> None:
-    result = run_tool(*MODULE, "-topic", "t", "-nsqd-tcp-address", "127.0.0.1:1", "-n", "2")
-    assert (result.returncode, result.stdout, result.stderr) == (2, "", "nsq-to-http: --get or --post required\n")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
-from tests.support.tool_process import ToolProcess, run_tool
+from tests.support.tool_process import ToolProcess
 from tests.support.wire import mpub_body
 
 MODULE = "nsq_apps", "nsq_to_nsq"
@@ -139,19 +139,6 @@ def test_several_topics(source: NsqdProcess, one: NsqdProcess, start: Start, top
         assert (arrived(one, topic), arrived(one, other)) == ([b"a"], [b"b"])
 
 
-@pytest.mark.parametrize("mode", ["round-robin", "hostpool"])
-def test_two_destinations_get_alike(
-    source: NsqdProcess, one: NsqdProcess, two: NsqdProcess, start: Start, topic: str, mode: str
-) -> None:
-    # As many in flight as there are messages: no share is full.
-    with start(f"--topic={topic}", f"--mode={mode}", "--max-in-flight=500", *to(one, two)):
-        publish(source, topic, *numbered(500))
-        wait_until_all_are_done(source, topic)
-    counts = [arrived(nsqd, topic) for nsqd in (one, two)]
-    assert Counter(counts[0] + counts[1]) == Counter(numbered(500))
-    assert list(map(len, counts)) == [250, 250]
-
-
 # ---- filters
 
 
@@ -173,14 +160,6 @@ def test_filters(source: NsqdProcess, one: NsqdProcess, start: Start, topic: str
 
 
 # ---- what goes wrong
-
-
-def test_a_destination_that_is_away_is_passed_over(source: NsqdProcess, one: NsqdProcess, start: Start, topic: str) -> None:
-    with start(f"--topic={topic}", "--destination-nsqd-tcp-address=127.0.0.1:1", *to(one)) as tool:
-        publish(source, topic, *numbered(500))
-        assert wait_until_all_are_done(source, topic) == 0
-        assert "looking for another destination" in tool.log_text()
-    assert Counter(arrived(one, topic)) == Counter(numbered(500))
 
 
 def test_while_no_destination_is_there_nothing_is_lost(
@@ -252,9 +231,3 @@ def test_sigterm_in_the_middle_loses_and_repeats_nothing(source: NsqdProcess, on
     assert stats["depth"] > 0, "it was too fast for this test"
     bodies = arrived(one, topic)
     assert len(bodies) == len(set(bodies)) == 20_000 - stats["depth"]
-
-
-def test_a_command_line_that_cannot_be() -> None:
-    result = run_tool(*MODULE, "-topic", "t", "-nsqd-tcp-address", "127.0.0.1:1")
-    complaint = "nsq-to-nsq: --destination-nsqd-tcp-address required\n"
-    assert (result.returncode, result.stdout, result.stderr) == (2, "", complaint)

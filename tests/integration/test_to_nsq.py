@@ -129,28 +129,6 @@ def test_each_line_is_a_message(nsqd: NsqdProcess, start: Start) -> None:
     assert sorted(contents(nsqd)) == [b"\x00\xff\ttwo", b"last without an end", b"one"]
 
 
-@pytest.mark.parametrize(
-    ("delimiter", "data", "messages"),
-    [
-        (r"\0", b"a file\nwith a line feed\0\0another\0", [b"a file\nwith a line feed", b"another"]),
-        (",", b"one,two,three\n", [b"one", b"three", b"two"]),
-    ],
-)
-def test_the_delimiter_may_be_any_byte(
-    nsqd: NsqdProcess, start: Start, delimiter: str, data: bytes, messages: list[bytes]
-) -> None:
-    with start(*to(nsqd), f"--delimiter={delimiter}") as tool:
-        assert end(tool, data) == 0
-    assert sorted(contents(nsqd)) == messages
-
-
-def test_nothing_is_published_of_nothing(nsqd: NsqdProcess, start: Start) -> None:
-    with start(*to(nsqd), stdin=subprocess.DEVNULL) as tool:
-        assert tool.wait() == 0
-        assert "published 0 messages" in tool.log_text()
-    assert nsqd.topic_stats("t") is None
-
-
 @pytest.mark.parametrize("source", ["pipe", "file"])
 def test_a_large_input_arrives_whole(nsqd: NsqdProcess, start: Start, tmp_path: Path, source: str) -> None:
     chance = random.Random(1)
@@ -164,34 +142,17 @@ def test_a_large_input_arrives_whole(nsqd: NsqdProcess, start: Start, tmp_path: 
     assert Counter(contents(nsqd)) == Counter(records)
 
 
-def test_every_nsqd_gets_every_message(make_nsqd: MakeNsqd, start: Start) -> None:
-    nsqds = [make_nsqd(), make_nsqd()]
-    records = [b"record %d" % number for number in range(1000)]
-    with start(*to(*nsqds)) as tool:
-        assert end(tool, lines(*records)) == 0
-        assert "published 1,000 messages to 127.0.0.1:" in tool.log_text()
-    for nsqd in nsqds:
-        assert sorted(contents(nsqd)) == sorted(records)
-
-
 # --- when
 
 
-def test_a_lone_record_does_not_wait_for_others(nsqd: NsqdProcess, start: Start) -> None:
-    """The pipe stays open. The quickest of some: the others may have waited for a busy machine."""
+def test_a_single_record_does_not_wait_for_others(nsqd: NsqdProcess, start: Start) -> None:
+    """The pipe stays open."""
     nsqd.create("t", "check")
-    took_s = []
     with start(*to(nsqd)) as tool, nsqd.connect() as client:
         client.sub("t", "check", 1)
-        for number in range(50):
-            began_s = time.monotonic()
+        for number in range(3):
             feed(tool, b"%d\n" % number)
-            (message,) = client.consume(1)
-            assert message.body == b"%d" % number
-            took_s.append(time.monotonic() - began_s)
-            if took_s[-1] < 0.1:
-                break
-        assert min(took_s) < 0.1, took_s
+            assert bodies(client.consume(1)) == [b"%d" % number]
         assert end(tool) == 0
 
 

@@ -20,7 +20,6 @@ from nsq_tools.hosts import (
     ROUND_ROBIN,
     HostShares,
     Timings,
-    percentile,
     status_line,
 )
 from nsqd_py.runtime.logs import Log
@@ -158,13 +157,6 @@ def lines_of(every: int, hosts: tuple[str, ...], count: int) -> list[str]:
 def test_the_line_is_that_of_gos_tools() -> None:
     took_s = [number / 1000 for number in range(1, 101)]
     assert status_line(list(reversed(took_s))) == "finished 100 - 99th: 100.00ms - 95th: 97.00ms - avg: 50.50ms"
-
-
-@pytest.mark.parametrize(
-    ("count", "percent", "place"), [(1, 99, 0), (2, 50, 1), (10, 50, 6), (100, 95, 96), (250, 95, 238), (250, 99, 248)]
-)
-def test_percentiles_take_the_place_that_go_takes(count: int, percent: float, place: int) -> None:
-    assert percentile(percent, range(count)) == place
 
 
 def test_a_line_for_each_host_and_one_for_all() -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 
-from nsq_tools.stat.export import FIELDS, HEADER, Report, go_line, named_report, to_csv, to_json
+from nsq_tools.stat.export import HEADER, Report, go_line, named_report, to_json
 from nsq_tools.stat.rows import Name, Row
 from nsqd_py.cluster.statistics import NO_CHANNEL, ChannelCounts, Rates
 
@@ -78,12 +76,3 @@ def test_json_is_an_object_on_a_line() -> None:
         "drain_s": None,
     }
     assert document["rows"][1]["in_per_s"] is None
-
-
-def test_csv_has_its_head_once() -> None:
-    rows = list(csv.reader(io.StringIO(to_csv(REPORT, is_first=True) + to_csv(REPORT, is_first=False))))
-    assert rows[0] == ["time", *FIELDS]
-    assert [row[0] for row in rows[1:]] == ["1700000000.123"] * 4
-    first, second = (dict(zip(rows[0], row, strict=True)) for row in rows[1:3])
-    assert (first["channel"], first["in_per_s"], first["depth"], first["paused"]) == ("archive", "10", "12", "true")
-    assert (second["channel"], second["in_per_s"], second["node"]) == ("", "", "10.0.0.1:4151")

@@ -8,7 +8,6 @@ from nsq_tools.stat.options import PROGRAM, form_of
 from nsq_tools.stat.reports import check as check_options
 from nsq_tools.stat.rows import VALUES, BadPattern, Filter, Name, Order, Row
 from nsqd_py.cluster.statistics import NO_CHANNEL, Rates
-from nsqd_py.settings.declaration import BadOptions
 
 
 def row(topic: str, channel: str = "", rates: Rates | None = None, **counts: int) -> Row:
@@ -77,30 +76,6 @@ def test_every_column_sorts(column: str) -> None:
 
 
 NSQD = "--nsqd-http-address=127.0.0.1:4151"
-
-
-@pytest.mark.parametrize(
-    ("argv", "text"),
-    [
-        ([], "--nsqd-http-address or --lookupd-http-address required"),
-        ([NSQD, "--lookupd-http-address=x:1"], "use --nsqd-http-address or --lookupd-http-address not both"),
-        (["--nsqd-http-address=http://x:1"], "--nsqd-http-address error - address should not contain scheme"),
-        (["--lookupd-http-address=http://x:1"], "--lookupd-http-address error - address should not contain scheme"),
-        (["--nsqd-http-address=x:y"], "not an HTTP address"),
-        ([NSQD, "--interval=0"], "--interval must be positive"),
-        ([NSQD, "-interval", "-2s"], "--interval must be positive"),
-        ([NSQD, "--count=0"], "--count must be at least 1, got 0"),
-        ([NSQD, "--once", "--count=1"], "use --once or --count not both"),
-        ([NSQD, "--sort=size"], "--sort: no column 'size'"),
-        ([NSQD, "--filter=/(/"], "--filter: /(/ is not a regular expression"),
-    ],
-)
-def test_what_does_not_fit_together_is_refused(argv: list[str], text: str) -> None:
-    options = PROGRAM.read(argv)
-    with pytest.raises((BadOptions, BadOptions)) as raised:
-        options.check_values()
-        check_options(options)
-    assert text in str(raised.value)
 
 
 def test_gos_command_line_is_read() -> None:

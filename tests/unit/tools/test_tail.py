@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsq_apps.tools import nsq_tail as main
 from nsq_tools.tail.options import PROGRAM
 from nsq_tools.tail.rendering import (
     MessageLimit,
@@ -217,24 +216,3 @@ def test_whatever_is_shown_does_not_steer_the_terminal(body: bytes, settings: di
 
 
 # --- how it is used
-
-
-@pytest.mark.parametrize(
-    ("flags", "complaint"),
-    [
-        (["--topic=t"], "--nsqd-tcp-address or --lookupd-http-address required"),
-        (["--nsqd-tcp-address=h:1", "--lookupd-http-address=h:2"], "use --nsqd-tcp-address or --lookupd-http-address"),
-        (["--nsqd-tcp-address=h:1"], "--topic required"),
-        (["--nsqd-tcp-address=h:1", "--topic=t", "--grep=("], "--grep: "),
-        (["--nsqd-tcp-address=h:1", "--topic=t", "--pick=a"], "--pick: 'a' is not a path"),
-        (["--nsqd-tcp-address=h:1", "--topic=t", "--pick=.a", "--jsonl"], "use --jsonl or --pick not both"),
-        (["--nsqd-tcp-address=h:1", "--topic=t", "--channel=a b"], "--channel 'a b' is not a valid name"),
-        (["--nsqd-tcp-address=h:1", "--topic=t", "--consumer-opt=nothing,1"], "--consumer-opt: "),
-        (["--nsqd-tcp-address=nowhere", "--topic=t"], '--nsqd-tcp-address: "nowhere" has no port'),
-    ],
-)
-def test_a_wrong_command_line_is_refused(flags: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(flags) == 2
-    out, err = capsys.readouterr()
-    assert err.startswith(f"nsq-tail: {complaint}")
-    assert (out, err.count("\n")) == ("", 1)

@@ -6,13 +6,12 @@ import gzip
 import json
 from pathlib import Path
 
-import pyarrow.parquet as parquet
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nsq_tools.to_file.compression import CODECS, GZIP_LEVELS, Codec
-from nsq_tools.to_file.formats import FORMATS, NEWLINE_WARNING, FileFormat, convert, json_lines
+from nsq_tools.to_file.formats import FORMATS, NEWLINE_WARNING, FileFormat, json_lines
 from tests.support.examples import examples
 from tests.support.written_files import bodies, records
 from tests.unit.to_file_fakes import FakeBatch
@@ -98,10 +97,6 @@ def test_zeros_at_the_end_are_torn_too() -> None:
 # --- lines
 
 
-def test_lines_are_those_of_go() -> None:
-    assert write(LINES, CODECS["none"], [b"a", b"", b"\r"])[1] == b"a\n\n\r\n"
-
-
 def test_newlines_in_bodies_are_written_and_said() -> None:
     said: list[str] = []
     encoder = LINES.encoder(CODECS["none"], 0, said.append)
@@ -121,15 +116,6 @@ def test_a_line_of_json() -> None:
         b'{"timestamp":1000,"id":"0000000000000000","attempts":1,"topic":"topic","channel":"channel",'
         b'"nsqd":"100%.example:4150","body":"a \\"quoted\\" \xe2\x82\xac\\n"}\n'
     )
-
-
-def test_what_is_not_utf_8_is_told_apart(tmp_path: Path) -> None:
-    given_bodies = [b"text", b"\xff\x00", b"body_base64", b"\xed\xa0\x80"]
-    path = tmp_path / "file.jsonl"
-    path.write_bytes(b"".join(write(JSONL, CODECS["none"], given_bodies)))
-    assert bodies(path) == given_bodies
-    keys = ["body" if "body" in json.loads(line) else "body_base64" for line in path.read_bytes().splitlines()]
-    assert keys == ["body", "body_base64", "body", "body_base64"]
 
 
 @given(st.lists(st.binary(max_size=30), min_size=1), st.binary(min_size=16, max_size=16))
@@ -160,24 +146,6 @@ def test_damage_in_the_middle_is_not_cut_off() -> None:
 
 
 # --- parquet
-
-
-@pytest.mark.parametrize("codec", FORMATS["parquet"].codecs)
-def test_columns(codec: str, tmp_path: Path) -> None:
-    source, target = tmp_path / "x.framed", tmp_path / "x.parquet"
-    source.write_bytes(b"".join(write(FRAMED, CODECS["none"], [b"one", b"\xff"], [b"three"])))
-    convert(source, target, codec)
-    table = parquet.read_table(target)
-    assert table.to_pylist()[1] == {
-        "topic": "topic",
-        "channel": "channel",
-        "timestamp": 1001,
-        "id": f"{1:016x}",
-        "attempts": 1,
-        "body": b"\xff",
-        "nsqd": "127.0.0.1:4150",
-    }
-    assert table.num_rows == 3
 
 
 # --- codecs

@@ -1,0 +1,98 @@
+"""Command lines of the tools that cannot be: one line says why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from nsq_apps.tools import nsq_stat, nsq_tail, nsq_to_http, nsq_to_nsq
+from nsq_tools.nsq_to_nsq.forwarder import check as check_nsq_to_nsq
+from nsq_tools.nsq_to_nsq.options import PROGRAM as NSQ_TO_NSQ
+from nsq_tools.to_http.options import PROGRAM as TO_HTTP
+from nsq_tools.to_http.requests import check as check_to_http
+from nsq_tools.to_http.requests import headers_of, make_requests
+
+TOPIC, SOURCE, DESTINATION = "--topic=t", "--nsqd-tcp-address=127.0.0.1:1", "--destination-nsqd-tcp-address=127.0.0.1:2"
+ITSELF = DESTINATION.replace(":2", ":1")
+HTTP = (TOPIC, SOURCE, "--post=http://127.0.0.1:1/")
+NSQ = (TOPIC, SOURCE, DESTINATION)
+NSQD = "--nsqd-http-address=127.0.0.1:4151"
+LINES = [
+    (nsq_to_http, ["--header=a"], "--header value format should be 'name: value'"),
+    (nsq_to_http, [], "--topic and --channel are required"),
+    (nsq_to_http, [TOPIC, "--content-type=x"], "--content-type only used with --post"),
+    (nsq_to_http, [TOPIC, "--content-type=", "--post=x"], "--content-type requires a value when used"),
+    (nsq_to_http, [TOPIC, "--content-type=a\nb: c", "--post=x"], "--content-type has characters"),
+    (nsq_to_http, [TOPIC], "--nsqd-tcp-address or --lookupd-http-address required"),
+    (nsq_to_http, HTTP[:2], "--get or --post required"),
+    (nsq_to_http, [*HTTP, "--get=http://x/%s"], "use --get or --post not both"),
+    (nsq_to_http, [*HTTP[:2], "--get=http://x/"], "invalid GET address"),
+    (nsq_to_http, [*HTTP[:2], "--get=http://x/%s%s"], "invalid GET address"),
+    (nsq_to_http, [*HTTP, "--sample=1.1"], "--sample must be between 0.0 and 1.0"),
+    (nsq_to_http, [*HTTP, "--sample=nan"], "--sample must be between 0.0 and 1.0"),
+    (nsq_to_http, [*HTTP, "--sample=x"], "expected a number"),
+    (nsq_to_http, [*HTTP, "--n=0"], "--n must be at least 1"),
+    (nsq_to_http, [*HTTP, "--mode=x"], "expected one of round-robin, hostpool, epsilon-greedy, all"),
+    (nsq_to_http, [*HTTP, "--post=127.0.0.1:80"], "--post 127.0.0.1:80: a URL must begin with http:// or https://"),
+    (nsq_to_http, [*HTTP, "--http-client-tls-root-ca-file=/nowhere"], "No such file"),
+    (nsq_to_nsq, [TOPIC, "--channel="], "--topic and --channel are required"),
+    (nsq_to_nsq, [TOPIC, "--topic=a b"], "--topic 'a b' is not a valid name"),
+    (nsq_to_nsq, [TOPIC, "--destination-topic=a b"], "--destination-topic 'a b' is not a valid name"),
+    (nsq_to_nsq, [*NSQ, "--lookupd-http-address=x:1"], "use --nsqd-tcp-address or --lookupd-http-address not both"),
+    (nsq_to_nsq, [TOPIC, SOURCE], "--destination-nsqd-tcp-address required"),
+    (nsq_to_nsq, [TOPIC, SOURCE, "--destination-nsqd-tcp-address=x"], "--destination-nsqd-tcp-address: "),
+    (nsq_to_nsq, [*NSQ, "--mode=all"], "expected one of round-robin, hostpool, epsilon-greedy"),
+    (nsq_to_nsq, [*NSQ, "--require-json-value=1"], "--require-json-value needs --require-json-field"),
+    (nsq_to_nsq, [*NSQ, "--producer-opt=x,1"], '--producer-opt: there is no client option "x"'),
+    (nsq_to_nsq, [*NSQ, "--max-in-flight=0"], "--max-in-flight must be at least 1"),
+    (nsq_to_nsq, [*NSQ, ITSELF], "from 127.0.0.1:1 to itself without end"),
+    (nsq_to_nsq, [*NSQ, ITSELF, "--destination-topic=t"], "to itself without end"),
+    (nsq_to_nsq, [*NSQ, "--nsq"], "No such option '--nsq'"),
+    (nsq_tail, [SOURCE], "--topic required"),
+    (nsq_tail, [SOURCE, TOPIC, "--grep=("], "--grep: "),
+    (nsq_tail, [SOURCE, TOPIC, "--pick=a"], "--pick: 'a' is not a path"),
+    (nsq_tail, [SOURCE, TOPIC, "--pick=.a", "--jsonl"], "use --jsonl or --pick not both"),
+    (nsq_tail, [SOURCE, TOPIC, "--channel=a b"], "--channel 'a b' is not a valid name"),
+    (nsq_tail, [SOURCE, TOPIC, "--consumer-opt=nothing,1"], "--consumer-opt: "),
+    (nsq_tail, ["--nsqd-tcp-address=nowhere", TOPIC], '--nsqd-tcp-address: "nowhere" has no port'),
+    (nsq_stat, [], "--nsqd-http-address or --lookupd-http-address required"),
+    (nsq_stat, [NSQD, "--lookupd-http-address=x:1"], "use --nsqd-http-address or --lookupd-http-address not both"),
+    (nsq_stat, ["--lookupd-http-address=http://x:1"], "--lookupd-http-address error - address should not contain scheme"),
+    (nsq_stat, ["--nsqd-http-address=x:y"], "not an HTTP address"),
+    (nsq_stat, [NSQD, "-interval", "-2s"], "--interval must be positive"),
+    (nsq_stat, [NSQD, "--count=0"], "--count must be at least 1, got 0"),
+    (nsq_stat, [NSQD, "--once", "--count=1"], "use --once or --count not both"),
+    (nsq_stat, [NSQD, "--sort=size"], "--sort: no column 'size'"),
+    (nsq_stat, [NSQD, "--filter=/(/"], "--filter: /(/ is not a regular expression"),
+]
+
+
+@pytest.mark.parametrize(("main", "flags", "line"), LINES)
+def test_what_cannot_be_is_said_in_a_line_or_two(
+    main: Callable[[list[str]], int], flags: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        status: object = main(list(flags))
+    except SystemExit as ended:  # where a single flag is wrong
+        status = ended.code
+    output, complaint = capsys.readouterr()
+    assert (status, output) == (2, "")
+    assert line in complaint
+    assert complaint.count("\n") <= 2
+
+
+@pytest.mark.parametrize(
+    "flags", [(), (ITSELF, "--destination-topic=other"), ("--require-json-field=a", "--require-json-value=1")]
+)
+def test_what_nsq_to_nsq_takes(flags: tuple[str, ...]) -> None:
+    check_nsq_to_nsq(NSQ_TO_NSQ.read([*NSQ, *flags]))
+
+
+def test_what_nsq_to_http_takes() -> None:
+    options = TO_HTTP.read([*HTTP, "--header=a: b", "--post=https://x/y"])
+    check_to_http(options)
+    headers = headers_of(options)
+    assert headers == {"User-Agent": "nsq_to_http v1.3.0", "Content-Type": "application/octet-stream", "a": "b"}
+    assert list(make_requests(options, headers)) == ["http://127.0.0.1:1/", "https://x/y"]
+    assert list(headers_of(TO_HTTP.read([*HTTP[:2], "--get=http://x/%s"]))) == ["User-Agent"]
