@@ -315,7 +315,6 @@ class Daemon:
             from nsqd_py.stats.statsd import StatsdReporter  # with orjson, 15 ms of a start
 
             self._statsd = StatsdReporter(self._broker)
-            self._statsd.start()
 
     # ---- connections
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import socket
 import sys
 from collections.abc import Callable
-from struct import Struct
+from importlib import import_module
 
 import gevent
 import orjson
 
-from nsqd_py.batch import SIZE_BYTES, uniform_stride
+from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.broker.broker import Broker
 from nsqd_py.errors import BadBody, BadMessage, ClientError, HttpError, missing_package
 from nsqd_py.net.addresses import check_peer_addresses
@@ -37,50 +37,33 @@ _SLICE_BYTES = 16 * 1024
 # Lines are collected to batches of this size, or of SLICE_MESSAGES.
 _FULL_BYTES = 256 * 1024
 
-_pack_size = Struct(">I").pack
-_read_int32 = Struct(">i").unpack_from
-
 
 def from_lines(text: bytes, max_msg_size: int, rest: Callable[[], object]) -> list[Part]:
     """Convert lines to messages; empty lines are left out. The result may be empty. Raises HttpError 413."""
     parts: list[Part] = []
     lines: list[bytes] = []
-    size_bytes = 0
-    position = 0
+    position = begin = 0
     while position < len(text):
         after = text.find(b"\n", min(position + _SLICE_BYTES, len(text))) + 1 or len(text)
-        found = [line for line in text[position:after].split(b"\n") if line]
-        if len(lines) + len(found) > SLICE_MESSAGES or size_bytes > _FULL_BYTES:
-            _add_part(parts, lines, max_msg_size)
-            lines = []
-            size_bytes = 0
-        for low in range(SLICE_MESSAGES, len(found), SLICE_MESSAGES):
-            _add_part(parts, found[low - SLICE_MESSAGES : low], max_msg_size)
-        lines += found[(len(found) - 1) // SLICE_MESSAGES * SLICE_MESSAGES :] if found else []
-        size_bytes += after - position
+        lines += filter(None, text[position:after].split(b"\n"))
         position = after
+        if len(lines) >= SLICE_MESSAGES or position - begin > _FULL_BYTES or position == len(text):
+            for low in range(0, len(lines), SLICE_MESSAGES):
+                parts.append(_part_of(lines[low : low + SLICE_MESSAGES], max_msg_size))
+            lines, begin = [], position
         rest()
-    _add_part(parts, lines, max_msg_size)
     return parts
 
 
-def _add_part(parts: list[Part], lines: list[bytes], max_msg_size: int) -> None:
-    """Add the lines as one part, unless there are none. Raises HttpError 413."""
+def _part_of(lines: list[bytes], max_msg_size: int) -> Part:
+    """Return the lines as one part. Raises HttpError 413."""
     sizes = set(map(len, lines))
-    if not sizes:
-        return
     if max(sizes) > max_msg_size:
         raise HttpError(413, "MSG_TOO_BIG")
     if len(sizes) == 1:
-        size = sizes.pop()
-        prefix = _pack_size(size)
-        parts.append((prefix + prefix.join(lines), len(lines), SIZE_BYTES + size))
-        return
-    pieces = []
-    for line in lines:
-        pieces.append(_pack_size(len(line)))
-        pieces.append(line)
-    parts.append((b"".join(pieces), len(lines), 0))
+        prefix = len(lines[0]).to_bytes(SIZE_BYTES, "big")
+        return prefix + prefix.join(lines), len(lines), SIZE_BYTES + len(lines[0])
+    return b"".join([piece for line in lines for piece in (len(line).to_bytes(SIZE_BYTES, "big"), line)]), len(lines), 0
 
 
 def from_binary(data: bytes, max_msg_size: int, max_body_size: int, rest: Callable[[], object]) -> list[Part]:
@@ -90,12 +73,7 @@ def from_binary(data: bytes, max_msg_size: int, max_body_size: int, rest: Callab
     """
     if len(data) < SIZE_BYTES:
         raise BadBody("MPUB failed to read message count")
-    count = check_message_count(_read_int32(data, 0)[0], max_body_size)
-    if count <= SLICE_MESSAGES and len(data) - SIZE_BYTES >= count * (SIZE_BYTES + 1):
-        body = data[SIZE_BYTES:]
-        stride = uniform_stride(body, count)
-        if 0 < stride <= SIZE_BYTES + max_msg_size:
-            return [(body, count, stride)]
+    count = check_message_count(int.from_bytes(data[:SIZE_BYTES], "big", signed=True), max_body_size)
     walk = MessageWalk(count, SIZE_BYTES, max_msg_size, sys.maxsize)
     while not walk.is_over:
         if not walk.go_on(data, 0):
@@ -207,12 +185,7 @@ def mpub(request: Request[Broker]) -> Reply:
 
 def topic_name(request: Request[Broker]) -> str:
     """Return the topic of a publish. Raises HttpError."""
-    name = request.params.get("topic")
-    if name is None:
-        raise HttpError(400, "MISSING_ARG_TOPIC")
-    if not is_valid(name):
-        raise HttpError(400, "INVALID_TOPIC")
-    return name
+    return _name_in(request, "topic", "INVALID_TOPIC")
 
 
 def _topic_to_publish_to(request: Request[Broker]) -> Topic:
@@ -229,8 +202,8 @@ def _defer_ns(request: Request[Broker]) -> int:
         return 0
     try:
         delay_ns = parse_int64(defer) * 1_000_000
-    except ValueError as error:
-        raise HttpError(400, "INVALID_DEFER") from error
+    except ValueError:
+        delay_ns = -1
     if not 0 <= delay_ns <= request.app.options.max_defer_timeout_ns:
         raise HttpError(400, "INVALID_DEFER")
     return delay_ns
@@ -238,9 +211,7 @@ def _defer_ns(request: Request[Broker]) -> int:
 
 def _is_binary(request: Request[Broker]) -> bool:
     """True if the query asks for the binary format. As in Go, an unknown value means binary."""
-    word = request.params.get("binary")
-    if word is None:
-        return False
+    word = request.params.get("binary", "false")
     if word not in _BOOLS:
         request.app.log.of_clients.warning("deprecated value '%s' used for /mpub binary param", word)
     return _BOOLS.get(word, True)
@@ -262,9 +233,8 @@ def health(request: Request[Broker]) -> Reply:
     """Readiness, and the topics with errors: 200 if clients should use this nsqd, else 503."""
     state = health_of(request.app)
     status = 200 if state.is_ready else 503
-    if request.params.get("format") == "json":
-        return answers.json(state.fields(), status)
-    return answers.plain(status, state.text())
+    is_json = request.params.get("format") == "json"
+    return answers.json(state.fields(), status) if is_json else answers.plain(status, state.text())
 
 
 def info(request: Request[Broker]) -> Reply:
@@ -313,14 +283,10 @@ def metrics(request: Request[Broker]) -> Reply:
     """Statistics for Prometheus. Its library takes 50 ms to import; that happens at the first scrape, in a thread."""
     if missing := missing_package("prometheus_client", "metrics"):
         raise HttpError(501, missing)
-    in_thread(gevent.get_hub().threadpool, _import_metrics)
-    from nsqd_py.stats.prometheus import CONTENT_TYPE, exposition
+    in_thread(gevent.get_hub().threadpool, import_module, "nsqd_py.stats.prometheus")
+    from nsqd_py.stats.prometheus import CONTENT_TYPE, Exposition
 
-    return answers.in_pieces(exposition(request.app), CONTENT_TYPE, "")
-
-
-def _import_metrics() -> None:
-    import nsqd_py.stats.prometheus  # noqa: F401
+    return answers.in_pieces(Exposition(request.app).pieces(), CONTENT_TYPE, "")
 
 
 # ---- drain
@@ -331,10 +297,10 @@ def drain(request: Request[Broker]) -> Reply:
     timeout = request.params.get("timeout")
     try:
         timeout_ns = None if timeout is None else parse_duration(timeout)
+        if timeout_ns is not None and timeout_ns < 0:
+            raise ValueError("a time-out must not be negative")
     except ValueError as error:
         raise HttpError(400, "INVALID_TIMEOUT") from error
-    if timeout_ns is not None and timeout_ns < 0:
-        raise HttpError(400, "INVALID_TIMEOUT")
     request.app.begin_drain(timeout_ns)
     return answers.json(request.app.drain.statistics())
 
@@ -354,33 +320,26 @@ def promote(request: Request[Broker]) -> Reply:
 
 def create_topic(request: Request[Broker]) -> Reply:
     """Create a topic; answer when it has the channels that nsqlookupds know of it."""
-    topic = _topic_to_publish_to(request)
-    request.app.wait_until_started(topic)
+    request.app.wait_until_started(_topic_to_publish_to(request))
     return answers.EMPTY
 
 
 def delete_topic(request: Request[Broker]) -> Reply:
     """Delete a topic with its channels and messages."""
-    topic = named_topic(request)
-    request.app.delete_topic(topic.name)
+    request.app.delete_topic(named_topic(request).name)
     request.app.persist_metadata()
     return answers.EMPTY
 
 
 def empty_topic(request: Request[Broker]) -> Reply:
     """Drop the messages of a topic that no channel has received."""
-    name = request.params.get("topic")
-    if name is not None and not is_valid(name):
-        raise HttpError(400, "INVALID_TOPIC")
-    topic = named_topic(request)
-    request.app.empty_topic(topic)
+    request.app.empty_topic(_existing_topic(request, topic_name(request)))
     return answers.EMPTY
 
 
 def pause_topic(request: Request[Broker], *, paused: bool) -> Reply:
     """Stop passing messages of a topic to its channels, or continue; publishes are still accepted."""
-    topic = named_topic(request)
-    request.app.pause_topic(topic, paused)
+    request.app.pause_topic(named_topic(request), paused)
     return answers.EMPTY
 
 
@@ -412,15 +371,13 @@ def delete_channel(request: Request[Broker]) -> Reply:
 
 def empty_channel(request: Request[Broker]) -> Reply:
     """Drop all messages of a channel, in flight and deferred ones too."""
-    topic, channel = named_channel(request)
-    request.app.empty_channel(topic, channel)
+    request.app.empty_channel(*named_channel(request))
     return answers.EMPTY
 
 
 def pause_channel(request: Request[Broker], *, paused: bool) -> Reply:
     """Stop the delivery of a channel, or continue it."""
-    topic, channel = named_channel(request)
-    request.app.pause_channel(topic, channel, paused)
+    request.app.pause_channel(*named_channel(request), paused)
     return answers.EMPTY
 
 
@@ -435,17 +392,17 @@ def named_channel(request: Request[Broker]) -> tuple[Topic, Channel]:
 
 def topic_and_channel_name(request: Request[Broker]) -> tuple[Topic, str]:
     """Return the topic of the query, which must exist, and a channel's name. Raises HttpError."""
-    topic = _valid_argument(request, "topic")
-    channel = _valid_argument(request, "channel")
+    topic = _name_in(request, "topic", "INVALID_ARG_TOPIC")
+    channel = _name_in(request, "channel", "INVALID_ARG_CHANNEL")
     return _existing_topic(request, topic), channel
 
 
-def _valid_argument(request: Request[Broker], key: str) -> str:
+def _name_in(request: Request[Broker], key: str, invalid: str) -> str:
     name = request.params.get(key)
     if name is None:
         raise HttpError(400, f"MISSING_ARG_{key.upper()}")
     if not is_valid(name):
-        raise HttpError(400, f"INVALID_ARG_{key.upper()}")
+        raise HttpError(400, invalid)
     return name
 
 

@@ -106,7 +106,7 @@ class PublishingConnection(HttpConnection[Broker]):
         if request is not None and self._begun == 1 and request.target.route is PUB and self._head.is_plain:
             params = request.target.params
             if params is not None and params.keys() == {"topic"} and handlers.is_valid(params["topic"]):
-                remember_head(head, params["topic"], self._head.content_length)
+                remember_head(head, params["topic"])
         return data[end:]
 
     def publish_failed(self, ticket: int, error: OSError) -> None:
@@ -117,29 +117,25 @@ class PublishingConnection(HttpConnection[Broker]):
 
 
 def recognise_head(head: bytes) -> Publish | None:
-    """Return the contents of a head that differs from a remembered one only in its length; else None."""
+    """Return the contents of a head that is equal to a remembered one, but for its length; else None."""
     length = _LENGTH_LINE.search(head)
     topic_name = _TOPICS_BY_SHAPE.get(_shape(head, length)) if length is not None else None
     if length is None or topic_name is None:
         return None
-    return _keep(head, topic_name, int(length[1]))
+    if len(KNOWN_HEADS) >= _MOST_KNOWN_HEADS:
+        KNOWN_HEADS.clear()
+    size_bytes = int(length[1])
+    publish = KNOWN_HEADS[head] = topic_name, size_bytes, size_bytes.to_bytes(SIZE_BYTES, "big")
+    return publish
 
 
-def remember_head(head: bytes, topic_name: str, size_bytes: int) -> None:
-    """Remember a head of a plain publish of `size_bytes` to a topic with a valid name."""
-    _keep(head, topic_name, size_bytes)
+def remember_head(head: bytes, topic_name: str) -> None:
+    """Remember a head of a plain publish to a topic with a valid name."""
     length = _LENGTH_LINE.search(head)
     if length is not None:
         if len(_TOPICS_BY_SHAPE) >= _MOST_KNOWN_HEADS:
             _TOPICS_BY_SHAPE.clear()
         _TOPICS_BY_SHAPE[_shape(head, length)] = topic_name
-
-
-def _keep(head: bytes, topic_name: str, size_bytes: int) -> Publish:
-    if len(KNOWN_HEADS) >= _MOST_KNOWN_HEADS:
-        KNOWN_HEADS.clear()
-    publish = KNOWN_HEADS[head] = topic_name, size_bytes, size_bytes.to_bytes(SIZE_BYTES, "big")
-    return publish
 
 
 def _shape(head: bytes, length: re.Match[bytes]) -> bytes:

@@ -12,7 +12,7 @@ import gevent
 from gevent.hub import Waiter
 
 
-def in_thread(threadpool: Any, work: Callable[..., None], *arguments: Any) -> None:
+def in_thread(threadpool: Any, work: Callable[..., object], *arguments: Any) -> None:
     """Run `work` in a thread while this greenlet waits. Raises the error of `work`.
 
     The thread returns the error as a value: the pool prints the traceback of an error that is raised, even if the
@@ -26,7 +26,7 @@ def in_thread(threadpool: Any, work: Callable[..., None], *arguments: Any) -> No
             del error  # its traceback holds this frame: together they would be a reference cycle
 
 
-def _attempt(work: Callable[..., None], arguments: tuple[Any, ...]) -> Exception | None:
+def _attempt(work: Callable[..., object], arguments: tuple[Any, ...]) -> Exception | None:
     try:
         work(*arguments)
     except Exception as error:  # noqa: BLE001 - the waiting greenlet raises it

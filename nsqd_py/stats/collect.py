@@ -77,7 +77,8 @@ class _Collector:
 
     def topic(self, topic: Topic, channels: list[Channel]) -> Statistics:
         self._pace.rest_if_due()
-        statistics: Statistics = {
+        damage = topic.log.damage if topic.log is not None else None
+        return {
             "topic_name": topic.name,
             "channels": [self._channel(topic, channel) for channel in channels],
             "depth": topic.depth,
@@ -86,18 +87,17 @@ class _Collector:
             "message_bytes": topic.message_bytes,
             "paused": topic.is_paused,
             "e2e_processing_latency": latency_statistics(topic.channels.values()),
+            **_present(
+                {
+                    "oldest_timestamp": topic.oldest_ns,
+                    "damaged_bytes": damage and damage.bytes_found,  # bytes of its log that could not be read
+                    "missing_count": damage and damage.missing_count,  # messages that were in no file at the start
+                    "removed_files": damage and damage.removed_files,  # files that were removed while in use
+                    "expired_count": topic.expired_count,
+                    "dead_letters": list(topic.dead_letters),
+                }
+            ),
         }
-        damage = topic.log.damage if topic.log is not None else None
-        return statistics | _present(
-            {
-                "oldest_timestamp": topic.oldest_ns,
-                "damaged_bytes": damage and damage.bytes_found,  # bytes of its log that could not be read
-                "missing_count": damage and damage.missing_count,  # messages that were in no file at the start
-                "removed_files": damage and damage.removed_files,  # files that were removed while in use
-                "expired_count": topic.expired_count,
-                "dead_letters": list(topic.dead_letters),
-            }
-        )
 
     def _channel(self, topic: Topic, channel: Channel) -> Statistics:
         self._pace.rest_if_due()
@@ -149,7 +149,7 @@ def _present(counts: Statistics) -> Statistics:
 
 
 def _client_statistics(client: ClientConnection, topic_filter: str) -> Statistics:
-    session = client.session
+    session, found = client.session, client.authorization
     statistics: Statistics = {
         "client_id": session.client_id,
         "hostname": session.hostname,
@@ -166,7 +166,11 @@ def _client_statistics(client: ClientConnection, topic_filter: str) -> Statistic
         "deflate": client.uses_deflate,
         "snappy": client.uses_snappy,
         "user_agent": session.user_agent,
-        **_authorization_statistics(client),
+        **(
+            _present({"authed": True, "auth_identity": found.identity, "auth_identity_url": found.identity_url})
+            if found is not None
+            else {}
+        ),
         "topology_zone": session.topology_zone,
         "topology_region": session.topology_region,
     }
@@ -185,14 +189,6 @@ def _client_statistics(client: ClientConnection, topic_filter: str) -> Statistic
         "tls_negotiated_protocol": "",
         "tls_negotiated_protocol_is_mutual": info is not None,
     }
-
-
-def _authorization_statistics(client: ClientConnection) -> Statistics:
-    """Return the fields of AUTH: none for a client without AUTH, no identity if the auth server sent none."""
-    found = client.authorization
-    if found is None:
-        return {}
-    return _present({"authed": True, "auth_identity": found.identity, "auth_identity_url": found.identity_url})
 
 
 def health_text(broker: Broker) -> str:
@@ -215,18 +211,14 @@ def render_json(broker: Broker, stats: Stats, *, include_memory: bool) -> Statis
     left_percent = broker.space.left_percent()
     if left_percent < _SCARCE_PERCENT:  # only then: a figure that changes with each answer would cost its readers
         document["disk_left_percent"] = left_percent
-    document["topics"] = _encoded_topics(stats.topics, pace)
+    for topic in stats.topics or ():
+        for channel in topic["channels"]:
+            channel["clients"] = _encoded(channel["clients"], pace)
+    document["topics"] = _encoded(stats.topics, pace)
     if include_memory:
         document["memory"] = memory_statistics() | broker.memory.statistics()
     document["producers"] = _encoded(stats.producers, pace)
     return document
-
-
-def _encoded_topics(topics: list[Statistics] | None, pace: Pace) -> list[orjson.Fragment] | None:
-    for topic in topics or ():
-        for channel in topic["channels"]:
-            channel["clients"] = _encoded(channel["clients"], pace)
-    return _encoded(topics, pace)
 
 
 def _encoded(rows: list[Statistics] | None, pace: Pace) -> list[orjson.Fragment] | None:

@@ -39,9 +39,9 @@ class ChannelOfTopic(NamedTuple):
     channel: Channel
 
 
-def age_ns(timestamp_ns: int) -> int:
+def _age_s(timestamp_ns: int) -> float:
     """Return the time since a timestamp; 0 if it is 0, or in the future."""
-    return max(0, wall_ns() - timestamp_ns) if timestamp_ns else 0
+    return max(0, wall_ns() - timestamp_ns) / SECOND_NS if timestamp_ns else 0.0
 
 
 def _counter(name: str, text: str, value: str | Callable[[Any], float], statsd: str = "", key: str = "") -> Metric:
@@ -60,9 +60,7 @@ TOPIC = (
     _gauge("nsqd_topic_backend_depth", "Messages of the depth that are not in memory.", "backend_depth", "backend_depth"),
     _gauge("nsqd_topic_paused", "1 while the topic is paused.", "is_paused"),
     _gauge(
-        "nsqd_topic_oldest_message_age_seconds",
-        "Age of the oldest message that no channel has received yet; 0 if there is none.",
-        lambda topic: age_ns(topic.oldest_ns) / SECOND_NS,
+        "nsqd_topic_oldest_message_age_seconds", "Age of the oldest message of the depth.", lambda topic: _age_s(topic.oldest_ns)
     ),
     _gauge("nsqd_topic_memory_bytes", "Bytes of the topic's messages in memory.", "held_bytes"),
     _counter("nsqd_topic_expired", "Messages that expired before a channel received them.", "expired_count"),
@@ -87,14 +85,10 @@ CHANNEL = (
     _gauge(
         "nsqd_channel_oldest_message_age_seconds",
         "Age of the oldest message queued for delivery; 0 if there is none.",
-        lambda place: age_ns(place.channel.oldest_ns) / SECOND_NS,
+        lambda place: _age_s(place.channel.oldest_ns),
     ),
     _counter("nsqd_channel_lost", "Messages of the channel that could not be read and were skipped.", "channel.lost_count"),
-    _gauge(
-        "nsqd_channel_unreadable",
-        "Messages of the channel that cannot be read at present.",
-        "channel.distributor.unreadable_count",
-    ),
+    _gauge("nsqd_channel_unreadable", "Messages that cannot be read at present.", "channel.distributor.unreadable_count"),
     _counter("nsqd_channel_expired", "Messages that expired in the channel.", "channel.distributor.expired_count"),
     _counter("nsqd_channel_dead_letters", "Messages moved to the dead-letter topic.", "channel.dead_letter_count"),
 )
@@ -102,11 +96,7 @@ CHANNEL = (
 STANDBY = (
     _gauge("nsqd_standby_lag_messages", "Messages that the standby has not acknowledged.", itemgetter("lag_messages")),
     _gauge("nsqd_standby_lag_bytes", "Bytes that the standby has not acknowledged.", itemgetter("lag_bytes")),
-    _gauge(
-        "nsqd_standby_lag_seconds",
-        "Age of the oldest change that the standby has not acknowledged.",
-        lambda lag: lag["lag_ms"] / 1000,
-    ),
+    _gauge("nsqd_standby_lag_seconds", "Age of the oldest change that is not acknowledged.", lambda lag: lag["lag_ms"] / 1000),
 )
 LOG = (
     _gauge("nsqd_log_bytes", "Bytes of records in the topic's log.", "size_bytes"),
@@ -127,17 +117,13 @@ BROKER = (
     _gauge("nsqd_disk_free_bytes", "Free bytes of the disk of --data-path.", "space.free_bytes"),
     _gauge(
         "nsqd_disk_left_ratio",
-        "Part of the disk, or of --max-disk-bytes if that is less, that publishes may still take: 0 to 1.",
-        lambda broker: broker.space.left_percent() / 100,
+        "Part of the disk, or of --max-disk-bytes, that is left.",
+        lambda nsqd: nsqd.space.left_percent() / 100,
     ),
     _gauge("nsqd_topics", "Number of topics.", lambda broker: len(broker.topics)),
     _gauge("nsqd_memory_limit_bytes", "The value of --mem-queue-bytes.", "memory.limit_bytes"),
     _counter("nsqd_log_write_errors", "Failed writes to logs.", "disk.write_errors"),
-    _counter(
-        "nsqd_gc_pause_seconds",
-        "Time that the process stood still for the garbage collector.",
-        lambda _: PAUSES.total_ns / SECOND_NS,
-    ),
+    _counter("nsqd_gc_pause_seconds", "Pauses of the garbage collector.", lambda _: PAUSES.total_ns / SECOND_NS),
 )
 TOPIC_LATENCY = _gauge("nsqd_topic_e2e_latency_seconds", "From publish to finish, all channels.", float)
 CHANNEL_LATENCY = _gauge("nsqd_channel_e2e_latency_seconds", "From publish to finish.", float)

@@ -8,13 +8,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from math import inf
 from typing import Any, TypeVar
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, GCCollector, ProcessCollector, generate_latest
-from prometheus_client.core import HistogramMetricFamily
-from prometheus_client.core import Metric as Family
-from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from nsqd_py.broker.broker import Broker
@@ -33,12 +29,7 @@ _number: Callable[[float], str] = floatToGoString
 _Thing = TypeVar("_Thing")
 
 
-def exposition(broker: Broker) -> Iterator[bytes]:
-    """Yield all metrics in Prometheus' text format, in pieces. Blocks this greenlet in its pauses."""
-    return _Exposition(broker).pieces()
-
-
-class _Exposition:
+class Exposition:
     """The text of one scrape. The lines of topics and channels are written here: a tenth of the library's time."""
 
     def __init__(self, broker: Broker) -> None:
@@ -46,6 +37,7 @@ class _Exposition:
         self._pace = Pace(ONE_ROUND_S)
 
     def pieces(self) -> Iterator[bytes]:
+        """Yield all metrics in Prometheus' text format. Blocks this greenlet in its pauses."""
         broker, memory, connections = self._broker, self._broker.memory, self._broker.connections
         topics = [(_labels(topic=name), topic) for name, topic in self._paced(sorted(broker.topics.items()))]
         logs = [(labels, topic.log) for labels, topic in self._paced(topics) if topic.log is not None]
@@ -72,7 +64,9 @@ class _Exposition:
         yield from self._latencies(metrics.CHANNEL_LATENCY, of_channels)
         yield from self._all(metrics.LOG, logs)
         yield from self._all(metrics.STANDBY, [(_labels(peer=peer), lag) for peer, lag in broker.replication.lags()])
-        yield generate_latest(_Given(_of_library(broker)))
+        yield _histogram("nsqd_log_sync_duration_seconds", "Duration of fsyncs of logs.", broker.sync.durations_s)
+        yield _histogram("nsqd_event_loop_lag_seconds", "Delay of the event loop.", broker.loop_lag.lags_s)
+        yield _of_process()
 
     def _paced(self, things: Iterable[_Thing]) -> Iterator[_Thing]:
         for thing in things:
@@ -114,26 +108,17 @@ def _labels(**labels: str) -> str:
     return "{" + ",".join([f'{name}="{labels[name]}"' for name in sorted(labels)]) + "}"
 
 
-class _Given(Collector):
-    """Metrics for `generate_latest`."""
-
-    def __init__(self, families: Iterable[Family]) -> None:
-        self._families = families
-
-    def collect(self) -> Iterable[Family]:
-        return self._families
+def _histogram(name: str, text: str, histogram: Histogram) -> bytes:
+    lines = [f"# HELP {name} {text}\n# TYPE {name} histogram\n"]
+    count = 0
+    for bound, count in histogram.cumulative():
+        lines.append(f"{name}_bucket{_labels(le=_number(bound))} {_number(count)}\n")
+    return "".join([*lines, f"{name}_count {_number(count)}\n{name}_sum {_number(histogram.total)}\n"]).encode()
 
 
-def _of_library(broker: Broker) -> Iterator[Family]:
-    """Yield histograms, and with the library's usual names processor time, memory, descriptors and collections."""
-    yield _histogram("nsqd_log_sync_duration_seconds", "Duration of fsyncs of logs.", broker.sync.durations_s)
-    yield _histogram("nsqd_event_loop_lag_seconds", "Delay of the event loop.", broker.loop_lag.lags_s)
+def _of_process() -> bytes:
+    """Return processor time, memory, descriptors and collections, with the library's usual names."""
     registry = CollectorRegistry()  # not the library's global one, which belongs to a program that embeds nsqd
     ProcessCollector(registry=registry)
     GCCollector(registry=registry)
-    yield from registry.collect()
-
-
-def _histogram(name: str, text: str, histogram: Histogram) -> Family:
-    buckets = [("+Inf" if bound == inf else repr(bound), float(count)) for bound, count in histogram.cumulative()]
-    return HistogramMetricFamily(name, text, buckets, histogram.total)
+    return generate_latest(registry)

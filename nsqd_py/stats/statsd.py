@@ -9,7 +9,6 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
 
 import gevent
 from gevent.event import Event
@@ -20,26 +19,11 @@ from nsqd_py.lookup.host import Endpoint, parse_address, resolve
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.runtime.pacing import Pace
 from nsqd_py.stats.collect import Statistics, collect
-from nsqd_py.stats.metrics import CHANNEL, COUNTER, GAUGE, TOPIC, Metric, age_ns
+from nsqd_py.stats.metrics import CHANNEL, COUNTER, GAUGE, TOPIC, Metric
 
 DEFAULT_PACKET_BYTES = 4096  # if the option is 0
 _NOT_SPREAD_S = 1.0
 _STOP_S = 1.0
-_NS_PER_MS = 1_000_000
-
-Row = tuple[str, str, str]  # name in statsd, name in /stats, COUNTER or GAUGE
-_GAUGES_OF_MEMORY = (
-    "heap_objects heap_idle_bytes heap_in_use_bytes heap_released_bytes gc_pause_usec_100 gc_pause_usec_99 gc_pause_usec_95 "
-    "next_gc_bytes"
-)
-
-
-def _rows(of_kind: Iterable[Metric]) -> list[Row]:
-    return [(metric.statsd, metric.key, metric.kind) for metric in of_kind if metric.statsd]
-
-
-TOPIC_ROWS, CHANNEL_ROWS = _rows(TOPIC), _rows(CHANNEL)
-MEMORY_ROWS: list[Row] = [*((name, name, GAUGE) for name in _GAUGES_OF_MEMORY.split()), ("gc_runs", "gc_total_runs", COUNTER)]
 
 
 # ---- the lines of a report
@@ -53,22 +37,21 @@ class StatsdReports:
         self._exclude_ephemeral = exclude_ephemeral
         self._counted: dict[str, int] = {}
         self._counting: dict[str, int] = {}
-        self._aged: set[str] = set()
 
     def lines(self, topics: Iterable[Statistics], memory: Statistics | None) -> Iterator[str]:
         """Yield the lines of the next report. The caller must iterate to the end."""
         self._counting = {}
         for topic in self._included(topics, "topic_name"):
             place = f"topic.{topic['topic_name']}."
-            yield from self._rows(place, TOPIC_ROWS, topic)
+            yield from self._metrics(place, TOPIC, topic)
             yield from self._percentiles(place, topic)
             for channel in self._included(topic["channels"], "channel_name"):
                 inner = f"{place}channel.{channel['channel_name']}."
-                yield from self._rows(inner, CHANNEL_ROWS, channel)
+                yield from self._metrics(inner, CHANNEL, channel)
                 yield from self._percentiles(inner, channel)
-                yield from self._age(f"{inner}oldest_message_age_ms", channel)
-        if memory is not None:
-            yield from self._rows("mem.", MEMORY_ROWS, memory)
+        for key, value in (memory or {}).items():
+            is_counter = key == "gc_total_runs"
+            yield self._line("mem.", "gc_runs" if is_counter else key, value, COUNTER if is_counter else GAUGE)
         self._counted = self._counting
 
     def _included(self, things: Iterable[Statistics], name: str) -> Iterator[Statistics]:
@@ -76,75 +59,55 @@ class StatsdReports:
             if not (self._exclude_ephemeral and is_ephemeral(thing[name])):
                 yield thing
 
-    def _rows(self, place: str, rows: Iterable[Row], statistics: Statistics) -> Iterator[str]:
-        for name, key, kind in rows:
-            value = statistics[key]
-            if kind is COUNTER:
-                value = self._since_last(place + name, value)
-            yield self._line(place + name, value, kind)
+    def _metrics(self, place: str, metrics: Iterable[Metric], statistics: Statistics) -> Iterator[str]:
+        for metric in metrics:
+            if metric.statsd:
+                yield self._line(place, metric.statsd, statistics[metric.key], metric.kind)
 
     def _percentiles(self, place: str, statistics: Statistics) -> Iterator[str]:
         for entry in statistics["e2e_processing_latency"]["percentiles"] or ():
-            name = f"{place}e2e_processing_latency_{entry['quantile'] * 100:.0f}"
-            yield self._line(name, int(entry["value"]), GAUGE)
+            yield self._line(place, f"e2e_processing_latency_{entry['quantile'] * 100:.0f}", int(entry["value"]), GAUGE)
 
-    def _age(self, key: str, channel: Statistics) -> Iterator[str]:
-        """Yield the age of the oldest queued message; once 0 when none is left, since statsd keeps the last value."""
-        age_ms = age_ns(channel.get("oldest_timestamp", 0)) // _NS_PER_MS
-        if age_ms:
-            self._aged.add(key)
-        if key in self._aged:
-            yield self._line(key, age_ms, GAUGE)
-        if not age_ms:
-            self._aged.discard(key)
-
-    def _since_last(self, key: str, count: int) -> int:
-        """Return the increase of a counter. A lower count belongs to a new topic or channel of that name."""
-        self._counting[key] = count
-        before = self._counted.get(key, 0)
-        return count - before if count >= before else count
-
-    def _line(self, key: str, value: int, kind: str) -> str:
+    def _line(self, place: str, name: str, value: int, kind: str) -> str:
+        """Return a line. A counter that is lower than in the last report belongs to a new topic or channel of that name."""
+        key = place + name
+        if kind is COUNTER:
+            self._counting[key] = value
+            before = self._counted.get(key, 0)
+            value -= before if value >= before else 0
         return f"{self._prefix}{key}:{value}|{kind[0]}\n"
 
 
 def packets(lines: Iterable[str], size_bytes: int) -> list[bytes]:
     """Join lines to packets of up to `size_bytes`. A longer line is a packet by itself."""
     most = size_bytes if size_bytes > 0 else DEFAULT_PACKET_BYTES
-    full = []
-    packet = b""
+    joined: list[bytes] = []
     for line in lines:
         data = line.encode("utf-8", "surrogateescape")
-        if packet and len(packet) + len(data) > most:
-            full.append(packet)
-            packet = b""
-        packet += data
-    return [*full, packet] if packet else full
+        if joined and len(joined[-1]) + len(data) <= most:
+            joined[-1] += data
+        else:
+            joined.append(data)
+    return joined
 
 
 # ---- sending
 
 
 class StatsdReporter:
-    """A greenlet that sends a report every `--statsd-interval`, if there is a `--statsd-address`."""
+    """A greenlet that sends a report every `--statsd-interval`. The prefix in the options must be complete."""
 
     def __init__(self, broker: Broker, resolve: Callable[[str, int], list[Endpoint]] = resolve) -> None:
         self._broker = broker
         self._resolve = resolve
         self._stopping = Event()
-        self._greenlet: gevent.Greenlet[..., None] | None = None
-
-    def start(self) -> None:
-        """Start reporting, if there is an address. The prefix in the options must be complete."""
-        if self._broker.options.statsd_address:
-            self._greenlet = gevent.spawn(self._run)
+        self._greenlet: gevent.Greenlet[..., None] = gevent.spawn(self._run)
 
     def stop(self) -> None:
         """Send the rest of a report at once, and end. A look-up of statsd's name may take at most _STOP_S."""
         self._stopping.set()
-        if self._greenlet is not None:
-            self._greenlet.join(_STOP_S)
-            self._greenlet.kill()
+        self._greenlet.join(_STOP_S)
+        self._greenlet.kill()
 
     def _run(self) -> None:
         options = self._broker.options
@@ -160,29 +123,18 @@ class StatsdReporter:
         broker = self._broker
         address = broker.options.statsd_address
         try:
-            sock = self._connect(address)
+            parsed = parse_address(address)
+            endpoint, *_ = self._resolve(parsed.host, parsed.port)
+            sock = socket.socket(endpoint.family, socket.SOCK_DGRAM)
         except (OSError, ValueError) as error:
             broker.log.error("failed to create UDP socket to statsd(%s) - %s", address, error)
             return
-        with closing(sock):
+        with sock:
             broker.log.info("STATSD: pushing stats to %s", address)
             sent = packets(self._lines(reports), broker.options.statsd_udp_packet_size)
-            refused = self._send(sock, sent, spread_s)
+            refused = self._send(sock, endpoint, sent, spread_s)
         if refused is not None:
             broker.log.warning("STATSD: %s did not take all of it - %s", address, refused)
-
-    def _connect(self, address: str) -> socket.socket:
-        """Return a connected UDP socket that never blocks. Raises OSError and ValueError."""
-        parsed = parse_address(address)
-        endpoint, *_ = self._resolve(parsed.host, parsed.port)
-        sock = socket.socket(endpoint.family, socket.SOCK_DGRAM)
-        try:
-            sock.setblocking(False)
-            sock.connect(endpoint.target)
-        except OSError:
-            sock.close()
-            raise
-        return sock
 
     def _lines(self, reports: StatsdReports) -> Iterator[str]:
         broker = self._broker
@@ -192,9 +144,14 @@ class StatsdReporter:
             pace.rest_if_due()
             yield line
 
-    def _send(self, sock: socket.socket, report: list[bytes], spread_s: float) -> OSError | None:
+    def _send(self, sock: socket.socket, endpoint: Endpoint, report: list[bytes], spread_s: float) -> OSError | None:
         """Send packets, spread over `spread_s`; return the last error, or None. Packets with an error are lost."""
         last_error = None
+        try:
+            sock.setblocking(False)
+            sock.connect(endpoint.target)
+        except OSError as error:
+            return error
         for packet in report:
             try:
                 sock.send(packet)

@@ -114,11 +114,6 @@ class Health(NamedTuple):
     topics: tuple[tuple[str, str], ...]
 
     @property
-    def is_live(self) -> bool:
-        """False if a restart may help. It helps neither a drain nor a topic at its limits."""
-        return self.status != FAILING
-
-    @property
     def is_ready(self) -> bool:
         """True if publishers and new consumers should use this nsqd."""
         return self.status in (OK, DEGRADED)
@@ -127,7 +122,7 @@ class Health(NamedTuple):
         """Return the document of `/health?format=json`."""
         return {
             "status": self.status,
-            "live": self.is_live,
+            "live": self.status != FAILING,  # a restart helps neither a drain nor a topic at its limits
             "ready": self.is_ready,
             "reason": self.reason,
             "topics": [{"topic_name": name, "reason": _shown(reason)} for name, reason in self.topics],
@@ -135,8 +130,8 @@ class Health(NamedTuple):
 
     def text(self) -> str:
         """Return the health as text: a line for the node, and a line for each topic with an error."""
-        lines = [self.status if self.reason is None else f"{self.status} - {self.reason}"]
-        return "\n".join([*lines, *(f"topic {name}: {reason}" for name, reason in self.topics)])
+        status = self.status if self.reason is None else f"{self.status} - {self.reason}"
+        return "\n".join([status, *(f"topic {name}: {reason}" for name, reason in self.topics)])
 
 
 def health_of(broker: Broker) -> Health:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -48,20 +47,6 @@ def latency(*percentiles: tuple[float, float]) -> dict[str, Any]:
 
 def lines(reports: StatsdReports, *topics: dict[str, Any], memory: Any = None) -> list[str]:
     return [line.removesuffix("\n") for line in reports.lines(topics, memory)]
-
-
-def test_an_age_is_reported_while_messages_wait_and_then_once_as_zero() -> None:
-    reports = StatsdReports("", exclude_ephemeral=False)
-
-    def ages(**statistics: int) -> list[int]:
-        key = "topic.t.channel.c.oldest_message_age_ms:"
-        found = lines(reports, make_topic("t", 1, make_channel("c", **statistics)))
-        return [int(line.removeprefix(key).removesuffix("|g")) for line in found if line.startswith(key)]
-
-    assert ages() == []
-    (age_ms,) = ages(oldest_timestamp=time.time_ns() - 5_000_000_000)
-    assert 5000 <= age_ms < 60_000
-    assert [ages(), ages()] == [[0], []]
 
 
 def test_keys_and_their_order_are_those_of_go() -> None:
@@ -135,7 +120,6 @@ def test_a_name_that_is_not_found_is_logged_and_tried_again() -> None:
 
     broker = make_broker("statsd.example:8125")
     reporter = StatsdReporter(broker, partial(resolve, look_up=look_up))
-    reporter.start()
     with gevent.Timeout(40):
         while len(found) < 2:
             gevent.sleep(0.005)
