@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Any
 from urllib.parse import urlencode
 
 import orjson
@@ -14,13 +12,13 @@ from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.clusterinfo import Errors, warning
 from nsqadmin_py.go_json import by_node_and_nearness, sum_of_channels, sum_of_topics, without_empty_counts
-from nsqadmin_py.web.access import peer_of
+from nsqadmin_py.permissions import AddressBlocks
+from nsqadmin_py.web.access import host_of
 from nsqadmin_py.web.actions import ActionRequest, Actions
 from nsqadmin_py.web.answers import Refusal, as_go, body_of, object_in, plain, text_of
 from nsqadmin_py.web.app import Services
 from nsqd_py.cluster.producers import http_address
-from nsqd_py.cluster.values import Statistics, list_in
-from nsqd_py.net.addresses import host_and_port
+from nsqd_py.cluster.values import Statistics, texts_in
 from nsqd_py.net.http.client import BadStatus, HttpClientError, parse_url
 from nsqd_py.runtime.documents import load_foreign_json
 from nsqd_py.settings.durations import SECOND_NS
@@ -50,13 +48,13 @@ class GoApi:
         topics = list(filter(self._sees(request), known))
         if request.args.get("inactive") == "true":
             found = info.inactive_topics(topics) if info.lookupds else {}
-            return as_go({"topics": found, "message": self._warning(errors)})
-        return as_go({"topics": topics or None, "message": self._warning(errors)})
+            return as_go({"topics": found, "message": warning(errors)})
+        return as_go({"topics": topics or None, "message": warning(errors)})
 
     def topic(self, request: Request, topic: str) -> Response:
         rows, errors = self._stats_of(topic)
         metrics = without_empty_counts(sum_of_topics(topic, rows), is_channel=False)
-        return as_go(metrics | {"message": self._warning(errors)})
+        return as_go(metrics | {"message": warning(errors)})
 
     def channel(self, request: Request, topic: str, channel: str) -> Response:
         rows, errors = self._stats_of(topic, channel)
@@ -67,7 +65,7 @@ class GoApi:
         if metrics["clients"]:
             metrics["clients"].sort(key=by_node_and_nearness)
         metrics = without_empty_counts(metrics, is_channel=True)
-        return as_go(metrics | {"message": self._warning(errors)})
+        return as_go(metrics | {"message": warning(errors)})
 
     def _stats_of(self, topic: str, channel: str = "") -> tuple[list[Statistics], Errors]:
         info = self.services.info()
@@ -81,7 +79,7 @@ class GoApi:
         for producer in producers:
             if producer["topics"]:
                 producer["topics"] = [row for row in producer["topics"] if sees(row["topic"])]
-        return as_go({"nodes": producers or None, "message": self._warning(errors)})
+        return as_go({"nodes": producers or None, "message": warning(errors)})
 
     def node(self, request: Request, node: str) -> Response:
         info = self.services.info()
@@ -98,7 +96,7 @@ class GoApi:
             "total_messages": sum(row["message_count"] for row in rows),
             "total_clients": sum(len(part["clients"] or ()) for row in rows for part in row["channels"] or ()),
         }
-        return as_go(metrics | {"message": self._warning(errors)})
+        return as_go(metrics | {"message": warning(errors)})
 
     def counter(self, request: Request) -> Response:
         info = self.services.info()
@@ -112,7 +110,7 @@ class GoApi:
                 key = f"{part['topic_name']}:{part['channel_name']}:{part['node']}"
                 known = stats.setdefault(key, names | {"message_count": 0})
                 known["message_count"] += part["message_count"]
-        return as_go({"stats": stats, "message": self._warning(errors + more)})
+        return as_go({"stats": stats, "message": warning(errors + more)})
 
     # ---- actions
 
@@ -179,7 +177,9 @@ class GoApi:
     # ---- settings
 
     def config(self, request: Request, opt: str) -> Response:
-        self._check_config_address(request)
+        block = self.services.options.allow_config_from_cidr
+        if block and host_of(request.environ) not in AddressBlocks([block]):
+            raise Refusal(403, "FORBIDDEN")
         self.services.access.check_sees_all(request)
         if request.method == "PUT":
             self.services.access.check_action(request)
@@ -190,17 +190,6 @@ class GoApi:
             raise Refusal(400, "INVALID_OPTION") from error
         return as_go(list(value) if isinstance(value, tuple) else value)
 
-    def _check_config_address(self, request: Request) -> None:
-        block = self.services.options.allow_config_from_cidr
-        if not block:
-            return
-        try:
-            address = ipaddress.ip_address(host_and_port(peer_of(request.environ))[0])
-        except ValueError as error:
-            raise Refusal(400, "INVALID_REMOTE_ADDR") from error
-        if address not in ipaddress.ip_network(block, strict=False):
-            raise Refusal(403, "FORBIDDEN")
-
     def _set_option(self, opt: str, value: bytes) -> None:
         try:
             if opt == "log_level":
@@ -208,7 +197,7 @@ class GoApi:
                 self.services.options.log_level = self.services.log.level = level
             elif opt == "nsqlookupd_http_addresses":
                 addresses = orjson.loads(value)
-                if list_in({"addresses": addresses}, "addresses") != addresses or not _are_texts(addresses):
+                if texts_in({"addresses": addresses}, "addresses") != addresses:
                     raise ValueError("expected a list of strings")
                 self.services.options.lookupd_http_address = tuple(addresses)
                 self.services.poller.set_lookupds(addresses)
@@ -220,15 +209,6 @@ class GoApi:
 
     def _sees(self, request: Request) -> Callable[[str], bool]:
         return self.services.access.scope(request).sees
-
-    def _warning(self, errors: Errors) -> str:
-        for error in errors:
-            self.services.log.of_clients.warning("%s", error)
-        return warning(errors)
-
-
-def _are_texts(items: list[Any]) -> bool:
-    return all(isinstance(item, str) for item in items)
 
 
 def _config_value(request: Request) -> bytes:
