@@ -51,7 +51,7 @@ def test_roles_and_lag_are_shown_and_the_standby_is_promoted(pair: StandbyCluste
     page.goto(f"/nodes/{standby}")
     role = ready(page).get_by_role("region", name="Standby", exact=True)
     expect(role).to_contain_text(f"{primary}, which answers")
-    expect(page.get_by_role("heading", name="Standby behind, messages")).to_be_visible()
+    expect(page.get_by_role("heading", name="Lag, messages")).to_be_visible()
     dialog = press(page, "Promote")
     expect(dialog).to_contain_text(f"Its primary {primary} still answers.")
     expect(dialog).to_contain_text("Nothing is lost, by the metrics of")

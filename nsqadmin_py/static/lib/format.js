@@ -31,19 +31,14 @@ function digits(n) {
   return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
 }
 
-/** "12.3k" @param {number | null | undefined} n @returns {string} */
+/** "12.3k"; what is more than nothing never reads 0. @param {number | null | undefined} n @returns {string} */
 export function short(n) {
   if (!isNumber(n)) return NONE;
+  if (n > 0 && n < 0.01) return "<0.01";
   // From 999.5 on, since that is written 1000.
   const unit = [[999.5e9, 1e12, "T"], [999.5e6, 1e9, "G"], [999.5e3, 1e6, "M"], [999.5, 1e3, "k"]]
     .find(([from]) => Math.abs(n) >= from);
   return unit ? digits(n / unit[1]) + unit[2] : digits(n);
-}
-
-/** "1.2k/s"; what is more than nothing never reads 0. @param {number | null | undefined} n @returns {string} */
-export function rate(n) {
-  if (!isNumber(n)) return NONE;
-  return n > 0 && n < 0.01 ? "<0.01/s" : `${short(n)}/s`;
 }
 
 /** "1,234.5", for a column with the unit in its head. @param {number | null | undefined} n @returns {string} */

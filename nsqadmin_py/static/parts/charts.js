@@ -1,8 +1,9 @@
 // Charts of a topic, channel, nsqd or the whole cluster: what nsqadmin has kept of it, and then live.
 
 import { explain, get } from "../lib/api.js";
-import { clock, count, duration, latency, rate, short, timeText } from "../lib/format.js";
+import { clock, count, duration, latency, short, timeText } from "../lib/format.js";
 import { html, useEffect, useId, useMemo, useRef, useState } from "../lib/html.js";
+import { METRICS, percentile } from "../lib/metrics.js";
 import { extended, extremes, grouped, valueAt, within } from "./history.js";
 import { Plot } from "./plot.js";
 import { Failed, Loading } from "./state.js";
@@ -12,39 +13,33 @@ import { RANGES, changed, historyRange, useWindow } from "./time_window.js";
 const TABLE_ROWS = 30;
 const LATENCIES = ["latency_0", "latency_1", "latency_2"];
 // History is read again so often: it knows means of minutes, and what was missed.
-const READ_ANEW_EVERY_MS = 60_000;
+const READ_AGAIN_EVERY_MS = 60_000;
 
-// The charts there are: metrics of /history with the words and colours of their lines. Some are drawn only if they are
-// asked for by name.
+// The charts there are: metrics of /history with the colours of their lines. Some are drawn only if they are asked for by
+// name.
 const CHARTS = [
   { key: "depth", title: "Messages", form: short, exact: count, isFilled: true, isWhole: true, least: 4, lines: {
-    depth: ["depth", "chart-1"], in_flight: ["in flight", "chart-2"], deferred: ["deferred", "chart-3"] } },
-  { key: "rates", title: "Messages per second", form: short, exact: rate, isFilled: true, least: 1, lines: {
-    message_rate: ["in", "chart-1"], finish_rate: ["finished", "chart-2"],
-    requeue_rate: ["requeued", "chart-4"], timeout_rate: ["timed out", "chart-5"] } },
+    depth: "chart-1", in_flight: "chart-2", deferred: "chart-3" } },
+  { key: "rates", title: "Messages per second", form: short, exact: short, isFilled: true, least: 1, lines: {
+    message_rate: "chart-1", finish_rate: "chart-2", requeue_rate: "chart-4", timeout_rate: "chart-5" } },
   { key: "latency", title: "End-to-end latency", form: latency, exact: latency, second: 1e9, least: 1e6, lines: {
-    latency_0: ["", "chart-5"], latency_1: ["", "chart-3"], latency_2: ["", "chart-1"] } },
-  { key: "lag", title: "Standby behind, messages", form: short, exact: count, isFilled: true, isWhole: true, least: 4,
-    isAsked: true, lines: { lag_messages: ["messages", "chart-4"] } },
-  { key: "lag_time", title: "Standby behind, time", form: secondsOf, exact: secondsOf, second: 1, isFilled: true, least: 1,
-    isAsked: true, lines: { lag_s: ["oldest change", "chart-4"] } },
+    latency_0: "chart-5", latency_1: "chart-3", latency_2: "chart-1" } },
+  { key: "lag", title: METRICS.lag_messages.title, form: short, exact: count, isFilled: true, isWhole: true, least: 4,
+    isAsked: true, lines: { lag_messages: "chart-4" } },
+  { key: "lag_time", title: METRICS.lag_s.title, form: secondsOf, exact: secondsOf, second: 1, isFilled: true, least: 1,
+    isAsked: true, lines: { lag_s: "chart-4" } },
 ];
 
 function secondsOf(value) {
   return value === null || value === undefined ? latency(value) : value ? duration(value * 1e9) : "0 s";
 }
 
-/** "99 %" @param {number} quantile */
-function percent(quantile) {
-  return `${Number((quantile * 100).toFixed(3))} %`;
-}
-
 /** The lines of a chart that are wanted and known. @param {typeof CHARTS[0]} chart */
 function linesOf(chart, metrics, quantiles) {
-  return Object.entries(chart.lines).flatMap(([metric, [words, paint]]) => {
+  return Object.entries(chart.lines).flatMap(([metric, paint]) => {
     const rank = LATENCIES.indexOf(metric);
     if (!metrics.includes(metric) || (rank >= 0 && quantiles[rank] === undefined)) return [];
-    const label = rank < 0 ? words : percent(quantiles[rank]);
+    const label = rank < 0 ? METRICS[metric].title : percentile(quantiles[rank]);
     return [{ metric, label, paint }];
   });
 }
@@ -69,7 +64,7 @@ function useHistory(source, live, metrics, range) {
       .then((answer) => setRead({ key, history: answer, wrong: "" }))
       .catch((error) => stop.signal.aborted || setRead((old) => (
         old.history && old.key === key ? old : { key, history: null, wrong: explain(error) })));
-    const timer = setTimeout(() => setTurn((n) => n + 1), READ_ANEW_EVERY_MS);
+    const timer = setTimeout(() => setTurn((n) => n + 1), READ_AGAIN_EVERY_MS);
     return () => {
       stop.abort();
       clearTimeout(timer);

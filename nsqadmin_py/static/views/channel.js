@@ -3,12 +3,13 @@
 import { count, name } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { useLive } from "../lib/live.js";
+import { METRICS } from "../lib/metrics.js";
 import { navigate, paths, useTitle } from "../lib/route.js";
 import { ActionBar, ActionButton } from "../parts/actions.js";
 import { Failed, Gone, Loading } from "../parts/state.js";
 import { Tiles } from "../parts/tiles.js";
 import { Clients } from "./clients.js";
-import { figureColumns } from "./columns.js";
+import { metricColumns } from "./columns.js";
 import { ageTile, drainTile, flowTiles } from "./flow_tiles.js";
 import { NodeTable } from "./node_table.js";
 import { LatencyTable } from "./latency.js";
@@ -19,7 +20,7 @@ import { deleteChannel, emptyChannel, pauseChannel } from "./questions.js";
 import { SeekButton } from "./seek.js";
 
 const COMMANDS = [["Pause", "pause"], ["Resume", "unpause"], ["Empty", "empty"], ["Delete", "delete"]];
-const NODE_COLUMNS = figureColumns([
+const NODE_COLUMNS = metricColumns([
   "depth", "backend_depth", "in_flight", "deferred", "message_rate", "finish_rate", "requeued", "timed_out", "messages",
   "clients",
 ]);
@@ -65,7 +66,7 @@ function tilesOf(head) {
     ageTile(head),
     drainTile(head),
     {
-      label: "Clients", value: count(head.clients), title: "Consumers that are connected to it",
+      label: METRICS.clients.title, value: count(head.clients), title: "Consumers that are connected to it",
       alert: !head.clients && head.depth > 0 && "error",
     },
   ];

@@ -10,14 +10,14 @@ import { confirm } from "../parts/dialog.js";
 import { notify } from "../parts/notices.js";
 import { Failed, Loading } from "../parts/state.js";
 import { Pager, Table } from "../parts/table.js";
-import { AGE_COLUMNS, figureColumns } from "./columns.js";
+import { AGE_COLUMNS, metricColumns } from "./columns.js";
 import { counted, held } from "./lost_messages.js";
 import { ChannelBadges } from "./badges.js";
 import { SearchField } from "./rows.js";
 
 const PAGE_ROWS = 50;
-const FIGURES = ["message_rate", "finish_rate", "in_flight", "deferred", "requeue_rate", "timeout_rate", "clients"];
-const SORTABLE = ["topic", "channel", "depth", "oldest_age_s", "drain_s", ...FIGURES];
+const SHOWN = ["message_rate", "finish_rate", "in_flight", "deferred", "requeue_rate", "timeout_rate", "clients"];
+const SORTABLE = ["topic", "channel", "depth", "oldest_age_s", "drain_s", ...SHOWN];
 const MOST_PAGES = 100_000;
 const MOST_NAMED = 10;
 const MOST_IN_A_LINE = 20;
@@ -101,9 +101,9 @@ function columnsOf(chosen, setChosen) {
       cell: (row) => name(row.channel), after: (row) => html`<${ChannelBadges} row=${row} />`,
     },
     { key: "topic", title: "Topic", sortable: true, href: (row) => paths.topic(row.topic), cell: topicCell },
-    ...figureColumns(["depth"]),
+    ...metricColumns(["depth"]),
     ...AGE_COLUMNS,
-    ...figureColumns(FIGURES),
+    ...metricColumns(SHOWN),
     {
       key: "chosen", title: "Select", cell: (row) => html`<input type="checkbox" checked=${chosen.has(keyOf(row))}
         aria-label=${`Select ${row.channel} of ${row.topic}`} onChange=${() => toggle(keyOf(row))} />`,

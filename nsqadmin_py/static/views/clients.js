@@ -3,6 +3,7 @@
 import { at, get } from "../lib/api.js";
 import { count, duration, iso, figure, name, plain, tenth } from "../lib/format.js";
 import { html, useState } from "../lib/html.js";
+import { METRICS } from "../lib/metrics.js";
 import { paths } from "../lib/route.js";
 import { Failed, Loading } from "../parts/state.js";
 import { Pager, Table } from "../parts/table.js";
@@ -58,14 +59,14 @@ export const CLIENT_COLUMNS = [
       html`<time datetime=${iso(since)} title=${iso(since)}>${duration(connected)}</time>`,
   },
   { key: "ready_count", title: "RDY", help: "How many messages it is ready to take at once", number: true },
-  { key: "in_flight_count", title: "In flight", number: true },
-  { key: "client_rate", title: "In/s", help: "Messages that it gets, per second", number: true,
+  { key: "in_flight_count", title: METRICS.in_flight.title, number: true },
+  { key: "client_rate", title: METRICS.message_rate.title, help: "Messages that it gets, per second", number: true,
     cell: (client) => figure(client.client_rate, tenth) },
-  { key: "client_finish_rate", title: "Finished/s", help: "By it (FIN), per second", number: true,
+  { key: "client_finish_rate", title: METRICS.finish_rate.title, help: "By it (FIN), per second", number: true,
     cell: (client) => figure(client.client_finish_rate, tenth) },
   { key: "finish_count", title: "Finished total", help: "Since it connected", number: true },
-  { key: "requeue_count", title: "Requeued total", help: "Since it connected", number: true },
-  { key: "message_count", title: "Messages total", help: "Sent to it since it connected", number: true },
+  { key: "requeue_count", title: METRICS.requeued.title, help: "Since it connected", number: true },
+  { key: "message_count", title: METRICS.messages.title, help: "Sent to it since it connected", number: true },
 ];
 
 // When, the word, and what it means.

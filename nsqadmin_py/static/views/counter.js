@@ -3,19 +3,20 @@
 // Counted as the counter of Go's nsqadmin counts: all messages that came to channels since their nsqds were started.
 // Go's page gets them from /api/counter, which asks all nsqds again; the overview has the same as of its last round.
 
-import { rate } from "../lib/format.js";
+import { short } from "../lib/format.js";
 import { html, useMemo } from "../lib/html.js";
 import { useLive } from "../lib/live.js";
+import { METRICS } from "../lib/metrics.js";
 import { paths, setQuery, useTitle } from "../lib/route.js";
 import { Failed, Loading, StateBadge } from "../parts/state.js";
 import { sorted, Table } from "../parts/table.js";
 import { CountUp } from "./count_up.js";
-import { figureColumns } from "./columns.js";
+import { metricColumns } from "./columns.js";
 import { Charts } from "../parts/charts.js";
 import { usePages } from "./pages.js";
 import { orderOf } from "./rows.js";
 
-const METRICS = ["message_rate", "finish_rate"];
+const RATES = ["message_rate", "finish_rate"];
 const SORTABLE = ["node", "finish_rate", "message_rate", "channel_messages"];
 
 /** @param {{query: Record<string, string>}} props */
@@ -35,14 +36,13 @@ function Contents({ cluster, query }) {
     <section class="big-number" aria-label="All nsqds together">
       <${CountUp} value=${head.channel_messages} label="messages processed" />
       <dl class="big-rates">
-        <div><dt>in</dt><dd>${rate(head.message_rate)}</dd></div>
-        <div><dt>finished</dt><dd>${rate(head.finish_rate)}</dd></div>
+        ${RATES.map((key) => html`<div key=${key}><dt>${METRICS[key].title}</dt><dd>${short(head[key])}</dd></div>`)}
       </dl>
       <p class="muted">
         All messages that channels have got since their nsqds started. One message counts once for each channel.
       </p>
     </section>
-    <${Charts} source=${{}} live=${cluster} metrics=${METRICS} title="Over time" />
+    <${Charts} source=${{}} live=${cluster} metrics=${RATES} title="Over time" />
     <${ByNode} query=${query} />
   `;
 }
@@ -71,14 +71,13 @@ function ByNode({ query }) {
 function columnsOf(all) {
   const share = (row) => html`<${Share} part=${all && row.channel_messages / all} />`;
   return [
-    { key: "node", title: "nsqd", sortable: true, href: (row) => paths.node(row.node), after: stateBeside },
+    { key: "node", title: "nsqd", sortable: true, href: (row) => paths.node(row.node), after: stateOf },
     { key: "share", title: "Share", hideTitle: true, wide: true, help: "Of all processed messages", cell: share },
-    ...figureColumns(["finish_rate", "message_rate"]),
-    { key: "channel_messages", title: "Processed", number: true, sortable: true },
+    ...metricColumns(["finish_rate", "message_rate", "channel_messages"]),
   ];
 }
 
-function stateBeside({ state }) {
+function stateOf({ state }) {
   return state !== "ok" && html`<${StateBadge} state=${state} />`;
 }
 

@@ -1,40 +1,37 @@
 // The metrics that the cluster, a topic and a channel have alike, as tiles.
 
-import { count, rate, short } from "../lib/format.js";
-import { AGE_HELP, DRAIN_HELP, ageText, drainText } from "./columns.js";
+import { count, short } from "../lib/format.js";
+import { METRICS } from "../lib/metrics.js";
+import { ageText, drainText } from "./columns.js";
 
-// Key, label, how it is written, what it means, and the count whose rate it is: since the nsqds started.
-const FIGURES = [
-  ["depth", "Depth", short, "Messages that wait in memory or on disk; each channel has its own copy"],
-  ["message_rate", "Messages in", rate, "Messages that arrive, per second", "messages"],
-  ["finish_rate", "Finished", rate, "By consumers (FIN), per second; a message counts once for each channel"],
-  ["in_flight", "In flight", short, "Sent to consumers, and not finished yet"],
-  ["deferred", "Deferred", short, "To be delivered later"],
-  ["requeue_rate", "Requeued", rate, "By consumers (REQ), per second", "requeued"],
-  ["timeout_rate", "Timed out", rate, "Not finished within the message timeout, per second", "timed_out"],
-];
+const KEYS = ["depth", "message_rate", "finish_rate", "in_flight", "deferred", "requeue_rate", "timeout_rate"];
 
 /**
  * @param {object} head  the metrics of a live view
  * @returns {object[]}  items of Tiles
  */
 export function flowTiles(head) {
-  return FIGURES.map(([key, label, form, meaning, total]) => ({
-    label, value: form(head[key]),
-    title: total ? `${meaning}; ${count(head[total])} since the nsqds started` : `${meaning}: ${exact(head[key])}`,
-    note: total ? `${short(head[total])} total` : noteOf(key, head),
-    alert: key === "timeout_rate" && head[key] > 0,
-  }));
+  return KEYS.map((key) => {
+    const { title: label, help, total } = METRICS[key];
+    return {
+      label, value: short(head[key]),
+      title: total ? `${help}; ${count(head[total])} since the nsqds started` : `${help}: ${exact(head[key])}`,
+      note: total ? `${short(head[total])} total` : noteOf(key, head),
+      alert: key === "timeout_rate" && head[key] > 0,
+    };
+  });
 }
 
 /** @param {object} head  the metrics of a live view */
 export function ageTile(head) {
-  return { label: "Oldest message", value: ageText(head), title: AGE_HELP };
+  const { title: label, help } = METRICS.oldest_age_s;
+  return { label, value: ageText(head), title: help };
 }
 
 /** @param {object} head  the metrics of a channel */
 export function drainTile(head) {
-  return { label: "Drained in", value: drainText(head), title: DRAIN_HELP, alert: head.depth > 0 && head.drain_s === null };
+  const { title: label, help } = METRICS.drain_s;
+  return { label, value: drainText(head), title: help, alert: head.depth > 0 && head.drain_s === null };
 }
 
 /** What a sum contains: a message counts once for each channel of its topic. */

@@ -2,6 +2,7 @@
 
 import { milliseconds, name } from "../lib/format.js";
 import { html } from "../lib/html.js";
+import { percentile } from "../lib/metrics.js";
 import { paths } from "../lib/route.js";
 import { Table } from "../parts/table.js";
 import { usePages } from "./pages.js";
@@ -48,9 +49,4 @@ function columnsOf(quantiles, title, keyOf, hrefOf) {
 
 function valueOf(row, quantile) {
   return row.latency.find((item) => item.quantile === quantile)?.ns;
-}
-
-/** "99th", "99.9th" @param {number} quantile @returns {string} */
-function percentile(quantile) {
-  return `${Number((quantile * 100).toFixed(3))}th`;
 }

@@ -3,6 +3,7 @@
 import { at, get } from "../lib/api.js";
 import { age, bytes, count, duration, figure, iso, name, plain, timeText } from "../lib/format.js";
 import { html, useMemo, useState } from "../lib/html.js";
+import { METRICS } from "../lib/metrics.js";
 import { paths, useTitle } from "../lib/route.js";
 import { ActionButton } from "../parts/actions.js";
 import { Badge, Failed, Loading, StateBadge } from "../parts/state.js";
@@ -84,7 +85,7 @@ function tilesOf(sums, timeS) {
     { label: "Not finished", value: count(sums.needed), title: "By at least one channel" },
     { label: "On disk", value: bytes(sums.bytes), note: counted(sums.files, "file") },
     {
-      label: "Oldest message", value: sums.earliestNs ? age(timeS - sums.earliestNs / 1e9) : "none",
+      label: METRICS.oldest_age_s.title, value: sums.earliestNs ? age(timeS - sums.earliestNs / 1e9) : "none",
       title: sums.earliestNs ? `of ${timeText(sums.earliestNs)}, on one nsqd at least` : "",
     },
   ];

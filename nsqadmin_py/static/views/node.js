@@ -4,12 +4,13 @@ import { session } from "../lib/api.js";
 import { age, count, name, plain, time as shownTime } from "../lib/format.js";
 import { html, useMemo } from "../lib/html.js";
 import { useLive } from "../lib/live.js";
+import { METRICS } from "../lib/metrics.js";
 import { navigate, paths, setQuery, useTitle } from "../lib/route.js";
 import { ActionButton } from "../parts/actions.js";
 import { Badge, Failed, Gone, Loading, Paused } from "../parts/state.js";
 import { sorted, Table } from "../parts/table.js";
 import { Tiles } from "../parts/tiles.js";
-import { figureColumns } from "./columns.js";
+import { metricColumns } from "./columns.js";
 import { Metadata } from "./metadata.js";
 import { flowTiles } from "./flow_tiles.js";
 import { Charts } from "../parts/charts.js";
@@ -20,15 +21,15 @@ import { tombstone } from "./questions.js";
 import { orderOf, searchedFor, SearchField } from "./rows.js";
 import { Role, RoleBadge } from "./standbys.js";
 
-const METRICS = [
+const CHARTED = [
   "depth", "in_flight", "deferred", "message_rate", "finish_rate", "requeue_rate", "timeout_rate", "latency",
 ];
 const LAGS = ["lag", "lag_time"];
-const FIGURES = [
+const SHOWN = [
   "depth", "backend_depth", "message_rate", "finish_rate", "in_flight", "requeue_rate", "timeout_rate", "messages",
   "clients", "channels",
 ];
-const SORTABLE = ["topic", ...FIGURES];
+const SORTABLE = ["topic", ...SHOWN];
 
 /** @param {{params: {node: string}, query: Record<string, string>}} props */
 export function NodeView({ params, query }) {
@@ -67,7 +68,7 @@ function Contents({ node, live, query }) {
 /** A standby has nothing but its lag. */
 function metricsOf({ role, standby }) {
   if (standby) return LAGS;
-  return role ? [...METRICS, ...LAGS] : METRICS;
+  return role ? [...CHARTED, ...LAGS] : CHARTED;
 }
 
 /** Says of an nsqd that does not answer which time its metrics are of. */
@@ -85,7 +86,7 @@ function LastKnown({ head }) {
 function NodeTiles({ node, head }) {
   return html`<${Tiles} label="This nsqd" items=${[
     ...flowTiles(head),
-    { label: "Clients", value: count(head.clients), title: "Consumers that are connected to its channels" },
+    { label: METRICS.clients.title, value: count(head.clients), title: "Consumers that are connected to its channels" },
   ]} />`;
 }
 
@@ -118,7 +119,7 @@ function emptyText(head) {
 function columnsOf(node) {
   return [
     { key: "topic", title: "Topic", sortable: true, href: (row) => paths.topic(row.topic), cell: topicCell },
-    ...figureColumns(FIGURES),
+    ...metricColumns(SHOWN),
     { key: "tombstone", title: "Actions", cell: ({ topic }) => html`<${Tombstone} topic=${topic} node=${node} />` },
   ];
 }

@@ -9,7 +9,7 @@ import { Failed, Loading, Paused } from "../parts/state.js";
 import { Pager, Table } from "../parts/table.js";
 import { CLIENT_COLUMNS, CONSUMER_RATES, keyOfClient } from "./clients.js";
 import { useRates } from "./client_rates.js";
-import { AGE_COLUMNS, figureColumns } from "./columns.js";
+import { AGE_COLUMNS, metricColumns } from "./columns.js";
 import { usePolled } from "./polling.js";
 
 const PAGE_ROWS = 50;
@@ -27,8 +27,8 @@ const CHANNEL_COLUMNS = [
     key: "channel", title: "Channel", sortable: true, href: (row) => paths.channel(row.topic, row.channel),
     cell: (row) => name(row.channel), after: (row) => html`<${Paused} when=${row.paused} />`,
   },
-  ...figureColumns(["depth"]), AGE_COLUMN,
-  ...figureColumns(["message_rate", "finish_rate", "in_flight", "deferred", "requeue_rate", "timeout_rate", "clients"]),
+  ...metricColumns(["depth"]), AGE_COLUMN,
+  ...metricColumns(["message_rate", "finish_rate", "in_flight", "deferred", "requeue_rate", "timeout_rate", "clients"]),
 ];
 
 /** @param {{node: string}} props */

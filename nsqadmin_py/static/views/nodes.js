@@ -8,7 +8,7 @@ import { paths, setQuery, useTitle } from "../lib/route.js";
 import { Failed, Loading } from "../parts/state.js";
 import { sorted, Table } from "../parts/table.js";
 import { Tiles } from "../parts/tiles.js";
-import { figureColumns } from "./columns.js";
+import { metricColumns } from "./columns.js";
 import { flowTiles } from "./flow_tiles.js";
 import { counted } from "./lost_messages.js";
 import { Dismiss, FailedLookups, isSilent, isUnwell, NodeState, place, uptimeS, Version } from "./node_parts.js";
@@ -16,8 +16,8 @@ import { usePages } from "./pages.js";
 import { hasRoles, lagCell, RoleBeside } from "./standbys.js";
 import { orderOf, searchedFor, SearchField, sortedBy } from "./rows.js";
 
-const FIGURES = ["in_flight", "message_rate", "finish_rate", "clients"];
-const SORTABLE = ["node", "state", "version", "topics", "depth", ...FIGURES, "uptime", "place", "lookups", "lag"];
+const SHOWN = ["in_flight", "message_rate", "finish_rate", "clients"];
+const SORTABLE = ["node", "state", "version", "topics", "depth", ...SHOWN, "uptime", "place", "lookups", "lag"];
 const FLOWS = 3; // depth, in and finished
 const MINUTE_S = 60;
 const MOST_IN_A_LINE = 30;
@@ -162,7 +162,7 @@ function columnsOf(timeS, hasPlaces, areRoles) {
     ...(areRoles ? [LAG] : []),
     { key: "version", title: "Version", sortable: true, cell: (row) => html`<${Version} node=${row} />` },
     { key: "topics", title: "Topics", number: true, sortable: true, cell: topicsCell },
-    ...figureColumns(["depth", ...FIGURES]),
+    ...metricColumns(["depth", ...SHOWN]),
     {
       key: "uptime", title: "Uptime", number: true, sortable: true,
       cell: (row) => minutesText(isSilent(row) ? null : uptimeS(row, timeS)),

@@ -2,6 +2,7 @@
 
 import { bytes, count, duration, name, plain } from "../lib/format.js";
 import { html } from "../lib/html.js";
+import { METRICS } from "../lib/metrics.js";
 import { paths } from "../lib/route.js";
 import { ActionButton } from "../parts/actions.js";
 import { Badge } from "../parts/state.js";
@@ -111,9 +112,9 @@ function asOf({ as_of_s: asOfS }) {
 const COLUMNS = [
   { key: "node", title: "Standby", href: (row) => paths.node(row.node), cell: (row) => name(row.node) },
   { key: "state", title: "State", cell: (row) => html`<${Badge} kind=${STATES.get(row.state) ?? "muted"}>${plain(row.state)}<//>` },
-  { key: "lag_messages", title: "Messages behind", number: true, cell: (row) => count(row.lag_messages) },
-  { key: "lag_bytes", title: "Bytes", number: true, cell: (row) => bytes(row.lag_bytes) },
-  { key: "lag_s", title: "Time", number: true, cell: (row) => seconds(row.lag_s) },
+  { key: "lag_messages", title: METRICS.lag_messages.title, number: true, cell: (row) => count(row.lag_messages) },
+  { key: "lag_bytes", title: METRICS.lag_bytes.title, number: true, cell: (row) => bytes(row.lag_bytes) },
+  { key: "lag_s", title: METRICS.lag_s.title, number: true, cell: (row) => seconds(row.lag_s) },
   { key: "as_of", title: "As of", cell: asOf },
 ];
 

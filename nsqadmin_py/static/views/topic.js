@@ -4,12 +4,13 @@ import { get } from "../lib/api.js";
 import { count, name } from "../lib/format.js";
 import { html, useMemo, useState } from "../lib/html.js";
 import { useLive } from "../lib/live.js";
+import { METRICS } from "../lib/metrics.js";
 import { navigate, paths, setQuery, useTitle } from "../lib/route.js";
 import { ActionBar, ActionButton } from "../parts/actions.js";
 import { Failed, Loading } from "../parts/state.js";
 import { Table, sorted } from "../parts/table.js";
 import { Tiles } from "../parts/tiles.js";
-import { AGE_COLUMNS, figureColumns } from "./columns.js";
+import { AGE_COLUMNS, metricColumns } from "./columns.js";
 import { CreateChannel } from "./create.js";
 import { ageTile, flowTiles } from "./flow_tiles.js";
 import { NodeTable } from "./node_table.js";
@@ -28,13 +29,13 @@ import { TopicTabs } from "./topic_tabs.js";
 const DEAD_EVERY_MS = 10_000;
 const PAGE_ROWS = 50;
 const NO_CHANNEL = "No channel: messages wait in the topic until there is one.";
-const CHANNEL_FIGURES = [
+const CHANNEL_METRICS = [
   "depth", "backend_depth", "finish_rate", "in_flight", "deferred", "requeue_rate", "timeout_rate", "messages",
   "clients",
 ];
 const COMMANDS = [["Pause", "pause"], ["Resume", "unpause"], ["Empty", "empty"], ["Delete", "delete"]];
-const SORTABLE = ["channel", "oldest_age_s", "drain_s", ...CHANNEL_FIGURES];
-const NODE_FIGURES = ["depth", "topic_depth", "backend_depth", "message_rate", "messages", "in_flight", "channels"];
+const SORTABLE = ["channel", "oldest_age_s", "drain_s", ...CHANNEL_METRICS];
+const NODE_METRICS = ["depth", "topic_depth", "backend_depth", "message_rate", "messages", "in_flight", "channels"];
 
 /** @param {{params: {topic: string}, query: Record<string, string>}} props */
 export function TopicView({ params, query }) {
@@ -77,7 +78,7 @@ function tilesOf(head) {
   return [
     ...flowTiles(head),
     ageTile(head),
-    { label: "Clients", value: count(head.clients), title: "Consumers that are connected to its channels" },
+    { label: METRICS.clients.title, value: count(head.clients), title: "Consumers that are connected to its channels" },
   ];
 }
 
@@ -134,9 +135,9 @@ function channelColumns(topic) {
       key: "channel", title: "Channel", sortable: true, href: (row) => paths.channel(topic, row.channel),
       cell: (row) => name(row.channel), after: (row) => html`<${ChannelBadges} row=${row} />`,
     },
-    ...figureColumns(["depth"]),
+    ...metricColumns(["depth"]),
     ...AGE_COLUMNS,
-    ...figureColumns(CHANNEL_FIGURES.slice(1)),
+    ...metricColumns(CHANNEL_METRICS.slice(1)),
   ];
 }
 
@@ -149,5 +150,5 @@ function Nodes({ topic, nodes }) {
 function nodeColumns(topic) {
   const take = (row) => html`<${ActionButton} order=${{ action: "tombstone", topic, node: row.node }} label="Tombstone"
     kind="danger" confirm=${() => tombstone(topic, row.node)} />`;
-  return [...figureColumns(NODE_FIGURES), { key: "take", title: "Actions", cell: take }];
+  return [...metricColumns(NODE_METRICS), { key: "take", title: "Actions", cell: take }];
 }

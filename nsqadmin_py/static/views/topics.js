@@ -9,7 +9,7 @@ import { Failed, Loading } from "../parts/state.js";
 import { Pager, Table } from "../parts/table.js";
 import { Attention } from "./attention.js";
 import { ClusterTiles } from "./cluster_tiles.js";
-import { figureColumns } from "./columns.js";
+import { metricColumns } from "./columns.js";
 import { CreateTopic } from "./create.js";
 import { FirstSteps } from "./first_steps.js";
 import { IdleTopics } from "./idle.js";
@@ -18,16 +18,16 @@ import { SearchField } from "./rows.js";
 
 const PAGE_ROWS = 50;
 const MOST_PAGES = 100_000;
-const FIGURES = ["depth", "message_rate", "finish_rate", "in_flight", "deferred", "requeue_rate", "timeout_rate"];
+const SHOWN = ["depth", "message_rate", "finish_rate", "in_flight", "deferred", "requeue_rate", "timeout_rate"];
 const NOTHING_FOUND = "No topic or channel matches.";
-const SORTABLE = ["topic", ...FIGURES, "channels", "clients"];
+const SORTABLE = ["topic", ...SHOWN, "channels", "clients"];
 const COLUMNS = [
   {
     key: "topic", title: "Topic", sortable: true, href: (row) => paths.topic(row.topic),
     cell: (row) => name(row.topic), after: (row) => html`<${TopicBadges} row=${row} />`,
   },
-  ...figureColumns(FIGURES),
-  ...figureColumns(["channels", "clients"]),
+  ...metricColumns(SHOWN),
+  ...metricColumns(["channels", "clients"]),
 ];
 
 /** @param {{query: Record<string, string>}} props */
