@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import gevent
 from gevent.event import Event
@@ -97,9 +97,8 @@ def packets(lines: Iterable[str], size_bytes: int) -> list[bytes]:
 class StatsdReporter:
     """A greenlet that sends a report every `--statsd-interval`. The prefix in the options must be complete."""
 
-    def __init__(self, broker: Broker, resolve: Callable[[str, int], list[Endpoint]] = resolve) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._resolve = resolve
         self._stopping = Event()
         self._greenlet: gevent.Greenlet[..., None] = gevent.spawn(self._run)
 
@@ -124,7 +123,7 @@ class StatsdReporter:
         address = broker.options.statsd_address
         try:
             parsed = parse_address(address)
-            endpoint, *_ = self._resolve(parsed.host, parsed.port)
+            endpoint, *_ = resolve(parsed.host, parsed.port)
             sock = socket.socket(endpoint.family, socket.SOCK_DGRAM)
         except (OSError, ValueError) as error:
             broker.log.error("failed to create UDP socket to statsd(%s) - %s", address, error)

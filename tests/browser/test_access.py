@@ -52,17 +52,6 @@ def test_who_only_looks_has_no_working_buttons(visit: Visits, filled: AdminClust
     assert "AUDIT" not in admin.log_text()
 
 
-@pytest.mark.slow
-def test_who_may_act_by_the_header_of_a_proxy(visit: Visits, filled: AdminCluster) -> None:
-    admin = filled.admin("--admin-user=boss")
-    admin.wait_for_topic("orders", channels=2)
-    names = CHANGING["/topics/orders"]
-    for user, buttons in (("clerk", []), ("boss", names)):
-        page = ready(visit(admin, "/topics/orders", extra_http_headers={"X-Forwarded-User": user}))
-        expect(page.get_by_role("banner")).to_contain_text(user)
-        assert working(page, names) == buttons
-
-
 def test_login(visit: Visits, filled: AdminCluster, tmp_path: Path) -> None:
     hashed = bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()
     (tmp_path / "users").write_text(f"bob:{hashed}\n")

@@ -127,24 +127,6 @@ def test_a_killed_and_a_hanging_nsqd_are_on_the_first_screen(broken: AdminCluste
     expect(gone).to_have_count(0)
 
 
-def test_an_nsqd_that_was_killed_is_remembered_until_it_is_dismissed(broken: AdminCluster, visit: Visits) -> None:
-    admin = open_admin(broken)
-    page = ready(visit(admin))
-    broken.nsqds[1].kill()
-    expect(page.get_by_role("banner")).to_contain_text("1 gone")
-    expect(page.locator("dl")).to_contain_text("without 3 on nsqds that do not answer")
-    page.get_by_role("link", name="Nodes", exact=True).click()
-    row = page.get_by_role("table", name="nsqds").get_by_role("row").filter(has_text=address(broken.nsqds[1]))
-    expect(row).to_contain_text(re.compile(f"gone.*no nsqlookupd lists it.*no answer since {CLOCK}"))
-    row.get_by_role("link").first.click()
-    expect(page.get_by_role("main")).to_contain_text(
-        re.compile(f"This nsqd is gone. The metrics on this page are those of {CLOCK}")
-    )
-    expect(page.get_by_role("table", name="Topics of this nsqd")).to_contain_text("Its topics are not known.")
-    page.get_by_role("button", name="Dismiss").click()
-    expect(page.get_by_role("banner")).not_to_contain_text("gone")
-
-
 def test_an_nsqd_that_does_not_answer_is_not_healthy_and_has_topics(broken: AdminCluster, visit: Visits) -> None:
     admin = open_admin(broken)
     page = ready(visit(admin, f"/nodes/{address(broken.nsqds[0])}"))

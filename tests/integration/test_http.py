@@ -1,11 +1,9 @@
-"""The HTTP API: its answers, its errors, and how it holds up against odd requests on the socket."""
+"""The HTTP API: its answers and its errors. Publishing, and odd requests on the socket, are in tests/wire/test_http_wire.py."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
-import socket
 import time
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -13,11 +11,6 @@ from typing import NamedTuple
 import pytest
 
 from tests.support.nsqd_process import NsqdProcess
-from tests.support.wire import bodies, int32, mpub_body, sized
-
-MAX_MSG_BYTES = 1024 * 1024
-MAX_BODY_BYTES = 5 * 1024 * 1024
-DEADLINE_S = 40.0
 
 
 @pytest.fixture(scope="module")
@@ -36,17 +29,7 @@ def topic(nsqd: NsqdProcess, request: pytest.FixtureRequest) -> str:
     return name
 
 
-def published(nsqd: NsqdProcess, topic: str) -> list[bytes]:
-    """The bodies in channel `c` of the topic."""
-    return bodies(nsqd.consume_all(topic, "c"))
-
-
 # --- information
-
-
-def test_ping(nsqd: NsqdProcess) -> None:
-    answer = nsqd.http("GET", "/ping")
-    assert (answer.status, answer.body) == (200, b"OK")
 
 
 def test_info(nsqd: NsqdProcess) -> None:
@@ -190,47 +173,6 @@ def test_stats_as_text(nsqd: NsqdProcess, topic: str) -> None:
     assert answer.text.endswith("\nProducers: None\n") or "\nProducers:\n" in answer.text
 
 
-# --- publishing
-
-
-def test_pub_keeps_the_body_as_it_came(nsqd: NsqdProcess, topic: str) -> None:
-    body = bytes(range(256)) + b"\n\r\n"
-    answer = nsqd.http("POST", f"/pub?topic={topic}", body)
-    assert (answer.status, answer.body) == (200, b"OK")
-    assert answer.headers["X-NSQ-Content-Type"] == "nsq; version=1.0"
-    assert published(nsqd, topic) == [body]
-
-
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        (b"one", [b"one"]),
-        (b"one\ntwo\n", [b"one", b"two"]),
-        (b"\n\none\n\n\ntwo", [b"one", b"two"]),
-        (b"one\r\ntwo\r\n", [b"one\r", b"two\r"]),
-        (b"\x00\xff\n ", [b"\x00\xff", b" "]),
-        (b"", []),
-        (b"\n\n", []),
-    ],
-    ids=["one", "lines", "empty-lines", "crlf", "raw", "empty", "only-newlines"],
-)
-def test_mpub_text(nsqd: NsqdProcess, topic: str, body: bytes, expected: list[bytes]) -> None:
-    assert nsqd.post(f"/mpub?topic={topic}", body).body == b"OK"
-    assert sorted(published(nsqd, topic)) == sorted(expected)
-
-
-@pytest.mark.parametrize("value", ["true", "1", "yes", ""])
-def test_mpub_binary(nsqd: NsqdProcess, topic: str, value: str) -> None:
-    messages = [b"one\n", b"\x00" * 5, b"three"]
-    assert nsqd.post(f"/mpub?topic={topic}&binary={value}", mpub_body(messages)).body == b"OK"
-    assert sorted(published(nsqd, topic)) == sorted(messages)
-
-
-def test_mpub_binary_ignores_what_follows_its_messages(nsqd: NsqdProcess, topic: str) -> None:
-    nsqd.post(f"/mpub?topic={topic}&binary=true", mpub_body([b"one"]) + b"more")
-    assert published(nsqd, topic) == [b"one"]
-
-
 # --- topics and channels
 
 
@@ -292,35 +234,6 @@ class Refusal(NamedTuple):
 
 LONG_NAME = "n" * 65
 REFUSALS = [
-    Refusal("/pub", b"x" * (MAX_MSG_BYTES + 1), 413, "MSG_TOO_BIG"),
-    Refusal("/pub", b"", 400, "MSG_EMPTY"),
-    Refusal("/pub", b"1", 400, "MISSING_ARG_TOPIC"),
-    Refusal("/pub?channel=c", b"1", 400, "MISSING_ARG_TOPIC"),
-    Refusal("/pub?topic=", b"1", 400, "INVALID_TOPIC"),
-    Refusal("/pub?topic=a%20b", b"1", 400, "INVALID_TOPIC"),
-    Refusal("/pub?topic=a+b", b"1", 400, "INVALID_TOPIC"),
-    Refusal(f"/pub?topic={LONG_NAME}", b"1", 400, "INVALID_TOPIC"),
-    Refusal("/pub?topic=%zz", b"1", 400, "INVALID_REQUEST"),
-    Refusal("/pub?topic=a;b=c", b"1", 400, "INVALID_REQUEST"),
-    Refusal("/pub?topic=refused&defer=", b"1", 400, "INVALID_DEFER"),
-    Refusal("/pub?topic=refused&defer=soon", b"1", 400, "INVALID_DEFER"),
-    Refusal("/pub?topic=refused&defer=-1", b"1", 400, "INVALID_DEFER"),
-    Refusal("/pub?topic=refused&defer=1.5", b"1", 400, "INVALID_DEFER"),
-    Refusal("/pub?topic=refused&defer=3600001", b"1", 400, "INVALID_DEFER"),
-    Refusal("/pub?topic=refused&defer=9223372036854775808", b"1", 400, "INVALID_DEFER"),
-    Refusal("/mpub", b"1", 400, "MISSING_ARG_TOPIC"),
-    Refusal("/mpub", b"1\n" * (MAX_BODY_BYTES // 2 + 1), 413, "BODY_TOO_BIG"),
-    Refusal("/mpub?topic=!", b"1", 400, "INVALID_TOPIC"),
-    Refusal("/mpub?topic=%", b"1", 400, "INVALID_REQUEST"),
-    Refusal("/mpub?topic=refused", b"1\n" + b"x" * (MAX_MSG_BYTES + 1), 413, "MSG_TOO_BIG"),
-    Refusal("/mpub?topic=refused&binary=true", b"", 413, "BAD_BODY"),
-    Refusal("/mpub?topic=refused&binary=true", int32(0), 413, "BAD_BODY"),
-    Refusal("/mpub?topic=refused&binary=true", int32(-1), 413, "BAD_BODY"),
-    Refusal("/mpub?topic=refused&binary=true", int32(1048576), 413, "BAD_BODY"),
-    Refusal("/mpub?topic=refused&binary=true", int32(2) + sized(b"1"), 413, "BAD_MESSAGE"),
-    Refusal("/mpub?topic=refused&binary=true", int32(1) + int32(0), 413, "BAD_MESSAGE"),
-    Refusal("/mpub?topic=refused&binary=true", int32(1) + int32(5) + b"1234", 413, "BAD_MESSAGE"),
-    Refusal("/mpub?topic=refused&binary=true", int32(1) + int32(MAX_MSG_BYTES + 1), 413, "BAD_MESSAGE"),
     Refusal("/topic/create", b"", 400, "MISSING_ARG_TOPIC"),
     Refusal("/topic/create?topic=!", b"", 400, "INVALID_TOPIC"),
     Refusal("/topic/create?topic=%", b"", 400, "INVALID_REQUEST"),
@@ -358,13 +271,12 @@ REFUSALS = [
         Refusal(f"/channel/{action}?topic=exists&channel=nobody", b"", 404, "CHANNEL_NOT_FOUND")
         for action in ("delete", "empty", "pause", "unpause")
     ),
+    Refusal("/pub/more", b"1", 404, "NOT_FOUND"),
+    Refusal("/pub", b"1", 405, "METHOD_NOT_ALLOWED", "PUT"),
     Refusal("/stats?format=%", b"", 400, "INVALID_REQUEST", "GET"),
     Refusal("/", b"", 404, "NOT_FOUND", "GET"),
     Refusal("/nothing", b"", 404, "NOT_FOUND"),
     Refusal("/topic", b"", 404, "NOT_FOUND"),
-    Refusal("/pub/more", b"1", 404, "NOT_FOUND"),
-    Refusal("/pub", b"", 405, "METHOD_NOT_ALLOWED", "GET"),
-    Refusal("/pub", b"1", 405, "METHOD_NOT_ALLOWED", "PUT"),
     Refusal("/ping", b"", 405, "METHOD_NOT_ALLOWED", "POST"),
     Refusal("/stats", b"", 405, "METHOD_NOT_ALLOWED", "DELETE"),
     Refusal("/topic/create?topic=t", b"", 405, "METHOD_NOT_ALLOWED", "GET"),
@@ -378,82 +290,3 @@ def test_refusal(nsqd: NsqdProcess, refusal: Refusal) -> None:
     assert (answer.status, answer.json()) == (refusal.status, {"message": refusal.message})
     assert answer.headers["Content-Type"] == "application/json; charset=utf-8"
     assert answer.headers["X-NSQ-Content-Type"] == "nsq; version=1.0"
-
-
-# --- the connection
-
-
-class RawAnswer(NamedTuple):
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-
-class RawConnection:
-    """Sends exactly these bytes, and reads answers one after another."""
-
-    def __init__(self, nsqd: NsqdProcess) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", nsqd.http_port), timeout=DEADLINE_S)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._input = self._socket.makefile("rb")
-
-    def __enter__(self) -> RawConnection:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._input.close()
-        self._socket.close()
-
-    def send(self, data: bytes) -> None:
-        self._socket.sendall(data)
-
-    def answer(self) -> RawAnswer:
-        status_line = self._input.readline()
-        assert re.match(rb"HTTP/1\.[01] \d{3} ", status_line), status_line
-        status = int(status_line.split()[1])
-        headers: dict[str, str] = {}
-        while line := self._input.readline().strip():
-            name, _, value = line.decode("latin-1").partition(":")
-            headers[name.lower()] = value.strip()
-        if "content-length" in headers:
-            return RawAnswer(status, headers, self._input.read(int(headers["content-length"])))
-        if status == 100:
-            return RawAnswer(status, headers, b"")
-        return RawAnswer(status, headers, self._input.read())
-
-    def at_end(self) -> bool:
-        """The other side has closed, and has sent nothing more."""
-        with contextlib.suppress(ConnectionResetError):
-            return self._input.read(1) == b""
-        return True
-
-
-def post(topic: str, body: bytes, headers: str = "", version: str = "1.1") -> bytes:
-    head = f"POST /pub?topic={topic} HTTP/{version}\r\nHost: nsqd\r\nContent-Length: {len(body)}\r\n"
-    return f"{head}{headers}\r\n".encode() + body
-
-
-def chunked(*chunks: bytes, trailer: bytes = b"") -> bytes:
-    return b"".join(b"%x\r\n%s\r\n" % (len(c), c) for c in chunks) + b"0\r\n" + trailer + b"\r\n"
-
-
-def post_chunked(path: str, body: bytes) -> bytes:
-    return f"POST {path} HTTP/1.1\r\nHost: nsqd\r\nTransfer-Encoding: chunked\r\n\r\n".encode() + body
-
-
-def test_chunked_bodies(nsqd: NsqdProcess, topic: str) -> None:
-    with RawConnection(nsqd) as connection:
-        for body in (
-            chunked(b"on", b"e", b"-" * 40),
-            chunked(b"two", trailer=b"X-Sum: 1\r\n"),
-            b"0003;name=value\r\ntwo\r\n0\r\n\r\n",
-        ):
-            connection.send(post_chunked(f"/pub?topic={topic}", body))
-            assert connection.answer().status == 200
-        connection.send(post_chunked(f"/mpub?topic={topic}", chunked(b"a\nb", b"b\nc")))
-        assert connection.answer().status == 200
-        connection.send(post_chunked(f"/pub?topic={topic}", chunked()))
-        assert json.loads(connection.answer().body) == {"message": "MSG_EMPTY"}
-        connection.send(b"GET /ping HTTP/1.1\r\nHost: nsqd\r\n\r\n")
-        assert connection.answer().body == b"OK"
-    assert sorted(published(nsqd, topic)) == sorted([b"one" + b"-" * 40, b"two", b"two", b"a", b"bb", b"c"])

@@ -85,16 +85,8 @@ def paths(cluster: AdminCluster) -> list[tuple[str, str, bytes | None]]:
         "/config/verbose",
         "/config/log_level",
         "/config/log_prefix",
-        "/config/nsqd_http_addresses",
-        "/config/admin_users",
         "/config/statsd_interval",
-        "/config/http_client_connect_timeout",
-        "/config/base_path",
-        "/config/proxy_graphite",
         "/config/graphite_url",
-        "/config/allow_config_from_cidr",
-        "/config/acl_http_header",
-        "/config/statsd_gauge_format",
     ]
     others = [
         ("PUT", "/config/log_level", b""),

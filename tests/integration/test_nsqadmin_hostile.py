@@ -13,6 +13,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
+from tests.support.fake_nsqd import CHANNEL_COUNTS
 from tests.support.nsqadmin_process import NsqadminProcess
 from tests.support.nsqd_process import wait_until
 
@@ -28,19 +29,7 @@ pytestmark = pytest.mark.xdist_group("nsqadmin hostile")
 
 def answers(port: int) -> dict[str, Any]:
     """By path, of an nsqlookupd and an nsqd at once."""
-    counts = dict.fromkeys(
-        (
-            "depth",
-            "backend_depth",
-            "message_count",
-            "in_flight_count",
-            "deferred_count",
-            "requeue_count",
-            "timeout_count",
-            "client_count",
-        ),
-        1,
-    )
+    counts = dict.fromkeys(CHANNEL_COUNTS, 1)
     texts = ("remote_address", "client_id", "hostname", "user_agent", "version", "auth_identity", "tls_version")
     client = dict.fromkeys(texts, EVIL)
     channel = {"channel_name": EVIL, "paused": False, "clients": [client], **counts}

@@ -12,7 +12,6 @@ from werkzeug.test import EnvironBuilder
 from werkzeug.wrappers import Request
 
 from nsqadmin_py.options import NSQADMIN
-from nsqadmin_py.permissions import AddressBlocks
 from nsqadmin_py.web.access import AccessRights, host_of, peer_of
 from nsqadmin_py.web.answers import Refusal
 from nsqadmin_py.web.server import HttpServer
@@ -136,11 +135,3 @@ def test_who_comes_by_a_unix_socket_has_no_address(tmp_path: Path) -> None:
         assert client.makefile("rb").read().endswith(b"\r\n\r\nhello")
     server.close()
     assert seen == [("", "@")]
-
-
-def test_blocks() -> None:
-    assert not AddressBlocks(())
-    assert AddressBlocks(("unix",))
-    assert "nonsense" not in AddressBlocks(("10.0.0.0/8",))
-    with pytest.raises(ValueError, match="does not appear to be"):
-        AddressBlocks(("10.0.0",))

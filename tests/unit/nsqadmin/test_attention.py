@@ -11,7 +11,7 @@ from nsqadmin_py.cluster import views
 from nsqadmin_py.cluster.attention import MOST_OF_KIND, Attention, FoundProblems
 from nsqadmin_py.cluster.findings import Findings, VisibleCluster
 from nsqadmin_py.cluster.last_known import NodeMemory
-from nsqadmin_py.cluster.problems import KINDS, Problem, problems
+from nsqadmin_py.cluster.problems import Problem, problems
 from nsqadmin_py.cluster.trends import MOST_TRENDS, Trend, Trends
 from nsqadmin_py.web.events import Reader
 from nsqd_py.cluster.producers import SharedAddress
@@ -220,9 +220,6 @@ def test_rare_time_outs_and_requeues_are_normal() -> None:
     assert console.kinds() == []
 
 
-# ---- what begins and ends
-
-
 # ---- since when
 
 
@@ -292,19 +289,8 @@ def test_a_disk_that_refuses_publishes_is_one_problem() -> None:
         assert (row["kind"], row["text"]) == (kind, text)
 
 
-def test_the_order_is_that_of_harm() -> None:
-    order = list(KINDS)
-    harm = ["disk_full", "unhealthy", "standby_acks", "lease_no_primary", "no_nsqd", "node_failed", "node_gone"]
-    assert order[: len(harm)] == harm
-    severities = [KINDS[kind].severity for kind in order]
-    assert severities == sorted(severities)  # errors come first
-
-
 def test_a_channel_follows_a_limited_number_of_trends() -> None:
     console = Console()
     console.say(a=stats(*(topic(str(number), channel("c", depth=1)) for number in range(MOST_TRENDS + 5))))
     assert console.findings.trends.of(str(MOST_TRENDS - 1), "c") is not None
     assert console.findings.trends.of(str(MOST_TRENDS), "c") is None
-
-
-# ---- the list of all channels

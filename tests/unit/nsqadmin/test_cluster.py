@@ -198,14 +198,10 @@ def test_an_nsqd_that_is_silent_keeps_its_figures_for_a_while() -> None:
         {"topics": 5},
         {"topics": [{}]},
         stats(topic("t", depth="1")),
-        stats(topic("t", message_count=1.5)),
         stats(topic("t", channel("c", oldest_timestamp=-1))),
         stats(topic("t", oldest_timestamp="x")),
-        stats(topic("t", channel("c", depth=1, finish_count=1.5))),
         stats(topic("t", depth=2**63)),
-        stats(topic("t", channel("c", message_count=-(2**63)))),
         stats(topic("t", message_count=1e308)),
-        stats(topic("t", channel("c", message_count=1e308))),
         stats(topic("t", channel("c", e2e_processing_latency={"count": 1, "percentiles": [{"quantile": 0.9, "value": "nan"}]}))),
         stats(topic("t", channel("c", depth=None))),
         stats(topic(["t"])),
@@ -309,10 +305,6 @@ def test_sums_are_always_those_of_what_was_said_last(rounds: list[dict[str, dict
 
 
 # ---- views
-
-
-def listed(cluster: Cluster, **query: str) -> list[str]:
-    return list(views.topic_list(cluster, Page.read(query)).rows)
 
 
 def test_states_of_nsqds() -> None:

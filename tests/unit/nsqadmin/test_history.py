@@ -25,20 +25,6 @@ def same(one: list[float], other: list[float]) -> bool:
 # ---- rings
 
 
-def test_a_ring_forgets_what_is_older_than_its_capacity() -> None:
-    ring = Ring(3)
-    for step in range(10, 15):
-        ring.put(step, float(step))
-    assert same(ring.read(10, 16), [nan, nan, 12.0, 13.0, 14.0, nan])
-
-
-def test_steps_that_were_left_out_are_unknown() -> None:
-    ring = Ring(10)
-    ring.put(1, 5.0)
-    ring.put(4, 5.0)
-    assert same(ring.read(0, 6), [nan, 5.0, nan, nan, 5.0, nan])
-
-
 def test_a_figure_that_never_changes_takes_no_memory() -> None:
     ring = Ring(1800)
     for step in range(5000):

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
-import gevent
-
-from nsqd_py.lookup.host import resolve
-from nsqd_py.stats.statsd import StatsdReporter, StatsdReports, packets
-from tests.unit.fakes import FakeLog
+from nsqd_py.stats.statsd import StatsdReports, packets
 
 
 def make_channel(name: str, messages: int = 0, *percentiles: tuple[float, float], **statistics: Any) -> dict[str, Any]:
@@ -76,53 +70,3 @@ def test_packets_end_with_lines_and_are_as_full_as_may_be() -> None:
     assert packets(given, 19)[0] == given[0].encode()
     assert packets(given, 0) == ["".join(given).encode()]
     assert packets([], 20) == []
-
-
-# ---- the reporter
-
-
-def make_broker(address: str, **changed: Any) -> Any:
-    options = {
-        "statsd_address": address,
-        "statsd_interval_ns": 20_000_000,
-        "statsd_prefix": "nsq.",
-        "statsd_mem_stats": False,
-        "statsd_udp_packet_size": 508,
-        "statsd_exclude_ephemeral": False,
-        "broadcast_address": "h",
-        "broadcast_http_port": 0,
-        **changed,
-    }
-    topic = SimpleNamespace(
-        name="t",
-        depth=0,
-        backend_depth=0,
-        message_count=1,
-        message_bytes=2,
-        is_paused=False,
-        channels={},
-        log=None,
-        first_in_memory=0,
-        expired_count=0,
-        oldest_ns=0,
-        finish_count=0,
-        dead_letters=(),
-    )
-    return SimpleNamespace(options=SimpleNamespace(**options), topics={"t": topic}, http_port=99, log=FakeLog())
-
-
-def test_a_name_that_is_not_found_is_logged_and_tried_again() -> None:
-    found: list[Any] = []
-
-    def look_up(host: str, port: int, **_: Any) -> list[Any]:
-        found.append((host, port))
-        raise OSError("no such name")
-
-    broker = make_broker("statsd.example:8125")
-    reporter = StatsdReporter(broker, partial(resolve, look_up=look_up))
-    with gevent.Timeout(40):
-        while len(found) < 2:
-            gevent.sleep(0.005)
-    reporter.stop()
-    assert found[0] == ("statsd.example", 8125)
-    assert broker.log.errors[0] == "failed to create UDP socket to statsd(statsd.example:8125) - no such name"
