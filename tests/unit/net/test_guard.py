@@ -308,7 +308,7 @@ class Sleeper:
 @pytest.fixture
 def sleeper(gate: Gate) -> Sleeper:
     sleeper = Sleeper(gate.clock)
-    gate.guard = Guard(str(gate.path), gate.log, gate.clock, sleeper)
+    gate.guard = Guard(str(gate.path), Log(level=FATAL), gate.clock, sleeper)
     return sleeper
 
 
