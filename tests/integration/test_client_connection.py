@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import select
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic
@@ -21,7 +19,7 @@ from tests.support.auth_server import AuthServer
 from tests.support.certificates import Certificates, make_certificates
 from tests.support.client_drivers import DRIVERS, Driver
 from tests.support.fake_nsqd import agree, agree_then, hang_up, listening, read_late, reset
-from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess
+from tests.support.nsqd_process import MakeNsqd, NsqdProcess
 from tests.unit.protocol.test_incoming import message
 
 Dial = Callable[..., Driver]
@@ -181,18 +179,6 @@ def test_an_nsqd_that_asks_for_certificates(make_nsqd: MakeNsqd, certificates: C
     assert dial(address_of(nsqd), **trusting, **shown).open().tls_v1
 
 
-def test_files_that_are_no_certificates(shared_nsqd: NsqdProcess, dial: Dial, tmp_path: Path) -> None:
-    (tmp_path / "nonsense.pem").write_text("nonsense")
-    for path in (tmp_path / "nonsense.pem", tmp_path / "missing.pem"):
-        driver = dial(address_of(shared_nsqd), tls_v1=True, tls_root_ca_file=str(path))
-        assert f"cannot use {path}: " in failure(driver, HandshakeFailed)
-
-
-def test_an_nsqd_without_tls(make_nsqd: MakeNsqd, dial: Dial) -> None:
-    nsqd = make_nsqd()
-    assert "offers no TLS" in failure(dial(address_of(nsqd), tls_v1=True), HandshakeFailed)
-
-
 @pytest.mark.parametrize("transport", ["plain", "tls-snappy"])
 def test_who_may_do_what(make_nsqd: MakeNsqd, certificates: Certificates, dial: Dial, transport: str) -> None:
     server = AuthServer()
@@ -290,42 +276,3 @@ def test_a_thread_that_was_busy_does_not_take_it_for_silence(dial: Dial) -> None
         select.select([], [], [], 1.2)  # longer than the time-out
         driver.wait(lambda heard: heard.responses == [b"OK"])
         assert driver.connection.is_open
-
-
-# ---- without gevent
-
-
-def test_a_forked_child_does_not_disturb_its_parent(shared_nsqd: NsqdProcess, topic: str) -> None:
-    """In a process of its own: this one has threads, and gevent."""
-    script = f"""
-import os
-from nsqd_py.client import Connection
-from nsqd_py.client.options import ClientOptions
-from nsqd_py.protocol import frames, outgoing
-connection = Connection("{address_of(shared_nsqd)}", ClientOptions.of(deflate=True))
-connection.open()
-child = os.fork()
-if not child:
-    assert connection.is_foreign
-    connection.close()
-    os._exit(0)
-assert os.waitpid(child, 0)[1] == 0
-assert not connection.is_foreign
-connection.send(outgoing.pub("{topic}", b"x"))
-print(connection.receive(15))
-"""
-    run = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
-    assert (run.stdout, run.stderr) == ("[Responses(data=b'OK', times=1)]\n", "")
-
-
-def test_those_who_block_need_no_gevent() -> None:
-    script = """
-import sys
-import nsqd_py.client.blocking.producer
-from nsqd_py.client import Connection
-from nsqd_py.client import ClientOptions, NsqClientError
-import nsqd_py.client.tls
-print(sorted(name for name in sys.modules if name.split(".")[0] in ("gevent", "greenlet")))
-"""
-    run = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
-    assert (run.stdout, run.stderr) == ("[]\n", "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import subprocess
 import sys
 import threading
@@ -262,56 +261,6 @@ print(len(set(bodies)))
         TOPIC=topic,
     )
     assert (done.stdout, done.stderr) == ("50\n", "")
-
-
-@pytest.mark.parametrize(
-    "wait",
-    [
-        "for message in Consumer(TOPIC, 'c', nsqd_tcp_addresses=ADDRESS): print('ready', flush=True)",
-        "Consumer(TOPIC, 'c', lambda message: print('ready', flush=True), nsqd_tcp_addresses=ADDRESS).run()",
-        "print('ready', flush=True); Producer(DEAF, publish_timeout_s=50).publish(TOPIC, b'x')",
-    ],
-    ids=["iterating", "handling", "publishing"],
-)
-def test_control_c(address: str, topic: str, wait: str) -> None:
-    with Producer(address) as producer:
-        producer.publish(topic, b"x")
-    code = f"from nsqd_py.client import Consumer, Producer\n{wait}"
-    with (
-        _deaf_server() as deaf,
-        subprocess.Popen(
-            script(code, ADDRESS=address, TOPIC=topic, DEAF=deaf),
-            cwd=REPOSITORY,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            preexec_fn=_default_signals,
-        ) as process,
-    ):
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        time.sleep(0.2)
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=40)
-    assert "\nKeyboardInterrupt\n" in errors
-    assert process.returncode == -signal.SIGINT
-
-
-def _default_signals() -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-class _deaf_server:
-    """Accepts connections, and never says anything."""
-
-    def __enter__(self) -> str:
-        import socket
-
-        self._server = socket.create_server(("127.0.0.1", 0))
-        return f"127.0.0.1:{self._server.getsockname()[1]}"
-
-    def __exit__(self, *error: object) -> None:
-        self._server.close()
 
 
 def test_a_future_of_the_parent_fails_in_a_child(address: str, topic: str) -> None:

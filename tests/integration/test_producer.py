@@ -191,19 +191,6 @@ def test_on_done_tells_each_outcome(nsqd: NsqdProcess, make_producer: MakeProduc
     assert sorted(str(getattr(outcome, "code", "OK")) for outcome in outcomes) == ["E_BAD_MESSAGE", "OK", "OK"]
 
 
-def test_a_callback_that_fails_harms_nobody(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str) -> None:
-    producer = make_producer(nsqd)
-
-    def fail(error: NsqClientError | None) -> None:
-        raise RuntimeError("a bug")
-
-    producer.publish_soon(topic, b"one", fail)
-    producer.publish_soon(topic, b"two")
-    producer.flush()
-    producer.publish(topic, b"three")
-    assert depth(nsqd, topic) == 3
-
-
 def test_closing_sends_what_is_left(nsqd: NsqdProcess, make_producer: MakeProducer, topic: str, shell: str) -> None:
     with make_producer(nsqd) as producer:
         for _ in range(100):
@@ -423,15 +410,6 @@ def test_a_restart_is_waited_out(
     run_all([start_it, lambda: producer.publish(topic, b"after")])
     nsqd.wait_until_it_listens()
     assert drain(topic, nsqd).keys() == {b"before", b"after"}
-
-
-def test_one_that_is_away_for_too_long(make_nsqd: MakeNsqd, make_producer: MakeProducer, topic: str) -> None:
-    nsqd = make_nsqd()
-    producer = make_producer(nsqd, publish_timeout_s=0.4)
-    producer.publish(topic, b"x")
-    nsqd.kill()
-    with pytest.raises((NoNsqd, TimedOut), match=f"127.0.0.1:{nsqd.tcp_port}"):
-        producer.publish(topic, b"x")
 
 
 def test_an_nsqd_that_hangs_is_left_for_another(

@@ -9,9 +9,6 @@ An I/O thread answers heartbeats, connects again, and retries, whatever its call
 an inbox, and wait for the result or for room. They share no lock with the I/O thread or with each other, since a signal
 handler may raise an exception anywhere in a caller, and it or a `__del__` may call the producer again. One call of the
 interpreter changes each state below, and only the I/O thread removes publishes from the inbox while it runs.
-
-A synchronous `publish` takes 72 to 143 us of processor in both threads, in the median 129 (seven runs of 5,000 on a
-shared machine); with a Condition for each wait it took the same, 73 to 160 us and 129.
 """
 
 from __future__ import annotations

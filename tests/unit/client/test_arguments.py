@@ -13,8 +13,6 @@ from nsqd_py.client import gevent as on_gevent
 from nsqd_py.client.addresses import parse_address
 from nsqd_py.client.errors import BadName
 from nsqd_py.client.publishing import publish as encoding
-from nsqd_py.protocol import outgoing
-from nsqd_py.protocol.incoming import FrameParser, WrongPort
 from tests.support.aio_client import AioConsumer, AioProducer
 from tests.support.subscription import World
 
@@ -82,56 +80,10 @@ def test_a_topic_that_is_not_a_str_is_refused_with_a_sentence(producer_type: Any
         getattr(producer, way)("no name", body)
 
 
-# --- what answers at the wrong port
-
-
-@pytest.mark.parametrize(
-    ("answer", "what"),
-    [
-        (b"HTTP/1.1 400 Bad Request\r\n", "an HTTP port"),
-        (b"HTTP/1.0 400 Bad Request\r\n", "an HTTP port"),
-        (b"\0\0\0\x0eE_BAD_PROTOCOL", "the TCP port of nsqlookupd"),
-        (b"\x15\x03\x01\0\2\2\x16", None),  # shorter than a frame's head
-        (b"\x15\x03\x01\0\2\2\x16\0", "TLS only"),
-    ],
-)
-def test_who_answers_is_told_by_the_first_bytes(answer: bytes, what: str | None) -> None:
-    """In whatever pieces they come."""
-    for cut in range(len(answer) + 1):
-        parser = FrameParser()
-        parser.feed_one(answer[:cut])
-        parser.feed_one(answer[cut:])
-        if what is None:
-            assert parser.failure is None
-        else:
-            assert isinstance(parser.failure, WrongPort)
-            assert what in str(parser.failure)
-            assert "give nsqd's TCP address (port 4150 by default)" in str(parser.failure)
-
-
-def test_a_name_is_looked_up_once() -> None:
-    """The check costs nothing for a topic that was published to before."""
-    before = outgoing.name_bytes.cache_info().hits
-    assert outgoing.name_bytes("orders") == outgoing.name_bytes("orders") == b"orders"
-    assert outgoing.name_bytes.cache_info().hits > before
-
-
-@pytest.mark.parametrize(
-    ("given", "text"),
-    [
-        ("http://10.0.0.1:4151", 'http://10.0.0.1:4151": not http://; a client needs the TCP address'),
-        ("tcp://u:secret@10.0.0.1", "TCP address of nsqd as host:port"),
-        ("10.0.0.1", "has no port: give host:port, as in 10.0.0.1:4150"),
-    ],
-)
-def test_an_address_with_another_scheme_or_no_port_is_refused_with_the_reason(given: str, text: str) -> None:
-    with pytest.raises(BadAddress) as raised:
-        parse_address(given)
-    assert text in str(raised.value)
+def test_an_address_with_another_scheme_is_refused_without_its_secret() -> None:
+    with pytest.raises(BadAddress, match=r"TCP address of nsqd as host:port") as raised:
+        parse_address("tcp://u:secret@10.0.0.1")
     assert "secret" not in str(raised.value)
-
-
-# --- what a user sees
 
 
 # --- delays

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nsqd_py.client.errors import ConnectionFailed, NoNsqd, NsqClientError, PublishFailed, TimedOut
+from nsqd_py.client.errors import ConnectionFailed, NoNsqd, NsqClientError, PublishFailed
 from nsqd_py.client.publishing.dispatcher import MAX_LOSSES, ConnectionWriter, Dispatcher, WindowLimits
 from nsqd_py.client.publishing.publish import PendingPublish
 from nsqd_py.runtime.outages import Backoff
@@ -87,9 +87,6 @@ def error_of(publish: PendingPublish) -> NsqClientError:
     return publish.error
 
 
-# ---- choice
-
-
 # ---- answers
 
 
@@ -170,20 +167,3 @@ def test_errors_say_why_no_nsqd_is_connected() -> None:
     assert str(unknown.not_connected(3)).endswith("3s: no nsqd is known: no nsqlookupd names one")
     unknown.lookup_failures["lookupd:4161"] = NsqClientError("lookupd:4161: refused")
     assert str(unknown.no_nsqd()) == "no nsqd is known: nsqlookupd lookupd:4161: refused"
-
-
-# ---- time
-
-
-def test_what_is_answered_too_late_has_failed_and_keeps_its_place() -> None:
-    desk = Desk(A)
-    late, other = desk.send(1, deadline_s=5.0) + desk.send(1, deadline_s=50.0)
-    assert desk.dispatcher.expire(5.0)[0] == [late]
-    assert desk.dispatcher.expire(5.1)[0] == []
-    assert isinstance(late.error, TimedOut)
-    assert "a:4150" in str(late.error)
-    assert desk.ok(A, 2) == [other]
-    assert desk.dispatcher.unfinished == 0
-
-
-# ---- nsqds come and go

@@ -101,6 +101,8 @@ def test_an_answer_to_a_heartbeat_belongs_to_the_layers_of_its_time() -> None:
         ({}, frames.response(b'{"max_rdy_count": "many"}'), HandshakeFailed, "max_rdy_count is of another type"),
         ({}, message(1), HandshakeFailed, "a message before the handshake was over"),
         ({}, b"HTTP/1.1 400 Bad Request\r\n\r\n", HandshakeFailed, "this is an HTTP port"),
+        ({}, b"\0\0\0\x0eE_BAD_PROTOCOL", HandshakeFailed, "this is the TCP port of nsqlookupd"),
+        ({}, b"\x15\x03\x01\0\2\2\x16\0", HandshakeFailed, "TLS only"),
         ({"snappy": True}, identity(snappy=True) + frames.OK, HandshakeFailed, "snappy: the stream has no identifier"),
         ({"tls_v1": True}, identity(tls_v1=True) + b"nonsense", HandshakeFailed, "TLS: "),
         (

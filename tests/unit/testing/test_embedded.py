@@ -142,15 +142,3 @@ def test_a_child_that_ends_leaves_the_folder_to_its_parent() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stderr) == (0, "")
-
-
-def test_a_fork_does_not_stop_the_daemon_of_its_parent(daemon: Nsqd) -> None:
-    child = os.fork()
-    if child == 0:
-        try:
-            daemon.close()
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)
-    assert daemon.running
-    assert daemon.get("/stats?format=json")["health"] == "OK"
