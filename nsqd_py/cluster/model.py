@@ -90,7 +90,6 @@ class Node:
     clock_ahead_s: int = 0  # of the clock of this process, by the Date of its answers; negative: behind
     is_listed: bool = True  # False if it answers, and no nsqlookupd lists it any more
     digest: tuple[int, int] = (0, 0)
-    changed: int = 0
 
     def age_s(self, now_s: float) -> float | None:
         """Return the time since its last answer."""
@@ -118,7 +117,7 @@ class Node:
 
 
 class Cluster:
-    """All nodes, topics and channels. `tick` is the number of the round; whatever changes is marked with it.
+    """All nodes, topics and channels. `tick` is the number of the round; a sum that changes is marked with it.
 
     failed_lookups   why nsqlookupds do not answer, by address
     lookups          how many nsqlookupds are asked
@@ -143,9 +142,8 @@ class Cluster:
         """Add a node, or update what is `reported` about it."""
         node = self.nodes.get(address)
         if node is None:
-            node = self.nodes[address] = Node(address, reported, changed=self.tick)
-        elif node.reported != reported:
-            node.reported, node.changed = reported, self.tick
+            node = self.nodes[address] = Node(address, reported)
+        node.reported = reported
         return node
 
     def removing_node(self, address: str) -> Iterator[None]:
@@ -197,25 +195,18 @@ class Cluster:
                 for _ in self._removing_topic(node, name):
                     yield
         node.start_time = number_in(document, "start_time")
-        if (text_in(document, "version"), text_in(document, "health")) != (node.version, node.health):
-            node.version, node.health = text_in(document, "version"), text_in(document, "health")
-            node.changed = self.tick
-        role = read_role(document)
-        if role != node.role:
-            node.role, node.changed = role, self.tick
+        node.version, node.health = text_in(document, "version"), text_in(document, "health")
+        node.role = read_role(document)
         node.disk_left_percent = number_in(document, "disk_left_percent") if "disk_left_percent" in document else 100
         self._answered(node, now_s)
 
     def _answered(self, node: Node, now_s: float) -> None:
-        if node.failure or node.answered_s is None:
-            node.failure, node.changed = "", self.tick
-        node.answered_s, node.is_whole = now_s, True
+        node.failure, node.answered_s, node.is_whole = "", now_s, True
         node.answers += 1
 
     def fail(self, node: Node, reason: str) -> None:
         """Note that a request failed."""
-        if node.failure != reason:
-            node.failure, node.changed = reason, self.tick
+        node.failure = reason
         node.digest = (0, 0)
 
     def ending_round(self, now_s: float, round_s: float) -> Iterator[None]:
@@ -305,7 +296,7 @@ class Cluster:
             latency = row.get("e2e_processing_latency")
             if row.get("oldest_timestamp", 0) != part.oldest_ns:
                 part.oldest_ns = read_time_ns(row, "oldest_timestamp")
-                self._touch(node, of_all[name], part)
+                self._touch(node, of_all[name])
             if (
                 row["paused"]
                 or part.is_paused
@@ -324,7 +315,7 @@ class Cluster:
         part.counts, part.rates = counts, rates
         if rates is not QUIET:
             node.is_moving = True
-        self._touch(node, row, part)
+        self._touch(node, row)
 
     def _rest(self, node: Node, row: Sum, part: Part, scale: float) -> None:
         """Set the rates of a part whose counts did not change."""
@@ -332,17 +323,18 @@ class Cluster:
             part.rates = QUIET if scale else UNKNOWN  # the sums stay the same
         elif part.rates is not QUIET:
             part.rates = QUIET
-            self._touch(node, row, part)
+            self._touch(node, row)
 
-    def _touch(self, node: Node, row: Sum, part: Part) -> None:
-        part.changed = row.changed = node.of_topics.changed = node.of_channels.changed = self.tick
+    def _touch(self, node: Node, row: Sum) -> None:
+        """Mark the sums that include a part that changed: `_adding_up` adds them up again."""
+        row.changed = node.of_topics.changed = node.of_channels.changed = self.tick
 
     def _mark(self, node: Node, of_all: Sum, part: Part, row: Mapping[str, Any]) -> None:
         is_paused, latency = bool(row["paused"]), read_latency(row)
         marks = is_paused, latency, read_time_ns(row, "oldest_timestamp"), read_damage(row)
         if marks != (part.is_paused, part.latency, part.oldest_ns, part.damage):
             part.is_paused, part.latency, part.oldest_ns, part.damage = marks
-            self._touch(node, of_all, part)
+            self._touch(node, of_all)
 
     def _calm(self, node: Node) -> None:
         """Set all rates of a node to 0."""
@@ -371,7 +363,7 @@ class Cluster:
             row = self.topics[name] = TopicRow(NO_TOPIC)
         part = row.parts[node.address] = node.topics[name] = TopicPart(NO_TOPIC, UNKNOWN)
         node.is_moving = True
-        self._touch(node, row, part)
+        self._touch(node, row)
         return part
 
     def _add_channel(self, node: Node, topic: str, of_topic: TopicPart, name: str) -> Part:
@@ -384,14 +376,15 @@ class Cluster:
             row = channels[name] = ChannelRow(NO_CHANNEL)
         part = row.parts[node.address] = of_topic.channels[name] = Part(NO_CHANNEL, UNKNOWN)
         node.is_moving = True
-        self._touch(node, self.topics[topic], of_topic)
-        self._touch(node, row, part)
+        self._touch(node, self.topics[topic])
+        self._touch(node, row)
         return part
 
     def _remove_channel(self, node: Node, topic: str, name: str) -> None:
         of_topic, row = node.topics[topic], self.topics[topic]
-        self._touch(node, row.channels[name], of_topic.channels.pop(name))
-        self._touch(node, row, of_topic)
+        del of_topic.channels[name]
+        self._touch(node, row.channels[name])
+        self._touch(node, row)
         del row.channels[name].parts[node.address]
         if not row.channels[name].parts:
             del row.channels[name]
@@ -402,7 +395,8 @@ class Cluster:
             self._remove_channel(node, name, channel)
             if number % _PARTS_AT_A_TIME == 0:
                 yield
-        self._touch(node, row, node.topics.pop(name))
+        del node.topics[name]
+        self._touch(node, row)
         del row.parts[node.address]
         if not row.parts:
             del self.topics[name]
@@ -414,7 +408,6 @@ class Cluster:
                 yield
         node.digest = (0, 0)
         node.is_moving = node.is_whole = False
-        node.changed = self.tick
 
     # ---- questions
 

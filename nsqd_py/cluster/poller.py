@@ -270,8 +270,7 @@ class ClusterPoller:
     def _note_lateness(self, node: Node, question: Question) -> None:
         node.asked_s = question.began_s
         is_slow = question.prompt_rounds < _PROMPT_ROUNDS if node.is_slow else question.late_rounds >= _LATE_ROUNDS
-        if (node.is_late, node.is_slow) != (question.is_late, is_slow):
-            node.is_late, node.is_slow, node.changed = question.is_late, is_slow, self.cluster.tick
+        node.is_late, node.is_slow = question.is_late, is_slow
 
     # ---- questions; each runs in a greenlet of its own
 
@@ -329,7 +328,7 @@ class ClusterPoller:
 
     def _note_clock(self, node: Node, ahead_s: int) -> None:
         if abs(ahead_s - node.clock_ahead_s) > _CLOCK_NOISE_S:
-            node.clock_ahead_s, node.changed = ahead_s, self.cluster.tick
+            node.clock_ahead_s = ahead_s
 
     def _introduce(self, node: Node) -> None:
         """Ask an nsqd for its /info if no nsqlookupd says where it is: at first, and after each failure."""

@@ -185,7 +185,7 @@ def worst(latencies: Iterable[Latency]) -> Latency:
 
 @dataclass(slots=True)
 class Part:
-    """A topic or channel on one nsqd. `changed` is the last tick in which it changed.
+    """A topic or channel on one nsqd.
 
     finished   messages of the channel that consumers finished; -1 if the nsqd does not report it
     oldest_ns  publish time of the oldest waiting message, since the epoch; 0 if none waits, or it is unknown
@@ -199,7 +199,6 @@ class Part:
     finished: int = -1
     oldest_ns: int = 0
     damage: Damage = ()
-    changed: int = 0
 
 
 @dataclass(slots=True)
@@ -223,7 +222,7 @@ class TopicPart(Part):
 
 @dataclass(slots=True)
 class Sum:
-    """Counts and rates of several parts together, as of the last round in which one of them changed."""
+    """Counts and rates of several parts together, as of the round `changed`, in which one of them last changed."""
 
     counts: Numbers
     rates: Numbers = QUIET
@@ -278,7 +277,3 @@ class TopicRow(Sum):
         counts = sum_of([channel.counts for channel in self.channels.values()], NO_CHANNEL)
         rates = sum_of([channel.rates for channel in self.channels.values()], QUIET)
         return ChannelCounts._make(counts), Rates._make(rates)
-
-    def changed_at(self) -> int:
-        """Return the last tick in which the topic or one of its channels changed."""
-        return max([self.changed, *(channel.changed for channel in self.channels.values())])
