@@ -250,7 +250,7 @@ class Broker:
         if log is not None:
             topic.space, topic.room_bytes = self.space, 0
             topic.pace = self.pace
-            log.read_files_by(SlowReader(self._write_threads, self.pace, topic.wake_channels).read)
+            log.chunks.read_file = SlowReader(self._write_threads, self.pace, topic.wake_channels).read
             topic.slow_writer = SlowWriter(topic, log, self._write_threads, self.pace, self.descriptors.room)
         self.topics[name] = topic
         self.expiry.add_topic(topic)

@@ -167,9 +167,9 @@ class _TopicLoader:
         log_end = self._log.next_seq
         for position in [*saved.values(), held]:
             if position is not None:
-                self._log.start_at(position.end)
+                self._log.next_seq = max(self._log.next_seq, position.end)
         if self._stop is not None:
-            self._log.start_at(self._stop.next_seq)
+            self._log.next_seq = max(self._log.next_seq, self._stop.next_seq)
         # After a kill, the end of the log is unknown.
         self._certain_until = 0 if not self._is_certain else log_end if self._stop is None else self._log.next_seq
         self._found.extend_to(self._log.next_seq)

@@ -194,7 +194,7 @@ class GroupSync:
         """Sync the files that wait for it; return why some of the log is not on the disk, or None."""
         is_retry = self._clock() >= state.retry_ns
         try:
-            taken = state.log.take_unsynced(with_failed=is_retry)
+            taken = state.log.syncs.take(with_failed=is_retry)
             timer = CallTimer()
             in_thread(self._threadpool, _sync_files, taken, timer)
             self.durations_s.observe(timer.slowest_ns / 1e9)

@@ -134,7 +134,7 @@ class _Closing:
                     Journal(self.services.directory / journal_name(topic.name)).snapshot(topic.kept_floor, [], [])
                 self.removed_files.check(topic, log, log.files)
                 self.end = end_of(log)
-                self.taken = log.take_unsynced()
+                self.taken = log.syncs.take()
         except OSError as error:
             self._failed("TOPIC(%s): failed to close - %s", topic.name, error)
 

@@ -12,9 +12,10 @@ import errno
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from nsqd_py.batch import Batch
-from nsqd_py.diskqueue.files import COMPACT_SUFFIX, LogFile, Segment, sync_directory
+from nsqd_py.diskqueue.files import COMPACT_SUFFIX, LogFile, Segment, new_salt, run_to_end, sync_directory
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.ranges import Range, is_within
 from nsqd_py.diskqueue.reading import RecordWindow, read_by
@@ -71,7 +72,10 @@ class Compaction:
         os.fdatasync(self._source)
         self._living_batches = walk(self._source, file, self._living)
         if neighbour is None:
-            self._target = LogFile.create_sparse(file.path.with_name(file.path.name + COMPACT_SUFFIX), file)
+            path = file.path.with_name(file.path.name + COMPACT_SUFFIX)
+            path.unlink(missing_ok=True)
+            header = replace(file.header, salt=new_salt(), is_reused=False, is_sparse=True)
+            self._target = run_to_end(LogFile.creating(path, header))
         else:
             self._target = neighbour.twin()
         return self._target

@@ -14,9 +14,7 @@ import re
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Generator, Iterator, Sequence
-from copy import deepcopy
-from dataclasses import replace
+from collections.abc import Callable, Generator, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, TypeVar, cast
@@ -57,6 +55,23 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
+def replace_content(path: Path, data: bytes) -> None:
+    """Replace a file by one with all of `data`, or leave it as it is. Raises OSError."""
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        descriptor = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            if os.write(descriptor, data) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        finally:
+            os.close(descriptor)
+        os.rename(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+
+
 def run_to_end(steps: Generator[None, None, T]) -> T:
     """Run a generator to its end and return its value."""
     while True:
@@ -66,7 +81,7 @@ def run_to_end(steps: Generator[None, None, T]) -> T:
             return cast(T, end.value)
 
 
-def _salt() -> int:
+def new_salt() -> int:
     """Return 32 random bits; importing the module secrets would take 3 ms at the start."""
     return int.from_bytes(os.urandom(4), "big")
 
@@ -74,69 +89,13 @@ def _salt() -> int:
 INDEX_EVERY = 64 * 1024  # finding a record takes 50 us, and an index has 0.05 % of the bytes of its file
 
 
-class Place(NamedTuple):
-    """The start of a record, and a summary of the records before it.
-
-    seq            all numbers before it are lower, all from it on are not
-    offset         offset of the record in the file
-    message_count  messages before it in the file
-    newest_ns      the latest timestamp before it, or later
-    """
-
-    seq: int
-    offset: int
-    message_count: int
-    newest_ns: int
-
-
 class Segment(NamedTuple):
-    """The bytes and messages between two places; the messages have numbers in low..high (not included)."""
+    """The bytes and messages between two entries of the index; the messages have numbers in low..high (not included)."""
 
     low: int
     high: int
     size_bytes: int
     message_count: int
-
-
-class FileIndex:
-    """The index of one file, as columns of equal length. Threads may search it while the event loop appends to it.
-
-    `offsets` is public because the writer reads its last entry with each batch.
-    """
-
-    __slots__ = ("_counts", "_newest_ns", "_seqs", "offsets")
-
-    def __init__(self, first_seq: int, offset: int) -> None:
-        self.offsets = array("Q", [offset])
-        self._seqs = array("Q", [first_seq])
-        self._counts = array("Q", [0])
-        self._newest_ns = array("q", [0])
-
-    def append(self, place: Place) -> None:
-        """Add a place behind all others."""
-        self.offsets.append(place.offset)
-        self._counts.append(place.message_count)
-        self._newest_ns.append(place.newest_ns)
-        self._seqs.append(place.seq)  # the last one: it is what a thread searches
-
-    def offset_before(self, seq: int) -> int:
-        """Return the offset of a record at or before `seq`."""
-        return self.offsets[max(0, bisect_right(self._seqs, seq) - 1)]
-
-    def seq_after(self, seq: int) -> int | None:
-        """Return the number of the first place behind `seq`; None behind the last."""
-        at = bisect_right(self._seqs, seq)
-        return self._seqs[at] if at < len(self._seqs) else None
-
-    def offset_before_time(self, timestamp_ns: int) -> int:
-        """Return the offset of a record at or before the first message of this time or later."""
-        return self.offsets[max(0, bisect_left(self._newest_ns, timestamp_ns) - 1)]
-
-    def segments(self, end: Place) -> Iterator[Segment]:
-        """Yield what lies between the places; `end` is the end of the file."""
-        places = [*zip(self._seqs, self.offsets, self._counts, strict=True), end[:3]]
-        for (low, low_offset, low_count), (high, high_offset, high_count) in pairwise(places):
-            yield Segment(low, high, high_offset - low_offset, high_count - low_count)
 
 
 class LogFile(LazyFile):
@@ -153,29 +112,12 @@ class LogFile(LazyFile):
     most_ahead     most bytes that are preallocated
     most_bytes     size up to which the file is preallocated
     was_cut        True if another program truncated or removed the file; the broker sets `cut_is_reported`
-    """
+    index_offsets  offsets of some records, about one per 64 KiB, in rising order
 
-    __slots__ = (
-        "_allocated_at_rest",
-        "_clean_offset",
-        "_index",
-        "_index_offsets",
-        "allocated",
-        "cut_is_reported",
-        "end_offset",
-        "end_seq",
-        "header",
-        "is_unmovable",
-        "missing_count",
-        "most_ahead",
-        "most_bytes",
-        "newest_ns",
-        "salt",
-        "sync_error",
-        "synced_offset",
-        "synced_seq",
-        "was_cut",
-    )
+    The index has columns of equal length: for the start of a record its offset, a number that is above all numbers
+    before it, the count of messages before it, and the latest timestamp before it, or later. Threads may search it while
+    the event loop appends to it.
+    """
 
     def __init__(self, path: Path, fd: int, header: FileHeader, allocated: int) -> None:
         super().__init__(path, fd)
@@ -195,16 +137,17 @@ class LogFile(LazyFile):
         self.is_unmovable = False
         self.newest_ns = 0
         self.was_cut = self.cut_is_reported = False
-        self._index = FileIndex(header.first_seq, FILE_HEADER_BYTES)
-        self._index_offsets = self._index.offsets
+        self.index_offsets = array("Q", [FILE_HEADER_BYTES])
+        self._index_counts = array("Q", [0])
+        self._index_newest_ns = array("q", [0])
+        self._index_seqs = array("Q", [header.first_seq])
 
     @classmethod
-    def creating(cls, path: Path, first_seq: int, used_id: int, spare: Path | None) -> Generator[None, None, LogFile]:
+    def creating(cls, path: Path, header: FileHeader, spare: Path | None = None) -> Generator[None, None, LogFile]:
         """Return a new file, made from the used file `spare` if given, in steps: one for each call that may be slow.
 
         Raises OSError, and FileExistsError if there is a file of this name, which is not overwritten.
         """
-        header = FileHeader(_salt(), first_seq, used_id, is_reused=spare is not None)
         if spare is not None and os.path.lexists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
         flags = os.O_RDWR | os.O_CREAT | (os.O_EXCL if spare is None else 0)
@@ -212,7 +155,7 @@ class LogFile(LazyFile):
         try:
             yield
             if os.pwrite(fd, header.encode(), 0) != FILE_HEADER_BYTES:
-                raise OSError("short write of a log file's header")
+                raise OSError(errno.ENOSPC, "short write of a log file's header")
             if spare is not None:
                 yield
                 os.rename(spare, path)
@@ -222,21 +165,6 @@ class LogFile(LazyFile):
             if spare is None:  # an empty file would be reported as damaged at the next start
                 with contextlib.suppress(OSError):
                     path.unlink()
-            raise
-
-    @classmethod
-    def create_sparse(cls, path: Path, old: LogFile) -> LogFile:
-        """Return an empty file for the needed messages of an old one. Raises OSError."""
-        header = replace(old.header, salt=_salt(), is_reused=False, is_sparse=True)
-        fd = OPEN_FILES.with_room(lambda: open_file(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC))
-        try:
-            if os.pwrite(fd, header.encode(), 0) != FILE_HEADER_BYTES:
-                raise OSError(errno.ENOSPC, "short write of a log file's header")
-            return cls(path, fd, header, FILE_HEADER_BYTES)
-        except OSError:
-            os.close(fd)
-            with contextlib.suppress(OSError):
-                path.unlink()
             raise
 
     @classmethod
@@ -281,8 +209,8 @@ class LogFile(LazyFile):
         except OSError:
             self.cut()
             raise
-        if offset - self._index_offsets[-1] >= INDEX_EVERY:
-            self._index.append(self._end)
+        if offset - self.index_offsets[-1] >= INDEX_EVERY:
+            self._add_to_index(offset)
         self.end_offset = offset + size
         self.end_seq = end_seq
 
@@ -290,7 +218,7 @@ class LogFile(LazyFile):
         """Append one record. Raises OSError; then the file is unchanged."""
         offset = self.end_offset
         after = offset + len(record)
-        if after > self.allocated or offset - self._index_offsets[-1] >= INDEX_EVERY:
+        if after > self.allocated or offset - self.index_offsets[-1] >= INDEX_EVERY:
             self.append([record], len(record), end_seq)
             return
         try:
@@ -377,46 +305,41 @@ class LogFile(LazyFile):
 
     # ---- what is known of it
 
-    @property
-    def _end(self) -> Place:
-        return Place(self.end_seq, self.end_offset, self.message_count, self.newest_ns)
+    def _add_to_index(self, offset: int) -> None:
+        self.index_offsets.append(offset)
+        self._index_counts.append(self.message_count)
+        self._index_newest_ns.append(self.newest_ns)
+        self._index_seqs.append(self.end_seq)  # the last one: it is what a thread searches
 
     def go_on(self, record: RecordHeader, offset: int) -> None:
         """Add the record at `offset` to what is known of the file; it was found there, or written without `append`."""
         self.missing_count += record.first_seq - self.end_seq
         self.end_seq = record.first_seq
-        if offset - self._index_offsets[-1] >= INDEX_EVERY:
-            self._index.append(Place(self.end_seq, offset, self.message_count, self.newest_ns))
+        if offset - self.index_offsets[-1] >= INDEX_EVERY:
+            self._add_to_index(offset)
         self.newest_ns = max(self.newest_ns, record.timestamp_ns)
         self.end_seq = record.end_seq
         self.end_offset = offset + record.record_bytes
 
-    def go_on_to(self, seq: int, offset: int, newest_ns: int) -> None:
-        """Move the end over records without gaps or index entries."""
-        self.end_seq = seq
-        self.end_offset = offset
-        self.newest_ns = max(self.newest_ns, newest_ns)
-
     def offset_before(self, seq: int) -> int:
         """Return the offset of a record at or before `seq`."""
-        return self._index.offset_before(seq)
+        return self.index_offsets[max(0, bisect_right(self._index_seqs, seq) - 1)]
 
     def readable_from(self, seq: int) -> int:
         """Return a number behind `seq` at which reading can begin without reading what is before."""
-        after = self._index.seq_after(seq)
-        return self.end_seq if after is None else after
+        at = bisect_right(self._index_seqs, seq)
+        return self._index_seqs[at] if at < len(self._index_seqs) else self.end_seq
 
     def offset_before_time(self, timestamp_ns: int) -> int:
         """Return the offset of a record at or before the first message of this time or later."""
-        return self._index.offset_before_time(timestamp_ns)
-
-    def places(self) -> Sequence[int]:
-        """Return the offsets of some records, about one per 64 KiB, in rising order."""
-        return self._index_offsets
+        return self.index_offsets[max(0, bisect_left(self._index_newest_ns, timestamp_ns) - 1)]
 
     def segments(self) -> Iterator[Segment]:
         """Yield the parts of the file, about 64 KiB each."""
-        return self._index.segments(self._end)
+        end = self.end_seq, self.end_offset, self.message_count
+        places = [*zip(self._index_seqs, self.index_offsets, self._index_counts, strict=True), end]
+        for (low, low_offset, low_count), (high, high_offset, high_count) in pairwise(places):
+            yield Segment(low, high, high_offset - low_offset, high_count - low_count)
 
     def twin(self) -> LogFile:
         """Return a second object for the file, with another descriptor, to be extended while this one is read.
@@ -428,8 +351,8 @@ class LogFile(LazyFile):
         twin.missing_count, twin.newest_ns = self.missing_count, self.newest_ns
         twin.synced_offset, twin.synced_seq = self.synced_offset, self.synced_seq
         twin._clean_offset = self._clean_offset
-        twin._index = deepcopy(self._index)
-        twin._index_offsets = twin._index.offsets
+        twin.index_offsets, twin._index_counts = self.index_offsets[:], self._index_counts[:]
+        twin._index_newest_ns, twin._index_seqs = self._index_newest_ns[:], self._index_seqs[:]
         return twin
 
     # ---- reading

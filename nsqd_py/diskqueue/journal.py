@@ -26,10 +26,10 @@ from typing import NamedTuple
 from google_crc32c import extend
 
 from nsqd_py.clock import Wait
+from nsqd_py.diskqueue.files import replace_content
 from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.diskqueue.ranges import Range, SeqRanges
 from nsqd_py.diskqueue.records import NewerFormat
-from nsqd_py.diskqueue.recovery import write_aside
 from nsqd_py.runtime.private_files import open_file, read_bytes
 
 JOURNAL_SUFFIX = ".cursor"
@@ -48,6 +48,10 @@ MOST_WAITING = 1 << 26
 _END_OF_NUMBERS = 1 << 62
 _COMPACT_ABOVE = 64 * 1024
 _GROWTH = 4
+
+
+# The floor, finished ranges and waiting runs of a snapshot.
+Snapshot = tuple[int, Iterable[Range], Iterable[Wait]]
 
 
 def journal_name(topic: str, channel: str = "") -> str:
@@ -102,68 +106,33 @@ def group_waiting(waiting: dict[int, tuple[int, int]], released: int) -> Iterato
         yield low, previous + 1, *state
 
 
-def entry_bytes(data: bytes, position: int) -> int:
-    """Return the length of the entry at `position`; 0 if there is no complete one."""
-    if position + _FRAME.size + _HEAD.size > len(data):
-        return 0
+class _Entry(NamedTuple):
+    size: int
+    kind: int
+    floor: int
+    finished: list[Range]
+    waiting: list[Wait]
+
+
+def _entry_at(data: bytes, position: int) -> _Entry | None:
+    """Return the entry at `position`; None if there is no complete one that nsqd wrote. Raises NewerFormat."""
+    start = position + _FRAME.size
+    if start + _HEAD.size > len(data):
+        return None
     length, checksum = _FRAME.unpack_from(data, position)
-    end = position + _FRAME.size + length
-    if length < _HEAD.size or end > len(data):
-        return 0
-    _, _, range_count, wait_count = _HEAD.unpack_from(data, position + _FRAME.size)
-    if length != _HEAD.size + range_count * _RANGE.size + wait_count * _WAIT.size:
-        return 0
-    return end - position if extend(0, data[position + _FRAME.size : end]) == checksum else 0
-
-
-def next_entry(data: bytes, position: int) -> int:
-    """Return the position of the next complete entry, from `position` on; the end of `data` if there is none."""
-    while position < len(data) and not entry_bytes(data, position):
-        position += 1
-    return position
-
-
-def decode_journal(data: bytes, *, with_waiting: bool = True) -> tuple[SavedPosition, int]:
-    """Return the position that the entries add up to, and the number of bytes in complete entries.
-
-    `with_waiting` is False if only the finished messages are needed. Raises NewerFormat.
-    """
-    floor = kind = 0
-    ranges: list[Range] = []
-    waiting: dict[int, tuple[int, int]] = {}
-    position = 0
-    while size := entry_bytes(data, position):
-        payload = data[position + _FRAME.size : position + size]
-        kind, entry_floor, range_count, _ = _HEAD.unpack_from(payload)
-        waits_at = _HEAD.size + range_count * _RANGE.size
-        finished = list(_RANGE.iter_unpack(payload[_HEAD.size : waits_at]))
-        waits = list(_WAIT.iter_unpack(payload[waits_at:]))
-        if not _is_possible(entry_floor, finished, waits):
-            break
-        if kind not in _KINDS:
-            raise NewerFormat(f"entries of kind {kind}; this version reads kinds {_KINDS[0]} to {_KINDS[-1]}")
-        if kind == SNAPSHOT:
-            ranges.clear()
-            waiting.clear()
-        floor = entry_floor
-        ranges.extend(finished)
-        for low, high, due_ns, attempts in waits if with_waiting else ():
-            for seq in range(low, high):
-                waiting.pop(seq, None)  # keeps the order in which they were requeued
-                waiting[seq] = due_ns, attempts
-        position += size
-    saved = _settle(floor, ranges, waiting)
-    saved.is_deleted = kind == DELETED
-    return saved, position
-
-
-def _is_possible(floor: int, finished: list[Range], waits: list[Wait]) -> bool:
-    """False if an entry has more waiting messages than memory can hold, or higher numbers than a log can reach.
-
-    nsqd did not write it.
-    """
-    highest = max([floor, *(high for _, high in finished), *(high for _, high, _, _ in waits)])
-    return highest < _END_OF_NUMBERS and sum(max(0, high - low) for low, high, _, _ in waits) <= MOST_WAITING
+    kind, floor, range_count, wait_count = _HEAD.unpack_from(data, start)
+    waits_at, end = start + _HEAD.size + range_count * _RANGE.size, start + length
+    if end > len(data) or end != waits_at + wait_count * _WAIT.size or extend(0, data[start:end]) != checksum:
+        return None
+    finished = list(_RANGE.iter_unpack(data[start + _HEAD.size : waits_at]))
+    waiting = list(_WAIT.iter_unpack(data[waits_at:end]))
+    # nsqd writes no numbers that a log cannot reach, and no more waiting messages than memory can hold.
+    highest = max([floor, *(high for _, high in finished), *(high for _, high, _, _ in waiting)])
+    if highest >= _END_OF_NUMBERS or sum(max(0, high - low) for low, high, _, _ in waiting) > MOST_WAITING:
+        return None
+    if kind not in _KINDS:
+        raise NewerFormat(f"entries of kind {kind}; this version reads kinds {_KINDS[0]} to {_KINDS[-1]}")
+    return _Entry(end - position, kind, floor, finished, waiting)
 
 
 def _settle(floor: int, ranges: list[Range], waiting: dict[int, tuple[int, int]]) -> SavedPosition:
@@ -193,22 +162,36 @@ class JournalContent(NamedTuple):
     end: int
 
 
-def read_journal(data: bytes) -> JournalContent:
-    """Read every readable entry of a journal. Raises NewerFormat."""
-    good: list[bytes] = []
+def read_journal(data: bytes, *, with_waiting: bool = True) -> JournalContent:
+    """Read every readable entry of a journal. Raises NewerFormat.
+
+    `with_waiting` is False if only the finished messages are needed.
+    """
+    floor = kind = position = end = 0
+    ranges: list[Range] = []
+    waiting: dict[int, tuple[int, int]] = {}
     damaged: list[Range] = []
-    position = end = 0
     while position < len(data):
-        start = next_entry(data, position)
-        if start > position and (start < len(data) or not good):
-            damaged.append((position, start))
-        position = start + entry_bytes(data, start)
-        if position > start:
-            good.append(data[start:position])
-            end = position
-    saved, good_bytes = decode_journal(b"".join(good))
-    if good_bytes < sum(map(len, good)):  # an entry that nsqd did not write, with a right checksum
-        damaged.append((good_bytes, end))
+        entry = _entry_at(data, position)
+        if entry is None:
+            position += 1
+            continue
+        if position > end:
+            damaged.append((end, position))
+        if entry.kind == SNAPSHOT:
+            ranges.clear()
+            waiting.clear()
+        kind, floor = entry.kind, entry.floor
+        ranges.extend(entry.finished)
+        for low, high, due_ns, attempts in entry.waiting if with_waiting else ():
+            for seq in range(low, high):
+                waiting.pop(seq, None)  # keeps the order in which they were requeued
+                waiting[seq] = due_ns, attempts
+        end = position = position + entry.size
+    if data and not end:
+        damaged.append((0, len(data)))
+    saved = _settle(floor, ranges, waiting)
+    saved.is_deleted = kind == DELETED
     return JournalContent(saved, damaged, end)
 
 
@@ -223,10 +206,10 @@ def encode_position(saved: SavedPosition) -> bytes:
 class Replacement:
     """A large snapshot that a thread makes and writes, while changes are still appended to the journal.
 
-    `make` returns the entry; it runs in the thread.
+    `make` returns the arguments of `Journal.snapshot`; it runs in the thread.
     """
 
-    def __init__(self, journal: Journal, make: Callable[[], bytes]) -> None:
+    def __init__(self, journal: Journal, make: Callable[[], Snapshot]) -> None:
         self.since: list[bytes] = []
         self.size = 0
         self.fd = -1
@@ -236,19 +219,30 @@ class Replacement:
 
     def write(self) -> None:
         """Make and write the snapshot; runs in a thread. Raises OSError."""
-        entry = self._make()
+        entry = encode_entry(SNAPSHOT, *self._make())
         self.fd = open_file(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         self.size = len(entry)
         _write_whole(self.fd, entry, 0, self.path)
 
     def finish(self) -> None:
-        """Make the written snapshot the journal, with the entries appended since it was begun. Raises OSError."""
-        self._journal.take_over(self)
+        """Make the written snapshot the journal, with the entries appended since, unless it was replaced. Raises OSError."""
+        journal = self._journal
+        try:
+            if self is journal.replacement:
+                since = b"".join(self.since)
+                _write_whole(self.fd, since, self.size, self.path)
+                os.rename(self.path, journal.path)
+                journal.note_replaced(self.size + len(since))
+        finally:
+            self.abandon()
 
     def abandon(self) -> None:
-        """Drop the snapshot; the journal stays as it is."""
-        self._journal.forget(self)
-        self.close()
+        """Drop the snapshot, unless it is the journal already."""
+        if self is self._journal.replacement:
+            self._journal.replacement = None
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
         with contextlib.suppress(OSError):  # the next start removes it
             self.path.unlink(missing_ok=True)
 
@@ -269,24 +263,21 @@ class Journal:
 
     version      changes whenever the file is replaced by another one
     is_unsynced  True if it was written since the last sync
+    size_bytes   the size of all complete entries
+    replacement  the snapshot that is being written, or None
 
     The file is open only during writes, a few times a second, 5 us each: a process may have more channels than
     descriptors.
     """
 
-    __slots__ = ("_replacement", "_size", "is_unsynced", "path", "version")
+    __slots__ = ("is_unsynced", "path", "replacement", "size_bytes", "version")
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.version = 0
         self.is_unsynced = False
-        self._size = 0
-        self._replacement: Replacement | None = None
-
-    @property
-    def size_bytes(self) -> int:
-        """The size of all complete entries."""
-        return self._size
+        self.size_bytes = 0
+        self.replacement: Replacement | None = None
 
     def load(self, on_damage: Callable[[str], None] = lambda text: None) -> SavedPosition | None:
         """Return the position in the file; None if there is no file.
@@ -302,11 +293,11 @@ class Journal:
             content = read_journal(data)
         except NewerFormat as error:
             raise error.refusal(str(self.path)) from error
-        self._size = content.end
+        self.size_bytes = content.end
         if content.damaged:
             aside = self.path.with_name(f"{self.path.name}.damaged")
             if not aside.exists():
-                write_aside(aside, data)
+                replace_content(aside, data)
             places = ", ".join(f"{start} to {end}" for start, end in content.damaged)
             on_damage(
                 f"{self.path.name} is damaged at bytes {places}: it is kept as {aside.name}, and messages that only those bytes "
@@ -315,15 +306,12 @@ class Journal:
             if content.end:
                 self.replace(encode_position(content.saved))
         if content.end < len(data):
-            self._cut(self._size)
+            fd = open_file(self.path, os.O_RDWR)
+            try:
+                os.ftruncate(fd, content.end)
+            finally:
+                os.close(fd)
         return content.saved if content.end else None
-
-    def _cut(self, end: int) -> None:
-        fd = open_file(self.path, os.O_RDWR)
-        try:
-            os.ftruncate(fd, end)
-        finally:
-            os.close(fd)
 
     def change(self, floor: int, finished: Iterable[Range], waiting: Iterable[Wait]) -> None:
         """Append a change."""
@@ -340,38 +328,33 @@ class Journal:
     def append(self, entry: bytes) -> None:
         """Append an encoded entry."""
         # A removed file is not created again here: it needs a snapshot first, see `wants_snapshot`.
-        flags = os.O_RDWR | (0 if self._size else os.O_CREAT)
+        flags = os.O_RDWR | (0 if self.size_bytes else os.O_CREAT)
         fd = OPEN_FILES.with_room(lambda: open_file(self.path, flags))
         try:
-            _write_whole(fd, entry, self._size, self.path)
+            _write_whole(fd, entry, self.size_bytes, self.path)
         finally:
             os.close(fd)
-        self._size += len(entry)
+        self.size_bytes += len(entry)
         self.is_unsynced = True
-        if self._replacement is not None:
-            self._replacement.since.append(entry)
+        if self.replacement is not None:
+            self.replacement.since.append(entry)
 
     def wants_snapshot(self, ranges: int, runs: int) -> bool:
         """True if the file is much larger than a snapshot with this many ranges and waiting runs would be.
 
         True also if another program removed or cut the file.
         """
-        if self._replacement is not None:
+        if self.replacement is not None:
             return False
         needed = _RANGE.size * ranges + _WAIT.size * runs
-        is_large = self._size > max(_COMPACT_ABOVE, _GROWTH * needed)
-        return is_large or (self._size > 0 and not self._is_there())
+        is_large = self.size_bytes > max(_COMPACT_ABOVE, _GROWTH * needed)
+        return is_large or (self.size_bytes > 0 and not self._is_there())
 
     def _is_there(self) -> bool:
         try:
-            return os.lstat(self.path).st_size >= self._size
+            return os.lstat(self.path).st_size >= self.size_bytes
         except FileNotFoundError:
             return False
-
-    @staticmethod
-    def snapshot_entry(floor: int, finished: Iterable[Range], waiting: Iterable[Wait]) -> bytes:
-        """Return the entry of a snapshot."""
-        return encode_entry(SNAPSHOT, floor, finished, waiting)
 
     def snapshot(self, floor: int, finished: Iterable[Range], waiting: Iterable[Wait]) -> None:
         """Replace the file by a snapshot."""
@@ -379,55 +362,28 @@ class Journal:
 
     def replace(self, entry: bytes) -> None:
         """Replace the file by an encoded entry."""
-        self._replacement = None
-        temporary = self.path.with_name(self.path.name + ".tmp")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        fd = OPEN_FILES.with_room(lambda: open_file(temporary, flags))
-        try:
-            if os.write(fd, entry) != len(entry):
-                raise OSError(errno.ENOSPC, f"short write to {temporary.name}")
-            os.rename(temporary, self.path)
-        finally:
-            os.close(fd)
+        OPEN_FILES.with_room(lambda: replace_content(self.path, entry))
+        self.note_replaced(len(entry))
+
+    def note_replaced(self, size_bytes: int) -> None:
+        """Note that the file was replaced by another one."""
+        self.replacement = None
         self.version += 1
-        self._size = len(entry)
+        self.size_bytes = size_bytes
         self.is_unsynced = True
 
-    def begin_replacement(self, make: Callable[[], bytes]) -> Replacement:
+    def begin_replacement(self, make: Callable[[], Snapshot]) -> Replacement:
         """Return a snapshot of now, which `make` encodes; the caller has it written in a thread, and finishes it."""
-        self._replacement = Replacement(self, make)
-        return self._replacement
-
-    def take_over(self, replacement: Replacement) -> None:
-        """Use the written snapshot as the journal, unless the journal was replaced since. Raises OSError."""
-        if replacement is not self._replacement:
-            replacement.abandon()
-            return
-        since = b"".join(replacement.since)
-        try:
-            _write_whole(replacement.fd, since, replacement.size, replacement.path)
-            os.rename(replacement.path, self.path)
-        except OSError:
-            replacement.abandon()
-            raise
-        self._replacement = None
-        replacement.close()
-        self.version += 1
-        self._size = replacement.size + len(since)
-        self.is_unsynced = True
-
-    def forget(self, replacement: Replacement) -> None:
-        """Forget a snapshot that will not be finished."""
-        if replacement is self._replacement:
-            self._replacement = None
+        self.replacement = Replacement(self, make)
+        return self.replacement
 
     def close(self) -> None:
         """Drop a snapshot that is being written."""
-        self._replacement = None
+        self.replacement = None
 
     def sync(self) -> None:
         """Sync the file. May run in a thread."""
-        if not self._size:
+        if not self.size_bytes:
             return
         self.is_unsynced = False
         fd = open_file(self.path, os.O_RDWR)
@@ -441,4 +397,4 @@ class Journal:
         self.close()
         self.path.unlink(missing_ok=True)
         self.version += 1
-        self._size = 0
+        self.size_bytes = 0

@@ -10,14 +10,16 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
+from itertools import zip_longest
+from operator import attrgetter
 from pathlib import Path
 
-from nsqd_py.batch import Batch
-from nsqd_py.diskqueue.files import GONE_SUFFIX, LARGEST_STEP, SPARE_SUFFIX, LogFile, log_file_name, run_to_end
+from nsqd_py.batch import Batch, id_time_ns
+from nsqd_py.diskqueue.files import GONE_SUFFIX, LARGEST_STEP, SPARE_SUFFIX, LogFile, log_file_name, new_salt, run_to_end
 from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.diskqueue.ranges import Epochs, raised
-from nsqd_py.diskqueue.reading import ChunkReader, KeptRecords, first_published_since, first_since, read_kept_piece
-from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, encode_record
+from nsqd_py.diskqueue.reading import ChunkReader, KeptRecords, first_from, place_before, read_kept_piece
+from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, FileHeader, encode_record
 from nsqd_py.diskqueue.recovery import DamageReport, RecoveredFile
 from nsqd_py.diskqueue.syncing import (
     Appending,
@@ -26,12 +28,11 @@ from nsqd_py.diskqueue.syncing import (
     encode_batches,
     last_id,
     sync_and_release,
-    sync_directories,
     written_lately,
 )
-from nsqd_py.memory_budget import MemoryBudget
 
 _SMALL_BYTES = 8 * 1024  # a record that is copied into one piece
+_first_seq_of = attrgetter("first_seq")
 
 
 def _at_once(work: Callable[[], None]) -> bool:
@@ -42,6 +43,7 @@ def _at_once(work: Callable[[], None]) -> bool:
 class TopicLog:
     """The log of one topic.
 
+    files          the files in order; writes go to the last one
     next_seq       number of the next message
     used_id        highest message id in it
     latest_due_ns  latest due time in it, or later
@@ -49,29 +51,8 @@ class TopicLog:
     epochs         see `nsqd_py.diskqueue.ranges`
     busy_files     files that a thread reads or writes, and that must stay
     syncs          files that wait for a sync
+    chunks         reads the files, and caches what was read
     """
-
-    __slots__ = (
-        "_chunks",
-        "_file_list",
-        "_held",
-        "_in_background",
-        "_is_appending",
-        "_last",
-        "_most_ahead",
-        "_spare",
-        "_topic",
-        "_unsynced",
-        "busy_files",
-        "damage",
-        "directory",
-        "epochs",
-        "latest_due_ns",
-        "max_file_bytes",
-        "next_seq",
-        "syncs",
-        "used_id",
-    )
 
     def __init__(
         self,
@@ -85,15 +66,14 @@ class TopicLog:
         self._topic = topic
         self.max_file_bytes = max_file_bytes
         self._in_background = in_background
-        self._file_list = FileList()
+        self.files: list[LogFile] = []
         self._last: LogFile | None = None
         self.damage = DamageReport(on_damage)
-        self._chunks = ChunkReader(self.damage)
+        self.chunks = ChunkReader(self.damage)
         self._spare: Path | None = None
         self.syncs = UnsyncedFiles(directory)
         self._unsynced = self.syncs.unsynced
         self._most_ahead = LARGEST_STEP
-        self._is_appending = False
         self._held: list[LogFile] = []
         self.busy_files: set[LogFile] = set()
         self.epochs: Epochs = ()
@@ -115,7 +95,7 @@ class TopicLog:
         if is_last or recovered.file.header.is_sparse:  # these are written to again
             recovered.file.cut()
         recovered.file.mark_clean()
-        self._file_list.add(recovered.file)
+        self.files.append(recovered.file)
         if is_last and not is_synced:
             self._unsynced.update(written_lately(self.files))
         self._last = recovered.file if recovered.file.is_whole or not recovered.file.message_count else None
@@ -123,33 +103,53 @@ class TopicLog:
         self.used_id = max(self.used_id, recovered.used_id)
         self.latest_due_ns = max([self.latest_due_ns, *(span.due_ns for span in recovered.deferred)])
 
-    def start_at(self, seq: int) -> None:
-        """Continue with numbers from `seq` if the log ends before it, so that no number is used twice."""
-        self.next_seq = max(self.next_seq, seq)
-
     @property
     def first_seq(self) -> int:
         """The number of the first message in the log."""
-        first_seq = self._file_list.first_seq
-        return first_seq if first_seq is not None else self.next_seq
+        return self.files[0].first_seq if self.files else self.next_seq
 
     @property
     def earliest_seq(self) -> int:
         """The number from which on the log has all published messages, without sparse files."""
-        return self._file_list.earliest_whole_seq(self.next_seq)
+        earliest = self.next_seq
+        for file in reversed(self.files):
+            if not file.is_whole:
+                break
+            earliest = file.first_seq
+        return earliest
 
     def seq_at(self, timestamp_ns: int, low: int = 0) -> int:
         """Return the number of the first message from `low` on that was published then or later; else `next_seq`.
 
         Raises OSError.
         """
-        found = first_since(self.files, timestamp_ns, low)
-        return self.next_seq if found is None else found
+        for file in self.files:
+            if file.end_seq > low and file.newest_ns >= timestamp_ns:
+                offset = max(file.offset_before_time(timestamp_ns), file.offset_before(low))
+                found = first_from(file, offset, low, lambda record: record.timestamp_ns >= timestamp_ns)
+                if found is not None:
+                    return found
+        return self.next_seq
 
-    @property
-    def files(self) -> Sequence[LogFile]:
-        """The files in order; writes go to the last one."""
-        return self._file_list.files
+    def first_published_since(self, steady_ns: int, low: int, *, by_timestamp: bool) -> int | None:
+        """Return the number of the first message from `low` on whose id was generated at `steady_ns` or later, or None.
+
+        Ids rise with the steady clock, whatever the wall clock does. Ids of dead letters do not: if the log may hold such
+        (`by_timestamp`), the search starts where the timestamps lead to, if that is earlier. Raises OSError.
+        """
+        for file, following in zip_longest(self.files, self.files[1:]):
+            # A file's header has the highest id before it.
+            newest_id = following.header.used_id if following is not None else 0
+            if file.end_seq <= low or (newest_id and id_time_ns(newest_id) < steady_ns):
+                continue
+            offset = place_before(file, steady_ns)
+            if by_timestamp:
+                offset = min(offset, file.offset_before_time(steady_ns))
+            offset = max(offset, file.offset_before(low))
+            found = first_from(file, offset, low, lambda record: id_time_ns(record.base_id) >= steady_ns)
+            if found is not None:
+                return found
+        return None
 
     @property
     def size_bytes(self) -> int:
@@ -157,15 +157,6 @@ class TopicLog:
         return sum(file.end_offset for file in self.files)
 
     # ---- writing
-
-    def append(self, batches: list[Batch]) -> None:
-        """Append batches, whose numbers continue from `next_seq`. Raises OSError; then none of them is in the log."""
-        if not self.append_at_once(batches, sum(len(batch.body) + RECORD_HEADER_BYTES for batch in batches)):
-            appending = self.begin_append(batches)
-            try:
-                appending.write()
-            finally:
-                self.end_append(appending)
 
     def append_at_once(self, batches: list[Batch], size: int) -> bool:
         """Append with one system call and return True; if it takes more than one, do nothing and return False.
@@ -208,7 +199,6 @@ class TopicLog:
         fits = file is not None and file.end_offset + size <= self.max_file_bytes and file.end_seq == self.next_seq
         if not fits and (file is None or not self._is_unused(file)):
             file = None
-        self._is_appending = True
         self._held = [written for written in {file, self._last} if written is not None]
         for written in self._held:
             written.hold()
@@ -216,7 +206,6 @@ class TopicLog:
 
     def end_append(self, appending: Appending) -> None:
         """Record what was written, and a new file even if the write to it failed."""
-        self._is_appending = False
         while self._held:  # the files that a thread wrote to
             self._held.pop().release()
         file = appending.file
@@ -240,7 +229,8 @@ class TopicLog:
         """Create the next file in steps. Raises OSError."""
         path = self.directory / log_file_name(self._topic, self.next_seq)
         spare, self._spare = self._spare, None
-        file = yield from LogFile.creating(path, self.next_seq, self.used_id, spare)
+        header = FileHeader(new_salt(), self.next_seq, self.used_id, is_reused=spare is not None)
+        file = yield from LogFile.creating(path, header, spare)
         file.most_ahead = self._most_ahead
         file.most_bytes = self.max_file_bytes
         return file
@@ -248,7 +238,7 @@ class TopicLog:
     def _add_file(self, file: LogFile) -> None:
         self.syncs.directory_changed = True
         OPEN_FILES.add(file)
-        self._file_list.add(file)
+        self.files.append(file)
         self._last = file
 
     def allocate_ahead(self, *, wanted: bool) -> None:
@@ -257,7 +247,7 @@ class TopicLog:
         if not wanted:
             self.free_spare()
         # A file that a thread writes to must not be truncated: its new data is behind the known end.
-        if self._last is not None and not self._is_appending:
+        if self._last is not None and not self._held:
             self._last.most_ahead = self._most_ahead
             if not wanted:
                 self._last.cut()
@@ -269,10 +259,6 @@ class TopicLog:
             self._in_background(partial(spare.unlink, missing_ok=True))
 
     # ---- syncing
-
-    def take_unsynced(self, *, with_failed: bool = True) -> list[Unsynced]:
-        """Return what must be synced now, see `UnsyncedFiles.take`."""
-        return self.syncs.take(with_failed=with_failed)
 
     def note_synced(self, taken: Sequence[Unsynced]) -> OSError | None:
         """Record the result of a sync. Return why some of the log is not on the disk, or None.
@@ -293,25 +279,16 @@ class TopicLog:
 
     # ---- reading
 
-    def use_budget(self, budget: MemoryBudget) -> None:
-        """Count the cached chunks in this budget."""
-        self._chunks.budget = budget
-
-    @property
-    def read_bytes(self) -> int:
-        """The memory of the cached chunks."""
-        return self._chunks.held_bytes
-
     def read(self, seq: int) -> list[Batch]:
         """Return batches from the one that holds `seq`, or the next one, up to about 1 MiB. Empty at the end.
 
         Damaged records are skipped and reported. Raises OSError.
         """
-        chunk = self._chunks.remembered(seq)
+        chunk = self.chunks.remembered(seq)
         if chunk is not None:
             return chunk
-        for file in self._file_list.reaching(seq):
-            chunk = self._chunks.read(file, seq)
+        for file in self._reaching(seq):
+            chunk = self.chunks.read(file, seq)
             if chunk:
                 return chunk
         return []
@@ -321,23 +298,25 @@ class TopicLog:
 
         Yield None if it cannot be found that way. No file may be removed before the last one is taken. Raises OSError.
         """
-        for file, numbers in self._file_list.by_file(seqs):
-            if file is None:
-                yield from (None for _ in numbers)
+        at = 0
+        while at < len(seqs):
+            place = bisect_right(self.files, seqs[at], key=_first_seq_of) - 1
+            is_last = place + 1 == len(self.files)
+            after = len(seqs) if is_last else bisect_left(seqs, self.files[place + 1].first_seq, at)
+            if place < 0:
+                yield from (None for _ in seqs[at:after])
             else:
-                yield from self._chunks.read_each(file, numbers)
+                yield from self.chunks.read_each(self.files[place], seqs[at:after])
+            at = after
 
-    def read_files_by(self, read: Callable[[LogFile, int, int], bytes]) -> None:
-        """Let `read` replace `LogFile.read`. It may raise BlockingIOError, and then so do the reads of this log."""
-        self._chunks.read_file = read
-
-    def first_published_since(self, steady_ns: int, low: int, *, by_timestamp: bool) -> int | None:
-        """Return the number of the first message from `low` on that was published since that time. Raises OSError."""
-        return first_published_since(self.files, steady_ns, low, by_timestamp=by_timestamp)
+    def _reaching(self, seq: int) -> Iterator[LogFile]:
+        """Yield the files with messages from `seq` on."""
+        place = max(0, bisect_right(self.files, seq, key=_first_seq_of) - 1)
+        return (file for file in self.files[place:] if file.end_seq > seq)
 
     def readable_from(self, seq: int) -> int:
         """Return a number from which on reading may work again if it fails at `seq`."""
-        file = next(self._file_list.reaching(seq), None)
+        file = next(self._reaching(seq), None)
         return file.readable_from(seq) if file is not None else self.next_seq
 
     def read_kept(self, seq: int, most_bytes: int, in_thread: Callable[[Callable[[], None]], None]) -> KeptRecords:
@@ -347,7 +326,7 @@ class TopicLog:
         """
         kept = KeptRecords(max(seq, self.earliest_seq))
         while kept.size_bytes < most_bytes:
-            file = next(self._file_list.reaching(kept.next_seq), None)
+            file = next(self._reaching(kept.next_seq), None)
             if file is None:
                 kept.next_seq = max(kept.next_seq, self.next_seq)
                 break
@@ -390,8 +369,8 @@ class TopicLog:
         return len(dropped)
 
     def _set_files(self, files: list[LogFile]) -> None:
-        self._file_list.set(files)
-        self._chunks.forget()
+        self.files = files
+        self.chunks.forget()
 
     def replace(self, old: LogFile, new: LogFile) -> None:
         """Replace `old` by `new`, which has its name and its needed messages; the caller closes `old`."""
@@ -453,7 +432,7 @@ class TopicLog:
         if self.files and self._is_unused(self.files[-1]):
             unused = self.files[-1]
             unused.discard()()
-            self._set_files(list(self.files[:-1]))
+            self._set_files(self.files[:-1])
             self._let_go(unused)
         self._last = None
 
@@ -477,20 +456,13 @@ class TopicLog:
         if error is not None:
             raise error
 
-    def close(self) -> None:
-        """Sync, truncate preallocated space and close. Raises OSError."""
-        taken = self.take_unsynced()
-        self.sync_to_end(taken)
-        sync_directories([unsynced for unsynced in taken if unsynced.file is None])
-        self.end(taken)
-
     def remove(self) -> None:
         """Delete all files."""
         for file in self.files:
             self._in_background(file.discard())
         self._remove_spare()
         self._forget()
-        self.read_files_by(LogFile.read)
+        self.chunks.read_file = LogFile.read
 
     def _remove_spare(self) -> None:
         if self._spare is not None:
@@ -502,52 +474,3 @@ class TopicLog:
         self._last = None
         self._unsynced.clear()
         self.busy_files.clear()
-
-
-class FileList:
-    """The files in order. They change only through these methods, which keep the list of their first numbers."""
-
-    __slots__ = ("_first_seqs", "files")
-
-    def __init__(self) -> None:
-        self.files: list[LogFile] = []
-        self._first_seqs: list[int] = []
-
-    def add(self, file: LogFile) -> None:
-        """Add a file behind all others."""
-        self.files.append(file)
-        self._first_seqs.append(file.first_seq)
-
-    def set(self, files: list[LogFile]) -> None:
-        """Replace the list."""
-        self.files = files
-        self._first_seqs = [file.first_seq for file in files]
-
-    @property
-    def first_seq(self) -> int | None:
-        """The number of the first message; None without files."""
-        return self._first_seqs[0] if self._first_seqs else None
-
-    def earliest_whole_seq(self, next_seq: int) -> int:
-        """Return the number from which on, up to `next_seq`, no file is sparse."""
-        earliest = next_seq
-        for file in reversed(self.files):
-            if not file.is_whole:
-                break
-            earliest = file.first_seq
-        return earliest
-
-    def reaching(self, seq: int) -> Iterator[LogFile]:
-        """Yield the files with messages from `seq` on."""
-        place = max(0, bisect_right(self._first_seqs, seq) - 1)
-        return (file for file in self.files[place:] if file.end_seq > seq)
-
-    def by_file(self, seqs: Sequence[int]) -> Iterator[tuple[LogFile | None, Sequence[int]]]:
-        """Yield ascending numbers grouped by the file that begins at or before them; None: before all files."""
-        at = 0
-        while at < len(seqs):
-            place = bisect_right(self._first_seqs, seqs[at]) - 1
-            is_last = place + 1 == len(self.files)
-            after = len(seqs) if is_last else bisect_left(seqs, self._first_seqs[place + 1], at)
-            yield (self.files[place] if place >= 0 else None), seqs[at:after]
-            at = after

@@ -26,7 +26,7 @@ are little-endian and follow each other:
 
 So the bodies are stored as an MPUB sends them: publishing a whole record again copies one range of bytes.
 
-Files begin with the header of `records.FileHeader`. `next_record` finds the first record behind any offset, so a
+Files begin with the header of `records.FileHeader`. `records.next_record` finds the first record behind any offset, so a
 file can be split between workers: each takes the records that begin in its part.
 """
 
@@ -36,25 +36,24 @@ import sys
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain, pairwise, starmap
+from itertools import accumulate, chain
 from struct import Struct
-from typing import Literal, Protocol
+from typing import Literal
 
 import cramjam
-from google_crc32c import extend
 
 from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.diskqueue.records import (
-    CHECKED_FROM,
     FLAG_ZSTD,
-    MAGIC,
     MESSAGES,
     RECORD_HEADER_BYTES,
     Damaged,
+    Data,
     Incomplete,
     RecordHeader,
-    decode_header,
-    encode_record_parts,
+    checked_header,
+    encode_fields,
+    next_record,
 )
 
 FLAG_DUE = 2
@@ -64,16 +63,6 @@ _NAME_LENGTHS = Struct("<BBH")
 _MPUB_SIZE = Struct(">I")
 
 _Code = Literal["q", "I", "H"]
-
-
-class Data(Protocol):
-    """The bytes of a file: `bytes` or an `mmap`."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, part: slice, /) -> bytes: ...
-
-    def find(self, wanted: bytes, start: int, /) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,19 +94,9 @@ def encode_messages(messages: Messages, first_seq: int, salt: int, zstd_level: i
     if zstd_level is not None:
         body = bytes(cramjam.zstd.compress(body, zstd_level))
         flags |= FLAG_ZSTD
-    header = RecordHeader(
-        length=len(body),
-        checksum=0,
-        kind=MESSAGES,
-        flags=flags,
-        first_seq=first_seq,
-        base_id=max(0, max(messages.timestamps_ns)),
-        timestamp_ns=min(messages.timestamps_ns),
-        due_ns=0 if messages.due_ns is None else min(messages.due_ns),
-        count=len(messages),
-        stride=length,
-    )
-    return encode_record_parts(header, body, salt)
+    times_ns, due_ns = messages.timestamps_ns, messages.due_ns or [0]
+    fields = first_seq, max(0, max(times_ns)), min(times_ns), min(due_ns), len(messages), length
+    return encode_fields(body, salt, MESSAGES, flags, *fields)
 
 
 def _columns(messages: Messages) -> Iterator[bytes]:
@@ -151,7 +130,7 @@ def decode_messages(data: Data, position: int, salt: int) -> tuple[Messages, int
     if header.flags & FLAG_ZSTD:
         body = _decompressed(body, header.stride)
     try:
-        return _Columns(body).messages(header.count, has_due=bool(header.flags & FLAG_DUE)), after
+        return _from_columns(body, header.count, has_due=bool(header.flags & FLAG_DUE)), after
     except (ValueError, UnicodeDecodeError) as error:
         raise Damaged(f"the columns of a record do not fit its header: {error}") from error
 
@@ -167,75 +146,36 @@ def _decompressed(body: bytes, length: int) -> bytes:
     return bytes(buffer)
 
 
-class _Columns:
-    """Reads the columns of a body in order. Raises ValueError if it is too short."""
+def _from_columns(body: bytes, count: int, *, has_due: bool) -> Messages:
+    """Read the columns of a body in order. Raises ValueError if it is too short."""
+    position = 0
 
-    def __init__(self, body: bytes) -> None:
-        self._body = body
-        self._position = 0
-
-    def messages(self, count: int, *, has_due: bool) -> Messages:
-        lengths = _NAME_LENGTHS.unpack(self._take(_NAME_LENGTHS.size))
-        topic, channel, nsqd = (self._take(length).decode() for length in lengths)
-        timestamps_ns = self._numbers("q", count)
-        due_ns = self._numbers("q", count) if has_due else None
-        sizes = self._numbers("I", count)
-        attempts = self._numbers("H", count)
-        ids = self._pieces(range(0, (count + 1) * ID_BYTES, ID_BYTES))
-        bodies = self._sized_pieces(sizes)
-        return Messages(topic, channel, nsqd, timestamps_ns, attempts, ids, bodies, due_ns)
-
-    def _take(self, size: int) -> bytes:
-        piece = self._body[self._position : self._position + size]
+    def take(size: int) -> bytes:
+        nonlocal position
+        piece = body[position : position + size]
         if len(piece) != size:
             raise ValueError("it is too short")
-        self._position += size
+        position += size
         return piece
 
-    def _numbers(self, code: _Code, count: int) -> Sequence[int]:
+    def numbers(code: _Code) -> Sequence[int]:
         column = array(code)
-        column.frombytes(self._take(count * column.itemsize))
+        column.frombytes(take(count * column.itemsize))
         if sys.byteorder == "big":
             column.byteswap()
         return column
 
-    def _pieces(self, bounds: Sequence[int]) -> list[bytes]:
-        """Return the bytes between each bound and the next."""
-        block = self._take(bounds[-1])
-        return [block[piece] for piece in starmap(slice, pairwise(bounds))]
-
-    def _sized_pieces(self, sizes: Sequence[int]) -> list[bytes]:
-        """Return pieces of these sizes; the size in front of each is skipped."""
-        ends = list(accumulate((size + SIZE_BYTES for size in sizes), initial=0))
-        block = self._take(ends[-1])
-        return [block[end - size : end] for end, size in zip(ends[1:], sizes, strict=True)]
-
-
-# --- any kind of record
-
-
-def checked_header(data: Data, position: int, salt: int) -> RecordHeader:
-    """Return the header of the record at `position` after verifying its checksum. Raises Incomplete and Damaged."""
-    header = decode_header(data[position : position + RECORD_HEADER_BYTES], 0)
-    after = position + header.record_bytes
-    if after > len(data):
-        raise Incomplete(header.record_bytes)
-    if extend(salt, data[position + CHECKED_FROM : after]) != header.checksum:
-        raise Damaged("the checksum does not match")
-    return header
-
-
-def next_record(data: Data, start: int, salt: int) -> int | None:
-    """Return the position of the first valid record of any kind, from `start` on, or None."""
-    position = data.find(MAGIC, start)
-    while position >= 0:
-        try:
-            checked_header(data, position, salt)
-        except (Damaged, Incomplete):
-            position = data.find(MAGIC, position + 1)
-        else:
-            return position
-    return None
+    lengths = _NAME_LENGTHS.unpack(take(_NAME_LENGTHS.size))
+    topic, channel, nsqd = (take(length).decode() for length in lengths)
+    timestamps_ns = numbers("q")
+    due_ns = numbers("q") if has_due else None
+    sizes, attempts = numbers("I"), numbers("H")
+    block = take(count * ID_BYTES)
+    ids = [block[start : start + ID_BYTES] for start in range(0, len(block), ID_BYTES)]
+    ends = list(accumulate(size + SIZE_BYTES for size in sizes))
+    block = take(ends[-1])
+    bodies = [block[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+    return Messages(topic, channel, nsqd, timestamps_ns, attempts, ids, bodies, due_ns)
 
 
 def record_positions(data: Data, start: int, salt: int, end: int | None = None) -> Iterator[tuple[int, RecordHeader]]:

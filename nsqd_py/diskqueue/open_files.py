@@ -15,6 +15,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from nsqd_py.runtime.private_files import open_file
 
@@ -25,13 +26,12 @@ _LEAST_LEFT_FREE = 32  # 16 threads open directories to sync them, others open a
 _MOST_OPEN = 1 << 16
 _MOST_LOOKS = 64
 _CLOSED_AT_ONCE = 8
+T = TypeVar("T")
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
 class LazyFile:
     """A file that is opened when it is used, with these `flags`."""
-
-    __slots__ = ("_fd", "_hold_count", "_wants_close", "flags", "path")
 
     def __init__(self, path: Path, fd: int) -> None:
         self.path = path
@@ -153,7 +153,7 @@ class OpenFiles:
                     file.release()
             return file.fileno()
 
-    def with_room(self, open_one: Callable[[], int]) -> int:
+    def with_room(self, open_one: Callable[[], T]) -> T:
         """Return what `open_one` returns; if no descriptor is left, close some files and try again."""
         try:
             return open_one()

@@ -11,9 +11,8 @@ from __future__ import annotations
 import os
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import zip_longest
 from struct import Struct
 from typing import NamedTuple
 
@@ -31,8 +30,9 @@ from nsqd_py.diskqueue.records import (
     decode,
     decode_header,
     encode_record,
+    next_record,
 )
-from nsqd_py.diskqueue.recovery import DamageReport, find_record
+from nsqd_py.diskqueue.recovery import DamageReport
 from nsqd_py.memory_budget import MemoryBudget
 
 READ_BYTES = 1024 * 1024
@@ -94,7 +94,7 @@ def read_piece(file: LogFile, seq: int, read: ReadAt, most_bytes: int = READ_BYT
             is_damaged = True
         offset += position
         if is_damaged and not batches:
-            found = find_record(read(offset, end - offset), 1, file.salt)
+            found = next_record(read(offset, end - offset), 1, file.salt)
             after = end if found is None else offset + found
             damaged.append((offset, after))
             offset = after
@@ -240,39 +240,7 @@ class RecordWindow:
         return position
 
 
-def first_since(files: Iterable[LogFile], timestamp_ns: int, low: int) -> int | None:
-    """Return the number of the first message from `low` on published at `timestamp_ns` or later, or None. Raises OSError."""
-    for file in files:
-        if file.end_seq > low and file.newest_ns >= timestamp_ns:
-            offset = max(file.offset_before_time(timestamp_ns), file.offset_before(low))
-            found = _first_from(file, offset, low, lambda record: record.timestamp_ns >= timestamp_ns)
-            if found is not None:
-                return found
-    return None
-
-
-def first_published_since(files: Sequence[LogFile], steady_ns: int, low: int, *, by_timestamp: bool = False) -> int | None:
-    """Return the number of the first message from `low` on whose id was generated at `steady_ns` or later, or None.
-
-    Ids rise with the steady clock, whatever the wall clock does. Ids of dead letters do not: if the log may hold such
-    (`by_timestamp`), the search starts where the timestamps lead to, if that is earlier. Raises OSError.
-    """
-    for file, following in zip_longest(files, files[1:]):
-        # A file's header has the highest id before it.
-        newest_id = following.header.used_id if following is not None else 0
-        if file.end_seq <= low or (newest_id and id_time_ns(newest_id) < steady_ns):
-            continue
-        offset = _place_before(file, steady_ns)
-        if by_timestamp:
-            offset = min(offset, file.offset_before_time(steady_ns))
-        offset = max(offset, file.offset_before(low))
-        found = _first_from(file, offset, low, lambda record: id_time_ns(record.base_id) >= steady_ns)
-        if found is not None:
-            return found
-    return None
-
-
-def _place_before(file: LogFile, steady_ns: int) -> int:
+def place_before(file: LogFile, steady_ns: int) -> int:
     """Return the offset of a record before which all ids are of an earlier time. Raises OSError."""
     window = RecordWindow(file.read, file.end_offset)
 
@@ -282,11 +250,11 @@ def _place_before(file: LogFile, steady_ns: int) -> int:
         except (Damaged, Incomplete):
             return True  # rather too early
 
-    places = file.places()
-    return places[max(0, bisect_left(places, True, key=is_young) - 1)]
+    offsets = file.index_offsets
+    return offsets[max(0, bisect_left(offsets, True, key=is_young) - 1)]
 
 
-def _first_from(file: LogFile, offset: int, low: int, is_wanted: Callable[[RecordHeader], bool]) -> int | None:
+def first_from(file: LogFile, offset: int, low: int, is_wanted: Callable[[RecordHeader], bool]) -> int | None:
     """Return the number of the first message from `low` on that `is_wanted` accepts, reading from `offset`, or None."""
     reached = max(file.first_seq, low)
     try:

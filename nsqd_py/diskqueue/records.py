@@ -31,6 +31,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from mmap import mmap
 from struct import Struct
 from typing import Any
 
@@ -62,6 +63,8 @@ RECORD_HEADER_BYTES = _HEADER.size
 FILE_HEADER_BYTES = 64
 CHECKED_FROM = _FRONT.size
 _CHECK_AT_ONCE_BELOW = 1024
+
+Data = bytes | mmap
 
 
 class Incomplete(NsqdError):
@@ -184,19 +187,9 @@ class RecordHeader:
         return self.first_seq + self.count
 
 
-def encode_record_parts(header: RecordHeader, body: bytes, salt: int) -> bytes:
-    """Return a record of any kind; `length` and `checksum` are computed, whatever the header says."""
-    checked = _pack_checked(
-        VERSION,
-        header.kind,
-        header.flags,
-        header.first_seq,
-        header.base_id,
-        header.timestamp_ns,
-        header.due_ns,
-        header.count,
-        header.stride,
-    )
+def encode_fields(body: bytes, salt: int, *fields: int) -> bytes:
+    """Return a record of any kind; `fields` are those of the header from the kind on."""
+    checked = _pack_checked(VERSION, *fields)
     return _pack_front(MAGIC, len(body), extend(extend(salt, checked), body)) + checked + body
 
 
@@ -233,6 +226,30 @@ def decode(data: bytes, position: int, salt: int) -> tuple[Batch, int]:
     if found != checksum:
         raise Damaged("the checksum does not match")
     return Batch(first_seq, base_id, timestamp_ns, due_ns, count, stride, body), after
+
+
+def checked_header(data: Data, position: int, salt: int) -> RecordHeader:
+    """Return the header of the record at `position` after verifying its checksum. Raises Incomplete and Damaged."""
+    header = decode_header(data, position)
+    after = position + header.record_bytes
+    if after > len(data):
+        raise Incomplete(header.record_bytes)
+    if extend(salt, data[position + CHECKED_FROM : after]) != header.checksum:
+        raise Damaged("the checksum does not match")
+    return header
+
+
+def next_record(data: Data, start: int, salt: int) -> int | None:
+    """Return the position of the first valid record of any kind, from `start` on, or None."""
+    position = data.find(MAGIC, start)
+    while position >= 0:
+        try:
+            checked_header(data, position, salt)
+        except (Damaged, Incomplete):
+            position = data.find(MAGIC, position + 1)
+        else:
+            return position
+    return None
 
 
 # What reading a file raises that is no log; a record may have other messages than its header says.

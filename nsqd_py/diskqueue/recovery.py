@@ -7,8 +7,6 @@ Nothing that could not be read is deleted.
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import mmap
 import os
 from bisect import bisect_right
@@ -20,7 +18,7 @@ from typing import NamedTuple
 
 from google_crc32c import extend
 
-from nsqd_py.diskqueue.files import INDEX_EVERY, LogFile, log_file_name
+from nsqd_py.diskqueue.files import INDEX_EVERY, LogFile, log_file_name, replace_content
 from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of, union
 from nsqd_py.diskqueue.records import (
     CHECKED_FROM,
@@ -33,11 +31,10 @@ from nsqd_py.diskqueue.records import (
     Incomplete,
     NewerFormat,
     RecordHeader,
-    decode,
     decode_header,
+    next_record,
     unpack_header,
 )
-from nsqd_py.runtime.private_files import open_file
 
 
 @dataclass(slots=True)
@@ -66,20 +63,6 @@ class RecoveredFile:
     used_id: int = 0
     damaged: list[tuple[int, int]] = field(default_factory=list)
     torn: tuple[int, int] | None = None
-
-
-def find_record(data: bytes | mmap.mmap, start: int, salt: int) -> int | None:
-    """Return the position of the next record with a valid checksum, from `start` on, or None."""
-    position = data.find(MAGIC, start)
-    while position >= 0:
-        try:
-            header = decode_header(data, position)
-            decode(data[position : position + header.record_bytes], 0, salt)
-        except (Damaged, Incomplete):
-            position = data.find(MAGIC, position + 1)
-        else:
-            return position
-    return None
 
 
 def recover_file(file: LogFile, *, is_last: bool, until: int | None = None) -> RecoveredFile:
@@ -258,7 +241,8 @@ class _Walk:
         if passed is not None:
             self._accept_pending()
             start, first_seq, newest_ns = passed
-            self._file.go_on_to(first_seq, start, newest_ns)
+            self._file.end_seq, self._file.end_offset = first_seq, start
+            self._file.newest_ns = max(self._file.newest_ns, newest_ns)
             self._pending = (decode_header(data, start), start, first_seq)
             self._expected = expected
         return position
@@ -297,7 +281,7 @@ class _Walk:
         return found
 
     def _next_good(self, start: int) -> int | None:
-        found = find_record(self._data, start, self._salt)
+        found = next_record(self._data, start, self._salt)
         while found is not None:
             header = decode_header(self._data, found)
             if header.first_seq >= self._expected:
@@ -305,7 +289,7 @@ class _Walk:
                     self._recovered.gaps.append((self._expected, header.first_seq))
                     self._expected = header.first_seq
                 return found
-            found = find_record(self._data, found + 1, self._salt)
+            found = next_record(self._data, found + 1, self._salt)
         return None
 
     def _accept_pending(self) -> None:
@@ -401,28 +385,11 @@ def keep_aside(file: LogFile, start: int, end: int) -> str:
     if not aside.exists():
         data = os.pread(file.fileno(), end - start, start)
         try:
-            write_aside(aside, data)
+            replace_content(aside, data)
         except OSError as error:
             text = f"{error.strerror}: {len(data)} damaged bytes of {file.path.name} could not be kept aside"
             raise OSError(error.errno, text) from error
     return aside.name
-
-
-def write_aside(aside: Path, data: bytes) -> None:
-    """Write a file that exists with all of `data`, or not at all. Raises OSError."""
-    temporary = aside.with_name(aside.name + ".tmp")
-    try:
-        descriptor = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        try:
-            if os.write(descriptor, data) != len(data):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        finally:
-            os.close(descriptor)
-        os.rename(temporary, aside)
-    except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,7 @@ from pathlib import Path
 
 from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.files import LogFile, sync_directory
-from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, decode_header, encode_header
-from nsqd_py.diskqueue.recovery import find_record
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, decode_header, encode_header, next_record
 from nsqd_py.runtime.disk_pace import CallTimer
 
 
@@ -150,11 +149,11 @@ def write_again(file: LogFile, end_offset: int) -> None:
         _write(file, file.header.encode(), 0)
     start = max(file.synced_offset, FILE_HEADER_BYTES)
     data = os.pread(file.fileno(), end_offset - start, start)
-    position = find_record(data, 0, file.salt)
+    position = next_record(data, 0, file.salt)
     while position is not None:
         end = position + decode_header(data, position).record_bytes
         _write(file, data[position:end], start + position)
-        position = find_record(data, end, file.salt)
+        position = next_record(data, end, file.salt)
 
 
 def _write(file: LogFile, data: bytes, offset: int) -> None:
@@ -185,7 +184,7 @@ class UnsyncedFiles:
         self._directory = directory
         self._failed: frozenset[LogFile] = frozenset()
 
-    def take(self, *, with_failed: bool) -> list[Unsynced]:
+    def take(self, *, with_failed: bool = True) -> list[Unsynced]:
         """Take everything that no sync has covered, held until `sync_and_release`; the directory comes last.
 
         Without `with_failed`, files whose last sync failed are left for later.

@@ -21,7 +21,7 @@ from typing import BinaryIO
 from nsqd_py.batch import SIZE_BYTES, Batch
 from nsqd_py.clock import Wait
 from nsqd_py.diskqueue.files import LogFile, log_file_name, parse_log_file_name
-from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX, Journal, SavedPosition, decode_journal, group_waiting, journal_name
+from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX, Journal, SavedPosition, group_waiting, journal_name, read_journal
 from nsqd_py.diskqueue.ranges import SeqRanges
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, Damaged, FileHeader, encode_record
 from nsqd_py.diskqueue.recovery import recover_file
@@ -80,9 +80,9 @@ class ExistingFiles:
 
     def _positions(self, topic: str) -> Iterator[tuple[str, SavedPosition]]:
         for channel, path in self._journals.get(topic, {}).items():
-            position, good_bytes = decode_journal(path.read_bytes())
-            if good_bytes and not position.is_deleted:
-                yield channel, position
+            content = read_journal(path.read_bytes())
+            if content.end and not content.saved.is_deleted:
+                yield channel, content.saved
 
 
 def _end_of_log(path: Path, first_seq: int) -> tuple[int, int]:

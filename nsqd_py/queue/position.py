@@ -440,9 +440,7 @@ class JournaledPosition:
         again, again_after = list(position.again), list(position.again_after)
         deferred = position.deferred.copy()
         in_flight = self._in_flight_waits(count_in_flight=False)
-        return journal.begin_replacement(
-            lambda: journal.snapshot_entry(floor, finished, [*_waits(again, again_after, deferred), *in_flight])
-        )
+        return journal.begin_replacement(lambda: (floor, finished, [*_waits(again, again_after, deferred), *in_flight]))
 
     def _all_waiting(self, *, count_in_flight: bool) -> list[Wait]:
         position = self.position

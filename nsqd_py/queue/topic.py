@@ -193,7 +193,7 @@ class Topic:
             self._account = budget.account()
         else:
             self._recent.report_changes_to(lambda change_bytes: budget.note(self, change_bytes))
-            self.log.use_budget(budget)
+            self.log.chunks.budget = budget
 
     @property
     def held_bytes(self) -> int:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nsqd_py.diskqueue.files import LogFile, parse_log_file_name, sync_directory
-from nsqd_py.diskqueue.journal import decode_journal, journal_name
+from nsqd_py.diskqueue.journal import journal_name, read_journal
 from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of
 from nsqd_py.diskqueue.records import Damaged, NewerFormat
 from nsqd_py.diskqueue.recovery import recover_file
@@ -115,7 +115,7 @@ class Unfinished:
 def finished_in(path: Path) -> SeqRanges | None:
     """Return what a channel has finished; None if it is deleted, or has no journal."""
     try:
-        saved, _ = decode_journal(read_bytes(path), with_waiting=False)
+        saved = read_journal(read_bytes(path), with_waiting=False).saved
     except FileNotFoundError:
         return None
     except NewerFormat:

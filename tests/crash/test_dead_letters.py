@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqd_py.diskqueue.journal import decode_journal
+from nsqd_py.diskqueue.journal import read_journal
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.tally import Tally
 from tests.support.wire import Client, req
@@ -91,7 +91,7 @@ def bury_the_rest(nsqd: NsqdProcess) -> None:
         wait_until(is_empty, TIME_TO_DIE_S)
     topic = nsqd.http("GET", "/topic/log?topic=jobs").json()
     journal = nsqd.data_path / "jobs:c.cursor"
-    wait_until(lambda: decode_journal(journal.read_bytes())[0].finished.floor == topic["next_seq"])
+    wait_until(lambda: read_journal(journal.read_bytes()).saved.finished.floor == topic["next_seq"])
 
 
 def dead_letters(nsqd: NsqdProcess) -> Iterator[bytes]:

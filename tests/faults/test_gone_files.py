@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from nsq_apps.nsqd import main
-from nsqd_py.diskqueue.journal import decode_journal
+from nsqd_py.diskqueue.journal import read_journal
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from tests.support.nsqd_process import NsqdProcess, wait_until
 from tests.support.tally import Tally
@@ -139,8 +139,7 @@ def test_a_file_that_is_gone_is_damage(nsqd: NsqdProcess, check: Check, place: i
 
 def unsaved(nsqd: NsqdProcess, count: int = FINISHED) -> bool:
     """The journal of `some` does not say yet that so many are finished."""
-    saved, _ = decode_journal((nsqd.data_path / "t:some.cursor").read_bytes())
-    return saved.finished.floor < count
+    return read_journal((nsqd.data_path / "t:some.cursor").read_bytes()).saved.finished.floor < count
 
 
 def test_files_that_went_since_all_was_finished_are_none(nsqd: NsqdProcess, check: Check) -> None:

@@ -13,6 +13,7 @@ from nsqd_py.diskqueue.records import Damaged
 from nsqd_py.diskqueue.recovery import recover_file
 from tests.fuzz.table import target
 from tests.support.archives import BASE_NS, Published, TopicLogFile, mpub
+from tests.unit.log_bench import append_to, close_log
 
 _FILE_BYTES = 1 << 20
 _SPACE = bytes(200)
@@ -64,10 +65,10 @@ def _start(directory: Path, reported: list[str], publish: bytes) -> list[bytes] 
         try:
             bodies = [batch.message(index) for batch in _batches(log) for index in range(batch.count)]
             body = mpub([publish])
-            log.append([Batch(log.next_seq, 1, BASE_NS, 0, 1, uniform_stride(body, 1), body)])
+            append_to(log, Batch(log.next_seq, 1, BASE_NS, 0, 1, uniform_stride(body, 1), body))
             return bodies
         finally:
-            log.close()
+            close_log(log)
     return None
 
 

@@ -20,7 +20,7 @@ from nsqd_py.cluster.model import BadStats, Cluster
 from nsqd_py.cluster.upstream import UpstreamError, parsed
 from nsqd_py.cluster.values import rows_in
 from nsqd_py.diskqueue import journal as journal_module
-from nsqd_py.diskqueue.journal import CHANGE, DELETED, SNAPSHOT, decode_journal, encode_entry
+from nsqd_py.diskqueue.journal import CHANGE, DELETED, SNAPSHOT, encode_entry, read_journal
 from nsqd_py.diskqueue.messages import decode_messages, record_positions
 from nsqd_py.diskqueue.ranges import Epoch
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, Damaged, FileHeader, Incomplete, NewerFormat, decode
@@ -277,13 +277,12 @@ def journal(data: bytes) -> None:
     """The bytes as they are, and as the numbers of an entry whose checksum is right."""
     journal_module.MOST_WAITING = 1 << 10  # larger entries take 20 ms each, and find nothing more
     with suppress(NewerFormat):
-        decode_journal(data)
+        read_journal(data)
     numbers = [int.from_bytes(data[low : low + 8], "little") for low in range(0, len(data) // 8 * 8, 8)]
     ranges = list(zip(numbers[::2], numbers[1::2], strict=False))
     waits = [(low, high, 0, 1) for low, high in ranges[1:]]
     kind = (SNAPSHOT, CHANGE, DELETED)[len(data) % 3]
-    saved, _ = decode_journal(encode_entry(kind, numbers[0] if numbers else 0, ranges, waits))
-    saved.forget_finished()
+    read_journal(encode_entry(kind, numbers[0] if numbers else 0, ranges, waits)).saved.forget_finished()
 
 
 @target(b'{"topics":[{"name":"t","paused":true,"channels":[{"name":"c","paused":false}]}],"version":"1.3.0"}')

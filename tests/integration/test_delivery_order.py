@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nsqd_py.diskqueue.journal import decode_journal, journal_name
+from nsqd_py.diskqueue.journal import journal_name, read_journal
 from tests.support import wire
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 
@@ -88,7 +88,7 @@ def test_the_order_survives_a_restart(make_nsqd: MakeNsqd, is_killed: bool) -> N
         nsqd.wait_for_channel("t", "c", depth=4)
         client.mpub("t", [b"m5"])
         journal = nsqd.data_path / journal_name("t", "c")
-        wait_until(lambda: len(decode_journal(journal.read_bytes())[0].waiting) == 2, what="both to be in the journal")
+        wait_until(lambda: len(read_journal(journal.read_bytes()).saved.waiting) == 2, what="both to be in the journal")
     if is_killed:
         nsqd.kill()
     else:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nsqd_py.diskqueue.journal import SavedPosition, decode_journal
+from nsqd_py.diskqueue.journal import SavedPosition, read_journal
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader, decode
 
 FIRST_ID = 0x0D06_B48F_1A40_0000
@@ -126,9 +126,9 @@ def kept_position(directory: Path, topic: str, channel: str = "") -> SavedPositi
     """What the journal of a channel says, or that of the topic."""
     name = f"{topic}:{channel}.cursor" if channel else f"{topic}.cursor"
     data = (directory / name).read_bytes()
-    position, good_bytes = decode_journal(data)
-    assert good_bytes == len(data) > 0
-    return position
+    content = read_journal(data)
+    assert content.end == len(data) > 0
+    return content.saved
 
 
 def kept_queue(directory: Path, topic: str, channel: str) -> list[GoMessage]:

@@ -9,9 +9,34 @@ from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from nsqd_py.diskqueue.recovery import recover_file
+from nsqd_py.diskqueue.syncing import sync_directories
 from tests.unit.fakes import close_descriptors, make_batch, messages_of
 
 TOPIC = "orders"
+
+
+def append_to(log: TopicLog, *batches: Batch) -> None:
+    size = sum(RECORD_HEADER_BYTES + len(batch.body) for batch in batches)
+    if not log.append_at_once([*batches], size):
+        appending = log.begin_append([*batches])
+        try:
+            appending.write()
+        finally:
+            log.end_append(appending)
+
+
+def close_log(log: TopicLog) -> None:
+    """Sync and close, as a clean stop does."""
+    taken = log.syncs.take()
+    log.sync_to_end(taken)
+    sync_directories(unsynced for unsynced in taken if unsynced.file is None)
+    log.end(taken)
+
+
+def flip(path: Path, offset: int, bits: int = 0x10) -> None:
+    data = bytearray(path.read_bytes())
+    data[offset] ^= bits
+    path.write_bytes(data)
 
 
 class Disk:
@@ -32,7 +57,7 @@ class Disk:
 
     def append(self, *messages: bytes) -> Batch:
         batch = self.batch(*messages)
-        self.log.append([batch])
+        append_to(self.log, batch)
         self.written += messages_of([batch])
         return batch
 

@@ -15,6 +15,7 @@ from nsqd_py.batch import GuidFactory
 from nsqd_py.broker.disk_io import SlowWriter
 from nsqd_py.broker.sync import GroupSync
 from nsqd_py.diskqueue.log import TopicLog
+from nsqd_py.diskqueue.syncing import UnsyncedFiles
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.disk_pace import DiskPace
 from tests.unit.broker.test_slow_writing import GatedPool
@@ -159,7 +160,7 @@ def test_a_bug_in_a_sync_keeps_nobody_waiting(bench: Bench, monkeypatch: pytest.
     hub = gevent.get_hub()
     monkeypatch.setattr(hub, "handle_error", lambda *_: None)
     with monkeypatch.context() as patch:
-        patch.setattr(TopicLog, "take_unsynced", None)
+        patch.setattr(UnsyncedFiles, "take", None)
         assert not ended_well(bench.put())
     assert ended_well(bench.put())
 

@@ -15,6 +15,7 @@ from nsqd_py.diskqueue.compaction import Compaction
 from nsqd_py.diskqueue.files import COMPACT_SUFFIX, LogFile
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from tests.unit.fakes import SECOND, FakeConsumer, Received, World, close_descriptors, sized, start_broker
+from tests.unit.log_bench import flip
 
 TOPIC = "orders"
 HOUR = 3600 * SECOND
@@ -269,14 +270,6 @@ def test_what_cannot_be_read_stays_where_it_is(directory: Path) -> None:
     assert orders.channel.lost_count == 1
     orders.compact()
     assert orders.shapes() == [(20, 5)]
-
-
-def flip(path: Path, offset: int) -> None:
-    with path.open("r+b") as file:
-        file.seek(offset)
-        byte = file.read(1)[0]
-        file.seek(offset)
-        file.write(bytes([byte ^ 0x10]))
 
 
 def test_a_damaged_byte_in_a_sparse_file_loses_one_message(directory: Path) -> None:

@@ -8,17 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsqd_py.diskqueue.journal import (
-    CHANGE,
-    SNAPSHOT,
-    Journal,
-    Range,
-    SavedPosition,
-    Wait,
-    decode_journal,
-    encode_entry,
-    read_journal,
-)
+from nsqd_py.diskqueue.journal import CHANGE, SNAPSHOT, Journal, Range, SavedPosition, Wait, encode_entry, read_journal
 from tests.support.examples import examples
 
 Entry = tuple[int, int, list[Range], list[Wait]]  # kind, floor, finished, waiting
@@ -59,9 +49,9 @@ def plain_saved(saved: SavedPosition) -> Plain:
 @given(rows)
 def test_a_row_of_entries_adds_up(entries: list[Entry]) -> None:
     data = b"".join(encode_entry(*entry) for entry in entries)
-    saved, good = decode_journal(data)
+    saved, damaged, end = read_journal(data)
     assert plain_saved(saved) == plain_state(entries)
-    assert good == len(data)
+    assert (damaged, end) == ([], len(data))
     everything = plain_state(entries)[0] | set(plain_state(entries)[1])
     assert saved.end == max(everything, default=-1) + 1
 
@@ -74,17 +64,17 @@ def test_every_cut_gives_what_some_first_entries_give(entries: list[Entry]) -> N
     data = b"".join(pieces)
     for cut in range(len(data)):
         whole = sum(end <= cut for end in ends)
-        saved, good = decode_journal(data[:cut])
+        saved, damaged, end = read_journal(data[:cut])
         assert plain_saved(saved) == plain_state(entries[:whole])
-        assert good == ([0, *ends])[whole]
+        assert (damaged, end) == ([(0, cut)] if cut and not whole else [], [0, *ends][whole])
 
 
 @pytest.mark.parametrize("low", [0, 1 << 40])
-def test_an_entry_with_more_messages_than_memory_can_hold_ends_the_reading(low: int) -> None:
+def test_an_entry_with_more_messages_than_memory_can_hold_is_damage(low: int) -> None:
     good = encode_entry(SNAPSHOT, 5, [], [(7, 9, 0, 1)])
     bomb = encode_entry(CHANGE, 5, [], [(low, low + (1 << 62), 0, 1)])
-    saved, whole = decode_journal(good + bomb + good)
-    assert (list(saved.waiting), whole) == ([7, 8], len(good))
+    saved, damaged, end = read_journal(good + bomb + good)
+    assert (list(saved.waiting), damaged) == ([7, 8], [(len(good), end - len(good))])
 
 
 # --- the file
@@ -191,7 +181,7 @@ def test_wants_a_snapshot_when_it_grew_to_several_times_of_it(path: Path) -> Non
 def test_changes_during_a_replacement_are_in_it(path: Path) -> None:
     journal = Journal(path)
     journal.change(0, [(5, 6)], [])
-    replacement = journal.begin_replacement(lambda: encode_entry(SNAPSHOT, 2, [(5, 6)], [(3, 4, 9, 1)]))
+    replacement = journal.begin_replacement(lambda: (2, [(5, 6)], [(3, 4, 9, 1)]))
     journal.change(2, [(7, 8)], [(4, 5, 0, 2)])
     replacement.write()
     journal.change(2, [(9, 10)], [])
@@ -207,7 +197,7 @@ def test_changes_during_a_replacement_are_in_it(path: Path) -> None:
 @pytest.mark.parametrize("what", ["snapshot", "abandon"])
 def test_a_replacement_that_something_came_before_is_dropped(path: Path, what: str) -> None:
     journal = Journal(path)
-    replacement = journal.begin_replacement(lambda: encode_entry(SNAPSHOT, 2, [], []))
+    replacement = journal.begin_replacement(lambda: (2, [], []))
     replacement.write()
     if what == "snapshot":
         journal.snapshot(9, [], [])

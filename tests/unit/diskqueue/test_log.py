@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from nsqd_py.diskqueue.files import LogFile, log_file_name, parse_log_file_name, run_to_end
-from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, FileHeader
 from nsqd_py.diskqueue.syncing import sync_and_release
 from tests.unit.fakes import close_descriptors
-from tests.unit.log_bench import TOPIC, Disk, fill, never
+from tests.unit.log_bench import TOPIC, Disk, close_log, fill, never
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_a_file_that_is_there_is_not_written_over(tmp_path: Path, has_spare: boo
     path.write_bytes(b"kept")
     spare.write_bytes(b"used")
     with pytest.raises(FileExistsError):
-        run_to_end(LogFile.creating(path, 5, 0, spare if has_spare else None))
+        run_to_end(LogFile.creating(path, FileHeader(1, 5, 0), spare if has_spare else None))
     assert (path.read_bytes(), spare.read_bytes()) == (b"kept", b"used")
 
 
@@ -131,7 +131,7 @@ def test_a_drop_that_fails_can_be_tried_again(
 
 def sync(disk: Disk) -> list[Path]:
     """What was synced."""
-    taken = disk.log.take_unsynced()
+    taken = disk.log.syncs.take()
     paths = [unsynced.file.path if unsynced.file is not None else unsynced.directory for unsynced in taken]
     sync_and_release(taken)
     assert disk.log.note_synced(taken) is None
@@ -151,14 +151,14 @@ def test_close_gives_back_what_was_allocated(disk: Disk) -> None:
     disk.append(b"one")
     (path,) = disk.paths()
     assert path.stat().st_size > 10_000
-    disk.log.close()
+    close_log(disk.log)
     assert path.stat().st_size == FILE_HEADER_BYTES + RECORD_HEADER_BYTES + 4 + 3
 
 
 def test_close_and_remove_take_the_spare_with_them(disk: Disk) -> None:
     fill(disk, 3)
     disk.log.drop_unneeded(never)
-    disk.log.close()
+    close_log(disk.log)
     assert [path.name for path in disk.directory.iterdir()] == [log_file_name(TOPIC, 4)]
     disk.reopen()
     disk.log.remove()

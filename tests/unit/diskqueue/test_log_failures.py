@@ -12,7 +12,7 @@ import pytest
 
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from tests.unit.fakes import close_descriptors, make_batch
-from tests.unit.log_bench import Disk, fill, never
+from tests.unit.log_bench import Disk, append_to, fill, flip, never
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_a_failed_write_leaves_the_log_as_it_was(
         patch.setattr(os, "pwrite", refuse if keep is None else short_pwrite(keep))
         patch.setattr(os, "pwritev", writev)
         with pytest.raises(OSError) as caught:
-            disk.log.append(failing)
+            append_to(disk.log, *failing)
     assert caught.value.errno == errno.ENOSPC
     assert (disk.log.next_seq, disk.log.used_id) == (next_seq, used_id)
     assert disk.read_all() == disk.written
@@ -80,7 +80,7 @@ def test_a_new_file_that_cannot_be_made(disk: Disk, monkeypatch: pytest.MonkeyPa
         patch.setattr(os, call, refuse)
         if is_needed_to_append:
             with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
-                disk.log.append([disk.batch(b"x" * 100)])
+                append_to(disk.log, disk.batch(b"x" * 100))
             assert len(os.listdir("/proc/self/fd")) == before
         else:
             disk.append(b"x" * 100)
@@ -118,11 +118,3 @@ def test_only_the_damaged_record_is_lost(disk: Disk, place: int, victim: int) ->
     for seq in range(10):
         assert disk.read_all(seq) == [message for message in expected if message[0] >= seq]
     assert disk.damage
-
-
-def flip(path: Path, offset: int, bits: int) -> None:
-    with path.open("r+b") as file:
-        file.seek(offset)
-        (old,) = file.read(1)
-        file.seek(offset)
-        file.write(bytes([old ^ bits]))

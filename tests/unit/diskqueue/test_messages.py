@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd_py.diskqueue.messages import Messages, decode_messages, encode_messages
-from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES, Damaged, decode, decode_header, encode_record_parts
+from nsqd_py.diskqueue.records import MESSAGES, RECORD_HEADER_BYTES, Damaged, decode, encode_fields
 
 SALT = 0xC0FFEE
 LEVELS = pytest.mark.parametrize("zstd_level", [None, 3])
@@ -71,8 +70,6 @@ def test_nsqd_does_not_take_it_for_its_own() -> None:
 def test_columns_that_do_not_fit_the_count_are_damage() -> None:
     """A right checksum does not make the columns right."""
     record = encode_messages(messages(b"a", b"b"), 0, SALT)
-    header = decode_header(record, 0)
-
-    wrong = encode_record_parts(replace(header, count=5), record[RECORD_HEADER_BYTES:], SALT)
+    wrong = encode_fields(record[RECORD_HEADER_BYTES:], SALT, MESSAGES, 0, 0, 1, 1, 0, 5, len(record))
     with pytest.raises(Damaged):
         decode_messages(wrong, 0, SALT)

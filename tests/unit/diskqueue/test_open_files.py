@@ -15,6 +15,7 @@ from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from nsqd_py.diskqueue.syncing import sync_and_release
+from tests.unit.log_bench import append_to, close_log
 
 MOST = 4
 
@@ -35,11 +36,11 @@ def make_log(directory: Path, topic: str, max_file_bytes: int = 1 << 20) -> Topi
 
 def append(log: TopicLog, body: bytes = b"x" * 8) -> None:
     seq = log.next_seq
-    log.append([Batch(seq, 1000 + seq, 1 + seq, 0, 1, 4 + len(body), len(body).to_bytes(4, "big") + body)])
+    append_to(log, Batch(seq, 1000 + seq, 1 + seq, 0, 1, 4 + len(body), len(body).to_bytes(4, "big") + body))
 
 
 def sync(log: TopicLog) -> None:
-    taken = log.take_unsynced()
+    taken = log.syncs.take()
     sync_and_release(taken)
     assert log.note_synced(taken) is None
 
@@ -66,7 +67,7 @@ def test_files_that_are_synced_are_closed_and_opened_again(tmp_path: Path) -> No
     assert not OPEN_FILES.is_full
     assert [bodies(log) for log in logs] == [[b"00000000", b"00000001", b"00000002"]] * 20
     for log in logs:
-        log.close()
+        close_log(log)
     assert len(OPEN_FILES) == 0
     assert {path.stat().st_size for path in tmp_path.iterdir()} == {FILE_HEADER_BYTES + 3 * (RECORD_HEADER_BYTES + 12)}
 
@@ -123,7 +124,7 @@ def test_allocated_space_is_used_again_and_given_back(tmp_path: Path) -> None:
     assert file.path.stat().st_size == allocated
     sync(log)
     assert file.rest()
-    log.close()
+    close_log(log)
     assert file.path.stat().st_size == file.end_offset
 
 

@@ -8,9 +8,10 @@ import pytest
 from nsqd_py.broker.broker import Broker
 from nsqd_py.diskqueue.files import LogFile, log_file_name, run_to_end
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, encode_header
+from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, FileHeader, encode_header
 from nsqd_py.diskqueue.recovery import recover_file
 from tests.unit.fakes import FakeConsumer, World, close_descriptors, make_batch, messages_of, sized, start_broker
+from tests.unit.log_bench import append_to, flip
 
 TOPIC = "orders"
 MESSAGE = b"message %02d"
@@ -29,7 +30,7 @@ def write_log(directory: Path, count: int) -> list[Path]:
     """`count` records of one message each, in files of four; left as by a crash."""
     log = TopicLog(directory, TOPIC, FILE_BYTES, _no_damage)
     for seq in range(count):
-        log.append([make_batch(seq, MESSAGE % seq)])
+        append_to(log, make_batch(seq, MESSAGE % seq))
     close_descriptors(directory)
     return sorted(directory.glob("*.log"))
 
@@ -72,10 +73,6 @@ def overwrite(path: Path, offset: int, data: bytes) -> None:
         file.write(data)
 
 
-def flip(path: Path, offset: int, bits: int) -> None:
-    overwrite(path, offset, bytes([path.read_bytes()[offset] ^ bits]))
-
-
 # --- the end of the last file
 
 
@@ -90,7 +87,7 @@ def test_torn_at_every_offset(directory: Path, ending: str) -> None:
         log = adopt(directory, damage)
         assert read_all(log) == expected(range(2))
         assert log.next_seq == 2
-        log.append([make_batch(2, b"another")])
+        append_to(log, make_batch(2, b"another"))
         assert read_all(log) == [*expected(range(2)), (2, b"another")]
         close_descriptors(directory)
         again = adopt(directory, damage)
@@ -190,9 +187,9 @@ def test_leftovers_of_a_used_file_never_come_back(directory: Path) -> None:
     """The new file's records lie over the old ones; the rest of the old ones lies right behind them."""
     log = TopicLog(directory, TOPIC, FILE_BYTES, _no_damage)
     for seq in range(2 * PER_FILE):
-        log.append([make_batch(seq, MESSAGE % seq)])
+        append_to(log, make_batch(seq, MESSAGE % seq))
     log.drop_unneeded(lambda low, high: False)
-    log.append([make_batch(8, MESSAGE % 8)])
+    append_to(log, make_batch(8, MESSAGE % 8))
     close_descriptors(directory)
     used = directory / log_file_name(TOPIC, 8)
     assert MESSAGE % 3 in used.read_bytes()
@@ -207,7 +204,7 @@ def test_leftovers_of_a_used_file_never_come_back(directory: Path) -> None:
 def test_leftovers_with_the_numbers_that_are_expected_never_come_back(directory: Path) -> None:
     """The worst case: old records that would go on exactly where the new ones end, but for the salt."""
     (path,) = write_log(directory, 4)
-    file = run_to_end(LogFile.creating(directory / "other", 0, 0, path))
+    file = run_to_end(LogFile.creating(directory / "other", FileHeader(1, 0, 0, is_reused=True), path))
     batch = make_batch(0, MESSAGE % 0)
     record = [encode_header(batch, file.header.salt), batch.body]
     file.append(record, sum(map(len, record)), 1)

@@ -15,7 +15,7 @@ from nsqd_py.diskqueue.compaction import alive_bytes, is_worth_moving, moved_byt
 from nsqd_py.diskqueue.files import Segment
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES
 from tests.unit.fakes import close_descriptors, make_batch
-from tests.unit.log_bench import Disk
+from tests.unit.log_bench import Disk, append_to
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_the_first_message_of_a_time_or_later(disk: Disk, reopen: bool) -> None:
     for _ in range(300):
         now_ns += chooser.choice([0, 3, 5, 8, -40 if chooser.random() < 0.2 else 1])
         count = chooser.randrange(1, 4)
-        disk.log.append([batch_at(len(times), now_ns, *[b"x" * chooser.choice([10, 40_000])] * count)])
+        append_to(disk.log, batch_at(len(times), now_ns, *[b"x" * chooser.choice([10, 40_000])] * count))
         times += [now_ns] * count
         if chooser.random() < 0.1:
             disk.log.read(chooser.randrange(len(times)))  # readers note places too
@@ -112,7 +112,7 @@ def test_the_first_message_of_a_time_or_later(disk: Disk, reopen: bool) -> None:
 def test_behind_damage_it_is_rather_too_early(disk: Disk) -> None:
     """What is older may be dropped: never count a message older than it is."""
     for seq in range(10):
-        disk.log.append([batch_at(seq, 1_000 + seq, b"x" * 50)])
+        append_to(disk.log, batch_at(seq, 1_000 + seq, b"x" * 50))
     path = disk.paths()[0]
     data = bytearray(path.read_bytes())
     record_bytes = RECORD_HEADER_BYTES + 54
