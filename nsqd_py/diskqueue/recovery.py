@@ -10,6 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -18,7 +19,8 @@ from typing import NamedTuple
 
 from google_crc32c import extend
 
-from nsqd_py.diskqueue.files import INDEX_EVERY, LogFile, log_file_name, replace_content
+from nsqd_py.diskqueue.files import INDEX_EVERY, LogFile, log_file_name, parse_log_file_name, replace_content
+from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX
 from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of, union
 from nsqd_py.diskqueue.records import (
     CHECKED_FROM,
@@ -86,6 +88,34 @@ def expect_end(recovered: RecoveredFile, end_offset: int) -> None:
         recovered.torn = None
         recovered.damaged = [place for place in recovered.damaged if place[0] < reached]
         recovered.damaged.append((reached, end_offset))
+
+
+@dataclass(slots=True)
+class TopicFiles:
+    """The files of one topic.
+
+    logs      with the first sequence number in each name
+    journals  by channel; that of the topic itself under ""
+    """
+
+    logs: list[tuple[int, Path]] = field(default_factory=list)
+    journals: dict[str, Path] = field(default_factory=dict)
+
+
+def find_topic_files(directory: Path) -> tuple[dict[str, TopicFiles], list[Path]]:
+    """Return the files of topics, by their names, and the paths of all other files. Raises OSError."""
+    topics: dict[str, TopicFiles] = defaultdict(TopicFiles)
+    others = []
+    for path in sorted(directory.iterdir()):
+        parsed = parse_log_file_name(path.name)
+        if parsed is not None:
+            topics[parsed[0]].logs.append((parsed[1], path))
+        elif path.name.endswith(JOURNAL_SUFFIX):
+            topic, _, channel = path.name.removesuffix(JOURNAL_SUFFIX).partition(":")
+            topics[topic].journals[channel] = path
+        else:
+            others.append(path)
+    return topics, others
 
 
 class LogEnd(NamedTuple):

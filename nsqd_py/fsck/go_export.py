@@ -33,8 +33,7 @@ from nsqd_py.go_import.go_files import (
     go_position_name,
     parse_go_name,
 )
-from nsqd_py.go_import.take_over import sync_files
-from nsqd_py.protocol.names import is_ephemeral, is_valid_name
+from nsqd_py.go_import.take_over import may_last, sync_files
 from nsqd_py.runtime import private_files
 from nsqd_py.version import NSQ_VERSION
 
@@ -85,14 +84,10 @@ def _load(directory: Path, now_ns: int) -> tuple[DirectoryReport, list[LoadedTop
     report, topics = load_directory(directory, now_ns)
     if report.go_files:
         raise DataRefused(f"{directory} has files of Go's nsqd that were not imported: start nsqd-py on it, and stop it")
-    topics = [topic for topic in topics if _may_last(topic.entry.name)]
+    topics = [topic for topic in topics if may_last(topic.entry.name)]
     if not topics:
         raise DataRefused(f"{directory} has no topics: --data-path is the directory in which nsqd-py worked")
     return report, topics
-
-
-def _may_last(name: str) -> bool:
-    return is_valid_name(name.encode()) and not is_ephemeral(name)
 
 
 @dataclass(slots=True)
@@ -161,7 +156,7 @@ class _Queue:
 
 
 def _queues_of(topic: LoadedTopic, now_ns: int) -> Iterator[_Queue]:
-    positions = {name: saved for name, saved in topic.positions.items() if _may_last(name)}
+    positions = {name: saved for name, saved in topic.positions.items() if may_last(name)}
     for channel, saved in ((None, SavedPosition()), *sorted(positions.items())):
         is_paused = topic.entry.is_paused if channel is None else topic.is_paused(channel)
         queue = _Queue(topic.entry.name, channel, is_paused, topic.files, topic.log, saved)

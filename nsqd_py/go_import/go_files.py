@@ -77,11 +77,6 @@ class GoPosition(NamedTuple):
         return b"%d\n%d,%d\n%d,%d\n" % self
 
     @property
-    def is_possible(self) -> bool:
-        """True if the read position is not behind the write position."""
-        return (self.read_number, self.read_offset) <= (self.write_number, self.write_offset)
-
-    @property
     def has_unread(self) -> bool:
         return (self.read_number, self.read_offset) < (self.write_number, self.write_offset)
 
@@ -115,9 +110,12 @@ def _queue_name(topic: str, channel: str | None) -> str:
 
 
 def parse_go_position(data: bytes) -> GoPosition | None:
-    """Return the position in a `.meta.dat` file; None if it is invalid."""
+    """Return the position in a `.meta.dat` file; None if it is invalid, or the read position behind the write position."""
     match = _POSITION.fullmatch(data)
-    return GoPosition(*map(int, match.group("depth", "read", "read_at", "write", "write_at"))) if match else None
+    if match is None:
+        return None
+    position = GoPosition(*map(int, match.group("depth", "read", "read_at", "write", "write_at")))
+    return position if position[1:3] <= position[3:] else None
 
 
 def encode_go_message(message: GoMessage) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -117,14 +117,14 @@ class _FileReader:
         self._size = 0
 
     def blocks(self, offset: int) -> Iterator[list[GoMessage]]:
-        with ExitStack() as stack:
-            try:
-                self._fd = os.open(self._path, os.O_RDONLY)
-                stack.callback(os.close, self._fd)
-                self._size = os.fstat(self._fd).st_size
-            except OSError as error:
-                self._report(offset, offset, str(error))
-                return
+        try:
+            file = self._path.open("rb", buffering=0)
+        except OSError as error:
+            self._report(offset, offset, str(error))
+            return
+        with file:
+            self._fd = file.fileno()
+            self._size = os.fstat(self._fd).st_size
             if offset > self._size:
                 self._report(self._size, offset, "the file ends before the position up to which it was read")
             yield from self._messages(offset)
@@ -177,13 +177,6 @@ def find_go_queues(directory: Path) -> list[GoQueue]:
         elif name.kind is GoFileKind.BAD:
             queue.bad_files[name.number] = path
         elif name.kind is GoFileKind.POSITION:
-            queue.position = _read_position(path)
+            with suppress(OSError):
+                queue.position = parse_go_position(path.read_bytes())
     return [queues[key] for key in sorted(queues)]
-
-
-def _read_position(path: Path) -> GoPosition | None:
-    try:
-        position = parse_go_position(path.read_bytes())
-    except OSError:
-        return None
-    return position if position is not None and position.is_possible else None

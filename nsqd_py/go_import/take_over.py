@@ -21,10 +21,11 @@ import orjson
 from nsqd_py.broker.state_files import METADATA_FILE, TopicEntry, read_metadata, replace_file
 from nsqd_py.diskqueue.files import parse_log_file_name, sync_directory
 from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX
+from nsqd_py.diskqueue.recovery import TopicFiles, find_topic_files
 from nsqd_py.errors import StartError
 from nsqd_py.go_import import FOLDER
 from nsqd_py.go_import.go_queue import GoDamage, GoQueue, find_go_queues
-from nsqd_py.go_import.topics import ExistingFiles, GoTopic, ImportedTopic, import_topic
+from nsqd_py.go_import.topics import GoTopic, ImportedTopic, TopicImport, existing_topic
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
 from nsqd_py.runtime.logs import Log
 
@@ -70,11 +71,6 @@ class ImportFolder:
         self._directory = directory
         self.path = directory / FOLDER
 
-    def begin(self) -> None:
-        """Create an empty folder. Raises StartError if it holds other files."""
-        self.discard()
-        self.path.mkdir(mode=0o700)
-
     def discard(self) -> None:
         """Delete what was never committed. Raises StartError, with nothing done, if the folder holds other files."""
         if not self.path.is_dir():
@@ -118,7 +114,9 @@ class ImportFolder:
         sync_directory(self.path)  # durable before nsqd appends to them at their new place
         aside = directory / marker.aside
         aside.mkdir(mode=0o700, exist_ok=True)
-        self._copy_metadata(aside / METADATA_FILE)
+        if not (aside / METADATA_FILE).exists():
+            with contextlib.suppress(FileNotFoundError):
+                replace_file(aside / METADATA_FILE, (directory / METADATA_FILE).read_bytes())
         for old in marker.old:
             with contextlib.suppress(FileNotFoundError):
                 if _as_it_is(directory / old.name) == old:
@@ -130,11 +128,6 @@ class ImportFolder:
         sync_directory(self.path)
         self.discard()
         sync_directory(directory)
-
-    def _copy_metadata(self, copy: Path) -> None:
-        if not copy.exists():
-            with contextlib.suppress(FileNotFoundError):
-                replace_file(copy, (self._directory / METADATA_FILE).read_bytes())
 
 
 def _as_it_is(path: Path) -> OldFile:
@@ -186,48 +179,46 @@ def take_over(directory: Path, max_file_bytes: int, log: Log, now_s: float, on_p
     log.info("IMPORT: done; the files of Go's nsqd are in %s", directory / marker.aside)
 
 
+@dataclass(slots=True)
 class _Importer:
     """One import."""
 
-    def __init__(
-        self, directory: Path, folder: ImportFolder, max_file_bytes: int, log: Log, on_progress: Callable[[], None]
-    ) -> None:
-        self._directory = directory
-        self._folder = folder
-        self._max_file_bytes = max_file_bytes
-        self._log = log
-        self._on_progress = on_progress
-        self._damages: dict[GoDamage, None] = {}
+    directory: Path
+    folder: ImportFolder
+    max_file_bytes: int
+    log: Log
+    on_progress: Callable[[], None]
+    damages: list[GoDamage] = field(default_factory=list)
 
     def run(self, queues: list[GoQueue], now_s: float) -> Marker:
         """Do everything up to the commit. Raises OSError and StartError."""
-        self._folder.begin()
+        self.folder.discard()
+        self.folder.path.mkdir(mode=0o700)
         try:
             names = [name for queue in queues for name in queue.names]
             imported = list(self._import(self._topics(queues)))
             summary = self._summary(imported)
             utc = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now_s))
-            marker = self._folder.commit(names, utc, summary)
+            marker = self.folder.commit(names, utc, summary)
         except BaseException:
             with contextlib.suppress(OSError, StartError):  # the next start removes the rest
-                self._folder.discard()
+                self.folder.discard()
             raise
         self._report(imported, summary, marker)
         return marker
 
     def _note_damage(self, damage: GoDamage) -> None:
-        """Note damage once, even if the file is read several times."""
-        if len(self._damages) < _MOST_DAMAGES:
-            self._damages[damage] = None
+        if len(self.damages) < _MOST_DAMAGES:
+            self.damages.append(damage)
 
     # ---- what there is
 
     def _topics(self, queues: list[GoQueue]) -> list[GoTopic]:
         """Return the topics that `nsqd.dat` names, and those that have messages."""
         entries = self._entries()
-        topics = {entry.name: _go_topic(entry) for entry in entries or () if _may_last(entry.name)}
+        topics = {entry.name: _go_topic(entry) for entry in entries or () if may_last(entry.name)}
         for queue in queues:
-            if not (_may_last(queue.topic) and (queue.channel is None or _may_last(queue.channel))):
+            if not (may_last(queue.topic) and (queue.channel is None or may_last(queue.channel))):
                 self._note_damage(GoDamage(queue.names[0], 0, 0, "this is no name of a topic or channel"))
                 continue
             topic = topics.get(queue.topic)
@@ -243,20 +234,20 @@ class _Importer:
 
     def _entries(self) -> list[TopicEntry] | None:
         """Return the topics of `nsqd.dat`; None if there is no file, or it is invalid."""
-        path = self._directory / METADATA_FILE
+        path = self.directory / METADATA_FILE
         try:
             return read_metadata(path) if path.exists() else None
         except StartError as error:
-            self._log.error("IMPORT: %s", error)
+            self.log.error("IMPORT: %s", error)
             return None
 
     def _import(self, topics: list[GoTopic]) -> Iterator[ImportedTopic]:
-        existing = ExistingFiles(self._directory)
+        files, _ = find_topic_files(self.directory)
         for topic in topics:
-            self._on_progress()
-            yield import_topic(
-                topic, existing.topic(topic.name), self._folder.path, self._max_file_bytes, self._note_damage, self._on_progress
-            )
+            self.on_progress()
+            existing = existing_topic(files.get(topic.name, TopicFiles()))
+            folder, most = self.folder.path, self.max_file_bytes
+            yield TopicImport(topic, existing, folder, most, self._note_damage, self.on_progress).run()
 
     # ---- what is said about it
 
@@ -266,36 +257,32 @@ class _Importer:
             "channels": sum(len(topic.channels) for topic in imported),
             "messages": sum(topic.message_count for topic in imported),
             "bytes": sum(topic.size_bytes for topic in imported),
-            "damaged": [
-                {"file": damage.file, "start": damage.start, "end": damage.end, "reason": damage.reason}
-                for damage in self._damages
-            ],
+            "damaged": [asdict(damage) for damage in self.damages],
         }
 
     def _report(self, imported: list[ImportedTopic], summary: dict[str, Any], marker: Marker) -> None:
         for topic in imported:
             if topic.message_count:
                 counts = ", ".join(f"{count} for channel {name}" for name, count in topic.channels.items() if count)
-                self._log.info(
-                    "IMPORT: TOPIC(%s): %d unreleased%s", topic.name, topic.unreleased, f", {counts}" if counts else ""
-                )
-        for damage in self._damages:
-            self._log.error(
+                self.log.info("IMPORT: TOPIC(%s): %d unreleased%s", topic.name, topic.unreleased, f", {counts}" if counts else "")
+        for damage in self.damages:
+            self.log.error(
                 "IMPORT: %s: bytes %d to %d: %s; kept in %s", damage.file, damage.start, damage.end, damage.reason, marker.aside
             )
-        self._log.info(
+        self.log.info(
             "IMPORT: %d topics, %d channels, %d messages, %d bytes; %d damaged places",
             summary["topics"],
             summary["channels"],
             summary["messages"],
             summary["bytes"],
-            len(self._damages),
+            len(self.damages),
         )
 
 
 def _go_topic(entry: TopicEntry) -> GoTopic:
-    return GoTopic(entry.name, entry.is_paused, channels={name: None for name in entry.channels if _may_last(name)})
+    return GoTopic(entry.name, entry.is_paused, channels={name: None for name in entry.channels if may_last(name)})
 
 
-def _may_last(name: str) -> bool:
+def may_last(name: str) -> bool:
+    """True if it is the name of a topic or channel that is kept on disk."""
     return is_valid_name(name.encode()) and not is_ephemeral(name)

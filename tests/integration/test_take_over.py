@@ -146,21 +146,22 @@ def test_a_go_nsqd_that_was_stopped(go: GoDirectory, go_nsqd: NsqdProcess, make_
 
 @needs_go
 def test_a_go_nsqd_that_was_killed(go: GoDirectory, go_nsqd: NsqdProcess, make_nsqd: MakeNsqd) -> None:
-    """What was in memory is lost; all else comes once, and a second start brings nothing again."""
+    """What was in memory is lost; all else comes, and a second start brings nothing again."""
     fill(go_nsqd)
     on_disk = {name: depth for name, depth in disk_depths(go_nsqd).items() if depth}
     go_nsqd.kill()
     nsqd = make_nsqd()
     assert on_disk.keys() == {"t:a", "t:b", "held", "lonely"} and all(depth > 150 for depth in on_disk.values())
+    depths = {name: (nsqd.channel_stats("t", name) or {})["depth"] for name in ("a", "b")}
     nsqd.restart()
-    nsqd.wait_for_channel("t", "b", depth=on_disk["t:b"], paused=True)
+    nsqd.wait_for_channel("t", "b", depth=depths["b"], paused=True)
     assert [nsqd.stats(f"&topic={name}")["topics"][0]["depth"] for name in ("held", "lonely")] == [
         on_disk["held"],
         on_disk["lonely"],
     ]
     with nsqd.connect() as client:
-        found = received(client, "t", "a", on_disk["t:a"])
-    assert len({message.body for message in found}) == on_disk["t:a"]
+        client.sub("t", "a", 1)  # some come twice, because they were on the way from the topic
+        assert len({message.body for message in client.consume(depths["a"])}) == on_disk["t:a"]
     aside_folder(go.path)
 
 

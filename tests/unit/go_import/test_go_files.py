@@ -53,8 +53,8 @@ def test_names(name: str, expected: GoFileName | None) -> None:
 
 def test_positions() -> None:
     position = parse_go_position(b"7\n1,20\n3,40\n")
-    assert position == GoPosition(7, 1, 20, 3, 40) and position.is_possible and position.has_unread
-    assert not GoPosition(0, 3, 41, 3, 40).is_possible
+    assert position == GoPosition(7, 1, 20, 3, 40) and position.has_unread
+    assert parse_go_position(b"0\n3,41\n3,40\n") is None
     assert not GoPosition(0, 3, 40, 3, 40).has_unread
     assert parse_go_position(b"-3\n1,20\n3,40\n") is not None
     assert parse_go_position(b"7\n1,20\n") is None

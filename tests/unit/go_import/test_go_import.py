@@ -315,7 +315,7 @@ def test_a_full_disk_leaves_everything_as_it_was(go: GoDirectory, monkeypatch: p
     go.name_topics({"t": ["a"]})
     go.queue("t:a", numbered("a", 3))
     before = sorted(go.path.iterdir())
-    monkeypatch.setattr(import_topics.LogWriter, "_open", refuse)
+    monkeypatch.setattr(import_topics.LogWriter, "open", refuse)
     with pytest.raises(StartError, match="No space left"):
         imported(go.path)
     assert sorted(go.path.iterdir()) == before
