@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,15 +12,13 @@ from nsqd_py.broker.state_files import read_clock_file, read_clocks
 from nsqd_py.errors import StartError
 from nsqd_py.fsck.go_export import export
 from nsqd_py.fsck.reading import load_directory
-from nsqd_py.fsck.reports import DataRefused, DirectoryReport, as_json, as_text
-from nsqd_py.options import JSON, TEXT, NsqdOptions
+from nsqd_py.fsck.reports import DataRefused, as_json, as_text
+from nsqd_py.options import JSON, NsqdOptions
 from nsqd_py.runtime.command import complain
 from nsqd_py.runtime.private_files import locked
 
 WELL, DAMAGED, BAD_USAGE = range(3)
 INTERRUPTED = 130  # as a shell says of a process that SIGINT ended
-
-_FORMS: dict[str, Callable[[DirectoryReport], str]] = {TEXT: as_text, JSON: as_json}
 
 
 def check_data(options: NsqdOptions) -> int:
@@ -32,7 +30,7 @@ def check_data(options: NsqdOptions) -> int:
     except DataRefused as error:
         complain(f"nsqd-py: {error}")
         return BAD_USAGE
-    _say(_FORMS[options.check_format](report))
+    _say(as_json(report) if options.check_format == JSON else "\n".join(as_text(report)))
     return WELL if report.is_well else DAMAGED
 
 

@@ -46,7 +46,7 @@ def export(directory: Path, target: Path, now_ns: int, max_file_bytes: int, max_
 
     Return the counts, and the damage because of which messages are missing, for people to read.
 
-    Raises Refused, OSError and StartError; then there is no `target`.
+    Raises DataRefused, OSError and StartError; then there is no `target`.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise DataRefused(f"{target} is not empty; name a new directory")
@@ -56,8 +56,14 @@ def export(directory: Path, target: Path, now_ns: int, max_file_bytes: int, max_
     _remove(folder)
     folder.mkdir(private_files.DIRECTORY_MODE)
     try:
-        report, topics = _load(directory, now_ns)
-        queues = [queue for topic in topics for queue in _queues_of(topic, now_ns)]
+        if (directory / STANDBY_FILE).exists():
+            raise DataRefused(f"{directory} is the copy of a standby: export the data path of its primary, or promote it first")
+        report, topics = load_directory(directory, now_ns)
+        if report.go_files:
+            raise DataRefused(f"{directory} has files of Go's nsqd that were not imported: start nsqd-py on it, and stop it")
+        queues = [queue for topic in topics if may_last(topic.entry.name) for queue in _queues_of(topic, now_ns)]
+        if not queues:
+            raise DataRefused(f"{directory} has no topics: --data-path is the directory in which nsqd-py worked")
         for queue in queues:
             queue.write(folder, max_file_bytes)
         largest_bytes = max(queue.largest_bytes for queue in queues)
@@ -77,19 +83,6 @@ def export(directory: Path, target: Path, now_ns: int, max_file_bytes: int, max_
     return "\n".join(_lines(queues, target)), _damage(report)
 
 
-def _load(directory: Path, now_ns: int) -> tuple[DirectoryReport, list[LoadedTopic]]:
-    """Return the topics that a start would create. Raises Refused if there is nothing that can be exported."""
-    if (directory / STANDBY_FILE).exists():
-        raise DataRefused(f"{directory} is the copy of a standby: export the data path of its primary, or promote it first")
-    report, topics = load_directory(directory, now_ns)
-    if report.go_files:
-        raise DataRefused(f"{directory} has files of Go's nsqd that were not imported: start nsqd-py on it, and stop it")
-    topics = [topic for topic in topics if may_last(topic.entry.name)]
-    if not topics:
-        raise DataRefused(f"{directory} has no topics: --data-path is the directory in which nsqd-py worked")
-    return report, topics
-
-
 @dataclass(slots=True)
 class _Queue:
     """A queue to write.
@@ -99,24 +92,25 @@ class _Queue:
     later    its messages with a due time in the future
     """
 
-    topic: str
+    source: LoadedTopic
     channel: str | None
-    is_paused: bool
-    files: list[RecoveredFile]
-    log: LogNumbers
     saved: SavedPosition
     later: set[int] = field(default_factory=set)
     count: int = 0
     largest_bytes: int = 0
 
+    @property
+    def topic(self) -> str:
+        return self.source.entry.name
+
     def ranges(self, log: LogNumbers) -> list[Range]:
         return log.held if self.channel is None else log.unfinished(self.saved)
 
     def messages(self) -> Iterator[GoMessage]:
-        """Yield the messages in the order of the log, those of `later` at the end. Raises OSError and Refused."""
+        """Yield the messages in the order of the log, those of `later` at the end. Raises OSError and DataRefused."""
         for is_later in (False, True) if self.later else (False,):
-            for recovered in self.files:
-                ranges = self.ranges(replace(self.log, kept=list(kept_numbers(recovered))))
+            for recovered in self.source.files:
+                ranges = self.ranges(replace(self.source.log, kept=list(kept_numbers(recovered))))
                 numbers = (seq for low, high in ranges for seq in range(low, high))
                 yield from self._read(recovered, (seq for seq in numbers if (seq in self.later) is is_later))
 
@@ -136,7 +130,7 @@ class _Queue:
         file.close()
 
     def write(self, folder: Path, max_file_bytes: int) -> None:
-        """Write the files and the position, if there are messages. Raises OSError and Refused."""
+        """Write the files and the position, if there are messages. Raises OSError and DataRefused."""
         number = offset = 0
         with ExitStack() as stack:
             for message in self.messages():
@@ -158,14 +152,13 @@ class _Queue:
 def _queues_of(topic: LoadedTopic, now_ns: int) -> Iterator[_Queue]:
     positions = {name: saved for name, saved in topic.positions.items() if may_last(name)}
     for channel, saved in ((None, SavedPosition()), *sorted(positions.items())):
-        is_paused = topic.entry.is_paused if channel is None else topic.is_paused(channel)
-        queue = _Queue(topic.entry.name, channel, is_paused, topic.files, topic.log, saved)
+        queue = _Queue(topic, channel, saved)
         queue.later = topic.log.later(queue.ranges(topic.log), saved.waiting, now_ns)
         yield queue
 
 
 def _remove(folder: Path) -> None:
-    """Remove an export that was interrupted. Raises OSError, and Refused if the folder is anything else."""
+    """Remove an export that was interrupted. Raises OSError, and DataRefused if the folder is anything else."""
     if not folder.exists():
         return
     paths = list(folder.iterdir()) if folder.is_dir() else [folder]
@@ -180,9 +173,9 @@ def _metadata(queues: list[_Queue]) -> bytes:
     topics: list[dict[str, Any]] = []
     for queue in queues:
         if queue.channel is None:
-            topics.append({"name": queue.topic, "paused": queue.is_paused, "channels": []})
+            topics.append({"name": queue.topic, "paused": queue.source.entry.is_paused, "channels": []})
         else:
-            topics[-1]["channels"].append({"name": queue.channel, "paused": queue.is_paused})
+            topics[-1]["channels"].append({"name": queue.channel, "paused": queue.source.is_paused(queue.channel)})
     return orjson.dumps({"topics": topics, "version": NSQ_VERSION})
 
 

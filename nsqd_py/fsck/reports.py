@@ -5,32 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any
 
 import orjson
 
 _HEADINGS = ("TOPIC", "CHANNEL", "QUEUED", "DEFERRED", "FINISHED", "MISSING", "")
-_UNITS = ("B", "KB", "MB", "GB", "TB")
 _SHOWN_NAMES = 10
 
 
 def as_json(report: DirectoryReport) -> str:
     """Return the whole report as one JSON object."""
-    fields: dict[str, Any] = asdict(report) | {"is_well": report.is_well}
-    return orjson.dumps(fields, option=orjson.OPT_INDENT_2).decode()
+    return orjson.dumps(asdict(report) | {"is_well": report.is_well}, option=orjson.OPT_INDENT_2).decode()
 
 
-def as_text(report: DirectoryReport) -> str:
-    return "\n".join(_lines(report))
-
-
-def _lines(report: DirectoryReport) -> Iterator[str]:
+def as_text(report: DirectoryReport) -> Iterator[str]:
+    """Yield the lines of the report for people."""
     files = sum(len(topic.files) for topic in report.topics)
     messages = sum(topic.messages for topic in report.topics)
     size = sum(topic.size_bytes for topic in report.topics)
     yield (
         f"{report.path}: {count_text(len(report.topics), 'topic')}, {count_text(messages, 'message')} "
-        f"in {count_text(files, 'file')}, {bytes_text(size)}"
+        f"in {count_text(files, 'file')}, {count_text(size, 'byte')}"
     )
     if report.topics:
         yield ""
@@ -46,37 +40,26 @@ def _lines(report: DirectoryReport) -> Iterator[str]:
 
 
 def _rows(topic: TopicReport) -> Iterator[Sequence[str]]:
-    sparse = sum(file.is_sparse for file in topic.files)
     notes = [
         "paused" if topic.is_paused else "",
         f"{count_text(topic.messages, 'message')} in {count_text(len(topic.files), 'file')}",
-        bytes_text(topic.size_bytes),
+        count_text(topic.size_bytes, "byte"),
         f"{topic.live:,} needed",
         f"{topic.held:,} held back" if topic.held else "",
-        f"{sparse} compacted" if sparse else "",
     ]
     yield topic.name, "", "", "", "", "", ", ".join(filter(None, notes))
     for channel in topic.channels:
-        yield (
-            "",
-            channel.name,
-            f"{channel.queued:,}",
-            f"{channel.deferred:,}",
-            f"{channel.finished:,}",
-            f"{channel.missing:,}" if channel.missing else "",
-            "paused" if channel.is_paused else "",
-        )
+        missing, note = f"{channel.missing:,}" if channel.missing else "", "paused" if channel.is_paused else ""
+        counts = f"{channel.queued:,}", f"{channel.deferred:,}", f"{channel.finished:,}"
+        yield "", channel.name, *counts, missing, note
 
 
 def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Yield the rows of a table: names left-aligned, numbers right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        cells = [
-            cell.rjust(width) if 2 <= place <= 5 else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        yield "  ".join(cells).rstrip()
+        cells = enumerate(zip(row, widths, strict=True))
+        yield "  ".join(f"{cell:{'>' if 2 <= place <= 5 else '<'}{width}}" for place, (cell, width) in cells).rstrip()
 
 
 def _section(title: str, lines: Sequence[str]) -> Iterator[str]:
@@ -101,15 +84,6 @@ def some(names: Sequence[str]) -> Sequence[str]:
 
 def count_text(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
-
-
-def bytes_text(size_bytes: float) -> str:
-    """Return a size in the unit that leaves at most three digits before the point."""
-    for unit in _UNITS:
-        if size_bytes < 1000 or unit == _UNITS[-1]:
-            break
-        size_bytes /= 1000
-    return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
 
 
 class DataRefused(Exception):

@@ -86,9 +86,8 @@ class GoQueue:
 
     def _report_missing(self, first: int, after: int, on_damage: OnDamage) -> None:
         if after > first:
-            name = go_file_name(self.topic, self.channel, first)
-            count = after - first
-            on_damage(GoDamage(name, 0, 0, "it is missing" if count == 1 else f"it and {count - 1} more are missing"))
+            reason = "it is missing" if after == first + 1 else f"it and {after - first - 1} more are missing"
+            on_damage(GoDamage(go_file_name(self.topic, self.channel, first), 0, 0, reason))
 
 
 def _behind_damage(path: Path, on_damage: OnDamage) -> Iterator[list[GoMessage]]:
