@@ -124,20 +124,6 @@ def encode_go_message(message: GoMessage) -> bytes:
     return _HEAD.pack(OVERHEAD_BYTES + len(body), timestamp_ns, attempts, b"%016x" % message_id) + body
 
 
-def go_message_places(data: bytes) -> tuple[list[int], int]:
-    """Return the positions of the complete messages in `data`, by their sizes alone, and the end of the last one."""
-    places: list[int] = []
-    position, last_head = 0, len(data) - HEAD_BYTES
-    while position <= last_head:
-        size = _read_size(data, position)[0]
-        after = position + SIZE_BYTES + size
-        if size < OVERHEAD_BYTES or after > len(data):
-            break
-        places.append(position)
-        position = after
-    return places, position
-
-
 def decode_go_messages(data: bytes) -> tuple[list[GoMessage], int]:
     """Return the complete messages at the beginning of `data`, and the position behind them."""
     messages: list[GoMessage] = []
