@@ -31,9 +31,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from mmap import mmap
 from struct import Struct
-from typing import Any
+from typing import Any, Protocol
 
 from google_crc32c import extend
 
@@ -64,7 +63,15 @@ FILE_HEADER_BYTES = 64
 CHECKED_FROM = _FRONT.size
 _CHECK_AT_ONCE_BELOW = 1024
 
-Data = bytes | mmap
+
+class Data(Protocol):
+    """The bytes of a file: `bytes` or an `mmap`."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, part: slice, /) -> bytes: ...
+
+    def find(self, wanted: bytes, start: int, /) -> int: ...
 
 
 class Incomplete(NsqdError):
