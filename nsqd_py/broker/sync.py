@@ -101,7 +101,7 @@ class GroupSync:
         self._pace = pace
         self._topics: dict[Topic, _TopicSync] = {}
         self._unsynced: dict[Topic, None] = {}  # in the order of their first unsynced write
-        self._running: dict[Topic, int] = {}  # when its sync began
+        self._running: dict[Topic, int | None] = {}  # when its sync began; None before it has
         self._slow_alarm = alarms.alarm(self._look_if_slow)
         self._greenlets = ReusedGreenlets()
         self._run_ended = Event()
@@ -160,14 +160,15 @@ class GroupSync:
 
     def _start(self, topic: Topic) -> None:
         if topic in self._topics and topic not in self._running and not self._is_closed:
-            self._running[topic] = now_ns = self._clock()
-            self._slow_alarm.set_no_later(now_ns + SLOW_NS)
+            self._running[topic] = None
             self._greenlets.spawn(self._run, topic, self._topics[topic])
 
     # ---- one sync
 
     def _run(self, topic: Topic, state: _TopicSync) -> None:
         """Sync a topic, answer its publishers, and begin or schedule its next sync."""
+        self._running[topic] = began_ns = self._clock()
+        self._slow_alarm.set_no_later(began_ns + SLOW_NS)
         topic.unsynced = 0
         self._unsynced.pop(topic, None)
         state.alarm.set(None)
@@ -223,6 +224,8 @@ class GroupSync:
     def _look_if_slow(self, now_ns: int) -> None:
         """Mark the disk as slow if a sync began long ago."""
         for topic, began_ns in self._running.items():
+            if began_ns is None:
+                continue
             if now_ns < began_ns + SLOW_NS:
                 self._slow_alarm.set_no_later(began_ns + SLOW_NS)
             elif topic in self._topics:
