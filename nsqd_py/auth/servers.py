@@ -10,7 +10,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 import gevent
-import orjson
 
 from nsqd_py.auth.permissions import Authorization, BadAuthAnswer, compile_rules, read_answer
 from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, Url, parse_url
@@ -18,8 +17,6 @@ from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.pacing import Pace
 
 MAX_ANSWER_BYTES = 1024 * 1024
-_FORBIDDEN = 403
-_HIGHEST_PORT = 65535
 _RULES_AT_A_TIME = 16
 
 
@@ -107,7 +104,7 @@ class AuthServers:
         try:
             found = self._send(url, document)
         except BadStatus as refusal:
-            secure_url = https_instead(url, refusal)
+            secure_url = refusal.https_instead(url)
             if secure_url is None:
                 raise
             found = self._send(secure_url, document)
@@ -129,20 +126,6 @@ def _is_refusal(status: int) -> bool:
 def auth_url(address: str) -> Url:
     """Parse an address: `host:port` means `http://host:port/auth`, others are URLs. Raises ValueError."""
     return parse_url(address if "://" in address else f"http://{address}/auth")
-
-
-def https_instead(url: Url, refusal: BadStatus) -> Url | None:
-    """Return the https URL that a 403 names: `{"message": "TLS_REQUIRED", "https_port": 4152}`; None if it has none."""
-    if refusal.status != _FORBIDDEN or url.is_secure:
-        return None
-    try:
-        document = orjson.loads(refusal.body)
-    except ValueError:
-        return None
-    port = document.get("https_port") if isinstance(document, dict) else None
-    if type(port) is not int or not 0 < port <= _HIGHEST_PORT:
-        return None
-    return replace(url, is_secure=True, port=port)
 
 
 def authorization(document: Any) -> Authorization:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode
@@ -154,10 +154,10 @@ class Upstream:
             try:
                 return self._client.exchange(method, url, body, self._headers_for(url), answer.admit, answer.note_date)
             except BadStatus as error:
-                port = error.https_port
-                if url.is_secure or not port:
+                secure_url = error.https_instead(url)
+                if secure_url is None:
                     raise
-                url = replace(url, is_secure=True, port=port)
+                url = secure_url
                 return self._client.exchange(method, url, body, self._headers_for(url), answer.admit, answer.note_date)
         except BadStatus as error:
             text = f"got response {error.status} {error.reason} {quote(error.body[:_SHOWN_BYTES])}"

@@ -11,7 +11,6 @@ import socket
 import time
 from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
 from nsqd_py.runtime.logs import Log
@@ -89,25 +88,22 @@ class Notifier:
 # ---- inherited sockets
 
 
-@dataclass(frozen=True, slots=True)
-class InheritedSocket:
-    """A listening socket; `name` is the FileDescriptorName= of its unit."""
+# A listening socket, and the FileDescriptorName= of its unit.
+_Inherited = tuple[str, socket.socket]
 
-    name: str
-    sock: socket.socket
 
-    def is_at(self, address: str) -> bool:
-        """True if it listens at `address`, a `host:port` or a path. The host of a TCP address is ignored."""
-        bound = self.sock.getsockname()
-        if isinstance(bound, tuple):
-            return address.rpartition(":")[2] == str(bound[1])
-        return bool(address) and address == bound
+def _is_at(sock: socket.socket, address: str) -> bool:
+    """True if it listens at `address`, a `host:port` or a path. The host of a TCP address is ignored."""
+    bound = sock.getsockname()
+    if isinstance(bound, tuple):
+        return address.rpartition(":")[2] == str(bound[1])
+    return bool(address) and address == bound
 
 
 class InheritedSockets:
     """The listening sockets that systemd opened for this process. Each can be taken once."""
 
-    def __init__(self, found: list[InheritedSocket], log: Log) -> None:
+    def __init__(self, found: list[_Inherited], log: Log) -> None:
         self._left = found
         self._log = log
 
@@ -121,31 +117,29 @@ class InheritedSockets:
             return cls([], log)
         descriptors = range(FIRST_DESCRIPTOR, FIRST_DESCRIPTOR + int(count))
         names += [""] * (len(descriptors) - len(names))
-        found = [_inherited(name, descriptor, log) for name, descriptor in zip(names, descriptors, strict=False)]
-        return cls([inherited for inherited in found if inherited is not None], log)
+        found = [(name, _inherited(name, descriptor, log)) for name, descriptor in zip(names, descriptors, strict=False)]
+        return cls([(name, sock) for name, sock in found if sock is not None], log)
 
     def take(self, name: str, address: str) -> Sequence[socket.socket | None]:
         """Return the sockets with this name, or those at this address without another listener's name, or [None]."""
-        taken = [known for known in self._left if known.name == name]
+        taken = [known for known in self._left if known[0] == name]
         if not taken:
-            taken = [known for known in self._left if known.name not in LISTENER_NAMES and known.is_at(address)]
+            taken = [known for known in self._left if known[0] not in LISTENER_NAMES and _is_at(known[1], address)]
         self._left = [known for known in self._left if known not in taken]
-        return [known.sock for known in taken] or [None]
+        return [sock for _, sock in taken] or [None]
 
     def close_others(self) -> None:
         """Close the sockets that no listener took: their clients would wait forever."""
-        for known in self._left:
-            self._log.warning(
-                "systemd: closing socket %r (%s): no listener has its name or address", known.name, known.sock.getsockname()
-            )
-            known.sock.close()
+        for name, sock in self._left:
+            self._log.warning("systemd: closing socket %r (%s): no listener has its name or address", name, sock.getsockname())
+            sock.close()
         self._left = []
 
 
 LISTENER_NAMES = ("tcp", "http", "https")
 
 
-def _inherited(name: str, descriptor: int, log: Log) -> InheritedSocket | None:
+def _inherited(name: str, descriptor: int, log: Log) -> socket.socket | None:
     try:
         os.set_inheritable(descriptor, False)
         sock = socket.socket(fileno=descriptor)
@@ -156,4 +150,4 @@ def _inherited(name: str, descriptor: int, log: Log) -> InheritedSocket | None:
         log.warning("systemd: socket %d (%s) is not a listening stream socket", descriptor, name)
         sock.close()
         return None
-    return InheritedSocket(name, sock)
+    return sock

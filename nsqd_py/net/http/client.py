@@ -19,13 +19,12 @@ from urllib.parse import quote, unquote, urlsplit
 import gevent
 from gevent import socket
 
-from nsqd_py.net.addresses import is_host
+from nsqd_py.net.addresses import MAX_PORT, is_host
 from nsqd_py.net.tls_context import advised
 from nsqd_py.protocol.wrong_port import not_http
 from nsqd_py.runtime.documents import load_foreign_json
 
 _FORBIDDEN = 403
-_HIGHEST_PORT = 65535
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 # For `/stats`: a topic or a channel takes about 0.5 kB, a client about 1 kB.
 MAX_STATS_BYTES = 32 * 1024 * 1024
@@ -63,16 +62,15 @@ class BadStatus(HttpClientError):
         self.reason = reason
         self.body = body
 
-    @property
-    def https_port(self) -> int:
-        """The HTTPS port that a 403 answer of nsqd or nsqlookupd names; 0 if it names none."""
-        if self.status != _FORBIDDEN:
-            return 0
+    def https_instead(self, url: Url) -> Url | None:
+        """Return the https URL that a 403 names: `{"message": "TLS_REQUIRED", "https_port": 4152}`; None without one."""
+        if self.status != _FORBIDDEN or url.is_secure:
+            return None
         try:
             port = load_foreign_json(self.body)["https_port"]
         except (ValueError, TypeError, KeyError):
-            return 0
-        return port if type(port) is int and 0 < port <= _HIGHEST_PORT else 0
+            return None
+        return replace(url, is_secure=True, port=port) if type(port) is int and 0 < port <= MAX_PORT else None
 
 
 @dataclass(frozen=True, slots=True)
