@@ -256,12 +256,11 @@ def test_https_with_an_authority_of_ones_own(nsqd: NsqdProcess, start: Start, tm
 
 def test_a_post_follows_a_redirect_that_keeps_the_body(nsqd: NsqdProcess, start: Start) -> None:
     with WebServer() as new, WebServer(lambda _: Reply(307, {"Location": f"{new.url}new"})) as old:
-        with start(f"--post={old.url}", "--header=Authorization: mine") as tool:
+        with start(f"--post={old.url}", "--header=Authorization: mine"):
             publish(nsqd, *numbered(10))
             assert wait_until_all_are_done(nsqd) == 0
         assert set(new.bodies()) == set(old.bodies()) == set(numbered(10))
         assert new.asked[0].target == "/new"
-        assert tool.log_text().count("redirects to") == 1
 
 
 def test_a_redirect_that_would_drop_the_message_is_no_success(nsqd: NsqdProcess, start: Start) -> None:

@@ -11,7 +11,6 @@ import pytest
 from nsq_tools.to_http.requests import GET, HttpRequest
 from nsq_tools.to_http.sender import MAX_RESPONSE_BYTES, HttpSender, NotDelivered
 from nsqd_py.net.http.client import HttpClient
-from tests.unit.fakes import FakeLog
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 OK = HEAD + b"Content-Length: 2\r\n\r\nOK"
@@ -47,7 +46,7 @@ class Server:
 
 def sent_twice(response: bytes, closes: bool = False) -> int:
     """Send two messages; return the number of connections."""
-    server, sender = Server(response, closes), HttpSender(HttpClient(10, 30), FakeLog())
+    server, sender = Server(response, closes), HttpSender(HttpClient(10, 30))
     try:
         for _ in range(2):
             sender.send(HttpRequest(GET, server.url, {}), b"")

@@ -34,9 +34,4 @@ PROGRAM = Program(
     ),
     argument="files",
     removed=REMOVED,
-    exit_statuses=(
-        (0, "done; also when the reader of a pipe went away"),
-        (1, "a file, or a part of one, could not be read; a line on standard error says which"),
-        (2, "the command line or the config file is wrong; one line on standard error says how to mend it"),
-    ),
 )

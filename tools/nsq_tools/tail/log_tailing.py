@@ -150,7 +150,7 @@ class LogTail:
         try:
             if not address.path and self._client.ask(http_url(guess, "/info"))["tcp_port"] == address.port:
                 return guess
-            reason = "it is another nsqd's" if not address.path else "it has none"
+            reason = "it is not this nsqd's"
         except (HttpClientError, KeyError, TypeError) as error:
             reason = str(error)
         raise ToolError(

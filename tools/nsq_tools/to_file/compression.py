@@ -12,10 +12,17 @@ from __future__ import annotations
 import mmap
 import zlib
 from collections.abc import Callable, Iterator
-from functools import cache
 from typing import Any, NamedTuple
 
+import cramjam
+
 from nsqd_py.runtime.documents import zstd_frame_end
+
+_fast: Any
+try:
+    from isal import isal_zlib as _fast
+except ImportError:  # it is an extra
+    _fast = None
 
 NONE, GZIP, ZSTD = "none", "gzip", "zstd"
 GZIP_LEVELS = range(1, 10)
@@ -67,27 +74,15 @@ def _plain_pieces(data: Data, start: int) -> Iterator[DecodedPiece]:
 # --- gzip
 
 
-# Libraries are imported when they are used: the options need this module for `--help`.
-
-
-@cache
-def _isal() -> Any:
-    try:
-        from isal import isal_zlib
-    except ImportError:  # no wheel for this machine
-        return None
-    return isal_zlib
-
-
 def _gzip(data: bytes, level: int) -> bytes:
-    if level < _SMALLEST_SLOW_LEVEL and (fast := _isal()) is not None:
-        member: bytes = fast.compress(data, 1 if level > 1 else 0, _GZIP_WINDOW_BITS)
+    if level < _SMALLEST_SLOW_LEVEL and _fast is not None:
+        member: bytes = _fast.compress(data, 1 if level > 1 else 0, _GZIP_WINDOW_BITS)
         return member
     return zlib.compress(data, level, _GZIP_WINDOW_BITS)
 
 
 def _gzip_pieces(data: Data, start: int) -> Iterator[DecodedPiece]:
-    library = _isal() or zlib
+    library = _fast or zlib
     errors = (zlib.error, library.error)
     position = start
     while position < len(data):
@@ -106,14 +101,10 @@ def _gzip_pieces(data: Data, start: int) -> Iterator[DecodedPiece]:
 
 
 def _zstd(data: bytes, level: int) -> bytes:
-    import cramjam
-
     return bytes(cramjam.zstd.compress(data, level))
 
 
 def _zstd_pieces(data: Data, start: int) -> Iterator[DecodedPiece]:
-    import cramjam
-
     position = start
     while (end := zstd_frame_end(data, position)) is not None:
         try:

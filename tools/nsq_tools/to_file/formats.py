@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from nsq_tools.messages import json_lines
 from nsq_tools.to_file.compression import CODECS, GZIP, NONE, ZSTD, Codec, Data
@@ -75,16 +75,6 @@ class FileScan:
     tally: Tally = field(default_factory=Tally)
 
 
-class FileEncoder(Protocol):
-    """Encodes batches for one file, which begins with `header`; `empty` completes a file without messages."""
-
-    header: bytes
-
-    def encode(self, batches: Sequence[MessageBatch]) -> Encoded: ...
-
-    def empty(self) -> bytes: ...
-
-
 @dataclass(frozen=True)
 class FileFormat:
     """One format.
@@ -92,7 +82,8 @@ class FileFormat:
     suffix          ending of its files, instead of `.log`
     codecs          allowed values of --compress
     overhead_bytes  approximate size of a message without its body
-    encoder         (codec, level, warn) returns the encoder of one file
+    encoder         (codec, level, warn) returns the encoder of one file, which begins with its `header`; `empty`
+                    completes a file without messages
     scan            (data, codec, start) scans a file from `start` on; raises nothing, whatever the data
     is_appendable   True if several runs may append to one uncompressed file
     gathers         True if each write is one record, so that small writes are collected until a sync
@@ -238,6 +229,9 @@ class FramedEncoder:
         return b""
 
 
+FileEncoder = TextEncoder | FramedEncoder
+
+
 def joined(batches: Sequence[MessageBatch]) -> Messages:
     """Return the messages of several batches of the same topic, channel and nsqd."""
     first = batches[0]
@@ -279,6 +273,16 @@ FRAMED = FileFormat(
 
 # --- parquet
 
+# Each with its type. timestamp is a number, ns since the epoch, because timestamps of Spark have no ns.
+_COLUMNS = {
+    "topic": "string",
+    "channel": "string",
+    "timestamp": "int64",
+    "id": "string",
+    "attempts": "int32",
+    "body": "binary",
+    "nsqd": "string",
+}
 _ROW_GROUP_ROWS = 120_000
 _ROW_GROUP_BYTES = 64 * 1024 * 1024
 
@@ -293,33 +297,18 @@ def _side_file(codec: Codec, level: int, warn: Warn) -> FramedEncoder:
 
 def convert(source: Path, target: Path, codec_name: str) -> None:
     """Convert the framed file `source` to the Parquet file `target`, and sync it. Raises OSError."""
-    import pyarrow as arrow
-    import pyarrow.parquet as parquet
+    import pyarrow as arrow  # of an extra
+    from pyarrow import parquet
 
-    schema = _schema()
+    schema = arrow.schema([arrow.field(name, getattr(arrow, kind)(), nullable=False) for name, kind in _COLUMNS.items()])
     with source.open("rb") as file, target.open("xb") as out:
         with parquet.ParquetWriter(out, schema, compression=codec_name, write_page_checksum=True) as writer:
             for group in _row_groups(_messages_in(file)):
-                writer.write_table(arrow.Table.from_batches([_record_batch(messages, schema) for messages in group], schema))
+                writer.write_table(
+                    arrow.concat_tables([arrow.Table.from_pydict(_columns(messages), schema) for messages in group])
+                )
         out.flush()
         os.fsync(out.fileno())
-
-
-def _schema() -> Any:
-    import pyarrow as arrow
-
-    # timestamp is a number, ns since the epoch, because timestamps of Spark have no ns.
-    return arrow.schema(
-        [
-            arrow.field("topic", arrow.string(), nullable=False),
-            arrow.field("channel", arrow.string(), nullable=False),
-            arrow.field("timestamp", arrow.int64(), nullable=False),
-            arrow.field("id", arrow.string(), nullable=False),
-            arrow.field("attempts", arrow.int32(), nullable=False),
-            arrow.field("body", arrow.binary(), nullable=False),
-            arrow.field("nsqd", arrow.string(), nullable=False),
-        ]
-    )
 
 
 def _messages_in(file: Any) -> Iterator[Messages]:
@@ -346,21 +335,17 @@ def _row_groups(records: Iterator[Messages]) -> Iterator[list[Messages]]:
         yield group
 
 
-def _record_batch(messages: Messages, schema: Any) -> Any:
-    import pyarrow as arrow
-
+def _columns(messages: Messages) -> dict[str, Sequence[Any]]:
     count = len(messages)
-    columns = (
-        [messages.topic] * count,
-        [messages.channel] * count,
-        messages.timestamps_ns,
-        [message_id.decode("ascii", "backslashreplace") for message_id in messages.ids],
-        messages.attempts,
-        messages.bodies,
-        [messages.nsqd] * count,
-    )
-    arrays = [arrow.array(column, type=field.type) for column, field in zip(columns, schema, strict=True)]
-    return arrow.record_batch(arrays, schema=schema)
+    return {
+        "topic": [messages.topic] * count,
+        "channel": [messages.channel] * count,
+        "timestamp": messages.timestamps_ns,
+        "id": [message_id.decode("ascii", "backslashreplace") for message_id in messages.ids],
+        "attempts": messages.attempts,
+        "body": messages.bodies,
+        "nsqd": [messages.nsqd] * count,
+    }
 
 
 PARQUET = FileFormat(

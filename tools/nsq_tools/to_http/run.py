@@ -25,7 +25,7 @@ _MARGIN_S = 5.0
 def run(options: ToHttpOptions, log: Log) -> int:
     """Send messages until a stop signal. Requests that are being sent then are completed first."""
     raise_descriptor_limit()
-    sender = HttpSender(http_client(options), log)
+    sender = HttpSender(http_client(options))
     delivery = Delivery(options, sender, log)
     consumer = make_consumer(options, "nsq_to_http", options.topic, log, handler=delivery.handle, concurrency=options.n)
     with StopSignals() as signals:

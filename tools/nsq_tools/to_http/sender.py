@@ -12,7 +12,6 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from nsq_tools.to_http.requests import HttpRequest, Server
 from nsqd_py.net.http.client import HttpClient, connect_any, resolve_by_hub
-from nsqd_py.runtime.logs import Log
 
 _READ_BYTES = 64 * 1024
 # Bodies are discarded; closing the connection is cheaper than reading a longer response.
@@ -20,7 +19,6 @@ MAX_RESPONSE_BYTES = 256 * 1024
 # As in Go's client. A router in between may drop a connection that is idle for longer.
 IDLE_LIMIT_S = 90.0
 MAX_REDIRECTS = 10
-_MOST_REDIRECTS_SEEN = 100
 
 
 class NotDelivered(Exception):
@@ -102,12 +100,10 @@ class _ServerConnection:
 class HttpSender:
     """Sends messages from many greenlets at the same time, each over a connection of a shared pool."""
 
-    def __init__(self, client: HttpClient, log: Log) -> None:
+    def __init__(self, client: HttpClient) -> None:
         """`client` has the time-outs and the TLS context."""
         self._client = client
-        self._log = log
         self._idle: dict[Server, list[_ServerConnection]] = {}
-        self._redirects_seen: set[str] = set()
 
     def send(self, request: HttpRequest, message: bytes) -> None:
         """Send a message and wait for a 2xx response. Raises NotDelivered."""
@@ -140,9 +136,6 @@ class HttpSender:
             following = request.redirected(message, status, location)
             if following is None:
                 return status
-            if request.name not in self._redirects_seen and len(self._redirects_seen) < _MOST_REDIRECTS_SEEN:
-                self._redirects_seen.add(request.name)
-                self._log.warning("%s redirects to %s; each message needs another request", request.name, following.name)
             request = following
         raise OSError(f"stopped after {MAX_REDIRECTS} redirects")
 

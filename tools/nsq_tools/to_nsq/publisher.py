@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from time import monotonic
 from typing import Any
 
@@ -63,8 +62,9 @@ class StdinPublisher:
         self._reader = RecordReader(parse_delimiter(options.delimiter))
         self._rate = options.rate
         self._next_s = 0.0  # when --rate allows the next message
-        self._chunk_bytes = _chunk_bytes(options.rate)
+        self._chunk_bytes = CHUNK_BYTES
         if options.rate > 0:
+            self._chunk_bytes = min(max(options.rate * _RECORD_BYTES_GUESS, _SMALLEST_CHUNK_BYTES), CHUNK_BYTES)
             log.info("Throttling messages rate to max:%d/second", options.rate)
         client = client_options(options.producer_opt, "producer-opt", user_agent=user_agent("to_nsq"))
         retry_timeout_s = options.retry_timeout_ns / SECOND_NS
@@ -95,10 +95,12 @@ class StdinPublisher:
             destination.close()
 
     def _batches(self) -> Iterator[RecordBatch]:
-        with _reading():
+        try:
             for chunk in self._chunks(sys.stdin.fileno()):
                 self._read_bytes += len(chunk)
                 yield self._reader.feed(chunk)
+        except (OSError, ValueError) as error:
+            raise ToolError(f"cannot read standard input: {getattr(error, 'strerror', None) or error}") from error
         if not self._stop.is_asked:
             yield self._reader.finish()
         elif self._reader.unended_bytes:
@@ -171,22 +173,6 @@ class StdinPublisher:
         self._not_taken += 1
         line, size_bytes, reason = refusal
         self._log.error("%s %d (%d bytes) is not published to %s: %s", self._unit, line, size_bytes, address, reason)
-
-
-def _chunk_bytes(rate: int) -> int:
-    if rate <= 0:
-        return CHUNK_BYTES
-    return max(min(rate * _RECORD_BYTES_GUESS, CHUNK_BYTES), _SMALLEST_CHUNK_BYTES)
-
-
-@contextmanager
-def _reading() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise ToolError(f"cannot read standard input: {error.strerror}") from error
-    except ValueError as error:
-        raise ToolError(str(error)) from error
 
 
 def check(options: ToNsqOptions) -> None:
