@@ -19,8 +19,7 @@ from nsqd_py.net.tls_options import (
 )
 from nsqd_py.settings.declaration import BadOptions, Options, check_package, not_negative, setting
 from nsqd_py.settings.durations import SECOND_NS
-from nsqd_py.settings.groups import OBSOLETE_VERBOSE, VERBOSE, LogOptions, log_prefix_setting
-from nsqd_py.settings.program import Program, ProgramOptions
+from nsqd_py.settings.program import OBSOLETE_VERBOSE, VERBOSE, LogOptions, Program, ProgramOptions, log_prefix_setting
 from nsqd_py.settings.types import BOOL, DURATION, INT, STRING, STRINGS, URL, URLS, WEBHOOK
 
 LOG_PREFIX = "[nsqadmin] "

@@ -22,8 +22,15 @@ from nsqd_py.net.tls_options import (
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.settings.declaration import BadOptions, Options, check_package, not_negative, positive, setting
 from nsqd_py.settings.durations import HOUR_NS, MILLISECOND_NS, MINUTE_NS, SECOND_NS
-from nsqd_py.settings.groups import OBSOLETE_VERBOSE, VERBOSE, LimitOptions, LogOptions, log_prefix_setting
-from nsqd_py.settings.program import Program, ProgramOptions
+from nsqd_py.settings.program import (
+    OBSOLETE_VERBOSE,
+    VERBOSE,
+    LimitOptions,
+    LogOptions,
+    Program,
+    ProgramOptions,
+    log_prefix_setting,
+)
 from nsqd_py.settings.types import BOOL, DURATION, FLOATS, INT, SIZE, STRING, STRINGS, URL, URLS, ByTopic, by_topic, choice
 
 LOG_PREFIX = "[nsqd] "

@@ -9,8 +9,15 @@ from nsqd_py.net.addresses import check_listen_address
 from nsqd_py.net.tls_options import ServerTlsOptions, check_tls, implied_tls_required
 from nsqd_py.settings.declaration import BadOptions, Options, not_negative, setting
 from nsqd_py.settings.durations import SECOND_NS
-from nsqd_py.settings.groups import OBSOLETE_VERBOSE, VERBOSE, LimitOptions, LogOptions, log_prefix_setting
-from nsqd_py.settings.program import Program, ProgramOptions
+from nsqd_py.settings.program import (
+    OBSOLETE_VERBOSE,
+    VERBOSE,
+    LimitOptions,
+    LogOptions,
+    Program,
+    ProgramOptions,
+    log_prefix_setting,
+)
 from nsqd_py.settings.types import DURATION, INT, STRING
 
 LOG_PREFIX = "[nsqlookupd] "

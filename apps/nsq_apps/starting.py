@@ -16,8 +16,7 @@ from nsqd_py.runtime.command import complain, with_streams
 from nsqd_py.runtime.logs import Log, one_line
 from nsqd_py.settings.declaration import BadOptions, Options
 from nsqd_py.settings.flags import config_warnings, effective_config
-from nsqd_py.settings.groups import LogOptions
-from nsqd_py.settings.program import BAD_USAGE, DONE, FAILED, Program, ProgramOptions, ToolError
+from nsqd_py.settings.program import BAD_USAGE, DONE, FAILED, LogOptions, Program, ProgramOptions, ToolError
 
 OptionsT = TypeVar("OptionsT", bound=ProgramOptions)
 DaemonT = TypeVar("DaemonT", bound=LogOptions)

@@ -22,7 +22,7 @@ from nsqd_py.cluster.values import Statistics, texts_in
 from nsqd_py.net.http.client import BadStatus, HttpClientError, parse_url
 from nsqd_py.runtime.documents import load_foreign_json
 from nsqd_py.settings.durations import SECOND_NS
-from nsqd_py.settings.groups import LOG_LEVEL
+from nsqd_py.settings.program import LOG_LEVEL
 
 _MOST_CONFIG_BYTES = 1024 * 1024
 _ACTIONS = ("pause", "unpause", "empty")

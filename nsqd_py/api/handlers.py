@@ -27,7 +27,7 @@ from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.pacing import ONE_ROUND_S, Pace
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.settings.durations import parse_duration
-from nsqd_py.settings.groups import LOG_LEVEL
+from nsqd_py.settings.program import LOG_LEVEL
 from nsqd_py.stats.collect import collect, render_json
 from nsqd_py.stats.text import health_of, render_text
 from nsqd_py.version import NSQ_VERSION

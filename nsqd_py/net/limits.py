@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from nsqd_py.net.addresses import host_of
 from nsqd_py.runtime.logs import Log
-from nsqd_py.settings.groups import LimitOptions
+from nsqd_py.settings.program import LimitOptions
 
 # Reasons to close a connection, and reasons to refuse one. `Connections` counts them; REASON_TEXTS has the log's words.
 HANDSHAKE, HEAD, BODY, IDLE, WRITE = "handshake", "head", "body", "idle", "write"

@@ -2,8 +2,7 @@
 
 declaration   a setting, a class of options
 types         kinds of values: how they are read and shown
-groups        settings that several programs have
-program       a program: its settings, and how it reads them
+program       a program: its settings, and how it reads them; settings that several programs have
 command_line  flags in Go's forms, --help and completion, by click
 flags         the config file and the environment
 durations     durations and times that users write

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from nsqd_py.settings.declaration import BadOptions, Options, setting
-from nsqd_py.settings.groups import LOG_LEVEL
-from nsqd_py.settings.program import Program, ProgramOptions
+from nsqd_py.settings.program import LOG_LEVEL, Program, ProgramOptions
 from nsqd_py.settings.types import BOOL, DURATION, FLOATS, INT, STRING, STRINGS, choice
 from nsqd_py.version import NSQ_VERSION, PROJECT_VERSION, version_string
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from nsq_tools.hosts import HOSTPOOL, MODES, StatusOptions
 from nsqd_py.settings.declaration import Options, setting
-from nsqd_py.settings.groups import LogOptions, log_prefix_setting
-from nsqd_py.settings.program import Program, ProgramOptions
+from nsqd_py.settings.program import LogOptions, Program, ProgramOptions, log_prefix_setting
 from nsqd_py.settings.types import STRING, STRINGS, choice
 from nsqd_py.tool_options import CONSUMER_OPT, MAX_IN_FLIGHT, PRODUCER_OPT, TOPICS, SourceOptions
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from nsqd_py.settings.declaration import Options, not_negative, setting
-from nsqd_py.settings.groups import LogOptions, log_prefix_setting
-from nsqd_py.settings.program import Program, ProgramOptions
+from nsqd_py.settings.program import LogOptions, Program, ProgramOptions, log_prefix_setting
 from nsqd_py.settings.types import BOOL, DURATION, INT, STRING, STRINGS, URLS
 from nsqd_py.tool_options import CONSUMER_OPT, MAX_IN_FLIGHT, TOPICS, SourceOptions
 

@@ -6,8 +6,7 @@ from nsq_tools.hosts import HOSTPOOL, MODES, StatusOptions
 from nsqd_py.net.tls_options import HttpClientOptions
 from nsqd_py.settings.declaration import Options, at_least, setting
 from nsqd_py.settings.durations import SECOND_NS
-from nsqd_py.settings.groups import LogOptions, log_prefix_setting
-from nsqd_py.settings.program import Program, ProgramOptions
+from nsqd_py.settings.program import LogOptions, Program, ProgramOptions, log_prefix_setting
 from nsqd_py.settings.types import DURATION, INT, NAMED_SECRETS, STRING, URLS, Kind, choice
 from nsqd_py.tool_options import CONSUMER_OPT, MAX_IN_FLIGHT, TOPIC, SourceOptions
 

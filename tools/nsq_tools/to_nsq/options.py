@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from nsqd_py.settings.declaration import Options, setting
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
-from nsqd_py.settings.groups import LogOptions, log_prefix_setting
-from nsqd_py.settings.program import Program, ProgramOptions
+from nsqd_py.settings.program import LogOptions, Program, ProgramOptions, log_prefix_setting
 from nsqd_py.settings.types import DURATION, INT, STRING, STRINGS
 from nsqd_py.tool_options import PRODUCER_OPT, TOPIC
 
