@@ -269,20 +269,6 @@ def test_an_unknown_user_takes_as_long_as_some_known_one(gate: Gate) -> None:
     assert len({credentials.hash_of(b"nobody") for _ in range(8)}) == 1
 
 
-def test_what_was_right_before_a_change_is_not_remembered(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    compute = guard_module._is_right
-
-    def changed_meanwhile(login: Login, known_hash: bytes) -> bool:
-        gate.write(b"bob:" + HASH)
-        gate.look_again()
-        gate.guard.known(b"", ADDRESS)
-        return compute(login, known_hash)
-
-    monkeypatch.setattr(guard_module, "_is_right", changed_meanwhile)
-    gate.guard.check(basic(b"ann", b"secret"), ADDRESS)
-    assert gate.guard.known(basic(b"ann", b"secret"), ADDRESS) is None
-
-
 def test_memory_of_what_was_right_is_bounded(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard_module, "_MOST_REMEMBERED", 2)
     for number in range(3):

@@ -62,14 +62,6 @@ def enter(connections: Connections, peer: str) -> Visitor | None:
 # ---- how many
 
 
-def test_at_the_end_all_are_closed() -> None:
-    connections = crowd()
-    visitors = [enter(connections, f"10.0.0.1:{port}") for port in range(1, 4)]
-    connections.close_all("stopping")
-    assert [visitor.ended for visitor in visitors if visitor] == ["stopping"] * 3
-    assert len(connections) == 0
-
-
 def test_clients_of_a_unix_socket_have_no_address() -> None:
     connections = crowd(most_per_host=1)
     assert enter(connections, "@")

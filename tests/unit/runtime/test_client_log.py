@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
-from nsqd_py.runtime.logs import CLIENT_BURST, ERROR, INFO, MAX_CLIENT_CHARACTERS, ClientLines, Lines, Log
+from nsqd_py.runtime.logs import CLIENT_BURST, ERROR, INFO, MAX_CLIENT_CHARACTERS, ClientLines, Lines
 
 
 class Written(Lines):
@@ -79,12 +78,3 @@ def test_a_line_is_one_line_of_bounded_length() -> None:
     (text,) = written.texts
     assert text.startswith(r"client a\nb\rxxx")
     assert len(text) <= MAX_CLIENT_CHARACTERS + 3
-
-
-def test_a_log_has_them() -> None:
-    reading, writing = os.pipe()
-    log = Log("[x] ", descriptor=writing)
-    log.of_clients.error("client(%s) - %d", "a", 5)
-    os.close(writing)
-    with open(reading, "rb") as lines:
-        assert lines.read().endswith(b" ERROR: client(a) - 5\n")

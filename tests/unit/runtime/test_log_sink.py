@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nsqd_py.runtime import logs
-from nsqd_py.runtime.logs import KEPT_BYTES, LineSink
+from nsqd_py.runtime.logs import LineSink
 from tests.support.nsqd_process import wait_until
 
 
@@ -51,17 +51,3 @@ def test_after_a_slow_write_a_thread_writes(file: SlowFile, monkeypatch: pytest.
     wait_until(file.is_written)
     assert file.path.read_bytes() == b"slow\n" + b"".join(b"%d\n" % number for number in range(100))
     assert file.sink.lost_count == 0
-
-
-def test_what_waits_is_bounded(file: SlowFile, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        times = iter((0.0, 1.0))
-        patch.setattr(logs, "monotonic", lambda: next(times))
-        file.sink.write(b"slow\n")
-    line = b"x" * 999 + b"\n"
-    for _ in range(1000):
-        file.sink.write(line)
-    assert file.sink.lost_count == 1000 - KEPT_BYTES // 1000
-    file.gate.set()
-    wait_until(file.is_written)
-    assert file.path.stat().st_size == 5 + KEPT_BYTES // 1000 * 1000

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from nsqadmin_py.options import NSQADMIN
-from nsqd_py.net.addresses import split_address
 from nsqd_py.options import NSQD
 from nsqd_py.runtime.systemd import Notifier
 from nsqd_py.settings.program import Program
@@ -113,13 +112,6 @@ def test_a_service_runs_an_entry_point_with_flags_that_exist(program: Program) -
     assert {flag.partition("=")[0].removeprefix("--") for flag in flags} <= known
     assert service["Type"] == "notify"
     assert int(service["WatchdogSec"]) > 0
-
-
-def test_the_sockets_are_at_the_default_ports() -> None:
-    streams = [int(value) for key, value in read_unit("nsqd.socket")["Socket"] if key == "ListenStream"]
-    options = NSQD.defaults()
-    defaults = [split_address(address) for address in (options.tcp_address, options.http_address)]
-    assert streams == [address and address[1] for address in defaults]
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze checks the units of this test")
