@@ -23,6 +23,11 @@ from nsqd_py.settings.types import DURATION, INT, STRING
 LOG_PREFIX = "[nsqlookupd] "
 
 
+def _check_auth_policy(value: str) -> str | None:
+    # A misspelt policy would admit every client.
+    return None if value in ("", "require-verify") else "must be require-verify"
+
+
 class _LookupdGeneral(LogOptions, title="General"):
     log_prefix: str = log_prefix_setting(LOG_PREFIX)
     verbose: bool = VERBOSE
@@ -77,6 +82,9 @@ class _Registrations(LimitOptions, title="Limits"):
 
 class _Tls(ServerTlsOptions, title="TLS"):
     tls_cert: str = setting(STRING, "", "Server certificate (PEM file). Enables TLS on the TCP and HTTP ports.")
+    tls_client_auth_policy: str = setting(
+        STRING, "", "Client certificates: require-verify (signed by --tls-root-ca-file).", check=_check_auth_policy
+    )
 
 
 class NsqlookupdOptions(ProgramOptions, _LookupdGeneral, _LookupdAddresses, _Producers, _Registrations, _Tls):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from nsqd_py.net.tls_context import advised
 from nsqd_py.net.tls_options import ServerTlsOptions
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.private_files import Stamp, stamp_of
+from nsqd_py.settings.types import OPENSSL_DEFAULT
 
 # The first byte of a TLS connection, a handshake record. No text protocol begins with it.
 _HANDSHAKE = 0x16
@@ -34,8 +36,10 @@ class TlsInfo:
     names: frozenset[str] = frozenset()
 
 
-def server_context(options: ServerTlsOptions) -> ssl.SSLContext:
+def server_context(options: ServerTlsOptions) -> ssl.SSLContext | AnyCertificateContext:
     """Load the files of a server. Raises OSError if they cannot be used."""
+    if options.tls_client_auth_policy == "require":
+        return AnyCertificateContext(options)
     context: ssl.SSLContext = tls_context.server_context(options.tls_cert, options.tls_key, options.tls_security_level)
     context.minimum_version = ssl.TLSVersion(options.tls_min_version)
     if options.tls_root_ca_file:
@@ -90,7 +94,7 @@ class TlsLayer:
 
     is_secure = True
 
-    def __init__(self, context: ssl.SSLContext, server_name: str | None = None) -> None:
+    def __init__(self, context: ssl.SSLContext | AnyCertificateContext, server_name: str | None = None) -> None:
         """Make the side of a client that expects the certificate of `server_name`; if that is None, of a server."""
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
@@ -149,7 +153,7 @@ class TlsLayer:
             (self._tls.version() or "").replace("TLSv", "TLS"),
             cipher_name(cipher[0] if cipher else ""),
             _common_name(certificate),
-            names_in(certificate),
+            names_in(certificate) if isinstance(self._tls, ssl.SSLObject) else frozenset(),  # the others are not verified
         )
 
 
@@ -158,7 +162,7 @@ class TlsIfAsked:
 
     __slots__ = ("_context", "_is_plain", "_layer", "is_secure")
 
-    def __init__(self, context: ssl.SSLContext) -> None:
+    def __init__(self, context: ssl.SSLContext | AnyCertificateContext) -> None:
         self._context = context
         self._layer: TlsLayer | None = None
         self._is_plain = False
@@ -190,6 +194,86 @@ class TlsIfAsked:
 
     def end(self) -> bytes:
         return self._layer.end() if self._layer is not None else b""
+
+
+# ---- TLS that requires a certificate of clients and accepts any: `ssl` refuses those that no trusted authority has signed.
+
+
+class AnyCertificateContext:
+    """As the `ssl.SSLContext` of a server, on pyOpenSSL."""
+
+    def __init__(self, options: ServerTlsOptions) -> None:
+        """Load the files. Raises OSError if they cannot be used."""
+        from OpenSSL import SSL  # it takes 40 ms
+
+        self.library = SSL
+        self.context = context = SSL.Context(SSL.TLS_SERVER_METHOD)
+        if options.tls_security_level != OPENSSL_DEFAULT:
+            context.set_cipher_list(tls_context.cipher_list(options.tls_security_level).encode())
+        context.set_min_proto_version(options.tls_min_version)
+        try:
+            context.use_certificate_chain_file(options.tls_cert)
+            context.use_privatekey_file(options.tls_key)
+            if options.tls_root_ca_file:
+                context.load_verify_locations(options.tls_root_ca_file)
+        except SSL.Error as error:
+            raise OSError(f"cannot use {options.tls_cert} with {options.tls_key}: {advised(error)}") from error
+        context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, lambda *_: True)
+
+    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *_: object) -> _AnyCertificateObject:
+        return _AnyCertificateObject(self, incoming, outgoing)
+
+
+class _AnyCertificateObject:
+    """As an `ssl.SSLObject`, with its exceptions."""
+
+    def __init__(self, context: AnyCertificateContext, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> None:
+        self._library = context.library
+        self._incoming = incoming
+        self._outgoing = outgoing
+        self._connection = context.library.Connection(context.context, None)
+        self._connection.set_accept_state()
+
+    def _run(self, step: Callable[..., Any], *args: object) -> Any:
+        if received := self._incoming.read():
+            self._connection.bio_write(received)
+        try:
+            return step(*args)
+        except self._library.WantReadError:
+            raise ssl.SSLWantReadError from None
+        except self._library.ZeroReturnError:
+            raise ssl.SSLZeroReturnError from None
+        except self._library.Error as error:
+            raise ssl.SSLError(str(error)) from error
+        finally:
+            with suppress(self._library.WantReadError):  # all output is read
+                while True:
+                    self._outgoing.write(self._connection.bio_read(_READ_BYTES))
+
+    def do_handshake(self) -> None:
+        self._run(self._connection.do_handshake)
+
+    def read(self, size: int) -> bytes:
+        return bytes(self._run(self._connection.recv, min(size, 16 * 1024)))  # a record; pyOpenSSL allocates all of it
+
+    def write(self, data: bytes) -> None:
+        while data:
+            data = data[self._run(self._connection.send, data) :]
+
+    def unwrap(self) -> None:
+        self._run(self._connection.shutdown)
+
+    def version(self) -> str:
+        return str(self._connection.get_protocol_version_name())
+
+    def cipher(self) -> tuple[str]:
+        return (self._connection.get_cipher_name() or "",)
+
+    def getpeercert(self) -> dict[str, Any]:
+        """Return only the common name."""
+        certificate = self._connection.get_peer_certificate()
+        name = certificate.get_subject().CN if certificate is not None else None
+        return {"subject": ((("commonName", name),),)} if name else {}
 
 
 # ---- The certificate of a server. When its files change, they are loaded without a restart.

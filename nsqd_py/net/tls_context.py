@@ -89,7 +89,12 @@ def _load(files: str, load: Callable[[], None]) -> None:
 def set_level(context: Any, level: int) -> None:
     """Set the level of an `ssl.SSLContext`. Call this before certificates are loaded, because loading checks them."""
     if level != OPENSSL_DEFAULT:
-        context.set_ciphers(f"DEFAULT:!aNULL:!eNULL:@SECLEVEL={level}")  # Python's own list has no cipher for TLS 1.0
+        context.set_ciphers(cipher_list(level))
+
+
+def cipher_list(level: int) -> str:
+    """Return OpenSSL's list of ciphers at a level; Python's own has none for TLS 1.0."""
+    return f"DEFAULT:!aNULL:!eNULL:@SECLEVEL={level}"
 
 
 def set_lowest_version(context: Any, level: int, version: int) -> None:

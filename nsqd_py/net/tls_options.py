@@ -6,7 +6,7 @@ from typing import Any
 
 from nsqd_py.net.http.browsers import check_hosts
 from nsqd_py.net.tls_context import client_context, server_context
-from nsqd_py.settings.declaration import BadOptions, Options, setting
+from nsqd_py.settings.declaration import BadOptions, Options, check_package, setting
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.types import DURATION, OPENSSL_DEFAULT, STRING, STRINGS, TLS_LEVEL, Kind, choice
 
@@ -33,8 +33,8 @@ TLS_VERSION_KIND = choice({**TLS_VERSIONS, "": DEFAULT_TLS_VERSION}, word="versi
 
 
 def _check_auth_policy(value: str) -> str | None:
-    # A misspelt policy would admit every client. Everyone can make a certificate that Go's `require` accepts.
-    return None if value in ("", "require-verify") else "must be require-verify, with --tls-root-ca-file"
+    # A misspelt policy would admit every client.
+    return None if value in ("", "require", "require-verify") else "must be require or require-verify"
 
 
 KEY_FILE = setting(STRING, "", "Private key of the certificate (PEM file).")
@@ -85,7 +85,10 @@ class ServerTlsOptions(Options):
     tls_cert: str = setting(STRING, "", "Server certificate (PEM file). Enables TLS.")
     tls_key: str = KEY_FILE
     tls_client_auth_policy: str = setting(
-        STRING, "", "Client certificates: require-verify (signed by --tls-root-ca-file).", check=_check_auth_policy
+        STRING,
+        "",
+        "Client certificates: require (any certificate) or require-verify (signed by --tls-root-ca-file).",
+        check=_check_auth_policy,
     )
     tls_root_ca_file: str = setting(STRING, "", "Trusted certificate authorities (PEM file).")
     tls_required: int = setting(
@@ -150,6 +153,8 @@ def implied_tls_required(options: ServerTlsOptions) -> int:
 
 def check_tls(options: ServerTlsOptions) -> None:
     """Read the files that the options name; raise BadOptions if one cannot be used, or if options contradict."""
+    if options.tls_client_auth_policy == "require":
+        check_package("OpenSSL", "tls", "--tls-client-auth-policy=require")
     has_certificate = bool(options.tls_cert or options.tls_key)
     if options.tls_required != TLS_NOT_REQUIRED and not has_certificate:
         raise BadOptions("--tls-required (or --tls-client-auth-policy) needs --tls-cert and --tls-key")

@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.ours, pytest.mark.xdist_group("wheel")]
 FLAGS = [
     ("nsqd", "auth", ["--http-auth-file=passwords"]),
     ("nsqlookupd", "auth", ["--http-auth-file=passwords"]),
+    ("nsqd", "tls", ["--tls-client-auth-policy=require", "--tls-cert=c", "--tls-key=k"]),
     ("nsqd", "regex", ["--auth-http-address=127.0.0.1:1"]),
     ("nsq_to_file", "regex", ["--topic=t", "--topic-pattern=t", "--nsqd-tcp-address=127.0.0.1:1", "--check-config"]),
     ("nsqd", "latency", ["--e2e-processing-latency-percentile=0.9"]),

@@ -99,7 +99,7 @@ def test_the_node_id_of_a_host_is_that_of_go() -> None:
         ("-tls-required=true", TLS_REQUIRED),
         ("--tls-required=TCP-HTTPS", TLS_REQUIRED_EXCEPT_HTTP),
         ("--tls-required=0", TLS_NOT_REQUIRED),
-        ("--tls-client-auth-policy=require-verify", TLS_REQUIRED),
+        ("--tls-client-auth-policy=require", TLS_REQUIRED),
     ],
 )
 def test_tls_required(flag: str, value: int) -> None:
@@ -129,7 +129,7 @@ BAD_OPTIONS = [
     (["--drain-timeout=-1s"], "^--drain-timeout must not be negative, got -1s$"),
     (["--max-deflate-level=0"], "^--max-deflate-level must be"),
     (["--max-deflate-level=10"], "^--max-deflate-level must be"),
-    (["--tls-client-auth-policy=require"], "must be require-verify, with --tls-root-ca-file"),
+    (["--tls-client-auth-policy=requires"], "must be require or require-verify"),
     (["--tls-client-auth-policy=require-verify"], "needs --tls-cert and --tls-key"),
     (["--tls-required"], "needs --tls-cert and --tls-key"),
     (["--tls-required=tcp-https"], "needs --tls-cert and --tls-key"),

@@ -188,7 +188,8 @@ def connects(nsqd: NsqdProcess, context: ssl.SSLContext) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("policy", "without", "stranger", "known"), [("", True, True, True), ("require-verify", False, False, True)]
+    ("policy", "without", "stranger", "known"),
+    [("", True, True, True), ("require", False, True, True), ("require-verify", False, False, True)],
 )
 def test_client_certificates(
     make_nsqd: MakeNsqd, certificates: Certificates, tmp_path: Path, policy: str, without: bool, stranger: bool, known: bool
@@ -204,7 +205,7 @@ def test_client_certificates(
 
 
 def test_a_policy_makes_tls_a_must(make_nsqd: MakeNsqd, certificates: Certificates) -> None:
-    nsqd = make_nsqd(*certificates.nsqd_flags, "--tls-client-auth-policy=require-verify")
+    nsqd = make_nsqd(*certificates.nsqd_flags, "--tls-client-auth-policy=require")
     with TransportClient(nsqd.tcp_port) as client:
         assert client.ask(b"NOP\n").data == b"E_INVALID cannot NOP in current state (TLS required)"
 

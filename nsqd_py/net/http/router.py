@@ -1,7 +1,11 @@
-"""The table of routes, the lookup of a request's route in it, and a request as handlers see it."""
+"""The table of routes, the lookup of a request's route in it, and a request as handlers see it.
+
+As in Go's NSQ, a path that is nearly right is redirected, and a 405 lists the allowed methods.
+"""
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,7 +25,8 @@ if TYPE_CHECKING:
 _TARGETS_KEPT = 1024
 _LONGEST_TARGET_KEPT = 512  # bytes
 
-_ABSOLUTE = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]*://[^/?]*")
+_PLAIN = re.compile(r"[a-z0-9_-]+")
+_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?]*")
 
 
 UNLIMITED = 1 << 63
@@ -136,7 +141,8 @@ class Router(Generic[App]):
         return self._resolve_kept(method, url) if len(url) <= _LONGEST_TARGET_KEPT else self._resolve(method, url)
 
     def _resolve(self, method: str, url: str) -> Target[App]:
-        escaped_path, _, query = _ABSOLUTE.sub("", url).partition("?")
+        origin, path_and_query = _split_origin(method, url)
+        escaped_path, question, query = path_and_query.partition("?")
         try:
             path = unescape(escaped_path.encode("latin-1")).decode("latin-1")
         except BadQuery:
@@ -146,7 +152,7 @@ class Router(Generic[App]):
         pattern, argument = self._pattern(path)
         route = self._by_method_and_path.get((method, pattern))
         if route is None:
-            return self._no_route(method, pattern)
+            return self._no_route(method, pattern, origin, question + query)
         try:
             params = parse_query(query.encode("latin-1"))
         except BadQuery as error:
@@ -161,8 +167,13 @@ class Router(Generic[App]):
                 return pattern, argument
         return path, ""
 
-    def _no_route(self, method: str, path: str) -> Target[App]:
-        """Return a 405 with the allowed methods, or NOT_FOUND."""
+    def _no_route(self, method: str, path: str, origin: str, query: str) -> Target[App]:
+        """Return a redirect to a similar path, a 405 with the allowed methods, or NOT_FOUND."""
+        if method != "CONNECT" and path != "/":
+            similar = self._similar_path(method, path)
+            if similar is not None:
+                status = 301 if method == "GET" else 307
+                return Target(None, answers.redirect(status, f"{origin}{similar}{query}"), is_logged=False)
         methods = self._methods if path == "*" else [m for m in self._methods if (m, path) in self._by_method_and_path]
         if not methods:
             return Target(None, answers.failure(HttpError(404, "NOT_FOUND")))
@@ -170,6 +181,26 @@ class Router(Generic[App]):
         if method == "OPTIONS":
             return Target(None, Reply(200, allow), is_logged=False)
         return Target(None, answers.failure(HttpError(405, "METHOD_NOT_ALLOWED"), allow))
+
+    def _similar_path(self, method: str, path: str) -> str | None:
+        """Return the path of this method from which `path` differs only in case, slashes and dots."""
+        clean = posixpath.normpath("/" + path.lstrip("/")).lower()
+        for candidate in (clean, clean + "/"):
+            pattern, argument = self._pattern(candidate)
+            is_plain = not argument or _PLAIN.fullmatch(argument)  # it becomes a header
+            if (method, pattern) in self._by_method_and_path and candidate != path and is_plain:
+                return candidate
+        return None
+
+
+def _split_origin(method: str, url: str) -> tuple[str, str]:
+    """Return (`http://host`, `/path?query`) of a URL, the first empty if it has none. CONNECT has no path."""
+    if url.startswith("/"):
+        return "", url
+    absolute = _ABSOLUTE.match(url)
+    if absolute is not None:
+        return absolute.group(), url[absolute.end() :]
+    return "", "" if method == "CONNECT" else url
 
 
 # ---- requests

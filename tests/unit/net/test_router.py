@@ -93,12 +93,19 @@ def test_a_path_has_a_route(method: str, url: str, path: str) -> None:
 @pytest.mark.parametrize(
     ("method", "url", "status", "header"),
     [
-        ("GET", "/ping/", 404, ""),
+        ("GET", "/ping/", 301, "Location: /ping"),
+        ("GET", "/Stats?format=json", 301, "Location: /stats?format=json"),
+        ("GET", "http://host/ping/?a=b", 301, "Location: http://host/ping?a=b"),
+        ("POST", "/pub/?topic=a", 307, "Location: /pub?topic=a"),
+        ("POST", "//PUB?topic=a", 307, "Location: /pub?topic=a"),
+        ("POST", "/foo/../pub", 307, "Location: /pub"),
         ("GET", "/pub", 405, "Allow: OPTIONS, POST"),
         ("DELETE", "/ping", 405, "Allow: GET, OPTIONS"),
         ("OPTIONS", "/pub", 200, "Allow: OPTIONS, POST"),
+        ("GET", "/config/log_level/", 301, "Location: /config/log_level"),
         ("GET", "/config/a%0D%0Ab/", 404, ""),
         ("GET", "/topic/create/", 404, ""),
+        ("HEAD", "/ping/", 404, ""),
         ("GET", "/", 404, ""),
         ("OPTIONS", "/nope", 404, ""),
         ("CONNECT", "host:80", 404, ""),
@@ -111,7 +118,13 @@ def test_a_path_without_a_route_has_an_answer(method: str, url: str, status: int
     assert reply is not None
     assert reply.status == status
     assert header in reply.headers
-    assert ("Allow:" in header) == ("Allow:" in reply.headers)
+    assert ("Allow:" in header, "Location:" in header) == ("Allow:" in reply.headers, "Location:" in reply.headers)
+
+
+def test_a_redirect_does_not_put_markup_of_the_client_into_its_page() -> None:
+    reply = ROUTER.resolve("GET", '/ping/?"><script>').reply
+    assert reply is not None
+    assert b"<script>" not in reply.body
 
 
 def test_a_malformed_query_keeps_its_route() -> None:

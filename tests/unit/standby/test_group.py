@@ -46,12 +46,13 @@ def test_unix_sockets_and_no_standbys_at_all() -> None:
     assert "without" in check_group(read_options(["--accept-standbys", *sockets]))
 
 
-def test_names_need_certificates_on_both_sides() -> None:
+@pytest.mark.parametrize("policy", ["", "require"])
+def test_names_need_certificates_on_both_sides(policy: str) -> None:
     """Of clients too, and they must be verified."""
     with pytest.raises(BadOptions, match="needs --tls-cert, --tls-root-ca-file, --tls-client-auth-pol"):
         check_group(read_options(["--accept-standbys", NAMES]))
     with pytest.raises(BadOptions, match="needs --tls-client-auth-policy=require-verify:"):
-        check_group(read_options([NAMES, *CERTIFICATES]))
+        check_group(read_options([NAMES, *CERTIFICATES, f"--tls-client-auth-policy={policy}"]))
     verified = [NAMES, *CERTIFICATES, "--tls-client-auth-policy=require-verify", "--accept-standbys"]
     assert check_group(read_options(verified)) == ""
     with pytest.raises(BadOptions, match="excludes --standby-tls-insecure-skip-verify"):
