@@ -9,21 +9,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from nsq_apps.starting import run_tool
 from nsqd_py.runtime.command import RELOAD, hold_signals
-from nsqd_py.runtime.logs import Log
-from nsqd_py.settings.flags import shown_words
-from nsqd_py.settings.program import ProgramOptions
 
 
 def _run(package: str, check: str, run: str, argv: Sequence[str] | None = None) -> int:
     """Run a tool. Its package declares its options; `check` and `run` are functions, as `module:name`."""
     program = importlib.import_module(f"{package}.options").PROGRAM
-    return run_tool(program, _lazily(check), _lazily(run), argv)
+    return int(_lazily("nsq_apps.starting:run_tool")(program, _lazily(check), _lazily(run), argv))
 
 
 def _lazily(place: str) -> Callable[..., Any]:
-    """Return a function that imports its module when it is called: --version and --help do not wait for gevent, 40 ms."""
+    """Return a function that imports its module when it is called.
+
+    --version and --help do not wait for gevent, 40 ms; and nsq-to-file holds signals before it imports anything.
+    """
     module, _, name = place.partition(":")
 
     def call(*arguments: Any) -> Any:
@@ -48,11 +47,11 @@ def nsq_to_file(argv: Sequence[str] | None = None) -> int:
 
 def spark_replay(argv: Sequence[str] | None = None) -> int:
     """Run spark-replay until it ends. Return the exit status."""
-    program = importlib.import_module("nsq_spark.replay.options").PROGRAM
     words = sys.argv[1:] if argv is None else argv
 
-    def run(options: ProgramOptions, log: Log) -> int:
-        line = shlex.join([program.command, *shown_words(words, program.settings)])
-        return int(_lazily("nsq_spark.replay.command:run")(options, line))
+    def run(options: Any, log: object) -> int:
+        shown = _lazily("nsqd_py.settings.flags:shown_words")(words, options.settings.values())
+        return int(_lazily("nsq_spark.replay.command:run")(options, shlex.join(["spark-replay", *shown])))
 
-    return run_tool(program, _lazily("nsq_spark.replay.options:check"), run, words)
+    program = importlib.import_module("nsq_spark.replay.options").PROGRAM
+    return int(_lazily("nsq_apps.starting:run_tool")(program, _lazily("nsq_spark.replay.options:check"), run, words))
