@@ -17,6 +17,8 @@ source for that.
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
     from nsq_spark.source.archive_table import nsq_archive as nsq_archive
     from nsq_spark.source.data_source import NsqDataSource as NsqDataSource
     from nsq_spark.source.data_source import register as register
+
+# Spark starts Python by this name, else the `python3` on PATH. spark-submit has chosen one when Python starts.
+if "PYSPARK_GATEWAY_PORT" not in os.environ:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 _SOURCE = "nsq_spark.source.data_source"
 _LAZY = {"NsqDataSource": _SOURCE, "register": _SOURCE, "nsq_archive": "nsq_spark.source.archive_table"}

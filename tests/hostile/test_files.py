@@ -215,7 +215,7 @@ def archiving(nsqd: NsqdProcess, output_dir: Path, *flags: str) -> Iterator[Tool
 
 
 @pytest.mark.parametrize("flags", [(), ("--rotate-interval=1h",), ("--format=framed",)], ids=str)
-@pytest.mark.parametrize("name", ["t.log", "_manifest.jsonl"])
+@pytest.mark.parametrize("name", ["t.log", "_nsq_manifest"])
 def test_nsq_to_file_does_not_append_through_links(
     nsqd: NsqdProcess, output_dir: Path, tmp_path: Path, name: str, flags: tuple[str, ...]
 ) -> None:
@@ -298,7 +298,7 @@ def test_the_claim_of_another_user_is_left_alone_where_everyone_can_write(
 
 @pytest.mark.parametrize("line", [b"5\n", b"[]\n", DEEP + b"\n"], ids=lambda line: str(line[:3]))
 def test_nsq_to_file_passes_over_odd_lines_of_a_manifest(nsqd: NsqdProcess, output_dir: Path, line: bytes) -> None:
-    (output_dir / "_manifest.jsonl").write_bytes(line)
+    (output_dir / "_nsq_manifest").write_bytes(line)
     nsqd.http("POST", "/pub?topic=t", b"one")
     with archiving(nsqd, output_dir) as tool:
         wait_until(lambda: has_message(output_dir, b"one"))

@@ -4,6 +4,7 @@ that nobody published, where there are checksums; never an error of another kind
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ def file_of(name: str, data: bytes) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, name)
         path.write_bytes(data)
+        os.utime(path, (0, 0))  # it is finished
         yield path
 
 

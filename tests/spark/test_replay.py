@@ -294,7 +294,7 @@ def test_a_jsonl_archive_is_read_by_spark_and_goes_on(spark: Any, nsqd: NsqdProc
     path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
     entry = {"offset": 0, "bytes": path.stat().st_size, "format": "jsonl", "compress": "none", "topic": "orders"}
     times = {"first_timestamp": BASE_NS, "last_timestamp": BASE_NS + EACH}
-    (tmp_path / "_manifest.jsonl").write_text(json.dumps({"path": "orders.jsonl", **entry, **times}) + "\n")
+    (tmp_path / "_nsq_manifest").write_text(json.dumps({"path": "orders.jsonl", **entry, **times}) + "\n")
     job = job_for(nsqd, Selection(where="json.n >= 7"), rate=100.0, checkpoint=str(tmp_path / "checkpoint"))
     stop = threading.Event()
     first = replay(spark, job, files_of(path), stop, lambda progress: stop.set() if progress.sent >= 20 else None)

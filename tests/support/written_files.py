@@ -14,7 +14,7 @@ import pyarrow.parquet as parquet
 from nsqd_py.diskqueue.messages import Messages, decode_messages
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, FileHeader
 
-MANIFEST = "_manifest.jsonl"
+MANIFEST = "_nsq_manifest"
 
 
 def message_files(directory: Path) -> list[Path]:

@@ -164,8 +164,9 @@ _PIECE_BYTES = 1024 * 1024
 _IN_MEMORY_BYTES = 32 * 1024 * 1024
 _GZIP_WINDOW_BITS = 31  # the largest window, with a gzip header
 
-# Called with a position in the decompressed file, how many compressed bytes are missing there, and what they are.
-OnDamage = Callable[[int, int, str], None]
+# Called with a position in the decompressed file, how many compressed bytes are missing there, what they are, and True if the
+# file ends there.
+OnDamage = Callable[[int, int, str, bool], None]
 
 
 class NotWhole(Exception):
@@ -187,7 +188,7 @@ def plain_pieces(file: File, compression: Compression, on_damage: OnDamage) -> I
                 position = data.find(magic, position + 1)
                 continue
             if damaged_from >= 0:
-                on_damage(plain_position, position - damaged_from, f"bytes {damaged_from} to {position} of the file")
+                on_damage(plain_position, position - damaged_from, f"bytes {damaged_from} to {position} of the file", False)
                 damaged_from = -1
             out.seek(0)
             while piece := out.read(_PIECE_BYTES):
@@ -195,7 +196,7 @@ def plain_pieces(file: File, compression: Compression, on_damage: OnDamage) -> I
                 yield piece
             position = end
     if damaged_from >= 0:
-        on_damage(plain_position, len(data) - damaged_from, f"the file from byte {damaged_from} on")
+        on_damage(plain_position, len(data) - damaged_from, f"the file from byte {damaged_from} on", True)
 
 
 def decompressed(file: File, compression: Compression, on_damage: OnDamage) -> LocalFile:

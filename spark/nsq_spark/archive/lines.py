@@ -76,8 +76,8 @@ class LineReader:
             elif len(self._rest) > LONGEST_LINE_BYTES:
                 self._drop_rest(f"no newline in {LONGEST_LINE_BYTES} bytes: these are no lines")
                 self._is_amid_line = True
-        if self._rest and self._offset < self._end and not self._split.is_live:
-            self._drop_rest(_TORN)
+        if self._rest and self._offset < self._end:
+            self._drop_rest(_TORN, is_unfinished=self._split.is_live)
 
     def _pieces(self) -> Iterator[bytes]:
         if not self._is_plain:
@@ -91,14 +91,16 @@ class LineReader:
                 return
             yield data
 
-    def _on_damage(self, position: int, size_bytes: int, what: str) -> None:
+    def _on_damage(self, position: int, size_bytes: int, what: str, is_end: bool) -> None:
         """The beginning of a line before the damage is dropped, and so is the end of a line behind it: members of
         nsq_to_file begin with a line, but if one before did not end with a line, the next is not trusted to either.
         """
         self._is_amid_line = bool(self._rest)
         self._offset += len(self._rest)
         self._rest = b""
-        self._damage.found(self._split.path, position, position + size_bytes, f"not decompressed: {what}")
+        is_unfinished = is_end and self._split.is_live
+        what = f"not decompressed: {what}"
+        self._damage.found(self._split.path, position, position + size_bytes, what, is_unfinished=is_unfinished)
 
     def _behind_amid_line(self, data: bytes) -> bytes:
         """Return the data without the end of a line whose beginning is not read."""
@@ -115,11 +117,11 @@ class LineReader:
         found = data.find(_NEWLINE, max(0, last_byte)) if len(data) > last_byte else -1
         return found if found >= 0 else data.rfind(_NEWLINE)
 
-    def _drop_rest(self, what: str) -> None:
+    def _drop_rest(self, what: str, *, is_unfinished: bool = False) -> None:
         start = self._offset
         self._offset += len(self._rest)
         self._rest = b""
-        self._damage.found(self._split.path, start, self._offset, what)
+        self._damage.found(self._split.path, start, self._offset, what, is_unfinished=is_unfinished)
 
 
 def read(file: File, split: Split, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -89,8 +90,9 @@ def time_in(name: str, zone: tzinfo) -> tuple[int, int] | None:
             begin = datetime.fromisoformat(f"{day}T{hour or '00'}:{minute or '00'}").replace(tzinfo=zone)
         except ValueError:
             continue
-        if hour:
-            end = begin.astimezone(UTC) + (timedelta(minutes=1) if minute else timedelta(hours=1))
+        if hour:  # where clocks are set back, an hour comes twice: `fold` is the second
+            latest = max(begin.astimezone(UTC), begin.replace(fold=1).astimezone(UTC))
+            end = latest + (timedelta(minutes=1) if minute else timedelta(hours=1))
         else:
             end = begin + timedelta(days=1)  # of 23 or 25 hours, when clocks change
         return int(begin.timestamp()) * SECOND_NS, int(end.timestamp()) * SECOND_NS
@@ -107,6 +109,8 @@ _GO_QUEUE = re.compile(r"\.diskqueue\.\d+\.dat$")
 # What both nsqds keep next to them needs no word.
 _COMPANIONS = (".bad", ".crc", ".cursor", ".damaged", ".dat", ".gone", ".moving", ".pid", ".spare", ".tmp", ".clock", ".stop")
 _REMOTE_READERS = 16
+# A file that nothing was written to for this time counts as finished.
+_SETTLED_NS = 3600 * SECOND_NS
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +256,7 @@ class _Recogniser:
         self._manifests = Manifests(storage)
         self._asks_manifests = (wanted.has_range or wanted.has_topics) and not hints.format
         self._zone = zone_of(hints.time_zone)
+        self._now_ns = time.time_ns()
         self._format = _format(hints.format)
         self._topic_from_name = topic_expression(hints.topic_from_name)
 
@@ -274,6 +279,8 @@ class _Recogniser:
         info = FileInfo(*entry, form, compression, topic)
         if form is Format.TOPIC_LOG:
             return self._companions.topic_log(info)
+        if form in (Format.LINES, Format.JSONL):
+            info = replace(info, is_live=self._now_ns - info.modified_ns < _SETTLED_NS)
         if not form.has_timestamps and (times := time_in(name, self._zone)):
             return replace(info, first_ns=times[0], end_ns=times[1])
         return info

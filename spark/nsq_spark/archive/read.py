@@ -39,7 +39,7 @@ def read(split: Split, storage: Storage, wanted: Wanted | None = None, damage: D
 
 
 def _chunks(split: Split, storage: Storage, wanted: Wanted, damage: Damage) -> Iterator[Chunk]:
-    def on_damage(position: int, size_bytes: int, what: str) -> None:
+    def on_damage(position: int, size_bytes: int, what: str, is_end: bool) -> None:
         damage.found(split.path, position, position + size_bytes, f"not decompressed: {what}")
 
     file = storage.open(split.path)

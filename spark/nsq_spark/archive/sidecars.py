@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -43,7 +44,8 @@ class Companions:
 
 # ---- the manifest of nsq-to-file: it only saves work; a file that it does not describe completely is opened
 
-_MANIFEST = "_manifest.jsonl"
+# The first is that of earlier versions; the later one counts.
+_MANIFESTS = ("_manifest.jsonl", "_nsq_manifest")
 # These formats are compressed as a whole; the others compress parts of a file.
 _COMPRESSED_AS_A_WHOLE = (Format.LINES, Format.JSONL)
 
@@ -120,12 +122,11 @@ class Manifests:
     def _manifest(self, directory: str) -> dict[str, list[Stretch]]:
         """Return the parts of each file in order; a file that begins again replaces the earlier one of its name."""
         found: dict[str, list[Stretch]] = {}
-        try:
-            with self._storage.open(f"{directory}/{_MANIFEST}") as file:
-                data = file.read_at(0, file.size_bytes)
-        except (ArchiveError, OSError, pa.ArrowException):
-            return found
-        for line in data.splitlines():
+        lines: list[bytes] = []
+        for name in _MANIFESTS:
+            with suppress(ArchiveError, OSError, pa.ArrowException), self._storage.open(f"{directory}/{name}") as file:
+                lines += file.read_at(0, file.size_bytes).splitlines()
+        for line in lines:
             try:
                 fields = orjson.loads(line)
                 path, stretch = fields["path"], Stretch.of_line(fields)

@@ -56,9 +56,12 @@ class Damage:
         self.policy = policy
         self.counts: dict[str, Skipped] = {}
 
-    def found(self, path: str, start: int, end: int, what: str) -> None:
-        """Report bytes `start` to `end` (not included) that are no message. Raises DamagedArchive unless skipping."""
-        if self.policy == "fail":
+    def found(self, path: str, start: int, end: int, what: str, *, is_unfinished: bool = False) -> None:
+        """Report bytes `start` to `end` (not included) that are no message; with `is_unfinished`, not yet.
+
+        Raises DamagedArchive unless skipping, or unfinished.
+        """
+        if self.policy == "fail" and not is_unfinished:
             raise DamagedArchive(path, start, what)
         self.add({path: Skipped(1, max(0, end - start))})
 
@@ -244,7 +247,7 @@ class FileInfo:
     """A file that holds messages.
 
     topic           of all messages, if the format has one topic a file; else of those messages that do not tell theirs
-    is_live         nsqd may be writing to the file: an incomplete message at its end is not damage
+    is_live         a program may be writing to the file: an incomplete message at its end is not damage
     first_ns, end_ns  the time in its name, if its format stores none (`lines`): not before, and before
     is_unwanted     the manifest of nsq-to-file says that nothing in it is wanted; `topic` is the manifest's
     """

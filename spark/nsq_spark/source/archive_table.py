@@ -30,12 +30,9 @@ from nsq_spark.archive.splits import Compression, Damage, FileInfo, Format, Skip
 from nsq_spark.archive.storage import Entry, Storage, is_hidden, name_of
 from nsq_spark.schema import COLUMNS
 from nsq_spark.source.batch_reader import SLICE, ArchivePartition, partitions_of, read_partition
-from nsq_spark.source.data_source import hadoop_settings
+from nsq_spark.source.data_source import session_settings
 from nsq_spark.source.options import ReadOptions, read_options
-from nsqd_py.settings.durations import SECOND_NS
 
-# A file that nothing was written to for this time counts as finished, if no manifest says so.
-_SETTLED_NS = 3600 * SECOND_NS
 # Spark treats a path with `*`, `[` or `{` as a glob, and shows other characters as escapes.
 _PLAIN_PATH = re.compile(r"(?:hdfs://|viewfs://|/)[\w./=@+:,~-]*", re.ASCII)
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -91,7 +88,7 @@ def nsq_archive(spark: SparkSession, *paths: str, **options: object) -> DataFram
     BadOption and ArchiveError.
     """
     given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
-    read = read_options({**hadoop_settings(spark), **given, "paths": json.dumps(paths)}, time.time_ns())
+    read = read_options({**session_settings(spark), **given, "paths": json.dumps(paths)}, time.time_ns())
     return table_of(spark, list_files(read.paths, read.storage, read.hints, read.wanted), read, _COLUMNS)
 
 
@@ -109,7 +106,7 @@ def table_of(
     """
     by_spark: dict[Choice, list[str]] = {}
     if own is None:
-        by_spark, ours = choose_readers(files, read, columns, time.time_ns())
+        by_spark, ours = choose_readers(files, read, columns)
         own = OwnReader(partitions_of(ours, read, columns, done))
     frames = [_by_spark(spark, choice, paths, columns, read.wanted) for choice, paths in by_spark.items()]
     if done:
@@ -148,7 +145,7 @@ def ddl_with_slice(columns: Sequence[str]) -> str:
 
 
 def choose_readers(
-    files: Sequence[FileInfo], read: ReadOptions, columns: Sequence[str], now_ns: int
+    files: Sequence[FileInfo], read: ReadOptions, columns: Sequence[str]
 ) -> tuple[dict[Choice, list[str]], list[FileInfo]]:
     """Return the paths that Spark reads, and the files that our reader reads. Raises ArchiveError.
 
@@ -164,7 +161,7 @@ def choose_readers(
         if not info.may_hold(read.wanted):
             continue
         is_complete = bool(manifests.complete(Entry(info.path, info.size_bytes, info.modified_ns)))
-        if _suits_options(info, read, columns) and _is_as_spark_reads(info, read.storage, is_complete, now_ns):
+        if _suits_options(info, read, columns) and _is_as_spark_reads(info, read.storage, is_complete):
             has_topics = is_complete and info.format is not Format.LINES
             by_spark.setdefault(Choice(info.format, "" if has_topics else info.topic), []).append(info.path)
         else:
@@ -180,7 +177,7 @@ def _suits_options(info: FileInfo, read: ReadOptions, columns: Sequence[str]) ->
     return info.format is Format.LINES or read.wanted.topic_pattern is None
 
 
-def _is_as_spark_reads(info: FileInfo, storage: Storage, is_complete: bool, now_ns: int) -> bool:
+def _is_as_spark_reads(info: FileInfo, storage: Storage, is_complete: bool) -> bool:
     """True if Spark's reader finds the same messages in the file as ours. Raises ArchiveError."""
     if not _PLAIN_PATH.fullmatch(info.path) or is_hidden(name_of(info.path)):
         return False
@@ -192,8 +189,7 @@ def _is_as_spark_reads(info: FileInfo, storage: Storage, is_complete: bool, now_
         return is_complete or _has_our_types(info.path, storage)
     if info.format is Format.JSONL and not is_complete:
         return False  # Spark's reader drops what follows the first object of a line; nsq-to-file writes no such line
-    is_finished = is_complete or now_ns - info.modified_ns > _SETTLED_NS
-    return is_finished and _holds_whole_lines(info, storage)
+    return (is_complete or not info.is_live) and _holds_whole_lines(info, storage)
 
 
 def _holds_whole_lines(info: FileInfo, storage: Storage) -> bool:

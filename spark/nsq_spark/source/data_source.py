@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 from nsq_spark.schema import DDL
 from nsq_spark.source.columns import read_columns, write_columns
 from nsq_spark.source.live_options import is_live, live_options, stream_of
-from nsq_spark.source.options import BadOption, read_options, write_options
+from nsq_spark.source.options import TIME_ZONE, BadOption, read_options, write_options
 
 
 class NsqDataSource(DataSource):
@@ -31,7 +31,7 @@ class NsqDataSource(DataSource):
     spark.read.format("nsq").option("topic", "orders").load("/archive")
     """
 
-    # Settings of Hadoop's file systems that hold where an option does not say otherwise; `register` fills them in.
+    # Settings of the session that hold where an option does not say otherwise; `register` fills them in.
     settings: ClassVar[dict[str, str]] = {}
 
     @classmethod
@@ -80,13 +80,13 @@ class NsqDataSource(DataSource):
         return {**self.settings, **{name.lower(): value for name, value in self.options.items()}}
 
 
-def hadoop_settings(session: SparkSession) -> dict[str, str]:
-    """Return the session's settings of Hadoop's file systems: `spark.hadoop.fs.…` without the first two words."""
-    prefix = "spark.hadoop."
-    given = session.conf.getAll.items()
-    return {name.removeprefix(prefix): value for name, value in given if name.startswith(f"{prefix}fs.")}
+def session_settings(session: SparkSession) -> dict[str, str]:
+    """Return the session's settings of Hadoop's file systems, `spark.hadoop.fs.…` without the first two words; and its zone."""
+    prefix, given = "spark.hadoop.", session.conf.getAll.items()
+    found = {name.removeprefix(prefix): value for name, value in given if name.startswith(f"{prefix}fs.")}
+    return {TIME_ZONE.name.lower(): str(session.conf.get("spark.sql.session.timeZone")), **found}
 
 
 def register(session: SparkSession) -> None:
-    """Register `nsq` with the session, and let it read from where Spark does: with its settings of Hadoop's file systems."""
-    session.dataSource.register(type("NsqDataSource", (NsqDataSource,), {"settings": hadoop_settings(session)}))
+    """Register `nsq` with the session and its settings: of Hadoop's file systems, and its time zone."""
+    session.dataSource.register(type("NsqDataSource", (NsqDataSource,), {"settings": session_settings(session)}))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from nsq_spark.source.options import BadOption, Option, Values, at_least_one, check_each, parse_list, parse_seconds
+from nsq_spark.source.options import TIME_ZONE, BadOption, Option, Values, at_least_one, check_each, parse_list, parse_seconds
 from nsqd_py.client.addresses import parse_address
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.settings.types import parse_bool
@@ -29,6 +29,7 @@ LIVE_OPTIONS = (
         EARLIEST,
         'where a table or a new query begins: `earliest`, `latest`, a time, or JSON such as `{"host:port": 120}`',
     ),
+    TIME_ZONE,
     Option("endingOffsets", str, LATEST, "where a table ends, in the same form; not for streams"),
     Option(
         "maxMessagesPerTrigger",

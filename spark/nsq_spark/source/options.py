@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime, tzinfo
 from typing import Any
 
-from nsq_spark.archive.listing import TOPIC_FROM_NAME, Hints
+from nsq_spark.archive.listing import TOPIC_FROM_NAME, Hints, zone_of
 from nsq_spark.archive.splits import DEFAULT_SPLIT_BYTES, ArchiveError, Wanted
 from nsq_spark.archive.storage import Storage
 from nsqd_py.client.addresses import parse_address
@@ -26,6 +28,7 @@ from nsqd_py.settings.types import parse_bool, parse_size
 _SMALLEST_SPLIT_BYTES = 16 * 1024 * 1024
 _TASKS_OF_SMALL = 8
 _HADOOP, _CLIENT = "fs.", "nsq."
+_WITHOUT_OFFSET = re.compile(r"\d{4}-\d\d-\d\d(?:[Tt ][\d:.]+)?")
 # A task that waits for rows answers none, and nsqd is not to close its connection for that.
 _NO_HEARTBEATS = {"heartbeat_interval": "-1"}
 # Hadoop's names that are not all in lower case.
@@ -65,6 +68,13 @@ def _parse_paths(text: str) -> tuple[str, ...]:
     return tuple(map(str, paths))
 
 
+def _parse_zone(text: str) -> tzinfo:
+    try:
+        return zone_of(text)
+    except ArchiveError as error:
+        raise ValueError(str(error)) from None
+
+
 @dataclass(frozen=True)
 class Option:
     """An option. `default` is as a user would write it, "" for none; `aliases` are Kafka's names for it."""
@@ -78,6 +88,8 @@ class Option:
 
 _size = at_least_one(parse_size)
 
+TIME_ZONE = Option("timeZone", _parse_zone, "", "time zone of times without an offset; default: the session's (below)")
+
 READ_OPTIONS = (
     Option("path", str, "", "file, directory (recursively) or glob; `load(path)` sets it"),
     Option("paths", _parse_paths, "", "several paths; `load([...])` sets them"),
@@ -85,6 +97,7 @@ READ_OPTIONS = (
     Option("topicPattern", str, "", "also topics in which this RE2 expression matches anywhere", aliases=("subscribePattern",)),
     Option("startTime", str, "", "published at this time or later: RFC 3339, seconds since the epoch, or `-2h`"),
     Option("endTime", str, "", "published before this time"),
+    TIME_ZONE,
     Option("format", str, "", "`lines`, `jsonl`, `framed`, `parquet` or `topic_log`; default: detected"),
     Option("defaultTopic", str, "", "topic of messages whose file does not store it (`lines`)"),
     Option(
@@ -111,7 +124,7 @@ _REMOVED = {
     "windowbytes": "8 MiB of a task may be unanswered",
 }
 # What Spark itself adds.
-_SPARKS_OWN = ("path", "checkpointLocation", "queryName", "outputMode")
+_SPARKS_OWN = ("path", "checkpointLocation", "queryName", "outputMode", TIME_ZONE.name)
 
 
 # ---- what they mean
@@ -249,9 +262,19 @@ class Values:
     def time(self, name: str, now_ns: int) -> int | None:
         text: str | None = self[name]
         try:
-            return parse_time(text, now_ns) if text else None
+            return parse_time(self._with_offset(name, text.strip()), now_ns) if text else None
         except ValueError as error:
             raise BadOption(f"nsq: option {name}: {error}") from None
+
+    def _with_offset(self, name: str, text: str) -> str:
+        """Return a time with the offset of the time zone, if it has none."""
+        if not _WITHOUT_OFFSET.fullmatch(text):
+            return text
+        zone = self[TIME_ZONE.name]
+        if zone is None:
+            raise BadOption(f"nsq: option {name}: {text!r} has no offset: append Z or +02:00, or set the option timeZone")
+        text = text if len(text) > len("2024-07-01") else f"{text}T00:00"
+        return text + datetime.fromisoformat(text).replace(tzinfo=zone).isoformat()[-len("+02:00") :]
 
     def with_prefix(self, prefix: str) -> list[tuple[str, str]]:
         return [(name, value) for name, value in self._given.items() if name.startswith(prefix)]

@@ -88,8 +88,8 @@ def test_only_files_that_may_hold_something_are_opened(
     archive: Path, opened: list[str], wanted: Wanted, names: list[str], count: int
 ) -> None:
     assert read_from(archive, wanted) == count
-    assert sorted(set(opened) - {"_manifest.jsonl"}) == [f"{name}.framed" for name in names]
-    assert opened.count("_manifest.jsonl") == (1 if wanted.has_range or wanted.has_topics else 0)
+    assert sorted(set(opened) - {"_nsq_manifest", "_manifest.jsonl"}) == [f"{name}.framed" for name in names]
+    assert opened.count("_nsq_manifest") == (1 if wanted.has_range or wanted.has_topics else 0)
 
 
 def test_a_manifest_above_directories(archive: Path, opened: list[str]) -> None:
@@ -98,7 +98,7 @@ def test_a_manifest_above_directories(archive: Path, opened: list[str]) -> None:
     path = (archive / "late.framed").rename(directory / "late.framed")
     Manifest(archive).add(entry(path, path="orders/2023/late.framed", first_timestamp=BASE_NS + 100))
     assert read_from(path.parent, Wanted(frozenset({"clicks"}))) == 0
-    assert opened == ["_manifest.jsonl"]
+    assert opened == ["_nsq_manifest"]
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_manifest_above_directories(archive: Path, opened: list[str]) -> None:
 )
 def test_a_file_that_the_manifest_does_not_describe_is_opened(archive: Path, changes: dict[str, Any]) -> None:
     path = archive / "late.framed"
-    (archive / "_manifest.jsonl").unlink()
+    (archive / "_nsq_manifest").unlink()
     Manifest(archive).add(entry(path, **{"last_timestamp": BASE_NS, **changes}))
     assert read_from(path, Wanted(start_ns=BASE_NS + 100)) == 100
 
@@ -120,7 +120,7 @@ def test_a_file_that_the_manifest_does_not_describe_is_opened(archive: Path, cha
 def test_parts_of_a_file_that_was_appended_to(archive: Path, opened: list[str]) -> None:
     path = archive / "late.framed"
     size = path.stat().st_size
-    (archive / "_manifest.jsonl").unlink()
+    (archive / "_nsq_manifest").unlink()
     Manifest(archive).add(entry(path, bytes=size - 50))
     assert read_from(path, Wanted(frozenset({"clicks"}))) == 0
     assert "late.framed" in opened
@@ -133,8 +133,17 @@ def test_parts_of_a_file_that_was_appended_to(archive: Path, opened: list[str]) 
     assert "late.framed" in opened
 
 
+def test_the_manifest_of_an_earlier_version_is_read_too(archive: Path, opened: list[str]) -> None:
+    path = archive / "_nsq_manifest"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.rename(archive / "_manifest.jsonl").write_bytes(b"".join(lines[:1]))
+    path.write_bytes(b"".join(lines[1:]))
+    assert read_from(archive, Wanted(frozenset({"none"}))) == 0
+    assert sorted(opened) == ["_manifest.jsonl", "_nsq_manifest"]
+
+
 def test_a_manifest_that_is_damaged(archive: Path) -> None:
-    path = archive / "_manifest.jsonl"
+    path = archive / "_nsq_manifest"
     path.write_bytes(b"[]\n\xff\n" + path.read_bytes()[:-40])
     assert read_from(archive, EARLY) == 200
     assert [info.is_unwanted for info in list_files([str(archive)], Storage(), None, EARLY)] == [False, False, True]

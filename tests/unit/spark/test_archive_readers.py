@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -316,6 +318,7 @@ def test_what_precedes_damage_is_given_on(tmp_path: Path) -> None:
 def test_an_unfinished_line(tmp_path: Path, name: str) -> None:
     data = b"one\ntwo\nthr"
     path = written(tmp_path, name, compressed(data, "gzip") if name.endswith("gz") else data)
+    os.utime(path, (0, 0))
     (split,) = splits_of(path)
     with pytest.raises(DamagedArchive, match="at 8: its last line has no newline, so it is torn"):
         bodies_of([split])
@@ -323,6 +326,23 @@ def test_an_unfinished_line(tmp_path: Path, name: str) -> None:
     assert bodies_of([split], damage) == [b"one", b"two"]
     assert damage.counts == {str(path): Skipped(1, 3)}
     assert bodies_of([replace(split, is_live=True)]) == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("name", ["x.log", "x.jsonl", "x.log.gz", "x.jsonl.gz", "x.log.zst"])
+def test_a_file_that_is_still_written_is_read_to_its_last_whole_part(tmp_path: Path, name: str) -> None:
+    """Without a claim of nsq-to-file, that it was written to within the last hour is all that shows it."""
+    line = FIRST.encode() + b"\n"
+    form = {"gz": "gzip", "zst": "zstd"}.get(name.rpartition(".")[2], "none")
+    whole = compressed(line, form) + compressed(line, form)
+    path = written(tmp_path, name, whole + compressed(line * 9, form)[:-5])
+    count = 2 if form != "none" else 10
+    damage = Damage("fail")
+    assert len(read_messages(splits_of(path), damage=damage)) == count
+    assert damage.counts[str(path)].records == 1  # it is counted, and so it is reported
+    settled_ns = time.time_ns() - 2 * 3600 * 10**9
+    os.utime(path, ns=(settled_ns, settled_ns))
+    with pytest.raises(DamagedArchive):
+        read_messages(splits_of(path))
 
 
 def test_no_lines_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,6 +51,20 @@ def test_the_hour_is_that_of_a_zone() -> None:
         zone_of("Rome")
 
 
+@pytest.mark.parametrize(
+    ("name", "first", "last"),
+    [
+        ("x.2024-10-27_02.log", "2024-10-27T00:00:00Z", "2024-10-27T02:00:00Z"),  # the hour comes twice
+        ("x.2024-10-27_0230.log", "2024-10-27T00:30:00Z", "2024-10-27T01:31:00Z"),
+        ("x.2024-10-27_03.log", "2024-10-27T02:00:00Z", "2024-10-27T03:00:00Z"),
+        ("x.2024-10-27.log", "2024-10-26T22:00:00Z", "2024-10-27T23:00:00Z"),
+        ("x.2024-03-31_02.log", "2024-03-31T01:00:00Z", "2024-03-31T02:00:00Z"),  # there is no such hour
+    ],
+)
+def test_the_hours_of_a_change_of_clocks(name: str, first: str, last: str) -> None:
+    assert time_in(name, zone_of("Europe/Rome")) == (at(first), at(last))
+
+
 @pytest.mark.parametrize("name", ["orders.log", "orders.2024-13-01_00.log", "orders.12024-01-01.log", "2024-01.log"])
 def test_a_name_without_a_time(name: str) -> None:
     assert time_in(name, zone_of("UTC")) is None

@@ -23,6 +23,16 @@ def test_the_packages_are_imported_from_the_zip_file(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == [f"{path}/nsq_spark/archive/read.py", "[]"]
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"), [({}, sys.executable), ({"PYSPARK_PYTHON": "/other"}, "/other"), ({"PYSPARK_GATEWAY_PORT": "1"}, None)]
+)
+def test_spark_gets_this_python_also_if_its_environment_is_not_activated(given: dict[str, str], expected: str | None) -> None:
+    """Under spark-submit, Java has started the Python, and its settings say which."""
+    code = "import os, nsq_spark; print(os.environ.get('PYSPARK_PYTHON'))"
+    done = subprocess.run([sys.executable, "-c", code], env={"PATH": "", **given}, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{expected}\n"
+
+
 def test_users_import_the_data_source_from_the_package() -> None:
     pytest.importorskip("pyspark")
     code = (

@@ -39,6 +39,16 @@ def test_relative_times_begin_now() -> None:
     assert (wanted.start_ns, wanted.end_ns) == (10**12 - 2 * 10**9, 10**12)
 
 
+def test_times_without_an_offset_are_in_a_time_zone_that_is_known() -> None:
+    given = {**HERE, "startTime": "2024-07-01T12:00:00", "endTime": "2024-07-01 12:00:00Z"}
+    wanted = read_options({**given, "timeZone": "Europe/Rome"}, 0).wanted
+    assert (wanted.start_ns, wanted.end_ns) == (1_719_828_000 * 10**9, 1_719_835_200 * 10**9)
+    with pytest.raises(BadOption, match=r"option startTime: '2024-07-01T12:00:00' has no offset: append Z or \+02:00,"):
+        read_options(given, 0)
+    with pytest.raises(BadOption, match="option timeZone .*: 'Rome' is no time zone"):
+        read_options({**given, "timeZone": "Rome"}, 0)
+
+
 def test_heartbeats_are_off_unless_they_are_asked_for() -> None:
     assert write_options_of(THERE).client.heartbeat_interval_s == -1
     assert write_options_of({**THERE, "nsq.heartbeat_interval": "5s"}).client.heartbeat_interval_s == 5
@@ -71,9 +81,14 @@ def test_how_much_a_task_reads(total_bytes: int, split: int) -> None:
 def test_the_session_says_how_file_systems_are_reached() -> None:
     registered: list[Any] = []
     settings = {"spark.hadoop.fs.s3a.endpoint": "http://one", "spark.hadoop.fs.defaultFS": "hdfs://h", "spark.x": "1"}
-    session: Any = SimpleNamespace(conf=SimpleNamespace(getAll=settings), dataSource=SimpleNamespace(register=registered.append))
+    settings["spark.sql.session.timeZone"] = "Europe/Rome"
+    session: Any = SimpleNamespace(
+        conf=SimpleNamespace(getAll=settings, get=settings.get), dataSource=SimpleNamespace(register=registered.append)
+    )
     register(session)
     (source,) = registered
     given = source({"path": "s3a://b/a", "fs.s3a.endpoint": "http://two"})._given()
     assert read_options(given, 0).storage.options == {"fs.s3a.endpoint": "http://two", "fs.defaultFS": "hdfs://h"}
+    assert given["timezone"] == "Europe/Rome"
+    assert write_options_of({**given, **THERE}).topic == "orders"
     assert NsqDataSource.settings == {}

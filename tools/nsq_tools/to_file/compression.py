@@ -3,7 +3,7 @@
 Each write is one complete gzip member or zstd frame. A file is a sequence of them, which every reader of gzip and zstd
 reads as one file. So everything that was synced can be read, also after a crash.
 
-ISA-L compresses gzip where it is installed: ten times as fast as zlib, with files 12 % larger. It has no high levels,
+ISA-L compresses gzip where it is installed: ten times as fast as zlib, with files up to 12 % larger. It has no high levels,
 so levels 7 to 9 use zlib.
 """
 

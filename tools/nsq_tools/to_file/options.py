@@ -111,7 +111,7 @@ class _Contents(Options, title="Contents"):
     gzip_level: int = setting(
         INT,
         6,
-        "1 (fastest) to 9 (smallest). 2 to 6 are nearly the same: fast, and 12 % larger than with zlib, which 7 to 9 use.",
+        "1 (fastest) to 9 (smallest). 2 to 6 are nearly the same: fast, and up to 12 % larger than zlib, which 7 to 9 use.",
         check=lambda value: None if value in GZIP_LEVELS else "must be from 1 to 9",
     )
     zstd_level: int = setting(
@@ -149,7 +149,7 @@ PROGRAM = Program(
     "nsq-to-file",
     "Write the messages of topics to files. A message is finished only after it is synced to the disk, so a crash "
     "loses nothing, but can leave messages in the files twice. At the start, unfinished files of an earlier run are "
-    "repaired and moved to their place. Each finished file has a line in _manifest.jsonl in the output-dir. If the "
+    "repaired and moved to their place. Each finished file has a line in _nsq_manifest in the output-dir. If the "
     "disk is full, it waits. SIGHUP finishes the current files.",
     ToFileOptions,
     examples=(

@@ -159,7 +159,8 @@ class OutputFile:
 
 # --- the manifest
 
-MANIFEST = "_manifest.jsonl"
+# Not *.jsonl: programs that read the messages of a glob such as that would take it for messages.
+MANIFEST = "_nsq_manifest"
 _TAIL_BYTES = 256 * 1024
 
 
