@@ -44,8 +44,8 @@ def encode(history: History, nodes: Any = ()) -> bytes:
     rows: list[Any] = []
     for key, series in history.series.items():
         rings = {}
-        for name, rings_of_figure in series.rings.items():
-            dumps = [ring.dump() for ring in rings_of_figure]
+        for name, rings_of_metric in series.rings.items():
+            dumps = [ring.dump() for ring in rings_of_metric]
             parts += [data for _, _, data in dumps]
             rings[name] = [(first, last, len(data)) for first, last, data in dumps]
         rows.append([*key, series.quantiles, rings])

@@ -1,7 +1,7 @@
-"""Rings: the latest values of one figure, one for each time step. Pure.
+"""Rings: the latest values of one metric, one for each time step. Pure.
 
 The number of a step is its time divided by the step's length, so rings need not store times. A value takes four bytes.
-A figure that never changes (most are 0) takes none.
+A metric that never changes (most are 0) takes none.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ _NO_RINGS = Rings(Ring(1), Ring(1))
 
 
 class Series:
-    """The metrics of one key. A figure has rings from its first value on."""
+    """The metrics of one key. A metric has rings from its first value on."""
 
     __slots__ = ("rings", "quantiles")
 
@@ -233,7 +233,7 @@ class History:
             del self.series[key]
 
     def new_rings(self) -> Rings:
-        """Return empty rings for one figure."""
+        """Return empty rings for one metric."""
         return Rings(Ring(self.fine_capacity), Ring(self.coarse_capacity))
 
     # ---- reading

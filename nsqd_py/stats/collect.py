@@ -208,9 +208,8 @@ def render_json(broker: Broker, stats: Stats, *, include_memory: bool) -> Statis
         "health": health_text(broker).encode("utf-8", "replace").decode(),
         "start_time": int(broker.start_time),
     }
-    if (
-        left_percent := broker.space.left_percent()
-    ) < _SCARCE_PERCENT:  # only then: a figure that changes with each answer would cost its readers
+    # Only if it is scarce: a value that changes with each answer would cost its readers.
+    if (left_percent := broker.space.left_percent()) < _SCARCE_PERCENT:
         document["disk_left_percent"] = left_percent
     for topic in stats.topics or ():
         for channel in topic["channels"]:

@@ -8,11 +8,7 @@ import http.client
 import json
 import socket
 import ssl
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,7 +17,7 @@ from tests.support.nsqadmin_cluster import address
 from tests.support.nsqadmin_process import MakeNsqadmin
 from tests.support.nsqd_process import MakeNsqd, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
-from tests.support.web_server import WebServer
+from tests.support.web_server import Reply, WebServer
 
 pytestmark = pytest.mark.ours
 
@@ -82,58 +78,27 @@ def test_a_token_for_nsqds_that_want_one(make_nsqd: MakeNsqd, make_nsqadmin: Mak
     assert (nsqd.topic_stats("orders") or {})["paused"]
 
 
-class Listener:
-    """Stands in for a server that registered itself, or a Graphite. It keeps the heads of requests."""
-
-    def __init__(self) -> None:
-        self.heads: list[str] = []
-        heads = self.heads
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                heads.append(f"{self.path}\n{self.headers}")
-                self.send_response(200)
-                self.end_headers()
-                self.wfile.write(b"{}")
-
-            def log_message(self, format: str, *arguments: Any) -> None: ...
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.port = self.server.server_address[1]
-        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-
-
-@pytest.fixture
-def listener() -> Iterator[Listener]:
-    found = Listener()
-    yield found
-    found.close()
-
-
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])  # the second is the host of an option
 def test_a_server_that_registered_itself_does_not_see_the_token(
-    host: str, listener: Listener, make_nsqlookupd: MakeNsqlookupd, make_nsqadmin: MakeNsqadmin, tmp_path: Path
+    host: str, make_nsqlookupd: MakeNsqlookupd, make_nsqadmin: MakeNsqadmin, tmp_path: Path
 ) -> None:
     token = tmp_path / "token"
     token.write_text("s3cret\n")
     nsqlookupd = make_nsqlookupd()
-    rogue = {"broadcast_address": host, "hostname": "h", "tcp_port": 1, "http_port": listener.port, "version": "1"}
-    body = json.dumps(rogue).encode()
-    with socket.create_connection(("127.0.0.1", nsqlookupd.tcp_port)) as registration:
+    registration = socket.create_connection(("127.0.0.1", nsqlookupd.tcp_port))
+    with registration, WebServer(lambda _: Reply(body=b"{}")) as server:
+        rogue = {"broadcast_address": host, "hostname": "h", "tcp_port": 1, "http_port": server.port, "version": "1"}
+        body = json.dumps(rogue).encode()
         registration.sendall(b"  V1IDENTIFY\n" + len(body).to_bytes(4, "big") + body)
         assert registration.recv(4096)
         admin = make_nsqadmin(
             f"--lookupd-http-address=127.0.0.1:{nsqlookupd.http_port}",
             f"--http-client-token-file={token}",
             "--proxy-graphite",
-            f"--graphite-url=http://127.0.0.1:{listener.port}",
+            f"--graphite-url=http://127.0.0.1:{server.port}",
         )
-        wait_until(lambda: any(head.startswith("/stats") for head in listener.heads))
+        wait_until(lambda: any(asked.target.startswith("/stats") for asked in server.asked))
         admin.http("GET", "/render?target=x")
         admin.http("GET", "/api/graphite?metric=rate&target=sumSeries(x)")
-        assert sum(head.startswith("/render") for head in listener.heads) == 2
-    assert not any("s3cret" in head for head in listener.heads)
+        assert sum(asked.target.startswith("/render") for asked in server.asked) == 2
+    assert not any("authorization" in asked.headers for asked in server.asked)

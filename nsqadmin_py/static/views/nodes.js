@@ -45,7 +45,7 @@ const ROLE_FILTERS = new Map([
   ["standby", ["Standbys", (row) => row.role === "standby"]],
 ]);
 
-// What a column sorts by, where that is not its figure; of states the worst comes first.
+// What a column sorts by, where that is not its value; of states the worst comes first.
 const STATES = ["gone", "failed", "slow", "new", "unwell", "ok"];
 const VALUES = new Map([
   ["state", (row) => STATES.indexOf(row.state === "ok" && isUnwell(row) ? "unwell" : row.state)],
