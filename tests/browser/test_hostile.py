@@ -45,7 +45,7 @@ def harm(page: Page, visits: Visits) -> list[str]:
 def hostile_admin(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NsqadminProcess]:
     log_path = tmp_path_factory.mktemp("hostile") / "nsqadmin.log"
     with hostile.nsqd() as nsqd, hostile.nsqlookupd(nsqd) as lookupd:
-        flags = ("--poll-interval=500ms", "--history-file=", f"--lookupd-http-address={lookupd.address}")
+        flags = ("--poll-interval=500ms", "--history-file=", f"--lookupd-http-address=127.0.0.1:{lookupd.port}")
         admin = NsqadminProcess(log_path, *flags)
         try:
             yield admin.start()

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from tests.support.network import LOOPBACK
+from tests.support.web_server import HOST, Asked, Reply, WebServer
 
 IMAGE = "<img src=x onerror=alert(1)>"
 SCRIPT = "\"><script>alert(2)</script>'--"
@@ -27,54 +24,18 @@ Query = dict[str, str]
 Answer = Callable[[str, Query], Any]
 
 
-class StubServer:
-    """Answers a GET with the JSON of `answer(path, query)`, and a POST with an error. Runs in threads."""
+def serve(answer: Answer) -> WebServer:
+    """Return a server that answers a GET with the JSON of `answer(path, query)`, and a POST with an error."""
 
-    def __init__(self, answer: Answer) -> None:
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
+    def reply(asked: Asked) -> Reply:
+        url = urlsplit(asked.target)
+        query = {name: values[0] for name, values in parse_qs(url.query).items()}
+        found = answer(url.path, query) if asked.method == "GET" else None
+        status = 500 if asked.method == "POST" else 404 if found is None else 200
+        document = found or {"message": IMAGE + SCRIPT + BACKWARDS}
+        return Reply(status, body=json.dumps(document, separators=(",", ":")).encode())  # as nsqd and nsqlookupd write it
 
-            def do_GET(self) -> None:
-                url = urlsplit(self.path)
-                query = {name: values[0] for name, values in parse_qs(url.query).items()}
-                found = answer(url.path, query)
-                self._send(404 if found is None else 200, found or {"message": IMAGE})
-
-            def do_POST(self) -> None:
-                self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                self._send(500, {"message": IMAGE + SCRIPT + BACKWARDS})
-
-            def _send(self, status: int, document: Any) -> None:
-                body = json.dumps(document, separators=(",", ":")).encode()  # as nsqd and nsqlookupd write it
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *arguments: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer((LOOPBACK.address, 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
-
-    @property
-    def port(self) -> int:
-        port: int = self._server.server_address[1]
-        return port
-
-    @property
-    def address(self) -> str:
-        return f"{LOOPBACK.address}:{self.port}"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+    return WebServer(reply)
 
 
 # ---- what the nsqd says
@@ -169,17 +130,17 @@ def _log(query: Query) -> Any:
 _OF_NSQD: dict[str, Callable[[Query], Any]] = {"/stats": _stats, "/channel/peek": _peek, "/topic/log": _log}
 
 
-def nsqd() -> StubServer:
-    return StubServer(lambda path, query: _OF_NSQD[path](query) if path in _OF_NSQD else None)
+def nsqd() -> WebServer:
+    return serve(lambda path, query: _OF_NSQD[path](query) if path in _OF_NSQD else None)
 
 
-def nsqlookupd(nsqd: StubServer) -> StubServer:
-    """It names that nsqd, one that is not there, and topics that nobody has."""
+def nsqlookupd(nsqd: WebServer) -> WebServer:
+    """It names that nsqd, one that is not there, and topics that no nsqd has."""
     idle = [f"{text} idle" for text in TEXTS]
     producer = {
         "remote_address": IMAGE,
         "hostname": IMAGE,
-        "broadcast_address": LOOPBACK.address,
+        "broadcast_address": HOST,
         "tcp_port": nsqd.port,
         "http_port": nsqd.port,
         "version": SCRIPT,
@@ -199,4 +160,4 @@ def nsqlookupd(nsqd: StubServer) -> StubServer:
         }
         return answers.get(path)
 
-    return StubServer(answer)
+    return serve(answer)
