@@ -1,6 +1,6 @@
 """What the page and the history get of the cluster that `nsqd_py.cluster` observes. Everything here is pure.
 
-metrics     metrics of topics, channels and nsqds, and the form of a view
+metrics     metrics of topics, channels and nsqds, roles of nsqds, and the form of a view
 last_known  the last states of nsqds, also of those that are gone
 trends      how the backlogs of channels develop
 problems    what is wrong in the cluster now

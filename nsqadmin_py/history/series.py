@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import isnan, nan
 from typing import Any, NamedTuple
 
-from nsqadmin_py.cluster.metrics import channel_metrics_json, metrics_json, node_metrics_json
-from nsqadmin_py.cluster.node_views import Roles
+from nsqadmin_py.cluster.metrics import Roles, channel_metrics_json, metrics_json, node_metrics_json
 from nsqd_py.cluster.model import Cluster, totals
 from nsqd_py.cluster.statistics import Latency
 
