@@ -143,15 +143,6 @@ def test_nodes_tell_topics_and_tombstones(nsqlookupd: NsqlookupdProcess, produce
     assert (node()["topics"], node()["tombstones"]) == ([topic], [False])
 
 
-def test_a_tombstone_of_a_node_that_is_not_there_hides_nobody(
-    nsqlookupd: NsqlookupdProcess, producer: LookupClient, topic: str
-) -> None:
-    producer.register(topic)
-    tombstone(nsqlookupd, topic, "one:4150")
-    tombstone(nsqlookupd, topic, "two:4151")
-    assert len(nsqlookupd.lookup(topic)) == 1
-
-
 def test_a_tombstone_ends_by_itself(make_nsqlookupd: MakeNsqlookupd) -> None:
     nsqlookupd = make_nsqlookupd("--tombstone-lifetime=500ms")
     with LookupClient(nsqlookupd.tcp_port) as producer:
@@ -193,16 +184,6 @@ def test_debug_shows_everything(make_nsqlookupd: MakeNsqlookupd) -> None:
         (entry,) = shown["topic:u:"]
         assert entry["tombstoned"]
         assert entry["tombstoned_at"] >= entry["last_update"]
-
-
-def test_a_topic_that_is_deleted_is_forgotten_with_its_channels(
-    nsqlookupd: NsqlookupdProcess, producer: LookupClient, topic: str
-) -> None:
-    producer.register(f"{topic} c")
-    nsqlookupd.delete_topic(topic)
-    assert topic not in nsqlookupd.topics()
-    assert nsqlookupd.channels(topic) == []
-    assert nsqlookupd.http("GET", f"/lookup?topic={topic}").status == 404
 
 
 @pytest.mark.ours

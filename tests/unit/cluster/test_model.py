@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from nsqd_py.cluster.model import BadStats, Cluster
+from nsqd_py.cluster.model import Cluster
 from tests.support.fake_nsqd import CHANNEL_COUNTS
 
 
@@ -28,23 +26,3 @@ def test_a_topic_with_thousands_of_channels_lets_others_run() -> None:
         cluster.tick += 1
         assert sum(row.counts[0] for row in cluster.topics["many"].channels.values()) == count * value
         assert cluster.topics["few"].channels["x"].counts[0] == 2
-
-
-@pytest.mark.parametrize(
-    "document",
-    [
-        {"topics": [{"topic_name": 5}]},
-        {"topics": [5]},
-        {"topics": [{"topic_name": "a"}]},
-        {"topics": [topic("a") | {"channels": 5}]},
-        {"topics": [topic("a") | {"channels": {"c": 1}}]},
-        {"topics": [topic("a") | {"channels": [{"channel_name": 1}]}]},
-        {"topics": [topic("a") | {"depth": 1.5}]},
-        {"topics": 5},
-        [],
-    ],
-)
-def test_answers_that_are_not_of_an_nsqd(document: Any) -> None:
-    cluster = Cluster()
-    with pytest.raises(BadStats):
-        list(cluster.observing(cluster.add_node("n", {}), document, 1.0))

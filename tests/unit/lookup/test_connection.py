@@ -72,18 +72,3 @@ def test_files_that_can_be_used(pem: Path, flags: list[str]) -> None:
 def test_verification_is_left_out_only_when_told_so() -> None:
     context = peer_context(read_options(["--lookupd-tls", "--lookupd-tls-insecure-skip-verify"]), "lookupd", ssl.SSLContext)
     assert (context.check_hostname, context.verify_mode) == (False, ssl.CERT_NONE)
-
-
-def test_nothing_that_takes_effect_is_called_without_effect() -> None:
-    options = read_options(
-        [
-            "--lookupd-tcp-address=a:1",
-            "--http-client-connect-timeout=1s",
-            "--http-client-request-timeout=1s",
-            "--broadcast-tcp-port=1",
-            "--broadcast-http-port=2",
-            "--topology-zone=z",
-            "--topology-region=r",
-        ]
-    )
-    assert options.without_effect() == []

@@ -182,13 +182,6 @@ def test_a_response_that_is_too_long_is_not_read(make_server: MakeServer, size: 
     connection.close()
 
 
-def test_the_end_is_noticed_at_once(make_server: MakeServer) -> None:
-    connection = LookupConnection(endpoint_of(make_server(lambda sock: None)), 100)
-    with pytest.raises(ConnectionError, match="closed"):
-        connection.wait(Event(), 60)
-    connection.close()
-
-
 def test_what_nothing_asked_for_is_an_error(make_server: MakeServer) -> None:
     def serve(sock: Any) -> None:
         sock.sendall(sized(b"OK"))

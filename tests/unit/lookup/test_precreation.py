@@ -107,19 +107,6 @@ def test_a_topic_that_is_deleted_meanwhile(make_scene: MakeScene) -> None:
     assert (depths(again), depths(topic)) == ({}, {})
 
 
-def test_closing_leaves_it_held(make_scene: MakeScene, tmp_path: Path) -> None:
-    """What it has belongs to channels that are not known yet; the next start releases it."""
-    scene = make_scene(FakePeer("a", is_hung=True))
-    topic = scene.publish("orders", b"one")
-    scene.broker.get_channel(topic, "mine")
-    gevent.sleep(0)
-    scene.precreation.close()
-    assert depths(topic) == {"mine": 0}
-    scene.broker.close()
-    restarted = start_broker(World(), tmp_path)
-    assert depths(restarted.topics["orders"]) == {"mine": 1}
-
-
 def test_a_channel_that_cannot_be_made_keeps_no_other_from_it(make_scene: MakeScene) -> None:
     scene = make_scene(FakePeer("a", "b"))
     get_channel = scene.broker.get_channel

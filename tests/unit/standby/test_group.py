@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -87,10 +86,3 @@ def test_a_file_of_a_container_and_its_lines(path: Path, mode: int) -> None:
     path.chmod(mode)
     options = read_options([f"--standby-secret-file={path}"])
     assert secrets(options) == (b"first of the secrets", b"second of the secrets")
-
-
-def test_a_pipe_is_no_file(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path, 0o600)
-    with pytest.raises(BadOptions, match="must be a file"):
-        check_group(read_options([f"--standby-secret-file={path}"]))

@@ -69,21 +69,6 @@ def test_a_proof_holds_for_one_handshake(changed: str) -> None:
         other.answer(one.prove(challenge))
 
 
-def test_the_proof_of_one_side_is_none_of_the_other() -> None:
-    one, other = caller(), listener()
-    proof = one.prove(other.answer(one.hello()))
-    with pytest.raises(NotMember, match=WRONG):
-        one.check(proof)
-    answer = other.answer(proof)
-    with pytest.raises(NotMember, match=WRONG):
-        listener().answer(one.hello()) and _again(listener(), one.hello(), answer)
-
-
-def _again(other: GroupListener, hello: bytes, proof: bytes) -> None:
-    other.answer(hello)
-    other.answer(proof)
-
-
 def test_nothing_else_comes_after_the_proofs() -> None:
     one, other = caller(), listener()
     proof = one.prove(other.answer(one.hello()))
