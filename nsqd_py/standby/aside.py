@@ -166,6 +166,8 @@ _DAY = "%Y%m%d"
 class Aside:
     """The directories for what is set aside; `name` is the UTC time at which this nsqd began to follow.
 
+    alone    the directory for what is kept for good
+    removed  the directory for what an old primary had not finished when it began to follow
     leaving  since the last complete round
     unsure   earlier ones that were not finished by then, with the time of that round
     counted  the messages in kept files that were counted
@@ -173,31 +175,16 @@ class Aside:
 
     def __init__(self, directory: Path, name: str) -> None:
         self._directory = directory
-        self._alone = directory / f"{ALONE_PREFIX}{name}"
-        self._name = name
+        self.alone = directory / f"{ALONE_PREFIX}{name}"
+        self.removed = directory / f"{REMOVED_PREFIX}{name}"
         self.leaving: list[Leaving] = []
         self.unsure: deque[tuple[float, Leaving]] = deque()
         self.counted: dict[Path, list[Range]] = {}
 
     def has_alone(self, path: Path) -> bool:
         """True if the file is kept in `standby-alone-`."""
-        kept = self._alone / path.name
+        kept = self.alone / path.name
         return kept.exists() and kept.samefile(path)
-
-    def keep_alone(self, path: Path) -> None:
-        """Keep a log file for good. Raises OSError."""
-        self._keep(self._alone, [path])
-
-    def keep_cursors_alone(self, paths: Iterable[Path]) -> None:
-        """Keep the files that describe the log files in `standby-alone-`, if there are any. Raises OSError."""
-        if self._alone.exists():
-            self._keep(self._alone, paths)
-
-    def keep_all(self, paths: list[Path]) -> Path:
-        """Keep files for a week, and return the directory. Raises OSError."""
-        target = self._directory / f"{REMOVED_PREFIX}{self._name}"
-        self._keep(target, paths)
-        return target
 
     def keep_removed(self, paths: list[Path], leaving: Iterable[tuple[str, str, list[Range]]]) -> None:
         """Keep a log file and its cursors for a week; `leaving` has the rest of its `Leaving`s. Raises OSError."""
@@ -206,10 +193,11 @@ class Aside:
             kept = self._directory / (f"{REMOVED_PREFIX}{day}" + f".{number}" * bool(number)) / path.name
             if not kept.exists() or kept.samefile(path):
                 break
-        self._keep(kept.parent, paths)
+        self.keep(kept.parent, paths)
         self.leaving += [Leaving(kept, *fields) for fields in leaving]
 
-    def _keep(self, target: Path, paths: Iterable[Path]) -> None:
+    def keep(self, target: Path, paths: Iterable[Path]) -> None:
+        """Keep files in one of the directories. Raises OSError."""
         if not target.exists():
             self._forget_old()
             target.mkdir(DIRECTORY_MODE)

@@ -26,7 +26,7 @@ from nsqd_py.errors import NsqdError, StartError
 from nsqd_py.options import NsqdOptions
 from nsqd_py.runtime.command import complain
 from nsqd_py.runtime.logs import FATAL, Log
-from nsqd_py.runtime.private_files import DIRECTORY_MODE, create, locked, open_file
+from nsqd_py.runtime.private_files import DIRECTORY_MODE, create, locked, open_file, read_bytes
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.standby.copy import check_name, sync_paths
 from nsqd_py.standby.follower import Follower, sentence
@@ -173,7 +173,7 @@ def _restore(options: NsqdOptions) -> str:
         if not set(os.listdir(target)) <= {"lost+found"}:  # a new file system has that
             raise BadBackup(f"{target} is not empty: restore into a new directory")
         try:
-            count = _write_files(_members(source), target)
+            count = _write_files(source, target)
         except BaseException as error:
             for path in target.iterdir():
                 if path.is_file():
@@ -186,28 +186,22 @@ def _restore(options: NsqdOptions) -> str:
     return f"{target} has the {count} files of {source}: start nsqd with --data-path={target}"
 
 
-def _write_files(members: Iterator[tuple[str, IO[bytes]]], target: Path) -> int:
-    """Write the files of a backup, of which `nsqd.backup` is the first; return their number.
-
-    Until the end, that file keeps nsqd from starting there.
-    """
-    listed: dict[str, list[int]] = {}
-    paths = []
-    for name, file in members:
-        if name == BACKUP_FILE:
-            replace_file(target / name, file.read())
-            listed = read_checked(target / name, _decode_list) or {}
-        elif name in listed:
-            paths.append(target / name)
-            with create(paths[-1]) as out:
-                if _transfer(file, out) != listed.pop(name):
-                    raise BadBackup(f"{name} is damaged")
-    if listed or not paths:
-        raise BadBackup(f"{next(iter(listed), BACKUP_FILE)} is missing or damaged")
-    sync_paths(paths, target)
+def _write_files(source: Path, target: Path) -> int:
+    """Write the files of a backup, and return their number. Until the end, `nsqd.backup` keeps nsqd from starting there."""
+    if not source.is_dir():
+        raise BadBackup("it is no directory: unpack an archive with tar first")
+    listed = read_checked(source / BACKUP_FILE, _decode_list)
+    if not listed:
+        raise BadBackup(f"{BACKUP_FILE} is missing or damaged")
+    replace_file(target / BACKUP_FILE, read_bytes(source / BACKUP_FILE))
+    for name, expected in listed.items():
+        with open(source / name, "rb", opener=open_file) as file, create(target / name) as out:
+            if _transfer(file, out) != expected:
+                raise BadBackup(f"{name} is damaged")
+    sync_paths([target / name for name in listed], target)
     (target / BACKUP_FILE).unlink()
     sync_directory(target)
-    return len(paths)
+    return len(listed)
 
 
 def _decode_list(fields: dict[str, Any]) -> dict[str, list[int]]:
@@ -216,12 +210,3 @@ def _decode_list(fields: dict[str, Any]) -> dict[str, list[int]]:
     for name in fields["files"]:
         check_name(name)
     return dict(fields["files"])
-
-
-def _members(source: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    """Yield the name and the content of each file in a backup."""
-    if not source.is_dir():
-        raise BadBackup("it is no directory: unpack an archive with tar first")
-    for name in (BACKUP_FILE, *sorted({path.name for path in source.iterdir()} - {BACKUP_FILE})):
-        with open(source / name, "rb", opener=open_file) as file:
-            yield name, file

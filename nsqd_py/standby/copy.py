@@ -337,7 +337,7 @@ class Copy:
         limit = common_end(self.epochs.get(topic, ()), files.epochs)
         unmatched = [name for name in mine if not files.files.get(name)]
         is_other_log = limit == 0
-        if self._is_own(topic):
+        if self.was_primary and topic not in self._compared:  # this nsqd has written the log
             self._keep_own(topic, unmatched, limit)
         elif not is_other_log:
             self._keep_alone(unmatched, files.next_seq if limit is None else limit)
@@ -384,10 +384,6 @@ class Copy:
 
     # ---- what is set aside
 
-    def _is_own(self, topic: str) -> bool:
-        """True if this nsqd has written the log of a topic, and it was not compared with that of the primary yet."""
-        return self.was_primary and topic not in self._compared
-
     def _keep_own(self, topic: str, unmatched: list[str], limit: int | None) -> None:
         """Set aside what this nsqd has written and the primary may not have.
 
@@ -403,15 +399,11 @@ class Copy:
 
     def _keep_alone(self, names: Iterable[str], limit: int) -> None:
         """Keep the files among these that have messages from the number `limit` on, and count these messages."""
-        is_any = False
-        for name in names:
-            count = count_in(self._directory / name, limit)
-            if count:
-                self.alone_count += count
-                self._aside.keep_alone(self._directory / name)
-                is_any = True
-        if is_any:
-            self._aside.keep_cursors_alone(self._state_paths())
+        counts = {self._directory / name: count_in(self._directory / name, limit) for name in names}
+        kept = [path for path, count in counts.items() if count]
+        if kept:
+            self.alone_count += sum(counts.values())
+            self._aside.keep(self._aside.alone, [*kept, *self._state_paths()])
 
     @property
     def set_aside_count(self) -> int:
@@ -429,8 +421,8 @@ class Copy:
         self._is_kept = True
         names = [name for topic, files in self._logs.items() for name in files if self._unfinished.in_file(topic, name)]
         if names:
-            kept = self._aside.keep_all([*(self._directory / name for name in names), *self._state_paths()])
-            self.kept_before = kept.name
+            self._aside.keep(self._aside.removed, [*(self._directory / name for name in names), *self._state_paths()])
+            self.kept_before = self._aside.removed.name
 
     def _state_paths(self) -> list[Path]:
         journals = [name for names in self._journals.values() for name in names]

@@ -46,8 +46,7 @@ from nsqd_py.standby.messages import (
 )
 
 WAITING, CONNECTING, COPYING, FOLLOWING = "waiting", "connecting", "copying", "following"
-# A read allocates as much, so that reads are small while little arrives.
-_SMALLEST_READ, _LARGEST_READ = 16 * 1024, 512 * 1024
+_READ_BYTES = 128 * 1024
 _MOST_FRAME_BYTES = 16 * 1024 * 1024
 _CONNECT_TIMEOUT_S = 5.0
 _SILENCE_S = 30.0  # the primary ends a round each second
@@ -361,7 +360,6 @@ class _Link:
 
     def _read_frames(self) -> Iterator[tuple[int, bytes]]:
         buffer = b""
-        read_bytes = _SMALLEST_READ
         while True:
             position = 0
             while len(buffer) - position >= _HEAD.size:
@@ -376,13 +374,9 @@ class _Link:
                     raise FollowRefused(data.decode("utf-8", "replace"))
                 yield kind, data
                 position = end
-            received = self.sock.recv(read_bytes)
+            received = self.sock.recv(_READ_BYTES)
             if not received:
                 raise ConnectionError("it has closed the connection")
-            if len(received) == read_bytes:
-                read_bytes = min(2 * read_bytes, _LARGEST_READ)
-            elif len(received) < read_bytes // 4:
-                read_bytes = max(read_bytes // 2, _SMALLEST_READ)
             buffer = buffer[position:] + received if position < len(buffer) else received
 
 

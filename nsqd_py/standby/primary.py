@@ -187,9 +187,8 @@ class Standbys(Replication):
                 self._acknowledged()  # without standbys, or one that is gone is left out now
 
     def topic_made(self, topic: Topic) -> None:
-        if topic.log is not None:
-            for stream in self._streams.values():
-                stream.topic_changed(topic)
+        for stream in self._streams.values():
+            stream.topic_changed(topic)
 
     def topic_deleted(self, name: str) -> None:
         for stream in self._streams.values():
@@ -212,9 +211,11 @@ class Standbys(Replication):
     def _acknowledged(self) -> None:
         if not self._held.wanted:
             return
-        if self._in_sync is not None:
-            self._review()
-            self._answer_in_sync()
+        in_sync = self._in_sync
+        if in_sync is not None:
+            if (self._set_writer is None or self._set_writer.ready()) and self._wanted_set(in_sync) is not None:
+                self._set_writer = gevent.spawn(self._write_sets, in_sync)
+            self._answer_in_sync(in_sync)
             return
         last = self._held.acknowledged(stream.acknowledged_write for stream in self._standbys)
         if self.is_alone and last >= self._writes_at_tick and last:
@@ -266,32 +267,23 @@ class Standbys(Replication):
             if stream.is_following and stream.offer.member is not None
         }
 
-    def _wanted_set(self) -> Members | None:
-        assert self._in_sync is not None
-        return self._in_sync.wanted(
+    def _wanted_set(self, in_sync: InSyncSet) -> Members | None:
+        return in_sync.wanted(
             self._acknowledged_writes(),
             is_waited=bool(self._held),
             late_write=self._held.last_waiting(self._patience_ns, self._broker.clock()),
             recent_write=self._writes_at_tick,
         )
 
-    def _review(self) -> None:
-        """Begin to change the set in the store, if it must change."""
-        assert self._in_sync is not None
-        if (self._set_writer is None or self._set_writer.ready()) and self._wanted_set() is not None:
-            self._set_writer = gevent.spawn(self._write_sets)
+    def _answer_in_sync(self, in_sync: InSyncSet) -> None:
+        self._held.answer(in_sync.answerable(self._acknowledged_writes(), self._writes))
+        self._set_alone(in_sync.is_alone)
 
-    def _answer_in_sync(self) -> None:
-        assert self._in_sync is not None
-        self._held.answer(self._in_sync.answerable(self._acknowledged_writes(), self._writes))
-        self._set_alone(self._in_sync.is_alone)
-
-    def _write_sets(self) -> None:
+    def _write_sets(self, in_sync: InSyncSet) -> None:
         """Write the set until the store has it. If this fails, publishers are refused at their time-out."""
-        in_sync, election = self._in_sync, self._election
-        assert in_sync is not None
+        election = self._election
         assert election is not None
-        while (target := self._wanted_set()) is not None:
+        while (target := self._wanted_set(in_sync)) is not None:
             in_sync.begin(target)
             addresses = dict([election.member]) | self._addresses
             if election.write_members({member: addresses[member] for member in target}):
@@ -300,7 +292,7 @@ class Standbys(Replication):
                 self._broker.log.info("STANDBY: in sync: %s", others)
             else:
                 gevent.sleep(_RETRY_S)
-            self._answer_in_sync()
+            self._answer_in_sync(in_sync)
 
     def _reason(self) -> str:
         count, wanted = len(self._standbys), self._held.wanted
