@@ -105,6 +105,9 @@ class _FirstRounds(Follower):
     def _offer(self) -> Offer:
         return replace(super()._offer(), is_backup=True)
 
+    def _acknowledge(self) -> None:
+        """A backup is synced at its end."""
+
     def _end_round(self, message: Round) -> None:
         if message.number >= _ROUNDS:
             raise _Complete

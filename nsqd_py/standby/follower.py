@@ -1,7 +1,7 @@
 """The standby's side: connects to the primary, writes what it sends, and acknowledges it.
 
-With `--sync-every=1` a round is acknowledged after everything in it is synced; rounds that arrive during the sync share the
-next sync. Otherwise it is acknowledged when it is written, and synced after `--sync-timeout`.
+A round is acknowledged when everything that has arrived is written; with `--sync-every=1`, when it is synced too. So rounds
+that arrive during a sync share the next one. Without that flag, what was written is synced after `--sync-timeout`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Any
 import gevent
 from gevent import socket as green_socket
 from gevent import ssl
-from gevent.event import Event
 
 from nsqd_py.broker.state_files import MEMBER_FILE
 from nsqd_py.errors import NsqdError
@@ -98,20 +97,19 @@ class Follower:
         self._to_acknowledge = 0
         self._acknowledged = 0
         self._is_listed = False
-        self._wake = Event()
-        self._sync_error: Exception | None = None
-        self._greenlets: list[Any] = []
+        self._next_sync_s = 0.0
+        self._greenlet: Any = None
 
     def start(self) -> None:
         """Begin to follow, if there is a primary. Raises OSError."""
         if self.primary:
             self._write_state()
-            self._greenlets = [gevent.spawn(self._run), gevent.spawn(self._acknowledge_rounds)]
+            self._greenlet = gevent.spawn(self._run)
 
     def stop(self) -> None:
         """End, with everything that was received in the files. Blocks this greenlet."""
-        gevent.killall(self._greenlets)
-        if self._greenlets:
+        if self._greenlet is not None:
+            self._greenlet.kill()
             self._close_connection()
             sync_paths(*self._unsynced())
 
@@ -153,6 +151,7 @@ class Follower:
                 if not is_read:
                     in_thread(self._threadpool, self._copy.read)
                     is_read = True
+                self._sync()
                 self._follow()
             except Exception as error:  # noqa: BLE001 - whatever the primary sends, this must go on
                 if self.state == FOLLOWING:
@@ -176,8 +175,7 @@ class Follower:
 
     def _follow(self) -> None:
         """Follow until the connection ends. Raises OSError and NsqdError."""
-        link = self._link = _Link(self._options)
-        self._sync_error = None
+        link = self._link = _Link(self._options, self._acknowledge)
         self._to_acknowledge = self._acknowledged = 0
         self._is_listed = False
         link.offer(FOLLOW, self._offer)
@@ -192,8 +190,6 @@ class Follower:
             if time.monotonic() - rested_s > _SLICE_S:
                 gevent.sleep(0)
                 rested_s = time.monotonic()
-            if self._sync_error is not None:
-                raise self._sync_error
 
     def _offer(self) -> Offer:
         return self._copy.offer(self._http_address())
@@ -249,15 +245,11 @@ class Follower:
         if self.state != FOLLOWING:
             self._end_first_round()
         self._to_acknowledge = message.number
-        if self._options.sync_every == 1:
-            self._wake.set()
-        else:
-            self._acknowledge(message.number)
 
     def _end_first_round(self) -> None:
         """Everything that the primary had is here now."""
         if not self.is_complete:
-            in_thread(self._threadpool, sync_paths, *self._unsynced())
+            self._sync()
             self.is_complete = True
             self._copy.was_primary = False
             self._write_state()
@@ -268,24 +260,18 @@ class Follower:
         paths, has_new_names = self._copy.take_unsynced()
         return paths, self._directory if has_new_names else None
 
-    def _acknowledge(self, number: int) -> None:
-        assert self._link is not None
-        self._acknowledged = number
-        self._link.sock.sendall(b"ACK %d\n" % number)
+    def _acknowledge(self) -> None:
+        """Sync what was written if that is due, and acknowledge the last round. Everything that has arrived is written."""
+        is_new = self._to_acknowledge > self._acknowledged
+        if (is_new and self._options.sync_every == 1) or time.monotonic() >= self._next_sync_s:
+            self._sync()
+        if is_new and self._link is not None:
+            self._acknowledged = self._to_acknowledge
+            self._link.sock.sendall(b"ACK %d\n" % self._acknowledged)
 
-    def _acknowledge_rounds(self) -> None:
-        """Sync what was written, and acknowledge it if that waits for the sync. Runs in a greenlet."""
-        is_strict = self._options.sync_every == 1
-        while True:
-            self._wake.wait(self._options.sync_timeout_ns / 1e9)
-            self._wake.clear()
-            number, link = self._to_acknowledge, self._link
-            try:
-                in_thread(self._threadpool, sync_paths, *self._unsynced())
-                if is_strict and link is not None and link is self._link and number > self._acknowledged:
-                    self._acknowledge(number)
-            except Exception as error:  # noqa: BLE001 - `_follow` raises it; without this greenlet nothing is synced
-                self._sync_error = error
+    def _sync(self) -> None:
+        in_thread(self._threadpool, sync_paths, *self._unsynced())
+        self._next_sync_s = time.monotonic() + self._options.sync_timeout_ns / 1e9
 
 
 def sentence(error: Exception) -> str:
@@ -311,11 +297,13 @@ def ask(options: NsqdOptions, purpose: str, offer: Offer) -> int:
 class _Link:
     """A connection to the nsqd of --standby-of. Methods raise OSError, FollowRefused and NotMember.
 
-    frames  yields kind and data of each frame; raises FollowRefused for an error
+    frames       yields kind and data of each frame; raises FollowRefused for an error
+    before_read  called when all that has arrived was yielded
     """
 
-    def __init__(self, options: NsqdOptions) -> None:
+    def __init__(self, options: NsqdOptions, before_read: Callable[[], None] = lambda: None) -> None:
         self._options = options
+        self._before_read = before_read
         self._host, _, port = options.standby_of.rpartition(":")
         self._host = self._host.strip("[]")
         self.sock: Any = green_socket.create_connection((self._host, int(port)), _CONNECT_TIMEOUT_S)
@@ -374,6 +362,7 @@ class _Link:
                     raise FollowRefused(data.decode("utf-8", "replace"))
                 yield kind, data
                 position = end
+            self._before_read()
             received = self.sock.recv(_READ_BYTES)
             if not received:
                 raise ConnectionError("it has closed the connection")
