@@ -59,7 +59,6 @@ class Nsqadmin:
             self._on_round,
             self._report_bug,
             asks_info=True,
-            keeps_unlisted=True,
         )
         access = AccessRights(options, admin_guard(options.http_auth_file, log))
         self._audit_log = AuditLog(options, log, access)

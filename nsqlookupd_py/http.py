@@ -160,8 +160,7 @@ def create_topic(request: Request[LookupApi]) -> Reply:
     """Register a topic, which no nsqd needs to have."""
     topic = _valid_argument(request, "topic")
     request.app.log.of_clients.info("DB: adding topic(%s)", topic)
-    _create(request.app.registry, topic)
-    return answers.EMPTY
+    return _create(request.app.registry, topic)
 
 
 def delete_topic(request: Request[LookupApi]) -> Reply:
@@ -191,8 +190,7 @@ def create_channel(request: Request[LookupApi]) -> Reply:
     topic = _valid_argument(request, "topic")
     channel = _valid_argument(request, "channel")
     request.app.log.of_clients.info("DB: adding channel(%s) in topic(%s)", channel, topic)
-    _create(request.app.registry, topic, channel)
-    return answers.EMPTY
+    return _create(request.app.registry, topic, channel)
 
 
 def delete_channel(request: Request[LookupApi]) -> Reply:
@@ -207,11 +205,12 @@ def delete_channel(request: Request[LookupApi]) -> Reply:
     return answers.EMPTY
 
 
-def _create(registry: Registry, topic: str, channel: str = "") -> None:
+def _create(registry: Registry, topic: str, channel: str = "") -> Reply:
     try:
         registry.create(topic, channel)
     except TooManyNames as error:
         raise HttpError(403, "TOO_MANY_TOPICS_AND_CHANNELS") from error
+    return answers.EMPTY
 
 
 # ---- long answers

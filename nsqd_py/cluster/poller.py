@@ -76,7 +76,6 @@ class ClusterPoller:
     on_round  called after each round; `interval_s` is the time from the start of one round to the start of the next
     report    called with an unexpected exception that ended a round early
     topic     with a topic or a channel, only those are asked for
-    keeps_unlisted  continue to ask an nsqd that no nsqlookupd lists any more, as long as it answers
     """
 
     def __init__(
@@ -93,7 +92,6 @@ class ClusterPoller:
         topic: str = "",
         channel: str = "",
         asks_info: bool = False,
-        keeps_unlisted: bool = False,
     ) -> None:
         self.cluster = cluster
         self._upstream = upstream
@@ -106,8 +104,7 @@ class ClusterPoller:
         self._query = {name: value for name, value in asked.items() if value}
         self._query |= {"include_clients": "false", "include_mem": "false"}
         self._asks_info = asks_info
-        self._keeps_unlisted = keeps_unlisted
-        self._drops_unlisted = not keeps_unlisted
+        self._drops_unlisted = False
         self._nsqds = {place_of(nsqd): nsqd for nsqd in nsqds}
         self._lookups: dict[str, Question] = {}
         self._told: dict[str, list[Statistics]] = {}  # keyed by nsqlookupd, or by nsqd if there is no nsqlookupd
@@ -251,14 +248,17 @@ class ClusterPoller:
                 self._questions[address] = Question(lambda node=node: self._ask_nsqd(node), self._clock)  # type: ignore[misc]
 
     def _unlisted(self, reported: dict[str, Statistics]) -> list[str]:
-        """Mark the nsqds that no nsqlookupd lists any more, and return those to remove: all that do not answer."""
+        """Mark the nsqds that no nsqlookupd lists any more, and return those to remove: all that do not answer.
+
+        After an nsqlookupd was taken out of the configuration, those that answer are removed too.
+        """
         removed = []
         for address in self.cluster.nodes.keys() - reported.keys():
             node = self.cluster.nodes[address]
             node.is_listed = isinstance(node.role, KnownStandby)
             if self._drops_unlisted or node.answered_s is None or self._has_ended(node):
                 removed.append(address)
-        self._drops_unlisted = not self._keeps_unlisted
+        self._drops_unlisted = False
         return removed
 
     def _has_ended(self, node: Node) -> bool:

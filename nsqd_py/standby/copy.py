@@ -38,22 +38,9 @@ from nsqd_py.options import NsqdOptions
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
 from nsqd_py.runtime.documents import decode_fields
 from nsqd_py.runtime.private_files import open_file, write_bytes
+from nsqd_py.standby import messages
 from nsqd_py.standby.aside import Aside, Unfinished, count_in, finished_in
-from nsqd_py.standby.messages import (
-    BEGIN,
-    CHECKED_BYTES,
-    COMMIT,
-    PART,
-    REMOVE,
-    WRITE,
-    BadStandbyMessage,
-    FileMessage,
-    GroupMember,
-    Offer,
-    OfferedFile,
-    OfferedLog,
-    TopicFiles,
-)
+from nsqd_py.standby.messages import BadStandbyMessage, FileMessage, GroupMember, Offer, OfferedFile, OfferedLog, TopicFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +196,7 @@ class Copy:
         return Offer(self.epoch, http_address, logs, member=self.member)
 
     def _checked(self, name: str, file: OfferedFile) -> OfferedFile:
-        start = max(0, file.end_offset - CHECKED_BYTES)
+        start = max(0, file.end_offset - messages.CHECKED_BYTES)
         with (self._directory / name).open("rb") as opened:
             opened.seek(start)
             return file._replace(checksum=extend(0, opened.read(file.end_offset - start)))
@@ -222,15 +209,15 @@ class Copy:
         check_name(name)
         if name.endswith(JOURNAL_SUFFIX):
             self._unfinished.changed(topic_of(name) or "")
-        if kind == WRITE:
+        if kind == messages.WRITE:
             self._write(name, offset, data)
-        elif kind == BEGIN:
+        elif kind == messages.BEGIN:
             self._begin(name)
-        elif kind == PART:
+        elif kind == messages.PART:
             self._add_part(name, offset, data)
-        elif kind == COMMIT:
+        elif kind == messages.COMMIT:
             self._commit(name)
-        elif kind == REMOVE:
+        elif kind == messages.REMOVE:
             self._remove(name)
 
     def _write(self, name: str, offset: int, data: memoryview) -> None:

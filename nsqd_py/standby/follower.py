@@ -31,18 +31,7 @@ from nsqd_py.runtime.threads import in_thread
 from nsqd_py.standby import group, messages
 from nsqd_py.standby.aside import ALONE_PREFIX, REMOVED_PREFIX
 from nsqd_py.standby.copy import Copy, StandbyState, own_member, read_state, sync_paths, write_state
-from nsqd_py.standby.messages import (
-    FOLLOW,
-    NONCE_BYTES,
-    BadStandbyMessage,
-    Caller,
-    FileMessage,
-    Offer,
-    Round,
-    StandbyLag,
-    TopicFiles,
-    TopicsListed,
-)
+from nsqd_py.standby.messages import BadStandbyMessage, Caller, FileMessage, Offer, Round, StandbyLag, TopicFiles, TopicsListed
 
 WAITING, CONNECTING, COPYING, FOLLOWING = "waiting", "connecting", "copying", "following"
 _READ_BYTES = 128 * 1024
@@ -178,7 +167,7 @@ class Follower:
         link = self._link = _Link(self._options, self._acknowledge)
         self._to_acknowledge = self._acknowledged = 0
         self._is_listed = False
-        link.offer(FOLLOW, self._offer)
+        link.offer(messages.FOLLOW, self._offer)
         self.state = COPYING
         self._log.info("STANDBY: following %s", self.primary)
         rested_s = time.monotonic()
@@ -323,7 +312,7 @@ class _Link:
             if not answer.get("tls_v1"):
                 raise FollowRefused("it has no TLS, and --standby-tls is set")
             self._begin_tls()
-        caller = Caller(secret, purpose, options.standby_of, reached, os.urandom(NONCE_BYTES))
+        caller = Caller(secret, purpose, options.standby_of, reached, os.urandom(messages.NONCE_BYTES))
         self._command(b"MEMBER", caller.hello())
         self._command(b"MEMBER", caller.prove(self.response()[1]))
         caller.check(self.response()[1])

@@ -114,7 +114,7 @@ def test_the_clock_of_an_nsqd_is_compared_with_the_time_of_its_request_and_answe
 def test_an_nsqd_that_no_nsqlookupd_lists_any_more_is_asked_as_long_as_it_answers() -> None:
     servers = Servers()
     servers.answers = {"l/nodes": named("a", "b"), "a:2/stats": stats(t=1), "b:2/stats": stats(t=2)}
-    asker = poller(servers, lookupds=("l",), keeps_unlisted=True)
+    asker = poller(servers, lookupds=("l",))
     asker.round()
     servers.answers["l/nodes"] = named("b")
     asker.round()
@@ -133,7 +133,7 @@ def test_an_nsqd_that_no_nsqlookupd_lists_any_more_is_asked_as_long_as_it_answer
 def test_an_nsqd_of_an_nsqlookupd_that_was_removed_is_asked_no_more() -> None:
     servers = Servers()
     servers.answers = {"l1/nodes": named("a"), "l2/nodes": named("b"), "a:2/stats": stats(t=1), "b:2/stats": stats(t=2)}
-    asker = poller(servers, lookupds=("l1", "l2"), keeps_unlisted=True)
+    asker = poller(servers, lookupds=("l1", "l2"))
     asker.round()
     asker.set_lookupds(["l2"])
     asker.round()
@@ -235,7 +235,7 @@ def test_a_standby_of_a_primary_that_is_gone_can_be_named() -> None:
     servers = Servers()
     servers.answers = {"l/nodes": named(), "b:2/stats": stats_of_standby(), "b:2/info": {"tcp_port": 1}}
     servers.answers["c:2/stats"] = UpstreamError("refused")
-    asker = poller(servers, lookupds=("l",), keeps_unlisted=True)
+    asker = poller(servers, lookupds=("l",))
     asker.add_standbys(["b:2", "c:2"])
     for _ in range(2):
         asker.round()
