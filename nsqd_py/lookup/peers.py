@@ -32,45 +32,219 @@ FIRST_ATTEMPTS_S = 2.0
 _MARGIN_S = 0.1
 
 
-class Precreation:
-    """Starts new topics. `longest_s` is the time limit for the answers of the nsqlookupds; None means no limit."""
+_CLOSE_S = 1.0
 
-    def __init__(self, broker: Broker, peers: LookupPeers, longest_s: float | None, log: Log) -> None:
-        self._broker = broker
-        self._peers = peers
-        self._longest_s = longest_s
+
+class LookupPeers:
+    """Registers the topics and channels of `broker` with the nsqlookupds of `set_addresses`."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        options: NsqdOptions,
+        log: Log,
+        tls: Any = None,
+        resolve: Callable[[str, int], list[Endpoint]] = resolve,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`tls` is a context of gevent.ssl, for all connections, or None."""
         self._log = log
+        self._clock = clock
+        self._resolve = resolve
+        self._hosts: dict[str, LookupHost] = {}
+        self._peers: dict[Endpoint, LookupPeer] = {}
+        # The hosts that use an endpoint, as of the last `_settle`: a failure concerns these and no others.
+        self._users: dict[Endpoint, list[LookupHost]] = {}
+        self._is_changing = False
+        self._is_running = False
+        self._progress = Event()
+        self._broker = broker
         self._starting: dict[Topic, gevent.Greenlet[..., None]] = {}
         self._greenlets = Group()
         self._is_closed = False
+        self._longest_s = limit_s(options.http_client_request_timeout_ns)  # for the answers of the nsqlookupds
+        connect_timeout_s = limit_s(options.http_client_connect_timeout_ns)
+        client = HttpClient(connect_timeout_s, self._longest_s, self._resolve, tls, MAX_ANSWER_BYTES)
+        self._context = PeerContext(
+            log,
+            broker.topics,
+            lambda: identify(options, broker.tcp_port, broker.http_port),
+            self._on_known,
+            self._on_failed,
+            client,
+            tls,
+            options.max_body_size,
+            clock,
+        )
 
-    # ---- new topics
+    # ---- start and stop
 
-    def begin(self, topic: Topic) -> None:
-        """Hold the topic, and start it when its channels are made or the questions have failed."""
-        if not self._is_closed:
-            topic.hold()
-            self._starting[topic] = self._greenlets.spawn(self._start, topic)
+    def start(self) -> None:
+        """Connect to all nsqlookupds."""
+        self._is_running = True
+        with self._one_change():
+            for host in self._hosts.values():
+                host.start()
 
-    def wait(self, topic: Topic, timeout_s: float | None) -> bool:
-        """Wait until the topic is started, and return True if it is. Blocks this greenlet."""
+    def close(self) -> None:
+        """Close all connections, so that the nsqlookupds forget this nsqd, and ask no more. Blocks this greenlet.
+
+        Held topics stay held: their messages are in the log, and the next start releases them.
+        """
+        self._is_closed = True
+        self._greenlets.kill()
+        if not self._is_running:
+            return
+        self._log.info("LOOKUP: closing")
+        self._is_running = False
+        for host in self._hosts.values():
+            host.stop()
+        self._hosts.clear()
+        stopped = [peer.stop() for peer in self._peers.values()]
+        gevent.joinall([greenlet for greenlet in stopped if greenlet is not None], _CLOSE_S)
+        self._peers.clear()
+
+    def set_addresses(self, addresses: Sequence[str]) -> None:
+        """Register with these addresses from now on, and with no others. Addresses that cannot be used are logged."""
+        wanted = dict.fromkeys(addresses)
+        with self._one_change():
+            for text in [text for text in self._hosts if text not in wanted]:
+                self._log.of_clients.info("LOOKUP(%s): removing peer", text)
+                self._hosts.pop(text).stop()
+            for text in wanted:
+                if text not in self._hosts:
+                    self._add_host(text)
+
+    def _add_host(self, text: str) -> None:
+        try:
+            address = parse_address(text)
+        except ValueError as error:
+            self._log.of_clients.error("LOOKUP(%s): cannot be used - %s", text, error)
+            return
+        self._log.of_clients.info("LOOKUP(%s): adding peer", text)
+        host = LookupHost(address, self._resolve, self._log, self._clock, self._is_connected, self._on_resolved)
+        self._hosts[text] = host
+        if self._is_running:
+            host.start()
+
+    # ---- calls of the broker
+
+    def topic_made(self, topic: Topic) -> None:
+        self.notify(topic.name, "", was_deleted=False)
+        if self._hosts:
+            self.precreate(topic)
+
+    def notify(self, topic_name: str, channel_name: str, was_deleted: bool) -> None:
+        for peer in self._peers.values():
+            if peer.is_started:
+                peer.note((topic_name, channel_name), was_deleted)
+
+    def wait_until_started(self, topic: Topic, timeout_s: float | None = None) -> bool:
         greenlet = self._starting.get(topic)
         if greenlet is not None:
             greenlet.join(timeout_s)
         return topic.is_started
 
-    def wait_for_all(self, timeout_s: float) -> None:
-        """Wait until all present topics are started. Blocks this greenlet."""
+    def wait_until_all_started(self, timeout_s: float) -> None:
         gevent.joinall(list(self._starting.values()), timeout_s)
 
-    def close(self) -> None:
-        """Ask no more. Held topics stay held: their messages are in the log, and the next start releases them."""
-        self._is_closed = True
-        self._greenlets.kill()
+    # ---- peers come and go
+
+    @contextmanager
+    def _one_change(self) -> Iterator[None]:
+        """Settle once after a change of many hosts: settling for each of them takes quadratic time."""
+        self._is_changing = True
+        try:
+            yield
+        finally:
+            self._is_changing = False
+            self._settle()
+
+    def _on_resolved(self) -> None:
+        if not self._is_changing:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Make a peer for each endpoint, and run the peers that are in use."""
+        hosts = self._hosts.values()
+        known = {endpoint: host for host in reversed(hosts) for endpoint in host.selection.all}
+        used: dict[Endpoint, list[LookupHost]] = {}
+        for host in hosts:
+            for endpoint in host.selection.in_use:
+                used.setdefault(endpoint, []).append(host)
+        self._users = used
+        for endpoint in [endpoint for endpoint in self._peers if endpoint not in known]:
+            self._peers.pop(endpoint).stop()
+        for endpoint, host in known.items():
+            if endpoint not in self._peers:
+                self._peers[endpoint] = LookupPeer(endpoint, host.address, self._context)
+        for endpoint, peer in self._peers.items():
+            if endpoint in used:
+                peer.start()
+            else:
+                peer.stop()
+        self._progress.set()
+
+    def _is_connected(self, endpoint: Endpoint) -> bool:
+        peer = self._peers.get(endpoint)
+        return peer is not None and peer.is_connected
+
+    def _on_known(self, peer: LookupPeer) -> None:
+        self._progress.set()
+        self._catch_up(peer)
+
+    def _on_failed(self, peer: LookupPeer) -> bool:
+        """Return True if a host of this peer has changed to another address family that may still work."""
+        has_hope = has_changed = False
+        for host in self._users.get(peer.endpoint, ()):
+            selection = host.selection
+            used_before = selection.in_use
+            selection.ended(peer.endpoint)
+            host.resolve_soon()
+            if self._all_fail(selection.in_use) and selection.change_family():
+                has_hope = not self._all_fail(selection.in_use) or has_hope
+            has_changed = selection.in_use != used_before or has_changed
+        if has_changed:
+            self._settle()
+        self._progress.set()
+        return has_hope
+
+    def _all_fail(self, endpoints: Sequence[Endpoint]) -> bool:
+        peers = [self._peers.get(endpoint) for endpoint in endpoints]
+        return all(peer is not None and peer.is_failing for peer in peers)
+
+    # ---- questions to nsqlookupds
+
+    def wait_until_tried(self, timeout_s: float) -> None:
+        """Wait until each nsqlookupd has been tried once, or time runs out. Blocks this greenlet."""
+        end_s = self._clock() + timeout_s
+        while any(self._is_untried(host) for host in self._hosts.values()):
+            self._progress.clear()
+            if not self._progress.wait(end_s - self._clock()):
+                return
+
+    def _is_untried(self, host: LookupHost) -> bool:
+        if not host.was_resolved:
+            return True
+        peers = [self._peers.get(endpoint) for endpoint in host.selection.in_use]
+        return any(peer is None or not peer.was_tried for peer in peers)
+
+    def peers_to_ask(self) -> list[LookupPeer]:
+        """Return the peers that have been connected at least once, one for each nsqlookupd."""
+        by_place = {peer.query.place: peer for peer in self._peers.values() if peer.query is not None}
+        return list(by_place.values())
+
+    # ---- the channels of new topics
+
+    def precreate(self, topic: Topic) -> None:
+        """Hold the topic, and start it when its channels are made or the questions have failed."""
+        if not self._is_closed:
+            topic.hold()
+            self._starting[topic] = self._greenlets.spawn(self._start, topic)
 
     def _start(self, topic: Topic) -> None:
         try:
-            self._peers.wait_until_tried(FIRST_ATTEMPTS_S)
+            self.wait_until_tried(FIRST_ATTEMPTS_S)
             self._add_channels(topic, self._find(topic))
         finally:
             self._starting.pop(topic, None)
@@ -79,7 +253,7 @@ class Precreation:
 
     def _find(self, topic: Topic) -> list[str]:
         """Return the channels that any nsqlookupd knows, sorted."""
-        peers = self._peers.peers_to_ask()
+        peers = self.peers_to_ask()
         if not peers:
             text = "no available nsqlookupd to query for channels to pre-create for topic %s"
             self._log.of_clients.error(text, topic.name)
@@ -133,7 +307,7 @@ class Precreation:
 
     # ---- topics that an nsqlookupd was not asked for
 
-    def catch_up(self, peer: LookupPeer) -> None:
+    def _catch_up(self, peer: LookupPeer) -> None:
         """Ask a peer that has connected for the channels of topics that still have none.
 
         This must happen before the peer learns that this nsqd has these topics. Otherwise consumers arrive, and the
@@ -150,196 +324,3 @@ class Precreation:
                     return
                 if names and not (topic.channels and topic.is_started):
                     self._add_channels(topic, names)
-
-
-_CLOSE_S = 1.0
-
-
-class LookupPeers:
-    """Registers the topics and channels of `broker` with the nsqlookupds of `set_addresses`."""
-
-    def __init__(
-        self,
-        broker: Broker,
-        options: NsqdOptions,
-        log: Log,
-        tls: Any = None,
-        resolve: Callable[[str, int], list[Endpoint]] = resolve,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """`tls` is a context of gevent.ssl, for all connections, or None."""
-        self._log = log
-        self._clock = clock
-        self._resolve = resolve
-        self._hosts: dict[str, LookupHost] = {}
-        self._peers: dict[Endpoint, LookupPeer] = {}
-        # The hosts that use an endpoint, as of the last `_settle`: a failure concerns these and no others.
-        self._users: dict[Endpoint, list[LookupHost]] = {}
-        self._is_changing = False
-        self._is_running = False
-        self._progress = Event()
-        request_timeout_s = limit_s(options.http_client_request_timeout_ns)
-        connect_timeout_s = limit_s(options.http_client_connect_timeout_ns)
-        client = HttpClient(connect_timeout_s, request_timeout_s, self._resolve, tls, MAX_ANSWER_BYTES)
-        self._precreation = Precreation(broker, self, request_timeout_s, log)
-        self._context = PeerContext(
-            log,
-            broker.topics,
-            lambda: identify(options, broker.tcp_port, broker.http_port),
-            self._on_known,
-            self._on_failed,
-            client,
-            tls,
-            options.max_body_size,
-            clock,
-        )
-
-    # ---- start and stop
-
-    def start(self) -> None:
-        """Connect to all nsqlookupds."""
-        self._is_running = True
-        with self._one_change():
-            for host in self._hosts.values():
-                host.start()
-
-    def close(self) -> None:
-        """Close all connections, so that the nsqlookupds forget this nsqd. Blocks this greenlet."""
-        if not self._is_running:
-            return
-        self._log.info("LOOKUP: closing")
-        self._is_running = False
-        for host in self._hosts.values():
-            host.stop()
-        self._hosts.clear()
-        stopped = [peer.stop() for peer in self._peers.values()]
-        gevent.joinall([greenlet for greenlet in stopped if greenlet is not None], _CLOSE_S)
-        self._peers.clear()
-        self._precreation.close()
-
-    def set_addresses(self, addresses: Sequence[str]) -> None:
-        """Register with these addresses from now on, and with no others. Addresses that cannot be used are logged."""
-        wanted = dict.fromkeys(addresses)
-        with self._one_change():
-            for text in [text for text in self._hosts if text not in wanted]:
-                self._log.of_clients.info("LOOKUP(%s): removing peer", text)
-                self._hosts.pop(text).stop()
-            for text in wanted:
-                if text not in self._hosts:
-                    self._add_host(text)
-
-    def _add_host(self, text: str) -> None:
-        try:
-            address = parse_address(text)
-        except ValueError as error:
-            self._log.of_clients.error("LOOKUP(%s): cannot be used - %s", text, error)
-            return
-        self._log.of_clients.info("LOOKUP(%s): adding peer", text)
-        host = LookupHost(address, self._resolve, self._log, self._clock, self._is_connected, self._on_resolved)
-        self._hosts[text] = host
-        if self._is_running:
-            host.start()
-
-    # ---- calls of the broker
-
-    def topic_made(self, topic: Topic) -> None:
-        self.notify(topic.name, "", was_deleted=False)
-        if self._hosts:
-            self._precreation.begin(topic)
-
-    def notify(self, topic_name: str, channel_name: str, was_deleted: bool) -> None:
-        for peer in self._peers.values():
-            if peer.is_started:
-                peer.note((topic_name, channel_name), was_deleted)
-
-    def wait_until_started(self, topic: Topic, timeout_s: float | None = None) -> bool:
-        return self._precreation.wait(topic, timeout_s)
-
-    def wait_until_all_started(self, timeout_s: float) -> None:
-        self._precreation.wait_for_all(timeout_s)
-
-    # ---- peers come and go
-
-    @contextmanager
-    def _one_change(self) -> Iterator[None]:
-        """Settle once after a change of many hosts: settling for each of them takes quadratic time."""
-        self._is_changing = True
-        try:
-            yield
-        finally:
-            self._is_changing = False
-            self._settle()
-
-    def _on_resolved(self) -> None:
-        if not self._is_changing:
-            self._settle()
-
-    def _settle(self) -> None:
-        """Make a peer for each endpoint, and run the peers that are in use."""
-        hosts = self._hosts.values()
-        known = {endpoint: host for host in reversed(hosts) for endpoint in host.selection.all}
-        used: dict[Endpoint, list[LookupHost]] = {}
-        for host in hosts:
-            for endpoint in host.selection.in_use:
-                used.setdefault(endpoint, []).append(host)
-        self._users = used
-        for endpoint in [endpoint for endpoint in self._peers if endpoint not in known]:
-            self._peers.pop(endpoint).stop()
-        for endpoint, host in known.items():
-            if endpoint not in self._peers:
-                self._peers[endpoint] = LookupPeer(endpoint, host.address, self._context)
-        for endpoint, peer in self._peers.items():
-            if endpoint in used:
-                peer.start()
-            else:
-                peer.stop()
-        self._progress.set()
-
-    def _is_connected(self, endpoint: Endpoint) -> bool:
-        peer = self._peers.get(endpoint)
-        return peer is not None and peer.is_connected
-
-    def _on_known(self, peer: LookupPeer) -> None:
-        self._progress.set()
-        self._precreation.catch_up(peer)
-
-    def _on_failed(self, peer: LookupPeer) -> bool:
-        """Return True if a host of this peer has changed to another address family that may still work."""
-        has_hope = has_changed = False
-        for host in self._users.get(peer.endpoint, ()):
-            selection = host.selection
-            used_before = selection.in_use
-            selection.ended(peer.endpoint)
-            host.resolve_soon()
-            if self._all_fail(selection.in_use) and selection.change_family():
-                has_hope = not self._all_fail(selection.in_use) or has_hope
-            has_changed = selection.in_use != used_before or has_changed
-        if has_changed:
-            self._settle()
-        self._progress.set()
-        return has_hope
-
-    def _all_fail(self, endpoints: Sequence[Endpoint]) -> bool:
-        peers = [self._peers.get(endpoint) for endpoint in endpoints]
-        return all(peer is not None and peer.is_failing for peer in peers)
-
-    # ---- questions to nsqlookupds
-
-    def wait_until_tried(self, timeout_s: float) -> None:
-        """Wait until each nsqlookupd has been tried once, or time runs out. Blocks this greenlet."""
-        end_s = self._clock() + timeout_s
-        while any(self._is_untried(host) for host in self._hosts.values()):
-            self._progress.clear()
-            if not self._progress.wait(end_s - self._clock()):
-                return
-
-    def _is_untried(self, host: LookupHost) -> bool:
-        if not host.was_resolved:
-            return True
-        peers = [self._peers.get(endpoint) for endpoint in host.selection.in_use]
-        return any(peer is None or not peer.was_tried for peer in peers)
-
-    def peers_to_ask(self) -> list[LookupPeer]:
-        """Return the peers that have been connected at least once, one for each nsqlookupd."""
-        by_place = {peer.query.place: peer for peer in self._peers.values() if peer.query is not None}
-        return list(by_place.values())

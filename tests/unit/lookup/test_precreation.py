@@ -13,8 +13,9 @@ import pytest
 from gevent.event import Event
 
 from nsqd_py.broker.broker import Broker
-from nsqd_py.lookup.peers import Precreation
+from nsqd_py.lookup.peers import LookupPeers
 from nsqd_py.net.http.client import HttpClientError
+from nsqd_py.options import NSQD
 from nsqd_py.queue.topic import Topic
 from tests.unit.fakes import World, sized, start_broker
 
@@ -42,26 +43,19 @@ class FakePeer:
 
 
 class Scene:
-    """A broker that asks the peers of this test; answers have `longest_s`."""
+    """A broker that asks the peers of this test."""
 
-    def __init__(self, directory: Path, longest_s: float = 10.0) -> None:
+    def __init__(self, directory: Path) -> None:
         self.world = World()
         self.warnings: list[str] = []
         self.world.log.warning = lambda text, *args: self.warnings.append(text % args)
         self.broker: Broker = start_broker(self.world, directory)
         self.peers: list[Any] = []
-        self.are_tried = Event()
-        self.are_tried.set()
-        self.precreation = Precreation(self.broker, self, longest_s, self.world.log)
+        self.lookups = LookupPeers(self.broker, NSQD.defaults(), self.world.log)
+        self.lookups.peers_to_ask = lambda: self.peers  # type: ignore[method-assign]
         self.broker.lookups = SimpleNamespace(
-            topic_made=self.precreation.begin, notify=lambda *_, **__: None, wait_until_started=self.precreation.wait
+            topic_made=self.lookups.precreate, notify=lambda *_, **__: None, wait_until_started=self.lookups.wait_until_started
         )  # type: ignore[assignment]
-
-    def wait_until_tried(self, timeout_s: float) -> None:
-        self.are_tried.wait(timeout_s)
-
-    def peers_to_ask(self) -> list[Any]:
-        return self.peers
 
     def publish(self, name: str, *bodies: bytes) -> Topic:
         topic = self.broker.get_topic(name)
@@ -78,15 +72,15 @@ def depths(topic: Topic) -> dict[str, int]:
 def make_scene(tmp_path: Path) -> Iterator[Callable[..., Scene]]:
     scenes: list[Scene] = []
 
-    def make(*peers: FakePeer, **settings: Any) -> Scene:
-        scene = Scene(tmp_path, **settings)
+    def make(*peers: FakePeer) -> Scene:
+        scene = Scene(tmp_path)
         scene.peers += peers
         scenes.append(scene)
         return scene
 
     yield make
     for scene in scenes:
-        scene.precreation.close()
+        scene.lookups.close()
 
 
 MakeScene = Callable[..., Scene]
@@ -103,7 +97,7 @@ def test_a_topic_that_is_deleted_meanwhile(make_scene: MakeScene) -> None:
     again = scene.publish("orders", b"new")
     assert scene.broker.wait_until_started(again, 5)
     slow.may_answer.set()
-    scene.precreation.wait(topic, 5)
+    scene.lookups.wait_until_started(topic, 5)
     assert (depths(again), depths(topic)) == ({}, {})
 
 
@@ -121,6 +115,3 @@ def test_a_channel_that_cannot_be_made_keeps_no_other_from_it(make_scene: MakeSc
     assert scene.broker.wait_until_started(topic, 5)
     assert depths(topic) == {"b": 1}
     assert scene.world.log.errors == ["TOPIC(orders): failed to pre-create channel a - disk full"]
-
-
-# --- peers that come late
