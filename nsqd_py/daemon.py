@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from nsqd_py.auth.guard import AuthGuard, Guarded
     from nsqd_py.lease.keeper import LeaseWatch
     from nsqd_py.lookup.peers import LookupPeers
-    from nsqd_py.net.http.guard import Guard as AdminGuard
     from nsqd_py.net.tls import CertificateReloader
     from nsqd_py.standby.copy import StandbyState
     from nsqd_py.standby.election import Election
@@ -154,7 +153,10 @@ class Daemon:
             with collector_paused():
                 self._load(signals)
             self._broker.tls = keep_certificate(self._options, self._log)
-            self._broker.admin_guard = _admin_guard(self._options, self._log)
+            if self._options.http_auth_file:
+                from nsqd_py.net.http.guard import Guard  # OpenSSL's hashes and a pool of threads; 20 ms of a start
+
+                self._broker.admin_guard = Guard(self._options.http_auth_file, self._log)
             self._broker.known_hosts = KnownHosts.of(self._options)
             self._broker.clients_authorize = self._make_guard is not None
             self._listen()
@@ -224,7 +226,7 @@ class Daemon:
             return
         self.notifier.status("loading messages")
         self._broker.is_same_boot = self._clocks.restore()
-        if _may_have_go_files(directory):
+        if may_have_go_files(directory):
             from nsqd_py.go_import.take_over import take_over  # slow to import
 
             take_over(directory, self._options.max_bytes_per_file, self._log, time.time(), on_progress)
@@ -495,22 +497,6 @@ def _http_refusal() -> bytes:
     from nsqd_py.net.http import answers
 
     return answers.refused_connection()
-
-
-def _admin_guard(options: NsqdOptions, log: Log) -> AdminGuard | None:
-    """Return the guard of admin paths; None if everyone may use them. Raises StartError."""
-    if not options.http_auth_file:
-        return None
-    from nsqd_py.net.http.guard import admin_guard
-
-    return admin_guard(options.http_auth_file, log)
-
-
-def _may_have_go_files(directory: Path) -> bool:
-    try:
-        return may_have_go_files(directory)
-    except OSError as error:
-        raise StartError(f"failed to look for files of Go's nsqd in {directory} - {error}") from error
 
 
 def _guard_maker(options: NsqdOptions, broker: Broker, log: Log) -> Callable[[Guarded], AuthGuard] | None:
