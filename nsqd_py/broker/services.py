@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from nsqd_py.clock import Alarms
 from nsqd_py.errors import HttpError, Invalid
+from nsqd_py.net.transport import Stream
 from nsqd_py.options import NsqdOptions
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.topic import Topic
@@ -76,18 +77,18 @@ class Replication:
     def metadata_written(self) -> None:
         """Handle a new version of `nsqd.dat`."""
 
-    def member(self, client: Any, body: bytes) -> None:
+    def member(self, client: Stream, body: bytes) -> None:
         """Answer this connection's MEMBER, a step of the proof that it belongs to the group. Raises ClientError."""
         raise Invalid("cannot STANDBY: --accept-standbys is off")
 
-    def attach(self, client: Any, body: bytes) -> None:
+    def attach(self, client: Stream, body: bytes) -> None:
         """Let this connection follow; `body` is the document of STANDBY. Raises ClientError."""
         self.member(client, body)
 
-    def acknowledge(self, client: Any, number: int) -> None:
+    def acknowledge(self, client: Stream, number: int) -> None:
         """Handle that the standby behind this connection has written a round."""
 
-    def detach(self, client: Any) -> None:
+    def detach(self, client: Stream) -> None:
         """Handle the end of a connection."""
 
     def notice(self) -> str | None:

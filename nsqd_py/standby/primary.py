@@ -13,6 +13,7 @@ from nsqd_py.batch import Tickets
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Replication
 from nsqd_py.errors import Invalid
+from nsqd_py.net.transport import Stream
 from nsqd_py.protocol.frames import OK
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.topic import Topic
@@ -91,12 +92,12 @@ class Standbys(Replication):
 
     # ---- connections
 
-    def member(self, client: Any, body: bytes) -> None:
+    def member(self, client: Stream, body: bytes) -> None:
         if client in self._streams:
             raise Invalid("cannot MEMBER in current state")
         self._door.member(client, body)
 
-    def attach(self, client: Any, body: bytes) -> None:
+    def attach(self, client: Stream, body: bytes) -> None:
         offer = self._door.admit(client, body)
         if offer is None:
             return
@@ -133,7 +134,7 @@ class Standbys(Replication):
                 stream.client.close("the standby has connected again")
         self._addresses[member.id] = member.address
 
-    def _fence(self, client: Any, offer: Offer) -> None:
+    def _fence(self, client: Stream, offer: Offer) -> None:
         """Stop serving for good, since a standby of this nsqd was promoted."""
         check_fence(self._broker, offer)
         if self._on_fenced is None:
@@ -145,7 +146,7 @@ class Standbys(Replication):
         client.send(OK)
         self._on_fenced(new_primary)
 
-    def acknowledge(self, client: Any, number: int) -> None:
+    def acknowledge(self, client: Stream, number: int) -> None:
         stream = self._streams.get(client)
         if stream is not None and not stream.offer.is_backup:
             is_first = not stream.is_following
@@ -153,7 +154,7 @@ class Standbys(Replication):
             if is_first and stream.is_following:
                 self._broker.log.info("STANDBY(%s): has a copy of everything", client.peer)
 
-    def detach(self, client: Any) -> None:
+    def detach(self, client: Stream) -> None:
         self._door.forget(client)
         stream = self._streams.pop(client, None)
         if stream is not None:

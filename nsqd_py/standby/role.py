@@ -20,6 +20,7 @@ from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.services import Replication
 from nsqd_py.broker.state_files import read_epochs
 from nsqd_py.errors import HttpError, Invalid, IsStandby, StartError
+from nsqd_py.net.transport import Stream
 from nsqd_py.options import NsqdOptions
 from nsqd_py.protocol.frames import OK
 from nsqd_py.runtime.logs import Log
@@ -49,10 +50,10 @@ class StandbyRole(Replication):
         """Return the error of whoever wants to publish, subscribe or create something."""
         return IsStandby(self._primary)
 
-    def member(self, client: Any, body: bytes) -> None:
+    def member(self, client: Stream, body: bytes) -> None:
         self._door.member(client, body)
 
-    def attach(self, client: Any, body: bytes) -> None:
+    def attach(self, client: Stream, body: bytes) -> None:
         offer = self._door.admit(client, body)
         if offer is None:
             return
@@ -60,7 +61,7 @@ class StandbyRole(Replication):
             raise Invalid(f"cannot STANDBY: this nsqd is a standby of {self._primary} itself")
         client.send(OK)  # it does not serve
 
-    def detach(self, client: Any) -> None:
+    def detach(self, client: Stream) -> None:
         self._door.forget(client)
 
     def notice(self) -> str | None:

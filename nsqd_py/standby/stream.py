@@ -25,6 +25,7 @@ from nsqd_py.diskqueue.journal import DELETED, Journal, encode_entry, journal_na
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.ranges import EPOCHS_FILE
 from nsqd_py.errors import Invalid
+from nsqd_py.net.transport import Stream
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.pacing import Pace
@@ -113,7 +114,7 @@ class StandbyStream:
 
     def __init__(
         self,
-        client: Any,
+        client: Stream,
         broker: Broker,
         directory: Path,
         offer: Offer,
