@@ -303,6 +303,3 @@ def test_at_sigterm_what_is_under_way_is_answered(nsqd: NsqdProcess, start: Star
         stats = nsqd.wait_for_channel("t", "nsq_to_http", in_flight_count=0, client_count=0)
         assert len(web.asked) == 5
         assert (stats["depth"], stats["timeout_count"], stats["requeue_count"]) == (15, 0, 0)
-
-
-# ---- what it says

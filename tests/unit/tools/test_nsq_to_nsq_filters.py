@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsq_tools.nsq_to_nsq.forwarder import FilterResult, JsonFilter, parse_number
+from nsq_tools.nsq_to_nsq.forwarder import FilterResult, JsonFilter
 from tests.support.examples import examples
 
 PASS, DROP, UNREADABLE, INCOMPLETE = FilterResult.PASS, FilterResult.DROP, FilterResult.UNREADABLE, FilterResult.INCOMPLETE
@@ -144,11 +144,3 @@ def test_what_passes_has_its_value(document: dict[str, object], allowed: set[str
     verdict, passed = JsonFilter("", "", sorted(allowed) or ("z",)).judge(body)
     assert verdict is PASS
     assert json.loads(passed) == {name: value for name, value in document.items() if name in allowed}
-
-
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [("1", 1), ("-1.5e3", -1500), ("+.5", 0.5), ("5.", 5), ("1e999", None), ("nan", None), ("", None), ("1 ", None)],
-)
-def test_numbers_are_read_as_go_reads_them(text: str, number: float | None) -> None:
-    assert parse_number(text) == number

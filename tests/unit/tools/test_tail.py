@@ -213,6 +213,3 @@ EVIL_JSON = '{"a":"\x9b\\u001b]0;owned","b\x7f":1}'.encode()
 def test_whatever_is_shown_does_not_steer_the_terminal(body: bytes, settings: dict[str, Any]) -> None:
     text = shown(body, on_terminal=True, **settings).decode()
     assert not [c for c in text if c != "\n" and (ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0)], text
-
-
-# --- how it is used

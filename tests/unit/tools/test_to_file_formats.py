@@ -145,9 +145,6 @@ def test_damage_in_the_middle_is_not_cut_off() -> None:
     assert (scan.end, scan.tally.messages) == (len(data), 2)
 
 
-# --- parquet
-
-
 # --- codecs
 
 
