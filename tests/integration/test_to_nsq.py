@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shlex
 import shutil
 import signal
 import socket
@@ -18,6 +19,7 @@ import pytest
 
 from tests.support.certificates import Certificates, make_certificates
 from tests.support.nsqd_process import REPOSITORY, MakeNsqd, NsqdProcess, wait_until
+from tests.support.terminal import on_terminal
 from tests.support.tool_process import ToolProcess
 from tests.support.wire import bodies
 
@@ -314,3 +316,23 @@ def test_an_nsqd_that_hangs_is_given_up(make_nsqd: MakeNsqd, start: Start) -> No
         nsqd.signal(signal.SIGCONT)
         assert "has taken nothing for 1s, with 2 messages due" in tool.log_text()
         assert "published 1 message to" in tool.log_text()
+
+
+def test_a_pipe_gets_no_progress(nsqd: NsqdProcess, start: Start) -> None:
+    with start("-rate", "10", *to(nsqd)) as tool:
+        assert end(tool, b"record\n" * 5) == 0
+        assert not set("\r\x1b") & set(tool.log_text())
+
+
+def test_a_terminal_shows_the_progress(nsqd: NsqdProcess, tmp_path: Path) -> None:
+    path = tmp_path / "records"
+    path.write_bytes(b"record\n" * 1000)
+    command = shlex.join([sys.executable, "-m", *MODULE, "--topic=t", "--rate=200", *to(nsqd)])
+    with on_terminal(["sh", "-c", f"exec {command} < {path}"], columns=100) as terminal:
+        terminal.wait_for_text("7.0/7.0 kB")
+        assert "━━━━━━━━" in terminal.line_with("100%")
+        os.kill(terminal.pid, signal.SIGINT)
+        terminal.wait_for_text("published 1,000 messages")
+        assert terminal.wait() == 0
+        assert not terminal.line_with("100%")
+    assert count_of(nsqd) == 1000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from time import monotonic
 from typing import Any
 
@@ -14,7 +15,8 @@ from gevent.event import Event
 from nsq_tools.to_nsq.destination import PublishTarget
 from nsq_tools.to_nsq.options import ToNsqOptions
 from nsq_tools.to_nsq.records import RecordBatch, RecordReader, RefusedRecord, parse_delimiter
-from nsqd_py.runtime.logs import Log
+from nsqd_py.runtime.command import is_terminal
+from nsqd_py.runtime.logs import TEXT, Log
 from nsqd_py.runtime.process import StopSignals
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.durations import SECOND_NS
@@ -30,6 +32,9 @@ _SMALLEST_CHUNK_BYTES = 512
 # Messages of --rate are sent in steps of this length.
 _STEP_S = 0.02
 _READABLE = 1
+# Log lines erase the line with the progress, whose cursor stays behind it.
+_ERASE_LINE = "\r\x1b[K"
+_REDRAW_S = 0.1
 
 
 def run(options: ToNsqOptions, log: Log) -> int:
@@ -39,13 +44,42 @@ def run(options: ToNsqOptions, log: Log) -> int:
     """
     if sys.stdin is None:
         raise ToolError("standard input is closed")
+    shows_progress = is_terminal(sys.stderr) and not is_terminal(sys.stdin) and options.log_format == TEXT
+    if shows_progress:
+        log = Log(_ERASE_LINE + options.log_prefix, options.log_level)
     with StopSignals() as stop:
         publisher = StdinPublisher(options, stop, log)
         try:
-            publisher.publish_all()
+            with _progress(publisher) if shows_progress else nullcontext():
+                publisher.publish_all()
         finally:
             publisher.close()
     return publisher.status
+
+
+@contextmanager
+def _progress(publisher: StdinPublisher) -> Iterator[None]:
+    """Show on standard error how much is read, in one line that is erased at the end."""
+    from rich import progress  # 30 ms
+    from rich.console import Console
+
+    columns = progress.BarColumn(), progress.TaskProgressColumn(), progress.DownloadColumn(), progress.TimeRemainingColumn()
+    console = Console(stderr=True)
+    with progress.Progress(
+        *columns, console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
+    ) as bar:
+        task = bar.add_task("", total=os.fstat(sys.stdin.fileno()).st_size or None)  # a pipe has no size
+
+        def redraw() -> None:
+            while True:
+                bar.update(task, completed=publisher.read_bytes, refresh=True)
+                gevent.sleep(_REDRAW_S)
+
+        redrawing = gevent.spawn(redraw)
+        try:
+            yield
+        finally:
+            redrawing.kill()
 
 
 class StdinPublisher:
@@ -56,7 +90,7 @@ class StdinPublisher:
         self._log = log
         self._stop = stop
         self._began_s = monotonic()
-        self._read_bytes = 0
+        self.read_bytes = 0
         self._not_taken = 0
         self._unit = "line" if parse_delimiter(options.delimiter) == b"\n" else "record"
         self._reader = RecordReader(parse_delimiter(options.delimiter))
@@ -97,7 +131,7 @@ class StdinPublisher:
     def _batches(self) -> Iterator[RecordBatch]:
         try:
             for chunk in self._chunks(sys.stdin.fileno()):
-                self._read_bytes += len(chunk)
+                self.read_bytes += len(chunk)
                 yield self._reader.feed(chunk)
         except (OSError, ValueError) as error:
             raise ToolError(f"cannot read standard input: {getattr(error, 'strerror', None) or error}") from error
@@ -163,7 +197,7 @@ class StdinPublisher:
             "published %s to %s: %s in %.2f s%s",
             f"{count:,} {'message' if count == 1 else 'messages'}",
             ", ".join(destination.address for destination in self._destinations),
-            size_text(self._read_bytes),
+            size_text(self.read_bytes),
             took_s,
             f" ({count / took_s:,.0f}/s)" if count > 1 else "",
         )
