@@ -104,18 +104,8 @@ class Broker:
             lambda: self.replication.metadata_written(),
             lambda: self.encode_epochs() if self.keeps_epochs else None,
         )
-        self.removed_files = RemovedFiles(self.clock, log, alarms, self.topics)
-        self.sync = GroupSync(
-            options.sync_every,
-            options.sync_timeout_ns,
-            threadpool,
-            alarms,
-            self.clock,
-            self._on_sync,
-            self.pace,
-            self.metadata.settle,
-            self.removed_files.look,
-        )
+        self.removed_files = RemovedFiles(services, self.topics)
+        self.sync = GroupSync(services, self._on_sync, self.metadata.settle, self.removed_files.look)
         self.descriptors = DescriptorRelief(self.sync.flush)
         self.housekeeper = Housekeeper(services, self.disk, self.write_position, self._save_positions)
         self.space = DiskSpace(
@@ -131,7 +121,7 @@ class Broker:
         self.expiry = Expiry(alarms, self.clock, self._on_expired)
         self.loop_lag = LoopLag(alarms, self.clock)
         self._write_threads = write_threads or threadpool
-        self.journals = JournalWriter(alarms, self.clock, threadpool, self.pace, self._on_saved)
+        self.journals = JournalWriter(services, self._on_saved)
         self.logs = LogMaker(services, self.space)
 
     def _on_sync(self, topic: Topic, error: OSError | None) -> None:

@@ -19,7 +19,6 @@ from nsqd_py.broker.broker import Broker
 from nsqd_py.clock import Run
 from nsqd_py.diskqueue.compaction import Unmovable, holes, walk
 from nsqd_py.diskqueue.files import LogFile, sync_directory
-from nsqd_py.diskqueue.journal import Journal
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.reading import RecordWindow, read_by
 from nsqd_py.diskqueue.records import Damaged, Incomplete
@@ -115,7 +114,7 @@ class Peek:
         if source is None:
             descriptor = file.duplicate()
             stack.callback(os.close, descriptor)
-            source = self._sources[file] = _PeekSource(descriptor, file)
+            source = self._sources[file] = descriptor, file
         return source
 
     # ---- in a thread
@@ -138,11 +137,7 @@ class Peek:
                 self.unreadable_count += message_range.high - seq
 
 
-class _PeekSource(NamedTuple):
-    """A file that a thread reads while the event loop may write to it."""
-
-    descriptor: int
-    file: LogFile
+_PeekSource = tuple[int, LogFile]  # a descriptor of its own: a thread reads while the event loop may write to the file
 
 
 class _MessageRange(NamedTuple):
@@ -241,14 +236,9 @@ def _timestamp_ns(topic: Topic, seq: int) -> int | None:
 
 
 def _bring_to_disk(channel: Channel, log: TopicLog) -> None:
-    journal = channel.journal
-    if journal is not None:
-        in_thread(gevent.get_hub().threadpool, _sync, journal, log)
-
-
-def _sync(journal: Journal, log: TopicLog) -> None:
-    journal.sync()
-    sync_directory(log.directory)
+    if channel.journal is not None:
+        in_thread(gevent.get_hub().threadpool, channel.journal.sync)
+        in_thread(gevent.get_hub().threadpool, sync_directory, log.directory)
 
 
 # ---- messages that were published with a delay and are not due
@@ -260,32 +250,22 @@ def _find_deferred(log: TopicLog, seq: int, now_ns: int) -> list[_Deferred]:
     if log.latest_due_ns > now_ns:
         for file in list(log.files):
             if file.end_seq > seq and file in log.files:
-                search = _Search(file, seq, now_ns)
-                in_thread(gevent.get_hub().threadpool, search.run)
-                found += search.found
+                in_thread(gevent.get_hub().threadpool, _search(file, seq, now_ns, found))
     return found
 
 
-class _Search:
-    """A search through one file, in a thread."""
+def _search(file: LogFile, seq: int, now_ns: int, found: list[_Deferred]) -> Callable[[], None]:
+    """Return a function that adds such messages of one file to `found`; it runs in a thread, and raises OSError."""
+    descriptor, offset, end_offset = file.duplicate(), file.offset_before(seq), file.end_offset
 
-    def __init__(self, file: LogFile, seq: int, now_ns: int) -> None:
-        self.found: list[_Deferred] = []
-        self._fd = file.duplicate()
-        self._offset = file.offset_before(seq)
-        self._end_offset = file.end_offset
-        self._now_ns = now_ns
-
-    def run(self) -> None:
-        """Run the search. Raises OSError."""
+    def run() -> None:
         try:
-            self.found.extend(self._deferred())
+            for _, record in RecordWindow(read_by(descriptor), end_offset).headers(offset):
+                if record.due_ns > now_ns:
+                    found.append((record.first_seq, record.end_seq, record.due_ns))
         except (Damaged, Incomplete):
             pass  # messages behind the damage in this file are delivered at once
         finally:
-            os.close(self._fd)
+            os.close(descriptor)
 
-    def _deferred(self) -> Iterator[_Deferred]:
-        for _, record in RecordWindow(read_by(self._fd), self._end_offset).headers(self._offset):
-            if record.due_ns > self._now_ns:
-                yield record.first_seq, record.end_seq, record.due_ns
+    return run

@@ -17,7 +17,7 @@ from typing import Any
 import gevent
 
 from nsqd_py.batch import Batch, Tickets
-from nsqd_py.clock import Alarms
+from nsqd_py.broker.services import BrokerServices
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.syncing import Appending
@@ -40,14 +40,11 @@ class JournalWriter:
     on_saved  called with the results of each round
     """
 
-    def __init__(
-        self, alarms: Alarms, clock: Callable[[], int], threadpool: Any, pace: DiskPace, on_saved: Callable[[list[Saved]], None]
-    ) -> None:
-        self._clock = clock
-        self._threadpool = threadpool
-        self._pace = pace
+    def __init__(self, services: BrokerServices, on_saved: Callable[[list[Saved]], None]) -> None:
+        self._services = services
+        self._pace = services.pace
         self._on_saved = on_saved
-        self._alarm = alarms.alarm(self._write)
+        self._alarm = services.alarms.alarm(self._write)
         self._changed: list[tuple[Topic, Channel]] = []
         self._greenlet: Any = None
         self._replacing: Any = None
@@ -56,7 +53,7 @@ class JournalWriter:
         """Schedule a write; called at the first change since the last write of the channel's journal."""
         self._changed.append((topic, channel))
         if self._alarm.due_ns is None:
-            self._alarm.set(self._clock() + JOURNAL_DELAY_NS)
+            self._alarm.set(self._services.clock() + JOURNAL_DELAY_NS)
 
     def save_now(self, topic: Topic) -> bool:
         """Write the changes of a topic's channels; return False while a thread writes. Raises OSError."""
@@ -91,7 +88,7 @@ class JournalWriter:
         writing = _Writing([unsaved for _, _, unsaved in taken])
         self._pace.begin(writing)
         try:
-            in_thread(self._threadpool, writing.run)
+            in_thread(self._services.threadpool, writing.run)
         except Exception as error:  # noqa: BLE001 - after a bug, the changes must be written again, not dropped
             for _, _, unsaved in taken:
                 unsaved.error = unsaved.error or OSError(f"internal error: {error!r}")
@@ -114,7 +111,7 @@ class JournalWriter:
         """Make and write a large snapshot of a channel, while its changes are still appended to the old journal."""
         replacement = channel.begin_replacement()
         try:
-            in_thread(self._threadpool, replacement.write)
+            in_thread(self._services.threadpool, replacement.write)
             if self._greenlet is not None:  # a change that a thread is writing must not get lost between the two files
                 self._greenlet.join()
             replacement.finish()

@@ -14,7 +14,7 @@ import gevent
 import gevent.event
 import gevent.lock
 
-from nsqd_py.clock import Alarms
+from nsqd_py.broker.services import BrokerServices
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.open_files import OPEN_FILES
@@ -162,17 +162,16 @@ class RemovedFiles:
     problems  a sentence about the first such file of each topic
     """
 
-    def __init__(self, clock: Callable[[], int], report: Log, alarms: Alarms, topics: Mapping[str, Topic]) -> None:
+    def __init__(self, services: BrokerServices, topics: Mapping[str, Topic]) -> None:
         self.problems: dict[Topic, str] = {}
         self._topics = topics
         self._to_check: Iterator[Topic] = iter(())
-        self._alarm = alarms.alarm(self._check_some)
-        self._clock = clock
-        self._report = report
+        self._alarm = services.alarms.alarm(self._check_some)
+        self._services = services
 
     def start(self) -> None:
         """Check the files of some topics once a second."""
-        self._alarm.set(self._clock() + _CHECK_EVERY_NS)
+        self._alarm.set(self._services.clock() + _CHECK_EVERY_NS)
 
     def stop(self) -> None:
         self._alarm.set(None)
@@ -202,7 +201,7 @@ class RemovedFiles:
             file.cut_is_reported = True
             log.damage.removed_files += 1
             text = f"{file.path.name} was removed or cut while it was in use: what is not in memory is lost when nsqd stops"
-            self._report.error("TOPIC(%s): %s", topic.name, text)
+            self._services.log.error("TOPIC(%s): %s", topic.name, text)
             self.problems.setdefault(topic, text)
             if file is log.files[-1]:
                 log.leave_last_file()

@@ -230,15 +230,8 @@ class _TopicLoader:
         holes = [hole for hole in self._found.holes if hole not in self._found.damaged_holes]
         name = self._entry.name
         for gone in missing_files(name, holes, needed, self._stop.file_seqs if self._stop is not None else ()):
-            if gone.high <= self._certain_until:
-                self._broker.log.warning("TOPIC(%s): %s is gone: %s; they are lost", name, gone.name, gone.detail)
-            else:
-                self._broker.log.warning(
-                    "TOPIC(%s): %s is not there: %s; they were finished just before a power cut, or they are lost",
-                    name,
-                    gone.name,
-                    gone.detail,
-                )
+            certainty = "are lost" if gone.high <= self._certain_until else "were finished just before a power cut, or are lost"
+            self._broker.log.warning("TOPIC(%s): %s is gone: %s; they %s", name, gone.name, gone.detail, certainty)
 
     def _set_released(self, topic: Topic, saved: dict[str, SavedPosition | None], held: SavedPosition | None) -> None:
         """Set what the topic has released: one that is held continues at its position, others have released all."""

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Any
 
 from gevent.event import Event
 
 from nsqd_py.batch import Tickets
-from nsqd_py.clock import Alarm, Alarms
+from nsqd_py.broker.services import BrokerServices
+from nsqd_py.clock import Alarm
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.syncing import Unsynced, sync_and_release, sync_directories
 from nsqd_py.queue.topic import Topic
-from nsqd_py.runtime.disk_pace import CallTimer, DiskPace
+from nsqd_py.runtime.disk_pace import CallTimer
 from nsqd_py.runtime.pacing import Histogram
 from nsqd_py.runtime.threads import ReusedGreenlets, in_thread
 
@@ -31,14 +31,6 @@ SLOW_NS = 100_000_000
 _FIRST_RETRY_NS = 1_000_000_000
 _LONGEST_RETRY_NS = 30_000_000_000
 _GATHER_NS = 1_000_000  # the time that a sync waits for expected publishers
-
-
-def _nothing_to_do() -> None:
-    pass
-
-
-def _nothing_to_find(topic: Topic, log: TopicLog, files: Sequence[LogFile]) -> OSError | None:
-    return None
 
 
 class _TopicSync:
@@ -67,7 +59,7 @@ WriteListener = Callable[[Topic, Tickets], None]
 
 
 class GroupSync:
-    """Syncs the logs of all topics, at most `timeout_ns` after a write.
+    """Syncs the logs of all topics, at most --sync-timeout after a write.
 
     every         number of unsynced messages from which on topics report each write
     sync_every    number of unsynced messages from which on a topic is synced; with 1, publishers wait for that
@@ -78,31 +70,25 @@ class GroupSync:
 
     def __init__(
         self,
-        every: int,
-        timeout_ns: int,
-        threadpool: Any,
-        alarms: Alarms,
-        clock: Callable[[], int],
+        services: BrokerServices,
         on_sync: Callable[[Topic, OSError | None], None],
-        pace: DiskPace,
-        settle_names: Callable[[], None] = _nothing_to_do,
-        look: Callable[[Topic, TopicLog, Sequence[LogFile]], OSError | None] = _nothing_to_find,
+        settle_names: Callable[[], None],
+        look: Callable[[Topic, TopicLog, Sequence[LogFile]], OSError | None],
     ) -> None:
-        self.sync_every = self.every = max(1, every)
+        self.sync_every = self.every = max(1, services.options.sync_every)
         self._listener: WriteListener | None = None
         self.durations_s = Histogram(_DURATION_BOUNDS_S)
         self._settle_names = settle_names
         self._look = look
-        self._timeout_ns = timeout_ns
-        self._threadpool = threadpool
-        self._alarms = alarms
-        self._clock = clock
+        self._timeout_ns = services.options.sync_timeout_ns
+        self._services = services
+        self._clock = services.clock
         self._on_sync = on_sync
-        self._pace = pace
+        self._pace = services.pace
         self._topics: dict[Topic, _TopicSync] = {}
         self._unsynced: dict[Topic, None] = {}  # in the order of their first unsynced write
-        self._running: dict[Topic, int | None] = {}  # when its sync began; None before it has
-        self._slow_alarm = alarms.alarm(self._look_if_slow)
+        self._running: dict[Topic, int | None] = {}  # when its sync began; None while none runs in a thread
+        self._slow_alarm = services.alarms.alarm(self._look_if_slow)
         self._greenlets = ReusedGreenlets()
         self._run_ended = Event()
         self._is_closed = False
@@ -133,7 +119,7 @@ class GroupSync:
 
     def _new_state(self, topic: Topic) -> _TopicSync:
         assert topic.log is not None
-        alarms = [self._alarms.alarm(lambda _now_ns: self._start(topic)) for _ in range(2)]
+        alarms = [self._services.alarms.alarm(lambda _now_ns: self._start(topic)) for _ in range(2)]
         return _TopicSync(topic.log, *alarms)
 
     def forget(self, topic: Topic) -> None:
@@ -167,8 +153,7 @@ class GroupSync:
 
     def _run(self, topic: Topic, state: _TopicSync) -> None:
         """Sync a topic, answer its publishers, and begin or schedule its next sync."""
-        self._running[topic] = began_ns = self._clock()
-        self._slow_alarm.set_no_later(began_ns + SLOW_NS)
+        self._slow_alarm.set_no_later(self._clock() + SLOW_NS)
         topic.unsynced = 0
         self._unsynced.pop(topic, None)
         state.alarm.set(None)
@@ -197,9 +182,10 @@ class GroupSync:
         try:
             taken = state.log.syncs.take(with_failed=is_retry)
             timer = CallTimer()
-            in_thread(self._threadpool, _sync_files, taken, timer)
+            in_thread(self._services.threadpool, self._sync_files, topic, taken, timer)
             self.durations_s.observe(timer.slowest_ns / 1e9)
         finally:
+            self._running[topic] = None  # what follows may wait for others
             self._pace.end_stall(topic)
         files = [unsynced.file for unsynced in taken if unsynced.file is not None]
         error = state.log.note_synced(taken) or self._look(topic, state.log, files)
@@ -210,6 +196,13 @@ class GroupSync:
             state.retry_ns = self._clock() + state.retry_after_ns
         self._on_sync(topic, error)
         return error
+
+    def _sync_files(self, topic: Topic, taken: Sequence[Unsynced], timer: CallTimer) -> None:
+        """Sync files, then their directory; runs in a thread."""
+        self._running[topic] = self._clock()
+        with timer:
+            sync_and_release([unsynced for unsynced in taken if unsynced.file is not None])
+            sync_directories([unsynced for unsynced in taken if unsynced.file is None])
 
     def _set_next(self, topic: Topic, state: _TopicSync, error: OSError | None) -> None:
         if error is not None:
@@ -224,10 +217,8 @@ class GroupSync:
     def _look_if_slow(self, now_ns: int) -> None:
         """Mark the disk as slow if a sync began long ago."""
         for topic, began_ns in self._running.items():
-            if began_ns is None:
-                continue
-            if now_ns < began_ns + SLOW_NS:
-                self._slow_alarm.set_no_later(began_ns + SLOW_NS)
+            if began_ns is None or now_ns < began_ns + SLOW_NS:
+                self._slow_alarm.set_no_later((began_ns or now_ns) + SLOW_NS)
             elif topic in self._topics:
                 self._pace.stall(topic)
 
@@ -244,13 +235,6 @@ class GroupSync:
         """Wait for the running syncs, and begin no others: logs are synced and restored when they are closed."""
         self.join()
         self._is_closed = True
-
-
-def _sync_files(taken: Sequence[Unsynced], timer: CallTimer) -> None:
-    """Sync files, then their directory; runs in a thread."""
-    with timer:
-        sync_and_release([unsynced for unsynced in taken if unsynced.file is not None])
-        sync_directories([unsynced for unsynced in taken if unsynced.file is None])
 
 
 def _answer(held: list[tuple[int, Tickets]], failure_of: Callable[[int], OSError | None]) -> None:

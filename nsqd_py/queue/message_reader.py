@@ -115,22 +115,19 @@ class BatchCache:
     def trim(self, passed: int) -> None:
         """Drop messages before `passed`, and the oldest above the limit; a batch may be cut."""
         drop = 0
-        left = self.count
-        size_bytes = self.size_bytes
         cut: Batch | None = None
         for batch in self.batches:
-            are_too_many = left > self._most
+            are_too_many = self.count > self._most
             is_ahead = batch.end_seq > passed
             if is_ahead and not are_too_many and len(self.batches) - drop <= self._most_batches:
                 break
-            left -= batch.count
-            size_bytes -= batch.memory_bytes
+            self.count -= batch.count
+            self.size_bytes -= batch.memory_bytes
             drop += 1
-            if is_ahead and are_too_many and left < self._most:
-                cut = batch.part(batch.count - (self._most - left), batch.count)
+            if is_ahead and are_too_many and self.count < self._most:
+                cut = batch.part(batch.count - (self._most - self.count), batch.count)
                 break
-        if drop:
-            self._drop_first(drop, left, size_bytes)
+        self._delete_first(drop)
         if cut is not None:
             self.batches.insert(0, cut)
             self.first_seqs.insert(0, cut.first_seq)
@@ -141,32 +138,26 @@ class BatchCache:
     def keep_bytes(self, most_bytes: int) -> None:
         """Drop the oldest batches until the rest takes at most `most_bytes`."""
         drop = 0
-        left = self.count
-        size_bytes = self.size_bytes
-        for batch in self.batches:
-            if size_bytes <= most_bytes:
-                break
-            left -= batch.count
-            size_bytes -= batch.memory_bytes
+        while drop < len(self.batches) and self.size_bytes > most_bytes:
+            self._uncount(self.batches[drop])
             drop += 1
-        if drop:
-            self._drop_first(drop, left, size_bytes)
+        self._delete_first(drop)
         self.report()
 
-    def _drop_first(self, drop: int, left: int, size_bytes: int) -> None:
-        del self.batches[:drop]
-        del self.first_seqs[:drop]
-        self.count = left
-        self.size_bytes = size_bytes
+    def _uncount(self, batch: Batch) -> None:
+        self.count -= batch.count
+        self.size_bytes -= batch.memory_bytes
+
+    def _delete_first(self, count: int) -> None:
+        del self.batches[:count]
+        del self.first_seqs[:count]
 
     def drop_unneeded(self, is_needed: Callable[[int, int], bool]) -> None:
         """Drop unneeded batches: the newest at once, the others when the cache has grown by a quarter."""
         batches = self.batches
         while batches and not is_needed(batches[-1].first_seq, batches[-1].end_seq):
-            batch = batches.pop()
+            self._uncount(batches.pop())
             self.first_seqs.pop()
-            self.count -= batch.count
-            self.size_bytes -= batch.memory_bytes
         if len(batches) < self._look_at and self.size_bytes < self._look_at_bytes:
             return
         self.batches = [batch for batch in batches if is_needed(batch.first_seq, batch.end_seq)]

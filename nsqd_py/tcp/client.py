@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from nsqd_py.broker.broker import Broker
@@ -30,7 +30,7 @@ from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.logs import Log
 
 if TYPE_CHECKING:
-    from nsqd_py.auth.guard import AuthGuard, Step
+    from nsqd_py.auth.guard import AuthGuard
     from nsqd_py.auth.permissions import Authorization
     from nsqd_py.net.tls import TlsInfo, TlsLayer
 
@@ -157,18 +157,6 @@ class Client(Stream):
         """The client's authorization, or None before AUTH."""
         return self.guard.authorization if self.guard is not None else None
 
-    def take_unread(self) -> bytes:
-        """Return the received bytes after the last command, which are not handled otherwise."""
-        raise NotImplementedError
-
-    def pause(self) -> None:
-        """Neither read, execute commands nor send until `go_on`."""
-        raise NotImplementedError
-
-    def go_on(self, step: Step) -> None:
-        """End the pause: call `step`, which may raise ClientError, then execute the commands after it."""
-        raise NotImplementedError
-
     # ---- a publisher
 
     def publish_failed(self, ticket: int, error: OSError) -> None:
@@ -272,8 +260,11 @@ class Client(Stream):
 
     # ---- layers
 
-    def upgrade(self, upgrades: Upgrades) -> None:
-        """Add the agreed layers; an OK sent through each new layer confirms it."""
+    def upgrade(self, upgrades: Upgrades, take_unread: Callable[[], bytes]) -> None:
+        """Add the agreed layers; an OK sent through each new layer confirms it.
+
+        `take_unread` returns the received bytes after the last command, which are not handled otherwise.
+        """
         self._iteration.end()  # write earlier publishes and send their answers without the new layers
         if self._holds:
             self.close("IDENTIFY asks for an upgrade while a publish before it waits for the disk")
@@ -281,7 +272,7 @@ class Client(Stream):
             return
         self.session.has_upgraded = True
         self._upgrades = upgrades
-        received = self.take_unread()
+        received = take_unread()
         added: Layer | None = None
         for layer in self._layers(upgrades):
             self.add_layer(layer)

@@ -154,6 +154,7 @@ class ClientConnection(Client):
             self.close_when_sent()
 
     def take_unread(self) -> bytes:
+        """Remove and return the received bytes after the last command."""
         assert self._parser is not None
         return self._parser.take_unread()
 
@@ -193,7 +194,7 @@ class ClientConnection(Client):
 # ---- identification
 
 
-def identify(client: Client, command: Identify) -> None:
+def identify(client: ClientConnection, command: Identify) -> None:
     session = client.session
     answer = session.identify(command.body)
     names = client.peer, session.client_id, session.hostname, session.user_agent
@@ -206,16 +207,16 @@ def identify(client: Client, command: Identify) -> None:
     client.set_heartbeat()
     client.send(frames.response(answer))
     if session.upgrades != Upgrades():
-        client.upgrade(session.upgrades)
+        client.upgrade(session.upgrades, client.take_unread)
 
 
-def auth(client: Client, command: Auth) -> None:
+def auth(client: ClientConnection, command: Auth) -> None:
     if client.guard is None:
         raise AuthDisabled("AUTH disabled")
     client.guard.authenticate(command.secret, lambda answer: client.send(frames.response(answer)))
 
 
-def permit(client: Client, request: PermissionRequest) -> None:
+def permit(client: ClientConnection, request: PermissionRequest) -> None:
     """Execute the command of the request when the client is authorized for it."""
     if client.guard is None:  # the client was closed by a command before this one
         return
@@ -227,7 +228,7 @@ def permit(client: Client, request: PermissionRequest) -> None:
 # ---- consumers
 
 
-def sub(client: Client, command: Sub) -> None:
+def sub(client: ClientConnection, command: Sub) -> None:
     name, broker = command.topic_name.decode(), client.broker
     channel_name = command.channel_name.decode()
     try:
@@ -250,7 +251,7 @@ def sub(client: Client, command: Sub) -> None:
         _subscribe(client, topic, channel)
 
 
-def _make_channel(client: Client, topic: Topic, name: str) -> None:
+def _make_channel(client: ClientConnection, topic: Topic, name: str) -> None:
     """Create a channel and subscribe the client, which is paused until then. Runs in a greenlet."""
     found: Channel | OSError | Refusal
     try:
@@ -265,7 +266,7 @@ def _make_channel(client: Client, topic: Topic, name: str) -> None:
         client.close("internal error")
 
 
-def _subscribe(client: Client, topic: Topic, channel: Channel | OSError | Refusal) -> None:
+def _subscribe(client: ClientConnection, topic: Topic, channel: Channel | OSError | Refusal) -> None:
     """Make the client a consumer of the channel. Raises SubFailed if `channel` is an error."""
     if isinstance(channel, Refusal):
         raise SubFailed(f"SUB failed {channel.reason}") from channel
@@ -281,7 +282,7 @@ def _subscribe(client: Client, topic: Topic, channel: Channel | OSError | Refusa
     client.send(frames.OK)
 
 
-def rdy(client: Client, command: Rdy) -> None:
+def rdy(client: ClientConnection, command: Rdy) -> None:
     if client.session.state == STATE_CLOSING:
         client.log.of_clients.info("PROTOCOL(V2): [%s] ignoring RDY after CLS", client.peer)
         return
@@ -289,7 +290,7 @@ def rdy(client: Client, command: Rdy) -> None:
     client.maybe_ready()
 
 
-def fin(client: Client, command: Fin) -> None:
+def fin(client: ClientConnection, command: Fin) -> None:
     message_ids = command.message_ids
     channel = client.channel
     assert channel is not None
@@ -301,7 +302,7 @@ def fin(client: Client, command: Fin) -> None:
         channel.client_ready(client)
 
 
-def req(client: Client, command: Req) -> None:
+def req(client: ClientConnection, command: Req) -> None:
     channel = client.channel
     assert channel is not None
     message_id, delay_ns = command.message_id, command.delay_ns
@@ -314,7 +315,7 @@ def req(client: Client, command: Req) -> None:
     client.maybe_ready()
 
 
-def touch(client: Client, command: Touch) -> None:
+def touch(client: ClientConnection, command: Touch) -> None:
     message_id = command.message_id
     channel = client.channel
     assert channel is not None
@@ -326,7 +327,7 @@ def _missing_reason(channel: Channel, message_id: bytes) -> str:
     return "client does not own message" if channel.owns(message_id) else "ID not in flight"
 
 
-def cls(client: Client, command: Cls) -> None:
+def cls(client: ClientConnection, command: Cls) -> None:
     client.rdy = 0
     client.session.state = STATE_CLOSING
     client.send(frames.CLOSE_WAIT)
@@ -335,7 +336,7 @@ def cls(client: Client, command: Cls) -> None:
 # ---- publishers
 
 
-def publish(client: Client, command: Publish) -> None:
+def publish(client: ClientConnection, command: Publish) -> None:
     """Execute one or more equal PUBs or DPUBs, or an MPUB. The answer leaves when the messages are in the log."""
     kind, count = command.kind, command.count
     topic = client.broker.open_topics.get(command.topic_name.decode()) or _make_topic(client, kind, command)
@@ -344,27 +345,27 @@ def publish(client: Client, command: Publish) -> None:
     client.send(frames.OK if kind == MPUB or count == 1 else frames.OK * count)
 
 
-def large_mpub(client: Client, command: LargeMpub) -> None:
+def large_mpub(client: ClientConnection, command: LargeMpub) -> None:
     topic = _make_topic(client, MPUB, command)
     topic.buffer.publish_parts(command.parts, client, client.early.ticket(MPUB))
     client.pub_counts[topic.name] += command.count
     client.send(frames.OK)
 
 
-def await_mpub(client: Client, topic_name: bytes) -> None:
+def await_mpub(client: ClientConnection, topic_name: bytes) -> None:
     """Create the topic of an MPUB whose body is incomplete or refused, as Go's nsqd does before it reads the body."""
     with contextlib.suppress(Refusal):  # the MPUB command reports it
         _get_topic(client, topic_name.decode())
 
 
-def _get_topic(client: Client, name: str) -> Topic:
+def _get_topic(client: ClientConnection, name: str) -> Topic:
     """Return the topic of this name; create it if needed. Raises Refusal."""
     if name not in client.broker.topics:
         client.broker.creation_rate.take(client.peer)
     return client.broker.get_topic(name)
 
 
-def _make_topic(client: Client, kind: int, command: Publish | LargeMpub) -> Topic:
+def _make_topic(client: ClientConnection, kind: int, command: Publish | LargeMpub) -> Topic:
     """Return the topic of a publish; create it if needed. Raises ClientError."""
     try:
         return _get_topic(client, command.topic_name.decode())
@@ -376,7 +377,7 @@ def _make_topic(client: Client, kind: int, command: Publish | LargeMpub) -> Topi
 # ---- the table
 
 
-def _stand_by(client: Client, command: Member) -> None:
+def _stand_by(client: ClientConnection, command: Member) -> None:
     client.session.state = STATE_STANDBY
     client.broker.replication.member(client, command.body)
 
@@ -385,7 +386,7 @@ def _nothing(*_: object) -> None:
     """Do what NOP does."""
 
 
-HANDLERS: dict[type, Callable[[Client, Any], None]] = {
+HANDLERS: dict[type, Callable[[ClientConnection, Any], None]] = {
     Publish: publish,
     LargeMpub: large_mpub,
     Fin: fin,

@@ -165,7 +165,7 @@ def test_channels_that_come_and_go(tmp_path: Path, seed: int, tally: Tally) -> N
         life = Life(tape.root, tape.mark, **OPTIONS)
         life.create()
         life.broker.want_metadata = Broker.want_metadata.__get__(life.broker)  # type: ignore[method-assign]
-        life.broker.metadata._threadpool = LatePool()
+        life.broker.services.threadpool = LatePool()
         topic = life.broker.get_topic(TOPIC)
         for number in range(12):
             name = chance.choice(CHANNELS)

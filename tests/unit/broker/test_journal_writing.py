@@ -29,7 +29,7 @@ class SlowLife(Life):
         self.received = self.fast.take()
         self.pass_time(SECOND)
         self.pool = GatedPool()
-        self.broker.journals._threadpool = self.pool
+        self.broker.services.threadpool = self.pool
         self.broker.pace.stall(self)
 
     def finish_next(self) -> None:

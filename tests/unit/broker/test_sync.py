@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gevent
@@ -19,7 +20,7 @@ from nsqd_py.diskqueue.syncing import UnsyncedFiles
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.disk_pace import DiskPace
 from tests.unit.broker.test_slow_writing import GatedPool
-from tests.unit.fakes import MS, SECOND, FakePublisher, FakeThreadPool, World, close_descriptors, sized
+from tests.unit.fakes import MS, SECOND, FakePublisher, FakeThreadPool, World, close_descriptors, limits, sized
 
 
 class Bench:
@@ -29,15 +30,14 @@ class Bench:
         self.world = World()
         self.synced: list[OSError | None] = []
         self.pace = DiskPace(self.world.alarms, self.world.clock)
-        self.sync = GroupSync(
-            every,
-            2 * SECOND,
-            pool or FakeThreadPool(),
-            self.world.alarms,
-            self.world.clock,
-            lambda _, error: self.synced.append(error),
-            self.pace,
+        services: Any = SimpleNamespace(
+            options=limits(sync_every=every, sync_timeout_ns=2 * SECOND),
+            threadpool=pool or FakeThreadPool(),
+            alarms=self.world.alarms,
+            clock=self.world.clock,
+            pace=self.pace,
         )
+        self.sync = GroupSync(services, lambda _, error: self.synced.append(error), lambda: None, lambda *_: None)
         self.log = TopicLog(directory, "orders", 1 << 20, self.world.log.error)
         self.topic = Topic(
             "orders", self.log, GuidFactory(1), 100, self.world.iteration, self.world.clock, self.sync, self.world.log
@@ -168,9 +168,10 @@ def test_a_bug_in_a_sync_keeps_nobody_waiting(bench: Bench, monkeypatch: pytest.
 # --- a slow one
 
 
-def test_a_sync_that_takes_long_slows_its_topic_down(tmp_path: Path) -> None:
-    pool = GatedPool()
-    bench = Bench(tmp_path, pool=pool)
+def test_a_sync_that_takes_long_slows_its_topic_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, pool = Bench(tmp_path), GatedPool()
+    bench.topic.slow_writer = SlowWriter(bench.topic, bench.log, pool, bench.pace)
+    monkeypatch.setattr(os, "fdatasync", lambda _: pool.gate.wait(40))
     first = bench.put()
     bench.pass_time(99 * MS)
     assert not bench.pace.is_slow
