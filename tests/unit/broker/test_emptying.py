@@ -53,15 +53,3 @@ def test_the_space_is_free_at_once(tmp_path: Path, act: str, count: int, is_slow
     if is_slow:
         world.pass_time(20 * SECOND)
     assert log_bytes(tmp_path) < KEPT_BYTES
-
-
-def test_what_another_channel_needs_stays(tmp_path: Path) -> None:
-    world = World()
-    broker = start_broker(world, tmp_path, max_bytes_per_file=FILE_BYTES)
-    topic = broker.get_topic("t")
-    for name in ("c", "other"):
-        broker.get_channel(topic, name)
-    publish(world, topic, 250)
-    broker.empty_channel(topic, topic.channels["c"])
-    assert log_bytes(tmp_path) > 250 * len(BODY)
-    assert topic.channels["other"].depth == 250

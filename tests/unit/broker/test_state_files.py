@@ -122,38 +122,6 @@ def test_a_channel_that_is_deleted_while_the_file_is_encoded_keeps_its_journal_u
 # --- a topic whose channels are all ephemeral
 
 
-def test_what_an_ephemeral_channel_finished_does_not_come_again(directory: Path) -> None:
-    """It has no journal; the topic has to remember for it what is done with."""
-    world = World()
-    broker = start_broker(world, directory, max_bytes_per_file=200)
-    topic = broker.get_topic("t")
-    channel = broker.get_channel(topic, "tail#ephemeral")
-    consumer = FakeConsumer(world, rdy=1_000).subscribe(channel)
-    for _ in range(12):
-        topic.buffer.publish(sized(b"x" * 20), 1, 24, None, 0)
-        world.run()
-    consumer.finish(*consumer.take())
-    world.pass_time(SECOND)
-    assert len(list(directory.glob("t.*.log"))) == 1
-    close_descriptors(directory)
-    assert start_broker(World(), directory).topics["t"].depth == 0
-
-
-def test_a_pause_keeps_what_an_ephemeral_channel_has_not_finished(directory: Path) -> None:
-    """The pause writes the position of the topic, which must not be past what only that channel had."""
-    world = World()
-    broker = start_broker(world, directory)
-    topic = broker.get_topic("t")
-    channel = broker.get_channel(topic, "tail#ephemeral")
-    consumer = FakeConsumer(world, rdy=2).subscribe(channel)
-    topic.buffer.publish(sized(b"1", b"2", b"3"), 3, 5, None, 0)
-    world.run()
-    consumer.finish(consumer.take()[0])
-    broker.pause_topic(topic, True)
-    close_descriptors(directory)
-    assert start_broker(World(), directory).topics["t"].depth == 2
-
-
 def test_files_that_were_dropped_are_neither_backlog_nor_lost(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A journal may know less than the one who dropped them: it could not be written, or not yet."""
     world = World()

@@ -48,13 +48,6 @@ def test_what_is_asked(data: bytes, expected: list[Command]) -> None:
     assert commands(guarded(), data) == expected
 
 
-def test_a_row_of_publishes_is_asked_about_once() -> None:
-    parser = guarded()
-    assert [type(command) for command in commands(parser, pub("t", b"1") * 3)] == [PermissionRequest, Publish]
-    assert commands(parser, pub("t", b"2")) == [one_pub(b"2")]
-    assert commands(parser, pub("u", b"1")) == [PermissionRequest("PUB", b"u", b"", Publish(PUB, b"u", int32(1) + b"1", 1, 5))]
-
-
 def test_a_publish_is_asked_about_again_when_the_last_is_forgotten() -> None:
     parser = guarded()
     commands(parser, pub("t", b"1"))
@@ -68,27 +61,6 @@ def test_a_body_without_a_command_is_no_publish_when_the_last_is_forgotten() -> 
     parser.forget_pub()
     with pytest.raises(Invalid):
         commands(parser, int32(6) + b"sto\nen")
-
-
-def test_each_row_of_deferred_publishes_is_asked_about_once() -> None:
-    parser = guarded()
-    found = commands(parser, dpub("t", 5, b"1") * 3 + dpub("t", 6, b"1"))
-    assert [type(command) for command in found] == [PermissionRequest, Publish, PermissionRequest]
-    parser.forget_pub()
-    assert type(commands(parser, dpub("t", 6, b"2"))[0]) is PermissionRequest
-
-
-def test_each_mpub_is_asked_about() -> None:
-    parser = guarded()
-    asked: Command = PermissionRequest("MPUB", b"t", b"", None)
-    of_one: Command = Publish(MPUB, b"t", int32(1) + b"1", 1, 5)
-    assert commands(parser, mpub("t", [b"1"]) * 2, mpub("t", [b"1"])) == [asked, of_one] * 3
-    other = [PermissionRequest("MPUB", b"u", b"", None), Publish(MPUB, b"u", int32(1) + b"1", 1, 5)]
-    assert commands(parser, mpub("u", [b"1"]) + pub("t", b"1") + mpub("u", [b"1"])) == [
-        *other,
-        PermissionRequest("PUB", b"t", b"", one_pub(b"1")),
-        *other,
-    ]
 
 
 def test_a_bad_body_of_a_publish_comes_before_the_permission() -> None:

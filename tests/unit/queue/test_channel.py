@@ -1,9 +1,10 @@
-"""Channels: who gets what, and what is dropped."""
+"""Channels: who gets what, what is dropped, and what consumers answer."""
 
 from __future__ import annotations
 
 import pytest
 
+from nsqd_py.queue.message_reader import MOST_ATTEMPTS
 from tests.unit.channel_bench import Bench, numbered
 from tests.unit.fakes import SECOND, make_batch
 
@@ -39,12 +40,6 @@ def test_a_message_larger_than_the_room_goes_out_alone(bench: Bench) -> None:
     bench.release(b"x" * 1_000, b"y" * 1_000)
     bench.run()
     assert consumer.bodies() == [b"x" * 1_000]
-
-
-# --- pause
-
-
-# --- sampling
 
 
 # --- ephemeral channels
@@ -83,3 +78,27 @@ def test_an_ephemeral_channel_drops_also_while_messages_are_deferred(bench: Benc
 
 
 # --- empty
+
+
+def test_attempts_stay_within_their_field(bench: Bench) -> None:
+    bench.release(b"x")
+    position = bench.channel.position
+    position.take_fresh(1)
+    position.queue_again((0, 1, MOST_ATTEMPTS, None))
+    consumer = bench.consumer()
+    bench.run()
+    assert [message.attempts for message in consumer.take()] == [MOST_ATTEMPTS]
+
+
+# --- deferred
+
+
+def test_a_client_that_takes_nothing_keeps_nobody_waiting(bench: Bench) -> None:
+    """Its RDY was lowered while it stood first in the row."""
+    first = bench.consumer(rdy=1)
+    second = bench.consumer(rdy=1)
+    bench.run()
+    first.rdy = 0
+    bench.release(b"one")
+    bench.run()
+    assert (first.bodies(), second.bodies()) == ([], [b"one"])

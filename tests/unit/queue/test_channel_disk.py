@@ -22,21 +22,6 @@ def bench() -> Bench:
 # --- bodies that cannot be read
 
 
-def test_what_cannot_be_read_is_not_in_the_way_of_the_rest(bench: Bench) -> None:
-    consumer = bench.consumer(rdy=20)
-    bench.source.error = OSError(5, "input/output error")
-    bench.source.fails_from, bench.source.fails_until = 2, 5
-    for body in numbered(8):
-        bench.release(body)
-    bench.run()
-    assert consumer.bodies() == [b"000", b"001", b"005", b"006", b"007"]
-    assert bench.statistics() == (0, 5, 3)
-    assert bench.source.reads == 6  # once for all three
-    bench.source.error = None
-    bench.pass_time(2 * SECOND)
-    assert consumer.bodies() == [b"002", b"003", b"004"]
-
-
 def test_it_is_tried_again_later_and_later_up_to_a_minute(bench: Bench) -> None:
     bench.consumer(rdy=20)
     bench.source.error = OSError(5, "input/output error")
@@ -125,6 +110,3 @@ def test_a_snapshot_keeps_the_attempts_of_what_is_in_flight(bench: Bench, restor
     assert consumer.take()[0].attempts == 2
     bench.channel.save()
     assert summary(restored()) == (1, 0, [(0, 1, 1)])
-
-
-# --- a position that is put back

@@ -13,8 +13,7 @@ from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.dead_letters import MOST_REMEMBERED
 from nsqd_py.queue.topic import Topic
 from nsqd_py.settings.types import ByTopic
-from tests.property.real import broken_writes
-from tests.unit.fakes import MS, SECOND, FakeConsumer, World, close_descriptors, sized, start_broker
+from tests.unit.fakes import SECOND, FakeConsumer, World, close_descriptors, sized, start_broker
 
 
 class Bench:
@@ -90,21 +89,6 @@ def test_the_dead_topic_says_where_they_come_from(bench: Bench) -> None:
     assert (len(bench.dead.dead_letters), bench.channel.dead_letter_count) == (MOST_REMEMBERED, 151)
 
 
-def test_a_disk_that_refuses_keeps_the_message_in_its_channel(bench: Bench) -> None:
-    bench.publish(b"poison")
-    consumer = bench.consumer()
-    bench.requeue_all(consumer)
-    with broken_writes(None):
-        bench.requeue_all(consumer)
-        (again,) = consumer.take()
-        assert (again.attempts, bench.statistics()) == (3, (0, 1, 0))
-    assert (bench.channel.dead_letter_count, bench.dead.message_count) == (0, 0)
-    consumer.requeue(again)
-    bench.world.run()
-    assert (bench.statistics(), bench.channel.dead_letter_count) == ((0, 0, 0), 1)
-    assert bench.dead_consumer().bodies() == [b"poison"]
-
-
 def test_it_is_finished_only_when_it_is_synced(tmp_path: Path) -> None:
     bench = Bench(tmp_path, sync_every=1)
     bench.publish(b"poison")
@@ -136,41 +120,6 @@ def test_a_sync_that_fails_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     bench.world.run()
     assert [message.attempts for message in consumer.take()] == [3]
     assert bench.channel.dead_letter_count == 0
-
-
-def test_a_crash_before_it_is_noted_lets_it_come_again(bench: Bench) -> None:
-    bench.publish(b"poison")
-    bench.world.pass_time(200 * MS)
-    consumer = bench.consumer()
-    bench.requeue_all(consumer)
-    bench.world.pass_time(200 * MS)
-    bench.requeue_all(consumer)
-    bench.kill_and_start()
-    assert [(message.body, message.attempts) for message in bench.consumer().take()] == [(b"poison", 2)]
-    assert bench.dead_consumer().bodies() == [b"poison"]
-
-
-def test_once_it_is_noted_a_crash_changes_nothing(bench: Bench) -> None:
-    bench.publish(b"poison")
-    consumer = bench.consumer()
-    bench.requeue_all(consumer)
-    bench.requeue_all(consumer)
-    bench.world.pass_time(200 * MS)
-    bench.kill_and_start()
-    assert bench.consumer().take() == []
-    assert bench.dead_consumer().bodies() == [b"poison"]
-
-
-def test_a_clean_stop_in_the_middle_moves_it_once(bench: Bench) -> None:
-    bench.publish(b"poison")
-    consumer = bench.consumer()
-    bench.requeue_all(consumer)
-    consumer.requeue(*consumer.take())
-    assert bench.statistics() == (0, 1, 0)
-    bench.broker.close()
-    bench.start()
-    assert bench.consumer().take() == []
-    assert bench.dead_consumer().bodies() == [b"poison"]
 
 
 def test_what_is_emptied_on_its_way_is_not_finished_twice(tmp_path: Path) -> None:

@@ -143,13 +143,6 @@ def test_what_is_left_is_a_part_of_the_disk_or_of_the_limit(room: Room) -> None:
     assert broker.space.left_percent() == 0
 
 
-def test_what_is_left_of_the_limit_of_all_topics(room: Room) -> None:
-    broker = room.start(max_disk_bytes=100 * KIB).broker
-    for _ in range(80):
-        room.life.publish(b"x" * KIB)
-    assert broker.space.left_percent() in range(10, 20)
-
-
 def test_what_never_fits_is_no_trouble_of_the_disk(room: Room) -> None:
     life = room.start(max_topic_bytes=ByTopic(10 * KIB))
     assert life.publish(b"x" * 20 * KIB).failures
@@ -171,45 +164,3 @@ def test_room_that_others_were_granted_and_do_not_use_is_given(room: Room) -> No
     assert not room.publish_to("other-1")
     assert room.refusals_told == 1, "a look at the disk that finds a few bytes is no news"
     assert room.health is not None
-
-
-def test_the_reserve_is_given_to_the_last_byte_but_one_message(room: Room) -> None:
-    room.free_bytes = 10 * MIB
-    room.start(min_free_disk_bytes=9 * MIB)
-    for number in range(20):
-        assert room.publish_to(f"other-{number}", size=10)
-    room.fill()
-    assert MIB - RECORD - 64 < room.written_bytes <= MIB
-    assert room.refusals_told == 1
-
-
-def test_one_that_never_fits_on_the_disk_is_no_trouble(room: Room) -> None:
-    life = room.start(max_disk_bytes=10 * KIB)
-    assert life.publish(b"x" * 20 * KIB).failures
-    assert room.health is None
-    assert room.refusals_told == 0
-    assert not life.publish(b"x").failures
-
-
-@pytest.mark.parametrize("option", [{"max_disk_bytes": MIB}, {"max_topic_bytes": ByTopic(MIB)}])
-def test_there_is_room_when_enough_is_finished(room: Room, option: dict[str, object]) -> None:
-    """Files of the default size, 100 MiB, would free nothing until all of it is finished: limits make files smaller."""
-    life = room.start(max_bytes_per_file=100 * MIB, **option)
-    life.create()
-    before = room.fill()
-    assert room.consume("fast")
-    consumer = life.consumer("slow", rdy=1 << 30)
-    life.settle()
-    received = consumer.take()
-    assert len(received) == before
-    life.finish("slow", consumer, *(message for number, message in enumerate(received) if number % 20))
-    room.pass_look()
-    life.broker.housekeeper.run()
-    room.pass_look()
-    assert room.health is None
-    log = room.topic.log
-    assert log is not None
-    assert log.size_bytes < MIB // 10
-    assert room.fill() > before * 8 // 10
-    life.settle()
-    assert len(consumer.take()) > before * 8 // 10, "they are delivered"

@@ -11,7 +11,7 @@ from nsqd_py.broker.broker import Broker
 from nsqd_py.queue.channel import Channel
 from nsqd_py.settings.types import ByTopic
 from tests.property.real import broken_reads
-from tests.unit.fakes import MS, SECOND, FakeConsumer, World, sized, start_broker
+from tests.unit.fakes import SECOND, FakeConsumer, World, sized, start_broker
 
 TTL_NS = 60 * SECOND
 
@@ -57,49 +57,6 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-def test_a_consumer_gets_nothing_that_is_too_old(bench: Bench) -> None:
-    """Not even before the next sweep."""
-    bench.channel()
-    bench.world.pass_time(100 * MS)
-    bench.publish(b"old")
-    bench.world.pass_time(SECOND)
-    bench.publish(b"young")
-    bench.world.clock.now_ns += TTL_NS - 500 * MS  # no alarm rings
-    assert bench.consumer().bodies() == [b"young"]
-    assert bench.statistics() == (0, 1, 0, 1)
-
-
-def test_a_requeued_message_grows_old_too(bench: Bench) -> None:
-    bench.channel()
-    bench.publish(b"a", b"b")
-    consumer = bench.consumer()
-    first, second = consumer.take()
-    consumer.set_rdy(0)
-    consumer.requeue(first)
-    bench.world.pass_time(TTL_NS + 2 * SECOND)
-    assert bench.statistics() == (0, 1, 0, 1)
-    consumer.requeue(second)  # while it was in flight it stayed
-    consumer.set_rdy(1)
-    bench.world.run()
-    assert (consumer.take(), bench.statistics()) == ([], (0, 0, 0, 2))
-
-
-def test_the_age_of_a_deferred_message_counts_from_when_it_is_due(bench: Bench) -> None:
-    bench.channel()
-    bench.publish(b"later", delay_ns=100 * SECOND)
-    bench.publish(b"now")
-    bench.world.pass_time(99 * SECOND)
-    assert bench.statistics() == (0, 0, 1, 1)
-    bench.world.pass_time(60 * SECOND)
-    assert bench.statistics() == (1, 0, 0, 1)
-    consumer = bench.consumer()
-    (message,) = consumer.take()
-    consumer.set_rdy(0)
-    consumer.requeue(message)
-    bench.world.pass_time(3 * SECOND)
-    assert bench.statistics() == (0, 0, 0, 2)
-
-
 def test_a_run_of_several_ages_goes_when_the_last_is_too_old(bench: Bench) -> None:
     """After a restart neighbours that were requeued are one run."""
     bench.channel()
@@ -115,31 +72,6 @@ def test_a_run_of_several_ages_goes_when_the_last_is_too_old(bench: Bench) -> No
     assert bench.statistics() == (2, 0, 0, 0)
     bench.world.pass_time(26 * SECOND)
     assert bench.statistics() == (0, 0, 0, 2)
-
-
-@pytest.mark.parametrize("is_paused", [False, True])
-def test_a_topic_drops_what_no_channel_has(bench: Bench, is_paused: bool) -> None:
-    if is_paused:
-        bench.channel()
-        bench.broker.pause_topic(bench.topic, True)
-    bench.publish(b"old", b"old too")
-    bench.publish(b"later", delay_ns=30 * SECOND)
-    bench.publish(b"behind")
-    bench.world.pass_time(TTL_NS + 2 * SECOND)
-    assert (bench.topic.depth, bench.topic.expired_count) == (2, 2)  # up to the first that is young
-    bench.world.pass_time(30 * SECOND)
-    assert (bench.topic.depth, bench.topic.expired_count) == (0, 4)
-    bench.publish(b"new")
-    bench.broker.pause_topic(bench.topic, False)
-    assert bench.consumer().bodies() == [b"new"]
-
-
-def test_a_start_after_a_long_time_drops_what_grew_old_meanwhile(bench: Bench) -> None:
-    bench.channel()
-    bench.publish(b"old")
-    bench.restart(2 * TTL_NS)
-    bench.world.pass_time(0)
-    assert bench.statistics() == (0, 0, 0, 1)
 
 
 def test_files_of_what_is_too_old_go(tmp_path: Path) -> None:

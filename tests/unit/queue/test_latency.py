@@ -38,19 +38,6 @@ def test_percentiles_are_right_to_one_percent() -> None:
     assert values_ms == [pytest.approx(value, rel=0.012) for value in (1000, 990, 500, 10)]
 
 
-def test_messages_of_one_batch_count_each() -> None:
-    clock = FakeClock()
-    meter = make_meter(clock, 0.75, 0.25)
-    finish_after(meter, clock, 1 * SECOND, count=90)
-    finish_after(meter, clock, 1 * MS, count=30)
-    statistics = meter.statistics()
-    assert statistics["count"] == 120
-    assert [entry["value"] for entry in statistics["percentiles"]] == [
-        pytest.approx(1 * SECOND, rel=0.02),
-        pytest.approx(1 * MS, rel=0.02),
-    ]
-
-
 def test_the_window_forgets_half_of_itself_at_a_time() -> None:
     clock = FakeClock()
     meter = make_meter(clock)

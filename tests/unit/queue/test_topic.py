@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.unit.fakes import close_descriptors
-from tests.unit.topic_bench import Bench
+from nsqd_py.broker.broker import Broker
+from tests.unit.fakes import SECOND, FakeConsumer, close_descriptors, start_broker
+from tests.unit.topic_bench import Bench, drain
 
 
 @pytest.fixture
@@ -64,4 +68,67 @@ def test_emptying_a_paused_topic_lets_go_of_its_files(bench: Bench) -> None:
     assert not topic.is_needed(0, 2)
 
 
-# --- memory
+# --- ephemeral topics
+
+
+def test_an_ephemeral_topic_overflows_within_a_turn_too(bench: Bench) -> None:
+    """Deferred messages are batches of their own, also when they come in one iteration."""
+    topic = bench.topic("orders#ephemeral", mem_queue_size=2)
+    for i in range(5):
+        bench.publish(topic, b"%d" % i, defer_ns=SECOND + i)
+    bench.world.run()
+    assert topic.depth == 2
+    assert drain(topic) == [b"0", b"1"]
+    assert topic.message_count == 5
+
+
+# --- a disk that fails
+
+
+def refuse(*_: Any) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_bug_while_writing_is_not_answered_with_ok(bench: Bench) -> None:
+    """A time that fits no record: the publisher must hear of it, and those who come later must not suffer."""
+    topic = bench.topic()
+    publisher = bench.publish(topic, b"lost", defer_ns=1 << 63)
+    with pytest.raises(Exception):  # noqa: B017 - whichever it is
+        bench.world.run()
+    bench.publish(topic, b"after")
+    bench.world.run()
+    assert drain(topic) == [b"after"]
+    assert publisher.failures
+
+
+# --- as a broker has it
+
+
+@pytest.fixture
+def broker(bench: Bench) -> Broker:
+    return start_broker(bench.world, bench.directory)
+
+
+def test_closing_with_consumers_of_ephemeral_topics_saves_the_others(broker: Broker, bench: Bench) -> None:
+    topics = [broker.get_topic(name) for name in ("a#ephemeral", "lasting", "b#ephemeral")]
+    for topic in topics:
+        channel = broker.get_channel(topic, "ch#ephemeral")
+        consumer = FakeConsumer(bench.world).subscribe(channel)
+        consumer.close = lambda reason, c=consumer, ch=channel, t=topic: broker.client_left(t, ch, c)  # type: ignore
+    broker.close()
+    assert topics[1].is_closed
+
+
+def test_a_channel_whose_journal_cannot_be_written_does_not_exist(
+    broker: Broker, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = broker.get_topic("orders")
+    bench.publish(topic, b"one")
+    bench.world.run()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", refuse)
+        with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+            broker.get_channel(topic, "ch")
+    assert topic.depth == 1
+    assert broker.get_channel(topic, "ch").depth == 1
+    assert (bench.directory / "orders:ch.cursor").exists()

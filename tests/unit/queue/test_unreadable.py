@@ -12,7 +12,7 @@ import pytest
 
 from nsqd_py.broker.broker import Broker
 from nsqd_py.queue.channel import Channel
-from tests.unit.fakes import SECOND, FakeConsumer, World, close_descriptors, sized, start_broker
+from tests.unit.fakes import SECOND, FakeConsumer, World, sized, start_broker
 
 COUNT, SIZE = 3_000, 1_000
 FILE_BYTES = 2_000_000
@@ -80,17 +80,6 @@ def test_a_bad_place_is_in_nobodys_way(world: World, broker: Broker, gives_what_
     assert consume(world, channel) == sorted(missing)
     assert (channel.distributor.unreadable_count, channel.depth, channel.lost_count) == (0, 0, 0)
     assert channel.position.finished.floor == COUNT
-
-
-def test_after_a_restart_it_is_there(world: World, broker: Broker, tmp_path: Path) -> None:
-    with bad_disk(700_000, 704_096, gives_what_is_before=True):
-        came = consume(world, broker.topics["orders"].channels["ch"])
-        broker.close()
-    close_descriptors(tmp_path)
-    again = World()
-    broker = start_broker(again, tmp_path, mem_queue_size=0, max_bytes_per_file=FILE_BYTES)
-    again.pass_time(2 * SECOND)
-    assert consume(again, broker.topics["orders"].channels["ch"]) == sorted(set(range(COUNT)) - set(came))
 
 
 def test_a_file_that_was_cut_while_it_is_read_is_damage(world: World, broker: Broker, tmp_path: Path) -> None:
