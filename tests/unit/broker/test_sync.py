@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import gevent
+import gevent.event
 import pytest
 
 from nsqd_py.batch import GuidFactory
@@ -26,24 +27,24 @@ from tests.unit.fakes import MS, SECOND, FakePublisher, FakeThreadPool, World, c
 class Bench:
     """A topic with a real log, whose syncs go where the test says."""
 
-    def __init__(self, directory: Path, every: int = 1, pool: Any = None) -> None:
+    def __init__(self, directory: Path, every: int = 1, settle_names: Callable[[], Any] = lambda: None) -> None:
         self.world = World()
         self.synced: list[OSError | None] = []
         self.pace = DiskPace(self.world.alarms, self.world.clock)
         services: Any = SimpleNamespace(
             options=limits(sync_every=every, sync_timeout_ns=2 * SECOND),
-            threadpool=pool or FakeThreadPool(),
+            threadpool=FakeThreadPool(),
             alarms=self.world.alarms,
             clock=self.world.clock,
             pace=self.pace,
         )
-        self.sync = GroupSync(services, lambda _, error: self.synced.append(error), lambda: None, lambda *_: None)
+        self.sync = GroupSync(services, lambda _, error: self.synced.append(error), settle_names, lambda *_: None)
         self.log = TopicLog(directory, "orders", 1 << 20, self.world.log.error)
         self.topic = Topic(
             "orders", self.log, GuidFactory(1), 100, self.world.iteration, self.world.clock, self.sync, self.world.log
         )
         self.topic.pace = self.pace
-        self.topic.slow_writer = SlowWriter(self.topic, self.log, pool or FakeThreadPool(), self.pace)
+        self.topic.slow_writer = SlowWriter(self.topic, self.log, FakeThreadPool(), self.pace)
 
     def put(self, body: bytes = b"x") -> FakePublisher:
         publisher = FakePublisher()
@@ -188,6 +189,19 @@ def test_a_sync_that_takes_long_slows_its_topic_down(tmp_path: Path, monkeypatch
     assert not bench.pace.is_slow
     assert not bench.topic.is_slow
     assert bench.topic.next_seq == 2
+    close_descriptors(tmp_path)
+
+
+def test_a_sync_that_is_over_slows_nothing_down(tmp_path: Path) -> None:
+    """It waits for the names of channels, which may take long."""
+    gate = gevent.event.Event()
+    bench = Bench(tmp_path, settle_names=lambda: gate.wait(40))
+    publisher = bench.put()
+    bench.pass_time(SECOND)
+    assert publisher.holds == 1 and not bench.pace.is_slow
+    gate.set()
+    bench.settle()
+    assert ended_well(publisher)
     close_descriptors(tmp_path)
 
 
