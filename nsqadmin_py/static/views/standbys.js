@@ -78,7 +78,7 @@ function AsStandby({ head, standby }) {
       : "none: no nsqd has the lease"],
     ["State", html`<${Badge} kind=${STATES.get(standby.state) ?? "muted"}>${plain(standby.state)}<//>`],
     ["Copy", standby.is_complete ? "complete" : "not complete: it cannot be promoted"],
-    ["Behind", html`${lagText(standby)}${isOld(standby) && html` <span class="muted">${asOf(standby)}</span>`}`],
+    ["Lag", html`${lagText(standby)}${isOld(standby) && html` <span class="muted">${asOf(standby)}</span>`}`],
     ["Epoch", count(head.epoch)],
     ...(standby.set_aside_messages ? [["Set aside", `${counted(standby.set_aside_messages, "message")} that its primary does not have`]] : []),
   ];
