@@ -21,7 +21,6 @@ from nsqd_py.client.process import ProcessHooks, call_after_fork
 from nsqd_py.client.publishing.base import FIRST_PAUSE_S, MOST_PAUSE_S, BaseProducer, ProducerSettings
 from nsqd_py.client.publishing.dispatcher import ConnectionWriter, Dispatcher, WindowLimits
 from nsqd_py.client.publishing.publish import Done, Failures, PendingPublish, commands, ignore_result
-from nsqd_py.client.session import Event
 from nsqd_py.protocol.incoming import Responses
 from nsqd_py.runtime.outages import Backoff
 
@@ -131,16 +130,13 @@ class PublishingCore:
             return
         try:
             for event in writer.connection.receive(0):
-                self._handle(writer, event)
+                if isinstance(event, Responses):
+                    if event.data == _OK:
+                        self.report(self.dispatcher.answered_ok(writer, event.times, monotonic()))
+                elif isinstance(event, NsqdSaid):
+                    self.report(self.dispatcher.answered_error(writer, event.code, event.text, monotonic()))
         except ConnectionLost as error:
             self._lost(writer, error.reason)
-
-    def _handle(self, writer: ConnectionWriter, event: Event) -> None:
-        if isinstance(event, Responses):
-            if event.data == _OK:
-                self.report(self.dispatcher.answered_ok(writer, event.times, monotonic()))
-        elif isinstance(event, NsqdSaid):
-            self.report(self.dispatcher.answered_error(writer, event.code, event.text, monotonic()))
 
     def _lost(self, writer: ConnectionWriter, reason: str) -> None:
         self.on_lost(writer)
