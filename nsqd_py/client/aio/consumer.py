@@ -223,7 +223,8 @@ class Consumer(blocking.Consumer):
     async def _handle(self, message: Message | MessageBatch) -> None:  # type: ignore[override]
         if not message.is_live:
             return
-        handler, is_spent = self._handler_for(message)
+        is_spent = self._is_spent(message)
+        handler = self._giving_up(message) if is_spent else self._handler
         try:
             await _run(handler, message)
         except Requeue as request:
@@ -235,7 +236,8 @@ class Consumer(blocking.Consumer):
             self._fail(message, error, handler)
         else:
             message.settle()
-            self._subscription.given_up += is_spent
+            if is_spent:
+                self._subscription.given_up += 1
 
     def __aiter__(self) -> AsyncIterator[Message]:
         return self.messages()

@@ -99,7 +99,7 @@ class BaseConsumer:
                 "max_in_flight=%d: no more handlers work at a time, although concurrency=%d", max_in_flight, concurrency
             )
         self._options = self._options.with_settings(max_in_flight=max_in_flight)
-        self._handler: Callable[[Any], object] | None = handler or batch_handler
+        self._handler: Any = handler or batch_handler
         self._is_iterated = self._handler is None
         self._takes_batches = batch_handler is not None
         self._concurrency = concurrency
@@ -164,7 +164,8 @@ class BaseConsumer:
         """Call the handler, or `on_give_up` if the message has come too often, unless nsqd delivers it again anyway."""
         if not item.is_live:
             return
-        handler, is_spent = self._handler_for(item)
+        is_spent = self._is_spent(item)
+        handler = self._giving_up(item) if is_spent else self._handler
         try:
             check_handler_result(handler, handler(item))
         except Requeue as request:
@@ -176,19 +177,17 @@ class BaseConsumer:
             self._fail(item, error, handler)
         else:
             item.settle()
-            self._subscription.given_up += is_spent
+            if is_spent:
+                self._subscription.given_up += 1
 
     def _is_spent(self, message: Any) -> bool:
         """True if the message has come more than max_attempts times: `on_give_up` gets it in place of the handler."""
         return bool(self._max_attempts) and message.attempts > self._max_attempts
 
-    def _handler_for(self, message: Any) -> tuple[Callable[[Any], object], bool]:
-        """Return the function to call, and True if it gives the message up."""
-        if self._is_spent(message):
-            self._log.warning("giving up on message %s after %d attempts", message.id.decode(), message.attempts - 1)
-            return self._on_give_up or (lambda message: None), True
-        assert self._handler is not None
-        return self._handler, False
+    def _giving_up(self, message: Any) -> Callable[[Any], object]:
+        """Log that the message is given up, and return the function to call for that."""
+        self._log.warning("giving up on message %s after %d attempts", message.id.decode(), message.attempts - 1)
+        return self._on_give_up or (lambda message: None)
 
     @staticmethod
     def _put_off(item: Message | MessageBatch, request: Requeue) -> None:
