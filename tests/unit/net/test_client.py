@@ -71,13 +71,6 @@ def client(**changes: Any) -> HttpClient:
     return HttpClient(**({"connect_timeout_s": 5.0, "request_timeout_s": 5.0, "resolve": resolve} | changes))
 
 
-def closed_port() -> int:
-    with socket.socket() as sock:
-        sock.bind((HOST, 0))
-        port: int = sock.getsockname()[1]
-        return port
-
-
 @pytest.mark.parametrize(
     ("response", "reason"),
     [
@@ -151,12 +144,6 @@ def test_where_the_broadcast_address_leads_nowhere_the_ip_is_asked(make_server: 
     assert query.place == ("unknown.local", server.port)
     assert [query.channels("t"), query.channels("t")] == [["a"], ["a"]]
     assert resolved == ["unknown.local", HOST, HOST]  # what works is asked first from then on
-
-
-def test_no_way_at_all() -> None:
-    query = ChannelQuery(client(), "", HOST, closed_port(), "")
-    with pytest.raises(Unreachable):
-        query.channels("t")
 
 
 def test_a_server_that_sends_without_end_stops_nobody(make_server: MakeServer) -> None:

@@ -62,12 +62,6 @@ def enter(connections: Connections, peer: str) -> Visitor | None:
 # ---- how many
 
 
-def test_clients_of_a_unix_socket_have_no_address() -> None:
-    connections = crowd(most_per_host=1)
-    assert enter(connections, "@")
-    assert enter(connections, "@")
-
-
 @pytest.mark.parametrize(
     ("peer", "host"),
     [("10.0.0.1:4150", "10.0.0.1"), ("[::ffff:10.0.0.1]:4150", "10.0.0.1"), ("[2001:db8::1]:4150", "2001:db8::1"), ("@", "")],

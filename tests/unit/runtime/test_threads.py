@@ -51,17 +51,6 @@ def test_calls_run_side_by_side_in_no_more_threads_than_allowed() -> None:
     assert apply_all(threads, lambda number: -number, 50) == [-number for number in range(50)]
 
 
-def test_the_loop_goes_on_while_a_thread_works() -> None:
-    threads = DiskThreads(1)
-    threads.serve()
-    gate = threading.Event()
-    call = gevent.spawn(threads.apply, gate.wait, (10,))
-    gevent.sleep(0)
-    assert not call.ready()
-    gate.set()
-    assert call.get(timeout=40) is True
-
-
 def test_a_greenlet_that_is_killed_leaves_the_threads_to_others() -> None:
     threads = DiskThreads(1)
     threads.serve()

@@ -133,10 +133,6 @@ def test_a_flag_goes_before_the_file_and_the_file_before_the_default(config: Wri
     assert options.lookupd_tcp_address == ("b:2",)
 
 
-def test_a_flag_that_repeats_the_default_goes_before_the_file(config: WriteConfig) -> None:
-    assert read("--config", config("snappy = false"), "--snappy=true").snappy is True
-
-
 WRONG_FILES = [
     ("mem_queue_sise = 5", 'unknown key "mem_queue_sise" (did you mean mem_queue_size?)'),
     ("old_mode = 1", '"old_mode" was removed: use --mode'),
