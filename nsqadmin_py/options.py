@@ -224,7 +224,7 @@ def _check_addresses(options: NsqadminOptions) -> None:
 
 
 def _check_url(what: str, url: str) -> None:
-    from nsqd_py.net.http.client import parse_url
+    from nsqd_py.net.http.client import parse_url  # here: 37 ms, which --help does not need
 
     try:
         parse_url(url)
