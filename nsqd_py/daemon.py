@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from nsqd_py.standby.copy import StandbyState
     from nsqd_py.standby.election import Election
     from nsqd_py.standby.follower import Follower
-    from nsqd_py.standby.role import Fencer
     from nsqd_py.stats.statsd import StatsdReporter
 
 _LOOK_FOR_SIGNALS_EVERY_S = 0.05
@@ -116,7 +115,8 @@ class Daemon:
         self._lock: int | None = None
         self._is_loaded = self._is_serving = False
         self._follower: Follower | None = None
-        self._fencer: Fencer | None = None
+        self._old_primary = ""  # that must be fenced
+        self._fencer: gevent.Greenlet[..., None] | None = None
         self._lease_watch: LeaseWatch | None = None
         self.next_options: NsqdOptions | None = None  # those of the nsqd in another role that takes its place
 
@@ -181,8 +181,8 @@ class Daemon:
             self._start_statsd()
             self._broker.loop_lag.start()
             self._broker.removed_files.start()
-            if self._fencer is not None:
-                self._fencer.start()
+            if self._old_primary:
+                self._fence()
             self._drainer = gevent.spawn(self._drain, signals)
             self.notifier.ready(f"serving on {self._listeners.address}")
             self.notifier.start_watchdog(self._loop)
@@ -265,24 +265,23 @@ class Daemon:
         # With both flags and without a state, an earlier start has promoted it.
         if not waits and ((options.promote and state is not None) or not options.standby_of):
             if state is not None and not options.lease:
-                self._fence(state.primary)
+                self._old_primary = state.primary
             return state
         if not options.lease and goes_on_as_primary(directory, options, self._log):
-            self._fence(options.standby_of)
+            self._old_primary = options.standby_of
             return None
         self._follower = Follower(options, directory, self._disk_threads, self._log, self._http_address)
         role = StandbyRole(self._follower, Door(self._broker), self._become_primary, self._group)
         self._broker.replication, self._broker.refusal = role, role.refusal
         return None
 
-    def _fence(self, old_primary: str) -> None:
-        from nsqd_py.standby.role import Fencer
+    def _fence(self) -> None:
+        """Begin to fence the old primary, which can follow this nsqd at its present address."""
+        from nsqd_py.standby.role import fence
 
-        self._fencer = Fencer(
-            self._broker,
-            self._options.replace(standby_of=old_primary),
-            lambda: f"{self._options.broadcast_address}:{self._options.broadcast_tcp_port}",
-        )
+        options = self._options
+        address = f"{options.broadcast_address}:{options.broadcast_tcp_port}"
+        self._fencer = gevent.spawn(fence, self._broker, options.replace(standby_of=self._old_primary), address)
 
     def _http_address(self) -> str:
         return f"{self._options.broadcast_address}:{self._options.broadcast_http_port}"
@@ -424,7 +423,7 @@ class Daemon:
         if self._drainer is not None:
             self._drainer.kill()
         if self._fencer is not None:
-            self._fencer.stop()
+            self._fencer.kill()
         if self._lookups is not None:
             self._lookups.close()  # first, so that consumers stop finding this nsqd
         if self._statsd is not None:

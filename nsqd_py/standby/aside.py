@@ -23,25 +23,24 @@ from typing import Any, NamedTuple
 
 from nsqd_py.diskqueue.files import LogFile, parse_log_file_name, sync_directory
 from nsqd_py.diskqueue.journal import journal_name, read_journal
-from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of
+from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of, union
 from nsqd_py.diskqueue.records import Damaged, NewerFormat
 from nsqd_py.diskqueue.recovery import recover_file
 from nsqd_py.runtime.private_files import DIRECTORY_MODE, read_bytes, write_bytes
 
 
 class Leaving(NamedTuple):
-    """Messages in a file that was set aside, and that a channel had not finished.
+    """A log file that was set aside.
 
-    kept     the file
-    topic    of the log
-    channel  name of its journal; empty if the channel or the whole log is gone, so that nothing can finish them
-    ranges   of the messages; (0, 1) if the file cannot be read
+    kept        the file
+    topic       of the log
+    unfinished  the messages that a channel had not finished, by the name of its journal; empty if the channel or the
+                whole log is gone, so that nothing can finish them. (0, 1) if the file cannot be read
     """
 
     kept: Path
     topic: str
-    channel: str
-    ranges: list[Range]
+    unfinished: dict[str, list[Range]]
 
 
 class Unfinished:
@@ -100,16 +99,20 @@ class Unfinished:
 
     def left(self, leaving: Leaving) -> list[Range]:
         """Return those of the messages that are not in the directory, and that no cursor has finished since."""
-        ranges, topic = leaving.ranges, leaving.topic
-        finished = self._channels(topic).get(leaving.channel)
-        if finished is None:
-            return ranges
-        ranges = without(ranges, finished)
-        for name in self._logs.get(topic, ()) if ranges else ():
-            low, high = self.bounds(topic, name)
-            if any(low < end and start < high for start, end in ranges):
-                ranges = minus(ranges, ranges_in(self._directory / name) or [])
-        return ranges
+        found: list[Range] = []
+        topic, channels = leaving.topic, self._channels(leaving.topic)
+        for channel, ranges in leaving.unfinished.items():
+            finished = channels.get(channel)
+            if finished is None:
+                found += ranges
+                continue
+            ranges = without(ranges, finished)
+            for name in self._logs.get(topic, ()) if ranges else ():
+                low, high = self.bounds(topic, name)
+                if any(low < end and start < high for start, end in ranges):
+                    ranges = minus(ranges, ranges_in(self._directory / name) or [])
+            found += ranges
+        return union(found)
 
 
 def finished_in(path: Path) -> SeqRanges | None:
@@ -186,15 +189,15 @@ class Aside:
         kept = self.alone / path.name
         return kept.exists() and kept.samefile(path)
 
-    def keep_removed(self, paths: list[Path], leaving: Iterable[tuple[str, str, list[Range]]]) -> None:
-        """Keep a log file and its cursors for a week; `leaving` has the rest of its `Leaving`s. Raises OSError."""
+    def keep_removed(self, paths: list[Path], topic: str, unfinished: dict[str, list[Range]]) -> None:
+        """Keep a log file and its cursors for a week. Raises OSError."""
         path, day = paths[0], time.strftime(_DAY, time.gmtime())
         for number in count():
             kept = self._directory / (f"{REMOVED_PREFIX}{day}" + f".{number}" * bool(number)) / path.name
             if not kept.exists() or kept.samefile(path):
                 break
         self.keep(kept.parent, paths)
-        self.leaving += [Leaving(kept, *fields) for fields in leaving]
+        self.leaving.append(Leaving(kept, topic, unfinished))
 
     def keep(self, target: Path, paths: Iterable[Path]) -> None:
         """Keep files in one of the directories. Raises OSError."""

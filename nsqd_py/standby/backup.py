@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
@@ -53,6 +52,9 @@ def run(options: NsqdOptions) -> int:
     except BadOptions as error:
         complain(f"nsqd-py: {error}")
         return 2
+    except BlockingIOError:
+        complain(f"nsqd-py: {options.backup_to or options.data_path} is in use by another nsqd-py")
+        return 1
     except (NsqdError, OSError) as error:
         complain(f"nsqd-py: {error}")
         return 1
@@ -72,15 +74,6 @@ def _check_usage(options: NsqdOptions) -> None:
         raise BadOptions("--backup-to needs --standby-of, the TCP address of the nsqd to copy")
     if (options.backup_to or options.restore_from).endswith(".tar.zst"):
         raise BadOptions("a backup is a directory: name one, and pack or unpack it with tar")
-
-
-@contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    try:
-        with locked(directory):
-            yield
-    except BlockingIOError as error:
-        raise BadBackup(f"{directory} is in use by another nsqd-py") from error
 
 
 # ---- making one
@@ -119,7 +112,7 @@ def _back_up(options: NsqdOptions) -> str:
     check_group(options)
     target, work = Path(options.backup_to), Path(f"{options.backup_to.rstrip('/')}.incomplete")
     work.mkdir(DIRECTORY_MODE, exist_ok=True)
-    with _locked(work):
+    with locked(work):
         try:
             if os.path.lexists(target):
                 raise BadBackup(f"{target} exists already: choose another --backup-to")
@@ -172,7 +165,7 @@ def _restore(options: NsqdOptions) -> str:
     source, target = Path(options.restore_from), Path(options.data_path)
     is_new = not target.exists()
     target.mkdir(DIRECTORY_MODE, exist_ok=True)
-    with _locked(target):
+    with locked(target):
         if not set(os.listdir(target)) <= {"lost+found"}:  # a new file system has that
             raise BadBackup(f"{target} is not empty: restore into a new directory")
         try:

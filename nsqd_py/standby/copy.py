@@ -397,7 +397,7 @@ class Copy:
         """`alone_count`, and the messages that have just left, which may turn out to be finished."""
         left = dict(self._aside.counted)
         for each in (*self._aside.leaving, *(each for _, each in self._aside.unsure)):
-            left[each.kept] = [*left.get(each.kept, []), *each.ranges]
+            left[each.kept] = [*left.get(each.kept, []), *(one for ranges in each.unfinished.values() for one in ranges)]
         counted = sum(map(count_of, self._aside.counted.values()))
         return self.alone_count - counted + sum(count_of(union(ranges)) for ranges in left.values())
 
@@ -426,8 +426,9 @@ class Copy:
             unfinished = self._unfinished.in_file(topic, name)
             if unfinished:
                 journals = [self._directory / journal for journal in self._journals.get(topic, ())]
-                fields = [(topic, "" if is_other_log else channel, ranges) for channel, ranges in unfinished.items()]
-                self._aside.keep_removed([path, *journals], fields)
+                if is_other_log:
+                    unfinished = {"": union([each for ranges in unfinished.values() for each in ranges])}
+                self._aside.keep_removed([path, *journals], topic, unfinished)
 
     def _channel_leaves(self, topic: str, name: str, replacement: Path | None) -> None:
         """Set aside the journal of a channel that is deleted, with the log files of which it had not finished all."""
@@ -437,7 +438,7 @@ class Copy:
         for log_name in list(self._logs.get(topic, ())):
             unfinished = self._unfinished.in_file(topic, log_name).get(name)
             if unfinished and not self._aside.has_alone(self._directory / log_name):
-                self._aside.keep_removed([self._directory / log_name, path], [(topic, "", unfinished)])
+                self._aside.keep_removed([self._directory / log_name, path], topic, {"": unfinished})
 
 
 def sync_paths(paths: Iterable[Path], directory: Path | None) -> None:

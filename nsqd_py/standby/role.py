@@ -160,41 +160,25 @@ def promote(broker: Broker, directory: Path, state: StandbyState | None, electio
 _PAUSE_S = 1.0
 
 
-class Fencer:
-    """Fences the nsqd at `options.standby_of`; `address` is where that one can follow."""
+def fence(broker: Broker, options: NsqdOptions, address: str) -> None:
+    """Fence the nsqd at `options.standby_of`, until it answers that it does not serve. Blocks this greenlet.
 
-    def __init__(self, broker: Broker, options: NsqdOptions, address: Callable[[], str]) -> None:
-        self._broker = broker
-        self._options = options
-        self._address = address
-        self._greenlet: Any = None
-
-    def start(self) -> None:
-        self._greenlet = gevent.spawn(self._run)
-
-    def stop(self) -> None:
-        """Blocks this greenlet."""
-        if self._greenlet is not None:
-            self._greenlet.kill()
-
-    def _run(self) -> None:
-        log, place = self._broker.log, self._options.standby_of
-        reported = ""
-        while True:
-            try:
-                ask(self._options, FENCE, self._offer())
-            except Exception as error:  # noqa: BLE001 - whatever it answers, this must go on
-                if repr(error) != reported:
-                    log.warning("STANDBY: cannot fence the old primary %s - %s; trying again", place, sentence(error))
-                    reported = repr(error)
-            else:
-                log.warning("STANDBY: the old primary %s is fenced: it does not serve", place)
-                return
-            gevent.sleep(_PAUSE_S)
-
-    def _offer(self) -> Offer:
-        logs = {topic.name: OfferedLog(topic.log.epochs) for topic in self._broker.topics.values() if topic.log is not None}
-        return Offer(self._broker.epoch, "", logs, self._address())
+    address  where that one can follow
+    """
+    reported = ""
+    while True:
+        logs = {topic.name: OfferedLog(topic.log.epochs) for topic in broker.topics.values() if topic.log is not None}
+        try:
+            ask(options, FENCE, Offer(broker.epoch, "", logs, address))
+        except Exception as error:  # noqa: BLE001 - whatever it answers, this must go on
+            if repr(error) != reported:
+                text = "STANDBY: cannot fence the old primary %s - %s; trying again"
+                broker.log.warning(text, options.standby_of, sentence(error))
+                reported = repr(error)
+        else:
+            broker.log.warning("STANDBY: the old primary %s is fenced: it does not serve", options.standby_of)
+            return
+        gevent.sleep(_PAUSE_S)
 
 
 def check_fence(broker: Broker, offer: Offer) -> None:

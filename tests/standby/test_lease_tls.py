@@ -10,7 +10,7 @@ import pytest
 from tests.support.certificates import Certificates, make_certificates
 from tests.support.etcd import ETCD, Etcd
 from tests.support.network import free_ports
-from tests.support.nsqd_process import NsqdProcess, wait_until
+from tests.support.nsqd_process import NsqdProcess
 
 DEADLINE_S = 40.0
 
@@ -46,25 +46,6 @@ def test_nsqd_shows_its_certificate_and_serves(etcd: Etcd, certificates: Certifi
         with nsqd.connect() as client:
             client.pub("t", b"1")
         assert etcd.store("orders").holder() == f"127.0.0.1:{nsqd.tcp_port}"
-    finally:
-        nsqd.destroy()
-
-
-@pytest.mark.parametrize("has_authority", [False, True])
-def test_it_says_what_is_missing_and_does_not_serve(
-    etcd: Etcd, certificates: Certificates, tmp_path: Path, has_authority: bool
-) -> None:
-    flags = [f"--lease={etcd.url('orders')}"]
-    if has_authority:
-        flags.append(f"--lease-tls-root-ca-file={certificates.authority}")
-    # What a client without a certificate sees of the refusal depends on how soon etcd closes: an alert, or the end.
-    reason = "https://" if has_authority else "unable to get local issuer certificate"
-    nsqd = NsqdProcess(tmp_path / "a", *flags, ports=_two_ports())
-    try:
-        nsqd.launch()
-        wait_until(lambda: "no answer from etcd" in nsqd.log_text(), DEADLINE_S, "nsqd to say that it has no lease")
-        assert reason in nsqd.log_text()
-        assert "listening on" not in nsqd.log_text()
     finally:
         nsqd.destroy()
 

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from nsqd_py.lookup.host import Endpoint, EndpointSelection, LookupAddress, parse_address, resolve
+from nsqd_py.lookup.host import Endpoint, EndpointSelection, LookupAddress, parse_address
 
 V4 = Endpoint(socket.AF_INET, ("127.0.0.1", 4160))
 OTHER_V4 = Endpoint(socket.AF_INET, ("127.0.0.2", 4160))
@@ -71,12 +71,3 @@ def test_an_endpoint_that_vanished_stays_while_it_is_connected() -> None:
     assert selection.in_use == selection.all == (OTHER_V4, V4)
     selection.ended(V4)
     assert selection.in_use == selection.all == (OTHER_V4,)
-
-
-@pytest.mark.parametrize("error", [socket.gaierror(-2, "unknown"), UnicodeError("label too long")])
-def test_a_failing_resolver_is_an_oserror(error: Exception) -> None:
-    def look_up(*_: object, **__: object) -> list[object]:
-        raise error
-
-    with pytest.raises(OSError, match="unknown|label too long"):
-        resolve("lookup", 4160, look_up)

@@ -29,16 +29,6 @@ def shake(one: Caller, other: GroupListener) -> None:
     one.check(other.answer(one.prove(other.answer(one.hello()))))
 
 
-@pytest.mark.parametrize("purpose", [FOLLOW, FENCE])
-@pytest.mark.parametrize("secrets", [(OLD,), (NEW, OLD)])
-def test_members_prove_themselves_and_their_document(purpose: str, secrets: tuple[bytes, ...]) -> None:
-    one, other = caller(purpose=purpose), listener(*secrets)
-    assert other.purpose == ""
-    shake(one, other)
-    assert other.purpose == purpose
-    assert other.document(one.signed(b"document")) == b"document"
-
-
 @pytest.mark.parametrize(
     ("one", "other", "reason"),
     [
@@ -93,12 +83,3 @@ def test_other_bytes_are_refused_with_a_sentence(body: Any) -> None:
     for refuse in (other.answer, greeted.answer, one.prove, one.check):
         with pytest.raises(NotMember):
             refuse(body)
-
-
-def test_the_secret_is_in_nothing_that_is_sent() -> None:
-    one, other = caller(), listener()
-    challenge = other.answer(one.hello())
-    proof = one.prove(challenge)
-    sent = (one.hello(), challenge, proof, other.answer(proof), one.signed(b""))
-    for form in (OLD, OLD.hex().encode()):
-        assert all(form not in part for part in sent)
