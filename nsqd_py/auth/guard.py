@@ -63,22 +63,6 @@ class AuthGuard:
     again: for a publisher at its next command, which waits for the answer; for a consumer at once, in the background.
     """
 
-    __slots__ = (
-        "_alarm",
-        "_authorization",
-        "_client",
-        "_clock",
-        "_expires_ns",
-        "_greenlet",
-        "_is_fresh",
-        "_is_renewing",
-        "_permitted",
-        "_renewals",
-        "_secret",
-        "_servers",
-        "_subscription",
-    )
-
     def __init__(
         self, client: Guarded, servers: AuthServers, renewals: Renewals, alarms: Alarms, clock: Callable[[], int]
     ) -> None:

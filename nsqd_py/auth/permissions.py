@@ -10,15 +10,15 @@ length of the name. With another engine, an expression in an answer could take e
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from nsqd_py.settings.regex import BadExpression, compiled
 
 PUBLISH = "publish"
 SUBSCRIBE = "subscribe"
 
+T = TypeVar("T")
 _PERMISSIONS = frozenset((PUBLISH, SUBSCRIBE))
 _MAX_INT = (1 << 63) - 1
 
@@ -67,8 +67,7 @@ class AuthRule(NamedTuple):
         return _matches(self.topic, topic_name) and any(_matches(channel, channel_name) for channel in self.channels)
 
 
-@dataclass(frozen=True, slots=True)
-class Authorization:
+class Authorization(NamedTuple):
     """The permissions of the holder of a secret, valid for `ttl_s` seconds."""
 
     ttl_s: int
@@ -93,15 +92,15 @@ def read_answer(document: Any) -> AuthAnswer:
     ttl_s = fields.get("ttl", 0)
     if type(ttl_s) is not int or ttl_s > _MAX_INT:
         raise BadAuthAnswer("ttl is not an integer")
-    grants = [_read_grant(entry) for entry in _list(fields, "authorizations")]
+    grants = [_read_grant(entry) for entry in _field(fields, "authorizations", list)]
     if ttl_s <= 0:
         raise BadAuthAnswer(f"invalid TTL {ttl_s} (must be >0)")
-    return AuthAnswer(ttl_s, _text(fields, "identity"), _text(fields, "identity_url"), grants)
+    return AuthAnswer(ttl_s, _field(fields, "identity", str), _field(fields, "identity_url", str), grants)
 
 
 def _read_grant(entry: Any) -> AuthGrant:
     fields = _object(entry, "an authorization")
-    grant = AuthGrant(_text(fields, "topic"), _texts(fields, "channels"), _texts(fields, "permissions"))
+    grant = AuthGrant(_field(fields, "topic", str), _texts(fields, "channels"), _texts(fields, "permissions"))
     for permission in grant.permissions:
         if permission not in _PERMISSIONS:
             raise BadAuthAnswer(f"unknown permission {permission}")
@@ -116,25 +115,15 @@ def _object(value: Any, what: str) -> dict[str, Any]:
     return {key.lower(): item for key, item in value.items() if item is not None}
 
 
-def _list(fields: dict[str, Any], name: str) -> list[Any]:
-    value = fields.get(name, [])
-    if not isinstance(value, list):
-        raise BadAuthAnswer(f"{name} is not a list")
+def _field(fields: dict[str, Any], name: str, kind: type[T]) -> T:
+    value = fields.get(name, kind())
+    if not isinstance(value, kind):
+        raise BadAuthAnswer(f"{name} is not a {'list' if kind is list else 'string'}")
     return value
 
 
 def _texts(fields: dict[str, Any], name: str) -> list[str]:
-    return [_checked_text("" if item is None else item, name) for item in _list(fields, name)]
-
-
-def _text(fields: dict[str, Any], name: str) -> str:
-    return _checked_text(fields.get(name, ""), name)
-
-
-def _checked_text(value: Any, name: str) -> str:
-    if not isinstance(value, str):
-        raise BadAuthAnswer(f"{name} is not a string")
-    return value
+    return [_field({} if item is None else {name: item}, name, str) for item in _field(fields, name, list)]
 
 
 # ---- regular expressions

@@ -53,17 +53,6 @@ class AuthQuestion:
             "tls": "true" if self.is_tls else "false",
         }
 
-    @property
-    def query(self) -> str:
-        return urlencode(self.values)
-
-    @property
-    def document(self) -> dict[str, list[str]]:
-        """The JSON document of a POST, in which each name has a list of values."""
-        return {
-            name: [value.decode(errors="replace") if isinstance(value, bytes) else value] for name, value in self.values.items()
-        }
-
 
 class AuthServers:
     """The auth servers. A question is sent to a random one first, and to the others in turn if that fails."""
@@ -93,14 +82,18 @@ class AuthServers:
             try:
                 return self._ask_one(self._urls[address], question)
             except (HttpClientError, BadAuthAnswer) as error:
-                is_refusal = is_refusal or isinstance(error, BadStatus) and _is_refusal(error.status)
+                status = error.status if isinstance(error, BadStatus) else 0
+                is_refusal |= 400 <= status < 500 and status not in _TRY_LATER
                 failures.append(f"failed to auth against {self._urls[address].place} - {error}")
         raise NoAuthorization("; ".join(failures), is_refusal=is_refusal)
 
     def _ask_one(self, url: Url, question: AuthQuestion) -> Authorization:
-        document = question.document if self._is_post else None
-        if not self._is_post:
-            url = url.with_query(question.query)
+        document: Mapping[str, Any] | None = None
+        if self._is_post:  # each name has a list of values
+            values = {**question.values, "secret": question.secret.decode(errors="replace")}
+            document = {name: [value] for name, value in values.items()}
+        else:
+            url = url.with_query(urlencode(question.values))
         try:
             found = self._send(url, document)
         except BadStatus as refusal:
@@ -117,10 +110,6 @@ class AuthServers:
             except OSError as error:
                 raise HttpClientError(f"cannot set up TLS - {error.strerror or error}") from error
         return self._client.ask(url, document)
-
-
-def _is_refusal(status: int) -> bool:
-    return 400 <= status < 500 and status not in _TRY_LATER
 
 
 def auth_url(address: str) -> Url:

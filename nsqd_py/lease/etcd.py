@@ -1,6 +1,6 @@
 """The answers of etcd's JSON gateway (https://etcd.io/docs/v3.4/dev-guide/api_grpc_gateway), read strictly.
 
-A primary serves because of these answers, so one that is not exactly as etcd writes it raises BadEtcdAnswer, and counts as
+A primary serves because of these answers, so one that is not exactly as etcd writes it raises ValueError, and counts as
 no answer, also one with other fields. Numbers of 64 bits are strings of digits; fields with the value 0, false or ""
 are left out.
 
@@ -16,7 +16,7 @@ import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from nsqd_py.lease.store import NO_NOTE, Lease, LeaseError, LeaseLost, LeaseUrl, Note, check_holder
 from nsqd_py.net.http.client import BadStatus, HttpClient, Unreachable, Url, parse_url
@@ -26,19 +26,8 @@ _DIGITS = re.compile("-?[0-9]{1,19}")
 _MOST_SHOWN = 80
 
 
-class BadEtcdAnswer(ValueError):
-    """The answer is not one that etcd gives; str(error) says why."""
-
-
-class EtcdEntry(NamedTuple):
-    """The value of a key. `revision` is that of its last change."""
-
-    value: str
-    revision: int
-
-
 def lease_id(answer: Any, ttl_s: int) -> str:
-    """Return the id of a lease that was granted for at least `ttl_s` seconds. Raises BadEtcdAnswer."""
+    """Return the id of a lease that was granted for at least `ttl_s` seconds. Raises ValueError."""
     fields = _object(answer, "header", "ID", "TTL", "error")
     identity = _number(fields, "ID")
     if not identity or _number(fields, "TTL") < ttl_s:
@@ -47,7 +36,7 @@ def lease_id(answer: Any, ttl_s: int) -> str:
 
 
 def is_renewed(answer: Any, identity: str, ttl_s: int) -> bool:
-    """True if this lease lives for at least `ttl_s` seconds more; False if it has ended. Raises BadEtcdAnswer."""
+    """True if this lease lives for at least `ttl_s` seconds more; False if it has ended. Raises ValueError."""
     result = _object(_object(answer, "result").get("result"), "header", "ID", "TTL")
     remaining_s = _number(result, "TTL")
     if str(_number(result, "ID")) != identity or 0 < remaining_s < ttl_s or remaining_s < 0:
@@ -56,17 +45,16 @@ def is_renewed(answer: Any, identity: str, ttl_s: int) -> bool:
 
 
 def written(answer: Any) -> int | None:
-    """Return the revision of a transaction; None if its comparison did not hold. Raises BadEtcdAnswer."""
+    """Return the revision of a transaction; None if its comparison did not hold. Raises ValueError."""
     fields = _object(answer, "header", "succeeded", "responses")
     revision = _revision(fields)
-    succeeded = fields.get("succeeded", False)
-    if not isinstance(succeeded, bool):
+    if type(fields.get("succeeded", False)) is not bool:
         raise _not_understood(answer)
-    return revision if succeeded else None
+    return revision if fields.get("succeeded") else None
 
 
-def entry(answer: Any, key: str) -> EtcdEntry | None:
-    """Return the value of a key that was asked for; None if there is no such key. Raises BadEtcdAnswer."""
+def entry(answer: Any, key: str) -> Note | None:
+    """Return the value of a key that was asked for; None if there is no such key. Raises ValueError."""
     fields = _object(answer, "header", "kvs", "more", "count")
     _revision(fields)
     found = fields.get("kvs", [])
@@ -78,14 +66,14 @@ def entry(answer: Any, key: str) -> EtcdEntry | None:
     value, revision = pair.get("value", ""), _number(pair, "mod_revision")
     if pair.get("key") != encoded(key) or not isinstance(value, str) or revision <= 0:
         raise _not_understood(answer)
-    return EtcdEntry(b64decode(value, validate=True).decode(), revision)
+    return Note(b64decode(value, validate=True).decode(), revision)
 
 
 def token(answer: Any) -> str:
-    """Return the token of a login. Raises BadEtcdAnswer."""
+    """Return the token of a login. Raises ValueError."""
     found = _object(answer).get("token")
     if not isinstance(found, str) or not found.isascii() or not found.isprintable() or not found:
-        raise BadEtcdAnswer("etcd's answer to the login has no token")  # without the answer, which may contain one
+        raise ValueError("etcd's answer to the login has no token")  # without the answer, which may contain one
     return found
 
 
@@ -118,8 +106,8 @@ def _number(fields: dict[str, Any], name: str) -> int:
     return value
 
 
-def _not_understood(answer: object) -> BadEtcdAnswer:
-    return BadEtcdAnswer(f"an answer that etcd does not give: {repr(answer)[:_MOST_SHOWN]}")
+def _not_understood(answer: object) -> ValueError:
+    return ValueError(f"an answer that etcd does not give: {repr(answer)[:_MOST_SHOWN]}")
 
 
 T = TypeVar("T")
@@ -152,49 +140,37 @@ class EtcdStore:
             number = self._put(self._key, holder, [_created(self._key, 0)], lease=handle)
         finally:
             if number is None:
-                self._revoke(handle)
+                self.release(Lease(0, handle))
         return Lease(number, handle) if number is not None else None
 
     def renew(self, lease: Lease) -> None:
         """Let the lease live for its whole time again. Raises LeaseLost, LeaseError."""
-
-        def read(answer: Any) -> bool:
-            return is_renewed(answer, lease.handle, self._ttl_s)
-
-        if not self._ask("lease/keepalive", {"ID": lease.handle}, read):
+        if not self._ask("lease/keepalive", {"ID": lease.handle}, lambda answer: is_renewed(answer, lease.handle, self._ttl_s)):
             raise LeaseLost("etcd says that the lease has ended")
 
     def release(self, lease: Lease) -> None:
         """End the lease now. Raises LeaseError."""
-        self._revoke(lease.handle)
+        self._ask("lease/revoke", {"ID": lease.handle}, lambda _: None)
 
     def holder(self) -> str | None:
         """Return the address of the holder, host:port; None if there is no holder. Raises LeaseError."""
-
         # A read of etcd is linearizable by default: a member that is cut off from the others does not answer it.
-        def read(answer: Any) -> str | None:
-            found = entry(answer, self._key)
-            return check_holder(found.value) if found is not None else None
-
-        return self._ask("kv/range", {"key": encoded(self._key)}, read)
+        return self._read(self._key, lambda found: check_holder(found.text) if found is not None else None)
 
     def note(self) -> Note:
         """Return the note; NO_NOTE if there is none. Raises LeaseError."""
+        return self._read(self._note_key, lambda found: found or NO_NOTE)
 
-        def read(answer: Any) -> Note:
-            found = entry(answer, self._note_key)
-            return Note(*found) if found is not None else NO_NOTE
-
-        return self._ask("kv/range", {"key": encoded(self._note_key)}, read)
+    def _read(self, key: str, understand: Callable[[Note | None], T]) -> T:
+        return self._ask("kv/range", {"key": encoded(key)}, lambda answer: understand(entry(answer, key)))
 
     def write_note(self, lease: Lease, text: str, revision: int) -> int:
         """Replace the note that has this revision, as the holder of this lease; return the new revision.
 
         Raises LeaseLost, and LeaseError also if the note has another revision.
         """
-        is_ours = _created(self._key, lease.number)
         is_same = {"key": encoded(self._note_key), "target": "MOD", "result": "EQUAL", "mod_revision": revision}
-        new_revision = self._put(self._note_key, text, [is_ours, is_same])
+        new_revision = self._put(self._note_key, text, [_created(self._key, lease.number), is_same])
         if new_revision is None and self.note().revision == revision:
             raise LeaseLost("another holder has the lease")
         if new_revision is None:
@@ -205,9 +181,6 @@ class EtcdStore:
         """Write a key if all comparisons hold; return the revision, or None if they do not."""
         put = {"request_put": {"key": encoded(key), "value": encoded(value), **fields}}
         return self._ask("kv/txn", {"compare": compare, "success": [put]}, written)
-
-    def _revoke(self, handle: str) -> None:
-        self._ask("lease/revoke", {"ID": handle}, lambda _: None)
 
     def _ask(self, path: str, document: dict[str, Any], read: Callable[[Any], T]) -> T:
         """Return what `read` makes of the first answer that it understands. Raises LeaseError."""

@@ -63,6 +63,7 @@ class LeaseKeeper:
         self._store = store
         self._holder = holder
         self._ttl_s = ttl_s
+        self._lasts_s = ttl_s * (1 - MARGIN)
         self._log = log
         self._may_take = may_take
         self._on_change = on_change
@@ -134,7 +135,7 @@ class LeaseKeeper:
         self.other_holder = other
         if lease is not None:
             self._lease = lease
-            self._count_from(began_s)
+            self._ends_s = began_s + self._lasts_s
             self._log.info("LEASE: taken by %s", self._holder)
         if has_changed or lease is not None:
             self._on_change()
@@ -184,7 +185,7 @@ class LeaseKeeper:
             self._fail(str(error))
             return True
         self._answered()
-        self._count_from(began_s)
+        self._ends_s = began_s + self._lasts_s
         return True
 
     def _fail(self, reason: str) -> None:
@@ -197,11 +198,7 @@ class LeaseKeeper:
 
     def _pause_s(self) -> float:
         """Return the time until the next renewal: soon, if the last one failed; never later than the lease ends."""
-        pause_s = self._ttl_s * (_RETRY if self._outage.is_on else 1 / _RENEWALS)
-        return min(pause_s, self.remaining_s)
-
-    def _count_from(self, began_s: float) -> None:
-        self._ends_s = began_s + self._ttl_s * (1 - MARGIN)
+        return min(self._ttl_s * (_RETRY if self._outage.is_on else 1 / _RENEWALS), self.remaining_s)
 
 
 class LeaseWatch:

@@ -6,7 +6,7 @@ not renew it, and numbers the holders in ascending order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -15,7 +15,7 @@ from nsqd_py.settings.types import read_secret
 
 _REMOVED = ("consul", "consuls", "kubernetes")
 _HIGHEST_PORT = 65535
-_MOST_HOLDER_CHARACTERS = 300
+_HOLDER = re.compile(r"\S{1,294}:([0-9]{1,5})")
 
 
 class LeaseError(Exception):
@@ -26,8 +26,7 @@ class LeaseLost(LeaseError):
     """The store says that the lease has ended, or that another holder has it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(NamedTuple):
     """A lease that was taken.
 
     number  rises with each holder, so that what an earlier one did can be distinguished from what a later one does
@@ -50,22 +49,13 @@ NO_NOTE = Note("", 0)
 
 def check_holder(text: str) -> str:
     """Return the address of a holder, host:port, if it is one. Raises ValueError."""
-    host, _, port = text.rpartition(":")
-    if not (
-        host
-        and host.isprintable()
-        and " " not in host
-        and len(text) <= _MOST_HOLDER_CHARACTERS
-        and port.isascii()
-        and port.isdigit()
-        and 0 < int(port) <= _HIGHEST_PORT
-    ):
+    match = _HOLDER.fullmatch(text)
+    if match is None or not text.isprintable() or not 0 < int(match[1]) <= _HIGHEST_PORT:
         raise ValueError(f"the holder of the lease is not an address: {text[:80]!r}")
     return text
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseUrl:
+class LeaseUrl(NamedTuple):
     """The parts of a lease's URL. `name` has no slash at its ends; `login` is `user:password`, or empty."""
 
     is_secure: bool

@@ -81,7 +81,7 @@ def test_the_reader_of_answers_raises_nothing_else(answer: Any) -> None:
         lambda: int(answers.lease_id(answer, TTL_S)),
         lambda: answers.is_renewed(answer, "7", TTL_S) in (True, False),
         lambda: (answers.written(answer) or 1) > 0,
-        lambda: (answers.entry(answer, "a") or answers.EtcdEntry("", 1)).revision > 0,
+        lambda: (answers.entry(answer, "a") or Note("", 1)).revision > 0,
         lambda: answers.token(answer).isascii(),
     ):
         with suppress(ValueError):
