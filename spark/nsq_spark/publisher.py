@@ -53,14 +53,6 @@ class NotPublished(Exception):
     """Some messages were not published; the text gives nsqd's address and the reason."""
 
 
-class GaveUp(NotPublished):
-    """No nsqd took the messages within the time limit."""
-
-
-class PublishRefused(NotPublished):
-    """nsqd refuses the messages, and would refuse them again: because of a topic, a secret, or a size."""
-
-
 @dataclass(slots=True)
 class PublishBatch:
     """Messages `begin` to `end` (not included) of a payload. They are sent, and acknowledged, together.
@@ -131,7 +123,7 @@ class PublishObserver:
 
     def too_large(self, batch: PublishBatch, error: Exception) -> None:
         """nsqd takes no message of this size; the batch is a single one. Return to go on without it."""
-        raise PublishRefused(f"not published: {error}")
+        raise NotPublished(f"not published: {error}")
 
     def stepped(self) -> None:
         """All answers that have come so far are handled."""
@@ -348,9 +340,9 @@ class TaskPublisher:
         elif _is_too_large(error):
             self._too_large(batch, error)
         elif _is_final(error) or (self._producer is not None and self._producer.is_refused):
-            self._fatal = self._fatal or PublishRefused(f"not published: {error}")
+            self._fatal = self._fatal or NotPublished(f"not published: {error}")
         elif self._clock() >= batch.deadline_s:
-            self._fatal = self._fatal or GaveUp(f"not published in {self._producers.give_up_after_s:g}s: {error}")
+            self._fatal = self._fatal or NotPublished(f"not published in {self._producers.give_up_after_s:g}s: {error}")
         else:
             batch.may_be_there = batch.may_be_there or isinstance(error, ConnectionLost | TimedOut)
             self._returned.append(batch)

@@ -72,7 +72,7 @@ def test_a_question_to_nsqlookupd(nsqd: NsqdProcess, lookupd: NsqlookupdProcess,
 
 def test_the_spark_source(nsqd: NsqdProcess) -> None:
     with pytest.raises(ArchiveError) as raised:
-        ask(f"127.0.0.1:{nsqd.tcp_port}", "/topic/read")
+        ask(f"127.0.0.1:{nsqd.tcp_port}", "/topic/read", ClientOptions())
     assert TCP_FOR_HTTP in str(raised.value)
 
 

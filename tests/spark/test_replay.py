@@ -235,13 +235,6 @@ def test_a_stopped_replay_goes_on_where_it_was(
     assert (third.exit_code, third.counts.sent) == (0, 0)
 
 
-def test_no_nsqd_is_there(spark: Any, nsqd: NsqdProcess, archive: list[FileInfo]) -> None:
-    nsqd.destroy()
-    outcome = replay(spark, job_for(nsqd, give_up_after_s=0.5), archive)
-    assert outcome.exit_code == 1
-    assert any("not published in 0.5s" in error and str(nsqd.tcp_port) in error for error in outcome.errors)
-
-
 def test_an_nsqd_that_comes_back(spark: Any, make_nsqd: MakeNsqd, archive: list[FileInfo]) -> None:
     """Killed in the middle: nothing is lost, and what may be there twice is counted."""
     tcp_port, http_port = free_ports(2)

@@ -61,18 +61,6 @@ def run(code: str) -> None:
     exec(compile(code.replace("spark.stop()", ""), "docs/spark.md", "exec"), {})
 
 
-def test_the_table_of_a_script(spark: Any, placed: Placed, capsys: pytest.CaptureFixture[str]) -> None:
-    run(placed(SCRIPTS["hours.py"]))
-    assert hours_in(capsys.readouterr().out) == HOURS
-
-
-HOURS = [("2023-11-14 22:00:00", "47"), ("2023-11-14 23:00:00", "13")]
-
-
-def hours_in(output: str) -> list[tuple[str, str]]:
-    return re.findall(r"\|(2023-11-14 \d\d:00:00)\| +(\d+)\|", output)
-
-
 @pytest.mark.slow
 def test_what_a_script_publishes(spark: Any, placed: Placed, nsqd: NsqdProcess) -> None:
     nsqd.create("orders_again", "c")

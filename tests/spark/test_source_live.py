@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import threading
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -23,6 +26,7 @@ from nsq_spark.source.live_options import live_options, stream_of
 from nsq_spark.source.live_stream import LiveReader
 from nsq_spark.source.nsqds import LiveTopic, LostMessages
 from nsq_spark.source.options import BadOption
+from tests.support.certificates import make_certificates
 from tests.support.network import free_ports
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.nsqlookupd_process import MakeNsqlookupd
@@ -177,15 +181,6 @@ def test_a_topic_that_was_created_again_is_another_one(nsqd: NsqdProcess) -> Non
     assert followed(lax, end) == [list(range(100, 125))]
 
 
-def test_an_nsqd_that_is_away_is_told(nsqd: NsqdProcess) -> None:
-    nsqd.create(TOPIC, "c")
-    one = reader(nsqd, giveUpAfter="300ms")
-    start = one.initialOffset()
-    nsqd.stop()
-    with pytest.raises(ArchiveError, match=f"{address(nsqd)}: "):
-        one.latestOffset(start, ALL)
-
-
 def test_an_end_and_a_beginning_need_every_nsqd(make_nsqd: MakeNsqd) -> None:
     """What an nsqd that is down has would else be left out, or read later although it is old."""
     first, second = make_nsqd(), make_nsqd()
@@ -247,6 +242,28 @@ def test_how_far_behind_a_query_is(nsqd: NsqdProcess) -> None:
     ((low, high, epoch),) = end["topic"].values()
     assert (low, high) == (0, 10)
     assert one.reportLatestOffset() == {"version": 2, "topic": {address(nsqd): [30, 30, epoch]}}
+
+
+def test_a_secured_nsqd(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
+    """By the names that the sink has for its connections."""
+    certificates = make_certificates(tmp_path / "certificates")
+    logins = tmp_path / "logins"
+    logins.write_text(f"token:reader:{hashlib.sha256(b'secret').hexdigest()}\n")
+    logins.chmod(0o600)
+    nsqd = make_nsqd(*certificates.nsqd_flags, "--tls-required=tcp-https", f"--http-auth-file={logins}")
+    (port,) = re.findall(r"HTTPS: listening on 127\.0\.0\.1:(\d+)", nsqd.log_text())
+    with urlopen(f"https://127.0.0.1:{port}/pub?topic={TOPIC}", b"1", context=certificates.client_context()) as answer:
+        assert answer.read() == b"OK"
+    given = {"nsqd": f"https://127.0.0.1:{port}", "topic": TOPIC, "giveUpAfter": "100ms"}
+    secured = {"nsq.tls_root_ca_file": str(certificates.authority), "nsq.auth_secret": "secret"}
+    for options, text in (({}, "certificate verify failed"), ({**secured, "nsq.auth_secret": "wrong"}, "answers 401")):
+        with pytest.raises(ArchiveError, match=text):
+            LiveBatchReader(live_options({**given, **options}, 0), ("body",)).partitions()
+    one = LiveBatchReader(live_options({**given, **secured}, 0), ("body", "nsqd", "file"))
+    (row,) = [row for part in one.partitions() for batch in one.read(part) for row in batch.to_pylist()]
+    assert row["body"] == b"1"
+    assert row["nsqd"] == f"127.0.0.1:{nsqd.tcp_port}"
+    assert row["file"] == f"https://127.0.0.1:{port}/topic/read?topic={TOPIC}"
 
 
 # ---- as a table

@@ -47,14 +47,6 @@ def test_a_message_is_a_row(spark: Any, archive: Path) -> None:
     assert len({row.position for row in rows}) == 300
 
 
-def test_what_a_format_does_not_know_is_null(spark: Any, archive: Path) -> None:
-    rows = rows_of(spark, archive, topic="logins")
-    assert [(row.topic, bytes(row.body), row.timestamp, row.id, row.attempts) for row in rows] == [
-        ("logins", b"anna", None, None, None),
-        ("logins", b"bert", None, None, None),
-    ]
-
-
 @pytest.mark.parametrize(
     ("options", "count"),
     [
@@ -68,10 +60,6 @@ def test_what_a_format_does_not_know_is_null(spark: Any, archive: Path) -> None:
 )
 def test_options_choose_messages(spark: Any, archive: Path, options: dict[str, str], count: int) -> None:
     assert len(rows_of(spark, archive, **options)) == count
-
-
-def test_several_paths_and_globs(spark: Any, archive: Path) -> None:
-    assert len(rows_of(spark, [str(archive / "*.framed"), str(archive / "*.gz")])) == 402
 
 
 def test_a_frame_that_is_used_again_counts_the_same(spark: Any, archive: Path) -> None:
@@ -139,10 +127,6 @@ def test_damage_fails_and_says_where(spark: Any, damaged: Path) -> None:
         rows_of(spark, damaged)
 
 
-def test_damage_that_is_skipped_is_left_out(spark: Any, damaged: Path) -> None:
-    assert len(rows_of(spark, damaged, skipDamaged="true")) == 302
-
-
 def test_a_stream_of_an_archive_says_what_to_use(spark: Any, damaged: Path) -> None:
     with pytest.raises(Exception, match="a stream reads a topic .* spark.readStream.schema"):
         spark.readStream.format("nsq").load(str(damaged)).writeStream.format("noop").start().awaitTermination(60)
@@ -152,10 +136,6 @@ def test_a_stream_of_an_archive_says_what_to_use(spark: Any, damaged: Path) -> N
     ("options", "text"),
     [
         ({"topik": "orders"}, "there is no option topik; is it topic?"),
-        ({"startTime": "yesterday"}, 'option startTime: "yesterday" is not a time'),
-        ({"startTime": "-1h", "endTime": "-2h"}, "option endTime: it is not later than startTime"),
-        ({"topicPattern": "("}, "option topicPattern"),
-        ({"splitBytes": "many"}, "option splitBytes ('many')"),
         ({"columns": "position"}, "option columns was removed: use schema(...)"),
         ({"format": "avro"}, "'avro' is no format; there are lines"),
     ],

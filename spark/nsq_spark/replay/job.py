@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from nsq_spark.archive.listing import TOPIC_FROM_NAME, Hints, topic_expression
-from nsq_spark.archive.splits import ArchiveError, Wanted
+from nsq_spark.archive.listing import TOPIC_FROM_NAME, Hints
+from nsq_spark.archive.splits import Wanted
 from nsq_spark.archive.storage import identical, is_local
 from nsq_spark.replay.options import BATCH_BYTES, BY_TIME, MAX_SPEED, ReplayOptions
 from nsqd_py.client.options import ClientOptions
@@ -259,14 +259,9 @@ def _time(flag: str, text: str, now_ns: int) -> int | None:
 
 
 def _hints(options: ReplayOptions) -> Hints:
-    pattern = options.topic_from_name or TOPIC_FROM_NAME
-    try:
-        topic_expression(pattern)
-    except ArchiveError as error:
-        raise BadOptions(f"--topic-from-name: {error}") from None
     return Hints(
         format=options.format or None,
         topic=options.default_topic or None,
-        topic_from_name=pattern,
+        topic_from_name=options.topic_from_name or TOPIC_FROM_NAME,
         time_zone=options.file_time_zone,
     )

@@ -54,22 +54,16 @@ class TopicPartition(InputPartition):
     """Messages of a topic on one nsqd, and the columns to return."""
 
     nsqd: str
-    topic: str
     numbers: NumberRange
     columns: tuple[str, ...]
-    fails_on_loss: bool
-    give_up_after_s: float
+    options: LiveOptions
 
 
 def partitions_of(offset: TopicOffset, options: LiveOptions, columns: tuple[str, ...]) -> list[TopicPartition]:
     """Return a partition for each nsqd, or as many parts as `minPartitions` asks for."""
     stretches = {nsqd: stretch for nsqd, stretch in offset.stretches.items() if stretch.messages}
     each = -(-options.least_partitions // max(1, len(stretches)))
-    return [
-        TopicPartition(nsqd, options.topic, part, columns, options.fails_on_loss, options.give_up_after_s)
-        for nsqd, stretch in stretches.items()
-        for part in stretch.cut(each)
-    ]
+    return [TopicPartition(nsqd, part, columns, options) for nsqd, stretch in stretches.items() for part in stretch.cut(each)]
 
 
 # ---- on executors
@@ -77,26 +71,28 @@ def partitions_of(offset: TopicOffset, options: LiveOptions, columns: tuple[str,
 
 def read_stretch(part: TopicPartition) -> Iterator[pa.RecordBatch]:
     """Raises ArchiveError, LostMessages among them."""
+    options, topic = part.options, part.options.topic
     names = list(part.columns)
-    nsqd = patiently(partial(tcp_address, part.nsqd), part.give_up_after_s) if "nsqd" in names else ""
+    address = part.nsqd if "://" in part.nsqd else f"http://{part.nsqd}"
+    nsqd = patiently(partial(tcp_address, part.nsqd, options.client), options.give_up_after_s) if "nsqd" in names else ""
     seq, end, epoch = part.numbers
     while seq < end:
         try:
-            kept = patiently(partial(read, part.nsqd, part.topic, _READ_BYTES, seq=seq), part.give_up_after_s)
+            kept = patiently(partial(read, part.nsqd, topic, _READ_BYTES, options.client, seq=seq), options.give_up_after_s)
         except NoTopic:
-            report_loss(part.nsqd, part.topic, seq, end - seq, fails=part.fails_on_loss)
+            report_loss(part.nsqd, topic, seq, end - seq, fails=options.fails_on_loss)
             return
         if kept.epoch != epoch:
-            report_loss(part.nsqd, part.topic, seq, end - seq, fails=part.fails_on_loss, is_another=True)
+            report_loss(part.nsqd, topic, seq, end - seq, fails=options.fails_on_loss, is_another=True)
             return
         count = 0
-        for chunk in _chunks(kept.data, f"http://{part.nsqd}/topic/read?topic={part.topic}", part.topic):
+        for chunk in _chunks(kept.data, f"{address}/topic/read?topic={topic}", topic):
             wanted = chunk.filter((chunk.positions >= seq) & (chunk.positions < end))
             count += wanted.count
             if wanted.count:
                 yield replace(wanted, nsqds=nsqd or None).arrow(names)
         following = min(kept.next_seq, end) if kept.next_seq > seq else end
-        report_loss(part.nsqd, part.topic, seq, following - seq - count, fails=part.fails_on_loss)
+        report_loss(part.nsqd, topic, seq, following - seq - count, fails=options.fails_on_loss)
         seq = following
 
 

@@ -7,8 +7,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from nsq_spark.source.options import TIME_ZONE, BadOption, Option, Values, at_least_one, check_each, parse_list, parse_seconds
+from nsq_spark.source.options import (
+    CLIENT,
+    TIME_ZONE,
+    BadOption,
+    Option,
+    Values,
+    at_least_one,
+    check_each,
+    client_options,
+    parse_list,
+    parse_seconds,
+)
 from nsqd_py.client.addresses import parse_address
+from nsqd_py.client.options import ClientOptions
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.settings.types import parse_bool
 
@@ -20,8 +32,8 @@ Place: TypeAlias = str | int | Mapping[str, int]
 
 
 LIVE_OPTIONS = (
-    Option("nsqd", parse_list, "", "HTTP addresses (host:port) of nsqds, separated by commas"),
-    Option("lookupd", parse_list, "", "or HTTP addresses of the nsqlookupds that name them"),
+    Option("nsqd", parse_list, "", "addresses (host:port, https://host:port) of nsqds, separated by commas"),
+    Option("lookupd", parse_list, "", "or addresses of the nsqlookupds that name them"),
     Option("topic", str, "", "the topic", aliases=("subscribe",)),
     Option(
         "startingOffsets",
@@ -57,6 +69,7 @@ class LiveOptions:
     least_partitions: int
     fails_on_loss: bool
     give_up_after_s: float
+    client: ClientOptions
 
 
 def is_live(given: Mapping[str, str]) -> bool:
@@ -66,7 +79,7 @@ def is_live(given: Mapping[str, str]) -> bool:
 
 def live_options(given: Mapping[str, str], now_ns: int) -> LiveOptions:
     """Raises BadOption."""
-    values = Values(given, LIVE_OPTIONS, prefixes=("fs.",))
+    values = Values(given, LIVE_OPTIONS, prefixes=(CLIENT, "fs."))
     nsqds, lookupds, topic = values["nsqd"] or (), values["lookupd"] or (), values["topic"] or ""
     if not (nsqds or lookupds):
         raise BadOption("nsq: option nsqd or lookupd is needed: where is the topic?")
@@ -74,8 +87,8 @@ def live_options(given: Mapping[str, str], now_ns: int) -> LiveOptions:
         raise BadOption("nsq: option path: messages are of an archive (path) or of a topic (nsqd, lookupd), not of both")
     if not is_valid_name(topic.encode()):
         raise BadOption(f"nsq: option topic: {topic!r} is no name of a topic")
-    check_each("nsqd", nsqds, parse_address)
-    check_each("lookupd", lookupds, parse_address)
+    for name, addresses in ("nsqd", nsqds), ("lookupd", lookupds):
+        check_each(name, addresses, lambda address: parse_address(address.removeprefix("https://")))
     return LiveOptions(
         nsqds,
         lookupds,
@@ -86,6 +99,7 @@ def live_options(given: Mapping[str, str], now_ns: int) -> LiveOptions:
         values["minPartitions"],
         values["failOnDataLoss"],
         values["giveUpAfter"],
+        client_options(values),
     )
 
 

@@ -17,13 +17,15 @@ from urllib.parse import urlencode
 from nsq_spark.archive.splits import ArchiveError
 from nsq_spark.source.live_offsets import NumberRange
 from nsq_spark.source.live_options import EARLIEST, LATEST, LiveOptions, Place
+from nsqd_py.client.lookup import lookup_headers
+from nsqd_py.client.options import ClientOptions
+from nsqd_py.client.tls import client_context
 from nsqd_py.protocol.wrong_port import not_http
 
 _TIMEOUT_S = 30.0
 # nsqd answers /topic/read with whole batches, of up to --max-body-size.
 _MOST_ANSWER_BYTES = 256 * 1024 * 1024
 _PAUSE_S = 0.2
-_NOT_FOUND = 404
 # No message has this number: an answer from here on has no messages, but says how far the topic goes.
 _BEHIND_ALL = 2**63 - 1
 
@@ -63,10 +65,10 @@ class Kept:
 # ---- one nsqd
 
 
-def read(nsqd: str, topic: str, most_bytes: int, **place: int) -> Kept:
+def read(nsqd: str, topic: str, most_bytes: int, client: ClientOptions, **place: int) -> Kept:
     """Return records of about so many bytes from a number (`seq`) or a time (`time`) on. Raises NoTopic and ArchiveError."""
     query = urlencode({"topic": topic, "max_bytes": most_bytes, **place})
-    headers, body = ask(nsqd, f"/topic/read?{query}")
+    headers, body = ask(nsqd, f"/topic/read?{query}", client)
     try:
         numbers = [
             int(headers.get(f"X-Nsq-{name}", "")) for name in ("First-Seq", "Next-Seq", "Earliest-Seq", "End-Seq", "Epoch")
@@ -76,11 +78,16 @@ def read(nsqd: str, topic: str, most_bytes: int, **place: int) -> Kept:
     return Kept(body, *numbers)
 
 
-def ask(address: str, path: str) -> tuple[http.client.HTTPMessage, bytes]:
-    """Return headers and body of a GET. Raises NoTopic if there is no such topic, and ArchiveError."""
-    connection = http.client.HTTPConnection(address, timeout=_TIMEOUT_S)
+def ask(address: str, path: str, client: ClientOptions) -> tuple[http.client.HTTPMessage, bytes]:
+    """Return headers and body of a GET. The secret is sent over TLS only. Raises NoTopic if there is no such topic, and
+    ArchiveError.
+    """
+    scheme, _, host = address.rpartition("://")
+    connection = http.client.HTTPConnection(host, timeout=_TIMEOUT_S)
     try:
-        connection.request("GET", path)
+        if scheme == "https":
+            connection = http.client.HTTPSConnection(host, timeout=_TIMEOUT_S, context=client_context(client))
+        connection.request("GET", path, headers=lookup_headers(client) if scheme == "https" else {})
         response = connection.getresponse()
         body = response.read(_MOST_ANSWER_BYTES + 1)
     except (OSError, http.client.HTTPException) as error:
@@ -91,7 +98,7 @@ def ask(address: str, path: str) -> tuple[http.client.HTTPMessage, bytes]:
         connection.close()
     if len(body) > _MOST_ANSWER_BYTES:
         raise ArchiveError(f"nsq: {address} sent an answer of more than {_MOST_ANSWER_BYTES} bytes")
-    if response.status == _NOT_FOUND and b"TOPIC_NOT_FOUND" in body:
+    if response.status == http.client.NOT_FOUND and b"TOPIC_NOT_FOUND" in body:
         raise NoTopic(f"nsq: {address} has no such topic")
     if response.status != http.client.OK:
         said = body[:200].decode(errors="replace").strip()
@@ -99,9 +106,9 @@ def ask(address: str, path: str) -> tuple[http.client.HTTPMessage, bytes]:
     return response.headers, body
 
 
-def _addresses(asked: str, path: str, kind: str, addresses: Callable[[Any], T]) -> T:
+def _addresses(asked: str, path: str, client: ClientOptions, kind: str, addresses: Callable[[Any], T]) -> T:
     """Return the addresses in a document. Raises NoTopic and ArchiveError, also if it is not one of an nsqd."""
-    _, body = ask(asked, path)
+    _, body = ask(asked, path, client)
     try:
         document = json.loads(body)
     except ValueError as error:
@@ -112,9 +119,9 @@ def _addresses(asked: str, path: str, kind: str, addresses: Callable[[Any], T]) 
         raise ArchiveError(f"nsq: {asked} does not answer as an {kind}: {error!r}") from error
 
 
-def tcp_address(nsqd: str) -> str:
+def tcp_address(nsqd: str, client: ClientOptions) -> str:
     """Return the address by which consumers know an nsqd. Raises ArchiveError."""
-    return _addresses(nsqd, "/info", "nsqd", lambda found: _address(found["broadcast_address"], found["tcp_port"]))
+    return _addresses(nsqd, "/info", client, "nsqd", lambda found: _address(found["broadcast_address"], found["tcp_port"]))
 
 
 def _address(host: str, port: int) -> str:
@@ -179,7 +186,7 @@ class LiveTopic:
         nsqds = sorted({*self._nsqds(known), *(known if of_all else ())})
         for nsqd in nsqds:
             try:
-                found[nsqd] = read(nsqd, self._options.topic, 1, seq=_BEHIND_ALL)
+                found[nsqd] = read(nsqd, self._options.topic, 1, self._options.client, seq=_BEHIND_ALL)
             except NoTopic:
                 continue
             except ArchiveError as error:
@@ -209,13 +216,12 @@ class LiveTopic:
 
     def _looked_up(self, lookupd: str) -> set[str]:
         """Raises NoTopic and ArchiveError."""
-        path = f"/lookup?{urlencode({'topic': self._options.topic})}"
-        return _addresses(
-            lookupd,
-            path,
-            "nsqlookupd",
-            lambda found: {_address(one["broadcast_address"], one["http_port"]) for one in found["producers"]},
-        )
+        path, client = f"/lookup?{urlencode({'topic': self._options.topic})}", self._options.client
+
+        def producers(found: Any) -> set[str]:
+            return {_address(one["broadcast_address"], one["http_port"]) for one in found["producers"]}
+
+        return _addresses(lookupd, path, client, "nsqlookupd", producers)
 
     def places(self, option: str, place: Place, there: Mapping[str, Kept]) -> dict[str, int]:
         """Return the sequence number of a place in the options, by nsqd. Raises ArchiveError for an unknown nsqd."""
@@ -231,4 +237,6 @@ class LiveTopic:
             return kept.earliest_seq if seq == -2 else kept.end_seq if seq == -1 else seq
         if place == EARLIEST:
             return kept.earliest_seq
-        return kept.end_seq if place == LATEST else read(nsqd, self._options.topic, 1, time=int(place)).first_seq
+        if place == LATEST:
+            return kept.end_seq
+        return read(nsqd, self._options.topic, 1, self._options.client, time=int(place)).first_seq

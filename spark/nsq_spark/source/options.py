@@ -27,7 +27,7 @@ from nsqd_py.settings.types import parse_bool, parse_size
 
 _SMALLEST_SPLIT_BYTES = 16 * 1024 * 1024
 _TASKS_OF_SMALL = 8
-_HADOOP, _CLIENT = "fs.", "nsq."
+_HADOOP, CLIENT = "fs.", "nsq."
 _WITHOUT_OFFSET = re.compile(r"\d{4}-\d\d-\d\d(?:[Tt ][\d:.]+)?")
 # A task that waits for rows answers none, and nsqd is not to close its connection for that.
 _NO_HEARTBEATS = {"heartbeat_interval": "-1"}
@@ -195,7 +195,7 @@ def _check_wanted(wanted: Wanted) -> None:
 
 def write_options(given: Mapping[str, str]) -> WriteOptions:
     """Raises BadOption."""
-    values = Values(given, WRITE_OPTIONS, prefixes=(_CLIENT, _HADOOP))
+    values = Values(given, WRITE_OPTIONS, prefixes=(CLIENT, _HADOOP))
     nsqds, lookupds, topic = values["nsqdTcpAddress"] or (), values["lookupdHttpAddress"] or (), values["topic"] or ""
     if not nsqds and not lookupds:
         raise BadOption("nsq: option nsqdTcpAddress or lookupdHttpAddress is needed: where to publish to")
@@ -203,15 +203,15 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
     check_each("lookupdHttpAddress", lookupds, nodes_url)
     if topic and not is_valid_name(topic.encode()):
         raise BadOption(f"nsq: option topic: {topic!r} is no valid name of a topic")
-    return WriteOptions(nsqds, lookupds, _client_options(values), topic, values["batchBytes"], values["giveUpAfter"])
+    return WriteOptions(nsqds, lookupds, client_options(values), topic, values["batchBytes"], values["giveUpAfter"])
 
 
-def _client_options(values: Values) -> ClientOptions:
-    settings = {name.removeprefix(_CLIENT): value for name, value in values.with_prefix(_CLIENT)}
+def client_options(values: Values) -> ClientOptions:
+    settings = {name.removeprefix(CLIENT): value for name, value in values.with_prefix(CLIENT)}
     try:
         return ClientOptions.of(**_NO_HEARTBEATS | settings)
     except BadClientOption as error:
-        names = ", ".join(_CLIENT + name for name in settings)
+        names = ", ".join(CLIENT + name for name in settings)
         raise BadOption(f"nsq: option {names}: {error}") from None
 
 

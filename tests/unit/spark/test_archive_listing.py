@@ -194,46 +194,6 @@ def test_a_queue_of_go_is_refused(tmp_path: Path, name: str) -> None:
 # ---- other file systems
 
 
-@pytest.fixture
-def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory that is read as s3a://bucket/, by pyarrow."""
-    root = tmp_path / "store"
-    (root / "bucket").mkdir(parents=True)
-
-    def open_store(scheme: str, bucket: str, options: object) -> remote.System:
-        assert scheme == "s3a"
-        store = pafs.SubTreeFileSystem(str(root), pafs.LocalFileSystem())
-        return remote.System(store, f"s3a://{bucket}/", f"{bucket}/")
-
-    monkeypatch.setattr(remote, "open_system", open_store)
-    return root / "bucket"
-
-
-def test_another_file_system(bucket: Path) -> None:
-    write(bucket, **{"day__a.framed": framed([messages(2000)]), "day__b.log.gz": compressed(b"1\n2\n", "gzip")})
-    write(bucket, **{"day___c": b"1\n", "day__.nsq_to_file.0a.json": b'{"work_name":"d.log"}', "day__d.log": b"1\n"})
-    storage = Storage()
-    for path in ("s3a://bucket/day", "s3a://bucket/*/[ab].*", "s3a://bucket/day/"):
-        found = list_files([path], storage)
-        assert [info.path for info in found] == ["s3a://bucket/day/a.framed", "s3a://bucket/day/b.log.gz"]
-    splits = plan_splits(found, 10_000)
-    assert len(splits) > 5
-    rows = [row for split in splits for chunk in read(split, storage) for row in chunk.bodies.to_pylist()]
-    assert rows == [message.body for message in messages(2000)] + [b"1", b"2"]
-    assert list_files(["s3a://bucket/day/a.framed"], storage)[0].format == Format.FRAMED
-    with pytest.raises(ArchiveError, match="s3a://bucket/other is not there"):
-        list_files(["s3a://bucket/other"], storage)
-
-
-def test_a_store_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(scheme: str, authority: str, options: object) -> remote.System:
-        raise OSError("no route\nand many more words")
-
-    monkeypatch.setattr(remote, "open_system", refuse)
-    with pytest.raises(ArchiveError, match=r"^s3a://bucket/x cannot be read: no route$"):
-        list_files(["s3a://bucket/x"], Storage())
-
-
 def test_settings_of_s3() -> None:
     options = {
         "fs.s3a.access.key": "key",

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nsq_spark import schema
-from nsq_spark.archive.chunk import Chunk, MessageOrigin, Payload
+from nsq_spark.archive.chunk import Payload
 from nsq_spark.archive.splits import ArchiveError, Damage, DamagedArchive, Skipped, Split, Wanted
 from nsqd_py.diskqueue.messages import encode_messages
 from nsqd_py.diskqueue.records import FileHeader
@@ -36,7 +36,6 @@ from tests.support.archives import (
     framed,
     messages,
     mpub,
-    mpub_body,
     read_messages,
     reported,
     splits_of,
@@ -116,24 +115,6 @@ def test_any_part_of_several_records_as_an_mpub(tmp_path: Path) -> None:
         assert b"".join(odd.payload.mpub_pieces(low // 2, 25))[4:] == mpub(bodies[1::2][low // 2 :])
 
 
-def test_a_part_of_a_chunk() -> None:
-    array = pa.array([b"zero", b"one", b"two", b"three"])
-    positions = np.arange(4)
-    chunk = Chunk(MessageOrigin("t", None, "f"), positions, Payload.of_array(array), raw_ids=pa.array(list("abcd")))
-    assert mpub_body(chunk.filter(np.array([True, False, False, True]))) == b"\0\0\0\2" + mpub([b"zero", b"three"])
-    assert reported(chunk.slice(1, 3)) == reported(chunk)[1:3]
-    assert chunk.slice(0, 9) is chunk and chunk.filter(np.ones(4, dtype=bool)) is chunk
-    nothing = chunk.filter(np.zeros(4, dtype=bool))
-    assert (nothing.count, mpub_body(nothing), reported(nothing)) == (0, b"\0\0\0\0", [])
-
-
-def test_deferred_messages_are_messages(tmp_path: Path) -> None:
-    some = messages(3)
-    record = encode_messages(as_columns(some, due_ns=[0, BASE_NS + 9, 5]), 0, SALT)
-    path = written(tmp_path, "x.framed", FileHeader(SALT, 0, 0).encode() + record)
-    assert read_messages(splits_of(path)) == some
-
-
 def test_ids_that_are_no_text(tmp_path: Path) -> None:
     record = encode_messages(as_columns(messages(1)), 0, SALT)
     raw = as_columns([Message(b"x")])
@@ -143,27 +124,6 @@ def test_ids_that_are_no_text(tmp_path: Path) -> None:
 
 
 # ---- what is wanted
-
-
-def test_lines_have_one_topic(tmp_path: Path) -> None:
-    path = written(tmp_path, "orders.log", b"a\n")
-    assert len(read_messages(splits_of(path), Wanted(frozenset({"orders"})))) == 1
-    assert read_messages(splits_of(path), Wanted(frozenset({"clicks"}))) == []
-
-
-@pytest.mark.parametrize(
-    ("wanted", "topics"),
-    [
-        (Wanted(), "abc"),
-        (Wanted(topics=frozenset("ab")), "ab"),
-        (Wanted(topic_pattern="[bc]"), "bc"),
-        (Wanted(topics=frozenset("a"), topic_pattern="c"), "ac"),
-        (Wanted(topics=frozenset()), ""),
-    ],
-)
-def test_topics(tmp_path: Path, wanted: Wanted, topics: str) -> None:
-    path = written(tmp_path, "x.framed", framed([messages(1, topic=topic) for topic in "abc"]))
-    assert [message.topic for message in read_messages(splits_of(path), wanted)] == list(topics)
 
 
 def test_a_pattern_that_is_none(tmp_path: Path) -> None:
@@ -197,24 +157,6 @@ def test_bodies_outside_of_a_range_are_not_read(tmp_path: Path, monkeypatch: pyt
 # ---- a log that nsqd writes to
 
 
-@pytest.mark.parametrize(("most_messages", "most_bytes"), [(9, 1 << 20), (99, 120), (99, 60), (2, 40), (99, 1 << 20)])
-def test_published_batches_in_mpubs_of_any_size(tmp_path: Path, most_messages: int, most_bytes: int) -> None:
-    log = TopicLogFile()
-    published = [[b"m" * (number % 7 + 1) for number in range(size)] for size in (3, 1, 5, 8, 1, 1, 2)]
-    for batch in published:
-        log.add(Published(batch))
-    (chunk,) = chunks_of(splits_of(log.write(tmp_path)))
-    found: list[bytes] = []
-    for low, high in chunk.payload.cuts(most_messages, most_bytes):
-        body = b"".join(chunk.payload.mpub_pieces(low, high))
-        assert len(body) == chunk.payload.bytes_of(low, high) + 4 * (high - low + 1) <= most_bytes
-        assert body[:4] == (high - low).to_bytes(4, "big") and high - low <= most_messages
-        found.append(body[4:])
-    assert b"".join(found) == b"".join(map(mpub, published))
-    bounds = [bound for bound, _ in chunk.payload.cuts(9, 1 << 20)]
-    assert bounds == [0, 9, 18]
-
-
 @pytest.fixture
 def log() -> TopicLogFile:
     log = TopicLogFile()
@@ -234,17 +176,6 @@ def test_a_record_that_is_being_written(tmp_path: Path, log: TopicLogFile, missi
     path.write_bytes(cut)
     with pytest.raises(DamagedArchive, match=f"at {len(whole)}: its last record is torn or damaged"):
         bodies_of(splits_of(path))
-
-
-def test_damage_before_the_last_record_of_a_live_log(tmp_path: Path, log: TopicLogFile) -> None:
-    data = bytearray(log.data)
-    data[70] ^= 1
-    damage = Damage("skip")
-    splits = splits_of(written(tmp_path, log.name, data + bytes(1000)))
-    assert bodies_of(splits, damage) == [b"three"]
-    assert list(damage.counts.values()) == [Skipped(1, 56 + 14)]
-    with pytest.raises(DamagedArchive, match="at 64: no record here with a right checksum"):
-        bodies_of(splits)
 
 
 @pytest.mark.parametrize("place", [0, 30, 60])

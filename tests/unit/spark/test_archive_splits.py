@@ -47,11 +47,6 @@ def test_files_of_other_topics_are_not_read() -> None:
     assert [split.path for split in plan_splits(files, MIB, Wanted(topic_pattern="^cl"))] == ["lines", "framed"]
 
 
-def test_thousands_of_small_files_are_few_tasks() -> None:
-    splits = plan_splits([info(f"{number:05}", 1000) for number in range(5000)])
-    assert len(pack(splits)) < 30
-
-
 def test_a_group_holds_what_it_may() -> None:
     splits = plan_splits([info(str(number), MIB) for number in range(8)])
     assert [len(group) for group in pack(splits, target_bytes=4 * MIB)] == [3, 3, 2]  # opening costs, too

@@ -52,15 +52,6 @@ def test_plain_words_are_archives() -> None:
     assert (options.archive, options.topic, options.yes) == (("/a", "/b*", "/c"), ("orders",), True)
 
 
-def test_by_default_all_is_sent_as_fast_as_it_goes() -> None:
-    found = job()
-    assert found.paths == ("/archive",)
-    assert found.selection.wanted.has_topic("any") and not found.selection.wanted.has_range
-    assert (found.rate, found.speed, found.is_ordered) == (None, None, False)
-    assert found.destination.topic("orders") == "orders"
-    assert (found.checkpoint, found.skip_damaged, found.give_up_after_s) == (None, False, 600)
-
-
 def test_a_selection() -> None:
     found = job(
         "--topic=a",
@@ -99,12 +90,6 @@ def test_a_speed(text: str, speed: float | None) -> None:
     assert job(f"--speed={text}").speed == speed
 
 
-def test_an_order_and_a_rate() -> None:
-    found = job("--order=time", "--rate=100")
-    assert (found.by_time, found.rate) == (True, 100)
-    assert not job("--order=none").is_ordered
-
-
 def test_what_the_user_knows_of_the_files() -> None:
     hints = job("--format=lines", "--default-topic=t", "--topic-from-name=(?P<topic>x)").hints
     assert (hints.format, hints.topic, hints.topic_from_name) == ("lines", "t", "(?P<topic>x)")
@@ -138,7 +123,6 @@ def test_settings_of_hadoop_go_to_the_storage() -> None:
         (("/archive", "--yes", TO, "--speed=2"), "--speed must be original, max, or a factor such as 2x, got '2'"),
         (("/archive", "--yes", TO, "--speed=0x"), "--speed must be original, max, or a factor such as 2x, got '0x'"),
         (("/archive", "--yes", TO, "--topic-pattern=("), "--topic-pattern '(' is not a regular expression"),
-        (("/archive", "--yes", TO, "--topic-from-name=x"), "--topic-from-name: the expression for topics 'x' has no group"),
         (("/archive", "--yes", TO, "--json-schema=a INT"), "--json-schema gives the types of the fields in --where"),
         (("/archive", "--yes", TO, "--where=timestamp > NOW () - INTERVAL 1 HOUR"), "--where: NOW has another value each time"),
         (("/archive", "--yes", TO, "--where=x < current_date AND a = 'now()'"), "--where: current_date has another value"),

@@ -39,10 +39,6 @@ def test_a_rate_makes_up_for_no_long_stop() -> None:
     assert bucket.ready(None, 10**6, 3600.0) == 100
 
 
-def test_no_rate_is_no_wait() -> None:
-    assert PaceOfTask().begin(0.0, 0.0).ready(None, 12345, 0.0) == 12345
-
-
 def test_the_gaps_of_the_archive_are_kept() -> None:
     pace = PaceOfTask(speed=1.0, origin_ns=500, start_s=10.0).begin(0.0, 0.0)
     times = np.array([500, 500 + SECOND_NS, 500 + 3 * SECOND_NS])
@@ -51,12 +47,6 @@ def test_the_gaps_of_the_archive_are_kept() -> None:
     assert pace.wait_s(times[1:], 10.0) == pytest.approx(1.0, abs=0.01)
     assert pace.ready(times, 3, 11.0) == 2
     assert pace.ready(times, 3, 13.0) == 3
-
-
-def test_at_twice_the_speed_gaps_are_half_as_long() -> None:
-    pace = PaceOfTask(speed=2.0, origin_ns=0, start_s=0.0).begin(0.0, 0.0)
-    assert pace.ready(np.array([0, 2 * SECOND_NS]), 2, 0.99) == 1
-    assert pace.ready(np.array([0, 2 * SECOND_NS]), 2, 1.0) == 2
 
 
 def test_what_is_late_leaves_at_once_and_delays_nothing() -> None:

@@ -18,8 +18,8 @@ from nsq_spark.replay.checkpoint import Totals, open_checkpoint
 from nsq_spark.replay.driver import Outcome
 from nsq_spark.replay.dry_run import Look, TopicCount, dry_run_text
 from nsq_spark.replay.job import Destination, Job, Selection
-from nsq_spark.replay.summary import how_to_resume, plan_text, report_of, summary, write_report
-from nsq_spark.replay.texts import rows_text, shown, time_text
+from nsq_spark.replay.summary import plan_text, report_of, summary, write_report
+from nsq_spark.replay.texts import time_text
 from nsqd_py.settings.program import ToolError
 
 SECOND_NS = 10**9
@@ -66,15 +66,6 @@ def test_the_summary_has_the_counts_and_what_went_wrong() -> None:
     ]
 
 
-def test_how_to_resume() -> None:
-    command = "spark-replay /a"
-    stopped = outcome(is_stopped=True)
-    assert how_to_resume(outcome(), "/checkpoint", command) == ""
-    assert how_to_resume(stopped, "/checkpoint", command).endswith(f"\n  {command}")
-    assert "would send these 1,500 messages again" in how_to_resume(stopped, None, command)
-    assert how_to_resume(Outcome(is_stopped=True), None, command) == ""
-
-
 # ---- the dry run
 
 
@@ -115,13 +106,6 @@ def test_the_report_has_what_the_summary_has(tmp_path: Path) -> None:
     assert (report["start"], report["end"], report["checkpoint"]) == ("2023-11-14T22:13:20Z", None, "/checkpoint")
 
 
-def test_the_report_of_a_dry_run_has_what_was_found() -> None:
-    look = Look(topics={"a": TopicCount(3, 30, BASE_NS, BASE_NS)})
-    report = report_of(Job(("/archive",)), Outcome(look=look), BASE_NS)
-    assert (report["status"], report["sent"]) == ("dry run", 0)
-    assert report["found"]["topics"]["a"]["count"] == 3
-
-
 def test_a_report_that_fails_leaves_the_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "report.json"
     write_report(str(path), {"run": 1})
@@ -155,8 +139,3 @@ def test_a_report_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
 )
 def test_a_time(time_ns: int, text: str) -> None:
     assert time_text(time_ns) == text
-
-
-def test_columns_stand_below_each_other() -> None:
-    assert rows_text([("a", "1"), ("bb", "22")], right=(1,), indent="") == "a    1\nbb  22"
-    assert shown(b"a\tb\x00") == r"a\tb\x00"

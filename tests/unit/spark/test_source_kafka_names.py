@@ -8,8 +8,8 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
 
-from nsq_spark.source.columns import BadSchema, write_columns
-from nsq_spark.source.options import read_options
+from nsq_spark.source.columns import write_columns
+from nsq_spark.source.options import BadOption, read_options
 from pyspark_nsq import DefaultSource
 
 TYPES: dict[str, DataType] = {
@@ -32,13 +32,13 @@ def test_a_value_is_a_body() -> None:
     found = write_columns(schema_of("topic STRING, value BINARY"), "")
     assert (found.body, found.topic) == (1, 0)
     assert write_columns(schema_of("value INT, body STRING"), "t").body == 1
-    with pytest.raises(BadSchema, match="column value is int, but has to be BINARY or STRING"):
+    with pytest.raises(BadOption, match="column value is int, but has to be BINARY or STRING"):
         write_columns(schema_of("value INT"), "t")
 
 
 @pytest.mark.parametrize(("schema", "column"), [("body STRING, headers STRING", "headers"), ("key STRING, value STRING", "key")])
 def test_what_a_message_does_not_have_is_not_dropped_silently(schema: str, column: str) -> None:
-    with pytest.raises(BadSchema, match=f"column {column} cannot be published: NSQ's messages have none"):
+    with pytest.raises(BadOption, match=f"column {column} cannot be published: NSQ's messages have none"):
         write_columns(schema_of(schema), "t")
 
 
