@@ -352,7 +352,7 @@ def named_topic(request: Request[Broker]) -> Topic:
 
 
 def _existing_topic(request: Request[Broker], name: str) -> Topic:
-    topic = request.app.find_topic(name)
+    topic = request.app.topics.get(name)
     if topic is None:
         raise HttpError(404, "TOPIC_NOT_FOUND")
     return topic

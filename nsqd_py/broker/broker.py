@@ -178,9 +178,6 @@ class Broker:
 
     # ---- topics
 
-    def find_topic(self, name: str) -> Topic | None:
-        return self.topics.get(name)
-
     def get_topic(self, name: str) -> Topic:
         """Return the topic of this name, to publish to; create it if needed. Raises Draining and TooManyTopics."""
         topic = self.open_topics.get(name)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable
 from operator import itemgetter
 from pathlib import Path
 
@@ -290,11 +290,11 @@ def restore_position(saved: SavedPosition, released: int, deferred: Iterable[tup
             queued.append((min(-1 - due_ns, last), -1, seq, attempts))
         else:  # the time of its requeue is unknown: it goes to the end of the queue, in order of due times
             queued.append((last, due_ns, seq, attempts))
-    for low, high, due_ns, attempts in group_waiting(later, released):
+    for low, high, due_ns, attempts in group_waiting(sorted(later.items())):
         spans.append((low, high))
         position.defer(due_ns, (low, high, attempts, None))
     queued.sort(key=_place_in_queue)
-    for low, high, after, attempts in _runs(queued):
+    for low, high, after, attempts in group_waiting((seq, (after, attempts)) for after, _, seq, attempts in queued):
         spans.append((low, high))
         position.queue_again((low, high, attempts, None), after)
     for low, high in sorted(spans):
@@ -303,17 +303,3 @@ def restore_position(saved: SavedPosition, released: int, deferred: Iterable[tup
 
 
 _place_in_queue = itemgetter(0, 1)
-
-
-def _runs(queued: Iterable[tuple[int, int, int, int]]) -> Iterator[tuple[int, int, int, int]]:
-    """Yield single messages as runs (low, high not included, after, attempts)."""
-    low = high = after = attempts = -1
-    for next_after, _, seq, next_attempts in queued:
-        if seq == high and next_after == after and next_attempts == attempts:
-            high += 1
-            continue
-        if high > low:
-            yield low, high, after, attempts
-        low, high, after, attempts = seq, seq + 1, next_after, next_attempts
-    if high > low:
-        yield low, high, after, attempts

@@ -88,22 +88,19 @@ def encode_entry(kind: int, floor: int, finished: Iterable[Range], waiting: Iter
     return _FRAME.pack(len(payload), extend(0, payload)) + payload
 
 
-def group_waiting(waiting: dict[int, tuple[int, int]], released: int) -> Iterator[Wait]:
-    """Yield waiting messages below `released` as runs with one state."""
-    low = previous = -2
+def group_waiting(waiting: Iterable[tuple[int, tuple[int, int]]]) -> Iterator[Wait]:
+    """Yield (sequence number, state) pairs as runs of consecutive numbers with one state."""
+    low = high = -1
     state = (0, 0)
-    for seq in sorted(waiting):
-        if seq >= released:
-            break
-        if seq == previous + 1 and waiting[seq] == state:
-            previous = seq
+    for seq, next_state in waiting:
+        if seq == high and next_state == state:
+            high += 1
             continue
-        if low >= 0:
-            yield low, previous + 1, *state
-        low = previous = seq
-        state = waiting[seq]
-    if low >= 0:
-        yield low, previous + 1, *state
+        if high > low:
+            yield low, high, *state
+        low, high, state = seq, seq + 1, next_state
+    if high > low:
+        yield low, high, *state
 
 
 class _Entry(NamedTuple):
@@ -199,7 +196,7 @@ def encode_position(saved: SavedPosition) -> bytes:
     """Return a snapshot of the position."""
     if saved.is_deleted:
         return encode_entry(DELETED, 0, [], [])
-    waits = group_waiting(saved.waiting, _END_OF_NUMBERS)
+    waits = group_waiting(sorted(saved.waiting.items()))
     return encode_entry(SNAPSHOT, saved.finished.floor, saved.finished.islands(), waits)
 
 

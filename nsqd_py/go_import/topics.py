@@ -175,7 +175,7 @@ class TopicImport:
 
     def _save(self, name: str, position: SavedPosition, waits: list[Wait]) -> None:
         journal = Journal(self.folder / name)
-        waiting = chain(group_waiting(position.waiting, position.end), waits)
+        waiting = chain(group_waiting(sorted(position.waiting.items())), waits)
         journal.snapshot(position.finished.floor, position.finished.islands(), waiting)
 
 

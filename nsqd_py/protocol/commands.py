@@ -203,30 +203,36 @@ def defer_ns_of(params: Params) -> int:
     return parse_number(params[2]) * _MS_NS
 
 
+def _require_state(session: Session, params: Params, *states: int) -> None:
+    if session.state not in states:
+        raise Invalid(f"cannot {words(params[0])} in current state")
+
+
+def _require_words(params: Params, count: int, what: str = "parameters") -> None:
+    if len(params) < count:
+        raise Invalid(f"{words(params[0])} insufficient number of {what}")
+
+
 def _check_topic(command: str, params: Params, prefix: str = "") -> None:
     if not is_valid_name(params[1]):
         raise BadTopic(f"{prefix}{command} topic name {quote(params[1])} is not valid")
 
 
 def _check_identify(session: Session, params: Params) -> None:
-    if session.state != STATE_INIT:
-        raise Invalid("cannot IDENTIFY in current state")
+    _require_state(session, params, STATE_INIT)
 
 
 def _check_auth(session: Session, params: Params) -> None:
-    if session.state != STATE_INIT:
-        raise Invalid("cannot AUTH in current state")
+    _require_state(session, params, STATE_INIT)
     if len(params) != 1:
         raise Invalid("AUTH invalid number of parameters")
 
 
 def _read_sub(session: Session, params: Params) -> Sub:
-    if session.state != STATE_INIT:
-        raise Invalid("cannot SUB in current state")
+    _require_state(session, params, STATE_INIT)
     if session.heartbeat_interval_ms <= 0:
         raise Invalid("cannot SUB with heartbeats disabled")
-    if len(params) < 3:
-        raise Invalid("SUB insufficient number of parameters")
+    _require_words(params, 3)
     _check_topic("SUB", params)
     if not is_valid_name(params[2]):
         raise BadChannel(f"SUB channel name {quote(params[2])} is not valid")
@@ -236,8 +242,7 @@ def _read_sub(session: Session, params: Params) -> Sub:
 def _read_rdy(session: Session, params: Params) -> Rdy:
     if session.state == STATE_CLOSING:  # such an RDY is ignored, whatever its count
         return Rdy(0)
-    if session.state != STATE_SUBSCRIBED:
-        raise Invalid("cannot RDY in current state")
+    _require_state(session, params, STATE_SUBSCRIBED)
     count = _read_number(params[1], "RDY could not parse count") if len(params) > 1 else 1
     if count > session.limits.max_rdy_count:
         raise Invalid(f"RDY count {count} out of range 0-{session.limits.max_rdy_count}")
@@ -246,10 +251,8 @@ def _read_rdy(session: Session, params: Params) -> Rdy:
 
 def _check_message_command(session: Session, params: Params, word_count: int) -> None:
     """Check FIN, REQ and TOUCH: the client is subscribed, and the message id has the right length."""
-    if session.state != STATE_SUBSCRIBED and session.state != STATE_CLOSING:
-        raise Invalid(f"cannot {words(params[0])} in current state")
-    if len(params) < word_count:
-        raise Invalid(f"{words(params[0])} insufficient number of params")
+    _require_state(session, params, STATE_SUBSCRIBED, STATE_CLOSING)
+    _require_words(params, word_count, "params")
     if len(params[1]) != ID_LENGTH:
         raise Invalid("invalid message ID")
 
@@ -270,8 +273,7 @@ def _read_touch(session: Session, params: Params) -> Touch:
 
 
 def _read_cls(session: Session, params: Params) -> Command:
-    if session.state != STATE_SUBSCRIBED:
-        raise Invalid("cannot CLS in current state")
+    _require_state(session, params, STATE_SUBSCRIBED)
     return CLS
 
 
@@ -281,33 +283,27 @@ def _read_nop(session: Session, params: Params) -> Command:
 
 
 def _check_member(session: Session, params: Params) -> None:
-    if session.state not in (STATE_INIT, STATE_STANDBY):
-        raise Invalid(f"cannot {words(params[0])} in current state")
+    _require_state(session, params, STATE_INIT, STATE_STANDBY)
 
 
 def _read_ack(session: Session, params: Params) -> Ack:
-    if session.state != STATE_STANDBY:
-        raise Invalid("cannot ACK in current state")
-    if len(params) < 2:
-        raise Invalid("ACK insufficient number of params")
+    _require_state(session, params, STATE_STANDBY)
+    _require_words(params, 2, "params")
     return Ack(_read_number(params[1], "ACK could not parse round"))
 
 
 def _check_pub(session: Session, params: Params) -> None:
-    if len(params) < 2:
-        raise Invalid("PUB insufficient number of parameters")
+    _require_words(params, 2)
     _check_topic("PUB", params)
 
 
 def _check_mpub(session: Session, params: Params) -> None:
-    if len(params) < 2:
-        raise Invalid("MPUB insufficient number of parameters")
+    _require_words(params, 2)
     _check_topic("MPUB", params, prefix="E_BAD_TOPIC ")  # Go's nsqd doubles the code too
 
 
 def _check_dpub(session: Session, params: Params) -> None:
-    if len(params) < 3:
-        raise Invalid("DPUB insufficient number of parameters")
+    _require_words(params, 3)
     _check_topic("DPUB", params)
     timeout_ms = _read_number(params[2], "DPUB could not parse timeout")
     limit_ms = session.limits.max_defer_timeout_ms

@@ -232,7 +232,7 @@ def sub(client: ClientConnection, command: Sub) -> None:
     name, broker = command.topic_name.decode(), client.broker
     channel_name = command.channel_name.decode()
     try:
-        found = broker.find_topic(name)
+        found = broker.topics.get(name)
         if found is None or channel_name not in found.channels:
             broker.creation_rate.take(client.peer)
         topic = found or broker.get_topic(name)

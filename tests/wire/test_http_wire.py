@@ -91,7 +91,7 @@ class Server:
 
     def messages(self, topic: str) -> list[bytes]:
         """What a topic holds."""
-        found = self.broker.find_topic(topic)
+        found = self.broker.topics.get(topic)
         if found is None:
             return []
         batches = []

@@ -83,4 +83,4 @@ def test_a_topic_that_was_made_again_meanwhile_stays(life: DeletingLife) -> None
     second = life.start(life.broker.delete_topic, TOPIC)
     life.open_gate()
     second.get(timeout=40)
-    assert life.broker.find_topic(TOPIC) is not None
+    assert life.broker.topics.get(TOPIC) is not None
