@@ -229,26 +229,25 @@ def permit(client: ClientConnection, request: PermissionRequest) -> None:
 
 
 def sub(client: ClientConnection, command: Sub) -> None:
-    name, broker = command.topic_name.decode(), client.broker
-    channel_name = command.channel_name.decode()
+    name, channel_name, broker = command.topic_name.decode(), command.channel_name.decode(), client.broker
     try:
         found = broker.topics.get(name)
         if found is None or channel_name not in found.channels:
             broker.creation_rate.take(client.peer)
         topic = found or broker.get_topic(name)
-    except OSError as error:
-        raise SubFailed(f"SUB failed {error.strerror or error}") from error
-    except Refusal as error:
-        raise SubFailed(f"SUB failed {error.reason}") from error
-    if broker.writes_journal(topic, channel_name):
-        client.pause()
-        gevent.spawn(_make_channel, client, topic, channel_name)
-    else:
-        try:
-            channel = broker.get_channel(topic, channel_name)
-        except Refusal as error:
-            raise SubFailed(f"SUB failed {error.reason}") from error
-        _subscribe(client, topic, channel)
+        if broker.writes_journal(topic, channel_name):
+            client.pause()
+            gevent.spawn(_make_channel, client, topic, channel_name)
+            return
+        channel = broker.get_channel(topic, channel_name)
+    except (OSError, Refusal) as error:
+        raise _sub_failed(error) from error
+    _subscribe(client, topic, channel)
+
+
+def _sub_failed(error: OSError | Refusal) -> SubFailed:
+    reason = error.reason if isinstance(error, Refusal) else error.strerror or error
+    return SubFailed(f"SUB failed {reason}")
 
 
 def _make_channel(client: ClientConnection, topic: Topic, name: str) -> None:
@@ -268,13 +267,10 @@ def _make_channel(client: ClientConnection, topic: Topic, name: str) -> None:
 
 def _subscribe(client: ClientConnection, topic: Topic, channel: Channel | OSError | Refusal) -> None:
     """Make the client a consumer of the channel. Raises SubFailed if `channel` is an error."""
-    if isinstance(channel, Refusal):
-        raise SubFailed(f"SUB failed {channel.reason}") from channel
-    if isinstance(channel, OSError):
-        raise SubFailed(f"SUB failed {channel.strerror or channel}") from channel
-    broker = client.broker
+    if not isinstance(channel, Channel):
+        raise _sub_failed(channel) from channel
     if not channel.add_client(client):
-        most = broker.options.max_channel_consumers
+        most = client.broker.options.max_channel_consumers
         raise SubFailed(f"SUB failed consumers for {topic.name}:{channel.name} exceeds limit of {most}")
     client.topic = topic
     client.channel = channel
