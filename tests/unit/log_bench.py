@@ -9,7 +9,7 @@ from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from nsqd_py.diskqueue.recovery import recover_file
-from nsqd_py.diskqueue.syncing import sync_directories
+from nsqd_py.diskqueue.syncing import sync_and_release, sync_directories
 from tests.unit.fakes import close_descriptors, make_batch, messages_of
 
 TOPIC = "orders"
@@ -23,6 +23,15 @@ def append_to(log: TopicLog, *batches: Batch) -> None:
             appending.write()
         finally:
             log.end_append(appending)
+
+
+def sync_log(log: TopicLog) -> list[Path]:
+    """Sync the log, and return what was synced."""
+    taken = log.syncs.take()
+    paths = [unsynced.file.path if unsynced.file is not None else unsynced.directory for unsynced in taken]
+    sync_and_release(taken)
+    assert log.note_synced(taken) is None
+    return paths
 
 
 def close_log(log: TopicLog) -> None:

@@ -141,11 +141,6 @@ def trusting(certificates: Certificates) -> Callable[[], Any]:
     return lambda: ssl.create_default_context(cafile=str(certificates.authority))
 
 
-def test_https(make_server: Callable[..., AuthServer], certificates: Certificates) -> None:
-    server = make_server(server_tls(certificates))
-    assert ask(servers(f"https://{server.address}/auth", tls=trusting(certificates))).identity == "me"
-
-
 def test_a_server_with_a_certificate_of_another_authority_is_not_trusted(
     make_server: Callable[..., AuthServer], certificates: Certificates
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,6 @@ HOUR = 3600 * SECOND
 BODY_BYTES = 96
 RECORD_BYTES = RECORD_HEADER_BYTES + 4 + BODY_BYTES
 PER_FILE = 10
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Iterator[Path]:
-    yield tmp_path
-    close_descriptors(tmp_path)
 
 
 class Orders:

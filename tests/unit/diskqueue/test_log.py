@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from nsqd_py.diskqueue.files import LogFile, log_file_name, parse_log_file_name, run_to_end
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, FileHeader
-from nsqd_py.diskqueue.syncing import sync_and_release
-from tests.unit.fakes import close_descriptors
-from tests.unit.log_bench import TOPIC, Disk, close_log, fill, never
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Disk]:
-    yield Disk(tmp_path)
-    close_descriptors(tmp_path)
-
+from tests.unit.log_bench import TOPIC, Disk, close_log, fill, never, sync_log
 
 # --- names
 
@@ -129,22 +119,13 @@ def test_a_drop_that_fails_can_be_tried_again(
 # --- syncing and the end
 
 
-def sync(disk: Disk) -> list[Path]:
-    """What was synced."""
-    taken = disk.log.syncs.take()
-    paths = [unsynced.file.path if unsynced.file is not None else unsynced.directory for unsynced in taken]
-    sync_and_release(taken)
-    assert disk.log.note_synced(taken) is None
-    return [path for path in paths if path is not None]
-
-
 def test_what_no_sync_has_covered(disk: Disk) -> None:
     fill(disk, 2)
-    assert sorted(sync(disk)) == sorted([disk.directory, *disk.paths()])
-    assert sync(disk) == []
+    assert sorted(sync_log(disk.log)) == sorted([disk.directory, *disk.paths()])
+    assert sync_log(disk.log) == []
     disk.append(b"z")
     assert len(disk.log.files) == 3
-    assert sync(disk) == [disk.paths()[-1], disk.directory]
+    assert sync_log(disk.log) == [disk.paths()[-1], disk.directory]
 
 
 def test_close_gives_back_what_was_allocated(disk: Disk) -> None:

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
-from tests.unit.fakes import close_descriptors, make_batch
+from tests.unit.fakes import make_batch
 from tests.unit.log_bench import Disk, append_to, fill, flip, never
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Disk]:
-    yield Disk(tmp_path)
-    close_descriptors(tmp_path)
-
 
 # --- a disk that fails
 

@@ -14,8 +14,7 @@ from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
-from nsqd_py.diskqueue.syncing import sync_and_release
-from tests.unit.log_bench import append_to, close_log
+from tests.unit.log_bench import append_to, close_log, sync_log
 
 MOST = 4
 
@@ -39,12 +38,6 @@ def append(log: TopicLog, body: bytes = b"x" * 8) -> None:
     append_to(log, Batch(seq, 1000 + seq, 1 + seq, 0, 1, 4 + len(body), len(body).to_bytes(4, "big") + body))
 
 
-def sync(log: TopicLog) -> None:
-    taken = log.syncs.take()
-    sync_and_release(taken)
-    assert log.note_synced(taken) is None
-
-
 def open_count(logs: list[TopicLog]) -> int:
     return sum(file.is_open for log in logs for file in log.files)
 
@@ -61,7 +54,7 @@ def test_files_that_are_synced_are_closed_and_opened_again(tmp_path: Path) -> No
     for round_ in range(3):
         for log in logs:
             append(log, b"%08d" % round_)
-            sync(log)
+            sync_log(log)
             assert open_count(logs) <= MOST + 1
             assert open_count(logs) == len(OPEN_FILES)
     assert not OPEN_FILES.is_full
@@ -86,9 +79,9 @@ def test_what_waits_for_a_sync_stays_open(tmp_path: Path) -> None:
     assert asked
     assert not OPEN_FILES.has_room()
     for log in logs[:4]:
-        sync(log)
+        sync_log(log)
     assert not OPEN_FILES.has_room()
-    sync(logs[4])
+    sync_log(logs[4])
     assert OPEN_FILES.has_room()
     assert [log.files[0].is_open for log in logs] == [*[False] * 5, *[True] * 3]
 
@@ -96,12 +89,12 @@ def test_what_waits_for_a_sync_stays_open(tmp_path: Path) -> None:
 def test_a_held_file_stays_open(tmp_path: Path) -> None:
     logs = [make_log(tmp_path, f"t{place}") for place in range(8)]
     append(logs[0])
-    sync(logs[0])
+    sync_log(logs[0])
     held = logs[0].files[0]
     held.hold()
     for log in logs[1:]:
         append(log)
-        sync(log)
+        sync_log(log)
     assert held.is_open
     descriptor = held.fileno()
     logs[0].remove()
@@ -114,7 +107,7 @@ def test_a_held_file_stays_open(tmp_path: Path) -> None:
 def test_allocated_space_is_used_again_and_given_back(tmp_path: Path) -> None:
     log = make_log(tmp_path, "t")
     append(log)
-    sync(log)
+    sync_log(log)
     (file,) = log.files
     allocated = file.path.stat().st_size
     assert allocated > file.end_offset
@@ -122,7 +115,7 @@ def test_allocated_space_is_used_again_and_given_back(tmp_path: Path) -> None:
     append(log)
     assert file.is_open
     assert file.path.stat().st_size == allocated
-    sync(log)
+    sync_log(log)
     assert file.rest()
     close_log(log)
     assert file.path.stat().st_size == file.end_offset
@@ -131,7 +124,7 @@ def test_allocated_space_is_used_again_and_given_back(tmp_path: Path) -> None:
 def test_a_file_that_was_removed_or_replaced_while_it_was_closed(tmp_path: Path) -> None:
     log = make_log(tmp_path, "t")
     append(log)
-    sync(log)
+    sync_log(log)
     (file,) = log.files
     assert file.rest()
     file.path.unlink()
@@ -149,7 +142,7 @@ def test_a_file_that_was_removed_or_replaced_while_it_was_closed(tmp_path: Path)
 def test_a_removed_file_is_not_closed(tmp_path: Path) -> None:
     log = make_log(tmp_path, "t")
     append(log)
-    sync(log)
+    sync_log(log)
     (file,) = log.files
     file.path.unlink()
     assert not file.rest()
@@ -160,7 +153,7 @@ def test_room_is_made_where_the_system_has_no_descriptor_left(tmp_path: Path, mo
     logs = [make_log(tmp_path, f"t{place}") for place in range(3)]
     for log in logs:
         append(log)
-        sync(log)
+        sync_log(log)
     path = logs[0].files[0].path
     real = os.open
     calls: list[object] = []

@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
-from tests.unit.fakes import close_descriptors, messages_of
+from tests.unit.fakes import messages_of
 from tests.unit.log_bench import Disk
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Disk]:
-    yield Disk(tmp_path)
-    close_descriptors(tmp_path)
 
 
 def read_each(disk: Disk, seqs: list[int]) -> list[bytes | None]:

@@ -1,6 +1,5 @@
 """What a start finds on disk: torn ends, damage, leftovers, gaps."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,12 +17,6 @@ MESSAGE = b"message %02d"
 RECORD_BYTES = RECORD_HEADER_BYTES + 4 + len(MESSAGE % 0)
 PER_FILE = 4
 FILE_BYTES = FILE_HEADER_BYTES + PER_FILE * RECORD_BYTES
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Iterator[Path]:
-    yield tmp_path
-    close_descriptors(tmp_path)
 
 
 def write_log(directory: Path, count: int) -> list[Path]:

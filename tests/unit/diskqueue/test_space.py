@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 from hypothesis import strategies as st
@@ -14,15 +12,8 @@ from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.compaction import alive_bytes, is_worth_moving, moved_bytes, retained_seq
 from nsqd_py.diskqueue.files import Segment
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES
-from tests.unit.fakes import close_descriptors, make_batch
+from tests.unit.fakes import make_batch
 from tests.unit.log_bench import Disk, append_to
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Disk]:
-    yield Disk(tmp_path)
-    close_descriptors(tmp_path)
-
 
 # ---- retention
 
