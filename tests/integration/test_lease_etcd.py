@@ -12,6 +12,7 @@ from nsqd_py.lease.keeper import LeaseKeeper
 from nsqd_py.lease.store import Lease
 from tests.support.etcd import ETCD, Etcd
 from tests.support.nsqd_process import wait_until
+from tests.unit.fakes import FakeLog
 
 TTL_S = 2
 
@@ -26,16 +27,6 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
         yield running
     finally:
         running.end()
-
-
-class Log:
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def info(self, text: str, /, *args: object) -> None:
-        self.lines.append(text % args)
-
-    error = info
 
 
 def test_a_lease_that_nobody_renews_ends(etcd: Etcd) -> None:
@@ -55,7 +46,7 @@ def test_a_lease_that_nobody_renews_ends(etcd: Etcd) -> None:
 
 def test_a_keeper_stops_its_holder_while_etcd_is_stopped_and_competes_again_afterwards(etcd: Etcd) -> None:
     said: list[str] = []
-    log = Log()
+    log = FakeLog()
     keeper = LeaseKeeper(
         etcd.store("three"), "first:1", TTL_S, log, lambda: True, lambda: said.append("taken" if keeper.is_held else "lost")
     )
@@ -66,7 +57,7 @@ def test_a_keeper_stops_its_holder_while_etcd_is_stopped_and_competes_again_afte
             gevent.sleep(0.02)
             return said == list(expected)
 
-        wait_until(ask, 40, f"{expected}, log {log.lines}")
+        wait_until(ask, 40, f"{expected}, log {log.errors}")
 
     until_said("taken")
     etcd.process.send_signal(signal.SIGSTOP)

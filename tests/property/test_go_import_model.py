@@ -13,6 +13,7 @@ from nsqd_py.fsck.go_export import export
 from nsqd_py.go_import.take_over import take_over
 from tests.support.examples import examples
 from tests.support.go_directory import GoDirectory, GoMessage, go_messages, kept_queue
+from tests.unit.fakes import FakeLog
 
 POOL = go_messages([b"%d" % number for number in range(24)])
 CHANNELS = ("a", "b", "c")
@@ -25,12 +26,6 @@ QUEUES = st.lists(
 )
 
 
-class _Silent:
-    def info(self, text: str, *args: object) -> None: ...
-
-    error = info
-
-
 @settings(max_examples=examples(40))
 @given(
     st.fixed_dictionaries(dict.fromkeys(CHANNELS, QUEUES)),
@@ -41,7 +36,7 @@ class _Silent:
 def test_each_channel_gets_its_messages(
     queues: dict[str, list[GoMessage]], own: list[GoMessage], cut: int, max_file_bytes: int
 ) -> None:
-    log: Any = _Silent()
+    log: Any = FakeLog()
     with tempfile.TemporaryDirectory() as folder:
         go = GoDirectory(Path(folder) / "data")
         go.name_topics({"t": CHANNELS})

@@ -114,31 +114,12 @@ def test_every_damaged_byte_in_the_last_file_loses_one_record(directory: Path, b
         close_descriptors(directory)
 
 
-HEADER_FIELDS = {
-    "magic": (0, 4),
-    "length": (4, 8),
-    "checksum": (8, 12),
-    "version": (12, 13),
-    "kind": (13, 14),
-    "flags": (14, 16),
-    "first_seq": (16, 24),
-    "base_id": (24, 32),
-    "timestamp": (32, 40),
-    "due": (40, 48),
-    "count": (48, 52),
-    "stride": (52, 56),
-    "size": (56, 60),
-    "body": (60, RECORD_BYTES),
-}
-
-
-@pytest.mark.parametrize(("low", "high"), HEADER_FIELDS.values(), ids=HEADER_FIELDS.keys())
 @pytest.mark.parametrize("bits", [0x01, 0x40, 0x80])
-def test_a_damaged_byte_in_a_closed_file_loses_one_record(directory: Path, low: int, high: int, bits: int) -> None:
+def test_a_damaged_byte_in_a_closed_file_loses_one_record(directory: Path, bits: int) -> None:
     """Seen from a consumer, and from a producer who goes on."""
     write_log(directory, 10)
     files = {path.name: path.read_bytes() for path in directory.glob("*.log")}
-    for place in range(low, high):
+    for place in range(RECORD_BYTES):
         for name, content in files.items():
             (directory / name).write_bytes(content)
         flip(directory / log_file_name(TOPIC, 0), place_of(1) + place, bits)

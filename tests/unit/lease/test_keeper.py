@@ -10,6 +10,7 @@ import pytest
 from nsqd_py.lease.keeper import MARGIN, LeaseKeeper
 from nsqd_py.lease.store import Lease, LeaseError, LeaseLost, Note
 from tests.support.nsqd_process import wait_until
+from tests.unit.fakes import FakeLog
 
 TTL_S = 1.5
 
@@ -61,13 +62,6 @@ class Store:
             raise LeaseError("no answer")
 
 
-class Log:
-    def info(self, text: str, /, *args: object) -> None:
-        pass
-
-    error = info
-
-
 class Side:
     """A keeper, and what it has said."""
 
@@ -76,7 +70,7 @@ class Side:
         self.offset_s = 0.0
         self.may_take = True
         self.keeper = LeaseKeeper(
-            store, name, ttl_s, Log(), lambda: self.may_take, self._changed, lambda: monotonic() + self.offset_s
+            store, name, ttl_s, FakeLog(), lambda: self.may_take, self._changed, lambda: monotonic() + self.offset_s
         )
         self.keeper.start()
 
@@ -129,7 +123,7 @@ def test_who_was_suspended_before_it_took_the_lease_asks_once_more_as_its_holder
         return answer
 
     held: list[bool] = []
-    keeper = LeaseKeeper(store, "first", TTL_S, Log(), may_take, lambda: held.append(keeper.is_held))
+    keeper = LeaseKeeper(store, "first", TTL_S, FakeLog(), may_take, lambda: held.append(keeper.is_held))
     keeper.start()
     until(lambda: held, "the lease")
     keeper.close()
