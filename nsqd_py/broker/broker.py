@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from gevent.event import Event
 
 from nsqd_py.batch import GuidFactory
 from nsqd_py.broker.admission import CreationRate, Drain
-from nsqd_py.broker.disk_io import JournalWriter, Saved, SlowReader, SlowWriter
+from nsqd_py.broker.disk_io import JournalWriter, Saved, SlowReader, SlowWriter, in_timed_thread
 from nsqd_py.broker.disk_limits import DescriptorRelief, DiskHealth, FreeSpace, RemovedFiles
 from nsqd_py.broker.housekeeping import Housekeeper
 from nsqd_py.broker.services import BrokerServices, Lookups, Replication
@@ -38,10 +39,9 @@ from nsqd_py.queue.expiry import Expiry
 from nsqd_py.queue.in_flight import LatencyMeter
 from nsqd_py.queue.position import Position
 from nsqd_py.queue.topic import Topic
-from nsqd_py.runtime.disk_pace import CallTimer, DiskPace
+from nsqd_py.runtime.disk_pace import DiskPace
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.pacing import LoopLag
-from nsqd_py.runtime.threads import in_thread
 
 if TYPE_CHECKING:
     from nsqd_py.net.http.guard import Guard
@@ -356,17 +356,8 @@ class Broker:
             written.set()
 
     def _make_channel(self, topic: Topic, name: str) -> Channel:
-        journal, floor, timer = self.channel_journal(topic.name, name), topic.released, CallTimer()
-
-        def write() -> None:
-            with timer:
-                journal.snapshot(floor, [], [])
-
-        self.pace.begin(timer)
-        try:
-            in_thread(self.services.threadpool, write)
-        finally:
-            self.pace.end(timer, timer.slowest_ns)
+        journal, floor = self.channel_journal(topic.name, name), topic.released
+        in_timed_thread(self.services.threadpool, self.pace, [partial(journal.snapshot, floor, [], [])])
         if topic.is_closed:
             now = self.topics.get(topic.name)
             if now is None or name not in now.channels:

@@ -8,7 +8,7 @@ that touches a journal otherwise must first wait with `settle`.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from time import monotonic_ns
@@ -22,7 +22,6 @@ from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.syncing import Appending
 from nsqd_py.queue.channel import Channel
-from nsqd_py.queue.position import Unsaved
 from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.disk_pace import CallTimer, DiskPace
 from nsqd_py.runtime.threads import in_thread
@@ -32,6 +31,22 @@ from nsqd_py.runtime.threads import in_thread
 JOURNAL_DELAY_NS = 50_000_000
 
 Saved = tuple[Topic, Channel, OSError | None]
+
+
+def in_timed_thread(threadpool: Any, pace: DiskPace, calls: Iterable[Callable[[], object]]) -> None:
+    """Make these calls in a thread, and record the slowest. Raises what they raise. Blocks this greenlet."""
+    timer = CallTimer()
+
+    def run() -> None:
+        for call in calls:
+            with timer:
+                call()
+
+    pace.begin(timer)
+    try:
+        in_thread(threadpool, run)
+    finally:
+        pace.end(timer, timer.slowest_ns)
 
 
 class JournalWriter:
@@ -85,16 +100,13 @@ class JournalWriter:
 
     def _write_in_thread(self, changed: list[tuple[Topic, Channel]]) -> None:
         taken = [(topic, channel, channel.take_changes()) for topic, channel in changed]
-        writing = _Writing([unsaved for _, _, unsaved in taken])
-        self._pace.begin(writing)
         try:
-            in_thread(self._services.threadpool, writing.run)
+            in_timed_thread(self._services.threadpool, self._pace, [unsaved.write for _, _, unsaved in taken])
         except Exception as error:  # noqa: BLE001 - after a bug, the changes must be written again, not dropped
             for _, _, unsaved in taken:
                 unsaved.error = unsaved.error or OSError(f"internal error: {error!r}")
         finally:
             self._greenlet = None
-            self._pace.end(writing, writing.timer.slowest_ns)
         saved: list[Saved] = []
         for topic, channel, unsaved in taken:
             self._save(saved, topic, channel, partial(channel.end_save, unsaved))
@@ -152,19 +164,6 @@ class JournalWriter:
     def stop(self) -> None:
         """Write no more."""
         self._alarm.set(None)
-
-
-class _Writing:
-    """A round of journal writes in a thread; `timer` measures each journal."""
-
-    def __init__(self, unsaved: list[Unsaved]) -> None:
-        self.timer = CallTimer()
-        self._unsaved = unsaved
-
-    def run(self) -> None:
-        for each in self._unsaved:
-            with self.timer:
-                each.write()
 
 
 class SlowWriter:
@@ -314,21 +313,17 @@ class SlowReader:
 
     def _read_in_thread(self, place: tuple[LogFile, int, int]) -> None:
         file, offset, size = place
-        timer = CallTimer()
         result: bytes | OSError = b""
 
         def read() -> None:
             nonlocal result
-            with timer:
-                result = file.read(offset, size)
+            result = file.read(offset, size)
 
-        self._pace.begin(timer)
         try:
-            in_thread(self._threadpool, read)
+            in_timed_thread(self._threadpool, self._pace, [read])
         except OSError as error:
             result = error.with_traceback(None)
         finally:
-            self._pace.end(timer, timer.slowest_ns)
             file.release()
             self._asked -= {place}
         if self._pieces is None:
