@@ -13,12 +13,14 @@ consuming   the logic of all consumers, without I/O
 message     messages, and their answers                                 pure
 options     the options of a client, by the names of go-nsq, and its log
 callables   handlers that would not run, such as generator functions    pure
-addresses   addresses of nsqd                                           pure
+addresses   addresses of nsqd, and which of them are in use             pure
 errors      the errors, with the address of the nsqd                    pure
 session     the protocol of one connection and its handshake            pure
 process     forks, the end of the interpreter, and event loops
-tls         applies the TLS options
-lookup      the nsqds to connect to, and the answers of nsqlookupds     pure
+lookup      addresses and answers of nsqlookupds                        pure
+
+A message passes five of them until its handler runs: the `Connection` reads it, its `ClientSession` decodes it, the
+`NsqdSubscription` has it in flight, a `MessageBatch` holds what came together, and the `Consumer` calls the handler.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Addresses of nsqd: `host:port`, `[::1]:port`, `unix:/path`, `nsq://host:port`."""
+"""Addresses of nsqd: `host:port`, `[::1]:port`, `unix:/path`, `nsq://host:port`; and which of them are in use."""
 
 from __future__ import annotations
 
@@ -78,3 +78,34 @@ def _check_kind(text: object) -> None:
     if isinstance(text, str):
         raise BadAddress(f'"{text}" is more than one address: give a list of them')
     raise BadAddress(f"an address is a str such as '127.0.0.1:4150', not {type(text).__name__}: {text!r}")
+
+
+class Discovery:
+    """The nsqds in use. The last answer of each nsqlookupd counts until it gives another.
+
+    So an nsqlookupd that is down removes no nsqd. An unknown topic is an answer without nsqds.
+    """
+
+    def __init__(self, direct: Iterable[str] = ()) -> None:
+        self._direct = dict.fromkeys(direct)
+        self._answers: dict[str, tuple[str, ...]] = {}
+
+    @property
+    def wanted(self) -> list[str]:
+        """Return every address once, beginning with those that were named."""
+        found = (address for answer in self._answers.values() for address in answer)
+        return list(dict.fromkeys([*self._direct, *found]))
+
+    def is_wanted(self, address: str) -> bool:
+        return address in self._direct or any(address in answer for answer in self._answers.values())
+
+    def add(self, address: str) -> None:
+        self._direct[address] = None
+
+    def answered(self, lookupd: str, addresses: Iterable[str]) -> None:
+        """Replace the answer of an nsqlookupd."""
+        self._answers[lookupd] = tuple(addresses)
+
+    def is_empty(self, lookupds: Iterable[str]) -> bool:
+        """True if there is no nsqd, according to all of these nsqlookupds."""
+        return not self._direct and all(self._answers.get(lookupd) == () for lookupd in lookupds)

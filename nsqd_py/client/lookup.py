@@ -1,8 +1,8 @@
-"""The nsqds to connect to: those that were named, and those that nsqlookupds name; requests and answers. No I/O."""
+"""Requests to nsqlookupds, their answers, and when to ask. No I/O."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -97,34 +97,3 @@ class Schedule:
     def hurry(self, now_s: float) -> None:
         """Ask again soon. The interval, or 1 s, still limits the rate, even if nsqds are lost again and again."""
         self.due_s = min(self.due_s, now_s + min(1.0, self._interval_s))
-
-
-class Discovery:
-    """The nsqds in use. The last answer of each nsqlookupd counts until it gives another.
-
-    So an nsqlookupd that is down removes no nsqd. An unknown topic is an answer without nsqds.
-    """
-
-    def __init__(self, direct: Iterable[str] = ()) -> None:
-        self._direct = dict.fromkeys(direct)
-        self._answers: dict[str, tuple[str, ...]] = {}
-
-    @property
-    def wanted(self) -> list[str]:
-        """Return every address once, beginning with those that were named."""
-        found = (address for answer in self._answers.values() for address in answer)
-        return list(dict.fromkeys([*self._direct, *found]))
-
-    def is_wanted(self, address: str) -> bool:
-        return address in self._direct or any(address in answer for answer in self._answers.values())
-
-    def add(self, address: str) -> None:
-        self._direct[address] = None
-
-    def answered(self, lookupd: str, addresses: Iterable[str]) -> None:
-        """Replace the answer of an nsqlookupd."""
-        self._answers[lookupd] = tuple(addresses)
-
-    def is_empty(self, lookupds: Iterable[str]) -> bool:
-        """True if there is no nsqd, according to all of these nsqlookupds."""
-        return not self._direct and all(self._answers.get(lookupd) == () for lookupd in lookupds)

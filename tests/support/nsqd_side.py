@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import ssl
 from typing import Any
 
+from nsqd_py.client.blocking.connection import tls_context
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.client.session import ClientSession, Event
-from nsqd_py.client.tls import tls_layer
 from nsqd_py.net.layers import DeflateLayer, Layer, SnappyLayer, Stacked
 from nsqd_py.net.tls import TlsLayer, server_context
 from nsqd_py.net.tls_options import ServerTlsOptions
@@ -18,7 +19,10 @@ ADDRESS = "localhost:4150"
 
 
 def new_session(options: ClientOptions) -> ClientSession:
-    return ClientSession(ADDRESS, options, lambda: tls_layer(options, "localhost"), "box.example.org")
+    def make_tls() -> TlsLayer:
+        return TlsLayer(tls_context(options, ssl.SSLContext), "localhost")
+
+    return ClientSession(ADDRESS, options, make_tls, "box.example.org")
 
 
 def identity(**fields: Any) -> bytes:

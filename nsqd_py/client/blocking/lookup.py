@@ -12,9 +12,9 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from nsqd_py.client.blocking.backend import THREADS, Backend, WorkerThread
+from nsqd_py.client.blocking.connection import tls_context
 from nsqd_py.client.lookup import LookupFailed, Schedule, lookup_headers, lookup_url, nodes_url, nsqds_in
 from nsqd_py.client.options import ClientLog, ClientOptions
-from nsqd_py.client.tls import client_context
 from nsqd_py.protocol.wrong_port import not_http, not_lookupd_http
 from nsqd_py.runtime.documents import load_foreign_json
 from nsqd_py.runtime.hidden import hidden_url
@@ -54,7 +54,7 @@ def _get(url: str, deadline_s: float | None, options: ClientOptions, backend: Ba
     sock = backend.socket.create_connection((parts.hostname, parts.port), _left_s(deadline_s))
     try:
         if parts.scheme == "https":
-            context = client_context(options, backend.ssl_context_class())
+            context = tls_context(options, backend.ssl_context_class())
             sock = context.wrap_socket(sock, server_hostname=parts.hostname)
         sock.sendall("\r\n".join(lines).encode())
         answer = bytearray()

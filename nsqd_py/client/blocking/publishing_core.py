@@ -12,11 +12,11 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from nsqd_py.client.addresses import Discovery
 from nsqd_py.client.blocking.backend import THREADS, Backend, WorkerThread
 from nsqd_py.client.blocking.connection import Connection, opened
 from nsqd_py.client.callables import check_result
 from nsqd_py.client.errors import ConnectionLost, HandshakeFailed, NoNsqd, NsqClientError, NsqdSaid
-from nsqd_py.client.lookup import Discovery
 from nsqd_py.client.process import ProcessHooks, call_after_fork
 from nsqd_py.client.publishing.base import FIRST_PAUSE_S, MOST_PAUSE_S, BaseProducer, ProducerSettings
 from nsqd_py.client.publishing.dispatcher import ConnectionWriter, Dispatcher, WindowLimits

@@ -8,11 +8,11 @@ from contextlib import nullcontext
 from time import monotonic
 from typing import Any
 
-from nsqd_py.client.addresses import address_list, parse_address
+from nsqd_py.client.addresses import Discovery, address_list, parse_address
 from nsqd_py.client.callables import check_handler_result, name_of, refuse_what_does_not_run
 from nsqd_py.client.consuming.subscription import ConsumerStats, Subscription
 from nsqd_py.client.errors import BadClientOption
-from nsqd_py.client.lookup import Discovery, lookup_url
+from nsqd_py.client.lookup import lookup_url
 from nsqd_py.client.message import Message, MessageBatch, Requeue
 from nsqd_py.client.options import ClientLog, ClientOptions, standard_log
 from nsqd_py.settings.flags import addresses_from_environment
