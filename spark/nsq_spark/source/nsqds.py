@@ -7,6 +7,7 @@ from __future__ import annotations
 import http.client
 import json
 import logging
+import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -17,9 +18,9 @@ from urllib.parse import urlencode
 from nsq_spark.archive.splits import ArchiveError
 from nsq_spark.source.live_offsets import NumberRange
 from nsq_spark.source.live_options import EARLIEST, LATEST, LiveOptions, Place
+from nsqd_py.client.blocking.connection import tls_context
 from nsqd_py.client.lookup import lookup_headers
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.client.tls import client_context
 from nsqd_py.protocol.wrong_port import not_http
 
 _TIMEOUT_S = 30.0
@@ -86,7 +87,7 @@ def ask(address: str, path: str, client: ClientOptions) -> tuple[http.client.HTT
     connection = http.client.HTTPConnection(host, timeout=_TIMEOUT_S)
     try:
         if scheme == "https":
-            connection = http.client.HTTPSConnection(host, timeout=_TIMEOUT_S, context=client_context(client))
+            connection = http.client.HTTPSConnection(host, timeout=_TIMEOUT_S, context=tls_context(client, ssl.SSLContext))
         connection.request("GET", path, headers=lookup_headers(client) if scheme == "https" else {})
         response = connection.getresponse()
         body = response.read(_MOST_ANSWER_BYTES + 1)
