@@ -35,6 +35,25 @@ _LEAVES_FILE = (errno.EIO, errno.ENOENT, errno.ESTALE)
 
 _NO_POLICY = TopicPolicy()
 
+# A larger publish is written in a thread, also while the disk is quick. A publish of 5 MB blocked the loop for 7 to 15
+# ms, for its checksum and the copy to the page cache; now for 1.5 ms, or 5 ms if it has a million messages.
+_AT_ONCE_BYTES = 2 * 1024 * 1024
+
+
+class BatchWriter(Protocol):
+    """Writes batches to a log in a thread."""
+
+    is_idle: bool
+
+    def add(self, batches: list[Batch], publishers: Tickets) -> None:
+        """Write these batches next; their numbers continue from those added before."""
+
+    def go_on(self, appending: Any, publishers: Tickets) -> None:
+        """Finish a write that the event loop began. Call it only when this writer is idle."""
+
+    def join(self) -> None:
+        """Wait until all batches are written or refused. Blocks this greenlet."""
+
 
 class Syncer(Protocol):
     """Syncs the logs of topics."""
@@ -233,7 +252,7 @@ class Topic:
                     assert self.space is not None
                     self.room_bytes = self.space.grant(self, size_bytes)
                 self.room_bytes -= size_bytes
-                if not append(self.log, self.pace, self.slow_writer, batches, size_bytes, publishers):
+                if not self._append(self.log, batches, size_bytes, publishers):
                     return
             except OSError as error:
                 self.refuse(batches, publishers, error)
@@ -242,6 +261,35 @@ class Topic:
                 self.refuse(batches, publishers, OSError(f"internal error: {error!r}"))
                 raise
         self.accept_written(batches, publishers)
+
+    def _append(self, log: TopicLog, batches: list[Batch], size_bytes: int, publishers: Tickets) -> bool:
+        """Append batches to a log. Return False if a thread writes them, or the rest of them. Raises OSError."""
+        pace, writer = self.pace, self.slow_writer
+        if writer is not None and (not writer.is_idle or pace.is_slow or size_bytes > _AT_ONCE_BYTES):
+            writer.add(batches, publishers)
+            return False
+        began_ns = pace.now_ns()
+        try:
+            if log.append_at_once(batches, size_bytes):  # one system call
+                return True
+        finally:
+            if (took_ns := pace.now_ns() - began_ns) >= SLOW_NS:
+                pace.note(took_ns)
+        if writer is not None and log.opens_file(size_bytes) and not OPEN_FILES.has_room():
+            writer.add(batches, publishers)
+            return False
+        appending = log.begin_append(batches)
+        try:
+            while not appending.is_written:
+                if writer is not None and pace.is_slow:  # after a slow call, a thread does the rest
+                    writer.go_on(appending, publishers)
+                    return False
+                pace.timed(appending.step)
+        except BaseException:
+            log.end_append(appending)
+            raise
+        log.end_append(appending)
+        return True
 
     def accept_written(self, batches: list[Batch], publishers: Tickets) -> None:
         """Count written batches, cache them, release them, and notify the syncer."""
@@ -422,54 +470,3 @@ class Topic:
 
 def _ignore(_: object) -> None:
     pass
-
-
-# A larger publish is written in a thread, also while the disk is quick. A publish of 5 MB blocked the loop for 7 to 15
-# ms, for its checksum and the copy to the page cache; now for 1.5 ms, or 5 ms if it has a million messages.
-_AT_ONCE_BYTES = 2 * 1024 * 1024
-
-
-class BatchWriter(Protocol):
-    """Writes batches to a log in a thread."""
-
-    is_idle: bool
-
-    def add(self, batches: list[Batch], publishers: Tickets) -> None:
-        """Write these batches next; their numbers continue from those added before."""
-
-    def go_on(self, appending: Any, publishers: Tickets) -> None:
-        """Finish a write that the event loop began. Call it only when this writer is idle."""
-
-    def join(self) -> None:
-        """Wait until all batches are written or refused. Blocks this greenlet."""
-
-
-def append(
-    log: TopicLog, pace: DiskPace, writer: BatchWriter | None, batches: list[Batch], size_bytes: int, publishers: Tickets
-) -> bool:
-    """Append batches to a log. Return False if a thread writes them, or the rest of them. Raises OSError."""
-    if writer is not None and (not writer.is_idle or pace.is_slow or size_bytes > _AT_ONCE_BYTES):
-        writer.add(batches, publishers)
-        return False
-    began_ns = pace.now_ns()
-    try:
-        if log.append_at_once(batches, size_bytes):  # one system call
-            return True
-    finally:
-        if (took_ns := pace.now_ns() - began_ns) >= SLOW_NS:
-            pace.note(took_ns)
-    if writer is not None and log.opens_file(size_bytes) and not OPEN_FILES.has_room():
-        writer.add(batches, publishers)
-        return False
-    appending = log.begin_append(batches)
-    try:
-        while not appending.is_written:
-            if writer is not None and pace.is_slow:  # after a slow call, a thread does the rest
-                writer.go_on(appending, publishers)
-                return False
-            pace.timed(appending.step)
-    except BaseException:
-        log.end_append(appending)
-        raise
-    log.end_append(appending)
-    return True

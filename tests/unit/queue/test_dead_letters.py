@@ -13,7 +13,7 @@ from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.dead_letters import MOST_REMEMBERED
 from nsqd_py.queue.topic import Topic
 from nsqd_py.settings.types import ByTopic
-from tests.unit.fakes import SECOND, FakeConsumer, World, close_descriptors, sized, start_broker
+from tests.unit.fakes import SECOND, FakeConsumer, World, sized, start_broker
 
 
 class Bench:
@@ -29,10 +29,6 @@ class Bench:
         self.broker: Broker = start_broker(self.world, self.directory, **self.options)
         self.topic = self.broker.get_topic("orders")
         self.channel = self.broker.get_channel(self.topic, "ch")
-
-    def kill_and_start(self) -> None:
-        close_descriptors(self.directory)
-        self.start()
 
     @property
     def dead(self) -> Topic:

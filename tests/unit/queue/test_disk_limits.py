@@ -49,14 +49,6 @@ class Room:
                 return count
         raise AssertionError("never refused")
 
-    def consume(self, channel: str) -> int:
-        """Finish all that the channel has; how many that were."""
-        consumer = self.life.consumer(channel, rdy=1 << 30)
-        self.life.settle()
-        received = consumer.take()
-        consumer.finish(*received)
-        return len(received)
-
     def publish_to(self, name: str, size: int = KIB) -> bool:
         """True when another topic takes a message of that size."""
         topic = self.life.broker.get_topic(name)
