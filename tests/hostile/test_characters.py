@@ -138,7 +138,7 @@ def test_names_of_clients(daemons: tuple[ServerProcess, ...], text: str) -> None
 @pytest.fixture(scope="module")
 def hostile_lookupd() -> Iterator[str]:
     with hostile.nsqd() as nsqd, hostile.nsqlookupd(nsqd) as lookupd:
-        yield lookupd.address
+        yield f"127.0.0.1:{lookupd.port}"
 
 
 @pytest.mark.parametrize(
