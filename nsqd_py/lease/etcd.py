@@ -23,7 +23,6 @@ from nsqd_py.net.http.client import BadStatus, HttpClient, Unreachable, Url, par
 
 _INT64_LIMIT = 1 << 63
 _DIGITS = re.compile("-?[0-9]{1,19}")
-_MOST_SHOWN = 80
 
 
 def lease_id(answer: Any, ttl_s: int) -> str:
@@ -107,12 +106,11 @@ def _number(fields: dict[str, Any], name: str) -> int:
 
 
 def _not_understood(answer: object) -> ValueError:
-    return ValueError(f"an answer that etcd does not give: {repr(answer)[:_MOST_SHOWN]}")
+    return ValueError(f"an answer that etcd does not give: {repr(answer)[:80]}")
 
 
 T = TypeVar("T")
 
-_PREFIX = "nsqd-py/"
 _UNAUTHORIZED = 401
 _MOST_ANSWER_BYTES = 64 * 1024
 
@@ -123,8 +121,8 @@ class EtcdStore:
     def __init__(self, url: LeaseUrl, ttl_s: int, client: HttpClient) -> None:
         scheme = "https" if url.is_secure else "http"
         self._members = [parse_url(f"{scheme}://{address}/") for address in url.addresses]
-        self._key = _PREFIX + url.name
-        self._note_key = f"{_PREFIX}{url.name}/note"
+        self._key = f"nsqd-py/{url.name}"
+        self._note_key = f"{self._key}/note"
         self._login = url.login
         self._token = ""
         self._ttl_s = ttl_s
@@ -209,10 +207,8 @@ class EtcdStore:
             raise
 
     def _send(self, member: Url, path: str, document: dict[str, Any]) -> Any:
-        client = self._client
-        if self._token:
-            client = replace(client, headers={**client.headers, "Authorization": self._token})
-        return client.ask(replace(member, path=f"/v3/{path}"), document)
+        headers = {**self._client.headers, "Authorization": self._token} if self._token else self._client.headers
+        return replace(self._client, headers=headers).ask(replace(member, path=f"/v3/{path}"), document)
 
 
 def _created(key: str, revision: int) -> dict[str, Any]:

@@ -72,15 +72,14 @@ def parse_lease_url(text: str, password_file: str = "") -> LeaseUrl:
     if parts.scheme not in ("etcd", "etcds"):
         raise ValueError("the URL of a lease begins with etcd:// or etcds://")
     name = parts.path.strip("/")
-    if not name:
-        raise ValueError(f"the URL of a lease ends with its name, as in {parts.scheme}://host:2379/orders")
     login, _, places = parts.netloc.rpartition("@")
+    addresses = tuple(place for place in places.split(",") if place)
+    if not name or not addresses:
+        example = f"{parts.scheme}://host:2379/orders"
+        raise ValueError(f"the URL of a lease has the address of its store and ends with its name, as in {example}")
     if password_file:
         if not login or ":" in login:
             raise ValueError("with --lease-password-file, the URL has a user and no password: etcd://user@host/name")
         login = f"{login}:{read_secret(f'@{password_file}')}"
-    addresses = tuple(place for place in places.split(",") if place)
-    if not addresses:
-        raise ValueError(f"the URL of a lease has the address of its store, as in {parts.scheme}://host:2379/orders")
     check_peer_addresses(addresses)
     return LeaseUrl(parts.scheme == "etcds", addresses, name, login)
