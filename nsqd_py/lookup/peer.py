@@ -28,11 +28,6 @@ from nsqd_py.runtime.outages import Backoff, OutageLog
 Key = tuple[str, str]
 
 
-def keys_of(topics: Mapping[str, Topic]) -> list[Key]:
-    """Return the keys of all topics and channels."""
-    return [*((name, "") for name in topics), *((name, channel) for name, topic in topics.items() for channel in topic.channels)]
-
-
 class Changes:
     """The changes since `begin`, which each new connection calls first."""
 
@@ -70,13 +65,6 @@ class Changes:
         # A channel before its topic: nsqlookupd warns of topics that leave channels behind.
         deleted.sort(key=lambda key: not key[1])
         return [_command("UNREGISTER", key) for key in deleted] + [_command("REGISTER", key) for key in made]
-
-
-def register_all(existing: Iterable[Key]) -> list[bytes]:
-    """Return the commands that register everything. Registering a channel registers its topic too."""
-    keys = list(existing)
-    with_channels = {topic for topic, channel in keys if channel}
-    return [_command("REGISTER", key) for key in keys if key[1] or key[0] not in with_channels]
 
 
 def _command(verb: str, key: Key) -> bytes:
@@ -137,11 +125,8 @@ def lasting_channels(answer: Any) -> list[str]:
         raise HttpClientError("the answer has no list of channels")
     if len(names) > MAX_CHANNELS:
         raise HttpClientError(f"the answer has {len(names)} channels, but at most {MAX_CHANNELS} are taken up")
-    return [name for name in names if isinstance(name, str) and _is_lasting(name)]
-
-
-def _is_lasting(name: str) -> bool:
-    return is_valid_name(name.encode(errors="replace")) and not is_ephemeral(name)
+    texts = [name for name in names if isinstance(name, str)]
+    return [name for name in texts if is_valid_name(name.encode(errors="replace")) and not is_ephemeral(name)]
 
 
 @dataclass(frozen=True)
@@ -227,22 +212,18 @@ class LookupPeer:
         began_s = self._clock()
         if not self._outage.is_on:
             self._log.of_clients.info("LOOKUP connecting to %s", self.name)
-        try:
-            self._connect_and_serve()
-        except (OSError, BadResponse) as error:
-            self._failed(error, lasted_s=self._clock() - began_s)
-        except Exception as error:  # noqa: BLE001 - after a bug, consumers must find this nsqd again
-            self._log.exception("LOOKUPD(%s): %r", self.name, error)
-            self._failed(error, lasted_s=self._clock() - began_s)
-
-    def _connect_and_serve(self) -> None:
         around = self._context
-        connection = LookupConnection(self.endpoint, around.max_response_bytes, around.tls, self._tls_name)
         try:
-            self._serve(connection)
-        finally:
-            connection.close()
-            self.is_connected = False
+            connection = LookupConnection(self.endpoint, around.max_response_bytes, around.tls, self._tls_name)
+            try:
+                self._serve(connection)
+            finally:
+                connection.close()
+                self.is_connected = False
+        except Exception as error:  # noqa: BLE001 - after a bug, consumers must find this nsqd again
+            if not isinstance(error, OSError | BadResponse):
+                self._log.exception("LOOKUPD(%s): %r", self.name, error)
+            self._failed(error, lasted_s=self._clock() - began_s)
 
     def _failed(self, error: Exception, lasted_s: float) -> None:
         if lasted_s >= LASTED_S:
@@ -288,9 +269,13 @@ class LookupPeer:
 
     def _register_all(self, connection: LookupConnection) -> None:
         # Changes are collected from the same moment on, so that none is missed.
-        keys = keys_of(self._context.topics)
+        topics = self._context.topics
+        channels = [(name, channel) for name, topic in topics.items() for channel in topic.channels]
+        keys = [*((name, "") for name in topics), *channels]
         self._changes.begin(keys)
-        commands = register_all(keys)
+        # Registering a channel registers its topic too.
+        without_channels = [(name, "") for name, topic in topics.items() if not topic.channels]
+        commands = [_command("REGISTER", key) for key in without_channels + channels]
         self._log.of_clients.info("LOOKUPD(%s): registering %d topics and channels", self.name, len(keys))
         self._send(connection, commands)
 

@@ -210,8 +210,7 @@ class LookupPeers:
         return has_hope
 
     def _all_fail(self, endpoints: Sequence[Endpoint]) -> bool:
-        peers = [self._peers.get(endpoint) for endpoint in endpoints]
-        return all(peer is not None and peer.is_failing for peer in peers)
+        return all((peer := self._peers.get(endpoint)) and peer.is_failing for endpoint in endpoints)
 
     # ---- questions to nsqlookupds
 
@@ -226,8 +225,7 @@ class LookupPeers:
     def _is_untried(self, host: LookupHost) -> bool:
         if not host.was_resolved:
             return True
-        peers = [self._peers.get(endpoint) for endpoint in host.selection.in_use]
-        return any(peer is None or not peer.was_tried for peer in peers)
+        return not all((peer := self._peers.get(endpoint)) and peer.was_tried for endpoint in host.selection.in_use)
 
     def peers_to_ask(self) -> list[LookupPeer]:
         """Return the peers that have been connected at least once, one for each nsqlookupd."""
