@@ -105,14 +105,14 @@ def check_role(directory: Path, standby_of: str, *, promote: bool) -> StandbySta
                 f"nsqd with --standby-of={state.primary}, and wait for its state `following`"
             )
         return state
-    if not standby_of and state.is_fenced:
+    if standby_of:
+        return None
+    if state.is_fenced:
         return state
-    if not standby_of:
-        raise StartError(
-            f"{directory.absolute()} is the copy of {state.primary}: start nsqd with --standby-of={state.primary} to "
-            "follow it, or with --promote to make it a primary"
-        )
-    return None
+    raise StartError(
+        f"{directory.absolute()} is the copy of {state.primary}: start nsqd with --standby-of={state.primary} to "
+        "follow it, or with --promote to make it a primary"
+    )
 
 
 def goes_on_as_primary(directory: Path, options: NsqdOptions, log: Log) -> bool:

@@ -31,7 +31,7 @@ from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.pacing import Pace
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.standby import messages
-from nsqd_py.standby.messages import BEGIN, COMMIT, PART, REMOVE, WRITE, Offer, OfferedFile, StandbyLag, TopicFiles
+from nsqd_py.standby.messages import BEGIN, COMMIT, PART, REMOVE, WRITE, Offer, StandbyLag, TopicFiles
 
 _PIECE_BYTES = 256 * 1024
 # What a standby that follows has not got yet was just written, so that reading it does not wait for the disk. A thread
@@ -309,17 +309,12 @@ class StandbyStream:
         for file in list(log.files):
             self._pace.rest_if_due()
             mine = offered.files.get(file.path.name)
-            if mine is not None and self._is_part(mine, file):
+            if mine is None or mine.salt != file.salt or not 0 < mine.end_offset <= file.end_offset:
+                continue
+            start = max(0, mine.end_offset - messages.CHECKED_BYTES)
+            if extend(0, self._read(file, start, mine.end_offset - start)) == mine.checksum:
                 found[file.path.name] = mine.end_offset
         return found
-
-    def _is_part(self, offered: OfferedFile, file: LogFile) -> bool:
-        """True if the standby's file is a beginning of this one."""
-        if offered.salt != file.salt or not 0 < offered.end_offset <= file.end_offset:
-            return False
-        start = max(0, offered.end_offset - messages.CHECKED_BYTES)
-        found: int = extend(0, self._read(file, start, offered.end_offset - start))
-        return found == offered.checksum
 
     def _list_topic(self, topic: Topic, log: TopicLog, matching: dict[str, int]) -> None:
         """Send the standby the list of files. It removes others, and sets aside what only it has."""
