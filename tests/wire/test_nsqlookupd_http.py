@@ -100,7 +100,7 @@ def test_lookup_names_channels_and_producers(nsqlookupd: NsqlookupdProcess, prod
 
 
 def test_a_lookup_keeps_up_with_every_change(nsqlookupd: NsqlookupdProcess, producer: LookupClient, topic: str) -> None:
-    """Answers are remembered; none may be an old one."""
+    """The next answer has it."""
 
     def look() -> tuple[list[str], int]:
         answer = nsqlookupd.http("GET", f"/lookup?topic={topic}").json()
