@@ -34,7 +34,7 @@ from nsqd_py.standby.copy import Copy, StandbyState, own_member, read_state, syn
 from nsqd_py.standby.messages import BadStandbyMessage, Caller, FileMessage, Offer, Round, StandbyLag, TopicFiles, TopicsListed
 
 WAITING, CONNECTING, COPYING, FOLLOWING = "waiting", "connecting", "copying", "following"
-_READ_BYTES = 128 * 1024
+_READ_BYTES = 64 * 1024
 _MOST_FRAME_BYTES = 16 * 1024 * 1024
 _CONNECT_TIMEOUT_S = 5.0
 _SILENCE_S = 30.0  # the primary ends a round each second
