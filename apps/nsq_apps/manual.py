@@ -22,6 +22,8 @@ PRINTED_BY = "python -m nsq_apps.manual"
 _CHECKOUT = Path(__file__).parent.parent.parent
 # The groups of settings that docs/tools/README.md describes once, for all tools.
 COMMON = ("This program", "Log")
+# In a table, the `...` after a flag says this.
+_SEVERAL = " (may be given several times)"
 PAGES = _CHECKOUT / "docs" / "tools"
 
 # The modules in which the tools declare their settings, as `PROGRAM`.
@@ -104,8 +106,8 @@ def reference_page(program: Program[Any]) -> str:
 # Options of {program.command}
 
 A flag goes before the config file, and the config file before the default. Flags are written with one dash or
-two, and their value follows after a space or `=`; a boolean flag alone means `true`. Durations have units:
-`250ms`, `60s`, `1h30m`.
+two, and their value follows after a space or `=`; a boolean flag alone means `true`. With `...`, a flag may be given
+several times. Durations have units: `250ms`, `60s`, `1h30m`.
 
 The file given with `--config` is TOML, or YAML where its name ends in `.yaml` or `.yml`. A key is the name of the
 flag with `_` in place of `-`, unless the table names another one; in the file, a duration may also be a number of
@@ -142,7 +144,7 @@ def _table(settings: Iterable[Setting]) -> str:
 def _row(setting: Setting) -> str:
     has_other_key = setting.key not in ("", setting.name.replace("-", "_"))
     default = setting.default_text or f"`{setting.shown_default}`"
-    help_text = setting.full_help + (f" Key: `{setting.key}`." if has_other_key else "")
+    help_text = setting.full_help.replace(_SEVERAL, "") + (f" Key: `{setting.key}`." if has_other_key else "")
     cells = (f"`{setting.usage}`", default, help_text)
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
@@ -158,9 +160,8 @@ Answers are JSON where this page does not say otherwise. An error is JSON with a
 
 METRICS_INTRODUCTION = """\
 `GET /metrics` of nsqd has these metrics in Prometheus' text format (`pip install 'nsqd-py[metrics]'`). Counters start at 0
-when nsqd starts. With
-`--e2e-processing-latency-percentile` there are percentiles too: `nsqd_topic_e2e_latency_seconds` and
-`nsqd_channel_e2e_latency_seconds`. `python -m nsq_apps.contrib` lists dashboards for Grafana that use these metrics.
+when nsqd starts. With `--e2e-processing-latency-percentile` there are percentiles too: `nsqd_topic_e2e_latency_seconds` and
+`nsqd_channel_e2e_latency_seconds`. `python -m nsq_apps.contrib` lists alerts and a dashboard that use these metrics.
 """
 
 
