@@ -116,7 +116,7 @@ class PublishCounts:
 
 
 class PublishObserver:
-    """What the caller of a TaskPublisher may want to know. `look` and `rest` may raise, to end the work."""
+    """What the caller of a TaskPublisher may want to know. `poll` and `sleep` may raise, to end the work."""
 
     def acknowledged(self, batch: PublishBatch) -> None:
         """nsqd has stored the batch."""
@@ -128,11 +128,11 @@ class PublishObserver:
     def stepped(self) -> None:
         """All answers that have come so far are handled."""
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Called often."""
 
-    def rest(self, seconds: float) -> None:
-        """Wait at most so long."""
+    def sleep(self, seconds: float) -> None:
+        """Sleep at most for `seconds`."""
         time.sleep(seconds)
 
 
@@ -223,11 +223,11 @@ class TaskPublisher:
             self._go_on(seconds)
         else:
             self.idle()
-            self._observer.rest(seconds)
+            self._observer.sleep(seconds)
 
     def idle(self) -> None:
         """Answer nsqd's heartbeats. To be called often while nothing is sent."""
-        self._observer.look()
+        self._observer.poll()
         if self._producer is not None:
             self._step_if_due()
 
@@ -257,13 +257,13 @@ class TaskPublisher:
     # ---- room
 
     def _go_on(self, seconds: float) -> None:
-        self._observer.look()
+        self._observer.poll()
         self._send_returned()
         self._step(min(seconds, _STEP_S))
 
     def _make_room(self, batch: PublishBatch) -> None:
         while True:
-            self._observer.look()
+            self._observer.poll()
             self._send_returned()
             self._step_if_due()
             least = _BATCHES_EACH * (self._producer.nsqd_count if self._producer is not None else 1)
@@ -281,7 +281,7 @@ class TaskPublisher:
         if self._producer is not None and (self._under_way or not self._returned):
             self._producer.step(seconds)
         elif self._returned:
-            self._observer.rest(min(seconds, self._pause.wait_s(self._clock())))
+            self._observer.sleep(min(seconds, self._pause.wait_s(self._clock())))
         self._observer.stepped()
         if self._fatal is not None:
             raise self._fatal
@@ -304,7 +304,7 @@ class TaskPublisher:
     def _open(self) -> SteppingProducer:
         producer = self._producer = self._producers.open()
         while not producer.has_discovered:
-            self._observer.look()
+            self._observer.poll()
             producer.step(_STEP_S)
         return producer
 

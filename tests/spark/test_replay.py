@@ -19,8 +19,9 @@ pytest.importorskip("pyspark")
 from nsq_spark.archive.splits import FileInfo, Wanted
 from nsq_spark.replay import messages as replay_messages
 from nsq_spark.replay.checkpoint import Totals, open_checkpoint
-from nsq_spark.replay.driver import SETTINGS, Outcome, Replay
+from nsq_spark.replay.driver import SETTINGS, Replay
 from nsq_spark.replay.job import BadJob, Destination, Job, Selection
+from nsq_spark.replay.summary import Outcome
 from tests.support.archives import BASE_NS, Message
 from tests.support.network import free_ports
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until

@@ -21,9 +21,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from nsq_spark.archive.splits import ArchiveError
 from nsq_spark.schema import COLUMNS
-from nsq_spark.source.live_batch import LiveBatchReader
+from nsq_spark.source.live import LiveBatchReader, LiveReader
 from nsq_spark.source.live_options import live_options, stream_of
-from nsq_spark.source.live_stream import LiveReader
 from nsq_spark.source.nsqds import LiveTopic, LostMessages
 from nsq_spark.source.options import BadOption
 from tests.support.certificates import make_certificates

@@ -143,17 +143,17 @@ class Payload:
         self.sizes = sizes
 
     @classmethod
-    def of_stretches(cls, buffer: Any, begins: Numbers, ends: Numbers, counts: Numbers, sizes: Numbers) -> Payload:
-        """Return the payload of bodies behind their sizes, in stretches of `counts` messages. Raises ValueError if they do not
-        fill their stretches.
+    def of_ranges(cls, buffer: Any, begins: Numbers, ends: Numbers, counts: Numbers, sizes: Numbers) -> Payload:
+        """Return the payload of bodies behind their sizes, in ranges of `counts` messages. Raises ValueError if they do not
+        fill their ranges.
         """
         sizes = sizes.astype(np.int64)
-        after = np.cumsum(sizes + SIZE_BYTES)  # where each would end if there were nothing between the stretches
-        stretch_ends = after[np.cumsum(counts) - 1]
-        lengths = np.diff(stretch_ends, prepend=0)
+        after = np.cumsum(sizes + SIZE_BYTES)  # where each would end if there were nothing between the ranges
+        range_ends = after[np.cumsum(counts) - 1]
+        lengths = np.diff(range_ends, prepend=0)
         if not np.array_equal(lengths, ends - begins):
             raise ValueError("the sizes of the bodies do not fit")
-        return cls(buffer, after - sizes + np.repeat(ends - stretch_ends, counts), sizes)
+        return cls(buffer, after - sizes + np.repeat(ends - range_ends, counts), sizes)
 
     @classmethod
     def of_array(cls, array: pa.Array) -> Payload:

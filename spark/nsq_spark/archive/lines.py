@@ -1,6 +1,6 @@
 """Files of lines in blocks of whole lines, and `lines`, byte for byte what Go's nsq_to_file writes: a message a line.
 
-A file of `lines` keeps bodies only; its name may tell the hour (`names`).
+A file of `lines` keeps bodies only; its name may have the hour.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class Hints:
     """What the user knows better.
 
     format           in place of what is recognised
-    topic            of files that do not tell it
+    topic            of files that do not have it
     topic_from_name  a regular expression with a group `topic`, looked for in the path of such files
     time_zone        of the hours in names of files that keep no times
     """

@@ -207,7 +207,7 @@ class StoredRecords:
         sizes, attempts = columns.take("<u4"), columns.take("<u2")
         ids = columns.take("u1", ID_BYTES).reshape(-1, ID_BYTES)
         ends, counts = [stored.end for stored in group], np.array([stored.count for stored in group])
-        payload = Payload.of_stretches(group[0].buffer, np.array(columns.places), np.array(ends), counts, sizes)
+        payload = Payload.of_ranges(group[0].buffer, np.array(columns.places), np.array(ends), counts, sizes)
         positions = positions_in_records(np.array([stored.offset for stored in group]), counts)
         origin, nsqd = self._origin(group[0].names)
         return Chunk(origin, positions, payload, timestamps_ns, attempts, ids, nsqd)

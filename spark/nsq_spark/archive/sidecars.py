@@ -50,7 +50,7 @@ _MANIFESTS = ("_manifest.jsonl", "_nsq_manifest")
 _COMPRESSED_AS_A_WHOLE = (Format.LINES, Format.JSONL)
 
 
-class Stretch(NamedTuple):
+class FilePart(NamedTuple):
     """A part of a file, from `offset` on, whose messages have one topic; times in ns, None where they are not known."""
 
     offset: int
@@ -62,7 +62,7 @@ class Stretch(NamedTuple):
     last_ns: int | None
 
     @classmethod
-    def of_line(cls, fields: Any) -> Stretch:
+    def of_line(cls, fields: Any) -> FilePart:
         """Return what a line of a manifest says. Raises KeyError, TypeError and ValueError."""
         form, compression, topic = Format(fields["format"]), Compression(fields["compress"]), fields["topic"]
         numbers = (fields["offset"], fields["bytes"])
@@ -86,31 +86,28 @@ class Manifests:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._read: dict[str, dict[str, list[Stretch]]] = {}
+        self._read: dict[str, dict[str, list[FilePart]]] = {}
 
-    def complete(self, entry: Entry) -> list[Stretch]:
+    def complete(self, entry: Entry) -> list[FilePart]:
         """Return the parts of a file that nsq-to-file has finished; nothing if they do not make up the whole file."""
-        stretches = self._stretches(entry.path)
+        parts = self._parts(entry.path)
         end = 0
-        for stretch in stretches:
-            if stretch.offset != end:
+        for part in parts:
+            if part.offset != end:
                 return []
-            end += stretch.size_bytes
-        return stretches if end == entry.size_bytes else []
+            end += part.size_bytes
+        return parts if end == entry.size_bytes else []
 
-    def unwanted(self, entry: Entry, wanted: Wanted, topic_in_name: str) -> Stretch | None:
-        """Return the first part of a file in which nothing is wanted; None if something may be, or nobody knows.
+    def unwanted(self, entry: Entry, wanted: Wanted, topic_in_name: str) -> FilePart | None:
+        """Return the first part of a file in which nothing is wanted; None if something may be, or that is not known.
 
         Files of `lines` are read as messages of the topic in their names, so that one counts. Raises ArchiveError for a
         bad pattern.
         """
-        stretches = [
-            stretch._replace(topic=topic_in_name) if stretch.format is Format.LINES else stretch
-            for stretch in self.complete(entry)
-        ]
-        return None if any(stretch.may_hold(wanted) for stretch in stretches) else next(iter(stretches), None)
+        parts = [part._replace(topic=topic_in_name) if part.format is Format.LINES else part for part in self.complete(entry)]
+        return None if any(part.may_hold(wanted) for part in parts) else next(iter(parts), None)
 
-    def _stretches(self, path: str) -> list[Stretch]:
+    def _parts(self, path: str) -> list[FilePart]:
         """From the manifest nearest to the root that names the file: it mostly is there, and one serves all files."""
         for directory in _directories(path):
             if directory not in self._read:
@@ -119,9 +116,9 @@ class Manifests:
                 return found
         return []
 
-    def _manifest(self, directory: str) -> dict[str, list[Stretch]]:
+    def _manifest(self, directory: str) -> dict[str, list[FilePart]]:
         """Return the parts of each file in order; a file that begins again replaces the earlier one of its name."""
-        found: dict[str, list[Stretch]] = {}
+        found: dict[str, list[FilePart]] = {}
         lines: list[bytes] = []
         for name in _MANIFESTS:
             with suppress(ArchiveError, OSError, pa.ArrowException), self._storage.open(f"{directory}/{name}") as file:
@@ -129,12 +126,12 @@ class Manifests:
         for line in lines:
             try:
                 fields = orjson.loads(line)
-                path, stretch = fields["path"], Stretch.of_line(fields)
+                path, part = fields["path"], FilePart.of_line(fields)
             except (ValueError, KeyError, TypeError):
                 continue  # torn by a kill, or of a later version
-            if stretch.offset == 0:
+            if part.offset == 0:
                 found[path] = []
-            found.setdefault(path, []).append(stretch)
+            found.setdefault(path, []).append(part)
         return found
 
 

@@ -43,7 +43,7 @@ Policy = Literal["fail", "skip"]
 
 @dataclass(slots=True)
 class Skipped:
-    """What was skipped in one file. A stretch of damage counts as one record, whatever it held."""
+    """What was skipped in one file. A range of damage counts as one record, whatever it held."""
 
     records: int = 0
     size_bytes: int = 0
@@ -77,7 +77,7 @@ class Damage:
 class Wanted:
     """Topics by name or by pattern (a regular expression of RE2 that matches anywhere, as in Go); none: all topics.
 
-    start_ns, end_ns  published at or after, and before, in ns since the epoch. A message whose time nobody knows
+    start_ns, end_ns  published at or after, and before, in ns since the epoch. A message whose time is not known
                       is not in any range; files of `lines` are chosen by the hours in their names.
     """
 
@@ -246,7 +246,7 @@ OPEN_COST_BYTES = 256 * 1024
 class FileInfo:
     """A file that holds messages.
 
-    topic           of all messages, if the format has one topic a file; else of those messages that do not tell theirs
+    topic           of all messages, if the format has one topic a file; else of messages that do not have theirs
     is_live         a program may be writing to the file: an incomplete message at its end is not damage
     first_ns, end_ns  the time in its name, if its format stores none (`lines`): not before, and before
     is_unwanted     the manifest of nsq-to-file says that nothing in it is wanted; `topic` is the manifest's

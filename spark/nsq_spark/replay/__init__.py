@@ -3,12 +3,10 @@
 command     the command, from its options to its exit status
 options     the settings
 job         the job: selection, destination, pace, safety                       pure
-summary     the plan and the summary, as text, and the report, as JSON
-texts       numbers, sizes and times, as text
+summary     the outcome; the plan and the summary, as text, and the report, as JSON
 
-driver      runs the jobs of Spark, and adds up the results
+driver      runs the jobs of Spark: sends messages, or counts them in a dry run
 messages    the messages of a job as a table of Spark: selected, and in their order
-dry_run     counts messages instead of sending them
 task        the work of one task: sends rows, in the time that the pace allows
 checkpoint  what was acknowledged, on disk: the same job resumes there
 

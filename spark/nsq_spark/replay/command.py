@@ -19,16 +19,27 @@ from nsq_spark.archive.listing import Listing, survey
 from nsq_spark.archive.splits import ArchiveError
 from nsq_spark.archive.storage import Storage, name_of
 from nsq_spark.replay.checkpoint import Checkpoint, Totals, has_checkpoint, open_checkpoint
-from nsq_spark.replay.driver import ALL_SENT, SETTINGS, Outcome, Replay
-from nsq_spark.replay.dry_run import dry_run_text
+from nsq_spark.replay.driver import SETTINGS, Replay
 from nsq_spark.replay.job import Job, ReplayError, job_of, parse_conf
 from nsq_spark.replay.options import ReplayOptions
-from nsq_spark.replay.summary import STANDARD_OUTPUT, how_to_resume, plan_text, report_of, summary, write_report
-from nsq_spark.replay.texts import count_text, shown, size_text
+from nsq_spark.replay.summary import (
+    ALL_SENT,
+    STANDARD_OUTPUT,
+    Outcome,
+    count_text,
+    dry_run_text,
+    how_to_resume,
+    plan_text,
+    report_of,
+    shown,
+    summary,
+    write_report,
+)
 from nsq_spark.session import SessionFailed, quiet_session
 from nsqd_py.errors import NsqdError
 from nsqd_py.runtime.command import is_terminal
 from nsqd_py.settings.program import FAILED, ToolError
+from nsqd_py.settings.types import size_text
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

@@ -6,27 +6,24 @@ import re
 import threading
 import time
 import uuid
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 from pyspark import InheritableThread
 from pyspark.accumulators import AccumulatorParam
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from nsq_spark.archive.splits import Damage, Skipped
 from nsq_spark.replay.checkpoint import Checkpoint, Totals
-from nsq_spark.replay.dry_run import Look, look_at
 from nsq_spark.replay.job import BadJob, JobFailed, ReplayError, Stopped
 from nsq_spark.replay.messages import SENDING, JobMessages
+from nsq_spark.replay.summary import FIRST_SHOWN, Look, Outcome, TopicCount, row_text
 from nsq_spark.replay.task import RESULT, PaceOfTask, Sender, TaskResult, result_of
 
 T = TypeVar("T")
 
-ALL_SENT, FAILED, PARTLY_SENT = 0, 1, 3
-_MOST_ERRORS = 10
 _LOOK_S = 0.2
 # Tasks end by themselves when they are asked to. Spark cancels those that do not, whose counts are in their ledgers.
 _CANCEL_AFTER_S, _LEAVE_AFTER_S = 1.5, 1.0
@@ -41,77 +38,6 @@ SETTINGS = {
     # Otherwise Spark parses a body once for each field that a predicate names.
     "spark.sql.optimizer.enableJsonExpressionOptimization": "false",
 }
-
-
-@dataclass(slots=True)
-class Outcome:
-    """The result of a replay, over all tasks.
-
-    counts               messages acknowledged and refused, and bytes
-    matched              messages that were to be sent
-    damage               what was passed over, by path
-    topics               messages sent, by the topic that they were published to
-    look                 what a dry run finds
-    possible_duplicates  the largest number of messages that may be stored more than once
-    errors               why it ended early, and the errors of messages that nsqd refused
-    is_stopped           the user stopped it
-    is_empty             no message matched, and that is a failure
-    before               messages that earlier runs of the checkpoint sent
-    """
-
-    counts: Totals = field(default_factory=Totals)
-    matched: int = 0
-    seconds: float = 0.0
-    damage: dict[str, Skipped] = field(default_factory=dict)
-    topics: Counter[str] = field(default_factory=Counter)
-    look: Look | None = None
-    possible_duplicates: int = 0
-    errors: list[str] = field(default_factory=list)
-    is_stopped: bool = False
-    is_failed: bool = False
-    is_empty: bool = False
-    before: int = 0
-
-    @property
-    def skipped(self) -> int:
-        """The number of damaged records."""
-        return sum(found.records for found in self.damage.values())
-
-    @property
-    def is_complete(self) -> bool:
-        """True if nothing is left to send."""
-        return not (self.is_stopped or self.is_failed or self.counts.failed)
-
-    @property
-    def has_matched(self) -> bool:
-        """True if there was a message to send, in this run or an earlier one."""
-        return bool(self.matched or self.before)
-
-    @property
-    def exit_code(self) -> int:
-        if self.is_complete:
-            return FAILED if self.is_empty else ALL_SENT
-        return PARTLY_SENT if self.counts.sent or self.before else FAILED
-
-    def add(self, results: Iterable[TaskResult]) -> None:
-        for result in results:
-            counts = result.counts
-            self.counts = self.counts.plus(0, counts.messages, counts.size_bytes, result.failed)
-            self.matched += result.matched
-            self.topics.update(counts.topics)
-            self.possible_duplicates += counts.possible_duplicates
-            self.is_stopped = self.is_stopped or result.is_stopped
-            for error in result.failures:
-                self.failed(error, is_end=False)
-            if result.error:
-                self.failed(result.error)
-        self.is_stopped = self.is_stopped and not self.is_failed  # a task that failed stops the others
-
-    def failed(self, error: str, *, is_end: bool = True) -> None:
-        self.is_failed = self.is_failed or is_end
-        error = error.removeprefix("nsq: ").replace("option skipDamaged", "--skip-damaged")
-        if error not in self.errors and len(self.errors) < _MOST_ERRORS:
-            self.errors.append(error)
 
 
 class _Joined(AccumulatorParam[dict[str, Skipped]]):
@@ -264,3 +190,15 @@ def _reason(error: Exception) -> str:
     if ours := _OUR_ERROR.findall(text):
         return str(ours[-1])
     return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+
+
+def look_at(rows: DataFrame, limit: int | None) -> Look:
+    """Count the rows, in two queries of Spark."""
+    if limit is not None:
+        rows = rows.limit(limit)
+    time = F.col("timestamp_ns")
+    counts = rows.groupBy("topic").agg(F.count("*"), F.sum(F.octet_length("body")), F.min(time), F.max(time)).collect()
+    look = Look({topic: TopicCount(*found) for topic, *found in counts})
+    first = rows.select("topic", "timestamp_ns", "id", "body").limit(FIRST_SHOWN).collect()
+    look.first = [row_text(*row) for row in sorted(first, key=lambda row: row.timestamp_ns or 0)]
+    return look

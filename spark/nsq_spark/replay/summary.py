@@ -1,31 +1,169 @@
-"""The plan before the work of spark-replay, the summary after it, and a report in JSON for programs."""
+"""The outcome of a replay or a dry run; the plan, the summary and the report, as text and as JSON."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from nsq_spark.archive.splits import FileInfo
+from nsq_spark.archive.splits import FileInfo, Skipped
 from nsq_spark.archive.storage import as_text
-from nsq_spark.replay.checkpoint import Checkpoint, replace_file
-from nsq_spark.replay.driver import ALL_SENT, FAILED, PARTLY_SENT, Outcome
+from nsq_spark.replay.checkpoint import Checkpoint, Totals, replace_file
 from nsq_spark.replay.job import Job
-from nsq_spark.replay.texts import count_text, rows_text, shown, size_text, time_text
+from nsq_spark.replay.task import TaskResult
 from nsqd_py.runtime.hidden import hidden_url
+from nsqd_py.runtime.logs import one_line
 from nsqd_py.settings.declaration import BadOptions
+from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.program import ToolError
+from nsqd_py.settings.types import size_text
 
 STANDARD_OUTPUT = "-"
 _TOPICS_SHOWN = 6
 _FILES_SHOWN = 10
+ALL_SENT, FAILED, PARTLY_SENT = 0, 1, 3
+_MOST_ERRORS = 10
 _WORDS = {ALL_SENT: "sent", FAILED: "failed", PARTLY_SENT: "partly sent"}
+FIRST_SHOWN = 10
+_BODY_BYTES = 200
+
+
+# ---- numbers, sizes and times as people read them
+
+
+def count_text(count: int, noun: str) -> str:
+    """Return `1 message` or `1,234 messages`."""
+    return f"{count:,} {noun if count == 1 else noun + 's'}"
+
+
+def time_text(time_ns: int) -> str:
+    """Return RFC 3339 in UTC, with none, three or nine digits after the second, as it needs."""
+    seconds, rest_ns = divmod(time_ns, SECOND_NS)
+    whole = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    fraction = "" if not rest_ns else f".{rest_ns // 10**6:03d}" if not rest_ns % 10**6 else f".{rest_ns:09d}"
+    return f"{whole}{fraction}Z"
+
+
+def shown(text: str | bytes) -> str:
+    """Return a text on one line, with no bytes that control the terminal."""
+    data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
+    return one_line(data.decode("utf-8", "backslashreplace"))
+
+
+def rows_text(rows: Iterable[Sequence[str]], right: Sequence[int] = (), indent: str = "  ") -> str:
+    """Return lines with aligned columns; those with the numbers in `right` are aligned to the right."""
+    cells = [list(row) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = []
+    for row in cells:
+        aligned = (
+            cell.rjust(width) if number in right else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        lines.append((indent + "  ".join(aligned)).rstrip())
+    return "\n".join(lines)
+
+
+# ---- what a replay, or a dry run, comes to
+
+
+@dataclass(slots=True)
+class TopicCount:
+    """The messages of one topic; times are None if they are not known."""
+
+    count: int = 0
+    size_bytes: int = 0
+    first_ns: int | None = None
+    last_ns: int | None = None
+
+
+@dataclass(slots=True)
+class Look:
+    """What a dry run finds.
+
+    first  some of the messages as lines of text
+    """
+
+    topics: dict[str, TopicCount] = field(default_factory=dict)
+    first: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The result of a replay, over all tasks.
+
+    counts               messages acknowledged and refused, and bytes
+    matched              messages that were to be sent
+    damage               what was passed over, by path
+    topics               messages sent, by the topic that they were published to
+    look                 what a dry run finds
+    possible_duplicates  the largest number of messages that may be stored more than once
+    errors               why it ended early, and the errors of messages that nsqd refused
+    is_stopped           the user stopped it
+    is_empty             no message matched, and that is a failure
+    before               messages that earlier runs of the checkpoint sent
+    """
+
+    counts: Totals = field(default_factory=Totals)
+    matched: int = 0
+    seconds: float = 0.0
+    damage: dict[str, Skipped] = field(default_factory=dict)
+    topics: Counter[str] = field(default_factory=Counter)
+    look: Look | None = None
+    possible_duplicates: int = 0
+    errors: list[str] = field(default_factory=list)
+    is_stopped: bool = False
+    is_failed: bool = False
+    is_empty: bool = False
+    before: int = 0
+
+    @property
+    def skipped(self) -> int:
+        """The number of damaged records."""
+        return sum(found.records for found in self.damage.values())
+
+    @property
+    def is_complete(self) -> bool:
+        """True if nothing is left to send."""
+        return not (self.is_stopped or self.is_failed or self.counts.failed)
+
+    @property
+    def has_matched(self) -> bool:
+        """True if there was a message to send, in this run or an earlier one."""
+        return bool(self.matched or self.before)
+
+    @property
+    def exit_code(self) -> int:
+        if self.is_complete:
+            return FAILED if self.is_empty else ALL_SENT
+        return PARTLY_SENT if self.counts.sent or self.before else FAILED
+
+    def add(self, results: Iterable[TaskResult]) -> None:
+        for result in results:
+            counts = result.counts
+            self.counts = self.counts.plus(0, counts.messages, counts.size_bytes, result.failed)
+            self.matched += result.matched
+            self.topics.update(counts.topics)
+            self.possible_duplicates += counts.possible_duplicates
+            self.is_stopped = self.is_stopped or result.is_stopped
+            for error in result.failures:
+                self.failed(error, is_end=False)
+            if result.error:
+                self.failed(result.error)
+        self.is_stopped = self.is_stopped and not self.is_failed  # a task that failed stops the others
+
+    def failed(self, error: str, *, is_end: bool = True) -> None:
+        self.is_failed = self.is_failed or is_end
+        error = error.removeprefix("nsq: ").replace("option skipDamaged", "--skip-damaged")
+        if error not in self.errors and len(self.errors) < _MOST_ERRORS:
+            self.errors.append(error)
 
 
 # ---- the plan
@@ -168,3 +306,27 @@ def write_report(path: str, report: Mapping[str, Any]) -> None:
             replace_file(Path(path), text)
     except OSError as error:
         raise ToolError(f"the report {path} cannot be written: {error.strerror}") from error
+
+
+# ---- the dry run
+
+
+def dry_run_text(look: Look) -> str:
+    """Return the whole output. Bytes of messages cannot control the terminal."""
+    if not look.topics:
+        return "nothing matches"
+    rows = [("topic", "messages", "size", "first", "last")]
+    rows += [_topic_row(shown(name), look.topics[name]) for name in sorted(look.topics)]
+    total = sum(found.count for found in look.topics.values())
+    return "\n".join([rows_text(rows, right=(1, 2), indent=""), "", f"{len(look.first)} of {total:,} messages:", *look.first])
+
+
+def _topic_row(name: str, found: TopicCount) -> tuple[str, str, str, str, str]:
+    first, last = ("-" if time_ns is None else time_text(time_ns) for time_ns in (found.first_ns, found.last_ns))
+    return (name, f"{found.count:,}", size_text(found.size_bytes), first, last)
+
+
+def row_text(topic: str, timestamp_ns: int | None, id: str | None, body: Any) -> str:
+    time, body = "-" if timestamp_ns is None else time_text(timestamp_ns), bytes(body)
+    text = shown(body) if len(body) <= _BODY_BYTES else f"{shown(body[:_BODY_BYTES])}... ({size_text(len(body))})"
+    return " ".join((time, shown(topic), "-" if id is None else shown(id), text))

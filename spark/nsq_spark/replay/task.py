@@ -108,7 +108,7 @@ class Pace:
 RESULT = "result BINARY"
 Batches: TypeAlias = Iterable[pa.RecordBatch]
 _NAMED_FAILURES = 10
-_LOOK_S = 0.2
+_POLL_S = 0.2
 
 
 @dataclass(slots=True)
@@ -150,7 +150,7 @@ class Sender:
         yield pa.RecordBatch.from_pydict({"result": [pickle.dumps(result)]})
 
     def send(self, batches: Batches, number: int, attempt: int = 0, attempt_id: int = 0) -> TaskResult:
-        """Return the result of a task, however it ends; errors that nobody expects are raised."""
+        """Return the result of a task, however it ends; unexpected errors are raised."""
         task = _Task(self, number, attempt, attempt_id)
         try:
             try:
@@ -193,7 +193,7 @@ class _Task(PublishObserver):
         self._pace = pace.begin(time.monotonic(), time.time())
         self._units: deque[Unit] = deque()
         self._stuck: set[str] = set()
-        self._looked_s = 0.0
+        self._polled_s = 0.0
         self._publisher = TaskPublisher(
             sender.producers(
                 job.destination.nsqd_tcp_addresses,
@@ -331,17 +331,17 @@ class _Task(PublishObserver):
         self._settle()
         self._ledger.write()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         now_s = time.monotonic()
-        if now_s - self._looked_s >= _LOOK_S:
-            self._looked_s = now_s
+        if now_s - self._polled_s >= _POLL_S:
+            self._polled_s = now_s
             if self._ledgers.is_stopped:
                 raise Stopped("stopped")
 
-    def rest(self, seconds: float) -> None:
-        self.look()
-        time.sleep(min(seconds, _LOOK_S))
-        self.look()
+    def sleep(self, seconds: float) -> None:
+        self.poll()
+        time.sleep(min(seconds, _POLL_S))
+        self.poll()
 
 
 def result_of(row: Any) -> TaskResult:

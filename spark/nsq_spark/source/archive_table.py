@@ -75,7 +75,7 @@ _EXPRESSIONS: dict[Format, Mapping[str, str]] = {
 
 
 class Choice(NamedTuple):
-    """A kind of files that Spark reads together. `topic` is that of messages that do not tell theirs."""
+    """A kind of files that Spark reads together. `topic` is that of messages that do not have theirs."""
 
     format: Format
     topic: str

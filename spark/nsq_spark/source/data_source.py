@@ -20,9 +20,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from nsq_spark.schema import DDL
-from nsq_spark.source.columns import read_columns, write_columns
 from nsq_spark.source.live_options import is_live, live_options, stream_of
-from nsq_spark.source.options import TIME_ZONE, BadOption, read_options, write_options
+from nsq_spark.source.options import TIME_ZONE, BadOption, read_columns, read_options, write_columns, write_options
 
 
 class NsqDataSource(DataSource):
@@ -44,7 +43,7 @@ class NsqDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         given = self._given()
         if is_live(given):
-            from nsq_spark.source.live_batch import LiveBatchReader
+            from nsq_spark.source.live import LiveBatchReader
 
             return LiveBatchReader(live_options(given, time.time_ns()), read_columns(schema))
         from nsq_spark.source.batch_reader import NsqReader
@@ -54,7 +53,7 @@ class NsqDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         given = self._given()
         if is_live(given):
-            from nsq_spark.source.live_stream import LiveReader
+            from nsq_spark.source.live import LiveReader
 
             return LiveReader(stream_of(given, time.time_ns()), read_columns(schema))
         raise BadOption(

@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from nsq_spark.archive.splits import ArchiveError
-from nsq_spark.source.live_offsets import NumberRange
-from nsq_spark.source.live_options import EARLIEST, LATEST, LiveOptions, Place
+from nsq_spark.source.live_options import EARLIEST, LATEST, LiveOptions, NumberRange, Place
 from nsqd_py.client.blocking.connection import tls_context
 from nsqd_py.client.lookup import lookup_headers
 from nsqd_py.client.options import ClientOptions
@@ -132,7 +131,7 @@ def _address(host: str, port: int) -> str:
 def patiently(question: Callable[[], T], give_up_after_s: float) -> T:
     """Return the answer, asking again while nsqds are away. Raises NoTopic at once, and ArchiveError after the time."""
     deadline_s = time.monotonic() + give_up_after_s
-    is_told = False
+    is_reported = False
     while True:
         try:
             return question()
@@ -141,9 +140,9 @@ def patiently(question: Callable[[], T], give_up_after_s: float) -> T:
         except ArchiveError as error:
             if time.monotonic() >= deadline_s:
                 raise
-            if not is_told:
+            if not is_reported:
                 _log.warning("%s; trying again for %g s", error, give_up_after_s)
-                is_told = True
+                is_reported = True
             time.sleep(_PAUSE_S)
 
 

@@ -23,8 +23,7 @@ from nsq_spark.publisher import (
     PublishObserver,
     TaskPublisher,
 )
-from nsq_spark.source.columns import WriteColumns
-from nsq_spark.source.options import WriteOptions
+from nsq_spark.source.options import WriteColumns, WriteOptions
 
 _log = logging.getLogger("nsqd_py.spark")
 

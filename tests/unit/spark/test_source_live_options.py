@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark")
 
 
-from nsq_spark.source.live_offsets import BadOffset, NumberRange, TopicOffset, next_batch, shares
-from nsq_spark.source.live_options import LATEST, is_live, live_options
+from nsq_spark.source.live_options import LATEST, BadOffset, NumberRange, TopicOffset, is_live, live_options, next_batch, shares
 from nsq_spark.source.options import BadOption
 
 HERE = {"nsqd": "127.0.0.1:4151, b:4151", "topic": "orders"}
@@ -41,8 +40,8 @@ def test_another_checkpoint_is_refused(document: dict[str, object]) -> None:
 def test_a_batch_goes_on_where_the_last_one_ended() -> None:
     starts = {nsqd: NumberRange(seq, seq, 1) for nsqd, seq in {"a": 5, "b": 7, "away": 3}.items()}
     batch = next_batch(starts, {"a": 10, "b": 7}, None)
-    assert batch.stretches == {"a": (5, 10, 1), "b": (7, 7, 1), "away": (3, 3, 1)}
-    assert next_batch(batch.ends, {"a": 100, "b": 9}, 12).stretches["a"] == (10, 20, 1)
+    assert batch.ranges == {"a": (5, 10, 1), "b": (7, 7, 1), "away": (3, 3, 1)}
+    assert next_batch(batch.ends, {"a": 100, "b": 9}, 12).ranges["a"] == (10, 20, 1)
 
 
 @given(st.dictionaries(st.text("ab", max_size=3), st.integers(0, 50)), st.integers(1, 100))

@@ -8,8 +8,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
 
-from nsq_spark.source.columns import write_columns
-from nsq_spark.source.options import BadOption, read_options
+from nsq_spark.source.options import BadOption, read_options, write_columns
 from pyspark_nsq import DefaultSource
 
 TYPES: dict[str, DataType] = {

@@ -15,11 +15,18 @@ pytest.importorskip("pyspark")
 
 from nsq_spark.archive.splits import FileInfo, Format, Skipped, Wanted
 from nsq_spark.replay.checkpoint import Totals, open_checkpoint
-from nsq_spark.replay.driver import Outcome
-from nsq_spark.replay.dry_run import Look, TopicCount, dry_run_text
 from nsq_spark.replay.job import Destination, Job, Selection
-from nsq_spark.replay.summary import plan_text, report_of, summary, write_report
-from nsq_spark.replay.texts import time_text
+from nsq_spark.replay.summary import (
+    Look,
+    Outcome,
+    TopicCount,
+    dry_run_text,
+    plan_text,
+    report_of,
+    summary,
+    time_text,
+    write_report,
+)
 from nsqd_py.settings.program import ToolError
 
 SECOND_NS = 10**9

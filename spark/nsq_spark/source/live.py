@@ -1,23 +1,24 @@
-"""A topic as a table: what its nsqds keep between two places. Each task reads a stretch of sequence numbers."""
+"""A topic as a table, and as a stream: what its nsqds keep. Each task reads a range of sequence numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from nsq_spark.archive.chunk import Chunk, MessageOrigin, index_in_records
 from nsq_spark.archive.files import File
 from nsq_spark.archive.record_file import published_chunks
 from nsq_spark.archive.records import Walk
 from nsq_spark.archive.splits import ArchiveError, Compression, Damage, Format, Split, Wanted
-from nsq_spark.source.live_offsets import NumberRange, TopicOffset
-from nsq_spark.source.live_options import LiveOptions
-from nsq_spark.source.nsqds import LiveTopic, NoTopic, patiently, read, report_loss, tcp_address
+from nsq_spark.source.live_options import LiveOptions, NumberRange, TopicOffset, next_batch
+from nsq_spark.source.nsqds import Kept, LiveTopic, NoTopic, patiently, read, report_loss, tcp_address
 from nsqd_py.diskqueue.records import PUBLISHED
 
 _READ_BYTES = 8 * 1024 * 1024
@@ -33,7 +34,7 @@ class LiveBatchReader(DataSourceReader):
     def partitions(self) -> list[TopicPartition]:
         """Raises ArchiveError, LostMessages."""
         options, topic = self._options, LiveTopic(self._options)
-        stretches, there = {}, topic.kept(of_all=True)
+        ranges, there = {}, topic.kept(of_all=True)
         lows = topic.places("startingOffsets", options.start, there)
         highs = topic.places("endingOffsets", options.end, there)
         for nsqd, kept in there.items():
@@ -41,12 +42,12 @@ class LiveBatchReader(DataSourceReader):
             lost = min(high, kept.earliest_seq) - low
             report_loss(nsqd, options.topic, low, lost, fails=options.fails_on_loss)
             low, high = max(low, kept.earliest_seq), min(high, kept.end_seq)
-            stretches[nsqd] = NumberRange(low, max(low, high), kept.epoch)
-        return partitions_of(TopicOffset(stretches), options, self._columns)
+            ranges[nsqd] = NumberRange(low, max(low, high), kept.epoch)
+        return partitions_of(TopicOffset(ranges), options, self._columns)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, TopicPartition):  # Spark makes one of its own if there is nothing to read
-            yield from read_stretch(partition)
+            yield from read_range(partition)
 
 
 @dataclass(repr=False)
@@ -61,15 +62,80 @@ class TopicPartition(InputPartition):
 
 def partitions_of(offset: TopicOffset, options: LiveOptions, columns: tuple[str, ...]) -> list[TopicPartition]:
     """Return a partition for each nsqd, or as many parts as `minPartitions` asks for."""
-    stretches = {nsqd: stretch for nsqd, stretch in offset.stretches.items() if stretch.messages}
-    each = -(-options.least_partitions // max(1, len(stretches)))
-    return [TopicPartition(nsqd, part, columns, options) for nsqd, stretch in stretches.items() for part in stretch.cut(each)]
+    ranges = {nsqd: part for nsqd, part in offset.ranges.items() if part.messages}
+    each = -(-options.least_partitions // max(1, len(ranges)))
+    return [TopicPartition(nsqd, part, columns, options) for nsqd, whole in ranges.items() for part in whole.cut(each)]
+
+
+class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """`spark.readStream.format("nsq")` with an option `nsqd` or `lookupd`. A partition is an nsqd."""
+
+    def __init__(self, options: LiveOptions, columns: tuple[str, ...]) -> None:
+        self._options = options
+        self._columns = columns
+        self._target: dict[str, int] | None = None
+        self._known: set[str] = set()
+        self._ends: dict[str, NumberRange] = {}
+        self._topic = LiveTopic(options)
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Raises ArchiveError."""
+        there = self._topic.kept(of_all=True)
+        begins = self._topic.places("startingOffsets", self._options.start, there)
+        return TopicOffset({nsqd: there[nsqd].at(seq) for nsqd, seq in begins.items()}).to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        most = self._options.most_messages
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Raises ArchiveError."""
+        self._target = {nsqd: kept.end_seq for nsqd, kept in self._topic.kept(of_all=True).items()}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Raises ArchiveError, LostMessages, BadOffset."""
+        before = TopicOffset.of_json(start)
+        self._known |= set(before.ranges)
+        there = self._topic.kept(self._known, of_all=self._target is not None)
+        starts = self._starts(before, there)
+        self._ends |= {nsqd: kept.at(kept.end_seq) for nsqd, kept in there.items()}
+        upto = {nsqd: self._end(nsqd, kept) for nsqd, kept in there.items()}
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        batch = next_batch(starts, upto, most)
+        return batch.to_json() if any(part.messages for part in batch.ranges.values()) else start
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Return where the topic ended when its nsqds were last asked; Spark shows it next to how far a query is."""
+        return TopicOffset(self._ends).to_json()
+
+    def _starts(self, before: TopicOffset, there: Mapping[str, Kept]) -> dict[str, NumberRange]:
+        """Return where the next batch begins: at a new nsqd, with the earliest message that it keeps."""
+        starts = before.ends
+        for nsqd, kept in there.items():
+            start = starts.setdefault(nsqd, kept.at(kept.earliest_seq))
+            is_another = kept.epoch != start.epoch or kept.end_seq < start.low
+            lost, fails = kept.earliest_seq - start.low, self._options.fails_on_loss
+            report_loss(nsqd, self._options.topic, start.low, lost, fails=fails, is_another=is_another)
+            if is_another or lost > 0:
+                starts[nsqd] = kept.at(kept.earliest_seq)
+        return starts
+
+    def _end(self, nsqd: str, kept: Kept) -> int:
+        return kept.end_seq if self._target is None else min(kept.end_seq, self._target.get(nsqd, 0))
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[TopicPartition]:
+        """Raises BadOffset."""
+        return [] if start == end else partitions_of(TopicOffset.of_json(end), self._options, self._columns)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, TopicPartition)
+        return read_range(partition)
 
 
 # ---- on executors
 
 
-def read_stretch(part: TopicPartition) -> Iterator[pa.RecordBatch]:
+def read_range(part: TopicPartition) -> Iterator[pa.RecordBatch]:
     """Raises ArchiveError, LostMessages among them."""
     options, topic = part.options, part.options.topic
     names = list(part.columns)
