@@ -138,6 +138,7 @@ def test_an_nsqd_that_is_away_is_waited_for(make_nsqd: MakeNsqd) -> None:
     def batches() -> Iterator[Rows]:
         for number in range(40):
             if number == 20:
+                threads[0].join()
                 nsqd.wait_until_it_listens()
                 nsqd.kill()
                 threads.append(threading.Timer(0.3, nsqd.launch))
