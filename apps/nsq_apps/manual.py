@@ -153,9 +153,9 @@ def _row(setting: Setting) -> str:
 
 
 HTTP_INTRODUCTION = """\
-Answers are JSON where this page does not say otherwise. An error is JSON with a `message`. The page
-[compatibility](compatibility.md) lists the errors, the parameters, and the differences from Go's NSQ, and
-[security](security.md#access-rules) describes the access rules that the column "access" names.
+Answers are JSON where this page does not say otherwise. An error is JSON with a `message`
+([troubleshooting](troubleshooting.md#errors-over-http)). Parameters are those of Go's NSQ
+([differences](compatibility.md)). The column "access" names one of the [access rules](security.md#access-rules).
 """
 
 METRICS_INTRODUCTION = """\
