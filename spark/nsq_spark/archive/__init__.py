@@ -1,15 +1,15 @@
-"""Readers of archives in columns: those of nsq-to-file and Go's nsq_to_file, logs of nsqd, and Go's disk queues.
+"""Readers of archives in columns: those of nsq-to-file and Go's nsq_to_file, and logs of nsqd.
 
 Files
 listing      turns paths, globs and directories into a list of files
-sidecars     reads what lies next to a file: its manifest, or the position of a Go disk queue
+sidecars     reads what lies next to a file: later files of its log, and the manifest of nsq-to-file
 storage      finds, lists and opens files: local ones, and those that pyarrow or Hadoop opens with Spark's settings
 files        open files that can be read at any offset, and decompression
 splits       formats, the parts of files that tasks read, which messages are wanted, damage         pure
 
 Readers
 read         reads one part of a file, whatever its format
-record_file  `framed` archives, nsqd's logs, and disk queues of Go's nsqd
+record_file  `framed` archives, and nsqd's logs
 records      finds one record after the other, also after damage
 lines        the formats `lines` and `jsonl`
 parquet      the format `parquet`, and rows as chunks
