@@ -61,6 +61,7 @@ class PublishTarget:
         self._on_refusal = on_refusal
         self._limits: dict[str, int] = {}  # in bytes, of a message and of the body of an MPUB
         self._held_bytes = self._held_batches = self._held_messages = 0
+        self._splits = 0  # batches of which some parts are not held yet
         self._pause_s = _FIRST_PAUSE_S
         self._progress_s = monotonic()
         self.is_waited_for = True
@@ -97,7 +98,7 @@ class PublishTarget:
 
     def finish(self) -> None:
         """Wait until everything is acknowledged or refused, or nsqd is given up."""
-        while self._held_batches and self.failure is None:
+        while (self._held_batches or self._splits) and self.failure is None:
             self._wait()
 
     def close(self) -> None:
@@ -145,6 +146,7 @@ class PublishTarget:
             return
         elif isinstance(error, PublishFailed) and error.code in _TOO_LARGE:
             self._progress_s = monotonic()
+            self._splits += 1
             self._greenlets.spawn(self._publish_parts, batch, error)
         elif isinstance(error, PublishFailed) and error.code not in _NOT_STORED:
             self._give_up(str(error))
@@ -160,10 +162,12 @@ class PublishTarget:
             self._limits[named[1]] = int(named[2])
         if len(batch.records) == 1 and len(batch.records[0]) <= self._limits.get("message", inf):
             self._refuse(batch, 0, error.reason)
-            return
-        middle = len(batch.records) // 2
-        for part in (batch.part(0, middle), batch.part(middle, len(batch.records))):
-            self.send(part)
+        else:
+            middle = len(batch.records) // 2
+            for part in (batch.part(0, middle), batch.part(middle, len(batch.records))):
+                self.send(part)
+        self._splits -= 1
+        self._changed.set()
 
     def _fitting(self, batch: RecordBatch) -> Iterator[RecordBatch]:
         """Yield parts that nsqd accepts, as far as its limits are known. Report the records that it does not accept."""
