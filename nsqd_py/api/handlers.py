@@ -20,6 +20,7 @@ from nsqd_py.net.addresses import check_peer_addresses
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.answers import Reply
 from nsqd_py.net.http.router import Request, parse_int64
+from nsqd_py.protocol.commands import milliseconds_to_ns
 from nsqd_py.protocol.multi_body import SLICE_MESSAGES, MessageWalk, Part, check_message_count
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.queue.channel import Channel
@@ -201,7 +202,7 @@ def _defer_ns(request: Request[Broker]) -> int:
     if defer is None:
         return 0
     try:
-        delay_ns = parse_int64(defer) * 1_000_000
+        delay_ns = milliseconds_to_ns(parse_int64(defer))
     except ValueError:
         delay_ns = -1
     if not 0 <= delay_ns <= request.app.options.max_defer_timeout_ns:

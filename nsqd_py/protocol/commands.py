@@ -56,7 +56,7 @@ class Fin(Command):
 
 @dataclass(slots=True)
 class Req(Command):
-    """A REQ. The delay is as the client sent it."""
+    """A REQ. The delay is as the client sent it; it may be negative."""
 
     message_id: bytes
     delay_ns: int
@@ -152,8 +152,8 @@ NEVER = 0
 BEFORE_BODY = 1
 AFTER_BODY = 2
 
-_MOST_DIGITS = 18  # of a number, which fits into 64 bits
-_MS_NS = 1_000_000
+_UINT64 = (1 << 64) - 1
+_INT64_SIGN = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,12 +183,17 @@ def words(raw: bytes) -> str:
 
 
 def parse_number(raw: bytes) -> int:
-    """Return decimal digits as a number; 0 for no digits. Raises ValueError, also for more than 18 digits."""
+    """Return decimal digits as a signed 64-bit number that wraps; 0 for no digits. Raises ValueError."""
     if not raw:
         return 0
-    if not raw.isdigit() or len(raw) > _MOST_DIGITS:
+    if not raw.isdigit():
         raise ValueError(raw)
-    return int(raw)
+    if len(raw) <= 18:
+        return int(raw)
+    wrapped = 0
+    for digit in raw:  # digit by digit, since int() refuses very long numbers
+        wrapped = (wrapped * 10 + digit - 48) & _UINT64
+    return wrapped - ((wrapped & _INT64_SIGN) << 1)
 
 
 def _read_number(raw: bytes, what: str) -> int:
@@ -198,9 +203,15 @@ def _read_number(raw: bytes, what: str) -> int:
         raise Invalid(f"{what} {words(raw)}") from None
 
 
+def milliseconds_to_ns(milliseconds: int) -> int:
+    """Return a signed 64-bit number of ns. It wraps for huge values, as in Go."""
+    wrapped = milliseconds * 1_000_000 & _UINT64
+    return wrapped - ((wrapped & _INT64_SIGN) << 1)
+
+
 def defer_ns_of(params: Params) -> int:
     """Return the delay of a DPUB in ns, from the words of its line."""
-    return parse_number(params[2]) * _MS_NS
+    return milliseconds_to_ns(parse_number(params[2]))
 
 
 def _require_state(session: Session, params: Params, *states: int) -> None:
@@ -244,7 +255,7 @@ def _read_rdy(session: Session, params: Params) -> Rdy:
         return Rdy(0)
     _require_state(session, params, STATE_SUBSCRIBED)
     count = _read_number(params[1], "RDY could not parse count") if len(params) > 1 else 1
-    if count > session.limits.max_rdy_count:
+    if not 0 <= count <= session.limits.max_rdy_count:
         raise Invalid(f"RDY count {count} out of range 0-{session.limits.max_rdy_count}")
     return Rdy(count)
 
@@ -264,7 +275,7 @@ def _read_fin(session: Session, params: Params) -> Fin:
 
 def _read_req(session: Session, params: Params) -> Req:
     _check_message_command(session, params, 3)
-    return Req(params[1], _read_number(params[2], "REQ could not parse timeout") * _MS_NS)
+    return Req(params[1], milliseconds_to_ns(_read_number(params[2], "REQ could not parse timeout")))
 
 
 def _read_touch(session: Session, params: Params) -> Touch:
@@ -307,8 +318,8 @@ def _check_dpub(session: Session, params: Params) -> None:
     _check_topic("DPUB", params)
     timeout_ms = _read_number(params[2], "DPUB could not parse timeout")
     limit_ms = session.limits.max_defer_timeout_ms
-    if timeout_ms > limit_ms:
-        raise Invalid(f"DPUB timeout {timeout_ms} out of range 0-{limit_ms}")
+    if not 0 <= milliseconds_to_ns(timeout_ms) <= limit_ms * 1_000_000:
+        raise Invalid(f"DPUB timeout {timeout_ms & _UINT64} out of range 0-{limit_ms}")
 
 
 def _sized(make: Callable[[bytes], Command]) -> Callable[[Params, bytes], Command]:

@@ -8,6 +8,7 @@ EPHEMERAL_SUFFIX = "#ephemeral"
 MAX_NAME_LENGTH = 64
 
 _NAME = re.compile(rb"[.a-zA-Z0-9_-]+(?:#ephemeral)?")
+_ESCAPES = {7: "\\a", 8: "\\b", 9: "\\t", 10: "\\n", 11: "\\v", 12: "\\f", 13: "\\r", 34: '\\"', 92: "\\\\"}
 
 
 def is_valid_name(name: bytes) -> bool:
@@ -21,5 +22,19 @@ def is_ephemeral(name: str) -> bool:
 
 
 def quote(name: bytes) -> str:
-    """Return the name in double quotes. A byte that is not printable ASCII is shown as `\\xff`."""
-    return '"' + repr(name)[2:-1].replace('"', '\\"') + '"'
+    """Return the name in double quotes with unprintable characters escaped, as Go's `%q` verb does."""
+    text = name.decode("utf-8", "surrogateescape")
+    return '"' + "".join(map(_quote_character, text)) + '"'
+
+
+def _quote_character(character: str) -> str:
+    code = ord(character)
+    if code in _ESCAPES:
+        return _ESCAPES[code]
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that is not UTF-8
+        return f"\\x{code - 0xDC00:02x}"
+    if code < 0x20 or code == 0x7F:
+        return f"\\x{code:02x}"
+    if character == " " or character.isprintable():
+        return character
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -241,7 +241,8 @@ class StandbyStream:
 
     def _run(self) -> None:
         try:
-            self._broker.persist_metadata()  # a restart must keep the epochs that the standby gets
+            # A restart must keep the epochs that the standby gets. In its own greenlet: `stop` must not end a write in a thread.
+            gevent.spawn(self._broker.persist_metadata).get()
             self._list_topics()
             while True:
                 self._send_round()
@@ -383,18 +384,19 @@ class StandbyStream:
 
     def _send_log(self, sent: _SentTopic) -> None:
         """Send what is new in a log, and note the files that are gone."""
-        log = sent.log
-        files = log.files
-        if files is not sent.listed:
-            sent.listed, sent.whole_count = files, 0
-            present = {file.first_seq for file in files}
-            for first_seq in [first_seq for first_seq in sent.files if first_seq not in present]:
-                del sent.files[first_seq]
-                sent.gone.append(log_file_name(sent.name, first_seq))
-        next_seq, count = log.next_seq, len(files)
-        for index in range(sent.whole_count, count):
-            self._send_log_file(sent, files[index])
-        sent.whole_count = max(0, count - 1)
+        log, files = sent.log, None
+        while files is not log.files:  # else one may have been replaced before it was sent
+            files = log.files
+            if files is not sent.listed:
+                sent.listed, sent.whole_count = files, 0
+                present = {file.first_seq for file in files}
+                for first_seq in [first_seq for first_seq in sent.files if first_seq not in present]:
+                    del sent.files[first_seq]
+                    sent.gone.append(log_file_name(sent.name, first_seq))
+            next_seq, count = log.next_seq, len(files)
+            for index in range(sent.whole_count, count):
+                self._send_log_file(sent, files[index])
+            sent.whole_count = max(0, count - 1)
         self._sent_messages += max(0, next_seq - max(sent.next_seq, log.first_seq)) if self.is_following else 0
         sent.next_seq = max(sent.next_seq, next_seq)
 

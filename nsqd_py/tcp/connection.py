@@ -302,7 +302,7 @@ def req(client: ClientConnection, command: Req) -> None:
     channel = client.channel
     assert channel is not None
     message_id, delay_ns = command.message_id, command.delay_ns
-    clamped_ns = min(delay_ns, client.broker.options.max_req_timeout_ns)
+    clamped_ns = max(0, min(delay_ns, client.broker.options.max_req_timeout_ns))
     if clamped_ns != delay_ns:
         client.log.of_clients.info("[%s] REQ timeout %d out of range. Setting to %d", client.peer, delay_ns, clamped_ns)
     if not channel.requeue(client, message_id, clamped_ns):

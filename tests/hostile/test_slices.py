@@ -235,7 +235,7 @@ def test_clients_that_cause_errors_without_end_leave_the_others_their_share(make
             client = stack.enter_context(socket.create_connection(("127.0.0.1", nsqd.tcp_port)))
             client.sendall(data)
             threading.Thread(target=receive_all, args=(client,), daemon=True).start()
-        wait_until(lambda: nsqd.log_path.read_text().count("served more slowly") == ATTACKERS, what="them to be slow")
+        wait_until(lambda: nsqd.log_path.read_text().count("served more slowly") >= ATTACKERS, what="them to be slow")
         used_s, began_s = cpu_s(nsqd), time.monotonic()
         wait_until(lambda: time.monotonic() - began_s > 1.5, what="a while")
         part = (cpu_s(nsqd) - used_s) / (time.monotonic() - began_s)

@@ -209,7 +209,7 @@ RDY = [
     subscribed("RDY-other-digits", "RDY \u0663\n".encode(), "E_INVALID RDY could not parse count \u0663"),
     subscribed("RDY-over", b"RDY 2501\n", "E_INVALID RDY count 2501 out of range 0-2500"),
     # Numbers are read as unsigned 64 bits, without a check for overflow, then taken as signed.
-    subscribed("RDY-19-digits", b"RDY 1000000000000000001\n", "E_INVALID RDY could not parse count 1000000000000000001"),
+    subscribed("RDY-wraps", b"RDY 18446744073709551615\n", "E_INVALID RDY count -1 out of range 0-2500"),
 ]
 
 IN_FLIGHT = [
@@ -276,7 +276,9 @@ DPUB = [
     Case("DPUB-delay-negative", b"DPUB topic -1\n", "E_INVALID DPUB could not parse timeout -1"),
     Case("DPUB-delay-over-the-limit", b"DPUB topic 3600001\n", "E_INVALID DPUB timeout 3600001 out of range 0-3600000"),
     Case(
-        "DPUB-delay-wraps", b"DPUB topic 999999999999999999\n", "E_INVALID DPUB timeout 999999999999999999 out of range 0-3600000"
+        "DPUB-delay-wraps",
+        b"DPUB topic 18446744073709551615\n",
+        "E_INVALID DPUB timeout 18446744073709551615 out of range 0-3600000",
     ),
     Case("DPUB-size-0", b"DPUB topic 1\n" + int32(0), "E_BAD_MESSAGE DPUB invalid message body size 0"),
     Case("DPUB-size-negative", b"DPUB topic 1\n" + int32(-1), "E_BAD_MESSAGE DPUB invalid message body size -1"),
@@ -346,9 +348,28 @@ QUOTED_NAMES = {
     "single-quote": (b"a'b", '"a\'b"'),
     "backslash": (b"a\\b", r'"a\\b"'),
     "cr-inside": (b"a\rb", r'"a\rb"'),
+    "control-letters": (b"\a\b\f\t\v", r'"\a\b\f\t\v"'),
     "control-hex": (b"\x00\x01\x1b\x7f", r'"\x00\x01\x1b\x7f"'),
     "not-utf8": (b"a\xff\xc3(", r'"a\xff\xc3("'),
-    "accent": ("caf\u00e9".encode(), r'"caf\xc3\xa9"'),
+    "cut-utf8": (b"a\xe2\x82", r'"a\xe2\x82"'),
+    "overlong-utf8": (b"\xc0\x80", r'"\xc0\x80"'),
+    "surrogate": (b"\xed\xa0\x80", r'"\xed\xa0\x80"'),
+    "over-the-last-code-point": (b"\xf4\x90\x80\x80", r'"\xf4\x90\x80\x80"'),
+    "accent": ("caf\u00e9".encode(), '"caf\u00e9"'),
+    "chinese": ("\u961f\u5217".encode(), '"\u961f\u5217"'),
+    "emoji": ("\U0001f600".encode(), '"\U0001f600"'),
+    "combining": ("e\u0301".encode(), '"e\u0301"'),
+    "replacement-character": ("\ufffd".encode(), '"\ufffd"'),
+    "c1-control": ("\u0085".encode(), r'"\u0085"'),
+    "no-break-space": ("a\u00a0b".encode(), r'"a\u00a0b"'),
+    "soft-hyphen": ("a\u00adb".encode(), r'"a\u00adb"'),
+    "zero-width-space": ("a\u200bb".encode(), r'"a\u200bb"'),
+    "line-separator": ("\u2028".encode(), r'"\u2028"'),
+    "ideographic-space": ("\u3000".encode(), r'"\u3000"'),
+    "byte-order-mark": ("\ufefftopic".encode(), r'"\ufefftopic"'),
+    "private-use": ("\ue000".encode(), r'"\ue000"'),
+    "not-a-character": ("\uffff".encode(), r'"\uffff"'),
+    "last-code-point": ("\U0010ffff".encode(), r'"\U0010ffff"'),
 }
 NAMES = [
     Case(f"name-{name}", b"PUB " + raw + b"\n", f"E_BAD_TOPIC PUB topic name {quoted} is not valid")
@@ -486,8 +507,10 @@ def test_answers_before_an_overlong_line_are_sent(nsqd: NsqdProcess) -> None:
         pytest.param(b"PUB ok more words\n" + wire.sized(b"1"), [OK], id="PUB-words"),
         pytest.param(b"DPUB ok  \n" + wire.sized(b"1"), [OK], id="DPUB-empty-delay-is-0"),
         pytest.param(b"DPUB ok 3600000\n" + wire.sized(b"1"), [OK], id="DPUB-longest-delay"),
+        pytest.param(b"DPUB ok 0000000000000000000001\n" + wire.sized(b"1"), [OK], id="DPUB-leading-zeros"),
         pytest.param(wire.sub("quiet", "c") + b"RDY\nRDY \nRDY 0\nRDY 2500\n" + CLS, [OK, CLOSE_WAIT], id="RDY-forms"),
         # 2 ** 64 + 1 is read as 1.
+        pytest.param(wire.sub("quiet", "d") + b"RDY 18446744073709551617\n" + CLS, [OK, CLOSE_WAIT], id="RDY-wraps"),
         pytest.param(wire.identify() + wire.identify(), [OK, OK], id="IDENTIFY-twice"),
         pytest.param(b"IDENTIFY words\n" + wire.sized(b"{}"), [OK], id="IDENTIFY-words"),
         pytest.param(b"IDENTIFY\n" + wire.sized(b"null"), [OK], id="IDENTIFY-null"),

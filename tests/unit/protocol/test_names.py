@@ -55,9 +55,14 @@ def test_ephemeral() -> None:
         (b"plain", '"plain"'),
         (b"", '""'),
         (b'a"b\\c', r'"a\"b\\c"'),
-        (b"\t\n\r\x00\x1f\x7f\xff", r'"\t\n\r\x00\x1f\x7f\xff"'),
-        (b"a'b", '"a\'b"'),
-        ("€".encode(), r'"\xe2\x82\xac"'),
+        (b"\a\b\t\n\v\f\r", r'"\a\b\t\n\v\f\r"'),
+        (b"\x00\x1f\x7f", r'"\x00\x1f\x7f"'),
+        (b"\xff\xfe", r'"\xff\xfe"'),
+        (b"\xed\xa0\x80", r'"\xed\xa0\x80"'),  # a surrogate is no UTF-8
+        ("grün €".encode(), '"grün €"'),
+        ("\x85\xad".encode(), r'"\u0085\u00ad"'),
+        ("\U0001f600".encode(), '"\U0001f600"'),
+        ("\U000e0001".encode(), r'"\U000e0001"'),
     ],
 )
 def test_quote(name: bytes, quoted: str) -> None:
