@@ -130,6 +130,7 @@ class GroupSync:
         if state is not None:
             state.alarm.close()
             state.gather_alarm.close()
+            _answer(state.held, lambda _end_seq: None)  # their messages are deleted, as after their OK
 
     def flush(self, most: int) -> None:
         """Begin to sync up to `most` topics, the longest waiting first."""

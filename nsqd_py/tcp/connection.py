@@ -93,7 +93,7 @@ class ClientConnection(Client):
         if self._is_slow and self._must_wait():
             return
         began_s = perf_counter()
-        while not self._closing and not self._is_paused:
+        while not (self._closing or self._is_paused or self.closed):
             try:
                 command = parser.next_command()
                 if command is None:

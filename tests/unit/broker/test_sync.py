@@ -15,6 +15,7 @@ import pytest
 
 from nsqd_py.batch import GuidFactory
 from nsqd_py.broker.disk_io import SlowWriter
+from nsqd_py.broker.disk_limits import RemovedFiles
 from nsqd_py.broker.sync import GroupSync
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.syncing import UnsyncedFiles
@@ -105,6 +106,28 @@ def test_the_log_goes_on_in_a_new_file(bench: Bench, disk: Disk) -> None:
     assert ended_well(bench.put(b"three")), "it is in a file that works"
     assert isinstance(bench.synced[-1], OSError), "and yet not all is well"
     assert [file.first_seq for file in bench.log.files] == [0, 2]
+
+
+def test_publishers_to_a_topic_that_is_deleted_do_not_wait(bench: Bench) -> None:
+    bench.topic.buffer.publish(sized(b"x"), 1, 5, FakePublisher(), 0)
+    bench.put(b"x")
+    third = bench.put(b"x")
+    assert third.holds == 1, "it waits for the second one to come again"
+    bench.sync.forget(bench.topic)
+    assert ended_well(third)
+
+
+def test_a_file_that_nsqd_drops_during_a_sync_was_not_removed_by_others(bench: Bench) -> None:
+    services: Any = SimpleNamespace(alarms=bench.world.alarms, clock=bench.world.clock, log=bench.world.log)
+    removed = RemovedFiles(services, {})
+    bench.put()
+    (file,) = bench.log.files
+    file.path.unlink()
+    bench.log.files = []
+    assert removed.look(bench.topic, bench.log, [file]) is None
+    assert not removed.problems
+    bench.log.files = [file]
+    assert removed.look(bench.topic, bench.log, [file]) is not None
 
 
 def test_it_is_tried_again_after_a_while_that_grows(bench: Bench, disk: Disk) -> None:
