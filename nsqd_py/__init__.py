@@ -10,8 +10,8 @@ The way of a message:
    carries them.
 6. A FIN ends the message; broker/disk_io.py writes the channel's position to disk 20 times a second.
 
-Modules at the top, which every room may import:
-daemon    builds all objects of an nsqd, and passes to each what it uses
+Modules at the top:
+daemon    builds all objects of an nsqd, and passes to each what it uses; no room imports it
 options   nsqd's settings
 tool_options  settings that several tools share, and their checks
 batch     a batch of messages as it was published; ids; the publish buffer      pure

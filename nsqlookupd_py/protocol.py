@@ -81,7 +81,7 @@ class Peer:
 
     remote_address  `host:port` of its connection, and its id: an nsqd that connects twice counts twice
     node            `broadcast address:HTTP port`, its name in a request for a tombstone
-    updated_ns      time of its last command
+    updated_ns      time of its last IDENTIFY or PING
     topics          the topics that it registered, each with the number of its channels there
     tombstones      the times at which topics of it were tombstoned, by topic
     registrations   the number of its topics and channels

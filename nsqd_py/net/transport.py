@@ -201,7 +201,7 @@ class Stream:
             return self._is_behind and not self._holds
         try:
             self.act()
-        except Exception as error:  # noqa: BLE001 - as in _on_readable
+        except Exception as error:  # noqa: BLE001 - as in _read
             self._on_exception(error)
             return False
         return self._is_behind and not self._holds
@@ -234,7 +234,7 @@ class Stream:
         self._decoding = None
         try:
             self._on_encoded(layer, b"")
-        except Exception as error:  # noqa: BLE001 - as in _on_readable
+        except Exception as error:  # noqa: BLE001 - as in _read
             self._on_exception(error)
         self._set_reading(True)
 

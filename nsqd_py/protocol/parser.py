@@ -43,7 +43,7 @@ MAX_LINE_LENGTH = 16384  # the size of Go's read buffer, which limits a line the
 
 _MPUB = COMMANDS[b"MPUB"]
 _PUBLISHES = {"PUB": PUB, "MPUB": MPUB, "DPUB": DPUB}
-# The most FINs, and the most PUBs, of one command, so that other clients get their turn. A FIN that fails takes 4 us.
+# The most PUBs of one command, so that other clients get their turn; of FINs it is 512, since one that fails takes 4 us.
 _MOST_PUBS = SLICE_MESSAGES
 # The rest of an MPUB is received in one read, and not copied, if it has between these numbers of bytes.
 _LARGE_REST = 128 * 1024

@@ -6,4 +6,5 @@ publishing_core    the non-blocking core of all producers, and the `SteppingProd
 nsqd_subscription  one nsqd of a consumer
 connection         a connection on a blocking socket
 lookup             asks nsqlookupds
-backend            the primitives: threads, locks, and"""
+backend            the primitives: threads, locks, sockets, and what waits for them
+"""

@@ -1,4 +1,4 @@
-"""The logic of a consumer without sockets and clocks, shared by all consumers.
+"""The logic of a consumer without sockets, shared by all consumers.
 
 base          settings, calls of handlers, and statistics of all consumers
 subscription  a channel as one consumer has it, and the messages in flight from each nsqd
