@@ -14,6 +14,7 @@ from nsqd_py.client import aio
 T = TypeVar("T")
 
 _DEADLINE_S = 60.0
+_making_loop = threading.Lock()  # `cache` lets several threads make one each
 
 
 @cache
@@ -26,7 +27,9 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 def run(awaitable: Coroutine[Any, Any, T]) -> T:
     """Return the result of a coroutine in that loop."""
-    return asyncio.run_coroutine_threadsafe(awaitable, _loop()).result(_DEADLINE_S)
+    with _making_loop:
+        loop = _loop()
+    return asyncio.run_coroutine_threadsafe(awaitable, loop).result(_DEADLINE_S)
 
 
 def run_in_new_loop(awaitable: Coroutine[Any, Any, T]) -> T:
