@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from nsqd_py.client.addresses import parse_address
-from nsqd_py.client.errors import BadAddress, BadClientOption
+from nsqd_py.client.errors import BadClientOption
 from nsqd_py.client.lookup import nodes_url
 from nsqd_py.client.options import USER_AGENT, ClientOptions
 from nsqd_py.protocol.names import is_valid_name
@@ -56,20 +56,20 @@ def check_sources(options: SourceOptions) -> None:
 
 def check_nsqd_addresses(addresses: Sequence[str], flag: str = "nsqd-tcp-address") -> None:
     """Check that the client accepts each address."""
-    for address in addresses:
-        try:
-            parse_address(address)
-        except BadAddress as error:
-            raise BadOptions(f"--{flag}: {error}") from None
+    _check_each(addresses, parse_address, flag)
 
 
 def check_lookupd_addresses(addresses: Sequence[str]) -> None:
     """Check that each address of an nsqlookupd is host:port or a URL."""
+    _check_each(addresses, nodes_url, "lookupd-http-address")
+
+
+def _check_each(addresses: Sequence[str], parse: Callable[[str], object], flag: str) -> None:
     for address in addresses:
         try:
-            nodes_url(address)
+            parse(address)
         except BadClientOption as error:
-            raise BadOptions(f"--lookupd-http-address: {error}") from None
+            raise BadOptions(f"--{flag}: {error}") from None
 
 
 def check_topics(topics: Sequence[str]) -> None:

@@ -83,11 +83,12 @@ class JournalWriter:
         if self._greenlet is not None:
             self._alarm.set(now_ns + JOURNAL_DELAY_NS)
             return
-        changed, self._changed = self._changed, []
-        changed = [(topic, channel) for topic, channel in changed if not channel.is_closed]
-        # A snapshot takes several system calls, so a thread writes it.
-        large = [(topic, channel) for topic, channel in changed if channel.wants_snapshot]
-        changed = [(topic, channel) for topic, channel in changed if not channel.wants_snapshot]
+        noted, self._changed = self._changed, []
+        changed: list[tuple[Topic, Channel]] = []
+        large: list[tuple[Topic, Channel]] = []  # a snapshot takes several system calls, so a thread writes it
+        for topic, channel in noted:
+            if not channel.is_closed:
+                (large if channel.wants_snapshot else changed).append((topic, channel))
         saved: list[Saved] = []
         while changed and not self._pace.is_slow:
             self._pace.timed(partial(self._save, saved, *changed[-1], changed[-1][1].save_changes))

@@ -21,13 +21,12 @@ from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.syncing import Unsynced, sync_and_release, sync_directories
 from nsqd_py.queue.topic import Topic
-from nsqd_py.runtime.disk_pace import CallTimer
+from nsqd_py.runtime.disk_pace import SLOW_NS, CallTimer
 from nsqd_py.runtime.pacing import Histogram
 from nsqd_py.runtime.threads import ReusedGreenlets, in_thread
 
 _DURATION_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
-SLOW_NS = 100_000_000
 _FIRST_RETRY_NS = 1_000_000_000
 _LONGEST_RETRY_NS = 30_000_000_000
 _GATHER_NS = 1_000_000  # the time that a sync waits for expected publishers

@@ -56,12 +56,8 @@ def http_url(address: str, path: str = "/") -> Url:
 
 def http_client(options: HttpClientOptions) -> HttpClient:
     """Return the client of a tool's HTTP requests. Raises BadOptions for certificates that cannot be used."""
-    try:
-        context = http_client_context(options, ssl.SSLContext)
-    except BadOptions as error:
-        raise BadOptions(str(error)) from error
     return HttpClient(
         connect_timeout_s=limit_s(options.http_client_connect_timeout_ns),
         request_timeout_s=limit_s(options.http_client_request_timeout_ns),
-        tls=context,
+        tls=http_client_context(options, ssl.SSLContext),
     )

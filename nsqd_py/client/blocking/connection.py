@@ -9,10 +9,7 @@ from __future__ import annotations
 import os
 import select
 import socket
-import sys
 from contextlib import suppress
-from fcntl import ioctl
-from termios import TIOCOUTQ
 from time import monotonic
 from typing import Any
 
@@ -23,6 +20,7 @@ from nsqd_py.client.options import TLS_VERSIONS, ClientOptions
 from nsqd_py.client.session import Broken, ClientSession, Event, Negotiated, Ready
 from nsqd_py.net.addresses import host_and_port
 from nsqd_py.net.layers import Layer
+from nsqd_py.net.socket_buffers import untaken_bytes
 from nsqd_py.net.tls_context import client_context
 
 _READ_BYTES = 256 * 1024
@@ -127,11 +125,6 @@ def _first(sock: Any, session: ClientSession, events: list[Event]) -> Negotiated
 
 # Reads of a connection that is over: what nsqd sent before may hold its reason, but it may also send without end.
 _LAST_READS = 64
-
-
-def _untaken_bytes(sock: Any) -> int:
-    """Return how many bytes in the socket the peer has not taken yet."""
-    return int.from_bytes(ioctl(sock, TIOCOUTQ, bytes(4)), sys.byteorder)
 
 
 class Connection:
@@ -341,9 +334,9 @@ class Connection:
         Read in the meantime, since nsqd may be blocked until somebody reads its output.
         """
         limit_s = self._options.write_timeout_s
-        untaken_bytes = _untaken_bytes(self.sock)
-        if untaken_bytes != self._untaken_bytes:
-            self._untaken_bytes, self._taken_s = untaken_bytes, monotonic()
+        untaken = untaken_bytes(self.sock)
+        if untaken != self._untaken_bytes:
+            self._untaken_bytes, self._taken_s = untaken, monotonic()
         left_s = self._taken_s + limit_s - monotonic()
         if left_s <= 0:  # also if nsqd sends in the meantime: the events of that wait in memory
             self.fail(f"nsqd took nothing for {limit_s:g}s")
