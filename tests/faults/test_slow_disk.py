@@ -122,7 +122,7 @@ def test_each_call_may_be_slow(make_faulty: MakeFaulty, share: float, tally: Tal
         reader.sub("read", "c", rdy_count=1000)
         with nsqd.connect() as new:
             new.sub("new", "c", rdy_count=10)
-            for number in range(2):
+            for number in range(round(3 / share)):  # enough that several calls are slow
                 body = b"%d" % number + b"y" * 3000
                 publisher.pub("written", body)
                 written.append(body)
