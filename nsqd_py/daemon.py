@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import gevent
 
+from nsqd_py.alarms import Alarms
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.startup import load
 from nsqd_py.broker.state_files import STANDBY_FILE, ClockKeeper
-from nsqd_py.clock import Alarms, SteadyClock
+from nsqd_py.clock import SteadyClock
 from nsqd_py.debug.memory import PAUSES
 from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.errors import StartError, is_full

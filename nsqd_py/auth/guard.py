@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import gevent
 
+from nsqd_py.alarms import Alarms
 from nsqd_py.auth.permissions import Authorization
 from nsqd_py.auth.servers import AuthQuestion, AuthServers, NoAuthorization, Renewals
-from nsqd_py.clock import Alarms
 from nsqd_py.errors import AuthError, AuthFailed, AuthFirst, ClientError, Invalid, Unauthorized
 from nsqd_py.net.addresses import host_of
 from nsqd_py.protocol.names import quote

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gevent.event import Event
 
+from nsqd_py.alarms import Alarms
 from nsqd_py.batch import GuidFactory
 from nsqd_py.broker.admission import CreationRate, Drain
 from nsqd_py.broker.disk_io import JournalWriter, Saved, SlowReader, SlowWriter, in_timed_thread
@@ -20,7 +21,7 @@ from nsqd_py.broker.services import BrokerServices, Lookups, Replication
 from nsqd_py.broker.state_files import MetadataWriter, write_clean_stop
 from nsqd_py.broker.sync import GroupSync
 from nsqd_py.broker.topic_files import LogMaker, close_topics
-from nsqd_py.clock import Alarms, SteadyClock, wall_ns
+from nsqd_py.clock import SteadyClock, wall_ns
 from nsqd_py.diskqueue.journal import Journal, journal_name
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.ranges import encode_epoch_file

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import gevent
 import orjson
 
+from nsqd_py.alarms import Run
 from nsqd_py.batch import Batch
 from nsqd_py.broker.broker import Broker
-from nsqd_py.clock import Run
 from nsqd_py.diskqueue.compaction import Unmovable, holes, walk
 from nsqd_py.diskqueue.files import LogFile, sync_directory
 from nsqd_py.diskqueue.log import TopicLog

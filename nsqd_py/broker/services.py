@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from nsqd_py.clock import Alarms
+from nsqd_py.alarms import Alarms
 from nsqd_py.errors import HttpError, Invalid
 from nsqd_py.net.transport import Stream
 from nsqd_py.options import NsqdOptions

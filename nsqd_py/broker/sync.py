@@ -14,9 +14,9 @@ from itertools import islice
 
 from gevent.event import Event
 
+from nsqd_py.alarms import Alarm
 from nsqd_py.batch import Tickets
 from nsqd_py.broker.services import BrokerServices
-from nsqd_py.clock import Alarm
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.syncing import Unsynced, sync_and_release, sync_directories

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from google_crc32c import extend
 
-from nsqd_py.clock import Wait
+from nsqd_py.alarms import Wait
 from nsqd_py.diskqueue.files import replace_content
 from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.diskqueue.ranges import Range, SeqRanges

@@ -16,8 +16,8 @@ from pathlib import Path
 from struct import Struct
 from typing import BinaryIO, NamedTuple
 
+from nsqd_py.alarms import Wait
 from nsqd_py.batch import SIZE_BYTES, Batch
-from nsqd_py.clock import Wait
 from nsqd_py.diskqueue.files import LogFile, log_file_name, new_salt
 from nsqd_py.diskqueue.journal import Journal, SavedPosition, group_waiting, journal_name, read_journal
 from nsqd_py.diskqueue.ranges import SeqRanges

@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from nsqd_py.clock import Alarms, Run, queued_after
+from nsqd_py.alarms import Alarms, Run, queued_after
 from nsqd_py.diskqueue.ranges import runs_of
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.dead_letters import DeadLetters

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
+from nsqd_py.alarms import Alarms, Run
 from nsqd_py.batch import Batch
-from nsqd_py.clock import Alarms, Run
 from nsqd_py.diskqueue.ranges import runs_of
 from nsqd_py.protocol.frames import Part, hex_ids, message_frames
 from nsqd_py.queue.in_flight import Delivery, InFlightTable

@@ -11,7 +11,7 @@ import errno
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from nsqd_py.clock import Alarms
+from nsqd_py.alarms import Alarms
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES
 from nsqd_py.runtime.logs import Log
 

@@ -10,7 +10,7 @@ import errno
 from collections.abc import Callable
 from itertools import islice
 
-from nsqd_py.clock import Alarms
+from nsqd_py.alarms import Alarms
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.message_reader import published_ns
 from nsqd_py.queue.topic import Topic

@@ -16,7 +16,7 @@ from itertools import chain, islice, pairwise, repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from nsqd_py.clock import DeferredQueue, Run, Wait, queued_after
+from nsqd_py.alarms import DeferredQueue, Run, Wait, queued_after
 from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of
 from nsqd_py.queue.in_flight import Delivery, Entry, InFlightTable
 

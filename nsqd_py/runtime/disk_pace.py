@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable
 from time import monotonic_ns
 from typing import TypeVar
 
-from nsqd_py.clock import Alarms
+from nsqd_py.alarms import Alarms
 from nsqd_py.runtime.logs import Log
 
 T = TypeVar("T")

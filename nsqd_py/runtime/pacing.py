@@ -10,7 +10,7 @@ from math import inf
 
 import gevent
 
-from nsqd_py.clock import Alarms
+from nsqd_py.alarms import Alarms
 
 SLICE_S = 0.001
 # Not 0: gevent runs up to 50 callbacks before it polls, and each `sleep(0)` is one. In slices of 2 ms that delayed

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from nsqd_py.alarms import Alarm
 from nsqd_py.broker.broker import Broker
-from nsqd_py.clock import Alarm
 from nsqd_py.errors import Invalid, NsqdError
 from nsqd_py.lease.store import parse_lease_url
 from nsqd_py.net.addresses import host_of, is_loopback, is_loopback_address, split_address

@@ -12,10 +12,10 @@ from struct import Struct
 from types import SimpleNamespace
 from typing import Any
 
+from nsqd_py.alarms import Alarms
 from nsqd_py.batch import Batch, uniform_stride
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.startup import load
-from nsqd_py.clock import Alarms
 from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.protocol.frames import MESSAGE, Part
 from nsqd_py.queue.channel import Channel

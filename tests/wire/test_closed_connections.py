@@ -14,9 +14,9 @@ import gevent.socket
 import gevent.ssl
 import pytest
 
+from nsqd_py.alarms import Alarms
 from nsqd_py.api.publishing import PublishingConnection
 from nsqd_py.broker.broker import Broker
-from nsqd_py.clock import Alarms
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.tls import CertificateReloader
 from nsqd_py.options import read_options
@@ -32,7 +32,7 @@ from tests.support.wire import MAGIC, identify, pub, sub
 COUNT = 20
 COUNTED = ("nsqd_py.", "gevent.", "ssl.", "builtins.cell", "builtins.frame", "builtins.traceback")
 # The messages in memory, and the heap's outdated entries, which do not refer to the connection.
-BOUNDED = ("nsqd_py.batch.Batch", "nsqd_py.clock.Alarm")
+BOUNDED = ("nsqd_py.batch.Batch", "nsqd_py.alarms.Alarm")
 DEADLINE_S = 40
 
 

@@ -19,10 +19,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from nsqd_py.alarms import Alarms
 from nsqd_py.api import publishing
 from nsqd_py.api.publishing import PublishingConnection
 from nsqd_py.broker.broker import Broker
-from nsqd_py.clock import Alarms
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.options import read_options

@@ -12,9 +12,9 @@ from typing import Any
 import gevent
 import pytest
 
+from nsqd_py.alarms import Alarms
 from nsqd_py.api.publishing import PublishingConnection
 from nsqd_py.broker.broker import Broker
-from nsqd_py.clock import Alarms
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.socket_buffers import SMALL_READ

@@ -14,9 +14,10 @@ import gevent
 import gevent.socket
 import pytest
 
+from nsqd_py.alarms import Alarms
 from nsqd_py.api.publishing import PublishingConnection
 from nsqd_py.broker.broker import Broker
-from nsqd_py.clock import Alarms, SteadyClock
+from nsqd_py.clock import SteadyClock
 from nsqd_py.net.limits import BODY, HANDSHAKE, HEAD, IDLE, WRITE, TimeLimits
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.tls import TlsIfAsked, TlsLayer, server_context

@@ -9,10 +9,10 @@ import gevent
 import pytest
 from gevent.event import Event
 
+from nsqd_py.alarms import Alarms
 from nsqd_py.auth.guard import LONGEST_GRACE_S, SHORTEST_GRACE_S, AuthGuard, Step
 from nsqd_py.auth.permissions import Authorization, compile_rules, read_answer
 from nsqd_py.auth.servers import MOST_AT_A_TIME, AuthQuestion, NoAuthorization, Renewals
-from nsqd_py.clock import Alarms
 from nsqd_py.errors import ClientError
 from nsqd_py.net.tls import TlsInfo
 from tests.support.auth_server import EVERYTHING, Grant, answer_of

@@ -3,7 +3,7 @@
 import weakref
 from collections.abc import Callable
 
-from nsqd_py.clock import Alarm, Alarms, DeferredQueue, Run
+from nsqd_py.alarms import Alarm, Alarms, DeferredQueue, Run
 
 
 def run(low: int, high: int, attempts: int = 0) -> Run:
