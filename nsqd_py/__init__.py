@@ -14,10 +14,11 @@ Modules at the top:
 daemon    builds all objects of an nsqd, and passes to each what it uses; no room imports it
 options   nsqd's settings
 tool_options  settings that several tools share, and their checks
+alarms    deferred messages and deadlines, ordered by time                  pure
 batch     a batch of messages as it was published; ids; the publish buffer      pure
 memory_budget  the limit on the bytes of messages that one nsqd holds    pure
 errors    every error of nsqd, with the form that clients see                 pure
-clock     the wall clock and the steady clock; deferred messages and deadlines, ordered by time
+clock     the wall clock and the steady clock
 version   the version of this project, and of the NSQ release that it matches
 
 `nsqd_py.embedded()` starts a real nsqd for a test or a notebook (testing/embedded.py).

@@ -11,12 +11,12 @@ aio         for asyncio
 publishing  the logic of all producers, without I/O
 consuming   the logic of all consumers, without I/O
 message     messages, and their answers                                 pure
-options     the options of a client, by the names of go-nsq, and its log
+options     the options of a client, by the names of go-nsq             pure
 callables   handlers that would not run, such as generator functions    pure
 addresses   addresses of nsqd, and which of them are in use             pure
 errors      the errors, with the address of the nsqd                    pure
 session     the protocol of one connection and its handshake            pure
-process     forks, the end of the interpreter, and event loops
+process     forks, the end of the interpreter, event loops, and the log
 lookup      addresses and answers of nsqlookupds                        pure
 
 A message passes five of them until its handler runs: the `Connection` reads it, its `ClientSession` decodes it, the

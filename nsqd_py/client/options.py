@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nsqd_py.client.errors import BadClientOption
 from nsqd_py.net.addresses import parse_host_port
@@ -276,20 +276,3 @@ def _check_limits(option: Field[Any], value: Any) -> None:
     show = _show_seconds if option.name.endswith("_s") else str
     limits = f"at least {show(low)}" if high is None else f"{show(low)} to {show(high)}"
     raise BadClientOption(f"client option {_name(option)} is {show(value)}, but has to be {limits}")
-
-
-class ClientLog(Protocol):
-    """A log of a client; `text % args` is the line. `nsqd_py.runtime.logs.Log` and `logging.Logger` fit."""
-
-    def debug(self, text: str, /, *args: object) -> None: ...
-    def info(self, text: str, /, *args: object) -> None: ...
-    def warning(self, text: str, /, *args: object) -> None: ...
-    def error(self, text: str, /, *args: object) -> None: ...
-    def exception(self, text: str, /, *args: object) -> None: ...
-
-
-def standard_log() -> ClientLog:
-    """Return the logger `nsqd_py.client`."""
-    import logging  # slow to import
-
-    return logging.getLogger("nsqd_py.client")

@@ -1,4 +1,4 @@
-"""What a client does when its process forks or ends, and where it may be used.
+"""Clients in their process: forks, its end, threads that may not block, and the log.
 
 Connections and threads do not survive a fork: parent and child would both read and write the sockets.
 """
@@ -15,6 +15,7 @@ from time import monotonic
 from weakref import ref
 
 from nsqd_py.client.errors import WrongPlace
+from nsqd_py.runtime.outages import LineWriter
 
 
 class ProcessHooks:
@@ -130,3 +131,10 @@ def _is_in_notebook() -> bool:
     ipython = sys.modules.get("IPython")
     is_kernel = ipython is not None and hasattr(ipython.get_ipython(), "kernel")
     return is_kernel and threading.current_thread() is threading.main_thread()
+
+
+def standard_log() -> LineWriter:
+    """Return the logger `nsqd_py.client`."""
+    import logging  # slow to import
+
+    return logging.getLogger("nsqd_py.client")

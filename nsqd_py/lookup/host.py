@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Sequence
+from random import random
 from typing import Any, NamedTuple
 
 import gevent
@@ -140,7 +141,7 @@ class LookupHost:
         self._is_connected = is_connected
         self._on_resolved = on_resolved
         self._outage = OutageLog(log.of_clients, clock)  # addresses may come from PUT /config
-        self._backoff = Backoff(_FIRST_RETRY_S, RESOLVE_AT_MOST_EVERY_S)
+        self._backoff = Backoff(_FIRST_RETRY_S, RESOLVE_AT_MOST_EVERY_S, random)
         self._is_wanted = Event()
         self._greenlet: gevent.Greenlet[..., None] | None = None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from random import random
 from typing import Any
 from urllib.parse import quote_plus
 from weakref import WeakSet
@@ -171,7 +172,7 @@ class LookupPeer:
         self._context = context
         self._log = context.log
         self._clock = context.clock
-        self._backoff = Backoff(FIRST_RETRY_S, MOST_RETRY_S)
+        self._backoff = Backoff(FIRST_RETRY_S, MOST_RETRY_S, random)
         self._outage = OutageLog(self._log.of_clients, self._clock)
         self._refusals = OutageLog(self._log.of_clients, self._clock)
         self._changes = Changes()

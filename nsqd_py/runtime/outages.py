@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from typing import Protocol
 
@@ -16,7 +15,8 @@ class Backoff:
     Times are in seconds of a steady clock.
     """
 
-    def __init__(self, first_s: float, most_s: float, chance: Callable[[], float] = random.random) -> None:
+    def __init__(self, first_s: float, most_s: float, chance: Callable[[], float]) -> None:
+        """`chance` returns a number from 0 to 1."""
         self._first_s = first_s
         self._most_s = most_s
         self._chance = chance
@@ -39,10 +39,20 @@ class Backoff:
 
 
 class LineWriter(Protocol):
-    """A log of a daemon or of a client; `text % args` is the line."""
+    """A log; `text % args` is the line. `nsqd_py.runtime.logs.Log` and `logging.Logger` fit."""
 
+    def debug(self, text: str, /, *args: object) -> None: ...
     def info(self, text: str, /, *args: object) -> None: ...
+    def warning(self, text: str, /, *args: object) -> None: ...
     def error(self, text: str, /, *args: object) -> None: ...
+    def exception(self, text: str, /, *args: object) -> None: ...
+
+
+class DaemonLog(LineWriter, Protocol):
+    """The log of a daemon; `of_clients` is for lines that clients can cause."""
+
+    @property
+    def of_clients(self) -> LineWriter: ...
 
 
 class OutageLog:

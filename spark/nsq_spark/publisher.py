@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import repeat
+from random import random
 from typing import Any
 
 from nsq_spark.archive.chunk import Payload
@@ -200,7 +201,7 @@ class TaskPublisher:
         self._observer = observer
         self._clock = clock
         self._producer: SteppingProducer | None = None
-        self._pause = Backoff(_FIRST_PAUSE_S, _MOST_PAUSE_S)
+        self._pause = Backoff(_FIRST_PAUSE_S, _MOST_PAUSE_S, random)
         self._under_way: dict[int, PublishBatch] = {}
         self._under_way_bytes = 0
         self._returned: list[PublishBatch] = []

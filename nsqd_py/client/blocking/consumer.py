@@ -13,8 +13,8 @@ from nsqd_py.client.blocking.nsqd_subscription import NsqdSubscription
 from nsqd_py.client.consuming.base import AT_ONCE, STOP_TIMEOUT_S, BaseConsumer, canonical_address
 from nsqd_py.client.consuming.subscription import ConsumerStats
 from nsqd_py.client.message import Message, MessageBatch
-from nsqd_py.client.options import ClientLog
 from nsqd_py.client.process import ProcessHooks, call_after_fork, close_at_exit, forget, warn_of_dropped
+from nsqd_py.runtime.outages import LineWriter
 
 if TYPE_CHECKING:
     from nsqd_py.client.blocking.lookup import Finder
@@ -281,7 +281,7 @@ class Consumer(BaseConsumer, ProcessHooks):
     # ---- the I/O thread
 
     @staticmethod
-    def _do_io(consumer_ref: ref[Consumer], poller: Any, queue: WorkQueue[Any], name: str, log: ClientLog) -> None:
+    def _do_io(consumer_ref: ref[Consumer], poller: Any, queue: WorkQueue[Any], name: str, log: LineWriter) -> None:
         """Do what is due, then wait, without keeping the consumer alive."""
         consumer = consumer_ref()
         if consumer is None or not consumer._begin_io():

@@ -14,11 +14,11 @@ from urllib.parse import unquote, urlsplit
 from nsqd_py.client.blocking.backend import THREADS, Backend, WorkerThread
 from nsqd_py.client.blocking.connection import tls_context
 from nsqd_py.client.lookup import LookupFailed, Schedule, lookup_headers, lookup_url, nodes_url, nsqds_in
-from nsqd_py.client.options import ClientLog, ClientOptions
+from nsqd_py.client.options import ClientOptions
 from nsqd_py.protocol.wrong_port import not_http, not_lookupd_http
 from nsqd_py.runtime.documents import load_foreign_json
 from nsqd_py.runtime.hidden import hidden_url
-from nsqd_py.runtime.outages import OutageLog
+from nsqd_py.runtime.outages import LineWriter, OutageLog
 
 _READ_BYTES = 64 * 1024
 _MAX_ANSWER_BYTES = 16 << 20
@@ -114,7 +114,7 @@ class Finder:
         topic: str,
         options: ClientOptions,
         chance: Callable[[], float],
-        log: ClientLog,
+        log: LineWriter,
         backend: Backend,
         poller: Any,
     ) -> None:

@@ -13,11 +13,11 @@ from nsqd_py.client.blocking.connection import Connection, opened
 from nsqd_py.client.consuming.subscription import InFlightWindow, Subscription
 from nsqd_py.client.errors import AtAddress, ConnectionLost, NsqClientError, NsqdSaid
 from nsqd_py.client.message import MessageBatch
-from nsqd_py.client.options import ClientLog, ClientOptions
+from nsqd_py.client.options import ClientOptions
 from nsqd_py.client.session import Event
 from nsqd_py.protocol import outgoing
 from nsqd_py.protocol.incoming import IncomingMessages, Responses
-from nsqd_py.runtime.outages import Backoff, OutageLog
+from nsqd_py.runtime.outages import Backoff, LineWriter, OutageLog
 
 _FIRST_REDIAL_S = 0.1
 _LASTED_S = 2.0  # a connection that lasted this long has not failed: dial again soon
@@ -38,7 +38,7 @@ class NsqdSubscription:
         address: str,
         subscription: Subscription,
         options: ClientOptions,
-        log: ClientLog,
+        log: LineWriter,
         chance: Callable[[], float],
         backend: Backend,
         poller: Any,

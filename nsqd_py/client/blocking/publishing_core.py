@@ -175,7 +175,7 @@ class PublishingCore:
 
     def _connect(self, now_s: float) -> None:
         for address in self._discovery.wanted if self.has_discovered else ():
-            self.dispatcher.add_writer(address, Backoff(FIRST_PAUSE_S, MOST_PAUSE_S))
+            self.dispatcher.add_writer(address, Backoff(FIRST_PAUSE_S, MOST_PAUSE_S, random.random))
         for writer in list(self.dispatcher.writers.values()):
             opening = self._opening.get(writer.address)
             if opening is not None and opening.is_done:

@@ -14,7 +14,9 @@ from nsqd_py.client.consuming.subscription import ConsumerStats, Subscription
 from nsqd_py.client.errors import BadClientOption
 from nsqd_py.client.lookup import lookup_url
 from nsqd_py.client.message import Message, MessageBatch, Requeue
-from nsqd_py.client.options import ClientLog, ClientOptions, standard_log
+from nsqd_py.client.options import ClientOptions
+from nsqd_py.client.process import standard_log
+from nsqd_py.runtime.outages import LineWriter
 from nsqd_py.settings.flags import addresses_from_environment
 
 # On asyncio, the consumer awaits what they return.
@@ -61,7 +63,7 @@ class BaseConsumer:
         max_in_flight: int | None = None,
         concurrency: int = 1,
         options: ClientOptions | None = None,
-        log: ClientLog | None = None,
+        log: LineWriter | None = None,
         on_give_up: Handler | None = None,
         auto_touch: bool = True,
         chance: Callable[[], float] = random.random,

@@ -10,7 +10,8 @@ from typing import Any, Generic, Self, TypeVar
 from nsqd_py.client.addresses import address_list, parse_address
 from nsqd_py.client.errors import BadClientOption, NsqClientError
 from nsqd_py.client.lookup import nodes_url
-from nsqd_py.client.options import ClientOptions, Delay, standard_log
+from nsqd_py.client.options import ClientOptions, Delay
+from nsqd_py.client.process import standard_log
 from nsqd_py.client.publishing.publish import Body, Done, finished, several, single
 from nsqd_py.protocol import outgoing
 from nsqd_py.settings.flags import addresses_from_environment
