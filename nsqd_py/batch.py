@@ -162,7 +162,8 @@ class GuidFactory:
 
 # ---- publishes of one event-loop iteration
 
-# Collected publishes above this size become a separate record, because joining large bodies copies them.
+# Collected publishes above this size become a separate record, because joining large bodies copies them. A batch with more
+# messages than a tick has ids would have to be parsed to be divided.
 _SEAL_ABOVE = 128 * 1024
 
 
@@ -192,6 +193,7 @@ class PublishBuffer:
         "_defer_ns",
         "_guids",
         "_is_waiting",
+        "_most_bytes",
         "_on_first",
         "_publishers",
         "_sealed",
@@ -222,6 +224,7 @@ class PublishBuffer:
         self._bodies: list[bytes] = []
         self._count = 0
         self._bytes = 0
+        self._most_bytes = -1  # of the batch that is being collected; -1: there is none
         self._stride = 0
         self._defer_ns = 0
         self._sealed: list[Batch] = []
@@ -232,24 +235,26 @@ class PublishBuffer:
 
         They are due `defer_ns` after that. If the write fails, `publisher.publish_failed(ticket, error)` is called.
         """
-        bodies = self._bodies
-        if bodies and (
-            defer_ns != self._defer_ns
-            or self._bytes + len(body) > _SEAL_ABOVE
-            or self._count + count > IDS_PER_TICK  # a larger batch would have to be parsed to be divided
-        ):
-            self._seal()
-            bodies = self._bodies
-        if not bodies:
-            self._stride = stride
-            self._defer_ns = defer_ns
+        count_after = self._count + count
+        bytes_after = self._bytes + len(body)
+        if bytes_after > self._most_bytes or count_after > IDS_PER_TICK or defer_ns != self._defer_ns:
+            self._begin(stride, defer_ns)
+            count_after, bytes_after = count, len(body)
         elif stride != self._stride:
             self._stride = 0
-        bodies.append(body)
-        self._count += count
-        self._bytes += len(body)
+        self._count = count_after
+        self._bytes = bytes_after
+        self._bodies.append(body)
         if publisher is not None:
             self._publishers.append((publisher, ticket))
+
+    def _begin(self, stride: int, defer_ns: int) -> None:
+        """Begin a batch, because there is none, or because the publish does not fit in it."""
+        if self._bodies:
+            self._seal()
+        self._stride = stride
+        self._defer_ns = defer_ns
+        self._most_bytes = _SEAL_ABOVE
         if not self._is_waiting:
             self._is_waiting = True
             self._on_first()
@@ -296,6 +301,7 @@ class PublishBuffer:
         bodies, count, stride = self._bodies, self._count, self._stride
         self._bodies = []
         self._count = self._bytes = 0
+        self._most_bytes = -1
         body = bodies[0] if len(bodies) == 1 else b"".join(bodies)
         now_ns, steady_ns = self._wall_clock(), self._steady_clock()
         due_ns = steady_ns + self._defer_ns if self._defer_ns else 0

@@ -256,6 +256,15 @@ class LoopIteration:
         if not self.is_coming:
             self._schedule_end()
 
+    @property
+    def has_one_flusher(self) -> bool:
+        """True if only one connection has had output in this iteration so far."""
+        return len(self._flushers) == 1
+
+    def has_input(self) -> bool:
+        """True if a socket is ready whose event the loop has not dispatched in this iteration."""
+        return bool(self._poll_loop(0))
+
     def is_late(self) -> bool:
         """True if this iteration has delivered for 3 ms: delivery with work per message continues in the next one."""
         return monotonic_ns() - self._delivers_since_ns > _LATE_AFTER_NS
@@ -289,7 +298,7 @@ class LoopIteration:
         if not self._postponed_until_ns:
             self._postponed_until_ns = now_ns + _LONGEST_POSTPONEMENT_NS
             self._waker.start(_nothing_to_do)  # else the loop would sleep if something takes that input back
-        if now_ns < self._postponed_until_ns and self._poll_loop(0):
+        if now_ns < self._postponed_until_ns and self.has_input():
             return True
         self._postponed_until_ns = 0
         self._waker.stop()

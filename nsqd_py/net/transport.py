@@ -127,13 +127,11 @@ class Stream:
     def _on_readable(self) -> None:
         if self._holds:
             self._set_reading(False)
-        elif self.is_quick or self._iteration.backlog.has_time_for(self):
-            self._read()
-        else:
+            return
+        if not self.is_quick and not self._iteration.backlog.has_time_for(self):
             self._is_unread = True
             self._fall_behind()
-
-    def _read(self) -> None:
+            return
         try:
             data = self._sock.recv(self._exact_read or self._read_size)
         except (BlockingIOError, InterruptedError):
@@ -196,12 +194,13 @@ class Stream:
             return False
         if self._is_unread:
             self._is_unread = self._is_behind = False
-            self._read()
+            self.is_quick = True  # this is its turn, whatever the time
+            self._on_readable()
             self._set_reading(True)
             return self._is_behind and not self._holds
         try:
             self.act()
-        except Exception as error:  # noqa: BLE001 - as in _read
+        except Exception as error:  # noqa: BLE001 - as in _on_readable
             self._on_exception(error)
             return False
         return self._is_behind and not self._holds
@@ -234,7 +233,7 @@ class Stream:
         self._decoding = None
         try:
             self._on_encoded(layer, b"")
-        except Exception as error:  # noqa: BLE001 - as in _read
+        except Exception as error:  # noqa: BLE001 - as in _on_readable
             self._on_exception(error)
         self._set_reading(True)
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import socket
 from os import sched_yield
-from select import POLLIN, poll
 from struct import Struct
 from time import monotonic_ns
 from typing import Any
@@ -42,16 +41,7 @@ _read_int32 = Struct(">i").unpack_from
 class FastConnection(ClientConnection):
     """A connection that recognises a read of exactly one PUB or DPUB with the line of the last one."""
 
-    __slots__ = (
-        "_defer_ns",
-        "_kind",
-        "_line",
-        "_max_msg_size",
-        "_poll_loop",
-        "_reads_between_waits",
-        "_reads_until_wait",
-        "_topic_name",
-    )
+    __slots__ = ("_defer_ns", "_kind", "_line", "_max_msg_size", "_reads_between_waits", "_reads_until_wait", "_topic_name")
 
     def __init__(
         self, sock: socket.socket, peer: str, loop: Any, iteration: LoopIteration, log: Log, broker: Broker, limits: Limits
@@ -62,7 +52,6 @@ class FastConnection(ClientConnection):
         self._kind = PUB
         self._defer_ns = 0
         self._max_msg_size = limits.max_msg_size
-        self._poll_loop: Any = None
         self._reads_between_waits = self._reads_until_wait = _FEWEST_READS
 
     def forget_pub(self) -> None:
@@ -83,16 +72,20 @@ class FastConnection(ClientConnection):
 
     def on_data(self, data: bytes) -> None:
         line = self._line
-        if line and (data.startswith(line) or (line := self._line_of_open_topic(data))):
-            size = len(data) - len(line) - SIZE_BYTES
-            if 0 < size <= self._max_msg_size and _read_int32(data, len(line))[0] == size:
+        body = data.removeprefix(line)
+        if line and body is data:  # another line
+            body = data.removeprefix(self._line_of_open_topic(data))
+        if body is not data:
+            size = len(body) - SIZE_BYTES
+            if 0 < size <= self._max_msg_size and _read_int32(body)[0] == size:
                 topic = self.broker.open_topics.get(self._topic_name)
                 if topic is not None:
                     ticket = self.early.ticket(self._kind) if self.out else self._kind  # the same, without a call
-                    topic.buffer.publish(data[len(line) :], 1, SIZE_BYTES + size, self, ticket, self._defer_ns)
+                    topic.buffer.publish(body, 1, SIZE_BYTES + size, self, ticket, self._defer_ns)
                     self.out.append(frames.OK)
                     if not self._in_iteration:
-                        self.want_flush()
+                        self._in_iteration = True
+                        self._iteration.add_flusher(self)
                     self.pub_counts[self._topic_name] += 1
                     self._heard_s = self._loop.now()
                     self.is_quick = True
@@ -107,7 +100,10 @@ class FastConnection(ClientConnection):
             self._line, self._kind, self._topic_name, self._defer_ns = self._parser.last_pub()
 
     def _read_more(self) -> None:
-        """Answer the client, and read its next PUBs without going back to the event loop, as long as no other has input."""
+        """Answer the client, and read its next PUBs without going back to the event loop, if no other client is active."""
+        if not self._iteration.has_one_flusher or self._iteration.has_input():
+            self._reads_until_wait = self._reads_between_waits
+            return
         pubs = 0
         while pubs < _MOST_PUBS and self._layer is None and self._has_read():
             pubs += 1
@@ -135,12 +131,8 @@ class FastConnection(ClientConnection):
 
     def _has_input_soon(self) -> bool:
         """Wait without sleeping for input of any connection. Other processes may use the processor, for example the client."""
-        if self._poll_loop is None:
-            poller = poll()
-            poller.register(self._loop.fileno(), POLLIN)
-            self._poll_loop = poller.poll
         until_ns = monotonic_ns() + _LONGEST_WAIT_NS
-        while not self._poll_loop(0):
+        while not self._iteration.has_input():
             if monotonic_ns() > until_ns:
                 return False
             sched_yield()

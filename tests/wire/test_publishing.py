@@ -50,7 +50,8 @@ class Peer:
         return self
 
     def read(self) -> None:
-        self.stream._read()
+        self.stream.is_quick = True  # whatever the time
+        self.stream._on_readable()
 
     def answers(self) -> bytes:
         data = b""
@@ -177,6 +178,17 @@ def test_publishes_like_the_last_ones_share_a_record_with_others(nsqd: Nsqd, dis
     assert disk.writes == before + 1
     assert [peer.answers() for peer in peers] == [OK * 4, OK * 2, OK * 2]
     assert [peer.stream.pub_counts for peer in peers] == [{"t": 6}, {"t": 3}, {"t": 3}]  # type: ignore[attr-defined]
+
+
+def test_publishes_of_several_clients_share_a_record(nsqd: Nsqd, disk: Disk) -> None:
+    """Nothing is written before the end of the iteration to wait for more of one client."""
+    one, other = nsqd.tcp(), nsqd.tcp()
+    before = disk.writes
+    other.say(pub("t", b"other")).read()
+    for _ in range(40):
+        one.say(pub("t", b"one")).read()
+    nsqd.iteration.end()
+    assert disk.writes == before + 1
 
 
 def test_after_publishes_of_one_size_others_are_parsed(nsqd: Nsqd) -> None:
