@@ -34,8 +34,8 @@ class Position:
 
     released     the sequence number after the last released message
     next_fresh   the cursor: the first message that has not been taken; the cursor jumps over the ranges in `skips`
-    again        requeued runs, in the order in which they were requeued
-    again_after  for each of these runs, the number that the cursor must reach before the run is delivered
+    again        requeued runs, in the order of delivery
+    again_after  for each of these runs, the number that the cursor must reach before the run is delivered; it never falls
     """
 
     __slots__ = ("_skipped", "again", "again_after", "again_count", "deferred", "finished", "next_fresh", "released", "skips")
@@ -81,10 +81,11 @@ class Position:
         return min(self.released, self.next_fresh + MOST_AHEAD)
 
     def queue_again(self, run: Run, after: int | None = None) -> None:
-        """Requeue a run behind all queued messages, or those below `after`, which must not decrease between calls."""
+        """Requeue a run behind all queued messages, or those below `after`."""
         self.again.append(run)
         self.again_after.append(self.end_of_queue if after is None else after)
         self.again_count += run[1] - run[0]
+        self._move_forward(1)
 
     def queue_due(self, now_ns: int, most: int) -> bool:
         """Requeue up to `most` deferred runs that are due; return True if there were any."""
@@ -92,7 +93,17 @@ class Position:
         self.again += runs
         self.again_after += repeat(self.end_of_queue, len(runs))
         self.again_count += sum(high - low for low, high, _, _ in runs)
+        self._move_forward(len(runs))
         return bool(runs)
+
+    def _move_forward(self, count: int) -> None:
+        """Move the last `count` requeued runs before those that a seek has queued further back in the log."""
+        again, after = self.again, self.again_after
+        if count < len(after) and after[-1 - count] > after[-1]:
+            place = bisect_right(after, after[-1], 0, len(after) - count)
+            for _ in range(count):
+                again.insert(place, again.pop())
+                after.insert(place, after.pop())
 
     # ---- taking messages
 

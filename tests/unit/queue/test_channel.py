@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nsqd_py.queue.message_reader import MOST_ATTEMPTS
+from nsqd_py.queue.position import MOST_AHEAD
 from tests.unit.channel_bench import Bench, numbered
 from tests.unit.fakes import SECOND, make_batch
 
@@ -88,6 +89,25 @@ def test_attempts_stay_within_their_field(bench: Bench) -> None:
     consumer = bench.consumer()
     bench.run()
     assert [message.attempts for message in consumer.take()] == [MOST_ATTEMPTS]
+
+
+@pytest.mark.parametrize("delay_ns", [0, SECOND])
+def test_after_a_seek_a_requeued_message_does_not_wait_for_older_ones_further_back(bench: Bench, delay_ns: int) -> None:
+    last = 3 * MOST_AHEAD - 1
+    bench.release(*numbered(last + 1))
+    consumer = bench.consumer(rdy=last + 1)
+    bench.run()
+    consumer.finish(*consumer.take()[:-1])
+    bench.channel.seek(0, [], [], 0)
+    consumer.rdy = 1  # it has the first message; the last, with its attempts, is queued at its place
+    bench.run()
+    consumer.requeue(consumer.take()[0], delay_ns)
+    bench.pass_time(delay_ns)
+    consumer.set_rdy(last + 1)
+    bench.run()
+    received = [int(body) for body in consumer.bodies()]
+    assert sorted(received) == list(range(last + 1))
+    assert received.index(0) <= MOST_AHEAD + 1
 
 
 # --- deferred
