@@ -244,6 +244,8 @@ class PeerConnection(Stream):
     def on_close(self, reason: str) -> None:
         self.log.of_clients.info("PROTOCOL(V1): [%s] exiting ioloop (%s)", self.peer, reason)
         self._directory.connections.pop(self, None)
+        if self._removal is not None:  # it may be removing a topic that no longer has a producer
+            self._iteration.backlog.add(self._removal)
         peer, self.identified = self.identified, None
         if peer is not None:
             removal = Removal(self._registry.removing_peer(peer), self.peer, self.log)
