@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-import gevent
-
 from nsqd_py.api import handlers
 from nsqd_py.api.handlers import named_channel, named_topic
 from nsqd_py.broker import channel_admin
@@ -47,7 +45,7 @@ def read_topic(request: Request[Broker]) -> Reply:
         request.app.metadata.want()
     seq = _first_seq(request, log)
     most_bytes = min(_number(request, "max_bytes", _DEFAULT_READ_BYTES, lowest=1), _MOST_READ_BYTES)
-    kept = log.read_kept(seq, most_bytes, partial(in_thread, gevent.get_hub().threadpool))
+    kept = log.read_kept(seq, most_bytes, partial(in_thread, request.app.services.threadpool))
     headers = (
         f"X-Nsq-First-Seq: {kept.first_seq}\r\n"
         f"X-Nsq-Next-Seq: {kept.next_seq}\r\n"
@@ -186,7 +184,7 @@ def peek(request: Request[Broker]) -> Reply:
     """Return `n` messages of a channel in the `state` queued, in_flight or deferred, or the one numbered `seq`."""
     topic, channel = named_channel(request)
     found = Peek(topic, _runs_to_peek(request, channel))
-    found.look(gevent.get_hub().threadpool)
+    found.look(request.app.services.threadpool)
     statistics = {
         "topic": topic.name,
         "channel": channel.name,
@@ -224,7 +222,7 @@ def finish_message(request: Request[Broker]) -> Reply:
     if message_id is None:
         raise HttpError(400, "MISSING_ARG_ID")
     found = Peek(topic, [_one(seq)])
-    found.look(gevent.get_hub().threadpool)
+    found.look(request.app.services.threadpool)
     if found.ids != [message_id.encode("utf-8", "surrogateescape")] or not channel.discard(seq):
         raise HttpError(404, "MESSAGE_NOT_QUEUED")
     request.app.log.of_clients.info("TOPIC(%s): channel(%s) finished message %d", topic.name, channel.name, seq)

@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import gevent
 import orjson
 
 from nsqd_py.alarms import Run
@@ -202,7 +201,7 @@ def seek_channel(broker: Broker, topic: Topic, name: str, target: str | int) -> 
     assert log is not None
     topic.settle()
     wanted = _seq_of(topic, log, target)
-    not_due = _find_deferred(log, wanted, broker.clock())
+    not_due = _find_deferred(log, wanted, broker.clock(), broker.services.threadpool)
     broker.journals.settle()
     channel = broker.make_channel(topic, name)
     # During the search, files may have been dropped or compacted.
@@ -215,7 +214,7 @@ def seek_channel(broker: Broker, topic: Topic, name: str, target: str | int) -> 
         "TOPIC(%s): channel(%s) goes on at message %d; %d queued messages are skipped", topic.name, name, seq, skipped
     )
     broker.replication.channel_changed(topic, channel)
-    _bring_to_disk(channel, log)
+    _bring_to_disk(channel, log, broker.services.threadpool)
     return SeekResult(seq, _timestamp_ns(topic, seq), skipped)
 
 
@@ -235,22 +234,22 @@ def _timestamp_ns(topic: Topic, seq: int) -> int | None:
     return batch.timestamp_ns if batch is not None else None
 
 
-def _bring_to_disk(channel: Channel, log: TopicLog) -> None:
+def _bring_to_disk(channel: Channel, log: TopicLog, threadpool: Any) -> None:
     if channel.journal is not None:
-        in_thread(gevent.get_hub().threadpool, channel.journal.sync)
-        in_thread(gevent.get_hub().threadpool, sync_directory, log.directory)
+        in_thread(threadpool, channel.journal.sync)
+        in_thread(threadpool, sync_directory, log.directory)
 
 
 # ---- messages that were published with a delay and are not due
 
 
-def _find_deferred(log: TopicLog, seq: int, now_ns: int) -> list[_Deferred]:
+def _find_deferred(log: TopicLog, seq: int, now_ns: int, threadpool: Any) -> list[_Deferred]:
     """Return messages from `seq` on that are not due yet. Only a log with such messages is read: 100 ms per 100 MB."""
     found: list[_Deferred] = []
     if log.latest_due_ns > now_ns:
         for file in list(log.files):
             if file.end_seq > seq and file in log.files:
-                in_thread(gevent.get_hub().threadpool, _search(file, seq, now_ns, found))
+                in_thread(threadpool, _search(file, seq, now_ns, found))
     return found
 
 
