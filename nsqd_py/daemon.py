@@ -442,6 +442,8 @@ class Daemon:
             self._clocks.close()
         self._timer.close()
         self._connections.close()
+        self._disk_threads.stop()
+        self._write_threads.stop()
         self._log.info("NSQ: bye")
         if self._lock is not None:
             os.close(self._lock)

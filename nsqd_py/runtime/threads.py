@@ -61,13 +61,13 @@ class DiskThreads:
     the context switches, but the lock is released, and the thread may wait for a processor while it has it: 16
     publishers got less than half of the messages through on a busy machine.
 
-    Before `serve`, work is done in this thread: no client waits for it.
+    Before `serve` and after `stop`, work is done in the calling thread: no client waits for it.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._is_serving = False
-        self._jobs: SimpleQueue[_Job] = SimpleQueue()
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._done: deque[_Job] = deque()
         self._running = 0
         self._thread_count = 0
@@ -76,6 +76,12 @@ class DiskThreads:
     def serve(self) -> None:
         """Use threads from now on, so that the loop continues."""
         self._is_serving = True
+
+    def stop(self) -> None:
+        """End each thread as soon as all earlier calls have one."""
+        self._is_serving = False
+        for _ in range(self._thread_count):
+            self._jobs.put(None)
 
     def apply(self, work: Callable[..., Any], arguments: tuple[Any, ...] = ()) -> Any:
         """Return what `work` returns, or raise what it raises. Blocks this greenlet."""
@@ -107,9 +113,8 @@ class DiskThreads:
         return result
 
     def _work(self) -> None:
-        """Run in each thread, until the process ends."""
-        while True:
-            job = self._jobs.get()
+        """Run in each thread, until `stop`."""
+        while (job := self._jobs.get()) is not None:
             job.run()
             self._done.append(job)
             self._watcher.send()

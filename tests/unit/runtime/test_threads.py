@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gevent
@@ -12,6 +16,7 @@ from gevent.threadpool import ThreadPool
 
 from nsqd_py.diskqueue.compaction import Unmovable
 from nsqd_py.runtime.threads import DiskThreads, ReusedGreenlets, in_thread
+from tests.support.nsqd_process import wait_until
 
 
 @pytest.mark.parametrize("error", [OSError("no such disk"), Unmovable("message 5 is missing"), KeyError("a bug")])
@@ -49,6 +54,57 @@ def test_calls_run_side_by_side_in_no_more_threads_than_allowed() -> None:
 
     assert apply_all(threads, meet, 9) == list(range(9))
     assert apply_all(threads, lambda number: -number, 50) == [-number for number in range(50)]
+
+
+def test_a_stop_ends_the_threads_after_their_calls() -> None:
+    before = len(os.listdir("/proc/self/task"))
+    threads = DiskThreads(3)
+    threads.serve()
+    gate = threading.Event()
+    calls = [gevent.spawn(threads.apply, gate.wait, (40,)) for _ in range(5)]
+    gevent.sleep(0)
+    threads.stop()
+    assert threads.apply(threading.get_ident) == threading.get_ident()
+    gate.set()
+    gevent.joinall(calls, raise_error=True, timeout=40)
+    assert all(call.value for call in calls)
+    wait_until(lambda: len(os.listdir("/proc/self/task")) == before)
+
+
+# Three nsqds, one after the other in one process, as after changes of role. A new topic is written in a thread.
+ROLES = """
+import gevent, os, sys
+from nsqd_py.daemon import Daemon
+from nsqd_py.options import read_options
+from nsqd_py.runtime.logs import Log
+
+def count():
+    return len(os.listdir("/proc/self/task"))
+
+def use(daemon, number):
+    while not os.path.exists(f"http{number}"):
+        gevent.sleep(0.01)
+    with gevent.socket.socket(gevent.socket.AF_UNIX) as sock:
+        sock.connect(f"http{number}")
+        sock.sendall(b"POST /topic/create?topic=t%d HTTP/1.0\\r\\n\\r\\n" % number)
+        while count() == before:
+            gevent.sleep(0.01)
+    daemon.give_way()
+
+before = count()
+for number in range(3):
+    options = [f"--http-unix-socket=http{number}", "--http-address=", "--tcp-address=127.0.0.1:0"]
+    daemon = Daemon(read_options(options), Log("[nsqd] "))
+    gevent.spawn(use, daemon, number)
+    assert daemon.run() == 0
+    with gevent.Timeout(40):
+        while count() > before:
+            gevent.sleep(0.01)
+"""
+
+
+def test_an_nsqd_whose_role_changes_leaves_no_threads_behind(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", ROLES], cwd=tmp_path, check=True, timeout=120)
 
 
 def test_a_greenlet_that_is_killed_leaves_the_threads_to_others() -> None:
