@@ -257,6 +257,7 @@ def info(request: Request[Broker]) -> Reply:
             "topology_zone": options.topology_zone,
             "topology_region": options.topology_region,
         }
+        | ({"https_port": broker.https_port} if broker.https_port >= 0 else {})
     )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+import bcrypt
 import pytest
 
 pytest.importorskip("pyspark")
@@ -243,26 +244,52 @@ def test_how_far_behind_a_query_is(nsqd: NsqdProcess) -> None:
     assert one.reportLatestOffset() == {"version": 2, "topic": {address(nsqd): [30, 30, epoch]}}
 
 
-def test_a_secured_nsqd(make_nsqd: MakeNsqd, tmp_path: Path) -> None:
-    """By the names that the sink has for its connections."""
+@pytest.mark.parametrize("place", ["nsqd", "lookupd"])
+@pytest.mark.parametrize("required", ["true", "tcp-https"])
+def test_a_secured_nsqd(make_nsqd: MakeNsqd, make_nsqlookupd: MakeNsqlookupd, tmp_path: Path, place: str, required: str) -> None:
+    """By the names that the sink has for its connections, also if nsqlookupd, which has TLS too, names it by its HTTP port."""
     certificates = make_certificates(tmp_path / "certificates")
     logins = tmp_path / "logins"
-    logins.write_text(f"token:reader:{hashlib.sha256(b'secret').hexdigest()}\n")
+    tokens = [
+        f"token:reader:{hashlib.sha256(b'secret').hexdigest()}",
+        "reader:" + bcrypt.hashpw(b"pass:word", bcrypt.gensalt(4)).decode(),
+    ]
+    logins.write_text("".join(f"{line}\n" for line in tokens))
     logins.chmod(0o600)
-    nsqd = make_nsqd(*certificates.nsqd_flags, "--tls-required=tcp-https", f"--http-auth-file={logins}")
+    lookupd = make_nsqlookupd(*certificates.server_flags)
+    nsqd = make_nsqd(
+        *certificates.nsqd_flags,
+        f"--tls-required={required}",
+        f"--tls-root-ca-file={certificates.authority}",
+        "--tls-client-auth-policy=require-verify",
+        f"--http-auth-file={logins}",
+        f"--lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}",
+        "--lookupd-tls",
+        f"--lookupd-tls-root-ca-file={certificates.authority}",
+        "--broadcast-address=127.0.0.1",
+    )
     (port,) = re.findall(r"HTTPS: listening on 127\.0\.0\.1:(\d+)", nsqd.log_text())
-    with urlopen(f"https://127.0.0.1:{port}/pub?topic={TOPIC}", b"1", context=certificates.client_context()) as answer:
+    context = certificates.client_context(with_certificate=True)
+    with urlopen(f"https://127.0.0.1:{port}/pub?topic={TOPIC}", b"1", context=context) as answer:
         assert answer.read() == b"OK"
-    given = {"nsqd": f"https://127.0.0.1:{port}", "topic": TOPIC, "giveUpAfter": "100ms"}
-    secured = {"nsq.tls_root_ca_file": str(certificates.authority), "nsq.auth_secret": "secret"}
-    for options, text in (({}, "certificate verify failed"), ({**secured, "nsq.auth_secret": "wrong"}, "answers 401")):
+    given = {"topic": TOPIC, "giveUpAfter": "100ms", place: f"https://127.0.0.1:{port if place == 'nsqd' else lookupd.http_port}"}
+    trusted = {
+        "nsq.tls_root_ca_file": str(certificates.authority),
+        "nsq.tls_cert": str(certificates.client_certificate),
+        "nsq.tls_key": str(certificates.client_key),
+    }
+    wrong = {**trusted, "nsq.auth_secret": "wrong"}
+    for options, text in (({}, "certificate verify failed"), (wrong, "answers 401")):
         with pytest.raises(ArchiveError, match=text):
             LiveBatchReader(live_options({**given, **options}, 0), ("body",)).partitions()
-    one = LiveBatchReader(live_options({**given, **secured}, 0), ("body", "nsqd", "file"))
-    (row,) = [row for part in one.partitions() for batch in one.read(part) for row in batch.to_pylist()]
-    assert row["body"] == b"1"
-    assert row["nsqd"] == f"127.0.0.1:{nsqd.tcp_port}"
-    assert row["file"] == f"https://127.0.0.1:{port}/topic/read?topic={TOPIC}"
+    login = {place: given[place].replace("https://", "https://reader:pass%3Aword@")}
+    for credentials in ({"nsq.auth_secret": "secret"}, login):
+        one = LiveBatchReader(live_options({**given, **trusted, **credentials}, 0), ("body", "nsqd", "file"))
+        (row,) = [row for part in one.partitions() for batch in one.read(part) for row in batch.to_pylist()]
+        assert row["body"] == b"1"
+        assert row["nsqd"] == f"127.0.0.1:{nsqd.tcp_port}"
+        asked = f"https://127.0.0.1:{port}" if place == "nsqd" else f"http://{address(nsqd)}"
+        assert row["file"] == f"{asked}/topic/read?topic={TOPIC}"
 
 
 # ---- as a table

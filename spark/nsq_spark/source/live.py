@@ -140,11 +140,11 @@ def read_range(part: TopicPartition) -> Iterator[pa.RecordBatch]:
     options, topic = part.options, part.options.topic
     names = list(part.columns)
     address = part.nsqd if "://" in part.nsqd else f"http://{part.nsqd}"
-    nsqd = patiently(partial(tcp_address, part.nsqd, options.client), options.give_up_after_s) if "nsqd" in names else ""
+    nsqd = patiently(partial(tcp_address, part.nsqd, options.access), options.give_up_after_s) if "nsqd" in names else ""
     seq, end, epoch = part.numbers
     while seq < end:
         try:
-            kept = patiently(partial(read, part.nsqd, topic, _READ_BYTES, options.client, seq=seq), options.give_up_after_s)
+            kept = patiently(partial(read, part.nsqd, topic, _READ_BYTES, options.access, seq=seq), options.give_up_after_s)
         except NoTopic:
             report_loss(part.nsqd, topic, seq, end - seq, fails=options.fails_on_loss)
             return

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
+from urllib.parse import unquote
 
 from nsq_spark.source.options import (
     CLIENT,
@@ -20,6 +22,7 @@ from nsq_spark.source.options import (
     parse_seconds,
 )
 from nsqd_py.client.addresses import parse_address
+from nsqd_py.client.lookup import lookup_headers
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.settings.types import parse_bool
@@ -57,6 +60,20 @@ LIVE_OPTIONS = (
 
 
 @dataclass(frozen=True)
+class Access:
+    """How nsqds and nsqlookupds are asked over HTTPS. `login` is the `user:password` of an address, or empty."""
+
+    client: ClientOptions
+    login: str = field(default="", repr=False)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of a request: the login, or else the token."""
+        login = {"Authorization": f"Basic {b64encode(unquote(self.login).encode()).decode()}"} if self.login else {}
+        return lookup_headers(self.client) | login
+
+
+@dataclass(frozen=True)
 class LiveOptions:
     """See LIVE_OPTIONS. `most_messages` None: any number."""
 
@@ -69,7 +86,7 @@ class LiveOptions:
     least_partitions: int
     fails_on_loss: bool
     give_up_after_s: float
-    client: ClientOptions
+    access: Access
 
 
 def is_live(given: Mapping[str, str]) -> bool:
@@ -80,7 +97,8 @@ def is_live(given: Mapping[str, str]) -> bool:
 def live_options(given: Mapping[str, str], now_ns: int) -> LiveOptions:
     """Raises BadOption."""
     values = Values(given, LIVE_OPTIONS, prefixes=(CLIENT, "fs."))
-    nsqds, lookupds, topic = values["nsqd"] or (), values["lookupd"] or (), values["topic"] or ""
+    topic = values["topic"] or ""
+    (nsqds, lookupds), login = _without_login(values["nsqd"] or (), values["lookupd"] or ())
     if not (nsqds or lookupds):
         raise BadOption("nsq: option nsqd or lookupd is needed: where is the topic?")
     if given.get("path"):
@@ -99,7 +117,7 @@ def live_options(given: Mapping[str, str], now_ns: int) -> LiveOptions:
         values["minPartitions"],
         values["failOnDataLoss"],
         values["giveUpAfter"],
-        client_options(values),
+        Access(client_options(values), login),
     )
 
 
@@ -108,6 +126,25 @@ def stream_of(given: Mapping[str, str], now_ns: int) -> LiveOptions:
     if any(name.lower() == "endingoffsets" for name in given):
         raise BadOption("nsq: option endingOffsets: a stream has no end; use it with spark.read")
     return live_options(given, now_ns)
+
+
+def _without_login(*lists: tuple[str, ...]) -> tuple[list[tuple[str, ...]], str]:
+    """Return lists of addresses without their logins, and the login, which all have in common. Raises BadOption."""
+    logins = {login for login in (_login_of(address) for addresses in lists for address in addresses) if login}
+    if len(logins) > 1:
+        raise BadOption("nsq: options nsqd and lookupd have several logins, but one is used for all addresses")
+    login = "".join(logins)
+    return [
+        tuple(address.replace(f"{login}@", "", 1) if login else address for address in addresses) for addresses in lists
+    ], login
+
+
+def _login_of(address: str) -> str:
+    """Return the `user:password` of https://user:password@host:port. Raises BadOption if it would be sent without TLS."""
+    login, found, _ = address.removeprefix("https://").rpartition("@")
+    if found and not address.startswith("https://"):
+        raise BadOption("nsq: a login is sent over TLS only: write https://user:password@host:port")
+    return login
 
 
 def _place(values: Values, name: str, now_ns: int) -> Place:

@@ -10,16 +10,15 @@ import logging
 import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from nsq_spark.archive.splits import ArchiveError
-from nsq_spark.source.live_options import EARLIEST, LATEST, LiveOptions, NumberRange, Place
+from nsq_spark.source.live_options import EARLIEST, LATEST, Access, LiveOptions, NumberRange, Place
 from nsqd_py.client.blocking.connection import tls_context
-from nsqd_py.client.lookup import lookup_headers
-from nsqd_py.client.options import ClientOptions
 from nsqd_py.protocol.wrong_port import not_http
 
 _TIMEOUT_S = 30.0
@@ -65,10 +64,10 @@ class Kept:
 # ---- one nsqd
 
 
-def read(nsqd: str, topic: str, most_bytes: int, client: ClientOptions, **place: int) -> Kept:
+def read(nsqd: str, topic: str, most_bytes: int, access: Access, **place: int) -> Kept:
     """Return records of about so many bytes from a number (`seq`) or a time (`time`) on. Raises NoTopic and ArchiveError."""
     query = urlencode({"topic": topic, "max_bytes": most_bytes, **place})
-    headers, body = ask(nsqd, f"/topic/read?{query}", client)
+    headers, body = ask(nsqd, f"/topic/read?{query}", access)
     try:
         numbers = [
             int(headers.get(f"X-Nsq-{name}", "")) for name in ("First-Seq", "Next-Seq", "Earliest-Seq", "End-Seq", "Epoch")
@@ -78,16 +77,32 @@ def read(nsqd: str, topic: str, most_bytes: int, client: ClientOptions, **place:
     return Kept(body, *numbers)
 
 
-def ask(address: str, path: str, client: ClientOptions) -> tuple[http.client.HTTPMessage, bytes]:
-    """Return headers and body of a GET. The secret is sent over TLS only. Raises NoTopic if there is no such topic, and
-    ArchiveError.
+def ask(address: str, path: str, access: Access) -> tuple[http.client.HTTPMessage, bytes]:
+    """Return headers and body of a GET. The token or login is sent over TLS only: an nsqd that refuses a plain request is
+    asked again at its HTTPS port. Raises NoTopic if there is no such topic, and ArchiveError.
     """
+    answer = _get(address, path, access)
+    if "://" not in address and (port := _https_port(address, answer, access)):
+        address = f"https://{address.rpartition(':')[0]}:{port}"
+        answer = _get(address, path, access)
+    status, headers, body = answer
+    if status == http.client.NOT_FOUND and b"TOPIC_NOT_FOUND" in body:
+        raise NoTopic(f"nsq: {address} has no such topic")
+    if status != http.client.OK:
+        said = body[:200].decode(errors="replace").strip()
+        raise ArchiveError(f"nsq: {address} answers {status} {said} to {path.partition('?')[0]}")
+    return headers, body
+
+
+def _get(address: str, path: str, access: Access) -> tuple[int, http.client.HTTPMessage, bytes]:
+    """Return status, headers and body. Raises ArchiveError."""
     scheme, _, host = address.rpartition("://")
     connection = http.client.HTTPConnection(host, timeout=_TIMEOUT_S)
     try:
         if scheme == "https":
-            connection = http.client.HTTPSConnection(host, timeout=_TIMEOUT_S, context=tls_context(client, ssl.SSLContext))
-        connection.request("GET", path, headers=lookup_headers(client) if scheme == "https" else {})
+            context = tls_context(access.client, ssl.SSLContext)
+            connection = http.client.HTTPSConnection(host, timeout=_TIMEOUT_S, context=context)
+        connection.request("GET", path, headers=access.headers if scheme == "https" else {})
         response = connection.getresponse()
         body = response.read(_MOST_ANSWER_BYTES + 1)
     except (OSError, http.client.HTTPException) as error:
@@ -98,17 +113,24 @@ def ask(address: str, path: str, client: ClientOptions) -> tuple[http.client.HTT
         connection.close()
     if len(body) > _MOST_ANSWER_BYTES:
         raise ArchiveError(f"nsq: {address} sent an answer of more than {_MOST_ANSWER_BYTES} bytes")
-    if response.status == http.client.NOT_FOUND and b"TOPIC_NOT_FOUND" in body:
-        raise NoTopic(f"nsq: {address} has no such topic")
-    if response.status != http.client.OK:
-        said = body[:200].decode(errors="replace").strip()
-        raise ArchiveError(f"nsq: {address} answers {response.status} {said} to {path.partition('?')[0]}")
-    return response.headers, body
+    return response.status, response.headers, body
 
 
-def _addresses(asked: str, path: str, client: ClientOptions, kind: str, addresses: Callable[[Any], T]) -> T:
+def _https_port(address: str, answer: tuple[int, http.client.HTTPMessage, bytes], access: Access) -> int | None:
+    """Return the port that a refusal without TLS names; after one without a token, that of /info. None if there is none."""
+    status, _, body = answer
+    if status == http.client.UNAUTHORIZED:
+        status, _, body = _get(address, "/info", access)
+    elif status != http.client.FORBIDDEN:
+        return None
+    with suppress(ValueError, TypeError, KeyError):
+        return int(json.loads(body)["https_port"])
+    return None
+
+
+def _addresses(asked: str, path: str, access: Access, kind: str, addresses: Callable[[Any], T]) -> T:
     """Return the addresses in a document. Raises NoTopic and ArchiveError, also if it is not one of an nsqd."""
-    _, body = ask(asked, path, client)
+    _, body = ask(asked, path, access)
     try:
         document = json.loads(body)
     except ValueError as error:
@@ -119,9 +141,9 @@ def _addresses(asked: str, path: str, client: ClientOptions, kind: str, addresse
         raise ArchiveError(f"nsq: {asked} does not answer as an {kind}: {error!r}") from error
 
 
-def tcp_address(nsqd: str, client: ClientOptions) -> str:
+def tcp_address(nsqd: str, access: Access) -> str:
     """Return the address by which consumers know an nsqd. Raises ArchiveError."""
-    return _addresses(nsqd, "/info", client, "nsqd", lambda found: _address(found["broadcast_address"], found["tcp_port"]))
+    return _addresses(nsqd, "/info", access, "nsqd", lambda found: _address(found["broadcast_address"], found["tcp_port"]))
 
 
 def _address(host: str, port: int) -> str:
@@ -186,7 +208,7 @@ class LiveTopic:
         nsqds = sorted({*self._nsqds(known), *(known if of_all else ())})
         for nsqd in nsqds:
             try:
-                found[nsqd] = read(nsqd, self._options.topic, 1, self._options.client, seq=_BEHIND_ALL)
+                found[nsqd] = read(nsqd, self._options.topic, 1, self._options.access, seq=_BEHIND_ALL)
             except NoTopic:
                 continue
             except ArchiveError as error:
@@ -216,12 +238,12 @@ class LiveTopic:
 
     def _looked_up(self, lookupd: str) -> set[str]:
         """Raises NoTopic and ArchiveError."""
-        path, client = f"/lookup?{urlencode({'topic': self._options.topic})}", self._options.client
+        path, access = f"/lookup?{urlencode({'topic': self._options.topic})}", self._options.access
 
         def producers(found: Any) -> set[str]:
             return {_address(one["broadcast_address"], one["http_port"]) for one in found["producers"]}
 
-        return _addresses(lookupd, path, client, "nsqlookupd", producers)
+        return _addresses(lookupd, path, access, "nsqlookupd", producers)
 
     def places(self, option: str, place: Place, there: Mapping[str, Kept]) -> dict[str, int]:
         """Return the sequence number of a place in the options, by nsqd. Raises ArchiveError for an unknown nsqd."""
@@ -239,4 +261,4 @@ class LiveTopic:
             return kept.earliest_seq
         if place == LATEST:
             return kept.end_seq
-        return read(nsqd, self._options.topic, 1, self._options.client, time=int(place)).first_seq
+        return read(nsqd, self._options.topic, 1, self._options.access, time=int(place)).first_seq
