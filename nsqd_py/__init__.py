@@ -16,6 +16,7 @@ options   nsqd's settings
 tool_options  settings that several tools share, and their checks
 alarms    deferred messages and deadlines, ordered by time                  pure
 batch     a batch of messages as it was published; ids; the publish buffer      pure
+interfaces  what the pure rooms are given: logs, files, the event loop     pure
 memory_budget  the limit on the bytes of messages that one nsqd holds    pure
 errors    every error of nsqd, with the form that clients see                 pure
 clock     the wall clock and the steady clock

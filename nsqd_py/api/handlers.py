@@ -15,6 +15,7 @@ import orjson
 
 from nsqd_py.batch import SIZE_BYTES
 from nsqd_py.broker.broker import Broker
+from nsqd_py.broker.services import Topic
 from nsqd_py.errors import BadBody, BadMessage, ClientError, HttpError, missing_package
 from nsqd_py.net.addresses import check_peer_addresses
 from nsqd_py.net.http import answers
@@ -24,7 +25,6 @@ from nsqd_py.protocol.commands import milliseconds_to_ns
 from nsqd_py.protocol.multi_body import SLICE_MESSAGES, MessageWalk, Part, check_message_count
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.queue.channel import Channel
-from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.pacing import ONE_ROUND_S, Pace
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.settings.durations import parse_duration

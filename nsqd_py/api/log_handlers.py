@@ -12,6 +12,7 @@ from nsqd_py.broker import channel_admin
 from nsqd_py.broker.broker import Broker
 from nsqd_py.broker.channel_admin import STATES, Peek, StateRun
 from nsqd_py.broker.housekeeping import living_of
+from nsqd_py.broker.services import Topic
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.ranges import Range, count_of, union
@@ -21,7 +22,6 @@ from nsqd_py.net.http import answers
 from nsqd_py.net.http.answers import Reply
 from nsqd_py.net.http.router import Request, parse_int64
 from nsqd_py.queue.channel import Channel
-from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.pacing import ONE_ROUND_S, Pace
 from nsqd_py.runtime.threads import in_thread
 

@@ -13,11 +13,10 @@ from typing import Any
 import gevent
 from gevent.event import Event
 
-from nsqd_py.broker.services import BrokerServices, Lookups
+from nsqd_py.broker.services import BrokerServices, Lookups, Topic
 from nsqd_py.errors import TooManyNewTopics
 from nsqd_py.net.addresses import host_of
 from nsqd_py.queue.channel import Channel
-from nsqd_py.queue.topic import Topic
 from nsqd_py.settings.durations import SECOND_NS
 
 POLL_S = 0.1

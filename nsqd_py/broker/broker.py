@@ -17,7 +17,7 @@ from nsqd_py.broker.admission import CreationRate, Drain
 from nsqd_py.broker.disk_io import JournalWriter, Saved, SlowReader, SlowWriter, in_timed_thread
 from nsqd_py.broker.disk_limits import DescriptorRelief, DiskHealth, FreeSpace, RemovedFiles
 from nsqd_py.broker.housekeeping import Housekeeper
-from nsqd_py.broker.services import BrokerServices, Lookups, Replication
+from nsqd_py.broker.services import BrokerServices, Lookups, Replication, Topic
 from nsqd_py.broker.state_files import MetadataWriter, write_clean_stop
 from nsqd_py.broker.sync import GroupSync
 from nsqd_py.broker.topic_files import LogMaker, close_topics
@@ -39,7 +39,6 @@ from nsqd_py.queue.disk_limits import DiskSpace
 from nsqd_py.queue.expiry import Expiry
 from nsqd_py.queue.in_flight import LatencyMeter
 from nsqd_py.queue.position import Position
-from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.disk_pace import DiskPace
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.pacing import LoopLag
@@ -91,7 +90,7 @@ class Broker:
         self.guids = GuidFactory(options.node_id)
         self.memory = MemoryBudget(options.mem_queue_bytes)
         self.disk = DiskHealth(log)
-        self.pace = DiskPace(alarms, self.clock, log)
+        self.pace = DiskPace(alarms, self.clock, time.monotonic_ns, log)
         directory = Path(options.data_path or ".")
         self.services = services = BrokerServices(options, directory, log, alarms, threadpool, self.clock, wall_clock, self.pace)
         self.drain = Drain(services, self.topics)

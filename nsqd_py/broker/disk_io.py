@@ -17,13 +17,12 @@ from typing import Any
 import gevent
 
 from nsqd_py.batch import Batch, Tickets
-from nsqd_py.broker.services import BrokerServices
+from nsqd_py.broker.services import BrokerServices, Topic
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.syncing import Appending
+from nsqd_py.diskqueue.syncing import Appending, CallTimer
 from nsqd_py.queue.channel import Channel
-from nsqd_py.queue.topic import Topic
-from nsqd_py.runtime.disk_pace import CallTimer, DiskPace
+from nsqd_py.runtime.disk_pace import DiskPace
 from nsqd_py.runtime.threads import in_thread
 
 # docs/durability.md promises that a FIN is written within 0.1 s. Half of that is for a late event loop: on a loaded

@@ -14,11 +14,10 @@ import gevent
 import gevent.event
 import gevent.lock
 
-from nsqd_py.broker.services import BrokerServices
+from nsqd_py.broker.services import BrokerServices, Topic
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.open_files import OPEN_FILES
-from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.logs import Log
 
 _CAUSES = _WRITE, _SYNC, _POSITION = "write", "sync", "position"
@@ -90,7 +89,7 @@ class FreeSpace:
         self._directory = directory
         self.total_bytes = 0
 
-    def __call__(self) -> int:
+    def free_bytes(self) -> int:
         """Return the free bytes. The file system has the number in memory, also while the disk is slow."""
         try:
             statistics = os.statvfs(self._directory)

@@ -16,12 +16,11 @@ import gevent
 from nsqd_py.batch import id_time_ns
 from nsqd_py.broker.disk_io import JOURNAL_DELAY_NS, Saved
 from nsqd_py.broker.disk_limits import DiskHealth
-from nsqd_py.broker.services import BrokerServices
+from nsqd_py.broker.services import BrokerServices, Topic
 from nsqd_py.diskqueue.compaction import Compaction, Unmovable, alive_bytes, is_worth_moving, moved_bytes, retained_seq
 from nsqd_py.diskqueue.files import LogFile, sync_directory
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.ranges import Range, union
-from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.pacing import Pace
 from nsqd_py.runtime.threads import in_thread
 

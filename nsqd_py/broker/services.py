@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from nsqd_py.alarms import Alarms
+from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.errors import HttpError, Invalid
 from nsqd_py.net.transport import Stream
 from nsqd_py.options import NsqdOptions
+from nsqd_py.queue import topic as queue_topic
 from nsqd_py.queue.channel import Channel
-from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.disk_pace import DiskPace
 from nsqd_py.runtime.logs import Log
+
+# A topic whose log is on disk.
+Topic = queue_topic.Topic[TopicLog]
 
 
 @dataclass

@@ -12,6 +12,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from nsqd_py.broker.broker import Broker
+from nsqd_py.broker.services import Topic
 from nsqd_py.broker.state_files import (
     CLOCK_FILE,
     MEMBER_FILE,
@@ -31,7 +32,6 @@ from nsqd_py.diskqueue.recovery import LogEnd, missing_files, needed_of, read_lo
 from nsqd_py.errors import StartError, is_full
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
 from nsqd_py.queue.position import Position
-from nsqd_py.queue.topic import Topic
 
 _LEFTOVERS = (
     COMPACT_SUFFIX,

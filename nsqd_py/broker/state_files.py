@@ -37,7 +37,7 @@ from gevent.event import Event
 from google_crc32c import extend
 
 from nsqd_py.batch import END_OF_IDS_NS, FIRST_ID_NS
-from nsqd_py.broker.services import BrokerServices
+from nsqd_py.broker.services import BrokerServices, Topic
 from nsqd_py.clock import SteadyClock
 from nsqd_py.diskqueue.files import sync_directory
 from nsqd_py.diskqueue.log import TopicLog
@@ -46,7 +46,6 @@ from nsqd_py.diskqueue.records import NewerFormat
 from nsqd_py.diskqueue.recovery import LogEnd
 from nsqd_py.errors import StartError
 from nsqd_py.queue.channel import Channel
-from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.documents import BAD_CONTENT, checked_number, decode_fields, describe
 from nsqd_py.runtime.pacing import ONE_ROUND_S, Pace
 from nsqd_py.runtime.private_files import open_file, read_bytes

@@ -16,12 +16,11 @@ from gevent.event import Event
 
 from nsqd_py.alarms import Alarm
 from nsqd_py.batch import Tickets
-from nsqd_py.broker.services import BrokerServices
+from nsqd_py.broker.services import BrokerServices, Topic
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.syncing import Unsynced, sync_and_release, sync_directories
-from nsqd_py.queue.topic import Topic
-from nsqd_py.runtime.disk_pace import SLOW_NS, CallTimer
+from nsqd_py.diskqueue.syncing import CallTimer, Unsynced, sync_and_release, sync_directories
+from nsqd_py.runtime.disk_pace import SLOW_NS
 from nsqd_py.runtime.pacing import Histogram
 from nsqd_py.runtime.threads import ReusedGreenlets, in_thread
 

@@ -9,7 +9,7 @@ import gevent
 import gevent.pool
 
 from nsqd_py.broker.disk_limits import RemovedFiles
-from nsqd_py.broker.services import BrokerServices
+from nsqd_py.broker.services import BrokerServices, Topic
 from nsqd_py.broker.state_files import end_of
 from nsqd_py.diskqueue.journal import Journal, journal_name
 from nsqd_py.diskqueue.log import TopicLog
@@ -18,7 +18,6 @@ from nsqd_py.diskqueue.recovery import LogEnd
 from nsqd_py.diskqueue.syncing import Unsynced, sync_directories
 from nsqd_py.queue.dead_letters import policy_of
 from nsqd_py.queue.disk_limits import DiskSpace
-from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.threads import in_thread
 
 # Space is freed one file at a time, so a byte limit of a topic or of all topics is at least this many files.

@@ -15,7 +15,7 @@ from time import monotonic
 from weakref import ref
 
 from nsqd_py.client.errors import WrongPlace
-from nsqd_py.runtime.outages import LineWriter
+from nsqd_py.interfaces import LineWriter
 
 
 class ProcessHooks:

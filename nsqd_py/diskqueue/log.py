@@ -30,6 +30,7 @@ from nsqd_py.diskqueue.syncing import (
     sync_and_release,
     written_lately,
 )
+from nsqd_py.memory_budget import MemoryBudget
 
 _SMALL_BYTES = 8 * 1024  # a record that is copied into one piece
 _first_seq_of = attrgetter("first_seq")
@@ -184,10 +185,11 @@ class TopicLog:
         self._unsynced.add(file)
         return True
 
-    def opens_file(self, size: int) -> bool:
-        """True if appending records of `size` bytes opens or creates a file."""
+    def waits_for_descriptor(self, size: int) -> bool:
+        """True if appending records of `size` bytes opens a file, and all files that may be open are in use."""
         file = self._last
-        return file is None or not file.is_open or file.end_offset + size > self.max_file_bytes
+        opens = file is None or not file.is_open or file.end_offset + size > self.max_file_bytes
+        return opens and not OPEN_FILES.has_room()
 
     def begin_append(self, batches: list[Batch]) -> Appending:
         """Begin an append in steps, which may run in a thread; call `end_append` after them.
@@ -257,6 +259,10 @@ class TopicLog:
         if self._spare is not None:
             spare, self._spare = self._spare, None
             self._in_background(partial(spare.unlink, missing_ok=True))
+
+    def use_budget(self, budget: MemoryBudget) -> None:
+        """Count the cached bytes in this budget."""
+        self.chunks.budget = budget
 
     # ---- syncing
 

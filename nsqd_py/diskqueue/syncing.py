@@ -11,11 +11,29 @@ import os
 from collections.abc import Callable, Container, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic_ns
 
 from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.files import LogFile, sync_directory
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES, decode_header, encode_header, next_record
-from nsqd_py.runtime.disk_pace import CallTimer
+
+
+class CallTimer:
+    """Measures calls in the thread that makes them: `with timer: call()`.
+
+    slowest_ns  duration of the slowest call
+    """
+
+    __slots__ = ("_began_ns", "slowest_ns")
+
+    def __init__(self) -> None:
+        self.slowest_ns = self._began_ns = 0
+
+    def __enter__(self) -> None:
+        self._began_ns = monotonic_ns()
+
+    def __exit__(self, *_: object) -> None:
+        self.slowest_ns = max(self.slowest_ns, monotonic_ns() - self._began_ns)
 
 
 class Appending:

@@ -18,9 +18,10 @@ from typing import Any
 import gevent
 from gevent.event import Event
 
+from nsqd_py.interfaces import LineWriter
 from nsqd_py.lease.etcd import EtcdStore
 from nsqd_py.lease.store import Lease, LeaseError, LeaseLost
-from nsqd_py.runtime.outages import LineWriter, OutageLog
+from nsqd_py.runtime.outages import OutageLog
 
 
 def boot_clock() -> float:

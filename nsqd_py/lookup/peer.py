@@ -18,11 +18,11 @@ import gevent
 from gevent.event import Event
 from gevent.lock import BoundedSemaphore
 
+from nsqd_py.broker.services import Topic
 from nsqd_py.lookup.connection import OK, BadResponse, LookupConnection, parse_peer_info
 from nsqd_py.lookup.host import Endpoint, LookupAddress
 from nsqd_py.net.http.client import HttpClient, HttpClientError, Unreachable
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
-from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.outages import Backoff, OutageLog
 

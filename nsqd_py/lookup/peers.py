@@ -17,13 +17,13 @@ from gevent.event import Event
 from gevent.pool import Group
 
 from nsqd_py.broker.broker import Broker
+from nsqd_py.broker.services import Topic
 from nsqd_py.errors import Refusal
 from nsqd_py.lookup.connection import identify
 from nsqd_py.lookup.host import Endpoint, LookupHost, parse_address, resolve
 from nsqd_py.lookup.peer import MAX_ANSWER_BYTES, LookupPeer, PeerContext
 from nsqd_py.net.http.client import HttpClient, HttpClientError, limit_s
 from nsqd_py.options import NsqdOptions
-from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.logs import Log
 
 # How long a new topic waits for nsqlookupds that this nsqd has only begun to connect with.

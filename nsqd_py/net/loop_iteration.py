@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from gevent import getcurrent
 
-from nsqd_py.runtime.logs import Log
+from nsqd_py.interfaces import Committer, Deliverer, Flusher, LineWriter
 
 # Time for all workers together in one iteration of the event loop.
 SLICE_S = 0.002
@@ -167,24 +167,6 @@ class Backlog:
             self._rest_of_slow(now_s - began_s)
 
 
-class Committer(Protocol):
-    """A topic with publishes that are not in its log yet."""
-
-    def commit(self) -> None: ...
-
-
-class Deliverer(Protocol):
-    """A channel that may have something for a client that is ready."""
-
-    def deliver(self) -> None: ...
-
-
-class Flusher(Protocol):
-    """A connection with something to send."""
-
-    def flush(self) -> None: ...
-
-
 class LoopIteration:
     """The work that must be done at the end of this event-loop iteration.
 
@@ -217,7 +199,7 @@ class LoopIteration:
         "now_s",
     )
 
-    def __init__(self, hub: Any, log: Log) -> None:
+    def __init__(self, hub: Any, log: LineWriter) -> None:
         self._hub = hub
         self._log = log
         self.is_coming = False

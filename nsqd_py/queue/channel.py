@@ -8,20 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Protocol
 
 from nsqd_py.alarms import Alarms, Run, queued_after
 from nsqd_py.diskqueue.ranges import runs_of
+from nsqd_py.interfaces import IterationEnd, PositionJournal
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.dead_letters import DeadLetters
 from nsqd_py.queue.delivery import TOPOLOGY_AWARE, Consumer, Distributor
 from nsqd_py.queue.in_flight import Delivery, Entry, InFlightTable, LatencyMeter
 from nsqd_py.queue.message_reader import BatchSource, publish_time_ns
 from nsqd_py.queue.position import JournaledPosition, Position, runs_of_entries
-
-if TYPE_CHECKING:
-    from nsqd_py.diskqueue.journal import Journal
-    from nsqd_py.net.loop_iteration import LoopIteration
 
 # Requeued runs in which `discard` looks for a message: as many as a peek shows.
 _MOST_SEARCHED = 1000
@@ -33,6 +30,17 @@ _MOST_DUE_AT_ONCE = 700  # runs: 2 ms; 300,000 runs that were due at one moment 
 _MOST_SEARCHED_TABLES = 64
 
 
+class ChannelLimits(Protocol):
+    """The options of nsqd that channels use."""
+
+    max_channel_consumers: int
+    max_msg_timeout_ns: int
+    mem_queue_size: int
+
+    @property
+    def enable_experiment(self) -> Container[str]: ...
+
+
 class Channel(JournaledPosition):
     """A channel of a topic; `limits` are the options of nsqd. All times are ns since the epoch, on the clock of the alarms."""
 
@@ -42,11 +50,11 @@ class Channel(JournaledPosition):
         position: Position,
         source: BatchSource,
         most_unfinished: Callable[[], int | None],
-        limits: Any,
-        iteration: LoopIteration,
+        limits: ChannelLimits,
+        iteration: IterationEnd,
         alarms: Alarms,
         clock: Callable[[], int],
-        journal: Journal | None,
+        journal: PositionJournal | None,
         on_change: Callable[[Channel], None],
         keeps_batches: bool,
     ) -> None:

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from nsqd_py.batch import Batch
+from nsqd_py.interfaces import IterationEnd
 from nsqd_py.protocol.frames import hex_ids
 from nsqd_py.protocol.names import EPHEMERAL_SUFFIX, MAX_NAME_LENGTH
 from nsqd_py.queue.in_flight import Delivery, Entry, InFlightTable
 from nsqd_py.queue.position import runs_of_entries
-
-if TYPE_CHECKING:
-    from nsqd_py.net.loop_iteration import LoopIteration
 
 MOST_REMEMBERED = 100
 _SUFFIX = ".dead"
@@ -115,7 +113,7 @@ class DeadLetters:
         origin: Origin,
         max_attempts: int,
         target: Callable[[], DeadLetterTopic],
-        iteration: LoopIteration,
+        iteration: IterationEnd,
         clock: Callable[[], int],
         wall_clock: Callable[[], int] | None = None,
     ) -> None:

@@ -5,19 +5,16 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from nsqd_py.alarms import Alarms, Run
 from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.ranges import runs_of
+from nsqd_py.interfaces import IterationEnd
 from nsqd_py.protocol.frames import Part, hex_ids, message_frames
 from nsqd_py.queue.in_flight import Delivery, InFlightTable
 from nsqd_py.queue.message_reader import LONGEST_RUN, MOST_ATTEMPTS, BatchSource, Lookahead, UnreadableRanges, published_ns
 from nsqd_py.queue.position import Position
-
-if TYPE_CHECKING:
-    from nsqd_py.net.loop_iteration import LoopIteration
-
 
 # The nearness of a consumer to this nsqd. Without --enable-experiment=topology-aware-consumption all are GLOBAL.
 GLOBAL, REGION_LOCAL, ZONE_LOCAL = range(3)
@@ -98,7 +95,7 @@ class Distributor:
         self,
         position: Position,
         source: BatchSource,
-        iteration: LoopIteration,
+        iteration: IterationEnd,
         alarms: Alarms,
         clock: Callable[[], int],
         listener: DeliveryListener,

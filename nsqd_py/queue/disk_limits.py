@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from nsqd_py.alarms import Alarms
 from nsqd_py.diskqueue.records import FILE_HEADER_BYTES
-from nsqd_py.runtime.logs import Log
+from nsqd_py.interfaces import LineWriter
 
 if TYPE_CHECKING:
     from nsqd_py.queue.topic import Topic
@@ -32,25 +32,32 @@ class NoRoom(OSError):
         super().__init__(errno.ENOSPC, reason)
 
 
+class FreeDisk(Protocol):
+    """The disk that holds the data path; `total_bytes` is its size, 0 until it is known."""
+
+    total_bytes: int
+
+    def free_bytes(self) -> int: ...
+
+
 class DiskSpace:
     """Grants disk space to the topics of one nsqd.
 
-    look_at_disk  returns the free bytes of the disk; its `total_bytes` is the size of the disk, 0 until it is known
-    make_room     drops unneeded segments of a topic's log
+    make_room  drops unneeded segments of a topic's log
     """
 
     def __init__(
         self,
-        look_at_disk: Any,
+        disk: FreeDisk,
         most_bytes: int,
         reserve_bytes: int,
-        topics: Callable[[], Iterable[Topic]],
-        make_room: Callable[[Topic], None],
+        topics: Callable[[], Iterable[Topic[Any]]],
+        make_room: Callable[[Topic[Any]], None],
         alarms: Alarms,
         clock: Callable[[], int],
-        report: Log,
+        report: LineWriter,
     ) -> None:
-        self._look_at_disk = look_at_disk
+        self._disk = disk
         self._most_bytes = most_bytes
         self._reserve_bytes = reserve_bytes
         self._topics = topics
@@ -58,8 +65,8 @@ class DiskSpace:
         self._clock = clock
         self._report = report
         self._alarm = alarms.alarm(self._on_alarm)
-        self._holders: set[Topic] = set()
-        self._full: dict[Topic, int] = {}
+        self._holders: set[Topic[Any]] = set()
+        self._full: dict[Topic[Any], int] = {}
         self._looked_ns = -LOOK_EVERY_NS
         self._left_bytes = 0
         self._is_scarce = False
@@ -69,7 +76,7 @@ class DiskSpace:
 
     # ---- granting
 
-    def grant(self, topic: Topic, size_bytes: int) -> int:
+    def grant(self, topic: Topic[Any], size_bytes: int) -> int:
         """Return the bytes that the topic may write before it asks again, at least `size_bytes`. Raises NoRoom."""
         self._look(self._clock())
         left = self._left_of(topic)
@@ -95,17 +102,18 @@ class DiskSpace:
         self._holders.add(topic)
         return granted
 
-    def _left_of(self, topic: Topic) -> int:
+    def _left_of(self, topic: Topic[Any]) -> int:
         """Return the bytes that the topic may still write below its --max-topic-bytes."""
         if not topic.policy.max_bytes or topic.log is None:
             return _UNLIMITED
-        return topic.policy.max_bytes - topic.log.size_bytes - FILE_HEADER_BYTES
+        size_bytes: int = topic.log.size_bytes
+        return topic.policy.max_bytes - size_bytes - FILE_HEADER_BYTES
 
     def allocates_ahead(self) -> bool:
         """False if space is scarce: then logs allocate no disk space in advance."""
         return not self._is_scarce
 
-    def forget(self, topic: Topic) -> None:
+    def forget(self, topic: Topic[Any]) -> None:
         self._holders.discard(topic)
         self._full.pop(topic, None)
 
@@ -148,15 +156,14 @@ class DiskSpace:
     @property
     def free_bytes(self) -> int:
         """The free bytes of the disk."""
-        found: int = self._look_at_disk()
-        return found
+        return self._disk.free_bytes()
 
     def left_percent(self) -> int:
         """Return the part of the disk, or of --max-disk-bytes if that is less, that publishes may still take."""
         percents = [100]
-        if self._look_at_disk.total_bytes:
+        if self._disk.total_bytes:
             left_bytes = self.free_bytes - self._reserve_bytes
-            percents.append(100 * left_bytes // self._look_at_disk.total_bytes)
+            percents.append(100 * left_bytes // self._disk.total_bytes)
         if self._most_bytes:
             percents.append(100 * self._unused_bytes() // self._most_bytes)
         return max(0, min(percents))
@@ -165,7 +172,8 @@ class DiskSpace:
         """Return the bytes of --max-disk-bytes that are not used."""
         if not self._most_bytes:
             return _UNLIMITED
-        return self._most_bytes - sum(topic.log.size_bytes for topic in self._topics() if topic.log is not None)
+        used_bytes: int = sum(topic.log.size_bytes for topic in self._topics() if topic.log is not None)
+        return self._most_bytes - used_bytes
 
     def _set_scarce(self, is_scarce: bool) -> None:
         if is_scarce != self._is_scarce:
@@ -204,5 +212,5 @@ class DiskSpace:
         self._reported = problem
 
 
-def _topic_reason(topic: Topic) -> str:
+def _topic_reason(topic: Topic[Any]) -> str:
     return f"the log of topic {topic.name} has the {topic.policy.max_bytes} bytes of --max-topic-bytes"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from itertools import islice
+from typing import Any
 
 from nsqd_py.alarms import Alarms
 from nsqd_py.queue.channel import Channel
@@ -26,19 +27,19 @@ class Expiry:
     on_sweep  called with each topic of which messages were dropped
     """
 
-    def __init__(self, alarms: Alarms, clock: Callable[[], int], on_sweep: Callable[[Topic], None]) -> None:
+    def __init__(self, alarms: Alarms, clock: Callable[[], int], on_sweep: Callable[[Topic[Any]], None]) -> None:
         self._clock = clock
         self._on_sweep = on_sweep
         self._alarm = alarms.alarm(self._sweep)
-        self._topics: set[Topic] = set()
+        self._topics: set[Topic[Any]] = set()
 
-    def add_topic(self, topic: Topic) -> None:
+    def add_topic(self, topic: Topic[Any]) -> None:
         """Sweep the topic until it is closed, if it has a time to live."""
         if topic.policy.ttl_ns:
             self._topics.add(topic)
             self._alarm.set_no_later(self._clock())
 
-    def add_channel(self, topic: Topic, channel: Channel) -> None:
+    def add_channel(self, topic: Topic[Any], channel: Channel) -> None:
         """Make a channel drop expired messages before delivery, if its topic has a time to live."""
         ttl_ns = topic.policy.ttl_ns
         if ttl_ns:
@@ -53,7 +54,7 @@ class Expiry:
             self._alarm.set(now_ns + SWEEP_EVERY_NS)
 
 
-def _sweep_topic(topic: Topic, oldest_ns: int) -> bool:
+def _sweep_topic(topic: Topic[Any], oldest_ns: int) -> bool:
     """Drop messages older than that time; return True if there were any."""
     low = min([topic.released, *(channel.position.finished.floor for channel in topic.channels.values())])
     if low == topic.next_seq:
@@ -69,7 +70,7 @@ def _sweep_topic(topic: Topic, oldest_ns: int) -> bool:
     return _count(topic) > before
 
 
-def _seq_since(topic: Topic, oldest_ns: int, low: int) -> int:
+def _seq_since(topic: Topic[Any], oldest_ns: int, low: int) -> int:
     """Return the number of the first message from `low` on that was published since that time. Raises OSError."""
     if topic.log is not None and topic.pace.is_slow:
         raise BlockingIOError(errno.EAGAIN, "the disk is slow")
@@ -78,7 +79,7 @@ def _seq_since(topic: Topic, oldest_ns: int, low: int) -> int:
     return topic.next_seq if seq is None else seq
 
 
-def _drop_unreleased(topic: Topic, seq: int, oldest_ns: int) -> None:
+def _drop_unreleased(topic: Topic[Any], seq: int, oldest_ns: int) -> None:
     """Drop unreleased messages below `seq`, up to the first deferred one that was due at `oldest_ns` or later."""
     young = [low for low, _, due_ns in topic.unreleased_deferred if due_ns >= oldest_ns]
     seq = min([seq, topic.next_seq, *young])
@@ -92,11 +93,11 @@ def _drop_unreleased(topic: Topic, seq: int, oldest_ns: int) -> None:
         channel.miss(low, seq)
 
 
-def _count(topic: Topic) -> int:
+def _count(topic: Topic[Any]) -> int:
     return topic.expired_count + sum(channel.distributor.expired_count for channel in topic.channels.values())
 
 
-def _expired(topic: Topic, channel: Channel, seq: int, oldest_ns: int) -> set[int]:
+def _expired(topic: Topic[Any], channel: Channel, seq: int, oldest_ns: int) -> set[int]:
     """Return the first numbers of expired runs among the first requeued ones.
 
     Their age is read from the batches, because a message may have been deferred when it was published.

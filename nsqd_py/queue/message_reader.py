@@ -7,15 +7,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from nsqd_py.batch import Batch, id_time_ns
 from nsqd_py.errors import is_full
+from nsqd_py.interfaces import DaemonLog, MessageLog
 from nsqd_py.queue.position import Position
-
-if TYPE_CHECKING:
-    from nsqd_py.diskqueue.log import TopicLog
-    from nsqd_py.runtime.logs import Log
 
 _MOST_BATCHES = 50_000
 _SLACK_FROM = 1024
@@ -178,7 +175,9 @@ class MessageReader:
 
     __slots__ = ("_failed_ns", "_log", "_name", "_recent", "_report", "_wall_clock")
 
-    def __init__(self, name: str, log: TopicLog | None, recent: BatchCache, wall_clock: Callable[[], int], report: Log) -> None:
+    def __init__(
+        self, name: str, log: MessageLog | None, recent: BatchCache, wall_clock: Callable[[], int], report: DaemonLog
+    ) -> None:
         self._name = name
         self._log = log
         self._recent = recent
@@ -223,7 +222,7 @@ class MessageReader:
         for seq in seqs[in_memory:]:
             yield self.batch_at(seq)
 
-    def _read(self, log: TopicLog, seq: int) -> list[Batch]:
+    def _read(self, log: MessageLog, seq: int) -> list[Batch]:
         try:
             return log.read(seq)
         except BlockingIOError:  # a thread reads it

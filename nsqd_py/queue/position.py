@@ -14,14 +14,11 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice, pairwise, repeat
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 from nsqd_py.alarms import DeferredQueue, Run, Wait, queued_after
 from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of
+from nsqd_py.interfaces import PositionJournal, SnapshotWrite
 from nsqd_py.queue.in_flight import Delivery, Entry, InFlightTable
-
-if TYPE_CHECKING:
-    from nsqd_py.diskqueue.journal import Journal, Replacement
 
 # A requeued message waits behind the messages that are queued at that time, but behind at most this number: otherwise a
 # retry on a channel with millions of messages on disk would take hours. In Go's nsqd --mem-queue-size limits the same
@@ -338,7 +335,7 @@ class JournaledPosition:
     tables    the in-flight messages of all clients
     """
 
-    def __init__(self, position: Position, journal: Journal | None) -> None:
+    def __init__(self, position: Position, journal: PositionJournal | None) -> None:
         self.position = position
         self.journal = journal
         self.is_dirty = False
@@ -443,7 +440,7 @@ class JournaledPosition:
         """True if a snapshot is due that would block the event loop for long, so that a thread must write it."""
         return self._is_large and self._wants_any_snapshot
 
-    def begin_replacement(self) -> Replacement:
+    def begin_replacement(self) -> SnapshotWrite:
         """Return a snapshot of the present state. Later changes are appended to the journal as usual."""
         journal, position = self.journal, self.position
         assert journal is not None

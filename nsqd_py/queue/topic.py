@@ -10,12 +10,11 @@ import errno
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from nsqd_py.batch import SIZE_BYTES, Batch, GuidFactory, PublishBuffer, Publisher, Tickets
-from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.diskqueue.records import RECORD_HEADER_BYTES
+from nsqd_py.interfaces import DaemonLog, IterationEnd, MessageLog
 from nsqd_py.memory_budget import CountedBatch, MemoryAccount, MemoryBudget
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.channel import Channel
@@ -23,10 +22,6 @@ from nsqd_py.queue.dead_letters import MOST_REMEMBERED, TopicPolicy
 from nsqd_py.queue.disk_limits import DiskSpace, NoRoom
 from nsqd_py.queue.message_reader import BatchCache, MessageReader, publish_time_ns
 from nsqd_py.runtime.disk_pace import SLOW_NS, UNMEASURED, DiskPace
-from nsqd_py.runtime.logs import Log
-
-if TYPE_CHECKING:
-    from nsqd_py.net.loop_iteration import LoopIteration
 
 _TRIM_EVERY = 64
 
@@ -38,6 +33,10 @@ _NO_POLICY = TopicPolicy()
 # A larger publish is written in a thread, also while the disk is quick. A publish of 5 MB blocked the loop for 7 to 15
 # ms, for its checksum and the copy to the page cache; now for 1.5 ms, or 5 ms if it has a million messages.
 _AT_ONCE_BYTES = 2 * 1024 * 1024
+
+
+# The log of a topic, which the owner of the topic knows better.
+L = TypeVar("L", bound=MessageLog)
 
 
 class BatchWriter(Protocol):
@@ -60,11 +59,11 @@ class Syncer(Protocol):
 
     every: int
 
-    def written(self, topic: Topic, publishers: Tickets) -> None:
+    def written(self, topic: Topic[Any], publishers: Tickets) -> None:
         """Called when the topic has its first unsynced message, or at least `every` unsynced messages."""
 
 
-class Topic:
+class Topic(Generic[L]):
     """A topic and its channels.
 
     buffer    publishes that are not written yet
@@ -117,13 +116,13 @@ class Topic:
     def __init__(
         self,
         name: str,
-        log: TopicLog | None,
+        log: L | None,
         guids: GuidFactory,
         mem_queue_size: int,
-        iteration: LoopIteration,
+        iteration: IterationEnd,
         wall_clock: Callable[[], int],
         syncer: Syncer | None,
-        report: Log,
+        report: DaemonLog,
         id_clock: Callable[[], int] | None = None,
     ) -> None:
         self.next_seq = log.next_seq if log is not None else 0
@@ -212,7 +211,7 @@ class Topic:
             self._account = budget.account()
         else:
             self._recent.report_changes_to(lambda change_bytes: budget.note(self, change_bytes))
-            self.log.chunks.budget = budget
+            self.log.use_budget(budget)
 
     @property
     def held_bytes(self) -> int:
@@ -262,7 +261,7 @@ class Topic:
                 raise
         self.accept_written(batches, publishers)
 
-    def _append(self, log: TopicLog, batches: list[Batch], size_bytes: int, publishers: Tickets) -> bool:
+    def _append(self, log: MessageLog, batches: list[Batch], size_bytes: int, publishers: Tickets) -> bool:
         """Append batches to a log. Return False if a thread writes them, or the rest of them. Raises OSError."""
         pace, writer = self.pace, self.slow_writer
         if writer is not None and (not writer.is_idle or pace.is_slow or size_bytes > _AT_ONCE_BYTES):
@@ -275,7 +274,7 @@ class Topic:
         finally:
             if (took_ns := pace.now_ns() - began_ns) >= SLOW_NS:
                 pace.note(took_ns)
-        if writer is not None and log.opens_file(size_bytes) and not OPEN_FILES.has_room():
+        if writer is not None and log.waits_for_descriptor(size_bytes):
             writer.add(batches, publishers)
             return False
         appending = log.begin_append(batches)

@@ -8,11 +8,10 @@ threads do the work of the disk, until no call was slow for 10 s.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from time import monotonic_ns
 from typing import TypeVar
 
 from nsqd_py.alarms import Alarms
-from nsqd_py.runtime.logs import Log
+from nsqd_py.interfaces import LineWriter
 
 T = TypeVar("T")
 
@@ -28,12 +27,19 @@ class DiskPace:
     is_slow  True if the event loop must not use the disk now
     """
 
-    __slots__ = ("_alarm", "_clock", "_is_held", "_report", "_running", "_stalled", "is_measured", "is_slow")
+    __slots__ = ("_alarm", "_clock", "_is_held", "_report", "_running", "_stalled", "is_measured", "is_slow", "now_ns")
 
-    now_ns = staticmethod(monotonic_ns)
-
-    def __init__(self, alarms: Alarms, clock: Callable[[], int], report: Log | None = None, *, is_measured: bool = True) -> None:
-        """Make a pace; without `is_measured`, no call makes the disk count as slow."""
+    def __init__(
+        self,
+        alarms: Alarms,
+        clock: Callable[[], int],
+        now_ns: Callable[[], int],
+        report: LineWriter | None = None,
+        *,
+        is_measured: bool = True,
+    ) -> None:
+        """Make a pace; `now_ns` measures calls. Without `is_measured`, no call makes the disk count as slow."""
+        self.now_ns = now_ns
         self.is_slow = False
         self.is_measured = is_measured
         self._clock = clock
@@ -58,11 +64,11 @@ class DiskPace:
 
     def timed(self, work: Callable[[], T]) -> T:
         """Return the result of `work`, which uses the disk on the event loop, and record its duration."""
-        began_ns = monotonic_ns()
+        began_ns = self.now_ns()
         try:
             return work()
         finally:
-            self.note(monotonic_ns() - began_ns)
+            self.note(self.now_ns() - began_ns)
 
     def attempt(self, work: Callable[[], object]) -> bool:
         """Do `work` as `timed` does and return True; if the disk is slow, do nothing and return False."""
@@ -100,23 +106,5 @@ class DiskPace:
             self._report.info("NSQ: the disk is fast again")
 
 
-class CallTimer:
-    """Measures calls in the thread that makes them: `with timer: call()`.
-
-    slowest_ns  duration of the slowest call
-    """
-
-    __slots__ = ("_began_ns", "slowest_ns")
-
-    def __init__(self) -> None:
-        self.slowest_ns = self._began_ns = 0
-
-    def __enter__(self) -> None:
-        self._began_ns = monotonic_ns()
-
-    def __exit__(self, *_: object) -> None:
-        self.slowest_ns = max(self.slowest_ns, monotonic_ns() - self._began_ns)
-
-
 # The pace where nothing is measured. All topics without another share it, which saves 1.5 kB each.
-UNMEASURED = DiskPace(Alarms(), monotonic_ns, is_measured=False)
+UNMEASURED = DiskPace(Alarms(), int, int, is_measured=False)

@@ -17,8 +17,8 @@ from contextlib import suppress
 from functools import partial
 from threading import Condition, Thread
 from time import monotonic
-from typing import Protocol
 
+from nsqd_py.interfaces import IterationEnd
 from nsqd_py.runtime.hidden import without_logins
 
 DEBUG = 1
@@ -63,12 +63,6 @@ def _traceback(error: BaseException | None = None) -> str:
     import traceback  # slow to import
 
     return ("".join(traceback.format_exception(error)) if error else traceback.format_exc()).rstrip()
-
-
-class FlushScheduler(Protocol):
-    """Calls `flush` of the logs that were added, soon. `nsqd_py.net.loop_iteration.LoopIteration` is one."""
-
-    def add_flusher(self, flusher: Log) -> None: ...
 
 
 class TextForm:
@@ -225,11 +219,11 @@ class Log(Lines):
         self._form = FORMS[form](prefix)
         self._sink = LineSink(descriptor)
         self._clock = clock
-        self._gatherer: FlushScheduler | None = None
+        self._gatherer: IterationEnd | None = None
         self._gathered: list[bytes] = []
         self.of_clients = ClientLines(self)
 
-    def gather(self, gatherer: FlushScheduler) -> None:
+    def gather(self, gatherer: IterationEnd) -> None:
         """From now on, write the lines of one event-loop iteration together. An error is written at once.
 
         A line then costs 2 us instead of 6. Only for a log that is used by one thread.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+
+from nsqd_py.interfaces import LineWriter
 
 _JITTER = 0.25
 _REMIND_EVERY_S = 60.0
@@ -36,23 +37,6 @@ class Backoff:
     def wait_s(self, now_s: float) -> float:
         """Return the time until the next attempt may start."""
         return max(0.0, self._not_before_s - now_s)
-
-
-class LineWriter(Protocol):
-    """A log; `text % args` is the line. `nsqd_py.runtime.logs.Log` and `logging.Logger` fit."""
-
-    def debug(self, text: str, /, *args: object) -> None: ...
-    def info(self, text: str, /, *args: object) -> None: ...
-    def warning(self, text: str, /, *args: object) -> None: ...
-    def error(self, text: str, /, *args: object) -> None: ...
-    def exception(self, text: str, /, *args: object) -> None: ...
-
-
-class DaemonLog(LineWriter, Protocol):
-    """The log of a daemon; `of_clients` is for lines that clients can cause."""
-
-    @property
-    def of_clients(self) -> LineWriter: ...
 
 
 class OutageLog:

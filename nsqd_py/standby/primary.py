@@ -11,12 +11,11 @@ import gevent
 
 from nsqd_py.batch import Tickets
 from nsqd_py.broker.broker import Broker
-from nsqd_py.broker.services import Replication
+from nsqd_py.broker.services import Replication, Topic
 from nsqd_py.errors import Invalid
 from nsqd_py.net.transport import Stream
 from nsqd_py.protocol.frames import OK
 from nsqd_py.queue.channel import Channel
-from nsqd_py.queue.topic import Topic
 from nsqd_py.standby.acks import HeldAnswers, InSyncSet, Members
 from nsqd_py.standby.copy import StandbyState, write_state
 from nsqd_py.standby.group import Door

@@ -19,15 +19,16 @@ from gevent.event import Event
 from google_crc32c import extend
 
 from nsqd_py.broker.broker import Broker
+from nsqd_py.broker.services import Topic
 from nsqd_py.broker.state_files import CLOCK_FILE, METADATA_FILE
 from nsqd_py.diskqueue.files import LogFile, log_file_name
-from nsqd_py.diskqueue.journal import DELETED, Journal, encode_entry, journal_name
+from nsqd_py.diskqueue.journal import DELETED, encode_entry, journal_name
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.ranges import EPOCHS_FILE
 from nsqd_py.errors import Invalid
+from nsqd_py.interfaces import PositionJournal
 from nsqd_py.net.transport import Stream
 from nsqd_py.queue.channel import Channel
-from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.pacing import Pace
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.standby import messages
@@ -58,7 +59,7 @@ class _SentFile:
 class _SentJournal:
     """A journal, as far as it is sent; `version` changes when the file is replaced."""
 
-    journal: Journal
+    journal: PositionJournal
     version: int
     end_offset: int
 
@@ -453,7 +454,7 @@ class StandbyStream:
         name, journal = channel.name, channel.journal
         if journal is None:
             return True
-        file_name = journal.path.name
+        file_name = journal_name(topic.name, name)
         if topic.channels.get(name) is not channel:
             if name not in topic.channels:  # the start of a promoted standby then removes the file
                 sent.journals.pop(name, None)
@@ -473,7 +474,7 @@ class StandbyStream:
         if is_same and start == end_offset:
             return True
         try:
-            with journal.path.open("rb") as file:
+            with (self._directory / file_name).open("rb") as file:
                 file.seek(start)
                 data = file.read(end_offset - start)
         except FileNotFoundError:  # another program has removed it: nsqd writes it again

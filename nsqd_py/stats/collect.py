@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, TypeVar, cast
 import orjson
 
 from nsqd_py.broker.broker import Broker
+from nsqd_py.broker.services import Topic
 from nsqd_py.debug.memory import memory_statistics
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.delivery import GLOBAL, REGION_LOCAL, ZONE_LOCAL
-from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.pacing import ONE_ROUND_S, Pace
 from nsqd_py.tcp.connection import ClientConnection
 from nsqd_py.version import NSQ_VERSION

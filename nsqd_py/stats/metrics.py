@@ -6,10 +6,10 @@ from collections.abc import Callable
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
+from nsqd_py.broker.services import Topic
 from nsqd_py.clock import wall_ns
 from nsqd_py.debug.memory import PAUSES
 from nsqd_py.queue.channel import Channel
-from nsqd_py.queue.topic import Topic
 from nsqd_py.settings.durations import SECOND_NS
 
 COUNTER, GAUGE = "counter", "gauge"

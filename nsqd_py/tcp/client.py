@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from nsqd_py.broker.broker import Broker
+from nsqd_py.broker.services import Topic
 from nsqd_py.errors import ClientError, DpubFailed, MpubFailed, PubFailed
 from nsqd_py.net.addresses import host_and_port
 from nsqd_py.net.layers import DeflateLayer, Layer, SnappyLayer, Stacked
@@ -26,7 +27,6 @@ from nsqd_py.protocol.session import STATE_STANDBY, Limits, Session, Upgrades
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.delivery import GLOBAL
 from nsqd_py.queue.in_flight import InFlightTable
-from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.logs import Log
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import gevent
 
 from nsqd_py.broker.broker import Broker
+from nsqd_py.broker.services import Topic
 from nsqd_py.errors import (
     AuthDisabled,
     BadBody,
@@ -54,7 +55,6 @@ from nsqd_py.protocol.parser import CommandParser, GuardedParser
 from nsqd_py.protocol.session import STATE_CLOSING, STATE_STANDBY, STATE_SUBSCRIBED, Limits, Upgrades
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.delivery import TOPOLOGY_AWARE, nearness
-from nsqd_py.queue.topic import Topic
 from nsqd_py.runtime.logs import Log
 from nsqd_py.tcp.client import MS_NS, PUBLISH_ERRORS, Client
 

@@ -138,11 +138,13 @@ def test_executors_need_no_gevent() -> None:
     assert run.stdout.strip() == "[]"
 
 
-def test_a_channel_needs_no_event_loop_file_or_logger() -> None:
-    code = "import nsqd_py.queue.channel, sys; print(*sys.modules)"
+def test_the_queue_needs_no_event_loop_file_or_logger() -> None:
+    code = "import nsqd_py.queue.expiry, nsqd_py.queue.topic, sys; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
     loaded = set(run.stdout.split())
     assert "nsqd_py.queue.delivery" in loaded
     assert (
-        loaded & {"gevent", "greenlet", "socket", "logging", "mmap", "nsqd_py.runtime.logs", "nsqd_py.diskqueue.files"} == set()
+        loaded
+        & {"gevent", "greenlet", "socket", "logging", "mmap", "threading", "nsqd_py.runtime.logs", "nsqd_py.diskqueue.files"}
+        == set()
     )

@@ -14,7 +14,7 @@ from nsqd_py.client.consuming.base import AT_ONCE, STOP_TIMEOUT_S, BaseConsumer,
 from nsqd_py.client.consuming.subscription import ConsumerStats
 from nsqd_py.client.message import Message, MessageBatch
 from nsqd_py.client.process import ProcessHooks, call_after_fork, close_at_exit, forget, warn_of_dropped
-from nsqd_py.runtime.outages import LineWriter
+from nsqd_py.interfaces import LineWriter
 
 if TYPE_CHECKING:
     from nsqd_py.client.blocking.lookup import Finder

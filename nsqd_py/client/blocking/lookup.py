@@ -15,10 +15,11 @@ from nsqd_py.client.blocking.backend import THREADS, Backend, WorkerThread
 from nsqd_py.client.blocking.connection import tls_context
 from nsqd_py.client.lookup import LookupFailed, Schedule, lookup_headers, lookup_url, nodes_url, nsqds_in
 from nsqd_py.client.options import ClientOptions
+from nsqd_py.interfaces import LineWriter
 from nsqd_py.protocol.wrong_port import not_http, not_lookupd_http
 from nsqd_py.runtime.documents import load_foreign_json
 from nsqd_py.runtime.hidden import hidden_url
-from nsqd_py.runtime.outages import LineWriter, OutageLog
+from nsqd_py.runtime.outages import OutageLog
 
 _READ_BYTES = 64 * 1024
 _MAX_ANSWER_BYTES = 16 << 20

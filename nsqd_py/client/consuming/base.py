@@ -16,7 +16,7 @@ from nsqd_py.client.lookup import lookup_url
 from nsqd_py.client.message import Message, MessageBatch, Requeue
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.client.process import standard_log
-from nsqd_py.runtime.outages import LineWriter
+from nsqd_py.interfaces import LineWriter
 from nsqd_py.settings.flags import addresses_from_environment
 
 # On asyncio, the consumer awaits what they return.

@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import monotonic_ns
 from typing import Any
 
 import gevent
@@ -41,7 +42,7 @@ class SlowBench(Bench):
         self.of_slow = self.channel(self.slow)
         self.put(b"before")
         assert self.slow.log is not None
-        self.pace = self.slow.pace = DiskPace(self.world.alarms, self.world.clock)
+        self.pace = self.slow.pace = DiskPace(self.world.alarms, self.world.clock, monotonic_ns)
         self.slow.slow_writer = SlowWriter(self.slow, self.slow.log, self.pool, self.pace)
         self.pace.stall(self)
 

@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import monotonic_ns
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,7 +32,7 @@ class Bench:
     def __init__(self, directory: Path, every: int = 1, settle_names: Callable[[], Any] = lambda: None) -> None:
         self.world = World()
         self.synced: list[OSError | None] = []
-        self.pace = DiskPace(self.world.alarms, self.world.clock)
+        self.pace = DiskPace(self.world.alarms, self.world.clock, monotonic_ns)
         services: Any = SimpleNamespace(
             options=limits(sync_every=every, sync_timeout_ns=2 * SECOND),
             threadpool=FakeThreadPool(),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from time import monotonic_ns
 
 import pytest
 
-from nsqd_py.runtime.disk_pace import HOLD_NS, SLOW_NS, CallTimer, DiskPace
+from nsqd_py.diskqueue.syncing import CallTimer
+from nsqd_py.runtime.disk_pace import HOLD_NS, SLOW_NS, DiskPace
 from tests.unit.fakes import MS, SECOND, World
 
 
@@ -15,7 +17,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.world = World()
-        self.pace = DiskPace(self.world.alarms, self.world.clock, self.world.log)
+        self.pace = DiskPace(self.world.alarms, self.world.clock, monotonic_ns, self.world.log)
 
 
 @pytest.fixture
