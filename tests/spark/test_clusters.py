@@ -1,9 +1,13 @@
-"""spark-replay on real clusters, into a real nsqd: all that was archived arrives, whatever is killed in the meantime."""
+"""The data source and spark-replay on real clusters, into a real nsqd: all that was archived arrives, whatever is killed."""
 
 from __future__ import annotations
 
+import socket
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -13,6 +17,7 @@ pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
+from nsq_spark.session import zip_packages
 from tests.support.archives import read_messages, splits_of
 from tests.support.network import free_ports
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
@@ -64,6 +69,75 @@ def nsqd(make_nsqd: MakeNsqd) -> NsqdProcess:
 def archive(tmp_path: Path) -> Path:
     """MESSAGES of them, in one file that two tasks share."""
     return write_archive(tmp_path / "orders.nsqf", MESSAGES)
+
+
+# ---- sessions of `SparkSession.builder` alone
+
+
+SCRIPT = """
+import sys
+from pyspark.sql import SparkSession
+from nsq_spark import nsq_archive, register
+
+spark = SparkSession.builder.getOrCreate()
+register(spark)
+archive, address = sys.argv[1:]
+print("messages:", nsq_archive(spark, archive).count())
+orders = spark.read.format("nsq").load(archive).select("body")
+orders.write.format("nsq").mode("append").options(nsqdTcpAddress=address, topic="orders").save()
+"""
+QUIET = [f"--conf=spark.{name}" for name in ("ui.enabled=false", "driver.host=127.0.0.1", "driver.bindAddress=127.0.0.1")]
+
+
+@pytest.mark.slow  # `test_source_docs.py` has the cells of a notebook
+@pytest.mark.parametrize("way", ["spark-submit", "connect"])
+def test_a_script_on_two_workers(
+    way: str, nsqd: NsqdProcess, archive: Path, tmp_path: Path, cluster: Standalone, spark_environment: dict[str, str]
+) -> None:
+    """Sent by spark-submit, or by a client of Spark Connect, which has no Java: the source reads and the sink writes."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    arguments = [str(script), str(archive), f"127.0.0.1:{nsqd.tcp_port}"]
+    submit = [f"{cluster.home}/bin/spark-submit", f"--master={cluster.master}", *QUIET]
+    submit.append(f"--py-files={zip_packages(tmp_path / 'ours.zip')}")
+    if way == "spark-submit":
+        done = run_to_end([*submit, *arguments], spark_environment)
+    else:
+        with connect_server(submit, tmp_path / "connect.log", spark_environment) as remote:
+            environment = {**spark_environment, "SPARK_REMOTE": remote, "JAVA_HOME": "/missing"}
+            done = run_to_end([sys.executable, *arguments], environment)
+    assert done == f"messages: {MESSAGES}\n"
+    assert copies(nsqd) == Counter(numbered(MESSAGES))
+
+
+def run_to_end(command: list[str], environment: dict[str, str]) -> str:
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@contextmanager
+def connect_server(submit: list[str], log_path: Path, environment: dict[str, str]) -> Iterator[str]:
+    """A server of Spark Connect as another program of the cluster; its address."""
+    (port,) = free_ports(1)
+    settings = [f"--conf=spark.connect.grpc.binding.{name}" for name in ("address=127.0.0.1", f"port={port}")]
+    command = [*submit, *settings, "--class=org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+    with log_path.open("wb") as log, subprocess.Popen(command, env=environment, stdout=log, stderr=log) as server:
+        try:
+            wait_until(lambda: server.poll() is not None or answers(port), DEADLINE_S, "Spark Connect")
+            assert server.poll() is None, log_path.read_text("utf-8", "replace")
+            yield f"sc://127.0.0.1:{port}"
+        finally:
+            server.kill()
+
+
+def answers(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+        return True
+    return False
+
+
+# ---- spark-replay
 
 
 def kill_one_that_publishes(found: list[psutil.Process], nsqd: NsqdProcess) -> None:

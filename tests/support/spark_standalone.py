@@ -33,8 +33,9 @@ class StandaloneFailed(Exception):
 
 @dataclass(frozen=True)
 class Standalone:
-    """A cluster that is up: the URL of its master, and the process ids of its workers."""
+    """A cluster that is up: the directory of Spark, the URL of its master, and the process ids of its workers."""
 
+    home: str
     master: str
     workers: tuple[int, ...]
 
@@ -65,7 +66,7 @@ def standalone(directory: Path, *, workers: int = 2, cores: int = 1, memory: str
         ]
         for log in logs:
             _wait_for(lambda log=log: _REGISTERED.search(_text(log)), processes, log)  # type: ignore[misc]
-        yield Standalone(master, tuple(process.pid for process in processes[1:]))
+        yield Standalone(environment["SPARK_HOME"], master, tuple(process.pid for process in processes[1:]))
     finally:
         for process in processes:
             if process.poll() is None:
