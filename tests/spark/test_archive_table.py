@@ -67,7 +67,8 @@ def table_of(some: list[Message]) -> pa.Table:
     return pa.table(
         {
             **columns,
-            "timestamp": [one.timestamp_ns for one in some],
+            "timestamp": pa.array([one.timestamp_ns // 1000 for one in some], pa.timestamp("us", tz="UTC")),
+            "timestamp_ns": [one.timestamp_ns for one in some],
             "attempts": pa.array([one.attempts for one in some], pa.int32()),
         }
     )
@@ -141,6 +142,16 @@ def test_rows_stay_in_the_jvm(spark: Any, archive: Path) -> None:
     assert "PushedFilters: [IsNotNull(attempts), GreaterThan(attempts,1)]" in plan
     physical = plan.partition("Physical Plan")[2]
     assert (physical.count("FileScan"), physical.count("BatchScan")) == (2, 0)  # `lines` has no attempts
+
+
+def test_times_of_earlier_versions_are_numbers(spark: Any, archive: Path) -> None:
+    table = table_of(messages(7)).drop_columns("timestamp").rename_columns({"timestamp_ns": "timestamp"})
+    pq.write_table(table, archive / "old.parquet")
+    by_spark, ours = chosen(archive)
+    assert {choice.time for choice in by_spark if choice.format is Format.PARQUET} == {"timestamp", "timestamp_ns"}
+    assert not ours
+    options = {"startTime": str(BASE_NS + 3)}
+    assert sorted(map(tuple, nsq_archive(spark, str(archive), **options).collect()), key=repr) == by_us(spark, archive, **options)
 
 
 def test_positions_are_known_of_parquet_alone(archive: Path) -> None:

@@ -1,7 +1,7 @@
-"""Parquet, as nsq-to-file writes it: columns topic, channel, timestamp, id, attempts, body, nsqd.
+"""Parquet, as nsq-to-file writes it: columns topic, channel, timestamp, timestamp_ns, id, attempts, body, nsqd.
 
-`timestamp` is a number of ns since the epoch, or a timestamp of any unit; a column `timestamp_ns`, as in what Spark
-wrote of our own table, takes precedence. All but `body` may be missing. A split has the row groups whose place is in
+`timestamp` is a timestamp of any unit or, as in files of earlier versions, a number of ns since the epoch; a column
+`timestamp_ns` takes precedence. All but `body` may be missing. A split has the row groups whose place is in
 it: the file is divided among the row groups by their sizes. The position of a message is its row.
 
 pyarrow ends the process (`std::terminate`) when it is asked for the metadata of a column chunk and those are damaged:
@@ -22,7 +22,7 @@ from nsq_spark.archive.chunk import Chunk, MessageOrigin, Nsqds, Payload, equal_
 from nsq_spark.archive.files import ArchiveStream, File
 from nsq_spark.archive.splits import ArchiveError, Damage, Numbers, Split, Wanted
 
-# The columns that nsq-to-file writes; `timestamp` is in ns since the epoch.
+# The columns that are read; `timestamp` is in ns since the epoch.
 STORED_TYPES = {
     "topic": pa.string(),
     "channel": pa.string(),

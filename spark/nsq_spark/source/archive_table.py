@@ -75,10 +75,11 @@ _EXPRESSIONS: dict[Format, Mapping[str, str]] = {
 
 
 class Choice(NamedTuple):
-    """A kind of files that Spark reads together. `topic` is that of messages that do not have theirs."""
+    """A kind of files that Spark reads together. `topic` is that of messages that do not have theirs, `time` the column in ns."""
 
     format: Format
     topic: str
+    time: str = "timestamp"
 
 
 def nsq_archive(spark: SparkSession, *paths: str, **options: object) -> DataFrame:
@@ -161,9 +162,12 @@ def choose_readers(
         if not info.may_hold(read.wanted):
             continue
         is_complete = bool(manifests.complete(Entry(info.path, info.size_bytes, info.modified_ns)))
+        time = ""
         if _suits_options(info, read, columns) and _is_as_spark_reads(info, read.storage, is_complete):
+            time = _time_column(info.path, read.storage) if info.format is Format.PARQUET else "timestamp"
+        if time:
             has_topics = is_complete and info.format is not Format.LINES
-            by_spark.setdefault(Choice(info.format, "" if has_topics else info.topic), []).append(info.path)
+            by_spark.setdefault(Choice(info.format, "" if has_topics else info.topic, time), []).append(info.path)
         else:
             ours.append(info)
     return by_spark, ours
@@ -186,7 +190,7 @@ def _is_as_spark_reads(info: FileInfo, storage: Storage, is_complete: bool) -> b
     if info.compression is not Compression.NONE:
         return False
     if info.format is Format.PARQUET:
-        return is_complete or _has_our_types(info.path, storage)
+        return True
     if info.format is Format.JSONL and not is_complete:
         return False  # Spark's reader drops what follows the first object of a line; nsq-to-file writes no such line
     return (is_complete or not info.is_live) and _holds_whole_lines(info, storage)
@@ -199,15 +203,18 @@ def _holds_whole_lines(info: FileInfo, storage: Storage) -> bool:
         return begins_well and file.read_at(info.size_bytes - 1, 1) == b"\n"
 
 
-def _has_our_types(path: str, storage: Storage) -> bool:
+def _time_column(path: str, storage: Storage) -> str:
+    """Return the column with the times in ns of a Parquet file; "" if a column has not our type."""
     try:
         with storage.open(path) as file:
             schema = pq.read_schema(pa.PythonFile(ArchiveStream(file), "r"))
     except (pa.ArrowException, OSError, ValueError):
-        return False
+        return ""
     types = dict(zip(schema.names, schema.types, strict=True))
-    has_types = all(types[name] == kind for name, kind in STORED_TYPES.items() if name in types)
-    return "body" in types and "timestamp_ns" not in types and has_types
+    time = "timestamp_ns" if "timestamp_ns" in types else "timestamp"
+    expected = {time if name == "timestamp" else name: kind for name, kind in STORED_TYPES.items()}
+    has_types = all(types[name] == kind for name, kind in expected.items() if name in types)
+    return time if "body" in types and has_types else ""
 
 
 # ---- reading with Spark
@@ -216,7 +223,8 @@ def _has_our_types(path: str, storage: Storage) -> bool:
 def _by_spark(spark: SparkSession, choice: Choice, paths: Sequence[str], columns: Sequence[str], wanted: Wanted) -> DataFrame:
     form, reader = choice.format, spark.read.options(**_READING[choice.format])
     if form is Format.PARQUET:
-        rows = reader.schema(_PARQUET_DDL).parquet(*paths)
+        ddl = _PARQUET_DDL.replace("timestamp", choice.time)
+        rows = reader.schema(ddl).parquet(*paths).withColumnRenamed(choice.time, "timestamp")
     elif form is Format.JSONL:
         rows = reader.schema(_JSON_DDL).json(list(paths))
     else:

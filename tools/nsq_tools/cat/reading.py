@@ -130,7 +130,8 @@ def _body(message: Any) -> bytes:
 def _row(message: Any, body: bytes) -> tuple[Any, ...]:
     """Return an object in the order of the columns of `Messages`."""
     names = (message.get(name) or "" for name in ("topic", "channel", "nsqd"))
-    return (*names, message.get("timestamp", 0), message.get("attempts", 0), message.get("id", "").encode(), body)
+    time_ns = message.get("timestamp_ns", message.get("timestamp", 0))
+    return (*names, time_ns, message.get("attempts", 0), message.get("id", "").encode(), body)
 
 
 def _grouped(rows: Iterable[tuple[Any, ...]]) -> Iterator[Messages]:
@@ -175,7 +176,11 @@ def _rows(data: Data, on_damage: OnDamage) -> Iterator[Messages]:
     except ImportError:
         raise ToolError("parquet files need pyarrow: pip install 'nsqd-py[parquet]'") from None
     try:
-        for batch in parquet.ParquetFile(pyarrow.BufferReader(data)).iter_batches(_BATCH_ROWS):
+        file = parquet.ParquetFile(pyarrow.BufferReader(data))
+        names = set(file.schema_arrow.names)
+        if "timestamp_ns" in names:
+            names.discard("timestamp")
+        for batch in file.iter_batches(_BATCH_ROWS, columns=sorted(names)):
             yield from _grouped([_row(row, row["body"]) for row in batch.to_pylist()])
     except (OSError, KeyError, pyarrow.ArrowException) as error:
         on_damage(f"parquet: {error}")

@@ -6,9 +6,9 @@ jsonl    each message is a JSON object on one line, see `nsq_tools.messages`
 framed   the records of `nsqd_py.diskqueue.messages`; each write makes one record for each nsqd. Records have checksums,
          and a reader can find the next record from any position in a file. Each is compressed separately with zstd, so
          that a compressed file can be split
-parquet  columns topic, channel, timestamp, id, attempts, body, nsqd. Such a file can be read only after its footer is
-         written, at its end. So messages are written to a framed file, which is synced before they are finished. When
-         the framed file is complete, or at the next start, it is converted. Needs pyarrow
+parquet  columns topic, channel, timestamp, timestamp_ns, id, attempts, body, nsqd. Such a file can be read only after its
+         footer is written, at its end. So messages are written to a framed file, which is synced before they are
+         finished. When the framed file is complete, or at the next start, it is converted. Needs pyarrow
 """
 
 from __future__ import annotations
@@ -273,16 +273,6 @@ FRAMED = FileFormat(
 
 # --- parquet
 
-# Each with its type. timestamp is a number, ns since the epoch, because timestamps of Spark have no ns.
-_COLUMNS = {
-    "topic": "string",
-    "channel": "string",
-    "timestamp": "int64",
-    "id": "string",
-    "attempts": "int32",
-    "body": "binary",
-    "nsqd": "string",
-}
 _ROW_GROUP_ROWS = 120_000
 _ROW_GROUP_BYTES = 64 * 1024 * 1024
 
@@ -300,7 +290,7 @@ def convert(source: Path, target: Path, codec_name: str) -> None:
     import pyarrow as arrow  # of an extra
     from pyarrow import parquet
 
-    schema = arrow.schema([arrow.field(name, getattr(arrow, kind)(), nullable=False) for name, kind in _COLUMNS.items()])
+    schema = parquet_schema()
     with source.open("rb") as file, target.open("xb") as out:
         with parquet.ParquetWriter(out, schema, compression=codec_name, write_page_checksum=True) as writer:
             for group in _row_groups(_messages_in(file)):
@@ -309,6 +299,23 @@ def convert(source: Path, target: Path, codec_name: str) -> None:
                 )
         out.flush()
         os.fsync(out.fileno())
+
+
+def parquet_schema() -> Any:
+    """Return pyarrow's schema of our Parquet files. Timestamps of Spark, Delta and Iceberg have no ns: a number has them."""
+    import pyarrow as arrow  # of an extra
+
+    kinds = {
+        "topic": arrow.string(),
+        "channel": arrow.string(),
+        "timestamp": arrow.timestamp("us", tz="UTC"),
+        "timestamp_ns": arrow.int64(),
+        "id": arrow.string(),
+        "attempts": arrow.int32(),
+        "body": arrow.binary(),
+        "nsqd": arrow.string(),
+    }
+    return arrow.schema([arrow.field(name, kind, nullable=False) for name, kind in kinds.items()])
 
 
 def _messages_in(file: Any) -> Iterator[Messages]:
@@ -340,7 +347,8 @@ def _columns(messages: Messages) -> dict[str, Sequence[Any]]:
     return {
         "topic": [messages.topic] * count,
         "channel": [messages.channel] * count,
-        "timestamp": messages.timestamps_ns,
+        "timestamp": [time_ns // 1000 for time_ns in messages.timestamps_ns],
+        "timestamp_ns": messages.timestamps_ns,
         "id": [message_id.decode("ascii", "backslashreplace") for message_id in messages.ids],
         "attempts": messages.attempts,
         "body": messages.bodies,
