@@ -29,7 +29,7 @@ from nsqd_py.errors import StartError
 from nsqd_py.net.http.guard import admin_guard
 from nsqd_py.runtime.command import release_signals
 from nsqd_py.runtime.logs import Log
-from nsqd_py.runtime.process import StopSignals, calm_collector, log_uncaught_errors, raise_descriptor_limit
+from nsqd_py.runtime.process import StopSignals, log_uncaught_errors, raise_descriptor_limit, tune_gc
 from nsqd_py.runtime.systemd import Notifier
 from nsqd_py.version import version_string
 
@@ -83,7 +83,7 @@ class Nsqadmin:
             try:
                 self._findings.memory.load(self._file.open(self._history))
                 self._poller.add_standbys(self._findings.memory.standbys())
-                calm_collector(*COLLECT_EVERY)
+                tune_gc(*COLLECT_EVERY)
                 self._server.start()
                 self._poller.start()
                 self._saver = gevent.spawn(self._save_again_and_again)

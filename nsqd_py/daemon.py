@@ -38,11 +38,11 @@ from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.private_files import lock_directory
 from nsqd_py.runtime.process import (
     StopSignals,
-    calm_collector,
     collector_paused,
     keep_freed_memory,
     log_uncaught_errors,
     raise_descriptor_limit,
+    tune_gc,
 )
 from nsqd_py.runtime.systemd import Notifier
 from nsqd_py.runtime.threads import DiskThreads
@@ -89,7 +89,7 @@ class Daemon:
         self._election = election if election is not None and election.is_primary else None  # it has the lease
         self._group = election  # also where another nsqd is the primary, or none
         self._signals = StopSignals()
-        self._gives_way = False
+        self._yields_role = False
         self._hub = gevent.get_hub()
         self._loop = self._hub.loop
         self._iteration = LoopIteration(self._hub, log)
@@ -144,9 +144,9 @@ class Daemon:
             handler.cancel()
         return self._broker.drain.exit_status
 
-    def give_way(self) -> None:
+    def yield_role(self) -> None:
         """End it, so that this nsqd can take another role."""
-        self._gives_way = True
+        self._yields_role = True
         self._signals.stop()
 
     def _serve(self, signals: StopSignals) -> None:
@@ -165,7 +165,7 @@ class Daemon:
                 self._broker.persist_metadata()
             self._disk_threads.serve()
             self._write_threads.serve()
-            calm_collector()
+            tune_gc()
             PAUSES.watch()
             if self._follower is not None:
                 self._follower.start()
@@ -303,7 +303,7 @@ class Daemon:
             http_address=_with_port(options.http_address, broker.http_port),
             https_address=_with_port(options.https_address, broker.https_port),
         )
-        self.give_way()
+        self.yield_role()
 
     def _drain(self, signals: StopSignals) -> None:
         self._broker.drain.wait_until_over(self.notifier.status, lambda: self._lookups)
@@ -417,7 +417,7 @@ class Daemon:
     def _shut_down(self) -> None:
         if self._lease_watch is not None:
             self._lease_watch.close()
-        if not self._gives_way:  # else the process goes on
+        if not self._yields_role:  # else the process goes on
             self.notifier.stopping()
         elif self._election is not None:
             self._lose_lease()  # first, as what follows may wait for others

@@ -22,7 +22,7 @@ from nsqd_py.net.tls_options import TLS_NOT_REQUIRED, TLS_REQUIRED
 from nsqd_py.net.transport import Stream
 from nsqd_py.runtime.command import release_signals
 from nsqd_py.runtime.logs import Log
-from nsqd_py.runtime.process import StopSignals, calm_collector, log_uncaught_errors, raise_descriptor_limit, return_freed_blocks
+from nsqd_py.runtime.process import StopSignals, log_uncaught_errors, raise_descriptor_limit, return_freed_blocks, tune_gc
 from nsqd_py.runtime.systemd import Notifier
 from nsqd_py.version import NSQ_VERSION, version_string
 from nsqlookupd_py.connection import TOO_MANY_CONNECTIONS, Directory, PeerConnection, frame
@@ -80,7 +80,7 @@ class Nsqlookupd:
                 if self._tls is not None:
                     self._certificate_timer.start(self._tls.check)
                 self._listen()
-                calm_collector(*COLLECT_EVERY)
+                tune_gc(*COLLECT_EVERY)
                 PAUSES.watch()
                 self._connections.start()
                 self._listeners.start()

@@ -20,7 +20,7 @@ from nsqd_py.net.http.router import Access, Request, Route, Router
 from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime.logs import Log
-from nsqd_py.runtime.pacing import Pace
+from nsqd_py.runtime.pacing import WorkSlices
 from nsqd_py.version import NSQ_VERSION
 from nsqlookupd_py.protocol import Peer
 from nsqlookupd_py.registry import STEP, Registry, TooManyNames
@@ -219,7 +219,7 @@ def _create(registry: Registry, topic: str, channel: str = "") -> Reply:
 def _pause() -> Callable[[], object]:
     """Return a function that lets other greenlets run now and then. In the event loop, it does nothing."""
     is_loop = gevent.getcurrent() is gevent.get_hub()
-    return (lambda: None) if is_loop else Pace().rest_if_due
+    return (lambda: None) if is_loop else WorkSlices().sleep_if_due
 
 
 def _in_pieces(pieces: Iterator[bytes]) -> Reply:

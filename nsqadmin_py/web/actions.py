@@ -93,7 +93,7 @@ class Actions:
         if order.action == "create" and order.channel:
             services.audit_log.notify(request, "create_topic", order.topic)
         services.audit_log.notify(request, _notice_name(order), order.topic, order.channel, order.node)
-        services.poller.hurry()
+        services.poller.poll_soon()
         return result
 
     # ---- what Go's nsqadmin does too

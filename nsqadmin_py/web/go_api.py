@@ -201,7 +201,7 @@ class GoApi:
                     raise ValueError("expected a list of strings")
                 self.services.options.lookupd_http_address = tuple(addresses)
                 self.services.poller.set_lookupds(addresses)
-                self.services.poller.hurry()
+                self.services.poller.poll_soon()
             else:
                 raise Refusal(400, "INVALID_OPTION")
         except ValueError as error:

@@ -25,7 +25,7 @@ from nsqd_py.protocol.commands import milliseconds_to_ns
 from nsqd_py.protocol.multi_body import SLICE_MESSAGES, MessageWalk, Part, check_message_count
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.queue.channel import Channel
-from nsqd_py.runtime.pacing import ONE_ROUND_S, Pace
+from nsqd_py.runtime.pacing import ONE_ROUND_S, WorkSlices
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.settings.durations import parse_duration
 from nsqd_py.settings.program import LOG_LEVEL
@@ -167,7 +167,7 @@ def mpub(request: Request[Broker]) -> Reply:
     topic = _topic_to_publish_to(request)
     defer_ns = _defer_ns(request)
     options = request.app.options
-    rest = (lambda: None) if request.size_bytes <= request.route.quick_bytes else Pace(ONE_ROUND_S).rest_if_due
+    rest = (lambda: None) if request.size_bytes <= request.route.quick_bytes else WorkSlices(ONE_ROUND_S).sleep_if_due
     if _is_binary(request):
         try:
             parts = from_binary(request.body, options.max_msg_size, options.max_body_size, rest)

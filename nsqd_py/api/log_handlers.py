@@ -22,7 +22,7 @@ from nsqd_py.net.http import answers
 from nsqd_py.net.http.answers import Reply
 from nsqd_py.net.http.router import Request, parse_int64
 from nsqd_py.queue.channel import Channel
-from nsqd_py.runtime.pacing import ONE_ROUND_S, Pace
+from nsqd_py.runtime.pacing import ONE_ROUND_S, WorkSlices
 from nsqd_py.runtime.threads import in_thread
 
 _DEFAULT_READ_BYTES = 1024 * 1024
@@ -63,8 +63,8 @@ def topic_log(request: Request[Broker]) -> Reply:
     topic = named_topic(request)
     log = _log_of(topic)
     options, policy = request.app.options, topic.policy
-    pace = Pace(ONE_ROUND_S)
-    files = [(file, living_of(topic, file, pace)) for file in list(log.files) if file in log.files]
+    slices = WorkSlices(ONE_ROUND_S)
+    files = [(file, living_of(topic, file, slices)) for file in list(log.files) if file in log.files]
     live = union(run for _, alive in files for run in alive)[-_MOST_LIVE:]
     return answers.json(
         ({"live": live} if request.params.get("live") else {})

@@ -14,7 +14,7 @@ import gevent
 from nsqd_py.auth.permissions import Authorization, BadAuthAnswer, compile_rules, read_answer
 from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, Url, parse_url
 from nsqd_py.runtime.logs import Log
-from nsqd_py.runtime.pacing import Pace
+from nsqd_py.runtime.pacing import WorkSlices
 
 MAX_ANSWER_BYTES = 1024 * 1024
 _RULES_AT_A_TIME = 16
@@ -157,10 +157,10 @@ class Renewals:
             while self._waiting:
                 question, waiting = self._waiting.popitem(last=False)
                 answer = self._ask(question)
-                pace = Pace()
+                slices = WorkSlices()
                 for renewed in waiting:
                     renewed(answer)
-                    pace.rest_if_due()
+                    slices.sleep_if_due()
                 if isinstance(answer, NoAuthorization) and not answer.is_refusal:
                     gevent.sleep(PAUSE_AFTER_FAILURE_S)
         finally:

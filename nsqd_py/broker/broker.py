@@ -39,7 +39,7 @@ from nsqd_py.queue.disk_limits import DiskSpace
 from nsqd_py.queue.expiry import Expiry
 from nsqd_py.queue.in_flight import LatencyMeter
 from nsqd_py.queue.position import Position
-from nsqd_py.runtime.disk_pace import DiskPace
+from nsqd_py.runtime.disk_speed import DiskSpeed
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.pacing import LoopLag
 
@@ -90,9 +90,10 @@ class Broker:
         self.guids = GuidFactory(options.node_id)
         self.memory = MemoryBudget(options.mem_queue_bytes)
         self.disk = DiskHealth(log)
-        self.pace = DiskPace(alarms, self.clock, time.monotonic_ns, log)
+        self.disk_speed = DiskSpeed(alarms, self.clock, time.monotonic_ns, log)
         directory = Path(options.data_path or ".")
-        self.services = services = BrokerServices(options, directory, log, alarms, threadpool, self.clock, wall_clock, self.pace)
+        services = BrokerServices(options, directory, log, alarms, threadpool, self.clock, wall_clock, self.disk_speed)
+        self.services = services
         self.drain = Drain(services, self.topics)
         self.creation_rate = CreationRate(options.max_new_topics_per_second, self.clock)
         # The channels whose journals are being written. By name, like the journals: a topic may be deleted and created again.
@@ -236,9 +237,9 @@ class Broker:
         topic.use_budget(self.memory)
         if log is not None:
             topic.space, topic.room_bytes = self.space, 0
-            topic.pace = self.pace
-            log.chunks.read_file = SlowReader(self._write_threads, self.pace, topic.wake_channels).read
-            topic.slow_writer = SlowWriter(topic, log, self._write_threads, self.pace, self.descriptors.room)
+            topic.disk_speed = self.disk_speed
+            log.chunks.read_file = SlowReader(self._write_threads, self.disk_speed, topic.wake_channels).read
+            topic.slow_writer = SlowWriter(topic, log, self._write_threads, self.disk_speed, self.descriptors.room)
         self.topics[name] = topic
         self.expiry.add_topic(topic)
         return topic
@@ -310,7 +311,7 @@ class Broker:
             channel = self.add_channel(topic, name, Position(topic.released, topic.released), journal)
             try:
                 if journal is None:
-                    self.pace.timed(channel.save)
+                    self.disk_speed.timed(channel.save)
             except OSError:
                 del topic.channels[name]
                 raise
@@ -357,7 +358,7 @@ class Broker:
 
     def _make_channel(self, topic: Topic, name: str) -> Channel:
         journal, floor = self.channel_journal(topic.name, name), topic.released
-        in_timed_thread(self.services.threadpool, self.pace, [partial(journal.snapshot, floor, [], [])])
+        in_timed_thread(self.services.threadpool, self.disk_speed, [partial(journal.snapshot, floor, [], [])])
         if topic.is_closed:
             now = self.topics.get(topic.name)
             if now is None or name not in now.channels:

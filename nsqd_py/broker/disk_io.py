@@ -22,7 +22,7 @@ from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.syncing import Appending, CallTimer
 from nsqd_py.queue.channel import Channel
-from nsqd_py.runtime.disk_pace import DiskPace
+from nsqd_py.runtime.disk_speed import DiskSpeed
 from nsqd_py.runtime.threads import in_thread
 
 # docs/durability.md promises that a FIN is written within 0.1 s. Half of that is for a late event loop: on a loaded
@@ -32,7 +32,7 @@ JOURNAL_DELAY_NS = 50_000_000
 Saved = tuple[Topic, Channel, OSError | None]
 
 
-def in_timed_thread(threadpool: Any, pace: DiskPace, calls: Iterable[Callable[[], object]]) -> None:
+def in_timed_thread(threadpool: Any, disk_speed: DiskSpeed, calls: Iterable[Callable[[], object]]) -> None:
     """Make these calls in a thread, and record the slowest. Raises what they raise. Blocks this greenlet."""
     timer = CallTimer()
 
@@ -41,11 +41,11 @@ def in_timed_thread(threadpool: Any, pace: DiskPace, calls: Iterable[Callable[[]
             with timer:
                 call()
 
-    pace.begin(timer)
+    disk_speed.begin(timer)
     try:
         in_thread(threadpool, run)
     finally:
-        pace.end(timer, timer.slowest_ns)
+        disk_speed.end(timer, timer.slowest_ns)
 
 
 class JournalWriter:
@@ -56,7 +56,7 @@ class JournalWriter:
 
     def __init__(self, services: BrokerServices, on_saved: Callable[[list[Saved]], None]) -> None:
         self._services = services
-        self._pace = services.pace
+        self._disk_speed = services.disk_speed
         self._on_saved = on_saved
         self._alarm = services.alarms.alarm(self._write)
         self._changed: list[tuple[Topic, Channel]] = []
@@ -89,8 +89,8 @@ class JournalWriter:
             if not channel.is_closed:
                 (large if channel.wants_snapshot else changed).append((topic, channel))
         saved: list[Saved] = []
-        while changed and not self._pace.is_slow:
-            self._pace.timed(partial(self._save, saved, *changed[-1], changed[-1][1].save_changes))
+        while changed and not self._disk_speed.is_slow:
+            self._disk_speed.timed(partial(self._save, saved, *changed[-1], changed[-1][1].save_changes))
             changed.pop()
         if saved:
             self._on_saved(saved)
@@ -101,7 +101,7 @@ class JournalWriter:
     def _write_in_thread(self, changed: list[tuple[Topic, Channel]]) -> None:
         taken = [(topic, channel, channel.take_changes()) for topic, channel in changed]
         try:
-            in_timed_thread(self._services.threadpool, self._pace, [unsaved.write for _, _, unsaved in taken])
+            in_timed_thread(self._services.threadpool, self._disk_speed, [unsaved.write for _, _, unsaved in taken])
         except Exception as error:  # noqa: BLE001 - after a bug, the changes must be written again, not dropped
             for _, _, unsaved in taken:
                 unsaved.error = unsaved.error or OSError(f"internal error: {error!r}")
@@ -172,20 +172,31 @@ class SlowWriter:
     room  context manager around opening a file; it may block its greenlet, and raise OSError
     """
 
-    __slots__ = ("_batches", "_begun", "_greenlet", "_log", "_pace", "_publishers", "_room", "_threadpool", "_topic", "is_idle")
+    __slots__ = (
+        "_batches",
+        "_begun",
+        "_disk_speed",
+        "_greenlet",
+        "_log",
+        "_publishers",
+        "_room",
+        "_threadpool",
+        "_topic",
+        "is_idle",
+    )
 
     def __init__(
         self,
         topic: Topic,
         log: TopicLog,
         threadpool: Any,
-        pace: DiskPace,
+        disk_speed: DiskSpeed,
         room: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._topic = topic
         self._log = log
         self._threadpool = threadpool
-        self._pace = pace
+        self._disk_speed = disk_speed
         self._room = room
         self._begun: tuple[Appending, Tickets] | None = None
         self._batches: list[Batch] = []
@@ -233,7 +244,7 @@ class SlowWriter:
     def _write(self, appending: Appending, publishers: Tickets) -> None:
         try:
             with self._room() if appending.opens_file else nullcontext():
-                self._pace.begin(appending)
+                self._disk_speed.begin(appending)
                 in_thread(self._threadpool, appending.write)
                 self._log.end_append(appending)
         except OSError as error:
@@ -244,7 +255,7 @@ class SlowWriter:
         else:
             self._topic.accept_written(appending.batches, publishers)
         finally:
-            self._pace.end(appending, appending.timer.slowest_ns)
+            self._disk_speed.end(appending, appending.timer.slowest_ns)
             for publisher, _ in publishers:
                 publisher.release()
 
@@ -274,11 +285,11 @@ class SlowReader:
     on_read  called when the thread has read something
     """
 
-    __slots__ = ("_asked", "_on_read", "_pace", "_pieces", "_threadpool")
+    __slots__ = ("_asked", "_on_read", "_disk_speed", "_pieces", "_threadpool")
 
-    def __init__(self, threadpool: Any, pace: DiskPace, on_read: Callable[[], None]) -> None:
+    def __init__(self, threadpool: Any, disk_speed: DiskSpeed, on_read: Callable[[], None]) -> None:
         self._threadpool = threadpool
-        self._pace = pace
+        self._disk_speed = disk_speed
         self._on_read = on_read
         # Created when needed: an empty one takes 600 bytes per topic.
         self._pieces: OrderedDict[tuple[LogFile, int, int], bytes | OSError] | None = None
@@ -286,13 +297,13 @@ class SlowReader:
 
     def read(self, file: LogFile, offset: int, size: int) -> bytes:
         """Read like `LogFile.read`. Raises StillReading while a thread reads; call again after `on_read`."""
-        if not self._pace.is_slow:
+        if not self._disk_speed.is_slow:
             self._pieces = None
             began_ns = monotonic_ns()
             try:
                 return file.read(offset, size)
             finally:
-                self._pace.note(monotonic_ns() - began_ns)
+                self._disk_speed.note(monotonic_ns() - began_ns)
         place = file, offset, size
         pieces = self._pieces
         piece = pieces.get(place) if pieces is not None else None
@@ -320,7 +331,7 @@ class SlowReader:
             result = file.read(offset, size)
 
         try:
-            in_timed_thread(self._threadpool, self._pace, [read])
+            in_timed_thread(self._threadpool, self._disk_speed, [read])
         except OSError as error:
             result = error.with_traceback(None)
         finally:

@@ -21,7 +21,7 @@ from nsqd_py.diskqueue.compaction import Compaction, Unmovable, alive_bytes, is_
 from nsqd_py.diskqueue.files import LogFile, sync_directory
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.ranges import Range, union
-from nsqd_py.runtime.pacing import Pace
+from nsqd_py.runtime.pacing import WorkSlices
 from nsqd_py.runtime.threads import in_thread
 
 _PAUSE_NS = 250_000_000
@@ -38,12 +38,12 @@ def living(topic: Topic, low: int, high: int) -> list[Range]:
     return union(ranges)
 
 
-def living_of(topic: Topic, file: LogFile, pace: Pace) -> list[Range]:
+def living_of(topic: Topic, file: LogFile, slices: WorkSlices) -> list[Range]:
     """Return the live numbers of a file; the search through a large file pauses in between."""
     found: list[Range] = []
     for low, high in _portions(file):
         found += living(topic, low, high)
-        pace.rest_if_due()
+        slices.sleep_if_due()
     return union(found)
 
 
@@ -102,7 +102,7 @@ class Housekeeper:
         self._services = services
         self._log = services.log
         self._clock = services.clock
-        self._pace = services.pace
+        self._disk_speed = services.disk_speed
         self._disk = disk
         self._write_position = write_position
         self._save_positions = save_positions
@@ -125,14 +125,14 @@ class Housekeeper:
 
     def _clean_up_all(self, now_ns: int) -> None:
         for _ in range(len(self._to_clean)):
-            if self._pace.is_slow:  # it can wait
+            if self._disk_speed.is_slow:  # it can wait
                 if not self._is_closing:
                     self._clean_alarm.set(now_ns + JOURNAL_DELAY_NS)
                 return
             topic = next(iter(self._to_clean))
             makes_room = self._to_clean.pop(topic)
             if not topic.is_closed:
-                self._pace.timed(partial(self._save_without_channels, topic))
+                self._disk_speed.timed(partial(self._save_without_channels, topic))
                 self.clean_up(topic, makes_room=makes_room)
 
     def _save_without_channels(self, topic: Topic) -> None:
@@ -148,7 +148,7 @@ class Housekeeper:
         """Trim the topic's memory, and drop or compact its files; while the disk is slow, the files wait."""
         topic.trim_memory()
         if topic.log is not None:
-            is_too_early = self._pace.is_slow
+            is_too_early = self._disk_speed.is_slow
             if is_too_early or (makes_room and topic.is_writing):
                 self._to_clean[topic] = makes_room or self._to_clean.get(topic, False)
                 self._clean_alarm.set_no_later(self._clock() + JOURNAL_DELAY_NS)
@@ -175,7 +175,7 @@ class Housekeeper:
     def _close_unneeded(self, topic: Topic, log: TopicLog) -> None:
         if log.files and not topic.is_needed(log.files[-1].first_seq, log.next_seq):
             with contextlib.suppress(OSError):  # a full disk has no room for a new file
-                self._pace.timed(log.roll)
+                self._disk_speed.timed(log.roll)
 
     # ---- files
 
@@ -193,7 +193,7 @@ class Housekeeper:
         """Drop files that neither a channel nor retention needs, while the disk is fast. Raises OSError."""
         if topic.log is not None:
             kept = kept_from(topic, self._services.wall_clock(), self._clock())
-            topic.log.drop_unneeded(partial(self._is_needed, topic), kept, topic.pace.attempt)
+            topic.log.drop_unneeded(partial(self._is_needed, topic), kept, topic.disk_speed.attempt)
 
     def _is_needed(self, topic: Topic, low: int, high: int) -> bool:
         """True if a file must stay: it is needed, or the positions of its channels could not be written first.
@@ -263,20 +263,20 @@ class Housekeeper:
         return 0
 
     def _may_go_on(self, topic: Topic) -> bool:
-        return not self._is_closing and not topic.is_closed and not self._pace.is_slow
+        return not self._is_closing and not topic.is_closed and not self._disk_speed.is_slow
 
     def _choose(self, topic: Topic) -> tuple[LogFile, list[Range], LogFile | None] | None:
         """Return a file that is worth compacting, its live numbers, and the neighbour that can take them, or None."""
         log = topic.log
         assert log is not None
-        pace = Pace()
+        slices = WorkSlices()
         until = min(topic.released, kept_from(topic, self._services.wall_clock(), self._clock()))
         before: LogFile | None = None
         for file in list(log.files[:-1]):
             if file.end_seq > until:
                 break
             if not file.is_unmovable and file.sync_error is None and file in log.files:
-                found = living_of(topic, file, pace)
+                found = living_of(topic, file, slices)
                 alive = alive_bytes(file.segments(), found)
                 moved = moved_bytes(alive, found, is_sparse=file.header.is_sparse)
                 if found and is_worth_moving(file.end_offset, alive, moved):

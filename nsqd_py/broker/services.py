@@ -14,7 +14,7 @@ from nsqd_py.net.transport import Stream
 from nsqd_py.options import NsqdOptions
 from nsqd_py.queue import topic as queue_topic
 from nsqd_py.queue.channel import Channel
-from nsqd_py.runtime.disk_pace import DiskPace
+from nsqd_py.runtime.disk_speed import DiskSpeed
 from nsqd_py.runtime.logs import Log
 
 # A topic whose log is on disk.
@@ -38,7 +38,7 @@ class BrokerServices:
     threadpool: Any
     clock: Callable[[], int]
     wall_clock: Callable[[], int]
-    pace: DiskPace
+    disk_speed: DiskSpeed
 
 
 class Lookups(Protocol):

@@ -47,7 +47,7 @@ from nsqd_py.diskqueue.recovery import LogEnd
 from nsqd_py.errors import StartError
 from nsqd_py.queue.channel import Channel
 from nsqd_py.runtime.documents import BAD_CONTENT, checked_number, decode_fields, describe
-from nsqd_py.runtime.pacing import ONE_ROUND_S, Pace
+from nsqd_py.runtime.pacing import ONE_ROUND_S, WorkSlices
 from nsqd_py.runtime.private_files import open_file, read_bytes
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.version import NSQ_VERSION
@@ -84,10 +84,10 @@ def encode_metadata(topics: Iterable[Topic]) -> bytes:
 
     A topic may change after it was encoded; it is then written again.
     """
-    pace = Pace(ONE_ROUND_S)
+    slices = WorkSlices(ONE_ROUND_S)
     entries = []
     for topic in [topic for topic in topics if not topic.is_ephemeral]:
-        pace.rest_if_due()
+        slices.sleep_if_due()
         entries.append(json.dumps(_entry(topic), separators=(",", ":")))
     return _NOT_FOR_GO + b'"topics":[%b],"version":"%b"}' % (",".join(entries).encode(), NSQ_VERSION.encode())
 

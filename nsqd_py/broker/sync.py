@@ -20,7 +20,7 @@ from nsqd_py.broker.services import BrokerServices, Topic
 from nsqd_py.diskqueue.files import LogFile
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.syncing import CallTimer, Unsynced, sync_and_release, sync_directories
-from nsqd_py.runtime.disk_pace import SLOW_NS
+from nsqd_py.runtime.disk_speed import SLOW_NS
 from nsqd_py.runtime.pacing import Histogram
 from nsqd_py.runtime.threads import ReusedGreenlets, in_thread
 
@@ -82,7 +82,7 @@ class GroupSync:
         self._services = services
         self._clock = services.clock
         self._on_sync = on_sync
-        self._pace = services.pace
+        self._disk_speed = services.disk_speed
         self._topics: dict[Topic, _TopicSync] = {}
         self._unsynced: dict[Topic, None] = {}  # in the order of their first unsynced write
         self._running: dict[Topic, int | None] = {}  # when its sync began; None while none runs in a thread
@@ -124,7 +124,7 @@ class GroupSync:
         """Forget a deleted topic and stop its alarms."""
         state = self._topics.pop(topic, None)
         self._unsynced.pop(topic, None)
-        self._pace.end_stall(topic)
+        self._disk_speed.end_stall(topic)
         if state is not None:
             state.alarm.close()
             state.gather_alarm.close()
@@ -185,7 +185,7 @@ class GroupSync:
             self.durations_s.observe(timer.slowest_ns / 1e9)
         finally:
             self._running[topic] = None  # what follows may wait for others
-            self._pace.end_stall(topic)
+            self._disk_speed.end_stall(topic)
         files = [unsynced.file for unsynced in taken if unsynced.file is not None]
         error = state.log.note_synced(taken) or self._look(topic, state.log, files)
         if error is None:
@@ -219,7 +219,7 @@ class GroupSync:
             if began_ns is None or now_ns < began_ns + SLOW_NS:
                 self._slow_alarm.set_no_later((began_ns or now_ns) + SLOW_NS)
             elif topic in self._topics:
-                self._pace.stall(topic)
+                self._disk_speed.stall(topic)
 
     def join(self) -> None:
         """Wait for the running syncs, and those that publishers wait for."""

@@ -29,14 +29,14 @@ from nsqd_py.cluster.statistics import (
     Sum,
     TopicPart,
     TopicRow,
-    channel_figures,
+    channel_metrics,
     channel_rates,
     plus,
     read_damage,
     read_latency,
     read_time_ns,
     sum_of,
-    topic_figures,
+    topic_metrics,
     topic_rates,
     worst,
 )
@@ -270,7 +270,7 @@ class Cluster:
     def _observe_counts(self, node: Node, name: str, row: Mapping[str, Any], scale: float) -> TopicPart:
         part = node.topics.get(name) or self._add_topic(node, name)
         of_all = self.topics[name]
-        counts = topic_figures(row)
+        counts = topic_metrics(row)
         if counts != part.counts:
             self._change(node, of_all, part, counts, topic_rates(counts, part.counts, scale))
         elif part.rates is not QUIET:
@@ -285,7 +285,7 @@ class Cluster:
         for row in rows:
             name: str = row["channel_name"]
             part = known.get(name) or self._add_channel(node, topic, of_topic, name)
-            counts = channel_figures(row)
+            counts = channel_metrics(row)
             if counts != part.counts:
                 finished = row.get("finish_count", NOT_REPORTED)
                 rates = channel_rates(counts, part.counts, scale, _increase(part.finished, finished))

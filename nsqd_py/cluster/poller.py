@@ -130,7 +130,7 @@ class ClusterPoller:
         for question in [*self._lookups.values(), *self._questions.values()]:
             question.close()
 
-    def hurry(self) -> None:
+    def poll_soon(self) -> None:
         """Begin the next round now: an action changed something."""
         self._wake.set()
 

@@ -66,8 +66,8 @@ NO_TOPIC = TopicCounts(0, 0, 0)
 NO_CHANNEL = ChannelCounts(0, 0, 0, 0, 0, 0, 0, 0)
 
 # Read the counts of a row of /stats. A KeyError means that the row is not one of nsqd.
-topic_figures = itemgetter("depth", "backend_depth", "message_count")
-channel_figures = itemgetter(
+topic_metrics = itemgetter("depth", "backend_depth", "message_count")
+channel_metrics = itemgetter(
     "depth",
     "backend_depth",
     "in_flight_count",

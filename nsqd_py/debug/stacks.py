@@ -20,30 +20,30 @@ from types import CodeType, FrameType
 import gevent
 from greenlet import greenlet
 
-from nsqd_py.runtime.pacing import Pace
+from nsqd_py.runtime.pacing import WorkSlices
 
 INTERVAL_S = 0.005
 _MOST_FRAMES = 128
 _MOST_STACKS = 2000
 
 
-def stacks_text(pace: Pace) -> str:
+def stacks_text(slices: WorkSlices) -> str:
     """Return the stacks of all greenlets and threads. Equal ones, which may be thousands, are one paragraph."""
     stacks: Counter[tuple[str, tuple[str, ...]]] = Counter()
     modules = _modules_by_file()
-    for one in _living_greenlets(pace):
+    for one in _living_greenlets(slices):
         is_current = one is gevent.getcurrent()
         frame = sys._getframe() if is_current else one.gr_frame
         state = "running" if is_current else "waiting" if frame is not None else "not started"
         stacks[f"greenlet {state}", _lines(frame, modules)] += 1
-        pace.rest_if_due()
+        slices.sleep_if_due()
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     for ident, frame in sys._current_frames().items():
         stacks[f"thread {names.get(ident, ident)}", _lines(frame, modules)] += 1
     return "\n".join(f"{count} {heading}\n{''.join(lines)}" for (heading, lines), count in stacks.most_common())
 
 
-def _living_greenlets(pace: Pace) -> list[greenlet]:
+def _living_greenlets(slices: WorkSlices) -> list[greenlet]:
     """Return all greenlets that have not ended. Of those from before `gc.freeze`, only the hub and the main one."""
     hub = gevent.get_hub()
     found: dict[greenlet, None] = dict.fromkeys(filter(None, (gevent.getcurrent(), hub, hub.parent)))
@@ -53,7 +53,7 @@ def _living_greenlets(pace: Pace) -> list[greenlet]:
             if issubclass(type(thing), greenlet) and not thing.dead:
                 found[thing] = None
             if not number % 1000:
-                pace.rest_if_due()
+                slices.sleep_if_due()
     return list(found)
 
 

@@ -72,7 +72,7 @@ def _sweep_topic(topic: Topic[Any], oldest_ns: int) -> bool:
 
 def _seq_since(topic: Topic[Any], oldest_ns: int, low: int) -> int:
     """Return the number of the first message from `low` on that was published since that time. Raises OSError."""
-    if topic.log is not None and topic.pace.is_slow:
+    if topic.log is not None and topic.disk_speed.is_slow:
         raise BlockingIOError(errno.EAGAIN, "the disk is slow")
     by_timestamp = topic.policy.takes_dead_letters
     seq = topic.messages.first_published_since(oldest_ns, low, by_timestamp=by_timestamp)

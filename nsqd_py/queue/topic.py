@@ -21,7 +21,7 @@ from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.dead_letters import MOST_REMEMBERED, TopicPolicy
 from nsqd_py.queue.disk_limits import DiskSpace, NoRoom
 from nsqd_py.queue.message_reader import BatchCache, MessageReader, publish_time_ns
-from nsqd_py.runtime.disk_pace import SLOW_NS, UNMEASURED, DiskPace
+from nsqd_py.runtime.disk_speed import SLOW_NS, UNMEASURED, DiskSpeed
 
 _TRIM_EVERY = 64
 
@@ -76,7 +76,7 @@ class Topic(Generic[L]):
     dead_letters   the last dead letters that were moved to this topic, see `nsqd_py.queue.dead_letters`
     expired_count  messages that expired before they were released to channels
     room_bytes     the bytes that it may write to its log before it asks `space` for more
-    pace           the pace of the disk; while the disk is slow, `slow_writer` writes in a thread
+    disk_speed     tells whether the disk is slow; while the disk is slow, `slow_writer` writes in a thread
     """
 
     __slots__ = (
@@ -102,7 +102,7 @@ class Topic(Generic[L]):
         "name",
         "next_seq",
         "on_write",
-        "pace",
+        "disk_speed",
         "policy",
         "released",
         "room_bytes",
@@ -146,7 +146,7 @@ class Topic(Generic[L]):
         self.on_write: Callable[[OSError | None], None] = _ignore
         self.space: DiskSpace | None = None
         self.room_bytes = sys.maxsize
-        self.pace: DiskPace = UNMEASURED
+        self.disk_speed: DiskSpeed = UNMEASURED
         self.slow_writer: BatchWriter | None = None
         self._mem_queue_size = mem_queue_size
         self._syncer = syncer
@@ -263,27 +263,27 @@ class Topic(Generic[L]):
 
     def _append(self, log: MessageLog, batches: list[Batch], size_bytes: int, publishers: Tickets) -> bool:
         """Append batches to a log. Return False if a thread writes them, or the rest of them. Raises OSError."""
-        pace, writer = self.pace, self.slow_writer
-        if writer is not None and (not writer.is_idle or pace.is_slow or size_bytes > _AT_ONCE_BYTES):
+        disk_speed, writer = self.disk_speed, self.slow_writer
+        if writer is not None and (not writer.is_idle or disk_speed.is_slow or size_bytes > _AT_ONCE_BYTES):
             writer.add(batches, publishers)
             return False
-        began_ns = pace.now_ns()
+        began_ns = disk_speed.now_ns()
         try:
             if log.append_at_once(batches, size_bytes):  # one system call
                 return True
         finally:
-            if (took_ns := pace.now_ns() - began_ns) >= SLOW_NS:
-                pace.note(took_ns)
+            if (took_ns := disk_speed.now_ns() - began_ns) >= SLOW_NS:
+                disk_speed.note(took_ns)
         if writer is not None and log.waits_for_descriptor(size_bytes):
             writer.add(batches, publishers)
             return False
         appending = log.begin_append(batches)
         try:
             while not appending.is_written:
-                if writer is not None and pace.is_slow:  # after a slow call, a thread does the rest
+                if writer is not None and disk_speed.is_slow:  # after a slow call, a thread does the rest
                     writer.go_on(appending, publishers)
                     return False
-                pace.timed(appending.step)
+                disk_speed.timed(appending.step)
         except BaseException:
             log.end_append(appending)
             raise
@@ -359,7 +359,7 @@ class Topic(Generic[L]):
     @property
     def is_slow(self) -> bool:
         """True while writes are done in a thread."""
-        return self.is_writing or self.pace.is_slow
+        return self.is_writing or self.disk_speed.is_slow
 
     def settle(self) -> None:
         """Wait until all publishes are written or refused. May block this greenlet."""

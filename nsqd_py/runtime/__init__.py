@@ -7,7 +7,7 @@ logs           log lines: levels, forms, limits on lines that clients cause; wri
 hidden         passwords and tokens, hidden in texts
 outages        back-off between attempts, and the log lines of an outage
 threads        blocking work in threads; greenlets that are used again
-disk_pace      measures system calls; decides if the event loop may use the disk
+disk_speed      measures system calls; decides if the event loop may use the disk
 pacing         long work in slices; how late the event loop is
 private_files  files that only their owner can read, and that are no links
 documents      checks of documents, JSON and compressed files that others may have written

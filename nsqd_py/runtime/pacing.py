@@ -1,4 +1,4 @@
-"""The event loop's time: `LoopLag` measures how late the loop is, `Pace` splits long work into slices; and histograms."""
+"""The event loop's time: `LoopLag` measures how late the loop is, `WorkSlices` splits long work into slices; and histograms."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Histogram:
         return list(zip(self._bounds, accumulate(self._counts), strict=True))
 
 
-class Pace:
+class WorkSlices:
     """The slices of a greenlet's long work. After each slice the greenlet pauses and the loop serves all others."""
 
     __slots__ = ("_ends_s", "_pause_s")
@@ -56,7 +56,7 @@ class Pace:
         self._pause_s = pause_s
         self._ends_s = time.perf_counter() + SLICE_S
 
-    def rest_if_due(self) -> None:
+    def sleep_if_due(self) -> None:
         """Pause if the slice is over. Call this about every 100 us of work."""
         if time.perf_counter() >= self._ends_s:
             gevent.sleep(self._pause_s)

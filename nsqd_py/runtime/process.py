@@ -41,7 +41,7 @@ def collector_paused() -> Iterator[None]:
         gc.enable()
 
 
-def calm_collector(first: int = _FIRST_GENERATION, older: int = _OLDER_GENERATIONS) -> None:
+def tune_gc(first: int = _FIRST_GENERATION, older: int = _OLDER_GENERATIONS) -> None:
     """Make the cycle collector skip the objects that exist now, and run rarely.
 
     It runs when there are `first` new objects, and looks at older ones in one of `older` runs.

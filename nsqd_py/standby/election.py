@@ -50,9 +50,9 @@ class RoleServer(Protocol):
     """A daemon in one role."""
 
     def run(self) -> int:
-        """Serve until a signal, a drain or `give_way` ends it, and return the exit status. Raises StartError."""
+        """Serve until a signal, a drain or `yield_role` ends it, and return the exit status. Raises StartError."""
 
-    def give_way(self) -> None:
+    def yield_role(self) -> None:
         """End it, so that this nsqd can take another role."""
 
 
@@ -113,7 +113,7 @@ class Election:
         self._missed = ""  # the members for which it waits, if it is not one of them
         self._server: RoleServer | None = None
         self._role: str | None = None
-        self._gave_way = False
+        self._yielded_role = False
         ttl_s = options.lease_ttl_ns / _SECOND_NS
         is_new = not (self._directory / METADATA_FILE).exists()
         self._competes_after_s = time.monotonic() + (_EMPTY_WAITS_TTLS * ttl_s if is_new else 0.0)
@@ -138,7 +138,7 @@ class Election:
                         signals.wait(_LOOK_EVERY_S)
                         continue
                     status = self._serve(role)
-                    if not self._gave_way:
+                    if not self._yielded_role:
                         break
                     opens_s = time.monotonic() + _OPENS_AFTER_S
             return status
@@ -146,7 +146,7 @@ class Election:
             self._keeper.close()
 
     def _serve(self, role: str | None) -> int:
-        self._role, self._gave_way = role, False
+        self._role, self._yielded_role = role, False
         is_promoted = self.is_primary and read_state(self._directory) is not None
         options = self._options.replace(standby_of=role or "", accept_standbys=True, promote=is_promoted)
         self._server = self._make_server(options, self)
@@ -205,12 +205,12 @@ class Election:
         """End the daemon if its role is over. A standby stays one while there is no holder."""
         wanted = self._wanted_role()
         if self._keeper.has_failed or (wanted != self._role and (wanted is not None or self._role == _PRIMARY)):
-            self._give_way()
+            self._yield_role()
 
-    def _give_way(self) -> None:
-        self._gave_way = True
+    def _yield_role(self) -> None:
+        self._yielded_role = True
         if self._server is not None:
-            self._server.give_way()
+            self._server.yield_role()
 
     # ---- a promotion, before the daemon serves
 
@@ -234,8 +234,8 @@ class Election:
 
     def _write(self, note: EpochNote) -> bool:
         while not self._try_to_write(note):
-            if self._gave_way or not self._keeper.is_held:
-                self._give_way()
+            if self._yielded_role or not self._keeper.is_held:
+                self._yield_role()
                 return False
             gevent.sleep(_LOOK_EVERY_S)
         return True
@@ -247,7 +247,7 @@ class Election:
             self._note_revision = self._keeper.write_note(note.encode(), self._note_revision)
         except LeaseLost as error:
             self._log.error("LEASE: %s", error)
-            self._give_way()
+            self._yield_role()
             return False
         except LeaseError as error:
             self._outage.report("LEASE: failed to write the note - %s", error)
@@ -262,7 +262,7 @@ class Election:
 
         def end() -> None:
             on_end()
-            self._give_way()
+            self._yield_role()
 
         return LeaseWatch(self._keeper, loop, self._log, end)
 

@@ -29,7 +29,7 @@ from nsqd_py.errors import Invalid
 from nsqd_py.interfaces import PositionJournal
 from nsqd_py.net.transport import Stream
 from nsqd_py.queue.channel import Channel
-from nsqd_py.runtime.pacing import Pace
+from nsqd_py.runtime.pacing import WorkSlices
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.standby import messages
 from nsqd_py.standby.messages import BEGIN, COMMIT, PART, REMOVE, WRITE, Offer, StandbyLag, TopicFiles
@@ -145,7 +145,7 @@ class StandbyStream:
         self._acknowledged_messages = self._acknowledged_bytes = 0
         self._since_ns = 0  # when the first of the changes that no round has yet was made
         self._to_copy_bytes = 0
-        self._pace = Pace()
+        self._slices = WorkSlices()
         self._greenlet: Any = None
 
     def start(self) -> None:
@@ -275,7 +275,7 @@ class StandbyStream:
 
     def _send_round(self) -> None:
         self._since_ns = 0
-        self._pace = Pace()
+        self._slices = WorkSlices()
         self._round += 1
         covers = self._last_write()
         deleted, self._deleted = self._deleted, {}
@@ -309,7 +309,7 @@ class StandbyStream:
             return {}
         found = {}
         for file in list(log.files):
-            self._pace.rest_if_due()
+            self._slices.sleep_if_due()
             mine = offered.files.get(file.path.name)
             if mine is None or mine.salt != file.salt or not 0 < mine.end_offset <= file.end_offset:
                 continue
@@ -438,7 +438,7 @@ class StandbyStream:
     def _read(self, file: LogFile, offset: int, size_bytes: int) -> bytes:
         """Return these bytes of a log file. Raises OSError."""
         is_recent = file.end_offset - offset <= _RECENT_BYTES and self.is_following
-        if is_recent and not self._broker.pace.is_slow:
+        if is_recent and not self._broker.disk_speed.is_slow:
             return file.read(offset, size_bytes)
         found: list[bytes] = []
         file.hold()
@@ -509,7 +509,7 @@ class StandbyStream:
         if client.closed:
             raise _Gone
         client.send(frame)
-        self._pace.rest_if_due()
+        self._slices.sleep_if_due()
         if len(frame) < _PIECE_BYTES and client.unsent_bytes + sum(map(len, client.out)) < _MOST_QUEUED_BYTES:
             return
         gevent.sleep(0)

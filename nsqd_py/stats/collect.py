@@ -16,7 +16,7 @@ from nsqd_py.broker.services import Topic
 from nsqd_py.debug.memory import memory_statistics
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.delivery import GLOBAL, REGION_LOCAL, ZONE_LOCAL
-from nsqd_py.runtime.pacing import ONE_ROUND_S, Pace
+from nsqd_py.runtime.pacing import ONE_ROUND_S, WorkSlices
 from nsqd_py.tcp.connection import ClientConnection
 from nsqd_py.version import NSQ_VERSION
 
@@ -73,10 +73,10 @@ class _Collector:
     def __init__(self, topic_filter: str, include_clients: bool) -> None:
         self._topic_filter = topic_filter
         self._include_clients = include_clients
-        self._pace = Pace(ONE_ROUND_S)
+        self._slices = WorkSlices(ONE_ROUND_S)
 
     def topic(self, topic: Topic, channels: list[Channel]) -> Statistics:
-        self._pace.rest_if_due()
+        self._slices.sleep_if_due()
         damage = topic.log.damage if topic.log is not None else None
         return {
             "topic_name": topic.name,
@@ -100,7 +100,7 @@ class _Collector:
         }
 
     def _channel(self, topic: Topic, channel: Channel) -> Statistics:
-        self._pace.rest_if_due()
+        self._slices.sleep_if_due()
         clients = cast("list[ClientConnection]", list(channel.clients))
         return {
             "channel_name": channel.name,
@@ -132,7 +132,7 @@ class _Collector:
     def clients(self, clients: Iterable[ClientConnection]) -> list[Statistics]:
         rows = []
         for client in clients:
-            self._pace.rest_if_due()
+            self._slices.sleep_if_due()
             rows.append(_client_statistics(client, self._topic_filter))
         return rows
 
@@ -202,7 +202,7 @@ def health_text(broker: Broker) -> str:
 
 def render_json(broker: Broker, stats: Stats, *, include_memory: bool) -> Statistics:
     """Return the document of `/stats?format=json`, with its large parts encoded. Blocks this greenlet in its pauses."""
-    pace = Pace(ONE_ROUND_S)
+    slices = WorkSlices(ONE_ROUND_S)
     document: Statistics = {
         "version": NSQ_VERSION,
         "health": health_text(broker).encode("utf-8", "replace").decode(),
@@ -213,20 +213,20 @@ def render_json(broker: Broker, stats: Stats, *, include_memory: bool) -> Statis
         document["disk_left_percent"] = left_percent
     for topic in stats.topics or ():
         for channel in topic["channels"]:
-            channel["clients"] = _encoded(channel["clients"], pace)
-    document["topics"] = _encoded(stats.topics, pace)
+            channel["clients"] = _encoded(channel["clients"], slices)
+    document["topics"] = _encoded(stats.topics, slices)
     if include_memory:
         document["memory"] = memory_statistics() | broker.memory.statistics()
-    document["producers"] = _encoded(stats.producers, pace)
+    document["producers"] = _encoded(stats.producers, slices)
     return document
 
 
-def _encoded(rows: list[Statistics] | None, pace: Pace) -> list[orjson.Fragment] | None:
+def _encoded(rows: list[Statistics] | None, slices: WorkSlices) -> list[orjson.Fragment] | None:
     """Encode each row separately, with pauses: encoding many rows at once would delay the event loop."""
     if rows is None:
         return None
     fragments = []
     for row in rows:
-        pace.rest_if_due()
+        slices.sleep_if_due()
         fragments.append(orjson.Fragment(orjson.dumps(row)))
     return fragments

@@ -15,7 +15,7 @@ from prometheus_client.utils import floatToGoString
 
 from nsqd_py.broker.broker import Broker
 from nsqd_py.queue.channel import Channel
-from nsqd_py.runtime.pacing import ONE_ROUND_S, Histogram, Pace
+from nsqd_py.runtime.pacing import ONE_ROUND_S, Histogram, WorkSlices
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.stats import metrics
 from nsqd_py.stats.collect import latency_statistics
@@ -34,7 +34,7 @@ class Exposition:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._pace = Pace(ONE_ROUND_S)
+        self._slices = WorkSlices(ONE_ROUND_S)
 
     def pieces(self) -> Iterator[bytes]:
         """Yield all metrics in Prometheus' text format. Blocks this greenlet in its pauses."""
@@ -70,7 +70,7 @@ class Exposition:
 
     def _paced(self, things: Iterable[_Thing]) -> Iterator[_Thing]:
         for thing in things:
-            self._pace.rest_if_due()
+            self._slices.sleep_if_due()
             yield thing
 
     def _all(self, of_kind: Iterable[Metric], things: list[tuple[str, Any]]) -> Iterator[bytes]:

@@ -17,7 +17,7 @@ from nsqd_py.broker.broker import Broker
 from nsqd_py.debug.memory import memory_statistics
 from nsqd_py.lookup.host import Endpoint, parse_address, resolve
 from nsqd_py.protocol.names import is_ephemeral
-from nsqd_py.runtime.pacing import Pace
+from nsqd_py.runtime.pacing import WorkSlices
 from nsqd_py.stats.collect import Statistics, collect
 from nsqd_py.stats.metrics import CHANNEL, COUNTER, GAUGE, TOPIC, Metric
 
@@ -137,10 +137,10 @@ class StatsdReporter:
 
     def _lines(self, reports: StatsdReports) -> Iterator[str]:
         broker = self._broker
-        pace = Pace()
+        slices = WorkSlices()
         topics = collect(broker, "", "", include_clients=False).topics or ()
         for line in reports.lines(topics, memory_statistics() if broker.options.statsd_mem_stats else None):
-            pace.rest_if_due()
+            slices.sleep_if_due()
             yield line
 
     def _send(self, sock: socket.socket, endpoint: Endpoint, report: list[bytes], spread_s: float) -> OSError | None:

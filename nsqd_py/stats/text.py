@@ -11,7 +11,7 @@ from nsqd_py.broker.broker import Broker
 from nsqd_py.debug.memory import memory_statistics
 from nsqd_py.net.addresses import host_and_port
 from nsqd_py.runtime.logs import one_line
-from nsqd_py.runtime.pacing import ONE_ROUND_S, Pace
+from nsqd_py.runtime.pacing import ONE_ROUND_S, WorkSlices
 from nsqd_py.settings.durations import SECOND_NS, format_duration
 from nsqd_py.stats.collect import Statistics, Stats, health_text
 from nsqd_py.version import version_string
@@ -22,9 +22,9 @@ _UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"))
 def render_text(broker: Broker, stats: Stats, *, include_memory: bool, now_s: float | None = None) -> str:
     """Return the whole text. `now_s` is the time in s since the epoch. Blocks this greenlet in its pauses."""
     lines = []
-    pace = Pace(ONE_ROUND_S)
+    slices = WorkSlices(ONE_ROUND_S)
     for line in _lines(broker, stats, include_memory, time.time() if now_s is None else now_s):
-        pace.rest_if_due()
+        slices.sleep_if_due()
         lines.append(line)
     return "\n".join(lines) + "\n"
 

@@ -68,11 +68,11 @@ def log_files(nsqd: NsqdProcess) -> list[Path]:
     return sorted(nsqd.data_path.glob("t.*.log"))
 
 
-def topic_figures(nsqd: NsqdProcess) -> dict[str, Any]:
+def topic_metrics(nsqd: NsqdProcess) -> dict[str, Any]:
     return nsqd.topic_stats("t") or {}
 
 
-def channel_figures(nsqd: NsqdProcess, name: str) -> dict[str, Any]:
+def channel_metrics(nsqd: NsqdProcess, name: str) -> dict[str, Any]:
     return nsqd.channel_stats("t", name) or {}
 
 
@@ -120,9 +120,9 @@ def test_a_file_that_is_gone_is_damage(nsqd: NsqdProcess, check: Check, place: i
     nsqd.start()
     assert f"WARNING: TOPIC(t): {files[place].name} is gone" in nsqd.log_text()
     lost_of_some = high - max(low, FINISHED)
-    assert topic_figures(nsqd)["missing_count"] == high - low
-    assert channel_figures(nsqd, "all")["lost_count"] == high - low
-    assert channel_figures(nsqd, "some")["lost_count"] == lost_of_some
+    assert topic_metrics(nsqd)["missing_count"] == high - low
+    assert channel_metrics(nsqd, "all")["lost_count"] == high - low
+    assert channel_metrics(nsqd, "some")["lost_count"] == lost_of_some
     metrics = nsqd.http("GET", "/metrics").text
     assert f'nsqd_log_missing_messages_total{{topic="t"}} {high - low}.0' in metrics
     assert f'nsqd_channel_lost_total{{channel="some",topic="t"}} {lost_of_some}.0' in metrics
@@ -151,9 +151,9 @@ def test_files_that_went_since_all_was_finished_are_none(nsqd: NsqdProcess, chec
     assert check(nsqd.data_path)[0] == 0
     nsqd.start()
     assert "is gone" not in nsqd.log_text()
-    assert "missing_count" not in topic_figures(nsqd)
+    assert "missing_count" not in topic_metrics(nsqd)
     nsqd.restart()
-    assert "missing_count" not in topic_figures(nsqd)
+    assert "missing_count" not in topic_metrics(nsqd)
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "cut at a record", "header"])
@@ -175,10 +175,10 @@ def test_the_last_record_is_damaged_after_a_clean_stop(nsqd: NsqdProcess, check:
     text = nsqd.log_text()
     assert "damaged bytes at" in text
     assert "torn" not in text
-    statistics = topic_figures(nsqd)
+    statistics = topic_metrics(nsqd)
     assert statistics["damaged_bytes"] == RECORD_BYTES
     assert statistics["missing_count"] == BATCH
-    assert channel_figures(nsqd, "all")["lost_count"] == BATCH
+    assert channel_metrics(nsqd, "all")["lost_count"] == BATCH
     assert consumed(nsqd, "all", ALL - BATCH) == list(range(ALL - BATCH))
 
 
@@ -208,11 +208,11 @@ def test_a_file_that_is_removed_or_cut_while_nsqd_runs_is_reported(
     harmed = log_files(nsqd)[place]
     harm(harmed)
     published = ALL
-    while publishes and topic_figures(nsqd).get("removed_files") != 1:
+    while publishes and topic_metrics(nsqd).get("removed_files") != 1:
         with contextlib.suppress(Closed, AssertionError):  # the first one that a sync covers gets an error
             publish(nsqd, published, published + BATCH)
         published += BATCH
-    wait_until(lambda: topic_figures(nsqd).get("removed_files") == 1, what="it to be counted")
+    wait_until(lambda: topic_metrics(nsqd).get("removed_files") == 1, what="it to be counted")
     assert 'nsqd_log_removed_files_total{topic="t"} 1.0' in nsqd.http("GET", "/metrics").text
     wait_until(lambda: nsqd.http("GET", "/ping").status == 200, what="the next sync")
     health = nsqd.http("GET", "/health?format=json").json()
@@ -236,7 +236,7 @@ def test_a_removed_file_is_read_until_nsqd_stops_and_missing_then(nsqd: NsqdProc
     removed = log_files(nsqd)[place]
     removed.unlink()
     publish(nsqd, ALL, ALL + BATCH)
-    wait_until(lambda: topic_figures(nsqd).get("removed_files") == 1, what="it to be counted")
+    wait_until(lambda: topic_metrics(nsqd).get("removed_files") == 1, what="it to be counted")
     publish(nsqd, ALL + BATCH, ALL + 2 * BATCH)
     assert consumed(nsqd, "some", ALL + 2 * BATCH - FINISHED) == list(range(FINISHED, ALL + 2 * BATCH))
     nsqd.stop()
@@ -244,7 +244,7 @@ def test_a_removed_file_is_read_until_nsqd_stops_and_missing_then(nsqd: NsqdProc
     assert (status, gone(report)) == (1, [removed.name])
     nsqd.start()
     assert f"{removed.name} is gone" in nsqd.log_text()
-    assert topic_figures(nsqd)["missing_count"] > 0
+    assert topic_metrics(nsqd)["missing_count"] > 0
 
 
 def test_a_position_that_is_removed_while_nsqd_runs_is_written_again(nsqd: NsqdProcess) -> None:

@@ -215,7 +215,7 @@ class Server:
         self.nsqd.server = None
         return 0
 
-    def give_way(self) -> None:
+    def yield_role(self) -> None:
         if self.over_since_s is None:
             self.over_since_s = self.nsqd.cluster.simulation.now_s
         self._end.set()

@@ -245,16 +245,16 @@ def come_back(seed: int, steps: int, base: Path) -> None:
 
 
 class Restless:
-    """A pace without pauses, so that a busy machine changes nothing in the order of events."""
+    """Slices without pauses, so that a busy machine changes nothing in the order of events."""
 
-    def rest_if_due(self) -> None:
+    def sleep_if_due(self) -> None:
         pass
 
 
 def run_in_new_directory(run: Callable[[int, int, Path], None], seed: int, steps: int) -> None:
     base = Path(tempfile.mkdtemp())
     try:
-        with patch.object(stream, "Pace", Restless):
+        with patch.object(stream, "WorkSlices", Restless):
             run(seed, steps, base)
     finally:
         close_descriptors(base)

@@ -1,5 +1,5 @@
 """What happens to the two nsqds of `Hosts`, their store, their disks and their networks. Each fault ends a primary's
-service, but for those that say otherwise; afterwards, `Hosts.mend` repairs what is broken.
+service, but for those that say otherwise; afterwards, `Hosts.repair` repairs what is broken.
 
 A fault returns the time from which the gap in the service counts: when it began, or when its cause was over.
 """

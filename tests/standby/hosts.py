@@ -145,12 +145,12 @@ class Hosts:
         while self.ledger.lost() and time.monotonic() < end_s:
             time.sleep(0.5)
 
-    # ---- what is broken, and mended
+    # ---- what is broken, and repaired
 
     def everybody_but(self, nsqd: NsqdProcess) -> list[Host]:
         return [self.store, self.lookup, self.client_host, self.other(nsqd).host]
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Mend networks, disks and processes, and start what has ended."""
         self.network.heal_all()
         if self.etcd.process.poll() is not None:

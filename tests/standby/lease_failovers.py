@@ -169,7 +169,7 @@ def _let_happen(fault: str, hosts: Hosts, chance: random.Random, report: Report)
     if not any(nsqd.is_running for nsqd in hosts.nsqds):
         epoch = ledger.newest_epoch  # the standby may have served before it died too
     time.sleep(chance.uniform(0.0, _STAYS_BROKEN_S))  # the old primary could go on in the meantime
-    hosts.mend()
+    hosts.repair()
     if fault not in STAYS:
         first_ok_s, first_delivery_s = (
             wait_until(partial(ledger.first_s, what, epoch), DEADLINE_S, f"{what}; refused: {ledger.last_error}")

@@ -319,7 +319,7 @@ def start_broker(world: World, directory: Path, **changed: Any) -> Broker:
     broker = Broker(
         options, world.log, world.iteration, world.alarms, FakeThreadPool(), clock=world.clock, wall_clock=world.clock
     )
-    broker.pace.is_measured = False  # a busy machine is no slow disk
+    broker.disk_speed.is_measured = False  # a busy machine is no slow disk
     # What greenlets do in the background is done at once.
     broker.want_metadata = broker.persist_metadata  # type: ignore[method-assign]
     broker.logs._run_in_background = lambda work: work()  # type: ignore[method-assign]

@@ -401,7 +401,7 @@ class Consumer(BaseConsumer, ProcessHooks):
             self._take_answer(lookupd, nsqds)
         for address in nsqds:
             if address in self._nsqds:
-                self._nsqds[address].hurry()
+                self._nsqds[address].retry_soon()
         self._poller.wake()  # to connect at once
 
     def _exchange(self, ready: Collection[int]) -> None:
@@ -420,7 +420,7 @@ class Consumer(BaseConsumer, ProcessHooks):
                 self._hand_out(batch)
         if nsqd.connection is None and not nsqd.is_leaving:
             for finder in self._finders or ():
-                finder.hurry()
+                finder.retry_soon()
 
     def _hand_out(self, batch: MessageBatch) -> None:
         self._queue.put_all([batch] if self._takes_batches else batch.messages())

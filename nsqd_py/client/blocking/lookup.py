@@ -132,9 +132,9 @@ class Finder:
         self._outage = OutageLog(log, monotonic)
         self._request: WorkerThread[tuple[str, ...]] | None = None
 
-    def hurry(self) -> None:
+    def retry_soon(self) -> None:
         """Ask soon: an nsqd was lost."""
-        self._schedule.hurry(monotonic())
+        self._schedule.retry_soon(monotonic())
 
     def kill(self) -> None:
         if self._request is not None:

@@ -57,7 +57,7 @@ class NsqdSubscription:
         self._dialled_s = 0.0
         self._redial = Backoff(_FIRST_REDIAL_S, max(_FIRST_REDIAL_S, options.lookupd_poll_interval_s), chance)
         self._outage = OutageLog(log, monotonic)
-        self._is_hurried = False
+        self._dials_soon = False
         self._nsqd_is_done = False
 
     # ---- connecting
@@ -68,8 +68,8 @@ class NsqdSubscription:
             if self._opening.is_done:
                 self._opened(self._opening)
                 self._opening = None
-        elif self._may_dial and (self._is_hurried or self._redial.wait_s(monotonic()) <= 0):
-            self._is_hurried = False
+        elif self._may_dial and (self._dials_soon or self._redial.wait_s(monotonic()) <= 0):
+            self._dials_soon = False
             self._dialled_s = monotonic()
             call = partial(opened, self.address, self._options, self._subscription.subscribe, self._backend)
             self._opening = WorkerThread(self._backend, self._poller, call)
@@ -85,9 +85,9 @@ class NsqdSubscription:
             self._outage.report("%s", error)  # once a minute, since dialling repeats
             self._redial.failed(monotonic())
 
-    def hurry(self) -> None:
+    def retry_soon(self) -> None:
         """Dial again at once: an nsqlookupd has just named the nsqd."""
-        self._is_hurried = True
+        self._dials_soon = True
 
     # ---- input and output
 

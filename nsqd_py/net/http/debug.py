@@ -17,7 +17,7 @@ from nsqd_py.errors import HttpError
 from nsqd_py.net.http import answers
 from nsqd_py.net.http.answers import Reply
 from nsqd_py.net.http.router import Access, Request, Route, parse_int64
-from nsqd_py.runtime.pacing import Pace
+from nsqd_py.runtime.pacing import WorkSlices
 from nsqd_py.settings.declaration import Setting
 from nsqd_py.settings.flags import shown_words
 
@@ -53,7 +53,7 @@ def index(request: _Request) -> Reply:
 def greenlets(request: _Request) -> Reply:
     """Show the stacks of all greenlets and threads."""
     with _ONE_AT_A_TIME:
-        return _text(stacks_text(Pace()))
+        return _text(stacks_text(WorkSlices()))
 
 
 def profile(request: _Request) -> Reply:

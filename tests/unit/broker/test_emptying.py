@@ -9,7 +9,7 @@ import pytest
 
 from nsqd_py.broker.broker import Broker
 from nsqd_py.queue.topic import Topic
-from nsqd_py.runtime.disk_pace import SLOW_NS
+from nsqd_py.runtime.disk_speed import SLOW_NS
 from tests.unit.fakes import SECOND, FakePublisher, World, sized, start_broker
 
 BODY = b"x" * 10_000
@@ -47,8 +47,8 @@ def test_the_space_is_free_at_once(tmp_path: Path, act: str, count: int, is_slow
     publish(world, topic, count)
     assert log_bytes(tmp_path) > count * len(BODY)
     if is_slow:
-        broker.pace.is_measured = True
-        broker.pace.end(broker, SLOW_NS)
+        broker.disk_speed.is_measured = True
+        broker.disk_speed.end(broker, SLOW_NS)
     ACTS[act](broker, topic)
     if is_slow:
         world.pass_time(20 * SECOND)

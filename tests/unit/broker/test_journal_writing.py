@@ -30,7 +30,7 @@ class SlowLife(Life):
         self.pass_time(SECOND)
         self.pool = GatedPool()
         self.broker.services.threadpool = self.pool
-        self.broker.pace.stall(self)
+        self.broker.disk_speed.stall(self)
 
     def finish_next(self) -> None:
         self.fast.finish(self.received.pop(0))

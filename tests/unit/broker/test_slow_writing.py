@@ -15,7 +15,7 @@ import pytest
 
 from nsqd_py.broker.disk_io import SlowWriter
 from nsqd_py.queue.topic import Topic
-from nsqd_py.runtime.disk_pace import DiskPace
+from nsqd_py.runtime.disk_speed import DiskSpeed
 from tests.unit.fakes import FakePublisher, close_descriptors
 from tests.unit.topic_bench import Bench, logged
 
@@ -42,12 +42,12 @@ class SlowBench(Bench):
         self.of_slow = self.channel(self.slow)
         self.put(b"before")
         assert self.slow.log is not None
-        self.pace = self.slow.pace = DiskPace(self.world.alarms, self.world.clock, monotonic_ns)
-        self.slow.slow_writer = SlowWriter(self.slow, self.slow.log, self.pool, self.pace)
-        self.pace.stall(self)
+        self.disk_speed = self.slow.disk_speed = DiskSpeed(self.world.alarms, self.world.clock, monotonic_ns)
+        self.slow.slow_writer = SlowWriter(self.slow, self.slow.log, self.pool, self.disk_speed)
+        self.disk_speed.stall(self)
 
     def speed_up(self) -> None:
-        self.pace.end_stall(self)
+        self.disk_speed.end_stall(self)
 
     def put(self, *messages: bytes) -> FakePublisher:
         publisher = self.publish(self.slow, *messages)
@@ -88,7 +88,7 @@ def test_what_waits_is_written_before_it_is_quick_again(bench: SlowBench) -> Non
 def test_it_stays_slow_when_the_next_sync_is(bench: SlowBench) -> None:
     bench.put(b"one")
     bench.speed_up()
-    bench.pace.stall(bench)
+    bench.disk_speed.stall(bench)
     bench.open_gate()
     assert bench.slow.is_slow
     assert bench.put(b"two").holds == 0, "the gate is open"

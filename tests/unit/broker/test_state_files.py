@@ -84,7 +84,7 @@ def test_a_replacement_that_fails_leaves_the_old_file(path: Path, monkeypatch: p
 
 
 class PauseOnce:
-    """In place of a `Pace`: calls `work` in its second pause, after the first topic is encoded."""
+    """In place of a `WorkSlices`: calls `work` in its second pause, after the first topic is encoded."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         self._work = work
@@ -93,7 +93,7 @@ class PauseOnce:
     def __call__(self, pause_s: float) -> PauseOnce:
         return self
 
-    def rest_if_due(self) -> None:
+    def sleep_if_due(self) -> None:
         self._pauses += 1
         if self._pauses == 2:
             self._work()
@@ -110,7 +110,7 @@ def test_a_channel_that_is_deleted_while_the_file_is_encoded_keeps_its_journal_u
     journal = directory / "first:ch.cursor"
     with monkeypatch.context() as patch:
         patch.setattr(broker, "want_metadata", lambda: None)  # it would wait for this very file
-        patch.setattr(state_files, "Pace", PauseOnce(lambda: broker.delete_channel(first, "ch")))
+        patch.setattr(state_files, "WorkSlices", PauseOnce(lambda: broker.delete_channel(first, "ch")))
         broker.persist_metadata()
     assert [entry.channels for entry in read_metadata(path)] == [{"ch": False}, {}]
     assert journal.exists()

@@ -21,7 +21,7 @@ from nsqd_py.broker.sync import GroupSync
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.syncing import UnsyncedFiles
 from nsqd_py.queue.topic import Topic
-from nsqd_py.runtime.disk_pace import DiskPace
+from nsqd_py.runtime.disk_speed import DiskSpeed
 from tests.unit.broker.test_slow_writing import GatedPool
 from tests.unit.fakes import MS, SECOND, FakePublisher, FakeThreadPool, World, close_descriptors, limits, sized
 
@@ -32,21 +32,21 @@ class Bench:
     def __init__(self, directory: Path, every: int = 1, settle_names: Callable[[], Any] = lambda: None) -> None:
         self.world = World()
         self.synced: list[OSError | None] = []
-        self.pace = DiskPace(self.world.alarms, self.world.clock, monotonic_ns)
+        self.disk_speed = DiskSpeed(self.world.alarms, self.world.clock, monotonic_ns)
         services: Any = SimpleNamespace(
             options=limits(sync_every=every, sync_timeout_ns=2 * SECOND),
             threadpool=FakeThreadPool(),
             alarms=self.world.alarms,
             clock=self.world.clock,
-            pace=self.pace,
+            disk_speed=self.disk_speed,
         )
         self.sync = GroupSync(services, lambda _, error: self.synced.append(error), settle_names, lambda *_: None)
         self.log = TopicLog(directory, "orders", 1 << 20, self.world.log.error)
         self.topic = Topic(
             "orders", self.log, GuidFactory(1), 100, self.world.iteration, self.world.clock, self.sync, self.world.log
         )
-        self.topic.pace = self.pace
-        self.topic.slow_writer = SlowWriter(self.topic, self.log, FakeThreadPool(), self.pace)
+        self.topic.disk_speed = self.disk_speed
+        self.topic.slow_writer = SlowWriter(self.topic, self.log, FakeThreadPool(), self.disk_speed)
 
     def put(self, body: bytes = b"x") -> FakePublisher:
         publisher = FakePublisher()
@@ -195,13 +195,13 @@ def test_a_bug_in_a_sync_keeps_nobody_waiting(bench: Bench, monkeypatch: pytest.
 
 def test_a_sync_that_takes_long_slows_its_topic_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench, pool = Bench(tmp_path), GatedPool()
-    bench.topic.slow_writer = SlowWriter(bench.topic, bench.log, pool, bench.pace)
+    bench.topic.slow_writer = SlowWriter(bench.topic, bench.log, pool, bench.disk_speed)
     monkeypatch.setattr(os, "fdatasync", lambda _: pool.gate.wait(40))
     first = bench.put()
     bench.pass_time(99 * MS)
-    assert not bench.pace.is_slow
+    assert not bench.disk_speed.is_slow
     bench.pass_time(MS)
-    assert bench.pace.is_slow
+    assert bench.disk_speed.is_slow
     assert bench.topic.is_slow
     second = bench.put()
     assert bench.topic.next_seq == 1, "it waits for a thread"
@@ -210,7 +210,7 @@ def test_a_sync_that_takes_long_slows_its_topic_down(tmp_path: Path, monkeypatch
         bench.settle()
     assert ended_well(first)
     assert ended_well(second)
-    assert not bench.pace.is_slow
+    assert not bench.disk_speed.is_slow
     assert not bench.topic.is_slow
     assert bench.topic.next_seq == 2
     close_descriptors(tmp_path)
@@ -222,7 +222,7 @@ def test_a_sync_that_is_over_slows_nothing_down(tmp_path: Path) -> None:
     bench = Bench(tmp_path, settle_names=lambda: gate.wait(40))
     publisher = bench.put()
     bench.pass_time(SECOND)
-    assert publisher.holds == 1 and not bench.pace.is_slow
+    assert publisher.holds == 1 and not bench.disk_speed.is_slow
     gate.set()
     bench.settle()
     assert ended_well(publisher)

@@ -1,4 +1,4 @@
-"""Stacks of greenlets and threads, the profile, and the pace of long work."""
+"""Stacks of greenlets and threads, the profile, and the slices of long work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import gevent.event
 import pytest
 
 from nsqd_py.debug.stacks import Profiler, ProfileUnderWay, stacks_text
-from nsqd_py.runtime.pacing import SLICE_S, Pace
+from nsqd_py.runtime.pacing import SLICE_S, WorkSlices
 
 
 def wait_for(event: gevent.event.Event) -> None:
@@ -29,7 +29,7 @@ def test_equal_stacks_are_one_paragraph() -> None:
     may_end = threading.Event()
     thread = threading.Thread(target=may_end.wait, name="a-thread-of-this-test")
     thread.start()
-    text = stacks_text(Pace())
+    text = stacks_text(WorkSlices())
     event.set()
     may_end.set()
     gevent.joinall(waiting)
@@ -55,12 +55,12 @@ def test_sockets_are_served_between_slices() -> None:
 
     watcher.start(on_readable)
     ours.send(b"x")
-    pace = Pace()
+    slices = WorkSlices()
     for _ in range(20):
         end_s = time.perf_counter() + SLICE_S
         while time.perf_counter() < end_s:
             pass
-        pace.rest_if_due()
+        slices.sleep_if_due()
     watcher.close()
     ours.close()
     theirs.close()

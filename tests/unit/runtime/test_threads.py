@@ -89,7 +89,7 @@ def use(daemon, number):
         sock.sendall(b"POST /topic/create?topic=t%d HTTP/1.0\\r\\n\\r\\n" % number)
         while count() == before:
             gevent.sleep(0.01)
-    daemon.give_way()
+    daemon.yield_role()
 
 before = count()
 for number in range(3):

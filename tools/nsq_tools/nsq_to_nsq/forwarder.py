@@ -24,7 +24,7 @@ from nsqd_py.client.errors import NsqClientError, PublishFailed
 from nsqd_py.client.gevent import Producer
 from nsqd_py.client.message import MessageBatch
 from nsqd_py.runtime.logs import Log
-from nsqd_py.runtime.process import StopSignals, calm_collector
+from nsqd_py.runtime.process import StopSignals, tune_gc
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.program import DONE
 from nsqd_py.tool_options import check_name, check_nsqd_addresses, check_sources, client_options, user_agent
@@ -321,7 +321,7 @@ def run(options: NsqToNsqOptions, log: Log) -> int:
         )
         for topic in dict.fromkeys(options.topic)
     ]
-    calm_collector()
+    tune_gc()
     with StopSignals() as signals:
         for consumer in consumers:
             consumer.start()

@@ -283,7 +283,7 @@ def repair(claim: Claim) -> FinishedFile | None:
     path = claim.work_path
     try:
         with open(path, "r+b", opener=open_file) as file:
-            entry = _mended(claim, file)
+            entry = _repaired(claim, file)
             if entry.messages or claim.details.is_shared:
                 return FinishedFile(claim, entry)
             if os.path.samestat(os.fstat(file.fileno()), path.lstat()):
@@ -294,7 +294,7 @@ def repair(claim: Claim) -> FinishedFile | None:
     return None
 
 
-def _mended(claim: Claim, file: BinaryIO) -> ManifestEntry:
+def _repaired(claim: Claim, file: BinaryIO) -> ManifestEntry:
     """Raises OSError, and BlockingIOError if another process writes to the file."""
     details = claim.details
     fcntl.flock(file, fcntl.LOCK_EX | (0 if details.is_shared else fcntl.LOCK_NB))

@@ -22,7 +22,7 @@ from nsqd_py.net.http.client import HttpClient, HttpClientError
 from nsqd_py.protocol.names import is_valid_name
 from nsqd_py.runtime.command import release_signals
 from nsqd_py.runtime.logs import Log
-from nsqd_py.runtime.process import StopSignals, calm_collector, log_uncaught_errors
+from nsqd_py.runtime.process import StopSignals, log_uncaught_errors, tune_gc
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.program import DONE, FAILED, ToolError
@@ -140,7 +140,7 @@ class Service:
         with StopSignals() as signals:
             self._check_directories()
             self._repair()
-            calm_collector()
+            tune_gc()
             on_hup = gevent.signal_handler(signal.SIGHUP, self._reopen)
             release_signals()
             try:

@@ -21,7 +21,7 @@ HOLD_NS = 10_000_000_000
 _LOOK_AGAIN_NS = 1_000_000_000
 
 
-class DiskPace:
+class DiskSpeed:
     """The speed of the disk that holds the data path.
 
     is_slow  True if the event loop must not use the disk now
@@ -38,7 +38,7 @@ class DiskPace:
         *,
         is_measured: bool = True,
     ) -> None:
-        """Make a pace; `now_ns` measures calls. Without `is_measured`, no call makes the disk count as slow."""
+        """`now_ns``now_ns` measures calls. Without `is_measured`, no call makes the disk count as slow."""
         self.now_ns = now_ns
         self.is_slow = False
         self.is_measured = is_measured
@@ -106,5 +106,5 @@ class DiskPace:
             self._report.info("NSQ: the disk is fast again")
 
 
-# The pace where nothing is measured. All topics without another share it, which saves 1.5 kB each.
-UNMEASURED = DiskPace(Alarms(), int, int, is_measured=False)
+# For where nothing is measured. All topics without another share it, which saves 1.5 kB each.
+UNMEASURED = DiskSpeed(Alarms(), int, int, is_measured=False)
