@@ -7,6 +7,7 @@
 # make soak    30 minutes of mixed load, kills, bad disks and clocks; SOAK_ARGS="--minutes 240" for another length
 # make failovers   200 failovers by a lease, with kills, power cuts and partitions (root); FAILOVERS_ARGS="--count 20"
 # make screenshots takes the pictures of nsqadmin's page in docs/images again
+# make terminal-picture   runs the commands of docs/images/terminal.svg and draws it again (needs the default ports)
 # make docs    the site of docs/, in site/
 # make dist    sdist (with the site), wheel, checksums and the newest part of the changelog, in dist/
 # make bench   nsqd, compared with another one by BENCH_ARGS="--peer-nsqd /path/to/nsqd"; BENCH_ARGS="--help"
@@ -25,7 +26,7 @@ FAILOVERS_ARGS ?=
 # The tests start a thousand processes: where nothing may be kept compiled, each of them would compile all modules again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test test-slow torture fuzz soak failovers check rules types screenshots bench bench-compare docs dist packages browser
+.PHONY: run test test-slow torture fuzz soak failovers check rules types screenshots terminal-picture bench bench-compare docs dist packages browser
 
 run: $(INSTALLED)
 	@echo "The page of nsqadmin:      http://127.0.0.1:4171"
@@ -69,6 +70,9 @@ types: $(INSTALLED_DEV)
 
 screenshots: $(INSTALLED_DEV)
 	NSQADMIN_SCREENSHOTS=docs/images $(BIN)/python -m pytest -q tests/browser/test_screenshots.py
+
+terminal-picture: $(INSTALLED_DEV)
+	$(BIN)/python contrib/terminal-picture
 
 bench: $(INSTALLED_DEV)
 	$(BIN)/python -m bench $(BENCH_ARGS)
