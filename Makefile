@@ -9,7 +9,7 @@
 # make screenshots takes the pictures of nsqadmin's page in docs/images again
 # make terminal-picture   runs the commands of docs/images/terminal.svg and draws it again (needs the default ports)
 # make docs    the site of docs/, in site/
-# make dist    sdist (with the site), wheel, checksums and the newest part of the changelog, in dist/
+# make dist    sdist (with the site), wheel, site, list of components (CycloneDX), checksums, changes; in dist/
 # make bench   nsqd, compared with another one by BENCH_ARGS="--peer-nsqd /path/to/nsqd"; BENCH_ARGS="--help"
 # make bench-compare   names each ratio that changed by more than 5 % between the newest two records
 
@@ -49,6 +49,8 @@ torture: $(INSTALLED_DEV)
 fuzz: $(INSTALLED_DEV)
 	@$(BIN)/pip install --quiet --disable-pip-version-check atheris || echo "Without atheris, hypothesis draws the inputs."
 	$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)
+	@$(BIN)/pip install --quiet --disable-pip-version-check schemathesis
+	$(BIN)/python -m tests.fuzz.http_api
 
 soak: $(INSTALLED_DEV)
 	@$(BIN)/python -m tests.soak $(SOAK_ARGS)
@@ -88,7 +90,11 @@ dist: docs
 	rm -rf build dist
 	$(BIN)/python -c "from setuptools.build_meta import build_sdist, build_wheel; build_sdist('dist'); build_wheel('dist')" > /dev/null
 	awk '/^## /{section++} section == 1' CHANGELOG.md > dist/CHANGES.md
-	cd dist && sha256sum *.tar.gz *.whl > SHA256SUMS && cat SHA256SUMS
+	cp -r site dist/site
+	$(BIN)/pip install --quiet --disable-pip-version-check cyclonedx-bom
+	$(PYTHON) -m venv build/installed && build/installed/bin/pip install --quiet --disable-pip-version-check dist/*.whl
+	$(BIN)/cyclonedx-py environment --output-reproducible --output-file dist/sbom.cdx.json build/installed/bin/python
+	cd dist && sha256sum *.tar.gz *.whl sbom.cdx.json > SHA256SUMS && cat SHA256SUMS
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

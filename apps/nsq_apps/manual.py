@@ -156,6 +156,7 @@ HTTP_INTRODUCTION = """\
 Answers are JSON where this page does not say otherwise. An error is JSON with a `message`
 ([troubleshooting](troubleshooting.md#errors-over-http)). Parameters are those of Go's NSQ
 ([differences](compatibility.md)). The column "access" names one of the [access rules](security.md#access-rules).
+The same as OpenAPI, with all parameters: [nsqd](openapi.yaml), [nsqlookupd](openapi-nsqlookupd.yaml).
 """
 
 METRICS_INTRODUCTION = """\
