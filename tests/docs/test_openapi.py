@@ -12,7 +12,7 @@ from tests.support.nsqd_process import REPOSITORY
 
 
 @pytest.mark.parametrize(
-    ("page", "routes"), [("openapi.yaml", NSQD_ROUTES), ("openapi-nsqlookupd.yaml", NSQLOOKUPD_ROUTES)], ids=["nsqd", "nsqlookupd"]
+    ("page", "routes"), [("openapi.yaml", NSQD_ROUTES), ("openapi-nsqlookupd.yaml", NSQLOOKUPD_ROUTES)], ids=["nsqd", "lookupd"]
 )
 def test_each_path_is_described(page: str, routes: tuple[Route[object], ...]) -> None:
     described = yaml.safe_load((REPOSITORY / "docs" / page).read_text())

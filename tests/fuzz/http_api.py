@@ -15,8 +15,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 # These end the process or take seconds each.
 LEFT_OUT = "drain|promote|profile"
 CHECKS = (
-    "not_a_server_error,status_code_conformance,content_type_conformance,"
-    "response_headers_conformance,response_schema_conformance"
+    "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,response_schema_conformance"
 )
 
 
