@@ -27,7 +27,7 @@ from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.poller import ClusterPoller
 from nsqd_py.errors import StartError
 from nsqd_py.net.http.guard import admin_guard
-from nsqd_py.runtime.command import release_signals
+from nsqd_py.runtime.command import unblock_signals
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals, log_uncaught_errors, raise_descriptor_limit, tune_gc
 from nsqd_py.runtime.systemd import Notifier
@@ -78,7 +78,7 @@ class Nsqadmin:
         log_uncaught_errors(gevent.get_hub(), self._log)
         self._log.info("%s", version_string("nsqadmin"))
         reload = gevent.signal_handler(signal.SIGHUP, self._reload)
-        release_signals()
+        unblock_signals()
         with StopSignals() as signals:
             try:
                 self._findings.memory.load(self._file.open(self._history))

@@ -1,6 +1,6 @@
 """The two queues ordered by time: deferred messages, and alarms for everything that has a deadline.
 
-Moving an alarm to a later time takes no work in the heap: it keeps its place there, and is queued again when that place
+Moving an alarm to a later time takes no work in the heap: it keeps its place there, and is requeued when that place
 comes up.
 """
 

@@ -33,7 +33,7 @@ from nsqd_py.net.transport import Stream
 from nsqd_py.options import NsqdOptions
 from nsqd_py.protocol.frames import TOO_MANY_CONNECTIONS
 from nsqd_py.protocol.session import Limits
-from nsqd_py.runtime.command import release_signals
+from nsqd_py.runtime.command import unblock_signals
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.private_files import lock_directory
 from nsqd_py.runtime.process import (
@@ -205,7 +205,7 @@ class Daemon:
             gevent.signal_handler(signal.SIGHUP, self._reload),
             gevent.signal_handler(signal.SIGUSR1, self._broker.begin_drain),
         ]
-        release_signals()
+        unblock_signals()
 
     def _load(self, signals: StopSignals) -> None:
         """Load the data path. Raises StartError, OSError and _Stopped."""

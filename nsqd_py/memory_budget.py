@@ -18,11 +18,11 @@ _MOST_ROOM_BYTES = 1024 * 1024
 _EPHEMERAL_SHARE = 2  # ephemeral topics together may take half of the limit; then each may hold its share
 
 
-class BatchHolder(Protocol):
+class MemoryUser(Protocol):
     """An owner of copies of messages in a log."""
 
     @property
-    def held_bytes(self) -> int: ...
+    def memory_bytes(self) -> int: ...
 
     def shrink(self, most_bytes: int) -> None:
         """Drop the oldest copies until at most `most_bytes` are held."""
@@ -38,7 +38,7 @@ class MemoryBudget:
     """
 
     __slots__ = (
-        "_holders",
+        "_users",
         "_is_making_room",
         "_accounts",
         "buffer_bytes",
@@ -55,11 +55,11 @@ class MemoryBudget:
         self.buffer_bytes = 0
         self.room_bytes = _MOST_ROOM_BYTES
         self._is_making_room = False
-        self._holders: dict[BatchHolder, None] = {}
+        self._users: dict[MemoryUser, None] = {}
         self._accounts: dict[MemoryAccount, None] = {}
 
     @property
-    def held_bytes(self) -> int:
+    def memory_bytes(self) -> int:
         """The sum of everything that is counted."""
         return self.cached_bytes + self.ephemeral_bytes + self.buffer_bytes
 
@@ -69,35 +69,35 @@ class MemoryBudget:
 
     # ---- copies of what is in logs
 
-    def note(self, holder: BatchHolder, change_bytes: int) -> None:
-        """Record a change of a holder's bytes. It may be asked to drop copies at once."""
+    def note(self, user: MemoryUser, change_bytes: int) -> None:
+        """Record a change of a user's bytes. It may be asked to drop copies at once."""
         self.cached_bytes += change_bytes
-        if holder.held_bytes:
-            self._holders[holder] = None
+        if user.memory_bytes:
+            self._users[user] = None
         else:
-            self._holders.pop(holder, None)
-        if change_bytes > 0 and self.held_bytes > self.limit_bytes:
+            self._users.pop(user, None)
+        if change_bytes > 0 and self.memory_bytes > self.limit_bytes:
             self.make_room()
 
     def make_room(self) -> None:
-        """Drop copies until the limit is kept: the oldest ones of the largest holders."""
-        if self._is_making_room:  # a holder that drops copies calls `note`
+        """Drop copies until the limit is kept: the oldest ones of the largest users."""
+        if self._is_making_room:  # a user that drops copies calls `note`
             return
         self._is_making_room = True
         most = max(0, self.limit_bytes - self.limit_bytes // _SLACK - self.ephemeral_bytes - self.buffer_bytes)
-        while self.cached_bytes > most and self._holders:
-            holder = max(self._holders, key=_held_bytes)
-            before = holder.held_bytes
-            holder.shrink(max(0, before - (self.cached_bytes - most)))
-            # The total may have risen: a holder that drops copies also reports those that it had not reported.
-            if holder.held_bytes >= before:
+        while self.cached_bytes > most and self._users:
+            user = max(self._users, key=_memory_bytes)
+            before = user.memory_bytes
+            user.shrink(max(0, before - (self.cached_bytes - most)))
+            # The total may have risen: a user that drops copies also reports those that it had not reported.
+            if user.memory_bytes >= before:
                 break
         self._is_making_room = False
 
     def note_buffers(self, size_bytes: int) -> None:
         """Record the bytes in the buffers of connections."""
         self.buffer_bytes = size_bytes
-        if self.held_bytes > self.limit_bytes:
+        if self.memory_bytes > self.limit_bytes:
             self.make_room()
 
     def share_room(self, client_count: int) -> None:
@@ -114,11 +114,11 @@ class MemoryBudget:
     def count_ephemeral(self, account: MemoryAccount, change_bytes: int) -> None:
         """Record a change of an account's bytes."""
         self.ephemeral_bytes += change_bytes
-        if account.held_bytes:
+        if account.memory_bytes:
             self._accounts[account] = None
         else:
             self._accounts.pop(account, None)
-        if change_bytes > 0 and self.held_bytes > self.limit_bytes:
+        if change_bytes > 0 and self.memory_bytes > self.limit_bytes:
             self.make_room()
 
     def share_bytes(self) -> int:
@@ -137,15 +137,15 @@ class MemoryBudget:
 class MemoryAccount:
     """The bytes of one ephemeral topic's messages. They count until nothing refers to them, also while in flight."""
 
-    __slots__ = ("_budget", "held_bytes")
+    __slots__ = ("_budget", "memory_bytes")
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
-        self.held_bytes = 0
+        self.memory_bytes = 0
 
     def change(self, size_bytes: int) -> None:
         """Add this many bytes, which may be negative."""
-        self.held_bytes += size_bytes
+        self.memory_bytes += size_bytes
         self._budget.count_ephemeral(self, size_bytes)
 
     def most_bytes(self) -> int | None:
@@ -154,7 +154,7 @@ class MemoryAccount:
         if not budget.has_too_many_ephemeral:
             return None
         share = budget.share_bytes()
-        return share if self.held_bytes >= share else None
+        return share if self.memory_bytes >= share else None
 
 
 class CountedBatch(Batch):
@@ -172,5 +172,5 @@ class CountedBatch(Batch):
         self._account.change(-self._counted_bytes)
 
 
-def _held_bytes(holder: BatchHolder) -> int:
-    return holder.held_bytes
+def _memory_bytes(user: MemoryUser) -> int:
+    return user.memory_bytes

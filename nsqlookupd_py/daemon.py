@@ -20,7 +20,7 @@ from nsqd_py.net.loop_iteration import LoopIteration
 from nsqd_py.net.tls import CHECK_EVERY_S, CertificateReloader, TlsIfAsked
 from nsqd_py.net.tls_options import TLS_NOT_REQUIRED, TLS_REQUIRED
 from nsqd_py.net.transport import Stream
-from nsqd_py.runtime.command import release_signals
+from nsqd_py.runtime.command import unblock_signals
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals, log_uncaught_errors, raise_descriptor_limit, return_freed_blocks, tune_gc
 from nsqd_py.runtime.systemd import Notifier
@@ -72,7 +72,7 @@ class Nsqlookupd:
         self._log.gather(self._iteration)
         self._log.info("%s", version_string("nsqlookupd"))
         reload = gevent.signal_handler(signal.SIGHUP, self._reload)
-        release_signals()
+        unblock_signals()
         with StopSignals() as signals:
             try:
                 self._tls = CertificateReloader(self._options, self._log) if self._options.tls_cert else None

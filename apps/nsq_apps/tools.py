@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from nsqd_py.runtime.command import RELOAD, hold_signals
+from nsqd_py.runtime.command import RELOAD, block_signals
 
 
 def _run(package: str, check: str, run: str, argv: Sequence[str] | None = None) -> int:
@@ -41,7 +41,7 @@ to_nsq = partial(_run, "nsq_tools.to_nsq", "nsq_tools.to_nsq.publisher:check", "
 
 def nsq_to_file(argv: Sequence[str] | None = None) -> int:
     """Run nsq-to-file until a signal ends it. Return the exit status."""
-    hold_signals(RELOAD)  # before the imports, which take most of the start
+    block_signals(RELOAD)  # before the imports, which take most of the start
     return _run("nsq_tools.to_file", "nsq_tools.to_file.service:check", "nsq_tools.to_file.service:run", argv)
 
 

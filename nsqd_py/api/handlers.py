@@ -311,7 +311,7 @@ def drain(request: Request[Broker]) -> Reply:
 
 
 def promote(request: Request[Broker]) -> Reply:
-    """Make a primary of this standby. It starts again, with the messages that it has."""
+    """Make a primary of this standby. It restarts, with the messages that it has."""
     statistics = request.app.replication.statistics()
     request.app.replication.promote()
     return answers.json(statistics)

@@ -96,7 +96,7 @@ class Broker:
         self.services = services
         self.drain = Drain(services, self.topics)
         self.creation_rate = CreationRate(options.max_new_topics_per_second, self.clock)
-        # The channels whose journals are being written. By name, like the journals: a topic may be deleted and created again.
+        # The channels whose journals are being written. By name, like the journals: a topic may be deleted and recreated.
         self._begun: dict[tuple[str, str], Event] = {}
         self.metadata = MetadataWriter(
             services,
@@ -470,7 +470,7 @@ class Broker:
         Blocks this greenlet while the disk is slow.
         """
         self.journals.settle()
-        if channel.is_closed:  # deleted in the meantime: its journal must not be written again
+        if channel.is_closed:  # deleted in the meantime: its journal must not be rewritten
             return
         topic.commit()
         channel.empty()

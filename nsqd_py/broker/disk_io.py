@@ -102,7 +102,7 @@ class JournalWriter:
         taken = [(topic, channel, channel.take_changes()) for topic, channel in changed]
         try:
             in_timed_thread(self._services.threadpool, self._disk_speed, [unsaved.write for _, _, unsaved in taken])
-        except Exception as error:  # noqa: BLE001 - after a bug, the changes must be written again, not dropped
+        except Exception as error:  # noqa: BLE001 - after a bug, the changes must be kept, not dropped
             for _, _, unsaved in taken:
                 unsaved.error = unsaved.error or OSError(f"internal error: {error!r}")
         finally:
@@ -134,7 +134,7 @@ class JournalWriter:
             self._replacing = None
 
     def _save(self, saved: list[Saved], topic: Topic, channel: Channel, save: Callable[[], None]) -> None:
-        """Call `save` and add its result to `saved`; a failure is tried again."""
+        """Call `save` and add its result to `saved`; a failure is retried."""
         error: OSError | None = None
         try:
             save()
@@ -309,7 +309,7 @@ class SlowReader:
         piece = pieces.get(place) if pieces is not None else None
         if pieces is None or piece is None:
             if place not in self._asked:
-                file.hold()  # it may be closed during the read
+                file.pin()  # it may be closed during the read
                 self._asked |= {place}
                 gevent.spawn(self._read_in_thread, place)
             raise StillReading
@@ -335,7 +335,7 @@ class SlowReader:
         except OSError as error:
             result = error.with_traceback(None)
         finally:
-            file.release()
+            file.unpin()
             self._asked -= {place}
         if self._pieces is None:
             self._pieces = OrderedDict()

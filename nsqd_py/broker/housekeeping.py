@@ -84,7 +84,7 @@ def _young_from(log: TopicLog, oldest_ns: int) -> int:
 class Housekeeper:
     """Cleans up topics whose channels have advanced, and compacts their files; while the disk is slow, it waits.
 
-    Topics with a retention time are checked again and again.
+    Topics with a retention time are checked repeatedly.
 
     compacted_count  files that were made sparse
     write_position   writes the number up to which a topic's messages are finished

@@ -246,7 +246,7 @@ class _TopicLoader:
 
     def _add_channel(self, topic: Topic, name: str, saved: SavedPosition | None) -> None:
         is_lost = saved is None
-        if saved is None:  # its journal is lost: deliver everything again
+        if saved is None:  # its journal is lost: redeliver everything
             saved = SavedPosition(SeqRanges(min(self._log.first_seq, topic.released)))
         needed = needed_of(self._found.holes, saved.finished, topic.released)
         for low, high in needed:
@@ -296,7 +296,7 @@ def restore_position(saved: SavedPosition, released: int, deferred: Iterable[tup
     queued.sort(key=_place_in_queue)
     for low, high, after, attempts in group_waiting((seq, (after, attempts)) for after, _, seq, attempts in queued):
         spans.append((low, high))
-        position.queue_again((low, high, attempts, None), after)
+        position.requeue((low, high, attempts, None), after)
     for low, high in sorted(spans):
         position.skip(low, min(high, released))
     return position

@@ -82,7 +82,7 @@ class TopicEntry:
 def encode_metadata(topics: Iterable[Topic]) -> bytes:
     """Return the JSON of all topics and channels that are not ephemeral. Blocks this greenlet in its pauses.
 
-    A topic may change after it was encoded; it is then written again.
+    A topic may change after it was encoded; it is then rewritten.
     """
     slices = WorkSlices(ONE_ROUND_S)
     entries = []
@@ -255,8 +255,8 @@ class MetadataWriter:
         if channel.journal is not None:
             channel.journal.close()
             current = self._topics.get(topic.name)
-            is_there_again = current is not None and channel.name in current.channels
-            if not is_there_again and (topic.name, channel.name) not in self._being_made:
+            is_recreated = current is not None and channel.name in current.channels
+            if not is_recreated and (topic.name, channel.name) not in self._being_made:
                 channel.journal.remove()
 
     def settle(self) -> None:

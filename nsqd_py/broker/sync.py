@@ -2,7 +2,7 @@
 
 With `--sync-every=1`, publishers get their answers only after the sync that covers their messages. Each topic has one
 sync at a time, and publishers that arrive during it share the next one (group commit). The next sync begins when the
-publishers that the last one answered have published again, or after a millisecond. Otherwise, clients that wait for
+publishers that the last one answered have published once more, or after a millisecond. Otherwise, clients that wait for
 their answers would split into two groups that wait for each other's syncs. While a sync takes long, all logs are
 written in threads, so that a stalled disk only stops those who need it.
 """
@@ -164,7 +164,7 @@ class GroupSync:
                 self._settle_names()
                 answered = sum(len(publishers) for _, publishers in held)
                 _answer(held, lambda end_seq: error and state.log.syncs.error_of(end_seq - 1))
-                state.expected = state.waiting + answered  # they may publish again at once
+                state.expected = state.waiting + answered  # they may publish at once
         except Exception as bug:  # publishers must not wait forever or be answered with OK
             failure = OSError(f"internal error: {bug!r}")
             _answer(held, lambda _end_seq: failure)

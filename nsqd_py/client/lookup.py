@@ -95,5 +95,5 @@ class Schedule:
         self.due_s = now_s + self._interval_s * (1 + self._jitter * self._chance())
 
     def retry_soon(self, now_s: float) -> None:
-        """Ask again soon. The interval, or 1 s, still limits the rate, even if nsqds are lost again and again."""
+        """Ask again soon. The interval, or 1 s, still limits the rate, even if nsqds are lost repeatedly."""
         self.due_s = min(self.due_s, now_s + min(1.0, self._interval_s))

@@ -52,7 +52,7 @@ class MessageBatch:
 
     topic, channel, nsqd                    their origin; `nsqd` is an address
     ids, bodies, timestamps_ns, attempts    lists with an item for each message
-    is_live                                 False if nsqd will deliver those not answered again: the connection is lost,
+    is_live                                 False if nsqd will redeliver those not answered: the connection is lost,
                                             or their time-out is over
     """
 
@@ -112,7 +112,7 @@ class MessageBatch:
     def open_count(self) -> int:
         """Return how many are not answered.
 
-        An id that is here twice, because the message timed out and came again before the first was read, counts once as
+        An id that is here twice, because the message timed out and was redelivered before the first was read, counts once as
         soon as one message is answered.
         """
         return len(self._messages if self._open_ids is None else self._open_ids)
@@ -196,7 +196,7 @@ class MessageBatch:
         window = self._window
         if window.is_open:
             window.finish_one(message_id)
-        if not open_ids or window.flow.is_held_back:
+        if not open_ids or window.flow.reports_success:
             self._finished_one()
         return True
 
@@ -290,7 +290,7 @@ class Message:
 
     @property
     def is_live(self) -> bool:
-        """False if nsqd will deliver it again; see MessageBatch."""
+        """False if nsqd will redeliver it; see MessageBatch."""
         return self._batch.is_live
 
     @property

@@ -326,7 +326,7 @@ class Cluster:
             self._touch(node, row)
 
     def _touch(self, node: Node, row: Sum) -> None:
-        """Mark the sums that include a part that changed: `_adding_up` adds them up again."""
+        """Mark the sums that include a part that changed: `_adding_up` recomputes them."""
         row.changed = node.of_topics.changed = node.of_channels.changed = self.tick
 
     def _mark(self, node: Node, of_all: Sum, part: Part, row: Mapping[str, Any]) -> None:

@@ -37,7 +37,7 @@ _CLOCK_NOISE_S = 2
 
 
 class Question:
-    """A question that is asked of one server again and again, once at a time."""
+    """A question that is asked of one server repeatedly, once at a time."""
 
     def __init__(self, ask: Callable[[], None], clock: Callable[[], float]) -> None:
         self._ask = ask

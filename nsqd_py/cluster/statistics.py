@@ -87,7 +87,7 @@ _DEPTH, _, _IN_FLIGHT, _DEFERRED, _MESSAGES, _REQUEUED, _TIMED_OUT, _CLIENTS = r
 def topic_rates(now: Numbers, before: Numbers, scale: float) -> Rates:
     """Return the rates of a topic; `scale` converts a difference to thousandths per second.
 
-    They are UNKNOWN without a scale, and if a count fell: then the topic was deleted and created again.
+    They are UNKNOWN without a scale, and if a count fell: then the topic was deleted and recreated.
     """
     came = now[_MESSAGES_OF_TOPIC] - before[_MESSAGES_OF_TOPIC]
     if came < 0 or not scale:
@@ -233,7 +233,7 @@ class Sum:
     changed: int = 0
 
     def add_up(self, parts: Collection[Part], nothing: Numbers) -> None:
-        # Add up all parts again: 0.2 us each. Adding differences took 8 us for each part that changed.
+        # Add up all parts: 0.2 us each. Adding differences took 8 us for each part that changed.
         self.counts = sum_of([part.counts for part in parts], nothing)
         self.rates = sum_of([part.rates for part in parts if part.rates is not QUIET], QUIET)
         self.paused_parts = sum(part.is_paused for part in parts)

@@ -42,10 +42,10 @@ class Compaction:
         self._target: LogFile | None = None
         self._living_batches: Iterator[Batch] = iter(())
         self.is_done = False
-        self._held = {file, neighbour or file}
-        for held in self._held:  # a thread uses their descriptors
-            held.hold()
-        log.busy_files.update(self._held)
+        self._pinned = {file, neighbour or file}
+        for each in self._pinned:  # a thread uses their descriptors
+            each.pin()
+        log.busy_files.update(self._pinned)
 
     # ---- in a thread
 
@@ -124,8 +124,8 @@ class Compaction:
         self._log.busy_files -= {self._file, self._neighbour or self._file}
 
     def _release(self) -> None:
-        while self._held:
-            self._held.pop().release()
+        while self._pinned:
+            self._pinned.pop().unpin()
         if self._source >= 0:
             os.close(self._source)
             self._source = -1

@@ -5,7 +5,7 @@ entry (u8: 1 snapshot, 2 change, 3 the channel is deleted), the floor (u64), the
 (two u32), and the lists: ranges of finished messages (low u64, high u64), and waiting runs (low u64, high u64, due ns
 i64, attempts u16). Due 0 means queued; a negative due time means queued behind all messages below the number -due - 1.
 A snapshot has the whole position; a change has what is new since the entry before. An entry
-that is cut off or whose checksum is wrong is skipped: messages that it finished are delivered again, and none is lost. An
+that is cut off or whose checksum is wrong is skipped: messages that it finished are redelivered, and none is lost. An
 entry of another kind is of a later version: this one cannot know what it changes.
 """
 
@@ -149,7 +149,7 @@ class JournalContent(NamedTuple):
     """The content of a journal, also behind damage.
 
     saved    the position from all readable entries; later entries add to earlier ones, so a lost one in the middle only
-             means that messages are delivered again
+             means that messages are redelivered
     damaged  damaged byte ranges that have entries behind them, or are the whole file
     end      the end of the last readable entry; behind it may be a torn one, as a power cut leaves it
     """
@@ -298,7 +298,7 @@ class Journal:
             places = ", ".join(f"{start} to {end}" for start, end in content.damaged)
             on_damage(
                 f"{self.path.name} is damaged at bytes {places}: it is kept as {aside.name}, and messages that only those bytes "
-                "counted as finished are delivered again"
+                "counted as finished are redelivered"
             )
             if content.end:
                 self.replace(encode_position(content.saved))
@@ -324,7 +324,7 @@ class Journal:
 
     def append(self, entry: bytes) -> None:
         """Append an encoded entry."""
-        # A removed file is not created again here: it needs a snapshot first, see `wants_snapshot`.
+        # A removed file is not recreated here: it needs a snapshot first, see `wants_snapshot`.
         flags = os.O_RDWR | (0 if self.size_bytes else os.O_CREAT)
         fd = OPEN_FILES.with_room(lambda: open_file(self.path, flags))
         try:

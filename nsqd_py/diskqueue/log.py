@@ -75,7 +75,7 @@ class TopicLog:
         self.syncs = UnsyncedFiles(directory)
         self._unsynced = self.syncs.unsynced
         self._most_ahead = LARGEST_STEP
-        self._held: list[LogFile] = []
+        self._pinned: list[LogFile] = []
         self.busy_files: set[LogFile] = set()
         self.epochs: Epochs = ()
         self.latest_due_ns = 0
@@ -201,15 +201,15 @@ class TopicLog:
         fits = file is not None and file.end_offset + size <= self.max_file_bytes and file.end_seq == self.next_seq
         if not fits and (file is None or not self._is_unused(file)):
             file = None
-        self._held = [written for written in {file, self._last} if written is not None]
-        for written in self._held:
-            written.hold()
+        self._pinned = [written for written in {file, self._last} if written is not None]
+        for written in self._pinned:
+            written.pin()
         return Appending(batches, size, file, self._last, self._creating_file)
 
     def end_append(self, appending: Appending) -> None:
         """Record what was written, and a new file even if the write to it failed."""
-        while self._held:  # the files that a thread wrote to
-            self._held.pop().release()
+        while self._pinned:  # the files that a thread wrote to
+            self._pinned.pop().unpin()
         file = appending.file
         if file is None:
             return
@@ -249,7 +249,7 @@ class TopicLog:
         if not wanted:
             self.free_spare()
         # A file that a thread writes to must not be truncated: its new data is behind the known end.
-        if self._last is not None and not self._held:
+        if self._last is not None and not self._pinned:
             self._last.most_ahead = self._most_ahead
             if not wanted:
                 self._last.cut()
@@ -358,7 +358,7 @@ class TopicLog:
         """Drop every closed file for whose range of messages `is_needed(low, high)` is False; return how many.
 
         All from `retained_seq` on are kept. `attempt` drops one, or returns False, which ends the loop. Raises OSError
-        if one could not be dropped; it can be tried again.
+        if one could not be dropped; it can be retried.
         """
         dropped: set[LogFile] = set()
         try:

@@ -1,7 +1,7 @@
 """Files that are opened when they are used, and closed when too many are open.
 
 A log has a file for each segment, and nsqd has a log for each topic: more than a process may have open. So files that
-were opened first are closed when there are many, and opened again when they are used. A file stays open while a
+were opened first are closed when there are many, and reopened when they are used. A file stays open while a
 thread works with it, and while data written through its descriptor waits for a sync: the kernel reports a late write
 error only to descriptors that were open.
 """
@@ -37,7 +37,7 @@ class LazyFile:
         self.path = path
         self.flags = os.O_RDWR
         self._fd = fd
-        self._hold_count = 0
+        self._pin_count = 0
         self._wants_close = False
 
     @property
@@ -45,39 +45,39 @@ class LazyFile:
         return self._fd >= 0
 
     def fileno(self) -> int:
-        """Return the descriptor; a thread must `hold` the file while it uses it. Raises OSError."""
-        return self._fd if self._fd >= 0 else OPEN_FILES.open_again(self)
+        """Return the descriptor; a thread must `pin` the file while it uses it. Raises OSError."""
+        return self._fd if self._fd >= 0 else OPEN_FILES.reopen(self)
 
     def duplicate(self) -> int:
         """Return a duplicate of the descriptor, which the caller closes. Raises OSError."""
         return OPEN_FILES.with_room(lambda: os.dup(self.fileno()))
 
-    def hold(self) -> None:
+    def pin(self) -> None:
         """Keep the descriptor open until `release`, even if the file is closed before that."""
         with OPEN_FILES.lock:
-            self._hold_count += 1
+            self._pin_count += 1
 
-    def release(self) -> None:
-        """End a `hold`."""
+    def unpin(self) -> None:
+        """End a `pin`."""
         with OPEN_FILES.lock:
-            self._hold_count -= 1
-            if self._wants_close and not self._hold_count:
+            self._pin_count -= 1
+            if self._wants_close and not self._pin_count:
                 self.close()
 
     def close(self) -> None:
-        """Close the file for good, now or at the end of the last `hold`."""
+        """Close the file for good, now or at the end of the last `pin`."""
         with OPEN_FILES.lock:
-            self._wants_close = self._hold_count > 0
-            if not self._hold_count:
+            self._wants_close = self._pin_count > 0
+            if not self._pin_count:
                 OPEN_FILES.forget(self)
                 fd, self._fd = self._fd, -1
                 if fd >= 0:
                     os.close(fd)
 
     def rest(self) -> bool:
-        """Close the file until it is used again; False if it must stay open. Only `OpenFiles` calls this."""
+        """Close the file until it is reused; False if it must stay open. Only `OpenFiles` calls this."""
         # The content of a removed file is nowhere else.
-        if self._hold_count or not self._may_rest() or not os.fstat(self._fd).st_nlink:
+        if self._pin_count or not self._may_rest() or not os.fstat(self._fd).st_nlink:
             return False
         fd, self._fd = self._fd, -1
         os.close(fd)
@@ -94,7 +94,7 @@ class LazyFile:
 class OpenFiles:
     """All `LazyFile` files of the process.
 
-    They are closed only in the thread of the event loop, which uses them without a hold.
+    They are closed only in the thread of the event loop, which uses them without a pin.
 
     most      most files that may stay open
     is_full   True if more are open and none of them can be closed before it is synced
@@ -136,7 +136,7 @@ class OpenFiles:
         """Unregister a file that is about to be closed."""
         self._files.pop(file, None)
 
-    def open_again(self, file: LazyFile) -> int:
+    def reopen(self, file: LazyFile) -> int:
         """Open a file that was closed for lack of use, and return its descriptor. Raises OSError."""
         with self.lock:
             if not file.is_open:
@@ -146,11 +146,11 @@ class OpenFiles:
                 except OSError:
                     os.close(fd)
                     raise
-                file.hold()  # so that `add` does not close this very file
+                file.pin()  # so that `add` does not close this very file
                 try:
                     self.add(file)
                 finally:
-                    file.release()
+                    file.unpin()
             return file.fileno()
 
     def with_room(self, open_one: Callable[[], T]) -> T:

@@ -104,12 +104,12 @@ def read_piece(file: LogFile, seq: int, read: ReadAt, most_bytes: int = READ_BYT
 class ChunkReader:
     """Reads chunks and caches the last few. Damaged records are skipped and reported.
 
-    read_file   reads bytes of a file, like `LogFile.read`; may raise BlockingIOError: try again later
+    read_file   reads bytes of a file, like `LogFile.read`; may raise BlockingIOError: retry later
     budget      counts the cached bytes, if set
-    held_bytes  memory of the cached chunks
+    memory_bytes  memory of the cached chunks
     """
 
-    __slots__ = ("_chunks", "_damage", "_sizes", "budget", "held_bytes", "read_file")
+    __slots__ = ("_chunks", "_damage", "_sizes", "budget", "memory_bytes", "read_file")
 
     def __init__(self, damage: DamageReport) -> None:
         self._chunks: OrderedDict[int, list[Batch]] = OrderedDict()
@@ -117,7 +117,7 @@ class ChunkReader:
         self.read_file: Callable[[LogFile, int, int], bytes] = LogFile.read
         self._sizes: dict[int, int] = {}
         self.budget: MemoryBudget | None = None
-        self.held_bytes = 0
+        self.memory_bytes = 0
 
     def remembered(self, seq: int) -> list[Batch] | None:
         """Return a cached chunk that holds this sequence number, or None."""
@@ -131,7 +131,7 @@ class ChunkReader:
 
     def shrink(self, most_bytes: int) -> None:
         """Forget the oldest chunks until at most `most_bytes` are held."""
-        left_bytes = self.held_bytes
+        left_bytes = self.memory_bytes
         while self._chunks and left_bytes > most_bytes:
             left_bytes -= self._drop_oldest()
         self._count()
@@ -141,8 +141,8 @@ class ChunkReader:
         return self._sizes.pop(first_seq)
 
     def _count(self) -> None:
-        held_bytes = sum(self._sizes.values())
-        change_bytes, self.held_bytes = held_bytes - self.held_bytes, held_bytes
+        memory_bytes = sum(self._sizes.values())
+        change_bytes, self.memory_bytes = memory_bytes - self.memory_bytes, memory_bytes
         if self.budget is not None and change_bytes:
             self.budget.note(self, change_bytes)
 
@@ -197,7 +197,7 @@ class RecordWindow:
         """
         offset = max(self._offset, file.offset_before(seq))
         while offset < self._end:
-            position = self._hold(offset, RECORD_HEADER_BYTES)
+            position = self._load(offset, RECORD_HEADER_BYTES)
             data = self._data
             last = len(data) - RECORD_HEADER_BYTES
             if position > last:
@@ -214,12 +214,12 @@ class RecordWindow:
 
     def header(self, offset: int) -> RecordHeader:
         """Return the header of the record at `offset`. Raises Damaged, Incomplete, OSError."""
-        position = self._hold(offset, RECORD_HEADER_BYTES)
+        position = self._load(offset, RECORD_HEADER_BYTES)
         return decode_header(self._data, position)
 
     def batch(self, offset: int, salt: int) -> Batch:
         """Return the batch at `offset`, verified. Raises Damaged, Incomplete, OSError."""
-        position = self._hold(offset, self.header(offset).record_bytes)
+        position = self._load(offset, self.header(offset).record_bytes)
         return decode(self._data, position, salt)[0]
 
     def headers(self, offset: int) -> Iterator[tuple[int, RecordHeader]]:
@@ -229,7 +229,7 @@ class RecordWindow:
             yield offset, header
             offset += header.record_bytes
 
-    def _hold(self, offset: int, size: int) -> int:
+    def _load(self, offset: int, size: int) -> int:
         """Load `size` bytes from `offset` on, or as many as there are; return their position in the data."""
         position = offset - self._start
         if position < 0 or position + size > len(self._data):

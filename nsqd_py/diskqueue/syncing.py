@@ -1,7 +1,7 @@
 """Writing to a log in steps, syncing its files, and recovering from a failed fsync.
 
 After an fsync fails, the kernel marks the pages clean, or may have dropped them: a second fsync that succeeds says
-nothing about them. So everything that no sync has covered and that can be read back is written again, and then synced.
+nothing about them. So everything that no sync has covered and that can be read back is rewritten, and then synced.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ _LATELY_S = 600.0
 
 @dataclass(slots=True)
 class Unsynced:
-    """Something that waits for a sync: a file up to an offset, held until it is synced, or the directory (no file).
+    """Something that waits for a sync: a file up to an offset, pinned until it is synced, or the directory (no file).
 
     error  the error of the sync, if it failed
     """
@@ -128,9 +128,9 @@ class Unsynced:
 
 
 def sync_and_release(taken: Iterable[Unsynced]) -> None:
-    """Sync each one, end its hold, and set its `error`. May run in a thread.
+    """Sync each one, unpin it, and set its `error`. May run in a thread.
 
-    Files whose last sync failed are first written again, see `write_again`.
+    Files whose last sync failed are first rewritten, see `rewrite_unsynced`.
     """
     for unsynced in taken:
         file = unsynced.file
@@ -139,13 +139,13 @@ def sync_and_release(taken: Iterable[Unsynced]) -> None:
                 sync_directory(unsynced.directory)
                 continue
             if file.sync_error is not None:
-                write_again(file, unsynced.end_offset)
+                rewrite_unsynced(file, unsynced.end_offset)
             os.fdatasync(file.fileno())
         except OSError as error:
             unsynced.error = error.with_traceback(None)  # it is kept, and its frames hold `unsynced`
         finally:
             if file is not None:
-                file.release()
+                file.unpin()
 
 
 def sync_directories(taken: Iterable[Unsynced]) -> None:
@@ -158,7 +158,7 @@ def sync_directories(taken: Iterable[Unsynced]) -> None:
         unsynced.error = errors[unsynced.directory]
 
 
-def write_again(file: LogFile, end_offset: int) -> None:
+def rewrite_unsynced(file: LogFile, end_offset: int) -> None:
     """Write all records again that no sync has covered, as far as they can be read back. May run in a thread.
 
     Readers report the others as damaged. Raises OSError.
@@ -176,7 +176,7 @@ def write_again(file: LogFile, end_offset: int) -> None:
 
 def _write(file: LogFile, data: bytes, offset: int) -> None:
     if os.pwrite(file.fileno(), data, offset) != len(data):
-        raise OSError(errno.ENOSPC, "short write while records were written again after a failed sync")
+        raise OSError(errno.ENOSPC, "short write while records were rewritten after a failed sync")
 
 
 def written_lately(files: Sequence[LogFile]) -> list[LogFile]:
@@ -203,13 +203,13 @@ class UnsyncedFiles:
         self._failed: frozenset[LogFile] = frozenset()
 
     def take(self, *, with_failed: bool = True) -> list[Unsynced]:
-        """Take everything that no sync has covered, held until `sync_and_release`; the directory comes last.
+        """Take everything that no sync has covered, pinned until `sync_and_release`; the directory comes last.
 
         Without `with_failed`, files whose last sync failed are left for later.
         """
         files = {file for file in self.unsynced if with_failed or file.sync_error is None}
         for file in files:
-            file.hold()
+            file.pin()
         taken = [Unsynced(file, self._directory, file.end_offset, file.end_seq) for file in files]
         if self.directory_changed:
             taken.append(Unsynced(None, self._directory))

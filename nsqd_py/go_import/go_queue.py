@@ -58,7 +58,7 @@ class GoQueue:
         """Yield all unread messages in order, in blocks of about 2 MiB.
 
         Messages behind the last known write position are included, because Go's nsqd writes its position only every
-        `--sync-every` messages. Messages that were read since then are delivered again.
+        `--sync-every` messages. Messages that were read since then are redelivered.
         """
         for number in sorted(self.bad_files):
             yield from _behind_damage(self.bad_files[number], on_damage)

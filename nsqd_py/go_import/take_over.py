@@ -36,7 +36,7 @@ _OWN_SUFFIXES = (JOURNAL_SUFFIX, ".tmp")
 
 @dataclass(frozen=True, slots=True)
 class OldFile:
-    """A file as it was when it was read. If it was written to since then, it stays, and is read again."""
+    """A file as it was when it was read. If it was written to since then, it stays, and is reread."""
 
     name: str
     size_bytes: int

@@ -1,4 +1,4 @@
-"""Configured addresses of nsqlookupds, and the endpoints that their names resolve to, looked up again now and then."""
+"""Configured addresses of nsqlookupds, and the endpoints that their names resolve to, looked up repeatedly."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class EndpointSelection:
 
 
 RESOLVE_EVERY_S = 30.0
-# After a failure the name is looked up again, at most this often.
+# After a failure the name is looked up, at most this often.
 RESOLVE_AT_MOST_EVERY_S = 5.0
 _FIRST_RETRY_S = 0.5
 

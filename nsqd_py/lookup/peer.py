@@ -53,7 +53,7 @@ class Changes:
         return bool(self._pending)
 
     def take(self, topics: Mapping[str, Topic]) -> list[bytes]:
-        """Return the commands that report the changes. Deletions come first, so that a key made again counts as new."""
+        """Return the commands that report the changes. Deletions come first, so that a key recreated counts as new."""
         pending, self._pending = self._pending, {}
         deleted = [key for key, was_deleted in pending.items() if was_deleted]
         made = [

@@ -237,7 +237,7 @@ class LookupPeers:
     def precreate(self, topic: Topic) -> None:
         """Hold the topic, and start it when its channels are made or the questions have failed."""
         if not self._is_closed:
-            topic.hold()
+            topic.wait_for_channels()
             self._starting[topic] = self._greenlets.spawn(self._start, topic)
 
     def _start(self, topic: Topic) -> None:
@@ -287,7 +287,7 @@ class LookupPeers:
     def _add_channels(self, topic: Topic, names: Iterable[str]) -> None:
         """Make channels that all start at the same message."""
         was_started = topic.is_started
-        topic.hold()
+        topic.wait_for_channels()
         try:
             for name in names:
                 self._add_channel(topic, name)

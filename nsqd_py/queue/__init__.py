@@ -4,7 +4,7 @@ topic           takes publishes, writes batches to its log in the event loop or 
 message_reader  the newest messages in memory, the others in the log; requeued ones are read before they are needed
 channel         a channel: its consumers, and their answers
 position        the state of a channel's messages by sequence number, with the changes that are not in its journal yet
-delivery        sends messages to ready consumers; messages that cannot be read are tried again later
+delivery        sends messages to ready consumers; messages that cannot be read are retried later
 in_flight       the in-flight messages of one client, and when they time out; percentiles of the time from publish to FIN
 dead_letters    moves messages with too many attempts to another topic; the policy that a topic's name has
 expiry          drops messages older than --message-ttl

@@ -1,7 +1,7 @@
 """A channel: its consumers, and the state of its messages.
 
 The state is a `Position`; the messages stay in the topic's log. Changes are written to a journal in batches, so that
-after a crash at most the messages that were finished in the last 100 ms are delivered again.
+after a crash at most the messages that were finished in the last 100 ms are redelivered.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Channel(JournaledPosition):
         if self.is_ephemeral:
             return 0
         position = self.position
-        return min(max(0, min(first_in_memory, position.released) - position.next_fresh), position.fresh_count)
+        return min(max(0, min(first_in_memory, position.released) - position.cursor), position.new_count)
 
     # ---- consumers
 
@@ -222,7 +222,7 @@ class Channel(JournaledPosition):
             room = self._limits.mem_queue_size
             if not self.is_paused:
                 room += sum(max(0, client.capacity()) for client in self._waiting)
-            excess = min(position.fresh_count - room, high - low)
+            excess = min(position.new_count - room, high - low)
             if excess > 0:
                 self._never_deliver(high - excess, high)
 
@@ -246,10 +246,10 @@ class Channel(JournaledPosition):
     def expire_before(self, seq: int, requeued: Container[int]) -> None:
         """Drop expired messages: those below `seq`, and the requeued runs that begin with one of these numbers."""
         position = self.position
-        for low, high in position.take_fresh_below(seq):
+        for low, high in position.take_new_below(seq):
             self.distributor.expire(low, high)
         if requeued:
-            for low, high, _, _ in position.take_again_where(lambda run: run[0] in requeued, _MOST_EXPIRED_AT_ONCE):
+            for low, high, _, _ in position.take_requeued_where(lambda run: run[0] in requeued, _MOST_EXPIRED_AT_ONCE):
                 self.distributor.expire(low, high)
 
     def _never_deliver(self, low: int, high: int) -> None:
@@ -321,7 +321,7 @@ class Channel(JournaledPosition):
                 self._new_waiting.append((low, high, due_ns, delivery.attempts))
             else:
                 after = self.position.end_of_queue
-                self.position.queue_again(run, after)
+                self.position.requeue(run, after)
                 self._new_waiting.append((low, high, queued_after(after), delivery.attempts))
         if not due_ns:
             self.distributor.wake()

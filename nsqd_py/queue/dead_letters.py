@@ -1,7 +1,7 @@
 """The policy of a topic, and dead letters: messages with too many attempts, which are moved to another topic.
 
 A message is finished in its channel after it is written to the other topic (with `--sync-every=1`: synced). After a
-crash in between it is delivered again, and may be moved twice; no message is lost.
+crash in between it is redelivered, and may be moved twice; no message is lost.
 """
 
 from __future__ import annotations

@@ -178,7 +178,7 @@ class Distributor:
         now_ns = self._clock()
         self._failed_reads = 0
         self._is_resting = False
-        if self._position.again and not self._iteration.is_late():
+        if self._position.requeued and not self._iteration.is_late():
             self._rests_since_ns = now_ns
         if self.expire_before_ns is not None:
             self._oldest_ns = self.expire_before_ns()
@@ -220,9 +220,9 @@ class Distributor:
         client.watch_deadline(now_ns + client.msg_timeout_ns)  # before sending: a later read may fail
         position = self._position
         while left and client.room_bytes() > 0 and self._failed_reads < _MOST_FAILED_READS:
-            low, high = position.peek_fresh()
-            if position.again:
-                after = position.again_after[0]
+            low, high = position.peek_new()
+            if position.requeued:
+                after = position.requeued_after[0]
                 if after <= low or low == high:
                     left -= self._send_requeued(client, low if low < high else sys.maxsize, left, now_ns)
                     if self._is_resting:
@@ -231,10 +231,10 @@ class Distributor:
                 high = min(high, after)
             elif low == high:
                 break
-            left -= self._send_fresh(client, low, high, left, now_ns)
+            left -= self._send_new(client, low, high, left, now_ns)
         return client.capacity() > 0
 
-    def _send_fresh(self, client: Consumer, low: int, high: int, most: int, now_ns: int) -> int:
+    def _send_new(self, client: Consumer, low: int, high: int, most: int, now_ns: int) -> int:
         """Send up to `most` messages of one batch from low..high. Return the number, 0 if they cannot be sent."""
         position = self._position
         try:
@@ -247,19 +247,19 @@ class Distributor:
             return 0
         if batch is None or batch.first_seq > low:
             lost_until = high if batch is None else min(batch.first_seq, high)
-            position.take_fresh(lost_until - low)
+            position.take_new(lost_until - low)
             self._lose(low, lost_until)
             return 0
         if self._oldest_ns and published_ns(batch) < self._oldest_ns:
             after = min(batch.end_seq, high)
-            position.take_fresh(after - low)
+            position.take_new(after - low)
             self.expire(low, after)
             return 0
         first = low - batch.first_seq
         count = min(batch.count - first, high - low, most)
         if count > 1:
             count = min(count, _fit(batch, client.room_bytes()))
-        position.next_fresh = low + count
+        position.cursor = low + count
         self._send(client, batch, first, first + count, 1, now_ns)
         return count
 
@@ -276,14 +276,14 @@ class Distributor:
     def _set_fresh_aside(self, low: int, now_ns: int) -> None:
         """Defer unreadable messages from `low` on, and continue with those behind them."""
         end, due_ns = self._reading_failed(low, now_ns)
-        for run_low, run_high in self._position.take_fresh_below(end):
+        for run_low, run_high in self._position.take_new_below(end):
             self._defer(due_ns, (run_low, run_high, 0, None))
 
     def _set_requeued_aside(self, low: int, now_ns: int) -> None:
         """Defer unreadable requeued messages from `low` on."""
         end, due_ns = self._reading_failed(low, now_ns)
         position = self._position
-        for run_low, run_high, attempts, kept in position.take_again_where(lambda run: low <= run[0] < end):
+        for run_low, run_high, attempts, kept in position.take_requeued_where(lambda run: low <= run[0] < end):
             self._defer(due_ns, (run_low, min(run_high, end), attempts, kept))
             if run_high > end:
                 position.put_back((end, run_high, attempts, kept))
@@ -298,9 +298,9 @@ class Distributor:
         """Send up to `most` requeued messages that are not queued behind number `reached`; return how many."""
         position = self._position
         left = most
-        while left and (room := client.room_bytes()) > 0 and position.again and position.again_after[0] <= reached:
+        while left and (room := client.room_bytes()) > 0 and position.requeued and position.requeued_after[0] <= reached:
             if self._is_read(left):
-                left -= self._send_requeued_run(client, position.take_again(left), room, now_ns)
+                left -= self._send_requeued_run(client, position.take_requeued(left), room, now_ns)
             if self._failed_reads >= _MOST_FAILED_READS:
                 break
             if self._is_resting or self._iteration.is_late():
@@ -310,7 +310,7 @@ class Distributor:
 
     def _is_read(self, wanted: int) -> bool:
         """True if the next requeued run is read. False while a thread reads it, or until the next iteration."""
-        low, high, _, kept = self._position.again[0]
+        low, high, _, kept = self._position.requeued[0]
         if kept is None and high - low <= LONGEST_RUN:
             try:
                 self._is_resting = not self._ahead.prepare(low, wanted)

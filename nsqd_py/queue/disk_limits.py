@@ -65,7 +65,7 @@ class DiskSpace:
         self._clock = clock
         self._report = report
         self._alarm = alarms.alarm(self._on_alarm)
-        self._holders: set[Topic[Any]] = set()
+        self._granted: set[Topic[Any]] = set()
         self._full: dict[Topic[Any], int] = {}
         self._looked_ns = -LOOK_EVERY_NS
         self._left_bytes = 0
@@ -88,7 +88,7 @@ class DiskSpace:
                 self._full[topic] = size_bytes
             self._log_changes()
             raise NoRoom(_topic_reason(topic))
-        if size_bytes > self._left_bytes and self._holders:  # take back granted space that is not used
+        if size_bytes > self._left_bytes and self._granted:  # take back granted space that is not used
             self._look_now(self._clock())
         if size_bytes > self._left_bytes:
             reason = self._shortage or self._reason()
@@ -99,7 +99,7 @@ class DiskSpace:
             raise NoRoom(reason)
         granted = max(size_bytes, min(_PORTION_BYTES, self._left_bytes // _SHARE, left // _SHARE))
         self._left_bytes -= granted
-        self._holders.add(topic)
+        self._granted.add(topic)
         return granted
 
     def _left_of(self, topic: Topic[Any]) -> int:
@@ -114,7 +114,7 @@ class DiskSpace:
         return not self._is_scarce
 
     def forget(self, topic: Topic[Any]) -> None:
-        self._holders.discard(topic)
+        self._granted.discard(topic)
         self._full.pop(topic, None)
 
     # ---- the state of the disk
@@ -143,9 +143,9 @@ class DiskSpace:
         """
         self._looked_ns = now_ns
         self._alarm.set_no_later(now_ns + LOOK_EVERY_NS)
-        for topic in self._holders:
+        for topic in self._granted:
             topic.room_bytes = 0
-        self._holders.clear()
+        self._granted.clear()
         self._left_bytes = min(self.free_bytes - self._reserve_bytes, self._unused_bytes())
         if self._left_bytes >= max(1, self._refused_bytes):
             self._shortage, self._refused_bytes = "", 0
@@ -191,7 +191,7 @@ class DiskSpace:
         if self._shortage:
             for topic in list(self._topics()):
                 self._make_room(topic)
-        if self._holders or self._full or self._shortage:
+        if self._granted or self._full or self._shortage:
             self._look_now(now_ns)
         self._log_changes()
 

@@ -62,7 +62,7 @@ def _sweep_topic(topic: Topic[Any], oldest_ns: int) -> bool:
     before = _count(topic)
     try:
         seq = _seq_since(topic, oldest_ns, low)
-    except OSError:  # the next sweep tries again
+    except OSError:  # the next sweep retries
         return False
     _drop_unreleased(topic, seq, oldest_ns)
     for channel in topic.channels.values():
@@ -103,7 +103,7 @@ def _expired(topic: Topic[Any], channel: Channel, seq: int, oldest_ns: int) -> s
     Their age is read from the batches, because a message may have been deferred when it was published.
     """
     found: set[int] = set()
-    for low, high, _, kept in islice(channel.position.again, _MOST_LOOKS):
+    for low, high, _, kept in islice(channel.position.requeued, _MOST_LOOKS):
         if high > seq:
             continue
         at, times_ns = low, []
@@ -111,7 +111,7 @@ def _expired(topic: Topic[Any], channel: Channel, seq: int, oldest_ns: int) -> s
             while at < high and (batch := kept or topic.messages.batch_at(at)) is not None:
                 times_ns.append(published_ns(batch))
                 at = max(at + 1, batch.end_seq)
-        except OSError:  # the next sweep tries again
+        except OSError:  # the next sweep retries
             continue
         if times_ns and max(times_ns) < oldest_ns:
             found.add(low)

@@ -29,21 +29,31 @@ MOST_AHEAD = 10_000
 class Position:
     """The sets of queued, deferred and finished messages. All other released messages are in flight.
 
-    released     the sequence number after the last released message
-    next_fresh   the cursor: the first message that has not been taken; the cursor jumps over the ranges in `skips`
-    again        requeued runs, in the order of delivery
-    again_after  for each of these runs, the number that the cursor must reach before the run is delivered; it never falls
+    released        the sequence number after the last released message
+    cursor          the first message that has not been taken; it jumps over the ranges in `skips`
+    requeued        requeued runs, in the order of delivery
+    requeued_after  for each of these runs, the number that the cursor must reach before the run is delivered; it never falls
     """
 
-    __slots__ = ("_skipped", "again", "again_after", "again_count", "deferred", "finished", "next_fresh", "released", "skips")
+    __slots__ = (
+        "_skipped",
+        "requeued",
+        "requeued_after",
+        "requeued_count",
+        "deferred",
+        "finished",
+        "cursor",
+        "released",
+        "skips",
+    )
 
     def __init__(self, start: int, released: int) -> None:
         self.finished = SeqRanges(start)
-        self.next_fresh = start
+        self.cursor = start
         self.released = released
-        self.again: deque[Run] = deque()
-        self.again_after: deque[int] = deque()
-        self.again_count = 0
+        self.requeued: deque[Run] = deque()
+        self.requeued_after: deque[int] = deque()
+        self.requeued_count = 0
         self.deferred = DeferredQueue()
         self.skips: deque[tuple[int, int]] = deque()
         self._skipped = 0
@@ -51,17 +61,17 @@ class Position:
     @property
     def depth(self) -> int:
         """The number of queued messages."""
-        return self.released - self.next_fresh - self._skipped + self.again_count
+        return self.released - self.cursor - self._skipped + self.requeued_count
 
     @property
-    def fresh_count(self) -> int:
-        return self.released - self.next_fresh - self._skipped
+    def new_count(self) -> int:
+        return self.released - self.cursor - self._skipped
 
     # ---- adding messages
 
     def skip(self, low: int, high: int) -> None:
         """Make the cursor jump over low..high, which must not be before the cursor or another skipped range."""
-        low = max(low, self.next_fresh)
+        low = max(low, self.cursor)
         if low >= high:
             return
         self._skipped += high - low
@@ -75,88 +85,88 @@ class Position:
     @property
     def end_of_queue(self) -> int:
         """The number that the cursor must reach before a message that is requeued now is delivered."""
-        return min(self.released, self.next_fresh + MOST_AHEAD)
+        return min(self.released, self.cursor + MOST_AHEAD)
 
-    def queue_again(self, run: Run, after: int | None = None) -> None:
+    def requeue(self, run: Run, after: int | None = None) -> None:
         """Requeue a run behind all queued messages, or those below `after`."""
-        self.again.append(run)
-        self.again_after.append(self.end_of_queue if after is None else after)
-        self.again_count += run[1] - run[0]
+        self.requeued.append(run)
+        self.requeued_after.append(self.end_of_queue if after is None else after)
+        self.requeued_count += run[1] - run[0]
         self._move_forward(1)
 
     def queue_due(self, now_ns: int, most: int) -> bool:
         """Requeue up to `most` deferred runs that are due; return True if there were any."""
         runs = self.deferred.pop_due(now_ns, most)
-        self.again += runs
-        self.again_after += repeat(self.end_of_queue, len(runs))
-        self.again_count += sum(high - low for low, high, _, _ in runs)
+        self.requeued += runs
+        self.requeued_after += repeat(self.end_of_queue, len(runs))
+        self.requeued_count += sum(high - low for low, high, _, _ in runs)
         self._move_forward(len(runs))
         return bool(runs)
 
     def _move_forward(self, count: int) -> None:
         """Move the last `count` requeued runs before those that a seek has queued further back in the log."""
-        again, after = self.again, self.again_after
+        requeued, after = self.requeued, self.requeued_after
         if count < len(after) and after[-1 - count] > after[-1]:
             place = bisect_right(after, after[-1], 0, len(after) - count)
             for _ in range(count):
-                again.insert(place, again.pop())
+                requeued.insert(place, requeued.pop())
                 after.insert(place, after.pop())
 
     # ---- taking messages
 
-    def take_again(self, most: int) -> Run:
+    def take_requeued(self, most: int) -> Run:
         """Take up to `most` messages of the first requeued run; there must be one."""
-        low, high, attempts, batch = self.again[0]
+        low, high, attempts, batch = self.requeued[0]
         if high - low > most:
             high = low + most
-            self.again[0] = (high, self.again[0][1], attempts, batch)
+            self.requeued[0] = (high, self.requeued[0][1], attempts, batch)
         else:
-            self.again.popleft()
-            self.again_after.popleft()
-        self.again_count -= high - low
+            self.requeued.popleft()
+            self.requeued_after.popleft()
+        self.requeued_count -= high - low
         return low, high, attempts, batch
 
     def put_back(self, run: Run) -> None:
         """Put a taken run back, as the first one."""
-        self.again.appendleft(run)
-        self.again_after.appendleft(0)
-        self.again_count += run[1] - run[0]
+        self.requeued.appendleft(run)
+        self.requeued_after.appendleft(0)
+        self.requeued_count += run[1] - run[0]
 
-    def peek_fresh(self) -> tuple[int, int]:
+    def peek_new(self) -> tuple[int, int]:
         """Return the next run (low, high) at the cursor; low == high if there is none."""
         skips = self.skips
-        while skips and skips[0][0] <= self.next_fresh:
+        while skips and skips[0][0] <= self.cursor:
             low, high = skips.popleft()
             self._skipped -= high - low
-            self.next_fresh = high
+            self.cursor = high
         if skips:
-            return self.next_fresh, min(skips[0][0], self.released)
-        return self.next_fresh, self.released
+            return self.cursor, min(skips[0][0], self.released)
+        return self.cursor, self.released
 
-    def take_fresh_below(self, end: int) -> list[tuple[int, int]]:
+    def take_new_below(self, end: int) -> list[tuple[int, int]]:
         """Move the cursor over all messages below `end`, and return them as runs."""
         taken: list[tuple[int, int]] = []
         while True:
-            low, high = self.peek_fresh()
+            low, high = self.peek_new()
             high = min(high, end)
             if low >= high:
                 return taken
-            self.take_fresh(high - low)
+            self.take_new(high - low)
             taken.append((low, high))
 
-    def take_again_where(self, is_wanted: Callable[[Run], bool], most: int = sys.maxsize) -> list[Run]:
+    def take_requeued_where(self, is_wanted: Callable[[Run], bool], most: int = sys.maxsize) -> list[Run]:
         """Take the matching runs out of the first `most` requeued runs."""
         taken: list[Run] = []
         kept: list[tuple[Run, int]] = []
-        for _ in range(min(most, len(self.again))):
-            run, after = self.again.popleft(), self.again_after.popleft()
+        for _ in range(min(most, len(self.requeued))):
+            run, after = self.requeued.popleft(), self.requeued_after.popleft()
             if is_wanted(run):
                 taken.append(run)
             else:
                 kept.append((run, after))
-        self.again.extendleft(run for run, _ in reversed(kept))
-        self.again_after.extendleft(after for _, after in reversed(kept))
-        self.again_count -= sum(high - low for low, high, _, _ in taken)
+        self.requeued.extendleft(run for run, _ in reversed(kept))
+        self.requeued_after.extendleft(after for _, after in reversed(kept))
+        self.requeued_count -= sum(high - low for low, high, _, _ in taken)
         return taken
 
     def take_queued(self, seq: int, most: int) -> bool:
@@ -164,21 +174,21 @@ class Position:
 
         Return False if it is not queued, or if it is behind the first `most` requeued runs.
         """
-        for place, (low, high, attempts, batch) in enumerate(islice(self.again, most)):
+        for place, (low, high, attempts, batch) in enumerate(islice(self.requeued, most)):
             if low <= seq < high:
-                after = self.again_after[place]
-                del self.again[place], self.again_after[place]
+                after = self.requeued_after[place]
+                del self.requeued[place], self.requeued_after[place]
                 for rest_low, rest_high in ((seq + 1, high), (low, seq)):
                     if rest_low < rest_high:
-                        self.again.insert(place, (rest_low, rest_high, attempts, batch))
-                        self.again_after.insert(place, after)
-                self.again_count -= 1
+                        self.requeued.insert(place, (rest_low, rest_high, attempts, batch))
+                        self.requeued_after.insert(place, after)
+                self.requeued_count -= 1
                 return True
-        return self._take_fresh_one(seq)
+        return self._take_new_one(seq)
 
-    def _take_fresh_one(self, seq: int) -> bool:
+    def _take_new_one(self, seq: int) -> bool:
         """Make the cursor jump over one message; False if it is behind the cursor, or jumped over already."""
-        if not self.next_fresh <= seq < self.released:
+        if not self.cursor <= seq < self.released:
             return False
         place = bisect_right(self.skips, (seq, sys.maxsize))
         if place and self.skips[place - 1][1] > seq:
@@ -200,27 +210,27 @@ class Position:
 
     def oldest(self, most: int) -> int | None:
         """Return the lowest queued number, or None. Only the first `most` requeued runs are compared."""
-        fresh = (low for low, _ in islice(self._fresh_runs(), 1))
-        return min(chain(fresh, (run[0] for run in islice(self.again, most))), default=None)
+        new = (low for low, _ in islice(self._new_runs(), 1))
+        return min(chain(new, (run[0] for run in islice(self.requeued, most))), default=None)
 
     def _in_order(self) -> Iterator[Run]:
-        again = iter(zip(self.again, self.again_after, strict=True))
-        next_again = next(again, None)
-        for low, high in self._fresh_runs():
-            while next_again is not None and next_again[1] < high:
-                if next_again[1] > low:
-                    yield low, next_again[1], 0, None
-                    low = next_again[1]
-                yield next_again[0]
-                next_again = next(again, None)
+        requeued = iter(zip(self.requeued, self.requeued_after, strict=True))
+        next_requeued = next(requeued, None)
+        for low, high in self._new_runs():
+            while next_requeued is not None and next_requeued[1] < high:
+                if next_requeued[1] > low:
+                    yield low, next_requeued[1], 0, None
+                    low = next_requeued[1]
+                yield next_requeued[0]
+                next_requeued = next(requeued, None)
             yield low, high, 0, None
-        while next_again is not None:
-            yield next_again[0]
-            next_again = next(again, None)
+        while next_requeued is not None:
+            yield next_requeued[0]
+            next_requeued = next(requeued, None)
 
-    def _fresh_runs(self) -> Iterator[tuple[int, int]]:
+    def _new_runs(self) -> Iterator[tuple[int, int]]:
         """Yield the runs between the skipped ranges."""
-        low = self.next_fresh
+        low = self.cursor
         for skip_low, skip_high in self.skips:
             if skip_low > low:
                 yield low, min(skip_low, self.released)
@@ -228,19 +238,19 @@ class Position:
         if low < self.released:
             yield low, self.released
 
-    def take_fresh(self, count: int) -> None:
-        """Move the cursor over `count` messages of the run that `peek_fresh` returned."""
-        self.next_fresh += count
+    def take_new(self, count: int) -> None:
+        """Move the cursor over `count` messages of the run that `peek_new` returned."""
+        self.cursor += count
 
     def empty(self) -> None:
         """Finish all released messages."""
-        self.again.clear()
-        self.again_after.clear()
-        self.again_count = 0
+        self.requeued.clear()
+        self.requeued_after.clear()
+        self.requeued_count = 0
         self.deferred.clear()
         self.skips.clear()
         self._skipped = 0
-        self.next_fresh = self.released
+        self.cursor = self.released
         self.finished = SeqRanges(self.released)
 
     def seek(
@@ -257,25 +267,25 @@ class Position:
         those of `in_flight`, which are from `seq` on, keep their attempts. `not_due` are other messages that were
         published with a delay, as (low, high, due_ns). `holes` are ranges without messages.
         """
-        unsent = [run[:2] for run in self.again if not run[2]]
-        skipped = _clipped([*self._fresh_runs(), *unsent], min(skip_below, seq))
+        unsent = [run[:2] for run in self.requeued if not run[2]]
+        skipped = _clipped([*self._new_runs(), *unsent], min(skip_below, seq))
         for low, high in skipped:
             self.finished.add(low, high)
         unfinished = list(self.finished.gaps(0, seq))
-        fresh = common(self._fresh_runs(), unfinished)
-        requeued = list(zip(self.again, self.again_after, strict=True))
+        new = common(self._new_runs(), unfinished)
+        before = list(zip(self.requeued, self.requeued_after, strict=True))
         deferred = list(self.deferred)
         self.empty()
         self.finished = _all_below_but(unfinished, seq, holes)
-        settled = _all_below_but(fresh, seq, holes)
-        self.next_fresh = settled.floor
-        for (low, high, attempts, batch), after in requeued:
+        settled = _all_below_but(new, seq, holes)
+        self.cursor = settled.floor
+        for (low, high, attempts, batch), after in before:
             for gap_low, gap_high in self.finished.gaps(low, min(high, seq)):
-                self.queue_again((gap_low, gap_high, attempts, batch), min(after, seq))
-        again = [(max(low, seq), high, attempts, batch) for (low, high, attempts, batch), _ in requeued if attempts]
-        for run in sorted([*again, *in_flight], key=itemgetter(0)):
+                self.requeue((gap_low, gap_high, attempts, batch), min(after, seq))
+        tried = [(max(low, seq), high, attempts, batch) for (low, high, attempts, batch), _ in before if attempts]
+        for run in sorted([*tried, *in_flight], key=itemgetter(0)):
             if run[1] > seq:
-                self.queue_again(run, run[0])  # in the order of the log
+                self.requeue(run, run[0])  # in the order of the log
                 settled.add_missing(run[0], run[1])
         for due_ns, run in deferred:
             self.defer(due_ns, run)
@@ -284,7 +294,7 @@ class Position:
             for gap_low, gap_high in list(settled.gaps(max(low, seq), min(high, self.released))):
                 self.defer(due_ns, (gap_low, gap_high, 0, None))
                 settled.add(gap_low, gap_high)
-        for low, high in [(self.next_fresh, settled.floor), *settled.islands()]:
+        for low, high in [(self.cursor, settled.floor), *settled.islands()]:
             self.skip(low, high)
         return count_of(skipped)
 
@@ -399,7 +409,7 @@ class JournaledPosition:
             journal.snapshot(finished.floor, finished.islands(), waiting)
         # The places of queued messages that were deferred are not in the journal. A rename instead of an append takes
         # ten times as long.
-        elif self.is_dirty or self.position.again or any(self.tables):
+        elif self.is_dirty or self.position.requeued or any(self.tables):
             journal.change(finished.floor, self._changed_ranges(), waiting)
 
     def _clear(self) -> None:
@@ -422,13 +432,13 @@ class JournaledPosition:
     @property
     def _wants_any_snapshot(self) -> bool:
         position = self.position
-        runs = len(position.again) + len(position.deferred) + sum(map(len, self.tables))
+        runs = len(position.requeued) + len(position.deferred) + sum(map(len, self.tables))
         return self.journal is not None and self.journal.wants_snapshot(position.finished.island_count, runs)
 
     @property
     def _is_large(self) -> bool:
         position = self.position
-        return len(position.again) + len(position.deferred) + position.finished.island_count > _LARGE_SNAPSHOT
+        return len(position.requeued) + len(position.deferred) + position.finished.island_count > _LARGE_SNAPSHOT
 
     @property
     def wants_snapshot(self) -> bool:
@@ -445,14 +455,14 @@ class JournaledPosition:
         journal, position = self.journal, self.position
         assert journal is not None
         floor, finished = position.finished.floor, position.finished.unordered_islands()
-        again, again_after = list(position.again), list(position.again_after)
+        requeued, requeued_after = list(position.requeued), list(position.requeued_after)
         deferred = position.deferred.copy()
         in_flight = self._in_flight_waits(count_in_flight=False)
-        return journal.begin_replacement(lambda: (floor, finished, [*_waits(again, again_after, deferred), *in_flight]))
+        return journal.begin_replacement(lambda: (floor, finished, [*_waits(requeued, requeued_after, deferred), *in_flight]))
 
     def _all_waiting(self, *, count_in_flight: bool) -> list[Wait]:
         position = self.position
-        waits = _waits(position.again, position.again_after, position.deferred)
+        waits = _waits(position.requeued, position.requeued_after, position.deferred)
         return [*waits, *self._in_flight_waits(count_in_flight=count_in_flight)]
 
     def _in_flight_waits(self, *, count_in_flight: bool) -> list[Wait]:
@@ -466,8 +476,8 @@ class JournaledPosition:
         return waits
 
 
-def _waits(again: Iterable[Run], again_after: Iterable[int], deferred: DeferredQueue) -> Iterator[Wait]:
-    for (low, high, attempts, _), after in zip(again, again_after, strict=True):
+def _waits(requeued: Iterable[Run], requeued_after: Iterable[int], deferred: DeferredQueue) -> Iterator[Wait]:
+    for (low, high, attempts, _), after in zip(requeued, requeued_after, strict=True):
         yield low, high, queued_after(after), attempts
     for due_ns, (low, high, attempts, _) in deferred:
         yield low, high, due_ns, attempts

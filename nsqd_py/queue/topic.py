@@ -214,9 +214,9 @@ class Topic(Generic[L]):
             self.log.use_budget(budget)
 
     @property
-    def held_bytes(self) -> int:
+    def memory_bytes(self) -> int:
         """The memory of its cached messages; for an ephemeral topic, of all messages, also in flight or deferred."""
-        return self._account.held_bytes if self._account is not None else self._recent.size_bytes
+        return self._account.memory_bytes if self._account is not None else self._recent.size_bytes
 
     def shrink(self, most_bytes: int) -> None:
         """Drop the oldest messages from memory until the rest takes at most `most_bytes`."""
@@ -409,7 +409,7 @@ class Topic(Generic[L]):
 
     def trim_memory(self) -> None:
         """Drop from memory the messages that all channels have passed, and the oldest above the limit."""
-        passed = min((channel.position.next_fresh for channel in self.channels.values()), default=self.released)
+        passed = min((channel.position.cursor for channel in self.channels.values()), default=self.released)
         self._recent.trim(min(passed, self.released))
 
     # ---- administration
@@ -422,7 +422,7 @@ class Topic(Generic[L]):
         self.is_paused = False
         self.release()
 
-    def hold(self) -> None:
+    def wait_for_channels(self) -> None:
         """Release nothing until `start`, because some channels are not created yet."""
         self.is_started = False
 

@@ -6,7 +6,7 @@ systemd        notifications and inherited sockets
 logs           log lines: levels, forms, limits on lines that clients cause; writing without blocking
 hidden         passwords and tokens, hidden in texts
 outages        back-off between attempts, and the log lines of an outage
-threads        blocking work in threads; greenlets that are used again
+threads        blocking work in threads; greenlets that are reused
 disk_speed      measures system calls; decides if the event loop may use the disk
 pacing         long work in slices; how late the event loop is
 private_files  files that only their owner can read, and that are no links

@@ -81,7 +81,7 @@ def _forget_output() -> None:
 
 # ---- signals that a program handles only once it has started: the default action of the kernel would end it
 #
-# A command calls `hold_signals` before it imports anything that takes long, and `release_signals` when its handlers are
+# A command calls `block_signals` before it imports anything that takes long, and `unblock_signals` when its handlers are
 # in place. A signal that arrives in between stays pending in the kernel.
 
 
@@ -90,11 +90,11 @@ RELOAD = (signal.SIGHUP,)
 RELOAD_AND_DRAIN = (signal.SIGHUP, signal.SIGUSR1)
 
 
-def hold_signals(signals: tuple[signal.Signals, ...]) -> None:
+def block_signals(signals: tuple[signal.Signals, ...]) -> None:
     """Block `signals` in this thread and in those that it starts later."""
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
 
 
-def release_signals() -> None:
-    """Let the signals through that `hold_signals` may have blocked."""
+def unblock_signals() -> None:
+    """Let the signals through that `block_signals` may have blocked."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, RELOAD_AND_DRAIN)

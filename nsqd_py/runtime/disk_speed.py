@@ -17,8 +17,8 @@ T = TypeVar("T")
 
 # A longer call makes the disk count as slow. Shorter ones may have waited for a processor, or for the interpreter lock.
 SLOW_NS = 100_000_000
-HOLD_NS = 10_000_000_000
-_LOOK_AGAIN_NS = 1_000_000_000
+SLOW_FOR_NS = 10_000_000_000
+_RECHECK_NS = 1_000_000_000
 
 
 class DiskSpeed:
@@ -27,7 +27,7 @@ class DiskSpeed:
     is_slow  True if the event loop must not use the disk now
     """
 
-    __slots__ = ("_alarm", "_clock", "_is_held", "_report", "_running", "_stalled", "is_measured", "is_slow", "now_ns")
+    __slots__ = ("_alarm", "_clock", "_was_slow", "_report", "_running", "_stalled", "is_measured", "is_slow", "now_ns")
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class DiskSpeed:
         self._clock = clock
         self._report = report
         self._alarm = alarms.alarm(self._look)
-        self._is_held = False
+        self._was_slow = False
         self._stalled: set[Hashable] = set()
         self._running: dict[int, int] = {}
 
@@ -53,14 +53,14 @@ class DiskSpeed:
         """Record a call that took `took_ns`."""
         if took_ns < SLOW_NS or not self.is_measured:
             return
-        if not self._is_held and self._report is not None:
+        if not self._was_slow and self._report is not None:
             self._report.warning(
                 "NSQ: the disk is slow, one call took %.3f s: threads write and read files until no call was slow for %d s",
                 took_ns / 1e9,
-                HOLD_NS // 1_000_000_000,
+                SLOW_FOR_NS // 1_000_000_000,
             )
-        self._is_held = self.is_slow = True
-        self._alarm.set(self._clock() + HOLD_NS)
+        self._was_slow = self.is_slow = True
+        self._alarm.set(self._clock() + SLOW_FOR_NS)
 
     def timed(self, work: Callable[[], T]) -> T:
         """Return the result of `work`, which uses the disk on the event loop, and record its duration."""
@@ -93,14 +93,14 @@ class DiskSpeed:
 
     def end_stall(self, owner: Hashable) -> None:
         self._stalled.discard(owner)
-        self.is_slow = self._is_held or bool(self._stalled)
+        self.is_slow = self._was_slow or bool(self._stalled)
 
     def _look(self, now_ns: int) -> None:
         """Count the disk as fast again, unless a slow call of a thread has not returned yet."""
         if any(began_ns < now_ns - SLOW_NS for began_ns in self._running.values()):
-            self._alarm.set(now_ns + _LOOK_AGAIN_NS)
+            self._alarm.set(now_ns + _RECHECK_NS)
             return
-        self._is_held = False
+        self._was_slow = False
         self.is_slow = bool(self._stalled)
         if self._report is not None:
             self._report.info("NSQ: the disk is fast again")

@@ -33,7 +33,7 @@ def raise_descriptor_limit() -> None:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Run no cycle collector while much is made that stays: it would look at all of it again and again."""
+    """Run no cycle collector while much is made that stays: it would look at all of it repeatedly."""
     gc.disable()
     try:
         yield

@@ -49,7 +49,7 @@ class _Job:
     def run(self) -> None:
         try:
             self.result = self.work(*self.arguments)
-        except BaseException as error:  # noqa: BLE001 - raised again by the greenlet that waits
+        except BaseException as error:  # noqa: BLE001 - raised in the greenlet that waits
             self.error = error
 
 
@@ -128,7 +128,7 @@ class DiskThreads:
             job.waiter.switch(None)
 
 
-# ---- Greenlets that are used again.
+# ---- Greenlets that are reused.
 
 
 _MOST_IDLE = 4
@@ -154,7 +154,7 @@ class ReusedGreenlets:
     def _run(self, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         while True:
             work(*arguments)
-            del work, arguments  # else they would exist until the greenlet is used again
+            del work, arguments  # else they would exist until the greenlet is reused
             if len(self._idle) >= _MOST_IDLE:
                 return
             waiter: Any = Waiter()

@@ -12,7 +12,7 @@ Both know a secret of the group, which is never sent:
     caller    STANDBY proof, document    the proof covers the document: epochs and addresses
 
 A proof is HMAC-SHA256 over a label, the role of the side that proves, the purpose, both addresses, both nonces, and
-the document. So it cannot be sent back to its author, used again, or used for another purpose. `asked` is the address
+the document. So it cannot be sent back to its author, reused, or used for another purpose. `asked` is the address
 that the caller was configured to connect to and `reached` the address of its socket: the listener refuses a caller that
 wanted to reach another nsqd, so that a proof cannot be relayed.
 

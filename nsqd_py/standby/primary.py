@@ -127,10 +127,10 @@ class Standbys(Replication):
         if member is None:
             raise Invalid("cannot STANDBY: a lease decides who is the primary, and you have none")
         if member.id == self._election.member.id:
-            raise Invalid("cannot STANDBY: your nsqd.member is a copy of mine: stop, remove that file, and start again")
+            raise Invalid("cannot STANDBY: your nsqd.member is a copy of mine: stop, remove that file, and restart")
         for stream in self._standbys:
             if stream.offer.member is not None and stream.offer.member.id == member.id:
-                stream.client.close("the standby has connected again")
+                stream.client.close("the standby has reconnected")
         self._addresses[member.id] = member.address
 
     def _fence(self, client: Stream, offer: Offer) -> None:

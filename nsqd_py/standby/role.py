@@ -118,7 +118,7 @@ def check_role(directory: Path, standby_of: str, *, promote: bool) -> StandbySta
 def goes_on_as_primary(directory: Path, options: NsqdOptions, log: Log) -> bool:
     """True if this data path was promoted before, and the nsqd of --standby-of is not a newer primary.
 
-    So a promoted standby may start again with the same flags. Blocks this greenlet. Raises OSError.
+    So a promoted standby may restart with the same flags. Blocks this greenlet. Raises OSError.
     """
     saved = read_epochs(directory)
     if read_state(directory) is not None or saved is None or not saved.node:

@@ -69,7 +69,7 @@ class _SentTopic:
     """What the standby was sent of a topic.
 
     name        of the topic
-    log         its log; a topic that is created again has another one
+    log         its log; a topic that is recreated has another one
     files       by first sequence number
     listed      the list of files at that time; another list means that files were dropped or replaced
     whole_count  number of files at the beginning of `listed` that will not grow
@@ -339,7 +339,7 @@ class StandbyStream:
         """Send what is new in these logs, then in these journals, up to one moment in between.
 
         A message may move to a topic whose log is sent already, before the journal that says so. Therefore logs that
-        have changed since are sent again, up to the moment of the journals: a standby that is promoted then has it.
+        have changed since are resent, up to the moment of the journals: a standby that is promoted then has it.
         """
         for topic, channels in changed.items():
             if self._send_log_of(topic):
@@ -441,12 +441,12 @@ class StandbyStream:
         if is_recent and not self._broker.disk_speed.is_slow:
             return file.read(offset, size_bytes)
         found: list[bytes] = []
-        file.hold()
+        file.pin()
         try:
             descriptor = file.fileno()
             in_thread(self._threadpool, lambda: found.append(os.pread(descriptor, size_bytes, offset)))
         finally:
-            file.release()
+            file.unpin()
         return found[0]
 
     def _send_journal(self, topic: Topic, sent: _SentTopic, channel: Channel, ends: Ends) -> bool:
@@ -477,7 +477,7 @@ class StandbyStream:
             with (self._directory / file_name).open("rb") as file:
                 file.seek(start)
                 data = file.read(end_offset - start)
-        except FileNotFoundError:  # another program has removed it: nsqd writes it again
+        except FileNotFoundError:  # another program has removed it: nsqd rewrites it
             return True
         sent.journals[name] = _SentJournal(journal, version, end_offset)
         if is_same:

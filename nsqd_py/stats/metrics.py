@@ -62,7 +62,7 @@ TOPIC = (
     _gauge(
         "nsqd_topic_oldest_message_age_seconds", "Age of the oldest message of the depth.", lambda topic: _age_s(topic.oldest_ns)
     ),
-    _gauge("nsqd_topic_memory_bytes", "Bytes of the topic's messages in memory.", "held_bytes"),
+    _gauge("nsqd_topic_memory_bytes", "Bytes of the topic's messages in memory.", "memory_bytes"),
     _counter("nsqd_topic_expired", "Messages that expired before a channel received them.", "expired_count"),
 )
 # Of a `ChannelRow`.

@@ -68,7 +68,7 @@ class ErrorCharge:
 
 _SILENT_INTERVALS = 2
 MS_NS = 1_000_000
-_LOOK_AGAIN_NS = 100 * MS_NS
+_RECHECK_NS = 100 * MS_NS
 
 
 class Client(Stream):
@@ -340,7 +340,7 @@ class Client(Stream):
         # Nothing is read from a client that is paused or in the backlog.
         silent_ns = 0 if self._is_paused or self._is_behind else int((self._loop.now() - self._heard_s) * 1e9)
         if silent_ns >= _SILENT_INTERVALS * interval_ns and self._has_input():  # the loop had no time to read it
-            self._beat_at(now_ns + _LOOK_AGAIN_NS)
+            self._beat_at(now_ns + _RECHECK_NS)
         elif silent_ns >= _SILENT_INTERVALS * interval_ns:
             self.close("failed to read command - i/o timeout")
         elif self._is_stuck():

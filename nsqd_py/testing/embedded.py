@@ -121,7 +121,7 @@ class EmbeddedDaemon:
         _end(self._processes, self._owner, signal.SIGKILL)
 
     def restart(self) -> None:
-        """Start it again with the same ports and data; stop it first if it runs."""
+        """Restart it with the same ports and data; stop it first if it runs."""
         self.stop()
         self._launch()
         self.wait_until_ready()

@@ -109,8 +109,8 @@ def test_a_child_that_is_started_gets_all_signals() -> None:
     """`release` leaves nothing blocked."""
     script = (
         "from nsqd_py.runtime.command import *; import signal\n"
-        "hold_signals(RELOAD_AND_DRAIN); print(len(signal.pthread_sigmask(signal.SIG_BLOCK, ())))\n"
-        "release_signals(); print(len(signal.pthread_sigmask(signal.SIG_BLOCK, ())))\n"
+        "block_signals(RELOAD_AND_DRAIN); print(len(signal.pthread_sigmask(signal.SIG_BLOCK, ())))\n"
+        "unblock_signals(); print(len(signal.pthread_sigmask(signal.SIG_BLOCK, ())))\n"
     )
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)

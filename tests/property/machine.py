@@ -233,7 +233,7 @@ class BrokerMachine(RuleBasedStateMachine):
         memory, topics = self.broker.memory, self.broker.topics.values()
         assert memory.cached_bytes <= memory.limit_bytes
         assert memory.ephemeral_bytes == 0
-        held = sum(topic.held_bytes + topic.log.chunks.held_bytes for topic in topics if topic.log is not None)
+        held = sum(topic.memory_bytes + topic.log.chunks.memory_bytes for topic in topics if topic.log is not None)
         assert 0 <= held - memory.cached_bytes < len(topics) * 20 * 1024, "what is not reported yet"
 
     @invariant()

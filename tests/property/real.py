@@ -78,10 +78,10 @@ def observe(channel: Channel) -> dict[int, Seen]:
         for seq in range(low, high):
             seen[seq].append((FINISHED, 0, 0))
     skipped = {seq for low, high in position.skips for seq in range(low, high)}
-    for seq in range(position.next_fresh, position.released):
+    for seq in range(position.cursor, position.released):
         if seq not in skipped:
             seen[seq].append((QUEUED, 0, 0))
-    for low, high, attempts, _ in position.again:
+    for low, high, attempts, _ in position.requeued:
         for seq in range(low, high):
             seen[seq].append((QUEUED, attempts, 0))
     for due_ns, (low, high, attempts, _) in position.deferred:

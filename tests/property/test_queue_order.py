@@ -230,6 +230,6 @@ def test_poison_messages_starve_nobody(seed: int, consumers: int, rdy: int, pois
 
 def test_a_message_that_comes_back_waits_for_no_more_than_the_bound() -> None:
     position = Position(0, 5 * MOST_AHEAD)
-    position.take_fresh(1)
-    position.queue_again((0, 1, 1, None))
+    position.take_new(1)
+    position.requeue((0, 1, 1, None))
     assert [run[:2] for run in position.queued(5 * MOST_AHEAD)] == [(1, MOST_AHEAD + 1), (0, 1), (MOST_AHEAD + 1, 5 * MOST_AHEAD)]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nsq_apps import tools
-from nsqd_py.runtime.command import release_signals
+from nsqd_py.runtime.command import unblock_signals
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -31,7 +31,7 @@ def runner(capfd: pytest.CaptureFixture[str]) -> Run:
         except SystemExit as end:
             status = end.code
         finally:
-            release_signals()
+            unblock_signals()
         return subprocess.CompletedProcess(flags, status, *capfd.readouterr())
 
     return run

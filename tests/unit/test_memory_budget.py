@@ -23,14 +23,14 @@ class FakeHolder:
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
-        self.held_bytes = 0
+        self.memory_bytes = 0
 
     def hold(self, size_bytes: int) -> None:
-        self.held_bytes += size_bytes
+        self.memory_bytes += size_bytes
         self._budget.note(self, size_bytes)
 
     def shrink(self, most_bytes: int) -> None:
-        change, self.held_bytes = most_bytes - self.held_bytes, most_bytes
+        change, self.memory_bytes = most_bytes - self.memory_bytes, most_bytes
         self._budget.note(self, change)
 
 
@@ -80,12 +80,12 @@ def test_those_who_hold_most_let_go_first() -> None:
     small.hold(100)
     large.hold(500)
     budget.note_buffers(buffers)
-    assert (small.held_bytes, large.held_bytes) == (100, 500), "it fits"
+    assert (small.memory_bytes, large.memory_bytes) == (100, 500), "it fits"
     small.hold(10)
-    assert (small.held_bytes, large.held_bytes) == (110, 390), "an eighth of the limit is free again"
+    assert (small.memory_bytes, large.memory_bytes) == (110, 390), "an eighth of the limit is free again"
     large.shrink(0)
     budget.note_buffers(10_000)
-    assert (budget.held_bytes, small.held_bytes) == (10_000, 0), "nothing else can be let go"
+    assert (budget.memory_bytes, small.memory_bytes) == (10_000, 0), "nothing else can be let go"
 
 
 def test_the_limit_holds_where_the_largest_has_not_told_all(scene: Scene) -> None:
@@ -96,12 +96,12 @@ def test_the_limit_holds_where_the_largest_has_not_told_all(scene: Scene) -> Non
         for _ in range(count):
             scene.publish(topic, b"x" * KIB)
     told_bytes = scene.memory.cached_bytes
-    assert told_bytes < large.held_bytes - 12 * KIB
+    assert told_bytes < large.memory_bytes - 12 * KIB
     scene.memory.note_buffers(14 * KIB)
     assert scene.memory.cached_bytes == told_bytes, "it fits, as far as is known"
     small.trim_memory()
-    assert large.held_bytes + small.held_bytes == scene.memory.cached_bytes
-    assert scene.memory.held_bytes <= 40 * KIB
+    assert large.memory_bytes + small.memory_bytes == scene.memory.cached_bytes
+    assert scene.memory.memory_bytes <= 40 * KIB
 
 
 def test_what_is_in_flight_keeps_no_batch(scene: Scene) -> None:

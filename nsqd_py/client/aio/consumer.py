@@ -119,7 +119,7 @@ class Consumer(blocking.Consumer):
         """Request no more messages, wait for those in flight, and close.
 
         After `timeout_s`, messages that no handler has begun are requeued, and running handlers are cancelled; their
-        messages come again. Called from a handler, or from a loop over messages, this only begins to stop.
+        messages are redelivered. Called from a handler, or from a loop over messages, this only begins to stop.
         """
         self.begin_to_stop(timeout_s)
         if self._loop is None:
@@ -164,7 +164,7 @@ class Consumer(blocking.Consumer):
         except RuntimeError:  # the loop is closed: no handler runs
             ending.close()
         except TimeoutError:
-            pass  # the loop is busy: the messages come again after their time-out
+            pass  # the loop is busy: the messages are redelivered after their time-out
 
     async def _cancel_handlers(self) -> None:
         self._tasks.close()

@@ -63,7 +63,7 @@ def _words(error: Exception) -> str:
 
 
 def tls_context(options: ClientOptions, context_class: Any) -> Any:
-    """Return a context of this class with the files, which are read again. Raises OSError if they cannot be used."""
+    """Return a context of this class with the files, which are reread. Raises OSError if they cannot be used."""
     context = client_context(
         context_class,
         root_ca_file=options.tls_root_ca_file,

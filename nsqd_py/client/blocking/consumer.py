@@ -116,7 +116,7 @@ class Consumer(BaseConsumer, ProcessHooks):
         """Request no more messages, wait for those in flight, and close.
 
         After `timeout_s`, messages that no handler has begun are requeued. Handlers that still run go on, but their
-        messages come again after their time-out. Called from a handler, or from a loop over messages, this only begins
+        messages are redelivered after their time-out. Called from a handler, or from a loop over messages, this only begins
         to stop. Ctrl-C, or another exception of a signal handler, ends the time-out.
         """
         self.begin_to_stop(timeout_s)

@@ -107,7 +107,7 @@ def _nsqds_of(answer: bytes) -> tuple[str, ...]:
 
 
 class Finder:
-    """Asks one nsqlookupd again and again. Its owner calls `step`, which does not wait."""
+    """Asks one nsqlookupd repeatedly. Its owner calls `step`, which does not wait."""
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ from nsqd_py.protocol.incoming import IncomingMessages, Responses
 from nsqd_py.runtime.outages import Backoff, OutageLog
 
 _FIRST_REDIAL_S = 0.1
-_LASTED_S = 2.0  # a connection that lasted this long has not failed: dial again soon
+_LASTED_S = 2.0  # a connection that lasted this long has not failed: redial soon
 _CLOSE_WAIT = b"CLOSE_WAIT"
 
 
@@ -86,7 +86,7 @@ class NsqdSubscription:
             self._redial.failed(monotonic())
 
     def retry_soon(self) -> None:
-        """Dial again at once: an nsqlookupd has just named the nsqd."""
+        """Redial at once: an nsqlookupd has just named the nsqd."""
         self._dials_soon = True
 
     # ---- input and output

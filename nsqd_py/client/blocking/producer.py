@@ -5,7 +5,7 @@
         futures = [producer.publish_soon("topic", line) for line in lines]
         producer.flush()
 
-An I/O thread answers heartbeats, connects again, and retries, whatever its callers do. Callers put their publishes into
+An I/O thread answers heartbeats, reconnects, and retries, whatever its callers do. Callers put their publishes into
 an inbox, and wait for the result or for room. They share no lock with the I/O thread or with each other, since a signal
 handler may raise an exception anywhere in a caller, and it or a `__del__` may call the producer again. One call of the
 interpreter changes each state below, and only the I/O thread removes publishes from the inbox while it runs.
@@ -218,7 +218,7 @@ class Producer(BaseProducer[None, PublishFuture], ProcessHooks):
         try:
             self._is_starting = True
             self._backend.spawn("nsqd-py producer", self._run, ref(self), self._core, self.settings.log)
-        except RuntimeError as error:  # the system has no more threads: the next call tries again
+        except RuntimeError as error:  # the system has no more threads: the next call retries
             self._is_starting = False
             raise NoNsqd(str(error)) from error
         except BaseException:  # of a signal handler

@@ -70,7 +70,7 @@ class PublishingCore:
         self._opening: dict[str, WorkerThread[Connection]] = {}
         self._finders: list[Finder] | None = None if settings.lookupds else []
         self._discovery = Discovery(settings.nsqds)
-        self._sweep_again_s = 0.0
+        self._next_sweep_s = 0.0
 
     # ---- work
 
@@ -106,8 +106,8 @@ class PublishingCore:
     def work(self) -> None:
         """Connect, ask nsqlookupds, and fail publishes whose time is over: a few times a second."""
         now_s = monotonic()
-        if now_s >= self._sweep_again_s or not self.dispatcher.is_connected:
-            self._sweep_again_s = now_s + self.settings.sweep_interval_s
+        if now_s >= self._next_sweep_s or not self.dispatcher.is_connected:
+            self._next_sweep_s = now_s + self.settings.sweep_interval_s
             self._discover()
             self._connect(now_s)
             self._expire(now_s)

@@ -34,7 +34,7 @@ class BaseConsumer:
     """Receives messages of a channel from all nsqds that have them, and answers them.
 
     If `handler(message)` returns, the message is finished. If it raises `Requeue` or another exception, the message
-    comes again later and the consumer slows down. `batch_handler(batch)` gets messages that arrived together, as
+    is redelivered later and the consumer slows down. `batch_handler(batch)` gets messages that arrived together, as
     columns, and must answer them itself, now or later; max_attempts does not apply to it. Without a handler, iterate:
 
         for message in Consumer("topic", "channel", lookupd_http_addresses=["127.0.0.1:4161"]):
@@ -79,7 +79,7 @@ class BaseConsumer:
         options, **go_settings   by the names of go-nsq: `max_attempts=10, msg_timeout="2m", tls_v1=True`
         log                      has `info`, `warning`, ... as a logging.Logger, which is the default
         on_give_up(message)      is called for a message that came more than max_attempts times, before it is finished.
-                                 If it fails, the message comes again
+                                 If it fails, the message is redelivered
         auto_touch               touch messages that are not answered before their time-out
         chance                   returns a number from 0 to 1, to spread requests to nsqlookupds over time
 
@@ -128,7 +128,7 @@ class BaseConsumer:
         )
         self._max_attempts = 0 if batch_handler is not None else self._options.max_attempts
         self._on_give_up = on_give_up
-        self._log_again_s = 0.0
+        self._next_log_s = 0.0
         self._set_up()
         if not self._discovery.wanted and not self._lookupds:
             raise BadClientOption("a consumer needs the address of an nsqd (host:port) or of an nsqlookupd")
@@ -163,7 +163,7 @@ class BaseConsumer:
     # ---- handlers
 
     def _handle(self, item: Message | MessageBatch) -> None:
-        """Call the handler, or `on_give_up` if the message has come too often, unless nsqd delivers it again anyway."""
+        """Call the handler, or `on_give_up` if the message has come too often, unless nsqd redelivers it anyway."""
         if not item.is_live:
             return
         is_spent = self._is_spent(item)
@@ -202,8 +202,8 @@ class BaseConsumer:
         self._put_off(item, Requeue())
         if not isinstance(error, BadClientOption):
             self._log.exception("the handler %s failed on %s: %r", name_of(handler), str(item), error)
-        elif monotonic() >= self._log_again_s:  # the handler fails on every message
-            self._log_again_s = monotonic() + _QUIET_S
+        elif monotonic() >= self._next_log_s:  # the handler fails on every message
+            self._next_log_s = monotonic() + _QUIET_S
             self._log.error("the handler failed on %s: %s", item, error)
 
     # ---- how it stands

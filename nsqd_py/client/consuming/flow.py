@@ -196,7 +196,7 @@ class BackoffState(NamedTuple):
 class Flow:
     """Sets the RDY of each connection whenever something changes.
 
-    is_held_back  True if a success must be reported now: checked for each message, so that most need not be
+    reports_success  True if a success must be reported now: checked for each message, so that most need not be
 
     `now_s()` is the clock. `on_change(text)` is called when back-off begins, ends or continues, which changes `due_s`.
     """
@@ -212,7 +212,7 @@ class Flow:
     ) -> None:
         self.max_in_flight = max_in_flight
         self.is_paused = False
-        self.is_held_back = False
+        self.reports_success = False
         self._spread = spread
         self._backoff = backoff
         self._redistribute_s = redistribute_s
@@ -274,7 +274,7 @@ class Flow:
 
     def _note(self, has_changed: bool) -> None:
         if has_changed:
-            self.is_held_back = self._backoff.level > 0
+            self.reports_success = self._backoff.level > 0
             self._share()
             self._on_change(self._news())
 

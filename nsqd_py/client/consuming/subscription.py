@@ -38,7 +38,7 @@ class ConnectionStats(NamedTuple):
 class InFlightWindow:
     """What one connection has in flight. Collects output until the shell takes it all.
 
-    Answers to messages of a closed window are dropped: those messages time out at nsqd, and come again.
+    Answers to messages of a closed window are dropped: those messages time out at nsqd, and are redelivered.
     All batches have the same time-out, so they are kept in the order in which they arrived or were last touched.
     """
 
@@ -79,7 +79,7 @@ class InFlightWindow:
     def expects(self, count: int) -> bool:
         """True if nsqd may have sent `count` more messages.
 
-        nsqd may count fewer in flight than this side: it sends messages again whose time-out this side, which may have
+        nsqd may count fewer in flight than this side: it resends messages whose time-out this side, which may have
         been suspended, does not know of yet.
         """
         most = _TIMES_RDY * self.most_rdy + _MORE_THAN_RDY
@@ -149,7 +149,7 @@ class InFlightWindow:
 
     def succeeded(self) -> None:
         """Report a success to the flow, during back-off."""
-        if self.flow.is_held_back:
+        if self.flow.reports_success:
             self.flow.succeeded()
 
     def requeue(self, message_id: bytes, attempts: int, delay_s: float | None, *, backoff: bool) -> None:
@@ -188,7 +188,7 @@ class InFlightWindow:
     # ---- its end
 
     def close(self) -> None:
-        """Note that the connection has ended. Messages in flight come again after their time-out at nsqd."""
+        """Note that the connection has ended. Messages in flight are redelivered after their time-out at nsqd."""
         self.is_open = False
         self.rdy = 0
         for batch in self._batches:
@@ -207,7 +207,7 @@ _SUMS = ("received", "finished", "requeued")
 class ConsumerStats(NamedTuple):
     """The statistics of a consumer, and its current state.
 
-    received, finished, requeued   messages; a message that is delivered again is received again
+    received, finished, requeued   messages; a message that is redelivered is received again
     touched                        automatic touches of messages
     timed_out                      messages not answered before their time-out
     refused                        answers that nsqd refused, mostly because the message had timed out there

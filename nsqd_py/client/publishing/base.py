@@ -84,8 +84,8 @@ class ProducerSettings:
 class BaseProducer(Generic[R, P]):
     """Publishes to one nsqd or several.
 
-    Several nsqds are used in turn. One that fails is avoided for a while and tried again; a message that it certainly
-    did not store is sent to another. A publish whose connection was lost before its answer is sent again too, so it may
+    Several nsqds are used in turn. One that fails is avoided for a while and retried; a message that it certainly
+    did not store is sent to another. A publish whose connection was lost before its answer is resent too, so it may
     be stored twice, unless `retry_unknown=False`: then it fails with ConnectionLost.
 
     Errors of every way to publish:

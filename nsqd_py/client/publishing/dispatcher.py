@@ -21,7 +21,7 @@ MAX_LOSSES = 5
 ALONE_AFTER_LOSSES = 2
 # How many publishes go to one of several nsqds before the next has its turn.
 RUN = 64
-# The longest pause before an nsqd is tried again, while no other one is connected.
+# The longest pause before an nsqd is retried, while no other one is connected.
 MOST_LONELY_PAUSE_S = 1.0
 
 
@@ -35,7 +35,7 @@ class WindowLimits(NamedTuple):
 class ConnectionWriter:
     """An nsqd, its connection if it has one, and its unanswered publishes, in order.
 
-    pause           when it may be tried again after a failure; `Dispatcher.pause_s` may shorten it
+    pause           when it may be retried after a failure; `Dispatcher.pause_s` may shorten it
     failed_s        time of the last failure
     is_open         True if publishes may be sent
     failure         why it could not be connected, or was lost; None while it is open
@@ -133,7 +133,7 @@ class SendOrder(NamedTuple):
 class Dispatcher:
     """Each publish is waiting, in the window of one writer, or over.
 
-    waiting       publishes to be sent, in order: at most a window of new ones, and those that must be sent again
+    waiting       publishes to be sent, in order: at most a window of new ones, and those that must be resent
     waiting_bytes  of all of them on the wire
     unfinished    how many are not over
     lookup_failures  why each nsqlookupd did not answer, by its address
@@ -143,7 +143,7 @@ class Dispatcher:
     def __init__(self, limits: WindowLimits, *, retry_unknown: bool, answer_timeout_s: float) -> None:
         """The limits apply to each window, and to the publishes that wait.
 
-        With `retry_unknown`, a publish whose connection was lost before its answer is sent again, and may be stored
+        With `retry_unknown`, a publish whose connection was lost before its answer is resent, and may be stored
         twice. Without it, the publish fails with ConnectionLost.
         """
         self.writers: dict[str, ConnectionWriter] = {}
@@ -213,7 +213,7 @@ class Dispatcher:
         return self._no_nsqd_error(f"no nsqd could be connected for {timeout_s:g}s: ")
 
     def pause_s(self, writer: ConnectionWriter, now_s: float) -> float:
-        """Return the time until a writer may be tried again.
+        """Return the time until a writer may be retried.
 
         While no nsqd is connected, that is at most `MOST_LONELY_PAUSE_S` after the last failure: a standby refuses
         publishes for as long as its primary lives, and must be tried soon after that.
@@ -295,13 +295,13 @@ class Dispatcher:
         if not writer.has_refused:
             writer.failure = lost
             self._leave_alone(writer, now_s)
-        failed, again = [], []
+        failed, retried = [], []
         for publish in writer.take_unanswered():
-            if self._may_go_again(publish, writer):
-                again.append(publish)
+            if self._may_be_resent(publish, writer):
+                retried.append(publish)
             else:
                 failed.append(self._fail(publish, lost))
-        self._put_back(again)
+        self._put_back(retried)
         self._forget_unwanted()
         return failed
 
@@ -359,7 +359,7 @@ class Dispatcher:
         writer.pause.failed(now_s)
         writer.failed_s = now_s
 
-    def _may_go_again(self, publish: PendingPublish, writer: ConnectionWriter) -> bool:
+    def _may_be_resent(self, publish: PendingPublish, writer: ConnectionWriter) -> bool:
         if writer.is_rest_unread:
             return True
         publish.losses += 1

@@ -109,7 +109,7 @@ def read_credentials(path: str) -> Credentials:
     """Return the accounts of the file. Raises BadAuthFile."""
     try:
         with open(path, "rb", opener=_open_without_waiting) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # a pipe could not be read again
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # a pipe could not be reread
                 raise BadAuthFile(f"--http-auth-file {path}: not a file")
             text = file.read(_MOST_FILE_BYTES + 1)
     except OSError as error:
@@ -190,7 +190,7 @@ def parse_login(encoded: bytes) -> Login | None:
 
 
 class Guard:
-    """The users and tokens of a file, which is read again when it changes.
+    """The users and tokens of a file, which is reread when it changes.
 
     Tokens, and what was right for an address within REMEMBERED_S, are checked at once. Another password takes a thread
     0.1 s or more. The thread has a low priority and checks one password at a time, so that wrong passwords in any
@@ -215,7 +215,7 @@ class Guard:
 
     def known(self, authorization: bytes, address: str) -> bool | None:
         """True if the header that `address` sent is right, False if it is wrong, None if only `check` can tell."""
-        self._read_again_if_changed()
+        self._reread_if_changed()
         scheme, rest = split_authorization(authorization)
         if scheme == b"basic":
             if not self._credentials.hashes or not parse_login(rest):
@@ -283,7 +283,7 @@ class Guard:
 
     # ---- the file
 
-    def _read_again_if_changed(self) -> None:
+    def _reread_if_changed(self) -> None:
         """Read the file if it changed. If it cannot be used, log that once and keep the accounts."""
         now_s = self._clock()
         if now_s < self._look_at_s:

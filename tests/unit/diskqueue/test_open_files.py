@@ -91,7 +91,7 @@ def test_a_held_file_stays_open(tmp_path: Path) -> None:
     append(logs[0])
     sync_log(logs[0])
     held = logs[0].files[0]
-    held.hold()
+    held.pin()
     for log in logs[1:]:
         append(log)
         sync_log(log)
@@ -99,7 +99,7 @@ def test_a_held_file_stays_open(tmp_path: Path) -> None:
     descriptor = held.fileno()
     logs[0].remove()
     assert os.fstat(descriptor).st_size, "a thread may use it"
-    held.release()
+    held.unpin()
     with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
         os.fstat(descriptor)
 

@@ -84,8 +84,8 @@ def test_an_ephemeral_channel_drops_also_while_messages_are_deferred(bench: Benc
 def test_attempts_stay_within_their_field(bench: Bench) -> None:
     bench.release(b"x")
     position = bench.channel.position
-    position.take_fresh(1)
-    position.queue_again((0, 1, MOST_ATTEMPTS, None))
+    position.take_new(1)
+    position.requeue((0, 1, MOST_ATTEMPTS, None))
     consumer = bench.consumer()
     bench.run()
     assert [message.attempts for message in consumer.take()] == [MOST_ATTEMPTS]

@@ -88,7 +88,7 @@ def restored(bench: Bench, tmp_path: Path) -> Restored:
 
 def summary(position: Position) -> tuple[int, int, list[tuple[int, int, int]]]:
     """depth, deferred, and what is queued again."""
-    return (position.depth, position.deferred.count, sorted((low, high, tries) for low, high, tries, _ in position.again))
+    return (position.depth, position.deferred.count, sorted((low, high, tries) for low, high, tries, _ in position.requeued))
 
 
 def test_a_clean_stop_counts_what_is_in_flight_as_tried(bench: Bench, restored: Restored) -> None:

@@ -67,7 +67,7 @@ def test_a_run_of_several_ages_goes_when_the_last_is_too_old(bench: Bench) -> No
     for message in consumer.take():
         consumer.requeue(message)
     bench.restart(0)
-    assert len(bench.channel().position.again) == 1
+    assert len(bench.channel().position.requeued) == 1
     bench.world.pass_time(35 * SECOND)
     assert bench.statistics() == (2, 0, 0, 0)
     bench.world.pass_time(26 * SECOND)

@@ -8,7 +8,7 @@ from time import monotonic_ns
 import pytest
 
 from nsqd_py.diskqueue.syncing import CallTimer
-from nsqd_py.runtime.disk_speed import HOLD_NS, SLOW_NS, DiskSpeed
+from nsqd_py.runtime.disk_speed import SLOW_FOR_NS, SLOW_NS, DiskSpeed
 from tests.unit.fakes import MS, SECOND, World
 
 
@@ -34,10 +34,10 @@ def test_one_slow_call_is_enough(bench: Bench) -> None:
 
 def test_it_is_fast_again_after_a_while_without_a_slow_call(bench: Bench) -> None:
     bench.disk_speed.note(SLOW_NS)
-    bench.world.pass_time(HOLD_NS - 1)
+    bench.world.pass_time(SLOW_FOR_NS - 1)
     assert bench.disk_speed.is_slow
     bench.disk_speed.end(object(), SLOW_NS)  # a thread saw another one
-    bench.world.pass_time(HOLD_NS - 1)
+    bench.world.pass_time(SLOW_FOR_NS - 1)
     bench.disk_speed.end(object(), SLOW_NS - 1)
     assert bench.disk_speed.is_slow
     bench.world.pass_time(1)
@@ -51,7 +51,7 @@ def test_a_call_that_does_not_come_back_keeps_it_slow(bench: Bench) -> None:
     bench.world.pass_time(3600 * SECOND)
     assert bench.disk_speed.is_slow
     bench.disk_speed.end(call, 3600 * SECOND)
-    bench.world.pass_time(HOLD_NS)
+    bench.world.pass_time(SLOW_FOR_NS)
     assert not bench.disk_speed.is_slow
 
 
@@ -64,7 +64,7 @@ def test_syncs_that_take_long(bench: Bench) -> None:
     bench.disk_speed.end_stall("clicks")
     assert bench.disk_speed.is_slow, "a call was slow, too"
     bench.disk_speed.stall("orders")
-    bench.world.pass_time(HOLD_NS)
+    bench.world.pass_time(SLOW_FOR_NS)
     assert bench.disk_speed.is_slow
     assert not bench.disk_speed.attempt(pytest.fail)
     bench.disk_speed.end_stall("orders")

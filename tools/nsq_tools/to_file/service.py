@@ -20,7 +20,7 @@ from nsq_tools.to_file.output import Claim, is_open_to_all, left_behind
 from nsq_tools.to_file.topic_writer import TopicWriter, describe
 from nsqd_py.net.http.client import HttpClient, HttpClientError
 from nsqd_py.protocol.names import is_valid_name
-from nsqd_py.runtime.command import release_signals
+from nsqd_py.runtime.command import unblock_signals
 from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals, log_uncaught_errors, tune_gc
 from nsqd_py.runtime.threads import in_thread
@@ -142,7 +142,7 @@ class Service:
             self._repair()
             tune_gc()
             on_hup = gevent.signal_handler(signal.SIGHUP, self._reopen)
-            release_signals()
+            unblock_signals()
             try:
                 self._update(list(self._options.topic))
                 if self._options.topic and not self._writers:
