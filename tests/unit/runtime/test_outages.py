@@ -57,5 +57,5 @@ def test_an_outage_is_logged_once_a_minute_and_its_end() -> None:
     outage.end("over")
     assert not outage.is_on
     now_s[0] = 62.0
-    outage.report("requeued")
+    outage.report("again")
     assert log.lines == ["ERROR at 0", "ERROR at 60", "INFO over", "ERROR again"]

@@ -33,7 +33,7 @@ def test_links_that_lead_in_a_circle(tmp_path: Path) -> None:
     (tmp_path / "day" / "a.log").write_bytes(b"1\n")
     (tmp_path / "day" / "up").symlink_to("..")
     (tmp_path / "day" / "itself").symlink_to("itself")
-    (tmp_path / "requeued").symlink_to("day")
+    (tmp_path / "again").symlink_to("day")
     elsewhere = tmp_path.parent / f"{tmp_path.name}-elsewhere"
     elsewhere.mkdir()
     (elsewhere / "b.log").write_bytes(b"2\n")
