@@ -48,6 +48,11 @@ def in_timed_thread(threadpool: Any, disk_speed: DiskSpeed, calls: Iterable[Call
         disk_speed.end(timer, timer.slowest_ns)
 
 
+def _disk_error(error: Exception) -> OSError:
+    """Return the error to report, without its frames; one of a bug becomes an OSError."""
+    return error.with_traceback(None) if isinstance(error, OSError) else OSError(f"internal error: {error!r}")
+
+
 class JournalWriter:
     """Writes the journals of all channels.
 
@@ -104,7 +109,7 @@ class JournalWriter:
             in_timed_thread(self._services.threadpool, self._disk_speed, [unsaved.write for _, _, unsaved in taken])
         except Exception as error:  # noqa: BLE001 - after a bug, the changes must be kept, not dropped
             for _, _, unsaved in taken:
-                unsaved.error = unsaved.error or OSError(f"internal error: {error!r}")
+                unsaved.error = unsaved.error or _disk_error(error)
         finally:
             self._greenlet = None
         saved: list[Saved] = []
@@ -121,15 +126,17 @@ class JournalWriter:
 
     def _replace_in_thread(self, topic: Topic, channel: Channel) -> None:
         """Make and write a large snapshot of a channel, while its changes are still appended to the old journal."""
-        replacement = channel.begin_replacement()
+        replacement = None
         try:
+            replacement = channel.begin_replacement()
             in_thread(self._services.threadpool, replacement.write)
             if self._greenlet is not None:  # a change that a thread is writing must not get lost between the two files
                 self._greenlet.join()
             replacement.finish()
-        except OSError as error:
-            replacement.abandon()
-            self._on_saved([(topic, channel, error.with_traceback(None))])
+        except Exception as error:  # noqa: BLE001 - after a bug, the next replacement must begin
+            if replacement is not None:
+                replacement.abandon()
+            self._on_saved([(topic, channel, _disk_error(error))])
         finally:
             self._replacing = None
 
@@ -138,11 +145,8 @@ class JournalWriter:
         error: OSError | None = None
         try:
             save()
-        except OSError as failure:
-            error = failure.with_traceback(None)  # it is kept, and its frames hold it
-            self.channel_changed(topic, channel)
         except Exception as failure:  # noqa: BLE001 - a bug with one channel must not drop the changes of the others
-            error = OSError(f"internal error: {failure!r}")
+            error = _disk_error(failure)
             self.channel_changed(topic, channel)
         saved.append((topic, channel, error))
 
@@ -332,8 +336,8 @@ class SlowReader:
 
         try:
             in_timed_thread(self._threadpool, self._disk_speed, [read])
-        except OSError as error:
-            result = error.with_traceback(None)
+        except Exception as error:  # noqa: BLE001 - after a bug, the channel that waits must get an error
+            result = _disk_error(error)
         finally:
             file.unpin()
             self._asked -= {place}

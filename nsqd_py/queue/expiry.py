@@ -11,7 +11,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
-from nsqd_py.alarms import Alarms
+from nsqd_py.alarms import Alarm, Alarms
 from nsqd_py.queue.channel import Channel
 from nsqd_py.queue.message_reader import published_ns
 from nsqd_py.queue.topic import Topic
@@ -28,16 +28,15 @@ class Expiry:
     """
 
     def __init__(self, alarms: Alarms, clock: Callable[[], int], on_sweep: Callable[[Topic[Any]], None]) -> None:
+        self._alarms = alarms
         self._clock = clock
         self._on_sweep = on_sweep
-        self._alarm = alarms.alarm(self._sweep)
-        self._topics: set[Topic[Any]] = set()
 
     def add_topic(self, topic: Topic[Any]) -> None:
         """Sweep the topic until it is closed, if it has a time to live."""
         if topic.policy.ttl_ns:
-            self._topics.add(topic)
-            self._alarm.set_no_later(self._clock())
+            alarm = self._alarms.alarm(lambda _now_ns: self._sweep(topic, alarm))
+            alarm.set(self._clock())
 
     def add_channel(self, topic: Topic[Any], channel: Channel) -> None:
         """Make a channel drop expired messages before delivery, if its topic has a time to live."""
@@ -45,13 +44,13 @@ class Expiry:
         if ttl_ns:
             channel.distributor.expire_before_ns = lambda: self._clock() - ttl_ns
 
-    def _sweep(self, now_ns: int) -> None:
-        self._topics = {topic for topic in self._topics if not topic.is_closed}
-        for topic in self._topics:
-            if _sweep_topic(topic, self._clock() - topic.policy.ttl_ns):
-                self._on_sweep(topic)
-        if self._topics:
-            self._alarm.set(now_ns + SWEEP_EVERY_NS)
+    def _sweep(self, topic: Topic[Any], alarm: Alarm) -> None:
+        if topic.is_closed:
+            alarm.close()
+            return
+        alarm.set(self._clock() + SWEEP_EVERY_NS)  # first: also if the sweep fails
+        if _sweep_topic(topic, self._clock() - topic.policy.ttl_ns):
+            self._on_sweep(topic)
 
 
 def _sweep_topic(topic: Topic[Any], oldest_ns: int) -> bool:

@@ -127,3 +127,20 @@ def test_a_disk_that_fails_is_asked_again(tmp_path: Path) -> None:
     assert bench.statistics() == (2, 0, 0, 0)
     bench.world.pass_time(SECOND)
     assert bench.statistics() == (1, 0, 0, 1)
+
+
+def test_a_bug_with_one_topic_does_not_end_the_sweeps(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.channel()
+    bench.publish(b"old")
+    other = bench.broker.get_topic("other")
+    other.buffer.publish(sized(b"old"), 1, 0, None, 0, 0)
+    bench.world.run()
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.topic, "messages", None)
+        for _ in range(int(TTL_NS / SECOND) + 2):
+            with pytest.raises(AttributeError):
+                bench.world.pass_time(SECOND)
+            bench.world.pass_time(0)
+        assert other.expired_count == 1
+    bench.world.pass_time(SECOND)
+    assert bench.statistics() == (0, 0, 0, 1)
