@@ -158,6 +158,7 @@ class GroupSync:
         state.alarm.set(None)
         state.gather_alarm.set(None)
         held, state.held, state.waiting = state.held, [], 0
+        error: OSError | None = None
         try:
             error = self._sync(topic, state)
             if held:
@@ -166,14 +167,15 @@ class GroupSync:
                 _answer(held, lambda end_seq: error and state.log.syncs.error_of(end_seq - 1))
                 state.expected = state.waiting + answered  # they may publish at once
         except Exception as bug:  # publishers must not wait forever or be answered with OK
-            failure = OSError(f"internal error: {bug!r}")
-            _answer(held, lambda _end_seq: failure)
+            error = OSError(f"internal error: {bug!r}")
+            state.retry_ns = self._clock() + _FIRST_RETRY_NS
+            _answer(held, lambda _end_seq: error)
             raise
         finally:
             del self._running[topic]
             self._run_ended.set()
-        if topic in self._topics:
-            self._set_next(topic, state, error)
+            if topic in self._topics:
+                self._set_next(topic, state, error)
 
     def _sync(self, topic: Topic, state: _TopicSync) -> OSError | None:
         """Sync the files that wait for it; return why some of the log is not on the disk, or None."""

@@ -136,18 +136,20 @@ class Backlog:
         workers, light = self._workers, self._light
         began_s = now_s = time.perf_counter()
         self.is_working = True
-        while (workers or light) and now_s - began_s < SLICE_S:
-            is_light_first = now_s - began_s < SLICE_S / 2 or not workers
-            worker, _ = (light if light and is_light_first else workers).popitem(last=False)
-            if worker.work() and worker not in self._slow:
-                self._queue_of(worker)[worker] = None
-            now_s = time.perf_counter()
-        self.is_working = False
-        if workers or light:
-            self._timer.start(self._work)
-        else:
-            self._is_scheduled = False
-            self.slice_s = _QUIET_S
+        try:
+            while (workers or light) and now_s - began_s < SLICE_S:
+                is_light_first = now_s - began_s < SLICE_S / 2 or not workers
+                worker, _ = (light if light and is_light_first else workers).popitem(last=False)
+                if worker.work() and worker not in self._slow:
+                    self._queue_of(worker)[worker] = None
+                now_s = time.perf_counter()
+        finally:  # also after a bug in one of them: the others go on
+            self.is_working = False
+            if workers or light:
+                self._timer.start(self._work)
+            else:
+                self._is_scheduled = False
+                self.slice_s = _QUIET_S
 
     def _rest_of_slow(self, worked_s: float) -> None:
         self._slow_timer = self._loop.timer(worked_s * (1 / SLOW_PART - 1))
@@ -156,15 +158,17 @@ class Backlog:
     def _work_slowly(self) -> None:
         slow = self._slow
         began_s = now_s = time.perf_counter()
-        while slow and now_s - began_s < _SLOW_SLICE_S:
-            worker, _ = slow.popitem(last=False)
-            if worker.work() and worker not in self._workers and worker not in self._light:
-                slow[worker] = None
-            now_s = time.perf_counter()
-        self._slow_timer.close()  # only now: a worker that adds itself again starts no shorter rest
-        self._slow_timer = None
-        if slow:
-            self._rest_of_slow(now_s - began_s)
+        try:
+            while slow and now_s - began_s < _SLOW_SLICE_S:
+                worker, _ = slow.popitem(last=False)
+                if worker.work() and worker not in self._workers and worker not in self._light:
+                    slow[worker] = None
+                now_s = time.perf_counter()
+        finally:
+            self._slow_timer.close()  # only now: a worker that adds itself again starts no shorter rest
+            self._slow_timer = None
+            if slow:
+                self._rest_of_slow(now_s - began_s)
 
 
 class LoopIteration:

@@ -190,6 +190,17 @@ def test_a_bug_in_a_sync_keeps_nobody_waiting(bench: Bench, monkeypatch: pytest.
     assert ended_well(bench.put())
 
 
+def test_a_bug_in_a_sync_keeps_nobody_waiting_who_came_during_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.put()
+    gate = gevent.event.Event()
+    monkeypatch.setattr(gevent.get_hub(), "handle_error", lambda *_: None)
+    monkeypatch.setattr(os, "fdatasync", lambda _: gate.wait(40) and {}["a bug"])
+    first, second = bench.put(), bench.put()
+    gate.set()
+    bench.pass_time(SECOND)
+    assert not ended_well(first) and not ended_well(second)
+
+
 # --- a slow one
 
 

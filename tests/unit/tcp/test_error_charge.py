@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import pytest
+
 from nsqd_py.net.loop_iteration import SLOW_PART, Backlog
 from nsqd_py.tcp.client import ERRORS_AT_ONCE, ERRORS_PER_S, ErrorCharge
 
@@ -26,6 +28,8 @@ def test_errors_are_forgotten() -> None:
 
 class Loop:
     """Timers that ring when the test says so."""
+
+    iteration = 0
 
     def __init__(self) -> None:
         self.started: list[tuple[float, Callable[[], None]]] = []
@@ -90,6 +94,23 @@ def test_one_that_adds_itself_again_while_it_works_rests_as_long() -> None:
     loop.started[0][1]()
     assert len(loop.started) == 2
     assert loop.started[1][0] >= 0.002 * (1 / SLOW_PART - 1)
+
+
+@pytest.mark.parametrize("add", [Backlog.add, Backlog.add_slow])
+def test_a_bug_in_one_does_not_end_the_work_of_others(add: Callable[..., None]) -> None:
+    loop = Loop()
+    backlog = Backlog(loop)
+    broken, other = Job(1), Job(2)
+    broken.work = {}.__getitem__  # type: ignore[method-assign, assignment]
+    add(backlog, broken)
+    add(backlog, other)
+    with pytest.raises(TypeError):
+        loop.started[0][1]()
+    assert backlog.has_time()
+    loop.started[1][1]()
+    assert other.steps == 0
+    add(backlog, Job(1))
+    assert len(loop.started) == 3
 
 
 def test_one_that_is_forgiven_is_in_one_queue_only() -> None:
