@@ -15,7 +15,7 @@ from werkzeug.wrappers import Request
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.upstream import tls_context
 from nsqadmin_py.web.access import AccessRights, basic_user, peer_of
-from nsqd_py.net.http.client import BadStatus, HttpClient, HttpClientError, limit_s, parse_url
+from nsqd_py.net.http.client import BadStatus, HttpClient, limit_s, parse_url
 from nsqd_py.protocol.names import quote
 from nsqd_py.runtime.logs import Log
 
@@ -43,13 +43,13 @@ class AuditLog:
     def _send_all(self) -> None:
         while True:
             document = self._waiting.get()
-            self._log.of_clients.info("POSTing notification to %s", parse_url(self._endpoint).place)
-            body = orjson.dumps(document)
             try:
-                self._client.exchange("POST", parse_url(self._endpoint), body, {"Content-Type": "application/json"})
+                url = parse_url(self._endpoint)
+                self._log.of_clients.info("POSTing notification to %s", url.place)
+                self._client.exchange("POST", url, orjson.dumps(document), {"Content-Type": "application/json"})
             except BadStatus:
                 pass  # The endpoint has received it.
-            except HttpClientError as error:
+            except Exception as error:  # noqa: BLE001 - also after a bug, the next one must follow
                 self._log.of_clients.error("failed to POST notification - %s", error)
 
     def record(self, request: Request, action: str, result: str, **names: str) -> None:

@@ -159,11 +159,10 @@ class HistoryFile:
         """Replace the file. A thread compresses and writes; this greenlet waits for it."""
         if not self._path:
             return
-        document = encode(history, nodes)
         try:
-            in_thread(self._pool, _replace, self._path, document)
-        except OSError as error:
-            self._log.warning("HISTORY: cannot write %s: %s", self._path, error.strerror)
+            in_thread(self._pool, _replace, self._path, encode(history, nodes))
+        except Exception as error:  # noqa: BLE001 - also after a bug, the next write must follow
+            self._log.warning("HISTORY: cannot write %s: %s", self._path, getattr(error, "strerror", None) or repr(error))
 
     def close(self) -> None:
         if self._lock is not None:

@@ -162,7 +162,13 @@ class LookupHost:
 
     def _run(self) -> None:
         while True:
-            if self.resolve():
+            try:
+                is_resolved = self.resolve()
+            except Exception as error:  # noqa: BLE001 - after a bug, a name that moves must be found again
+                self._backoff.failed(self._clock())
+                self._outage.report("LOOKUP(%s): %r", self.address.text, error)
+                is_resolved = False
+            if is_resolved:
                 gevent.sleep(RESOLVE_AT_MOST_EVERY_S)
                 self._is_wanted.wait(RESOLVE_EVERY_S - RESOLVE_AT_MOST_EVERY_S)
             else:

@@ -207,7 +207,10 @@ class LookupPeer:
     def _run(self) -> None:
         while self._greenlet is gevent.getcurrent():  # a failure may stop its own peer
             gevent.sleep(self._backoff.wait_s(self._clock()))
-            self._try_once()
+            try:
+                self._try_once()
+            except Exception as error:  # noqa: BLE001 - likewise after a bug in what follows a failure
+                self._log.exception("LOOKUPD(%s): %r", self.name, error)
 
     def _try_once(self) -> None:
         began_s = self._clock()

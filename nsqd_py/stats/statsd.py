@@ -114,7 +114,10 @@ class StatsdReporter:
         interval_s = options.statsd_interval_ns / 1e9
         due_s = time.monotonic() + interval_s
         while not self._stopping.wait(max(0.0, due_s - time.monotonic())):
-            self._report(reports, max(0.0, interval_s - _NOT_SPREAD_S))
+            try:
+                self._report(reports, max(0.0, interval_s - _NOT_SPREAD_S))
+            except Exception as error:  # after a bug, the next report must follow
+                self._broker.log.exception("STATSD: a report ended early - %r", error)
             due_s = max(due_s + interval_s, time.monotonic())
         self._broker.log.info("STATSD: closing")
 

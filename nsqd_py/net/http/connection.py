@@ -335,6 +335,8 @@ class HttpConnection(Stream, Generic[App]):
                 if self._rest is not None:
                     self._send_rest(request, self._rest)
                 gevent.sleep(0)  # a client with many requests must not keep others waiting
+        except Exception as error:  # noqa: BLE001 - a bug costs that connection only
+            self._on_exception(error)
         finally:
             self._worker = None
             self._send_continue()

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import socket
+import time
+from types import SimpleNamespace
+from typing import Any
 
+import gevent
 import pytest
 
-from nsqd_py.lookup.host import Endpoint, EndpointSelection, LookupAddress, parse_address
+from nsqd_py.lookup.host import Endpoint, EndpointSelection, LookupAddress, LookupHost, parse_address
+from nsqd_py.lookup.peer import LookupPeer
+from nsqd_py.runtime.logs import Log
 
 V4 = Endpoint(socket.AF_INET, ("127.0.0.1", 4160))
 OTHER_V4 = Endpoint(socket.AF_INET, ("127.0.0.2", 4160))
@@ -71,3 +77,26 @@ def test_an_endpoint_that_vanished_stays_while_it_is_connected() -> None:
     assert selection.in_use == selection.all == (OTHER_V4, V4)
     selection.ended(V4)
     assert selection.in_use == selection.all == (OTHER_V4,)
+
+
+@pytest.mark.parametrize("what", ["host", "peer"])
+def test_after_a_bug_in_what_follows_an_attempt_comes_the_next_one(what: str) -> None:
+    attempts, log = [], Log("[test] ")
+
+    def fail(*_: object) -> bool:
+        attempts.append(what)
+        raise KeyError("a bug")
+
+    if what == "host":
+        started: Any = LookupHost(parse_address("name:4160"), lambda *_: [V4], log, time.monotonic, nobody, fail)
+    else:
+        with socket.create_server(("127.0.0.1", 0)) as closed:
+            address = parse_address(f"127.0.0.1:{closed.getsockname()[1]}")
+        assert address.endpoint is not None
+        context: Any = SimpleNamespace(log=log, clock=time.monotonic, max_response_bytes=1, tls=None, on_failed=fail)
+        started = LookupPeer(address.endpoint, address, context)
+    started.start()
+    with gevent.Timeout(40):
+        while len(attempts) < 3:
+            gevent.sleep(0.01)
+    started.stop()

@@ -190,3 +190,12 @@ def test_two_do_not_overwrite_each_other(tmp_path: Path, capfd: pytest.CaptureFi
     assert path.exists()
     first.close()
     second.close()
+
+
+def test_what_cannot_be_encoded_is_reported(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The next write may succeed."""
+    file = HistoryFile(str(tmp_path / "history.db"), Log())
+    file.open(History())
+    file.write(full_history(), nodes=object())
+    file.close()
+    assert "cannot write" in capfd.readouterr().err

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
-from nsqd_py.stats.statsd import StatsdReports, packets
+import gevent
+
+from nsqd_py.stats.statsd import StatsdReporter, StatsdReports, packets
 
 
 def make_channel(name: str, messages: int = 0, *percentiles: tuple[float, float], **statistics: Any) -> dict[str, Any]:
@@ -70,3 +73,17 @@ def test_packets_end_with_lines_and_are_as_full_as_may_be() -> None:
     assert packets(given, 19)[0] == given[0].encode()
     assert packets(given, 0) == ["".join(given).encode()]
     assert packets([], 20) == []
+
+
+def test_after_a_bug_in_a_report_comes_the_next_one() -> None:
+    bugs: list[object] = []
+    log = SimpleNamespace(info=print, exception=lambda *line: bugs.append(line))
+    options = SimpleNamespace(
+        statsd_prefix="", statsd_exclude_ephemeral=False, statsd_interval_ns=1_000_000, statsd_address="127.0.0.1:8125"
+    )
+    broker: Any = SimpleNamespace(options=options, log=log)  # of which a report needs more
+    reporter = StatsdReporter(broker)
+    with gevent.Timeout(40):
+        while len(bugs) < 2:
+            gevent.sleep(0.001)
+    reporter.stop()
