@@ -131,13 +131,14 @@ class Service:
         self._refused: set[str] = set()
         self._warned: set[str] = set()
         self._pattern: Any = compiled(options.topic_pattern) if options.topic_pattern else None
+        self._signals = StopSignals()
         self._threadpool = gevent.get_hub().threadpool
         self._threadpool.maxsize = _THREADS
 
     def run(self) -> int:
         """Archive until a signal. Return the exit status. Raises ToolError."""
         log_uncaught_errors(gevent.get_hub(), self._log)
-        with StopSignals() as signals:
+        with self._signals as signals:
             self._check_directories()
             self._repair()
             tune_gc()
@@ -221,8 +222,9 @@ class Service:
                 continue
             if self._pattern is None or self._pattern.search(topic):
                 plan = self._plan(topic)
-                self._writers[topic] = TopicWriter(plan, self._options, self._threadpool, self._warn_once, self._log)
-                self._writers[topic].start()
+                writer = TopicWriter(plan, self._options, self._threadpool, self._warn_once, self._log, self._signals.stop)
+                self._writers[topic] = writer
+                writer.start()
             else:
                 self._refused.add(topic)
                 # For a topic of --topic this is likely a mistake; topics of nsqlookupds are meant to be filtered.

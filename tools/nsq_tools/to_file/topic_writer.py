@@ -5,6 +5,7 @@ Blocking calls run in a thread, one at a time; messages that arrive in the meant
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic, time_ns
 from typing import Any
@@ -23,8 +24,10 @@ from nsqd_py.runtime.threads import in_thread
 from nsqd_py.settings.durations import SECOND_NS
 
 
-def describe(error: OSError) -> str:
+def describe(error: Exception) -> str:
     """Return the error as text, with the file if it has one."""
+    if not isinstance(error, OSError):
+        return repr(error)
     text = error.strerror or str(error)
     return f"{error.filename}: {text}" if error.filename else text
 
@@ -39,10 +42,14 @@ class TopicWriter:
     """Writes the batches of one topic, and finishes their messages after the sync.
 
     has_failed  True if messages or files were left unfinished at the end
+    on_bug      called when a bug ends the writing
     """
 
-    def __init__(self, plan: Plan, options: ToFileOptions, threadpool: Any, warn: Warn, log: Log) -> None:
+    def __init__(
+        self, plan: Plan, options: ToFileOptions, threadpool: Any, warn: Warn, log: Log, on_bug: Callable[[], object]
+    ) -> None:
         self.has_failed = False
+        self._on_bug = on_bug
         self._name = f"{plan.topic}/{plan.channel}"
         self._archive = Archive(plan, log, warn, time_ns)
         self._size_of = plan.form.size_of
@@ -95,18 +102,26 @@ class TopicWriter:
         self._wake.set()
 
     def _drain(self) -> None:
-        self._consumer.stop(STOP_TIMEOUT_S)
-        self._is_drained = True
-        self._wake.set()
+        try:
+            self._consumer.stop(STOP_TIMEOUT_S)
+        finally:
+            self._is_drained = True
+            self._wake.set()
 
     # --- writing
 
     def _run(self) -> None:
-        while not self._is_drained:
-            self._wake.wait(max(0.0, self._tick_due_s - monotonic()))
-            self._wake.clear()
-            self._turn()
-        self._end()
+        try:
+            while not self._is_drained:
+                self._wake.wait(max(0.0, self._tick_due_s - monotonic()))
+                self._wake.clear()
+                self._turn()
+            self._end()
+        except Exception as error:  # noqa: BLE001 - nsqd sends the messages again
+            self.has_failed = True
+            self._log.exception("[%s] stopping after a bug: %r", self._name, error)
+            self._consumer.begin_to_stop(0)
+            self._on_bug()
 
     def _turn(self) -> None:
         is_tick = monotonic() >= self._tick_due_s
@@ -219,7 +234,7 @@ class Finisher:
             file = self._files[0]
             try:
                 in_thread(self._threadpool, self._finish, file)
-            except OSError as error:
+            except Exception as error:  # noqa: BLE001 - also after a bug, the file is tried again, as are the next ones
                 if not failures or self._stopping.is_set():
                     self._log.error("[%s] cannot put %s in its place: %s", self._name, file.name, describe(error))
                 failures += 1

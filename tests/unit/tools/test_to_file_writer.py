@@ -1,0 +1,54 @@
+"""After a bug nsq-to-file ends, or goes on; it never waits for a greenlet that has ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gevent
+import pytest
+
+from nsq_tools.to_file.options import PROGRAM
+from nsq_tools.to_file.topic_writer import Finisher, TopicWriter
+from nsqd_py.client.gevent import Consumer
+from nsqd_py.runtime.logs import Log
+from tests.unit.tools.test_to_file_archive import Desk
+
+
+class BrokenPool:
+    def apply(self, *_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+
+def test_a_bug_while_writing_ends_the_tool(tmp_path: Path) -> None:
+    options: Any = PROGRAM.read(["--nsqd-tcp-address=127.0.0.1:1", "--topic=topic", "--sync-interval=1ms"])
+    failed = gevent.event.Event()
+    desk = Desk(tmp_path)
+    writer = TopicWriter(desk.plan(), options, BrokenPool(), print, Log("[test] "), failed.set)
+    writer.start()
+    assert failed.wait(40)
+    writer.stop()
+    with gevent.Timeout(40):
+        writer.join()
+    assert writer.has_failed
+
+
+def test_a_consumer_that_fails_to_stop_does_not_keep_the_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options: Any = PROGRAM.read(["--nsqd-tcp-address=127.0.0.1:1", "--topic=topic"])
+    writer = TopicWriter(Desk(tmp_path).plan(), options, BrokenPool(), print, Log("[test] "), print)
+    monkeypatch.setattr(Consumer, "stop", None)
+    writer.start()
+    writer.stop()
+    with gevent.Timeout(40):
+        writer.join()
+    assert writer.has_failed
+
+
+def test_a_bug_while_a_file_is_put_in_its_place_leaves_it_to_the_next_start() -> None:
+    finisher = Finisher("topic/channel", BrokenPool(), Log("[test] "))
+    file: Any = type("File", (), {"name": "file"})
+    finisher.add(file)
+    gevent.sleep(0)
+    with gevent.Timeout(40):
+        finisher.stop()
+    assert finisher.has_failed
