@@ -306,8 +306,10 @@ class Daemon:
         self.yield_role()
 
     def _drain(self, signals: StopSignals) -> None:
-        self._broker.drain.wait_until_over(self.notifier.status, lambda: self._lookups)
-        signals.stop()
+        try:
+            self._broker.drain.wait_until_over(self.notifier.status, lambda: self._lookups)
+        finally:  # also after a bug: nsqd must not refuse publishes for ever
+            signals.stop()
 
     def _start_statsd(self) -> None:
         """Report to statsd, if it has an address. Its prefix may contain a port, so the ports must be known."""

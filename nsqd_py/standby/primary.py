@@ -236,6 +236,7 @@ class Standbys(Replication):
             self._alarm.set_no_later(late_ns if is_early else deadline_ns)
 
     def _tick(self, now_ns: int) -> None:
+        self._alarm.set(now_ns + _TICK_NS)  # first: also after a bug, publishers must not wait for ever
         if self._in_sync is not None:
             self._acknowledged()
         deadline_ns = self._held.next_deadline_ns
@@ -254,8 +255,7 @@ class Standbys(Replication):
                     client.close("no ACK in time")
                 else:
                     stream.tick()
-        if self._streams:
-            self._alarm.set(self._next_tick_ns)
+        self._alarm.set(self._next_tick_ns if self._streams else None)
         self._set_alarm()
 
     # ---- the in-sync set of a lease

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import gevent
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nsq_apps.tools import to_nsq as main
+from nsq_tools.to_nsq.destination import PublishTarget
 from nsq_tools.to_nsq.records import RecordBatch, RecordReader, parse_delimiter
+from nsqd_py.client.options import ClientOptions
+from nsqd_py.protocol import frames
+from nsqd_py.runtime.logs import Log
 from nsqd_py.settings.types import size_text
+from tests.support.fake_nsqd import agree_then, listening
 
 Numbered = list[tuple[bytes, int]]
 
@@ -114,3 +120,20 @@ def test_a_wrong_command_line_is_refused(flags: list[str], complaint: str, capsy
     out, err = capsys.readouterr()
     assert err.startswith(f"to-nsq: {complaint}")
     assert (out, err.count("\n")) == ("", 1)
+
+
+# --- after a bug
+
+
+def test_it_does_not_wait_for_ever_for_a_record_whose_refusal_fails() -> None:
+    def fail(*_: object) -> None:
+        raise KeyError("a bug")
+
+    with listening(agree_then(frames.error(b"E_BAD_MESSAGE PUB message too big 10 > 5"))) as address:
+        target = PublishTarget(address, "t", ClientOptions(), 0.1, Log("[test] "), fail)
+        target.is_waited_for = False  # as after `connect`
+        target.send(RecordBatch([b"0123456789"], [1]))
+        with gevent.Timeout(40):
+            target.finish()
+        target.close()
+    assert target.failure is not None

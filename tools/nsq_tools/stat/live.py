@@ -119,6 +119,7 @@ class LiveTable:
             stack.enter_context(_on_signal(signal.SIGWINCH, self._changed.set))
             stack.enter_context(_on_signal(signal.SIGTSTP, lambda: self._suspend(keyboard, screen)))
             asking = gevent.spawn(self._ask)
+            asking.link(lambda _: self._changed.set())
             stack.callback(asking.kill)
             while not asking.ready():
                 self._draw(screen)
@@ -130,7 +131,6 @@ class LiveTable:
         for failures in self._rounds:
             self._failures = failures
             self._changed.set()
-        self._changed.set()
 
     # --- keys
 

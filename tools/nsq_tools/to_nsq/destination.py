@@ -200,7 +200,7 @@ class PublishTarget:
     def _watch(self) -> None:
         while self.failure is None:
             gevent.sleep(_LOOK_S)
-            is_due = self.is_waited_for or self._held_batches
+            is_due = self.is_waited_for or self._held_batches or self._splits
             if is_due and monotonic() - self._progress_s > self._retry_timeout_s:
                 period = format_duration(round(self._retry_timeout_s * SECOND_NS))
                 due = f", with {self._held_messages:,} messages due" if self._held_messages else ""
