@@ -162,7 +162,7 @@ class Daemon:
             self._broker.clients_authorize = self._make_guard is not None
             self._listen()
             if self._is_loaded:
-                self._broker.persist_metadata()
+                self._broker.metadata.persist()
             self._disk_threads.serve()
             self._write_threads.serve()
             tune_gc()

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from nsqd_py.net.addresses import check_listen_address
-from nsqd_py.net.tls_options import ServerTlsOptions, check_tls, implied_tls_required
+from nsqd_py.net.tls_options import ServerTlsOptions, check_auth_policy, check_tls, implied_tls_required
 from nsqd_py.settings.declaration import BadOptions, Options, not_negative, setting
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.program import (
@@ -21,11 +21,6 @@ from nsqd_py.settings.program import (
 from nsqd_py.settings.types import DURATION, INT, STRING
 
 LOG_PREFIX = "[nsqlookupd] "
-
-
-def _check_auth_policy(value: str) -> str | None:
-    # A misspelt policy would admit every client.
-    return None if value in ("", "require-verify") else "must be require-verify"
 
 
 class _LookupdGeneral(LogOptions, title="General"):
@@ -83,7 +78,10 @@ class _Registrations(LimitOptions, title="Limits"):
 class _Tls(ServerTlsOptions, title="TLS"):
     tls_cert: str = setting(STRING, "", "Server certificate (PEM file). Enables TLS on the TCP and HTTP ports.")
     tls_client_auth_policy: str = setting(
-        STRING, "", "Client certificates: require-verify (signed by --tls-root-ca-file).", check=_check_auth_policy
+        STRING,
+        "",
+        "Client certificates: require-verify (signed by --tls-root-ca-file).",
+        check=check_auth_policy("require-verify"),
     )
 
 

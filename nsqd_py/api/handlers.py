@@ -226,7 +226,8 @@ def ping(request: Request[Broker]) -> Reply:
     problem = request.app.node_problem()
     if problem is not None:
         return answers.plain(500, f"NOK - {problem}")
-    notice = request.app.replication.notice()
+    replication = request.app.replication
+    notice = replication.notice() if replication is not None else None
     return answers.plain(200, "OK" if notice is None else f"OK - {notice}")
 
 
@@ -277,7 +278,7 @@ def stats(request: Request[Broker]) -> Reply:
     include_memory = _BOOLS.get(params.get("include_mem", ""), True)
     if params.get("format") == "json":
         document = render_json(broker, statistics, include_memory=include_memory)
-        return answers.json(document | broker.drain.statistics() | broker.replication.statistics())
+        return answers.json(document | broker.drain.statistics() | broker.standby_statistics())
     return answers.text(render_text(broker, statistics, include_memory=include_memory))
 
 
@@ -312,8 +313,11 @@ def drain(request: Request[Broker]) -> Reply:
 
 def promote(request: Request[Broker]) -> Reply:
     """Make a primary of this standby. It restarts, with the messages that it has."""
-    statistics = request.app.replication.statistics()
-    request.app.replication.promote()
+    replication = request.app.replication
+    if replication is None:
+        raise HttpError(409, "NOT_A_STANDBY")
+    statistics = replication.statistics()
+    replication.promote()
     return answers.json(statistics)
 
 
@@ -329,7 +333,7 @@ def create_topic(request: Request[Broker]) -> Reply:
 def delete_topic(request: Request[Broker]) -> Reply:
     """Delete a topic with its channels and messages."""
     request.app.delete_topic(named_topic(request).name)
-    request.app.persist_metadata()
+    request.app.metadata.persist()
     return answers.EMPTY
 
 
@@ -367,7 +371,7 @@ def delete_channel(request: Request[Broker]) -> Reply:
     """Delete a channel with its messages, and close the connections of its consumers."""
     topic, channel = named_channel(request)
     request.app.delete_channel(topic, channel.name)
-    request.app.persist_metadata()
+    request.app.metadata.persist()
     return answers.EMPTY
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from nsqd_py.broker.admission import CreationRate, Drain
 from nsqd_py.broker.disk_io import JournalWriter, Saved, SlowReader, SlowWriter, in_timed_thread
 from nsqd_py.broker.disk_limits import DescriptorRelief, DiskHealth, FreeSpace, RemovedFiles
 from nsqd_py.broker.housekeeping import Housekeeper
-from nsqd_py.broker.services import BrokerServices, Lookups, Replication, Topic
+from nsqd_py.broker.services import BrokerServices, ChangeListener, Lookups, Replication, Topic
 from nsqd_py.broker.state_files import MetadataWriter, write_clean_stop
 from nsqd_py.broker.sync import GroupSync
 from nsqd_py.broker.topic_files import LogMaker, close_topics
@@ -78,7 +78,8 @@ class Broker:
         self.tcp_port = self.http_port = self.https_port = -1
         self.lookups: Lookups | None = None
         self.make_lookups: Callable[[], Lookups] | None = None  # called when the first address is set
-        self.replication = Replication()
+        self.replication: Replication | None = None
+        self.followers: Iterable[ChangeListener] = ()  # the standbys that follow this nsqd
         self.epoch = 0  # in which this nsqd was promoted; 0 if it never was a standby
         self.keeps_epochs = False  # True if somebody compares the epochs of the logs after a restart
         self.refusal: Callable[[], Refusal] | None = None  # why no topic is created or used, if so
@@ -99,11 +100,7 @@ class Broker:
         # The channels whose journals are being written. By name, like the journals: a topic may be deleted and recreated.
         self._begun: dict[tuple[str, str], Event] = {}
         self.metadata = MetadataWriter(
-            services,
-            self.topics,
-            self._begun,
-            lambda: self.replication.metadata_written(),
-            lambda: self.encode_epochs() if self.keeps_epochs else None,
+            services, self.topics, self._begun, self._on_metadata, lambda: self.encode_epochs() if self.keeps_epochs else None
         )
         self.removed_files = RemovedFiles(services, self.topics)
         self.sync = GroupSync(services, self._on_sync, self.metadata.settle, self.removed_files.look)
@@ -141,13 +138,26 @@ class Broker:
         changed = [channel for channel in topic.channels.values() if channel.is_dirty]
         is_done = self.journals.save_now(topic)
         for channel in changed:
-            self.replication.channel_changed(topic, channel)
+            self.channel_changed(topic, channel)
         return is_done
+
+    def channel_changed(self, topic: Topic, channel: Channel) -> None:
+        """Notify the standbys of a change in the journal of a channel."""
+        for follower in self.followers:
+            follower.channel_changed(topic, channel)
+
+    def _on_metadata(self) -> None:
+        for follower in self.followers:
+            follower.metadata_written()
 
     def _on_saved(self, saved: list[Saved]) -> None:
         self.housekeeper.saved(saved)
         for topic, channel, _ in saved:
-            self.replication.channel_changed(topic, channel)
+            self.channel_changed(topic, channel)
+
+    def standby_statistics(self) -> dict[str, Any]:
+        """Return the statistics of the standbys, or of the primary; empty if there are none."""
+        return self.replication.statistics() if self.replication is not None else {}
 
     # ---- health
 
@@ -197,10 +207,11 @@ class Broker:
         topic = self.add_topic(name, None if is_ephemeral(name) else self.logs.make(name))
         self.log.of_clients.info("TOPIC(%s): created", name)
         if not topic.is_ephemeral:
-            self.want_metadata()
+            self.metadata.want()
         if self.lookups is not None:
             self.lookups.topic_made(topic)
-        self.replication.topic_made(topic)
+        for follower in self.followers:
+            follower.topic_changed(topic)
         return topic
 
     def set_lookupds(self, addresses: Sequence[str]) -> None:
@@ -265,7 +276,8 @@ class Broker:
         for channel in topic.channels.values():
             self._notify_lookupds(name, channel.name, was_deleted=True)
         self._notify_lookupds(name, "", was_deleted=True)
-        self.replication.topic_deleted(name)
+        for follower in self.followers:
+            follower.topic_deleted(name)
         if topic.log is not None:
             topic.log.remove()
             # After the log: a crash between the two must not bring finished messages back.
@@ -273,7 +285,7 @@ class Broker:
                 if channel.journal is not None:
                     channel.journal.remove()
             self.topic_journal(name).remove()
-            self.want_metadata()
+            self.metadata.want()
         topic.free()
 
     def _settle(self, topic: Topic) -> None:
@@ -292,7 +304,7 @@ class Broker:
         self.save_held(topic)
         for channel in topic.channels.values():
             channel.save()
-            self.replication.channel_changed(topic, channel)
+            self.channel_changed(topic, channel)
         self.housekeeper.make_room(topic)
 
     # ---- channels
@@ -317,9 +329,9 @@ class Broker:
                 raise
             self.log.of_clients.info("TOPIC(%s): new channel(%s)", topic.name, name)
             self._notify_lookupds(topic.name, name, was_deleted=False)
-            self.replication.channel_changed(topic, channel)
+            self.channel_changed(topic, channel)
             if not channel.is_ephemeral and not topic.is_ephemeral:
-                self.want_metadata()
+                self.metadata.want()
             topic.release()
         return channel
 
@@ -445,7 +457,7 @@ class Broker:
         channel.close()
         if channel.journal is not None:
             channel.journal.mark_deleted()
-            self.replication.channel_changed(topic, channel)
+            self.channel_changed(topic, channel)
             self.metadata.channel_deleted(topic, channel)
         channel.free()
         if not topic.channels:
@@ -455,7 +467,7 @@ class Broker:
                 return
             self.save_held(topic)
         if not channel.is_ephemeral:
-            self.want_metadata()
+            self.metadata.want()
         self.housekeeper.make_room(topic)
 
     def client_left(self, topic: Topic, channel: Channel, client: Any) -> None:
@@ -474,7 +486,7 @@ class Broker:
             return
         topic.commit()
         channel.empty()
-        self.replication.channel_changed(topic, channel)
+        self.channel_changed(topic, channel)
         self.housekeeper.make_room(topic)
 
     # ---- pausing
@@ -486,7 +498,7 @@ class Broker:
             self.save_held(topic)
         else:
             topic.unpause()
-        self.persist_metadata()
+        self.metadata.persist()
 
     def pause_channel(self, topic: Topic, channel: Channel, paused: bool) -> None:
         """Pause or unpause a channel durably. Raises OSError. Blocks this greenlet."""
@@ -495,7 +507,7 @@ class Broker:
             channel.pause()
         else:
             channel.unpause()
-        self.persist_metadata()
+        self.metadata.persist()
 
     def save_held(self, topic: Topic) -> None:
         """Write the position of a topic that holds its messages back from its channels. Raises OSError."""
@@ -505,20 +517,11 @@ class Broker:
     def write_position(self, topic: Topic, floor: int) -> None:
         """Write the number up to which a topic's messages are finished or released. Raises OSError."""
         self.topic_journal(topic.name).snapshot(floor, [], [])
-        self.replication.position_written(topic)
+        for follower in self.followers:
+            follower.position_written(topic)
 
     def topic_journal(self, topic_name: str) -> Journal:
         return Journal(self.services.directory / journal_name(topic_name))
-
-    # ---- `nsqd.dat`
-
-    def want_metadata(self) -> None:
-        """Write it soon."""
-        self.metadata.want()
-
-    def persist_metadata(self) -> None:
-        """Write it now. Raises OSError. Blocks this greenlet, not the loop."""
-        self.metadata.persist()
 
     # ---- the end
 
@@ -531,7 +534,8 @@ class Broker:
         self.journals.stop()
         self.journals.settle()
         self.metadata.close()
-        self.replication.close()
+        if self.replication is not None:
+            self.replication.close()
         self.sync.close()
         self.log.info("NSQ: closing topics")
         ends = close_topics(list(self.topics.values()), self.services, self.removed_files)

@@ -213,7 +213,7 @@ def seek_channel(broker: Broker, topic: Topic, name: str, target: str | int) -> 
     broker.log.of_clients.info(
         "TOPIC(%s): channel(%s) goes on at message %d; %d queued messages are skipped", topic.name, name, seq, skipped
     )
-    broker.replication.channel_changed(topic, channel)
+    broker.channel_changed(topic, channel)
     _bring_to_disk(channel, log, broker.services.threadpool)
     return SeekResult(seq, _timestamp_ns(topic, seq), skipped)
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from nsqd_py.alarms import Alarms
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.errors import HttpError, Invalid
+from nsqd_py.errors import HttpError
 from nsqd_py.net.transport import Stream
 from nsqd_py.options import NsqdOptions
 from nsqd_py.queue import topic as queue_topic
@@ -63,10 +63,10 @@ class Lookups(Protocol):
         """Unregister this nsqd. Blocks this greenlet."""
 
 
-class Replication:
-    """The standbys of this nsqd, or its primary. This class is that of an nsqd without any. No method blocks."""
+class ChangeListener(Protocol):
+    """A standby of this nsqd, as the broker sees it. No method blocks."""
 
-    def topic_made(self, topic: Topic) -> None:
+    def topic_changed(self, topic: Topic) -> None:
         """Handle a new topic."""
 
     def topic_deleted(self, name: str) -> None:
@@ -81,13 +81,15 @@ class Replication:
     def metadata_written(self) -> None:
         """Handle a new version of `nsqd.dat`."""
 
+
+class Replication(Protocol):
+    """The part of an nsqd that has standbys, or is one. No method blocks."""
+
     def member(self, client: Stream, body: bytes) -> None:
         """Answer this connection's MEMBER, a step of the proof that it belongs to the group. Raises ClientError."""
-        raise Invalid("cannot STANDBY: --accept-standbys is off")
 
     def attach(self, client: Stream, body: bytes) -> None:
         """Let this connection follow; `body` is the document of STANDBY. Raises ClientError."""
-        self.member(client, body)
 
     def acknowledge(self, client: Stream, number: int) -> None:
         """Handle that the standby behind this connection has written a round."""
@@ -97,7 +99,6 @@ class Replication:
 
     def notice(self) -> str | None:
         """Return what an operator should know of the standbys, for /ping; None if all is well."""
-        return None
 
     def promote(self) -> None:
         """Begin to make a primary of a standby. Raises HttpError if this is none, or if its copy is not complete."""
@@ -105,11 +106,9 @@ class Replication:
 
     def statistics(self) -> dict[str, Any]:
         """Return what /stats shows in addition to topics."""
-        return {}
 
     def lags(self) -> list[tuple[str, dict[str, int]]]:
         """Return (address, `lag_messages`, `lag_bytes` and `lag_ms`) of each standby, or of the primary."""
-        return []
 
     def close(self) -> None:
         """End all streams."""

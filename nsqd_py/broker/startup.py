@@ -5,9 +5,7 @@ The topics are those that `nsqd.dat` names and those that have files: a crash ma
 
 from __future__ import annotations
 
-import os
-from collections import defaultdict
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from operator import itemgetter
 from pathlib import Path
 
@@ -25,10 +23,10 @@ from nsqd_py.broker.state_files import (
     read_epochs,
     read_metadata,
 )
-from nsqd_py.diskqueue.files import COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX, parse_log_file_name
-from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX, Journal, SavedPosition, group_waiting
+from nsqd_py.diskqueue.files import COMPACT_SUFFIX, GONE_SUFFIX, SPARE_SUFFIX
+from nsqd_py.diskqueue.journal import Journal, SavedPosition, group_waiting
 from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Range, SeqRanges, common, count_of, union
-from nsqd_py.diskqueue.recovery import LogEnd, missing_files, needed_of, read_log
+from nsqd_py.diskqueue.recovery import LogEnd, TopicFiles, find_topic_files, missing_files, needed_of, read_log
 from nsqd_py.errors import StartError, is_full
 from nsqd_py.protocol.names import is_ephemeral, is_valid_name
 from nsqd_py.queue.position import Position
@@ -52,13 +50,13 @@ def load(broker: Broker, directory: Path) -> None:
     stopped = read_clean_stop(directory)
     _read_epochs(broker, directory)
     entries = {entry.name: entry for entry in _read_metadata(broker, directory / METADATA_FILE)}
-    files, journals = _find_files(directory, entries)
+    files = _find_files(directory, entries)
     for entry in entries.values():
         if not is_valid_name(entry.name.encode()):
             broker.log.warning("skipping creation of invalid topic %s", entry.name)
         elif not is_ephemeral(entry.name):
             try:
-                _TopicLoader(broker, entry, files[entry.name], journals, stopped.get(entry.name)).load()
+                _TopicLoader(broker, entry, files.get(entry.name, TopicFiles()), stopped.get(entry.name)).load()
             except OSError as error:
                 raise StartError(_refusal(entry.name, directory, error)) from error
     broker.logs.forget_kept()
@@ -108,58 +106,47 @@ def _set_aside(path: Path) -> Path:
     return aside
 
 
-def _find_files(directory: Path, entries: dict[str, TopicEntry]) -> tuple[dict[str, list[tuple[int, Path]]], set[str]]:
-    """Return log files by topic as (first sequence number, path), and the names of journals.
-
-    Add topics and channels that `nsqd.dat` lacks.
-    """
-    files: dict[str, list[tuple[int, Path]]] = defaultdict(list)
-    journals = set()
-    for name in os.listdir(directory):
-        if name.endswith(_LEFTOVERS):
-            (directory / name).unlink(missing_ok=True)
-            continue
-        parsed = parse_log_file_name(name)
-        if parsed is not None:
-            topic, first_seq = parsed
-            files[topic].append((first_seq, directory / name))
-            entries.setdefault(topic, TopicEntry(topic))
-        elif name.endswith(JOURNAL_SUFFIX):
-            journals.add(name)
-            topic, _, channel = name.removesuffix(JOURNAL_SUFFIX).partition(":")
-            if channel:
-                entries.setdefault(topic, TopicEntry(topic)).channels.setdefault(channel, False)
-    return files, journals
+def _find_files(directory: Path, entries: dict[str, TopicEntry]) -> dict[str, TopicFiles]:
+    """Return the files of topics, and add topics and channels that `nsqd.dat` lacks. Delete leftovers of a kill."""
+    files, others = find_topic_files(directory)
+    for path in others:
+        if path.name.endswith(_LEFTOVERS):
+            path.unlink(missing_ok=True)
+    for topic, found in files.items():
+        channels = [channel for channel in found.journals if channel]
+        if found.logs or channels:
+            entry = entries.setdefault(topic, TopicEntry(topic))
+            for channel in channels:
+                entry.channels.setdefault(channel, False)
+    return files
 
 
 class _TopicLoader:
     """Loads one topic.
 
-    journals        the names of all journals in the directory
-    stop            the end of its log at the last clean stop, if there was one
-    _needed         missing numbers that some channel has not finished
+    files   its files
+    stop    the end of its log at the last clean stop, if there was one
+    _needed  missing numbers that some channel has not finished
 
     After a power cut a position may be older than the log, and the messages that it needs may have been finished. Then
     it is not certain that a missing message is lost.
     """
 
-    def __init__(
-        self, broker: Broker, entry: TopicEntry, files: list[tuple[int, Path]], journals: Container[str], stop: LogEnd | None
-    ) -> None:
+    def __init__(self, broker: Broker, entry: TopicEntry, files: TopicFiles, stop: LogEnd | None) -> None:
         self._broker = broker
         self._entry = entry
-        self._existing = journals
+        self._saved = files.journals
         self._journals = {name: broker.channel_journal(entry.name, name) for name in self._valid_channels()}
         self._stop = stop
         self._is_certain = stop is not None or broker.is_same_boot
         self._log = broker.logs.make(entry.name)
-        self._found = read_log(files, stop)
+        self._found = read_log(files.logs, stop)
         self._needed: list[Range] = []
         self._certain_until = 0
 
     def load(self) -> None:
         saved = {name: self._read_journal(name, journal) for name, journal in self._journals.items()}
-        held = self._load_journal(self._broker.topic_journal(self._entry.name))
+        held = self._load_journal("", self._broker.topic_journal(self._entry.name))
         self._read_files()
         for name in [name for name, position in saved.items() if position is not None and position.is_deleted]:
             del saved[name]
@@ -204,17 +191,17 @@ class _TopicLoader:
 
     def _read_journal(self, channel: str, journal: Journal) -> SavedPosition | None:
         # After a kill, its topic may have been in the middle of a deletion: files are removed first, then the name.
-        if self._stop is not None and journal.path.name not in self._existing:
+        if self._stop is not None and channel not in self._saved:
             self._broker.log.warning(
                 "TOPIC(%s): %s is gone: channel %s gets everything that the log holds once more",
                 self._entry.name,
                 journal.path.name,
                 channel,
             )
-        return self._load_journal(journal)
+        return self._load_journal(channel, journal)
 
-    def _load_journal(self, journal: Journal) -> SavedPosition | None:
-        return journal.load(self._on_damage) if journal.path.name in self._existing else None
+    def _load_journal(self, channel: str, journal: Journal) -> SavedPosition | None:
+        return journal.load(self._on_damage) if channel in self._saved else None
 
     def _on_damage(self, text: str) -> None:
         self._broker.log.error("TOPIC(%s): %s", self._entry.name, text)

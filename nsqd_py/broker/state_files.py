@@ -20,9 +20,7 @@ checksum that nsqd cannot have written ends the start.
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import time
 from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
@@ -39,7 +37,7 @@ from google_crc32c import extend
 from nsqd_py.batch import END_OF_IDS_NS, FIRST_ID_NS
 from nsqd_py.broker.services import BrokerServices, Topic
 from nsqd_py.clock import SteadyClock
-from nsqd_py.diskqueue.files import sync_directory
+from nsqd_py.diskqueue.files import replace_file, sync_directory
 from nsqd_py.diskqueue.log import TopicLog
 from nsqd_py.diskqueue.ranges import EPOCHS_FILE, SavedEpochs, decode_epochs_of_logs
 from nsqd_py.diskqueue.records import NewerFormat
@@ -48,7 +46,7 @@ from nsqd_py.errors import StartError
 from nsqd_py.queue.channel import Channel
 from nsqd_py.runtime.documents import BAD_CONTENT, checked_number, decode_fields, describe
 from nsqd_py.runtime.pacing import ONE_ROUND_S, WorkSlices
-from nsqd_py.runtime.private_files import open_file, read_bytes
+from nsqd_py.runtime.private_files import read_bytes
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.version import NSQ_VERSION
 
@@ -138,21 +136,6 @@ def _name(entry: dict[str, object]) -> str:
     if not isinstance(name, str):
         raise TypeError(f"{name!a:.50} is no name")
     return name.encode(errors="replace").decode()
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Replace a file atomically and durably. Raises OSError."""
-    temporary = path.with_name(f"{path.name}.tmp")
-    descriptor = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    try:
-        written = os.write(descriptor, data)
-        if written != len(data):
-            raise OSError(errno.ENOSPC, f"only {written} of {len(data)} bytes of {temporary} could be written")
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    os.rename(temporary, path)
-    sync_directory(path.parent)
 
 
 _RETRY_NS = 5_000_000_000

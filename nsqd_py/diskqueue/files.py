@@ -55,14 +55,16 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def replace_content(path: Path, data: bytes) -> None:
-    """Replace a file by one with all of `data`, or leave it as it is. Raises OSError."""
+def replace_file(path: Path, data: bytes, *, is_synced: bool = True) -> None:
+    """Replace a file by one with all of `data`, or leave it as it is. Unsynced, a power cut may lose it. Raises OSError."""
     temporary = path.with_name(path.name + ".tmp")
     try:
         descriptor = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             if os.write(descriptor, data) != len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+            if is_synced:
+                os.fsync(descriptor)
         finally:
             os.close(descriptor)
         os.rename(temporary, path)
@@ -70,6 +72,8 @@ def replace_content(path: Path, data: bytes) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
+    if is_synced:
+        sync_directory(path.parent)
 
 
 def run_to_end(steps: Generator[None, None, T]) -> T:

@@ -26,7 +26,7 @@ from typing import NamedTuple
 from google_crc32c import extend
 
 from nsqd_py.alarms import Wait
-from nsqd_py.diskqueue.files import replace_content
+from nsqd_py.diskqueue.files import replace_file
 from nsqd_py.diskqueue.open_files import OPEN_FILES
 from nsqd_py.diskqueue.ranges import Range, SeqRanges
 from nsqd_py.diskqueue.records import NewerFormat
@@ -294,7 +294,7 @@ class Journal:
         if content.damaged:
             aside = self.path.with_name(f"{self.path.name}.damaged")
             if not aside.exists():
-                replace_content(aside, data)
+                replace_file(aside, data, is_synced=False)
             places = ", ".join(f"{start} to {end}" for start, end in content.damaged)
             on_damage(
                 f"{self.path.name} is damaged at bytes {places}: it is kept as {aside.name}, and messages that only those bytes "
@@ -359,7 +359,7 @@ class Journal:
 
     def replace(self, entry: bytes) -> None:
         """Replace the file by an encoded entry."""
-        OPEN_FILES.with_room(lambda: replace_content(self.path, entry))
+        OPEN_FILES.with_room(lambda: replace_file(self.path, entry, is_synced=False))
         self.note_replaced(len(entry))
 
     def note_replaced(self, size_bytes: int) -> None:

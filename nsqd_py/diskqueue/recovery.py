@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from google_crc32c import extend
 
-from nsqd_py.diskqueue.files import INDEX_EVERY, LogFile, log_file_name, parse_log_file_name, replace_content
+from nsqd_py.diskqueue.files import INDEX_EVERY, LogFile, log_file_name, parse_log_file_name, replace_file
 from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX
 from nsqd_py.diskqueue.ranges import Range, SeqRanges, common, count_of, union
 from nsqd_py.diskqueue.records import (
@@ -106,12 +106,13 @@ def find_topic_files(directory: Path) -> tuple[dict[str, TopicFiles], list[Path]
     """Return the files of topics, by their names, and the paths of all other files. Raises OSError."""
     topics: dict[str, TopicFiles] = defaultdict(TopicFiles)
     others = []
-    for path in sorted(directory.iterdir()):
-        parsed = parse_log_file_name(path.name)
+    for name in sorted(os.listdir(directory)):
+        path = directory / name
+        parsed = parse_log_file_name(name)
         if parsed is not None:
             topics[parsed[0]].logs.append((parsed[1], path))
-        elif path.name.endswith(JOURNAL_SUFFIX):
-            topic, _, channel = path.name.removesuffix(JOURNAL_SUFFIX).partition(":")
+        elif name.endswith(JOURNAL_SUFFIX):
+            topic, _, channel = name.removesuffix(JOURNAL_SUFFIX).partition(":")
             topics[topic].journals[channel] = path
         else:
             others.append(path)
@@ -415,7 +416,7 @@ def keep_aside(file: LogFile, start: int, end: int) -> str:
     if not aside.exists():
         data = os.pread(file.fileno(), end - start, start)
         try:
-            replace_content(aside, data)
+            replace_file(aside, data, is_synced=False)
         except OSError as error:
             text = f"{error.strerror}: {len(data)} damaged bytes of {file.path.name} could not be kept aside"
             raise OSError(error.errno, text) from error

@@ -18,8 +18,8 @@ from typing import Any
 
 import orjson
 
-from nsqd_py.broker.state_files import METADATA_FILE, TopicEntry, read_metadata, replace_file
-from nsqd_py.diskqueue.files import parse_log_file_name, sync_directory
+from nsqd_py.broker.state_files import METADATA_FILE, TopicEntry, read_metadata
+from nsqd_py.diskqueue.files import parse_log_file_name, replace_file, sync_directory
 from nsqd_py.diskqueue.journal import JOURNAL_SUFFIX
 from nsqd_py.diskqueue.recovery import TopicFiles, find_topic_files
 from nsqd_py.errors import StartError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from nsqd_py.net.http.browsers import check_hosts
@@ -32,9 +33,9 @@ TLS_REQUIRED_KIND = _TLS_REQUIRED_CHOICE._replace(bare_value="true", choices=tup
 TLS_VERSION_KIND = choice({**TLS_VERSIONS, "": DEFAULT_TLS_VERSION}, word="version")
 
 
-def _check_auth_policy(value: str) -> str | None:
-    # A misspelt policy would admit every client.
-    return None if value in ("", "require", "require-verify") else "must be require or require-verify"
+def check_auth_policy(*policies: str) -> Callable[[str], str | None]:
+    """Return the check of a --tls-client-auth-policy: a misspelt policy would admit every client."""
+    return lambda value: None if value in ("", *policies) else f"must be {' or '.join(policies)}"
 
 
 KEY_FILE = setting(STRING, "", "Private key of the certificate (PEM file).")
@@ -88,7 +89,7 @@ class ServerTlsOptions(Options):
         STRING,
         "",
         "Client certificates: require (any certificate) or require-verify (signed by --tls-root-ca-file).",
-        check=_check_auth_policy,
+        check=check_auth_policy("require", "require-verify"),
     )
     tls_root_ca_file: str = setting(STRING, "", "Trusted certificate authorities (PEM file).")
     tls_required: int = setting(

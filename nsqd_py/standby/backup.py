@@ -18,8 +18,8 @@ from typing import IO, Any
 
 from google_crc32c import extend
 
-from nsqd_py.broker.state_files import BACKUP_FILE, read_checked, replace_file, write_checked
-from nsqd_py.diskqueue.files import sync_directory
+from nsqd_py.broker.state_files import BACKUP_FILE, read_checked, write_checked
+from nsqd_py.diskqueue.files import replace_file, sync_directory
 from nsqd_py.diskqueue.ranges import EPOCHS_FILE
 from nsqd_py.errors import NsqdError, StartError
 from nsqd_py.options import NsqdOptions

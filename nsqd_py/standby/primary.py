@@ -15,7 +15,6 @@ from nsqd_py.broker.services import Replication, Topic
 from nsqd_py.errors import Invalid
 from nsqd_py.net.transport import Stream
 from nsqd_py.protocol.frames import OK
-from nsqd_py.queue.channel import Channel
 from nsqd_py.standby.acks import HeldAnswers, InSyncSet, Members
 from nsqd_py.standby.copy import StandbyState, write_state
 from nsqd_py.standby.group import Door
@@ -63,6 +62,7 @@ class Standbys(Replication):
         self._on_fenced = on_fenced
         self._goes_on_alone = options.standby_on_timeout == ALONE
         self._streams: dict[Any, StandbyStream] = {}
+        broker.followers = self._streams.values()
         self._held = HeldAnswers(options.standby_acks, options.standby_timeout_ns, broker.clock)
         self._writes = self._writes_at_tick = 0
         self.is_alone = False
@@ -185,26 +185,6 @@ class Standbys(Replication):
             self._set_alarm()
             if self._in_sync is not None and (self.is_alone or len(self._held) == 1):
                 self._acknowledged()  # without standbys, or one that is gone is left out now
-
-    def topic_made(self, topic: Topic) -> None:
-        for stream in self._streams.values():
-            stream.topic_changed(topic)
-
-    def topic_deleted(self, name: str) -> None:
-        for stream in self._streams.values():
-            stream.topic_deleted(name)
-
-    def channel_changed(self, topic: Topic, channel: Channel) -> None:
-        for stream in self._streams.values():
-            stream.channel_changed(topic, channel)
-
-    def position_written(self, topic: Topic) -> None:
-        for stream in self._streams.values():
-            stream.position_written(topic)
-
-    def metadata_written(self) -> None:
-        for stream in self._streams.values():
-            stream.metadata_written()
 
     # ---- answers
 

@@ -61,6 +61,12 @@ class StandbyRole(Replication):
             raise Invalid(f"cannot STANDBY: this nsqd is a standby of {self._primary} itself")
         client.send(OK)  # it does not serve
 
+    def acknowledge(self, client: Stream, number: int) -> None:
+        """Do nothing: no one follows a standby."""
+
+    def close(self) -> None:
+        """Do nothing: the daemon stops the follower."""
+
     def detach(self, client: Stream) -> None:
         self._door.forget(client)
 
@@ -148,7 +154,7 @@ def promote(broker: Broker, directory: Path, state: StandbyState | None, electio
     for topic in broker.topics.values():
         if topic.log is not None:
             topic.log.begin_epoch(epoch)
-    broker.persist_metadata()
+    broker.metadata.persist()
     if state is not None:
         remove_state(directory)
         broker.log.warning("STANDBY: promoted; %s was its primary", state.primary)

@@ -243,7 +243,7 @@ class StandbyStream:
     def _run(self) -> None:
         try:
             # A restart must keep the epochs that the standby gets. In its own greenlet: `stop` must not end a write in a thread.
-            gevent.spawn(self._broker.persist_metadata).get()
+            gevent.spawn(self._broker.metadata.persist).get()
             self._list_topics()
             while True:
                 self._send_round()

@@ -111,7 +111,7 @@ BROKER = (
     _gauge(
         "nsqd_answering_alone",
         "1 while publishers are answered without the standbys of --standby-acks.",
-        lambda broker: bool(broker.replication.statistics().get("standbys", {}).get("is_alone")),
+        lambda broker: bool(broker.standby_statistics().get("standbys", {}).get("is_alone")),
     ),
     _gauge("nsqd_start_time_seconds", "Start time, in seconds since the Unix epoch.", "start_time"),
     _gauge("nsqd_disk_free_bytes", "Free bytes of the disk of --data-path.", "space.free_bytes"),

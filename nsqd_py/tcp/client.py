@@ -368,7 +368,7 @@ class Client(Stream):
         if self.guard is not None:
             self.guard.close()
             self.guard = None  # they refer to each other
-        if self.session.state == STATE_STANDBY:
+        if self.session.state == STATE_STANDBY and self.broker.replication is not None:
             self.broker.replication.detach(self)
         self.broker.clients.pop(self, None)
         self._budget.share_room(len(self.broker.clients))

@@ -239,7 +239,7 @@ class Server:
             process.sleep(nsqd.cluster.chance.choice((0, 0, 1)))
             nsqd.write_epoch(broker.epoch)
 
-        broker.persist_metadata = persist_metadata
+        broker.metadata = SimpleNamespace(persist=persist_metadata)
         promote(broker, nsqd.directory, read_state(nsqd.directory), self.election)
         if not self.is_over:
             nsqd.cluster.begin(nsqd, broker.epoch, before)

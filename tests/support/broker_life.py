@@ -57,7 +57,7 @@ class Life:
         topic = self.broker.get_topic(TOPIC)
         for name in CHANNELS:
             self.broker.get_channel(topic, name)
-        self.broker.persist_metadata()
+        self.broker.metadata.persist()
         self._mark("created")
 
     def publish(self, *messages: bytes, defer_ns: int = 0) -> NotingPublisher:

@@ -321,7 +321,7 @@ def start_broker(world: World, directory: Path, **changed: Any) -> Broker:
     )
     broker.disk_speed.is_measured = False  # a busy machine is no slow disk
     # What greenlets do in the background is done at once.
-    broker.want_metadata = broker.persist_metadata  # type: ignore[method-assign]
+    broker.metadata.want = broker.metadata.persist  # type: ignore[method-assign]
     broker.logs._run_in_background = lambda work: work()  # type: ignore[method-assign]
     # `run` is called by those tests that want it: the greenlet of a broker that was killed must not come back.
     broker.housekeeper._start = lambda: None  # type: ignore[method-assign]

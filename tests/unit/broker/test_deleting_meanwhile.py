@@ -73,7 +73,7 @@ def test_a_channel_that_was_deleted_meanwhile_is_not_emptied(life: DeletingLife)
     life.open_gate()
     deleting.get(timeout=40)
     emptying.get(timeout=40)
-    life.broker.persist_metadata()
+    life.broker.metadata.persist()
     assert f"{TOPIC}:fast.cursor" not in life.files()
 
 

@@ -44,7 +44,7 @@ def test_a_log_keeps_its_epoch_over_a_restart(directory: Path) -> None:
     broker = start_broker(World(), directory)
     broker.get_topic("before")
     broker.keeps_epochs = True
-    broker.persist_metadata()
+    broker.metadata.persist()
     broker.get_topic("after")
     before = _epochs(broker)
     assert [epoch.first_seq for epoch in before["after"]] == [0]
@@ -58,7 +58,7 @@ def test_a_log_keeps_its_epoch_over_a_restart(directory: Path) -> None:
 def test_a_damaged_file_is_ignored(directory: Path) -> None:
     broker = start_broker(World(), directory)
     broker.keeps_epochs = True
-    broker.persist_metadata()
+    broker.metadata.persist()
     broker.get_topic("t")
     before = _epochs(broker)
     broker.close()
@@ -73,7 +73,7 @@ def test_a_directory_of_an_earlier_version(directory: Path) -> None:
     world = World()
     broker = start_broker(world, directory)
     broker.keeps_epochs = True
-    broker.persist_metadata()
+    broker.metadata.persist()
     given = _epochs(broker)
     assert set(given) == {"orders", "held", "paused"}
     assert all(len(epochs) == 1 and epochs[0].first_seq == 0 for epochs in given.values())

@@ -57,7 +57,7 @@ def make(directory: Path, count: int) -> tuple[World, Broker]:
     world = World()
     broker = start_broker(world, directory)
     publish(world, broker, count)
-    broker.persist_metadata()
+    broker.metadata.persist()
     return world, broker
 
 

@@ -13,7 +13,8 @@ import pytest
 from gevent.event import Event
 
 from nsqd_py.broker import state_files
-from nsqd_py.broker.state_files import METADATA_FILE, BadMetadata, read_metadata, replace_file
+from nsqd_py.broker.state_files import METADATA_FILE, BadMetadata, read_metadata
+from nsqd_py.diskqueue.files import replace_file
 from nsqd_py.diskqueue.journal import Journal
 from tests.unit.fakes import SECOND, FakeConsumer, World, close_descriptors, sized, start_broker
 
@@ -111,10 +112,10 @@ def test_a_channel_that_is_deleted_while_the_file_is_encoded_keeps_its_journal_u
     with monkeypatch.context() as patch:
         patch.setattr(broker, "want_metadata", lambda: None)  # it would wait for this very file
         patch.setattr(state_files, "WorkSlices", PauseOnce(lambda: broker.delete_channel(first, "ch")))
-        broker.persist_metadata()
+        broker.metadata.persist()
     assert [entry.channels for entry in read_metadata(path)] == [{"ch": False}, {}]
     assert journal.exists()
-    broker.persist_metadata()
+    broker.metadata.persist()
     assert [entry.channels for entry in read_metadata(path)] == [{}, {}]
     assert not journal.exists()
 
@@ -200,7 +201,7 @@ def test_a_channel_that_is_made_again_while_its_deletion_is_written_keeps_its_jo
 
     def write_and_persist(journal: Journal, *position: Any) -> None:
         write(journal, *position)
-        broker.persist_metadata()
+        broker.metadata.persist()
 
     monkeypatch.setattr(Journal, "snapshot", write_and_persist)
     channel = broker.make_channel(topic, "c")
