@@ -110,7 +110,7 @@ def test_a_channel_that_is_deleted_while_the_file_is_encoded_keeps_its_journal_u
     broker.get_channel(first, "ch")
     journal = directory / "first:ch.cursor"
     with monkeypatch.context() as patch:
-        patch.setattr(broker, "want_metadata", lambda: None)  # it would wait for this very file
+        patch.setattr(broker.metadata, "want", lambda: None)  # it would wait for this very file
         patch.setattr(state_files, "WorkSlices", PauseOnce(lambda: broker.delete_channel(first, "ch")))
         broker.metadata.persist()
     assert [entry.channels for entry in read_metadata(path)] == [{"ch": False}, {}]
@@ -195,7 +195,7 @@ def test_a_channel_that_is_made_again_while_its_deletion_is_written_keeps_its_jo
     broker = start_broker(World(), directory)
     topic = broker.get_topic("t")
     broker.make_channel(topic, "c")
-    monkeypatch.setattr(broker, "want_metadata", lambda: None)  # the deletion is written down when the test says
+    monkeypatch.setattr(broker.metadata, "want", lambda: None)  # the deletion is written down when the test says
     broker.delete_channel(topic, "c")
     write = Journal.snapshot
 
