@@ -69,7 +69,7 @@ def test_the_programs_run_on_the_lower_bounds(tmp_path: Path) -> None:
     run_tests(python, tmp_path)
 
 
-@pytest.mark.parametrize("version", ["3.12", "3.13"])
+@pytest.mark.parametrize("version", ["3.12", "3.13", "3.14"])
 def test_the_programs_run_on_later_pythons(version: str, tmp_path: Path) -> None:
     interpreter = interpreter_of(version)
     if interpreter is None:
