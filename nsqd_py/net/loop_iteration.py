@@ -181,7 +181,6 @@ class LoopIteration:
     scheduled. Callbacks of `run_callback` run at that point too, but in the hub: code that registers work here must
     use a timer instead of `run_callback`.
 
-    now_s        the time of the loop, if there is work for the end of this iteration
     is_coming    True if there is work for the end of this iteration
     backlog      work that continues in later iterations
     """
@@ -200,14 +199,12 @@ class LoopIteration:
         "_watcher",
         "backlog",
         "is_coming",
-        "now_s",
     )
 
     def __init__(self, hub: Any, log: LineWriter) -> None:
         self._hub = hub
         self._log = log
         self.is_coming = False
-        self.now_s = 0.0
         self.backlog = Backlog(hub.loop)
         self._committers: list[Committer] = []
         self._deliverers: list[Deliverer] = []
@@ -257,7 +254,6 @@ class LoopIteration:
 
     def _schedule_end(self) -> None:
         self.is_coming = True
-        self.now_s = self._hub.loop.now()
         if getcurrent() is self._hub:
             self._watcher.start(self.end)
         else:
