@@ -19,8 +19,9 @@ session     the protocol of one connection and its handshake            pure
 process     forks, the end of the interpreter, event loops, and the log
 lookup      addresses and answers of nsqlookupds                        pure
 
-A message passes five of them until its handler runs: the `Connection` reads it, its `ClientSession` decodes it, the
-`NsqdSubscription` has it in flight, a `MessageBatch` holds what came together, and the `Consumer` calls the handler.
+A message meets five of them until its handler runs: the `Connection` reads and decodes it (its `ClientSession` is the
+protocol without the socket), the `NsqdSubscription` puts it in flight in the `InFlightWindow` of that nsqd, as part of a
+`MessageBatch`, and the `Consumer` calls the handler.
 """
 
 from __future__ import annotations

@@ -1,21 +1,38 @@
-"""Requests to nsqlookupds, their answers, and when to ask. No I/O."""
+"""The addresses of a client; requests to nsqlookupds, and their answers. No I/O."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
+from nsqd_py.client.addresses import address_list, parse_address
 from nsqd_py.client.errors import BadClientOption, NsqClientError
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.net.addresses import is_host
 from nsqd_py.runtime.hidden import hidden_url
+from nsqd_py.settings.flags import addresses_from_environment
 
 _SCHEMES = ("http", "https")
 
 
 class LookupFailed(NsqClientError):
     """An nsqlookupd did not answer, or its answer could not be used; str(error) has its address."""
+
+
+def addresses_of(role: str, nsqds: str | Iterable[str], lookupds: str | Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the addresses of nsqds and nsqlookupds, each once: the given ones or, without any, the environment's.
+
+    Raises BadClientOption, BadAddress.
+    """
+    given: tuple[Iterable[str], Iterable[str]] = address_list(nsqds), address_list(lookupds)
+    nsqds, lookupds = given if any(given) else addresses_from_environment()
+    found = tuple(dict.fromkeys(str(parse_address(address)) for address in nsqds)), tuple(dict.fromkeys(lookupds))
+    for address in found[1]:
+        nodes_url(address)
+    if not any(found):
+        raise BadClientOption(f"a {role} needs the address of an nsqd (host:port) or of an nsqlookupd")
+    return found
 
 
 def lookup_url(address: str, topic: str) -> str:
@@ -78,22 +95,6 @@ def _address(producer: Any) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-class Schedule:
-    """When to ask one nsqlookupd: at once, then at each interval plus a random part, up to `jitter`, of it.
-
-    So consumers that start together soon ask at different times. `chance` returns a number from 0 to 1.
-    """
-
-    def __init__(self, now_s: float, interval_s: float, jitter: float, chance: Callable[[], float]) -> None:
-        self._interval_s = interval_s
-        self._jitter = jitter
-        self._chance = chance
-        self.due_s = now_s
-
-    def asked(self, now_s: float) -> None:
-        """Note that it was asked now."""
-        self.due_s = now_s + self._interval_s * (1 + self._jitter * self._chance())
-
-    def retry_soon(self, now_s: float) -> None:
-        """Ask again soon. The interval, or 1 s, still limits the rate, even if nsqds are lost repeatedly."""
-        self.due_s = min(self.due_s, now_s + min(1.0, self._interval_s))
+def poll_after_s(options: ClientOptions, chance: float) -> float:
+    """Return when to ask an nsqlookupd again. `chance`, 0 to 1, spreads consumers that start together over the jitter."""
+    return options.lookupd_poll_interval_s * (1 + options.lookupd_poll_jitter * chance)

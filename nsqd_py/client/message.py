@@ -34,7 +34,7 @@ class BatchWindow(Protocol):
     channel: str
     address: str
     is_open: bool
-    flow: Any
+    subscription: Any
     lock: Any
 
     def answered(self, batch: Any) -> None: ...
@@ -196,7 +196,7 @@ class MessageBatch:
         window = self._window
         if window.is_open:
             window.finish_one(message_id)
-        if not open_ids or window.flow.reports_success:
+        if not open_ids or window.subscription.reports_success:
             self._finished_one()
         return True
 

@@ -12,10 +12,9 @@ The shells, on gevent and without it, add the socket.
 from __future__ import annotations
 
 import json
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from enum import Enum, auto
+from functools import partial
 from typing import Any, TypeAlias
 
 from nsqd_py.client.errors import AtAddress, AuthFailed, ConnectionLost, HandshakeFailed, NsqdSaid
@@ -48,15 +47,6 @@ class Negotiated:
     deflate_level: int = 6
     snappy: bool = False
     auth_required: bool = False
-
-
-class Step(Enum):
-    """A step of the handshake after the answer to IDENTIFY. nsqd answers each with OK, or about the authorization."""
-
-    START_TLS = auto()
-    START_SNAPPY = auto()
-    START_DEFLATE = auto()
-    AUTHENTICATE = auto()
 
 
 _IDENTITY_FIELDS: dict[str, Kind] = {
@@ -134,9 +124,8 @@ class ClientSession:
         self._make_tls = make_tls
         self._hostname = hostname
         self._is_ready = False  # the handshake is over
-        self._negotiated: Negotiated | None = None  # until IDENTIFY is answered
-        self._step: Step | None = None  # to be answered next
-        self._steps: deque[Step] = deque()  # after it
+        self._handshake = self._shake_hands()
+        next(self._handshake)
         self._parser = FrameParser(options.max_msg_size)
         self._layer: Layer | None = None
         self._output: list[bytes] = []
@@ -253,19 +242,28 @@ class ClientSession:
             if answer.data == HEARTBEAT:
                 self.send(outgoing.NOP)
                 continue
-            if self._negotiated is None:
-                self._negotiated = self._take_identity(answer.data)
-            elif self._step is not Step.AUTHENTICATE and answer.data != _OK:
-                raise HandshakeFailed(self._address, f"nsqd answered {answer.data[:80]!r} in place of OK")
-            if not self._steps:
+            try:
+                data = self._handshake.send(answer.data)
+            except StopIteration as over:
                 self._is_ready = True
-                return [Ready(self._negotiated), *self._events(self._parser.feed(b""))]
-            self._step = self._steps.popleft()
-            if self._step is Step.AUTHENTICATE:
-                self.send(outgoing.auth(self._options.auth_secret.encode()))
-            else:
-                data = self._add_layer(self._new_layer(self._step, self._negotiated))
+                return [Ready(over.value), *self._events(self._parser.feed(b""))]
         return []
+
+    def _shake_hands(self) -> Generator[bytes, bytes, Negotiated]:
+        """Take each answer of nsqd, and yield the bytes to parse for the next one. Return what was negotiated."""
+        agreed = self._take_identity((yield b""))
+        layers: list[tuple[bool, Callable[[], Layer]]] = [
+            (agreed.tls_v1, self._make_tls),
+            (agreed.snappy, SnappyLayer),
+            (agreed.deflate, partial(DeflateLayer, agreed.deflate_level)),
+        ]
+        for is_agreed, make_layer in layers:
+            if is_agreed and (answer := (yield self._add_layer(make_layer))) != _OK:
+                raise HandshakeFailed(self._address, f"nsqd answered {answer[:80]!r} in place of OK")
+        if agreed.auth_required:
+            self.send(outgoing.auth(self._options.auth_secret.encode()))
+            yield b""
+        return agreed
 
     def _take_identity(self, data: bytes) -> Negotiated:
         agreed, options = Negotiated(), self._options
@@ -280,28 +278,17 @@ class ClientSession:
             raise HandshakeFailed.lasting(self._address, reason)
         if agreed.auth_required and not options.auth_secret:
             raise AuthFailed.lasting(self._address, "nsqd asks for a secret: give auth_secret")
-        wanted = {
-            Step.START_TLS: agreed.tls_v1,
-            Step.START_SNAPPY: agreed.snappy,
-            Step.START_DEFLATE: agreed.deflate,
-            Step.AUTHENTICATE: agreed.auth_required,
-        }
-        self._steps.extend(step for step, is_wanted in wanted.items() if is_wanted)
         return agreed
 
-    def _new_layer(self, step: Step, negotiated: Negotiated) -> Layer:
+    def _add_layer(self, make_layer: Callable[[], Layer]) -> bytes:
+        """Return the bytes behind the last answer, as the new layer decodes them."""
         try:
-            if step is Step.START_TLS:
-                return self._make_tls()
-            return SnappyLayer() if step is Step.START_SNAPPY else DeflateLayer(negotiated.deflate_level)
+            layer = make_layer()
         except ModuleNotFoundError as error:
             reason = f"{error}: compression needs `pip install cramjam google-crc32c`"
             raise HandshakeFailed(self._address, reason) from error
         except OSError as error:
             raise HandshakeFailed(self._address, str(error)) from error
-
-    def _add_layer(self, layer: Layer) -> bytes:
-        """Return the bytes behind the last answer, as the new layer decodes them."""
         self._encode_output()
         self._layer = layer if self._layer is None else Stacked(self._layer, layer)
         return layer.decode(self._parser.take_rest())

@@ -3,86 +3,98 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import nullcontext
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from nsqd_py.client.consuming.flow import ConsumerBackoff, Flow, RdySpread, exponential
+from nsqd_py.client.consuming.subscription import InFlightWindow, Subscription
 from nsqd_py.client.message import AlreadyAnswered
+from nsqd_py.client.options import ClientOptions
+from nsqd_py.client.session import Negotiated
 from tests.support.examples import examples
 from tests.support.subscription import World, message_id
 
 IDLE_S, TURN_S, REDISTRIBUTE_S, LONGEST_S = 10.0, 30.0, 5.0, 20.0
 
 
-class Nsqd:
-    """A connection: what is asked of it is checked against what all together may be asked for."""
-
-    def __init__(self, max_rdy: int, cluster: Cluster) -> None:
-        self.max_rdy = max_rdy
-        self.rdy = 0
-        self.rdy_since_s = self.last_message_s = cluster.now_s
-        self.cluster = cluster
-        self.turns = 0
-
-    def ask_for(self, rdy: int, now_s: float) -> None:
-        assert 0 <= rdy <= self.max_rdy
-        assert rdy != self.rdy
-        self.rdy, self.rdy_since_s = rdy, now_s
-        self.turns += rdy > 0
-        assert self.cluster.total_rdy <= self.cluster.allowed
-
-
 class Cluster:
-    """A flow over connections, and a clock."""
+    """A subscription over any number of nsqds, and a clock. Each RDY is checked against what all together may ask for."""
 
     def __init__(self, max_in_flight: int) -> None:
         self.now_s = 0.0
-        self.nsqds: list[Nsqd] = []
         self.allowed = max_in_flight
-        self.backoff = ConsumerBackoff(exponential(1.0), LONGEST_S)
-        self.flow = Flow(
-            max_in_flight, RdySpread(IDLE_S, TURN_S), self.backoff, REDISTRIBUTE_S, lambda: self.now_s, lambda _: None
+        self.opened = 0
+        self.windows: list[InFlightWindow] = []
+        self.rdys: dict[str, int] = {}
+        self.turns: Counter[str] = Counter()
+        self.subscription = Subscription(
+            "topic",
+            "channel",
+            ClientOptions.of(
+                max_in_flight=max_in_flight,
+                low_rdy_idle_timeout=IDLE_S,
+                low_rdy_timeout=TURN_S,
+                rdy_redistribute_interval=REDISTRIBUTE_S,
+                max_backoff_duration=LONGEST_S,
+            ),
+            auto_touch=True,
+            clock=lambda: self.now_s,
+            chance=lambda: 0.0,
+            on_output=self.check_output,
+            on_backoff=lambda _: None,
+            lock=nullcontext(),
         )
 
     @property
     def total_rdy(self) -> int:
-        return sum(nsqd.rdy for nsqd in self.nsqds)
+        return sum(window.rdy for window in self.windows)
+
+    def check_output(self) -> None:
+        for address, window in self.subscription.windows.items():
+            for line in window.take_output().splitlines():
+                rdy = int(line.removeprefix(b"RDY "))
+                assert 0 <= rdy <= window.max_rdy
+                assert rdy != self.rdys.get(address, 0)
+                self.rdys[address] = rdy
+                self.turns[address] += rdy > 0
+                assert sum(self.rdys.values()) <= self.allowed
 
     def open(self, max_rdy: int) -> None:
-        self.nsqds.append(Nsqd(max_rdy, self))
-        self.flow.opened(self.nsqds[-1])
+        self.opened += 1
+        self.windows.append(self.subscription.opened(f"nsqd:{self.opened}", Negotiated(max_rdy)))
 
     def close(self, which: int) -> None:
-        if self.nsqds:
-            nsqd = self.nsqds.pop(which % len(self.nsqds))
-            self.flow.closed(nsqd)
+        if self.windows:
+            window = self.windows.pop(which % len(self.windows))
+            self.rdys.pop(window.address, None)
+            self.subscription.closed(window)
 
     def get_message(self, which: int) -> None:
-        ready = [nsqd for nsqd in self.nsqds if nsqd.rdy]
+        ready = [window for window in self.windows if window.rdy]
         if ready:
             ready[which % len(ready)].last_message_s = self.now_s
 
     def set_max_in_flight(self, count: int) -> None:
         self.allowed = max(self.allowed, count)  # while it changes
-        self.flow.set_max_in_flight(count)
+        self.subscription.set_max_in_flight(count)
         self.allowed = count
 
     def pass_time(self, seconds: float) -> None:
         self.now_s += seconds
-        self.flow.tick(self.now_s)
+        self.subscription.tick()
 
     def check(self) -> None:
-        phase = self.flow.state(self.now_s).phase
+        stats = self.subscription.stats()
+        phase = stats.backoff.phase
         most = self.allowed if phase == "flowing" else min(self.allowed, phase == "probing")
-        if self.flow.is_paused:
+        if stats.is_paused:
             most = 0
-        most = min(most, sum(nsqd.max_rdy for nsqd in self.nsqds))
-        assert self.total_rdy == most  # no more, and nothing is left lying
-        rdys = [nsqd.rdy for nsqd in self.nsqds]
-        if most < len(rdys):
-            assert max(rdys) <= 1
+        most = min(most, sum(window.max_rdy for window in self.windows))
+        assert self.total_rdy == most == sum(self.rdys.values())  # no more, and nothing is left lying
+        if most < len(self.windows):
+            assert max(window.rdy for window in self.windows) <= 1
 
 
 class FlowMachine(RuleBasedStateMachine):
@@ -114,33 +126,33 @@ class FlowMachine(RuleBasedStateMachine):
 
     @rule(is_paused=st.booleans())
     def pause(self, is_paused: bool) -> None:
-        self.cluster.flow.pause(is_paused=is_paused)
+        self.cluster.subscription.pause(is_paused=is_paused)
 
     @rule(times=st.integers(1, 3))
     def fail(self, times: int) -> None:
         for _ in range(times):
-            self.cluster.flow.failed()
+            self.cluster.subscription.failed()
 
     @rule()
     def succeed(self) -> None:
-        self.cluster.flow.succeeded()
+        self.cluster.subscription.succeeded()
 
     @rule()
     def go_on(self) -> None:
-        self.cluster.flow.continued()
+        self.cluster.subscription.continued()
 
     @rule()
     def recover(self) -> None:
         """Whatever happened before: when each message that comes succeeds, back-off ends."""
         cluster = self.cluster
-        if not cluster.nsqds or not cluster.allowed:
+        if not cluster.windows or not cluster.allowed:
             return
-        cluster.flow.pause(is_paused=False)
+        cluster.subscription.pause(is_paused=False)
         for _ in range(40):
             cluster.pass_time(LONGEST_S)
             if cluster.total_rdy:
-                cluster.flow.succeeded()
-        assert cluster.flow.state(cluster.now_s).phase == "flowing"
+                cluster.subscription.succeeded()
+        assert cluster.subscription.stats().backoff.phase == "flowing"
 
     @invariant()
     def rdy_is_what_is_allowed(self) -> None:
@@ -159,14 +171,13 @@ def test_everybody_has_a_turn(count: int, data: st.DataObject) -> None:
     busy = data.draw(st.sets(st.integers(0, count - 1)))
     for _ in range(count):
         cluster.open(2500)
-    for nsqd in cluster.nsqds:
-        nsqd.turns = 0
+    cluster.turns.clear()
     for _ in range(int(count * (TURN_S + 2 * REDISTRIBUTE_S) / REDISTRIBUTE_S)):
         for index in busy:
-            cluster.nsqds[index].last_message_s = cluster.now_s
+            cluster.windows[index].last_message_s = cluster.now_s
         cluster.pass_time(REDISTRIBUTE_S)
         cluster.check()
-    assert min(nsqd.turns for nsqd in cluster.nsqds) >= 1
+    assert all(cluster.turns[window.address] for window in cluster.windows)
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -177,16 +188,16 @@ def test_backoff_ends_when_messages_succeed(count: int, failures: int) -> None:
     for _ in range(count):
         cluster.open(2500)
     for _ in range(failures):
-        cluster.flow.failed()
+        cluster.subscription.failed()
         cluster.pass_time(LONGEST_S)
-    only = cluster.nsqds[-1]
+    only = cluster.windows[-1]
     for _ in range(400):
         cluster.pass_time(REDISTRIBUTE_S)
         if only.rdy:
             only.last_message_s = cluster.now_s
-            cluster.flow.succeeded()
-    assert cluster.flow.state(cluster.now_s).phase == "flowing"
-    assert all(nsqd.rdy for nsqd in cluster.nsqds)
+            cluster.subscription.succeeded()
+    assert cluster.subscription.stats().backoff.phase == "flowing"
+    assert all(window.rdy for window in cluster.windows)
 
 
 # ---- answers

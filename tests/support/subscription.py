@@ -52,7 +52,7 @@ class World:
         self.window = self.subscription.opened("nsqd:4150", limits)
 
     def batch(self, *numbers: int, attempts: int = 1) -> MessageBatch:
-        return self.subscription.received(self.window, messages(*numbers, attempts=attempts))
+        return self.window.add(messages(*numbers, attempts=attempts))
 
     def sent(self) -> list[bytes]:
         """The commands that left since the last time."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from time import monotonic
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -15,7 +14,7 @@ from nsqd_py.client.blocking import consumer as blocking
 from nsqd_py.client.callables import check_handler_result
 from nsqd_py.client.consuming.base import AT_ONCE, ENDINGS, STOP_TIMEOUT_S, BaseConsumer
 from nsqd_py.client.errors import NsqClientError, WrongPlace
-from nsqd_py.client.message import Message, MessageBatch, Requeue
+from nsqd_py.client.message import Message, MessageBatch
 
 _CANCEL_S = 1.0  # how long handlers may take to end when they are cancelled
 Item = TypeVar("Item")
@@ -24,30 +23,27 @@ _SLICE_S = 0.01  # how often a task that never waits lets others run
 
 
 class TaskQueue(Generic[Item]):
-    """Items for idle tasks. `take` waits for one. Many items wake one task, which wakes the next if there is more."""
+    """Items for idle tasks. `take` waits for one."""
 
     def __init__(self) -> None:
-        self._items: deque[Item] = deque()
-        self._idle: deque[asyncio.Future[None]] = deque()
-        self._is_closed = False
+        self._items: asyncio.Queue[Item | None] = asyncio.Queue()
         self._rest_s = 0.0
 
     def put_all(self, items: Iterable[Item]) -> None:
-        self._items.extend(items)
-        self._wake_one()
+        for item in items:
+            self._items.put_nowait(item)
 
     def clear(self) -> list[Item]:
         """Remove and return the items that no task has taken. Any thread may call this."""
-        items = []
-        while self._items:
-            items.append(self._items.popleft())
+        items: list[Item] = []
+        with suppress(asyncio.QueueEmpty):
+            while (item := self._items.get_nowait()) is not None:
+                items.append(item)
         return items
 
     def close(self) -> None:
         """Close the queue: `take` returns None once it is empty."""
-        self._is_closed = True
-        while self._idle:
-            self._wake_one()
+        self._items.put_nowait(None)
 
     async def take(self, timeout_s: float | None = None) -> Item | None:
         """Return the next item; None after the time-out, or once the queue is closed and empty."""
@@ -55,39 +51,20 @@ class TaskQueue(Generic[Item]):
             await asyncio.sleep(0)
             self._rest_s = monotonic() + _SLICE_S
         try:
-            async with asyncio.timeout(timeout_s):
-                while not self._items and not self._is_closed:
-                    await self._wait()
+            async with nullcontext() if timeout_s is None else asyncio.timeout(timeout_s):
+                item = await self._items.get()
         except TimeoutError:
             return None
-        return self._items.popleft() if self._items else None
-
-    async def _wait(self) -> None:
-        waiter = asyncio.get_running_loop().create_future()
-        self._idle.append(waiter)
-        try:
-            await waiter
-        except asyncio.CancelledError:
-            if waiter in self._idle:
-                self._idle.remove(waiter)
-            elif self._items:
-                self._wake_one()
-            raise
-        self._rest_s = monotonic() + _SLICE_S
-        if len(self._items) > 1:
-            self._wake_one()
-
-    def _wake_one(self) -> None:
-        if self._idle:
-            waiter = self._idle.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
+        if item is None:
+            self.close()  # for the other tasks
+        return item
 
 
 class Consumer(blocking.Consumer):
     __doc__ = BaseConsumer.__doc__
 
     _awaits_handlers = True
+    _endings = (*ENDINGS, GeneratorExit)
     # A `with` or `for` without `async` fails.
     __enter__ = __exit__ = __iter__ = None  # type: ignore[assignment]
 
@@ -227,17 +204,19 @@ class Consumer(blocking.Consumer):
         handler = self._giving_up(message) if is_spent else self._handler
         try:
             await _run(handler, message)
-        except Requeue as request:
-            self._put_off(message, request)
         except BaseException as error:
-            if _ends(error):
-                self._put_off(message, AT_ONCE)
+            if self._fail(message, error, handler):
                 raise
-            self._fail(message, error, handler)
         else:
             message.settle()
             if is_spent:
                 self._subscription.given_up += 1
+
+    def _ends(self, error: BaseException) -> bool:
+        if isinstance(error, asyncio.CancelledError):  # other code cancelled the task, or the handler raised it
+            task = asyncio.current_task()
+            return task is not None and task.cancelling() > 0
+        return super()._ends(error)
 
     def __aiter__(self) -> AsyncIterator[Message]:
         return self.messages()
@@ -250,60 +229,43 @@ class Consumer(blocking.Consumer):
         BadClientOption if the consumer has a handler.
         """
         self._refuse_if_handled()
-        return self._each_message(idle_timeout_s)
+        return self._iterate(idle_timeout_s)
 
     def batches(self, idle_timeout_s: float | None = None) -> AsyncIterator[MessageBatch]:  # type: ignore[override]
         """Yield messages that arrived together. The caller must answer them. Otherwise as `messages`."""
         self._refuse_if_handled()
         self._takes_batches = True
-        return self._each_batch(idle_timeout_s)
+        return self._iterate(idle_timeout_s)
 
-    async def _each_message(self, idle_timeout_s: float | None) -> AsyncIterator[Message]:
+    async def _iterate(self, idle_timeout_s: float | None) -> AsyncIterator[Any]:  # type: ignore[override]
         message: Message | None = None
         try:
-            while (message := await self._take(idle_timeout_s)) is not None:
-                if self._is_spent(message):
-                    await self._handle(message)  # calls `on_give_up`
-                elif message.is_live:
-                    yield message
-                    message.settle()
+            await self.start()
+            while self.running:
+                self._iterating_task = asyncio.current_task()
+                if (item := await self._tasks.take(idle_timeout_s)) is None:
+                    break
+                if self._takes_batches:
+                    if item.is_live:
+                        yield item
+                    continue
+                message = item
+                if self._is_spent(item):
+                    await self._handle(item)  # calls `on_give_up`
+                elif item.is_live:
+                    yield item
+                    item.settle()
         except BaseException:
             self._leave()
             if message is not None:
                 self._put_off(message, AT_ONCE)
             raise
         finally:
-            await self._end_loop()
+            self._leave()
+            self._give_back()
+            self._iterating_task = None
+            await self.stop()
         self._raise_failure()
-
-    async def _each_batch(self, idle_timeout_s: float | None) -> AsyncIterator[MessageBatch]:
-        try:
-            while (batch := await self._take(idle_timeout_s)) is not None:
-                if batch.is_live:
-                    yield batch
-        finally:
-            await self._end_loop()
-        self._raise_failure()
-
-    async def _take(self, timeout_s: float | None) -> Any:
-        """Return the next message or batch; None after the time-out, or once the consumer is stopped."""
-        await self.start()
-        self._iterating_task = asyncio.current_task()
-        return await self._tasks.take(timeout_s) if self.running else None
-
-    async def _end_loop(self) -> None:
-        self._leave()
-        self._give_back()
-        self._iterating_task = None
-        await self.stop()
-
-
-def _ends(error: BaseException) -> bool:
-    """True if the exception of a handler ends its task; a CancelledError does only if the task was cancelled."""
-    if isinstance(error, asyncio.CancelledError):
-        task = asyncio.current_task()
-        return task is not None and task.cancelling() > 0
-    return isinstance(error, (*ENDINGS, GeneratorExit))
 
 
 async def _run(handler: Callable[[Any], object], item: Message | MessageBatch) -> None:

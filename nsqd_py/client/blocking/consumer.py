@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from weakref import ref
 
+from nsqd_py.client.addresses import parse_address
 from nsqd_py.client.blocking.backend import THREADS, Backend, Latch, WorkQueue
+from nsqd_py.client.blocking.lookup import Finder
 from nsqd_py.client.blocking.nsqd_subscription import NsqdSubscription
-from nsqd_py.client.consuming.base import AT_ONCE, STOP_TIMEOUT_S, BaseConsumer, canonical_address
+from nsqd_py.client.consuming.base import AT_ONCE, STOP_TIMEOUT_S, BaseConsumer
 from nsqd_py.client.consuming.subscription import ConsumerStats
 from nsqd_py.client.message import Message, MessageBatch
 from nsqd_py.client.process import ProcessHooks, call_after_fork, close_at_exit, forget, warn_of_dropped
 from nsqd_py.interfaces import LineWriter
-
-if TYPE_CHECKING:
-    from nsqd_py.client.blocking.lookup import Finder
 
 __all__ = ["Consumer", "ConsumerStats"]
 
@@ -58,7 +57,8 @@ class Consumer(BaseConsumer, ProcessHooks):
         self._lock = self._subscription.lock = backend.make_answer_lock()
         self._poller = backend.make_poller()
         self._nsqds: dict[str, NsqdSubscription] = {}
-        self._finders: list[Finder] | None = None if self._lookupds else []
+        context = self.topic, self._options, self._chance, self._log, self._backend, self._poller
+        self._finders = [Finder(address, *context) for address in self._lookupds]
         self._queue: WorkQueue[Any] = WorkQueue(backend)
         self._io_task = None
         self._workers: set[object] = set()
@@ -185,7 +185,7 @@ class Consumer(BaseConsumer, ProcessHooks):
         self._backend.after_fork()
         for task in (self._io_task, *self._workers):
             self._backend.kill(task)
-        for finder in self._finders or ():
+        for finder in self._finders:
             finder.kill()
         for nsqd in self._nsqds.values():
             nsqd.abandon("it belongs to the parent process")
@@ -197,7 +197,7 @@ class Consumer(BaseConsumer, ProcessHooks):
     def connect_to_nsqd(self, address: str) -> None:
         """Consume from this nsqd too. Raises BadAddress."""
         with self._lock:
-            self._discovery.add(canonical_address(address))
+            self._discovery.add(str(parse_address(address)))
         self._poller.wake()
 
     # ---- messages, in the threads of the callers
@@ -351,7 +351,7 @@ class Consumer(BaseConsumer, ProcessHooks):
     def _close(self) -> None:
         try:
             forget(self)
-            for finder in self._finders or ():
+            for finder in self._finders:
                 finder.kill()
             for nsqd in self._nsqds.values():
                 nsqd.flush()
@@ -379,11 +379,6 @@ class Consumer(BaseConsumer, ProcessHooks):
             for address, nsqd in self._nsqds.items():
                 if nsqd.connection is None and not self._discovery.is_wanted(address):
                     nsqd.leave()
-        if self._finders is None:
-            from nsqd_py.client.blocking.lookup import Finder  # takes 20 ms: HTTP and TLS
-
-            context = self.topic, self._options, self._chance, self._log, self._backend, self._poller
-            self._finders = [Finder(address, *context) for address in self._lookupds]
         for finder in self._finders:
             nsqds = finder.step()
             if nsqds is not None:
@@ -419,7 +414,7 @@ class Consumer(BaseConsumer, ProcessHooks):
             else:
                 self._hand_out(batch)
         if nsqd.connection is None and not nsqd.is_leaving:
-            for finder in self._finders or ():
+            for finder in self._finders:
                 finder.retry_soon()
 
     def _hand_out(self, batch: MessageBatch) -> None:

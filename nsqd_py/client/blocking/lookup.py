@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import base64
-import http.client
 import io
 from collections.abc import Callable
 from functools import partial
 from time import monotonic
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from nsqd_py.client.blocking.backend import THREADS, Backend, WorkerThread
 from nsqd_py.client.blocking.connection import tls_context
-from nsqd_py.client.lookup import LookupFailed, Schedule, lookup_headers, lookup_url, nodes_url, nsqds_in
+from nsqd_py.client.lookup import LookupFailed, lookup_headers, lookup_url, nodes_url, nsqds_in, poll_after_s
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.interfaces import LineWriter
 from nsqd_py.protocol.wrong_port import not_http, not_lookupd_http
@@ -21,9 +21,12 @@ from nsqd_py.runtime.documents import load_foreign_json
 from nsqd_py.runtime.hidden import hidden_url
 from nsqd_py.runtime.outages import OutageLog
 
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
+
 _READ_BYTES = 64 * 1024
 _MAX_ANSWER_BYTES = 16 << 20
-_NOT_FOUND = 404
+_OK, _NOT_FOUND = 200, 404
 
 
 def find_nsqds(address: str, topic: str, options: ClientOptions, backend: Backend = THREADS) -> tuple[str, ...]:
@@ -31,10 +34,14 @@ def find_nsqds(address: str, topic: str, options: ClientOptions, backend: Backen
 
     Uses the time limit and secret of the options. Raises LookupFailed.
     """
+    import http.client  # takes 20 ms
+
     limit_s = options.lookupd_poll_timeout_s
     url = lookup_url(address, topic) if topic else nodes_url(address)
     try:
-        return _nsqds_of(_get(url, monotonic() + limit_s if limit_s else None, options, backend))
+        answer = io.BytesIO(_get(url, monotonic() + limit_s if limit_s else None, options, backend))
+        received: Any = SimpleNamespace(makefile=lambda mode: answer)  # the part of a socket that is read from
+        return _nsqds_of(http.client.HTTPResponse(received, method="GET"))
     except TimeoutError as error:
         raise LookupFailed(f"{hidden_url(address)}: no answer within {limit_s:g}s") from error
     except http.client.BadStatusLine as error:
@@ -66,6 +73,8 @@ def _get(url: str, deadline_s: float | None, options: ClientOptions, backend: Ba
             sock.settimeout(_left_s(deadline_s))
     finally:
         sock.close()
+    if not answer:
+        raise ValueError("the connection was closed before an answer came")
     return bytes(answer)
 
 
@@ -78,22 +87,8 @@ def _left_s(deadline_s: float | None) -> float | None:
     return left_s
 
 
-class _Received:
-    """Received bytes as a socket from which `http.client` reads an answer."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def makefile(self, _: str) -> io.BytesIO:
-        return io.BytesIO(self._data)
-
-
-def _nsqds_of(answer: bytes) -> tuple[str, ...]:
+def _nsqds_of(response: HTTPResponse) -> tuple[str, ...]:
     """Return the nsqds of an answer. Raises ValueError, HTTPException."""
-    if not answer:
-        raise ValueError("the connection was closed before an answer came")
-    received: Any = _Received(answer)
-    response = http.client.HTTPResponse(received, method="GET")
     response.begin()
     body = response.read()
     if response.status == _NOT_FOUND:
@@ -101,7 +96,7 @@ def _nsqds_of(answer: bytes) -> tuple[str, ...]:
         if wrong_port:
             raise ValueError(wrong_port)
         return ()
-    if response.status != http.client.OK:
+    if response.status != _OK:
         raise ValueError(f"got response {response.status} {response.reason} {body[:200].decode(errors='replace')!r}")
     return nsqds_in(load_foreign_json(body))
 
@@ -126,15 +121,17 @@ class Finder:
         self.address = address
         self.failure: LookupFailed | None = None
         self.has_asked = False
+        self._options = options
+        self._chance = chance
+        self._due_s = monotonic()
         self._ask = partial(find_nsqds, address, topic, options, backend)
         self._spawn = partial(WorkerThread[tuple[str, ...]], backend, poller)
-        self._schedule = Schedule(monotonic(), options.lookupd_poll_interval_s, options.lookupd_poll_jitter, chance)
         self._outage = OutageLog(log, monotonic)
         self._request: WorkerThread[tuple[str, ...]] | None = None
 
     def retry_soon(self) -> None:
-        """Ask soon: an nsqd was lost."""
-        self._schedule.retry_soon(monotonic())
+        """Ask soon: an nsqd was lost. The interval, or 1 s, still limits the rate, even if nsqds are lost repeatedly."""
+        self._due_s = min(self._due_s, monotonic() + min(1.0, self._options.lookupd_poll_interval_s))
 
     def kill(self) -> None:
         if self._request is not None:
@@ -144,8 +141,8 @@ class Finder:
         """Ask when it is due. Return the nsqds of an answer that has come; None if none has."""
         request = self._request
         if request is None:
-            if monotonic() >= self._schedule.due_s:
-                self._schedule.asked(monotonic())
+            if monotonic() >= self._due_s:
+                self._due_s = monotonic() + poll_after_s(self._options, self._chance())
                 self._request = self._spawn(self._ask)
             return None
         if not request.is_done:

@@ -138,12 +138,12 @@ class NsqdSubscription:
             return None
         if not window.expects(len(messages)):
             raise ConnectionLost(self.address, f"nsqd sent more messages than RDY {window.most_rdy} allows")
-        return self._subscription.received(window, messages)
+        return window.add(messages)
 
     def _subscribed(self, connection: Connection) -> None:
         self._outage.end("%s: connected again", self.address)
         self._log.info("%s: subscribed to %s", self.address, self._subscription)
-        most, wanted = connection.negotiated.max_rdy_count, self._subscription.flow.max_in_flight
+        most, wanted = connection.negotiated.max_rdy_count, self._subscription.max_in_flight
         if most < wanted:
             self._log.warning("%s: gives %d messages at a time (--max-rdy-count), not %d", self.address, most, wanted)
         self.window = self._subscription.opened(self.address, connection.negotiated)

@@ -10,11 +10,11 @@ import random
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from nsqd_py.client.addresses import Discovery
 from nsqd_py.client.blocking.backend import THREADS, Backend, WorkerThread
 from nsqd_py.client.blocking.connection import Connection, opened
+from nsqd_py.client.blocking.lookup import Finder
 from nsqd_py.client.callables import check_result
 from nsqd_py.client.errors import ConnectionLost, HandshakeFailed, NoNsqd, NsqClientError, NsqdSaid
 from nsqd_py.client.process import ProcessHooks, call_after_fork
@@ -23,9 +23,6 @@ from nsqd_py.client.publishing.dispatcher import ConnectionWriter, Dispatcher, W
 from nsqd_py.client.publishing.publish import Done, Failures, PendingPublish, commands, ignore_result
 from nsqd_py.protocol.incoming import Responses
 from nsqd_py.runtime.outages import Backoff
-
-if TYPE_CHECKING:
-    from nsqd_py.client.blocking.lookup import Finder
 
 _OK = b"OK"
 
@@ -68,7 +65,8 @@ class PublishingCore:
         self.has_discovered = not settings.lookupds
         self.refusal: NsqClientError | None = None
         self._opening: dict[str, WorkerThread[Connection]] = {}
-        self._finders: list[Finder] | None = None if settings.lookupds else []
+        context = "", settings.options, random.random, self.log, self._backend, self.poller
+        self._finders = [Finder(address, *context) for address in settings.lookupds]
         self._discovery = Discovery(settings.nsqds)
         self._next_sweep_s = 0.0
 
@@ -197,11 +195,6 @@ class PublishingCore:
             self.on_opened(writer)
 
     def _discover(self) -> None:
-        if self._finders is None:
-            from nsqd_py.client.blocking.lookup import Finder  # takes 20 ms: HTTP and TLS
-
-            context = "", self.settings.options, random.random, self.log, self._backend, self.poller
-            self._finders = [Finder(address, *context) for address in self.settings.lookupds]
         for finder in self._finders:
             nsqds = finder.step()
             if finder.failure is not None:
@@ -240,8 +233,8 @@ class PublishingCore:
         self.poller.close()
 
     def _stop_workers(self) -> None:
-        for working in (*self._opening.values(), *(self._finders or ())):
-            working.kill()
+        for kill in [working.kill for working in self._opening.values()] + [finder.kill for finder in self._finders]:
+            kill()
         self._opening.clear()
         self._finders = []
 

@@ -8,16 +8,15 @@ from contextlib import nullcontext
 from time import monotonic
 from typing import Any
 
-from nsqd_py.client.addresses import Discovery, address_list, parse_address
+from nsqd_py.client.addresses import Discovery
 from nsqd_py.client.callables import check_handler_result, name_of, refuse_what_does_not_run
 from nsqd_py.client.consuming.subscription import ConsumerStats, Subscription
 from nsqd_py.client.errors import BadClientOption
-from nsqd_py.client.lookup import lookup_url
+from nsqd_py.client.lookup import addresses_of
 from nsqd_py.client.message import Message, MessageBatch, Requeue
 from nsqd_py.client.options import ClientOptions
 from nsqd_py.client.process import standard_log
 from nsqd_py.interfaces import LineWriter
-from nsqd_py.settings.flags import addresses_from_environment
 
 # On asyncio, the consumer awaits what they return.
 Handler = Callable[[Message], object]
@@ -47,8 +46,7 @@ class BaseConsumer:
     """
 
     _awaits_handlers = False
-    # Exceptions of a handler that requeue its message at once, and end the consumer. Any other one is a failure of the
-    # handler, also those that are no Exception, such as a CancelledError or a gevent.Timeout.
+    # Exceptions of a handler that requeue its message at once, and end the consumer.
     _endings: tuple[type[BaseException], ...] = ENDINGS
 
     def __init__(
@@ -106,15 +104,6 @@ class BaseConsumer:
         self._takes_batches = batch_handler is not None
         self._concurrency = concurrency
         self._chance = chance
-        nsqds: Iterable[str] = address_list(nsqd_tcp_addresses)
-        lookupds: Iterable[str] = address_list(lookupd_http_addresses)
-        if not nsqds and not lookupds:
-            nsqds, lookupds = addresses_from_environment()
-        self._discovery = Discovery(map(canonical_address, nsqds))
-        self._lookupds = tuple(dict.fromkeys(lookupds))
-        self._is_topic_unknown = False
-        for address in self._lookupds:
-            lookup_url(address, topic)
         self._subscription = Subscription(
             topic,
             channel,
@@ -126,12 +115,14 @@ class BaseConsumer:
             on_backoff=self._on_backoff,
             lock=nullcontext(),
         )
+        self.topic, self.channel = topic, channel
         self._max_attempts = 0 if batch_handler is not None else self._options.max_attempts
         self._on_give_up = on_give_up
         self._next_log_s = 0.0
+        nsqds, self._lookupds = addresses_of("consumer", nsqd_tcp_addresses, lookupd_http_addresses)
+        self._discovery = Discovery(nsqds)
+        self._is_topic_unknown = False
         self._set_up()
-        if not self._discovery.wanted and not self._lookupds:
-            raise BadClientOption("a consumer needs the address of an nsqd (host:port) or of an nsqlookupd")
 
     def _take_answer(self, lookupd: str, nsqds: tuple[str, ...]) -> None:
         """Use what an nsqlookupd answered. Log once that no nsqd has the topic."""
@@ -170,17 +161,17 @@ class BaseConsumer:
         handler = self._giving_up(item) if is_spent else self._handler
         try:
             check_handler_result(handler, handler(item))
-        except Requeue as request:
-            self._put_off(item, request)
-        except self._endings:
-            self._put_off(item, AT_ONCE)
-            raise
-        except BaseException as error:  # noqa: BLE001 - any failure of a handler requeues its message
-            self._fail(item, error, handler)
+        except BaseException as error:
+            if self._fail(item, error, handler):
+                raise
         else:
             item.settle()
             if is_spent:
                 self._subscription.given_up += 1
+
+    def _ends(self, error: BaseException) -> bool:
+        """True if this exception of a handler ends the consumer. Any other one is a failure of the handler."""
+        return isinstance(error, self._endings)
 
     def _is_spent(self, message: Any) -> bool:
         """True if the message has come more than max_attempts times: `on_give_up` gets it in place of the handler."""
@@ -197,24 +188,23 @@ class BaseConsumer:
         if not (item.is_detached or item.is_answered):
             item.requeue(request.delay_s, backoff=request.backoff)
 
-    def _fail(self, item: Message | MessageBatch, error: BaseException, handler: object) -> None:
-        """Requeue what a handler that failed has not answered, and log the failure."""
+    def _fail(self, item: Message | MessageBatch, error: BaseException, handler: object) -> bool:
+        """Requeue what a handler that failed has not answered. Return True if its exception ends the consumer."""
+        if isinstance(error, Requeue):
+            self._put_off(item, error)
+            return False
+        if self._ends(error):
+            self._put_off(item, AT_ONCE)
+            return True
         self._put_off(item, Requeue())
         if not isinstance(error, BadClientOption):
             self._log.exception("the handler %s failed on %s: %r", name_of(handler), str(item), error)
         elif monotonic() >= self._next_log_s:  # the handler fails on every message
             self._next_log_s = monotonic() + _QUIET_S
             self._log.error("the handler failed on %s: %s", item, error)
+        return False
 
     # ---- how it stands
-
-    @property
-    def topic(self) -> str:
-        return self._subscription.topic
-
-    @property
-    def channel(self) -> str:
-        return self._subscription.channel
 
     @property
     def is_starved(self) -> bool:
@@ -231,16 +221,16 @@ class BaseConsumer:
 
     def set_max_in_flight(self, count: int) -> None:
         with self._subscription.lock:
-            self._subscription.flow.set_max_in_flight(count)
+            self._subscription.set_max_in_flight(count)
 
     def pause(self) -> None:
         """Request no more messages; those in flight continue."""
         with self._subscription.lock:
-            self._subscription.flow.pause()
+            self._subscription.pause()
 
     def resume(self) -> None:
         with self._subscription.lock:
-            self._subscription.flow.pause(is_paused=False)
+            self._subscription.pause(is_paused=False)
 
     # ---- time
 
@@ -251,8 +241,3 @@ class BaseConsumer:
         # New messages may add an earlier deadline.
         longest_s = min([_LONGEST_NAP_S, *(timeout_s / 10 for timeout_s in timeouts_s)])
         return min(longest_s, max(0.0, subscription.due_s - monotonic()))
-
-
-def canonical_address(address: str) -> str:
-    """Return the form in which addresses of nsqds are compared. Raises BadAddress."""
-    return str(parse_address(address))

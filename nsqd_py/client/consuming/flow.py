@@ -39,6 +39,14 @@ def full_jitter(multiplier_s: float, chance: Callable[[], float]) -> Duration:
     return lambda level: longest_s(level) * chance()
 
 
+class BackoffState(NamedTuple):
+    """`phase` is `flowing`, `waiting` (no messages) or `probing` (one); `remaining_s` is the rest of the wait."""
+
+    phase: str
+    level: int
+    remaining_s: float
+
+
 class ConsumerBackoff:
     """The level and phase of back-off. A level rises only while its wait is at most `most_s`, as in go-nsq.
 
@@ -89,6 +97,21 @@ class ConsumerBackoff:
         self.wait_s = min(self._duration(self.level), self._most_s)
         self.until_s = now_s + self.wait_s
         return True
+
+    def most(self, max_in_flight: int) -> int:
+        """Return how many messages may be requested now."""
+        return {Phase.FLOWING: max_in_flight, Phase.WAITING: 0, Phase.PROBING: min(1, max_in_flight)}[self.phase]
+
+    def state(self, now_s: float) -> BackoffState:
+        remaining_s = 0.0 if self.until_s is None else max(0.0, self.until_s - now_s)
+        return BackoffState(self.phase.value, self.level, remaining_s)
+
+    def __str__(self) -> str:
+        return {
+            Phase.FLOWING: "back-off is over",
+            Phase.WAITING: f"back-off, level {self.level}: no messages for {self.wait_s:g} s",
+            Phase.PROBING: f"back-off, level {self.level}: asking for one message",
+        }[self.phase]
 
 
 class Asked(Protocol):
@@ -180,117 +203,3 @@ def _ask(targets: Iterable[tuple[Asked, int]], now_s: float) -> None:
     changes = [(connection, rdy) for connection, rdy in targets if rdy != connection.rdy]
     for connection, rdy in sorted(changes, key=lambda change: change[1] > change[0].rdy):
         connection.ask_for(rdy, now_s)
-
-
-Clock = Callable[[], float]
-
-
-class BackoffState(NamedTuple):
-    """`phase` is `flowing`, `waiting` (no messages) or `probing` (one); `remaining_s` is the rest of the wait."""
-
-    phase: str
-    level: int
-    remaining_s: float
-
-
-class Flow:
-    """Sets the RDY of each connection whenever something changes.
-
-    reports_success  True if a success must be reported now: checked for each message, so that most need not be
-
-    `now_s()` is the clock. `on_change(text)` is called when back-off begins, ends or continues, which changes `due_s`.
-    """
-
-    def __init__(
-        self,
-        max_in_flight: int,
-        spread: RdySpread,
-        backoff: ConsumerBackoff,
-        redistribute_s: float,
-        clock: Clock,
-        on_change: Callable[[str], None],
-    ) -> None:
-        self.max_in_flight = max_in_flight
-        self.is_paused = False
-        self.reports_success = False
-        self._spread = spread
-        self._backoff = backoff
-        self._redistribute_s = redistribute_s
-        self._next_turns_s = clock() + redistribute_s
-        self.now_s = clock
-        self._on_change = on_change
-
-    # ---- connections and limits
-
-    def opened(self, connection: Asked) -> None:
-        self._spread.add(connection)
-        self._share()
-
-    def closed(self, connection: Asked) -> None:
-        self._spread.remove(connection)
-        self._share()
-
-    def set_max_in_flight(self, count: int) -> None:
-        self.max_in_flight = count
-        self._share()
-
-    def pause(self, *, is_paused: bool = True) -> None:
-        """Request no messages, or continue."""
-        self.is_paused = is_paused
-        self._share()
-
-    # ---- results
-
-    def succeeded(self) -> None:
-        self._note(self._backoff.succeeded(self.now_s()))
-
-    def failed(self) -> None:
-        self._note(self._backoff.failed(self.now_s()))
-
-    def continued(self) -> None:
-        """Count a message that was requeued without a failure."""
-        self._note(self._backoff.continued(self.now_s()))
-
-    # ---- time
-
-    @property
-    def due_s(self) -> float:
-        """Return when `tick` has something to do next."""
-        until_s = self._backoff.until_s
-        return self._next_turns_s if until_s is None else min(until_s, self._next_turns_s)
-
-    def tick(self, now_s: float) -> None:
-        self._note(self._backoff.expire(now_s))
-        if now_s >= self._next_turns_s:
-            self._next_turns_s = now_s + self._redistribute_s
-            self._spread.change_turns(now_s)
-
-    def state(self, now_s: float) -> BackoffState:
-        until_s = self._backoff.until_s
-        remaining_s = 0.0 if until_s is None else max(0.0, until_s - now_s)
-        return BackoffState(self._backoff.phase.value, self._backoff.level, remaining_s)
-
-    # ---- what follows
-
-    def _note(self, has_changed: bool) -> None:
-        if has_changed:
-            self.reports_success = self._backoff.level > 0
-            self._share()
-            self._on_change(self._news())
-
-    def _news(self) -> str:
-        level, wait_s = self._backoff.level, self._backoff.wait_s
-        return {
-            Phase.FLOWING: "back-off is over",
-            Phase.WAITING: f"back-off, level {level}: no messages for {wait_s:g} s",
-            Phase.PROBING: f"back-off, level {level}: asking for one message",
-        }[self._backoff.phase]
-
-    def _share(self) -> None:
-        self._spread.share(self._most(), self.now_s())
-
-    def _most(self) -> int:
-        if self.is_paused:
-            return 0
-        allowed = {Phase.FLOWING: self.max_in_flight, Phase.WAITING: 0, Phase.PROBING: min(1, self.max_in_flight)}
-        return allowed[self._backoff.phase]

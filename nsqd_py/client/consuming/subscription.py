@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
-from nsqd_py.client.consuming.flow import BackoffState, Clock, ConsumerBackoff, Flow, RdySpread, exponential, full_jitter
+from nsqd_py.client.consuming.flow import BackoffState, ConsumerBackoff, RdySpread, exponential, full_jitter
 from nsqd_py.client.message import MessageBatch
 from nsqd_py.client.options import FULL_JITTER, ClientOptions
 from nsqd_py.client.session import Negotiated
@@ -45,15 +45,14 @@ class InFlightWindow:
     def __init__(self, subscription: Subscription, address: str, negotiated: Negotiated) -> None:
         self.topic, self.channel, self.address = subscription.topic, subscription.channel, address
         self.lock = subscription.lock
-        self.flow = subscription.flow
+        self.subscription = subscription
         self.max_rdy = negotiated.max_rdy_count
         self.msg_timeout_s = negotiated.msg_timeout_s
         self.max_msg_timeout_s = max(negotiated.msg_timeout_s, negotiated.max_msg_timeout_s)
         self.is_open = True
         self.rdy = self.most_rdy = self.received = self.requeued = 0
-        self.rdy_since_s = self.last_message_s = self.flow.now_s()
+        self.rdy_since_s = self.last_message_s = subscription.now_s()
         self.has_output = False
-        self._subscription = subscription
         self._batches: dict[MessageBatch, None] = {}
         self._forgotten = 0  # messages that were received and not answered, because they have timed out
         self._fins: list[bytes] = []
@@ -90,18 +89,21 @@ class InFlightWindow:
         self._forgotten = unanswered - in_flight
         return in_flight + count <= most
 
-    def add(self, batch: MessageBatch) -> None:
-        """Add a batch that came at its `arrived_s`."""
+    def add(self, messages: IncomingMessages) -> MessageBatch:
+        """Return a batch of messages that came now."""
+        now_s = self.subscription.now_s()
+        batch = MessageBatch(self, messages, now_s)
         self.received += len(batch)
-        self.last_message_s = batch.arrived_s
-        self._set_due(batch, batch.arrived_s)
+        self.last_message_s = now_s
+        self._set_due(batch, now_s)
+        return batch
 
     def answered(self, batch: MessageBatch) -> None:
         """Remove a batch whose messages are all answered."""
         self._batches.pop(batch, None)
 
     def _set_due(self, batch: MessageBatch, now_s: float) -> None:
-        next_s = now_s + self.msg_timeout_s * (_TOUCH_AT if self._subscription.auto_touch else 1.0)
+        next_s = now_s + self.msg_timeout_s * (_TOUCH_AT if self.subscription.auto_touch else 1.0)
         batch.due_s = min(next_s, batch.arrived_s + self.max_msg_timeout_s)
         self._batches[batch] = None
 
@@ -118,7 +120,7 @@ class InFlightWindow:
             if batch.due_s > now_s:
                 break
             is_late = now_s >= batch.arrived_s + self.max_msg_timeout_s
-            (to_touch if self._subscription.auto_touch and not is_late else expired).append(batch)
+            (to_touch if self.subscription.auto_touch and not is_late else expired).append(batch)
         for batch in expired:
             del self._batches[batch]
             batch.is_live = False
@@ -137,7 +139,7 @@ class InFlightWindow:
         self._announce()
 
     def finish_one(self, message_id: bytes) -> None:
-        """Add the FIN of one message. Does not report it to the flow."""
+        """Add the FIN of one message. Does not report it as a success."""
         self._fins.append(message_id)
         if not self.has_output:
             self._announce()
@@ -148,33 +150,33 @@ class InFlightWindow:
         self.succeeded()
 
     def succeeded(self) -> None:
-        """Report a success to the flow, during back-off."""
-        if self.flow.reports_success:
-            self.flow.succeeded()
+        """Report a success, during back-off."""
+        if self.subscription.reports_success:
+            self.subscription.succeeded()
 
     def requeue(self, message_id: bytes, attempts: int, delay_s: float | None, *, backoff: bool) -> None:
         """Add a REQ. Without a delay, that is longer with each attempt, as in go-nsq."""
         self.requeued += 1
         if delay_s is None:
-            default_s, most_s = self._subscription.requeue_delays_s
+            default_s, most_s = self.subscription.requeue_delays_s
             delay_s = min(default_s * attempts, most_s)
         self.say(outgoing.req(message_id, round(delay_s * 1000)))
         if backoff:
-            self.flow.failed()
+            self.subscription.failed()
         else:
-            self.flow.continued()
+            self.subscription.continued()
 
     def touch(self, batch: MessageBatch, ids: Collection[bytes]) -> None:
         """Add TOUCHes. The batch, even if only a part of it is touched, has its whole time-out again."""
         if batch in self._batches:
             del self._batches[batch]
-            self._set_due(batch, self.flow.now_s())
+            self._set_due(batch, self.subscription.now_s())
         self.say(outgoing.touches(ids))
 
     def _announce(self) -> None:
         if not self.has_output:
             self.has_output = True
-            self._subscription.on_output()
+            self.subscription.on_output()
 
     def take_output(self) -> bytes:
         """Return all output since the last call. FINs come first: they make room for what RDY requests."""
@@ -231,7 +233,11 @@ class ConsumerStats(NamedTuple):
 
 
 class Subscription:
-    """The in-flight windows of a consumer, and their flow."""
+    """The in-flight windows of a consumer, and how many messages each may request.
+
+    reports_success  True if a success must be reported now: checked for each message, so that most need not be
+    now_s         the clock
+    """
 
     def __init__(
         self,
@@ -240,7 +246,7 @@ class Subscription:
         options: ClientOptions,
         *,
         auto_touch: bool,
-        clock: Clock,
+        clock: Callable[[], float],
         chance: Callable[[], float],
         on_output: Callable[[], None],
         on_backoff: Callable[[str], None],
@@ -256,18 +262,23 @@ class Subscription:
         self.subscribe = outgoing.sub(topic, channel)  # raises BadName
         self.windows: dict[str, InFlightWindow] = {}
         self.given_up = 0
+        self.max_in_flight = options.max_in_flight
+        self.is_paused = self.reports_success = False
         self.lock = lock
+        self.now_s = clock
         self.auto_touch = auto_touch
         self.on_output = on_output
         self.requeue_delays_s = options.default_requeue_delay_s, options.max_requeue_delay_s
         self._ended = dict.fromkeys(_SUMS, 0)  # of closed windows
         self._touched = self._timed_out = self._refused = 0
-        spread = RdySpread(options.low_rdy_idle_timeout_s, options.low_rdy_timeout_s)
+        self._on_backoff = on_backoff
+        self._spread = RdySpread(options.low_rdy_idle_timeout_s, options.low_rdy_timeout_s)
+        self._redistribute_s = options.rdy_redistribute_interval_s
+        self._next_turns_s = clock() + self._redistribute_s
         multiplier_s = options.backoff_multiplier_s
         is_random = options.backoff_strategy == FULL_JITTER
         duration = full_jitter(multiplier_s, chance) if is_random else exponential(multiplier_s)
-        backoff = ConsumerBackoff(duration, options.max_backoff_duration_s)
-        self.flow = Flow(options.max_in_flight, spread, backoff, options.rdy_redistribute_interval_s, clock, on_backoff)
+        self._backoff = ConsumerBackoff(duration, options.max_backoff_duration_s)
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.channel}"
@@ -277,13 +288,9 @@ class Subscription:
     def opened(self, address: str, negotiated: Negotiated) -> InFlightWindow:
         """Add a window: an nsqd has accepted the subscription."""
         window = self.windows[address] = InFlightWindow(self, address, negotiated)
-        self.flow.opened(window)
+        self._spread.add(window)
+        self._share()
         return window
-
-    def received(self, window: InFlightWindow, messages: IncomingMessages) -> MessageBatch:
-        batch = MessageBatch(window, messages, self.flow.now_s())
-        window.add(batch)
-        return batch
 
     def refused(self, code: str) -> None:
         """Note that nsqd refused an answer: the message is not in flight any more. A late TOUCH does not count."""
@@ -295,19 +302,54 @@ class Subscription:
         for name in _SUMS:
             self._ended[name] += getattr(window, name)
         window.close()
-        self.flow.closed(window)
+        self._spread.remove(window)
+        self._share()
+
+    # ---- how many messages to request
+
+    def set_max_in_flight(self, count: int) -> None:
+        self.max_in_flight = count
+        self._share()
+
+    def pause(self, *, is_paused: bool = True) -> None:
+        """Request no messages, or continue."""
+        self.is_paused = is_paused
+        self._share()
+
+    def succeeded(self) -> None:
+        self._note(self._backoff.succeeded(self.now_s()))
+
+    def failed(self) -> None:
+        self._note(self._backoff.failed(self.now_s()))
+
+    def continued(self) -> None:
+        """Count a message that was requeued without a failure."""
+        self._note(self._backoff.continued(self.now_s()))
+
+    def _note(self, has_changed: bool) -> None:
+        if has_changed:
+            self.reports_success = self._backoff.level > 0
+            self._share()
+            self._on_backoff(str(self._backoff))
+
+    def _share(self) -> None:
+        self._spread.share(0 if self.is_paused else self._backoff.most(self.max_in_flight), self.now_s())
 
     # ---- time
 
     @property
     def due_s(self) -> float:
         """Return when `tick` has something to do next."""
-        return min([self.flow.due_s, *(window.due_s for window in self.windows.values())])
+        until_s = self._next_turns_s if self._backoff.until_s is None else self._backoff.until_s
+        return min([self._next_turns_s, until_s, *(window.due_s for window in self.windows.values())])
 
     def tick(self) -> None:
         """Change RDY, and touch what is due."""
-        now_s = self.flow.now_s()
-        self.flow.tick(now_s)
+        now_s = self.now_s()
+        self._note(self._backoff.expire(now_s))
+        if now_s >= self._next_turns_s:
+            self._next_turns_s = now_s + self._redistribute_s
+            self._spread.change_turns(now_s)
         for window in self.windows.values():
             to_touch, expired = window.take_due(now_s)
             self._timed_out += sum(batch.open_count for batch in expired)
@@ -327,7 +369,7 @@ class Subscription:
         return any(window.in_flight > 0 and window.in_flight >= window.rdy * _STARVED_AT for window in self.windows.values())
 
     def stats(self) -> ConsumerStats:
-        now_s = self.flow.now_s()
+        now_s = self.now_s()
         windows = self.windows.values()
         return ConsumerStats(
             **{name: ended + sum(getattr(window, name) for window in windows) for name, ended in self._ended.items()},
@@ -336,8 +378,8 @@ class Subscription:
             refused=self._refused,
             given_up=self.given_up,
             in_flight=self.in_flight,
-            max_in_flight=self.flow.max_in_flight,
-            is_paused=self.flow.is_paused,
-            backoff=self.flow.state(now_s),
+            max_in_flight=self.max_in_flight,
+            is_paused=self.is_paused,
+            backoff=self._backoff.state(now_s),
             connections={address: window.stats(now_s) for address, window in self.windows.items()},
         )

@@ -7,14 +7,13 @@ from dataclasses import dataclass, fields
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from nsqd_py.client.addresses import address_list, parse_address
+from nsqd_py.client.addresses import address_list
 from nsqd_py.client.errors import BadClientOption, NsqClientError
-from nsqd_py.client.lookup import nodes_url
+from nsqd_py.client.lookup import addresses_of
 from nsqd_py.client.options import ClientOptions, Delay
 from nsqd_py.client.process import standard_log
 from nsqd_py.client.publishing.publish import Body, Done, finished, several, single
 from nsqd_py.protocol import outgoing
-from nsqd_py.settings.flags import addresses_from_environment
 
 # How long an nsqd is avoided after its first failure, and at most.
 FIRST_PAUSE_S = 0.1
@@ -52,24 +51,17 @@ class ProducerSettings:
         **settings: Any,
     ) -> ProducerSettings:
         """Return the settings of these arguments; see `BaseProducer`. Raises BadClientOption."""
-        named = [*addresses, *address_list(nsqd_tcp_addresses)]
-        lookupds: Iterable[str] = address_list(lookupd_http_addresses)
-        if not named and not lookupds:
-            named[:], lookupds = addresses_from_environment()
+        nsqds, lookupds = addresses_of("producer", [*addresses, *address_list(nsqd_tcp_addresses)], lookupd_http_addresses)
         own = {field.name: settings.pop(field.name) for field in fields(cls) if field.name in settings}
         return cls(
-            nsqds=tuple(dict.fromkeys(str(parse_address(text)) for text in named)),
-            lookupds=tuple(dict.fromkeys(lookupds)),
+            nsqds=nsqds,
+            lookupds=lookupds,
             options=(options or ClientOptions()).with_settings(**settings),
             log=log or standard_log(),
             **own,
         )
 
     def __post_init__(self) -> None:
-        if not self.nsqds and not self.lookupds:
-            raise BadClientOption("a producer needs the address of an nsqd (host:port) or of an nsqlookupd")
-        for address in self.lookupds:
-            nodes_url(address)
         if self.window < 1 or self.window_bytes < 1:
             raise BadClientOption("window and window_bytes have to be at least 1")
         if self.publish_timeout_s <= 0 or self.answer_timeout_s <= 0:

@@ -1,4 +1,4 @@
-"""What nsqlookupds are asked, what their answers mean, and which nsqds are wanted after them."""
+"""What nsqlookupds are asked, what their answers mean, and when they are asked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nsqd_py.client.errors import BadClientOption
-from nsqd_py.client.lookup import Schedule, lookup_headers, lookup_url, nsqds_in
+from nsqd_py.client.lookup import lookup_headers, lookup_url, nsqds_in, poll_after_s
 from nsqd_py.client.options import ClientOptions
 
 A, B, C = "a:4150", "b:4150", "c:4150"
@@ -69,23 +69,7 @@ def test_an_answer_that_names_nothing_is_refused(answer: Any) -> None:
         nsqds_in(answer)
 
 
-# ---- who is wanted
-
-
-# ---- when to ask
-
-
-def test_the_first_question_is_asked_at_once_the_others_at_intervals() -> None:
-    schedule = Schedule(100.0, 60.0, 0.3, lambda: 0.5)
-    assert schedule.due_s == 100.0
-    schedule.asked(100.0)
-    assert schedule.due_s == 169.0
-
-
-def test_jitter_is_a_share_of_the_interval() -> None:
-    dues = set()
-    for chance in (0.0, 0.25, 1.0):
-        schedule = Schedule(0.0, 10.0, 0.3, lambda chance=chance: chance)
-        schedule.asked(0.0)
-        dues.add(schedule.due_s)
-    assert dues == {10.0, 10.75, 13.0}
+@pytest.mark.parametrize(("chance", "after_s"), [(0.0, 10.0), (0.25, 10.75), (1.0, 13.0)])
+def test_jitter_is_a_share_of_the_interval(chance: float, after_s: float) -> None:
+    options = ClientOptions.of(lookupd_poll_interval=10, lookupd_poll_jitter=0.3)
+    assert poll_after_s(options, chance) == after_s
