@@ -14,7 +14,7 @@ from typing import Any
 import gevent
 import pytest
 
-from nsqd_py.broker.broker import Broker
+from nsqd_py.broker.state_files import MetadataWriter
 from tests.support.broker_life import CHANNELS, TOPIC, Life, work
 from tests.support.disk_calls import SYNCS, WRITES, Failing
 from tests.support.power_cut import Op, Platter, Tape
@@ -164,7 +164,7 @@ def test_channels_that_come_and_go(tmp_path: Path, seed: int, tally: Tally) -> N
     with tape.recording():
         life = Life(tape.root, tape.mark, **OPTIONS)
         life.create()
-        life.broker.want_metadata = Broker.want_metadata.__get__(life.broker)  # type: ignore[method-assign]
+        life.broker.metadata.want = MetadataWriter.want.__get__(life.broker.metadata)  # type: ignore[method-assign]
         life.broker.services.threadpool = LatePool()
         topic = life.broker.get_topic(TOPIC)
         for number in range(12):

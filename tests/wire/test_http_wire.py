@@ -360,7 +360,7 @@ def test_answers_wait_for_the_sync_that_covers_them(make_server: MakeServer) -> 
 def test_a_slow_request_holds_up_its_connection_only(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     server.ask(request("POST /topic/create?topic=t"))
     persisted = gevent.event.Event()
-    monkeypatch.setattr(server.broker, "persist_metadata", persisted.wait)
+    monkeypatch.setattr(server.broker.metadata, "persist", persisted.wait)
     pause = request("POST /topic/pause?topic=t")
     with server.connect() as slow:
         slow.sendall(pause + request("POST /pub?topic=t", b"x") + pause + PING + request("GET /nope"))
@@ -385,7 +385,7 @@ def test_a_request_that_fails_on_the_disk_is_an_internal_error(server: Server, m
         raise OSError(errno.EIO, "Input/output error")
 
     server.ask(request("POST /topic/create?topic=t"))
-    monkeypatch.setattr(server.broker, "persist_metadata", persist)
+    monkeypatch.setattr(server.broker.metadata, "persist", persist)
     found = answers(server.ask(request("POST /topic/pause?topic=t") + PING))
     assert [(answer.status, answer.body) for answer in found] == [(500, message("INTERNAL_ERROR")), (200, b"OK")]
     monkeypatch.undo()
