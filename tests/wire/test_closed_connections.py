@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from nsqd_py.standby.primary import Standbys
 from nsqd_py.tcp.connection import ClientConnection
 from tests.support.certificates import make_certificates
 from tests.support.member import member, plain_offer, standby
+from tests.support.nsqd_process import NsqdProcess
 from tests.support.wire import MAGIC, identify, pub, sub
 
 COUNT = 20
@@ -146,3 +147,20 @@ def test_a_closed_connection_leaves_nothing(name: str, tmp_path: Path) -> None:
             nsqd.talk(kind, *sent, until=until)
         gained = {name: count - before.get(name, 0) for name, count in ours().items()}
     assert {name: count for name, count in gained.items() if count >= COUNT} == {}
+
+
+@pytest.mark.ours
+def test_a_client_that_is_closed_in_the_middle_of_its_commands_executes_no_more(tmp_path: Path) -> None:
+    """Here by an IDENTIFY with an upgrade behind a PUB that waits for its sync. The SUB would be a consumer for ever."""
+    nsqd = NsqdProcess(tmp_path, "--sync-every=1").start()
+    try:
+        with socket.create_connection(("127.0.0.1", nsqd.tcp_port), DEADLINE_S) as client:
+            upgrade = identify(feature_negotiation=True, snappy=True)
+            client.sendall(MAGIC + pub("t", b"x") + upgrade + sub("t", "c") + b"RDY 1\n")
+            with suppress(ConnectionResetError):
+                while client.recv(1 << 16):
+                    pass
+        topic = nsqd.topic_stats("t")
+        assert topic is not None and topic["message_count"] == 1 and not topic["channels"]
+    finally:
+        nsqd.destroy()
