@@ -10,7 +10,7 @@ import pytest
 
 from nsqd_py.errors import Invalid
 from nsqd_py.settings.types import ByTopic
-from nsqd_py.standby.messages import GroupMember, Round, decode
+from nsqd_py.standby.messages import FileMessage, GroupMember, Round, decode
 from nsqd_py.standby.primary import Standbys
 from nsqd_py.standby.stream import StandbyStream
 from tests.support.broker_life import CHANNELS, TOPIC, Life
@@ -188,4 +188,45 @@ def test_the_first_round_has_a_journal_that_is_replaced_while_it_is_sent(tmp_pat
     replay(sent[:first_round], tmp_path / "first")
     again = Life(tmp_path / "first", lambda *_: None)
     assert [again.drain(name) for name in CHANNELS] == [[], []]
+    again.end()
+
+
+def test_the_first_round_has_a_message_that_moves_to_a_file_that_it_has_sent(tmp_path: Path) -> None:
+    life, replication = begin(tmp_path, "copy", max_bytes_per_file=2_000)
+    bodies = [b"%02d" % number * 50 for number in range(30)]
+    for body in bodies:
+        life.publish(body)
+    life.drain("slow")
+    consumer = life.consumer("fast", rdy=len(bodies))
+    life.settle()
+    received = consumer.take()
+    log, housekeeper = life.broker.topics[TOPIC].log, life.broker.housekeeper
+    assert log is not None
+    first, second = log.files[:2]
+    consumer.finish(*received[: first.end_seq - 1])
+    life.pass_time(SECOND)
+    housekeeper.run()  # the last message of the first file is alone in it now
+    consumer.finish(*received[first.end_seq : second.end_seq - 1])
+    life.pass_time(SECOND)
+    sent: list[bytes | None] = []
+    link = StandbyLink(replication, tmp_path / "copy", sent).connect()
+    send = link.send
+
+    def move_and_send(frame: bytes) -> None:
+        message = decode(frame[8:])
+        if second in log.files and isinstance(message, FileMessage) and message.name == log.files[0].path.name:
+            housekeeper.run()
+            assert log.files[0].end_seq == second.end_seq and second not in log.files
+        send(frame)
+
+    link.send = move_and_send  # type: ignore[method-assign]
+    while not link.last_round:
+        life.settle()
+    link.end()
+    life.end()
+    first_round = next(end for end, data in enumerate(sent, 1) if data is not None and isinstance(decode(data), Round))
+    (tmp_path / "first").mkdir()
+    replay(sent[:first_round], tmp_path / "first")
+    again = Life(tmp_path / "first", lambda *_: None)
+    assert again.drain("fast") == [bodies[first.end_seq - 1], *bodies[second.end_seq - 1 :]]
     again.end()
