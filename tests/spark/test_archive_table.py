@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import sys
 from base64 import b64encode
 from pathlib import Path
 from typing import Any
@@ -170,9 +171,19 @@ def test_files_that_spark_would_read_otherwise_are_read_by_us(tmp_path: Path) ->
     settled(tmp_path / "whole.log", whole)
     pq.write_table(pa.table({"body": ["text"]}), tmp_path / "foreign.parquet")
     (tmp_path / "growing.log").write_bytes(whole)
-    by_spark, ours = chosen(tmp_path)
+    with (tmp_path / "growing.log").open("ab"):
+        by_spark, ours = chosen(tmp_path)
     assert by_spark == {Choice(Format.LINES, "whole"): [str(tmp_path / "whole.log")]}
     assert ours == sorted(path.name for path in tmp_path.iterdir() if path.name != "whole.log")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux knows whether a file has a writer")
+def test_a_young_file_that_no_process_writes_to_is_read_by_spark(tmp_path: Path) -> None:
+    path = tmp_path / "orders.log"
+    path.write_bytes(b"one\ntwo\n")
+    if not os.major(path.stat().st_dev):
+        pytest.skip("not on a disk of this machine")
+    assert chosen(tmp_path) == ({Choice(Format.LINES, "orders"): [str(path)]}, [])
 
 
 def test_options_that_spark_cannot_keep_are_ours(archive: Path) -> None:
@@ -181,7 +192,7 @@ def test_options_that_spark_cannot_keep_are_ours(archive: Path) -> None:
 
 
 def test_all_files_are_in_one_table_whoever_reads_them(spark: Any, archive: Path) -> None:
-    (archive / "new.log").write_bytes(b"new\n")
+    (archive / "new.log").write_bytes(b"new\nto")
     frame = nsq_archive(spark, str(archive))
     assert frame.count() == 101 + 101 + 2 + 1
     assert [row.topic for row in frame.where("body = CAST('new' AS BINARY)").collect()] == ["new"]

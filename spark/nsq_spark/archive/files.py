@@ -7,8 +7,10 @@ gives nothing, and reading continues with the next whole one.
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
+import signal
 import tempfile
 import zlib
 from abc import ABC, abstractmethod
@@ -64,6 +66,21 @@ class LocalFile(File):
         while len(data) < size and (more := os.pread(self._fd, size - len(data), offset + len(data))):
             data += more  # a call returns 2 GiB at most
         return data
+
+    def may_have_writer(self) -> bool:
+        """True unless no process has the file open for writing: then the kernel grants a lease (fcntl(2)) to this one.
+
+        Another machine may write to a file that is not on a disk of this one.
+        """
+        if not os.major(os.fstat(self._fd).st_dev):
+            return True
+        try:
+            fcntl.fcntl(self._fd, fcntl.F_SETSIG, signal.SIGURG)  # SIGIO would end this process if a writer came now
+            fcntl.fcntl(self._fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+            fcntl.fcntl(self._fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        except OSError:
+            return True
+        return False
 
     def close(self) -> None:
         os.close(self._fd)

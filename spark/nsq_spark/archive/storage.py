@@ -6,6 +6,7 @@ import errno
 import getpass
 import os
 import stat
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote_to_bytes, urlsplit
@@ -138,6 +139,13 @@ class Storage:
             return _local_entry(local_path(path))
         system, info = self._info(path)
         return _remote_entry(system, info) if info.type == pafs.FileType.File else None
+
+    def may_grow(self, path: str) -> bool:
+        """False if no process has the file open for writing, as the kernel of Linux knows of files on this machine's disks."""
+        if not is_local(path) or sys.platform != "linux":
+            return True
+        with self.open(path) as file:
+            return not isinstance(file, LocalFile) or file.may_have_writer()
 
     def is_directory(self, path: str) -> bool:
         if is_local(path):

@@ -121,6 +121,8 @@ class Bar:
 _EXPECTED = (ReplayError, ArchiveError, NsqdError, SessionFailed)
 _FILES_SHOWN = 3
 _TOPICS_SHOWN = 10
+# From here on Java's optimizing compiler, which `quiet_session` leaves out, saves more time than it takes: 4 s.
+_LARGE_BYTES = 128 * 1024 * 1024
 
 
 def run(options: ReplayOptions, command_line: str) -> int:
@@ -178,7 +180,7 @@ class _Command:
 
     def _work(self, checkpoint: Checkpoint) -> int:
         options = self._options
-        with quiet_session(options.master, _settings(options)) as spark:
+        with quiet_session(options.master, _settings(options, checkpoint)) as spark:
             self._stopping.begin_work()
             with Bar() as bar:
                 outcome = Replay(spark, checkpoint, bar, self._stopping.asked).run(is_dry=options.dry_run)
@@ -203,9 +205,11 @@ class _Command:
             write_report(self._options.report, report_of(job, outcome, self._began_ns))
 
 
-def _settings(options: ReplayOptions) -> dict[str, str]:
+def _settings(options: ReplayOptions, checkpoint: Checkpoint) -> dict[str, str]:
     """Return Spark's settings: ours, and over them the user's."""
-    return {"spark.app.name": "spark-replay", **SETTINGS, **parse_conf(options.conf)}
+    is_large = sum(info.size_bytes for info in checkpoint.files) >= _LARGE_BYTES
+    java = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4"} if is_large else {}
+    return {"spark.app.name": "spark-replay", **java, **SETTINGS, **parse_conf(options.conf)}
 
 
 def _topics_there(checkpoint: Checkpoint) -> str:

@@ -19,7 +19,7 @@ from nsq_spark.archive.splits import Damage, Skipped
 from nsq_spark.replay.checkpoint import Checkpoint, Totals
 from nsq_spark.replay.job import BadJob, JobFailed, ReplayError, Stopped
 from nsq_spark.replay.messages import SENDING, JobMessages
-from nsq_spark.replay.summary import FIRST_SHOWN, Look, Outcome, TopicCount, row_text
+from nsq_spark.replay.summary import BODY_SHOWN_BYTES, FIRST_SHOWN, Look, Outcome, TopicCount, row_text
 from nsq_spark.replay.task import RESULT, PaceOfTask, Sender, TaskResult, result_of
 
 T = TypeVar("T")
@@ -33,6 +33,7 @@ SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.ansi.enabled": "false",  # a cast that fails gives null: one body must not end a replay
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",  # what is grouped are topics, and parts of an ordered job
     "spark.sql.files.minPartitionNum": "1",
     "spark.sql.files.maxPartitionBytes": str(16 * 1024 * 1024),
     # Otherwise Spark parses a body once for each field that a predicate names.
@@ -193,12 +194,14 @@ def _reason(error: Exception) -> str:
 
 
 def look_at(rows: DataFrame, limit: int | None) -> Look:
-    """Count the rows, in two queries of Spark."""
+    """Count the rows, and find the earliest, in one query of Spark."""
     if limit is not None:
         rows = rows.limit(limit)
     time = F.col("timestamp_ns")
-    counts = rows.groupBy("topic").agg(F.count("*"), F.sum(F.octet_length("body")), F.min(time), F.max(time)).collect()
-    look = Look({topic: TopicCount(*found) for topic, *found in counts})
-    first = rows.select("topic", "timestamp_ns", "id", "body").limit(FIRST_SHOWN).collect()
-    look.first = [row_text(*row) for row in sorted(first, key=lambda row: row.timestamp_ns or 0)]
+    row = F.struct("topic", time, "id", F.substring("body", 1, BODY_SHOWN_BYTES), F.octet_length("body"))
+    first = F.min_by(row, F.coalesce(time, F.lit(0)), FIRST_SHOWN)
+    counts = rows.groupBy("topic").agg(F.count("*"), F.sum(F.octet_length("body")), F.min(time), F.max(time), first).collect()
+    look = Look({topic: TopicCount(*found) for topic, *found, _ in counts})
+    shown = sorted((row for counted in counts for row in counted[-1]), key=lambda row: row.timestamp_ns or 0)
+    look.first = [row_text(*row) for row in shown[:FIRST_SHOWN]]
     return look

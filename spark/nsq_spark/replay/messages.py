@@ -29,6 +29,7 @@ from nsq_spark.source.options import ReadOptions
 
 SENDING = ("topic", "timestamp_ns", "body", SLICE)
 _ORDER = ("timestamp_ns", "id")
+_TEXT = "CAST(body AS STRING)"
 _JSON = re.compile(r"\bjson\b", re.IGNORECASE)
 _NOTHING = StructType([]).json()
 _PARTS_BYTES = 64 * 1024 * 1024
@@ -93,24 +94,31 @@ class JobMessages:
         wanted = {*SENDING, *extra, *(_ORDER if self._job.is_ordered else ())}
         if selection.where:
             wanted |= {column.name for column in COLUMNS if re.search(rf"\b{column.name}\b", selection.where, re.IGNORECASE)}
+            if _JSON.search(selection.where):
+                self.json_schema = self.json_schema or self._inferred_schema()
         if selection.dedupe:
             wanted |= {"id", "file", "position"} if selection.dedupe == "id" else {"id"}
         columns = [*(column.name for column in COLUMNS if column.name in wanted), SLICE]
         # Spark's readers take files in another order, and do not report damage.
         own = self.own_reader(columns) if selection.limit is not None or self._job.skip_damaged else None
-        rows = table_of(self._spark, self._files, self._read, columns, self._slices, own)
-        rows = self._where(rows, selection.where) if selection.where else rows
+        rows = table_of(self._spark, self._files, self._read, columns, self._slices, own, self._where)
         return self._deduplicated(rows) if selection.dedupe else rows
 
-    def _where(self, rows: DataFrame, predicate: str) -> DataFrame:
+    def _inferred_schema(self) -> str:
+        """Return the types of all fields in bodies that are JSON, as Spark infers them."""
+        bodies = table_of(self._spark, self._files, self._read, ["body"])
+        return self._spark.read.json(bodies.selectExpr(_TEXT)).schema.json()
+
+    def _where(self, rows: DataFrame) -> DataFrame:
+        predicate = self._job.selection.where
+        if not predicate:
+            return rows
         found = rows
         try:
-            if _JSON.search(predicate):
-                text = F.col("body").cast("string")
-                self.json_schema = self.json_schema or self._spark.read.json(rows.select(text)).schema.json()
+            if self.json_schema is not None and _JSON.search(predicate):
                 if self.json_schema == _NOTHING:
                     return rows.where(F.lit(False))
-                found = rows.withColumn("json", F.from_json(text, self.json_schema))
+                found = rows.withColumn("json", F.from_json(F.expr(_TEXT), self.json_schema))
             return found.where(F.expr(f"({predicate}\n)")).select(*rows.columns)
         except AnalysisException as error:
             reason = str(error).strip().partition("\n")[0]

@@ -32,7 +32,7 @@ ALL_SENT, FAILED, PARTLY_SENT = 0, 1, 3
 _MOST_ERRORS = 10
 _WORDS = {ALL_SENT: "sent", FAILED: "failed", PARTLY_SENT: "partly sent"}
 FIRST_SHOWN = 10
-_BODY_BYTES = 200
+BODY_SHOWN_BYTES = 200
 
 
 # ---- numbers, sizes and times as people read them
@@ -326,7 +326,8 @@ def _topic_row(name: str, found: TopicCount) -> tuple[str, str, str, str, str]:
     return (name, f"{found.count:,}", size_text(found.size_bytes), first, last)
 
 
-def row_text(topic: str, timestamp_ns: int | None, id: str | None, body: Any) -> str:
-    time, body = "-" if timestamp_ns is None else time_text(timestamp_ns), bytes(body)
-    text = shown(body) if len(body) <= _BODY_BYTES else f"{shown(body[:_BODY_BYTES])}... ({size_text(len(body))})"
-    return " ".join((time, shown(topic), "-" if id is None else shown(id), text))
+def row_text(topic: str, timestamp_ns: int | None, id: str | None, head: Any, size_bytes: int) -> str:
+    """Return a message as a line; `head` is the beginning of its body."""
+    time = "-" if timestamp_ns is None else time_text(timestamp_ns)
+    more = f"... ({size_text(size_bytes)})" if size_bytes > len(head) else ""
+    return f"{time} {shown(topic)} {'-' if id is None else shown(id)} {shown(bytes(head))}{more}"

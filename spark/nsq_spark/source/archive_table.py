@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import NamedTuple
 
@@ -66,7 +66,10 @@ _STORED = {
     "file": "if(startswith(_metadata.file_path, 'file:'), regexp_replace(_metadata.file_path, '^file:/*', '/'), "
     "_metadata.file_path)",
 }
-_SLICE = f"concat(_metadata.file_block_start, '+', _metadata.file_block_length, ':', {_STORED['file']})"
+# Not from `_metadata`: Spark makes all of that for every row of the file, also for those that a filter drops.
+_SLICE = (
+    "concat(input_file_block_start(), '+', input_file_block_length(), ':', regexp_replace(input_file_name(), '^file:/*', '/'))"
+)
 _EXPRESSIONS: dict[Format, Mapping[str, str]] = {
     Format.PARQUET: {**_STORED, "body": f"coalesce(body, {_NO_BODY})", _POSITION: "_metadata.row_index"},
     Format.JSONL: {**_STORED, "body": _JSON_BODY},
@@ -100,20 +103,25 @@ def table_of(
     columns: Sequence[str],
     done: frozenset[str] = frozenset(),
     own: OwnReader | None = None,
+    where: Callable[[DataFrame], DataFrame] = lambda rows: rows,
 ) -> DataFrame:
     """Return the messages of files as a table, without those of slices that are done. `own` reads all files itself.
 
-    Raises ArchiveError.
+    `where` selects rows; SLICE is the last of the columns. Raises ArchiveError.
     """
     by_spark: dict[Choice, list[str]] = {}
     if own is None:
         by_spark, ours = choose_readers(files, read, columns)
         own = OwnReader(partitions_of(ours, read, columns, done))
-    frames = [_by_spark(spark, choice, paths, columns, read.wanted) for choice, paths in by_spark.items()]
-    if done:
-        frames = [frame.where(~F.col(SLICE).isin(list(done))) for frame in frames]
+    frames = []
+    for choice, paths in by_spark.items():
+        rows = _by_spark(spark, choice, paths, [name for name in columns if name != SLICE], read.wanted)
+        if done:
+            rows = rows.withColumn(SLICE, F.expr(_SLICE)).where(~F.col(SLICE).isin(list(done)))
+        rows = where(rows)
+        frames.append(rows if rows.columns == list(columns) else rows.withColumn(SLICE, F.expr(_SLICE)))
     if own.partitions or not frames:
-        frames.append(partition_numbers(spark, own.partitions).mapInArrow(own, ddl_with_slice(columns)))
+        frames.append(where(partition_numbers(spark, own.partitions).mapInArrow(own, ddl_with_slice(columns))))
     return reduce(DataFrame.union, frames)
 
 
@@ -193,7 +201,7 @@ def _is_as_spark_reads(info: FileInfo, storage: Storage, is_complete: bool) -> b
         return True
     if info.format is Format.JSONL and not is_complete:
         return False  # Spark's reader drops what follows the first object of a line; nsq-to-file writes no such line
-    return (is_complete or not info.is_live) and _holds_whole_lines(info, storage)
+    return (is_complete or not info.is_live or not storage.may_grow(info.path)) and _holds_whole_lines(info, storage)
 
 
 def _holds_whole_lines(info: FileInfo, storage: Storage) -> bool:
@@ -232,7 +240,7 @@ def _by_spark(spark: SparkSession, choice: Choice, paths: Sequence[str], columns
     topic = _topic(choice)
     for condition in _conditions(wanted, topic) if form is not Format.LINES else ():
         rows = rows.where(condition)
-    expressions = {"topic": topic, SLICE: _SLICE, **_EXPRESSIONS[form]}
+    expressions = {"topic": topic, **_EXPRESSIONS[form]}
     return rows.selectExpr(*(f"CAST({expressions.get(name, 'NULL')} AS {_TYPES[name]}) AS {name}" for name in columns))
 
 
