@@ -123,8 +123,8 @@ class Distributor:
         self._failed_reads = 0
         self._in_iteration = self._is_postponed = False
         self._ahead = Lookahead(position, source, iteration.is_late)
-        self._is_resting = False
-        self._rests_since_ns = 0
+        self._resume_ns: int | None = None  # delivery stopped, and goes on at this time
+        self._turn_ns = 0  # the last time when it had time for requeued messages
         self._retry_alarm = alarms.alarm(self._on_retry)
 
     @property
@@ -177,9 +177,8 @@ class Distributor:
         self._in_iteration = self._is_postponed = False
         now_ns = self._clock()
         self._failed_reads = 0
-        self._is_resting = False
         if self._position.requeued and not self._iteration.is_late():
-            self._rests_since_ns = now_ns
+            self._turn_ns = now_ns
         if self.expire_before_ns is not None:
             self._oldest_ns = self.expire_before_ns()
         if self._prefers_near:
@@ -190,13 +189,12 @@ class Distributor:
                 self.waiting.extend(row)
         else:
             self._share_out(self.waiting, now_ns)
-        if self._failed_reads >= _MOST_FAILED_READS:
-            self._retry_alarm.set(now_ns + _GO_ON_AFTER_NS)
-        elif self._is_resting:  # a channel without time in this iteration is the first in the next
-            self._retry_alarm.set(self._rests_since_ns)
+        if self._resume_ns is not None:
+            self._retry_alarm.set(self._resume_ns)
+            self._resume_ns = None
 
     def _share_out(self, waiting: deque[Consumer], now_ns: int) -> None:
-        while waiting and not self.is_paused and not self.is_closed and not self._is_resting:
+        while waiting and not self.is_paused and not self.is_closed and self._resume_ns is None:
             available = self._position.depth
             if available <= 0:
                 return
@@ -219,14 +217,12 @@ class Distributor:
         left = min(most, capacity)
         client.watch_deadline(now_ns + client.msg_timeout_ns)  # before sending: a later read may fail
         position = self._position
-        while left and client.room_bytes() > 0 and self._failed_reads < _MOST_FAILED_READS:
+        while left and client.room_bytes() > 0 and self._resume_ns is None:
             low, high = position.peek_new()
             if position.requeued:
                 after = position.requeued_after[0]
                 if after <= low or low == high:
                     left -= self._send_requeued(client, low if low < high else sys.maxsize, left, now_ns)
-                    if self._is_resting:
-                        break
                     continue
                 high = min(high, after)
             elif low == high:
@@ -240,10 +236,10 @@ class Distributor:
         try:
             batch = self._source.batch_at(low)
         except BlockingIOError:  # a thread reads it, and then wakes this channel
-            self._failed_reads = _MOST_FAILED_READS
+            self._resume_ns = now_ns + _GO_ON_AFTER_NS
             return 0
         except OSError:  # the topic has reported it
-            self._set_fresh_aside(low, now_ns)
+            self._set_new_aside(low, now_ns)
             return 0
         if batch is None or batch.first_seq > low:
             lost_until = high if batch is None else min(batch.first_seq, high)
@@ -273,7 +269,7 @@ class Distributor:
         self._finish(low, high)
         self.expired_count += high - low
 
-    def _set_fresh_aside(self, low: int, now_ns: int) -> None:
+    def _set_new_aside(self, low: int, now_ns: int) -> None:
         """Defer unreadable messages from `low` on, and continue with those behind them."""
         end, due_ns = self._reading_failed(low, now_ns)
         for run_low, run_high in self._position.take_new_below(end):
@@ -291,6 +287,8 @@ class Distributor:
     def _reading_failed(self, low: int, now_ns: int) -> tuple[int, int]:
         """Return the number from which reading may succeed, and the time of the next try at `low`."""
         self._failed_reads += 1
+        if self._failed_reads >= _MOST_FAILED_READS:
+            self._resume_ns = now_ns + _GO_ON_AFTER_NS
         end = max(low + 1, self._source.readable_from(low))
         return end, now_ns + self.unreadable.failed(low, end)
 
@@ -299,25 +297,24 @@ class Distributor:
         position = self._position
         left = most
         while left and (room := client.room_bytes()) > 0 and position.requeued and position.requeued_after[0] <= reached:
-            if self._is_read(left):
+            if self._is_read(left, now_ns):
                 left -= self._send_requeued_run(client, position.take_requeued(left), room, now_ns)
-            if self._failed_reads >= _MOST_FAILED_READS:
-                break
-            if self._is_resting or self._iteration.is_late():
-                self._is_resting = True
+            if self._resume_ns is None and self._iteration.is_late():
+                self._resume_ns = self._turn_ns  # a channel without time in this iteration is the first in the next
+            if self._resume_ns is not None:
                 break
         return most - left
 
-    def _is_read(self, wanted: int) -> bool:
+    def _is_read(self, wanted: int, now_ns: int) -> bool:
         """True if the next requeued run is read. False while a thread reads it, or until the next iteration."""
         low, high, _, kept = self._position.requeued[0]
         if kept is None and high - low <= LONGEST_RUN:
             try:
-                self._is_resting = not self._ahead.prepare(low, wanted)
+                if not self._ahead.prepare(low, wanted):
+                    self._resume_ns = self._turn_ns
             except BlockingIOError:  # a thread reads it, and then wakes this channel
-                self._failed_reads = _MOST_FAILED_READS
-                return False
-        return not self._is_resting
+                self._resume_ns = now_ns + _GO_ON_AFTER_NS
+        return self._resume_ns is None
 
     def _send_requeued_run(self, client: Consumer, run: Run, room: int, now_ns: int) -> int:
         """Send the part of a taken run that is in one batch, and put the rest back. Return the number sent."""
@@ -326,7 +323,7 @@ class Distributor:
             batch = self._batch_of(run)
         except BlockingIOError:  # a thread reads it, and then wakes this channel
             self._position.put_back(run)
-            self._failed_reads = _MOST_FAILED_READS
+            self._resume_ns = now_ns + _GO_ON_AFTER_NS
             return 0
         except OSError:
             self._position.put_back(run)
