@@ -14,7 +14,7 @@ from gevent.event import Event
 from nsqd_py.alarms import Alarms
 from nsqd_py.batch import GuidFactory
 from nsqd_py.broker.admission import CreationRate, Drain
-from nsqd_py.broker.disk_io import JournalWriter, Saved, SlowReader, SlowWriter, in_timed_thread
+from nsqd_py.broker.disk_io import JournalWriter, SaveResult, SlowReader, SlowWriter, in_timed_thread
 from nsqd_py.broker.disk_limits import DescriptorRelief, DiskHealth, FreeSpace, RemovedFiles
 from nsqd_py.broker.housekeeping import Housekeeper
 from nsqd_py.broker.services import BrokerServices, ChangeListener, Lookups, Replication, Topic
@@ -150,7 +150,7 @@ class Broker:
         for follower in self.followers:
             follower.metadata_written()
 
-    def _on_saved(self, saved: list[Saved]) -> None:
+    def _on_saved(self, saved: list[SaveResult]) -> None:
         self.housekeeper.saved(saved)
         for topic, channel, _ in saved:
             self.channel_changed(topic, channel)
@@ -303,7 +303,7 @@ class Broker:
         topic.empty()
         self.save_held(topic)
         for channel in topic.channels.values():
-            channel.save()
+            channel.save_snapshot()
             self.channel_changed(topic, channel)
         self.housekeeper.make_room(topic)
 
@@ -323,7 +323,7 @@ class Broker:
             channel = self.add_channel(topic, name, Position(topic.released, topic.released), journal)
             try:
                 if journal is None:
-                    self.disk_speed.timed(channel.save)
+                    self.disk_speed.timed(channel.save_snapshot)
             except OSError:
                 del topic.channels[name]
                 raise

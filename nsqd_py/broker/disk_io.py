@@ -29,7 +29,7 @@ from nsqd_py.runtime.threads import in_thread
 # machine it took 0.051 s in the median and 0.16 s at most; with 100 ms here, it was 0.101 s and 0.36 s.
 JOURNAL_DELAY_NS = 50_000_000
 
-Saved = tuple[Topic, Channel, OSError | None]
+SaveResult = tuple[Topic, Channel, OSError | None]
 
 
 def in_timed_thread(threadpool: Any, disk_speed: DiskSpeed, calls: Iterable[Callable[[], object]]) -> None:
@@ -59,14 +59,14 @@ class JournalWriter:
     on_saved  called with the results of each round
     """
 
-    def __init__(self, services: BrokerServices, on_saved: Callable[[list[Saved]], None]) -> None:
+    def __init__(self, services: BrokerServices, on_saved: Callable[[list[SaveResult]], None]) -> None:
         self._services = services
         self._disk_speed = services.disk_speed
         self._on_saved = on_saved
         self._alarm = services.alarms.alarm(self._write)
         self._changed: list[tuple[Topic, Channel]] = []
         self._greenlet: Any = None
-        self._replacing: Any = None
+        self._snapshotting: Any = None
 
     def channel_changed(self, topic: Topic, channel: Channel) -> None:
         """Schedule a write; called at the first change since the last write of the channel's journal."""
@@ -93,18 +93,18 @@ class JournalWriter:
         for topic, channel in noted:
             if not channel.is_closed:
                 (large if channel.wants_snapshot else changed).append((topic, channel))
-        saved: list[Saved] = []
+        saved: list[SaveResult] = []
         while changed and not self._disk_speed.is_slow:
             self._disk_speed.timed(partial(self._save, saved, *changed[-1], changed[-1][1].save_changes))
             changed.pop()
         if saved:
             self._on_saved(saved)
-            self._replace_large(saved)
+            self._snapshot_large(saved)
         if changed or large:
             self._greenlet = gevent.spawn(self._write_in_thread, changed + large)
 
     def _write_in_thread(self, changed: list[tuple[Topic, Channel]]) -> None:
-        taken = [(topic, channel, channel.take_changes()) for topic, channel in changed]
+        taken = [(topic, channel, channel.begin_save()) for topic, channel in changed]
         try:
             in_timed_thread(self._services.threadpool, self._disk_speed, [unsaved.write for _, _, unsaved in taken])
         except Exception as error:  # noqa: BLE001 - after a bug, the changes must be kept, not dropped
@@ -112,35 +112,35 @@ class JournalWriter:
                 unsaved.error = unsaved.error or _disk_error(error)
         finally:
             self._greenlet = None
-        saved: list[Saved] = []
+        saved: list[SaveResult] = []
         for topic, channel, unsaved in taken:
             self._save(saved, topic, channel, partial(channel.end_save, unsaved))
         self._on_saved(saved)
-        self._replace_large(saved)
+        self._snapshot_large(saved)
 
-    def _replace_large(self, saved: list[Saved]) -> None:
-        """Begin to replace the first journal that needs a large snapshot, unless a replacement is running."""
+    def _snapshot_large(self, saved: list[SaveResult]) -> None:
+        """Begin to replace the first journal that needs a large snapshot, unless one is being written."""
         for topic, channel, _ in saved:
-            if self._replacing is None and not channel.is_closed and channel.wants_replacement:
-                self._replacing = gevent.spawn(self._replace_in_thread, topic, channel)
+            if self._snapshotting is None and not channel.is_closed and channel.wants_large_snapshot:
+                self._snapshotting = gevent.spawn(self._snapshot_in_thread, topic, channel)
 
-    def _replace_in_thread(self, topic: Topic, channel: Channel) -> None:
+    def _snapshot_in_thread(self, topic: Topic, channel: Channel) -> None:
         """Make and write a large snapshot of a channel, while its changes are still appended to the old journal."""
-        replacement = None
+        large_snapshot = None
         try:
-            replacement = channel.begin_replacement()
-            in_thread(self._services.threadpool, replacement.write)
+            large_snapshot = channel.begin_large_snapshot()
+            in_thread(self._services.threadpool, large_snapshot.write)
             if self._greenlet is not None:  # a change that a thread is writing must not get lost between the two files
                 self._greenlet.join()
-            replacement.finish()
-        except Exception as error:  # noqa: BLE001 - after a bug, the next replacement must begin
-            if replacement is not None:
-                replacement.abandon()
+            large_snapshot.finish()
+        except Exception as error:  # noqa: BLE001 - after a bug, the next one must begin
+            if large_snapshot is not None:
+                large_snapshot.abandon()
             self._on_saved([(topic, channel, _disk_error(error))])
         finally:
-            self._replacing = None
+            self._snapshotting = None
 
-    def _save(self, saved: list[Saved], topic: Topic, channel: Channel, save: Callable[[], None]) -> None:
+    def _save(self, saved: list[SaveResult], topic: Topic, channel: Channel, save: Callable[[], None]) -> None:
         """Call `save` and add its result to `saved`; a failure is retried."""
         error: OSError | None = None
         try:
@@ -156,7 +156,7 @@ class JournalWriter:
         return bool(self._busy())
 
     def _busy(self) -> list[Any]:
-        return [each for each in (self._greenlet, self._replacing) if each is not None and not each.ready()]
+        return [each for each in (self._greenlet, self._snapshotting) if each is not None and not each.ready()]
 
     def settle(self) -> None:
         """Wait until no thread writes. May block this greenlet."""

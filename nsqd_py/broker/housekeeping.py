@@ -14,7 +14,7 @@ from typing import Any
 import gevent
 
 from nsqd_py.batch import id_time_ns
-from nsqd_py.broker.disk_io import JOURNAL_DELAY_NS, Saved
+from nsqd_py.broker.disk_io import JOURNAL_DELAY_NS, SaveResult
 from nsqd_py.broker.disk_limits import DiskHealth
 from nsqd_py.broker.services import BrokerServices, Topic
 from nsqd_py.diskqueue.compaction import Compaction, Unmovable, alive_bytes, is_worth_moving, moved_bytes, retained_seq
@@ -114,7 +114,7 @@ class Housekeeper:
         self._greenlet: Any = None
         self._is_closing = False
 
-    def saved(self, saved: list[Saved]) -> None:
+    def saved(self, saved: list[SaveResult]) -> None:
         """Handle the results of a round of journal writes."""
         for topic, channel, error in saved:
             self._disk.position_saved(topic, error)

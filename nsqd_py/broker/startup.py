@@ -248,7 +248,7 @@ class _TopicLoader:
             channel.pause()
         channel.restore()
         if is_lost or needed:  # otherwise the journal says the same
-            channel.save()
+            channel.save_snapshot()
 
 
 def restore_position(saved: SavedPosition, released: int, deferred: Iterable[tuple[int, int, int]], now_ns: int) -> Position:

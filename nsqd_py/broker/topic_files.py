@@ -125,7 +125,7 @@ class _Closing:
             for channel in topic.channels.values():
                 self.services.log.info("CHANNEL(%s): closing", channel.name)
                 try:
-                    channel.save_at_the_end()
+                    channel.save_final()
                 except OSError as error:
                     self._failed("CHANNEL(%s): failed to write its position - %s", channel.name, error)
             if log is not None:

@@ -200,7 +200,7 @@ def encode_position(saved: SavedPosition) -> bytes:
     return encode_entry(SNAPSHOT, saved.finished.floor, saved.finished.islands(), waits)
 
 
-class Replacement:
+class LargeSnapshot:
     """A large snapshot that a thread makes and writes, while changes are still appended to the journal.
 
     `make` returns the arguments of `Journal.snapshot`; it runs in the thread.
@@ -225,7 +225,7 @@ class Replacement:
         """Make the written snapshot the journal, with the entries appended since, unless it was replaced. Raises OSError."""
         journal = self._journal
         try:
-            if self is journal.replacement:
+            if self is journal.large_snapshot:
                 since = b"".join(self.since)
                 _write_whole(self.fd, since, self.size, self.path)
                 os.rename(self.path, journal.path)
@@ -235,8 +235,8 @@ class Replacement:
 
     def abandon(self) -> None:
         """Drop the snapshot, unless it is the journal already."""
-        if self is self._journal.replacement:
-            self._journal.replacement = None
+        if self is self._journal.large_snapshot:
+            self._journal.large_snapshot = None
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -261,20 +261,20 @@ class Journal:
     version      changes whenever the file is replaced by another one
     is_unsynced  True if it was written since the last sync
     size_bytes   the size of all complete entries
-    replacement  the snapshot that is being written, or None
+    large_snapshot  the one that is being written, or None
 
     The file is open only during writes, a few times a second, 5 us each: a process may have more channels than
     descriptors.
     """
 
-    __slots__ = ("is_unsynced", "path", "replacement", "size_bytes", "version")
+    __slots__ = ("is_unsynced", "path", "large_snapshot", "size_bytes", "version")
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.version = 0
         self.is_unsynced = False
         self.size_bytes = 0
-        self.replacement: Replacement | None = None
+        self.large_snapshot: LargeSnapshot | None = None
 
     def load(self, on_damage: Callable[[str], None] = lambda text: None) -> SavedPosition | None:
         """Return the position in the file; None if there is no file.
@@ -333,15 +333,15 @@ class Journal:
             os.close(fd)
         self.size_bytes += len(entry)
         self.is_unsynced = True
-        if self.replacement is not None:
-            self.replacement.since.append(entry)
+        if self.large_snapshot is not None:
+            self.large_snapshot.since.append(entry)
 
     def wants_snapshot(self, ranges: int, runs: int) -> bool:
         """True if the file is much larger than a snapshot with this many ranges and waiting runs would be.
 
         True also if another program removed or cut the file.
         """
-        if self.replacement is not None:
+        if self.large_snapshot is not None:
             return False
         needed = _RANGE.size * ranges + _WAIT.size * runs
         is_large = self.size_bytes > max(_COMPACT_ABOVE, _GROWTH * needed)
@@ -364,19 +364,19 @@ class Journal:
 
     def note_replaced(self, size_bytes: int) -> None:
         """Note that the file was replaced by another one."""
-        self.replacement = None
+        self.large_snapshot = None
         self.version += 1
         self.size_bytes = size_bytes
         self.is_unsynced = True
 
-    def begin_replacement(self, make: Callable[[], Snapshot]) -> Replacement:
+    def begin_large_snapshot(self, make: Callable[[], Snapshot]) -> LargeSnapshot:
         """Return a snapshot of now, which `make` encodes; the caller has it written in a thread, and finishes it."""
-        self.replacement = Replacement(self, make)
-        return self.replacement
+        self.large_snapshot = LargeSnapshot(self, make)
+        return self.large_snapshot
 
     def close(self) -> None:
         """Drop a snapshot that is being written."""
-        self.replacement = None
+        self.large_snapshot = None
 
     def sync(self) -> None:
         """Sync the file. May run in a thread."""

@@ -399,7 +399,7 @@ class Channel(JournaledPosition):
                 self.client_ready(client)
         self.distributor.wake()  # else a client that waits with RDY 0 would not be served when it raises its RDY
         try:
-            self.save()
+            self.save_snapshot()
         except OSError:
             self.save_soon()  # before a file is removed that only the journal needs
             raise
@@ -426,7 +426,7 @@ class Channel(JournaledPosition):
     def on_first_change(self) -> None:
         self._on_change(self)
 
-    def save_at_the_end(self) -> None:
+    def save_final(self) -> None:
         if self.dead_letters is not None:
             self.dead_letters.settle()
-        super().save_at_the_end()
+        super().save_final()

@@ -318,7 +318,7 @@ _LARGE_SNAPSHOT = 3000  # runs and ranges; 1 us each
 
 
 @dataclass(slots=True)
-class Unsaved:
+class JournalChange:
     """Changes that are being written to a journal.
 
     put    writes them
@@ -364,11 +364,11 @@ class JournaledPosition:
 
     def save_changes(self) -> None:
         """Write the changes. Raises OSError; then the changes are kept."""
-        unsaved = self.take_changes()
+        unsaved = self.begin_save()
         unsaved.write()
         self.end_save(unsaved)
 
-    def take_changes(self) -> Unsaved:
+    def begin_save(self) -> JournalChange:
         """Return what `save_changes` would write. The caller writes it, perhaps in a thread, and calls `end_save`."""
         put: Callable[[], None] = _nothing
         journal, finished = self.journal, self.position.finished
@@ -377,11 +377,11 @@ class JournaledPosition:
             put = partial(journal.snapshot, finished.floor, list(finished.islands()), waiting)
         elif journal is not None:
             put = partial(journal.change, finished.floor, self._changed_ranges(), self._new_waiting[:])
-        unsaved = Unsaved(put, self._new_finished[:], self._new_waiting[:])
+        unsaved = JournalChange(put, self._new_finished[:], self._new_waiting[:])
         self._clear()
         return unsaved
 
-    def end_save(self, unsaved: Unsaved) -> None:
+    def end_save(self, unsaved: JournalChange) -> None:
         """Complete the write. Raises OSError if it failed; then the changes are kept."""
         if unsaved.error is not None:
             self._new_finished[:0] = unsaved.finished
@@ -389,14 +389,14 @@ class JournaledPosition:
             self.is_dirty = True
             raise unsaved.error
 
-    def save(self) -> None:
+    def save_snapshot(self) -> None:
         """Write a snapshot, which includes the attempts of in-flight messages. Raises OSError."""
         if self.journal is not None:
             finished = self.position.finished
             self.journal.snapshot(finished.floor, finished.islands(), self._all_waiting(count_in_flight=False))
         self._clear()
 
-    def save_at_the_end(self) -> None:
+    def save_final(self) -> None:
         """Write what the journal lacks at a clean stop: the present attempt of in-flight messages counts.
 
         Raises OSError.
@@ -446,11 +446,11 @@ class JournaledPosition:
         return not self._is_large and self._wants_any_snapshot
 
     @property
-    def wants_replacement(self) -> bool:
+    def wants_large_snapshot(self) -> bool:
         """True if a snapshot is due that would block the event loop for long, so that a thread must write it."""
         return self._is_large and self._wants_any_snapshot
 
-    def begin_replacement(self) -> SnapshotWrite:
+    def begin_large_snapshot(self) -> SnapshotWrite:
         """Return a snapshot of the present state. Later changes are appended to the journal as usual."""
         journal, position = self.journal, self.position
         assert journal is not None
@@ -458,7 +458,7 @@ class JournaledPosition:
         requeued, requeued_after = list(position.requeued), list(position.requeued_after)
         deferred = position.deferred.copy()
         in_flight = self._in_flight_waits(count_in_flight=False)
-        return journal.begin_replacement(lambda: (floor, finished, [*_waits(requeued, requeued_after, deferred), *in_flight]))
+        return journal.begin_large_snapshot(lambda: (floor, finished, [*_waits(requeued, requeued_after, deferred), *in_flight]))
 
     def _all_waiting(self, *, count_in_flight: bool) -> list[Wait]:
         position = self.position

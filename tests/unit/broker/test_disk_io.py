@@ -8,7 +8,7 @@ from typing import Any
 import gevent
 import pytest
 
-from nsqd_py.broker.disk_io import JournalWriter, Saved, SlowReader, StillReading
+from nsqd_py.broker.disk_io import JournalWriter, SaveResult, SlowReader, StillReading
 from nsqd_py.runtime.disk_speed import DiskSpeed
 from tests.unit.fakes import SECOND, FakeThreadPool, World
 
@@ -24,7 +24,7 @@ class Large:
     """A channel whose journal needs a large snapshot, and that snapshot. One of its methods fails."""
 
     is_closed = wants_snapshot = False
-    wants_replacement = True
+    wants_large_snapshot = True
 
     def __init__(self, failing: str) -> None:
         self.calls: list[str] = []
@@ -38,19 +38,19 @@ class Large:
         return call
 
 
-@pytest.mark.parametrize("failing", ["begin_replacement", "write", "finish"])
+@pytest.mark.parametrize("failing", ["begin_large_snapshot", "write", "finish"])
 def test_a_bug_in_the_replacement_of_a_journal_is_reported_and_the_next_one_begins(failing: str) -> None:
     world, channel = World(), Large(failing)
     disk_speed = DiskSpeed(world.alarms, world.clock, world.clock)
     services: Any = SimpleNamespace(disk_speed=disk_speed, alarms=world.alarms, clock=world.clock, threadpool=FakeThreadPool())
-    saved: list[Saved] = []
+    saved: list[SaveResult] = []
     writer: Any = JournalWriter(services, saved.extend)
     for round_number in (1, 2):
         writer.channel_changed(None, channel)
         world.pass_time(SECOND)
         gevent.sleep(0)
         assert channel.calls.count(failing) == round_number
-        assert channel.calls.count("abandon") == (round_number if failing != "begin_replacement" else 0)
+        assert channel.calls.count("abandon") == (round_number if failing != "begin_large_snapshot" else 0)
         assert "KeyError" in str(saved[-1][2])
     assert not writer.is_writing
 

@@ -174,7 +174,7 @@ def test_wants_a_snapshot_when_it_grew_to_several_times_of_it(path: Path) -> Non
 def test_changes_during_a_replacement_are_in_it(path: Path) -> None:
     journal = Journal(path)
     journal.change(0, [(5, 6)], [])
-    replacement = journal.begin_replacement(lambda: (2, [(5, 6)], [(3, 4, 9, 1)]))
+    replacement = journal.begin_large_snapshot(lambda: (2, [(5, 6)], [(3, 4, 9, 1)]))
     journal.change(2, [(7, 8)], [(4, 5, 0, 2)])
     replacement.write()
     journal.change(2, [(9, 10)], [])
@@ -190,7 +190,7 @@ def test_changes_during_a_replacement_are_in_it(path: Path) -> None:
 @pytest.mark.parametrize("what", ["snapshot", "abandon"])
 def test_a_replacement_that_something_came_before_is_dropped(path: Path, what: str) -> None:
     journal = Journal(path)
-    replacement = journal.begin_replacement(lambda: (2, [], []))
+    replacement = journal.begin_large_snapshot(lambda: (2, [], []))
     replacement.write()
     if what == "snapshot":
         journal.snapshot(9, [], [])

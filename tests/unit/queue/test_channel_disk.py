@@ -76,7 +76,7 @@ Restored = Callable[[], Position]
 def restored(bench: Bench, tmp_path: Path) -> Restored:
     """What a crash would leave of a channel with a journal."""
     path = tmp_path / "t:ch.cursor"
-    bench.new_channel(journal=Journal(path)).save()
+    bench.new_channel(journal=Journal(path)).save_snapshot()
 
     def restore() -> Position:
         saved = Journal(path).load()
@@ -97,7 +97,7 @@ def test_a_clean_stop_counts_what_is_in_flight_as_tried(bench: Bench, restored: 
     bench.run()
     consumer.finish(consumer.take()[0])
     bench.run()
-    bench.channel.save_at_the_end()
+    bench.channel.save_final()
     assert summary(restored()) == (2, 0, [(1, 3, 1)])
 
 
@@ -108,5 +108,5 @@ def test_a_snapshot_keeps_the_attempts_of_what_is_in_flight(bench: Bench, restor
     consumer.requeue(consumer.take()[0])
     bench.run()
     assert consumer.take()[0].attempts == 2
-    bench.channel.save()
+    bench.channel.save_snapshot()
     assert summary(restored()) == (1, 0, [(0, 1, 1)])

@@ -173,7 +173,7 @@ def test_the_first_round_has_a_journal_that_is_replaced_while_it_is_sent(tmp_pat
             channel = channels.pop(name)
             assert channel.journal is not None
             before = channel.journal.version
-            channel.save()
+            channel.save_snapshot()
             assert channel.journal.version != before
         send(frame)
 
