@@ -19,12 +19,17 @@ from tests.support.nsqd_process import REPOSITORY, wait_until
 
 pytestmark = [pytest.mark.ours, pytest.mark.xdist_group("wheel")]
 
+TO_FILE = ["--topic=t", "--nsqd-tcp-address=127.0.0.1:1"]
 FLAGS = [
     ("nsqd", "auth", ["--http-auth-file=passwords"]),
     ("nsqlookupd", "auth", ["--http-auth-file=passwords"]),
     ("nsqd", "tls", ["--tls-client-auth-policy=require", "--tls-cert=c", "--tls-key=k"]),
     ("nsqd", "regex", ["--auth-http-address=127.0.0.1:1"]),
-    ("nsq_to_file", "regex", ["--topic=t", "--topic-pattern=t", "--nsqd-tcp-address=127.0.0.1:1", "--check-config"]),
+    ("nsq_to_file", "regex", [*TO_FILE, "--topic-pattern=t", "--check-config"]),
+    ("nsq_to_file", "parquet", [*TO_FILE, "--format=parquet"]),
+    ("nsq_to_file", "parquet", [*TO_FILE, "--output-dir=s3://bucket/path"]),
+    ("nsq_to_file", "delta", [*TO_FILE, "--format=parquet", "--table=delta"]),
+    ("nsq_to_file", "iceberg", [*TO_FILE, "--format=parquet", "--table=iceberg:nsq.messages"]),
     ("nsqd", "latency", ["--e2e-processing-latency-percentile=0.9"]),
     ("nsqadmin", "admin", ["--nsqd-http-address=127.0.0.1:4151"]),
 ]

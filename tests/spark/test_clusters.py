@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -19,7 +18,7 @@ pytest.importorskip("pyspark")
 
 from nsq_spark.session import zip_packages
 from tests.support.archives import read_messages, splits_of
-from tests.support.network import free_ports
+from tests.support.network import free_ports, is_listening
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess, wait_until
 from tests.support.spark_replay import (
     CHANNEL,
@@ -124,17 +123,11 @@ def connect_server(submit: list[str], log_path: Path, environment: dict[str, str
     command = [*submit, *settings, "--class=org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
     with log_path.open("wb") as log, subprocess.Popen(command, env=environment, stdout=log, stderr=log) as server:
         try:
-            wait_until(lambda: server.poll() is not None or answers(port), DEADLINE_S, "Spark Connect")
+            wait_until(lambda: server.poll() is not None or is_listening(port), DEADLINE_S, "Spark Connect")
             assert server.poll() is None, log_path.read_text("utf-8", "replace")
             yield f"sc://127.0.0.1:{port}"
         finally:
             server.kill()
-
-
-def answers(port: int) -> bool:
-    with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-        return True
-    return False
 
 
 # ---- spark-replay

@@ -56,6 +56,12 @@ class Host(NamedTuple):
 LOOPBACK = Host("127.0.0.1")
 
 
+def is_listening(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+        return True
+    return False
+
+
 def free_ports(count: int) -> list[int]:
     """Return free ports of this machine, for servers that come back where they were.
 

@@ -89,6 +89,8 @@ def test_which_files_are_appended_to(flags: list[str], revisions: bool, shared: 
         ([*SOURCE, "--gzip", "--compress=zstd"], "contradict"),
         ([*SOURCE, "--topic=bad topic"], "not a valid name"),
         ([*SOURCE, "--consumer-opt=nonsense,1"], "nonsense"),
+        ([*SOURCE, "--table=delta"], "--table needs --format=parquet"),
+        ([*SOURCE, "--output-dir=s3://b/x", "--filename-format=x.log"], "missing <REV>"),
     ],
 )
 def test_options_that_do_not_fit_together(flags: list[str], says: str) -> None:
@@ -109,6 +111,9 @@ def test_levels() -> None:
         ("--datetime-format=%Y%Q", "%Q is unknown; known are %A"),
         ("--datetime-format=%Y%", "% is unknown"),
         ("--topic-pattern=(", "--topic-pattern: missing"),
+        ("--table=iceberg", "--table must be delta or iceberg:namespace.table, got"),
+        ("--output-dir=ftp://host/path", "--output-dir must be a directory, or s3://"),
+        ("--output-dir=s3://", "--output-dir must be a directory, or s3://"),
     ],
 )
 def test_unknown_words_of_names_are_refused(flag: str, says: str) -> None:

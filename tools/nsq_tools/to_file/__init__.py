@@ -4,6 +4,7 @@ options       the settings
 compression   gzip members and zstd frames, each complete in itself                               pure
 formats       encoding batches, scanning and converting files
 output        files that are being written: appending, syncing, claims; the manifest
+destinations  object stores and tables of Delta and Iceberg, for finished files
 finishing     names; moving closed files, and files that an earlier run left, to their names
 archive       the files of one topic, one after the other; rotation
 topic_writer  one topic: its consumer and archive; finishes messages after the sync               gevent

@@ -53,6 +53,8 @@ class Plan:
     level          level of the codec
     is_shared      True to append to an existing file
     skips_empty    True to create a file only when there is a message
+    store          the object store that finished files are uploaded to from the output_dir
+    table          the table that they are committed to
     """
 
     topic: str
@@ -67,6 +69,8 @@ class Plan:
     rotation: Rotation
     is_shared: bool
     skips_empty: bool
+    store: str = ""
+    table: str = ""
 
     def name(self, now_ns: int) -> str:
         moment = datetime.fromtimestamp(now_ns / 1e9).astimezone()
@@ -269,6 +273,8 @@ class Archive:
             str(work_path.relative_to(work_dir)),
             str(output_dir),
             plan.is_shared,
+            store=plan.store,
+            table=plan.table,
         )
         claim = Claim.make(work_dir, token, details)
         try:

@@ -1,7 +1,8 @@
 """Finishing closed files, and files that an earlier run left unfinished.
 
-A file is moved to its place, gets a line in the manifest, and its claim is deleted. Every step can be repeated, so
-that after a kill between two steps the next start takes over the claim and continues.
+A file is moved to its place, gets a line in the manifest, is uploaded and committed to a table if that was asked for, and
+its claim is deleted. Every step can be repeated, so that after a kill between two steps the next start takes over the claim
+and continues.
 
 In a file of an earlier run, an incomplete end is removed first. It was never synced completely, so its messages were
 not finished, and nsqd delivers them again. Nothing that can be read is removed.
@@ -25,6 +26,7 @@ from typing import BinaryIO
 from google_crc32c import extend
 
 from nsq_tools.to_file.compression import CODECS
+from nsq_tools.to_file.destinations import commit, upload
 from nsq_tools.to_file.formats import FORMATS, FileScan, Tally
 from nsq_tools.to_file.options import HOST, HOSTNAME, PID, REV, SHORT_HOST, TOPIC
 from nsq_tools.to_file.output import Claim, ClaimDetails, Manifest, ManifestEntry, side_path
@@ -211,9 +213,25 @@ class FinishedFile:
                 place = Path(details.output_dir) / entry.path
                 raise OSError(errno.EBUSY, "another program has replaced the file that was just placed there", str(place))
         manifest = Manifest(Path(details.output_dir))
-        if not (may_be_listed and manifest.has(entry)):
+        if not (details.store or (may_be_listed and manifest.has(entry))):
             manifest.add(entry)
+        entry = self._hand_over(entry)
         self.claim.release()
+        return entry
+
+    def _hand_over(self, entry: ManifestEntry) -> ManifestEntry:
+        """Upload the placed file and commit it to the table, if the claim says so. Return the entry with its last path."""
+        details, token = self.claim.details, self.claim.token
+        root, local = details.output_dir, Path(details.output_dir) / entry.path
+        if details.store:
+            root = details.store
+            # No other file has this name: an object store cannot reserve one.
+            entry = replace(entry, path=details.name.replace(REV, f"-{token}"))
+            upload(local, root, entry.path)
+        if details.table and entry.messages:
+            commit(details.table, root, entry, token)
+        if details.store:
+            local.unlink(missing_ok=True)
         return entry
 
     def _place(self) -> ManifestEntry:

@@ -40,6 +40,18 @@ def check_pattern(text: str) -> None:
         compiled(text)
 
 
+def check_output_dir(text: str) -> str | None:
+    scheme, found, path = text.partition("://")
+    is_known = scheme in _SCHEMES and path.strip("/")
+    return None if not found or is_known else f"must be a directory, or {'://…, '.join(_SCHEMES)}://…"
+
+
+def check_table_name(text: str) -> str | None:
+    is_table = text in ("", "delta") or re.fullmatch(r"iceberg:[^:]+\.[^.:]+", text)
+    return None if is_table else "must be delta or iceberg:namespace.table"
+
+
+_SCHEMES = ("s3", "gs", "az", "abfss")
 # The names in `formats.FORMATS`, whose import takes 25 ms.
 _FORMATS = ("lines", "jsonl", "framed", "parquet")
 DEFAULT_FILENAME_FORMAT = "<TOPIC>.<HOST><REV>.<DATETIME>.log"
@@ -70,11 +82,16 @@ class _Files(Options, title="Files"):
     output_dir: str = setting(
         STRING,
         "",
-        "Directory for finished files and the manifest.",
+        "Directory for finished files and the manifest; or an object store that they are uploaded to, as s3://bucket/path, "
+        "gs://bucket/path or az://container/path.",
+        check=check_output_dir,
         default_text="nsq-to-file in $XDG_DATA_HOME or ~/.local/share",
     )
     work_dir: str = setting(
-        STRING, "", "Directory for files that are being written; it may be on another file system.", default_text="the output-dir"
+        STRING,
+        "",
+        "Directory for files that are being written; it may be on another file system.",
+        default_text="the output-dir; for an object store, the default of that",
     )
     filename_format: str = setting(
         STRING,
@@ -91,6 +108,13 @@ class _Files(Options, title="Files"):
         "Value of <HOST>; <SHORT_HOST> and <HOSTNAME> are replaced in it.",
         default_text="the host name up to its first dot",
         check=lambda value: check_words(value, SHORT_HOST, HOSTNAME),
+    )
+    table: str = setting(
+        STRING,
+        "",
+        "Commit each finished Parquet file to a table: delta, a Delta table in the output-dir, or iceberg:namespace.table, an "
+        "Iceberg table of pyiceberg's default catalog. The table is made if it is missing.",
+        check=check_table_name,
     )
     skip_empty_files: bool = setting(BOOL, False, "Create a file only when there is a message for it.")
 

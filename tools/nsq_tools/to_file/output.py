@@ -260,10 +260,11 @@ class ClaimDetails:
     name             its name in the output-dir, with <REV> if files have revisions
     revision         the lowest number for <REV>
     work_name        its name in the work-dir while it is written
-    output_dir       its final directory, as an absolute path
+    output_dir       its final directory, or that from which it is uploaded, as an absolute path
     is_shared        True if other programs may append to it
     offset           position of the first byte of this run; not 0 if the file existed before
     entry            its line of the manifest, once it has its name in the output-dir
+    store, table     the object store to upload it to, and the value of --table
     """
 
     topic: str
@@ -277,6 +278,8 @@ class ClaimDetails:
     is_shared: bool
     offset: int = 0
     entry: dict[str, Any] | None = None
+    store: str = ""
+    table: str = ""
 
 
 class Claim:

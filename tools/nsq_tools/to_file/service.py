@@ -13,6 +13,7 @@ import gevent
 from nsq_tools.clients import http_client, http_url
 from nsq_tools.to_file.archive import Plan, Rotation
 from nsq_tools.to_file.compression import CODECS, GZIP, NONE
+from nsq_tools.to_file.destinations import check_store, check_table, missing_extra
 from nsq_tools.to_file.finishing import check_writable, filename_template, host_identifier, repair
 from nsq_tools.to_file.formats import FORMATS, PARQUET, is_installed
 from nsq_tools.to_file.options import DEFAULT_FILENAME_FORMAT, DEFAULT_SUFFIX, REV, ToFileOptions
@@ -42,8 +43,8 @@ def check(options: ToFileOptions) -> None:
     _check_format(options)
     if has_revisions(options) and REV not in options.filename_format:
         raise BadOptions(
-            "missing <REV> in --filename-format when compression, rotation, a work-dir, or another format than lines "
-            "and jsonl is in use"
+            "missing <REV> in --filename-format when compression, rotation, a work-dir, an object store, or another format "
+            "than lines and jsonl is in use"
         )
 
 
@@ -62,8 +63,14 @@ def _check_format(options: ToFileOptions) -> None:
     form, codec = FORMATS[options.format], codec_name(options)
     if codec not in form.codecs:
         raise BadOptions(f"--format={form.name} takes --compress={' or '.join(form.codecs)}")
+    if options.table and form is not PARQUET:
+        raise BadOptions("--table needs --format=parquet")
+    if options.table and (missing := missing_extra(options.table)):
+        raise BadOptions(f"--table={options.table} needs {missing}")
     if form is PARQUET and not is_installed():
         raise BadOptions("--format=parquet needs pyarrow: pip install 'nsqd-py[parquet]'")
+    if store(options) and not is_installed():
+        raise BadOptions("an --output-dir in an object store needs pyarrow: pip install 'nsqd-py[parquet]'")
 
 
 # --- values that follow from several options
@@ -77,13 +84,19 @@ def codec_level(options: ToFileOptions) -> int:
     return int(options.gzip_level if codec_name(options) == GZIP else options.zstd_level)
 
 
+def store(options: ToFileOptions) -> str:
+    """Return the object store for finished files; "" if they stay in a directory."""
+    return options.output_dir.rstrip("/") if "://" in options.output_dir else ""
+
+
 def output_dir(options: ToFileOptions) -> str:
-    """Return the directory for finished files.
+    """Return the directory for finished files, or from which they are uploaded.
 
     By default, it belongs to the user: in /tmp, the default of Go's nsq_to_file, everyone can write, and it is emptied.
     """
     data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
-    return str(options.output_dir or os.path.join(data, "nsq-to-file"))
+    given = options.work_dir if store(options) else options.output_dir
+    return str(given or os.path.join(data, "nsq-to-file"))
 
 
 def work_dir(options: ToFileOptions) -> str:
@@ -97,6 +110,7 @@ def is_shared(options: ToFileOptions) -> bool:
         and codec_name(options) == NONE
         and options.rotate_interval_ns <= 0
         and work_dir(options) == output_dir(options)
+        and not store(options)
     )
 
 
@@ -170,6 +184,17 @@ class Service:
                     "that only this user and its group can write to",
                     directory,
                 )
+        try:
+            in_thread(self._threadpool, self._check_destinations)
+        except OSError as error:
+            raise ToolError(f"cannot use {describe(error)}") from error
+
+    def _check_destinations(self) -> None:
+        options = self._options
+        if url := store(options):
+            check_store(url)
+        if options.table:
+            check_table(options.table, url or str(self._output_dir.resolve()))
 
     def _repair(self) -> None:
         """Finish the files that earlier runs left unfinished. Those that fail are left for the next start."""
@@ -247,6 +272,8 @@ class Service:
             rotation=Rotation(max(0, options.rotate_size), max(0, options.rotate_interval_ns)),
             is_shared=is_shared(options),
             skips_empty=options.skip_empty_files,
+            store=store(options),
+            table=options.table,
         )
 
     def _warn_once(self, text: str) -> None:

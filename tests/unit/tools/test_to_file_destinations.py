@@ -1,0 +1,120 @@
+"""Tables and object stores, after a kill between any two steps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from nsq_tools.to_file.archive import Archive, Plan, Rotation
+from nsq_tools.to_file.compression import CODECS
+from nsq_tools.to_file.destinations import upload
+from nsq_tools.to_file.finishing import FinishedFile, repair
+from nsq_tools.to_file.formats import PARQUET
+from nsq_tools.to_file.output import Claim, left_behind
+from tests.support.s3 import environment_of, make_bucket, written_store
+from tests.support.tables import TABLE, Table, make_table
+from tests.unit.fakes import FakeLog
+from tests.unit.to_file_fakes import FakeBatch
+
+pytestmark = pytest.mark.ours
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    with written_store() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(params=["delta", f"iceberg:{TABLE}", "delta in a store"])
+def table(request: pytest.FixtureRequest, endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table:
+    for name, value in environment_of(endpoint).items():
+        monkeypatch.setenv(name, value)
+    flag, _, in_store = request.param.partition(" ")
+    return make_table(tmp_path, flag, f"{make_bucket(endpoint)}/archive" if in_store else f"{tmp_path}/archive", monkeypatch)
+
+
+def closed(table: Table, directory: Path) -> FinishedFile:
+    """A file of two messages that is synced, and not finished."""
+    store = table.root if "://" in table.root else ""
+    work, output = directory / "work", directory / "work" if store else Path(table.root)
+    for place in work, output:
+        place.mkdir(exist_ok=True)
+    plan = Plan(
+        topic="topic",
+        channel="channel",
+        template="topic=topic/a b<REV>.parquet" if not store else "topic=topic/a<REV>.parquet",
+        datetime_format="",
+        work_dir=work,
+        output_dir=output,
+        form=PARQUET,
+        codec=CODECS["zstd"],
+        level=3,
+        rotation=Rotation(),
+        is_shared=False,
+        skips_empty=True,
+        store=store,
+        table=table.flag,
+    )
+    archive = Archive(plan, FakeLog(), lambda text: None, lambda: 0)  # type: ignore[arg-type]
+    archive.add([FakeBatch(b"one", b"two")])
+    archive.store(is_sync_due=True)
+    archive.close()
+    (file,) = archive.take_finished()
+    return file
+
+
+def next_start(directory: Path) -> list[str]:
+    files = [repair(claim) for claim in left_behind(directory / "work")]
+    return [file.finish().path for file in files if file is not None]
+
+
+def test_a_file_that_is_finished_again_is_in_the_table_once(table: Table, tmp_path: Path) -> None:
+    """Killed after the commit, before the claim is released: the claim is there, and a file that was uploaded is not."""
+    file = closed(table, tmp_path)
+    name = file.finish().path
+    Claim.make(tmp_path / "work", file.claim.token, file.claim.details).drop()
+    assert next_start(tmp_path) == [name]
+    assert table.files() == table.stored() == [name]
+    assert table.arrow()["body"].to_pylist() == [b"one", b"two"]
+    assert table.arrow()["timestamp_ns"].to_pylist() == [1000, 1001]
+    assert not list((tmp_path / "work").rglob("*.parquet" if "://" in table.root else ".nsq*"))
+
+
+@pytest.mark.parametrize("is_uploaded", [False, True])
+def test_a_file_that_is_placed_is_committed_later(table: Table, tmp_path: Path, is_uploaded: bool) -> None:
+    file = closed(table, tmp_path)
+    details = file.claim.details
+    file.claim.update(replace(details, store="", table=""))
+    placed = file.finish().path
+    entry = file.claim.details.entry
+    Claim.make(tmp_path / "work", file.claim.token, replace(details, entry=entry)).drop()
+    if is_uploaded and details.store:
+        upload(tmp_path / "work" / placed, details.store, details.name.replace("<REV>", f"-{file.claim.token}"))
+    (name,) = next_start(tmp_path)
+    assert table.files() == table.stored() == [name]
+    assert table.arrow().num_rows == 2
+
+
+def test_a_file_that_is_neither_here_nor_in_the_store(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in environment_of(endpoint).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(FileNotFoundError, match="neither here nor at"):
+        upload(tmp_path / "gone", make_bucket(endpoint), "gone")
+
+
+def test_readers_skip_files_by_their_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make_table(tmp_path, "delta", f"{tmp_path}/archive", monkeypatch)
+    entry = closed(table, tmp_path).finish()
+    (line,) = (tmp_path / "archive/_delta_log/00000000000000000001.json").read_text().splitlines()[1:2]
+    added = json.loads(line)["add"]
+    assert (added["path"], added["size"]) == ("topic=topic/a%20b-000000.parquet", asdict(entry)["bytes"])
+    time = "1970-01-01T00:00:00.000001Z"
+    assert json.loads(added["stats"]) == {
+        "numRecords": 2,
+        "minValues": {"topic": "topic", "timestamp": time, "timestamp_ns": 1000},
+        "maxValues": {"topic": "topic", "timestamp": time, "timestamp_ns": 1001},
+    }
