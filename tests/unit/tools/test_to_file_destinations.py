@@ -99,6 +99,17 @@ def test_a_file_that_is_placed_is_committed_later(table: Table, tmp_path: Path, 
     assert table.arrow().num_rows == 2
 
 
+def test_a_file_whose_snapshot_has_expired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make_table(tmp_path, f"iceberg:{TABLE}", f"{tmp_path}/archive", monkeypatch)
+    file = closed(table, tmp_path)
+    names = [file.finish().path, closed(table, tmp_path).finish().path]
+    first = table.catalog.load_table(TABLE).snapshots()[0].snapshot_id
+    table.catalog.load_table(TABLE).maintenance.expire_snapshots().by_id(first).commit()
+    Claim.make(tmp_path / "work", file.claim.token, file.claim.details).drop()
+    assert next_start(tmp_path) == names[:1]
+    assert table.files() == names
+
+
 def test_a_file_that_is_neither_here_nor_in_the_store(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in environment_of(endpoint).items():
         monkeypatch.setenv(name, value)

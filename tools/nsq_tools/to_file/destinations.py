@@ -98,13 +98,13 @@ def check_table(table: str, root: str) -> None:
                 _iceberg_table(catalog, table)
 
 
-def commit(table: str, root: str, entry: ManifestEntry, token: str) -> None:
-    """Add a file below `root` to a table, unless an earlier call has. Raises OSError."""
+def commit(table: str, root: str, entry: ManifestEntry, token: str, *, is_repeated: bool) -> None:
+    """Add a file below `root` to a table, unless an earlier call has, as `is_repeated` says is possible. Raises OSError."""
     with _os_errors(table), _committing:
         if table == DELTA:
             _commit_to_delta(root, entry, token)
         else:
-            _commit_to_iceberg(table, f"{root}/{entry.path}", token)
+            _commit_to_iceberg(table, f"{root}/{entry.path}", token, is_repeated=is_repeated)
 
 
 def _delta_table(root: str) -> Any:
@@ -148,8 +148,16 @@ def _iceberg_table(catalog: Any, table: str) -> Any:
     return catalog.load_table(name)
 
 
-def _commit_to_iceberg(table: str, path: str, token: str) -> None:
+def _commit_to_iceberg(table: str, path: str, token: str, *, is_repeated: bool) -> None:
     with closing(_catalog()) as catalog:
         found = _iceberg_table(catalog, table)
-        if all(snapshot.summary is None or snapshot.summary.get(_TOKEN) != token for snapshot in found.snapshots()):
-            found.add_files([path], {_TOKEN: token}, check_duplicate_files=False)
+        if is_repeated and _is_in_iceberg(found, path, token):
+            return
+        found.add_files([path], {_TOKEN: token}, check_duplicate_files=False)
+
+
+def _is_in_iceberg(found: Any, path: str, token: str) -> bool:
+    """True if a snapshot added the file, or, after that has expired, if the table still has it."""
+    summaries = [snapshot.summary for snapshot in found.snapshots() if snapshot.summary is not None]
+    is_added = any(summary.get(_TOKEN) == token for summary in summaries)
+    return is_added or path in found.inspect.data_files()["file_path"].to_pylist()

@@ -215,21 +215,21 @@ class FinishedFile:
         manifest = Manifest(Path(details.output_dir))
         if not (details.store or (may_be_listed and manifest.has(entry))):
             manifest.add(entry)
-        entry = self._hand_over(entry)
+        entry = self._hand_over(entry, is_repeated=may_be_listed)
         self.claim.release()
         return entry
 
-    def _hand_over(self, entry: ManifestEntry) -> ManifestEntry:
+    def _hand_over(self, entry: ManifestEntry, *, is_repeated: bool) -> ManifestEntry:
         """Upload the placed file and commit it to the table, if the claim says so. Return the entry with its last path."""
         details, token = self.claim.details, self.claim.token
         root, local = details.output_dir, Path(details.output_dir) / entry.path
         if details.store:
             root = details.store
-            # No other file has this name: an object store cannot reserve one.
-            entry = replace(entry, path=details.name.replace(REV, f"-{token}"))
+            # No other file has this name, since an object store cannot reserve one; `#` would end a URL.
+            entry = replace(entry, path=details.name.replace(REV, f"-{token}").replace("#", "_"))
             upload(local, root, entry.path)
         if details.table and entry.messages:
-            commit(details.table, root, entry, token)
+            commit(details.table, root, entry, token, is_repeated=is_repeated)
         if details.store:
             local.unlink(missing_ok=True)
         return entry
