@@ -7,7 +7,7 @@ from itertools import repeat
 from typing import Any, Protocol
 
 from nsqd_py.client.errors import NsqClientError
-from nsqd_py.client.options import Delay, seconds_of
+from nsqd_py.client.options import Delay, milliseconds_of
 from nsqd_py.protocol.incoming import IncomingMessages
 
 
@@ -22,9 +22,15 @@ class Requeue(Exception):
     """
 
     def __init__(self, delay_s: Delay | None = None, *, backoff: bool = True) -> None:
+        """Raises ValueError, TypeError for a delay that cannot be."""
         super().__init__(delay_s, backoff)
+        _checked(delay_s)
         self.delay_s = delay_s
         self.backoff = backoff
+
+
+def _checked(delay_s: Delay | None) -> int | None:
+    return None if delay_s is None else milliseconds_of(delay_s)
 
 
 class BatchWindow(Protocol):
@@ -41,7 +47,7 @@ class BatchWindow(Protocol):
     def finish_one(self, message_id: bytes) -> None: ...
     def finish(self, ids: Collection[bytes]) -> None: ...
     def succeeded(self) -> None: ...
-    def requeue(self, message_id: bytes, attempts: int, delay_s: float | None, *, backoff: bool) -> None: ...
+    def requeue(self, message_id: bytes, attempts: int, delay_ms: int | None, *, backoff: bool) -> None: ...
     def touch(self, batch: Any, ids: Collection[bytes]) -> None: ...
 
 
@@ -147,6 +153,7 @@ class MessageBatch:
 
     def requeue(self, delay_s: Delay | None = None, ids: Collection[bytes] | None = None, *, backoff: bool = False) -> None:
         """Receive these again after `delay_s`, by default longer with each attempt. Raises as `finish_some`."""
+        delay_ms = _checked(delay_s)
         with self._window.lock:
             if ids is None:
                 ids = self._take_all()
@@ -154,7 +161,7 @@ class MessageBatch:
                 self._take(ids)
             attempts = dict(zip(self.ids, self.attempts, strict=True))
             for message_id in ids:
-                self._requeue_taken(message_id, attempts[message_id], delay_s, backoff=backoff)
+                self._requeue_taken(message_id, attempts[message_id], delay_ms, backoff=backoff)
 
     def settle(self) -> None:
         """Leave the answers to the handler, which has returned."""
@@ -210,15 +217,16 @@ class MessageBatch:
                 window.succeeded()
 
     def requeue_one(self, message_id: bytes, attempts: int, delay_s: Delay | None, *, backoff: bool) -> None:
+        delay_ms = _checked(delay_s)
         with self._window.lock:
             if not self.is_open(message_id):
                 raise _answered_before(message_id)
             self._take((message_id,))
-            self._requeue_taken(message_id, attempts, delay_s, backoff=backoff)
+            self._requeue_taken(message_id, attempts, delay_ms, backoff=backoff)
 
-    def _requeue_taken(self, message_id: bytes, attempts: int, delay_s: Delay | None, *, backoff: bool) -> None:
+    def _requeue_taken(self, message_id: bytes, attempts: int, delay_ms: int | None, *, backoff: bool) -> None:
         if self._window.is_open:
-            self._window.requeue(message_id, attempts, None if delay_s is None else seconds_of(delay_s), backoff=backoff)
+            self._window.requeue(message_id, attempts, delay_ms, backoff=backoff)
 
     # ---- the account of what is open
 

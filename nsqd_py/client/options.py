@@ -21,6 +21,7 @@ Delay: TypeAlias = "float | timedelta"
 
 USER_AGENT = f"nsqd-py/{PROJECT_VERSION}"
 OFF_S = -1.0
+_LONGEST_DELAY_S = 2**33  # nsqd counts nanoseconds in 64 bits
 EXPONENTIAL = "exponential"
 FULL_JITTER = "full_jitter"
 
@@ -33,6 +34,14 @@ def seconds_of(delay: Delay) -> float:
     total_seconds: Any = getattr(delay, "total_seconds", None)  # importing datetime for `isinstance` takes long
     seconds: float = delay if total_seconds is None else total_seconds()  # type: ignore[assignment]
     return seconds
+
+
+def milliseconds_of(delay: Delay) -> int:
+    """Return the delay of a message in milliseconds. Raises ValueError if no nsqd takes it, TypeError if it is no number."""
+    seconds = seconds_of(delay)
+    if not 0 <= seconds <= _LONGEST_DELAY_S:
+        raise ValueError(f"a message cannot be deferred by {seconds} s")
+    return round(seconds * 1000)
 
 
 # ---- kinds of options: what a value may be given as. They raise ValueError.

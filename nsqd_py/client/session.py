@@ -93,8 +93,8 @@ def _negotiated(fields: dict[str, Any]) -> Negotiated:
     fields["deflate_level"] = min(max(fields["deflate_level"], 1), 9)  # zlib takes no other
     for name in ("msg_timeout", "max_msg_timeout"):
         fields[f"{name}_s"] = fields.pop(name) / _SECOND_MS
-    # A limit of 0 is none: an nsqd that reports none has the protocol's defaults.
-    return Negotiated(**{name: value for name, value in fields.items() if value or isinstance(value, bool)})
+    # 0 is no limit, and no other one can be negative: the protocol's defaults take their place.
+    return Negotiated(**{name: value for name, value in fields.items() if isinstance(value, bool) or value > 0})
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ import pytest
 from nsqd_py.net.layers import SnappyLayer
 from nsqd_py.protocol import frames
 from tests.support.consumer_drivers import SHELLS, Driver
+from tests.support.fake_nsqd import agree, listening
 from tests.support.nsqd_side import identity
 from tests.unit.protocol.test_incoming import message
 
@@ -129,6 +130,43 @@ def test_a_handshake_of_heartbeats_without_end_has_its_time(
             consumer.wait(lambda: "no end of the handshake within 1s" in caplog.text)
         finally:
             consumer.close()
+
+
+NONSENSE = {
+    "no frame": b"\xff" * 100,
+    "a message of 2 GB": head(frames.MESSAGE, 2**31 - 1),
+    "a negative size": head(frames.MESSAGE, -1),
+    "an end in a message": message(1)[:-1],
+    "errors": frames.error(b"E_INVALID \xff\n") * 1000 + frames.error(b""),
+    "answers to no question": (frames.OK + frames.CLOSE_WAIT + frames.response(b"?")) * 1000,
+}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("nonsense", NONSENSE)
+def test_a_consumer_goes_on_after_nonsense(shell: str, nonsense: str) -> None:
+    """The next connection brings a message, twice: once as one is finished, it is not in flight."""
+
+    def say_nonsense(sock: socket.socket) -> None:
+        agree(sock)
+        sock.sendall(message(1) + frames.OK + message(2) + NONSENSE[nonsense])
+        sock.shutdown(socket.SHUT_WR)
+
+    def behave(sock: socket.socket) -> None:
+        agree(sock)
+        sock.sendall(frames.OK + frames.HEARTBEAT * 10_000 + message(3) * 2)
+        with sock.makefile("rb") as commands:
+            assert b"FIN " + b"%016x" % 3 + b"\n" in iter(commands.readline, b"")
+
+    seen: list[bytes] = []
+    with listening(say_nonsense, behave) as address:
+        consumer = Driver(shell, "t", "c", lambda message: seen.append(message.id), nsqd_tcp_addresses=[address])
+        try:
+            consumer.wait(lambda: seen.count(b"%016x" % 3) == 2)
+            consumer.wait(lambda: consumer.stats().in_flight == 0)
+        finally:
+            consumer.close()
+    assert b"%016x" % 1 not in seen
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -239,6 +239,24 @@ def test_a_server_that_reads_nothing(dial: Dial) -> None:
     assert driver.heard.end == "nsqd took nothing for 1s"
 
 
+def test_a_server_that_reads_nothing_and_does_not_stop_talking(dial: Dial) -> None:
+    """The answers wait in memory until the connection has sent what it is to send: not more than a part of them."""
+
+    def talk(sock: socket.socket) -> None:
+        agree(sock)
+        while True:
+            sock.sendall(message(1, bytes(1_000_000)))
+
+    with listening(talk) as address:
+        driver = dial(address, write_timeout="2s")
+        driver.open()
+        driver.send(b"x" * 20_000_000)
+        driver.wait(lambda heard: bool(heard.end))
+        driver.close()
+    assert driver.heard.end == "nsqd took nothing for 2s"
+    assert len(driver.heard.messages) < 100
+
+
 def test_a_server_that_goes_away(dial: Dial) -> None:
     with listening(agree_then(frames.OK, and_close=True)) as address:
         driver = dial(address)

@@ -27,6 +27,7 @@ _READ_BYTES = 256 * 1024
 # The buffer of a read whose predecessor was small. What a read does not fill goes back to malloc in pieces: with the
 # large one for each read, a consumer of 2000 messages a second grew by 0.4 MB each second, all of it free memory.
 _SMALL_READ_BYTES = 16 * 1024
+_MOST_KEPT_BYTES = 32 << 20  # read while output waits for room
 _LINGER_S = 1.0  # how long nsqd may take after a close to read the rest and close its side
 _SHORTEST_WAIT_S = 0.001
 _UNIX_SERVER_NAME = "localhost"  # the name that a certificate must have if there is no host
@@ -153,6 +154,7 @@ class Connection:
         self._unsent = memoryview(b"")
         self._is_flushing = False
         self._untaken_bytes = -1
+        self._kept_bytes = 0  # of events, about
         self._taken_s = 0.0
         self._events: list[Event] = []  # they came while the connection waited for something else
         self._failure: AtAddress | None = ConnectionLost(self.address, "not opened")
@@ -308,7 +310,7 @@ class Connection:
         self._flush()
 
     def _flush(self, waits: bool = True) -> None:
-        self._untaken_bytes = -1
+        self._untaken_bytes, self._kept_bytes = -1, 0
         self._is_flushing = True  # reading may add to the output, which must be sent after `data`
         while (self._unsent or self._session.has_output) and self._failure is None:
             self._unsent = self._unsent or memoryview(self._session.take_output())
@@ -338,10 +340,12 @@ class Connection:
         if untaken != self._untaken_bytes:
             self._untaken_bytes, self._taken_s = untaken, monotonic()
         left_s = self._taken_s + limit_s - monotonic()
-        if left_s <= 0:  # also if nsqd sends in the meantime: the events of that wait in memory
+        mask = select.POLLOUT if self._kept_bytes > _MOST_KEPT_BYTES else select.POLLIN | select.POLLOUT
+        if left_s <= 0:
             self.fail(f"nsqd took nothing for {limit_s:g}s")
-        elif self._poll(select.POLLIN | select.POLLOUT, left_s) & select.POLLIN:
+        elif self._poll(mask, left_s) & select.POLLIN:
             self._read()
+            self._kept_bytes += self._read_bytes
 
     def _fail_after_reading(self, reason: str) -> None:
         """Read the last data, which may hold nsqd's reason, then fail."""

@@ -220,6 +220,8 @@ class BaseConsumer:
     # ---- how much flows
 
     def set_max_in_flight(self, count: int) -> None:
+        """Raises BadClientOption."""
+        count = self._options.with_settings(max_in_flight=count).max_in_flight
         with self._subscription.lock:
             self._subscription.set_max_in_flight(count)
 

@@ -154,13 +154,13 @@ class InFlightWindow:
         if self.subscription.reports_success:
             self.subscription.succeeded()
 
-    def requeue(self, message_id: bytes, attempts: int, delay_s: float | None, *, backoff: bool) -> None:
+    def requeue(self, message_id: bytes, attempts: int, delay_ms: int | None, *, backoff: bool) -> None:
         """Add a REQ. Without a delay, that is longer with each attempt, as in go-nsq."""
         self.requeued += 1
-        if delay_s is None:
+        if delay_ms is None:
             default_s, most_s = self.subscription.requeue_delays_s
-            delay_s = min(default_s * attempts, most_s)
-        self.say(outgoing.req(message_id, round(delay_s * 1000)))
+            delay_ms = round(min(default_s * attempts, most_s) * 1000)
+        self.say(outgoing.req(message_id, delay_ms))
         if backoff:
             self.subscription.failed()
         else:

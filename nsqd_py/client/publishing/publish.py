@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from nsqd_py.client.errors import NsqClientError, PublishFailed
-from nsqd_py.client.options import Delay, seconds_of
+from nsqd_py.client.options import Delay, milliseconds_of
 from nsqd_py.errors import IS_STANDBY
 from nsqd_py.protocol import outgoing
 
@@ -169,14 +169,11 @@ def verdict_on(code: str, text: str) -> Verdict:
 def single(topic: str, body: Body, defer_s: Delay = 0) -> bytes:
     """Return a PUB, or a DPUB if it is deferred.
 
-    Raises BadName, BadBody, TypeError, and ValueError if `defer_s` is negative.
+    Raises BadName, BadBody, TypeError, and ValueError if `defer_s` cannot be.
     """
     if not defer_s:
         return outgoing.pub(topic, _checked(body))
-    seconds = seconds_of(defer_s)
-    if seconds < 0:
-        raise ValueError(f"a message cannot be deferred by {seconds} s")
-    return outgoing.dpub(topic, round(seconds * 1000), _checked(body))
+    return outgoing.dpub(topic, milliseconds_of(defer_s), _checked(body))
 
 
 def several(topic: str, bodies: Sequence[Body]) -> tuple[bytes, bytes]:

@@ -63,6 +63,15 @@ def test_a_consumer_without_addresses_is_refused(consumer_type: Any) -> None:
         consumer_type("t", "c", print, nsqd_tcp_addresses=[], lookupd_http_addresses=())
 
 
+@CONSUMERS
+@pytest.mark.parametrize("count", [-5, "many", None])
+def test_a_limit_that_cannot_be_leaves_the_old_one(consumer_type: Any, count: Any) -> None:
+    consumer = consumer_type("t", "c", nsqd_tcp_addresses="127.0.0.1:1", max_in_flight=7)
+    with pytest.raises(BadClientOption, match="max_in_flight"):
+        consumer.set_max_in_flight(count)
+    assert consumer.stats().max_in_flight == 7
+
+
 # --- names
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
-from nsqd_py.client.message import AlreadyAnswered
+from nsqd_py.client.message import AlreadyAnswered, Requeue
 from tests.support.subscription import World, message_id
 
 
@@ -75,6 +77,18 @@ def test_answers_to_a_lost_connection_go_nowhere() -> None:
     stats = world.subscription.stats()
     assert (stats.received, stats.finished, stats.in_flight, stats.connections) == (3, 1, 0, {})
     assert stats.backoff.level == 0
+
+
+@pytest.mark.parametrize("delay", [-5, math.nan, math.inf, 10**400, "30s"])
+def test_a_delay_that_cannot_be_leaves_the_message_open(delay: Any) -> None:
+    world = World()
+    batch = world.batch(1, 2)
+    message = batch.messages()[0]
+    world.sent()
+    for requeue in (message.requeue, batch.requeue, Requeue):
+        with pytest.raises((TypeError, ValueError)):
+            requeue(delay)
+    assert (world.sent(), batch.open_count, world.window.in_flight) == ([], 2, 2)
 
 
 # ---- several threads answer, while another one takes the output

@@ -10,7 +10,7 @@ import pytest
 
 from nsqd_py.client.errors import AuthFailed, ConnectionLost, HandshakeFailed, NsqdSaid, PublishFailed
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.client.session import Broken, ClientSession, Ready
+from nsqd_py.client.session import Broken, ClientSession, Negotiated, Ready
 from nsqd_py.errors import LayerError
 from nsqd_py.protocol import frames, outgoing
 from nsqd_py.protocol.incoming import IncomingMessages, Responses
@@ -130,10 +130,14 @@ def test_a_layer_that_is_not_confirmed() -> None:
     assert "b'NO' in place of OK" in str(broken(session, side.tell(frames.response(b"NO"))))
 
 
-def test_a_level_that_zlib_does_not_have() -> None:
+def test_numbers_that_cannot_be() -> None:
     session = new_session(options_for(["deflate"]))
     session.start()
     assert session.received(identity(deflate=True, deflate_level=99)) == []
+    session = new_session(ClientOptions())
+    numbers = {"msg_timeout": -1, "max_msg_timeout": -1, "max_rdy_count": -1}
+    (ready,) = shake_hands(session, NsqdSide(), [], **numbers)
+    assert ready == Ready(Negotiated(deflate_level=1))
 
 
 def test_good_frames_before_a_bad_one_are_told() -> None:
