@@ -1,4 +1,4 @@
-"""Where and of what a result was measured."""
+"""The machine and versions of a measurement."""
 
 import os
 import platform

@@ -222,7 +222,7 @@ class Daemon:
             next_look_s = time.monotonic() + _LOOK_FOR_SIGNALS_EVERY_S
 
         directory = Path(self._options.data_path or ".")
-        promoted = self._role_of(directory)
+        promoted = self._promoted_state(directory)
         if self._broker.refusal is not None:
             return
         self.notifier.status("loading messages")
@@ -247,34 +247,41 @@ class Daemon:
             )
         self._clocks.start()
 
-    def _role_of(self, directory: Path) -> StandbyState | None:
-        """Return the state of a standby that this start promotes, or None. `_follower` is set if it shall follow, or wait.
+    def _promoted_state(self, directory: Path) -> StandbyState | None:
+        """Return the state of the standby that this start promotes; None if there is none, or if this nsqd is a standby.
 
         Raises StartError and OSError.
         """
         options = self._options
-        waits = self._group is not None and self._election is None and not options.standby_of
-        if not waits and not options.standby_of and not options.promote and not (directory / STANDBY_FILE).exists():
+        if self._group is not None and self._election is None and not options.standby_of:
+            self._be_standby(options, directory)  # it waits until an nsqd has the lease
             return None
-        from nsqd_py.standby.follower import Follower
-        from nsqd_py.standby.group import Door
-        from nsqd_py.standby.role import StandbyRole, check_role, goes_on_as_primary
+        if not options.standby_of and not options.promote and not (directory / STANDBY_FILE).exists():
+            return None
+        from nsqd_py.standby.role import check_role, goes_on_as_primary
 
-        state = None if waits else check_role(directory, options.standby_of, promote=options.promote)
-        if state is not None and not options.promote:
+        state = check_role(directory, options.standby_of, promote=options.promote)
+        if state is not None and options.promote:
+            self._old_primary = "" if options.lease else state.primary
+            return state
+        if state is not None:  # it was fenced
             options = options.replace(standby_of=state.primary)
         # With both flags and without a state, an earlier start has promoted it.
-        if not waits and ((options.promote and state is not None) or not options.standby_of):
-            if state is not None and not options.lease:
-                self._old_primary = state.primary
-            return state
-        if not options.lease and goes_on_as_primary(directory, options, self._log):
+        if options.standby_of and not options.lease and goes_on_as_primary(directory, options, self._log):
             self._old_primary = options.standby_of
-            return None
+        elif options.standby_of:
+            self._be_standby(options, directory)
+        return None
+
+    def _be_standby(self, options: NsqdOptions, directory: Path) -> None:
+        """Follow the primary that the options name; without one, wait."""
+        from nsqd_py.standby.follower import Follower
+        from nsqd_py.standby.group import Door
+        from nsqd_py.standby.role import StandbyRole
+
         self._follower = Follower(options, directory, self._disk_threads, self._log, self._http_address)
         role = StandbyRole(self._follower, Door(self._broker), self._become_primary, self._group)
         self._broker.replication, self._broker.refusal = role, role.refusal
-        return None
 
     def _fence(self) -> None:
         """Begin to fence the old primary, which can follow this nsqd at its present address."""

@@ -75,7 +75,7 @@ def frame(data: bytes) -> bytes:
 
 @dataclass
 class Directory:
-    """What the connections of all nsqds share.
+    """The objects that the connections of all nsqds share.
 
     requires_tls  True if commands need TLS
     introduction  the response to IDENTIFY

@@ -1,4 +1,4 @@
-"""What nsqadmin concludes from the rounds of its observer. Pure."""
+"""The conclusions of nsqadmin from the rounds of its observer. Pure."""
 
 from __future__ import annotations
 

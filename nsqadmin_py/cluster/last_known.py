@@ -21,7 +21,7 @@ MOST_GONE = 1000
 
 @dataclass(slots=True)
 class LastKnown:
-    """What an nsqd reported last. Times are in s since the epoch.
+    """The last report of an nsqd. Times are in s since the epoch.
 
     seen_s     the time of its last answer
     is_silent  it did not answer the last request in time

@@ -1,4 +1,4 @@
-"""What views, problems and the history share: the form of a view, metrics, and the state and role of an nsqd. Pure."""
+"""The common part of views, problems and the history: the form of a view, metrics, and the state and role of an nsqd. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class NotKnown(LookupError):
 
 @dataclass(slots=True)
 class View:
-    """What a page shows: metrics of the whole, and rows by key, in their order."""
+    """The content of a page: metrics of the whole, and rows by key, in their order."""
 
     head: Json
     rows: dict[str, Json] = field(default_factory=dict)

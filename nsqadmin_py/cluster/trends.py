@@ -1,4 +1,4 @@
-"""How the backlog of each channel develops: means of the last half minute. Pure.
+"""The trend of the backlog of each channel: means of the last half minute. Pure.
 
 A depth alone says little: 100,000 messages are nothing for consumers that finish 50,000 a second, and an hour of delay
 for others. What counts is whether more messages come than are finished, and how long the waiting ones will take.

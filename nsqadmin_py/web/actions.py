@@ -49,7 +49,7 @@ class ActionRequest(NamedTuple):
 
     @property
     def names(self) -> dict[str, str]:
-        """What the audit log says of it; not the body of a message."""
+        """The entry in the audit log, without the body of a message."""
         more = {name: str(self.more[name])[:_MOST_AUDITED] for name in _AUDITED if name in self.more}
         return {"topic": self.topic, "channel": self.channel, "node": self.node, **more}
 

@@ -28,7 +28,7 @@ from nsqd_py.runtime.logs import Log
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What the handlers of paths share."""
+    """The objects that all handlers of paths use."""
 
     options: NsqadminOptions
     log: Log

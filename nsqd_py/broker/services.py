@@ -1,4 +1,4 @@
-"""What the parts of a broker share, and what follows its changes: nsqlookupds and standbys."""
+"""The objects that all parts of a broker use, and the interfaces of nsqlookupds and standbys."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Topic = queue_topic.Topic[TopicLog]
 
 @dataclass
 class BrokerServices:
-    """What all parts of a broker use.
+    """The objects that all parts of a broker use.
 
     directory   the data path
     threadpool  threads for work on files

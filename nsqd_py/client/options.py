@@ -139,7 +139,7 @@ def _option(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
-    """How a client connects, negotiates and consumes. Attributes ending in `_s` are seconds.
+    """The options of a client for connecting, negotiating and consuming. Attributes ending in `_s` are seconds.
 
     Create one with `of` or `parse`, which check the values. They use the names of go-nsq, without `_s`.
 

@@ -1,4 +1,4 @@
-"""What nsqlookupds and nsqds report about nsqds. Pure."""
+"""The reports of nsqlookupds and nsqds about nsqds. Pure."""
 
 from __future__ import annotations
 

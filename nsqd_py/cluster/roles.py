@@ -16,7 +16,7 @@ _MOST_STANDBYS = 16  # of one primary, as nsqd has it
 
 
 class Lag(NamedTuple):
-    """What a standby has not acknowledged: `ms` is the age of the oldest change. None: this user may not know."""
+    """The lag of a standby: `ms` is the age of the oldest change. None: this user may not know."""
 
     messages: int | None
     size_bytes: int | None
@@ -251,7 +251,7 @@ def _of_standby(member: NodeInGroup, role: KnownStandby, primary: NodeInGroup | 
 
 
 class Trouble(NamedTuple):
-    """What is wrong with a primary or standby. `kind` is one of those below; `node` is its HTTP address."""
+    """A problem of a primary or standby. `kind` is one of those below; `node` is its HTTP address."""
 
     kind: str
     node: str

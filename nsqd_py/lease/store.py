@@ -1,4 +1,4 @@
-"""What a lease is, its errors, and its URL: `etcd://127.0.0.1:2379,127.0.0.1:22379/orders`.
+"""The interface of a lease, its errors, and its URL: `etcd://127.0.0.1:2379,127.0.0.1:22379/orders`.
 
 `etcds://` is TLS. A store gives a lease to one holder at a time, ends it after its time to live when the holder does
 not renew it, and numbers the holders in ascending order.

@@ -132,7 +132,7 @@ def lasting_channels(answer: Any) -> list[str]:
 
 @dataclass(frozen=True)
 class PeerContext:
-    """What all peers of an nsqd share.
+    """The objects that all peers of an nsqd share.
 
     identify   makes the IDENTIFY command
     on_known   called by a peer after IDENTIFY, before it registers anything; may wait

@@ -1,4 +1,4 @@
-"""What a client has negotiated, its state, and what that state allows."""
+"""The session of a client: what it has negotiated, its state, and the commands that the state allows."""
 
 from __future__ import annotations
 

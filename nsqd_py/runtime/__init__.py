@@ -1,6 +1,6 @@
 """The process of a daemon or tool.
 
-command        what every command does around its program: signals held back, standard streams that are closed or full
+command        the frame of every command: signals that come early, standard streams that are closed or full
 process        limits, memory, collector, stop signals
 systemd        notifications and inherited sockets
 logs           log lines: levels, forms, limits on lines that clients cause; writing without blocking

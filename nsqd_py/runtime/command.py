@@ -1,4 +1,4 @@
-"""What every command does around its program: standard streams that are closed or full, signals that come early."""
+"""The frame of every command: standard streams that are closed or full, signals that come early."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast the disk is, and so whether the event loop may use files itself or must leave that to a thread.
+"""The speed of the disk: it decides if the event loop may use files itself, or must leave that to a thread.
 
 A write takes the event loop a few microseconds; handing it to a thread takes a hundred. So the event loop writes as
 long as the disk is fast. Nothing predicts a slow call: the first one stops the event loop for its duration. After it,

@@ -1,4 +1,4 @@
-"""What two nsqds of a group say to each other: a handshake, then a stream of files.
+"""The messages between two nsqds of a group: a handshake, then a stream of files.
 
 The handshake proves to each that the other belongs to the group, before anything else is said.
 
@@ -61,7 +61,7 @@ class NotMember(NsqdError):
 
 @dataclass(frozen=True, slots=True)
 class GroupHandshake:
-    """What both sides of one connection know.
+    """The values that both sides of one connection know.
 
     purpose  FOLLOW or FENCE
     asked    address that the caller was configured to connect to
@@ -236,7 +236,7 @@ class GroupMember(NamedTuple):
 
 
 class StandbyLag(NamedTuple):
-    """How much the standby is behind its primary."""
+    """The lag of a standby behind its primary."""
 
     messages: int
     size_bytes: int
@@ -343,7 +343,7 @@ class OfferedFile(NamedTuple):
 
 @dataclass
 class OfferedLog:
-    """What the standby has of a log: its epochs, and its files by name."""
+    """The part of a log that the standby has: its epochs, and its files by name."""
 
     epochs: Epochs = ()
     files: dict[str, OfferedFile] = field(default_factory=dict)
@@ -351,7 +351,7 @@ class OfferedLog:
 
 @dataclass
 class Offer:
-    """What a standby has. `epoch` is the newest epoch of its logs, `http_address` where others can ask it.
+    """The content of a standby's data path. `epoch` is the newest epoch of its logs, `http_address` where others can ask it.
 
     member     what the group that shares a lease knows of it; None without a lease
     fenced_by  TCP address of the nsqd that sends this, if it does not want to follow, but is a newer primary

@@ -66,7 +66,7 @@ class _SentJournal:
 
 @dataclass(slots=True)
 class _SentTopic:
-    """What the standby was sent of a topic.
+    """The part of a topic that the standby was sent.
 
     name        of the topic
     log         its log; a topic that is recreated has another one
@@ -215,7 +215,7 @@ class StandbyStream:
 
     @property
     def lag(self) -> StandbyLag:
-        """How much the standby is behind; its first copy counts in bytes only."""
+        """The lag of the standby; its first copy counts in bytes only."""
         unsent = self._unsent()
         began = [each.began_ns for each in list(self._unacknowledged)[:1]] + [self._since_ns] * bool(self._since_ns)
         behind_ns = self._broker.clock() - min(began) if began else 0
@@ -226,7 +226,7 @@ class StandbyStream:
         )
 
     def _unsent(self) -> StandbyLag:
-        """What no round has sent yet."""
+        """The changes that no round has sent yet."""
         messages_behind, bytes_behind = 0, self._to_copy_bytes
         for topic in self._changed:
             sent = self._topics.get(topic.name)

@@ -117,7 +117,7 @@ class PublishCounts:
 
 
 class PublishObserver:
-    """What the caller of a TaskPublisher may want to know. `poll` and `sleep` may raise, to end the work."""
+    """The events of a TaskPublisher for its caller. `poll` and `sleep` may raise, to end the work."""
 
     def acknowledged(self, batch: PublishBatch) -> None:
         """nsqd has stored the batch."""

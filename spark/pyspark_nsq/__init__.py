@@ -1,4 +1,4 @@
-"""Where PySpark finds the data source `nsq` by itself: it looks for `DefaultSource` in packages named pyspark_*.
+"""The package in which PySpark finds the data source `nsq` by itself: it looks for `DefaultSource` in packages named pyspark_*.
 
 So `spark.read.format("nsq")` and `CREATE TABLE … USING nsq` need no registration where this package is installed.
 """

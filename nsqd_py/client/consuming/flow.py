@@ -1,4 +1,4 @@
-"""How many messages a consumer requests: RDY for each connection, and back-off after failures. No I/O, no clock.
+"""The number of messages that a consumer requests: RDY for each connection, and back-off after failures. No I/O, no clock.
 
 Back-off is a state machine (https://nsq.io/clients/building_client_libraries.html, "Backoff"): a consumer whose
 messages fail requests none for a while, then one, and continues if that one succeeds. Only one result of each wait
@@ -21,7 +21,7 @@ _LARGEST_EXPONENT = 62
 
 
 class Phase(Enum):
-    """How many messages may be requested: no limit by back-off, none, or one."""
+    """The limit that back-off sets: none, no messages, or one."""
 
     FLOWING = "flowing"
     WAITING = "waiting"

@@ -36,7 +36,7 @@ class ConnectionStats(NamedTuple):
 
 
 class InFlightWindow:
-    """What one connection has in flight. Collects output until the shell takes it all.
+    """The in-flight messages of one connection. It collects output until the shell takes it all.
 
     Answers to messages of a closed window are dropped: those messages time out at nsqd, and are redelivered.
     All batches have the same time-out, so they are kept in the order in which they arrived or were last touched.

@@ -266,7 +266,7 @@ MOST_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class MessageOrigin:
-    """Where messages are from; `channel` is None if it is not known or there was none."""
+    """The origin of messages; `channel` is None if it is not known or there was none."""
 
     topic: str
     channel: str | None

@@ -115,7 +115,7 @@ _SETTLED_NS = 3600 * SECOND_NS
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """What the user knows better.
+    """Settings that the user knows better.
 
     format           in place of what is recognised
     topic            of files that do not have it

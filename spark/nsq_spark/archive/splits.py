@@ -43,7 +43,7 @@ Policy = Literal["fail", "skip"]
 
 @dataclass(slots=True)
 class Skipped:
-    """What was skipped in one file. A range of damage counts as one record, whatever it held."""
+    """The bytes and records that were skipped in one file. A range of damage counts as one record, whatever it held."""
 
     records: int = 0
     size_bytes: int = 0
@@ -135,7 +135,7 @@ _KIND_AT = FILE_HEADER_BYTES + 13
 
 
 class Format(StrEnum):
-    """How messages are stored in a file."""
+    """The format of messages in a file."""
 
     LINES = "lines"
     JSONL = "jsonl"
@@ -149,7 +149,7 @@ class Format(StrEnum):
 
 
 class Compression(StrEnum):
-    """How a file is compressed as a whole."""
+    """The compression of a whole file."""
 
     NONE = "none"
     GZIP = "gzip"

@@ -1,4 +1,4 @@
-"""What nsqd acknowledged, on disk: for the progress of a run, and so that a later run goes on from there.
+"""The acknowledged messages of a job, on disk: for the progress of a run, and so that a later run goes on from there.
 
     job.json                       the job, its times, and the files that its first run found
     acks-<run>-<task>-<try>.log    the ledger of one try of a task
@@ -169,7 +169,7 @@ def lines_in(data: bytes) -> Iterator[list[Any]]:
 
 @dataclass(slots=True)
 class Acknowledged:
-    """What ledgers say.
+    """The content of ledgers.
 
     done    slices, and the times up to which topics are sent, by lane
     counts  of all that is done

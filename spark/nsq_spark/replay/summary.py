@@ -86,7 +86,7 @@ class TopicCount:
 
 @dataclass(slots=True)
 class Look:
-    """What a dry run finds.
+    """The findings of a dry run.
 
     first  some of the messages as lines of text
     """

@@ -113,7 +113,7 @@ _POLL_S = 0.2
 
 @dataclass(slots=True)
 class TaskResult:
-    """What became of one task. It contains errors that a second try would not repair; others fail Spark's task.
+    """The result of one task. It contains errors that a second try would not repair; others fail Spark's task.
 
     failures  the errors of the first messages that nsqd refused
     """

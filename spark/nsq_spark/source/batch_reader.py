@@ -27,7 +27,7 @@ _log = logging.getLogger("nsqd_py.spark")
 
 @dataclass(repr=False)
 class ArchivePartition(InputPartition):
-    """What one task reads."""
+    """The messages that one task reads."""
 
     options: ReadOptions
     columns: tuple[str, ...]

@@ -61,7 +61,7 @@ LIVE_OPTIONS = (
 
 @dataclass(frozen=True)
 class Access:
-    """How nsqds and nsqlookupds are asked over HTTPS. `login` is the `user:password` of an address, or empty."""
+    """The settings of HTTPS requests to nsqds and nsqlookupds. `login` is the `user:password` of an address, or empty."""
 
     client: ClientOptions
     login: str = field(default="", repr=False)

@@ -135,7 +135,7 @@ _SPARKS_OWN = ("path", "checkpointLocation", "queryName", "outputMode", TIME_ZON
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What is read; see READ_OPTIONS. Times are ns since the epoch."""
+    """The options of a read; see READ_OPTIONS. Times are ns since the epoch."""
 
     paths: tuple[str, ...]
     storage: Storage
@@ -147,7 +147,7 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """Where to publish to; see WRITE_OPTIONS."""
+    """The options of a write; see WRITE_OPTIONS."""
 
     nsqd_tcp_addresses: tuple[str, ...]
     lookupd_http_addresses: tuple[str, ...]

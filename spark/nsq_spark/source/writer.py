@@ -37,7 +37,7 @@ class BadRow(ValueError):
 
 
 class Published(PublishCounts, WriterCommitMessage):
-    """What a task published."""
+    """The messages that a task published."""
 
 
 # ---- rows
@@ -112,7 +112,7 @@ def total(messages: Sequence[WriterCommitMessage | None]) -> Published:
 
 
 class _Writer:
-    """What the writers of tables and of streams have in common. Spark sends it to the executors."""
+    """The common part of the writers of tables and of streams. Spark sends it to the executors."""
 
     def __init__(self, options: WriteOptions, columns: WriteColumns) -> None:
         self._options = options
