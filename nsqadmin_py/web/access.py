@@ -13,7 +13,7 @@ from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.permissions import ADMINISTER, EVERYTHING, AddressBlocks, Scope, read_rule, scope_of
-from nsqadmin_py.web.answers import NotThere, Refusal
+from nsqadmin_py.web.answers import NotThere, RequestRefused
 from nsqd_py.net.addresses import join_address
 from nsqd_py.net.http import browsers
 from nsqd_py.net.http.guard import Guard
@@ -36,7 +36,7 @@ _OF_BROWSERS = [(name, f"HTTP_{name.decode().upper().replace('-', '_')}") for na
 
 
 class AccessRights:
-    """Checks each request before it is handled. Raises Refusal if it is not allowed."""
+    """Checks each request before it is handled. Raises RequestRefused if it is not allowed."""
 
     def __init__(self, options: NsqadminOptions, guard: Guard | None) -> None:
         self._options = options
@@ -57,10 +57,10 @@ class AccessRights:
         if known is None:
             reply = self._guard.check(authorization, host_of(request.environ))
             if reply is not None and reply.status == 429:
-                raise Refusal(429, "TOO_MANY_LOGINS")
+                raise RequestRefused(429, "TOO_MANY_LOGINS")
             known = reply is None
         if not known:
-            raise Refusal(401, "UNAUTHORIZED")
+            raise RequestRefused(401, "UNAUTHORIZED")
 
     def user(self, request: Request) -> str:
         """Return the user that a proxy or the browser's login names; empty if unknown."""
@@ -115,20 +115,20 @@ class AccessRights:
         fields = {name: environ[key].encode("latin-1") for name, key in _OF_BROWSERS if key in environ}
         message = browsers.refusal(request.method, b"", fields, self._known_hosts)
         if message is not None:
-            raise Refusal(403, message)
+            raise RequestRefused(403, message)
 
     def check_action(self, request: Request, topic: str = "", permission: str = ADMINISTER) -> None:
         """Refuse a change of a topic, or without one of something that all users share."""
         self.check_may_act(request)
         if not self.is_admin(request) and not (topic and self.scope(request).may(permission, topic)):
-            raise Refusal(403, "FORBIDDEN")
+            raise RequestRefused(403, "FORBIDDEN")
 
     def check_may_act(self, request: Request) -> None:
         """Refuse all changes of a user who may change nothing. Others need `check_action` for each."""
         if self._options.read_only:
-            raise Refusal(403, "READ_ONLY")
+            raise RequestRefused(403, "READ_ONLY")
         if not self.may_act(request):
-            raise Refusal(403, "FORBIDDEN")
+            raise RequestRefused(403, "FORBIDDEN")
 
     def check_view(self, request: Request, topic: str) -> None:
         """Answer for a hidden topic as if it did not exist."""
@@ -138,7 +138,7 @@ class AccessRights:
     def check_sees_all(self, request: Request) -> None:
         """Refuse metrics of the whole cluster to a user who may not view all topics."""
         if not self.scope(request).has_all:
-            raise Refusal(403, "FORBIDDEN")
+            raise RequestRefused(403, "FORBIDDEN")
 
     def may_act(self, request: Request) -> bool:
         """True if the user may change something: everything, or some topics."""
@@ -151,7 +151,7 @@ class AccessRights:
 
     def check_token(self, request: Request) -> None:
         if not hmac.compare_digest(request.headers.get(TOKEN_HEADER, "").encode(), self.token(request).encode()):
-            raise Refusal(403, "INVALID_TOKEN")
+            raise RequestRefused(403, "INVALID_TOKEN")
 
     # ---- headers of answers
 

@@ -16,7 +16,7 @@ from nsqadmin_py.cluster.problems import CHANNEL_OF_DEAD_LETTERS
 from nsqadmin_py.clusterinfo import Errors, NoAnswer, warning
 from nsqadmin_py.permissions import ADMINISTER, PUBLISH
 from nsqadmin_py.web import message_queries
-from nsqadmin_py.web.answers import Refusal, as_json, object_in, reason_of, text_of
+from nsqadmin_py.web.answers import RequestRefused, as_json, object_in, reason_of, text_of
 from nsqadmin_py.web.app import Services
 from nsqadmin_py.web.node_queries import answer_of_each, ask_nodes, errors_in
 from nsqd_py.cluster.roles import KnownStandby
@@ -69,13 +69,13 @@ class Actions:
     services: Services
 
     def handle(self, request: Request) -> Response:
-        """Raises Refusal."""
+        """Raises RequestRefused."""
         self.services.access.check_token(request)
         self.services.access.check_may_act(request)
         return as_json(self.perform(request, _order(object_in(request))))
 
     def perform(self, request: Request, order: ActionRequest) -> Result:
-        """Raises Refusal, NoAnswer and UpstreamError."""
+        """Raises RequestRefused, NoAnswer and UpstreamError."""
         services = self.services
         services.access.check_action(request, order.topic, _PERMISSIONS.get(order.action, ADMINISTER))
         target = text_of(order.more, "target")
@@ -83,10 +83,10 @@ class Actions:
             services.access.check_action(request, target, PUBLISH)
         handler = _HANDLERS.get(order.action)
         if handler is None:
-            raise Refusal(400, "INVALID_ACTION")
+            raise RequestRefused(400, "INVALID_ACTION")
         try:
             result = handler(self, order)
-        except (Refusal, NoAnswer, UpstreamError) as error:
+        except (RequestRefused, NoAnswer, UpstreamError) as error:
             services.audit_log.record(request, order.action, str(error), **order.names)
             raise
         services.audit_log.record(request, order.action, "; ".join(result["errors"]) or "ok", **order.names)
@@ -122,7 +122,7 @@ class Actions:
         _check_channel(order.channel)
         to = text_of(order.more, "to")
         if not to:
-            raise Refusal(400, "MISSING_ARG_TO")
+            raise RequestRefused(400, "MISSING_ARG_TO")
 
         def seek(address: str) -> Statistics:
             body = self.services.upstream.post(address, "/channel/seek", {**order.place, "to": to})
@@ -139,7 +139,7 @@ class Actions:
         query = {"topic": order.topic}
         defer = order.more.get("defer_ms", 0)
         if type(defer) is not int or defer < 0:
-            raise Refusal(400, "INVALID_ARG_DEFER_MS")
+            raise RequestRefused(400, "INVALID_ARG_DEFER_MS")
         if defer:
             query["defer"] = str(defer)
         node = self._some_node(order)
@@ -151,7 +151,7 @@ class Actions:
         known = self.services.cluster.nodes
         if order.node:
             if order.node not in known:
-                raise Refusal(404, "NODE_NOT_FOUND")
+                raise RequestRefused(404, "NODE_NOT_FOUND")
             return order.node
         now_s = monotonic()
         ranks = {OK: 0, FAILED: 2}
@@ -160,7 +160,7 @@ class Actions:
             key=lambda node: (ranks.get(state_of(node, now_s), 1), order.topic not in node.topics, node.address),
         )
         if not nodes:
-            raise Refusal(502, "UPSTREAM_ERROR: no nsqd is known")
+            raise RequestRefused(502, "UPSTREAM_ERROR: no nsqd is known")
         return nodes[0].address
 
     def _requeue_dead_letters(self, order: ActionRequest) -> Result:
@@ -168,7 +168,7 @@ class Actions:
         target = _target(order)
         limit = order.more.get("limit", _MOST_REQUEUED)
         if type(limit) is not int or not 0 < limit <= _MOST_REQUEUED:
-            raise Refusal(400, "INVALID_ARG_LIMIT")
+            raise RequestRefused(400, "INVALID_ARG_LIMIT")
         channel = order.channel or self._channel_of_dead_letters(order.topic)
         _check_channel(channel)
         addresses = ask_nodes(self.services.cluster, order.topic, "", order.node)
@@ -180,7 +180,7 @@ class Actions:
         row = self.services.cluster.topics.get(topic)
         channels = list(row.channels) if row is not None else []
         if len(channels) > 1:
-            raise Refusal(400, "MISSING_ARG_CHANNEL", channels=sorted(channels))
+            raise RequestRefused(400, "MISSING_ARG_CHANNEL", channels=sorted(channels))
         return channels[0] if channels else CHANNEL_OF_DEAD_LETTERS
 
     def _requeue_message(self, order: ActionRequest) -> Result:
@@ -199,10 +199,10 @@ class Actions:
         _check_channel(order.channel)
         seq = order.more.get("seq")
         if type(seq) is not int or seq < 0:
-            raise Refusal(400, "INVALID_ARG_SEQ")
+            raise RequestRefused(400, "INVALID_ARG_SEQ")
         message_id = text_of(order.more, "message")
         if not message_id:
-            raise Refusal(400, "MISSING_ARG_MESSAGE")
+            raise RequestRefused(400, "MISSING_ARG_MESSAGE")
         _check_node(order)
         ask_nodes(self.services.cluster, order.topic, order.channel, order.node)
         return seq, message_id
@@ -211,21 +211,21 @@ class Actions:
         """Forget an nsqd that is gone."""
         _check_node(order)
         if not self.services.findings.memory.dismiss(order.node):
-            raise Refusal(404, "NODE_NOT_FOUND")
+            raise RequestRefused(404, "NODE_NOT_FOUND")
         return {"errors": []}
 
     def _promote(self, order: ActionRequest) -> Result:
         """Make a standby the primary. It decides itself whether it can."""
         _check_node(order)
         if order.node not in self.services.cluster.nodes:
-            raise Refusal(404, "NODE_NOT_FOUND")
+            raise RequestRefused(404, "NODE_NOT_FOUND")
         try:
             answer = parsed(order.node, self.services.upstream.post(order.node, "/promote", {}))
         except UpstreamError as error:
             if error.status == _CONFLICT:
-                raise Refusal(409, error.message) from error
+                raise RequestRefused(409, error.message) from error
             hint = _WHO_PROMOTES if error.status in (_UNAUTHORIZED, _FORBIDDEN) else ""
-            raise Refusal(502, f"UPSTREAM_ERROR: {reason_of(error)}{hint}") from error
+            raise RequestRefused(502, f"UPSTREAM_ERROR: {reason_of(error)}{hint}") from error
         return {"errors": [], "node": order.node, "answer": answer}
 
 
@@ -249,7 +249,7 @@ def _order(document: dict[str, Any]) -> ActionRequest:
     if action in _WITHOUT_TOPIC:  # a topic would stand for the permissions of the user
         return ActionRequest(action, "", "", node, document)
     if not topic:
-        raise Refusal(400, "MISSING_ARG_TOPIC")
+        raise RequestRefused(400, "MISSING_ARG_TOPIC")
     return ActionRequest(action, topic, channel, node, document)
 
 
@@ -265,9 +265,9 @@ def _message_body(document: dict[str, Any]) -> bytes:
         try:
             body = b64decode(encoded, validate=True)
         except binascii.Error as error:
-            raise Refusal(400, "INVALID_ARG_BODY_BASE64") from error
+            raise RequestRefused(400, "INVALID_ARG_BODY_BASE64") from error
     if not body:
-        raise Refusal(400, "MISSING_ARG_BODY")
+        raise RequestRefused(400, "MISSING_ARG_BODY")
     return body
 
 
@@ -279,25 +279,25 @@ def _notice_name(order: ActionRequest) -> str:
 
 
 def _target(order: ActionRequest) -> str:
-    """Return the topic that gets the messages. Raises Refusal."""
+    """Return the topic that gets the messages. Raises RequestRefused."""
     target = text_of(order.more, "target")
     _check_topic(order.topic)
     _check_topic(target)
     if target == order.topic:
-        raise Refusal(400, "INVALID_ARG_TARGET")
+        raise RequestRefused(400, "INVALID_ARG_TARGET")
     return target
 
 
 def _check_topic(topic: str) -> None:
     if not is_valid_name(topic.encode()):
-        raise Refusal(400, "INVALID_TOPIC")
+        raise RequestRefused(400, "INVALID_TOPIC")
 
 
 def _check_channel(channel: str) -> None:
     if not is_valid_name(channel.encode()):
-        raise Refusal(400, "INVALID_CHANNEL")
+        raise RequestRefused(400, "INVALID_CHANNEL")
 
 
 def _check_node(order: ActionRequest) -> None:
     if not order.node:
-        raise Refusal(400, "MISSING_ARG_NODE")
+        raise RequestRefused(400, "MISSING_ARG_NODE")

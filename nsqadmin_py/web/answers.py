@@ -24,7 +24,7 @@ _JSON = "application/json; charset=utf-8"
 _COMPRESSIBLE = ("application/json", "text/", "image/svg", "application/javascript")
 
 
-class Refusal(Exception):
+class RequestRefused(Exception):
     """A refused request: the status, and the `message` of its JSON."""
 
     def __init__(self, status: int, message: str, **more: Any) -> None:
@@ -38,7 +38,7 @@ class Refusal(Exception):
 CANNOT = "not supported by this nsqd"
 
 
-class NotThere(Refusal):
+class NotThere(RequestRefused):
     """The requested thing is not known (yet)."""
 
     def __init__(self, message: str) -> None:
@@ -54,18 +54,18 @@ def reason_of(error: UpstreamError) -> str:
     return CANNOT if is_missing_path(error) else error.message or str(error)
 
 
-def refusal_of(error: UpstreamError) -> Refusal:
+def refusal_of(error: UpstreamError) -> RequestRefused:
     """Return the answer to a request that an nsqd refused: 404 as the nsqd, else 502."""
     if error.status == 404 and not is_missing_path(error):
-        return Refusal(404, error.message or "NOT_FOUND")
-    return Refusal(502, f"UPSTREAM_ERROR: {reason_of(error)}")
+        return RequestRefused(404, error.message or "NOT_FOUND")
+    return RequestRefused(502, f"UPSTREAM_ERROR: {reason_of(error)}")
 
 
 def number_of(query: Mapping[str, str], name: str, default: int, most: int) -> int:
-    """Return a whole number from 0 to `most` of a query. Raises Refusal."""
+    """Return a whole number from 0 to `most` of a query. Raises RequestRefused."""
     text = query.get(name) or str(default)
     if not text.isdecimal() or len(text) > _MOST_DIGITS or int(text) > most:
-        raise Refusal(400, f"INVALID_ARG_{name.upper()}")
+        raise RequestRefused(400, f"INVALID_ARG_{name.upper()}")
     return int(text)
 
 
@@ -85,7 +85,7 @@ def as_go(data: Any, status: int = 200) -> Response:
     return response
 
 
-def refused(refusal: Refusal) -> Response:
+def refused(refusal: RequestRefused) -> Response:
     return as_go({"message": refusal.message, **refusal.more}, refusal.status)
 
 
@@ -115,46 +115,46 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # perhaps half of a pair
 
 
 def body_of(request: Request, most_bytes: int = MOST_BYTES) -> bytes:
-    """Raises Refusal."""
-    too_late = Refusal(408, "BODY_TOO_SLOW")
+    """Raises RequestRefused."""
+    too_late = RequestRefused(408, "BODY_TOO_SLOW")
     if (request.content_length or 0) > most_bytes:
-        raise Refusal(413, "BODY_TOO_BIG")
+        raise RequestRefused(413, "BODY_TOO_BIG")
     try:
         with gevent.Timeout(_DEADLINE_S, too_late):
             body = request.stream.read(most_bytes + 1)
     except (OSError, HTTPException) as error:  # the client has gone
-        raise Refusal(400, "BODY_CUT_OFF") from error
+        raise RequestRefused(400, "BODY_CUT_OFF") from error
     if len(body) > most_bytes:
-        raise Refusal(413, "BODY_TOO_BIG")
+        raise RequestRefused(413, "BODY_TOO_BIG")
     return body
 
 
 def object_in(request: Request, message: str = "") -> dict[str, Any]:
     """Return the JSON object at the beginning of a body. What follows it is ignored, as by Go.
 
-    Raises Refusal, with `message` or the reason.
+    Raises RequestRefused, with `message` or the reason.
     """
     try:
         text = body_of(request).decode("utf-8", "replace").lstrip(" \t\r\n")
         if not text:
-            raise Refusal(400, message or "EOF")
+            raise RequestRefused(400, message or "EOF")
         document, _ = _decoder.raw_decode(text)
         if _SURROGATE.search(text):
             json.dumps(document, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
-        raise Refusal(400, message or "invalid JSON: half of a surrogate pair") from error
+        raise RequestRefused(400, message or "invalid JSON: half of a surrogate pair") from error
     except (ValueError, RecursionError) as error:
-        raise Refusal(400, message or f"invalid JSON: {error}") from error
+        raise RequestRefused(400, message or f"invalid JSON: {error}") from error
     if document is None:
         return {}
     if not isinstance(document, dict):
-        raise Refusal(400, message or "json: expected an object")
+        raise RequestRefused(400, message or "json: expected an object")
     return document
 
 
 def text_of(document: dict[str, Any], name: str, message: str = "") -> str:
-    """Return a string of an object; empty if it is missing. The case of its key does not matter. Raises Refusal."""
+    """Return a string of an object; empty if it is missing. The case of its key does not matter. Raises RequestRefused."""
     value = next((value for key, value in document.items() if key.lower() == name and value is not None), "")
     if not isinstance(value, str):
-        raise Refusal(400, message or f"json: {name} has to be a string")
+        raise RequestRefused(400, message or f"json: {name} has to be a string")
     return value

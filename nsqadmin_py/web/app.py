@@ -18,7 +18,7 @@ from nsqadmin_py.cluster.findings import Findings
 from nsqadmin_py.clusterinfo import ClusterInfo, NoAnswer
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.web.access import AccessRights, peer_of
-from nsqadmin_py.web.answers import Handler, Refusal, compress, refusal_of, refused
+from nsqadmin_py.web.answers import Handler, RequestRefused, compress, refusal_of, refused
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.poller import ClusterPoller
 from nsqd_py.cluster.upstream import Upstream, UpstreamError
@@ -82,16 +82,16 @@ class App:
         try:
             response = self._respond(request)
             compress(request, response)
-        except Refusal as refusal:
+        except RequestRefused as refusal:
             response = refused(refusal)
         except (NoAnswer, UpstreamError) as error:
             self._log.of_clients.error("%s %s - %s", request.method, quote(request.path), error)
             response = refused(
-                refusal_of(error) if isinstance(error, UpstreamError) else Refusal(502, f"UPSTREAM_ERROR: {error}")
+                refusal_of(error) if isinstance(error, UpstreamError) else RequestRefused(502, f"UPSTREAM_ERROR: {error}")
             )
         except Exception as error:  # noqa: BLE001  a bug must not end the connection without an answer
             self._log.of_clients.exception("%s %s - %r", request.method, quote(request.path), error)
-            response = refused(Refusal(500, "INTERNAL_ERROR"))
+            response = refused(RequestRefused(500, "INTERNAL_ERROR"))
         self._access.add_headers(response)
         response.status = f"{response.status_code} {HTTPStatus(response.status_code).phrase}"  # not in capitals
         self._note(request, response.status_code, monotonic() - began_s)
@@ -109,19 +109,19 @@ class App:
             response: Response = handler(request, **names)
             return response
         except NotFound as error:
-            raise Refusal(404, "NOT_FOUND") from error
+            raise RequestRefused(404, "NOT_FOUND") from error
         except MethodNotAllowed as error:
             return self._wrong_method(request, error)
         except RequestEntityTooLarge as error:
-            raise Refusal(413, "BODY_TOO_BIG") from error
+            raise RequestRefused(413, "BODY_TOO_BIG") from error
         except BadRequest as error:
-            raise Refusal(400, "INVALID_REQUEST") from error
+            raise RequestRefused(400, "INVALID_REQUEST") from error
         except HTTPException as error:
-            raise Refusal(error.code or 500, error.name.upper().replace(" ", "_")) from error
+            raise RequestRefused(error.code or 500, error.name.upper().replace(" ", "_")) from error
 
     def _wrong_method(self, request: Request, error: MethodNotAllowed) -> Response:
         allowed = ", ".join(sorted({*(error.valid_methods or ()), "OPTIONS"}))
-        response = Response("", 200) if request.method == "OPTIONS" else refused(Refusal(405, "METHOD_NOT_ALLOWED"))
+        response = Response("", 200) if request.method == "OPTIONS" else refused(RequestRefused(405, "METHOD_NOT_ALLOWED"))
         response.headers["Allow"] = allowed
         return response
 

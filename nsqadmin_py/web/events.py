@@ -21,7 +21,7 @@ from werkzeug.wrappers import Request, Response
 from nsqadmin_py.cluster.metrics import View
 from nsqadmin_py.permissions import Scope
 from nsqadmin_py.web.access import AccessRights
-from nsqadmin_py.web.answers import NotThere, Refusal
+from nsqadmin_py.web.answers import NotThere, RequestRefused
 from nsqadmin_py.web.views_api import Query, Views, ViewsOfUsers
 
 MOST_READERS = 500
@@ -85,20 +85,20 @@ class Events:
         self._round.set()
 
     def handle(self, request: Request) -> Response:
-        """Answer with a stream. The query is that of `Views`, or has several of them as `of`. Raises Refusal.
+        """Answer with a stream. The query is that of `Views`, or has several of them as `of`. Raises RequestRefused.
 
         The stream waits for a view that does not exist yet, and keeps the permissions with which it began. An invalid
         query is refused before the stream begins.
         """
         queries = {of: dict(parse_qsl(of)) for of in request.args.getlist("of")} or {"": request.args.to_dict()}
         if len(queries) > MOST_VIEWS:
-            raise Refusal(400, "TOO_MANY_VIEWS")
+            raise RequestRefused(400, "TOO_MANY_VIEWS")
         scope = self._access.scope(request)
         for query in queries.values():
             with suppress(NotThere):
                 self._views.of(scope).read(query)
         if self.readers >= MOST_READERS:
-            raise Refusal(503, "TOO_MANY_READERS")
+            raise RequestRefused(503, "TOO_MANY_READERS")
         headers = {
             "Content-Type": "text/event-stream; charset=utf-8",
             "Cache-Control": "no-store",

@@ -15,7 +15,7 @@ from nsqadmin_py.go_json import by_node_and_nearness, sum_of_channels, sum_of_to
 from nsqadmin_py.permissions import AddressBlocks
 from nsqadmin_py.web.access import host_of
 from nsqadmin_py.web.actions import ActionRequest, Actions
-from nsqadmin_py.web.answers import Refusal, as_go, body_of, object_in, plain, text_of
+from nsqadmin_py.web.answers import RequestRefused, as_go, body_of, object_in, plain, text_of
 from nsqadmin_py.web.app import Services
 from nsqd_py.cluster.producers import http_address
 from nsqd_py.cluster.values import Statistics, texts_in
@@ -60,7 +60,7 @@ class GoApi:
         rows, errors = self._stats_of(topic, channel)
         parts = [part for row in rows for part in row["channels"] or () if part["channel_name"] == channel]
         if not parts:
-            raise Refusal(404, "CHANNEL_NOT_FOUND")
+            raise RequestRefused(404, "CHANNEL_NOT_FOUND")
         metrics = sum_of_channels(parts)
         if metrics["clients"]:
             metrics["clients"].sort(key=by_node_and_nearness)
@@ -86,7 +86,7 @@ class GoApi:
         producers, errors = info.producers()
         found = [producer for producer in producers if http_address(producer) == node]
         if not found:
-            raise Refusal(404, "NODE_NOT_FOUND")
+            raise RequestRefused(404, "NODE_NOT_FOUND")
         all_rows, _ = info.stats(found[:1], clients=True)
         sees = self._sees(request)
         rows = [row for row in all_rows if sees(row["topic_name"])]
@@ -132,7 +132,7 @@ class GoApi:
         self.services.access.check_action(request, topic)
         action = text_of(object_in(request), "action")
         if action not in _ACTIONS:
-            raise Refusal(400, "INVALID_ACTION")
+            raise RequestRefused(400, "INVALID_ACTION")
         return self._perform(request, ActionRequest(action, topic, channel))
 
     def _perform(self, request: Request, order: ActionRequest) -> Response:
@@ -143,9 +143,9 @@ class GoApi:
     def graphite(self, request: Request) -> Response:
         self.services.access.check_sees_all(request)
         if request.args.get("metric") != "rate":
-            raise Refusal(400, "INVALID_ARG_METRIC")
+            raise RequestRefused(400, "INVALID_ARG_METRIC")
         if "target" not in request.args:
-            raise Refusal(400, "INVALID_ARG_TARGET")
+            raise RequestRefused(400, "INVALID_ARG_TARGET")
         interval_s = self.services.options.statsd_interval_ns // SECOND_NS
         begin_s, target = 2 * self.services.options.statsd_interval_ns // SECOND_NS, request.args["target"]
         asked = {"format": "json", "from": f"-{begin_s}sec", "target": target, "until": f"-{interval_s}sec"}
@@ -154,7 +154,7 @@ class GoApi:
             rate = float(load_foreign_json(self.services.upstream.get_url(url))[0]["datapoints"][0][0])
         except (HttpClientError, ValueError, TypeError, LookupError) as error:
             self.services.log.of_clients.error("graphite request failed - %s", error)
-            raise Refusal(500, "INTERNAL_ERROR") from error
+            raise RequestRefused(500, "INTERNAL_ERROR") from error
         return as_go({"rate": "N/A" if rate < 0 else f"{rate / max(interval_s, 1):.2f}"})
 
     def render(self, request: Request) -> Response:
@@ -170,7 +170,7 @@ class GoApi:
             return Response(error.body, status, {"Content-Type": "text/plain; charset=utf-8"})
         except HttpClientError as error:
             self.services.log.of_clients.error("graphite request failed - %s", error)
-            raise Refusal(502, f"UPSTREAM_ERROR: {error}") from error
+            raise RequestRefused(502, f"UPSTREAM_ERROR: {error}") from error
         kind = next((kind for begin, kind in _TYPES if body.startswith(begin)), "text/plain; charset=utf-8")
         return Response(body, 200, {"Content-Type": kind, "Cache-Control": "no-store"})
 
@@ -179,7 +179,7 @@ class GoApi:
     def config(self, request: Request, opt: str) -> Response:
         block = self.services.options.allow_config_from_cidr
         if block and host_of(request.environ) not in AddressBlocks([block]):
-            raise Refusal(403, "FORBIDDEN")
+            raise RequestRefused(403, "FORBIDDEN")
         self.services.access.check_sees_all(request)
         if request.method == "PUT":
             self.services.access.check_action(request)
@@ -187,7 +187,7 @@ class GoApi:
         try:
             value = self.services.options.by_config_key(opt)
         except KeyError as error:
-            raise Refusal(400, "INVALID_OPTION") from error
+            raise RequestRefused(400, "INVALID_OPTION") from error
         return as_go(list(value) if isinstance(value, tuple) else value)
 
     def _set_option(self, opt: str, value: bytes) -> None:
@@ -203,9 +203,9 @@ class GoApi:
                 self.services.poller.set_lookupds(addresses)
                 self.services.poller.poll_soon()
             else:
-                raise Refusal(400, "INVALID_OPTION")
+                raise RequestRefused(400, "INVALID_OPTION")
         except ValueError as error:
-            raise Refusal(400, "INVALID_VALUE") from error
+            raise RequestRefused(400, "INVALID_VALUE") from error
 
     def _sees(self, request: Request) -> Callable[[str], bool]:
         return self.services.access.scope(request).sees
@@ -214,8 +214,8 @@ class GoApi:
 def _config_value(request: Request) -> bytes:
     try:
         value = body_of(request, _MOST_CONFIG_BYTES)
-    except Refusal as refusal:
-        raise Refusal(413, "INVALID_VALUE") from refusal
+    except RequestRefused as refusal:
+        raise RequestRefused(413, "INVALID_VALUE") from refusal
     if not value:
-        raise Refusal(413, "INVALID_VALUE")
+        raise RequestRefused(413, "INVALID_VALUE")
     return value

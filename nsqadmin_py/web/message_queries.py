@@ -15,7 +15,7 @@ from werkzeug.wrappers import Request, Response
 
 from nsqadmin_py.messages.filters import BadFilter, MessageFilter
 from nsqadmin_py.messages.log_search import LogSearch, LogSource, body_at, body_of, first_seq_of, search_back, shown
-from nsqadmin_py.web.answers import Refusal, as_json, number_of, reason_of
+from nsqadmin_py.web.answers import RequestRefused, as_json, number_of, reason_of
 from nsqadmin_py.web.app import Services
 from nsqadmin_py.web.node_queries import answer_of_each, ask_each, ask_nodes
 from nsqd_py.cluster.upstream import Upstream, UpstreamError, ask_all
@@ -71,11 +71,11 @@ class MessageQueries:
         _check_node(request)
         (found,) = self._peek(request, topic, channel, count)
         if "error" in found:
-            raise Refusal(502, f"UPSTREAM_ERROR: {found['error']}")
+            raise RequestRefused(502, f"UPSTREAM_ERROR: {found['error']}")
         for row in rows_in(found["answer"], "messages"):
             if row.get("id") == message:
                 return _download(body_of(row), message)
-        raise Refusal(404, "MESSAGE_NOT_FOUND")
+        raise RequestRefused(404, "MESSAGE_NOT_FOUND")
 
     def _peek(self, request: Request, topic: str, channel: str, count: int) -> list[Statistics]:
         addresses = ask_nodes(self.services.cluster, topic, channel, request.args.get("node", ""))
@@ -114,12 +114,12 @@ class MessageQueries:
     def body(self, request: Request, topic: str, seq: str) -> Response:
         """Return the whole body of a message of the log as a download."""
         if not seq.isdecimal() or len(seq) > len(str(_HIGHEST_SEQ)):
-            raise Refusal(400, "INVALID_ARG_SEQ")
+            raise RequestRefused(400, "INVALID_ARG_SEQ")
         _check_node(request)
         (address,) = ask_nodes(self.services.cluster, topic, "", request.args["node"])
         found = body_at(_read_log(self.services.upstream, address, topic, _ONE_RECORD_BYTES, {"seq": seq}), int(seq))
         if found is None:
-            raise Refusal(404, "MESSAGE_NOT_FOUND")
+            raise RequestRefused(404, "MESSAGE_NOT_FOUND")
         return _download(found, seq)
 
     # ---- dead letters
@@ -168,7 +168,7 @@ def _read_log(upstream: Upstream, address: str, topic: str, most_bytes: int, pla
 def _range_of(request: Request) -> tuple[dict[str, str] | None, int | dict[str, str]]:
     """Return where a search begins, in words of /topic/read; or None, and where a search backwards begins.
 
-    Raises Refusal.
+    Raises RequestRefused.
     """
     names = request.args
     if names.get("before"):
@@ -184,7 +184,7 @@ def _filter_of(request: Request) -> MessageFilter:
     try:
         return MessageFilter(*(request.args.get(name, "") for name in ("text", "regex", "path")))
     except BadFilter as error:
-        raise Refusal(400, f"INVALID_ARG_{error.name.upper()}", reason=str(error)) from error
+        raise RequestRefused(400, f"INVALID_ARG_{error.name.upper()}", reason=str(error)) from error
 
 
 def _matching(rows: list[Mapping[str, Any]], wanted: MessageFilter) -> list[Statistics]:
@@ -200,7 +200,7 @@ def _matching(rows: list[Mapping[str, Any]], wanted: MessageFilter) -> list[Stat
 
 def _check_node(request: Request) -> None:
     if not request.args.get("node"):
-        raise Refusal(400, "MISSING_ARG_NODE")
+        raise RequestRefused(400, "MISSING_ARG_NODE")
 
 
 def _download(body: bytes, name: str) -> Response:
@@ -243,7 +243,7 @@ def requeue_all(upstream: Upstream, addresses: list[str], source: dict[str, str]
     """Publish at most `limit` messages that wait in a channel to `target`, on the nsqd that has each, and finish them.
 
     `source` has the names of topic and channel. It ends after _REQUEUE_S. If nsqadmin ends in between, up to
-    _MOVED_AT_ONCE messages of each nsqd may come twice; none is lost. Raises Refusal if none was moved and an nsqd failed.
+    _MOVED_AT_ONCE messages of each nsqd may come twice; none is lost. Raises RequestRefused if none was moved and an nsqd failed.
     """
     end_s = monotonic() + _REQUEUE_S
     moved, errors = 0, []
@@ -262,16 +262,16 @@ def requeue_all(upstream: Upstream, addresses: list[str], source: dict[str, str]
         except UpstreamError as error:
             errors.append(f"{address}: {reason_of(error)}")
     if errors and not moved:
-        raise Refusal(502, f"UPSTREAM_ERROR: {'; '.join(errors)}")
+        raise RequestRefused(502, f"UPSTREAM_ERROR: {'; '.join(errors)}")
     return {"errors": errors, "requeued": moved}
 
 
 def requeue(upstream: Upstream, node: str, source: dict[str, str], seq: int, message_id: str, target: str) -> Result:
-    """Publish the message to `target` on its nsqd, then finish it. Raises Refusal and UpstreamError."""
+    """Publish the message to `target` on its nsqd, then finish it. Raises RequestRefused and UpstreamError."""
     rows = rows_in(upstream.get(node, "/channel/peek", {**source, "seq": str(seq)}), "messages")
     found = {str(seq): row for row in rows if row.get("id") == message_id and row.get("seq") == seq}
     if not found:
-        raise Refusal(404, "MESSAGE_NOT_QUEUED")
+        raise RequestRefused(404, "MESSAGE_NOT_QUEUED")
     _move(upstream, node, source, target, found, str(seq))
     return {"errors": [], "node": node}
 

@@ -12,7 +12,7 @@ from werkzeug.wrappers import Request, Response
 from nsqadmin_py.cluster.metrics import FAILED, state_of
 from nsqadmin_py.clusterinfo import warning
 from nsqadmin_py.go_json import topic_stats
-from nsqadmin_py.web.answers import NotThere, Refusal, as_json, is_missing_path, number_of, reason_of
+from nsqadmin_py.web.answers import NotThere, RequestRefused, as_json, is_missing_path, number_of, reason_of
 from nsqadmin_py.web.app import Services
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.cluster.upstream import Upstream, UpstreamError, ask_all
@@ -26,12 +26,12 @@ _PUBLISHER_FLAGS = ("tls", "snappy", "deflate")
 
 
 def ask_nodes(cluster: Cluster, topic: str, channel: str, node: str) -> list[str]:
-    """Return the nsqds that have a topic or channel: all of them, or `node`. Raises Refusal."""
+    """Return the nsqds that have a topic or channel: all of them, or `node`. Raises RequestRefused."""
     having = [found.address for found, _ in cluster.parts_of(topic, channel)]
     if not having:
-        raise Refusal(404, "CHANNEL_NOT_FOUND" if topic in cluster.topics else "TOPIC_NOT_FOUND")
+        raise RequestRefused(404, "CHANNEL_NOT_FOUND" if topic in cluster.topics else "TOPIC_NOT_FOUND")
     if node and node not in having:
-        raise Refusal(404, "NODE_NOT_FOUND")
+        raise RequestRefused(404, "NODE_NOT_FOUND")
     return [node] if node else having
 
 
@@ -69,10 +69,10 @@ def ask_each(cluster: Cluster, upstream: Upstream, addresses: list[str], path: s
 
 
 def errors_in(nodes: list[Statistics]) -> list[str]:
-    """Return the errors of answers of `answer_of_each`. Raises Refusal if all nsqds failed."""
+    """Return the errors of answers of `answer_of_each`. Raises RequestRefused if all nsqds failed."""
     errors = [f"{node['node']}: {node['error']}" for node in nodes if "error" in node]
     if len(errors) == len(nodes):
-        raise Refusal(502, f"UPSTREAM_ERROR: {'; '.join(errors)}", nodes=nodes)
+        raise RequestRefused(502, f"UPSTREAM_ERROR: {'; '.join(errors)}", nodes=nodes)
     return errors
 
 
@@ -117,7 +117,7 @@ class NodeQueries:
             raise NotThere("NODE_NOT_FOUND")
         failure = failure_of(self.services.cluster, node)
         if failure:
-            raise Refusal(502, f"UPSTREAM_ERROR: {failure}")
+            raise RequestRefused(502, f"UPSTREAM_ERROR: {failure}")
         stats = self.services.upstream.get(node, "/stats", {"format": "json"})
         consumers = self._consumers(request, node, stats)
         publishers = list(_publishers(stats, self.services.access.scope(request).sees))
@@ -145,7 +145,7 @@ class NodeQueries:
 
 
 def _page(request: Request, clients: list[Statistics]) -> list[Statistics]:
-    """Return the clients that a page shows. Raises Refusal."""
+    """Return the clients that a page shows. Raises RequestRefused."""
     offset = number_of(request.args, "offset", 0, 10**9)
     limit = number_of(request.args, "limit", _DEFAULT_CLIENTS, _MOST_CLIENTS)
     clients.sort(key=lambda client: tuple(str(client.get(name, "")) for name in _ORDER))

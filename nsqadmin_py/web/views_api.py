@@ -21,7 +21,7 @@ from nsqadmin_py.history.series import COARSE_RANGE_S, LAGS, LATENCIES, METRICS,
 from nsqadmin_py.options import NsqadminOptions
 from nsqadmin_py.permissions import Scope
 from nsqadmin_py.web.access import AccessRights
-from nsqadmin_py.web.answers import Handler, NotThere, Refusal, as_json
+from nsqadmin_py.web.answers import Handler, NotThere, RequestRefused, as_json
 from nsqadmin_py.web.app import Services
 from nsqd_py.cluster.model import Cluster
 from nsqd_py.errors import missing_package
@@ -54,7 +54,7 @@ class Views:
         self._known_tick = 0
 
     def read(self, query: Query) -> View:
-        """Raises Refusal."""
+        """Raises RequestRefused."""
         if self.cluster.tick != self._known_tick:
             self._known.clear()
             self._known_tick = self.cluster.tick
@@ -64,7 +64,7 @@ class Views:
             try:
                 view = self._known[key] = self._make(query)
             except BadViewQuery as error:
-                raise Refusal(400, str(error)) from error
+                raise RequestRefused(400, str(error)) from error
             except NotKnown as error:
                 raise NotThere(str(error)) from error
             if not self.cluster.is_settled:
@@ -72,7 +72,7 @@ class Views:
         return view
 
     def _make(self, query: Query) -> View:
-        """Raises Refusal, BadQuery and NotKnown."""
+        """Raises RequestRefused, BadQuery and NotKnown."""
         cluster, findings, memory, now_s = self.cluster, self.findings, self.findings.memory, self.clock()
         topic, channel, node = (query.get(name, "") for name in ("topic", "channel", "node"))
         match query.get("view", ""):
@@ -92,10 +92,10 @@ class Views:
                 return node_views.nodes(cluster, now_s, memory)
             case "node":
                 return node_views.node(cluster, node, now_s, memory)
-        raise Refusal(400, "INVALID_ARG_VIEW")
+        raise RequestRefused(400, "INVALID_ARG_VIEW")
 
     def document(self, query: Query) -> dict[str, Any]:
-        """Return the view as JSON. Raises Refusal."""
+        """Return the view as JSON. Raises RequestRefused."""
         view = self.read(query)
         return {"time": time(), "tick": self.cluster.tick, **view.head, "rows": list(view.rows.values())}
 
@@ -146,7 +146,10 @@ class ViewsApi:
         )
 
     def history(self, request: Request) -> Response:
-        """Return metrics over time: `data` has times, then a list of values for each metric, as in uPlot. Raises Refusal."""
+        """Return metrics over time: `data` has times, then a list of values for each metric, as in uPlot.
+
+        Raises RequestRefused.
+        """
         query = request.args
         asked = Key(query.get("topic", ""), query.get("channel", ""), query.get("node", ""))
         key = self._visible_key(request, asked)
@@ -192,7 +195,7 @@ def session_of(options: NsqadminOptions, access: AccessRights, request: Request)
 def _metrics(text: str) -> list[str]:
     names = text.split(",") if _METRIC_LIST.fullmatch(text) else [text]
     if any(name not in _KNOWN_METRICS for name in names):
-        raise Refusal(400, "INVALID_ARG_METRIC")
+        raise RequestRefused(400, "INVALID_ARG_METRIC")
     return list(dict.fromkeys(names))
 
 
@@ -200,9 +203,9 @@ def _range_s(text: str) -> float:
     try:
         range_s = parse_duration(text) / 1e9
     except ValueError as error:
-        raise Refusal(400, "INVALID_ARG_RANGE") from error
+        raise RequestRefused(400, "INVALID_ARG_RANGE") from error
     if not 0 < range_s <= COARSE_RANGE_S:
-        raise Refusal(400, "INVALID_ARG_RANGE")
+        raise RequestRefused(400, "INVALID_ARG_RANGE")
     return range_s
 
 
@@ -218,10 +221,10 @@ class Metrics:
     count_readers: Callable[[], int]
 
     def handle(self, request: Request) -> Response:
-        """Raises Refusal for a user who may not view all topics: the sums contain all of them."""
+        """Raises RequestRefused for a user who may not view all topics: the sums contain all of them."""
         self.services.access.check_sees_all(request)
         if missing := missing_package("prometheus_client", "metrics"):
-            raise Refusal(501, missing)
+            raise RequestRefused(501, missing)
         # Imported late: nsqadmin starts without it.
         from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 

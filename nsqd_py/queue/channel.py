@@ -15,7 +15,7 @@ from nsqd_py.diskqueue.ranges import runs_of
 from nsqd_py.interfaces import IterationEnd, PositionJournal
 from nsqd_py.protocol.names import is_ephemeral
 from nsqd_py.queue.dead_letters import DeadLetters
-from nsqd_py.queue.delivery import TOPOLOGY_AWARE, Consumer, Distributor
+from nsqd_py.queue.delivery import TOPOLOGY_AWARE, Distributor, SubscribedClient
 from nsqd_py.queue.in_flight import Delivery, Entry, InFlightTable, LatencyMeter
 from nsqd_py.queue.message_reader import BatchSource, publish_time_ns
 from nsqd_py.queue.position import JournaledPosition, Position, runs_of_entries
@@ -61,7 +61,7 @@ class Channel(JournaledPosition):
         super().__init__(position, journal)
         self.name = name
         self.is_ephemeral = is_ephemeral(name)
-        self.clients: dict[Consumer, None] = {}
+        self.clients: dict[SubscribedClient, None] = {}
         self.message_count = 0
         self.finish_count = 0
         self.requeue_count = 0
@@ -148,7 +148,7 @@ class Channel(JournaledPosition):
         self.dead_letters = dead_letters
         self.tables[dead_letters.moving] = None
 
-    def add_client(self, client: Consumer) -> bool:
+    def add_client(self, client: SubscribedClient) -> bool:
         """Add a consumer. Return False if the channel has --max-channel-consumers already."""
         most = self._limits.max_channel_consumers
         if most and len(self.clients) >= most:
@@ -157,7 +157,7 @@ class Channel(JournaledPosition):
         self.tables[client.in_flight] = None
         return True
 
-    def remove_client(self, client: Consumer) -> None:
+    def remove_client(self, client: SubscribedClient) -> None:
         """Remove a consumer. Its messages stay in flight until they time out, as in Go's nsqd."""
         if client not in self.clients:
             return
@@ -178,7 +178,7 @@ class Channel(JournaledPosition):
         """
         return len(self.tables) <= _MOST_SEARCHED_TABLES and any(message_id in table for table in self.tables)
 
-    def in_flight(self, most: int) -> Iterator[tuple[int, int, Delivery, Consumer | None]]:
+    def in_flight(self, most: int) -> Iterator[tuple[int, int, Delivery, SubscribedClient | None]]:
         """Yield runs (low, high, delivery, client) of up to `most` in-flight messages, the oldest of each client first.
 
         The client is None if it has disconnected, or if the messages are being moved as dead letters.
@@ -259,7 +259,7 @@ class Channel(JournaledPosition):
 
     # ---- answers of consumers
 
-    def finish(self, client: Consumer, ids: list[bytes]) -> list[bytes]:
+    def finish(self, client: SubscribedClient, ids: list[bytes]) -> list[bytes]:
         """Finish these messages. Return the ids that the client does not have in flight."""
         if self.latency is not None:
             self.latency.finished(client.in_flight.deliveries(ids))
@@ -279,7 +279,7 @@ class Channel(JournaledPosition):
         self._new_finished.append((low, high))
         self.save_soon()
 
-    def requeue(self, client: Consumer, message_id: bytes, delay_ns: int) -> bool:
+    def requeue(self, client: SubscribedClient, message_id: bytes, delay_ns: int) -> bool:
         """Requeue a message after a delay. Return False if it is not in flight to this client."""
         entry = client.in_flight.pop(message_id)
         if entry is None:
@@ -288,7 +288,7 @@ class Channel(JournaledPosition):
         self._wait([entry], self._clock() + delay_ns if delay_ns else 0)
         return True
 
-    def touch(self, client: Consumer, message_id: bytes) -> bool:
+    def touch(self, client: SubscribedClient, message_id: bytes) -> bool:
         """Restart a message's timeout. Return False if it is not in flight to this client."""
         touched = client.in_flight.touch(message_id, self._clock(), client.msg_timeout_ns, self._limits.max_msg_timeout_ns)
         if touched:

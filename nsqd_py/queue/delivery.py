@@ -29,7 +29,7 @@ def nearness(zone: str, region: str, client_zone: str, client_region: str) -> in
     return REGION_LOCAL if client_region == region else GLOBAL
 
 
-class Consumer(Protocol):
+class SubscribedClient(Protocol):
     """A connection that subscribed to a channel."""
 
     peer: str  # its address, as people read it
@@ -103,7 +103,7 @@ class Distributor:
         prefers_near: bool,
         keeps_batches: bool = False,
     ) -> None:
-        self.waiting: deque[Consumer] = deque()
+        self.waiting: deque[SubscribedClient] = deque()
         self.is_paused = False
         self.is_closed = False
         self.lost_count = 0
@@ -132,7 +132,7 @@ class Distributor:
         """The number of deferred messages that could not be read from disk."""
         return self.unreadable.count
 
-    def add(self, client: Consumer) -> None:
+    def add(self, client: SubscribedClient) -> None:
         """Add a client that can take messages to the queue of clients."""
         if not client.is_waiting:
             client.is_waiting = True
@@ -140,7 +140,7 @@ class Distributor:
         if not self._in_iteration and not self.is_paused and self._position.depth > 0:
             self._want_turn()
 
-    def remove(self, client: Consumer) -> None:
+    def remove(self, client: SubscribedClient) -> None:
         if client.is_waiting:
             client.is_waiting = False
             self.waiting.remove(client)
@@ -193,7 +193,7 @@ class Distributor:
             self._retry_alarm.set(self._resume_ns)
             self._resume_ns = None
 
-    def _share_out(self, waiting: deque[Consumer], now_ns: int) -> None:
+    def _share_out(self, waiting: deque[SubscribedClient], now_ns: int) -> None:
         while waiting and not self.is_paused and not self.is_closed and self._resume_ns is None:
             available = self._position.depth
             if available <= 0:
@@ -209,7 +209,7 @@ class Distributor:
             if self._position.depth >= available and len(waiting) >= in_row:
                 return  # clients with capacity took nothing: another round would not end
 
-    def _deliver_to(self, client: Consumer, most: int, now_ns: int) -> bool:
+    def _deliver_to(self, client: SubscribedClient, most: int, now_ns: int) -> bool:
         """Send up to `most` messages, as far as the client has capacity. Return True if it can take more."""
         capacity = client.capacity()
         if capacity <= 0:
@@ -230,7 +230,7 @@ class Distributor:
             left -= self._send_new(client, low, high, left, now_ns)
         return client.capacity() > 0
 
-    def _send_new(self, client: Consumer, low: int, high: int, most: int, now_ns: int) -> int:
+    def _send_new(self, client: SubscribedClient, low: int, high: int, most: int, now_ns: int) -> int:
         """Send up to `most` messages of one batch from low..high. Return the number, 0 if they cannot be sent."""
         position = self._position
         try:
@@ -292,7 +292,7 @@ class Distributor:
         end = max(low + 1, self._source.readable_from(low))
         return end, now_ns + self.unreadable.failed(low, end)
 
-    def _send_requeued(self, client: Consumer, reached: int, most: int, now_ns: int) -> int:
+    def _send_requeued(self, client: SubscribedClient, reached: int, most: int, now_ns: int) -> int:
         """Send up to `most` requeued messages that are not queued behind number `reached`; return how many."""
         position = self._position
         left = most
@@ -316,7 +316,7 @@ class Distributor:
                 self._resume_ns = now_ns + _GO_ON_AFTER_NS
         return self._resume_ns is None
 
-    def _send_requeued_run(self, client: Consumer, run: Run, room: int, now_ns: int) -> int:
+    def _send_requeued_run(self, client: SubscribedClient, run: Run, room: int, now_ns: int) -> int:
         """Send the part of a taken run that is in one batch, and put the rest back. Return the number sent."""
         low, high, attempts, kept = run
         try:
@@ -361,14 +361,14 @@ class Distributor:
         """Drop the messages that were read ahead, after the position has changed."""
         self._ahead.forget()
 
-    def _send(self, client: Consumer, batch: Batch, first: int, after: int, attempts: int, now_ns: int) -> None:
+    def _send(self, client: SubscribedClient, batch: Batch, first: int, after: int, attempts: int, now_ns: int) -> None:
         if not client.sample_rate and self._send_run(client, batch, first, after, attempts, now_ns):
             return
         for low, high in self._sample(client, batch, first, after):
             for run_low, run_high in self._without_duplicates(client, batch, low, high, attempts, now_ns):
                 self._send_run(client, batch, run_low, run_high, attempts, now_ns)
 
-    def _send_run(self, client: Consumer, batch: Batch, first: int, after: int, attempts: int, now_ns: int) -> bool:
+    def _send_run(self, client: SubscribedClient, batch: Batch, first: int, after: int, attempts: int, now_ns: int) -> bool:
         """Send messages of a batch. Return False, and send none, if one has the id of a message that the client has."""
         parts, ids = message_frames(batch, first, after, attempts)
         kept = batch if self._keeps_batches else None
@@ -382,7 +382,7 @@ class Distributor:
         return True
 
     def _without_duplicates(
-        self, client: Consumer, batch: Batch, first: int, after: int, attempts: int, now_ns: int
+        self, client: SubscribedClient, batch: Batch, first: int, after: int, attempts: int, now_ns: int
     ) -> Iterator[tuple[int, int]]:
         """Yield the runs whose ids the client does not have in flight; defer the other messages for 1 s."""
         free = []
@@ -395,7 +395,7 @@ class Distributor:
                 free.append(index)
         return runs_of(free) if free else iter(())
 
-    def _sample(self, client: Consumer, batch: Batch, first: int, after: int) -> Iterator[tuple[int, int]]:
+    def _sample(self, client: SubscribedClient, batch: Batch, first: int, after: int) -> Iterator[tuple[int, int]]:
         """Yield the runs that a sampling client gets; finish the other messages."""
         if not client.sample_rate:
             yield first, after
@@ -421,9 +421,9 @@ def _fit(batch: Batch, room: int) -> int:
     return max(1, room * batch.count // len(batch.body))
 
 
-def by_nearness(clients: Iterable[Consumer]) -> list[deque[Consumer]]:
+def by_nearness(clients: Iterable[SubscribedClient]) -> list[deque[SubscribedClient]]:
     """Return the clients grouped by nearness, nearest first. The order within a group is kept."""
-    rows: dict[int, deque[Consumer]] = {ZONE_LOCAL: deque(), REGION_LOCAL: deque(), GLOBAL: deque()}
+    rows: dict[int, deque[SubscribedClient]] = {ZONE_LOCAL: deque(), REGION_LOCAL: deque(), GLOBAL: deque()}
     for client in clients:
         rows[client.nearness].append(client)
     return [row for row in rows.values() if row]

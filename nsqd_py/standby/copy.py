@@ -40,7 +40,7 @@ from nsqd_py.runtime.documents import decode_fields
 from nsqd_py.runtime.private_files import open_file, write_bytes
 from nsqd_py.standby import messages
 from nsqd_py.standby.aside import Aside, Unfinished, count_in, finished_in
-from nsqd_py.standby.messages import BadStandbyMessage, FileMessage, GroupMember, Offer, OfferedFile, OfferedLog, TopicFiles
+from nsqd_py.standby.messages import BadStandbyMessage, FileMessage, GroupMember, Offer, OfferedFile, OfferedLog, TopicListing
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +313,7 @@ class Copy:
 
     # ---- topics
 
-    def list_topic(self, files: TopicFiles) -> None:
+    def list_topic(self, files: TopicListing) -> None:
         """Handle what the primary has of a topic: set aside what only this copy has, and remove what is not needed."""
         topic = files.topic
         if not _is_durable_name(topic):
@@ -344,7 +344,7 @@ class Copy:
         """Remove the topics that the primary did not list, after their messages are set aside."""
         self._keep_what_is_not_finished()
         for topic in (self._logs.keys() | self._journals.keys()) - self._listed:
-            self.list_topic(TopicFiles(topic))
+            self.list_topic(TopicListing(topic))
 
     def end_round(self, now_s: float) -> int:
         """Keep what has left and is neither here nor finished now; return the number of messages, if it was counted.

@@ -31,7 +31,7 @@ from nsqd_py.runtime.threads import in_thread
 from nsqd_py.standby import group, messages
 from nsqd_py.standby.aside import ALONE_PREFIX, REMOVED_PREFIX
 from nsqd_py.standby.copy import Copy, StandbyState, own_member, read_state, sync_paths, write_state
-from nsqd_py.standby.messages import BadStandbyMessage, Caller, FileMessage, Offer, Round, StandbyLag, TopicFiles, TopicsListed
+from nsqd_py.standby.messages import BadStandbyMessage, Caller, FileMessage, Offer, Round, StandbyLag, TopicListing, TopicsListed
 
 WAITING, CONNECTING, COPYING, FOLLOWING = "waiting", "connecting", "copying", "following"
 _READ_BYTES = 64 * 1024
@@ -186,14 +186,14 @@ class Follower:
     # ---- what the primary says
 
     def _take(self, message: messages.Message) -> None:
-        if not self._is_listed and not isinstance(message, TopicFiles | TopicsListed):
+        if not self._is_listed and not isinstance(message, TopicListing | TopicsListed):
             raise BadStandbyMessage("it sent files before the list of its topics")
         match message:
             case FileMessage():
                 self._copy.apply(message)
             case Round():
                 self._end_round(message)
-            case TopicFiles():
+            case TopicListing():
                 self._list(lambda: self._copy.list_topic(message))
             case TopicsListed():
                 self._list(self._copy.end_list)

@@ -25,7 +25,7 @@ sends frames of type 3, whose data are one of these, little-endian:
     PART     u8 3, as WRITE                                    write to the new version
     COMMIT   u8 4, as BEGIN                                    put the new version in the place of the file
     REMOVE   u8 5, as BEGIN                                    remove the file
-    TOPIC    u8 6, JSON                                        what the primary has of a topic, see `TopicFiles`
+    TOPIC    u8 6, JSON                                        what the primary has of a topic, see `TopicListing`
     LISTED   u8 7                                              the primary has no other topics
     ROUND    u8 8, round u64, lag: messages u64, bytes u64, ms u64   acknowledge when everything before is written
 """
@@ -254,7 +254,7 @@ class Round(NamedTuple):
 
 
 @dataclass
-class TopicFiles:
+class TopicListing:
     """The files that the primary has of a topic.
 
     epochs    of the log; none if the topic was deleted
@@ -274,7 +274,7 @@ class TopicsListed(NamedTuple):
     """LISTED."""
 
 
-Message = FileMessage | TopicFiles | TopicsListed | Round
+Message = FileMessage | TopicListing | TopicsListed | Round
 
 
 def file_frame(kind: int, name: str, offset: int = 0, data: bytes = b"") -> bytes:
@@ -283,7 +283,7 @@ def file_frame(kind: int, name: str, offset: int = 0, data: bytes = b"") -> byte
     return _frame(_FILE_HEAD.pack(kind, len(encoded), offset), encoded, data)
 
 
-def topic_frame(files: TopicFiles) -> bytes:
+def topic_frame(files: TopicListing) -> bytes:
     """Return the frame of a TOPIC."""
     return _frame(bytes([TOPIC]), json.dumps(asdict(files)).encode())
 
@@ -323,11 +323,11 @@ def decode(data: bytes) -> Message:
     raise BadStandbyMessage(f"a message of the unknown kind {kind}")
 
 
-def _topic_files(fields: dict[str, Any]) -> TopicFiles:
+def _topic_files(fields: dict[str, Any]) -> TopicListing:
     files = {name: checked_number(offset) for name, offset in fields["files"].items()}
     journals = [str(name) for name in fields["journals"]]
     epochs = decode_epochs(fields["epochs"])
-    return TopicFiles(str(fields["topic"]), epochs, checked_number(fields["next_seq"]), files, journals)
+    return TopicListing(str(fields["topic"]), epochs, checked_number(fields["next_seq"]), files, journals)
 
 
 # ---- the offer

@@ -32,7 +32,7 @@ from nsqd_py.queue.channel import Channel
 from nsqd_py.runtime.pacing import WorkSlices
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.standby import messages
-from nsqd_py.standby.messages import BEGIN, COMMIT, PART, REMOVE, WRITE, Offer, StandbyLag, TopicFiles
+from nsqd_py.standby.messages import BEGIN, COMMIT, PART, REMOVE, WRITE, Offer, StandbyLag, TopicListing
 
 _PIECE_BYTES = 256 * 1024
 # What a standby that follows has not got yet was just written, so that reading it does not wait for the disk. A thread
@@ -282,7 +282,7 @@ class StandbyStream:
         for name in deleted:
             if name not in self._broker.topics:
                 self._topics.pop(name, None)
-                self._send(messages.topic_frame(TopicFiles(name)))
+                self._send(messages.topic_frame(TopicListing(name)))
         changed, self._changed = self._changed, {}
         self._send_topics(changed)
         self._to_copy_bytes = 0
@@ -333,7 +333,7 @@ class StandbyStream:
                 self._to_copy_bytes += file.end_offset - offset
         names = {file.path.name: matching.get(file.path.name, 0) for file in log.files}
         journals = [journal_name(topic.name, name) for name in topic.channels]
-        self._send(messages.topic_frame(TopicFiles(topic.name, log.epochs, log.next_seq, names, journals)))
+        self._send(messages.topic_frame(TopicListing(topic.name, log.epochs, log.next_seq, names, journals)))
 
     def _send_topics(self, changed: dict[Topic, set[Channel]]) -> None:
         """Send what is new in these logs, then in these journals, up to one moment in between.

@@ -72,7 +72,7 @@ _RECHECK_NS = 100 * MS_NS
 
 
 class Client(Stream):
-    """A producer or consumer. Topics use it as a `Publisher`, its channel as a `Consumer`. A subclass reads its commands.
+    """A producer or consumer. Topics use it as a `Publisher`, its channel as a `SubscribedClient`. A subclass reads its commands.
 
     has_protocol  True when the client has named its protocol
     """

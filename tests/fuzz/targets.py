@@ -138,7 +138,7 @@ def deflate(data: bytes) -> None:
 # ---- what a standby and its primary say to each other
 
 _LOG_NAME = "t.00000000000000000000.log"
-_TOPIC = standby.topic_frame(standby.TopicFiles("t", (Epoch(100, 0),), 5, {_LOG_NAME: 0}, ["t:c.cursor"]))
+_TOPIC = standby.topic_frame(standby.TopicListing("t", (Epoch(100, 0),), 5, {_LOG_NAME: 0}, ["t:c.cursor"]))
 _OFFERED = standby.OfferedLog((Epoch(100, 0),), {_LOG_NAME: standby.OfferedFile(1, 2, 3)})
 
 
@@ -149,7 +149,7 @@ def _framed_messages(*frames: bytes) -> bytes:
 
 @target(
     _framed_messages(
-        standby.topic_frame(standby.TopicFiles("t")),
+        standby.topic_frame(standby.TopicListing("t")),
         standby.listed_frame(),
         standby.file_frame(standby.WRITE, _LOG_NAME, 0, FileHeader(1, 0, 0).encode()),
         standby.file_frame(standby.BEGIN, "nsqd.dat"),

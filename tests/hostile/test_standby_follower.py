@@ -23,7 +23,7 @@ from nsqd_py.standby.messages import (
     REMOVE,
     WRITE,
     StandbyLag,
-    TopicFiles,
+    TopicListing,
     file_frame,
     listed_frame,
     round_frame,
@@ -68,7 +68,7 @@ def new_version(name: str, data: bytes) -> list[bytes]:
 
 def listed(files: dict[str, int], *epochs: Epoch, journals: tuple[str, ...] = (JOURNAL,)) -> list[bytes]:
     epochs = epochs or (CREATED,)
-    return [topic_frame(TopicFiles("t", epochs, 1 << 40, files, list(journals))), listed_frame()]
+    return [topic_frame(TopicListing("t", epochs, 1 << 40, files, list(journals))), listed_frame()]
 
 
 def end(number: int = 1) -> bytes:
@@ -80,7 +80,7 @@ ATTACKS: dict[str, Frames] = {
     "no-files-and-a-later-epoch": lambda _: [*listed({}, CREATED, Epoch(200, 1 << 40)), end()],
     "no-files-and-an-epoch-after-all-messages": lambda _: [*listed({}, CREATED, Epoch(200, END)), end()],
     "another-log": lambda _: [*listed({}, Epoch(300, 0)), end()],
-    "no-epochs": lambda _: [topic_frame(TopicFiles("t")), listed_frame(), end()],
+    "no-epochs": lambda _: [topic_frame(TopicListing("t")), listed_frame(), end()],
     "not-listed": lambda _: [listed_frame(), end()],
     "listed-twice": lambda size: [*listed({LOG: size}), *listed({}), end()],
     "removed": lambda size: [*listed({LOG: size}), file_frame(REMOVE, LOG), end()],

@@ -9,7 +9,7 @@ from typing import Any
 
 from nsqd_py.standby import messages
 from nsqd_py.standby.copy import Copy
-from nsqd_py.standby.messages import FOLLOW, NONCE_BYTES, Caller, FileMessage, Round, TopicFiles, TopicsListed
+from nsqd_py.standby.messages import FOLLOW, NONCE_BYTES, Caller, FileMessage, Round, TopicListing, TopicsListed
 
 _MOST_OFFER_BYTES = 1 << 20
 _FRAME_HEAD_BYTES = 8
@@ -20,7 +20,7 @@ def apply_to(copy: Copy, data: bytes) -> int | None:
     match messages.decode(data):
         case FileMessage() as message:
             copy.apply(message)
-        case TopicFiles() as message:
+        case TopicListing() as message:
             copy.list_topic(message)
         case TopicsListed():
             copy.end_list()

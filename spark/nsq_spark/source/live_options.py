@@ -60,7 +60,7 @@ LIVE_OPTIONS = (
 
 
 @dataclass(frozen=True)
-class Access:
+class HttpAccess:
     """The settings of HTTPS requests to nsqds and nsqlookupds. `login` is the `user:password` of an address, or empty."""
 
     client: ClientOptions
@@ -86,7 +86,7 @@ class LiveOptions:
     least_partitions: int
     fails_on_loss: bool
     give_up_after_s: float
-    access: Access
+    access: HttpAccess
 
 
 def is_live(given: Mapping[str, str]) -> bool:
@@ -117,7 +117,7 @@ def live_options(given: Mapping[str, str], now_ns: int) -> LiveOptions:
         values["minPartitions"],
         values["failOnDataLoss"],
         values["giveUpAfter"],
-        Access(client_options(values), login),
+        HttpAccess(client_options(values), login),
     )
 
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from nsq_spark.archive.splits import ArchiveError
-from nsq_spark.source.live_options import EARLIEST, LATEST, Access, LiveOptions, NumberRange, Place
+from nsq_spark.source.live_options import EARLIEST, LATEST, HttpAccess, LiveOptions, NumberRange, Place
 from nsqd_py.client.blocking.connection import tls_context
 from nsqd_py.protocol.wrong_port import not_http
 
@@ -64,7 +64,7 @@ class Kept:
 # ---- one nsqd
 
 
-def read(nsqd: str, topic: str, most_bytes: int, access: Access, **place: int) -> Kept:
+def read(nsqd: str, topic: str, most_bytes: int, access: HttpAccess, **place: int) -> Kept:
     """Return records of about so many bytes from a number (`seq`) or a time (`time`) on. Raises NoTopic and ArchiveError."""
     query = urlencode({"topic": topic, "max_bytes": most_bytes, **place})
     headers, body = ask(nsqd, f"/topic/read?{query}", access)
@@ -77,7 +77,7 @@ def read(nsqd: str, topic: str, most_bytes: int, access: Access, **place: int) -
     return Kept(body, *numbers)
 
 
-def ask(address: str, path: str, access: Access) -> tuple[http.client.HTTPMessage, bytes]:
+def ask(address: str, path: str, access: HttpAccess) -> tuple[http.client.HTTPMessage, bytes]:
     """Return headers and body of a GET. The token or login is sent over TLS only: an nsqd that refuses a plain request is
     asked again at its HTTPS port. Raises NoTopic if there is no such topic, and ArchiveError.
     """
@@ -94,7 +94,7 @@ def ask(address: str, path: str, access: Access) -> tuple[http.client.HTTPMessag
     return headers, body
 
 
-def _get(address: str, path: str, access: Access) -> tuple[int, http.client.HTTPMessage, bytes]:
+def _get(address: str, path: str, access: HttpAccess) -> tuple[int, http.client.HTTPMessage, bytes]:
     """Return status, headers and body. Raises ArchiveError."""
     scheme, _, host = address.rpartition("://")
     connection = http.client.HTTPConnection(host, timeout=_TIMEOUT_S)
@@ -116,7 +116,7 @@ def _get(address: str, path: str, access: Access) -> tuple[int, http.client.HTTP
     return response.status, response.headers, body
 
 
-def _https_port(address: str, answer: tuple[int, http.client.HTTPMessage, bytes], access: Access) -> int | None:
+def _https_port(address: str, answer: tuple[int, http.client.HTTPMessage, bytes], access: HttpAccess) -> int | None:
     """Return the port that a refusal without TLS names; after one without a token, that of /info. None if there is none."""
     status, _, body = answer
     if status == http.client.UNAUTHORIZED:
@@ -128,7 +128,7 @@ def _https_port(address: str, answer: tuple[int, http.client.HTTPMessage, bytes]
     return None
 
 
-def _addresses(asked: str, path: str, access: Access, kind: str, addresses: Callable[[Any], T]) -> T:
+def _addresses(asked: str, path: str, access: HttpAccess, kind: str, addresses: Callable[[Any], T]) -> T:
     """Return the addresses in a document. Raises NoTopic and ArchiveError, also if it is not one of an nsqd."""
     _, body = ask(asked, path, access)
     try:
@@ -141,7 +141,7 @@ def _addresses(asked: str, path: str, access: Access, kind: str, addresses: Call
         raise ArchiveError(f"nsq: {asked} does not answer as an {kind}: {error!r}") from error
 
 
-def tcp_address(nsqd: str, access: Access) -> str:
+def tcp_address(nsqd: str, access: HttpAccess) -> str:
     """Return the address by which consumers know an nsqd. Raises ArchiveError."""
     return _addresses(nsqd, "/info", access, "nsqd", lambda found: _address(found["broadcast_address"], found["tcp_port"]))
 

@@ -13,7 +13,7 @@ from werkzeug.wrappers import Request
 
 from nsqadmin_py.options import NSQADMIN
 from nsqadmin_py.web.access import AccessRights, host_of, peer_of
-from nsqadmin_py.web.answers import Refusal
+from nsqadmin_py.web.answers import RequestRefused
 from nsqadmin_py.web.server import HttpServer
 from nsqd_py.runtime.logs import Log
 
@@ -106,7 +106,7 @@ def test_with_permissions_and_without_administrators_nobody_may_do_everything() 
     ada, eve = request_of(X_Forwarded_User="ada"), request_of(X_Forwarded_User="eve")
     access.check_action(ada, "orders")
     for request, topic in ((ada, ""), (eve, "orders")):
-        with pytest.raises(Refusal, match="FORBIDDEN"):
+        with pytest.raises(RequestRefused, match="FORBIDDEN"):
             access.check_action(request, topic)
     assert access.scope(ada).has_all
     assert access.may_act(ada)

@@ -15,7 +15,7 @@ from werkzeug.wrappers import Request
 from nsqadmin_py.cluster.metrics import View
 from nsqadmin_py.permissions import EVERYTHING, Scope
 from nsqadmin_py.web import server as server_module
-from nsqadmin_py.web.answers import NotThere, Refusal
+from nsqadmin_py.web.answers import NotThere, RequestRefused
 from nsqadmin_py.web.events import MOST_VIEWS, Events
 from nsqadmin_py.web.server import HttpServer
 from nsqd_py.runtime.logs import Log
@@ -138,5 +138,5 @@ def read(stream: Iterator[Any]) -> tuple[str, dict[str, Any]]:
 
 def test_too_many_views_are_refused() -> None:
     query = "&".join(f"of=topic%3Da%26n%3D{number}" for number in range(MOST_VIEWS + 1))
-    with pytest.raises(Refusal, match="TOO_MANY_VIEWS"):
+    with pytest.raises(RequestRefused, match="TOO_MANY_VIEWS"):
         events_of(NamedViews()).handle(Request({"QUERY_STRING": query, "REQUEST_METHOD": "GET"}))

@@ -11,7 +11,7 @@ from nsqd_py.diskqueue.journal import CHANGE, SNAPSHOT, encode_entry
 from nsqd_py.diskqueue.ranges import EPOCHS_FILE, Epoch, encode_epoch_file
 from nsqd_py.diskqueue.records import FileHeader, encode_record
 from nsqd_py.standby.copy import BadFileName, Copy
-from nsqd_py.standby.messages import BEGIN, COMMIT, PART, REMOVE, WRITE, BadStandbyMessage, FileMessage, TopicFiles
+from nsqd_py.standby.messages import BEGIN, COMMIT, PART, REMOVE, WRITE, BadStandbyMessage, FileMessage, TopicListing
 from tests.unit.fakes import make_batch
 
 CREATED = (Epoch(100, 0),)
@@ -51,7 +51,7 @@ def test_no_other_file_is_written(name: str, tmp_path: Path) -> None:
 
 def test_no_other_topic_is_listed(tmp_path: Path) -> None:
     with pytest.raises(BadFileName):
-        Copy(tmp_path, "now", was_primary=False).list_topic(TopicFiles("../t", CREATED))
+        Copy(tmp_path, "now", was_primary=False).list_topic(TopicListing("../t", CREATED))
 
 
 def log_bytes(*bodies: bytes, salt: int = 7) -> bytes:
@@ -90,20 +90,20 @@ def test_a_new_version_takes_the_place_of_the_file_at_its_commit(tmp_path: Path)
 def test_what_came_after_the_promotion_of_another_is_set_aside(tmp_path: Path, was_primary: bool) -> None:
     content = log_bytes(b"both", b"both too", b"alone", b"alone too")
     copy = copy_of(tmp_path, content, was_primary=was_primary)
-    copy.list_topic(TopicFiles("t", PROMOTED, 5, {LOG: 0}))
+    copy.list_topic(TopicListing("t", PROMOTED, 5, {LOG: 0}))
     assert copy.alone_count == 2
     assert (tmp_path / "standby-alone-now" / LOG).read_bytes() == content
 
 
 def test_what_the_primary_lost_in_a_power_cut_is_set_aside(tmp_path: Path) -> None:
     copy = copy_of(tmp_path, log_bytes(b"both", b"only here"), was_primary=False)
-    copy.list_topic(TopicFiles("t", CREATED, 1, {LOG: 0}))
+    copy.list_topic(TopicListing("t", CREATED, 1, {LOG: 0}))
     assert copy.alone_count == 1
 
 
 def test_files_that_the_primary_has_dropped_are_dropped(tmp_path: Path) -> None:
     copy = copy_of(tmp_path, log_bytes(b"one", b"two"), was_primary=False)
-    copy.list_topic(TopicFiles("t", CREATED, 2, {log_file_name("t", 2): 0}))
+    copy.list_topic(TopicListing("t", CREATED, 2, {log_file_name("t", 2): 0}))
     assert copy.alone_count == 0
     assert not (tmp_path / LOG).exists()
 

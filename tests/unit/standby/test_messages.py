@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from nsqd_py.diskqueue.ranges import Epoch
-from nsqd_py.standby.messages import Offer, OfferedFile, OfferedLog, TopicFiles, decode_offer, encode_offer
+from nsqd_py.standby.messages import Offer, OfferedFile, OfferedLog, TopicListing, decode_offer, encode_offer
 
-FILES = TopicFiles("t", (Epoch(100, 0), Epoch(200, 50)), 60, {"t.00000000000000000000.log": 0}, ["t:c.cursor"])
+FILES = TopicListing("t", (Epoch(100, 0), Epoch(200, 50)), 60, {"t.00000000000000000000.log": 0}, ["t:c.cursor"])
 OFFER = Offer(200, "b:4151", {"t": OfferedLog(FILES.epochs, {"t.00000000000000000000.log": OfferedFile(7, 99, 3)})})
 
 

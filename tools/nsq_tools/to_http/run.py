@@ -26,7 +26,7 @@ def run(options: ToHttpOptions, log: Log) -> int:
     """Send messages until a stop signal. Requests that are being sent then are completed first."""
     raise_descriptor_limit()
     sender = HttpSender(http_client(options))
-    delivery = Delivery(options, sender, log)
+    delivery = HttpDelivery(options, sender, log)
     consumer = make_consumer(options, "nsq_to_http", options.topic, log, handler=delivery.handle, concurrency=options.n)
     with StopSignals() as signals:
         consumer.start()
@@ -37,7 +37,7 @@ def run(options: ToHttpOptions, log: Log) -> int:
     return DONE
 
 
-class Delivery:
+class HttpDelivery:
     """Sends messages to one of the hosts each, or to all hosts.
 
     is_stopping  True if no other host is tried after a failure
