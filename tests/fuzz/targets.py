@@ -12,7 +12,7 @@ import orjson
 
 from nsqadmin_py import go_json
 from nsqadmin_py.cluster import node_views, views
-from nsqadmin_py.web.answers import Refusal, object_in, text_of
+from nsqadmin_py.web.answers import RequestRefused, object_in, text_of
 from nsqd_py.auth.permissions import BadAuthAnswer, compile_rules, read_answer
 from nsqd_py.broker.state_files import read_metadata
 from nsqd_py.cluster import producers
@@ -436,7 +436,7 @@ def admin_body(data: bytes) -> None:
         "wsgi.input": BytesIO(data),
         "CONTENT_LENGTH": str(len(data)),
     }
-    with suppress(Refusal):
+    with suppress(RequestRefused):
         document = object_in(Request(environ))
         for name in ("action", "topic", "channel"):
             text_of(document, name).encode()
