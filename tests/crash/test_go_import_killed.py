@@ -90,7 +90,7 @@ def test_an_nsqd_is_stopped_and_killed_while_it_imports(make_nsqd: MakeNsqd, tmp
     nsqd.kill()
     nsqd = make_nsqd()
     found = delivered(nsqd, COUNT)
-    expected = [message._replace(attempts=1) for message in messages]
+    expected = [message.tried(1) for message in messages]
     assert sorted(found) == sorted(expected)
     nsqd.wait_for_channel("long", "b", depth=BULK)
     aside_folder(go.path)

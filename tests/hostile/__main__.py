@@ -184,7 +184,7 @@ def _introduced(port: int, introduction: bytes) -> Open:
         client = Client(port)
         client.send(introduction.removeprefix(MAGIC))
         client.frame()
-        return Sender(client._socket.sendall, client._socket)
+        return Sender(client.socket.sendall, client.socket)
 
     return connect
 

@@ -98,7 +98,7 @@ def test_requeue_without_delay_comes_at_once_with_more_attempts(nsqd: NsqdProces
         message = client.message()
         for attempts in range(2, 7):
             client.send(wire.req(message.id, 0))
-            assert client.message() == message._replace(attempts=attempts)
+            assert client.message() == message.tried(attempts)
         client.fin(message)
         client.round_trip()
         stats = nsqd.wait_for_channel("t", "c", depth=0, in_flight_count=0, requeue_count=5, timeout_count=0)
@@ -114,7 +114,7 @@ def test_requeue_with_a_delay(nsqd: NsqdProcess) -> None:
         client.send(wire.req(message.id, 1500))
         client.round_trip()
         nsqd.wait_for_channel("t", "c", deferred_count=1, in_flight_count=0, depth=0)
-        assert client.message(TIMED_OUT_S) == message._replace(attempts=2)
+        assert client.message(TIMED_OUT_S) == message.tried(2)
         assert time.monotonic() - requeued >= 1.5
         assert client.ask(wire.req(message.id, 1500), wire.fin(message.id)) == failed("FIN", message.id, "ID not in flight")
 
@@ -139,7 +139,7 @@ def test_timed_out_message_goes_to_another_consumer(make_nsqd: MakeNsqd) -> None
         message = sleepy.message()
         sleepy.send(wire.rdy(0))
         awake.sub("t", "c", rdy_count=1)
-        assert awake.message(TIMED_OUT_S) == message._replace(attempts=2)
+        assert awake.message(TIMED_OUT_S) == message.tried(2)
         assert sleepy.ask(wire.fin(message.id)) == failed("FIN", message.id, "client does not own message")
         awake.fin(message)
         awake.round_trip()
@@ -155,7 +155,7 @@ def test_messages_of_a_consumer_that_left_come_again(make_nsqd: MakeNsqd) -> Non
     with nsqd.connect() as client:
         client.sub("t", "c", rdy_count=5)
         again = client.consume(5, TIMED_OUT_S)
-        assert sorted(again) == sorted(message._replace(attempts=2) for message in held)
+        assert sorted(again) == sorted(message.tried(2) for message in held)
 
 
 def test_client_sets_its_own_msg_timeout(nsqd: NsqdProcess) -> None:
@@ -179,7 +179,7 @@ def test_touch_keeps_a_message_up_to_the_limit(make_nsqd: MakeNsqd) -> None:
         while (again := message_within(client, 0.2)) is None:
             assert time.monotonic() < deadline, "touched for ever"
             client.send(wire.touch(message.id))
-        assert again == message._replace(attempts=2)
+        assert again == message.tried(2)
         assert time.monotonic() - delivered >= 2.9
 
 

@@ -32,7 +32,7 @@ def received(client: Client, topic: str, channel: str, count: int) -> list[GoMes
 
 def once_more(messages: list[GoMessage]) -> list[GoMessage]:
     """As they come at the next delivery."""
-    return [message._replace(attempts=message.attempts + 1) for message in messages]
+    return [message.tried(message.attempts + 1) for message in messages]
 
 
 @pytest.fixture

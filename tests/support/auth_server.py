@@ -48,8 +48,8 @@ class AuthServer:
         self.asked: list[Asked] = []
         self.status = 200
         self.body: Any = answer_of(EVERYTHING)
-        self._may_answer = threading.Event()
-        self._may_answer.set()
+        self.may_answer = threading.Event()
+        self.may_answer.set()
         self._server = ThreadingHTTPServer((HOST, 0), self._handler())
         self._server.daemon_threads = True
         if tls is not None:
@@ -70,17 +70,17 @@ class AuthServer:
     @contextmanager
     def hanging(self) -> Iterator[None]:
         """It takes requests and answers none of them until the end."""
-        self._may_answer.clear()
+        self.may_answer.clear()
         try:
             yield
         finally:
-            self._may_answer.set()
+            self.may_answer.set()
 
     def wait_until_asked(self, times: int) -> None:
         wait_until(lambda: len(self.asked) >= times, what=f"{times} questions")
 
     def close(self) -> None:
-        self._may_answer.set()
+        self.may_answer.set()
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
@@ -98,7 +98,7 @@ class AuthServer:
             def _answer(self, values: dict[str, list[str]]) -> None:
                 path = urlsplit(self.path).path
                 server.asked.append(Asked(self.command, path, values, dict(self.headers)))
-                server._may_answer.wait()
+                server.may_answer.wait()
                 body = server.body if isinstance(server.body, bytes) else json.dumps(server.body).encode()
                 with suppress(OSError):  # whoever asked may be gone
                     self.send_response(server.status)

@@ -41,7 +41,7 @@ class Life:
         self.directory = directory
         self.world = World()
         self.broker: Broker = start_broker(self.world, directory, **options)
-        self._mark = mark
+        self.mark = mark
 
     def settle(self, rounds: int = 4) -> None:
         """Let greenlets and the iteration do what there is to do."""
@@ -58,12 +58,12 @@ class Life:
         for name in CHANNELS:
             self.broker.get_channel(topic, name)
         self.broker.metadata.persist()
-        self._mark("created")
+        self.mark("created")
 
     def publish(self, *messages: bytes, defer_ns: int = 0) -> NotingPublisher:
         """Marks ("acknowledged", *messages) when it is."""
-        publisher = NotingPublisher(lambda: self._mark("acknowledged", *messages))
-        self._mark("published", *messages)
+        publisher = NotingPublisher(lambda: self.mark("acknowledged", *messages))
+        self.mark("published", *messages)
         body = sized(*messages)
         self.broker.get_topic(TOPIC).buffer.publish(
             body, len(messages), uniform_stride(body, len(messages)), publisher, 0, defer_ns
@@ -80,7 +80,7 @@ class Life:
         )
 
     def finish(self, channel: str, consumer: FakeConsumer, *received: Received) -> None:
-        self._mark("finished", channel, *(message.body for message in received))
+        self.mark("finished", channel, *(message.body for message in received))
         consumer.finish(*received)
 
     def drain(self, channel: str) -> list[bytes]:
@@ -119,7 +119,7 @@ def work(life: Life, chance: random.Random, steps: int) -> None:
                 consumers[name].requeue(message, chance.choice((0, SECOND)))
         elif choice < 0.82:
             name = chance.choice(CHANNELS)
-            life._mark("emptied", name)
+            life.mark("emptied", name)
             topic = life.broker.get_topic(TOPIC)
             with contextlib.suppress(OSError):  # a disk that fails
                 life.broker.empty_channel(topic, topic.channels[name])

@@ -22,6 +22,10 @@ class GoMessage(NamedTuple):
     timestamp_ns: int
     attempts: int = 0
 
+    def tried(self, attempts: int) -> GoMessage:
+        """Return it as it is after that many attempts."""
+        return self._replace(attempts=attempts)
+
     @property
     def stored(self) -> bytes:
         """Its size, and the message, as in a file of a disk queue."""
@@ -135,7 +139,7 @@ def kept_queue(directory: Path, topic: str, channel: str) -> list[GoMessage]:
     """What the channel still has to deliver, in order, the topic's own queue included."""
     position = kept_position(directory, topic, channel)
     return [
-        message._replace(attempts=position.waiting.get(seq, (0, 0))[1])
+        message.tried(position.waiting.get(seq, (0, 0))[1])
         for seq, message in sorted(kept_log(directory, topic).items())
         if not position.finished.covers(seq, seq + 1)
     ]

@@ -139,6 +139,6 @@ def nsqd_over(port: int, transport: str, certificates: Certificates) -> Open:
             client.upgrade(certificates.client_context())
         else:
             client.upgrade(**{transport: True})
-        return Sender(client.send, client._socket)
+        return Sender(client.send, client.socket)
 
     return connect

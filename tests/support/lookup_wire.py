@@ -27,10 +27,10 @@ class LookupClient:
     def __init__(
         self, port: int, *, magic: bytes = MAGIC, tls: ssl.SSLContext | None = None, server_name: str = "localhost"
     ) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
-            self._socket = tls.wrap_socket(self._socket, server_hostname=server_name)
+            self.socket = tls.wrap_socket(self.socket, server_hostname=server_name)
         self._input = b""
         self.send(magic)
 
@@ -41,16 +41,16 @@ class LookupClient:
         self.close()
 
     def close(self) -> None:
-        self._socket.close()
+        self.socket.close()
 
     @property
     def address(self) -> str:
         """What nsqlookupd calls this connection."""
-        host, port = self._socket.getsockname()[:2]
+        host, port = self.socket.getsockname()[:2]
         return f"{host}:{port}"
 
     def send(self, data: bytes) -> None:
-        self._socket.sendall(data)
+        self.socket.sendall(data)
 
     def send_byte_by_byte(self, data: bytes) -> None:
         for position in range(len(data)):
@@ -58,7 +58,7 @@ class LookupClient:
 
     def end_input(self) -> None:
         """Sends the end of input, and still reads."""
-        self._socket.shutdown(socket.SHUT_WR)
+        self.socket.shutdown(socket.SHUT_WR)
 
     def read(self) -> bytes:
         """The next response. Raises `Closed`."""
@@ -68,7 +68,7 @@ class LookupClient:
     def _read_exactly(self, size: int) -> bytes:
         while len(self._input) < size:
             try:
-                data = self._socket.recv(65536)
+                data = self.socket.recv(65536)
             except ConnectionResetError as error:
                 raise Closed from error
             if not data:

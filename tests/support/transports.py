@@ -35,7 +35,7 @@ class TransportClient(Client):
     def start_tls(self, context: ssl.SSLContext) -> None:
         """TLS from here on. Raises ssl.SSLError, or `Closed` where nsqd refuses."""
         try:
-            self._socket = context.wrap_socket(self._socket, server_hostname="localhost")
+            self.socket = context.wrap_socket(self.socket, server_hostname="localhost")
         except ConnectionResetError as error:
             raise Closed from error
         assert self.frame() == OK
@@ -60,7 +60,7 @@ class TransportClient(Client):
 
     @property
     def tls_version(self) -> str | None:
-        return self._socket.version() if isinstance(self._socket, ssl.SSLSocket) else None
+        return self.socket.version() if isinstance(self.socket, ssl.SSLSocket) else None
 
     def send_raw(self, data: bytes) -> None:
         """As it is, under whatever was agreed."""
@@ -73,9 +73,9 @@ class TransportClient(Client):
 
     def _receive(self, deadline: float) -> None:
         while True:
-            self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
+            self.socket.settimeout(max(deadline - time.monotonic(), 0.001))
             try:
-                received = self._socket.recv(1 << 18)
+                received = self.socket.recv(1 << 18)
             except ConnectionResetError as error:
                 raise Closed from error
             if not received:

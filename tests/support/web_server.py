@@ -47,7 +47,7 @@ class WebServer:
         self.reply = reply
         self.asked: list[Asked] = []
         self.connection_count = 0
-        self._go_on = threading.Event()
+        self.may_go_on = threading.Event()
         self._server = ThreadingHTTPServer((HOST, 0), self._handler())
         self._server.daemon_threads = True
         self._server.request_queue_size = 128
@@ -73,7 +73,7 @@ class WebServer:
 
     def go_on(self) -> None:
         """Answer whoever hangs, and do not let hang any more."""
-        self._go_on.set()
+        self.may_go_on.set()
 
     def wait_until_asked(self, times: int, deadline_s: float = 40.0) -> None:
         wait_until(lambda: len(self.asked) >= times, deadline_s, f"{times} requests, there are {len(self.asked)}")
@@ -103,7 +103,7 @@ class WebServer:
                 server.asked.append(asked)
                 reply = server.reply(asked)
                 if reply.hang:
-                    server._go_on.wait()
+                    server.may_go_on.wait()
                 self.close_connection = self.close_connection or reply.cut or reply.close
                 if not reply.cut:
                     with suppress(OSError):  # whoever asked may be gone

@@ -47,6 +47,10 @@ class Message(NamedTuple):
     id: bytes
     body: bytes
 
+    def tried(self, attempts: int) -> Message:
+        """Return it as it comes at that attempt."""
+        return self._replace(attempts=attempts)
+
 
 def int32(value: int) -> bytes:
     return struct.pack(">i", value)
@@ -116,12 +120,12 @@ class Client:
         receive_buffer_bytes: int = 0,
         connect_deadline_s: float = DEADLINE_S,
     ) -> None:
-        self._socket = socket.socket()
+        self.socket = socket.socket()
         if receive_buffer_bytes:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
-        self._socket.settimeout(connect_deadline_s)
-        self._socket.connect((address, port))
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        self.socket.settimeout(connect_deadline_s)
+        self.socket.connect((address, port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._input = bytearray()
         self._kept: deque[Frame] = deque()
         self.send(magic)
@@ -133,18 +137,18 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        self._socket.close()
+        self.socket.close()
 
     def fileno(self) -> int:
-        return self._socket.fileno()
+        return self.socket.fileno()
 
     # --- sending
 
     def send(self, *parts: bytes) -> None:
         """Sends the parts as one. Raises `Closed` when nsqd has closed the connection."""
-        self._socket.settimeout(DEADLINE_S)
+        self.socket.settimeout(DEADLINE_S)
         try:
-            self._socket.sendall(b"".join(parts))
+            self.socket.sendall(b"".join(parts))
         except (BrokenPipeError, ConnectionResetError) as error:
             raise Closed from error
 
@@ -155,14 +159,14 @@ class Client:
     def end_input(self) -> None:
         """Sends the end of input, and still reads."""
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_WR)
+            self.socket.shutdown(socket.SHUT_WR)
 
     def send_until_it_blocks(self, data: bytes, times: int, blocked_s: float = 2.0) -> None:
         """Sends `data` up to `times`, ends early when nsqd takes no more of it or closes the connection."""
-        self._socket.settimeout(blocked_s)
+        self.socket.settimeout(blocked_s)
         with contextlib.suppress(TimeoutError, BrokenPipeError, ConnectionResetError):
             for _ in range(times):
-                self._socket.sendall(data)
+                self.socket.sendall(data)
 
     def ask(self, *parts: bytes, deadline_s: float = DEADLINE_S) -> Frame:
         """Sends, and returns the next frame that is no message. Messages that come before it are kept."""
@@ -299,9 +303,9 @@ class Client:
         return Frame(kind, data)
 
     def _receive(self, deadline: float) -> None:
-        self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
+        self.socket.settimeout(max(deadline - time.monotonic(), 0.001))
         try:
-            data = self._socket.recv(1 << 18)
+            data = self.socket.recv(1 << 18)
         except ConnectionResetError as error:
             raise Closed from error
         if not data:

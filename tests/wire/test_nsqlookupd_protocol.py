@@ -184,7 +184,7 @@ def test_many_commands_in_one_piece_are_answered_in_order(nsqlookupd: Nsqlookupd
 def test_a_client_that_reads_no_answers_is_not_read_from_for_ever(nsqlookupd: NsqlookupdProcess) -> None:
     before_bytes = psutil.Process(nsqlookupd.pid).memory_info().rss
     with LookupClient(nsqlookupd.tcp_port) as client:
-        client._socket.settimeout(1.0)
+        client.socket.settimeout(1.0)
         with pytest.raises(TimeoutError):
             for _ in range(2000):
                 client.send(b"PING\n" * 20_000)

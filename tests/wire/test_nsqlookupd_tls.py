@@ -102,7 +102,7 @@ def test_what_is_no_tls_ends_only_its_own_connection(make_nsqlookupd: MakeNsqloo
     nsqlookupd = make_nsqlookupd(*certificates.server_flags)
     with LookupClient(nsqlookupd.tcp_port, magic=b"\x16\x03\x01\x00\x05hello") as broken, pytest.raises(Closed):
         while True:
-            broken._read_exactly(1)
+            broken.read()
     with LookupClient(nsqlookupd.tcp_port, tls=certificates.client_context()) as client:
         assert client.ask("PING") == b"OK"
     assert "Traceback" not in nsqlookupd.log_text()

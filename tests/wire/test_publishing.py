@@ -76,12 +76,12 @@ class Nsqd:
         iteration.backlog.slice_s = iteration.backlog.input_s = 1000.0
         options = read_options([f"--data-path={directory}"])
         self.broker = broker = Broker(options, log, iteration, Alarms(), hub.threadpool)
-        self._make_tcp = lambda sock: connection(sock, "a:5", hub.loop, iteration, log, broker, Limits())
+        self.make_tcp = lambda sock: connection(sock, "a:5", hub.loop, iteration, log, broker, Limits())
         self._make_http = lambda sock: PublishingConnection(sock, "a:5", hub.loop, iteration, log, broker)
 
     def tcp(self) -> Peer:
         """A client whose last command was a PUB to the topic t."""
-        peer = Peer(self._make_tcp)
+        peer = Peer(self.make_tcp)
         self.hear(peer.say(MAGIC + pub("t", b"first")))
         assert peer.answers() == OK
         return peer
@@ -258,7 +258,7 @@ def test_commands_that_are_larger_than_a_small_read_are_soon_read_at_once(nsqd: 
 
     nsqd.tcp()  # the size of a read depends on the time that the last one took: a new topic takes long
     monkeypatch.setattr(ClientConnection, "on_data", note)
-    peer = Peer(nsqd._make_tcp, socket.SOCK_STREAM).say(MAGIC)
+    peer = Peer(nsqd.make_tcp, socket.SOCK_STREAM).say(MAGIC)
     peer.read()
     command = mpub("t", [b"x" * 200] * 100)
     peer.say(command)
@@ -314,7 +314,7 @@ def test_a_write_that_fails_withdraws_the_answers_of_all(nsqd: Nsqd, disk: Disk)
 
 
 def test_large_messages_reach_a_client_that_takes_them_in_small_pieces(nsqd: Nsqd) -> None:
-    reader = Peer(nsqd._make_tcp, socket.SOCK_STREAM)
+    reader = Peer(nsqd.make_tcp, socket.SOCK_STREAM)
     reader.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
     nsqd.hear(reader.say(MAGIC))
     nsqd.subscribe(reader, rdy=100)
@@ -337,7 +337,7 @@ def test_large_messages_reach_a_client_that_takes_them_in_small_pieces(nsqd: Nsq
 def test_an_upgrade_behind_a_publish_that_waits_for_its_sync_gets_no_ok(nsqd: Nsqd) -> None:
     nsqd.tcp()
     nsqd.broker.sync.every = nsqd.broker.sync.sync_every = 1
-    eager = Peer(nsqd._make_tcp).say(MAGIC + pub("t", b"early") + identify(feature_negotiation=True, snappy=True))
+    eager = Peer(nsqd.make_tcp).say(MAGIC + pub("t", b"early") + identify(feature_negotiation=True, snappy=True))
     eager.read()
     assert eager.answers() == b"(end)"
 
@@ -348,7 +348,7 @@ def test_a_publish_before_an_upgrade_is_answered_when_it_is_written(nsqd: Nsqd, 
     nsqd.tcp()
     low = nsqd.log.next_seq
     disk.fails = fails
-    eager = Peer(nsqd._make_tcp).say(MAGIC + pub("t", b"early") + identify(feature_negotiation=True, snappy=True))
+    eager = Peer(nsqd.make_tcp).say(MAGIC + pub("t", b"early") + identify(feature_negotiation=True, snappy=True))
     eager.read()
     answers = eager.answers()
     if fails:

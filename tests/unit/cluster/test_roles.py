@@ -18,9 +18,16 @@ def listed(http_address: str = "b:4151", *, is_following: bool = True, lag_ms: i
     return about | LAG | {"lag_ms": lag_ms}
 
 
-def primary(*standbys: dict[str, Any], acks: int = 0, is_alone: bool = False) -> NodeInGroup:
+def primary(
+    *standbys: dict[str, Any],
+    acks: int = 0,
+    is_alone: bool = False,
+    address: str = "a:4151",
+    tcp_address: str = "a:4150",
+    is_answering: bool = True,
+) -> NodeInGroup:
     role = read_role({"standbys": {"epoch": 2, "acks": acks, "is_alone": is_alone, "list": list(standbys)}})
-    return NodeInGroup("a:4151", "a:4150", role, is_answering=True)
+    return NodeInGroup(address, tcp_address, role, is_answering)
 
 
 def standby(state: str = "following", **more: Any) -> NodeInGroup:
@@ -62,7 +69,7 @@ def test_a_primary_names_at_most_as_many_standbys_as_nsqd_accepts() -> None:
 
 def test_a_disconnected_standby_has_the_lag_that_it_heard_last() -> None:
     away = standby("connecting")
-    for members in ([away], [away, primary()], [away, primary()._replace(is_answering=False)]):
+    for members in ([away], [away, primary()], [away, primary(is_answering=False)]):
         (pair,) = pairs(members)
         assert (pair.standby, pair.lag.messages, pair.as_of_ms) == ("b:4151", 9, 7000)
         assert pair.primary == ("a:4150" if len(members) == 1 else "a:4151")
@@ -79,7 +86,7 @@ def test_a_standby_lags_from_a_limit_on() -> None:
 
 
 def test_two_primaries_whose_tcp_addresses_are_not_known_are_not_one() -> None:
-    found = pairs([primary()._replace(tcp_address=""), primary()._replace(address="c:4151", tcp_address="")])
+    found = pairs([primary(tcp_address=""), primary(address="c:4151", tcp_address="")])
     assert [(pair.primary, pair.state) for pair in found] == [("a:4151", "missing"), ("c:4151", "missing")]
 
 
@@ -92,8 +99,8 @@ def leased(member: NodeInGroup, **lease: str) -> NodeInGroup:
 
 
 def waiting(address: str, **lease: str) -> NodeInGroup:
-    role = standby("waiting", primary="", lease_decides=True)
-    return leased(role._replace(address=address), **{"holder": ""} | lease)
+    role = standby("waiting", primary="", lease_decides=True).role
+    return leased(NodeInGroup(address, "b:4150", role, is_answering=True), **{"holder": ""} | lease)
 
 
 STANDBY = leased(standby("connecting", lease_decides=True))
@@ -111,7 +118,7 @@ STANDBY = leased(standby("connecting", lease_decides=True))
         ),
         ([leased(primary(listed()), error=NO_ANSWER)], [(roles.LEASE_STORE, "a:4151")]),  # it may renew it in time
         # The primary is gone, and does not answer; the lease has not ended yet, or another nsqd serves.
-        ([leased(primary())._replace(is_answering=False), STANDBY], [(roles.LEASED_AWAY, "b:4151")]),
+        ([leased(primary(is_answering=False)), STANDBY], [(roles.LEASED_AWAY, "b:4151")]),
         ([waiting("a:4151", waits_for="c:4150"), waiting("b:4151", waits_for="c:4150")], [(roles.NO_PRIMARY, "a:4151")]),
         ([waiting("a:4151"), waiting("b:4151", name="other")], [(roles.NO_PRIMARY, "a:4151"), (roles.NO_PRIMARY, "b:4151")]),
     ],

@@ -78,7 +78,7 @@ def test_a_data_path_has_one_connection_and_is_not_a_copy_of_another(tmp_path: P
         return made
 
     first = link("a", other).connect()
-    second = link("a", other._replace(address="c:4150")).connect()
+    second = link("a", GroupMember("2", "c:4150")).connect()
     assert (first.closed, second.closed) == (True, False)
     for member, reason in ((own, "nsqd.member is a copy of mine"), (None, "you have none")):
         with pytest.raises(Invalid, match=reason):

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nsq_tools.stat.rows import Filter, Name, Row, problems_of
-from nsqd_py.cluster.statistics import NO_CHANNEL
-
-
-def row(topic: str, channel: str = "", node: str = "", *, is_paused: bool = False, **counts: int) -> Row:
-    return Row(Name(topic, channel), node, NO_CHANNEL._replace(**counts), None, is_paused)
-
+from nsq_tools.stat.rows import Filter, Name, problems_of
+from tests.unit.tools.stat_rows import row
 
 ROWS = [
     row("orders", depth=3),
@@ -46,5 +41,5 @@ def test_what_is_paused_without_consumer_or_gone(patterns: list[str], problems: 
 
 
 def test_each_nsqd_is_checked_by_itself() -> None:
-    rows = [row("t", "c", "a:1", depth=1, clients=1), row("t", "c", "b:1", depth=2), row("t", node="b:1", depth=5)]
+    rows = [row("t", "c", node="a:1", depth=1, clients=1), row("t", "c", node="b:1", depth=2), row("t", node="b:1", depth=5)]
     assert list(problems_of(rows, [], Filter())) == ["t/c on b:1: no consumer, 2 waiting"]

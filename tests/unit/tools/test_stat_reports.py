@@ -6,19 +6,20 @@ import json
 
 from nsq_tools.stat.export import HEADER, Report, go_line, named_report, to_json
 from nsq_tools.stat.rows import Name, Row
-from nsqd_py.cluster.statistics import NO_CHANNEL, ChannelCounts, Rates
+from nsqd_py.cluster.statistics import ChannelCounts, Rates
+from tests.unit.tools.stat_rows import counts
 
 COUNTS = ChannelCounts(12, 5, in_flight=3, deferred=2, messages=100, requeued=4, timed_out=6, clients=7)
 RATES = Rates(messages=10_000, finished=8000, growth=1500)
 CHANNEL = Row(Name("orders", "archive"), "", COUNTS, RATES, is_paused=True)
-TOPIC = Row(Name("orders"), "10.0.0.1:4151", NO_CHANNEL._replace(messages=100), None, is_paused=False)
+TOPIC = Row(Name("orders"), "10.0.0.1:4151", counts(messages=100), None, is_paused=False)
 
 
 # --- Go's
 
 
 def test_the_columns_are_gos() -> None:
-    assert go_line(NO_CHANNEL._replace(messages=10), COUNTS, 2.0) == (
+    assert go_line(counts(messages=10), COUNTS, 2.0) == (
         "     45      39 |      12       7       5     3     2 |       4       6          100       7\n"
     )
     assert HEADER == (
@@ -28,7 +29,7 @@ def test_the_columns_are_gos() -> None:
 
 
 def test_rates_are_cut_off_towards_zero() -> None:
-    before, after = NO_CHANNEL._replace(messages=10, depth=10), NO_CHANNEL._replace(messages=13, depth=16)
+    before, after = counts(messages=10, depth=10), counts(messages=13, depth=16)
     assert go_line(before, after, 2.0).startswith("      1      -1 |")
 
 

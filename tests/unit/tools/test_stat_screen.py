@@ -13,23 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsq_tools.stat.model import Failure
-from nsq_tools.stat.rows import Name, Order, Row
+from nsq_tools.stat.rows import Order, Row
 from nsq_tools.stat.screen import ScreenView, VisibleRows, draw, layout, short_number, short_rate, short_span, shorten, sparkline
-from nsqd_py.cluster.statistics import NO_CHANNEL, Rates
-
-
-def row(
-    topic: str,
-    channel: str = "",
-    rates: Rates | None = None,
-    node: str = "",
-    *,
-    depths: Sequence[float] = (0,),
-    grows: bool = False,
-    paused: bool = False,
-    **counts: int,
-) -> Row:
-    return Row(Name(topic, channel), node, NO_CHANNEL._replace(**counts), rates, paused, tuple(depths), grows)
+from nsqd_py.cluster.statistics import Rates
+from tests.unit.tools.stat_rows import row
 
 
 def view(rows: Sequence[Row], order: str = "topic", failures: Sequence[Failure] = (), all_rows: Sequence[Row] = ()) -> ScreenView:
@@ -134,7 +121,7 @@ def test_what_seems_to_come_back_is_no_negative_rate() -> None:
 
 name = st.text("abcXYZ019._-", min_size=1, max_size=64)
 any_row = st.builds(
-    lambda topic, channel, depth, node, paused: row(topic, channel, node=node, depth=depth, paused=paused),
+    lambda topic, channel, depth, node, paused: row(topic, channel, node=node, depth=depth, is_paused=paused),
     name,
     st.one_of(st.just(""), name),
     st.integers(0, 10**12),

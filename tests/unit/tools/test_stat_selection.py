@@ -7,12 +7,8 @@ import pytest
 from nsq_tools.stat.options import PROGRAM, form_of
 from nsq_tools.stat.reports import check as check_options
 from nsq_tools.stat.rows import VALUES, BadPattern, Filter, Name, Order, Row
-from nsqd_py.cluster.statistics import NO_CHANNEL, Rates
-
-
-def row(topic: str, channel: str = "", rates: Rates | None = None, **counts: int) -> Row:
-    return Row(Name(topic, channel), "", NO_CHANNEL._replace(**counts), rates, is_paused=False)
-
+from nsqd_py.cluster.statistics import Rates
+from tests.unit.tools.stat_rows import row
 
 # --- filters
 
