@@ -13,6 +13,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support.examples import FULL
+from tests.support.forked import fork_daemons
 from tests.support.neighbours import room_for
 from tests.support.nsqadmin_process import MakeNsqadmin, NsqadminProcess
 from tests.support.nsqd_process import MakeNsqd, NsqdProcess
@@ -23,6 +24,7 @@ from tests.support.tally import pytest_terminal_summary, tally
 __all__ = ["pytest_terminal_summary", "tally"]  # pytest finds them here
 
 start_children_with_default_signals()
+fork_daemons()
 
 # How long an example takes says more about the machine than about what is tested. A change is tried with the same
 # examples each time, so that what fails is the change's; `make torture` and `make test-slow` look for new ones.
@@ -39,7 +41,8 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSeri
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """One worker runs the tests of a file, so that fixtures of a module start their processes once.
 
-    Workers begin with the largest groups, and with those that start processes: at the end, short ones fill the gaps.
+    Workers begin with the largest groups of those that start processes; then come the property tests. The short tests of
+    one unit fill the gaps at the end.
     """
     if config.getoption("dist", "no") == "no":
         return
@@ -49,8 +52,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group(item.location[0]))
         groups[next(item.iter_markers("xdist_group")).args[0]].append(item)
 
-    def place(group: list[pytest.Item]) -> tuple[bool, int]:
-        return group[0].location[0].startswith(("tests/unit", "tests/property", "tests/fuzz")), -len(group)
+    def place(group: list[pytest.Item]) -> tuple[int, int]:
+        path = group[0].location[0]
+        return path.startswith(("tests/unit", "tests/property", "tests/fuzz")) + path.startswith("tests/unit"), -len(group)
 
     items[:] = [item for group in sorted(groups.values(), key=place) for item in group]
 

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.ours
 def daemon(request: pytest.FixtureRequest, tmp_path: Path) -> ServerProcess:
     process: ServerProcess
     process = NsqdProcess(tmp_path / "nsqd") if request.param == "nsqd" else NsqlookupdProcess(tmp_path / "nsqlookupd.log")
+    process.is_executed = True  # /debug/pprof/cmdline shows its command line
     request.addfinalizer(process.destroy)
     return process.start()
 

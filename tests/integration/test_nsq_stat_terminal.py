@@ -223,7 +223,7 @@ def test_who_fails_is_named_and_does_not_delay_the_rest(busy: NsqdProcess) -> No
         flags = (*failing, "--http-client-request-timeout=1h")
         with shown(*of(busy), *flags, columns=120) as terminal:
             terminal.wait_for_text("failed: nsqd 127.0.0.1:1: Connection refused")
-            terminal.wait_for_text(f"failed: nsqd {hangs}: no answer for 1s")
+            terminal.wait_for_text(f"failed: nsqd {hangs}: no answer for ")
             terminal.wait_for_text("users")
             with busy.connect() as client:
                 client.mpub("orders", [b"x"] * 7)

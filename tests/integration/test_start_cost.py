@@ -52,6 +52,7 @@ def test_processor_time_until_nsqd_answers_and_the_modules_of_a_start(tmp_path: 
 
     def start() -> float:
         nsqd = NsqdProcess(tmp_path / f"data{len(list(tmp_path.iterdir()))}")
+        nsqd.is_executed = True
         try:
             nsqd.launch()
             wait_until(lambda: "TCP: listening on" in nsqd.log_text(), 40, "nsqd to listen")

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
+from tests.support import forked
 from tests.support.network import LOOPBACK, Host
 from tests.support.wire import Client, Message
 
@@ -76,6 +77,8 @@ class ServerProcess:
     With port 0 it gets new ports at each start. `tcp_port` and `http_port` are those of its last start.
     """
 
+    is_executed = False  # True: never forked from a process that has imported it
+
     def __init__(
         self, command: Sequence[str], flags: Sequence[str], log_path: Path, host: Host = LOOPBACK, ports: tuple[int, int] = (0, 0)
     ) -> None:
@@ -92,7 +95,7 @@ class ServerProcess:
             f"--broadcast-address={host.address}",
             *flags,
         ]
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | forked.Forked | None = None
         self._log_start = 0
 
     # --- its life
@@ -123,7 +126,8 @@ class ServerProcess:
         assert not self.is_running
         with self.log_path.open("ab") as log:
             self._log_start = log.tell()
-            self._process = subprocess.Popen(self._command, cwd=REPOSITORY, stdout=log, stderr=log)
+            process = None if self.is_executed else forked.start(self._command, REPOSITORY, log.fileno())
+            self._process = process or subprocess.Popen(self._command, cwd=REPOSITORY, stdout=log, stderr=log)
 
     def wait_until_it_listens(self) -> None:
         ports = wait_until(self._read_ports, START_DEADLINE_S, f"{self.log_path.stem} to listen")
