@@ -90,15 +90,12 @@ class GeventPoller:
 class Greenlets(Backend):
     """Greenlets of one thread, and what they wait with."""
 
-    socket = socket
+    socket, select = socket, select
 
     def __init__(self) -> None:
         self._hub = gevent.get_hub()
         self._slice_ends_s = 0.0
         self.yield_if_due: Callable[[], None] | None = self._yield_if_due
-
-    def poll(self) -> Any:
-        return select.poll()
 
     def make_lock(self) -> Any:
         return allocate_lock()

@@ -98,20 +98,14 @@ def _negotiated(fields: dict[str, Any]) -> Negotiated:
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
-    """The handshake is over: commands may be sent."""
-
-    negotiated: Negotiated
-
-
-@dataclass(frozen=True, slots=True)
 class Broken:
     """The connection cannot be used any more, and must be closed. No event follows."""
 
     error: AtAddress
 
 
-Event: TypeAlias = "Ready | IncomingMessages | Responses | NsqdSaid | Broken"
+# `Negotiated` comes when the handshake is over: commands may be sent.
+Event: TypeAlias = "Negotiated | IncomingMessages | Responses | NsqdSaid | Broken"
 
 
 class ClientSession:
@@ -246,7 +240,7 @@ class ClientSession:
                 data = self._handshake.send(answer.data)
             except StopIteration as over:
                 self._is_ready = True
-                return [Ready(over.value), *self._events(self._parser.feed(b""))]
+                return [over.value, *self._events(self._parser.feed(b""))]
         return []
 
     def _shake_hands(self) -> Generator[bytes, bytes, Negotiated]:

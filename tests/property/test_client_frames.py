@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nsqd_py.client.errors import NsqdSaid
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.client.session import Broken, ClientSession, Event, Ready
+from nsqd_py.client.session import Broken, ClientSession, Event, Negotiated
 from nsqd_py.protocol import frames
 from nsqd_py.protocol.incoming import IncomingMessages, Responses
 from tests.support.examples import examples
@@ -35,7 +35,7 @@ def facts(event: Event) -> Iterator[Fact]:
     elif isinstance(event, Broken):
         yield "broken", type(event.error), str(event.error)
     else:
-        yield "ready", event.negotiated
+        yield "ready", event
 
 
 def read(session: ClientSession, chunks: Sequence[bytes]) -> tuple[list[Fact], bool]:
@@ -119,4 +119,4 @@ def test_any_bytes_are_events_or_the_end(layer: str, parts: list[bytes], is_agre
 @settings(deadline=None)
 def test_any_identity_is_taken_or_refused(fields: dict[str, Any]) -> None:
     events = session_with("").received(identity(**fields))
-    assert all(isinstance(event, (Ready, Broken)) for event in events)
+    assert all(isinstance(event, (Negotiated, Broken)) for event in events)

@@ -65,10 +65,8 @@ class Backend:
     """
 
     socket: Any = socket
+    select: Any = select
     yield_if_due: Callable[[], None] | None = None
-
-    def poll(self) -> Any:
-        return select.poll()
 
     def make_lock(self) -> Any:
         return threading.Lock()

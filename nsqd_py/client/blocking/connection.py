@@ -17,7 +17,7 @@ from nsqd_py.client.addresses import Address, parse_address
 from nsqd_py.client.blocking.backend import THREADS, Backend
 from nsqd_py.client.errors import AtAddress, ConnectionFailed, ConnectionLost
 from nsqd_py.client.options import TLS_VERSIONS, ClientOptions
-from nsqd_py.client.session import Broken, ClientSession, Event, Negotiated, Ready
+from nsqd_py.client.session import Broken, ClientSession, Event, Negotiated
 from nsqd_py.net.addresses import host_and_port
 from nsqd_py.net.layers import Layer
 from nsqd_py.net.socket_buffers import untaken_bytes
@@ -108,20 +108,16 @@ def _shake_hands(sock: Any, session: ClientSession, limit_s: float) -> tuple[Neg
             if not events and monotonic() >= deadline_s:  # nsqd sends heartbeats, or something compressed, without end
                 raise TimeoutError
             if events:
-                return _first(sock, session, events), events[1:]
+                first = events[0]
+                if isinstance(first, Broken):
+                    sock.sendall(session.take_output())  # TLS tells the peer the reason
+                    raise first.error
+                assert isinstance(first, Negotiated)  # no other event comes before
+                return first, events[1:]
     except TimeoutError as error:
         raise session.failed(f"no end of the handshake within {limit_s:g}s") from error
     except OSError as error:
         raise session.failed(f"the connection broke during the handshake: {_words(error)}") from error
-
-
-def _first(sock: Any, session: ClientSession, events: list[Event]) -> Negotiated:
-    first = events[0]
-    if isinstance(first, Ready):
-        return first.negotiated
-    assert isinstance(first, Broken)  # no other event comes before
-    sock.sendall(session.take_output())  # TLS tells the peer the reason
-    raise first.error
 
 
 # Reads of a connection that is over: what nsqd sent before may hold its reason, but it may also send without end.
@@ -249,7 +245,7 @@ class Connection:
         return False
 
     def _poll(self, mask: int, timeout_s: float | None) -> int:
-        poll = self._backend.poll()
+        poll = self._backend.select.poll()
         poll.register(self.sock, mask)
         ready = poll.poll(None if timeout_s is None else timeout_s * 1000)
         return ready[0][1] if ready else 0

@@ -68,15 +68,11 @@ class NsqdSubscription:
             if self._opening.is_done:
                 self._opened(self._opening)
                 self._opening = None
-        elif self._may_dial and (self._dials_soon or self._redial.wait_s(monotonic()) <= 0):
+        elif self.connection is None and not self.is_leaving and (self._dials_soon or self._redial.wait_s(monotonic()) <= 0):
             self._dials_soon = False
             self._dialled_s = monotonic()
             call = partial(opened, self.address, self._options, self._subscription.subscribe, self._backend)
             self._opening = WorkerThread(self._backend, self._poller, call)
-
-    @property
-    def _may_dial(self) -> bool:
-        return self.connection is None and not self.is_leaving
 
     def _opened(self, opening: WorkerThread[Connection]) -> None:
         try:

@@ -10,7 +10,7 @@ import pytest
 
 from nsqd_py.client.errors import AuthFailed, ConnectionLost, HandshakeFailed, NsqdSaid, PublishFailed
 from nsqd_py.client.options import ClientOptions
-from nsqd_py.client.session import Broken, ClientSession, Negotiated, Ready
+from nsqd_py.client.session import Broken, ClientSession, Negotiated
 from nsqd_py.errors import LayerError
 from nsqd_py.protocol import frames, outgoing
 from nsqd_py.protocol.incoming import IncomingMessages, Responses
@@ -35,7 +35,7 @@ def options_for(layers: list[str], certificates: Certificates | None = None, **m
 def ready_session(**fields: Any) -> ClientSession:
     session = new_session(ClientOptions())
     (ready,) = shake_hands(session, NsqdSide(), [], **fields)
-    assert isinstance(ready, Ready)
+    assert isinstance(ready, Negotiated)
     return session
 
 
@@ -51,8 +51,8 @@ def test_an_nsqd_that_does_not_negotiate() -> None:
     session = new_session(ClientOptions.of(snappy=True))
     session.start()
     (ready,) = session.received(frames.OK)
-    assert isinstance(ready, Ready)
-    assert (ready.negotiated.max_rdy_count, ready.negotiated.snappy) == (2500, False)
+    assert isinstance(ready, Negotiated)
+    assert (ready.max_rdy_count, ready.snappy) == (2500, False)
 
 
 @pytest.mark.parametrize("layer", ["snappy", "deflate"])
@@ -63,7 +63,7 @@ def test_what_follows_an_answer_in_the_same_packet_belongs_to_the_new_layer(laye
     side.add(layer)
     packet += side.tell(frames.OK + message(1) + frames.OK)
     ready, messages, response = session.received(packet)
-    assert isinstance(ready, Ready)
+    assert isinstance(ready, Negotiated)
     assert isinstance(messages, IncomingMessages)
     assert response == Responses(b"OK", 1)
 
@@ -137,7 +137,7 @@ def test_numbers_that_cannot_be() -> None:
     session = new_session(ClientOptions())
     numbers = {"msg_timeout": -1, "max_msg_timeout": -1, "max_rdy_count": -1}
     (ready,) = shake_hands(session, NsqdSide(), [], **numbers)
-    assert ready == Ready(Negotiated(deflate_level=1))
+    assert ready == Negotiated(deflate_level=1)
 
 
 def test_good_frames_before_a_bad_one_are_told() -> None:
