@@ -13,7 +13,8 @@ The way of a message:
 Modules at the top:
 daemon    builds all objects of an nsqd, and passes to each what it uses; no room imports it
 options   nsqd's settings
-tool_options  settings that several tools share, and their checks
+tool_options  settings that several tools share
+tool_checks   checks of these, and the options of the clients of tools
 alarms    deferred messages and deadlines, ordered by time                  pure
 batch     a batch of messages as it was published; ids; the publish buffer      pure
 interfaces  what the pure rooms are given: logs, files, the event loop     pure

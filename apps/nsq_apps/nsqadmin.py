@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from nsqd_py.runtime.command import RELOAD, block_signals
+from nsqd_py.runtime.command import RELOAD, begin
 
 if TYPE_CHECKING:
     from nsqadmin_py.options import NsqadminOptions
@@ -33,7 +33,7 @@ def _check(options: NsqadminOptions) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run nsqadmin until a signal ends it. Return the exit status: 1 if it could not start."""
-    block_signals(RELOAD)  # before the imports, which take most of the start
+    begin(RELOAD)  # before the imports, which take most of the start
     from nsq_apps.starting import run_daemon
     from nsqadmin_py.options import LOG_PREFIX, read_options
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from nsqd_py.errors import StartError
-from nsqd_py.runtime.command import RELOAD_AND_DRAIN, block_signals, unblock_signals
+from nsqd_py.runtime.command import RELOAD_AND_DRAIN, begin, unblock_signals
 
 if TYPE_CHECKING:
     from nsqd_py.options import NsqdOptions
@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run nsqd until a signal ends it. Return the exit status: 1 if it could not start, 2 if its settings are wrong, 3
     after a drain that left messages.
     """
-    block_signals(RELOAD_AND_DRAIN)  # before the imports, which take most of the start
+    begin(RELOAD_AND_DRAIN)  # before the imports, which take most of the start
     from nsq_apps.starting import run_daemon
     from nsqd_py.options import LOG_PREFIX, read_options
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import importlib
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from nsqd_py.runtime.command import RELOAD, block_signals
+from nsqd_py.runtime.command import RELOAD, begin
 
 
-def _run(package: str, check: str, run: str, argv: Sequence[str] | None = None) -> int:
-    """Run a tool. Its package declares its options; `check` and `run` are functions, as `module:name`."""
+def _run(package: str, check: str, run: str, argv: Sequence[str] | None = None, held: tuple[signal.Signals, ...] = ()) -> int:
+    """Run a tool. Its package declares its options; `check` and `run` are functions, as `module:name`.
+
+    held  the signals that wait until it has started
+    """
+    begin(held)  # before the imports, which take most of the start
     program = importlib.import_module(f"{package}.options").PROGRAM
     return int(_lazily("nsq_apps.starting:run_tool")(program, _lazily(check), _lazily(run), argv))
 
@@ -21,7 +26,7 @@ def _run(package: str, check: str, run: str, argv: Sequence[str] | None = None) 
 def _lazily(place: str) -> Callable[..., Any]:
     """Return a function that imports its module when it is called.
 
-    --version and --help do not wait for gevent, 40 ms; and nsq-to-file holds signals before it imports anything.
+    --version and --help do not wait for gevent, 40 ms.
     """
     module, _, name = place.partition(":")
 
@@ -34,19 +39,15 @@ def _lazily(place: str) -> Callable[..., Any]:
 nsq_cat = partial(_run, "nsq_tools.cat", "nsq_tools.tail.rendering:check_shown", "nsq_tools.cat.reading:run")
 nsq_stat = partial(_run, "nsq_tools.stat", "nsq_tools.stat.reports:check", "nsq_tools.stat.reports:run")
 nsq_tail = partial(_run, "nsq_tools.tail", "nsq_tools.tail.tailing:check", "nsq_tools.tail.log_tailing:run")
+nsq_to_file = partial(_run, "nsq_tools.to_file", "nsq_tools.to_file.service:check", "nsq_tools.to_file.service:run", held=RELOAD)
 nsq_to_http = partial(_run, "nsq_tools.to_http", "nsq_tools.to_http.requests:check", "nsq_tools.to_http.run:run")
 nsq_to_nsq = partial(_run, "nsq_tools.nsq_to_nsq", "nsq_tools.nsq_to_nsq.forwarder:check", "nsq_tools.nsq_to_nsq.forwarder:run")
 to_nsq = partial(_run, "nsq_tools.to_nsq", "nsq_tools.to_nsq.publisher:check", "nsq_tools.to_nsq.publisher:run")
 
 
-def nsq_to_file(argv: Sequence[str] | None = None) -> int:
-    """Run nsq-to-file until a signal ends it. Return the exit status."""
-    block_signals(RELOAD)  # before the imports, which take most of the start
-    return _run("nsq_tools.to_file", "nsq_tools.to_file.service:check", "nsq_tools.to_file.service:run", argv)
-
-
 def spark_replay(argv: Sequence[str] | None = None) -> int:
     """Run spark-replay until it ends. Return the exit status."""
+    begin()
     words = sys.argv[1:] if argv is None else argv
 
     def run(options: Any, log: object) -> int:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import gevent
-import gevent.pool
 
 from nsqd_py.broker.disk_limits import RemovedFiles
 from nsqd_py.broker.services import BrokerServices, Topic
@@ -33,7 +32,7 @@ class LogMaker:
         self._kept_epochs: dict[str, Epochs] = {}
         self._services = services
         self._space = space
-        self._background = gevent.pool.Group()
+        self._background: list[gevent.Greenlet[..., None]] = []
 
     def keep(self, saved: SavedEpochs) -> None:
         """Give logs that are made with these names their earlier epochs, until `forget_kept`."""
@@ -59,7 +58,8 @@ class LogMaker:
 
     def _run_in_background(self, work: Callable[[], None]) -> None:
         """Run `work` in a thread, started from a greenlet: a full pool would block the event loop."""
-        self._background.spawn(self._try_in_thread, work)
+        running = [greenlet for greenlet in self._background if not greenlet.dead]
+        self._background = [*running, gevent.spawn(self._try_in_thread, work)]
 
     def _try_in_thread(self, work: Callable[[], None]) -> None:
         try:
@@ -72,7 +72,7 @@ class LogMaker:
 
     def join(self) -> None:
         """Wait until all background work is done. Blocks this greenlet."""
-        self._background.join()
+        gevent.joinall(self._background)
 
 
 # Threads sync topics, many at a time: one after the other, 20,000 syncs took 12 s on a disk that needs 0.6 ms for one.

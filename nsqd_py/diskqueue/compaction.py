@@ -12,7 +12,6 @@ import errno
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from nsqd_py.batch import Batch
 from nsqd_py.diskqueue.files import COMPACT_SUFFIX, LogFile, Segment, new_salt, run_to_end, sync_directory
@@ -74,7 +73,7 @@ class Compaction:
         if neighbour is None:
             path = file.path.with_name(file.path.name + COMPACT_SUFFIX)
             path.unlink(missing_ok=True)
-            header = replace(file.header, salt=new_salt(), is_reused=False, is_sparse=True)
+            header = file.header._replace(salt=new_salt(), is_reused=False, is_sparse=True)
             self._target = run_to_end(LogFile.creating(path, header))
         else:
             self._target = neighbour.twin()

@@ -32,7 +32,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from google_crc32c import extend
 
@@ -104,8 +104,7 @@ class NewerFormat(Damaged, StartError):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class FileHeader:
+class FileHeader(NamedTuple):
     """The header of a log file."""
 
     salt: int

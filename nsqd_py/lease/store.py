@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 from nsqd_py.net.addresses import check_peer_addresses
 from nsqd_py.settings.types import read_secret
 
 _REMOVED = ("consul", "consuls", "kubernetes")
 _HIGHEST_PORT = 65535
+_URL = re.compile(r"(\w*)://([^/?#]*)([^?#]*)", re.ASCII)
 _HOLDER = re.compile(r"\S{1,294}:([0-9]{1,5})")
 
 
@@ -66,20 +66,22 @@ class LeaseUrl(NamedTuple):
 
 def parse_lease_url(text: str, password_file: str = "") -> LeaseUrl:
     """Parse the URL of a lease, and add the password in a file to its login. Raises ValueError."""
-    parts = urlsplit(text)
-    if parts.scheme in _REMOVED:
-        raise ValueError(f"{parts.scheme}:// is not supported any more: use a lease of etcd, etcd://host:2379/name")
-    if parts.scheme not in ("etcd", "etcds"):
+    match = _URL.match(text)  # importing urllib.parse would take 2 of the 36 ms of --version
+    scheme, authority, path = match.groups() if match else ("", "", "")
+    scheme = scheme.lower()
+    if scheme in _REMOVED:
+        raise ValueError(f"{scheme}:// is not supported any more: use a lease of etcd, etcd://host:2379/name")
+    if scheme not in ("etcd", "etcds"):
         raise ValueError("the URL of a lease begins with etcd:// or etcds://")
-    name = parts.path.strip("/")
-    login, _, places = parts.netloc.rpartition("@")
+    name = path.strip("/")
+    login, _, places = authority.rpartition("@")
     addresses = tuple(place for place in places.split(",") if place)
     if not name or not addresses:
-        example = f"{parts.scheme}://host:2379/orders"
+        example = f"{scheme}://host:2379/orders"
         raise ValueError(f"the URL of a lease has the address of its store and ends with its name, as in {example}")
     if password_file:
         if not login or ":" in login:
             raise ValueError("with --lease-password-file, the URL has a user and no password: etcd://user@host/name")
         login = f"{login}:{read_secret(f'@{password_file}')}"
     check_peer_addresses(addresses)
-    return LeaseUrl(parts.scheme == "etcds", addresses, name, login)
+    return LeaseUrl(scheme == "etcds", addresses, name, login)

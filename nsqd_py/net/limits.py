@@ -10,8 +10,7 @@ from __future__ import annotations
 import resource
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from nsqd_py.net.addresses import host_of
 from nsqd_py.runtime.logs import Log
@@ -38,8 +37,7 @@ _SWEEP_S = 1.0
 _SHORTEST_SWEEP_S = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class TimeLimits:
+class TimeLimits(NamedTuple):
     """The times for which a daemon waits for a client, in s; 0 means no limit.
 
     handshake_s  for the magic of a TCP connection

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from nsqd_py.errors import BadBody, IdentifyFailed
 
@@ -68,8 +68,7 @@ STATE_STANDBY = 5
 DEFAULT_OUTPUT_BUFFER_SIZE = 16384
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """The limits of a server for its clients; all times in ms, sizes in bytes."""
 
     max_msg_size: int = 1 << 20
@@ -95,8 +94,7 @@ class Limits:
     topology_zone: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Upgrades:
+class Upgrades(NamedTuple):
     """The agreed encoding of a connection. `deflate_level` 0 means no deflate."""
 
     tls: bool = False

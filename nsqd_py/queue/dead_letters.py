@@ -7,7 +7,6 @@ crash in between it is redelivered, and may be moved twice; no message is lost.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from nsqd_py.batch import Batch
@@ -21,8 +20,7 @@ MOST_REMEMBERED = 100
 _SUFFIX = ".dead"
 
 
-@dataclass(frozen=True, slots=True)
-class TopicPolicy:
+class TopicPolicy(NamedTuple):
     """The settings of one topic; 0 or "" turns one off.
 
     retention_ns, retention_bytes: how much of the log is kept after all channels have finished it.

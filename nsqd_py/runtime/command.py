@@ -79,10 +79,10 @@ def _forget_output() -> None:
     os.close(null)
 
 
-# ---- signals that a program handles only once it has started: the default action of the kernel would end it
+# ---- the first thing that a command does, before it imports anything that takes long
 #
-# A command calls `block_signals` before it imports anything that takes long, and `unblock_signals` when its handlers are
-# in place. A signal that arrives in between stays pending in the kernel.
+# Signals that a program handles only once it has started would end it before, by the default action of the kernel. They
+# stay pending in the kernel from `begin` until `unblock_signals`, which the program calls when its handlers are in place.
 
 
 # SIGHUP reloads or reopens files, SIGUSR1 drains nsqd. SIGTERM and SIGINT end a start as they end a running program.
@@ -90,11 +90,17 @@ RELOAD = (signal.SIGHUP,)
 RELOAD_AND_DRAIN = (signal.SIGHUP, signal.SIGUSR1)
 
 
-def block_signals(signals: tuple[signal.Signals, ...]) -> None:
-    """Block `signals` in this thread and in those that it starts later."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+# By default, the collector looks at new objects each time that there are 700 more. What a start makes stays: that would
+# be a tenth of --version.
+_NEW_OBJECTS = 20_000
+
+
+def begin(held: tuple[signal.Signals, ...] = ()) -> None:
+    """Block the signals `held` in this thread and in those that it starts later; let the cycle collector run rarely."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, held)
+    gc.set_threshold(_NEW_OBJECTS)
 
 
 def unblock_signals() -> None:
-    """Let the signals through that `block_signals` may have blocked."""
+    """Let the signals through that `begin` may have blocked."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, RELOAD_AND_DRAIN)

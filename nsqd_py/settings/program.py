@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from nsqd_py.runtime.logs import INFO, JSON, LEVELS, TEXT
 from nsqd_py.settings.command_line import GoCommand
@@ -114,8 +113,7 @@ class LimitOptions(Options, title="Limits"):
 OptionsT = TypeVar("OptionsT", bound=ProgramOptions)
 
 
-@dataclass(frozen=True)
-class Program(Generic[OptionsT]):
+class Program(NamedTuple, Generic[OptionsT]):
     """The declaration of a program, which reads its command line and config file.
 
     name: what the program calls itself (`nsqd`).
@@ -134,7 +132,7 @@ class Program(Generic[OptionsT]):
     examples: Sequence[tuple[str, str] | tuple[str, str, str]] = ()
     argument: str = ""
     exit_statuses: Sequence[tuple[int, str]] = ()
-    removed: Mapping[str, str] = field(default_factory=dict)
+    removed: Mapping[str, str] = {}
 
     @property
     def groups(self) -> Mapping[str, tuple[Setting, ...]]:

@@ -109,7 +109,7 @@ def test_a_child_that_is_started_gets_all_signals() -> None:
     """`release` leaves nothing blocked."""
     script = (
         "from nsqd_py.runtime.command import *; import signal\n"
-        "block_signals(RELOAD_AND_DRAIN); print(len(signal.pthread_sigmask(signal.SIG_BLOCK, ())))\n"
+        "begin(RELOAD_AND_DRAIN); print(len(signal.pthread_sigmask(signal.SIG_BLOCK, ())))\n"
         "unblock_signals(); print(len(signal.pthread_sigmask(signal.SIG_BLOCK, ())))\n"
     )
     command = [sys.executable, "-c", script]

@@ -11,7 +11,7 @@ from nsqd_py.net.http.client import HttpClient, Url, limit_s, parse_url
 from nsqd_py.net.tls_options import HttpClientOptions, http_client_context
 from nsqd_py.runtime.logs import Log
 from nsqd_py.settings.declaration import BadOptions
-from nsqd_py.tool_options import client_options, user_agent
+from nsqd_py.tool_checks import client_options, user_agent
 
 
 class ConsumingOptions(Protocol):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from json import dumps
-from typing import Any
+from typing import Any, NamedTuple
 
 from gevent.event import Event
 
@@ -46,8 +45,7 @@ _PIECE_BYTES = 256 * 1024
 _NSQ = "X-Nsq-Content-Type: nsq; version=1.0\r\n"
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """A response, without the headers Date and Connection.
 
     headers  whole lines, each with its `\\r\\n`

@@ -17,7 +17,7 @@ from nsqd_py.runtime.hidden import hidden_url, hidden_value
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.durations import SECOND_NS, parse_time
 from nsqd_py.settings.regex import BadExpression, compiled
-from nsqd_py.tool_options import client_options, user_agent
+from nsqd_py.tool_checks import client_options, user_agent
 
 Dedupe: TypeAlias = Literal["", "id", "body"]
 

@@ -12,7 +12,7 @@ from nsqd_py.settings.declaration import BadOptions, Options, at_least, setting
 from nsqd_py.settings.durations import MINUTE_NS, SECOND_NS
 from nsqd_py.settings.program import Program, ProgramOptions, ToolError
 from nsqd_py.settings.types import BOOL, CLIENT_OPTIONS, DURATION, INT, NAMED_SECRETS, STRING, STRINGS, URLS, choice
-from nsqd_py.tool_options import check_lookupd_addresses, check_name, check_nsqd_addresses, client_options
+from nsqd_py.tool_checks import check_lookupd_addresses, check_name, check_nsqd_addresses, client_options
 
 if TYPE_CHECKING:
     from nsq_spark.replay.job import Dedupe

@@ -27,7 +27,7 @@ from nsqd_py.runtime.logs import Log
 from nsqd_py.runtime.process import StopSignals, tune_gc
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.program import DONE
-from nsqd_py.tool_options import check_name, check_nsqd_addresses, check_sources, client_options, user_agent
+from nsqd_py.tool_checks import check_name, check_nsqd_addresses, check_sources, client_options, user_agent
 
 
 class FilterResult(enum.Enum):

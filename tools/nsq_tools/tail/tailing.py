@@ -22,7 +22,7 @@ from nsqd_py.runtime.process import StopSignals
 from nsqd_py.runtime.threads import in_thread
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.program import DONE, ToolError
-from nsqd_py.tool_options import check_name, check_sources, check_topics, client_options
+from nsqd_py.tool_checks import check_name, check_sources, check_topics, client_options
 
 _GONE = select.POLLERR | select.POLLHUP | select.POLLNVAL
 

@@ -28,7 +28,7 @@ from nsqd_py.runtime.threads import in_thread
 from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.program import DONE, FAILED, ToolError
 from nsqd_py.settings.regex import compiled
-from nsqd_py.tool_options import check_name, check_sources, client_options
+from nsqd_py.tool_checks import check_name, check_sources, client_options
 
 _NS = 1e9
 _THREADS = 10

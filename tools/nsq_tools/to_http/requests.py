@@ -12,7 +12,7 @@ from nsq_tools.clients import http_client
 from nsq_tools.to_http.options import DEFAULT_CONTENT_TYPE, ToHttpOptions
 from nsqd_py.net.http.client import Url, parse_url
 from nsqd_py.settings.declaration import BadOptions
-from nsqd_py.tool_options import check_name, check_sources, client_options
+from nsqd_py.tool_checks import check_name, check_sources, client_options
 from nsqd_py.version import NSQ_VERSION
 
 Headers = Mapping[str, str]

@@ -22,7 +22,7 @@ from nsqd_py.settings.declaration import BadOptions
 from nsqd_py.settings.durations import SECOND_NS
 from nsqd_py.settings.program import DONE, FAILED, ToolError
 from nsqd_py.settings.types import size_text
-from nsqd_py.tool_options import check_name, check_nsqd_addresses, client_options, user_agent
+from nsqd_py.tool_checks import check_name, check_nsqd_addresses, client_options, user_agent
 
 # The maximum size of a read, and so of an MPUB. A larger one needs less work for each record, but delays the first.
 CHUNK_BYTES = 256 << 10
