@@ -20,6 +20,9 @@ TOOLS = ("nsq_cat", "nsq_stat", "nsq_tail", "nsq_to_file", "nsq_to_http", "nsq_t
 # Processor time, as a multiple of that of an interpreter that does nothing: a start takes less than 8, a word than 6.
 MOST_OF_START, MOST_OF_WORD = 16, 14
 ATTEMPTS = 12
+# What --version and --help do without; spark-replay checks its settings with the client.
+NEEDLESS = {"asyncio", "gevent", "importlib.metadata", "logging", "pathlib", "socket", "ssl", "traceback"}
+NEEDLESS_TO_OTHERS = {"nsqd_py.client", "nsqd_py.net.http.client", "urllib.parse"}
 
 
 def least(measure: Callable[[], float], most_s: float) -> float:
@@ -73,3 +76,17 @@ def test_processor_time_until_nsqd_answers_and_the_modules_of_a_start(tmp_path: 
 def test_processor_time_of_a_word(command: str, nothing_s: float) -> None:
     most_s = MOST_OF_WORD * nothing_s
     assert least(lambda: run_s("-m", "nsq_apps", command, "--version"), most_s) < most_s
+
+
+def imported(*arguments: str) -> set[str]:
+    command = [sys.executable, "-X", "importtime", *arguments]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+
+
+@pytest.mark.parametrize("command", [*DAEMONS, *TOOLS])
+def test_modules_of_a_word(command: str) -> None:
+    needless = NEEDLESS if command == "spark_replay" else NEEDLESS | NEEDLESS_TO_OTHERS
+    more = imported("-m", "nsq_apps", command, "--version") - imported("-c", "import runpy")
+    assert "click" in more
+    assert not more & needless

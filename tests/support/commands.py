@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib
 import subprocess
-from collections.abc import Callable
-from typing import Any
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
+import click
 import pytest
+from click.testing import CliRunner
 
 from nsq_apps import tools
 from nsqd_py.runtime.command import unblock_signals
@@ -21,17 +24,23 @@ def main_of(name: str) -> Callable[[list[str]], Any]:
     return main
 
 
+class _Command(click.Command):
+    """A command in the form that click's runner takes."""
+
+    def main(self, args: Sequence[str], **extra: Any) -> NoReturn:
+        sys.exit(main_of(str(self.name))(args))
+
+
 def runner(capfd: pytest.CaptureFixture[str]) -> Run:
     """Return a function that runs the command `name` with flags until it ends by itself."""
 
     def run(name: str, *flags: str) -> subprocess.CompletedProcess[str]:
         capfd.readouterr()
         try:
-            status = main_of(name)(list(flags))
-        except SystemExit as end:
-            status = end.code
+            result = CliRunner().invoke(_Command(name), flags, catch_exceptions=False)
         finally:
             unblock_signals()
-        return subprocess.CompletedProcess(flags, status, *capfd.readouterr())
+        out, err = capfd.readouterr()  # log lines are written without sys.stderr
+        return subprocess.CompletedProcess(flags, result.exit_code, result.stdout + out, result.stderr + err)
 
     return run
