@@ -8,7 +8,6 @@ The packages are extras. Credentials and endpoints are those of the environment,
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -43,8 +42,6 @@ def missing_extra(table: str) -> str:
 def _os_errors(place: str) -> Iterator[None]:
     try:
         yield
-    except OSError:
-        raise
     except Exception as error:  # the packages and their clients of stores and catalogs raise many kinds
         raise OSError(f"{place}: {str(error).partition(chr(10))[0] or type(error).__name__}") from error
 
@@ -69,7 +66,7 @@ def upload(source: Path, store: str, name: str) -> None:
         if source.exists():
             fs.copy_files(str(source), target, fs.LocalFileSystem(), files)
         elif files.get_file_info(target).type != fs.FileType.File:
-            raise FileNotFoundError(errno.ENOENT, f"it is neither here nor at {store}/{name}", str(source))
+            raise FileNotFoundError(f"neither {source} nor the object {name} is there")
 
 
 @lru_cache
