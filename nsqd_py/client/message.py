@@ -263,7 +263,7 @@ class Message:
     attempts      how often it was delivered, including this time
     """
 
-    __slots__ = ("_batch", "_is_detached", "attempts", "body", "id", "timestamp_ns")
+    __slots__ = ("_batch", "attempts", "body", "id", "is_detached", "timestamp_ns")
 
     def __init__(self, message_id: bytes, body: bytes, timestamp_ns: int, attempts: int, batch: MessageBatch) -> None:
         self.id = message_id
@@ -271,7 +271,7 @@ class Message:
         self.timestamp_ns = timestamp_ns
         self.attempts = attempts
         self._batch = batch
-        self._is_detached = False
+        self.is_detached = False
 
     def __str__(self) -> str:
         return f"message {self.id.decode()} of {self.topic}"
@@ -301,13 +301,9 @@ class Message:
         """False if nsqd will redeliver it; see MessageBatch."""
         return self._batch.is_live
 
-    @property
-    def is_detached(self) -> bool:
-        return self._is_detached
-
     def detach(self) -> None:
         """Let other code answer it, now or later: its handler's return or failure does not."""
-        self._is_detached = True
+        self.is_detached = True
 
     def finish(self) -> None:
         """Finish it. Raises AlreadyAnswered."""
@@ -322,7 +318,7 @@ class Message:
 
     def settle(self) -> None:
         """Finish it after its handler has returned, unless it is answered or detached."""
-        if not self._is_detached:
+        if not self.is_detached:
             self._batch.finish_if_open(self.id)
 
     def touch(self) -> None:

@@ -176,19 +176,17 @@ class Connection:
     def is_open(self) -> bool:
         return self._failure is None
 
-    @property
-    def is_foreign(self) -> bool:
-        """True in a child process of the one that opened it. There, `close` does not affect the parent's connection."""
-        return self._pid not in (0, os.getpid())
-
     def fileno(self) -> int:
         """Return the descriptor for `select`; check `has_events` too."""
         descriptor: int = self.sock.fileno()
         return descriptor
 
     def close(self) -> None:
-        """Close the connection. Idempotent. Returns when nsqd has closed its side too, or after _LINGER_S."""
-        if self.is_open and self.waits and not self.is_foreign:
+        """Close the connection. Idempotent. Returns when nsqd has closed its side too, or after _LINGER_S.
+
+        In a child of the process that opened it, this does not affect the parent's connection.
+        """
+        if self.is_open and self.waits and self._pid == os.getpid():
             with suppress(OSError):  # TimeoutError is an OSError
                 self._say_goodbye(monotonic() + _LINGER_S)
         self._failure = self._failure or ConnectionLost(self.address, "closed")
