@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -121,16 +120,3 @@ def make_nsqadmin(tmp_path: Path) -> Iterator[MakeNsqadmin]:
     yield make
     for process in processes:
         process.destroy()
-
-
-@pytest.fixture
-def set_time_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """The zone of this process, put back at the end."""
-
-    def set_zone(name: str) -> None:
-        monkeypatch.setenv("TZ", name)
-        time.tzset()
-
-    yield set_zone
-    monkeypatch.undo()
-    time.tzset()

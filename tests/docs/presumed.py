@@ -295,6 +295,7 @@ PRESUMED: dict[str, Presumed] = {
     "docs/containers.md": nothing,
     "docs/debugging.md": debugging,
     "docs/durability.md": durability,
+    "docs/index.md": nothing,
     "docs/integrations.md": nothing,
     "docs/nsqadmin.md": nsqadmin,
     "docs/opentelemetry.md": opentelemetry,

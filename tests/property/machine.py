@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections import Counter
@@ -21,7 +20,7 @@ from nsqd_py.queue.topic import Topic
 from nsqd_py.settings.types import ByTopic
 from tests.property.model import DEFERRED, FINISHED, IN_FLIGHT, QUEUED, ModelTopic, Rules
 from tests.property.real import ModelConsumer, observe
-from tests.unit.fakes import SECOND, World, close_descriptors, start_broker
+from tests.unit.fakes import SECOND, World, close_descriptors, quick_syncs, start_broker
 
 # The second one has neither a time to live nor retention nor a limit of its size.
 TOPICS = ("orders", "other")
@@ -49,7 +48,7 @@ class BrokerMachine(RuleBasedStateMachine):
         self.options: dict[str, Any] = {}
         self.is_reading_broken = False
         self._patches = [
-            mock.patch.object(os, "fsync", lambda fd: None),
+            quick_syncs(),
             mock.patch.object(channel_admin, "in_thread", lambda pool, work, *arguments: work(*arguments)),
         ]
         for patch in self._patches:

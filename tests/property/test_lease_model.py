@@ -7,7 +7,6 @@ are a plain model of what docs/standby.md says of `--standby-acks=1`.
 
 from __future__ import annotations
 
-import os
 import random
 import tempfile
 from collections.abc import Callable, Iterator
@@ -32,7 +31,7 @@ from nsqd_py.standby.election import Election
 from nsqd_py.standby.role import promote
 from tests.property.simulated_time import Process, Simulation
 from tests.support.examples import examples
-from tests.unit.fakes import FakeLog
+from tests.unit.fakes import FakeLog, quick_syncs
 
 TTL_S = 5.0
 REQUEST_TIMEOUT_S = TTL_S * election._REQUEST_PART_OF_TTL
@@ -407,7 +406,7 @@ def simulated(simulation: Simulation) -> Iterator[None]:
     with (
         mock.patch.multiple(keeper, gevent=simulation.gevent, Event=simulation.event),
         mock.patch.multiple(election, gevent=simulation.gevent, StopSignals=lambda: Signals(simulation), time=time),
-        mock.patch.object(os, "fsync", lambda fd: None),
+        quick_syncs(),
     ):
         yield
 

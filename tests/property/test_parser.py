@@ -25,6 +25,11 @@ from tests.unit.fakes import sized
 LIMITS = Limits(max_msg_size=40, max_body_size=150, max_rdy_count=100, max_defer_timeout_ms=10_000)
 SHORT_LINE = 64  # in place of MAX_LINE_LENGTH, so that examples stay small
 
+
+def short_lines() -> Any:
+    return mock.patch.object(parser_module, "MAX_LINE_LENGTH", SHORT_LINE)
+
+
 # A message as ("PUB", topic, ...), the id of a FIN, another command, or the end.
 Event = tuple[Any, ...] | Command
 
@@ -34,8 +39,7 @@ def slice_messages(request: pytest.FixtureRequest) -> Iterator[None]:
     """The slices of an MPUB as they are, and so small that each example has several."""
     with (
         mock.patch.object(multi_body, "SLICE_MESSAGES", request.param),
-        mock.patch.object(parser_module, "SLICE_MESSAGES", request.param),
-        mock.patch.object(parser_module, "_LARGE_REST", 1),
+        mock.patch.multiple(parser_module, SLICE_MESSAGES=request.param, _LARGE_REST=1),
     ):
         yield
 
@@ -310,7 +314,7 @@ inputs = st.tuples(
 @example(b"MPUB t\n" + pack(">ii", 134, 10) + sized(*[b"x" * 12] * 10), [])
 def test_any_bytes_in_any_chunking(data: bytes, where: list[int]) -> None:
     """Commands, then one error or the end; and the same whatever the network does."""
-    with mock.patch.object(parser_module, "MAX_LINE_LENGTH", SHORT_LINE):
+    with short_lines():
         expected = outcome([data])
         assert outcome(cut(data, where)) == expected
         assert outcome([data[i : i + 1] for i in range(len(data))]) == expected
@@ -325,7 +329,7 @@ def test_one_changed_byte_in_any_chunking(data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(sent) - 1))
     sent[place] ^= data.draw(st.integers(1, 255))
     changed = bytes(sent)
-    with mock.patch.object(parser_module, "MAX_LINE_LENGTH", SHORT_LINE):
+    with short_lines():
         expected = outcome([changed])
         assert outcome(cut(changed, data.draw(places))) == expected
         assert outcome([changed[i : i + 1] for i in range(len(changed))]) == expected

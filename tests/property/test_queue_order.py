@@ -5,7 +5,6 @@ A list is the model. Several consumers take from the same queue; restarts and cr
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import tempfile
@@ -13,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from unittest import mock
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -22,7 +20,7 @@ from nsqd_py.batch import uniform_stride
 from nsqd_py.broker.broker import Broker
 from nsqd_py.queue.position import MOST_AHEAD, Position
 from tests.support.examples import examples
-from tests.unit.fakes import MS, SECOND, FakeConsumer, FakePublisher, Received, World, close_descriptors, sized
+from tests.unit.fakes import MS, SECOND, FakeConsumer, FakePublisher, Received, World, close_descriptors, quick_syncs, sized
 from tests.unit.fakes import start_broker as start
 
 WHAT = ["publish", "defer", "finish", "requeue", "requeue later", "time out", "discard", "wait", "restart", "kill"]
@@ -176,7 +174,7 @@ class Queue:
 def a_queue(consumers: int, rdy: int, mem_queue_size: int) -> Iterator[Queue]:
     directory = Path(tempfile.mkdtemp())
     try:
-        with mock.patch.object(os, "fsync", lambda fd: None):
+        with quick_syncs():
             yield Queue(directory, consumers, rdy, mem_queue_size)
     finally:
         close_descriptors(directory)

@@ -141,11 +141,6 @@ def go_message(message: Message) -> bytes:
     return struct.pack(">i", len(data)) + data
 
 
-def go_metadata(depth: int, read: tuple[int, int], write: tuple[int, int]) -> bytes:
-    """The text of `.meta.dat`: depth, and file number and position of reading and of writing."""
-    return b"%d\n%d,%d\n%d,%d\n" % (depth, *read, *write)
-
-
 def compressed(data: bytes, compression: str, pieces: int = 1) -> bytes:
     """In as many members or frames."""
     step = max(1, -(-len(data) // pieces))

@@ -11,6 +11,7 @@ from pathlib import Path
 from struct import Struct
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 from nsqd_py.alarms import Alarms
 from nsqd_py.batch import Batch, uniform_stride
@@ -56,18 +57,25 @@ class FakeClock:
         return self.now_ns
 
 
+def quick_syncs() -> Any:
+    """Syncs that do nothing, for tests of thousands of them."""
+    return mock.patch.object(os, "fsync", lambda fd: None)
+
+
 class FakeLog:
     """Keeps the errors; an exception that was only noted is one too many."""
 
     def __init__(self) -> None:
         self.errors: list[str] = []
+        self.warnings: list[str] = []
         self.of_clients = self
 
     def debug(self, *_: object) -> None: ...
 
     def info(self, *_: object) -> None: ...
 
-    def warning(self, *_: object) -> None: ...
+    def warning(self, text: str, *arguments: object) -> None:
+        self.warnings.append(text % arguments)
 
     def error(self, text: str, *arguments: object) -> None:
         self.errors.append(text % arguments)

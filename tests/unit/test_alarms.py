@@ -3,6 +3,8 @@
 import weakref
 from collections.abc import Callable
 
+import pytest
+
 from nsqd_py.alarms import Alarm, Alarms, DeferredQueue, Run
 
 
@@ -40,50 +42,26 @@ class Bell:
             self._then(now_ns)
 
 
-def test_an_alarm_set_later_rings_later() -> None:
+@pytest.mark.parametrize(
+    ("settings", "looks", "rang"),
+    [
+        ([10, 20], [15, 20], [20]),
+        ([20, 10], [10, 20], [10]),
+        ([10, None, 12], [10, 12], [12]),
+        ([10, None, 10], [10, 30], [10]),
+        ([10, None], [10, 30], []),
+    ],
+    ids=["later", "earlier", "stopped and set again", "stopped and set to the same time", "stopped"],
+)
+def test_an_alarm_rings_at_its_last_setting_only(settings: list[int | None], looks: list[int], rang: list[int]) -> None:
     alarms = Alarms()
     bell = Bell(alarms)
-    bell.alarm.set(10)
-    bell.alarm.set(20)
-    alarms.ring_due(15)
-    assert bell.rang == []
-    assert alarms.next_due_ns == 20
-    alarms.ring_due(20)
-    assert bell.rang == [20]
-    assert alarms.next_due_ns is None
-
-
-def test_an_alarm_set_earlier_rings_earlier_and_only_then() -> None:
-    alarms = Alarms()
-    bell = Bell(alarms)
-    bell.alarm.set(20)
-    bell.alarm.set(10)
-    alarms.ring_due(10)
-    assert bell.rang == [10]
-    alarms.ring_due(30)
-    assert bell.rang == [10]
-
-
-def test_a_stopped_alarm_is_silent_until_it_is_set_again() -> None:
-    alarms = Alarms()
-    bell = Bell(alarms)
-    bell.alarm.set(10)
-    bell.alarm.set(None)
-    alarms.ring_due(10)
-    assert bell.rang == []
-    bell.alarm.set(12)
-    alarms.ring_due(12)
-    assert bell.rang == [12]
-
-
-def test_stopped_and_set_to_the_same_time_rings_once() -> None:
-    alarms = Alarms()
-    bell = Bell(alarms)
-    bell.alarm.set(10)
-    bell.alarm.set(None)
-    bell.alarm.set(10)
-    alarms.ring_due(10)
-    assert bell.rang == [10]
+    for due_ns in settings:
+        bell.alarm.set(due_ns)
+    alarms.ring_due(looks[0])
+    assert alarms.next_due_ns in (None, looks[1])
+    alarms.ring_due(looks[1])
+    assert (bell.rang, alarms.next_due_ns) == (rang, None)
 
 
 def test_set_no_later() -> None:

@@ -76,21 +76,27 @@ class Disk:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.bad: set[str] = set()
         self.syncs: list[str] = []
-        self._real = os.fdatasync
-        monkeypatch.setattr(os, "fdatasync", self._sync)
-        monkeypatch.setattr(os, "fsync", self._sync)
+        self.real: Callable[[int], None] = os.fdatasync
+        for name in ("fdatasync", "fsync"):
+            monkeypatch.setattr(os, name, self._sync)
 
     def _sync(self, fd: int) -> None:
         name = Path(os.readlink(f"/proc/self/fd/{fd}")).name
         self.syncs.append(name)
         if name in self.bad:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        self._real(fd)
+        self.real(fd)
 
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     return Disk(monkeypatch)
+
+
+@pytest.fixture
+def quiet_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is printed of errors of greenlets."""
+    monkeypatch.setattr(gevent.get_hub(), "handle_error", lambda *_: None)
 
 
 def ended_well(publisher: FakePublisher) -> bool:
@@ -155,9 +161,9 @@ def test_it_is_tried_again_after_a_while_that_grows(bench: Bench, disk: Disk) ->
     assert bench.log.files[0].synced_offset == bench.log.files[0].end_offset
 
 
-def test_a_disk_that_syncs_nothing_is_not_filled_with_files(bench: Bench, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_syncs_nothing_is_not_filled_with_files(bench: Bench, disk: Disk) -> None:
     bench.put()
-    monkeypatch.setattr(disk, "_real", refuse(errno.EIO))
+    disk.real = refuse(errno.EIO)
     for _ in range(100):
         assert not ended_well(bench.put())
     assert len(bench.log.files) == 2
@@ -180,20 +186,19 @@ def test_names_that_cannot_be_synced(bench: Bench, disk: Disk, tmp_path: Path) -
     assert bench.synced[-1] is None
 
 
+@pytest.mark.usefixtures("quiet_hub")
 def test_a_bug_in_a_sync_keeps_nobody_waiting(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.put()
-    hub = gevent.get_hub()
-    monkeypatch.setattr(hub, "handle_error", lambda *_: None)
     with monkeypatch.context() as patch:
         patch.setattr(UnsyncedFiles, "take", None)
         assert not ended_well(bench.put())
     assert ended_well(bench.put())
 
 
+@pytest.mark.usefixtures("quiet_hub")
 def test_a_bug_in_a_sync_keeps_nobody_waiting_who_came_during_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.put()
     gate = gevent.event.Event()
-    monkeypatch.setattr(gevent.get_hub(), "handle_error", lambda *_: None)
     monkeypatch.setattr(os, "fdatasync", lambda _: gate.wait(40) and {}["a bug"])
     first, second = bench.put(), bench.put()
     gate.set()
@@ -329,8 +334,8 @@ def test_a_file_that_fails_does_not_concern_other_topics(many: ManyTopics, disk:
     assert logs[1].syncs.error_of(0) is None
 
 
+@pytest.mark.usefixtures("quiet_hub")
 def test_a_bug_with_one_topic_does_not_stop_the_others(many: ManyTopics, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gevent.get_hub(), "handle_error", lambda *_: None)
     first = many.topics[0].log
     assert first is not None
     many.put(*many.topics[:3])

@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -20,12 +21,11 @@ MOST = 4
 
 
 @pytest.fixture(autouse=True)
-def few(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def few() -> Iterator[None]:
     """Only four files may be open."""
     OPEN_FILES.use_limit()
-    monkeypatch.setattr(OPEN_FILES, "most", MOST)
-    monkeypatch.setattr(OPEN_FILES, "_files", type(OPEN_FILES._files)())
-    yield
+    with mock.patch.multiple(OPEN_FILES, most=MOST, _files=type(OPEN_FILES._files)()):
+        yield
     OPEN_FILES.is_full = False
 
 

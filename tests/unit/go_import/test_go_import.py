@@ -7,6 +7,7 @@ import json
 import os
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -276,9 +277,8 @@ def test_every_step_is_durable_before_the_next(go: GoDirectory, monkeypatch: pyt
         steps.append(f"{source} to {Path(target).parent.name}".replace(root, "data"))
         rename(source, target)
 
-    monkeypatch.setattr(os, "fsync", noted_sync)
-    monkeypatch.setattr(os, "rename", noted_rename)
-    imported(go.path)
+    with mock.patch.multiple(os, fsync=noted_sync, rename=noted_rename):
+        imported(go.path)
     written = ["t.00000000000000000000.log", "t.00000000000000000003.log", "t:a.cursor"]
     steps[1:4] = sorted(steps[1:4])
     assert steps == [

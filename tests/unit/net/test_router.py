@@ -139,11 +139,7 @@ def test_a_malformed_query_keeps_its_route() -> None:
 @pytest.fixture(autouse=True, scope="module")
 def small_slices() -> Iterator[None]:
     """Slices of a few messages and bytes, so that small bodies have several."""
-    with (
-        mock.patch.object(handlers, "SLICE_MESSAGES", 3),
-        mock.patch.object(multi_body, "SLICE_MESSAGES", 3),
-        mock.patch.object(handlers, "_SLICE_BYTES", 16),
-    ):
+    with mock.patch.multiple(handlers, SLICE_MESSAGES=3, _SLICE_BYTES=16), mock.patch.object(multi_body, "SLICE_MESSAGES", 3):
         yield
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from ssl import SSLContext
 from typing import Any
+from unittest import mock
 
 import gevent
 import pytest
@@ -17,7 +20,7 @@ from nsqd_py.runtime.logs import FATAL, Log
 from nsqd_py.settings.types import OPENSSL_DEFAULT
 from tests.support.certificates import make_certificates
 
-BODY_S = 0.3
+LIMIT_S = 0.3
 
 
 def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
@@ -27,15 +30,27 @@ def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[byt
     return [b"%05d" % len(body)]
 
 
-@pytest.fixture
-def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setattr(server_module, "BODY_S", BODY_S)
-    server = HttpServer(app, "127.0.0.1:0", 100, None, Log(level=FATAL))
+@pytest.fixture(autouse=True)
+def limits() -> Iterator[None]:
+    with mock.patch.multiple(server_module, BODY_S=LIMIT_S, HANDSHAKE_S=LIMIT_S):
+        yield
+
+
+@contextmanager
+def served(tls: SSLContext | None = None) -> Iterator[int]:
+    """The port of a server."""
+    server = HttpServer(app, "127.0.0.1:0", 100, tls, Log(level=FATAL))
     server.start()
     host = split_address(server.address)
     assert host is not None
     yield int(host[1])
     server.close()
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with served() as port:
+        yield port
 
 
 BODIES = ["Content-Length: 1000000\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\nfffff\r\n"]
@@ -93,13 +108,8 @@ def test_chunks_of_one_byte_stop_nobody(port: int, monkeypatch: pytest.MonkeyPat
     assert turns > 20
 
 
-def test_a_tls_handshake_that_dribbles_ends_its_connection(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(server_module, "HANDSHAKE_S", BODY_S)
+def test_a_tls_handshake_that_dribbles_ends_its_connection(tmp_path: Path) -> None:
     files = make_certificates(tmp_path)
     tls = server_module.server_tls(str(files.server_certificate), str(files.server_key), OPENSSL_DEFAULT)
-    server = HttpServer(app, "127.0.0.1:0", 100, tls, Log(level=FATAL))
-    server.start()
-    host = split_address(server.address)
-    assert host is not None
-    dribble(int(host[1]), b"\x16\x03\x01\x40\x00")
-    server.close()
+    with served(tls) as port:
+        dribble(port, b"\x16\x03\x01\x40\x00")

@@ -15,7 +15,7 @@ from nsqd_py.standby.primary import Standbys
 from nsqd_py.standby.stream import StandbyStream
 from tests.support.broker_life import CHANNELS, TOPIC, Life
 from tests.support.standby_link import StandbyLink, replay
-from tests.unit.fakes import SECOND, FakeLog, FakeThreadPool
+from tests.unit.fakes import SECOND, FakeThreadPool
 
 TIMEOUT = {"standby_timeout_ns": SECOND, "standby_on_timeout": "refuse"}
 
@@ -34,8 +34,6 @@ def begin(tmp_path: Path, copy: str, **options: Any) -> tuple[Life, Standbys]:
 def test_a_member_that_acknowledges_nothing_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With one line in the log; one that acknowledges its rounds stays."""
     (tmp_path / "primary").mkdir()
-    warned: list[str] = []
-    monkeypatch.setattr(FakeLog, "warning", lambda _, text, *arguments: warned.append(text % arguments))
     life = Life(tmp_path / "primary", lambda *_: None, lease="", standby_acks=0, **TIMEOUT)
     life.broker.replication = replication = Standbys(life.broker, tmp_path / "primary", FakeThreadPool())
     closed: list[str] = []
@@ -59,7 +57,7 @@ def test_a_member_that_acknowledges_nothing_is_closed(tmp_path: Path, monkeypatc
     assert passed_s > 30
     assert closed == ["no ACK in time"]
     assert (links[0].closed, links[1].closed) == (False, True)
-    assert sum("no ACK for 30 s" in line for line in warned) == 1
+    assert sum("no ACK for 30 s" in line for line in life.broker.log.warnings) == 1
     life.end()
 
 
