@@ -81,7 +81,7 @@ class Broker:
         self.replication: Replication | None = None
         self.followers: Iterable[ChangeListener] = ()  # the standbys that follow this nsqd
         self.epoch = 0  # in which this nsqd was promoted; 0 if it never was a standby
-        self.keeps_epochs = False  # True if somebody compares the epochs of the logs after a restart
+        self.keeps_epochs = False  # True if an nsqd compares the epochs of the logs after a restart
         self.refusal: Callable[[], Refusal] | None = None  # why no topic is created or used, if so
         self.tls: CertificateReloader | None = None
         self.admin_guard: Guard | None = None
@@ -284,7 +284,7 @@ class Broker:
             for channel in topic.channels.values():
                 if channel.journal is not None:
                     channel.journal.remove()
-            self.topic_journal(name).remove()
+            self.journal(name).remove()
             self.metadata.want()
         topic.free()
 
@@ -369,7 +369,7 @@ class Broker:
             written.set()
 
     def _make_channel(self, topic: Topic, name: str) -> Channel:
-        journal, floor = self.channel_journal(topic.name, name), topic.released
+        journal, floor = self.journal(topic.name, name), topic.released
         in_timed_thread(self.services.threadpool, self.disk_speed, [partial(journal.snapshot, floor, [], [])])
         if topic.is_closed:
             now = self.topics.get(topic.name)
@@ -395,7 +395,7 @@ class Broker:
             self.iteration,
             self.alarms,
             self.clock,
-            (journal or self.channel_journal(topic.name, name)) if keeps_journal else None,
+            (journal or self.journal(topic.name, name)) if keeps_journal else None,
             lambda channel: self.journals.channel_changed(topic, channel),
             keeps_batches=topic.log is None,
         )
@@ -437,7 +437,8 @@ class Broker:
             self.disk.position_failed(topic, error)
         self.housekeeper.clean_up(topic)
 
-    def channel_journal(self, topic_name: str, channel_name: str) -> Journal:
+    def journal(self, topic_name: str, channel_name: str = "") -> Journal:
+        """Return the journal of a channel, or of the topic itself."""
         return Journal(self.services.directory / journal_name(topic_name, channel_name))
 
     def delete_channel(self, topic: Topic, name: str) -> None:
@@ -516,12 +517,9 @@ class Broker:
 
     def write_position(self, topic: Topic, floor: int) -> None:
         """Write the number up to which a topic's messages are finished or released. Raises OSError."""
-        self.topic_journal(topic.name).snapshot(floor, [], [])
+        self.journal(topic.name).snapshot(floor, [], [])
         for follower in self.followers:
             follower.position_written(topic)
-
-    def topic_journal(self, topic_name: str) -> Journal:
-        return Journal(self.services.directory / journal_name(topic_name))
 
     # ---- the end
 

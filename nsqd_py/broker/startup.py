@@ -136,7 +136,7 @@ class _TopicLoader:
         self._broker = broker
         self._entry = entry
         self._saved = files.journals
-        self._journals = {name: broker.channel_journal(entry.name, name) for name in self._valid_channels()}
+        self._journals = {name: broker.journal(entry.name, name) for name in self._valid_channels()}
         self._stop = stop
         self._is_certain = stop is not None or broker.is_same_boot
         self._log = broker.logs.make(entry.name)
@@ -146,7 +146,7 @@ class _TopicLoader:
 
     def load(self) -> None:
         saved = {name: self._read_journal(name, journal) for name, journal in self._journals.items()}
-        held = self._load_journal("", self._broker.topic_journal(self._entry.name))
+        held = self._load_journal("", self._broker.journal(self._entry.name))
         self._read_files()
         for name in [name for name, position in saved.items() if position is not None and position.is_deleted]:
             del saved[name]
