@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqd_py.diskqueue.log import TopicLog
-from nsqd_py.standby import messages, stream
+from nsqd_py.runtime.pacing import WorkSlices
+from nsqd_py.standby import messages
 from nsqd_py.standby.copy import StandbyState
 from nsqd_py.standby.primary import Standbys
 from nsqd_py.standby.role import promote
@@ -72,6 +73,8 @@ class Primary(Life):
             super().settle(rounds)
             self.link = self._connect()
         elif choice < 0.3 and all(backup.link.is_over for backup in self.backups):
+            for backup in self.backups:
+                backup.link.end()
             directory = self._copy_directory.with_name(f"backup{len(self.backups)}")
             directory.mkdir()
             link = StandbyLink(self.broker.replication, directory, [], is_backup=True)
@@ -245,17 +248,10 @@ def come_back(seed: int, steps: int, base: Path) -> None:
     assert remaining(promoted(base / "primary")) == remaining(Life(base / "new", lambda *_: None))
 
 
-class Restless:
-    """Slices without pauses, so that a busy machine changes nothing in the order of events."""
-
-    def sleep_if_due(self) -> None:
-        pass
-
-
 def run_in_new_directory(run: Callable[[int, int, Path], None], seed: int, steps: int) -> None:
     base = Path(tempfile.mkdtemp())
     try:
-        with patch.object(stream, "WorkSlices", Restless):
+        with patch.object(WorkSlices, "sleep_if_due", lambda _: None):  # a busy machine changes nothing in the order of events
             run(seed, steps, base)
     finally:
         close_descriptors(base)
