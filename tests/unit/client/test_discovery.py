@@ -10,8 +10,6 @@ from nsqd_py.client.errors import BadClientOption
 from nsqd_py.client.lookup import lookup_headers, lookup_url, nsqds_in, poll_after_s
 from nsqd_py.client.options import ClientOptions
 
-A, B, C = "a:4150", "b:4150", "c:4150"
-
 
 def producer(host: str, port: Any = 4150) -> dict[str, Any]:
     return {"broadcast_address": host, "tcp_port": port, "http_port": 4151, "hostname": "other"}
@@ -31,10 +29,7 @@ def producer(host: str, port: Any = 4150) -> dict[str, Any]:
 )
 def test_where_a_topic_is_asked_for(address: str, url: str) -> None:
     assert lookup_url(address, "t") == url
-
-
-def test_an_ephemeral_topic_is_quoted() -> None:
-    assert lookup_url("h:1", "t#ephemeral") == "http://h:1/lookup?topic=t%23ephemeral"
+    assert lookup_url(address, "t#ephemeral") == f"{url}%23ephemeral"
 
 
 @pytest.mark.parametrize("address", ["localhost", "http://localhost", "ftp://h:21", "h:port", ":4161", "h:99999", "[::1"])
